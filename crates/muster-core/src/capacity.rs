@@ -1,0 +1,276 @@
+//! What is free where, filed so that a best fit is found without looking at every node.
+//!
+//! Nodes of one kind (same devices, cores, memory, labels) are filed together by the number of their free
+//! GPUs. A shape is matched against kinds, of which there are few; inside a kind the fullest node that still
+//! has enough comes first. Finding a place costs O(kinds × log nodes) unless cores or memory run short.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ids::NodeId;
+use crate::job::{PlacedTask, Resources};
+use crate::model;
+use crate::node::{GpuFacts, Node};
+use crate::queue::Shape;
+
+/// What nodes of one kind have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    /// Model and memory of each device, by index.
+    pub gpus: Vec<(String, u64)>,
+    /// CPU cores.
+    pub cpus: u32,
+    /// Main memory.
+    pub memory_mib: u64,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Taints keep jobs away; nothing tolerates them yet.
+    pub taints: Vec<String>,
+}
+
+impl Kind {
+    /// The kind of a node.
+    pub fn of(node: &Node) -> Kind {
+        let facts = &node.facts;
+        let gpu = |gpu: &GpuFacts| (gpu.model.clone(), gpu.memory_mib);
+        Kind {
+            gpus: facts.gpus.iter().map(gpu).collect(),
+            cpus: facts.cpus,
+            memory_mib: facts.memory_mib,
+            labels: facts.labels.clone(),
+            taints: facts.taints.clone(),
+        }
+    }
+
+    /// An empty node of this kind.
+    pub fn empty(&self) -> Free {
+        let gpus = if self.gpus.len() == 64 { u64::MAX } else { (1 << self.gpus.len()) - 1 };
+        Free { gpus, cpus: u64::from(self.cpus), memory_mib: self.memory_mib }
+    }
+
+    /// Which devices would do for a task, as bits.
+    pub fn eligible_gpus(&self, each: &Resources) -> u64 {
+        let would_do = |(model, memory_mib): &(String, u64)| {
+            *memory_mib >= each.gpu_memory_mib
+                && (each.gpu_models.is_empty()
+                    || each.gpu_models.iter().any(|wish| model::matches(wish, model)))
+        };
+        let bits = self.gpus.iter().enumerate().filter(|(_, gpu)| would_do(gpu));
+        bits.fold(0, |mask, (index, _)| mask | 1 << index)
+    }
+
+    /// Whether the labels are there and no taint is in the way.
+    pub fn admits(&self, shape: &Shape) -> bool {
+        let labelled = |(key, value)| self.labels.get(key) == Some(value);
+        self.taints.is_empty() && shape.node_labels.iter().all(labelled)
+    }
+
+    /// Whether an empty node of this kind could hold the shape.
+    pub fn could_hold(&self, shape: &Shape) -> bool {
+        self.admits(shape) && self.fit(shape, self.empty()).is_some()
+    }
+
+    /// Choose devices for every task of the gang from what is free, lowest index first.
+    pub fn fit(&self, shape: &Shape, free: Free) -> Option<Vec<u64>> {
+        if free.cpus < shape.cpus() || free.memory_mib < shape.memory_mib() {
+            return None;
+        }
+        let mut left = free.gpus;
+        let mut chosen = Vec::new();
+        for (count, each) in &shape.groups {
+            let eligible = self.eligible_gpus(each);
+            for _ in 0..*count {
+                let taken = lowest_bits(left & eligible, each.gpus)?;
+                left &= !taken;
+                chosen.push(taken);
+            }
+        }
+        Some(chosen)
+    }
+}
+
+/// The `count` lowest set bits, if there are that many.
+fn lowest_bits(mut mask: u64, count: u32) -> Option<u64> {
+    if mask.count_ones() < count {
+        return None;
+    }
+    let mut taken = 0;
+    for _ in 0..count {
+        let lowest = mask & mask.wrapping_neg();
+        taken |= lowest;
+        mask &= !lowest;
+    }
+    Some(taken)
+}
+
+/// What is free on a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Free {
+    /// Usable devices that nobody holds, as bits.
+    pub gpus: u64,
+    /// CPU cores.
+    pub cpus: u64,
+    /// Main memory.
+    pub memory_mib: u64,
+}
+
+impl Free {
+    /// What is left when something is set apart.
+    pub fn without(self, apart: Free) -> Free {
+        Free {
+            gpus: self.gpus & !apart.gpus,
+            cpus: self.cpus.saturating_sub(apart.cpus),
+            memory_mib: self.memory_mib.saturating_sub(apart.memory_mib),
+        }
+    }
+
+    /// What is free on a node, whether or not it takes work now.
+    fn of(node: &Node) -> Free {
+        let usable = |index: &usize| node.holders[*index].is_none() && node.gpu_usable(*index);
+        let gpus = (0..node.facts.gpus.len()).filter(usable).fold(0, |mask, index| mask | 1 << index);
+        Free {
+            gpus,
+            cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
+            memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
+        }
+    }
+}
+
+/// All nodes that take work, filed by kind and free GPUs. Derived from the nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Capacity {
+    shelves: BTreeMap<Arc<Kind>, Shelf>,
+    nodes: BTreeMap<NodeId, Filed>,
+}
+
+/// A node as it is filed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filed {
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// What is free.
+    pub free: Free,
+    /// Whether it takes work; if not it is only counted.
+    pub open: bool,
+}
+
+/// Nodes of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Shelf {
+    /// Nodes that take work, by number of free GPUs.
+    by_free: BTreeMap<u32, BTreeSet<NodeId>>,
+    /// Nodes of this kind in any state.
+    registered: usize,
+}
+
+impl Capacity {
+    /// File a node as it is now, anew if it was filed before. O(log nodes).
+    pub fn file(&mut self, node: &Node) {
+        let kind = Kind::of(node);
+        let kind =
+            self.shelves.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
+        self.remove(&node.id);
+        let filed = Filed { kind: kind.clone(), free: Free::of(node), open: node.takes_work() };
+        let shelf = self.shelves.entry(kind).or_default();
+        shelf.registered += 1;
+        if filed.open {
+            shelf.put(filed.free, &node.id);
+        }
+        self.nodes.insert(node.id.clone(), filed);
+    }
+
+    /// Forget a node.
+    pub fn remove(&mut self, node: &NodeId) {
+        let Some(filed) = self.nodes.remove(node) else { return };
+        let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
+        shelf.registered -= 1;
+        if filed.open {
+            shelf.pull(filed.free, node);
+        }
+        if shelf.registered == 0 {
+            self.shelves.remove(&filed.kind);
+        }
+    }
+
+    /// Change what is free on a node that is filed.
+    pub fn set_free(&mut self, node: &NodeId, free: Free) {
+        let Some(filed) = self.nodes.get_mut(node) else { return };
+        let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
+        if filed.open {
+            shelf.pull(filed.free, node);
+            shelf.put(free, node);
+        }
+        filed.free = free;
+    }
+
+    /// A node as it is filed.
+    pub fn filed(&self, node: &NodeId) -> Option<&Filed> {
+        self.nodes.get(node)
+    }
+
+    /// Every node as it is filed, in order of name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &Filed)> {
+        self.nodes.iter()
+    }
+
+    /// The kinds there are, in a fixed order, each with the number of its nodes in any state.
+    pub fn kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, usize)> {
+        self.shelves.iter().map(|(kind, shelf)| (kind, shelf.registered))
+    }
+
+    /// Nodes of a kind that take work and have at least `gpus` free, the fullest first, then by name.
+    pub fn with_free<'a>(&'a self, kind: &Kind, gpus: u32) -> impl Iterator<Item = (u32, &'a NodeId)> + 'a {
+        let shelf = self.shelves.get(kind);
+        shelf
+            .into_iter()
+            .flat_map(move |shelf| shelf.by_free.range(gpus..))
+            .flat_map(|(free, nodes)| nodes.iter().map(move |node| (*free, node)))
+    }
+
+    /// Whether any registered node, in any state, could hold the shape when empty.
+    pub fn could_ever_hold(&self, shape: &Shape) -> bool {
+        self.shelves.keys().any(|kind| kind.could_hold(shape))
+    }
+
+    /// Whether any node is registered.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+}
+
+impl Shelf {
+    fn put(&mut self, free: Free, node: &NodeId) {
+        self.by_free.entry(free.gpus.count_ones()).or_default().insert(node.clone());
+    }
+
+    fn pull(&mut self, free: Free, node: &NodeId) {
+        let count = free.gpus.count_ones();
+        if let Some(nodes) = self.by_free.get_mut(&count) {
+            nodes.remove(node);
+            if nodes.is_empty() {
+                self.by_free.remove(&count);
+            }
+        }
+    }
+}
+
+/// Turn chosen devices into the tasks of a gang on one node, rank by rank.
+pub fn placed_tasks(shape: &Shape, node: &NodeId, chosen: &[u64]) -> Vec<PlacedTask> {
+    let groups = shape.groups.iter().enumerate();
+    let ranks = groups.flat_map(|(group, (count, _))| (0..*count).map(move |_| group as u32));
+    ranks
+        .zip(chosen)
+        .enumerate()
+        .map(|(rank, (group, mask))| PlacedTask {
+            rank: rank as u32,
+            group,
+            node: node.clone(),
+            gpus: bits(*mask),
+        })
+        .collect()
+}
+
+/// The indexes of the set bits.
+pub fn bits(mask: u64) -> Vec<u8> {
+    (0..64).filter(|index| mask & (1 << index) != 0).collect()
+}

@@ -1,0 +1,386 @@
+//! Everything that can have happened. The journal holds these in order, and nothing else is the truth.
+//!
+//! An event carries all that `apply` and the tables need, so that replay never decides anything. Fields are
+//! only ever added, with defaults; a change of meaning is a new kind.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
+use crate::ids::{GpuId, JobId, NodeId, TenantId};
+use crate::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
+use crate::ledger::Charge;
+use crate::node::{GpuWord, NodeFacts, NodeWord};
+use crate::settings::Settings;
+use crate::tenant::TenantConfig;
+use crate::time::Timestamp;
+use crate::token::Token;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+pub enum Event {
+    /// A job, or an array of jobs, was accepted.
+    JobSubmitted {
+        /// Its id; for an array, the number that all tasks share.
+        job: JobId,
+        /// What was asked.
+        spec: Arc<JobSpec>,
+        /// The array, where there is one.
+        #[serde(default)]
+        array: Option<ArrayAsk>,
+        /// Accepted in the held state, by whom.
+        #[serde(default)]
+        held_by: Option<String>,
+        /// The client's key.
+        #[serde(default)]
+        key: Option<IdempotencyKey>,
+        /// Dependencies that were open at that moment.
+        #[serde(default)]
+        open_dependencies: BTreeSet<Dependency>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A waiting job is kept from starting.
+    JobHeld {
+        /// Which.
+        job: JobId,
+        /// Who.
+        by: String,
+        /// Why.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A held job waits again.
+    JobReleased {
+        /// Which.
+        job: JobId,
+        /// Who.
+        by: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// Something about a job was changed.
+    JobChanged {
+        /// Which.
+        job: JobId,
+        /// What.
+        change: JobChange,
+        /// When.
+        at: Timestamp,
+    },
+    /// A sleeping job may be placed now.
+    JobWoken {
+        /// Which.
+        job: JobId,
+        /// When.
+        at: Timestamp,
+    },
+    /// A job without an attempt ended: cancelled, or its dependency can no longer come true.
+    JobEnded {
+        /// Which.
+        job: JobId,
+        /// How.
+        outcome: Outcome,
+        /// Why, in a sentence.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+
+    /// A gang got its slots. The leases begin.
+    JobPlaced {
+        /// Which.
+        job: JobId,
+        /// Number of the attempt.
+        attempt: u32,
+        /// Under which leadership.
+        epoch: u64,
+        /// Which task sits where.
+        tasks: Vec<PlacedTask>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A node says that its part of an attempt runs; `whole` when it was the last one missing.
+    AttemptStarted {
+        /// Which job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+        /// Which node.
+        node: NodeId,
+        /// Now the whole gang runs.
+        whole: bool,
+        /// When.
+        at: Timestamp,
+    },
+    /// An attempt was told to stop.
+    AttemptStopping {
+        /// Which job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+        /// Why.
+        cause: StopCause,
+        /// How long its processes may take.
+        grace_ms: i64,
+        /// When.
+        at: Timestamp,
+    },
+    /// A node says that its part is over while others are not.
+    PartEnded {
+        /// Which job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+        /// Which node.
+        node: NodeId,
+        /// How.
+        exit: Exit,
+        /// It had been told to stop before.
+        stopped: bool,
+        /// When.
+        at: Timestamp,
+    },
+    /// An attempt is over on all its nodes. Its leases end, its usage is charged, and the job goes on to `next`.
+    AttemptEnded {
+        /// Which job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+        /// How its processes ended.
+        exit: Exit,
+        /// What becomes of the job.
+        next: Next,
+        /// What its tenant used.
+        charge: Charge,
+        /// When.
+        at: Timestamp,
+    },
+
+    /// Space is held for a job that others were displaced for.
+    ClaimMade {
+        /// For which job.
+        job: JobId,
+        /// Where.
+        node: NodeId,
+        /// Which devices.
+        gpus: Vec<u8>,
+        /// Who makes room.
+        victims: Vec<JobId>,
+        /// When.
+        at: Timestamp,
+        /// Until when, at the latest.
+        until: Timestamp,
+    },
+    /// Held space is free again: its job has started, ended, or waited too long.
+    ClaimEnded {
+        /// Of which job.
+        job: JobId,
+        /// Why.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A plan was taken. Replaying the planner on the state of `snapshot` at `now` repeats it.
+    PlanAdopted {
+        /// Number of events the planner had seen.
+        snapshot: u64,
+        /// The planner's `now`.
+        now: Timestamp,
+        /// Gangs that got their slots.
+        placed: u32,
+        /// Gangs for which others were displaced.
+        claimed: u32,
+        /// Gangs that no longer held.
+        left: u32,
+    },
+
+    /// A tenant was made.
+    TenantCreated {
+        /// Which.
+        id: TenantId,
+        /// What it may do.
+        config: Box<TenantConfig>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A tenant was changed.
+    TenantChanged {
+        /// Which.
+        id: TenantId,
+        /// All of it.
+        config: Box<TenantConfig>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A tenant was removed.
+    TenantDeleted {
+        /// Which.
+        id: TenantId,
+        /// When.
+        at: Timestamp,
+    },
+
+    /// A node appeared, or says anew what it is.
+    NodeRegistered {
+        /// Which.
+        node: NodeId,
+        /// What it is.
+        facts: Box<NodeFacts>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A node takes work, or no longer does.
+    NodeStateChanged {
+        /// Which.
+        node: NodeId,
+        /// To what.
+        word: NodeWord,
+        /// Who.
+        by: String,
+        /// Why.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A node was forgotten.
+    NodeRemoved {
+        /// Which.
+        node: NodeId,
+        /// When.
+        at: Timestamp,
+    },
+    /// The health of a GPU changed.
+    GpuHealthChanged {
+        /// Which.
+        gpu: GpuId,
+        /// To what.
+        word: GpuWord,
+        /// Why.
+        why: String,
+        /// Not to be given out before.
+        #[serde(default)]
+        cooling_until: Option<Timestamp>,
+        /// When.
+        at: Timestamp,
+    },
+
+    /// The settings of the cluster changed.
+    Configured {
+        /// All of them.
+        settings: Box<Settings>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A token was made.
+    TokenAdded {
+        /// With its hash.
+        token: Token,
+        /// When.
+        at: Timestamp,
+    },
+    /// A token was revoked.
+    TokenRevoked {
+        /// Which.
+        id: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// An administrative act, done or refused.
+    Acted {
+        /// Who.
+        by: String,
+        /// What, for example `tenant.change`.
+        act: String,
+        /// On what.
+        object: String,
+        /// The code of the refusal, if it was refused.
+        #[serde(default)]
+        refused: Option<String>,
+        /// When.
+        at: Timestamp,
+    },
+    /// Outcomes and keys from before this moment are no longer remembered.
+    Forgotten {
+        /// The moment.
+        before: Timestamp,
+    },
+}
+
+/// What becomes of a job whose attempt is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "next", rename_all = "kebab-case")]
+pub enum Next {
+    /// It has ended.
+    Ended {
+        /// How.
+        outcome: Outcome,
+        /// Why, in a sentence.
+        why: String,
+    },
+    /// It waits again.
+    Queued {
+        /// What brought it back.
+        because: Back,
+        /// Not before this moment.
+        #[serde(default)]
+        wakes_at: Option<Timestamp>,
+    },
+    /// It waits for a person.
+    Held {
+        /// Who or what holds it.
+        by: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What brings a job back into the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Back {
+    /// A job of higher priority took its place.
+    Preempted,
+    /// It failed and may try again.
+    Restarted,
+    /// An operator, a lost node, or a launch that did not happen.
+    Requeued,
+}
+
+impl Event {
+    /// The word under which the journal files it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Event::JobSubmitted { .. } => "JobSubmitted",
+            Event::JobHeld { .. } => "JobHeld",
+            Event::JobReleased { .. } => "JobReleased",
+            Event::JobChanged { .. } => "JobChanged",
+            Event::JobWoken { .. } => "JobWoken",
+            Event::JobEnded { .. } => "JobEnded",
+            Event::JobPlaced { .. } => "JobPlaced",
+            Event::AttemptStarted { .. } => "AttemptStarted",
+            Event::AttemptStopping { .. } => "AttemptStopping",
+            Event::PartEnded { .. } => "PartEnded",
+            Event::AttemptEnded { .. } => "AttemptEnded",
+            Event::ClaimMade { .. } => "ClaimMade",
+            Event::ClaimEnded { .. } => "ClaimEnded",
+            Event::PlanAdopted { .. } => "PlanAdopted",
+            Event::TenantCreated { .. } => "TenantCreated",
+            Event::TenantChanged { .. } => "TenantChanged",
+            Event::TenantDeleted { .. } => "TenantDeleted",
+            Event::NodeRegistered { .. } => "NodeRegistered",
+            Event::NodeStateChanged { .. } => "NodeStateChanged",
+            Event::NodeRemoved { .. } => "NodeRemoved",
+            Event::GpuHealthChanged { .. } => "GpuHealthChanged",
+            Event::Configured { .. } => "Configured",
+            Event::TokenAdded { .. } => "TokenAdded",
+            Event::TokenRevoked { .. } => "TokenRevoked",
+            Event::Acted { .. } => "Acted",
+            Event::Forgotten { .. } => "Forgotten",
+        }
+    }
+}

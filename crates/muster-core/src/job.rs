@@ -1,0 +1,534 @@
+//! What was asked (`JobSpec`), what became of it (`Job`), and each try at running it (`Attempt`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{GpuId, JobId, NodeId, TenantId};
+use crate::time::Timestamp;
+
+/// Everything a person said about a job. It never changes after submission except by `JobChanged`, and it is
+/// shared between all tasks of an array and all replicas of the state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// For people; need not be unique.
+    pub name: String,
+    /// Who pays.
+    pub tenant: TenantId,
+    /// Who asked.
+    pub user: String,
+    /// 0 to 10,000; higher runs first. Aging is added to it for the order, never for preemption.
+    pub priority: u32,
+    /// The gang: all tasks of all groups start together or not at all.
+    pub tasks: Vec<TaskGroup>,
+    /// How close together the tasks want to be.
+    #[serde(default)]
+    pub topology: Topology,
+    /// The job is stopped when it has run this long.
+    #[serde(default)]
+    pub time_limit_ms: Option<i64>,
+    /// What happens when an attempt fails.
+    #[serde(default)]
+    pub restart: RestartRule,
+    /// What happens when its node is lost.
+    #[serde(default)]
+    pub on_node_lost: OnNodeLost,
+    /// How it saves its work, if it does.
+    #[serde(default)]
+    pub checkpoint: Option<CheckpointRule>,
+    /// Jobs that must have ended first.
+    #[serde(default)]
+    pub after: Vec<Dependency>,
+    /// Not before this moment.
+    #[serde(default)]
+    pub start_after: Option<Timestamp>,
+    /// A named pool to stay inside of; pools are registered by policies.
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// Only nodes that carry all of these labels.
+    #[serde(default)]
+    pub node_labels: BTreeMap<String, String>,
+    /// What to run.
+    pub run: Run,
+    /// Free words of the owner, searchable.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Free words for machines, for example `muster.sim/runtime`.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl JobSpec {
+    /// Whole GPUs of the gang, all tasks together.
+    pub fn gpus(&self) -> u32 {
+        self.tasks.iter().map(|group| group.count.saturating_mul(group.each.gpus)).sum()
+    }
+
+    /// What the gang takes from its tenant's quota.
+    pub fn demand(&self) -> Demand {
+        self.tasks.iter().fold(Demand { jobs: 1, ..Demand::default() }, |sum, group| Demand {
+            gpus: sum.gpus + u64::from(group.count) * u64::from(group.each.gpus),
+            gpu_memory_mib: sum.gpu_memory_mib
+                + u64::from(group.count) * u64::from(group.each.gpus) * group.each.gpu_memory_mib,
+            cpus: sum.cpus + u64::from(group.count) * u64::from(group.each.cpus),
+            memory_mib: sum.memory_mib + u64::from(group.count) * group.each.memory_mib,
+            jobs: sum.jobs,
+        })
+    }
+}
+
+/// Amounts counted against a tenant's quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Demand {
+    /// Whole GPUs.
+    pub gpus: u64,
+    /// GPU memory asked for, over all GPUs.
+    pub gpu_memory_mib: u64,
+    /// CPU cores.
+    pub cpus: u64,
+    /// Main memory.
+    pub memory_mib: u64,
+    /// Jobs running at once.
+    pub jobs: u64,
+}
+
+impl Demand {
+    /// Both together.
+    pub fn plus(self, other: Demand) -> Demand {
+        Demand {
+            gpus: self.gpus + other.gpus,
+            gpu_memory_mib: self.gpu_memory_mib + other.gpu_memory_mib,
+            cpus: self.cpus + other.cpus,
+            memory_mib: self.memory_mib + other.memory_mib,
+            jobs: self.jobs + other.jobs,
+        }
+    }
+
+    /// What is left when `other` is given back. Giving back more than was taken is a bug.
+    pub fn minus(self, other: Demand) -> Demand {
+        let take = |have: u64, give: u64| {
+            assert!(give <= have, "gave back {give} of {have}");
+            have - give
+        };
+        Demand {
+            gpus: take(self.gpus, other.gpus),
+            gpu_memory_mib: take(self.gpu_memory_mib, other.gpu_memory_mib),
+            cpus: take(self.cpus, other.cpus),
+            memory_mib: take(self.memory_mib, other.memory_mib),
+            jobs: take(self.jobs, other.jobs),
+        }
+    }
+}
+
+/// Tasks of one kind inside a gang, for example sixteen workers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskGroup {
+    /// What the group is called, for example `worker`.
+    pub name: String,
+    /// How many tasks.
+    pub count: u32,
+    /// What each of them needs.
+    pub each: Resources,
+}
+
+/// What one task needs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Resources {
+    /// GPUs; a task may have none.
+    pub gpus: u32,
+    /// GPU models that will do, in canonical spelling; empty means any.
+    #[serde(default)]
+    pub gpu_models: BTreeSet<String>,
+    /// Memory that each GPU must have at least.
+    #[serde(default)]
+    pub gpu_memory_mib: u64,
+    /// Share of each GPU in thousandths; 1,000 is the whole device.
+    #[serde(default = "whole_gpu")]
+    pub gpu_compute_milli: u32,
+    /// How strictly neighbours on a shared GPU are kept apart.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// CPU cores.
+    pub cpus: u32,
+    /// Main memory.
+    pub memory_mib: u64,
+}
+
+fn whole_gpu() -> u32 {
+    1_000
+}
+
+/// How strictly neighbours on one GPU are kept apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// They may see each other's slowdowns and exhaust the memory together.
+    #[default]
+    None,
+    /// Memory is limited per job.
+    Memory,
+    /// Memory and compute are apart in hardware.
+    Full,
+}
+
+/// How close together the GPUs of a gang want to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Topology {
+    /// Wherever there is room.
+    #[default]
+    Any,
+    /// On GPUs of one NUMA node.
+    SameNuma,
+    /// On GPUs joined by NVLink.
+    Nvlink,
+    /// On nodes of one rack.
+    SameRack,
+}
+
+/// What happens when an attempt fails by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartRule {
+    /// Start again after a failure, this many times; then the job has failed.
+    #[serde(default)]
+    pub max_restarts: u32,
+    /// Come back after preemption or a lost node, this many times; then the job is held with a reason.
+    #[serde(default = "default_requeues")]
+    pub max_requeues: u32,
+}
+
+/// Slurm's MaxBatchRequeue is 5 as well; preemption by the tenant's limit is counted apart.
+fn default_requeues() -> u32 {
+    5
+}
+
+impl Default for RestartRule {
+    fn default() -> RestartRule {
+        RestartRule { max_restarts: 0, max_requeues: default_requeues() }
+    }
+}
+
+/// What happens to a job when its node is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnNodeLost {
+    /// It may still be running there: wait until the node is fenced or comes back.
+    #[default]
+    Wait,
+    /// It stops itself after its fence deadline, then starts elsewhere.
+    Requeue,
+    /// Start elsewhere at once and accept that two copies may run.
+    RequeueUnsafe,
+}
+
+/// How a job saves its work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointRule {
+    /// Where, as the job sees it.
+    pub path: String,
+    /// How often it does so by itself, if it said.
+    #[serde(default)]
+    pub every_ms: Option<i64>,
+}
+
+/// A job that must have ended before this one may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Dependency {
+    /// The other job; without an index it means every task of an array.
+    pub job: JobId,
+    /// How it must have ended.
+    pub when: DependencyWhen,
+}
+
+/// How the other job must have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DependencyWhen {
+    /// Exit code 0.
+    Succeeded,
+    /// Not with exit code 0.
+    Failed,
+    /// In any way.
+    Ended,
+}
+
+/// What to run. At least one of script and command is set, or an image with its own entry point.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// An OCI image.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// A shell script.
+    #[serde(default)]
+    pub script: Option<String>,
+    /// A command, without a shell.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Its further arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Working directory.
+    #[serde(default)]
+    pub directory: Option<String>,
+}
+
+/// A job that is alive: waiting, running, or ending.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name for ever.
+    pub id: JobId,
+    /// What was asked.
+    pub spec: Arc<JobSpec>,
+    /// When it was accepted. Order inside a priority, and aging, count from here, also after preemption.
+    pub submitted_at: Timestamp,
+    /// Where it stands.
+    pub phase: Phase,
+    /// How many attempts were made.
+    pub attempts: u32,
+    /// How many of them failed by themselves.
+    #[serde(default)]
+    pub restarts: u32,
+    /// How many were preempted.
+    #[serde(default)]
+    pub preemptions: u32,
+    /// How many ended for other outside reasons: a lost node, an operator's requeue, a refused launch.
+    #[serde(default)]
+    pub requeues: u32,
+    /// Asleep until this moment: its start time, or the pause after a failed launch.
+    #[serde(default)]
+    pub wakes_at: Option<Timestamp>,
+    /// Dependencies that are still open.
+    #[serde(default)]
+    pub open_dependencies: BTreeSet<Dependency>,
+}
+
+/// Where a live job stands. Ended jobs leave the state; `State::ended` remembers their outcome for a day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "kebab-case")]
+pub enum Phase {
+    /// Waits for its turn; `preempted` says whether it has run before and was displaced.
+    Queued {
+        /// It was running and lost its place.
+        preempted: bool,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Waits for a person to release it.
+    Held {
+        /// Who or what holds it.
+        by: String,
+        /// Why.
+        why: String,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// Has an attempt: starting, running, stopping, or lost from sight.
+    Active(Attempt),
+}
+
+impl Job {
+    /// The attempt under way, if there is one.
+    pub fn attempt(&self) -> Option<&Attempt> {
+        match &self.phase {
+            Phase::Active(attempt) => Some(attempt),
+            Phase::Queued { .. } | Phase::Held { .. } => None,
+        }
+    }
+
+    /// Whether it waits in the queue: not held and without an attempt.
+    pub fn is_queued(&self) -> bool {
+        matches!(self.phase, Phase::Queued { .. })
+    }
+
+    /// The fine word of the phase, as people read it.
+    pub fn phase_word(&self) -> &'static str {
+        match &self.phase {
+            Phase::Queued { .. } => "Queued",
+            Phase::Held { .. } => "Held",
+            Phase::Active(attempt) => attempt.phase_word(),
+        }
+    }
+}
+
+/// One try at running a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// 1 for the first.
+    pub number: u32,
+    /// Under which leadership it was placed.
+    pub epoch: u64,
+    /// Which task sits where. Together they are the leases of the attempt.
+    pub tasks: Vec<PlacedTask>,
+    /// When it was placed: leases count from here.
+    pub placed_at: Timestamp,
+    /// When its processes were seen running.
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
+    /// When it was told to stop, and why.
+    #[serde(default)]
+    pub stopping: Option<Stopping>,
+    /// What each node said so far.
+    #[serde(default)]
+    pub parts: BTreeMap<NodeId, Part>,
+}
+
+impl Attempt {
+    /// Every GPU it holds.
+    pub fn gpus(&self) -> impl Iterator<Item = GpuId> + '_ {
+        self.tasks
+            .iter()
+            .flat_map(|task| task.gpus.iter().map(|index| GpuId { node: task.node.clone(), index: *index }))
+    }
+
+    /// Its nodes, each once, in order.
+    pub fn nodes(&self) -> BTreeSet<NodeId> {
+        self.tasks.iter().map(|task| task.node.clone()).collect()
+    }
+
+    /// The fine word of the phase.
+    pub fn phase_word(&self) -> &'static str {
+        match (&self.stopping, self.started_at) {
+            (Some(_), _) => "Stopping",
+            (None, Some(_)) => "Running",
+            (None, None) => "Starting",
+        }
+    }
+}
+
+/// Why and when an attempt was told to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    /// What caused it.
+    pub cause: StopCause,
+    /// When.
+    pub since: Timestamp,
+    /// How long the processes may take before they are killed.
+    pub grace_ms: i64,
+}
+
+/// Why an attempt was told to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "kebab-case")]
+pub enum StopCause {
+    /// A person cancelled the job.
+    Cancelled {
+        /// Who.
+        by: String,
+    },
+    /// Its time limit passed.
+    TimeLimit,
+    /// A job of higher priority takes its place.
+    Preempted {
+        /// That job.
+        by: JobId,
+    },
+    /// A person wants it to start anew.
+    Requeued {
+        /// Who.
+        by: String,
+    },
+    /// A person wants it out of the way and not back.
+    Held {
+        /// Who.
+        by: String,
+    },
+    /// Another part of the gang has ended with a failure.
+    GangFailed,
+}
+
+/// One task on one node with its GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedTask {
+    /// The rank inside the gang, from 0.
+    pub rank: u32,
+    /// Index of its group in `JobSpec::tasks`.
+    pub group: u32,
+    /// Where.
+    pub node: NodeId,
+    /// Which devices there.
+    pub gpus: Vec<u8>,
+}
+
+/// What a node said about its part of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "part", rename_all = "kebab-case")]
+pub enum Part {
+    /// The processes run.
+    Started,
+    /// The processes are gone.
+    Ended {
+        /// How they ended.
+        exit: Exit,
+        /// They had been told to stop before.
+        stopped: bool,
+    },
+}
+
+/// How the processes of an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "exit", rename_all = "kebab-case")]
+pub enum Exit {
+    /// By themselves, with this code.
+    Code {
+        /// 0 is success.
+        code: i32,
+    },
+    /// By a signal.
+    Signal {
+        /// Its number.
+        signal: i32,
+    },
+    /// They never started.
+    NotStarted {
+        /// What went wrong.
+        why: String,
+    },
+    /// They are gone and nobody saw how. Never invented as a code.
+    Unknown {
+        /// What is known.
+        why: String,
+    },
+}
+
+impl Exit {
+    /// Whether it is a success.
+    pub fn is_success(&self) -> bool {
+        matches!(self, Exit::Code { code: 0 })
+    }
+}
+
+/// How a job ended, for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Exit code 0.
+    Done,
+    /// Anything else that the job did itself, and the time limit.
+    Failed,
+    /// A person said so.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Whether an end like this satisfies a dependency.
+    pub fn satisfies(self, when: DependencyWhen) -> bool {
+        match when {
+            DependencyWhen::Succeeded => self == Outcome::Done,
+            DependencyWhen::Failed => self != Outcome::Done,
+            DependencyWhen::Ended => true,
+        }
+    }
+
+    /// The fine word of the phase.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Done => "Done",
+            Outcome::Failed => "Failed",
+            Outcome::Cancelled => "Cancelled",
+        }
+    }
+}

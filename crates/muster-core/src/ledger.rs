@@ -1,0 +1,94 @@
+//! Step 12, settle: who used what. Charges are made once, when leases end, and add up exactly.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::TenantId;
+use crate::job::{Attempt, JobSpec};
+use crate::tenant::TenantConfig;
+use crate::time::{HOUR, Timestamp};
+
+/// What one attempt used, from placement to the end of its leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Charge {
+    /// GPUs × milliseconds.
+    pub gpu_ms: u64,
+    /// CPU cores × milliseconds.
+    pub cpu_ms: u64,
+    /// GiB of main memory × milliseconds, rounded down once per attempt.
+    pub memory_gib_ms: u64,
+    /// In millionths of the currency.
+    pub cost_micro: u64,
+}
+
+/// Totals of one tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Account {
+    /// Sum of all charges.
+    pub used: Charge,
+    /// Jobs accepted.
+    pub submitted: u64,
+    /// Jobs that ended well.
+    pub done: u64,
+    /// Jobs that failed.
+    pub failed: u64,
+    /// Jobs that were cancelled.
+    pub cancelled: u64,
+}
+
+/// Totals of every tenant that ever used anything; they outlive the tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ledger {
+    accounts: BTreeMap<TenantId, Account>,
+}
+
+impl Ledger {
+    /// The account of a tenant; zeros if it has none yet.
+    pub fn account(&self, tenant: &TenantId) -> Account {
+        self.accounts.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// All accounts in order of tenant.
+    pub fn accounts(&self) -> impl Iterator<Item = (&TenantId, &Account)> {
+        self.accounts.iter()
+    }
+
+    /// The account to write to.
+    pub(crate) fn account_mut(&mut self, tenant: &TenantId) -> &mut Account {
+        if !self.accounts.contains_key(tenant) {
+            self.accounts.insert(tenant.clone(), Account::default());
+        }
+        self.accounts.get_mut(tenant).unwrap_or_else(|| unreachable!("inserted above"))
+    }
+}
+
+/// What an attempt used until `end`.
+pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Timestamp) -> Charge {
+    let ms = end.since(attempt.placed_at) as u64;
+    let held = spec.demand();
+    let gpu_ms = held.gpus * ms;
+    Charge {
+        gpu_ms,
+        cpu_ms: held.cpus * ms,
+        memory_gib_ms: held.memory_mib * ms / 1024,
+        cost_micro: if tenant.billed { price(gpu_ms, tenant.price_gpu_hour_micro) } else { 0 },
+    }
+}
+
+/// Rounded half up once per attempt, so that the sum over attempts is the sum people see.
+fn price(gpu_ms: u64, gpu_hour_micro: u64) -> u64 {
+    let hour = HOUR as u128;
+    let micro = (u128::from(gpu_ms) * u128::from(gpu_hour_micro) + hour / 2) / hour;
+    u64::try_from(micro).unwrap_or(u64::MAX)
+}
+
+impl std::ops::AddAssign for Charge {
+    fn add_assign(&mut self, other: Charge) {
+        self.gpu_ms += other.gpu_ms;
+        self.cpu_ms += other.cpu_ms;
+        self.memory_gib_ms += other.memory_gib_ms;
+        self.cost_micro = self.cost_micro.saturating_add(other.cost_micro);
+    }
+}

@@ -1,0 +1,40 @@
+//! The pure heart of muster.
+//!
+//! Three functions carry the product: [`State::decide`] says which facts may happen, [`State::apply`] makes
+//! them true, [`plan::plan`] proposes what should happen next. Nothing here reads a clock, draws a random
+//! number, touches a file or waits: the same inputs give the same decisions, live and replayed.
+//!
+//! The modules stand in the order in which a job meets them.
+
+pub mod ids;
+pub mod time;
+
+pub mod job;
+pub mod model;
+pub mod node;
+pub mod tenant;
+pub mod token;
+
+pub mod command;
+pub mod event;
+pub mod refusal;
+pub mod settings;
+
+pub mod capacity;
+pub mod ledger;
+pub mod queue;
+pub mod state;
+
+pub mod plan;
+pub mod verdict;
+
+pub use command::{Actor, Answer, Command};
+pub use event::Event;
+pub use ids::{GpuId, JobId, NodeId, TenantId};
+pub use job::{Job, JobSpec};
+pub use node::Node;
+pub use refusal::Refusal;
+pub use settings::Settings;
+pub use state::State;
+pub use tenant::Tenant;
+pub use time::Timestamp;

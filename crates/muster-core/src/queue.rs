@@ -1,0 +1,169 @@
+//! Who waits, filed so that the planner looks at kinds of jobs and not at every job.
+//!
+//! Jobs that ask for the same, for the same tenant, at the same priority, stand in one bucket in the order of
+//! their submission. Aging never changes the order inside a bucket, so the planner only compares the heads;
+//! and when the head does not fit, nobody behind it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::ids::{JobId, TenantId};
+use crate::job::{Job, JobSpec, Phase, Resources, Topology};
+use crate::time::Timestamp;
+
+/// What a gang asks of the cluster, without names: jobs of one shape fit in the same places.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape {
+    /// How many tasks, and what each needs; in the order of the job's groups.
+    pub groups: Vec<(u32, Resources)>,
+    /// How close together.
+    pub topology: Topology,
+    /// Labels that the nodes must carry.
+    pub node_labels: BTreeMap<String, String>,
+    /// A pool to stay inside of.
+    pub pool: Option<String>,
+}
+
+impl Shape {
+    /// The shape of a job.
+    pub fn of(spec: &JobSpec) -> Shape {
+        Shape {
+            groups: spec.tasks.iter().map(|group| (group.count, group.each.clone())).collect(),
+            topology: spec.topology,
+            node_labels: spec.node_labels.clone(),
+            pool: spec.pool.clone(),
+        }
+    }
+
+    /// Whole GPUs of the gang.
+    pub fn gpus(&self) -> u32 {
+        self.groups.iter().map(|(count, each)| count * each.gpus).sum()
+    }
+
+    /// CPU cores of the gang.
+    pub fn cpus(&self) -> u64 {
+        self.groups.iter().map(|(count, each)| u64::from(*count) * u64::from(each.cpus)).sum()
+    }
+
+    /// Main memory of the gang.
+    pub fn memory_mib(&self) -> u64 {
+        self.groups.iter().map(|(count, each)| u64::from(*count) * each.memory_mib).sum()
+    }
+}
+
+/// Jobs that the planner need not tell apart.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket {
+    /// Who pays.
+    pub tenant: TenantId,
+    /// The priority asked for.
+    pub priority: u32,
+    /// What they ask.
+    pub shape: Arc<Shape>,
+    /// The array, if it limits how many of its tasks run at once.
+    pub array: Option<u64>,
+}
+
+/// A place in a bucket: earlier submission first, then the lower id.
+pub type Place = (Timestamp, JobId);
+
+/// All queued jobs. Derived from the jobs; `State::check` builds it anew and compares.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Queue {
+    /// Ready to be placed.
+    ready: BTreeMap<Bucket, BTreeSet<Place>>,
+    /// Asleep until a moment.
+    asleep: BTreeSet<(Timestamp, JobId)>,
+    /// Waiting for other jobs to end.
+    dependent: BTreeSet<JobId>,
+    /// How many in all.
+    len: u64,
+}
+
+impl Queue {
+    /// Queued jobs, ready or not.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The buckets of jobs that are ready, in a fixed order.
+    pub fn buckets(&self) -> impl Iterator<Item = (&Bucket, &BTreeSet<Place>)> {
+        self.ready.iter()
+    }
+
+    /// The jobs of one bucket.
+    pub fn bucket(&self, bucket: &Bucket) -> Option<&BTreeSet<Place>> {
+        self.ready.get(bucket)
+    }
+
+    /// Sleepers whose moment has come.
+    pub fn due(&self, now: Timestamp) -> impl Iterator<Item = JobId> + '_ {
+        self.asleep.iter().take_while(move |(at, _)| *at <= now).map(|(_, job)| *job)
+    }
+
+    /// The next moment at which a sleeper wakes.
+    pub fn next_wake(&self) -> Option<Timestamp> {
+        self.asleep.first().map(|(at, _)| *at)
+    }
+
+    /// File a job that waits. `limited` says whether its array limits how many run at once.
+    pub(crate) fn add(&mut self, job: &Job, limited: bool) {
+        assert!(job.is_queued(), "{} is not queued", job.id);
+        self.len += 1;
+        let new = match job.wakes_at {
+            _ if !job.open_dependencies.is_empty() => self.dependent.insert(job.id),
+            Some(at) => self.asleep.insert((at, job.id)),
+            None => self.ready.entry(bucket_of(job, limited)).or_default().insert(place_of(job)),
+        };
+        assert!(new, "{} is queued twice", job.id);
+    }
+
+    /// Take a job out that was filed as it is now.
+    pub(crate) fn remove(&mut self, job: &Job, limited: bool) {
+        self.len -= 1;
+        let found = match job.wakes_at {
+            _ if !job.open_dependencies.is_empty() => self.dependent.remove(&job.id),
+            Some(at) => self.asleep.remove(&(at, job.id)),
+            None => self.remove_ready(job, limited),
+        };
+        assert!(found, "{} was not queued", job.id);
+    }
+
+    fn remove_ready(&mut self, job: &Job, limited: bool) -> bool {
+        let bucket = bucket_of(job, limited);
+        let Some(places) = self.ready.get_mut(&bucket) else { return false };
+        let found = places.remove(&place_of(job));
+        if places.is_empty() {
+            self.ready.remove(&bucket);
+        }
+        found
+    }
+}
+
+/// The bucket a job stands in when it is ready.
+pub fn bucket_of(job: &Job, limited: bool) -> Bucket {
+    Bucket {
+        tenant: job.spec.tenant.clone(),
+        priority: job.spec.priority,
+        shape: Arc::new(Shape::of(&job.spec)),
+        array: limited.then_some(job.id.number),
+    }
+}
+
+/// The place of a job inside its bucket.
+pub fn place_of(job: &Job) -> Place {
+    (job.submitted_at, job.id)
+}
+
+/// Since when a job counts as waiting, for people.
+pub fn waiting_since(job: &Job) -> Option<Timestamp> {
+    match &job.phase {
+        Phase::Queued { since, .. } | Phase::Held { since, .. } => Some(*since),
+        Phase::Active(_) => None,
+    }
+}

@@ -1,0 +1,205 @@
+//! Everything that can be declined, with a stable code, a sentence, and a hint where there is one.
+
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::tenant::Excess;
+
+/// Why a command was declined. A refusal is an answer, not a fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The job is not known.
+    #[error("there is no job `{job}`")]
+    UnknownJob {
+        /// What was asked for.
+        job: JobId,
+    },
+    /// The tenant is not known.
+    #[error("there is no tenant `{tenant}`")]
+    UnknownTenant {
+        /// What was asked for.
+        tenant: TenantId,
+    },
+    /// The node is not known.
+    #[error("there is no node `{node}`")]
+    UnknownNode {
+        /// What was asked for.
+        node: NodeId,
+    },
+    /// The node has no such GPU.
+    #[error("node `{node}` has no gpu-{gpu}")]
+    UnknownGpu {
+        /// The node.
+        node: NodeId,
+        /// The index.
+        gpu: u8,
+    },
+    /// The token is not known.
+    #[error("there is no token `{id}`")]
+    UnknownToken {
+        /// What was asked for.
+        id: String,
+    },
+    /// A tenant of that name exists.
+    #[error("tenant `{tenant}` exists already")]
+    DuplicateTenant {
+        /// Its name.
+        tenant: TenantId,
+    },
+    /// A token of that name exists.
+    #[error("token `{id}` exists already")]
+    DuplicateToken {
+        /// Its name.
+        id: String,
+    },
+    /// The tenant may not submit.
+    #[error("tenant `{tenant}` is not active")]
+    InactiveTenant {
+        /// Which.
+        tenant: TenantId,
+    },
+    /// The tenant still has jobs.
+    #[error("tenant `{tenant}` still has {jobs} live jobs")]
+    TenantBusy {
+        /// Which.
+        tenant: TenantId,
+        /// How many.
+        jobs: u64,
+    },
+    /// The tenant that always exists cannot be removed.
+    #[error("the tenant `default` cannot be removed")]
+    DefaultTenant,
+    /// The node still has attempts.
+    #[error("node `{node}` still runs {jobs} jobs")]
+    NodeBusy {
+        /// Which.
+        node: NodeId,
+        /// How many.
+        jobs: usize,
+    },
+    /// A field has a value that cannot be.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// Which field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The job alone is more than the tenant may ever hold.
+    #[error("the job asks for {} {}, tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.words(), excess.limit)]
+    OverQuota {
+        /// Whose quota.
+        tenant: TenantId,
+        /// By how much.
+        excess: Excess,
+    },
+    /// No node could hold the job even if it were empty.
+    #[error("no node could hold this job even when empty: {problem}")]
+    Infeasible {
+        /// What is missing.
+        problem: String,
+        /// The smallest change that would make it feasible.
+        nearest: String,
+    },
+    /// Too many jobs wait.
+    #[error("the queue is full: {waiting} jobs wait, {limit} are allowed")]
+    QueueFull {
+        /// How many wait.
+        waiting: u64,
+        /// How many may.
+        limit: u64,
+    },
+    /// The same key came with another request.
+    #[error("idempotency key `{key}` was used for another request (`{job}`)")]
+    KeyReused {
+        /// The key.
+        key: String,
+        /// What it was used for.
+        job: JobId,
+    },
+    /// The job is in a phase in which this cannot be done.
+    #[error("`{job}` is {phase}; {verb} needs a job that is {needs}")]
+    WrongPhase {
+        /// Which job.
+        job: JobId,
+        /// Where it stands.
+        phase: &'static str,
+        /// What was asked, for example `hold`.
+        verb: &'static str,
+        /// Which phases would do.
+        needs: &'static str,
+    },
+    /// A dependency can never come true.
+    #[error("the dependency on `{job}` can never be met: {why}")]
+    DeadDependency {
+        /// The other job.
+        job: JobId,
+        /// Why not.
+        why: String,
+    },
+    /// A report about an attempt that is not under way there.
+    #[error("`{job}` has no attempt {attempt} on `{node}`")]
+    StaleReport {
+        /// Which job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
+        /// Who said so.
+        node: NodeId,
+    },
+    /// Nothing of it is built yet.
+    #[error("{what} is not supported by this version")]
+    Unsupported {
+        /// What was asked.
+        what: &'static str,
+    },
+}
+
+impl Refusal {
+    /// Stable across releases: scripts and dashboards rely on it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::UnknownJob { .. } => "unknown-job",
+            Refusal::UnknownTenant { .. } => "unknown-tenant",
+            Refusal::UnknownNode { .. } => "unknown-node",
+            Refusal::UnknownGpu { .. } => "unknown-gpu",
+            Refusal::UnknownToken { .. } => "unknown-token",
+            Refusal::DuplicateTenant { .. } => "duplicate-tenant",
+            Refusal::DuplicateToken { .. } => "duplicate-token",
+            Refusal::InactiveTenant { .. } => "inactive-tenant",
+            Refusal::TenantBusy { .. } => "tenant-busy",
+            Refusal::DefaultTenant => "default-tenant",
+            Refusal::NodeBusy { .. } => "node-busy",
+            Refusal::Invalid { .. } => "invalid",
+            Refusal::OverQuota { .. } => "over-quota",
+            Refusal::Infeasible { .. } => "infeasible",
+            Refusal::QueueFull { .. } => "queue-full",
+            Refusal::KeyReused { .. } => "key-reused",
+            Refusal::WrongPhase { .. } => "wrong-phase",
+            Refusal::DeadDependency { .. } => "dead-dependency",
+            Refusal::StaleReport { .. } => "stale-report",
+            Refusal::Unsupported { .. } => "unsupported",
+        }
+    }
+
+    /// The next thing to try, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Refusal::UnknownJob { .. } => Some("`muster ps --all` lists the jobs".into()),
+            Refusal::UnknownTenant { .. } => Some("`muster tenant ls` lists the tenants".into()),
+            Refusal::UnknownNode { .. } | Refusal::UnknownGpu { .. } => {
+                Some("`muster node ls` and `muster gpu ls` list what there is".into())
+            }
+            Refusal::UnknownToken { .. } => Some("`muster token ls` lists the tokens".into()),
+            Refusal::OverQuota { excess, .. } => Some(format!(
+                "ask for at most {} {}, or have the quota raised",
+                excess.limit,
+                excess.resource.words()
+            )),
+            Refusal::Infeasible { nearest, .. } => Some(nearest.clone()),
+            Refusal::KeyReused { .. } => Some("send a new key with a new request".into()),
+            Refusal::TenantBusy { .. } => Some("cancel its jobs or wait for them".into()),
+            Refusal::NodeBusy { .. } => Some("drain it first, and wait for its jobs".into()),
+            Refusal::QueueFull { .. } => Some("submit again later".into()),
+            _ => None,
+        }
+    }
+}

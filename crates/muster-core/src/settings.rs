@@ -1,0 +1,70 @@
+//! The settings of the cluster that decisions depend on. They enter the state by an event, so that replay
+//! decides under the same rules.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::{HOUR, MINUTE, SECOND};
+
+/// Settings that the planner and the guards read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Priority of a job that names none and whose tenant names none.
+    pub default_priority: u32,
+    /// Most jobs waiting at once.
+    pub queue_size_max: u64,
+    /// A job gains nothing for its first wait of this length.
+    pub aging_after_ms: i64,
+    /// Priority gained per minute of further waiting.
+    pub aging_per_minute: u32,
+    /// Most that aging can add.
+    pub aging_max: u32,
+    /// After this wait a job that does not fit has a node kept free for it: this bounds every wait.
+    pub max_wait_ms: i64,
+    /// Whether running jobs may be displaced at all.
+    pub preemption: bool,
+    /// A job that has run for less than this is not displaced.
+    pub preemption_min_runtime_ms: i64,
+    /// How long processes may take to stop before they are killed.
+    pub stop_grace_ms: i64,
+    /// How long freed space is held for the job that it was freed for, after the victims are gone.
+    pub claim_ms: i64,
+    /// Pause after a launch that failed, doubled each time up to ten minutes.
+    pub launch_backoff_ms: i64,
+    /// How long outcomes of ended jobs and idempotency keys are remembered.
+    pub memory_ms: i64,
+    /// Whether gangs of several tasks are accepted.
+    pub gangs: bool,
+    /// Whether hot GPUs are avoided.
+    pub thermal: bool,
+    /// Above this temperature in °C a GPU cools before it is given out again.
+    pub thermal_limit_c: i32,
+    /// How long it cools.
+    pub cooling_ms: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            default_priority: 100,
+            queue_size_max: 1_000_000,
+            aging_after_ms: 5 * MINUTE,
+            aging_per_minute: 10,
+            aging_max: 500,
+            max_wait_ms: 12 * HOUR,
+            preemption: true,
+            preemption_min_runtime_ms: 0,
+            stop_grace_ms: 30 * SECOND,
+            claim_ms: MINUTE,
+            launch_backoff_ms: 5 * SECOND,
+            memory_ms: 24 * HOUR,
+            gangs: true,
+            thermal: true,
+            thermal_limit_c: 75,
+            cooling_ms: 5 * MINUTE,
+        }
+    }
+}
+
+/// Highest priority a job may ask for.
+pub const PRIORITY_MAX: u32 = 10_000;

@@ -1,0 +1,162 @@
+//! What is true of the cluster now, and the three things one can do with it: ask (`decide`), make true
+//! (`apply`), and look for a broken law (`check`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::capacity::Capacity;
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::job::{Job, Outcome};
+use crate::ledger::Ledger;
+use crate::node::Node;
+use crate::queue::Queue;
+use crate::refusal::Refusal;
+use crate::settings::Settings;
+use crate::tenant::Tenant;
+use crate::time::Timestamp;
+use crate::token::Token;
+
+mod adopt;
+mod apply;
+mod check;
+mod decide;
+mod nodes;
+mod report;
+mod saved;
+mod steer;
+mod submit;
+mod tenants;
+mod tick;
+
+pub use check::Violation;
+pub use decide::Decision;
+pub use saved::Saved;
+
+/// The cluster. Memory holds what is alive; ended jobs are read from the tables.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct State {
+    /// How many events made it.
+    pub seq: u64,
+    /// The newest moment any event speaks of.
+    pub clock: Timestamp,
+    /// The number of the next job.
+    pub next_job: u64,
+    /// The rules that decisions follow.
+    pub settings: Settings,
+    /// Every tenant.
+    pub tenants: BTreeMap<TenantId, Tenant>,
+    /// Every node.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// Every live job.
+    pub jobs: BTreeMap<JobId, Job>,
+    /// Every array with a live task.
+    pub arrays: BTreeMap<u64, Array>,
+    /// How jobs ended, for a day; whole arrays under their number without index.
+    pub ended: BTreeMap<JobId, Ended>,
+    /// Keys of submissions, for a day.
+    pub keys: BTreeMap<TenantId, BTreeMap<String, KeyUse>>,
+    /// Space held for jobs that others were displaced for.
+    pub claims: BTreeMap<JobId, Claim>,
+    /// Every token that was not revoked.
+    pub tokens: BTreeMap<String, Token>,
+    /// Who used what.
+    pub ledger: Ledger,
+
+    /// Who waits. Derived.
+    pub queue: Queue,
+    /// What is free where. Derived.
+    pub capacity: Capacity,
+    /// Which jobs wait for the end of this one. Derived.
+    pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
+    /// When time limits run out. Derived.
+    pub(crate) deadlines: BTreeSet<(Timestamp, JobId)>,
+}
+
+/// An array with live tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Array {
+    /// Most tasks running at once.
+    #[serde(default)]
+    pub running_max: Option<u32>,
+    /// Tasks that have not ended.
+    pub live: u32,
+    /// Tasks with an attempt.
+    pub active: u32,
+    /// Whether every ended task is done.
+    pub all_done: bool,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// How.
+    pub outcome: Outcome,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What a client's key was used for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyUse {
+    /// The job it made.
+    pub job: JobId,
+    /// Hash of the request.
+    pub body_hash: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Space held for a job that others were displaced for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// Where.
+    pub node: NodeId,
+    /// Which devices.
+    pub gpus: Vec<u8>,
+    /// Who makes room.
+    pub victims: Vec<JobId>,
+    /// Until when, at the latest.
+    pub until: Timestamp,
+}
+
+impl State {
+    /// A live job.
+    pub fn job(&self, id: JobId) -> Result<&Job, Refusal> {
+        self.jobs.get(&id).ok_or(Refusal::UnknownJob { job: id })
+    }
+
+    /// A tenant.
+    pub fn tenant(&self, id: &TenantId) -> Result<&Tenant, Refusal> {
+        self.tenants.get(id).ok_or_else(|| Refusal::UnknownTenant { tenant: id.clone() })
+    }
+
+    /// A node.
+    pub fn node(&self, id: &NodeId) -> Result<&Node, Refusal> {
+        self.nodes.get(id).ok_or_else(|| Refusal::UnknownNode { node: id.clone() })
+    }
+
+    /// The live jobs an id means: the job itself, or every live task of an array.
+    pub fn members(&self, id: JobId) -> Vec<JobId> {
+        if self.jobs.contains_key(&id) {
+            return vec![id];
+        }
+        match id.index {
+            Some(_) => Vec::new(),
+            None => {
+                let all = JobId::of_array(id.number, 0)..=JobId::of_array(id.number, u32::MAX);
+                self.jobs.range(all).map(|(id, _)| *id).collect()
+            }
+        }
+    }
+
+    /// Whether a job belongs to an array that limits how many of its tasks run at once.
+    pub fn is_limited(&self, id: JobId) -> bool {
+        id.index.is_some() && self.arrays.get(&id.number).is_some_and(|array| array.running_max.is_some())
+    }
+
+    /// The attempts that have a part on a node and have not ended.
+    pub fn attempts_on<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Job> + 'a {
+        self.nodes.get(node).into_iter().flat_map(|node| &node.jobs).filter_map(|id| self.jobs.get(id))
+    }
+}

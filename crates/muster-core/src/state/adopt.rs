@@ -1,0 +1,310 @@
+//! Step 8, adopt: take a plan gang by gang, as far as it still holds.
+//!
+//! A plan comes from a snapshot that may be old, or from anyone. Nothing in it is believed: each gang is
+//! checked against the state of now and what this same plan has already taken.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::capacity::Free;
+use crate::command::Answer;
+use crate::event::Event;
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
+use crate::node::Node;
+use crate::plan::{MakeRoom, Plan, Start};
+use crate::state::State;
+use crate::state::decide::Decision;
+use crate::time::Timestamp;
+
+impl State {
+    pub(super) fn decide_adopt(&self, plan: &Plan, epoch: u64, now: Timestamp) -> Decision {
+        let mut tally = Tally::default();
+        let mut events = Vec::new();
+        let mut placed = 0;
+        for start in &plan.starts {
+            if let Some(facts) = self.adopt_start(start, epoch, now, &mut tally) {
+                events.extend(facts);
+                placed += 1;
+            }
+        }
+        let mut claimed = 0;
+        for room in &plan.claims {
+            if let Some(facts) = self.adopt_claim(room, now, &mut tally) {
+                events.extend(facts);
+                claimed += 1;
+            }
+        }
+        let taken = placed + claimed;
+        let left = plan.starts.len() + plan.claims.len() - taken;
+        if taken > 0 {
+            events.push(Event::PlanAdopted {
+                snapshot: plan.snapshot,
+                now: plan.now,
+                placed: placed as u32,
+                claimed: claimed as u32,
+                left: left as u32,
+            });
+        }
+        Decision { events, answer: Answer::Adopted { taken, left } }
+    }
+
+    /// The facts of one start, if every guard holds.
+    fn adopt_start(
+        &self,
+        start: &Start,
+        epoch: u64,
+        now: Timestamp,
+        tally: &mut Tally,
+    ) -> Option<Vec<Event>> {
+        let job = self.placeable(start.job, tally)?;
+        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally) {
+            return None;
+        }
+        if !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
+            return None;
+        }
+        tally.take(job, &start.tasks);
+        let mut facts = Vec::new();
+        self.drop_claim(job.id, "its job has started", now, &mut facts);
+        facts.push(Event::JobPlaced {
+            job: job.id,
+            attempt: job.attempts + 1,
+            epoch,
+            tasks: start.tasks.clone(),
+            at: now,
+        });
+        Some(facts)
+    }
+
+    /// A job that waits, awake and without open dependencies, and was not taken by this plan already.
+    fn placeable(&self, id: JobId, tally: &Tally) -> Option<&Job> {
+        let job = self.jobs.get(&id)?;
+        let ready = job.is_queued() && job.wakes_at.is_none() && job.open_dependencies.is_empty();
+        (ready && !tally.jobs.contains(&id)).then_some(job)
+    }
+
+    fn quota_admits(&self, job: &Job, tally: &Tally) -> bool {
+        let Some(tenant) = self.tenants.get(&job.spec.tenant) else { return false };
+        let more = tally.held.get(&tenant.id).copied().unwrap_or_default();
+        let wanted = tenant.held.plus(more).plus(job.spec.demand());
+        tenant.config.maximum.excess(wanted).is_empty()
+    }
+
+    fn array_admits(&self, job: &Job, tally: &Tally) -> bool {
+        let limit = |array: &super::Array| array.running_max.map(|max| (array.active, max));
+        let array = job.id.index.and_then(|_| self.arrays.get(&job.id.number)).and_then(limit);
+        let more = tally.arrays.get(&job.id.number).copied().unwrap_or_default();
+        array.is_none_or(|(active, max)| active + more < max)
+    }
+
+    fn space_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
+        let mut used: BTreeMap<NodeId, Used> = BTreeMap::new();
+        for task in tasks {
+            let Some(node) = self.nodes.get(&task.node) else { return false };
+            let taken = tally.used.get(&task.node).copied().unwrap_or_default();
+            let here = used.entry(task.node.clone()).or_default();
+            if !self.task_fits(job, task, node, taken.plus(*here)) {
+                return false;
+            }
+            *here = here.plus(Used::of(&job.spec, task));
+        }
+        true
+    }
+
+    /// Whether one task fits beside what this plan has already used on the node.
+    fn task_fits(&self, job: &Job, task: &PlacedTask, node: &Node, used: Used) -> bool {
+        let Some(filed) = self.capacity.filed(&node.id) else { return false };
+        let more = Used::of(&job.spec, task);
+        let each = &job.spec.tasks[task.group as usize].each;
+        let claimed = self.claimed_by_others(job.id, &node.id);
+        let free = filed.free.without(claimed);
+        filed.open
+            && filed.kind.admits(&crate::queue::Shape::of(&job.spec))
+            && more.gpus & !(free.gpus & !used.gpus & filed.kind.eligible_gpus(each)) == 0
+            && used.cpus + more.cpus <= free.cpus
+            && used.memory_mib + more.memory_mib <= free.memory_mib
+    }
+
+    /// What is held on a node for other jobs: their devices, and the cores and memory that their victims,
+    /// as far as they still run, will not give them.
+    pub fn claimed_by_others(&self, job: JobId, node: &NodeId) -> Free {
+        let others = self.claims.iter().filter(|(id, claim)| **id != job && claim.node == *node);
+        others.fold(Free::default(), |sum, (id, claim)| {
+            let wanted = self.jobs.get(id).map(|job| job.spec.demand()).unwrap_or_default();
+            let victims = claim.victims.iter().filter_map(|victim| self.jobs.get(victim));
+            let coming = victims.fold(Used::default(), |sum, victim| sum.plus(used_on(victim, node)));
+            Free {
+                gpus: claim.gpus.iter().fold(sum.gpus, |mask, gpu| mask | 1 << gpu),
+                cpus: sum.cpus + wanted.cpus.saturating_sub(coming.cpus),
+                memory_mib: sum.memory_mib + wanted.memory_mib.saturating_sub(coming.memory_mib),
+            }
+        })
+    }
+
+    /// The facts of making room, if every victim may be displaced and the job fits afterwards.
+    fn adopt_claim(&self, room: &MakeRoom, now: Timestamp, tally: &mut Tally) -> Option<Vec<Event>> {
+        let job = self.placeable(room.job, tally)?;
+        let tenant = self.tenants.get(&job.spec.tenant)?;
+        let allowed = self.settings.preemption && tenant.config.may_preempt;
+        if !allowed || self.claims.contains_key(&job.id) || room.victims.is_empty() {
+            return None;
+        }
+        let victims = self.victims(job, room, tally)?;
+        if !self.quota_admits(job, tally) || !self.fits_after(job, room, &victims, tally) {
+            return None;
+        }
+        tally.jobs.insert(job.id);
+        tally.jobs.extend(room.victims.iter().copied());
+        tally.claim(job, room);
+        let until = now.plus(self.settings.stop_grace_ms).plus(self.settings.claim_ms);
+        let mut facts = vec![Event::ClaimMade {
+            job: job.id,
+            node: room.node.clone(),
+            gpus: room.gpus.clone(),
+            victims: room.victims.clone(),
+            at: now,
+            until,
+        }];
+        for victim in victims {
+            let attempt = victim.attempt()?;
+            facts.push(self.stop(victim, attempt, StopCause::Preempted { by: job.id }, now));
+        }
+        Some(facts)
+    }
+
+    /// The victims, if each of them may be displaced for this job and none twice.
+    fn victims(&self, job: &Job, room: &MakeRoom, tally: &Tally) -> Option<Vec<&Job>> {
+        let unique: BTreeSet<&JobId> = room.victims.iter().collect();
+        if unique.len() != room.victims.len() {
+            return None;
+        }
+        let may_go = |id: &JobId| {
+            let victim = self.jobs.get(id)?;
+            let here = victim.attempt()?.tasks.iter().any(|task| task.node == room.node);
+            (here && !tally.jobs.contains(id) && self.may_displace(job, victim, None)).then_some(victim)
+        };
+        room.victims.iter().map(may_go).collect()
+    }
+
+    /// Whether a running job may be displaced for another. `now` adds the minimum runtime to the rule.
+    pub fn may_displace(&self, job: &Job, victim: &Job, now: Option<Timestamp>) -> bool {
+        let Some(attempt) = victim.attempt() else { return false };
+        let Some(tenant) = self.tenants.get(&victim.spec.tenant) else { return false };
+        let spared = tenant.config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
+        let young =
+            now.is_some_and(|now| now.since(attempt.placed_at) < self.settings.preemption_min_runtime_ms);
+        victim.spec.priority < job.spec.priority
+            && attempt.stopping.is_none()
+            && tenant.config.may_be_preempted
+            && !spared
+            && !young
+    }
+
+    /// Whether the job fits on the claimed devices once the victims are gone.
+    fn fits_after(&self, job: &Job, room: &MakeRoom, victims: &[&Job], tally: &Tally) -> bool {
+        let Some(filed) = self.capacity.filed(&room.node).filter(|filed| filed.open) else { return false };
+        let used = tally.used.get(&room.node).copied().unwrap_or_default();
+        let freed = victims.iter().fold(Used::default(), |sum, victim| sum.plus(used_on(victim, &room.node)));
+        if room.gpus.iter().any(|gpu| *gpu >= 64) {
+            return false;
+        }
+        let claimed: u64 = room.gpus.iter().fold(0, |mask, gpu| mask | 1 << gpu);
+        let shape = crate::queue::Shape::of(&job.spec);
+        let later = Free {
+            gpus: (filed.free.gpus | freed.gpus & self.usable_gpus(&room.node)) & claimed,
+            cpus: filed.free.cpus + freed.cpus,
+            memory_mib: filed.free.memory_mib + freed.memory_mib,
+        };
+        let after = later.without(self.claimed_by_others(job.id, &room.node)).without(Free {
+            gpus: used.gpus,
+            cpus: used.cpus,
+            memory_mib: used.memory_mib,
+        });
+        filed.kind.admits(&shape) && filed.kind.fit(&shape, after).is_some()
+    }
+
+    /// Devices of a node that may be given out once nobody holds them, as bits.
+    pub fn usable_gpus(&self, node: &NodeId) -> u64 {
+        let Some(node) = self.nodes.get(node) else { return 0 };
+        (0..node.facts.gpus.len())
+            .filter(|index| node.gpu_usable(*index))
+            .fold(0, |mask, index| mask | 1 << index)
+    }
+}
+
+/// What one plan has taken so far.
+#[derive(Default)]
+struct Tally {
+    jobs: BTreeSet<JobId>,
+    used: BTreeMap<NodeId, Used>,
+    held: BTreeMap<TenantId, Demand>,
+    arrays: BTreeMap<u64, u32>,
+}
+
+impl Tally {
+    fn take(&mut self, job: &Job, tasks: &[PlacedTask]) {
+        self.jobs.insert(job.id);
+        for task in tasks {
+            let used = self.used.entry(task.node.clone()).or_default();
+            *used = used.plus(Used::of(&job.spec, task));
+        }
+        let held = self.held.entry(job.spec.tenant.clone()).or_default();
+        *held = held.plus(job.spec.demand());
+        if job.id.index.is_some() {
+            *self.arrays.entry(job.id.number).or_default() += 1;
+        }
+    }
+
+    fn claim(&mut self, job: &Job, room: &MakeRoom) {
+        let demand = job.spec.demand();
+        let gpus = room.gpus.iter().fold(0, |mask, gpu| mask | 1 << gpu);
+        let used = self.used.entry(room.node.clone()).or_default();
+        *used = used.plus(Used { gpus, cpus: demand.cpus, memory_mib: demand.memory_mib });
+    }
+}
+
+/// What is used on one node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    gpus: u64,
+    cpus: u64,
+    memory_mib: u64,
+}
+
+impl Used {
+    fn of(spec: &JobSpec, task: &PlacedTask) -> Used {
+        let each = &spec.tasks[task.group as usize].each;
+        let gpus = task.gpus.iter().fold(0, |mask, gpu| mask | 1 << gpu);
+        Used { gpus, cpus: u64::from(each.cpus), memory_mib: each.memory_mib }
+    }
+
+    fn plus(self, other: Used) -> Used {
+        Used {
+            gpus: self.gpus | other.gpus,
+            cpus: self.cpus + other.cpus,
+            memory_mib: self.memory_mib + other.memory_mib,
+        }
+    }
+}
+
+/// What an attempt uses on one node.
+fn used_on(job: &Job, node: &NodeId) -> Used {
+    let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
+    tasks
+        .filter(|task| task.node == *node)
+        .fold(Used::default(), |sum, task| sum.plus(Used::of(&job.spec, task)))
+}
+
+/// Whether the tasks are the gang, rank by rank, each with as many different devices as it asked for.
+fn is_whole_gang(spec: &JobSpec, tasks: &[PlacedTask]) -> bool {
+    let ranks = spec.tasks.iter().enumerate().flat_map(|(group, of)| (0..of.count).map(move |_| group));
+    let expected: Vec<usize> = ranks.collect();
+    let complete = |(rank, (task, group)): (usize, (&PlacedTask, &usize))| {
+        let devices: BTreeSet<&u8> = task.gpus.iter().filter(|gpu| **gpu < 64).collect();
+        task.rank as usize == rank
+            && task.group as usize == *group
+            && devices.len() == task.gpus.len()
+            && devices.len() == spec.tasks[*group].each.gpus as usize
+    };
+    tasks.len() == expected.len() && tasks.iter().zip(&expected).enumerate().all(complete)
+}

@@ -1,0 +1,458 @@
+//! Step 6, make true: what an event changes. Never says no; what cannot be is asserted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
+use crate::event::{Back, Event, Next};
+use crate::ids::{GpuId, JobId, NodeId, TenantId};
+use crate::job::{Attempt, Demand, Dependency, Job, JobSpec, Outcome, Part, Phase, PlacedTask, Stopping};
+use crate::ledger::Charge;
+use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
+use crate::state::{Array, Claim, Ended, KeyUse, State};
+use crate::tenant::{Tenant, TenantConfig};
+use crate::time::Timestamp;
+
+impl State {
+    /// Make an event true.
+    pub fn apply(&mut self, event: &Event) {
+        self.seq += 1;
+        match event {
+            Event::JobSubmitted { job, spec, array, held_by, key, open_dependencies, at } => {
+                self.clock = self.clock.max(*at);
+                let born = Born { spec, held_by: held_by.as_deref(), open_dependencies, at: *at };
+                self.accept(*job, array.as_ref(), &born);
+                self.remember_key(*job, &spec.tenant, key.as_ref(), *at);
+            }
+            Event::JobHeld { job, by, why, at } => {
+                let (by, why) = (by.clone(), why.clone());
+                self.move_job(*job, *at, |job| job.phase = Phase::Held { by, why, since: *at });
+            }
+            Event::JobReleased { job, at, .. } => self.move_job(*job, *at, |job| {
+                job.phase = Phase::Queued { preempted: false, since: *at };
+                // A person's word starts the count of comebacks anew.
+                job.requeues = 0;
+            }),
+            Event::JobWoken { job, at } => self.move_job(*job, *at, |job| job.wakes_at = None),
+            Event::JobChanged { job, change, at } => self.change(*job, change, *at),
+            Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
+
+            Event::JobPlaced { job, attempt, epoch, tasks, at } => {
+                self.place(*job, (*attempt, *epoch), tasks, *at);
+            }
+            Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
+            Event::AttemptStopping { job, cause, grace_ms, at, .. } => {
+                let stopping = Stopping { cause: cause.clone(), since: *at, grace_ms: *grace_ms };
+                self.move_job(*job, *at, |job| attempt_mut(job).stopping = Some(stopping));
+            }
+            Event::PartEnded { job, node, exit, stopped, at, .. } => {
+                let part = Part::Ended { exit: exit.clone(), stopped: *stopped };
+                self.move_job(*job, *at, |job| drop(attempt_mut(job).parts.insert(node.clone(), part)));
+            }
+            Event::AttemptEnded { job, next, charge, at, .. } => self.settle(*job, next, *charge, *at),
+
+            Event::ClaimMade { job, node, gpus, victims, at, until } => {
+                self.clock = self.clock.max(*at);
+                let claim =
+                    Claim { node: node.clone(), gpus: gpus.clone(), victims: victims.clone(), until: *until };
+                let former = self.claims.insert(*job, claim);
+                assert!(former.is_none(), "{job} has two claims");
+            }
+            Event::ClaimEnded { job, at, .. } => {
+                self.clock = self.clock.max(*at);
+                let claim = self.claims.remove(job);
+                assert!(claim.is_some(), "{job} has no claim to end");
+            }
+            Event::PlanAdopted { .. } => {}
+
+            Event::TenantCreated { id, config, at } => self.create_tenant(id, config, *at),
+            Event::TenantChanged { id, config, at } => {
+                self.clock = self.clock.max(*at);
+                self.tenant_mut(id).config = (**config).clone();
+            }
+            Event::TenantDeleted { id, at } => {
+                self.clock = self.clock.max(*at);
+                let tenant = self.tenants.remove(id);
+                assert!(tenant.is_some_and(|tenant| tenant.live_jobs == 0), "{id} is gone or busy");
+            }
+
+            Event::NodeRegistered { node, facts, at } => self.register(node, facts, *at),
+            Event::NodeStateChanged { node, word, by, why, at } => {
+                let state = NodeState { word: *word, by: by.clone(), why: why.clone(), since: *at };
+                self.change_node(node, *at, |node| node.state = state);
+            }
+            Event::NodeRemoved { node, at } => self.remove_node(node, *at),
+            Event::GpuHealthChanged { gpu, word, why, cooling_until, at } => {
+                let health =
+                    GpuHealth { word: *word, why: why.clone(), since: *at, cooling_until: *cooling_until };
+                self.change_node(&gpu.node, *at, |node| node.gpu_health[usize::from(gpu.index)] = health);
+            }
+
+            Event::Configured { settings, at } => {
+                self.clock = self.clock.max(*at);
+                self.settings = (**settings).clone();
+            }
+            Event::TokenAdded { token, at } => {
+                self.clock = self.clock.max(*at);
+                self.tokens.insert(token.id.clone(), token.clone());
+            }
+            Event::TokenRevoked { id, at } => {
+                self.clock = self.clock.max(*at);
+                self.tokens.remove(id);
+            }
+            Event::Acted { at, .. } => self.clock = self.clock.max(*at),
+            Event::Forgotten { before } => self.forget_before(*before),
+        }
+    }
+
+    // Jobs come.
+
+    fn accept(&mut self, id: JobId, array: Option<&ArrayAsk>, born: &Born) {
+        assert_eq!(id, JobId::single(self.next_job), "job numbers are counted up");
+        self.next_job += 1;
+        match array {
+            None => self.add_job(id, born),
+            Some(array) => {
+                let live = array.indexes.len() as u32;
+                let record = Array { running_max: array.running_max, live, active: 0, all_done: true };
+                self.arrays.insert(id.number, record);
+                for index in &array.indexes {
+                    self.add_job(JobId::of_array(id.number, *index), born);
+                }
+            }
+        }
+    }
+
+    fn add_job(&mut self, id: JobId, born: &Born) {
+        let phase = match born.held_by {
+            Some(by) => Phase::Held { by: by.to_string(), why: "held at submission".into(), since: born.at },
+            None => Phase::Queued { preempted: false, since: born.at },
+        };
+        let job = Job {
+            id,
+            spec: born.spec.clone(),
+            submitted_at: born.at,
+            phase,
+            attempts: 0,
+            restarts: 0,
+            preemptions: 0,
+            requeues: 0,
+            wakes_at: born.spec.start_after.filter(|start| *start > born.at),
+            open_dependencies: born.open_dependencies.clone(),
+        };
+        for dependency in &job.open_dependencies {
+            self.dependents.entry(dependency.job).or_default().insert(id);
+        }
+        self.tenant_mut(&job.spec.tenant).live_jobs += 1;
+        self.ledger.account_mut(&job.spec.tenant).submitted += 1;
+        self.file(&job);
+        let former = self.jobs.insert(id, job);
+        assert!(former.is_none(), "{id} exists twice");
+    }
+
+    fn remember_key(&mut self, job: JobId, tenant: &TenantId, key: Option<&IdempotencyKey>, at: Timestamp) {
+        if let Some(key) = key {
+            let used = KeyUse { job, body_hash: key.body_hash.clone(), at };
+            self.keys.entry(tenant.clone()).or_default().insert(key.key.clone(), used);
+        }
+    }
+
+    // Jobs move.
+
+    /// Change one job and file it anew, in the queue and among the deadlines.
+    fn move_job(&mut self, id: JobId, at: Timestamp, change: impl FnOnce(&mut Job)) {
+        self.clock = self.clock.max(at);
+        let Some(mut job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
+        self.unfile(&job);
+        change(&mut job);
+        self.file(&job);
+        self.jobs.insert(id, job);
+    }
+
+    fn file(&mut self, job: &Job) {
+        if job.is_queued() {
+            self.queue.add(job, self.is_limited(job.id));
+        }
+        if let Some(deadline) = deadline(job) {
+            self.deadlines.insert((deadline, job.id));
+        }
+    }
+
+    fn unfile(&mut self, job: &Job) {
+        if job.is_queued() {
+            self.queue.remove(job, self.is_limited(job.id));
+        }
+        if let Some(deadline) = deadline(job) {
+            self.deadlines.remove(&(deadline, job.id));
+        }
+    }
+
+    fn change(&mut self, id: JobId, change: &JobChange, at: Timestamp) {
+        self.move_job(id, at, |job| {
+            let mut spec = (*job.spec).clone();
+            spec.name = change.name.clone().unwrap_or(spec.name);
+            spec.priority = change.priority.unwrap_or(spec.priority);
+            spec.time_limit_ms = change.time_limit_ms.unwrap_or(spec.time_limit_ms);
+            spec.labels = change.labels.clone().unwrap_or(spec.labels);
+            job.spec = Arc::new(spec);
+        });
+    }
+
+    // Attempts.
+
+    fn place(&mut self, id: JobId, (number, epoch): (u32, u64), tasks: &[PlacedTask], at: Timestamp) {
+        let attempt = Attempt {
+            number,
+            epoch,
+            tasks: tasks.to_vec(),
+            placed_at: at,
+            started_at: None,
+            stopping: None,
+            parts: BTreeMap::new(),
+        };
+        self.move_job(id, at, |job| {
+            assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
+            job.attempts = number;
+            job.phase = Phase::Active(attempt);
+        });
+        let spec = self.jobs[&id].spec.clone();
+        for task in tasks {
+            self.take_slots(id, &spec, task);
+        }
+        let tenant = self.tenant_mut(&spec.tenant);
+        tenant.held = tenant.held.plus(spec.demand());
+        self.count_array(id, |array| array.active += 1);
+    }
+
+    fn take_slots(&mut self, id: JobId, spec: &JobSpec, task: &PlacedTask) {
+        let each = &spec.tasks[task.group as usize].each;
+        let node = self.node_mut(&task.node);
+        for gpu in &task.gpus {
+            let former = node.holders[usize::from(*gpu)].replace(id);
+            assert_eq!(former, None, "{} has two holders", GpuId { node: task.node.clone(), index: *gpu });
+        }
+        node.cpus_held += u64::from(each.cpus);
+        node.memory_mib_held += each.memory_mib;
+        node.jobs.insert(id);
+        self.refile_node(&task.node);
+    }
+
+    fn give_slots_back(&mut self, id: JobId, spec: &JobSpec, task: &PlacedTask) {
+        let each = &spec.tasks[task.group as usize].each;
+        let node = self.node_mut(&task.node);
+        for gpu in &task.gpus {
+            let holder = node.holders[usize::from(*gpu)].take();
+            assert_eq!(
+                holder,
+                Some(id),
+                "{} had another holder",
+                GpuId { node: task.node.clone(), index: *gpu }
+            );
+        }
+        node.cpus_held -= u64::from(each.cpus);
+        node.memory_mib_held -= each.memory_mib;
+        node.jobs.remove(&id);
+        self.refile_node(&task.node);
+    }
+
+    fn start(&mut self, id: JobId, node: &NodeId, whole: bool, at: Timestamp) {
+        self.move_job(id, at, |job| {
+            let attempt = attempt_mut(job);
+            attempt.parts.insert(node.clone(), Part::Started);
+            if whole {
+                attempt.started_at = Some(at);
+            }
+        });
+    }
+
+    /// The leases end, the usage is charged, and the job goes on.
+    fn settle(&mut self, id: JobId, next: &Next, charge: Charge, at: Timestamp) {
+        let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
+        let Some(attempt) = job.attempt().cloned() else { panic!("{id} has no attempt to end") };
+        let spec = job.spec.clone();
+        for task in &attempt.tasks {
+            self.give_slots_back(id, &spec, task);
+        }
+        let tenant = self.tenant_mut(&spec.tenant);
+        tenant.held = tenant.held.minus(Demand { ..spec.demand() });
+        self.ledger.account_mut(&spec.tenant).used += charge;
+        self.count_array(id, |array| array.active -= 1);
+        match next {
+            Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),
+            Next::Queued { because, wakes_at } => self.move_job(id, at, |job| {
+                let preempted = *because == Back::Preempted;
+                job.phase = Phase::Queued { preempted, since: at };
+                job.wakes_at = *wakes_at;
+                match because {
+                    Back::Preempted => job.preemptions += 1,
+                    Back::Restarted => job.restarts += 1,
+                    Back::Requeued => job.requeues += 1,
+                }
+            }),
+            Next::Held { by, why } => self.move_job(id, at, |job| {
+                job.phase = Phase::Held { by: by.clone(), why: why.clone(), since: at };
+            }),
+        }
+    }
+
+    // Jobs go.
+
+    fn end_job(&mut self, id: JobId, outcome: Outcome, at: Timestamp) {
+        self.clock = self.clock.max(at);
+        let Some(job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
+        self.unfile(&job);
+        for dependency in &job.open_dependencies {
+            self.forget_dependent(dependency.job, id);
+        }
+        self.tenant_mut(&job.spec.tenant).live_jobs -= 1;
+        let account = self.ledger.account_mut(&job.spec.tenant);
+        match outcome {
+            Outcome::Done => account.done += 1,
+            Outcome::Failed => account.failed += 1,
+            Outcome::Cancelled => account.cancelled += 1,
+        }
+        self.remember_end(id, outcome, at);
+        self.end_array_task(id, outcome, at);
+    }
+
+    /// Remember how a job or array ended, and free those who waited for it.
+    fn remember_end(&mut self, id: JobId, outcome: Outcome, at: Timestamp) {
+        let former = self.ended.insert(id, Ended { outcome, at });
+        assert!(former.is_none(), "{id} ended twice");
+        for dependent in self.dependents.remove(&id).into_iter().flatten() {
+            self.move_job(dependent, at, |job| {
+                job.open_dependencies.retain(|open| open.job != id || !outcome.satisfies(open.when));
+            });
+            // A dependency that can no longer come true stays open until its job is ended by the next event.
+            if self.jobs[&dependent].open_dependencies.iter().any(|open| open.job == id) {
+                self.dependents.entry(id).or_default().insert(dependent);
+            }
+        }
+    }
+
+    fn end_array_task(&mut self, id: JobId, outcome: Outcome, at: Timestamp) {
+        let mut whole = None;
+        self.count_array(id, |array| {
+            array.live -= 1;
+            array.all_done &= outcome == Outcome::Done;
+            whole = (array.live == 0).then(|| array.outcome());
+        });
+        if let Some(outcome) = whole {
+            self.arrays.remove(&id.number);
+            self.remember_end(JobId::single(id.number), outcome, at);
+        }
+    }
+
+    fn count_array(&mut self, id: JobId, count: impl FnOnce(&mut Array)) {
+        if id.index.is_some()
+            && let Some(array) = self.arrays.get_mut(&id.number)
+        {
+            count(array);
+        }
+    }
+
+    fn forget_dependent(&mut self, id: JobId, dependent: JobId) {
+        if let Some(dependents) = self.dependents.get_mut(&id) {
+            dependents.remove(&dependent);
+            if dependents.is_empty() {
+                self.dependents.remove(&id);
+            }
+        }
+    }
+
+    fn forget_before(&mut self, before: Timestamp) {
+        self.ended.retain(|_, ended| ended.at >= before);
+        for keys in self.keys.values_mut() {
+            keys.retain(|_, used| used.at >= before);
+        }
+        self.keys.retain(|_, keys| !keys.is_empty());
+    }
+
+    // Tenants and nodes.
+
+    fn create_tenant(&mut self, id: &TenantId, config: &TenantConfig, at: Timestamp) {
+        self.clock = self.clock.max(at);
+        let tenant = Tenant { id: id.clone(), config: config.clone(), held: Demand::default(), live_jobs: 0 };
+        let former = self.tenants.insert(id.clone(), tenant);
+        assert!(former.is_none(), "tenant {id} exists twice");
+    }
+
+    fn register(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {
+        let node = self.nodes.entry(id.clone()).or_insert_with(|| new_node(id, facts, at));
+        node.facts = facts.clone();
+        let healthy =
+            GpuHealth { word: GpuWord::Healthy, why: String::new(), since: at, cooling_until: None };
+        node.gpu_health.resize(facts.gpus.len(), healthy);
+        node.holders.resize(facts.gpus.len(), None);
+        self.clock = self.clock.max(at);
+        self.refile_node(id);
+    }
+
+    fn change_node(&mut self, id: &NodeId, at: Timestamp, change: impl FnOnce(&mut Node)) {
+        self.clock = self.clock.max(at);
+        change(self.node_mut(id));
+        self.refile_node(id);
+    }
+
+    fn remove_node(&mut self, id: &NodeId, at: Timestamp) {
+        self.clock = self.clock.max(at);
+        let node = self.nodes.remove(id);
+        assert!(node.is_some_and(|node| node.jobs.is_empty()), "{id} is gone or busy");
+        self.capacity.remove(id);
+    }
+
+    pub(super) fn refile_node(&mut self, id: &NodeId) {
+        if let Some(node) = self.nodes.get(id) {
+            self.capacity.file(node);
+        }
+    }
+
+    fn tenant_mut(&mut self, id: &TenantId) -> &mut Tenant {
+        self.tenants.get_mut(id).unwrap_or_else(|| panic!("tenant {id} does not exist"))
+    }
+
+    fn node_mut(&mut self, id: &NodeId) -> &mut Node {
+        self.nodes.get_mut(id).unwrap_or_else(|| panic!("node {id} does not exist"))
+    }
+}
+
+/// What all jobs of one submission have in common.
+struct Born<'a> {
+    spec: &'a Arc<JobSpec>,
+    held_by: Option<&'a str>,
+    open_dependencies: &'a BTreeSet<Dependency>,
+    at: Timestamp,
+}
+
+fn attempt_mut(job: &mut Job) -> &mut Attempt {
+    let id = job.id;
+    match &mut job.phase {
+        Phase::Active(attempt) => attempt,
+        Phase::Queued { .. } | Phase::Held { .. } => panic!("{id} has no attempt"),
+    }
+}
+
+/// When the time limit of a running job passes; `None` once it is told to stop.
+pub(super) fn deadline(job: &Job) -> Option<Timestamp> {
+    let attempt = job.attempt().filter(|attempt| attempt.stopping.is_none())?;
+    Some(attempt.started_at?.plus(job.spec.time_limit_ms?))
+}
+
+fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
+    Node {
+        id: id.clone(),
+        facts: facts.clone(),
+        state: NodeState {
+            word: NodeWord::Ready,
+            by: "muster".to_string(),
+            why: "registered".to_string(),
+            since: at,
+        },
+        gpu_health: Vec::new(),
+        registered_at: at,
+        holders: Vec::new(),
+        cpus_held: 0,
+        memory_mib_held: 0,
+        jobs: BTreeSet::new(),
+    }
+}

@@ -1,0 +1,191 @@
+//! Every law that can be seen in one state. Debug builds, the simulator and all tests ask after each turn.
+//!
+//! What is kept for speed is recomputed here from what it is derived from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::ids::{GpuId, JobId, NodeId, TenantId};
+use crate::job::{Demand, Job, Phase};
+use crate::state::{Array, State};
+
+/// A broken law, in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl State {
+    /// Every law that does not hold. Empty is the only good answer. O(state).
+    pub fn check(&self) -> Vec<Violation> {
+        let mut found = Vec::new();
+        self.check_holders(&mut found);
+        self.check_gangs(&mut found);
+        self.check_tenants(&mut found);
+        self.check_arrays(&mut found);
+        self.check_claims(&mut found);
+        self.check_ends(&mut found);
+        self.check_derived(&mut found);
+        found
+    }
+
+    /// A slot has at most one holder, and it is the one the node knows.
+    fn check_holders(&self, found: &mut Vec<Violation>) {
+        let mut holders: BTreeMap<GpuId, JobId> = BTreeMap::new();
+        let mut used: BTreeMap<&NodeId, (u64, u64)> = BTreeMap::new();
+        let mut jobs: BTreeMap<&NodeId, BTreeSet<JobId>> = BTreeMap::new();
+        for (job, attempt) in self.jobs.values().filter_map(|job| Some((job, job.attempt()?))) {
+            for gpu in attempt.gpus() {
+                if let Some(other) = holders.insert(gpu.clone(), job.id) {
+                    found.push(Violation(format!("{gpu} is held by {other} and {}", job.id)));
+                }
+            }
+            for task in &attempt.tasks {
+                let each = &job.spec.tasks[task.group as usize].each;
+                let (cpus, memory) = used.entry(&task.node).or_default();
+                *cpus += u64::from(each.cpus);
+                *memory += each.memory_mib;
+                jobs.entry(&task.node).or_default().insert(job.id);
+            }
+        }
+        for node in self.nodes.values() {
+            let known: BTreeMap<GpuId, JobId> = (0..)
+                .zip(&node.holders)
+                .filter_map(|(index, holder)| Some((GpuId { node: node.id.clone(), index }, (*holder)?)))
+                .collect();
+            let range =
+                GpuId { node: node.id.clone(), index: 0 }..=GpuId { node: node.id.clone(), index: u8::MAX };
+            let real: BTreeMap<GpuId, JobId> =
+                holders.range(range).map(|(gpu, job)| (gpu.clone(), *job)).collect();
+            if known != real {
+                found.push(Violation(format!("{}: holders are {real:?}, the node says {known:?}", node.id)));
+            }
+            let (cpus, memory) = used.get(&node.id).copied().unwrap_or_default();
+            if (cpus, memory) != (node.cpus_held, node.memory_mib_held) {
+                found.push(Violation(format!("{}: cores or memory held are miscounted", node.id)));
+            }
+            if jobs.get(&node.id).cloned().unwrap_or_default() != node.jobs {
+                found.push(Violation(format!("{}: its list of jobs is wrong", node.id)));
+            }
+        }
+    }
+
+    /// A gang is placed whole or not at all, on devices that will do.
+    fn check_gangs(&self, found: &mut Vec<Violation>) {
+        for (job, attempt) in self.jobs.values().filter_map(|job| Some((job, job.attempt()?))) {
+            let wanted: u32 = job.spec.tasks.iter().map(|group| group.count).sum();
+            if attempt.tasks.len() != wanted as usize {
+                found.push(Violation(format!("{} has {} of {wanted} tasks", job.id, attempt.tasks.len())));
+            }
+            for task in &attempt.tasks {
+                let each = &job.spec.tasks[task.group as usize].each;
+                if task.gpus.len() != each.gpus as usize || !self.nodes.contains_key(&task.node) {
+                    found.push(Violation(format!("{} rank {} is not what was asked", job.id, task.rank)));
+                }
+            }
+            if attempt.number != job.attempts {
+                found.push(Violation(format!(
+                    "{} counts {} attempts, runs {}",
+                    job.id, job.attempts, attempt.number
+                )));
+            }
+        }
+    }
+
+    /// What tenants hold is what their attempts hold. (That a cap is never passed is a law of transitions: a
+    /// cap may be lowered below what is held.)
+    fn check_tenants(&self, found: &mut Vec<Violation>) {
+        let mut held: BTreeMap<&TenantId, (Demand, u64)> = BTreeMap::new();
+        for job in self.jobs.values() {
+            let (demand, live) = held.entry(&job.spec.tenant).or_default();
+            *live += 1;
+            if job.attempt().is_some() {
+                *demand = demand.plus(job.spec.demand());
+            }
+        }
+        for (id, tenant) in &self.tenants {
+            let (demand, live) = held.remove(id).unwrap_or_default();
+            if (demand, live) != (tenant.held, tenant.live_jobs) {
+                found.push(Violation(format!(
+                    "tenant {id} is miscounted: {:?}, really {demand:?}",
+                    tenant.held
+                )));
+            }
+        }
+        for tenant in held.keys() {
+            found.push(Violation(format!("jobs of tenant {tenant}, which does not exist")));
+        }
+    }
+
+    fn check_arrays(&self, found: &mut Vec<Violation>) {
+        let mut counted: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
+        for job in self.jobs.values().filter(|job| job.id.index.is_some()) {
+            let (live, active) = counted.entry(job.id.number).or_default();
+            *live += 1;
+            *active += u32::from(job.attempt().is_some());
+        }
+        let known: BTreeMap<u64, (u32, u32)> =
+            self.arrays.iter().map(|(number, array)| (*number, (array.live, array.active))).collect();
+        if counted != known {
+            found.push(Violation(format!("arrays are miscounted: {known:?}, really {counted:?}")));
+        }
+        let over = |array: &Array| array.running_max.is_some_and(|max| array.active > max);
+        for (number, _) in self.arrays.iter().filter(|(_, array)| over(array)) {
+            found.push(Violation(format!("array job-{number} runs more tasks than it may")));
+        }
+    }
+
+    /// Space is held only for jobs that wait, and no device for two.
+    fn check_claims(&self, found: &mut Vec<Violation>) {
+        let mut devices = BTreeSet::new();
+        for (id, claim) in &self.claims {
+            if !self.jobs.get(id).is_some_and(Job::is_queued) {
+                found.push(Violation(format!("{id} has a claim but does not wait")));
+            }
+            for gpu in &claim.gpus {
+                if !devices.insert((&claim.node, gpu)) {
+                    found.push(Violation(format!("{}/gpu-{gpu} is claimed twice", claim.node)));
+                }
+            }
+        }
+    }
+
+    /// An ended job is not alive, and nobody waits for what has ended.
+    fn check_ends(&self, found: &mut Vec<Violation>) {
+        for id in self.ended.keys().filter(|id| self.jobs.contains_key(id)) {
+            found.push(Violation(format!("{id} has ended and lives")));
+        }
+        for job in self.jobs.values() {
+            for open in job.open_dependencies.iter().filter(|open| self.ended.contains_key(&open.job)) {
+                found.push(Violation(format!("{} still waits for {}, which has ended", job.id, open.job)));
+            }
+            if matches!(job.phase, Phase::Active(_)) && !job.open_dependencies.is_empty() {
+                found.push(Violation(format!("{} runs before its dependencies", job.id)));
+            }
+        }
+    }
+
+    /// Indexes kept for speed equal those built from scratch.
+    fn check_derived(&self, found: &mut Vec<Violation>) {
+        let mut fresh = State {
+            jobs: self.jobs.clone(),
+            nodes: self.nodes.clone(),
+            arrays: self.arrays.clone(),
+            ..State::default()
+        };
+        fresh.derive();
+        let parts = [
+            ("queue", fresh.queue == self.queue),
+            ("capacity", fresh.capacity == self.capacity),
+            ("dependents", fresh.dependents == self.dependents),
+            ("deadlines", fresh.deadlines == self.deadlines),
+        ];
+        for (name, _) in parts.into_iter().filter(|(_, same)| !same) {
+            found.push(Violation(format!("the {name} kept differ from the {name} built anew")));
+        }
+    }
+}

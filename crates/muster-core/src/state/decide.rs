@@ -1,0 +1,78 @@
+//! Step 4, decide: which facts may happen. Guards first, then the facts; nothing is changed here.
+//!
+//! Each family of commands has a file beside this one, with its guards together.
+
+use crate::command::{Actor, Answer, Command};
+use crate::event::Event;
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::time::Timestamp;
+
+/// What an accepted command leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The facts, in order. None when the command asks for what is already so.
+    pub events: Vec<Event>,
+    /// What the asker is told.
+    pub answer: Answer,
+}
+
+impl Decision {
+    /// Facts, and nothing more to tell.
+    pub(super) fn done(events: Vec<Event>) -> Decision {
+        Decision { events, answer: Answer::Done }
+    }
+}
+
+impl State {
+    /// Say which facts a command leads to, or why it is declined.
+    pub fn decide(&self, by: &Actor, command: &Command, now: Timestamp) -> Result<Decision, Refusal> {
+        let now = now.max(self.clock);
+        match command {
+            Command::SubmitJob(ask) => self.decide_submit(by, ask, now),
+            Command::CancelJob { job } => self.decide_cancel(by, *job, now),
+            Command::HoldJob { job, why } => self.decide_hold(by, *job, why, now),
+            Command::ReleaseJob { job } => self.decide_release(by, *job, now),
+            Command::RequeueJob { job } => self.decide_requeue(by, *job, now),
+            Command::ChangeJob { job, change } => self.decide_change(*job, change, now),
+            Command::CreateTenant { id, config } => self.decide_create_tenant(id, config, now),
+            Command::ChangeTenant { id, config } => self.decide_change_tenant(id, config, now),
+            Command::DeleteTenant { id } => self.decide_delete_tenant(id, now),
+            Command::RegisterNode { node, facts } => self.decide_register(node, facts, now),
+            Command::SetNodeState { node, word, why } => self.decide_node_state(by, node, *word, why, now),
+            Command::RemoveNode { node } => self.decide_remove_node(node, now),
+            Command::SetGpuHealth { node, gpu, word, why, cooling_until } => {
+                self.decide_gpu_health((node, *gpu), *word, why, *cooling_until, now)
+            }
+            Command::AdoptPlan { plan, epoch } => Ok(self.decide_adopt(plan, *epoch, now)),
+            Command::ReportTask { node, job, attempt, said } => {
+                self.decide_report(node, (*job, *attempt), said, now)
+            }
+            Command::Tick => Ok(self.decide_tick(now)),
+            Command::Configure { settings } => Ok(self.decide_configure(settings, now)),
+            Command::AddToken { token } => self.decide_add_token(token, now),
+            Command::RevokeToken { id } => self.decide_revoke_token(id, now),
+        }
+    }
+
+    /// Decide, and put administrative acts on record whether they were done or refused.
+    ///
+    /// The events are to be applied in either case.
+    pub fn decide_audited(
+        &self,
+        by: &Actor,
+        command: &Command,
+        now: Timestamp,
+    ) -> (Vec<Event>, Result<Answer, Refusal>) {
+        let (mut events, answer) = match self.decide(by, command, now) {
+            Ok(decision) => (decision.events, Ok(decision.answer)),
+            Err(refusal) => (Vec::new(), Err(refusal)),
+        };
+        if let Some((act, object)) = command.act() {
+            let refused = answer.as_ref().err().map(|refusal| refusal.code().to_string());
+            let at = now.max(self.clock);
+            events.push(Event::Acted { by: by.name.clone(), act: act.to_string(), object, refused, at });
+        }
+        (events, answer)
+    }
+}

@@ -1,0 +1,121 @@
+//! Guards of the commands about nodes and GPUs.
+
+use crate::command::Actor;
+use crate::event::Event;
+use crate::ids::{GpuId, NodeId};
+use crate::job::Exit;
+use crate::node::{GPUS_PER_NODE_MAX, GpuWord, NodeFacts, NodeWord};
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::state::decide::Decision;
+use crate::time::Timestamp;
+
+impl State {
+    pub(super) fn decide_register(
+        &self,
+        id: &NodeId,
+        facts: &NodeFacts,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        if facts.gpus.len() > GPUS_PER_NODE_MAX {
+            let problem = format!("{} devices, {GPUS_PER_NODE_MAX} are the most", facts.gpus.len());
+            return Err(Refusal::Invalid { field: "gpus", problem });
+        }
+        let mut events = Vec::new();
+        match self.nodes.get(id) {
+            Some(node) if node.facts == *facts => {}
+            Some(node) if !node.jobs.is_empty() && node.facts.gpus.len() > facts.gpus.len() => {
+                // Leases point at devices by index; those must not vanish under a running job.
+                return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });
+            }
+            _ => events.push(Event::NodeRegistered {
+                node: id.clone(),
+                facts: Box::new(facts.clone()),
+                at: now,
+            }),
+        }
+        events.extend(self.welcome_back(id, now));
+        Ok(Decision::done(events))
+    }
+
+    /// A node that was only out of sight takes work again; one that a person took out stays out.
+    fn welcome_back(&self, id: &NodeId, now: Timestamp) -> Option<Event> {
+        let word = self.nodes.get(id)?.state.word;
+        matches!(word, NodeWord::Suspect | NodeWord::Unreachable | NodeWord::Fenced).then(|| {
+            Event::NodeStateChanged {
+                node: id.clone(),
+                word: NodeWord::Ready,
+                by: Actor::system().name,
+                why: "its agent is back".to_string(),
+                at: now,
+            }
+        })
+    }
+
+    pub(super) fn decide_node_state(
+        &self,
+        by: &Actor,
+        id: &NodeId,
+        word: NodeWord,
+        why: &str,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let node = self.node(id)?;
+        if node.state.word == word && node.state.why == why {
+            return Ok(Decision::done(Vec::new()));
+        }
+        let mut events = vec![Event::NodeStateChanged {
+            node: id.clone(),
+            word,
+            by: by.name.clone(),
+            why: why.to_string(),
+            at: now,
+        }];
+        if word == NodeWord::Fenced {
+            self.end_parts_on(id, now, &mut events);
+        }
+        Ok(Decision::done(events))
+    }
+
+    /// A fenced node is proven dead, and so is everything that ran there.
+    fn end_parts_on(&self, id: &NodeId, now: Timestamp, events: &mut Vec<Event>) {
+        for job in self.attempts_on(id) {
+            let exit = Exit::Unknown { why: format!("node `{id}` was fenced") };
+            self.end_part(job, id, &exit, false, now, events);
+        }
+        self.settle_ends(events, now);
+    }
+
+    pub(super) fn decide_remove_node(&self, id: &NodeId, now: Timestamp) -> Result<Decision, Refusal> {
+        let node = self.node(id)?;
+        if !node.jobs.is_empty() {
+            return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });
+        }
+        let claims = self.claims.iter().filter(|(_, claim)| claim.node == *id);
+        let mut events: Vec<Event> = claims
+            .map(|(job, _)| Event::ClaimEnded { job: *job, why: "its node was removed".into(), at: now })
+            .collect();
+        events.push(Event::NodeRemoved { node: id.clone(), at: now });
+        Ok(Decision::done(events))
+    }
+
+    pub(super) fn decide_gpu_health(
+        &self,
+        (node, gpu): (&NodeId, u8),
+        word: GpuWord,
+        why: &str,
+        cooling_until: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let found = self.node(node)?;
+        let Some(health) = found.gpu_health.get(usize::from(gpu)) else {
+            return Err(Refusal::UnknownGpu { node: node.clone(), gpu });
+        };
+        if health.word == word && health.cooling_until == cooling_until {
+            return Ok(Decision::done(Vec::new()));
+        }
+        let gpu = GpuId { node: node.clone(), index: gpu };
+        let why = why.to_string();
+        Ok(Decision::done(vec![Event::GpuHealthChanged { gpu, word, why, cooling_until, at: now }]))
+    }
+}

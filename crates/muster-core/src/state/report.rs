@@ -1,0 +1,170 @@
+//! Step 11, report: what an agent says of its part, and what becomes of the job (step 12).
+
+use crate::command::Said;
+use crate::event::{Back, Event, Next};
+use crate::ids::{JobId, NodeId};
+use crate::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
+use crate::ledger::charge;
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::state::decide::Decision;
+use crate::time::{MINUTE, Timestamp};
+
+/// The longest pause after failed launches.
+const BACKOFF_MS_MAX: i64 = 10 * MINUTE;
+
+impl State {
+    pub(super) fn decide_report(
+        &self,
+        node: &NodeId,
+        (id, number): (JobId, u32),
+        said: &Said,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let stale = || Refusal::StaleReport { job: id, attempt: number, node: node.clone() };
+        let job = self.jobs.get(&id).ok_or_else(stale)?;
+        let attempt = job.attempt().filter(|attempt| attempt.number == number).ok_or_else(stale)?;
+        if !attempt.tasks.iter().any(|task| task.node == *node) {
+            return Err(stale());
+        }
+        let mut events = Vec::new();
+        match (said, attempt.parts.get(node)) {
+            // Agents repeat themselves until they are heard.
+            (_, Some(Part::Ended { .. })) | (Said::Started, Some(Part::Started)) => {}
+            (Said::Started, None) => events.push(started(job, attempt, node, now)),
+            (Said::Ended { exit, stopped }, _) => {
+                self.end_part(job, node, exit, *stopped, now, &mut events);
+                self.settle_ends(&mut events, now);
+            }
+        }
+        Ok(Decision::done(events))
+    }
+
+    /// One node's part is over; with the last part the attempt is over.
+    pub(super) fn end_part(
+        &self,
+        job: &Job,
+        node: &NodeId,
+        exit: &Exit,
+        stopped: bool,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(attempt) = job.attempt() else { return };
+        let others = attempt.nodes().into_iter().filter(|other| other != node);
+        let open =
+            others.filter(|other| !matches!(attempt.parts.get(other), Some(Part::Ended { .. }))).count();
+        if open == 0 {
+            events.push(self.attempt_ended(job, attempt, (exit, stopped), now));
+            return;
+        }
+        events.push(Event::PartEnded {
+            job: job.id,
+            attempt: attempt.number,
+            node: node.clone(),
+            exit: exit.clone(),
+            stopped,
+            at: now,
+        });
+        if !exit.is_success() && attempt.stopping.is_none() {
+            events.push(self.stop(job, attempt, StopCause::GangFailed, now));
+        }
+    }
+
+    fn attempt_ended(&self, job: &Job, attempt: &Attempt, last: (&Exit, bool), now: Timestamp) -> Event {
+        let (exit, stopped) = whole_exit(attempt, last);
+        let tenant = &self.tenants[&job.spec.tenant].config;
+        Event::AttemptEnded {
+            job: job.id,
+            attempt: attempt.number,
+            next: self.next(job, attempt, &exit, stopped, now),
+            exit,
+            charge: charge(&job.spec, attempt, tenant, now),
+            at: now,
+        }
+    }
+
+    /// What becomes of a job whose processes are gone.
+    fn next(&self, job: &Job, attempt: &Attempt, exit: &Exit, stopped: bool, now: Timestamp) -> Next {
+        let cause = attempt.stopping.as_ref().map(|stopping| &stopping.cause);
+        match cause {
+            // It finished before anyone told it to stop: its work is done, whatever was wanted of it.
+            Some(_) if exit.is_success() && !stopped => done(),
+            Some(StopCause::Cancelled { by }) => ended(Outcome::Cancelled, format!("cancelled by {by}")),
+            Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
+            Some(StopCause::Preempted { .. }) => Next::Queued { because: Back::Preempted, wakes_at: None },
+            Some(StopCause::Requeued { .. }) => Next::Queued { because: Back::Requeued, wakes_at: None },
+            Some(StopCause::Held { by }) => {
+                Next::Held { by: by.clone(), why: "held while running".to_string() }
+            }
+            Some(StopCause::GangFailed) | None => self.next_by_exit(job, exit, now),
+        }
+    }
+
+    fn next_by_exit(&self, job: &Job, exit: &Exit, now: Timestamp) -> Next {
+        match exit {
+            Exit::Code { code: 0 } => done(),
+            Exit::NotStarted { why } => self.next_launch(job, why, now),
+            Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => self.come_back(job, why),
+            _ if job.restarts < job.spec.restart.max_restarts => Next::Queued {
+                because: Back::Restarted,
+                wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),
+            },
+            Exit::Code { code } => ended(Outcome::Failed, format!("exit code {code}")),
+            Exit::Signal { signal } => ended(Outcome::Failed, format!("killed by signal {signal}")),
+            Exit::Unknown { why } => ended(Outcome::Failed, format!("exit unknown: {why}")),
+        }
+    }
+
+    /// A launch that did not happen is tried again after a pause, never at the head of the queue for free.
+    fn next_launch(&self, job: &Job, why: &str, now: Timestamp) -> Next {
+        if job.requeues >= job.spec.restart.max_requeues {
+            let why = format!("launch failed {} times: {why}", job.requeues + 1);
+            return Next::Held { by: "muster".to_string(), why };
+        }
+        let wakes_at = Some(now.plus(self.backoff_ms(job.requeues)));
+        Next::Queued { because: Back::Requeued, wakes_at }
+    }
+
+    fn come_back(&self, job: &Job, why: &str) -> Next {
+        if job.requeues >= job.spec.restart.max_requeues {
+            let why = format!("came back {} times already: {why}", job.requeues);
+            return Next::Held { by: "muster".to_string(), why };
+        }
+        Next::Queued { because: Back::Requeued, wakes_at: None }
+    }
+
+    fn backoff_ms(&self, times: u32) -> i64 {
+        let doubled = self.settings.launch_backoff_ms.saturating_mul(1 << times.min(20));
+        doubled.min(BACKOFF_MS_MAX)
+    }
+}
+
+fn started(job: &Job, attempt: &Attempt, node: &NodeId, now: Timestamp) -> Event {
+    let missing = attempt.nodes().into_iter().filter(|other| !attempt.parts.contains_key(other)).count();
+    let whole = missing == 1;
+    Event::AttemptStarted { job: job.id, attempt: attempt.number, node: node.clone(), whole, at: now }
+}
+
+/// The exit of the whole gang: the first part that did not succeed, in order of node; and whether any part
+/// had been told to stop.
+fn whole_exit(attempt: &Attempt, (last, last_stopped): (&Exit, bool)) -> (Exit, bool) {
+    let mut exits: Vec<(&Exit, bool)> = Vec::new();
+    for part in attempt.parts.values() {
+        if let Part::Ended { exit, stopped } = part {
+            exits.push((exit, *stopped));
+        }
+    }
+    exits.push((last, last_stopped));
+    let stopped = exits.iter().any(|(_, stopped)| *stopped);
+    let worst = exits.iter().find(|(exit, _)| !exit.is_success()).unwrap_or(&exits[0]);
+    (worst.0.clone(), stopped)
+}
+
+fn done() -> Next {
+    Next::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
+}
+
+fn ended(outcome: Outcome, why: String) -> Next {
+    Next::Ended { outcome, why }
+}

@@ -1,0 +1,72 @@
+//! Guards of `Tick`: what the passing of time ends or wakes.
+
+use crate::event::Event;
+use crate::ids::GpuId;
+use crate::job::StopCause;
+use crate::node::Node;
+use crate::state::State;
+use crate::state::decide::Decision;
+use crate::time::Timestamp;
+
+impl State {
+    pub(super) fn decide_tick(&self, now: Timestamp) -> Decision {
+        let mut events = Vec::new();
+        events.extend(self.queue.due(now).map(|job| Event::JobWoken { job, at: now }));
+        self.stop_overdue(now, &mut events);
+        self.end_old_claims(now, &mut events);
+        self.end_cooling(now, &mut events);
+        self.forget(now, &mut events);
+        Decision::done(events)
+    }
+
+    /// Stop attempts whose time limit has passed.
+    fn stop_overdue(&self, now: Timestamp, events: &mut Vec<Event>) {
+        for (_, id) in self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now) {
+            let Some(job) = self.jobs.get(id) else { continue };
+            if let Some(attempt) = job.attempt() {
+                events.push(self.stop(job, attempt, StopCause::TimeLimit, now));
+            }
+        }
+    }
+
+    /// Give up space that its job did not take in time, so that it never stands empty for good.
+    fn end_old_claims(&self, now: Timestamp, events: &mut Vec<Event>) {
+        let old = self.claims.iter().filter(|(_, claim)| claim.until <= now);
+        events.extend(old.map(|(job, _)| Event::ClaimEnded {
+            job: *job,
+            why: "it was not taken in time".to_string(),
+            at: now,
+        }));
+    }
+
+    fn end_cooling(&self, now: Timestamp, events: &mut Vec<Event>) {
+        for node in self.nodes.values() {
+            events.extend(cooled(node, now));
+        }
+    }
+
+    /// Forget outcomes and keys in one go, and not more often than every hundredth of their keeping time.
+    fn forget(&self, now: Timestamp, events: &mut Vec<Event>) {
+        let keep = self.settings.memory_ms;
+        let before = now.plus(-keep);
+        let overdue = before.plus(-keep / 100);
+        let old_end = self.ended.values().any(|ended| ended.at < overdue);
+        let old_key = self.keys.values().flat_map(|keys| keys.values()).any(|key| key.at < overdue);
+        if old_end || old_key {
+            events.push(Event::Forgotten { before });
+        }
+    }
+}
+
+fn cooled(node: &Node, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
+    node.gpu_health.iter().enumerate().filter_map(move |(index, health)| {
+        let over = health.cooling_until.is_some_and(|until| until <= now);
+        over.then(|| Event::GpuHealthChanged {
+            gpu: GpuId { node: node.id.clone(), index: index as u8 },
+            word: health.word,
+            why: String::new(),
+            cooling_until: None,
+            at: now,
+        })
+    })
+}

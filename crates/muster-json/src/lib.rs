@@ -1,0 +1,101 @@
+//! Reads and writes JSON in one place.
+//!
+//! Reading goes through `simd-json`. A dependency may switch on `serde_json/arbitrary_precision` for the
+//! whole binary, and then `serde_json` fails on fractions inside tagged, untagged and flattened types.
+//! `simd-json` is untouched by that, and limits its depth. Writing is plain `serde_json`.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Why a text is not the JSON we asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct JsonError(String);
+
+/// Read a value from bytes.
+pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
+    // The parser works in place, so it gets a copy of its own.
+    let mut scratch = bytes.to_vec();
+    simd_json::serde::from_slice(&mut scratch).map_err(|error| JsonError(tidy(&error.to_string())))
+}
+
+/// Read a value from text.
+pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
+    from_slice(text.as_bytes())
+}
+
+/// Write a value as compact JSON. Types with non-text map keys cannot be written and are a bug.
+pub fn to_string<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| panic!("not writable as JSON: {error}"))
+}
+
+/// Write a value as indented JSON, for people.
+pub fn to_string_pretty<T: Serialize>(value: &T) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_else(|error| panic!("not writable as JSON: {error}"))
+}
+
+/// Write a value as compact JSON bytes.
+pub fn to_vec<T: Serialize>(value: &T) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_else(|error| panic!("not writable as JSON: {error}"))
+}
+
+/// `simd-json` wraps what serde said in Rust syntax; people get the sentence only.
+fn tidy(message: &str) -> String {
+    match message.strip_prefix("Serde(\"").and_then(|rest| rest.split("\") at").next()) {
+        Some(sentence) => sentence.replace("\\\"", "\""),
+        None => message.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(tag = "type")]
+    enum Tagged {
+        Watts { value: f64 },
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    #[serde(untagged)]
+    enum Untagged {
+        Number(f64),
+        Text(String),
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Inner {
+        value: f64,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Flat {
+        name: String,
+        #[serde(flatten)]
+        inner: Inner,
+    }
+
+    #[test]
+    fn fractions_survive_every_kind_of_enum_and_flattening() {
+        let tagged: Tagged = from_str(r#"{"type":"Watts","value":1.5}"#).unwrap();
+        assert_eq!(tagged, Tagged::Watts { value: 1.5 });
+        assert_eq!(from_str::<Untagged>("1.5").unwrap(), Untagged::Number(1.5));
+        let flat: Flat = from_str(r#"{"name":"a","value":2.25}"#).unwrap();
+        assert_eq!(flat, Flat { name: "a".into(), inner: Inner { value: 2.25 } });
+    }
+
+    #[test]
+    fn a_deep_body_is_an_error_and_not_a_stack_overflow() {
+        let deep =
+            format!("{{\"name\":\"a\",\"value\":1.0,\"x\":{}{}}}", "[".repeat(500_000), "]".repeat(500_000));
+        assert!(from_str::<Flat>(&deep).is_err());
+    }
+
+    #[test]
+    fn large_integers_are_exact() {
+        assert_eq!(from_str::<i64>("-9007199254740993").unwrap(), -9_007_199_254_740_993);
+        assert_eq!(from_str::<u64>("18446744073709551615").unwrap(), u64::MAX);
+    }
+}

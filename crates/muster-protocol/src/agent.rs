@@ -1,0 +1,219 @@
+//! Between server and agent: what a node is, what it owes, and what it says it has.
+//!
+//! Orders are the full list each time, so a lost message costs a moment and never a job. An agent keeps the
+//! newest orders by (epoch, generation), refuses older ones, and repeats an end until the orders no longer
+//! name that attempt.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What an agent says its machine is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registration {
+    /// The node's name.
+    pub node: String,
+    /// Host name, for people.
+    #[serde(default)]
+    pub hostname: String,
+    /// Address, for people.
+    #[serde(default)]
+    pub address: String,
+    /// CPU cores.
+    pub cpus: u32,
+    /// Main memory.
+    pub memory_mib: u64,
+    /// The devices, by index.
+    #[serde(default)]
+    pub gpus: Vec<Gpu>,
+    /// Which rack it stands in.
+    #[serde(default)]
+    pub rack: Option<String>,
+    /// Which power feed it hangs on.
+    #[serde(default)]
+    pub power_feed: Option<String>,
+    /// Free words for placement.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Kept away from jobs that do not tolerate them.
+    #[serde(default)]
+    pub taints: Vec<String>,
+    /// Version of the agent.
+    #[serde(default)]
+    pub agent_version: String,
+    /// The devices are simulated.
+    #[serde(default)]
+    pub simulated: bool,
+}
+
+/// What does not change about a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Unique in the world.
+    pub uuid: String,
+    /// As the driver spells it.
+    pub model: String,
+    /// Memory of the device.
+    pub memory_mib: u64,
+    /// NUMA node it hangs on, where known.
+    #[serde(default)]
+    pub numa_node: Option<u32>,
+    /// Indexes of the GPUs it reaches by NVLink.
+    #[serde(default)]
+    pub nvlink: Vec<u8>,
+    /// Power limit, where known.
+    #[serde(default)]
+    pub power_limit_milliwatts: Option<u64>,
+}
+
+/// Everything a node owes, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders {
+    /// To which node.
+    pub node: String,
+    /// Under which leadership.
+    pub epoch: u64,
+    /// Grows with every change of the cluster; older orders are ignored.
+    pub generation: u64,
+    /// Every attempt with a part on this node that has not ended.
+    pub attempts: Vec<Order>,
+}
+
+/// One attempt, as far as this node is concerned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The job, `job-42`.
+    pub job: String,
+    /// The attempt's number.
+    pub attempt: u32,
+    /// When it was placed, in Unix milliseconds.
+    pub placed_at_ms: i64,
+    /// The server has already heard that this part runs: it must not be launched again, only adopted.
+    pub started: bool,
+    /// The tasks on this node.
+    pub tasks: Vec<TaskOrder>,
+    /// Tasks of the whole gang, on all nodes.
+    pub gang_size: u32,
+    /// What to run.
+    pub run: Run,
+    /// Name, tenant and user, for the environment of the job.
+    pub name: String,
+    /// Who pays.
+    pub tenant: String,
+    /// Who asked.
+    pub user: String,
+    /// Free words for machines.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+    /// Set when the attempt must end.
+    #[serde(default)]
+    pub stop: Option<Stop>,
+}
+
+/// One task of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOrder {
+    /// Rank inside the gang.
+    pub rank: u32,
+    /// Devices it holds, by index.
+    pub gpus: Vec<u8>,
+    /// CPU cores it holds.
+    pub cpus: u32,
+    /// Main memory it holds.
+    pub memory_mib: u64,
+}
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// An OCI image.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// A shell script.
+    #[serde(default)]
+    pub script: Option<String>,
+    /// A command, without a shell.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Its further arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Working directory.
+    #[serde(default)]
+    pub directory: Option<String>,
+}
+
+/// An attempt must end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Since when, in Unix milliseconds.
+    pub since_ms: i64,
+    /// How long the processes may take before they are killed.
+    pub grace_ms: i64,
+    /// Why, for the log of the job.
+    pub why: String,
+}
+
+/// What an agent says of its own accord.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// It is there; sent first and again when something about the machine changes.
+    Registered(Box<Registration>),
+    /// It is still there.
+    Heartbeat {
+        /// Which node.
+        node: String,
+    },
+    /// Its part of an attempt runs.
+    Started {
+        /// Which node.
+        node: String,
+        /// Which job.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// Its part of an attempt is over; repeated until the orders no longer name it.
+    Ended {
+        /// Which node.
+        node: String,
+        /// Which job.
+        job: String,
+        /// Which attempt.
+        attempt: u32,
+        /// How.
+        exit: Exit,
+        /// The agent had told it to stop before it ended. Tells work that finished just in time from work
+        /// that was cut short.
+        stopped: bool,
+    },
+    /// Readings of a GPU.
+    GpuReading {
+        /// Which node.
+        node: String,
+        /// The device.
+        gpu: u8,
+        /// In °C, where it can be read.
+        temperature_c: Option<i32>,
+        /// Errors counted so far.
+        errors: u32,
+        /// The newest error, in words.
+        last_error: String,
+    },
+}
+
+/// How the processes of an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    /// By themselves.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// They never started.
+    NotStarted(String),
+    /// They are gone and nobody saw how.
+    Unknown(String),
+}
