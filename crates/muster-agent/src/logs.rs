@@ -1,0 +1,173 @@
+//! Where the output of attempts lies, and how it is read by byte range.
+//!
+//! Simulated and real attempts share the layout: `<data>/attempts/job-42/1/rank-0.out` and `rank-0.err`.
+//! To follow a log, read again from the offset the last reading returned.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Most bytes one reading returns, whatever was asked: a log can be larger than memory.
+pub const READ_BYTES_MAX: usize = 4 << 20;
+
+/// One of the two outputs of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stream {
+    /// Standard output, `rank-0.out`.
+    Stdout,
+    /// Standard error, `rank-0.err`.
+    Stderr,
+}
+
+impl Stream {
+    fn suffix(self) -> &'static str {
+        match self {
+            Stream::Stdout => "out",
+            Stream::Stderr => "err",
+        }
+    }
+}
+
+/// A text that names no job, and so must not become part of a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a job id; it looks like `job-42` or `job-42.3`")]
+pub struct NotAJobId(pub String);
+
+/// The folder of one attempt. Only well-formed job ids pass, so no id can lead outside `data_dir`.
+pub fn attempt_dir(data_dir: &Path, job: &str, attempt: u32) -> Result<PathBuf, NotAJobId> {
+    if !is_job_id(job) {
+        return Err(NotAJobId(job.to_string()));
+    }
+    Ok(data_dir.join("attempts").join(job).join(attempt.to_string()))
+}
+
+/// The log file of one task of one attempt.
+pub fn log_path(
+    data_dir: &Path,
+    job: &str,
+    attempt: u32,
+    rank: u32,
+    stream: Stream,
+) -> Result<PathBuf, NotAJobId> {
+    Ok(attempt_dir(data_dir, job, attempt)?.join(log_name(rank, stream)))
+}
+
+/// Read up to `max` bytes from `offset`, and say where to go on. A log that does not exist yet is empty.
+pub fn read_from(path: &Path, offset: u64, max: usize) -> io::Result<(Vec<u8>, u64)> {
+    let mut file = match open_to_read(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), offset)),
+        Err(error) => return Err(error),
+    };
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.take(max.min(READ_BYTES_MAX) as u64).read_to_end(&mut bytes)?;
+    let next_offset = offset + bytes.len() as u64;
+    Ok((bytes, next_offset))
+}
+
+pub(crate) fn log_name(rank: u32, stream: Stream) -> String {
+    format!("rank-{rank}.{}", stream.suffix())
+}
+
+/// Open a log to append to it. Output is the job owner's business alone.
+pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Append a text unless the log already holds it: after a restart the same story is told again.
+pub(crate) fn append_once(path: &Path, text: &str) -> io::Result<()> {
+    let (told, _) = read_from(path, 0, READ_BYTES_MAX)?;
+    if String::from_utf8_lossy(&told).contains(text) {
+        return Ok(());
+    }
+    if let Some(dir) = path.parent() {
+        make_private_dir(dir)?;
+    }
+    open_to_append(path)?.write_all(text.as_bytes())
+}
+
+/// Make a folder only its owner may enter, with those above it.
+pub(crate) fn make_private_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// A job may write into its own folder, so the file could be a link to someone else's, or a pipe to hang on.
+fn open_to_read(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
+}
+
+fn is_job_id(text: &str) -> bool {
+    let is_number =
+        |part: &str| (1..=20).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    match text.strip_prefix("job-").map(|rest| rest.split_once('.').unwrap_or((rest, "0"))) {
+        Some((number, index)) => is_number(number) && is_number(index),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("muster-logs-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn paths_follow_the_layout() {
+        let path = log_path(Path::new("/data"), "job-42.3", 2, 1, Stream::Stderr).unwrap();
+        assert_eq!(path, Path::new("/data/attempts/job-42.3/2/rank-1.err"));
+    }
+
+    #[test]
+    fn no_job_id_leads_outside() {
+        for job in
+            ["", "42", "job-", "job-..", "../job-1", "job-1/..", "job-1.", "job-1.2.3", "job-1\0", "job-１"]
+        {
+            let answer = log_path(Path::new("/data"), job, 1, 0, Stream::Stdout);
+            assert_eq!(answer, Err(NotAJobId(job.to_string())), "{job}");
+        }
+    }
+
+    #[test]
+    fn a_log_is_read_piece_by_piece_and_followed() {
+        let path = scratch("follow").join("rank-0.out");
+        assert_eq!(read_from(&path, 0, 10).unwrap(), (Vec::new(), 0), "not there yet");
+        std::fs::write(&path, "hello world").unwrap();
+        assert_eq!(read_from(&path, 0, 5).unwrap(), (b"hello".to_vec(), 5));
+        assert_eq!(read_from(&path, 5, 100).unwrap(), (b" world".to_vec(), 11));
+        assert_eq!(read_from(&path, 11, 100).unwrap(), (Vec::new(), 11));
+        open_to_append(&path).unwrap().write_all(b"!").unwrap();
+        assert_eq!(read_from(&path, 11, 100).unwrap(), (b"!".to_vec(), 12));
+        assert_eq!(read_from(&path, 900, 100).unwrap(), (Vec::new(), 900), "past the end is empty");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let dir = scratch("link");
+        std::fs::write(dir.join("secret"), "secret").unwrap();
+        std::os::unix::fs::symlink(dir.join("secret"), dir.join("rank-0.out")).unwrap();
+        assert!(read_from(&dir.join("rank-0.out"), 0, 100).is_err());
+    }
+
+    #[test]
+    fn the_same_text_is_told_once() {
+        let path = scratch("once").join("deep/rank-0.out");
+        append_once(&path, "one\n").unwrap();
+        append_once(&path, "one\n").unwrap();
+        append_once(&path, "two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+    }
+}
