@@ -1,1 +1,104 @@
-fn main() {}
+//! Chores: what is generated from the code, and where the long places are.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["ci"] => run(Command::new("bash").arg(".ci/run")),
+        ["bless"] => bless(),
+        ["docs"] => docs(Mode::Write),
+        ["docs", "--check"] => docs(Mode::Check),
+        ["sizes"] => sizes(),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask ci | bless | docs [--check] | sizes")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether generated files are written or only compared.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Write,
+    Check,
+}
+
+/// Files that are generated from the code.
+fn docs(mode: Mode) -> Result<()> {
+    let path = root().join("docs/API_REFERENCE.md");
+    let fresh = muster_server::http::api_reference_markdown();
+    match mode {
+        Mode::Write => std::fs::write(&path, fresh).context("writing docs/API_REFERENCE.md"),
+        Mode::Check => {
+            let kept = std::fs::read_to_string(&path).unwrap_or_default();
+            if kept != fresh {
+                bail!("docs/API_REFERENCE.md is not what the code says; run `make docs` and commit the change");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Rewrite the expected outputs of scenarios and transcripts; read the diff afterwards.
+fn bless() -> Result<()> {
+    run(Command::new("cargo").args(["test", "--workspace", "--locked"]).env("BLESS", "1"))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.current_dir(root()).status().with_context(|| format!("starting {command:?}"))?;
+    if status.success() { Ok(()) } else { bail!("{command:?} failed: {status}") }
+}
+
+/// The longest files and functions, for information.
+fn sizes() -> Result<()> {
+    let mut files = Vec::new();
+    let mut functions = Vec::new();
+    for path in rust_files(&root().join("crates"))? {
+        let text = std::fs::read_to_string(&path)?;
+        let lines: Vec<&str> = text.lines().collect();
+        files.push((lines.len(), path.display().to_string()));
+        functions.extend(function_sizes(&lines).map(|(size, name)| (size, format!("{} {name}", path.display()))));
+    }
+    for (title, mut list) in [("files", files), ("functions", functions)] {
+        list.sort_by(|a, b| b.cmp(a));
+        println!("longest {title}");
+        list.iter().take(15).for_each(|(size, name)| println!("{size:>6}  {name}"));
+    }
+    Ok(())
+}
+
+fn function_sizes<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, String)> + 'a {
+    lines.iter().enumerate().filter_map(|(start, line)| {
+        let name = line.split_once("fn ")?.1.split(['(', '<']).next()?;
+        let indent = line.len() - line.trim_start().len();
+        let close = format!("{}}}", " ".repeat(indent));
+        let length = lines[start..].iter().position(|line| *line == close)?;
+        Some((length + 1, format!("{}: {name}", start + 1)))
+    })
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            found.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}

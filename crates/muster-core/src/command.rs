@@ -28,6 +28,11 @@ impl Actor {
     pub fn system() -> Actor {
         Actor { name: "muster".to_string() }
     }
+
+    /// Whether this is the system itself, whose acts are in the journal but not in the audit log.
+    pub fn is_system(&self) -> bool {
+        self.name == "muster"
+    }
 }
 
 /// Something asked of the cluster.

@@ -68,7 +68,7 @@ impl State {
             Ok(decision) => (decision.events, Ok(decision.answer)),
             Err(refusal) => (Vec::new(), Err(refusal)),
         };
-        if let Some((act, object)) = command.act() {
+        if let Some((act, object)) = command.act().filter(|_| !by.is_system()) {
             let refused = answer.as_ref().err().map(|refusal| refusal.code().to_string());
             let at = now.max(self.clock);
             events.push(Event::Acted { by: by.name.clone(), act: act.to_string(), object, refused, at });

@@ -1,0 +1,38 @@
+# Everything a newcomer types. Each line is what CI runs too.
+CARGO ?= cargo
+BIN   := bin
+FACES := scheduler gpu-cli agent star
+
+.PHONY: build run test demo bench lint fmt docs clean
+
+build: ## bin/muster, and the names it also answers to
+	$(CARGO) build --release --locked --package muster
+	@mkdir -p $(BIN)
+	@install -m 755 target/release/muster $(BIN)/muster
+	@for face in $(FACES); do ln -sf muster $(BIN)/$$face; done
+
+run: build ## a cluster with simulated GPUs on 127.0.0.1:8080
+	$(BIN)/muster dev
+
+test: ## all tests; PostgreSQL's are skipped with a word where no server is installed
+	$(CARGO) test --workspace --locked
+
+demo: build ## a scripted tour
+	scripts/demo.sh
+
+bench: ## the table of docs/results.md
+	$(CARGO) run --release --locked --package muster-bench
+
+lint: ## what CI holds a change to, besides the tests
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+fmt:
+	$(CARGO) fmt --all
+
+docs: ## files that are generated from the code
+	$(CARGO) xtask docs
+
+clean:
+	$(CARGO) clean
+	rm -rf $(BIN)
