@@ -1,12 +1,36 @@
 //! Step 7, plan: draw up what should run next, and say of everyone else why they wait.
 //!
 //! The planner proposes and changes nothing; `AdoptPlan` checks each gang again against the state of now.
+//! Cost grows with kinds of jobs and with decisions, not with waiting jobs: the queue is read bucket by
+//! bucket, and when the head of a bucket does not fit, nobody behind it is looked at.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, NodeId};
 use crate::job::PlacedTask;
+use crate::state::State;
 use crate::time::Timestamp;
+
+mod admit;
+mod ask;
+mod claims;
+mod draft;
+mod explain;
+mod feasible;
+mod order;
+mod outlook;
+mod overdue;
+mod place;
+mod preempt;
+mod running;
+
+use draft::Draft;
+use order::{Order, Turn};
+
+pub use crate::verdict::Verdicts;
+pub use feasible::infeasible;
+pub use order::{Position, effective_priority, position};
+pub use outlook::{Outlook, outlook};
 
 /// What should happen next.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -50,7 +74,51 @@ pub struct MakeRoom {
     pub victims: Vec<JobId>,
 }
 
-/// What is missing for a shape on every node, and the smallest change that would make it feasible.
-pub fn infeasible(_capacity: &crate::capacity::Capacity, _shape: &crate::queue::Shape) -> (String, String) {
-    (String::new(), String::new())
+/// One round of planning: what should happen, and why everyone else waits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Planned {
+    /// What should happen next.
+    pub plan: Plan,
+    /// Why the others wait.
+    pub verdicts: Verdicts,
+}
+
+/// Draw up what should run next. The verdicts say why each other job waits.
+pub fn plan(state: &State, now: Timestamp) -> Planned {
+    round(Draft::new(state, now), Order::new(state, now))
+}
+
+/// The phases of a round. `outlook` runs the same round with a guest in the order.
+fn round<'a>(mut draft: Draft<'a>, mut order: Order<'a>) -> Planned {
+    claims::start_where_room_is_made(&mut draft);
+    while let Some(turn) = order.next_turn() {
+        match take_turn(&mut draft, &turn) {
+            Tried::Settled => order.next_of_bucket(turn),
+            Tried::Blocked => draft.note_blocked(turn),
+        }
+    }
+    explain::all_blocked(draft)
+}
+
+/// What came of a turn.
+enum Tried {
+    /// The job starts, or space is set aside for it: the next one of its bucket may try.
+    Settled,
+    /// Nothing can be done for it, so nothing can be done for the jobs behind it, which ask for the same.
+    Blocked,
+}
+
+fn take_turn(draft: &mut Draft, turn: &Turn) -> Tried {
+    if draft.is_claimant(turn.job) {
+        return Tried::Settled;
+    }
+    let ask = draft.ask(turn.bucket);
+    if !admit::blockers(draft, turn.bucket, &ask).is_empty() {
+        return Tried::Blocked;
+    }
+    if place::best_fit(draft, turn, &ask) || preempt::make_room(draft, turn, &ask) {
+        return Tried::Settled;
+    }
+    overdue::keep_a_node(draft, turn, &ask);
+    Tried::Blocked
 }

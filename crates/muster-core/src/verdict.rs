@@ -1,8 +1,14 @@
 //! What the planner says of a job that waits: all its blockers, with numbers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, TenantId};
+use crate::job::{Job, Phase};
+use crate::plan::position;
+use crate::queue::{Bucket, bucket_of};
+use crate::state::State;
 use crate::tenant::Excess;
 use crate::time::Timestamp;
 
@@ -11,6 +17,80 @@ use crate::time::Timestamp;
 pub struct Verdict {
     /// The blockers.
     pub reasons: Vec<Reason>,
+}
+
+/// What one round says of everyone who waits. Jobs of one bucket share a verdict, so this is small however
+/// many wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Verdicts {
+    buckets: BTreeMap<Bucket, Verdict>,
+    /// Jobs for which room is being made.
+    jobs: BTreeMap<JobId, Verdict>,
+}
+
+impl Verdicts {
+    /// Every reason why a job waits. Never empty for a waiting job, always for a running one.
+    pub fn of(&self, state: &State, job: &Job, now: Timestamp) -> Verdict {
+        let own = own_reasons(job);
+        let reasons = match (self.jobs.get(&job.id), state.claims.get(&job.id)) {
+            _ if !own.is_empty() || !job.is_queued() => own,
+            (Some(verdict), _) => verdict.reasons.clone(),
+            // Room was made for it by a plan that was adopted since.
+            (None, Some(claim)) => vec![Reason::Claimed { victims: claim.victims.clone() }],
+            (None, None) => self.shared_reasons(state, job, now),
+        };
+        Verdict { reasons }
+    }
+
+    /// What the round said of a bucket.
+    pub fn of_bucket(&self, bucket: &Bucket) -> Option<&Verdict> {
+        self.buckets.get(bucket)
+    }
+
+    /// Every bucket that was blocked, in a fixed order.
+    pub fn buckets(&self) -> impl Iterator<Item = (&Bucket, &Verdict)> {
+        self.buckets.iter()
+    }
+
+    /// What the round said of a job that took part as a guest.
+    pub(crate) fn of_guest(&self, job: JobId, bucket: &Bucket) -> Verdict {
+        let said = self.jobs.get(&job).or_else(|| self.buckets.get(bucket));
+        said.cloned().unwrap_or(Verdict { reasons: vec![Reason::Considering] })
+    }
+
+    pub(crate) fn add(&mut self, bucket: Bucket, verdict: Verdict) {
+        assert!(!verdict.reasons.is_empty(), "a bucket was blocked without a reason");
+        self.buckets.insert(bucket, verdict);
+    }
+
+    pub(crate) fn add_job(&mut self, job: JobId, verdict: Verdict) {
+        self.jobs.insert(job, verdict);
+    }
+
+    /// What the round said of the job's bucket, and how many come before it.
+    fn shared_reasons(&self, state: &State, job: &Job, now: Timestamp) -> Vec<Reason> {
+        let bucket = bucket_of(job, state.is_limited(job.id));
+        let ahead = position(state, job, now).map_or(0, |position| position.position - 1);
+        let mut reasons = self.of_guest(job.id, &bucket).reasons;
+        reasons.extend((ahead > 0).then_some(Reason::Priority { ahead }));
+        reasons
+    }
+}
+
+/// What the job itself says about waiting.
+fn own_reasons(job: &Job) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if let Phase::Held { by, why, .. } = &job.phase {
+        reasons.push(Reason::Held { by: by.clone(), why: why.clone() });
+    }
+    if job.attempt().is_none() && !job.open_dependencies.is_empty() {
+        let jobs = job.open_dependencies.iter().map(|open| open.job).collect();
+        reasons.push(Reason::Dependency { jobs });
+    }
+    if let (None, Some(at)) = (job.attempt(), job.wakes_at) {
+        reasons.push(Reason::StartTime { at });
+    }
+    reasons
 }
 
 /// One reason to wait.
@@ -41,6 +121,17 @@ pub enum Reason {
         tenant: TenantId,
         /// Which limit, and what would be held.
         excess: Excess,
+    },
+    /// The tenant holds too many GPUs of one model already.
+    QuotaModel {
+        /// Whose quota.
+        tenant: TenantId,
+        /// Which model, as the limit names it.
+        model: String,
+        /// What would be held.
+        wanted: u64,
+        /// What may be.
+        limit: u64,
     },
     /// Nodes that would do are out of service.
     NodeHealth {
@@ -104,6 +195,7 @@ impl Reason {
             Reason::Capacity { .. } => "Capacity",
             Reason::Fragmented { .. } => "Fragmented",
             Reason::QuotaTenant { .. } => "QuotaTenant",
+            Reason::QuotaModel { .. } => "QuotaModel",
             Reason::NodeHealth { .. } => "NodeHealth",
             Reason::Reservation { .. } => "Reservation",
             Reason::Claimed { .. } => "Claimed",
@@ -135,10 +227,15 @@ impl Reason {
                 excess.resource.words(),
                 excess.limit
             ),
+            Reason::QuotaModel { tenant, model, wanted, limit } => {
+                format!("tenant `{tenant}` would hold {wanted} GPUs of model {model}, its limit is {limit}")
+            }
             Reason::NodeHealth { nodes, gpus } => {
                 format!("{nodes} nodes with {gpus} GPUs that would do are out of service")
             }
-            Reason::Reservation { job } => format!("free space is kept for `{job}`, which has waited longest"),
+            Reason::Reservation { job } => {
+                format!("free space is kept for `{job}`, which has waited longest")
+            }
             Reason::Claimed { victims } => format!("room is being made by {}", list(victims)),
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),
             Reason::StartTime { at } => format!("may start at {} (Unix ms)", at.0),

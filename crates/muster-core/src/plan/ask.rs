@@ -1,0 +1,117 @@
+//! A shape made ready for many comparisons: which kinds of nodes could hold it, and which of their devices
+//! would do. Model names are compared once per kind here, so that looking at a node is integer work.
+
+use std::sync::Arc;
+
+use crate::capacity::{Capacity, Free, Kind};
+use crate::job::Demand;
+use crate::queue::Shape;
+use crate::verdict::Reason;
+
+/// What a shape asks for, worked out.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub shape: Arc<Shape>,
+    /// What it takes from its tenant's quota.
+    pub demand: Demand,
+    /// The kinds that could hold it when empty, in the order of the capacity.
+    pub matches: Vec<Match>,
+    /// Limits per model that leave no kind at all.
+    pub model_limits: Vec<Reason>,
+}
+
+/// A kind of node that could hold the shape.
+#[derive(Debug, Clone)]
+pub(super) struct Match {
+    pub kind: Arc<Kind>,
+    /// Devices that would do for each group of tasks, as bits.
+    eligible: Vec<u64>,
+    /// Devices that would do for some group.
+    pub useful: u64,
+}
+
+impl Ask {
+    pub fn new(capacity: &Capacity, shape: &Arc<Shape>) -> Ask {
+        let could_hold = capacity.kinds().filter(|(kind, _)| kind.could_hold(shape));
+        Ask {
+            shape: shape.clone(),
+            demand: demand(shape),
+            matches: could_hold.map(|(kind, _)| Match::new(kind, shape)).collect(),
+            model_limits: Vec::new(),
+        }
+    }
+
+    /// GPUs of the gang, as bits are counted.
+    pub fn gpus(&self) -> u32 {
+        u32::try_from(self.demand.gpus).unwrap_or(u32::MAX)
+    }
+
+    /// The match for a kind, if it could hold the shape.
+    pub fn on(&self, kind: &Arc<Kind>) -> Option<&Match> {
+        self.matches.iter().find(|found| Arc::ptr_eq(&found.kind, kind) || found.kind == *kind)
+    }
+
+    /// Choose devices for every task from what is free, as `Kind::fit` does.
+    pub fn fit(&self, found: &Match, free: Free) -> Option<Vec<u64>> {
+        let enough = free.cpus >= self.demand.cpus
+            && free.memory_mib >= self.demand.memory_mib
+            && u64::from((free.gpus & found.useful).count_ones()) >= self.demand.gpus;
+        if !enough {
+            return None;
+        }
+        let mut left = free.gpus;
+        let mut chosen = Vec::new();
+        for ((count, each), eligible) in self.shape.groups.iter().zip(&found.eligible) {
+            for _ in 0..*count {
+                let taken = lowest(left & eligible, each.gpus)?;
+                left &= !taken;
+                chosen.push(taken);
+            }
+        }
+        Some(chosen)
+    }
+
+    /// What the gang takes on its node when it sits on the chosen devices.
+    pub fn taken(&self, chosen: &[u64]) -> Free {
+        Free {
+            gpus: chosen.iter().fold(0, |all, mask| all | mask),
+            cpus: self.demand.cpus,
+            memory_mib: self.demand.memory_mib,
+        }
+    }
+}
+
+impl Match {
+    fn new(kind: &Arc<Kind>, shape: &Shape) -> Match {
+        let eligible: Vec<u64> = shape.groups.iter().map(|(_, each)| kind.eligible_gpus(each)).collect();
+        let asked = shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
+        Match { kind: kind.clone(), useful: asked.fold(0, |all, (_, mask)| all | mask), eligible }
+    }
+}
+
+/// What a gang of this shape takes from its tenant's quota.
+pub(super) fn demand(shape: &Shape) -> Demand {
+    shape.groups.iter().fold(Demand { jobs: 1, ..Demand::default() }, |sum, (count, each)| {
+        let (count, gpus) = (u64::from(*count), u64::from(*count) * u64::from(each.gpus));
+        sum.plus(Demand {
+            gpus,
+            gpu_memory_mib: gpus * each.gpu_memory_mib,
+            cpus: count * u64::from(each.cpus),
+            memory_mib: count * each.memory_mib,
+            jobs: 0,
+        })
+    })
+}
+
+fn lowest(mut mask: u64, count: u32) -> Option<u64> {
+    let mut taken = 0;
+    for _ in 0..count {
+        let bit = mask & mask.wrapping_neg();
+        if bit == 0 {
+            return None;
+        }
+        taken |= bit;
+        mask ^= bit;
+    }
+    Some(taken)
+}

@@ -1,0 +1,109 @@
+//! Phase claims: who has made others stop starts where room was made, before anyone else is looked at.
+//!
+//! A claim is space, and the quota to use it: both count as held, so that nothing else can make the kill
+//! pointless. A claim is broken when its node takes no more work or one of its devices may not be given out;
+//! its job then takes part in the order like all others.
+
+use crate::capacity::Free;
+use crate::ids::NodeId;
+use crate::job::Job;
+use crate::plan::admit;
+use crate::plan::draft::{Draft, Spot};
+use crate::queue::{Bucket, bucket_of};
+use crate::state::{Claim, State};
+use crate::verdict::Reason;
+
+/// Set aside what is claimed, for each claim in the state.
+pub(super) fn set_all_aside(draft: &mut Draft) {
+    let state = draft.state;
+    for (id, claim) in &state.claims {
+        let Some(job) = state.jobs.get(id) else { continue };
+        draft.set_aside(*id, &claim.node, still_needed(state, job, claim));
+        if is_ready(job) && works(state, claim) {
+            draft.count(&bucket(state, job), job.spec.demand());
+            draft.note_claimant(*id);
+        }
+    }
+}
+
+/// Start the jobs whose claimed space is free now; the others go on waiting for it.
+pub(super) fn start_where_room_is_made(draft: &mut Draft) {
+    let state = draft.state;
+    for (id, claim) in state.claims.iter().filter(|(id, _)| draft.is_claimant(**id)).collect::<Vec<_>>() {
+        let Some(job) = state.jobs.get(id) else { continue };
+        draft.uncount(&bucket(state, job), job.spec.demand());
+        draft.put_back(*id);
+        if let Err(blockers) = start(draft, job, claim) {
+            draft.count(&bucket(state, job), job.spec.demand());
+            draft.set_aside(*id, &claim.node, still_needed(state, job, claim));
+            draft.reasons.insert(*id, [vec![waits_for(claim)], blockers].concat());
+        }
+    }
+}
+
+fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>> {
+    let bucket = bucket(draft.state, job);
+    let ask = draft.ask(&bucket);
+    let blockers = admit::blockers(draft, &bucket, &ask);
+    if !blockers.is_empty() {
+        return Err(blockers);
+    }
+    let filed = draft.capacity.filed(&claim.node).filter(|filed| filed.open).ok_or_else(Vec::new)?;
+    let found = ask.on(&filed.kind).ok_or_else(Vec::new)?;
+    // On the claimed devices if they are free; on others of the node if those came free earlier.
+    let claimed = Free { gpus: filed.free.gpus & mask(&claim.gpus), ..filed.free };
+    let fitted = ask.fit(found, claimed).or_else(|| ask.fit(found, filed.free));
+    let spot = Spot { node: claim.node.clone(), chosen: fitted.ok_or_else(Vec::new)? };
+    draft.start(&bucket, job.id, &ask, &spot);
+    Ok(())
+}
+
+/// What a claim keeps from others: its devices, and the cores and memory that victims still stopping will
+/// not bring.
+fn still_needed(state: &State, job: &Job, claim: &Claim) -> Free {
+    let demand = job.spec.demand();
+    let coming = coming_for(state, claim);
+    Free {
+        gpus: mask(&claim.gpus),
+        cpus: demand.cpus.saturating_sub(coming.cpus),
+        memory_mib: demand.memory_mib.saturating_sub(coming.memory_mib),
+    }
+}
+
+/// What the victims of a claim still hold where it is. One that came back and runs again is no victim.
+pub(super) fn coming_for(state: &State, claim: &Claim) -> Free {
+    let victims = claim.victims.iter().filter_map(|victim| state.jobs.get(victim));
+    let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
+    victims.filter(stopping).fold(Free::default(), |sum, job| sum.with(used_on(job, &claim.node)))
+}
+
+/// What an attempt uses on one node.
+pub(super) fn used_on(job: &Job, node: &NodeId) -> Free {
+    let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
+    tasks.filter(|task| task.node == *node).fold(Free::default(), |sum, task| {
+        let each = &job.spec.tasks[task.group as usize].each;
+        sum.with(Free { gpus: mask(&task.gpus), cpus: u64::from(each.cpus), memory_mib: each.memory_mib })
+    })
+}
+
+fn works(state: &State, claim: &Claim) -> bool {
+    let open = state.capacity.filed(&claim.node).is_some_and(|filed| filed.open);
+    open && mask(&claim.gpus) & !state.usable_gpus(&claim.node) == 0
+}
+
+fn is_ready(job: &Job) -> bool {
+    job.is_queued() && job.wakes_at.is_none() && job.open_dependencies.is_empty()
+}
+
+fn bucket(state: &State, job: &Job) -> Bucket {
+    bucket_of(job, state.is_limited(job.id))
+}
+
+fn waits_for(claim: &Claim) -> Reason {
+    Reason::Claimed { victims: claim.victims.clone() }
+}
+
+/// Devices as bits. No node has more than 64.
+pub(super) fn mask(gpus: &[u8]) -> u64 {
+    gpus.iter().filter(|gpu| **gpu < 64).fold(0, |mask, gpu| mask | 1 << gpu)
+}

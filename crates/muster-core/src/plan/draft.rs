@@ -1,0 +1,254 @@
+//! The scratch paper of a round: what would be free, held and set aside if the plan so far came true.
+//!
+//! Within a round free space only shrinks and held quota only grows. So a shape that found no room once finds
+//! none later, and a bucket that was blocked once stays blocked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::capacity::{Capacity, Filed, Free, placed_tasks};
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::job::Demand;
+use crate::node::GpuWord;
+use crate::plan::admit::ModelUse;
+use crate::plan::ask::Ask;
+use crate::plan::order::Turn;
+use crate::plan::running::{Candidate, Running};
+use crate::plan::{MakeRoom, Plan, Start, claims};
+use crate::queue::{Bucket, Shape};
+use crate::state::State;
+use crate::time::Timestamp;
+use crate::verdict::Reason;
+
+/// Space on one node.
+#[derive(Debug, Clone)]
+pub(super) struct Spot {
+    pub node: NodeId,
+    /// Devices for each task of the gang, as bits.
+    pub chosen: Vec<u64>,
+}
+
+/// Free space that others may not have.
+#[derive(Debug, Clone)]
+pub(super) struct Aside {
+    pub node: NodeId,
+    pub space: Free,
+}
+
+/// A node that takes no more work from others this round.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub job: JobId,
+    pub filed: Filed,
+}
+
+/// What would be true if the plan so far were adopted.
+pub(super) struct Draft<'a> {
+    pub state: &'a State,
+    pub now: Timestamp,
+    /// What is free for everyone: less what is set aside, without the nodes that are kept.
+    pub capacity: Capacity,
+    /// What tenants would hold, where that differs from the state.
+    held: BTreeMap<TenantId, Demand>,
+    pub models: ModelUse,
+    /// Tasks of limited arrays that would run beside those that do.
+    arrays: BTreeMap<u64, u32>,
+    /// GPUs that are given out only if nothing better is free.
+    pub degraded: BTreeMap<NodeId, u64>,
+    pub asides: BTreeMap<JobId, Aside>,
+    pub kept: BTreeMap<NodeId, Kept>,
+    /// Jobs with a claim that works: they start on it or wait for it, and take no part in the order.
+    claimants: BTreeSet<JobId>,
+    asks: BTreeMap<Arc<Shape>, Arc<Ask>>,
+    full: BTreeSet<Arc<Shape>>,
+    running: Option<Running>,
+    pub blocked: Vec<Turn<'a>>,
+    /// Why single jobs wait, where it is not the reason of their bucket.
+    pub reasons: BTreeMap<JobId, Vec<Reason>>,
+    pub plan: Plan,
+}
+
+impl<'a> Draft<'a> {
+    pub fn new(state: &'a State, now: Timestamp) -> Draft<'a> {
+        let mut draft = Draft {
+            state,
+            now,
+            capacity: state.capacity.clone(),
+            held: BTreeMap::new(),
+            models: ModelUse::of(state),
+            arrays: BTreeMap::new(),
+            degraded: degraded(state),
+            asides: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            claimants: BTreeSet::new(),
+            asks: BTreeMap::new(),
+            full: BTreeSet::new(),
+            running: None,
+            blocked: Vec::new(),
+            reasons: BTreeMap::new(),
+            plan: Plan { snapshot: state.seq, now, starts: Vec::new(), claims: Vec::new() },
+        };
+        claims::set_all_aside(&mut draft);
+        draft
+    }
+
+    /// What the jobs of a bucket ask for, worked out once per shape. Kinds of nodes that the tenant's limits
+    /// per model rule out are left out.
+    pub fn ask(&mut self, bucket: &Bucket) -> Arc<Ask> {
+        let ask = match self.asks.get(&bucket.shape) {
+            Some(ask) => ask.clone(),
+            None => {
+                let ask = Arc::new(Ask::new(&self.state.capacity, &bucket.shape));
+                self.asks.insert(bucket.shape.clone(), ask.clone());
+                ask
+            }
+        };
+        if self.models.limits(&bucket.tenant) {
+            Arc::new(self.models.narrow(&bucket.tenant, &ask))
+        } else {
+            ask
+        }
+    }
+
+    /// Whether a shape is known to find no room. Limits per model make the answer the tenant's own.
+    pub fn is_full_for(&self, bucket: &Bucket) -> bool {
+        !self.models.limits(&bucket.tenant) && self.full.contains(&bucket.shape)
+    }
+
+    pub fn note_full_for(&mut self, bucket: &Bucket) {
+        if !self.models.limits(&bucket.tenant) {
+            self.full.insert(bucket.shape.clone());
+        }
+    }
+
+    /// What a tenant would hold.
+    pub fn held(&self, tenant: &TenantId) -> Demand {
+        let now = || self.state.tenants.get(tenant).map(|tenant| tenant.held);
+        self.held.get(tenant).copied().or_else(now).unwrap_or_default()
+    }
+
+    /// Tasks of an array that would run.
+    pub fn running_of_array(&self, array: u64) -> u32 {
+        let now = self.state.arrays.get(&array).map_or(0, |array| array.active);
+        now + self.arrays.get(&array).copied().unwrap_or_default()
+    }
+
+    /// Count a job against its tenant and its array.
+    pub fn count(&mut self, bucket: &Bucket, demand: Demand) {
+        let held = self.held(&bucket.tenant).plus(demand);
+        self.held.insert(bucket.tenant.clone(), held);
+        if let Some(array) = bucket.array {
+            *self.arrays.entry(array).or_default() += 1;
+        }
+    }
+
+    /// Take back what `count` did.
+    pub fn uncount(&mut self, bucket: &Bucket, demand: Demand) {
+        let held = self.held(&bucket.tenant).minus(demand);
+        self.held.insert(bucket.tenant.clone(), held);
+        if let Some(count) = bucket.array.and_then(|array| self.arrays.get_mut(&array)) {
+            *count -= 1;
+        }
+    }
+
+    /// Start a gang.
+    pub fn start(&mut self, bucket: &Bucket, job: JobId, ask: &Ask, spot: &Spot) {
+        self.count(bucket, ask.demand);
+        self.models.take(self.state, &bucket.tenant, spot);
+        self.take_free(&spot.node, ask.taken(&spot.chosen));
+        let tasks = placed_tasks(&ask.shape, &spot.node, &spot.chosen);
+        self.plan.starts.push(Start { job, tasks });
+    }
+
+    /// Propose to make room for a gang. What it will need counts as held from now on.
+    pub fn make_room(&mut self, bucket: &Bucket, ask: &Ask, spot: &Spot, room: MakeRoom) {
+        self.count(bucket, ask.demand);
+        self.models.take(self.state, &bucket.tenant, spot);
+        self.reasons.insert(room.job, vec![Reason::Claimed { victims: room.victims.clone() }]);
+        self.plan.claims.push(room);
+    }
+
+    /// Keep as much of `wanted` as is free for one job.
+    pub fn set_aside(&mut self, job: JobId, node: &NodeId, wanted: Free) {
+        let Some(free) = self.free_on(node) else { return };
+        let space = Free {
+            gpus: free.gpus & wanted.gpus,
+            cpus: free.cpus.min(wanted.cpus),
+            memory_mib: free.memory_mib.min(wanted.memory_mib),
+        };
+        self.take_free(node, space);
+        self.asides.insert(job, Aside { node: node.clone(), space });
+    }
+
+    /// Let a job have what was set aside for it.
+    pub fn put_back(&mut self, job: JobId) {
+        let Some(aside) = self.asides.remove(&job) else { return };
+        if let Some(free) = self.free_on(&aside.node) {
+            self.capacity.set_free(&aside.node, free.with(aside.space));
+        }
+    }
+
+    /// Let nobody else have a node this round.
+    pub fn keep(&mut self, node: NodeId, job: JobId) {
+        let Some(filed) = self.capacity.filed(&node).cloned() else { return };
+        self.capacity.remove(&node);
+        self.kept.insert(node, Kept { job, filed });
+    }
+
+    /// What is free on a node for everyone.
+    pub fn free_on(&self, node: &NodeId) -> Option<Free> {
+        self.capacity.filed(node).map(|filed| filed.free)
+    }
+
+    fn take_free(&mut self, node: &NodeId, taken: Free) {
+        if let Some(free) = self.free_on(node) {
+            self.capacity.set_free(node, free.without(taken));
+        }
+    }
+
+    pub fn is_claimant(&self, job: JobId) -> bool {
+        self.claimants.contains(&job)
+    }
+
+    pub fn note_claimant(&mut self, job: JobId) {
+        self.claimants.insert(job);
+    }
+
+    pub fn note_blocked(&mut self, turn: Turn<'a>) {
+        self.blocked.push(turn);
+    }
+
+    /// Who runs where. Looked up once, and only when someone may displace others.
+    pub fn running(&mut self) -> &mut Running {
+        let (state, now) = (self.state, self.now);
+        self.running.get_or_insert_with(|| Running::of(state, now))
+    }
+
+    /// Who may be displaced on a node; nobody before `running` was called.
+    pub fn running_on(&self, node: &NodeId) -> &[Candidate] {
+        self.running.as_ref().map_or(&[], |running| running.on(node))
+    }
+}
+
+impl Free {
+    /// Both together.
+    pub(super) fn with(self, more: Free) -> Free {
+        Free {
+            gpus: self.gpus | more.gpus,
+            cpus: self.cpus + more.cpus,
+            memory_mib: self.memory_mib + more.memory_mib,
+        }
+    }
+}
+
+fn degraded(state: &State) -> BTreeMap<NodeId, u64> {
+    let mut found = BTreeMap::new();
+    for node in state.nodes.values() {
+        let hot = (0..).zip(&node.gpu_health).filter(|(_, health)| health.word == GpuWord::Degraded);
+        let mask = hot.fold(0u64, |mask, (index, _): (u32, _)| mask | 1 << index);
+        if mask != 0 {
+            found.insert(node.id.clone(), mask);
+        }
+    }
+    found
+}

@@ -1,0 +1,130 @@
+//! The last phase: say of every bucket that was blocked what blocks it, with the numbers at the end of the
+//! round, so that they agree with what people see once the plan is adopted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::capacity::{Filed, Free};
+use crate::ids::{JobId, NodeId};
+use crate::plan::ask::Ask;
+use crate::plan::draft::Draft;
+use crate::plan::{Planned, admit, feasible, place};
+use crate::queue::Shape;
+use crate::state::State;
+use crate::verdict::{Reason, Verdict, Verdicts};
+
+/// Write the verdicts and close the draft.
+pub(super) fn all_blocked(mut draft: Draft) -> Planned {
+    let mut verdicts = Verdicts::default();
+    let mut known: BTreeMap<Arc<Shape>, Vec<Reason>> = BTreeMap::new();
+    for turn in std::mem::take(&mut draft.blocked) {
+        let ask = draft.ask(turn.bucket);
+        let mut reasons = admit::blockers(&draft, turn.bucket, &ask);
+        // What is kept for the job itself, and what its tenant may not use, make the answer its own.
+        if draft.kept.values().any(|kept| kept.job == turn.job) || draft.models.limits(&turn.bucket.tenant) {
+            reasons.extend(no_room(&draft, turn.job, &ask));
+        } else {
+            let shared = known.entry(turn.bucket.shape.clone());
+            reasons.extend(shared.or_insert_with(|| no_room(&draft, turn.job, &ask)).iter().cloned());
+        }
+        verdicts.add(turn.bucket.clone(), Verdict { reasons });
+    }
+    for (job, reasons) in draft.reasons {
+        verdicts.add_job(job, Verdict { reasons });
+    }
+    Planned { plan: draft.plan, verdicts }
+}
+
+/// Why there is no room; nothing if there is.
+fn no_room(draft: &Draft, job: JobId, ask: &Ask) -> Vec<Reason> {
+    if ask.matches.is_empty() {
+        return infeasible(draft, ask);
+    }
+    if place::find(draft, ask).is_some() {
+        return Vec::new();
+    }
+    let mut reasons = Vec::new();
+    reasons.extend(set_aside_for_others(draft, job, ask));
+    reasons.push(too_little(draft, job, ask));
+    reasons.extend(out_of_service(draft.state, ask));
+    reasons
+}
+
+fn infeasible(draft: &Draft, ask: &Ask) -> Vec<Reason> {
+    if !ask.model_limits.is_empty() {
+        return Vec::new();
+    }
+    let (problem, _) = feasible::infeasible(&draft.state.capacity, &ask.shape);
+    vec![Reason::Infeasible { problem }]
+}
+
+/// The first job for whom space is set aside that would do.
+fn set_aside_for_others(draft: &Draft, job: JobId, ask: &Ask) -> Option<Reason> {
+    let fits =
+        |filed: &Filed, free: Free| ask.on(&filed.kind).is_some_and(|found| ask.fit(found, free).is_some());
+    let kept = draft.kept.values().filter(|kept| kept.job != job);
+    let kept = kept.filter(|kept| fits(&kept.filed, kept.filed.free)).map(|kept| kept.job).next();
+    let aside = || {
+        let others = draft.asides.iter().filter(|(other, _)| **other != job);
+        let would_do = |aside: &crate::plan::draft::Aside| {
+            let filed = draft.capacity.filed(&aside.node).filter(|filed| filed.open);
+            filed.is_some_and(|filed| fits(filed, filed.free.with(aside.space)))
+        };
+        others.filter(|(_, aside)| would_do(aside)).map(|(other, _)| *other).next()
+    };
+    kept.or_else(aside).map(|job| Reason::Reservation { job })
+}
+
+/// Too little in all, or too little in one place, or GPUs enough but not what goes with them.
+fn too_little(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
+    let (needs_gpus, blocks) = (ask.gpus(), free_blocks(draft, job, ask));
+    let free_gpus = blocks.iter().map(|(gpus, _)| gpus).sum();
+    let largest_block = blocks.iter().map(|(gpus, _)| *gpus).max().unwrap_or_default();
+    if free_gpus < needs_gpus {
+        return Reason::Capacity { needs_gpus, free_gpus, short_of: "GPUs".to_string() };
+    }
+    if largest_block < needs_gpus {
+        return Reason::Fragmented { needs_gpus, largest_block, free_gpus };
+    }
+    let large = || blocks.iter().filter(|(gpus, _)| *gpus >= needs_gpus);
+    let cores = large().all(|(_, free)| free.cpus < ask.demand.cpus);
+    let memory = large().all(|(_, free)| free.memory_mib < ask.demand.memory_mib);
+    let short_of = match (cores, memory) {
+        (true, false) => "CPU cores",
+        (false, true) => "memory",
+        (true, true) => "CPU cores and memory",
+        // Some lack the one, some the other; or groups of the gang want devices that only some have.
+        (false, false) => "CPU cores, memory or GPUs of each kind",
+    };
+    Reason::Capacity { needs_gpus, free_gpus, short_of: short_of.to_string() }
+}
+
+/// Free GPUs that would do, node by node; a node kept for the job itself counts.
+fn free_blocks(draft: &Draft, job: JobId, ask: &Ask) -> Vec<(u32, Free)> {
+    let least = u32::from(ask.gpus() > 0);
+    let mut blocks = Vec::new();
+    for found in &ask.matches {
+        let open = draft.capacity.with_free(&found.kind, least);
+        blocks.extend(open.filter_map(|(_, node)| draft.free_on(node)).map(|free| (found.useful, free)));
+    }
+    for kept in draft.kept.values().filter(|kept| kept.job == job) {
+        blocks.extend(ask.on(&kept.filed.kind).map(|found| (found.useful, kept.filed.free)));
+    }
+    blocks.into_iter().map(|(useful, free)| ((free.gpus & useful).count_ones(), free)).collect()
+}
+
+/// Nodes and GPUs that would do but may not be given out now.
+fn out_of_service(state: &State, ask: &Ask) -> Option<Reason> {
+    let (mut nodes, mut gpus) = (0, 0);
+    for (node, filed) in state.capacity.nodes() {
+        let Some(found) = ask.on(&filed.kind) else { continue };
+        let out = found.useful & !available(state, node, filed);
+        nodes += u32::from(out != 0 || !filed.open);
+        gpus += out.count_ones();
+    }
+    (nodes > 0).then_some(Reason::NodeHealth { nodes, gpus })
+}
+
+fn available(state: &State, node: &NodeId, filed: &Filed) -> u64 {
+    if filed.open { state.usable_gpus(node) } else { 0 }
+}

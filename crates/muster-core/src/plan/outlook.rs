@@ -1,0 +1,65 @@
+//! `muster plan`: what would become of a job if it were submitted now. The same round is drawn up with the job
+//! as a guest, so the answer is the planner's own.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::JobId;
+use crate::job::{JobSpec, PlacedTask};
+use crate::plan::draft::Draft;
+use crate::plan::order::{Order, Position, position_of_guest};
+use crate::plan::{MakeRoom, round};
+use crate::queue::{Bucket, Shape};
+use crate::state::State;
+use crate::time::Timestamp;
+use crate::verdict::{Reason, Verdict};
+
+/// What would become of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlook {
+    /// Where it would start in the next round; nothing if it would wait.
+    pub start: Option<Vec<PlacedTask>>,
+    /// Who would be displaced for it, and where.
+    pub room: Option<MakeRoom>,
+    /// Why it would wait; no reasons if it would start.
+    pub verdict: Verdict,
+    /// Where it would stand among all that are ready.
+    pub position: Position,
+}
+
+/// What would become of a job if it were submitted now.
+pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
+    let job = JobId::single(state.next_job);
+    let bucket = Bucket {
+        tenant: spec.tenant.clone(),
+        priority: spec.priority,
+        shape: Arc::new(Shape::of(spec)),
+        array: None,
+    };
+    let position = position_of_guest(state, now, &bucket, (now, job));
+    let own = own_reasons(state, spec, now);
+    if !own.is_empty() {
+        return Outlook { start: None, room: None, verdict: Verdict { reasons: own }, position };
+    }
+    let mut order = Order::new(state, now);
+    order.invite(&bucket, (now, job));
+    let planned = round(Draft::new(state, now), order);
+    let start = planned.plan.starts.into_iter().find(|start| start.job == job).map(|start| start.tasks);
+    let room = planned.plan.claims.into_iter().find(|room| room.job == job);
+    let verdict = match start {
+        Some(_) => Verdict::default(),
+        None => planned.verdicts.of_guest(job, &bucket),
+    };
+    Outlook { start, room, verdict, position }
+}
+
+/// What the job itself says about waiting.
+fn own_reasons(state: &State, spec: &JobSpec, now: Timestamp) -> Vec<Reason> {
+    let ended = |job: &JobId| state.ended.contains_key(job);
+    let open: Vec<JobId> =
+        spec.after.iter().map(|dependency| dependency.job).filter(|job| !ended(job)).collect();
+    let dependency = (!open.is_empty()).then_some(Reason::Dependency { jobs: open });
+    let later = spec.start_after.filter(|at| *at > now).map(|at| Reason::StartTime { at });
+    dependency.into_iter().chain(later).collect()
+}
