@@ -1,1 +1,22 @@
-//! placeholder
+//! The control plane. Modules in the order a request meets them.
+
+pub mod config;
+pub mod http;
+pub mod identity;
+pub mod tls;
+
+pub mod cluster;
+pub mod clock;
+pub mod engine;
+pub mod reign;
+
+pub mod planner;
+pub mod rounds;
+
+pub mod agents;
+pub mod dispatch;
+
+pub mod metrics;
+pub mod telemetry;
+
+pub mod server;

@@ -1,0 +1,193 @@
+//! Step 11, report: what agents say becomes commands; and who has fallen silent.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_agent::Mouth;
+use muster_core::command::Said;
+use muster_core::job;
+use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord};
+use muster_core::{Actor, Command, NodeId, State, Timestamp};
+use muster_protocol::agent::{Exit, Registration, Report};
+use tracing::{debug, warn};
+
+use crate::cluster::{Cluster, Role};
+
+/// Silence after which a node gets no new work: three heartbeats and a bit.
+const SUSPECT_AFTER: Duration = Duration::from_secs(5);
+/// Silence after which its jobs wait for its return or its fence.
+const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// Listens to the agents and notices who has fallen silent.
+pub struct Ear {
+    cluster: Cluster,
+    heard: Mutex<BTreeMap<NodeId, Instant>>,
+}
+
+impl Ear {
+    /// An ear for this cluster.
+    pub fn new(cluster: Cluster) -> Arc<Ear> {
+        Arc::new(Ear { cluster, heard: Mutex::default() })
+    }
+
+    /// What the agents speak into.
+    pub fn mouth(self: &Arc<Ear>) -> Mouth {
+        let ear = self.clone();
+        Arc::new(move |report| ear.hear(report))
+    }
+
+    fn hear(&self, report: Report) {
+        let Ok(node) = speaker(&report).parse::<NodeId>() else {
+            warn!(node = speaker(&report), "a report under a name that no node can have");
+            return;
+        };
+        self.heard().insert(node.clone(), Instant::now());
+        if let Some(command) = self.command(node, report) {
+            self.tell(command);
+        }
+    }
+
+    fn tell(&self, command: Command) {
+        // Agents repeat themselves, so a report that finds no leader costs a moment.
+        if let Err(declined) = self.cluster.tell(Actor::system(), command) {
+            debug!(%declined, "a report was not taken");
+        }
+    }
+
+    /// The command a report means; `None` if it says nothing new.
+    fn command(&self, node: NodeId, report: Report) -> Option<Command> {
+        match report {
+            Report::Registered(registration) => {
+                Some(Command::RegisterNode { node, facts: Box::new(facts(*registration)) })
+            }
+            Report::Heartbeat { .. } => self.welcome_back(node),
+            Report::Started { job, attempt, .. } => {
+                let job = job.parse().ok()?;
+                Some(Command::ReportTask { node, job, attempt, said: Said::Started })
+            }
+            Report::Ended { job, attempt, exit, stopped, .. } => {
+                let said = Said::Ended { exit: core_exit(exit), stopped };
+                Some(Command::ReportTask { node, job: job.parse().ok()?, attempt, said })
+            }
+            Report::GpuReading { gpu, temperature_c, errors, last_error, .. } => {
+                let reading = Reading { gpu, temperature_c, errors, last_error };
+                let now = self.cluster.now();
+                self.cluster.read(|state| health(state, node, reading, now))
+            }
+        }
+    }
+
+    /// A heartbeat of a node that was out of sight brings it back.
+    fn welcome_back(&self, node: NodeId) -> Option<Command> {
+        let facts = self.cluster.read(|state| {
+            let known = state.nodes.get(&node)?;
+            let away = matches!(known.state.word, NodeWord::Suspect | NodeWord::Unreachable);
+            away.then(|| known.facts.clone())
+        })?;
+        Some(Command::RegisterNode { node, facts: Box::new(facts) })
+    }
+
+    /// Take note of nodes that have said nothing for too long. Called every second or so.
+    pub fn notice_silence(&self) {
+        if !matches!(self.cluster.role(), Role::Leading { .. }) {
+            // A control plane that was away must not take its own absence for theirs.
+            self.heard().clear();
+            return;
+        }
+        let nodes: Vec<(NodeId, NodeWord)> = self
+            .cluster
+            .read(|state| state.nodes.values().map(|node| (node.id.clone(), node.state.word)).collect());
+        for (node, word) in nodes {
+            let silent = self.heard().entry(node.clone()).or_insert_with(Instant::now).elapsed();
+            if let Some(word) = worse(word, silent) {
+                let why = format!("no word from its agent for {} s", silent.as_secs());
+                self.tell(Command::SetNodeState { node, word, why });
+            }
+        }
+    }
+
+    fn heard(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, Instant>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state that silence leads to, if it is another one.
+fn worse(word: NodeWord, silent: Duration) -> Option<NodeWord> {
+    match word {
+        NodeWord::Ready if silent >= SUSPECT_AFTER => Some(NodeWord::Suspect),
+        NodeWord::Suspect if silent >= UNREACHABLE_AFTER => Some(NodeWord::Unreachable),
+        _ => None,
+    }
+}
+
+fn speaker(report: &Report) -> &str {
+    match report {
+        Report::Registered(registration) => &registration.node,
+        Report::Heartbeat { node }
+        | Report::Started { node, .. }
+        | Report::Ended { node, .. }
+        | Report::GpuReading { node, .. } => node,
+    }
+}
+
+fn facts(registration: Registration) -> NodeFacts {
+    let gpu = |gpu: muster_protocol::agent::Gpu| GpuFacts {
+        uuid: gpu.uuid,
+        model: gpu.model,
+        memory_mib: gpu.memory_mib,
+        numa_node: gpu.numa_node,
+        nvlink: gpu.nvlink,
+        power_limit_milliwatts: gpu.power_limit_milliwatts,
+    };
+    NodeFacts {
+        hostname: registration.hostname,
+        address: registration.address,
+        cpus: registration.cpus,
+        memory_mib: registration.memory_mib,
+        gpus: registration.gpus.into_iter().map(gpu).collect(),
+        rack: registration.rack,
+        power_feed: registration.power_feed,
+        labels: registration.labels,
+        taints: registration.taints,
+        agent_version: registration.agent_version,
+        simulated: registration.simulated,
+    }
+}
+
+fn core_exit(exit: Exit) -> job::Exit {
+    match exit {
+        Exit::Code(code) => job::Exit::Code { code },
+        Exit::Signal(signal) => job::Exit::Signal { signal },
+        Exit::NotStarted(why) => job::Exit::NotStarted { why },
+        Exit::Unknown(why) => job::Exit::Unknown { why },
+    }
+}
+
+/// What a GPU was read as.
+struct Reading {
+    gpu: u8,
+    temperature_c: Option<i32>,
+    errors: u32,
+    last_error: String,
+}
+
+/// The command that a reading means, if it changes anything.
+fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Option<Command> {
+    let known = state.nodes.get(&node)?.gpu_health.get(usize::from(reading.gpu))?;
+    let settings = &state.settings;
+    let word = GpuWord::of_reading(reading.temperature_c, reading.errors);
+    let hot = settings.thermal && reading.temperature_c.is_some_and(|c| c > settings.thermal_limit_c);
+    // While it stays hot the period is renewed only when half of it is over: readings come every second.
+    let fresh = known.cooling_until.is_some_and(|until| until.since(now) > settings.cooling_ms / 2);
+    let cooling_until = if hot && !fresh { Some(now.plus(settings.cooling_ms)) } else { known.cooling_until };
+    if word == known.word && cooling_until == known.cooling_until {
+        return None;
+    }
+    let why = match (reading.temperature_c, word) {
+        (_, GpuWord::Healthy) => String::new(),
+        (Some(celsius), _) if reading.last_error.is_empty() => format!("{celsius} °C"),
+        (celsius, _) => format!("{} errors, {}; {:?} °C", reading.errors, reading.last_error, celsius),
+    };
+    Some(Command::SetGpuHealth { node, gpu: reading.gpu, word, why, cooling_until })
+}

@@ -1,0 +1,161 @@
+//! Step 9, dispatch: tell each node what it owes.
+//!
+//! Orders are computed from the state each time, so nothing is lost when the server restarts. Nothing is
+//! decided here: a node that disagrees reports, and the engine decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::Receiver;
+
+use muster_agent::Agent;
+use muster_core::job::{Attempt, Job, Part, StopCause};
+use muster_core::{Event, JobId, NodeId, State};
+use muster_protocol::agent::{Order, Orders, Run, Stop, TaskOrder};
+use tracing::debug;
+
+use crate::cluster::Cluster;
+use crate::reign::Feed;
+
+/// Everything the dispatch thread needs.
+pub struct Dispatch {
+    /// News of the journal.
+    pub feed: Receiver<Feed>,
+    /// Where the state is read.
+    pub cluster: Cluster,
+    /// Who carries the orders out.
+    pub agents: Vec<Box<dyn Agent>>,
+}
+
+impl Dispatch {
+    /// Dispatch until the engine is gone, then let the agents go.
+    pub fn run(mut self) {
+        let mut route = Route::default();
+        while let Ok(news) = self.feed.recv() {
+            let touched = route.follow(&news);
+            for node in touched {
+                self.send(&node, route.epoch);
+            }
+        }
+        for agent in &mut self.agents {
+            agent.shutdown();
+        }
+    }
+
+    fn send(&mut self, node: &NodeId, epoch: u64) {
+        let agent =
+            self.agents.iter_mut().find(|agent| agent.nodes().iter().any(|name| name == node.as_str()));
+        let Some(agent) = agent else {
+            debug!(%node, "no agent here serves this node");
+            return;
+        };
+        agent.obey(self.cluster.read(|state| orders(state, node, epoch)));
+    }
+}
+
+/// Which nodes a batch concerns.
+#[derive(Default)]
+struct Route {
+    epoch: u64,
+    /// Where each attempt under way has its parts; an end no longer says.
+    parts: BTreeMap<JobId, BTreeSet<NodeId>>,
+}
+
+impl Route {
+    fn follow(&mut self, news: &Feed) -> BTreeSet<NodeId> {
+        match news {
+            Feed::Reset { state, epoch } => {
+                self.epoch = *epoch;
+                let active = state.jobs.values().filter_map(|job| Some((job.id, job.attempt()?.nodes())));
+                self.parts = active.collect();
+                state.nodes.keys().cloned().collect()
+            }
+            Feed::Batch(batch) => batch.events().flat_map(|event| self.touched(event)).collect(),
+            Feed::Pause => BTreeSet::new(),
+        }
+    }
+
+    /// The nodes whose orders an event changes.
+    fn touched(&mut self, event: &Event) -> BTreeSet<NodeId> {
+        match event {
+            Event::JobPlaced { job, tasks, .. } => {
+                let nodes: BTreeSet<NodeId> = tasks.iter().map(|task| task.node.clone()).collect();
+                self.parts.insert(*job, nodes.clone());
+                nodes
+            }
+            Event::AttemptStarted { job, .. }
+            | Event::AttemptStopping { job, .. }
+            | Event::PartEnded { job, .. } => self.parts.get(job).cloned().unwrap_or_default(),
+            Event::AttemptEnded { job, .. } => self.parts.remove(job).unwrap_or_default(),
+            Event::NodeRegistered { node, .. } => BTreeSet::from([node.clone()]),
+            _ => BTreeSet::new(),
+        }
+    }
+}
+
+/// The full list of what a node owes.
+pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
+    let open = state.attempts_on(node).filter_map(|job| Some((job, job.attempt()?)));
+    let open = open.filter(|(_, attempt)| !matches!(attempt.parts.get(node), Some(Part::Ended { .. })));
+    Orders {
+        node: node.to_string(),
+        epoch,
+        generation: state.seq,
+        attempts: open.map(|(job, attempt)| order(job, attempt, node)).collect(),
+    }
+}
+
+fn order(job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
+    let here = attempt.tasks.iter().filter(|task| task.node == *node);
+    let task_order = |task: &muster_core::job::PlacedTask| {
+        let each = &job.spec.tasks[task.group as usize].each;
+        TaskOrder { rank: task.rank, gpus: task.gpus.clone(), cpus: each.cpus, memory_mib: each.memory_mib }
+    };
+    Order {
+        job: job.id.to_string(),
+        attempt: attempt.number,
+        placed_at_ms: attempt.placed_at.0,
+        started: attempt.parts.contains_key(node),
+        tasks: here.map(task_order).collect(),
+        gang_size: attempt.tasks.len() as u32,
+        run: run(job),
+        name: job.spec.name.clone(),
+        tenant: job.spec.tenant.to_string(),
+        user: job.spec.user.clone(),
+        annotations: job.spec.annotations.clone(),
+        stop: attempt.stopping.as_ref().map(|stopping| Stop {
+            since_ms: stopping.since.0,
+            grace_ms: stopping.grace_ms,
+            why: why(&stopping.cause),
+        }),
+    }
+}
+
+fn run(job: &Job) -> Run {
+    let run = &job.spec.run;
+    let mut env = run.env.clone();
+    if let Some(index) = job.id.index {
+        env.insert("MUSTER_ARRAY_INDEX".to_string(), index.to_string());
+    }
+    if let Some(checkpoint) = &job.spec.checkpoint {
+        env.insert("MUSTER_CHECKPOINT_DIR".to_string(), checkpoint.path.clone());
+    }
+    Run {
+        image: run.image.clone(),
+        script: run.script.clone(),
+        command: run.command.clone(),
+        args: run.args.clone(),
+        env,
+        directory: run.directory.clone(),
+    }
+}
+
+/// Why an attempt must stop, for the log of the job.
+fn why(cause: &StopCause) -> String {
+    match cause {
+        StopCause::Cancelled { by } => format!("cancelled by {by}"),
+        StopCause::TimeLimit => "its time limit passed".to_string(),
+        StopCause::Preempted { by } => format!("preempted by {by}"),
+        StopCause::Requeued { by } => format!("requeued by {by}"),
+        StopCause::Held { by } => format!("held by {by}"),
+        StopCause::GangFailed => "another part of the gang failed".to_string(),
+    }
+}

@@ -1,0 +1,114 @@
+//! Step 7 on its own thread: a replica of the state, a plan whenever something has changed, and savepoints.
+//!
+//! The planner never holds up the engine. It rests after each round for four times as long as the round took,
+//! so that it uses at most a fifth of a core however busy the cluster is.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use muster_core::plan::plan;
+use muster_core::{Actor, Command, State};
+use muster_store::Savepoints;
+use tracing::{debug, warn};
+
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::reign::Feed;
+use crate::rounds::Rounds;
+
+/// Events between two savepoints: replaying this many takes well under a second.
+const SAVEPOINT_EVERY: u64 = 50_000;
+/// The longest rest after a long round.
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// Everything the planner's thread needs.
+pub struct Planner {
+    /// News of the journal.
+    pub feed: Receiver<Feed>,
+    /// Where plans go.
+    pub cluster: Cluster,
+    /// Where states are saved.
+    pub savepoints: Arc<dyn Savepoints>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The longest pause between two rounds: aging and waits go on while nothing happens.
+    pub interval: Duration,
+    /// What the rounds cost, for the metrics.
+    pub rounds: Arc<Rounds>,
+}
+
+/// The planner's own replica.
+struct Replica {
+    state: Box<State>,
+    saved_at: u64,
+}
+
+impl Planner {
+    /// Plan until the engine is gone.
+    pub fn run(self) {
+        let mut replica: Option<Replica> = None;
+        let mut planned_at = Instant::now();
+        loop {
+            let pause = self.interval.saturating_sub(planned_at.elapsed());
+            match self.feed.recv_timeout(pause) {
+                Ok(news) => self.follow(&mut replica, news),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            while let Ok(news) = self.feed.try_recv() {
+                self.follow(&mut replica, news);
+            }
+            if let Some(replica) = &mut replica {
+                let started = Instant::now();
+                self.round(&replica.state);
+                self.save(replica);
+                std::thread::sleep((started.elapsed() * 4).min(REST_MAX));
+            }
+            planned_at = Instant::now();
+        }
+    }
+
+    fn follow(&self, replica: &mut Option<Replica>, news: Feed) {
+        match (news, replica) {
+            (Feed::Reset { state, .. }, replica) => {
+                *replica = Some(Replica { saved_at: state.seq, state });
+            }
+            (Feed::Batch(batch), Some(replica)) => {
+                batch.events().for_each(|event| replica.state.apply(event));
+            }
+            (Feed::Batch(_), None) => {}
+            (Feed::Pause, replica) => *replica = None,
+        }
+    }
+
+    /// One round: propose, publish the verdicts, and wait until the proposal is settled.
+    fn round(&self, state: &State) {
+        let now = self.clock.now().max(state.clock);
+        let started = Instant::now();
+        let planned = plan(state, now);
+        self.rounds.note(started.elapsed(), planned.plan.starts.len(), planned.plan.claims.len());
+        self.cluster.set_verdicts(planned.verdicts);
+        if planned.plan.is_empty() {
+            return;
+        }
+        let adopt = Command::AdoptPlan { plan: Box::new(planned.plan), epoch: 0 };
+        match self.cluster.ask_blocking(Actor::system(), adopt) {
+            Ok(answer) => debug!(?answer, "plan adopted"),
+            Err(declined) => debug!(%declined, "plan not adopted"),
+        }
+    }
+
+    /// Save the state now and then, so that the next start reads little of the journal.
+    fn save(&self, replica: &mut Replica) {
+        let seq = replica.state.seq;
+        if seq < replica.saved_at + SAVEPOINT_EVERY {
+            return;
+        }
+        replica.saved_at = seq;
+        let bytes = muster_json::to_vec(&replica.state.save());
+        if let Err(fault) = self.savepoints.save(seq, &bytes) {
+            warn!(%fault, seq, "no savepoint was written; the next start reads more of the journal");
+        }
+    }
+}
