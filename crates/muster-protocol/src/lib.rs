@@ -1,3 +1,21 @@
 //! The words that command line, server and agent exchange. They behave in no way of their own.
+//!
+//! The comments on the fields are also the descriptions in the OpenAPI document. What a client sends refuses
+//! unknown fields, so that a misspelt one is noticed; what a server answers may grow fields at any time.
 
 pub mod agent;
+
+pub mod allocation;
+pub mod audit;
+pub mod cluster;
+pub mod event;
+pub mod gpu;
+pub mod job;
+pub mod node;
+pub mod outlook;
+pub mod problem;
+pub mod submit;
+pub mod tenant;
+pub mod token;
+pub mod usage;
+pub mod written;

@@ -1,0 +1,37 @@
+//! Administrative acts, done and refused.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// One act.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditEntry {
+    /// Number of its journal entry.
+    pub seq: u64,
+    /// When, RFC 3339.
+    pub at: String,
+    /// The same in Unix milliseconds.
+    pub at_ms: i64,
+    /// Who.
+    pub actor: String,
+    /// What.
+    #[schema(example = "tenant.change")]
+    pub action: String,
+    /// On what.
+    pub object: String,
+    /// It was done.
+    pub allowed: bool,
+    /// The code of the refusal, if it was refused.
+    pub refused: Option<String>,
+}
+
+/// One page of acts, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditList {
+    /// The acts of this page.
+    pub entries: Vec<AuditEntry>,
+    /// How many there are on all pages together.
+    pub total: u64,
+    /// Send it as `cursor` to get the next page; absent on the last one.
+    pub next_cursor: Option<String>,
+}

@@ -1,0 +1,85 @@
+//! Devices.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A GPU, as it stands now. What cannot be read is absent: an unknown GPU is not a cold GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Gpu {
+    /// Node and index.
+    #[schema(example = "gpu01/gpu-3")]
+    pub id: String,
+    /// Its node.
+    pub node_id: String,
+    /// Its place in the node, from 0.
+    pub index: u8,
+    /// Unique in the world.
+    pub uuid: String,
+    /// As the driver spells it.
+    pub model: String,
+    /// `free`, `held`, `claimed` (kept for a job that others make room for), `cooling` or `out` (unhealthy, or
+    /// its node takes no work).
+    #[schema(example = "free")]
+    pub state: String,
+    /// Memory of the device in MiB.
+    pub memory_total_mb: u64,
+    /// Memory in use in MiB, where it is measured.
+    pub memory_used_mb: Option<u64>,
+    /// Memory free in MiB, where it is measured.
+    pub memory_free_mb: Option<u64>,
+    /// Somebody holds it.
+    pub allocated: bool,
+    /// The attempt that holds it; absent for callers who may not see it.
+    pub allocation_id: Option<String>,
+    /// The job that holds it; absent for callers who may not see it.
+    pub job_id: Option<String>,
+    /// The tenant that holds it; absent for callers who may not see it.
+    pub tenant_id: Option<String>,
+    /// `healthy`, `warning`, `degraded` or `unhealthy`.
+    #[schema(example = "healthy")]
+    pub health: String,
+    /// Why, in a sentence; empty when healthy.
+    pub health_why: String,
+    /// Since when, RFC 3339.
+    pub health_since: String,
+    /// It cools and is not given out before this moment.
+    pub cooling_until: Option<String>,
+    /// It is too hot to be given out.
+    pub thermal_throttle: bool,
+    /// Above this temperature in °C it cools before it is given out again.
+    pub max_temperature: i32,
+    /// How long it cools, in seconds.
+    pub cooling_period: i64,
+    /// Utilisation, 0 to 1, where it is measured.
+    pub utilization: Option<f64>,
+    /// Temperature in °C, where it can be read.
+    pub temperature: Option<f64>,
+    /// Power drawn in watts, where it can be read.
+    pub power_usage: Option<f64>,
+    /// Power limit in watts, where known.
+    pub power_limit_w: Option<f64>,
+    /// NUMA node it hangs on, where known.
+    pub numa_node: Option<u32>,
+    /// Indexes of the GPUs it reaches by NVLink.
+    pub nvlink: Vec<u8>,
+}
+
+/// GPUs that match the filters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct GpuList {
+    /// In order of node and index.
+    pub gpus: Vec<Gpu>,
+    /// How many there are.
+    pub total: u64,
+}
+
+/// An operator's word about the health of a GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GpuHealthChange {
+    /// `healthy`, `warning`, `degraded` or `unhealthy`.
+    pub health: String,
+    /// Why.
+    #[serde(default)]
+    pub why: String,
+}

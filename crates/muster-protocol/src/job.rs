@@ -1,0 +1,297 @@
+//! A job as the server shows it: where it stands, and all that was asked.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The state of a job; the finer word is the phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    /// Waits, is held, or is being started.
+    Pending,
+    /// Runs, is being stopped, or its node is out of sight.
+    Running,
+    /// Ended with exit code 0.
+    Completed,
+    /// Ended in any other way of its own.
+    Failed,
+    /// Ran, lost its place, and waits again.
+    Preempted,
+    /// A person ended it.
+    Cancelled,
+}
+
+/// A job as lists show it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobSummary {
+    /// Its id for ever; `job-42.3` for one task of an array.
+    #[schema(example = "job-42")]
+    pub id: String,
+    /// The same as `id`.
+    #[schema(example = "job-42")]
+    pub job_id: String,
+    /// Who pays.
+    pub tenant_id: String,
+    /// Who asked.
+    pub user: String,
+    /// For people.
+    pub name: String,
+    /// Where it stands.
+    pub state: JobState,
+    /// The finer word: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`, `Cancelled`.
+    #[schema(example = "Queued")]
+    pub phase: String,
+    /// Why it is held, waits again, or ended, in a sentence; may be empty.
+    pub message: String,
+    /// As asked, or as changed since.
+    pub priority: u32,
+    /// Whole GPUs, all tasks together.
+    pub gpu_count: u64,
+    /// GPU memory asked for each GPU in MiB; the mean where tasks differ.
+    pub gpu_memory_mb: u64,
+    /// CPU cores, all tasks together.
+    pub cpu_cores: u64,
+    /// Main memory in MiB, all tasks together.
+    pub memory_mb: u64,
+    /// Time limit in whole minutes, rounded up.
+    pub max_runtime_minutes: Option<u64>,
+    /// Time limit, for people.
+    #[schema(example = "2h30m")]
+    pub max_runtime: Option<String>,
+    /// Time limit in milliseconds.
+    pub time_limit_ms: Option<i64>,
+    /// When it was accepted, RFC 3339.
+    pub submitted_at: String,
+    /// The same in Unix milliseconds.
+    pub submitted_at_ms: i64,
+    /// When its newest attempt got its GPUs.
+    pub scheduled_at: Option<String>,
+    /// The same in Unix milliseconds.
+    pub scheduled_at_ms: Option<i64>,
+    /// When its newest attempt was seen running.
+    pub started_at: Option<String>,
+    /// The same in Unix milliseconds.
+    pub started_at_ms: Option<i64>,
+    /// When it ended.
+    pub completed_at: Option<String>,
+    /// The same in Unix milliseconds.
+    pub completed_at_ms: Option<i64>,
+    /// It is not placed before this moment.
+    pub start_after: Option<String>,
+    /// How long its newest attempt has run, for people.
+    pub actual_duration: Option<String>,
+    /// The same in milliseconds.
+    pub actual_duration_ms: Option<i64>,
+    /// Number of its newest attempt; 0 before the first.
+    pub attempts: u32,
+    /// The first node of its newest attempt.
+    pub node_name: Option<String>,
+    /// All nodes of its newest attempt.
+    pub nodes: Vec<String>,
+    /// Exit code of the newest attempt that ended.
+    pub exit_code: Option<i32>,
+    /// Signal that ended it.
+    pub signal: Option<i32>,
+    /// How often it was preempted.
+    pub preempted_count: u32,
+    /// How often it failed and was started again.
+    pub restart_count: u32,
+    /// How often it came back for other reasons.
+    pub requeue_count: u32,
+    /// GPU-hours of all its attempts that ended.
+    pub gpu_hours: f64,
+    /// What they cost.
+    pub cost: f64,
+    /// Free words of the owner.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// One page of jobs, newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobList {
+    /// The jobs of this page.
+    pub jobs: Vec<JobSummary>,
+    /// How many there are on all pages together.
+    pub total: u64,
+    /// Send it as `cursor` to get the next page; absent on the last one.
+    pub next_cursor: Option<String>,
+}
+
+/// A job with all that was asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Job {
+    /// Where it stands.
+    #[serde(flatten)]
+    pub summary: JobSummary,
+    /// The GPUs it holds now.
+    #[schema(example = json!(["gpu01/gpu-0"]))]
+    pub allocated_gpus: Vec<String>,
+    /// Where it stands in the queue, from 1; absent when it does not wait for its turn.
+    pub queue_position: Option<u64>,
+    /// How many wait for their turn.
+    pub queue_length: Option<u64>,
+    /// How long it will still wait, for people; absent while nothing honest can be said.
+    pub estimated_wait: Option<String>,
+    /// Why it waits: every blocker, the most telling first.
+    pub reasons: Vec<Reason>,
+    /// Where its output is read.
+    #[schema(example = "/api/v1/jobs/job-42/logs")]
+    pub logs: String,
+    /// What was measured of it, by name.
+    pub metrics: BTreeMap<String, f64>,
+
+    /// The gang, group by group.
+    pub tasks: Vec<Task>,
+    /// Always true: the GPUs of a job are given together or not at all.
+    pub gang_scheduling: bool,
+    /// How close together the GPUs want to be.
+    pub topology: String,
+    /// GPU models that will do, over all groups; any when empty.
+    pub gpu_models: Vec<String>,
+    /// Only nodes that carry all of these labels.
+    pub node_labels: BTreeMap<String, String>,
+    /// The pool it stays inside of.
+    pub pool: Option<String>,
+    /// A shell script.
+    pub script: Option<String>,
+    /// Environment variables.
+    pub environment: BTreeMap<String, String>,
+    /// An OCI image.
+    pub image: Option<String>,
+    /// A command, without a shell.
+    pub command: Vec<String>,
+    /// Its further arguments.
+    pub args: Vec<String>,
+    /// Working directory.
+    pub directory: Option<String>,
+    /// Jobs that must have ended first, as `job-1:succeeded`.
+    pub after: Vec<String>,
+    /// How often it may start again after a failure.
+    pub max_restarts: u32,
+    /// How often it may come back for other reasons.
+    pub max_requeues: u32,
+    /// What happens when its node is lost.
+    pub on_node_lost: String,
+    /// It saves its work.
+    pub checkpoint_enabled: bool,
+    /// Where.
+    pub checkpoint_path: Option<String>,
+    /// Free words for machines.
+    pub annotations: BTreeMap<String, String>,
+
+    /// How long it is expected to run, for people; absent while nothing is known.
+    pub estimated_duration: Option<String>,
+    /// How sure that is, 0 to 1.
+    pub prediction_confidence: Option<f64>,
+    /// Mean utilisation of its GPUs, 0 to 1; absent where it is not measured.
+    pub gpu_utilization: Option<f64>,
+    /// When it was accepted, RFC 3339.
+    pub created_at: String,
+    /// When something about it last changed, RFC 3339.
+    pub updated_at: String,
+}
+
+/// Tasks of one kind inside a gang.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Task {
+    /// What the group is called.
+    pub name: String,
+    /// How many tasks.
+    pub count: u32,
+    /// GPUs of each.
+    pub gpus: u32,
+    /// GPU models that will do; any when empty.
+    pub gpu_models: Vec<String>,
+    /// Memory that each GPU must have at least, in MiB.
+    pub gpu_memory_mb: u64,
+    /// Share of each GPU, up to 1.
+    pub gpu_share: f64,
+    /// CPU cores of each.
+    pub cpu_cores: u32,
+    /// Main memory of each in MiB.
+    pub memory_mb: u64,
+}
+
+/// One reason to wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reason {
+    /// A fixed word, the same in command line, API and metrics.
+    #[schema(example = "Fragmented")]
+    pub reason: String,
+    /// One sentence for people, with the numbers.
+    pub sentence: String,
+}
+
+/// One try at running a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Attempt {
+    /// Which job.
+    pub job_id: String,
+    /// From 1.
+    pub attempt: u32,
+    /// `Starting`, `Running`, `Stopping`, or how it ended: `Done`, `Failed`, `Cancelled`, `Preempted`,
+    /// `Restarted`, `Requeued`, `Held`.
+    pub state: String,
+    /// Under which leadership it was placed.
+    pub epoch: u64,
+    /// When it got its GPUs.
+    pub placed_at: String,
+    /// The same in Unix milliseconds.
+    pub placed_at_ms: i64,
+    /// When it was seen running on all its nodes.
+    pub started_at: Option<String>,
+    /// The same in Unix milliseconds.
+    pub started_at_ms: Option<i64>,
+    /// When it was over.
+    pub ended_at: Option<String>,
+    /// The same in Unix milliseconds.
+    pub ended_at_ms: Option<i64>,
+    /// Why it was told to stop, if it was: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`, `gang-failed`.
+    pub stop_cause: Option<String>,
+    /// How its processes ended: `code`, `signal`, `not-started`, `unknown`.
+    pub exit: Option<String>,
+    /// Exit code, if there is one.
+    pub exit_code: Option<i32>,
+    /// Signal, if there is one.
+    pub signal: Option<i32>,
+    /// What is known beyond that.
+    pub message: String,
+    /// GPUs it holds or held.
+    pub gpu_count: u64,
+    /// Its nodes.
+    pub nodes: Vec<String>,
+    /// GPU-hours charged.
+    pub gpu_hours: f64,
+    /// What they cost.
+    pub cost: f64,
+}
+
+/// The attempts of a job, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AttemptList {
+    /// The attempts.
+    pub attempts: Vec<Attempt>,
+}
+
+/// A piece of a job's output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LogPiece {
+    /// Which job.
+    pub job_id: String,
+    /// Which attempt.
+    pub attempt: u32,
+    /// Which task of the gang.
+    pub rank: u32,
+    /// `stdout` or `stderr`.
+    pub stream: String,
+    /// Where this piece begins, in bytes.
+    pub offset: u64,
+    /// Where the next piece begins: send it as `offset`.
+    pub next_offset: u64,
+    /// No more will come: the attempt has ended and all of its output was read.
+    pub complete: bool,
+    /// The output; bytes that are not UTF-8 are replaced.
+    pub text: String,
+}

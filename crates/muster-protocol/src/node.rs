@@ -1,0 +1,161 @@
+//! Machines.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::gpu::Gpu;
+
+/// A machine to make known, or to describe anew. Agents do this by themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"name": "gpu01", "cpu_cores": 64, "memory_mb": 524288,
+    "gpus": [{"model": "NVIDIA H100", "memory_mb": 81920, "count": 8}]}))]
+pub struct NodeSpec {
+    /// Its name for ever, a-z, 0-9, `-`, `_`, `.`.
+    pub name: String,
+    /// CPU cores.
+    pub cpu_cores: u32,
+    /// Main memory in MiB.
+    pub memory_mb: u64,
+    /// Its GPUs, by index.
+    #[serde(default)]
+    pub gpus: Vec<GpuSpec>,
+    /// Host name, for people.
+    #[serde(default)]
+    pub hostname: String,
+    /// Address, for people.
+    #[serde(default)]
+    pub ip_address: String,
+    /// Which rack it stands in.
+    #[serde(default)]
+    pub rack: Option<String>,
+    /// Which power feed it hangs on.
+    #[serde(default)]
+    pub power_feed: Option<String>,
+    /// Free words for placement.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Kept away from jobs that do not tolerate them.
+    #[serde(default)]
+    pub taints: Vec<String>,
+    /// The devices are simulated.
+    #[serde(default)]
+    pub simulated: bool,
+}
+
+/// GPUs of one kind on a node to make known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GpuSpec {
+    /// As the driver spells it.
+    pub model: String,
+    /// Memory of the device in MiB.
+    pub memory_mb: u64,
+    /// Unique in the world; made from node and index when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// So many devices like this, one after the other; 1 when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// NUMA node it hangs on, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numa_node: Option<u32>,
+    /// Power limit in watts, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_limit_w: Option<u32>,
+}
+
+/// What to change of a node. What is not sent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeChange {
+    /// Whether it takes work: `ready`, `draining` or `hold`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Why the state is changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Free words for placement, all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Taints, all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<String>>,
+}
+
+/// A machine, as it stands now.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Node {
+    /// Its name for ever.
+    #[schema(example = "gpu01")]
+    pub id: String,
+    /// The same as `id`.
+    pub name: String,
+    /// Host name.
+    pub hostname: String,
+    /// Address.
+    pub ip_address: String,
+    /// `Ready`, `Suspect`, `Unreachable`, `Fenced`, `Draining` or `Hold`.
+    #[schema(example = "Ready")]
+    pub state: String,
+    /// Who or what set the state.
+    pub state_by: String,
+    /// Why.
+    pub state_why: String,
+    /// Since when, RFC 3339.
+    pub state_since: String,
+    /// The same in Unix milliseconds.
+    pub state_since_ms: i64,
+    /// It is heard from.
+    pub online: bool,
+    /// It takes new work.
+    pub schedulable: bool,
+    /// It finishes what it has and takes nothing new.
+    pub draining_mode: bool,
+    /// GPUs.
+    pub total_gpus: u32,
+    /// GPUs that could be given out now.
+    pub available_gpus: u32,
+    /// CPU cores.
+    pub cpu_cores: u32,
+    /// CPU cores that nobody holds.
+    pub available_cpu_cores: u64,
+    /// Main memory in MiB.
+    pub memory_mb: u64,
+    /// Main memory that nobody holds, in MiB.
+    pub available_memory_mb: u64,
+    /// Part of its GPUs that is held, 0 to 1.
+    pub gpu_allocation: f64,
+    /// Which rack it stands in.
+    pub rack: Option<String>,
+    /// Which power feed it hangs on.
+    pub power_feed: Option<String>,
+    /// Free words for placement.
+    pub labels: BTreeMap<String, String>,
+    /// Taints.
+    pub taints: Vec<String>,
+    /// Version of its agent.
+    pub agent_version: String,
+    /// The devices are simulated.
+    pub simulated: bool,
+    /// When it was first seen.
+    pub registered_at: String,
+    /// When it was last heard from, where known.
+    pub last_heartbeat: Option<String>,
+    /// Jobs with a part here; those of other tenants are left out for callers who may not see them.
+    pub jobs: Vec<String>,
+    /// Its GPUs; only when one node is asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<Gpu>,
+}
+
+/// All nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeList {
+    /// In order of name.
+    pub nodes: Vec<Node>,
+    /// How many there are.
+    pub total: u64,
+}

@@ -1,0 +1,79 @@
+//! Why a job waits, and what would become of a job that was not submitted.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::job::{JobState, Reason};
+use crate::problem::Problem;
+
+/// Why a job does not run: all its blockers, with numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Why {
+    /// Which job.
+    pub job_id: String,
+    /// Its name.
+    pub name: String,
+    /// Who pays.
+    pub tenant_id: String,
+    /// Where it stands.
+    pub state: JobState,
+    /// The finer word.
+    pub phase: String,
+    /// The answer in one sentence.
+    pub summary: String,
+    /// Since when it waits, RFC 3339; absent when it does not.
+    pub waiting_since: Option<String>,
+    /// The same in Unix milliseconds.
+    pub waiting_since_ms: Option<i64>,
+    /// How long it has waited, for people.
+    pub waited: Option<String>,
+    /// Where it stands in the queue, from 1.
+    pub queue_position: Option<u64>,
+    /// How many wait for their turn.
+    pub queue_length: Option<u64>,
+    /// The priority asked for.
+    pub priority: u32,
+    /// The priority it is ordered by now: with aging.
+    pub effective_priority: Option<u32>,
+    /// Every blocker, the most telling first; empty when it does not wait.
+    pub reasons: Vec<Reason>,
+    /// When it may start, for people; absent while nothing honest can be said.
+    pub estimated_start: Option<String>,
+}
+
+/// What would become of a job if it were submitted now. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Outlook {
+    /// What would happen.
+    pub outcome: Prospect,
+    /// The answer in one sentence.
+    pub summary: String,
+    /// Where it would run.
+    pub node_name: Option<String>,
+    /// The GPUs it would get.
+    pub gpus: Vec<String>,
+    /// Jobs that would make room for it.
+    pub victims: Vec<String>,
+    /// Where it would stand in the queue, from 1.
+    pub queue_position: Option<u64>,
+    /// How many would wait with it.
+    pub queue_length: Option<u64>,
+    /// Why it would wait.
+    pub reasons: Vec<Reason>,
+    /// Why it would be refused.
+    pub refusal: Option<Problem>,
+}
+
+/// What would become of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Prospect {
+    /// It would start in the next round.
+    Starts,
+    /// Others would be displaced for it.
+    Preempts,
+    /// It would wait.
+    Waits,
+    /// It would not be accepted.
+    Refused,
+}

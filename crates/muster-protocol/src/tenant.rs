@@ -1,0 +1,270 @@
+//! Who pays, and how much of the cluster they may hold.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::written::sent;
+
+/// A tenant to make, or all of what may change of one. A quota that is not given is unlimited; 0 is 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(example = json!({"name": "ml-team", "max_gpus": 10, "priority_tier": "high"}))]
+pub struct TenantSpec {
+    /// Its name for ever, a-z, 0-9, `-`, `_`, `.`; made from `name` when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// For people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Contact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    /// Where it belongs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub organization: Option<String>,
+    /// The tenant above it in the tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+
+    /// Most GPUs held at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_gpus: Option<u64>,
+    /// Most GPU memory asked for at one time, over all GPUs, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_gpu_memory_mb: Option<u64>,
+    /// Most CPU cores held at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cpu_cores: Option<u64>,
+    /// Most main memory held at one time, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory_mb: Option<u64>,
+    /// Most jobs running at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_jobs: Option<u64>,
+    /// Most GPUs of one model, by model.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub max_gpus_by_model: BTreeMap<String, u64>,
+    /// GPUs it can count on; the rest up to the maximum is borrowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_gpus: Option<u64>,
+
+    /// The default priority of its jobs: `low`, `medium`, `high` or `critical`. `medium` when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_tier: Option<String>,
+    /// Share against its siblings; 1 is the usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fair_share_weight: Option<f64>,
+    /// Part of its past usage that is forgotten each day, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_decay: Option<f64>,
+    /// Its running jobs may be displaced by jobs of higher priority; true when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_preemption: Option<bool>,
+    /// Its jobs may displace others of lower priority; true when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_preempt_others: Option<bool>,
+    /// How often one of its jobs may be preempted; without limit when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_preemptions: Option<u32>,
+
+    /// Whether its usage is priced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub billing_enabled: Option<bool>,
+    /// Price of one GPU-hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_per_gpu_hour: Option<f64>,
+    /// Whether it may submit; true when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
+    /// It wants to hear when a job starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_start: Option<bool>,
+    /// It wants to hear when a job ends well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_completion: Option<bool>,
+    /// It wants to hear when a job fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_failure: Option<bool>,
+    /// It wants to hear when its quota runs short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_quota: Option<bool>,
+    /// Free words.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What to change of a tenant. What is not sent stays; `null` lifts a limit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TenantChange {
+    /// For people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Contact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    /// Where it belongs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub organization: Option<String>,
+    /// The tenant above it in the tree; `null` for none.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub parent: Option<Option<String>>,
+    /// Most GPUs held at one time.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_gpus: Option<Option<u64>>,
+    /// Most GPU memory asked for at one time, over all GPUs, in MiB.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_gpu_memory_mb: Option<Option<u64>>,
+    /// Most CPU cores held at one time.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_cpu_cores: Option<Option<u64>>,
+    /// Most main memory held at one time, in MiB.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_memory_mb: Option<Option<u64>>,
+    /// Most jobs running at one time.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_concurrent_jobs: Option<Option<u64>>,
+    /// Most GPUs of one model, by model; all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_gpus_by_model: Option<BTreeMap<String, u64>>,
+    /// GPUs it can count on.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub guaranteed_gpus: Option<Option<u64>>,
+    /// `low`, `medium`, `high` or `critical`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_tier: Option<String>,
+    /// Share against its siblings; 1 is the usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fair_share_weight: Option<f64>,
+    /// Part of its past usage that is forgotten each day, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_decay: Option<f64>,
+    /// Its running jobs may be displaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_preemption: Option<bool>,
+    /// Its jobs may displace others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub can_preempt_others: Option<bool>,
+    /// How often one of its jobs may be preempted.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub max_preemptions: Option<Option<u32>>,
+    /// Whether its usage is priced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub billing_enabled: Option<bool>,
+    /// Price of one GPU-hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_per_gpu_hour: Option<f64>,
+    /// Whether it may submit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active: Option<bool>,
+    /// Free words, all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// A tenant: what it may hold, what it holds, and what it used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Tenant {
+    /// Its name for ever.
+    #[schema(example = "ml-team")]
+    pub id: String,
+    /// The same as `id`.
+    pub tenant_id: String,
+    /// For people.
+    pub name: String,
+    /// Contact.
+    pub email: String,
+    /// Where it belongs.
+    pub organization: String,
+    /// The tenant above it in the tree.
+    pub parent: Option<String>,
+
+    /// Most GPUs held at one time; absent is unlimited.
+    pub max_gpus: Option<u64>,
+    /// Most GPU memory asked for at one time in MiB; absent is unlimited.
+    pub max_gpu_memory_mb: Option<u64>,
+    /// Most CPU cores held at one time; absent is unlimited.
+    pub max_cpu_cores: Option<u64>,
+    /// Most main memory held at one time in MiB; absent is unlimited.
+    pub max_memory_mb: Option<u64>,
+    /// Most jobs running at one time; absent is unlimited.
+    pub max_concurrent_jobs: Option<u64>,
+    /// Most GPUs of one model, by model.
+    pub max_gpus_by_model: BTreeMap<String, u64>,
+    /// GPUs it can count on.
+    pub guaranteed_gpus: Option<u64>,
+
+    /// GPUs held now.
+    pub current_gpus: u64,
+    /// GPU memory asked for by what runs now, in MiB.
+    pub current_gpu_memory: u64,
+    /// CPU cores held now.
+    pub current_cpu_cores: u64,
+    /// Main memory held now, in MiB.
+    pub current_memory: u64,
+    /// Jobs that hold something now.
+    pub current_jobs: u64,
+    /// Jobs that wait or run.
+    pub live_jobs: u64,
+
+    /// GPU-hours of all attempts that ended.
+    pub total_gpu_hours: f64,
+    /// Jobs accepted.
+    pub total_jobs: u64,
+    /// Jobs that ended well.
+    pub successful_jobs: u64,
+    /// Jobs that failed.
+    pub failed_jobs: u64,
+    /// Jobs that were cancelled.
+    pub cancelled_jobs: u64,
+    /// What all attempts that ended cost.
+    pub total_cost: f64,
+
+    /// The default priority of its jobs, by name.
+    pub priority_tier: String,
+    /// Share against its siblings; 1 is the usual one.
+    pub fair_share_weight: f64,
+    /// Part of its past usage that is forgotten each day, 0 to 1.
+    pub priority_decay: f64,
+    /// Its running jobs may be displaced by jobs of higher priority.
+    pub allow_preemption: bool,
+    /// Its jobs may displace others of lower priority.
+    pub can_preempt_others: bool,
+    /// How often one of its jobs may be preempted; absent is without limit.
+    pub max_preemptions: Option<u32>,
+    /// Whether its usage is priced.
+    pub billing_enabled: bool,
+    /// Price of one GPU-hour.
+    pub cost_per_gpu_hour: f64,
+    /// Whether it may submit.
+    pub active: bool,
+    /// It wants to hear when a job starts.
+    pub notify_on_start: bool,
+    /// It wants to hear when a job ends well.
+    pub notify_on_completion: bool,
+    /// It wants to hear when a job fails.
+    pub notify_on_failure: bool,
+    /// It wants to hear when its quota runs short.
+    pub notify_on_quota: bool,
+    /// Free words.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The tenants the caller may see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TenantList {
+    /// In order of id.
+    pub tenants: Vec<Tenant>,
+    /// How many there are.
+    pub total: u64,
+}
