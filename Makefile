@@ -20,7 +20,7 @@ test: ## all tests; PostgreSQL's are skipped with a word where no server is inst
 demo: build ## a scripted tour
 	scripts/demo.sh
 
-bench: ## the table of docs/results.md
+bench: build ## the table of docs/results.md
 	$(CARGO) run --release --locked --package muster-bench
 
 lint: ## what CI holds a change to, besides the tests
