@@ -54,6 +54,8 @@ pub struct State {
     pub arrays: BTreeMap<u64, Array>,
     /// How jobs ended, for a day; whole arrays under their number without index.
     pub ended: BTreeMap<JobId, Ended>,
+    /// Ends and keys from before this moment are forgotten.
+    pub forgotten_before: Timestamp,
     /// Keys of submissions, for a day.
     pub keys: BTreeMap<TenantId, BTreeMap<String, KeyUse>>,
     /// Space held for jobs that others were displaced for.

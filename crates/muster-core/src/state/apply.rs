@@ -361,6 +361,7 @@ impl State {
     }
 
     fn forget_before(&mut self, before: Timestamp) {
+        self.forgotten_before = before;
         self.ended.retain(|_, ended| ended.at >= before);
         for keys in self.keys.values_mut() {
             keys.retain(|_, used| used.at >= before);

@@ -45,14 +45,12 @@ impl State {
         }
     }
 
-    /// Forget outcomes and keys in one go, and not more often than every hundredth of their keeping time.
+    /// Forget outcomes and keys in one go, every hundredth of their keeping time.
     fn forget(&self, now: Timestamp, events: &mut Vec<Event>) {
         let keep = self.settings.memory_ms;
         let before = now.plus(-keep);
-        let overdue = before.plus(-keep / 100);
-        let old_end = self.ended.values().any(|ended| ended.at < overdue);
-        let old_key = self.keys.values().flat_map(|keys| keys.values()).any(|key| key.at < overdue);
-        if old_end || old_key {
+        let due = before >= self.forgotten_before.plus(keep / 100);
+        if due && !(self.ended.is_empty() && self.keys.is_empty()) {
             events.push(Event::Forgotten { before });
         }
     }
