@@ -46,6 +46,14 @@ pub enum AgentError {
     /// The runner was given no program to run as shim.
     #[error("no shim command is configured")]
     NoShim,
+    /// The shim could not be started.
+    #[error("the shim `{program}` cannot be started: {source}")]
+    Shim {
+        /// What was called.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Orders named a job in a way that could lead outside the data folder.
     #[error(transparent)]
     BadJob(#[from] NotAJobId),

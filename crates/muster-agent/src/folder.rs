@@ -1,0 +1,282 @@
+//! The folder of one attempt: the records by which agent and shim find each other again.
+//!
+//! `intent.json` is written before the shim is started, `pid.json` when a shim takes the attempt, `stop.json`
+//! when it must end, `exit.json` when nothing of it is left. Each is complete and on disk, or not there.
+//! Besides them lie the logs, the script, the shim's own log, and `work`, where the job runs by default.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use muster_protocol::agent::{Exit, Order};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::AgentError;
+use crate::logs;
+
+const INTENT: &str = "intent.json";
+const CLAIM: &str = "pid.json";
+const STOP: &str = "stop.json";
+const EXIT: &str = "exit.json";
+/// What can go when an attempt is over and reported. The intent goes last: by it we find the others again.
+/// The exit record stays with the logs, so that this attempt is never launched a second time.
+const PASSING: [&str; 5] = ["script", STOP, CLAIM, "shim.log", INTENT];
+
+/// That we are about to launch, and what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Intent {
+    pub order: Order,
+    pub boot_id: String,
+}
+
+/// Who has the attempt. It is taken once, by a shim that will run it or by an agent that gives it up: whoever
+/// comes second knows, so a shim that was slow to start cannot run what was already reported as over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Claim {
+    Shim(ShimRecord),
+    Abandoned,
+}
+
+/// Which process the shim is, and where its tasks are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShimRecord {
+    pub pid: i32,
+    pub start_time: u64,
+    pub boot_id: String,
+    pub session: i32,
+    /// Known as soon as all tasks run.
+    pub group: Option<i32>,
+}
+
+/// That it must end. The grace counts from when the shim sees it: wall clocks may be set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StopRecord {
+    pub grace_ms: i64,
+    pub why: String,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExitRecord {
+    pub exit: Exit,
+    /// It had been told to stop.
+    pub stopped: bool,
+    /// Tells this attempt from one of the same number under a server that began anew.
+    pub placed_at_ms: i64,
+}
+
+/// The folder itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    pub fn of(data_dir: &Path, job: &str, attempt: u32) -> Result<Folder, AgentError> {
+        Ok(Folder { path: logs::attempt_dir(data_dir, job, attempt)? })
+    }
+
+    pub fn at(path: PathBuf) -> Folder {
+        Folder { path }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub fn intent(&self) -> Result<Option<Intent>, AgentError> {
+        self.read(INTENT)
+    }
+
+    /// Make the folder and say what will be launched. When this returns, it survives a power cut.
+    pub fn begin(&self, intent: &Intent) -> Result<(), AgentError> {
+        logs::make_private_dir(&self.path).map_err(|source| self.unwritable("", source))?;
+        for dir in self.path.ancestors().skip(1).take(2) {
+            sync_dir(dir).map_err(|source| AgentError::Write { path: dir.to_path_buf(), source })?;
+        }
+        self.write(INTENT, intent)
+    }
+
+    pub fn claim(&self) -> Result<Option<Claim>, AgentError> {
+        self.read(CLAIM)
+    }
+
+    /// Take the attempt, unless somebody has it: a hard link is made once or not at all.
+    pub fn take(&self, claim: &Claim) -> Result<bool, AgentError> {
+        let draft = self.draft(CLAIM, claim)?;
+        let linked = fs::hard_link(&draft, self.file(CLAIM));
+        fs::remove_file(&draft).map_err(|source| self.unwritable(CLAIM, source))?;
+        match linked {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            linked => {
+                linked
+                    .and_then(|()| sync_dir(&self.path))
+                    .map_err(|source| self.unwritable(CLAIM, source))?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Say more about a claim that is ours.
+    pub fn renew(&self, shim: &ShimRecord) -> Result<(), AgentError> {
+        self.write(CLAIM, &Claim::Shim(shim.clone()))
+    }
+
+    pub fn stop(&self) -> Result<Option<StopRecord>, AgentError> {
+        self.read(STOP)
+    }
+
+    pub fn ask_to_stop(&self, stop: &StopRecord) -> Result<(), AgentError> {
+        self.write(STOP, stop)
+    }
+
+    pub fn exit(&self) -> Result<Option<ExitRecord>, AgentError> {
+        self.read(EXIT)
+    }
+
+    pub fn end(&self, exit: &ExitRecord) -> Result<(), AgentError> {
+        logs::make_private_dir(&self.path).map_err(|source| self.unwritable("", source))?;
+        self.write(EXIT, exit)
+    }
+
+    /// When the attempt in this folder was placed, if there is one.
+    pub fn placed_at_ms(&self) -> Result<Option<i64>, AgentError> {
+        if let Some(exit) = self.exit()? {
+            return Ok(Some(exit.placed_at_ms));
+        }
+        Ok(self.intent()?.map(|intent| intent.order.placed_at_ms))
+    }
+
+    /// Remove what nobody needs after the end. Logs, the exit record and the job's own files stay.
+    pub fn tidy(&self) -> Result<(), AgentError> {
+        for name in PASSING {
+            match fs::remove_file(self.file(name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(|source| self.unwritable(name, source))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Make room for another attempt of the same number, and keep this one's logs.
+    pub fn set_aside(&self, placed_at_ms: i64) -> Result<(), AgentError> {
+        let aside = self.path.with_extension(format!("placed-{placed_at_ms}"));
+        fs::rename(&self.path, &aside).map_err(|source| AgentError::Write { path: aside, source })
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, AgentError> {
+        let path = self.file(name);
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(AgentError::Read { path, source }),
+            Ok(bytes) => bytes,
+        };
+        muster_json::from_slice(&bytes).map(Some).map_err(|source| AgentError::Damaged { path, source })
+    }
+
+    /// Written aside, flushed, and put in place at once: a reader sees the old record or the new one.
+    fn write<T: Serialize>(&self, name: &str, record: &T) -> Result<(), AgentError> {
+        let draft = self.draft(name, record)?;
+        let placed = fs::rename(&draft, self.file(name)).and_then(|()| sync_dir(&self.path));
+        placed.map_err(|source| self.unwritable(name, source))
+    }
+
+    /// The pid in the name keeps agent and shim apart.
+    fn draft<T: Serialize>(&self, name: &str, record: &T) -> Result<PathBuf, AgentError> {
+        let draft = self.file(&format!(".{name}.{}", std::process::id()));
+        let write = || {
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+            file.write_all(muster_json::to_string(record).as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(|source| self.unwritable(name, source))?;
+        Ok(draft)
+    }
+
+    fn unwritable(&self, name: &str, source: io::Error) -> AgentError {
+        AgentError::Write { path: self.file(name), source }
+    }
+}
+
+/// The attempts in a data folder that were launched and not yet tidied up.
+pub(crate) fn untidied(data_dir: &Path) -> Vec<(String, u32)> {
+    let names = |dir: &Path| -> Vec<String> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    };
+    let attempts_dir = data_dir.join("attempts");
+    let mut found = Vec::new();
+    for job in names(&attempts_dir) {
+        let numbers = names(&attempts_dir.join(&job)).into_iter().filter_map(|name| name.parse().ok());
+        found.extend(numbers.map(|attempt| (job.clone(), attempt)));
+    }
+    found.retain(|(job, attempt)| {
+        Folder::of(data_dir, job, *attempt).is_ok_and(|folder| folder.file(INTENT).exists())
+    });
+    found
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> Folder {
+        let data_dir = std::env::temp_dir().join(format!("muster-folder-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&data_dir);
+        let folder = Folder::of(&data_dir, "job-1", 1).unwrap();
+        logs::make_private_dir(folder.path()).unwrap();
+        folder
+    }
+
+    fn shim() -> ShimRecord {
+        ShimRecord { pid: 7, start_time: 8, boot_id: "b".to_string(), session: 7, group: None }
+    }
+
+    #[test]
+    fn an_attempt_is_taken_once() {
+        let folder = scratch("once");
+        assert!(folder.take(&Claim::Abandoned).unwrap());
+        assert!(!folder.take(&Claim::Shim(shim())).unwrap());
+        assert_eq!(folder.claim().unwrap(), Some(Claim::Abandoned));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left behind");
+    }
+
+    #[test]
+    fn records_are_read_back_and_damage_is_said() {
+        let folder = scratch("records");
+        assert_eq!(folder.exit().unwrap(), None);
+        let record = ExitRecord { exit: Exit::Signal(15), stopped: true, placed_at_ms: 5 };
+        folder.end(&record).unwrap();
+        assert_eq!(folder.exit().unwrap(), Some(record));
+        assert_eq!(folder.placed_at_ms().unwrap(), Some(5));
+        fs::write(folder.file(EXIT), "{").unwrap();
+        assert!(matches!(folder.exit(), Err(AgentError::Damaged { .. })));
+    }
+
+    #[test]
+    fn tidying_keeps_logs_and_the_exit_record() {
+        let folder = scratch("tidy");
+        for name in ["script", "stop.json", "pid.json", "shim.log", "intent.json", "exit.json", "rank-0.out"]
+        {
+            fs::write(folder.file(name), "x").unwrap();
+        }
+        folder.tidy().unwrap();
+        folder.tidy().unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["exit.json", "rank-0.out"]);
+    }
+}

@@ -1,0 +1,197 @@
+//! Starting the tasks of an attempt: program, environment, folder, logs, and one process group for all.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use muster_protocol::agent::{Exit, Order, Run, TaskOrder};
+use rustix::process::Pid;
+
+use crate::folder::Folder;
+use crate::logs::{self, Stream};
+use crate::members::MARK;
+
+/// What a task sees of the agent's environment. The rest may hold secrets of the server.
+const INHERITED: [&str; 10] =
+    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
+
+/// The running tasks.
+#[derive(Debug)]
+pub(super) struct Gang {
+    pub group: Pid,
+    /// By rank.
+    pub tasks: Vec<(u32, Pid)>,
+}
+
+/// A gang that could not start, and how many of its tasks had.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    error: TaskError,
+    started: usize,
+}
+
+/// Why a task could not start.
+#[derive(Debug, thiserror::Error)]
+enum TaskError {
+    #[error("no container runtime is configured; use a script or command")]
+    Image,
+    #[error("nothing to run: the job has neither a script nor a command")]
+    Nothing,
+    #[error("no task of the gang belongs to this node")]
+    NoTasks,
+    #[error("the working directory `{path}` cannot be used: {source}")]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("the script cannot be written: {0}")]
+    Script(#[source] io::Error),
+    #[error("the log `{path}` cannot be opened: {source}")]
+    Log { path: PathBuf, source: io::Error },
+    #[error("`{program}` cannot be started: {source}")]
+    Program { program: String, source: io::Error },
+    #[error("the script cannot be started; does the interpreter in its first line exist? {0}")]
+    Interpreter(#[source] io::Error),
+}
+
+impl Unfinished {
+    /// `NotStarted` is a promise that nothing ran. If some ranks did, we do not give it.
+    pub fn into_exit(self) -> Exit {
+        match self.started {
+            0 => Exit::NotStarted(self.error.to_string()),
+            started => Exit::Unknown(format!("{started} tasks ran and were killed, because {}", self.error)),
+        }
+    }
+}
+
+/// Start every task that is due on this node, in one process group.
+pub(super) fn start(folder: &Folder, order: &Order) -> Result<Gang, Unfinished> {
+    let mut tasks = Vec::new();
+    match start_each(folder, order, &mut tasks) {
+        Ok(group) => Ok(Gang { group, tasks }),
+        Err(error) => Err(Unfinished { error, started: tasks.len() }),
+    }
+}
+
+fn start_each(folder: &Folder, order: &Order, tasks: &mut Vec<(u32, Pid)>) -> Result<Pid, TaskError> {
+    let program = Program::of(folder, &order.run)?;
+    let directory = directory(folder, order.run.directory.as_deref())?;
+    let mut group = None;
+    for task in &order.tasks {
+        let mut command = command(folder, order, task, &program)?;
+        // The first task leads the group. Nobody is reaped before all have started, so it exists until then.
+        command
+            .current_dir(&directory)
+            .process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
+        let child = command.spawn().map_err(|source| program.cannot_start(source))?;
+        let pid = Pid::from_child(&child);
+        group = group.or(Some(pid));
+        tasks.push((task.rank, pid));
+    }
+    group.ok_or(TaskError::NoTasks)
+}
+
+fn command(
+    folder: &Folder,
+    order: &Order,
+    task: &TaskOrder,
+    program: &Program,
+) -> Result<Command, TaskError> {
+    let mut command = Command::new(&program.path);
+    command.args(&program.args);
+    command.env_clear();
+    command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.envs(&order.run.env);
+    command.envs(told(folder, order, task)); // Last, so that a job cannot tell itself other GPUs.
+    command.stdin(Stdio::null());
+    command.stdout(log(folder, task.rank, Stream::Stdout)?);
+    command.stderr(log(folder, task.rank, Stream::Stderr)?);
+    Ok(command)
+}
+
+/// What we tell a task about itself.
+fn told(folder: &Folder, order: &Order, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
+    let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
+    vec![
+        ("MUSTER_JOB_ID", OsString::from(&order.job)),
+        ("MUSTER_JOB_NAME", OsString::from(&order.name)),
+        ("MUSTER_TENANT", OsString::from(&order.tenant)),
+        ("MUSTER_USER", OsString::from(&order.user)),
+        ("MUSTER_ATTEMPT", OsString::from(order.attempt.to_string())),
+        ("MUSTER_RESTART_COUNT", OsString::from(order.attempt.saturating_sub(1).to_string())),
+        ("MUSTER_RANK", OsString::from(task.rank.to_string())),
+        ("MUSTER_GANG_SIZE", OsString::from(order.gang_size.to_string())),
+        ("MUSTER_GPUS", OsString::from(&gpus)),
+        ("CUDA_VISIBLE_DEVICES", OsString::from(gpus)), // Empty without GPUs: then CUDA shows none.
+        (MARK, folder.path().as_os_str().to_os_string()),
+    ]
+}
+
+fn log(folder: &Folder, rank: u32, stream: Stream) -> Result<Stdio, TaskError> {
+    let path = folder.file(&logs::log_name(rank, stream));
+    match logs::open_to_append(&path) {
+        Ok(file) => Ok(Stdio::from(file)),
+        Err(source) => Err(TaskError::Log { path, source }),
+    }
+}
+
+/// Looked at beforehand, because a missing folder and a missing program are the same error to `exec`.
+fn directory(folder: &Folder, asked: Option<&str>) -> Result<PathBuf, TaskError> {
+    let path = asked.map_or_else(|| folder.file("work"), PathBuf::from);
+    let usable = match asked {
+        None => logs::make_private_dir(&path),
+        Some(_) => fs::metadata(&path).and_then(|found| match found.is_dir() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        }),
+    };
+    usable.map_err(|source| TaskError::Directory { path: path.clone(), source })?;
+    Ok(path)
+}
+
+/// What `exec` gets.
+#[derive(Debug)]
+struct Program {
+    path: OsString,
+    args: Vec<String>,
+    has_interpreter: bool,
+}
+
+impl Program {
+    fn of(folder: &Folder, run: &Run) -> Result<Program, TaskError> {
+        if run.image.is_some() {
+            return Err(TaskError::Image);
+        }
+        if let Some(script) = &run.script {
+            return Program::of_script(folder, script, run);
+        }
+        let (path, rest) = run.command.split_first().ok_or(TaskError::Nothing)?;
+        let args = rest.iter().chain(&run.args).cloned().collect();
+        Ok(Program { path: OsString::from(path), args, has_interpreter: false })
+    }
+
+    /// A first line `#!…` is the kernel's business; without one it is a script for the shell.
+    fn of_script(folder: &Folder, script: &str, run: &Run) -> Result<Program, TaskError> {
+        let path = folder.file("script");
+        write_script(&path, script).map_err(TaskError::Script)?;
+        let args: Vec<String> = run.command.iter().chain(&run.args).cloned().collect();
+        if script.starts_with("#!") {
+            return Ok(Program { path: path.into_os_string(), args, has_interpreter: true });
+        }
+        let args = [vec![path.to_string_lossy().into_owned()], args].concat();
+        Ok(Program { path: OsString::from("/bin/sh"), args, has_interpreter: false })
+    }
+
+    fn cannot_start(&self, source: io::Error) -> TaskError {
+        if self.has_interpreter && source.kind() == io::ErrorKind::NotFound {
+            return TaskError::Interpreter(source);
+        }
+        TaskError::Program { program: OsStr::to_string_lossy(&self.path).into_owned(), source }
+    }
+}
+
+fn write_script(path: &Path, script: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o700).open(path)?;
+    file.write_all(script.as_bytes())
+}

@@ -1,0 +1,142 @@
+//! Real processes: what they see, what we keep of them, and what cannot start.
+
+use std::os::unix::fs::PermissionsExt;
+
+use muster_agent::logs::Stream;
+use muster_protocol::agent::{Exit, Run, TaskOrder};
+
+use crate::bench::{Bench, JOB, command, order, script};
+
+/// Run one thing to its end.
+fn run(run: Run) -> (Bench, Exit) {
+    let mut bench = Bench::real();
+    bench.order(vec![order(run)]);
+    let exit = bench.await_end();
+    (bench, exit)
+}
+
+fn not_started(run_this: Run) -> String {
+    match run(run_this) {
+        (bench, Exit::NotStarted(why)) => {
+            assert_eq!(bench.starts(), 0, "it was said to have started");
+            why
+        }
+        (_, other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_exit_code_is_reported() {
+    assert_eq!(run(command(&["sh", "-c", "exit 42"])).1, Exit::Code(42));
+}
+
+#[test]
+fn the_signal_is_reported() {
+    assert_eq!(run(script("kill -SEGV $$")).1, Exit::Signal(11));
+}
+
+#[test]
+fn both_outputs_are_kept_and_private() {
+    let (bench, exit) = run(script("echo to out; echo to err >&2; echo more"));
+    assert_eq!(exit, Exit::Code(0));
+    assert_eq!(bench.log(0, Stream::Stdout), "to out\nmore\n");
+    assert_eq!(bench.log(0, Stream::Stderr), "to err\n");
+    let mode = |name: &str| bench.attempt_dir().join(name).metadata().unwrap().permissions().mode() & 0o077;
+    assert_eq!((mode("."), mode("rank-0.out"), mode("intent.json")), (0, 0, 0));
+}
+
+#[test]
+fn a_script_goes_to_the_shell_or_to_the_interpreter_it_names() {
+    let (bench, _) = run(Run { args: vec!["a b".to_string()], ..script("echo \"$# $1\"") });
+    assert_eq!(bench.log(0, Stream::Stdout), "1 a b\n");
+    let (bench, exit) = run(script("#!/usr/bin/env -S awk -f\nBEGIN { print \"from awk\"; exit 5 }\n"));
+    assert_eq!((bench.log(0, Stream::Stdout).as_str(), exit), ("from awk\n", Exit::Code(5)));
+}
+
+#[test]
+fn a_command_meets_no_shell() {
+    let (bench, _) = run(Run { args: vec!["$HOME;".to_string()], ..command(&["echo", "*"]) });
+    assert_eq!(bench.log(0, Stream::Stdout), "* $HOME;\n");
+}
+
+#[test]
+fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
+    let mut run_this = script("env; pwd");
+    for (key, value) in [("LR", "0.1"), ("CUDA_VISIBLE_DEVICES", "0,1,2,3"), ("MUSTER_RANK", "9")] {
+        run_this.env.insert(key.to_string(), value.to_string());
+    }
+    let (bench, _) = run(run_this);
+    let seen = bench.log(0, Stream::Stdout);
+    for line in [
+        "MUSTER_JOB_ID=job-1",
+        "MUSTER_JOB_NAME=demo",
+        "MUSTER_TENANT=vision",
+        "MUSTER_USER=ann",
+        "MUSTER_ATTEMPT=1",
+        "MUSTER_RESTART_COUNT=0",
+        "MUSTER_RANK=0",
+        "MUSTER_GANG_SIZE=1",
+        "MUSTER_GPUS=1,3",
+        "CUDA_VISIBLE_DEVICES=1,3",
+        "LR=0.1",
+    ] {
+        assert!(seen.lines().any(|found| found == line), "{line} is missing in\n{seen}");
+    }
+    assert!(!seen.contains("CARGO"), "the agent's own environment leaks:\n{seen}");
+    assert!(seen.trim_end().ends_with(&format!("{JOB}/1/work")), "{seen}");
+}
+
+#[test]
+fn a_gang_has_a_log_per_rank_and_one_exit() {
+    let mut bench = Bench::real();
+    let mut asked = order(script("echo rank $MUSTER_RANK of $MUSTER_GANG_SIZE; exit $((MUSTER_RANK * 2))"));
+    let task = |rank| TaskOrder { rank, gpus: vec![], cpus: 1, memory_mib: 1 };
+    (asked.tasks, asked.gang_size) = (vec![task(0), task(2), task(3)], 4);
+    bench.order(vec![asked]);
+    assert_eq!(bench.await_end(), Exit::Code(4), "the first rank that did not end well");
+    assert_eq!(bench.log(2, Stream::Stdout), "rank 2 of 4\n");
+    assert_eq!(bench.log(3, Stream::Stdout), "rank 3 of 4\n");
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let missing = not_started(command(&["/no/such/program"]));
+    assert!(missing.contains("`/no/such/program`") && missing.contains("No such file"), "{missing}");
+    let nowhere = not_started(Run { directory: Some("/no/such/place".to_string()), ..script("true") });
+    assert!(nowhere.contains("`/no/such/place`") && nowhere.contains("No such file"), "{nowhere}");
+    let interpreter = not_started(script("#!/no/such/interpreter\n"));
+    assert!(interpreter.contains("interpreter"), "{interpreter}");
+    let image = not_started(Run { image: Some("pytorch".to_string()), ..Run::default() });
+    assert_eq!(image, "no container runtime is configured; use a script or command");
+    assert!(not_started(Run::default()).contains("nothing to run"));
+}
+
+#[test]
+fn a_shim_that_cannot_run_is_an_attempt_that_did_not_start() {
+    for (shim, expected) in
+        [("/no/such/shim", "cannot be started"), ("/bin/false", "before it started anything")]
+    {
+        let mut bench = Bench::empty();
+        let config = muster_agent::RunnerConfig {
+            node: crate::bench::NODE.to_string(),
+            ..muster_agent::RunnerConfig::new(&bench.data_dir, vec![shim.into()])
+        };
+        bench.agent = Some(Box::new(muster_agent::Runner::start(config, bench.mouth()).unwrap()));
+        bench.order(vec![order(script("true"))]);
+        match bench.await_end() {
+            Exit::NotStarted(why) => assert!(why.contains(expected), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_dropped_attempt_is_tidied_up_and_its_logs_stay() {
+    let (mut bench, _) = run(script("echo kept > file; echo hello"));
+    bench.order(vec![]);
+    let gone = |name: &str| !bench.attempt_dir().join(name).exists();
+    crate::bench::wait_until("it is tidied up", || gone("intent.json"));
+    assert!(gone("pid.json") && gone("script") && gone("shim.log"));
+    assert_eq!(bench.log(0, Stream::Stdout), "hello\n");
+    assert!(!gone("work/file"), "the job's own files are not ours");
+}
