@@ -213,13 +213,18 @@ impl Reason {
     pub fn sentence(&self) -> String {
         match self {
             Reason::Capacity { needs_gpus, free_gpus, short_of } if short_of == "GPUs" => {
-                format!("needs {needs_gpus} GPUs, {free_gpus} that would do are free")
+                format!(
+                    "needs {}, {free_gpus} that would do {} free",
+                    gpus(*needs_gpus),
+                    are(u64::from(*free_gpus))
+                )
             }
             Reason::Capacity { needs_gpus, short_of, .. } => {
-                format!("no node with {needs_gpus} free GPUs has enough {short_of} left")
+                format!("no node with {} free has enough {short_of} left", gpus(*needs_gpus))
             }
             Reason::Fragmented { needs_gpus, largest_block, free_gpus } => format!(
-                "needs {needs_gpus} GPUs on one node, the largest free block is {largest_block} ({free_gpus} free in all)"
+                "needs {} on one node, the largest free block is {largest_block} ({free_gpus} free in all)",
+                gpus(*needs_gpus)
             ),
             Reason::QuotaTenant { tenant, excess } => format!(
                 "tenant `{tenant}` would hold {} {}, its limit is {}",
@@ -230,8 +235,14 @@ impl Reason {
             Reason::QuotaModel { tenant, model, wanted, limit } => {
                 format!("tenant `{tenant}` would hold {wanted} GPUs of model {model}, its limit is {limit}")
             }
-            Reason::NodeHealth { nodes, gpus } => {
-                format!("{nodes} nodes with {gpus} GPUs that would do are out of service")
+            Reason::NodeHealth { nodes, gpus: out } => {
+                let nodes = u64::from(*nodes);
+                format!(
+                    "{} with {} that would do {} out of service",
+                    many(nodes, "node"),
+                    gpus(*out),
+                    are(nodes)
+                )
             }
             Reason::Reservation { job } => {
                 format!("free space is kept for `{job}`, which has waited longest")
@@ -242,11 +253,23 @@ impl Reason {
             Reason::ArrayLimit { running, limit } => format!("{running} tasks of the array run, {limit} may"),
             Reason::Held { by, why } if why.is_empty() => format!("held by {by}"),
             Reason::Held { by, why } => format!("held by {by}: {why}"),
-            Reason::Priority { ahead } => format!("{ahead} jobs are ahead"),
+            Reason::Priority { ahead } => format!("{} {} ahead", many(*ahead, "job"), are(*ahead)),
             Reason::Infeasible { problem } => format!("no registered node could hold it: {problem}"),
             Reason::Considering => "arrived just now, the next round looks at it".to_string(),
         }
     }
+}
+
+fn gpus(count: u32) -> String {
+    many(u64::from(count), "GPU")
+}
+
+fn many(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn are(count: u64) -> &'static str {
+    if count == 1 { "is" } else { "are" }
 }
 
 fn list(jobs: &[JobId]) -> String {

@@ -26,7 +26,7 @@ type Problem = Option<(String, String)>;
 fn too_many_gpus(capacity: &Capacity, shape: &Shape) -> Problem {
     let kinds = kinds_for(capacity, &without(shape, |each| each.gpus = 0)).into_iter();
     let (most, kind) = kinds.map(|kind| (useful(kind, shape), kind)).max_by_key(|(gpus, _)| *gpus)?;
-    let problem = format!("no node has {} GPUs{}", shape.gpus(), of_models(shape));
+    let problem = format!("no node has {}{}", gpus(shape), of_models(shape));
     if most == 0 || most >= shape.gpus() {
         return None;
     }
@@ -52,7 +52,7 @@ fn too_much_gpu_memory(capacity: &Capacity, shape: &Shape) -> Problem {
     let most = |kind: &&Kind| enough_gpus_with(kind, &relaxed);
     let kind = kinds_for(capacity, &relaxed).into_iter().max_by_key(most)?;
     let asked = shape.groups.iter().map(|(_, each)| each.gpu_memory_mib).max().unwrap_or_default();
-    let problem = format!("no node has {} GPUs{} with {asked} MiB", shape.gpus(), of_models(shape));
+    let problem = format!("no node has {}{} with {asked} MiB", gpus(shape), of_models(shape));
     let nearest = format!("ask for at most {} MiB of GPU memory ({})", most(&kind), example(capacity, kind));
     Some((problem, nearest))
 }
@@ -67,7 +67,7 @@ fn wrong_model(capacity: &Capacity, shape: &Shape) -> Problem {
         return None;
     }
     let there: Vec<String> = models.into_iter().collect();
-    let problem = format!("no node has {} GPUs{}", shape.gpus(), of_models(shape));
+    let problem = format!("no node has {}{}", gpus(shape), of_models(shape));
     Some((problem, format!("ask for one of {}", there.join(", "))))
 }
 
@@ -85,8 +85,8 @@ fn nothing_comes_close(capacity: &Capacity, shape: &Shape) -> (String, String) {
     let largest =
         kinds.max_by_key(|kind| (kind.taints.is_empty(), kind.gpus.len(), kind.cpus, kind.memory_mib));
     let problem = format!(
-        "no node has {} GPUs{}, {} CPU cores and {} MiB of memory together",
-        shape.gpus(),
+        "no node has {}{}, {} CPU cores and {} MiB of memory together",
+        gpus(shape),
         of_models(shape),
         shape.cpus(),
         shape.memory_mib()
@@ -134,6 +134,10 @@ fn example<'a>(capacity: &'a Capacity, kind: &Kind) -> &'a str {
     nodes.map(|(node, _): (&NodeId, _)| node.as_str()).next().unwrap_or("a node")
 }
 
+fn gpus(shape: &Shape) -> String {
+    format!("{} GPU{}", shape.gpus(), if shape.gpus() == 1 { "" } else { "s" })
+}
+
 fn of_models(shape: &Shape) -> String {
     let models: BTreeSet<&str> =
         shape.groups.iter().flat_map(|(_, each)| &each.gpu_models).map(String::as_str).collect();
@@ -144,6 +148,6 @@ fn of_models(shape: &Shape) -> String {
 fn with_gpus(shape: &Shape) -> String {
     match shape.gpus() {
         0 => String::new(),
-        gpus => format!(" with {gpus} GPUs{}", of_models(shape)),
+        _ => format!(" with {}{}", gpus(shape), of_models(shape)),
     }
 }

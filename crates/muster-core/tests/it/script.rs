@@ -1,0 +1,471 @@
+//! The language of the scenarios: one line, one command.
+
+use std::collections::BTreeMap;
+
+use muster_core::command::{Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
+use muster_core::job::{Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, StopCause};
+use muster_core::node::{GpuWord, NodeWord};
+use muster_core::plan::{Verdicts, outlook};
+use muster_core::tenant::TenantConfig;
+use muster_core::time::{HOUR, MINUTE, SECOND};
+use muster_core::{GpuId, JobId, Refusal};
+
+use crate::world::{World, facts, spec, submission};
+
+/// A story being told.
+pub struct Script {
+    world: World,
+    names: Vec<(String, JobId)>,
+    verdicts: Verdicts,
+    refused: Option<Refusal>,
+    /// What `outlook` lines saw since the last board.
+    seen: Vec<String>,
+}
+
+impl Script {
+    pub fn new() -> Script {
+        let (world, verdicts) = (World::new(), Verdicts::default());
+        Script { world, names: Vec::new(), verdicts, refused: None, seen: Vec::new() }
+    }
+
+    /// Play one line.
+    pub fn line(&mut self, line: &str) -> Result<(), String> {
+        let words = Words::of(line);
+        if words.verb.is_empty() {
+            return Ok(());
+        }
+        if words.verb == "refused" {
+            return self.expect_refused(line);
+        }
+        self.finish()?;
+        self.play(&words)
+    }
+
+    /// A refusal must be expected by the line after it.
+    pub fn finish(&mut self) -> Result<(), String> {
+        match self.refused.take() {
+            None => Ok(()),
+            Some(refusal) => Err(format!("the command before was refused ({}): {refusal}", refusal.code())),
+        }
+    }
+
+    fn expect_refused(&mut self, line: &str) -> Result<(), String> {
+        let refusal = self.refused.take().ok_or("nothing was refused")?;
+        let said = format!("refused {}: {refusal}; {}", refusal.code(), refusal.hint().unwrap_or_default());
+        let said = self.with_names(&said);
+        let code = format!("refused {}", refusal.code());
+        let text = line.split_once(": ").map_or("", |(_, text)| text);
+        let right = line.split(": ").next() == Some(&code) && said.contains(text);
+        if right { Ok(()) } else { Err(format!("it said `{said}`")) }
+    }
+
+    fn play(&mut self, words: &Words) -> Result<(), String> {
+        match words.verb {
+            "settings" => self.settings(words),
+            "tenant" => self.tenant(words),
+            "node" => self.node(words),
+            "drain" => self.node_state(words, NodeWord::Draining),
+            "undrain" => self.node_state(words, NodeWord::Ready),
+            "unreachable" => self.node_state(words, NodeWord::Unreachable),
+            "fence" => self.node_state(words, NodeWord::Fenced),
+            "remove" => self.tell(Command::RemoveNode { node: words.object().parse().unwrap() }),
+            "gpu" => self.gpu(words),
+            "submit" => self.submit(words),
+            "cancel" => self.steer(words, |job| Command::CancelJob { job }),
+            "hold" => self.steer(words, |job| Command::HoldJob { job, why: words.rest(2) }),
+            "release" => self.steer(words, |job| Command::ReleaseJob { job }),
+            "requeue" => self.steer(words, |job| Command::RequeueJob { job }),
+            "change" => self.change(words),
+            "plan" => self.plan(),
+            "tick" => self.tick(words),
+            "start" => self.report(words, Said::Started),
+            "end" => self.report(words, said_end(words)),
+            "outlook" => self.outlook(words),
+            "used" => self.used(words),
+            verb => return Err(format!("`{verb}` is not a word of the language")),
+        }
+    }
+
+    fn tell(&mut self, command: Command) -> Result<(), String> {
+        if let Err(refusal) = self.world.ask(command) {
+            self.refused = Some(refusal);
+        }
+        Ok(())
+    }
+
+    fn settings(&mut self, words: &Words) -> Result<(), String> {
+        let mut settings = self.world.state.settings.clone();
+        for (key, value) in &words.options {
+            match *key {
+                "aging_after" => settings.aging_after_ms = span(value),
+                "aging_per_minute" => settings.aging_per_minute = number(value),
+                "aging_max" => settings.aging_max = number(value),
+                "max_wait" => settings.max_wait_ms = span(value),
+                "preemption" => settings.preemption = yes(value),
+                "min_runtime" => settings.preemption_min_runtime_ms = span(value),
+                "grace" => settings.stop_grace_ms = span(value),
+                "claim" => settings.claim_ms = span(value),
+                "backoff" => settings.launch_backoff_ms = span(value),
+                "queue_size" => settings.queue_size_max = number(value),
+                key => return Err(format!("no setting `{key}`")),
+            }
+        }
+        self.tell(Command::Configure { settings: Box::new(settings) })
+    }
+
+    fn tenant(&mut self, words: &Words) -> Result<(), String> {
+        let id: muster_core::TenantId = words.object().parse().unwrap();
+        let known = self.world.state.tenants.get(&id).map(|tenant| tenant.config.clone());
+        let mut config = known.clone().unwrap_or_else(|| TenantConfig::unlimited(words.object()));
+        for (key, value) in &words.options {
+            match *key {
+                "gpus" => config.maximum.gpus = Some(number(value)),
+                "cpus" => config.maximum.cpus = Some(number(value)),
+                "memory" => config.maximum.memory_mib = Some(mib(value)),
+                "jobs" => config.maximum.jobs = Some(number(value)),
+                "can_preempt" => config.may_preempt = yes(value),
+                "preemptable" => config.may_be_preempted = yes(value),
+                "preemptions_max" => config.preemptions_per_job_max = Some(number(value)),
+                key => match key.strip_prefix("model.") {
+                    Some(model) => drop(config.maximum_by_model.insert(model.to_string(), number(value))),
+                    None => return Err(format!("tenants have no `{key}`")),
+                },
+            }
+        }
+        let config = Box::new(config);
+        match known {
+            Some(_) => self.tell(Command::ChangeTenant { id, config }),
+            None => self.tell(Command::CreateTenant { id, config }),
+        }
+    }
+
+    fn node(&mut self, words: &Words) -> Result<(), String> {
+        let option = |key, default| words.get(key).unwrap_or(default);
+        let (gpus, model) = (number(option("gpus", "8")), option("model", "NVIDIA H100 80GB HBM3"));
+        let mut facts = facts(gpus, model, number(option("cpus", "64")), mib(option("memory", "512g")));
+        for gpu in &mut facts.gpus {
+            gpu.memory_mib = mib(option("gpu_memory", "80g"));
+        }
+        facts.labels = words.labels();
+        facts.taints = words.get("taint").map(str::to_string).into_iter().collect();
+        self.tell(Command::RegisterNode { node: words.object().parse().unwrap(), facts: Box::new(facts) })
+    }
+
+    fn node_state(&mut self, words: &Words, word: NodeWord) -> Result<(), String> {
+        let node = words.object().parse().unwrap();
+        self.tell(Command::SetNodeState { node, word, why: words.rest(2) })
+    }
+
+    fn gpu(&mut self, words: &Words) -> Result<(), String> {
+        let gpu: GpuId = words.object().parse().unwrap();
+        let word = match words.plain.get(1).copied().unwrap_or_default() {
+            "healthy" => GpuWord::Healthy,
+            "degraded" => GpuWord::Degraded,
+            "unhealthy" => GpuWord::Unhealthy,
+            word => return Err(format!("no health `{word}`")),
+        };
+        let cooling_until = words.get("cooling").map(|span_text| self.world.now.plus(span(span_text)));
+        let (node, gpu, why) = (gpu.node, gpu.index, String::new());
+        self.tell(Command::SetGpuHealth { node, gpu, word, why, cooling_until })
+    }
+
+    fn submit(&mut self, words: &Words) -> Result<(), String> {
+        let spec = self.spec(words)?;
+        let key =
+            words.get("key").map(|key| IdempotencyKey { key: key.to_string(), body_hash: words.line() });
+        let (array, hold) = (words.get("array").map(array), words.has("hold"));
+        let ask = SubmitJob { array, hold, key, ..submission(spec) };
+        match self.world.ask(Command::SubmitJob(ask)) {
+            Ok(Answer::Job(job)) => self.names.push((words.object().to_string(), job)),
+            Ok(answer) => return Err(format!("answered {answer:?}")),
+            Err(refusal) => self.refused = Some(refusal),
+        }
+        Ok(())
+    }
+
+    fn spec(&self, words: &Words) -> Result<JobSpec, String> {
+        let mut spec = spec(words.object(), 1);
+        for (key, value) in &words.options {
+            let group = &mut spec.tasks[0];
+            match *key {
+                "tenant" => spec.tenant = value.parse().unwrap(),
+                "priority" => spec.priority = number(value),
+                "tasks" => group.count = number(value),
+                "gpus" => group.each.gpus = number(value),
+                "cpus" => group.each.cpus = number(value),
+                "memory" => group.each.memory_mib = mib(value),
+                "gpu_memory" => group.each.gpu_memory_mib = mib(value),
+                "models" => group.each.gpu_models = value.split(',').map(str::to_string).collect(),
+                "limit" => spec.time_limit_ms = Some(span(value)),
+                "start" => spec.start_after = Some(self.world.now.plus(span(value))),
+                "restarts" => spec.restart.max_restarts = number(value),
+                "requeues" => spec.restart.max_requeues = number(value),
+                "lost" => {
+                    spec.on_node_lost =
+                        if *value == "requeue" { OnNodeLost::Requeue } else { OnNodeLost::Wait }
+                }
+                "after" => spec.after.push(self.dependency(value, DependencyWhen::Succeeded)?),
+                "after_failed" => spec.after.push(self.dependency(value, DependencyWhen::Failed)?),
+                "after_any" => spec.after.push(self.dependency(value, DependencyWhen::Ended)?),
+                "array" | "key" => {}
+                key if key.starts_with("label.") => {}
+                key => return Err(format!("jobs have no `{key}`")),
+            }
+        }
+        spec.node_labels = words.labels();
+        Ok(spec)
+    }
+
+    fn dependency(&self, name: &str, when: DependencyWhen) -> Result<Dependency, String> {
+        Ok(Dependency { job: self.job(name)?, when })
+    }
+
+    fn steer(&mut self, words: &Words, command: impl FnOnce(JobId) -> Command) -> Result<(), String> {
+        let job = self.job(words.object())?;
+        self.tell(command(job))
+    }
+
+    fn change(&mut self, words: &Words) -> Result<(), String> {
+        let priority = words.get("priority").map(number);
+        let time_limit_ms = words.get("limit").map(|limit| Some(span(limit)));
+        let change = JobChange { priority, time_limit_ms, ..JobChange::default() };
+        self.steer(words, |job| Command::ChangeJob { job, change })
+    }
+
+    fn plan(&mut self) -> Result<(), String> {
+        self.verdicts = self.world.plan().verdicts;
+        Ok(())
+    }
+
+    fn tick(&mut self, words: &Words) -> Result<(), String> {
+        self.world.tick(span(words.object()));
+        Ok(())
+    }
+
+    /// An agent speaks; of the attempt under way unless the line names another.
+    fn report(&mut self, words: &Words, said: Said) -> Result<(), String> {
+        let job = self.job(words.object())?;
+        let attempt = self.world.state.jobs.get(&job).and_then(Job::attempt);
+        let node = attempt.map(|attempt| attempt.tasks[0].node.clone());
+        let node = words.get("node").map(|node| node.parse().unwrap()).or(node).ok_or("it has no node")?;
+        let number = words.get("attempt").map(number).or(attempt.map(|attempt| attempt.number));
+        self.tell(Command::ReportTask { node, job, attempt: number.unwrap_or(1), said })
+    }
+
+    fn outlook(&mut self, words: &Words) -> Result<(), String> {
+        let found = outlook(&self.world.state, &self.spec(words)?, self.world.now);
+        let seen = match (&found.start, &found.room) {
+            (Some(tasks), _) => {
+                let gpus = tasks
+                    .iter()
+                    .flat_map(|task| task.gpus.iter().map(move |gpu| format!("{}/gpu-{gpu}", task.node)));
+                format!("would start  {}", gpus.collect::<Vec<_>>().join(" "))
+            }
+            (None, Some(room)) => {
+                let victims: Vec<String> = room.victims.iter().map(|victim| format!("`{victim}`")).collect();
+                format!("would displace  {} on {}", victims.join(" "), room.node)
+            }
+            (None, None) => {
+                let sentences: Vec<String> =
+                    found.verdict.reasons.iter().map(|reason| reason.sentence()).collect();
+                format!("would wait  {}", sentences.join("; "))
+            }
+        };
+        let position = found.position;
+        let line = format!("{}  {seen} ({} of {})", words.object(), position.position, position.of);
+        self.seen.push(self.with_names(&line));
+        Ok(())
+    }
+
+    fn used(&mut self, words: &Words) -> Result<(), String> {
+        let used = self.world.state.ledger.account(&words.object().parse().unwrap()).used;
+        let expected = words.plain.get(1).map(|text| span(text) as u64);
+        if expected == Some(used.gpu_ms) { Ok(()) } else { Err(format!("{} GPU-ms were used", used.gpu_ms)) }
+    }
+
+    fn job(&self, name: &str) -> Result<JobId, String> {
+        let found = |name: &str| self.names.iter().find(|(known, _)| known == name).map(|(_, job)| *job);
+        let task = || {
+            let (name, index) = name.split_once('.')?;
+            Some(JobId::of_array(found(name)?.number, index.parse().ok()?))
+        };
+        found(name).or_else(task).ok_or_else(|| format!("no job is called `{name}`"))
+    }
+
+    /// One line for each job, in the order of their submission.
+    pub fn board(&mut self) -> String {
+        let mut lines = Vec::new();
+        let mut shown = Vec::new();
+        for (name, job) in &self.names {
+            if shown.contains(job) {
+                continue;
+            }
+            shown.push(*job);
+            let tasks = self.tasks_of(*job);
+            match tasks.is_empty() {
+                true => lines.push((name.clone(), self.standing(*job))),
+                false => lines.extend(tasks.iter().map(|id| (name_of(name, *id), self.standing(*id)))),
+            }
+        }
+        let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+        let lines = lines.into_iter().map(|(name, standing)| format!("{name:width$}  {standing}"));
+        let lines: Vec<String> = lines.chain(self.seen.drain(..).collect::<Vec<_>>()).collect();
+        lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// The tasks of an array, ended or not.
+    fn tasks_of(&self, job: JobId) -> Vec<JobId> {
+        let range = JobId::of_array(job.number, 0)..=JobId::of_array(job.number, u32::MAX);
+        let live = self.world.state.jobs.range(range.clone()).map(|(id, _)| *id);
+        let mut tasks: Vec<JobId> =
+            live.chain(self.world.state.ended.range(range).map(|(id, _)| *id)).collect();
+        tasks.sort();
+        tasks
+    }
+
+    fn standing(&self, id: JobId) -> String {
+        let state = &self.world.state;
+        let Some(job) = state.jobs.get(&id) else {
+            return state.ended.get(&id).map_or("forgotten", |ended| ended.outcome.word()).to_lowercase();
+        };
+        match job.attempt() {
+            None => self.waiting(job),
+            Some(attempt) => {
+                let word = match (&attempt.stopping, attempt.started_at) {
+                    (Some(stopping), _) => format!("stopping ({})", self.with_names(&cause(&stopping.cause))),
+                    (None, Some(_)) => "running".to_string(),
+                    (None, None) => "placed".to_string(),
+                };
+                format!("{word}  {}", place(job))
+            }
+        }
+    }
+
+    fn waiting(&self, job: &Job) -> String {
+        let verdict = self.verdicts.of(&self.world.state, job, self.world.now);
+        assert!(!verdict.reasons.is_empty(), "{} waits without a reason", job.id);
+        let sentences: Vec<String> = verdict.reasons.iter().map(|reason| reason.sentence()).collect();
+        self.with_names(&format!("waiting  {}", sentences.join("; ")))
+    }
+
+    /// People read the names of the story, not numbers.
+    fn with_names(&self, text: &str) -> String {
+        let mut text = text.to_string();
+        for (name, job) in &self.names {
+            text = text.replace(&format!("`{job}`"), &format!("`{name}`"));
+            text = text.replace(&format!("`{job}."), &format!("`{name}."));
+        }
+        text
+    }
+}
+
+fn name_of(array: &str, task: JobId) -> String {
+    format!("{array}.{}", task.index.unwrap_or_default())
+}
+
+fn cause(cause: &StopCause) -> String {
+    match cause {
+        StopCause::Cancelled { .. } => "cancelled".to_string(),
+        StopCause::TimeLimit => "time limit".to_string(),
+        StopCause::Preempted { by } => format!("makes room for `{by}`"),
+        StopCause::Requeued { .. } => "requeued".to_string(),
+        StopCause::Held { .. } => "held".to_string(),
+        StopCause::GangFailed => "gang failed".to_string(),
+    }
+}
+
+fn place(job: &Job) -> String {
+    let Some(attempt) = job.attempt() else { return String::new() };
+    let gpus: Vec<String> = attempt.gpus().map(|gpu| gpu.to_string()).collect();
+    if gpus.is_empty() { attempt.tasks[0].node.to_string() } else { gpus.join(" ") }
+}
+
+fn said_end(words: &Words) -> Said {
+    let exit = match (words.get("exit"), words.get("signal")) {
+        (Some("not-started"), _) => Exit::NotStarted { why: "the image is missing".to_string() },
+        (Some("unknown"), _) => Exit::Unknown { why: "nobody saw it".to_string() },
+        (Some(code), _) => Exit::Code { code: number(code) },
+        (None, Some(signal)) => Exit::Signal { signal: number(signal) },
+        (None, None) => Exit::Code { code: 0 },
+    };
+    Said::Ended { exit, stopped: words.has("stopped") }
+}
+
+/// `0-3`, `0-3%2`.
+fn array(text: &str) -> ArrayAsk {
+    let (range, max) = text.split_once('%').map_or((text, None), |(range, max)| (range, Some(number(max))));
+    let (first, last) = range.split_once('-').unwrap();
+    ArrayAsk { indexes: (number(first)..=number(last)).collect(), running_max: max }
+}
+
+/// A line, taken apart: `verb plain plain key=value`.
+struct Words<'a> {
+    verb: &'a str,
+    plain: Vec<&'a str>,
+    options: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Words<'a> {
+    fn of(line: &'a str) -> Words<'a> {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let verb = words.next().unwrap_or_default();
+        let (options, plain): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
+        Words { verb, plain, options: options.iter().filter_map(|word| word.split_once('=')).collect() }
+    }
+
+    fn object(&self) -> &'a str {
+        self.plain.first().copied().unwrap_or_default()
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.plain.contains(&word)
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.options.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
+    }
+
+    fn rest(&self, from: usize) -> String {
+        self.plain[(from - 1).min(self.plain.len())..].join(" ")
+    }
+
+    /// The request as a client would hash it: without the name the story gives the job.
+    fn line(&self) -> String {
+        format!("{:?}", self.options)
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        let labels =
+            self.options.iter().filter_map(|(key, value)| Some((key.strip_prefix("label.")?, *value)));
+        labels.map(|(key, value)| (key.to_string(), value.to_string())).collect()
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().ok().unwrap_or_else(|| panic!("`{text}` is not a number"))
+}
+
+fn yes(text: &str) -> bool {
+    text == "yes"
+}
+
+/// `30s`, `10m`, `2h`.
+fn span(text: &str) -> i64 {
+    let (digits, unit) = text.split_at(text.len() - 1);
+    number::<i64>(digits)
+        * match unit {
+            "s" => SECOND,
+            "m" => MINUTE,
+            "h" => HOUR,
+            _ => panic!("`{text}` is not a span: write 30s, 10m or 2h"),
+        }
+}
+
+/// `512g`, `100m`.
+fn mib(text: &str) -> u64 {
+    match text.strip_suffix('g') {
+        Some(gib) => number::<u64>(gib) * 1_024,
+        None => number(text.strip_suffix('m').unwrap_or(text)),
+    }
+}

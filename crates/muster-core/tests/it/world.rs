@@ -1,0 +1,138 @@
+//! A cluster for tests: commands go in, events are kept, and no law is ever broken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::command::{Actor, Answer, Command, SubmitJob};
+use muster_core::job::{Demand, Job, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
+use muster_core::node::{GpuFacts, NodeFacts};
+use muster_core::plan::{Planned, plan};
+use muster_core::tenant::TenantConfig;
+use muster_core::{Event, Refusal, State, Timestamp};
+
+/// A cluster, its clock, and everything that happened.
+#[derive(Clone)]
+pub struct World {
+    pub state: State,
+    pub now: Timestamp,
+    pub events: Vec<Event>,
+}
+
+impl World {
+    /// With the tenant `default`, as every cluster has it.
+    pub fn new() -> World {
+        let mut world = World { state: State::default(), now: Timestamp(0), events: Vec::new() };
+        let config = Box::new(TenantConfig::unlimited("default"));
+        world.ask(Command::CreateTenant { id: "default".parse().unwrap(), config }).unwrap();
+        world
+    }
+
+    /// Decide, apply, and look for broken laws.
+    pub fn ask(&mut self, command: Command) -> Result<Answer, Refusal> {
+        let (events, answer) = self.state.decide_audited(&actor(), &command, self.now);
+        for event in &events {
+            self.state.apply(event);
+        }
+        self.events.extend(events);
+        let broken: Vec<String> = self.state.check().iter().map(ToString::to_string).collect();
+        assert!(broken.is_empty(), "broken after {command:?}:\n{}", broken.join("\n"));
+        answer
+    }
+
+    /// Draw up a plan and adopt it. What the planner saw is still true, so every start must hold.
+    pub fn plan(&mut self) -> Planned {
+        let planned = plan(&self.state, self.now);
+        let starts = planned.plan.starts.len();
+        let adopt = Command::AdoptPlan { plan: Box::new(planned.plan.clone()), epoch: 1 };
+        let Ok(Answer::Adopted { taken, left }) = self.ask(adopt) else { panic!("a plan is never refused") };
+        assert!(taken >= starts, "{left} of a fresh plan did not hold: {:#?}", planned.plan);
+        planned
+    }
+
+    /// Advance the clock and tell the cluster.
+    pub fn tick(&mut self, ms: i64) {
+        self.now = self.now.plus(ms);
+        self.ask(Command::Tick).unwrap();
+    }
+}
+
+/// Who asks in tests.
+pub fn actor() -> Actor {
+    Actor { name: "ada".to_string() }
+}
+
+/// A node with devices of one model.
+pub fn facts(gpus: usize, model: &str, cpus: u32, memory_mib: u64) -> NodeFacts {
+    let gpu = |index: usize| GpuFacts {
+        uuid: format!("gpu-{index}"),
+        model: model.to_string(),
+        memory_mib: 81_920,
+        numa_node: None,
+        nvlink: Vec::new(),
+        power_limit_milliwatts: None,
+    };
+    NodeFacts {
+        hostname: String::new(),
+        address: String::new(),
+        cpus,
+        memory_mib,
+        gpus: (0..gpus).map(gpu).collect(),
+        rack: None,
+        power_feed: None,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        agent_version: String::new(),
+        simulated: true,
+    }
+}
+
+/// A job of one task with one core and 1 GiB.
+pub fn spec(name: &str, gpus: u32) -> JobSpec {
+    let each = Resources {
+        gpus,
+        gpu_models: Default::default(),
+        gpu_memory_mib: 0,
+        gpu_compute_milli: 1_000,
+        isolation: Default::default(),
+        cpus: 1,
+        memory_mib: 1_024,
+    };
+    JobSpec {
+        name: name.to_string(),
+        tenant: "default".parse().unwrap(),
+        user: "ada".to_string(),
+        priority: 100,
+        tasks: vec![TaskGroup { name: "task".to_string(), count: 1, each }],
+        topology: Topology::Any,
+        time_limit_ms: None,
+        restart: RestartRule::default(),
+        on_node_lost: OnNodeLost::Wait,
+        checkpoint: None,
+        after: Vec::new(),
+        start_after: None,
+        pool: None,
+        node_labels: BTreeMap::new(),
+        run: Run { command: vec!["true".to_string()], ..Run::default() },
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+    }
+}
+
+/// A submission without array, hold or key.
+pub fn submission(spec: JobSpec) -> SubmitJob {
+    SubmitJob { spec: Arc::new(spec), array: None, hold: false, key: None, known_outcomes: BTreeMap::new() }
+}
+
+/// A job that could be placed now if there were room.
+pub fn is_ready(job: &Job) -> bool {
+    job.is_queued() && job.wakes_at.is_none() && job.open_dependencies.is_empty()
+}
+
+/// Whether the quota of its tenant and the limit of its array let a job run now.
+pub fn is_admitted(state: &State, job: &Job) -> bool {
+    let tenant = &state.tenants[&job.spec.tenant];
+    let wanted: Demand = tenant.held.plus(job.spec.demand());
+    let array = state.arrays.get(&job.id.number).filter(|_| job.id.index.is_some());
+    let array_full = array.is_some_and(|array| array.running_max.is_some_and(|max| array.active >= max));
+    tenant.config.maximum.excess(wanted).is_empty() && !array_full
+}
