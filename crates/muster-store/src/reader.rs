@@ -1,0 +1,369 @@
+//! The read side, written once: both databases understand the SQL below, so an adapter only runs it.
+
+use std::collections::BTreeMap;
+
+use muster_core::job::Outcome;
+use muster_core::{JobId, JobSpec};
+
+use crate::error::StoreError;
+use crate::queries::{AllocationFilter, JobFilter, Order, Page, Paged, Start, Tables, UsageBy, UsageSpan};
+use crate::rows::{
+    AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, LeaseRow, UsageRow,
+};
+use crate::select::{Dialect, JobQuery, Select};
+use crate::tables::{Cells, Value, idx};
+
+/// A database that answers questions.
+pub trait Source: Send + Sync {
+    /// Its tongue, where they differ.
+    const DIALECT: Dialect;
+
+    /// Run a query; parameters are `$1`, `$2` and so on.
+    fn rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError>;
+}
+
+/// The tables behind a source.
+pub struct Reader<S>(pub S);
+
+pub(crate) const JOB_COLUMNS: &str = "id, tenant, user_name, name, priority, state, phase, why, gpus, \
+    gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, wakes_at, \
+    attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, cost_micro, labels";
+
+const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
+    ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro";
+
+impl<S: Source> Reader<S> {
+    fn select<T>(
+        &self,
+        doing: &str,
+        select: &Select,
+        read: fn(&mut Cells) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let rows = self.0.rows(doing, &select.sql, &select.values)?;
+        rows.into_iter().map(|row| read(&mut Cells::new(row))).collect()
+    }
+
+    fn number(&self, doing: &str, select: &Select) -> Result<u64, StoreError> {
+        let rows = self.select(doing, select, |cells| cells.take::<u64>())?;
+        Ok(rows.first().copied().unwrap_or(0))
+    }
+
+    /// The leases of these attempts, in order of job, attempt and rank.
+    fn leases(&self, attempts: &[AttemptRow]) -> Result<BTreeMap<(JobId, u32), Vec<LeaseRow>>, StoreError> {
+        let mut leases: BTreeMap<(JobId, u32), Vec<LeaseRow>> = BTreeMap::new();
+        if attempts.is_empty() {
+            return Ok(leases);
+        }
+        let keys: Vec<String> = attempts
+            .iter()
+            .map(|row| format!("({}, {}, {})", row.job.number, idx(row.job), row.attempt))
+            .collect();
+        let sql = format!(
+            "SELECT job, attempt, node, gpu, rank, compute_milli, from_ms, to_ms FROM leases \
+             WHERE (number, idx, attempt) IN (VALUES {}) ORDER BY number, idx, attempt, rank, node, gpu",
+            keys.join(", ")
+        );
+        for (key, lease) in self.select("read leases", &Select::plain(sql), lease)? {
+            leases.entry(key).or_default().push(lease);
+        }
+        Ok(leases)
+    }
+}
+
+impl<S: Source> Tables for Reader<S> {
+    fn jobs(&self, filter: &JobFilter, page: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError> {
+        let Some(query) = JobQuery::of(filter, S::DIALECT) else {
+            return Ok(Paged { rows: Vec::new(), next: None, total: 0 });
+        };
+        let rows = self.select("list jobs", &query.page(page), job)?;
+        let total = self.number("count jobs", &query.total())?;
+        let next = next_cursor(&rows, page.limit, |row| row.id);
+        Ok(Paged { rows, next, total })
+    }
+
+    fn job(&self, id: JobId) -> Result<Option<JobDetail>, StoreError> {
+        let mut select = Select::default();
+        let (number, index) = (select.bind(id.number), select.bind(idx(id)));
+        select.sql = format!(
+            "SELECT {JOB_COLUMNS}, spec FROM jobs JOIN specs ON specs.number = jobs.number \
+             WHERE jobs.number = {number} AND idx = {index}"
+        );
+        let found = self.select("read a job", &select, |cells| Ok((job(cells)?, cells.take::<String>()?)))?;
+        found.into_iter().next().map(|(row, spec)| detail(row, &spec)).transpose()
+    }
+
+    fn attempts(&self, job: JobId) -> Result<Vec<AttemptRow>, StoreError> {
+        let mut select = Select::default();
+        let (number, index) = (select.bind(job.number), select.bind(idx(job)));
+        select.sql = format!(
+            "SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE number = {number} AND idx = {index} ORDER BY attempt"
+        );
+        self.select("read attempts", &select, attempt)
+    }
+
+    fn outcomes(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError> {
+        let mut outcomes = BTreeMap::new();
+        for id in ids {
+            let mut select = Select::default();
+            let (number, index) = (select.bind(id.number), select.bind(idx(*id)));
+            select.sql = format!(
+                "SELECT state, max(idx) FROM jobs WHERE number = {number} AND ({index} = -1 OR idx = {index}) \
+                 GROUP BY state"
+            );
+            let states = self.select("read outcomes", &select, |cells| Ok((state(cells)?, cells.take()?)))?;
+            if let Some(outcome) = outcome(*id, &states) {
+                outcomes.insert(*id, outcome);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    fn events(&self, after: u64, limit: u32, job: Option<JobId>) -> Result<Vec<EventRow>, StoreError> {
+        let mut select = Select::default();
+        let mut wheres = vec![format!("seq > {}", select.bind(after))];
+        if let Some(job) = job {
+            wheres.push(format!("job_number = {}", select.bind(job.number)));
+        }
+        if let Some(index) = job.and_then(|job| job.index) {
+            // A task of an array was submitted with the others, under the number alone.
+            wheres.push(format!("job_idx IN (-1, {})", select.bind(index)));
+        }
+        let limit = select.bind(limit);
+        select.sql = format!(
+            "SELECT seq, epoch, at_ms, kind, payload FROM journal WHERE {} ORDER BY seq LIMIT {limit}",
+            wheres.join(" AND ")
+        );
+        self.select("read events", &select, event)
+    }
+
+    fn allocations(
+        &self,
+        filter: &AllocationFilter,
+        page: &Page<u64>,
+    ) -> Result<Paged<AllocationRow, u64>, StoreError> {
+        let mut select = Select::default();
+        let wheres = allocation_wheres(filter, &mut select);
+        let total = select.clone().with(format!("SELECT count(*) FROM attempts WHERE {wheres}"));
+        let head = format!("SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE {wheres}");
+        let attempts = self.select("list allocations", &seq_page(select, &head, page), attempt)?;
+        let total = self.number("count allocations", &total)?;
+        let next = next_cursor(&attempts, page.limit, |row| row.seq);
+        let mut leases = self.leases(&attempts)?;
+        let mut whole = |attempt: AttemptRow| AllocationRow {
+            leases: leases.remove(&(attempt.job, attempt.attempt)).unwrap_or_default(),
+            attempt,
+        };
+        Ok(Paged { rows: attempts.into_iter().map(&mut whole).collect(), next, total })
+    }
+
+    fn usage(&self, span: &UsageSpan, by: UsageBy) -> Result<Vec<UsageRow>, StoreError> {
+        let (key, group) = match by {
+            UsageBy::Tenant => ("tenant", "tenant"),
+            UsageBy::User => ("user_name", "user_name"),
+            UsageBy::Job => ("job", "number, idx, job"),
+        };
+        let mut select = Select::default();
+        let (from, to) = (select.bind(span.from_ms), select.bind(span.to_ms));
+        let tenants = select.one_of("tenant", span.tenants.as_deref());
+        select.sql = format!(
+            "SELECT {key}, count(*), CAST(sum(gpu_ms) AS BIGINT), CAST(sum(cpu_ms) AS BIGINT), \
+             CAST(sum(memory_gib_ms) AS BIGINT), CAST(sum(cost_micro) AS BIGINT) FROM usage \
+             WHERE to_ms >= {from} AND to_ms < {to} AND {tenants} GROUP BY {group} ORDER BY {group}"
+        );
+        self.select("add up usage", &select, usage)
+    }
+
+    fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {
+        let head = "SELECT seq, at_ms, actor, act, object, refused FROM audit WHERE 1 = 1";
+        let rows = self.select("list acts", &seq_page(Select::default(), head, page), act)?;
+        let total = self.number("count acts", &Select::plain("SELECT count(*) FROM audit"))?;
+        let next = next_cursor(&rows, page.limit, |row| row.seq);
+        Ok(Paged { rows, next, total })
+    }
+
+    fn counts(&self) -> Result<Vec<CountRow>, StoreError> {
+        let select =
+            Select::plain("SELECT tenant, state, jobs FROM job_counts WHERE jobs > 0 ORDER BY tenant, state");
+        self.select("count jobs", &select, |cells| {
+            Ok(CountRow { tenant: cells.take()?, state: state(cells)?, jobs: cells.take()? })
+        })
+    }
+
+    fn ping(&self) -> Result<(), StoreError> {
+        self.0.rows("ping", "SELECT 1", &[]).map(drop)
+    }
+}
+
+fn allocation_wheres(filter: &AllocationFilter, select: &mut Select) -> String {
+    let mut wheres = vec![select.one_of("tenant", filter.tenants.as_deref())];
+    if let Some(job) = filter.job {
+        let (number, index) = (select.bind(job.number), select.bind(idx(job)));
+        wheres.push(format!("number = {number} AND idx = {index}"));
+    }
+    if let Some(node) = &filter.node {
+        wheres.push(format!("seq IN (SELECT seq FROM leases WHERE node = {})", select.bind(node.as_str())));
+    }
+    if filter.live_only {
+        wheres.push("ended_at IS NULL".to_string());
+    }
+    wheres.join(" AND ")
+}
+
+/// A page of rows that are ordered by the number of their journal entry.
+fn seq_page(mut select: Select, head: &str, page: &Page<u64>) -> Select {
+    let (after, direction) = match page.order {
+        Order::Newest => ("<", "DESC"),
+        Order::Oldest => (">", "ASC"),
+    };
+    let (key, offset) = match page.start {
+        Start::Offset(rows) => (String::new(), rows),
+        Start::After(seq) => (format!(" AND seq {after} {}", select.bind(seq)), 0),
+    };
+    let (limit, offset) = (select.bind(page.limit), select.bind(offset));
+    let sql = format!("{head}{key} ORDER BY seq {direction} LIMIT {limit} OFFSET {offset}");
+    select.with(sql)
+}
+
+/// A short page is the last one.
+fn next_cursor<Row, Cursor>(rows: &[Row], limit: u32, cursor: fn(&Row) -> Cursor) -> Option<Cursor> {
+    rows.last().filter(|_| rows.len() >= limit as usize).map(cursor)
+}
+
+/// The outcome of a job, or of a whole array whose tasks are in these states, each with its highest index.
+fn outcome(id: JobId, states: &[(JobState, i64)]) -> Option<Outcome> {
+    let ended = |(state, _): &(JobState, i64)| !JobState::LIVE.contains(state);
+    if states.is_empty() || !states.iter().all(ended) {
+        return None;
+    }
+    match states {
+        [(JobState::Completed, _)] => Some(Outcome::Done),
+        [(JobState::Cancelled, index)] if *index == idx(id) => Some(Outcome::Cancelled),
+        _ => Some(Outcome::Failed),
+    }
+}
+
+fn state(cells: &mut Cells) -> Result<JobState, StoreError> {
+    let word: String = cells.take()?;
+    JobState::of_word(&word)
+        .ok_or_else(|| StoreError::broken(format!("a table holds the job state `{word}`")))
+}
+
+fn json<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T, StoreError> {
+    muster_json::from_str(text)
+        .map_err(|error| StoreError::broken(format!("{what} in a table is not readable: {error}")))
+}
+
+fn job(cells: &mut Cells) -> Result<JobRow, StoreError> {
+    Ok(JobRow {
+        id: cells.take()?,
+        tenant: cells.take()?,
+        user: cells.take()?,
+        name: cells.take()?,
+        priority: cells.take()?,
+        state: state(cells)?,
+        phase: cells.take()?,
+        why: cells.take()?,
+        gpus: cells.take()?,
+        gpu_memory_mib: cells.take()?,
+        cpus: cells.take()?,
+        memory_mib: cells.take()?,
+        time_limit_ms: cells.take()?,
+        submitted_at: cells.take()?,
+        placed_at: cells.take()?,
+        started_at: cells.take()?,
+        ended_at: cells.take()?,
+        wakes_at: cells.take()?,
+        attempt: cells.take()?,
+        nodes: json(&cells.take::<String>()?, "a list of nodes")?,
+        exit_code: cells.take()?,
+        signal: cells.take()?,
+        preemptions: cells.take()?,
+        restarts: cells.take()?,
+        requeues: cells.take()?,
+        gpu_ms: cells.take()?,
+        cpu_ms: cells.take()?,
+        cost_micro: cells.take()?,
+        labels: json(&cells.take::<String>()?, "a set of labels")?,
+    })
+}
+
+/// What changed since the submission is in columns of its own.
+fn detail(row: JobRow, spec: &str) -> Result<JobDetail, StoreError> {
+    let mut spec: JobSpec = json(spec, "a job spec")?;
+    spec.name = row.name.clone();
+    spec.priority = row.priority;
+    spec.time_limit_ms = row.time_limit_ms;
+    spec.labels = row.labels.clone();
+    Ok(JobDetail { row, spec })
+}
+
+fn attempt(cells: &mut Cells) -> Result<AttemptRow, StoreError> {
+    Ok(AttemptRow {
+        seq: cells.take()?,
+        job: cells.take()?,
+        attempt: cells.take()?,
+        tenant: cells.take()?,
+        epoch: cells.take()?,
+        state: cells.take()?,
+        placed_at: cells.take()?,
+        started_at: cells.take()?,
+        stopping_at: cells.take()?,
+        ended_at: cells.take()?,
+        stop_cause: cells.take()?,
+        exit: cells.take()?,
+        exit_code: cells.take()?,
+        signal: cells.take()?,
+        why: cells.take()?,
+        gpus: cells.take()?,
+        nodes: json(&cells.take::<String>()?, "a list of nodes")?,
+        gpu_ms: cells.take()?,
+        cpu_ms: cells.take()?,
+        memory_gib_ms: cells.take()?,
+        cost_micro: cells.take()?,
+    })
+}
+
+fn lease(cells: &mut Cells) -> Result<((JobId, u32), LeaseRow), StoreError> {
+    let key = (cells.take()?, cells.take()?);
+    let lease = LeaseRow {
+        node: cells.take()?,
+        gpu: cells.take()?,
+        rank: cells.take()?,
+        compute_milli: cells.take()?,
+        from_ms: cells.take()?,
+        to_ms: cells.take()?,
+    };
+    Ok((key, lease))
+}
+
+fn event(cells: &mut Cells) -> Result<EventRow, StoreError> {
+    Ok(EventRow {
+        seq: cells.take()?,
+        epoch: cells.take()?,
+        at_ms: cells.take()?,
+        kind: cells.take()?,
+        payload: cells.take()?,
+    })
+}
+
+fn usage(cells: &mut Cells) -> Result<UsageRow, StoreError> {
+    Ok(UsageRow {
+        key: cells.take()?,
+        attempts: cells.take()?,
+        gpu_ms: cells.take()?,
+        cpu_ms: cells.take()?,
+        memory_gib_ms: cells.take()?,
+        cost_micro: cells.take()?,
+    })
+}
+
+fn act(cells: &mut Cells) -> Result<AuditRow, StoreError> {
+    Ok(AuditRow {
+        seq: cells.take()?,
+        at_ms: cells.take()?,
+        actor: cells.take()?,
+        act: cells.take()?,
+        object: cells.take()?,
+        refused: cells.take()?,
+    })
+}

@@ -1,0 +1,192 @@
+//! Adapter (Journal): a SQLite file, for one server.
+//!
+//! A write-ahead log flushed at every commit: what was acknowledged survives the loss of power.
+
+mod fault;
+mod file;
+mod leader;
+mod lock;
+mod reads;
+mod savepoints;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior, params_from_iter};
+
+use self::fault::{commit_fault, fault, read_fault};
+use self::file::{Place, count_this_write};
+use self::lock::LockFile;
+use self::reads::{SqliteReads, own_parameters};
+use self::savepoints::SqliteSavepoints;
+use crate::Store;
+use crate::error::StoreError;
+use crate::journal::{Journal, Leadership, Visit};
+use crate::reader::Reader;
+use crate::record::{Entry, Record};
+use crate::replay::{PAGE, replay};
+use crate::tables::{Change, journal_row, project};
+use crate::term::{Term, random_number};
+
+/// Open the three handles to a file.
+pub fn open(path: &Path) -> Result<Store, StoreError> {
+    let place = Arc::new(Place::of(path)?);
+    Ok(Store {
+        tables: Arc::new(Reader(SqliteReads::new(place.clone()))),
+        savepoints: Arc::new(SqliteSavepoints::new(place.clone())),
+        journal: Box::new(SqliteJournal { connection: None, term: None, lock: None, place }),
+    })
+}
+
+/// The journal in a file. The connection goes first when it is dropped, then the lock, then the place.
+struct SqliteJournal {
+    connection: Option<Connection>,
+    term: Option<Term>,
+    lock: Option<LockFile>,
+    place: Arc<Place>,
+}
+
+impl Journal for SqliteJournal {
+    fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
+        self.term = None;
+        match &self.lock {
+            Some(lock) => lock.sign(holder)?,
+            None => match LockFile::take(&self.place.path, holder)? {
+                Ok(lock) => self.lock = Some(lock),
+                Err(other) => return Ok(self.standby(other)),
+            },
+        }
+        let nonce = random_number()?;
+        let connection = self.connection()?;
+        let term = leader::take(connection, nonce, holder, lease_ms)?;
+        leader::migrate(connection)?;
+        // A migration may have taken longer than the lease.
+        in_transaction(connection, "take the lead", |tx| leader::expire_in(tx, term, lease_ms))?;
+        self.term = Some(term);
+        Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
+    }
+
+    fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let term = Term::held(self.term)?;
+        let renewed = in_transaction(self.connection()?, "extend the lease", |tx| {
+            leader::check(tx, term)?;
+            leader::expire_in(tx, term, lease_ms)
+        });
+        self.reopen_after(renewed)
+    }
+
+    fn resign(&mut self) -> Result<(), StoreError> {
+        if let Some(term) = self.term.take() {
+            let connection = self.connection()?;
+            in_transaction(connection, "resign", |tx| leader::expire_now(tx, term))?;
+            // Leaves one plain file behind. A reader may be in the way; then the log stays, which is fine too.
+            let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+        }
+        self.connection = None;
+        self.lock = None;
+        Ok(())
+    }
+
+    fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
+        let term = Term::held(self.term)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let written = in_transaction(self.connection()?, "append to the journal", |tx| {
+            leader::check(tx, term)?;
+            crate::record::check_batch(batch, term.epoch, last_seq(tx)?)?;
+            write_batch(tx, batch)
+        });
+        self.reopen_after(written)
+    }
+
+    fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError> {
+        let connection = self.connection()?;
+        replay(after, &mut |from| records(connection, from), visit)
+    }
+}
+
+impl SqliteJournal {
+    fn connection(&mut self) -> Result<&mut Connection, StoreError> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            empty => Ok(empty.insert(self.place.writer_of_whole_file()?)),
+        }
+    }
+
+    /// After a fault the file is opened anew, so that we see what is in it and not what we believe.
+    fn reopen_after(&mut self, done: Result<(), StoreError>) -> Result<(), StoreError> {
+        if done.is_err() {
+            self.connection = None;
+        }
+        done
+    }
+
+    fn standby(&self, holder: String) -> Leadership {
+        let until = self.place.reader().ok().and_then(|connection| leader::lease_end(&connection));
+        Leadership::Standby { holder, until_ms: until.unwrap_or(0) }
+    }
+}
+
+/// Run a writing transaction; it is rolled back if the work fails.
+fn in_transaction(
+    connection: &mut Connection,
+    doing: &str,
+    work: impl FnOnce(&Transaction<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault(doing))?;
+    work(&tx)?;
+    count_this_write(&tx).map_err(fault(doing))?;
+    tx.commit().map_err(commit_fault)
+}
+
+fn last_seq(connection: &Connection) -> Result<u64, StoreError> {
+    let last: i64 = connection
+        .prepare_cached("SELECT COALESCE(max(seq), 0) FROM journal")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(fault("read the end of the journal"))?;
+    Ok(last as u64)
+}
+
+fn write_batch(connection: &Connection, batch: &[Entry]) -> Result<(), StoreError> {
+    for entry in batch {
+        execute(connection, &journal_row(entry), entry.seq)?;
+        for change in project(entry) {
+            execute(connection, &change, entry.seq)?;
+        }
+    }
+    Ok(())
+}
+
+fn execute(connection: &Connection, change: &Change, seq: u64) -> Result<(), StoreError> {
+    let statement = change.statement;
+    let doing = || format!("entry {seq}, {}", statement.name);
+    let touched = connection
+        .prepare_cached(&own_parameters(statement.sql))
+        .and_then(|mut prepared| prepared.execute(params_from_iter(&change.values)))
+        .map_err(|error| fault(&doing())(error))?;
+    match statement.rows.allow(touched as u64, 1) {
+        true => Ok(()),
+        false => Err(change.wrong_rows(&doing(), touched as u64)),
+    }
+}
+
+fn records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError> {
+    let sql = "SELECT seq, epoch, at_ms, kind, version, payload, crc FROM journal WHERE seq >= ?1 ORDER BY seq LIMIT ?2";
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.query_map((from as i64, PAGE), record)?.collect())
+        .map_err(read_fault("read the journal"))
+}
+
+fn record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
+    Ok(Record {
+        seq: row.get::<_, i64>(0)? as u64,
+        epoch: row.get::<_, i64>(1)? as u64,
+        at_ms: row.get(2)?,
+        kind: row.get(3)?,
+        version: row.get(4)?,
+        payload: row.get(5)?,
+        crc: row.get(6)?,
+    })
+}

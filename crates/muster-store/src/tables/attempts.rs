@@ -1,0 +1,436 @@
+//! Rows of attempts and their leases, with the counters that forbid giving anything out twice.
+
+use std::collections::BTreeSet;
+
+use muster_core::event::{Back, Next};
+use muster_core::job::{Exit, PlacedTask, StopCause};
+use muster_core::ledger::Charge;
+use muster_core::{JobId, NodeId, Timestamp};
+
+use super::jobs::state_of;
+use super::{Bulk, Change, Rows, Statement, Value, idx};
+
+// Sharing a GPU is not offered yet; `leases_live` would have to become a counter then.
+const WHOLE_GPU_MILLI: u32 = 1_000;
+
+static ADD_ATTEMPT: Statement = Statement {
+    name: "add an attempt",
+    sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes) \
+          SELECT number, idx, CAST($3 AS BIGINT), id, CAST($4 AS BIGINT), tenant, CAST($5 AS BIGINT), \
+          'Starting', CAST($6 AS BIGINT), CAST($7 AS BIGINT), CAST($8 AS TEXT) \
+          FROM jobs WHERE number = $1 AND idx = $2",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes) \
+              SELECT j.number, j.idx, u.attempt, j.id, u.seq, j.tenant, u.epoch, 'Starting', u.at, u.gpus, u.nodes \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], \
+              $7::bigint[], $8::text[]) AS u (number, idx, attempt, seq, epoch, at, gpus, nodes) \
+              JOIN jobs j ON j.number = u.number AND j.idx = u.idx",
+        rows: Rows::Each,
+    }),
+};
+
+static PLACE_JOB: Statement = Statement {
+    name: "place a queued job",
+    sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = $3, nodes = $4, \
+          placed_at = $5, started_at = NULL, exit_code = NULL, signal = NULL \
+          WHERE number = $1 AND idx = $2 AND phase = 'Queued'",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = u.attempt, \
+              nodes = u.nodes, placed_at = u.at, started_at = NULL, exit_code = NULL, signal = NULL \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[]) \
+              AS u (number, idx, attempt, nodes, at) \
+              WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.phase = 'Queued'",
+        rows: Rows::Each,
+    }),
+};
+
+static ADD_LEASE: Statement = Statement {
+    name: "add a lease",
+    sql: "INSERT INTO leases (number, idx, attempt, node, gpu, job, seq, rank, tenant, compute_milli, from_ms) \
+          SELECT number, idx, CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), id, CAST($6 AS BIGINT), \
+          CAST($7 AS BIGINT), tenant, CAST($8 AS BIGINT), CAST($9 AS BIGINT) \
+          FROM jobs WHERE number = $1 AND idx = $2",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "INSERT INTO leases (number, idx, attempt, node, gpu, job, seq, rank, tenant, compute_milli, from_ms) \
+              SELECT j.number, j.idx, u.attempt, u.node, u.gpu, j.id, u.seq, u.rank, j.tenant, u.milli, u.at \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], \
+              $7::bigint[], $8::bigint[], $9::bigint[]) AS u (number, idx, attempt, node, gpu, seq, rank, milli, at) \
+              JOIN jobs j ON j.number = u.number AND j.idx = u.idx",
+        rows: Rows::Each,
+    }),
+};
+
+static TAKE_GPU: Statement = Statement {
+    name: "take a GPU",
+    sql: "UPDATE gpus SET used_milli = used_milli + $3 WHERE node = $1 AND idx = $2 AND removed_at IS NULL",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE gpus SET used_milli = used_milli + u.milli \
+              FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u (node, idx, milli) \
+              WHERE gpus.node = u.node AND gpus.idx = u.idx AND gpus.removed_at IS NULL",
+        rows: Rows::Each,
+    }),
+};
+
+static TAKE_QUOTA: Statement = Statement {
+    name: "take from a tenant's quota",
+    sql: "UPDATE tenants SET gpus_used = gpus_used + j.gpus, \
+          gpu_memory_mib_used = gpu_memory_mib_used + j.gpu_memory_mib, cpus_used = cpus_used + j.cpus, \
+          memory_mib_used = memory_mib_used + j.memory_mib, jobs_used = jobs_used + 1 \
+          FROM jobs AS j WHERE tenants.id = j.tenant AND j.number = $1 AND j.idx = $2",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE tenants SET gpus_used = gpus_used + d.gpus, \
+              gpu_memory_mib_used = gpu_memory_mib_used + d.gpu_memory_mib, cpus_used = cpus_used + d.cpus, \
+              memory_mib_used = memory_mib_used + d.memory_mib, jobs_used = jobs_used + d.jobs \
+              FROM (SELECT j.tenant, CAST(sum(j.gpus) AS BIGINT) AS gpus, \
+              CAST(sum(j.gpu_memory_mib) AS BIGINT) AS gpu_memory_mib, CAST(sum(j.cpus) AS BIGINT) AS cpus, \
+              CAST(sum(j.memory_mib) AS BIGINT) AS memory_mib, count(*) AS jobs \
+              FROM unnest($1::bigint[], $2::bigint[]) AS u (number, idx) \
+              JOIN jobs j ON j.number = u.number AND j.idx = u.idx GROUP BY j.tenant) AS d \
+              WHERE tenants.id = d.tenant",
+        rows: Rows::Some,
+    }),
+};
+
+static START_ATTEMPT: Statement = Statement {
+    name: "start an attempt",
+    sql: "UPDATE attempts SET started_at = $4, \
+          state = CASE WHEN state = 'Stopping' THEN state ELSE 'Running' END \
+          WHERE number = $1 AND idx = $2 AND attempt = $3 AND ended_at IS NULL",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE attempts SET started_at = u.at, \
+              state = CASE WHEN attempts.state = 'Stopping' THEN attempts.state ELSE 'Running' END \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (number, idx, attempt, at) \
+              WHERE attempts.number = u.number AND attempts.idx = u.idx AND attempts.attempt = u.attempt \
+              AND attempts.ended_at IS NULL",
+        rows: Rows::Each,
+    }),
+};
+
+static START_JOB: Statement = Statement {
+    name: "start a placed job",
+    sql: "UPDATE jobs SET started_at = $4, state = 'running', \
+          phase = CASE WHEN phase = 'Stopping' THEN phase ELSE 'Running' END \
+          WHERE number = $1 AND idx = $2 AND attempt = $3 AND phase IN ('Starting', 'Stopping')",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE jobs SET started_at = u.at, state = 'running', \
+              phase = CASE WHEN jobs.phase = 'Stopping' THEN jobs.phase ELSE 'Running' END \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (number, idx, attempt, at) \
+              WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.attempt = u.attempt \
+              AND jobs.phase IN ('Starting', 'Stopping')",
+        rows: Rows::Each,
+    }),
+};
+
+static STOP_ATTEMPT: Statement = Statement {
+    name: "stop an attempt",
+    sql: "UPDATE attempts SET state = 'Stopping', stopping_at = $4, stop_cause = $5 \
+          WHERE number = $1 AND idx = $2 AND attempt = $3 AND ended_at IS NULL",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static STOP_JOB: Statement = Statement {
+    name: "stop a placed job",
+    sql: "UPDATE jobs SET state = 'running', phase = 'Stopping' \
+          WHERE number = $1 AND idx = $2 AND attempt = $3 AND phase IN ('Starting', 'Running', 'Stopping')",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static GIVE_GPUS: Statement = Statement {
+    name: "give GPUs back",
+    sql: "UPDATE gpus SET used_milli = used_milli - l.milli FROM \
+          (SELECT node, gpu, CAST(sum(compute_milli) AS BIGINT) AS milli FROM leases \
+          WHERE number = $1 AND idx = $2 AND attempt = $3 AND to_ms IS NULL GROUP BY node, gpu) AS l \
+          WHERE gpus.node = l.node AND gpus.idx = l.gpu",
+    rows: Rows::Any,
+    bulk: Some(Bulk {
+        sql: "UPDATE gpus SET used_milli = used_milli - l.milli FROM \
+              (SELECT leases.node, leases.gpu, CAST(sum(leases.compute_milli) AS BIGINT) AS milli \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (number, idx, attempt) \
+              JOIN leases ON leases.number = u.number AND leases.idx = u.idx AND leases.attempt = u.attempt \
+              AND leases.to_ms IS NULL GROUP BY leases.node, leases.gpu) AS l \
+              WHERE gpus.node = l.node AND gpus.idx = l.gpu",
+        rows: Rows::Any,
+    }),
+};
+
+static END_LEASES: Statement = Statement {
+    name: "end leases",
+    sql: "UPDATE leases SET to_ms = $4 WHERE number = $1 AND idx = $2 AND attempt = $3 AND to_ms IS NULL",
+    rows: Rows::Any,
+    bulk: Some(Bulk {
+        sql: "UPDATE leases SET to_ms = u.at \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (number, idx, attempt, at) \
+              WHERE leases.number = u.number AND leases.idx = u.idx AND leases.attempt = u.attempt \
+              AND leases.to_ms IS NULL",
+        rows: Rows::Any,
+    }),
+};
+
+// The ceiling sinks with what is held, down to the limit. Comparing with no limit is neither true nor false,
+// and leaves no ceiling.
+static GIVE_QUOTA: Statement = Statement {
+    name: "give quota back to a tenant",
+    sql: "UPDATE tenants SET gpus_used = gpus_used - d.gpus, \
+          gpu_memory_mib_used = gpu_memory_mib_used - d.gpu_memory_mib, cpus_used = cpus_used - d.cpus, \
+          memory_mib_used = memory_mib_used - d.memory_mib, jobs_used = jobs_used - 1, \
+          gpus_ceiling = CASE WHEN gpus_used - d.gpus > max_gpus THEN gpus_used - d.gpus ELSE max_gpus END, \
+          gpu_memory_mib_ceiling = CASE WHEN gpu_memory_mib_used - d.gpu_memory_mib > max_gpu_memory_mib \
+          THEN gpu_memory_mib_used - d.gpu_memory_mib ELSE max_gpu_memory_mib END, \
+          cpus_ceiling = CASE WHEN cpus_used - d.cpus > max_cpus THEN cpus_used - d.cpus ELSE max_cpus END, \
+          memory_mib_ceiling = CASE WHEN memory_mib_used - d.memory_mib > max_memory_mib \
+          THEN memory_mib_used - d.memory_mib ELSE max_memory_mib END, \
+          jobs_ceiling = CASE WHEN jobs_used - 1 > max_jobs THEN jobs_used - 1 ELSE max_jobs END \
+          FROM jobs AS d WHERE tenants.id = d.tenant AND d.number = $1 AND d.idx = $2",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE tenants SET gpus_used = gpus_used - d.gpus, \
+              gpu_memory_mib_used = gpu_memory_mib_used - d.gpu_memory_mib, cpus_used = cpus_used - d.cpus, \
+              memory_mib_used = memory_mib_used - d.memory_mib, jobs_used = jobs_used - d.jobs, \
+              gpus_ceiling = CASE WHEN gpus_used - d.gpus > max_gpus THEN gpus_used - d.gpus ELSE max_gpus END, \
+              gpu_memory_mib_ceiling = CASE WHEN gpu_memory_mib_used - d.gpu_memory_mib > max_gpu_memory_mib \
+              THEN gpu_memory_mib_used - d.gpu_memory_mib ELSE max_gpu_memory_mib END, \
+              cpus_ceiling = CASE WHEN cpus_used - d.cpus > max_cpus THEN cpus_used - d.cpus ELSE max_cpus END, \
+              memory_mib_ceiling = CASE WHEN memory_mib_used - d.memory_mib > max_memory_mib \
+              THEN memory_mib_used - d.memory_mib ELSE max_memory_mib END, \
+              jobs_ceiling = CASE WHEN jobs_used - d.jobs > max_jobs THEN jobs_used - d.jobs ELSE max_jobs END \
+              FROM (SELECT j.tenant, CAST(sum(j.gpus) AS BIGINT) AS gpus, \
+              CAST(sum(j.gpu_memory_mib) AS BIGINT) AS gpu_memory_mib, CAST(sum(j.cpus) AS BIGINT) AS cpus, \
+              CAST(sum(j.memory_mib) AS BIGINT) AS memory_mib, count(*) AS jobs \
+              FROM unnest($1::bigint[], $2::bigint[]) AS u (number, idx) \
+              JOIN jobs j ON j.number = u.number AND j.idx = u.idx GROUP BY j.tenant) AS d \
+              WHERE tenants.id = d.tenant",
+        rows: Rows::Some,
+    }),
+};
+
+static ADD_USAGE: Statement = Statement {
+    name: "charge an attempt",
+    sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, cpu_ms, \
+          memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, j.gpus, \
+          a.placed_at, CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), \
+          CAST($8 AS BIGINT) FROM jobs AS j JOIN attempts AS a ON a.number = j.number AND a.idx = j.idx \
+          WHERE j.number = $1 AND j.idx = $2 AND a.attempt = $3",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, \
+              cpu_ms, memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, \
+              j.gpus, a.placed_at, u.at, u.gpu_ms, u.cpu_ms, u.memory_gib_ms, u.cost_micro \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], \
+              $7::bigint[], $8::bigint[]) AS u (number, idx, attempt, at, gpu_ms, cpu_ms, memory_gib_ms, cost_micro) \
+              JOIN jobs AS j ON j.number = u.number AND j.idx = u.idx \
+              JOIN attempts AS a ON a.number = u.number AND a.idx = u.idx AND a.attempt = u.attempt",
+        rows: Rows::Each,
+    }),
+};
+
+static END_ATTEMPT: Statement = Statement {
+    name: "end an attempt",
+    sql: "UPDATE attempts SET state = $4, ended_at = $5, exit = $6, exit_code = $7, signal = $8, why = $9, \
+          gpu_ms = $10, cpu_ms = $11, memory_gib_ms = $12, cost_micro = $13 \
+          WHERE number = $1 AND idx = $2 AND attempt = $3 AND ended_at IS NULL",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE attempts SET state = u.state, ended_at = u.at, exit = u.exit, exit_code = u.exit_code, \
+              signal = u.signal, why = u.why, gpu_ms = u.gpu_ms, cpu_ms = u.cpu_ms, \
+              memory_gib_ms = u.memory_gib_ms, cost_micro = u.cost_micro \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], \
+              $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[]) \
+              AS u (number, idx, attempt, state, at, exit, exit_code, signal, why, gpu_ms, cpu_ms, memory_gib_ms, \
+              cost_micro) WHERE attempts.number = u.number AND attempts.idx = u.idx \
+              AND attempts.attempt = u.attempt AND attempts.ended_at IS NULL",
+        rows: Rows::Each,
+    }),
+};
+
+static SETTLE_JOB: Statement = Statement {
+    name: "settle a job whose attempt is over",
+    sql: "UPDATE jobs SET state = $4, phase = $5, why = $6, held_by = $7, ended_at = $8, wakes_at = $9, \
+          exit_code = $10, signal = $11, preemptions = preemptions + $12, restarts = restarts + $13, \
+          requeues = requeues + $14, gpu_ms = gpu_ms + $15, cpu_ms = cpu_ms + $16, cost_micro = cost_micro + $17 \
+          WHERE number = $1 AND idx = $2 AND attempt = $3 AND phase IN ('Starting', 'Running', 'Stopping')",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE jobs SET state = u.state, phase = u.phase, why = u.why, held_by = u.held_by, ended_at = u.at, \
+              wakes_at = u.wakes_at, exit_code = u.exit_code, signal = u.signal, \
+              preemptions = preemptions + u.preempted, restarts = restarts + u.restarted, \
+              requeues = requeues + u.requeued, gpu_ms = jobs.gpu_ms + u.gpu_ms, cpu_ms = jobs.cpu_ms + u.cpu_ms, \
+              cost_micro = jobs.cost_micro + u.cost_micro \
+              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], \
+              $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], \
+              $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[]) AS u (number, idx, attempt, state, phase, \
+              why, held_by, at, wakes_at, exit_code, signal, preempted, restarted, requeued, gpu_ms, cpu_ms, \
+              cost_micro) WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.attempt = u.attempt \
+              AND jobs.phase IN ('Starting', 'Running', 'Stopping')",
+        rows: Rows::Each,
+    }),
+};
+
+/// A gang got its slots: the leases begin, and the counters say whether they may.
+pub fn placed(
+    seq: u64,
+    job: JobId,
+    (attempt, epoch): (u32, u64),
+    tasks: &[PlacedTask],
+    at: Timestamp,
+) -> Vec<Change> {
+    let gpus: usize = tasks.iter().map(|task| task.gpus.len()).sum();
+    let nodes: BTreeSet<&NodeId> = tasks.iter().map(|task| &task.node).collect();
+    let nodes = muster_json::to_string(&nodes);
+    let key = || [Value::from(job.number), idx(job).into(), attempt.into()];
+    let with = |rest: Vec<Value>| key().into_iter().chain(rest).collect::<Vec<Value>>();
+
+    let mut changes = vec![
+        ADD_ATTEMPT.change(with(vec![
+            seq.into(),
+            epoch.into(),
+            at.into(),
+            (gpus as u64).into(),
+            nodes.as_str().into(),
+        ])),
+        PLACE_JOB.change(with(vec![nodes.into(), at.into()])),
+    ];
+    for (task, gpu) in devices(tasks) {
+        let lease = vec![
+            (&task.node).into(),
+            gpu.into(),
+            seq.into(),
+            task.rank.into(),
+            WHOLE_GPU_MILLI.into(),
+            at.into(),
+        ];
+        changes.push(ADD_LEASE.change(with(lease)));
+    }
+    let taken = devices(tasks).map(|(task, gpu)| (&task.node, gpu));
+    changes.extend(
+        taken.map(|(node, gpu)| TAKE_GPU.change(vec![node.into(), gpu.into(), WHOLE_GPU_MILLI.into()])),
+    );
+    changes.push(TAKE_QUOTA.change(vec![job.number.into(), idx(job).into()]));
+    changes
+}
+
+fn devices(tasks: &[PlacedTask]) -> impl Iterator<Item = (&PlacedTask, u8)> {
+    tasks.iter().flat_map(|task| task.gpus.iter().map(move |gpu| (task, *gpu)))
+}
+
+/// The whole gang runs.
+pub fn started(job: JobId, attempt: u32, at: Timestamp) -> Vec<Change> {
+    let values = vec![job.number.into(), idx(job).into(), attempt.into(), at.into()];
+    vec![START_ATTEMPT.change(values.clone()), START_JOB.change(values)]
+}
+
+/// An attempt was told to stop.
+pub fn stopping(job: JobId, attempt: u32, cause: &StopCause, at: Timestamp) -> Vec<Change> {
+    let key = vec![job.number.into(), idx(job).into(), attempt.into()];
+    let mut values = key.clone();
+    values.extend([at.into(), muster_json::to_string(cause).into()]);
+    vec![STOP_ATTEMPT.change(values), STOP_JOB.change(key)]
+}
+
+/// An attempt that is over.
+pub struct End<'a> {
+    pub job: JobId,
+    pub attempt: u32,
+    pub exit: &'a Exit,
+    pub next: &'a Next,
+    pub charge: &'a Charge,
+    pub at: Timestamp,
+}
+
+/// The leases end, the usage is charged, the job goes on.
+pub fn ended(end: &End) -> Vec<Change> {
+    let charge = end.charge;
+    let key = || vec![Value::from(end.job.number), idx(end.job).into(), end.attempt.into()];
+    let with = |rest: Vec<Value>| key().into_iter().chain(rest).collect::<Vec<Value>>();
+    let (exit, exit_code, signal, exit_why) = exit_cells(end.exit);
+
+    // GPUs are found by their live leases, so they go first.
+    vec![
+        GIVE_GPUS.change(key()),
+        END_LEASES.change(with(vec![end.at.into()])),
+        GIVE_QUOTA.change(vec![end.job.number.into(), idx(end.job).into()]),
+        ADD_USAGE.change(with(vec![
+            end.at.into(),
+            charge.gpu_ms.into(),
+            charge.cpu_ms.into(),
+            charge.memory_gib_ms.into(),
+            charge.cost_micro.into(),
+        ])),
+        END_ATTEMPT.change(with(vec![
+            attempt_word(end.next).into(),
+            end.at.into(),
+            exit.into(),
+            exit_code.into(),
+            signal.into(),
+            exit_why.into(),
+            charge.gpu_ms.into(),
+            charge.cpu_ms.into(),
+            charge.memory_gib_ms.into(),
+            charge.cost_micro.into(),
+        ])),
+        SETTLE_JOB.change(with(settled(end, exit_code, signal))),
+    ]
+}
+
+fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value> {
+    let (state, phase, why, held_by) = match end.next {
+        Next::Ended { outcome, why } => (state_of(*outcome).word(), outcome.word(), why.as_str(), None),
+        Next::Queued { because: Back::Preempted, .. } => ("preempted", "Queued", "preempted", None),
+        Next::Queued { because: Back::Restarted, .. } => ("pending", "Queued", "restarted", None),
+        Next::Queued { because: Back::Requeued, .. } => ("pending", "Queued", "requeued", None),
+        Next::Held { by, why } => ("pending", "Held", why.as_str(), Some(by.as_str())),
+    };
+    let (ended_at, wakes_at) = match end.next {
+        Next::Ended { .. } => (Some(end.at), None),
+        Next::Queued { wakes_at, .. } => (None, *wakes_at),
+        Next::Held { .. } => (None, None),
+    };
+    let came_back = |back: Back| -> Value {
+        let yes = matches!(end.next, Next::Queued { because, .. } if *because == back);
+        i64::from(yes).into()
+    };
+    vec![
+        state.into(),
+        phase.into(),
+        why.into(),
+        held_by.into(),
+        ended_at.into(),
+        wakes_at.into(),
+        exit_code.into(),
+        signal.into(),
+        came_back(Back::Preempted),
+        came_back(Back::Restarted),
+        came_back(Back::Requeued),
+        end.charge.gpu_ms.into(),
+        end.charge.cpu_ms.into(),
+        end.charge.cost_micro.into(),
+    ]
+}
+
+/// How an attempt ended, in one word.
+fn attempt_word(next: &Next) -> &'static str {
+    match next {
+        Next::Ended { outcome, .. } => outcome.word(),
+        Next::Queued { because: Back::Preempted, .. } => "Preempted",
+        Next::Queued { because: Back::Restarted, .. } => "Restarted",
+        Next::Queued { because: Back::Requeued, .. } => "Requeued",
+        Next::Held { .. } => "Held",
+    }
+}
+
+fn exit_cells(exit: &Exit) -> (&'static str, Option<i32>, Option<i32>, &str) {
+    match exit {
+        Exit::Code { code } => ("code", Some(*code), None, ""),
+        Exit::Signal { signal } => ("signal", None, Some(*signal), ""),
+        Exit::NotStarted { why } => ("not-started", None, None, why),
+        Exit::Unknown { why } => ("unknown", None, None, why),
+    }
+}

@@ -1,0 +1,119 @@
+//! Rows of what is kept beside jobs and nodes: reservations, settings, tokens, the audit log.
+
+use muster_core::token::Token;
+use muster_core::{JobId, NodeId, Settings, Timestamp};
+
+use super::{Bulk, Change, Rows, Statement, idx};
+
+static ADD_CLAIM: Statement = Statement {
+    name: "reserve space",
+    sql: "INSERT INTO reservations (seq, number, idx, job, node, gpus, victims, made_at, until) \
+          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static END_CLAIM: Statement = Statement {
+    name: "free reserved space",
+    sql: "UPDATE reservations SET ended_at = $3, why = $4 WHERE number = $1 AND idx = $2 AND ended_at IS NULL",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static SET_SETTINGS: Statement = Statement {
+    name: "keep the settings",
+    sql: "INSERT INTO settings (name, value, updated_at) VALUES ('cluster', $1, $2) \
+          ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static ADD_TOKEN: Statement = Statement {
+    name: "add a token",
+    sql: "INSERT INTO tokens (id, hash, name, role, tenant, made_at, expires_at) \
+          VALUES ($1, $2, $3, $4, $5, $6, $7) \
+          ON CONFLICT (id) DO UPDATE SET hash = excluded.hash, name = excluded.name, role = excluded.role, \
+          tenant = excluded.tenant, made_at = excluded.made_at, expires_at = excluded.expires_at, \
+          revoked_at = NULL WHERE tokens.revoked_at IS NOT NULL",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static REVOKE_TOKEN: Statement = Statement {
+    name: "revoke a token",
+    sql: "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static ADD_ACT: Statement = Statement {
+    name: "write the audit log",
+    sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused) VALUES ($1, $2, $3, $4, $5, $6)",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused) SELECT * FROM \
+              unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])",
+        rows: Rows::Each,
+    }),
+};
+
+/// Space is held for a job.
+pub fn claim_made(
+    seq: u64,
+    job: JobId,
+    node: &NodeId,
+    gpus: &[u8],
+    victims: &[JobId],
+    (at, until): (Timestamp, Timestamp),
+) -> Vec<Change> {
+    vec![ADD_CLAIM.change(vec![
+        seq.into(),
+        job.number.into(),
+        idx(job).into(),
+        job.into(),
+        node.into(),
+        muster_json::to_string(&gpus).into(),
+        muster_json::to_string(&victims).into(),
+        at.into(),
+        until.into(),
+    ])]
+}
+
+/// Held space is free again.
+pub fn claim_ended(job: JobId, why: &str, at: Timestamp) -> Vec<Change> {
+    vec![END_CLAIM.change(vec![job.number.into(), idx(job).into(), at.into(), why.into()])]
+}
+
+/// The settings of the cluster changed.
+pub fn configured(settings: &Settings, at: Timestamp) -> Vec<Change> {
+    vec![SET_SETTINGS.change(vec![muster_json::to_string(settings).into(), at.into()])]
+}
+
+/// A token was made.
+pub fn token_added(token: &Token) -> Vec<Change> {
+    vec![ADD_TOKEN.change(vec![
+        token.id.as_str().into(),
+        token.hash.as_str().into(),
+        token.name.as_str().into(),
+        token.role.word().into(),
+        token.tenant.as_ref().into(),
+        token.made_at.into(),
+        token.expires_at.into(),
+    ])]
+}
+
+/// A token was revoked.
+pub fn token_revoked(id: &str, at: Timestamp) -> Vec<Change> {
+    vec![REVOKE_TOKEN.change(vec![id.into(), at.into()])]
+}
+
+/// An administrative act, done or refused.
+pub fn acted(
+    seq: u64,
+    by: &str,
+    (act, object): (&str, &str),
+    refused: Option<&str>,
+    at: Timestamp,
+) -> Vec<Change> {
+    vec![ADD_ACT.change(vec![seq.into(), at.into(), by.into(), act.into(), object.into(), refused.into()])]
+}

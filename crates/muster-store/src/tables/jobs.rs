@@ -1,0 +1,215 @@
+//! Rows of jobs that have no attempt: they come, wait, change and go.
+
+use std::collections::BTreeMap;
+
+use muster_core::command::JobChange;
+use muster_core::job::Outcome;
+use muster_core::{JobId, JobSpec, Timestamp};
+
+use super::value::clean;
+use super::{Bulk, Change, Rows, Statement, Value, idx};
+use crate::rows::JobState;
+
+static ADD_SPEC: Statement = Statement {
+    name: "add a spec",
+    sql: "INSERT INTO specs (number, spec) VALUES ($1, $2)",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "INSERT INTO specs (number, spec) SELECT * FROM unnest($1::bigint[], $2::text[])",
+        rows: Rows::Each,
+    }),
+};
+
+// Selecting from the tenant makes sure that it exists, at a fraction of the price of a foreign key.
+static ADD_JOB: Statement = Statement {
+    name: "add a job",
+    sql: "INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, why, held_by, \
+          gpus, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
+          SELECT CAST($1 AS BIGINT), CAST($2 AS BIGINT), CAST($3 AS TEXT), id, CAST($5 AS TEXT), \
+          CAST($6 AS TEXT), CAST($7 AS BIGINT), 'pending', CAST($8 AS TEXT), CAST($9 AS TEXT), \
+          CAST($10 AS TEXT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($13 AS BIGINT), \
+          CAST($14 AS BIGINT), CAST($15 AS BIGINT), CAST($16 AS BIGINT), CAST($17 AS BIGINT), \
+          CAST($18 AS TEXT) FROM tenants WHERE id = $4 AND deleted_at IS NULL",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, why, held_by, \
+              gpus, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
+              SELECT u.number, u.idx, u.job, t.id, u.user_name, u.name, u.priority, 'pending', u.phase, u.why, \
+              u.held_by, u.gpus, u.gpu_memory_mib, u.cpus, u.memory_mib, u.time_limit_ms, u.at, u.wakes_at, \
+              u.labels FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], \
+              $7::bigint[], $8::text[], $9::text[], $10::text[], $11::bigint[], $12::bigint[], $13::bigint[], \
+              $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::text[]) AS u (number, idx, job, \
+              tenant, user_name, name, priority, phase, why, held_by, gpus, gpu_memory_mib, cpus, memory_mib, \
+              time_limit_ms, at, wakes_at, labels) \
+              JOIN tenants t ON t.id = u.tenant AND t.deleted_at IS NULL",
+        rows: Rows::Each,
+    }),
+};
+
+static ADD_LABEL: Statement = Statement {
+    name: "file a label",
+    sql: "INSERT INTO job_labels (label, value, number) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    rows: Rows::Any,
+    bulk: Some(Bulk {
+        sql: "INSERT INTO job_labels (label, value, number) \
+              SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) ON CONFLICT DO NOTHING",
+        rows: Rows::Any,
+    }),
+};
+
+static HOLD: Statement = Statement {
+    name: "hold a waiting job",
+    sql: "UPDATE jobs SET state = 'pending', phase = 'Held', held_by = $3, why = $4 \
+          WHERE number = $1 AND idx = $2 AND phase IN ('Queued', 'Held')",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static RELEASE: Statement = Statement {
+    name: "release a held job",
+    sql: "UPDATE jobs SET phase = 'Queued', held_by = NULL, why = '', requeues = 0 \
+          WHERE number = $1 AND idx = $2 AND phase = 'Held'",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static WAKE: Statement = Statement {
+    name: "wake a job",
+    sql: "UPDATE jobs SET wakes_at = NULL WHERE number = $1 AND idx = $2",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static CHANGE: Statement = Statement {
+    name: "change a job",
+    sql: "UPDATE jobs SET name = COALESCE($3, name), priority = COALESCE($4, priority), \
+          time_limit_ms = CASE WHEN $5 THEN $6 ELSE time_limit_ms END, labels = COALESCE($7, labels) \
+          WHERE number = $1 AND idx = $2",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static END: Statement = Statement {
+    name: "end a waiting job",
+    sql: "UPDATE jobs SET state = $3, phase = $4, why = $5, held_by = NULL, ended_at = $6 \
+          WHERE number = $1 AND idx = $2 AND phase IN ('Queued', 'Held')",
+    rows: Rows::Each,
+    bulk: Some(Bulk {
+        sql: "UPDATE jobs SET state = u.state, phase = u.phase, why = u.why, held_by = NULL, ended_at = u.at \
+              FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::bigint[]) \
+              AS u (number, idx, state, phase, why, at) \
+              WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.phase IN ('Queued', 'Held')",
+        rows: Rows::Each,
+    }),
+};
+
+/// A job or every task of an array comes. They share one spec.
+pub fn submitted(
+    job: JobId,
+    spec: &JobSpec,
+    indexes: Option<&[u32]>,
+    held_by: Option<&str>,
+    at: Timestamp,
+) -> Vec<Change> {
+    let ids: Vec<JobId> = match indexes {
+        None => vec![job],
+        Some(indexes) => indexes.iter().map(|index| JobId::of_array(job.number, *index)).collect(),
+    };
+    let labels = labels_json(&spec.labels);
+    let mut changes = Vec::with_capacity(1 + ids.len() + spec.labels.len());
+    changes.push(ADD_SPEC.change(vec![job.number.into(), muster_json::to_string(spec).into()]));
+    changes.extend(ids.into_iter().map(|id| new_job(id, spec, &labels, held_by, at)));
+    changes.extend(filed_labels(job.number, &spec.labels));
+    changes
+}
+
+fn new_job(id: JobId, spec: &JobSpec, labels: &str, held_by: Option<&str>, at: Timestamp) -> Change {
+    let demand = spec.demand();
+    let (phase, why) = if held_by.is_some() { ("Held", "held at submission") } else { ("Queued", "") };
+    ADD_JOB.change(vec![
+        id.number.into(),
+        idx(id).into(),
+        id.into(),
+        (&spec.tenant).into(),
+        spec.user.as_str().into(),
+        spec.name.as_str().into(),
+        spec.priority.into(),
+        phase.into(),
+        why.into(),
+        held_by.into(),
+        demand.gpus.into(),
+        demand.gpu_memory_mib.into(),
+        demand.cpus.into(),
+        demand.memory_mib.into(),
+        spec.time_limit_ms.into(),
+        at.into(),
+        spec.start_after.filter(|start| *start > at).into(),
+        labels.into(),
+    ])
+}
+
+/// Labels as JSON without zero characters, which PostgreSQL could not look into.
+fn labels_json(labels: &BTreeMap<String, String>) -> String {
+    let clean: BTreeMap<String, String> =
+        labels.iter().map(|(key, value)| (clean(key), clean(value))).collect();
+    muster_json::to_string(&clean)
+}
+
+fn filed_labels(number: u64, labels: &BTreeMap<String, String>) -> impl Iterator<Item = Change> + '_ {
+    labels.iter().map(move |(key, value)| {
+        ADD_LABEL.change(vec![key.as_str().into(), value.as_str().into(), number.into()])
+    })
+}
+
+/// A waiting job is kept from starting.
+pub fn held(job: JobId, by: &str, why: &str) -> Vec<Change> {
+    vec![HOLD.change(vec![job.number.into(), idx(job).into(), by.into(), why.into()])]
+}
+
+/// A held job waits again.
+pub fn released(job: JobId) -> Vec<Change> {
+    vec![RELEASE.change(vec![job.number.into(), idx(job).into()])]
+}
+
+/// A job's pause is over.
+pub fn woken(job: JobId) -> Vec<Change> {
+    vec![WAKE.change(vec![job.number.into(), idx(job).into()])]
+}
+
+/// What may change of a job is in columns of its own; the spec stays as it was asked.
+pub fn changed(job: JobId, change: &JobChange) -> Vec<Change> {
+    // Named one by one, so that a new field cannot be forgotten here.
+    let JobChange { name, priority, time_limit_ms, labels } = change;
+    let update = CHANGE.change(vec![
+        job.number.into(),
+        idx(job).into(),
+        name.as_deref().into(),
+        (*priority).into(),
+        time_limit_ms.is_some().into(),
+        time_limit_ms.flatten().into(),
+        labels.as_ref().map(labels_json).into(),
+    ]);
+    let labels = labels.iter().flat_map(|labels| filed_labels(job.number, labels));
+    [update].into_iter().chain(labels).collect()
+}
+
+/// A job without an attempt ends.
+pub fn ended(job: JobId, outcome: Outcome, why: &str, at: Timestamp) -> Vec<Change> {
+    vec![END.change(vec![
+        job.number.into(),
+        idx(job).into(),
+        state_of(outcome).word().into(),
+        outcome.word().into(),
+        why.into(),
+        Value::from(at),
+    ])]
+}
+
+/// The seed's word for an outcome.
+pub fn state_of(outcome: Outcome) -> JobState {
+    match outcome {
+        Outcome::Done => JobState::Completed,
+        Outcome::Failed => JobState::Failed,
+        Outcome::Cancelled => JobState::Cancelled,
+    }
+}
