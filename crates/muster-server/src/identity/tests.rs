@@ -1,0 +1,211 @@
+//! Tokens from their making to their end, and the matrix of who may do what.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use muster_core::Event;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn tenant(name: &str) -> TenantId {
+    name.parse().unwrap()
+}
+
+fn wish(role: Role) -> Wish {
+    let tenant = (!role.is_cluster_wide()).then(|| tenant("red"));
+    Wish { name: "mia".to_string(), role, tenant, expires_at: None }
+}
+
+fn state_with(tokens: &[&Token]) -> State {
+    let mut state = State::default();
+    for token in tokens {
+        state.apply(&Event::TokenAdded { token: (*token).clone(), at: NOW });
+    }
+    state
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("muster-identity-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    folder
+}
+
+#[test]
+fn a_minted_token_lets_its_owner_in() {
+    let (token, secret) = mint(wish(Role::Member), NOW).unwrap();
+    let state = state_with(&[&token]);
+    let who = Identity::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
+    let expected = Who {
+        actor: Actor { name: "mia".into() },
+        role: Role::Member,
+        tenant: Some(tenant("red")),
+        token: Some(token.id.clone()),
+    };
+    assert_eq!(who, expected);
+    assert!(!muster_json::to_string(&token).contains(secret.reveal()), "the secret is not kept");
+    assert_eq!(format!("{secret:?}"), format!("mst_{}_***", token.id));
+}
+
+#[test]
+fn two_tokens_are_never_alike() {
+    let (first, first_secret) = mint(wish(Role::Viewer), NOW).unwrap();
+    let (second, second_secret) = mint(wish(Role::Viewer), NOW).unwrap();
+    assert_ne!(first.id, second.id);
+    assert_ne!(first_secret, second_secret);
+    // The id of one with the secret of the other is nobody's token, whatever its checksum says.
+    assert!(!secret::fits(first_secret.reveal(), &second.hash));
+}
+
+#[test]
+fn local_mode_needs_no_token() {
+    let who = Identity::Local.authenticate(None, &State::default(), NOW).unwrap();
+    assert_eq!((who.actor.name.as_str(), who.role, who.tenant), ("local", Role::Admin, None));
+}
+
+#[test]
+fn callers_hear_one_answer_and_the_log_another() {
+    let (token, good) = mint(wish(Role::Member), NOW).unwrap();
+    let short = Wish { expires_at: Some(NOW), ..wish(Role::Member) };
+    let (ended, ended_secret) = mint(short, Timestamp(0)).unwrap();
+    let (revoked, revoked_secret) = mint(wish(Role::Member), NOW).unwrap();
+    let mut changed = token.clone();
+    changed.hash = revoked.hash.clone();
+    let state = state_with(&[&changed, &ended]);
+    let slip = good.reveal().replacen(['a', 'b', 'c'], "d", 1);
+    let cut = &good.reveal()[..80];
+    let id = |token: &Token| token.id.clone();
+    let cases = [
+        (None, AuthError::Missing),
+        (Some(""), AuthError::Malformed),
+        (Some("mst_"), AuthError::Malformed),
+        (Some("mst_x_y"), AuthError::Malformed),
+        (Some("ghp_0123456789"), AuthError::Malformed),
+        (Some("mst_é_\u{fffd}"), AuthError::Malformed),
+        (Some(slip.as_str()), AuthError::Malformed),
+        (Some(cut), AuthError::Malformed),
+        (Some(revoked_secret.reveal()), AuthError::Unknown { id: id(&revoked) }),
+        (Some(good.reveal()), AuthError::WrongSecret { id: id(&token) }),
+        (Some(ended_secret.reveal()), AuthError::Expired { id: id(&ended) }),
+    ];
+    let mut reasons = Vec::new();
+    for (bearer, expected) in cases {
+        let error = Identity::Tokens.authenticate(bearer, &state, NOW).unwrap_err();
+        assert_eq!(error.to_string(), "a valid token is needed; send `Authorization: Bearer mst_…`");
+        assert_eq!(error, expected, "{bearer:?}");
+        reasons.push(error.reason());
+    }
+    reasons.dedup();
+    assert_eq!(reasons.len(), 5, "{reasons:?}");
+}
+
+#[test]
+fn every_slip_in_copying_is_caught_without_a_lookup() {
+    let (_, secret) = mint(wish(Role::Member), NOW).unwrap();
+    let text = secret.reveal();
+    for place in 0..text.len() {
+        let mut bytes = text.as_bytes().to_vec();
+        bytes[place] = if bytes[place] == b'0' { b'1' } else { b'0' };
+        let slipped = String::from_utf8(bytes).unwrap();
+        assert_eq!(secret::id_of(&slipped), None, "{slipped}");
+    }
+}
+
+#[test]
+fn the_matrix_of_roles_places_and_verbs() {
+    use Verb::*;
+    let verbs = [Look, Work, Manage, Operate, Administer];
+    // For each role what it may do in its own tenant, in another, and to the cluster.
+    let matrix = [
+        (Role::Viewer, "l....", ".....", "l...."),
+        (Role::Member, "lw...", ".....", "l...."),
+        (Role::TenantAdmin, "lwm..", ".....", "l...."),
+        (Role::Operator, "lwmo.", "lwmo.", "lwmo."),
+        (Role::Admin, "lwmoa", "lwmoa", "lwmoa"),
+    ];
+    for (role, own, foreign, cluster) in matrix {
+        let (token, _) = mint(wish(role), NOW).unwrap();
+        let who = Who::with(&token);
+        for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
+            let place = place.map(tenant);
+            let may = |verb: &Verb| who.may(*verb, place.as_ref());
+            let found: String = verbs
+                .iter()
+                .zip("lwmoa".chars())
+                .map(|(verb, sign)| if may(verb) { sign } else { '.' })
+                .collect();
+            assert_eq!(found, allowed, "{} at {place:?}", role.word());
+        }
+    }
+}
+
+#[test]
+fn nobody_hands_out_more_than_they_have() {
+    let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
+    // Which roles each role may hand out in its own tenant, in another, and for the cluster.
+    let matrix = [
+        (Role::Viewer, ".....", ".....", "....."),
+        (Role::Member, ".....", ".....", "....."),
+        (Role::TenantAdmin, "vmt..", ".....", "....."),
+        (Role::Operator, "vmt..", "vmt..", "...o."),
+        (Role::Admin, "vmt..", "vmt..", "...oa"),
+    ];
+    for (role, own, foreign, cluster) in matrix {
+        let who = Who::with(&mint(wish(role), NOW).unwrap().0);
+        for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
+            let place = place.map(tenant);
+            let may = |wanted: &Role| who.may_grant(*wanted, place.as_ref());
+            let found: String = roles
+                .iter()
+                .zip("vmtoa".chars())
+                .map(|(role, sign)| if may(role) { sign } else { '.' })
+                .collect();
+            assert_eq!(found, allowed, "{} at {place:?}", role.word());
+        }
+    }
+}
+
+#[test]
+fn the_first_start_makes_one_administrator() {
+    let folder = folder("bootstrap");
+    let (token, secret) = bootstrap(&folder, &State::default(), NOW).unwrap().unwrap();
+    assert_eq!((token.role, token.tenant.clone()), (Role::Admin, None));
+    let path = admin_token_path(&folder);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(read_token_file(&path).unwrap(), secret);
+    let state = state_with(&[&token]);
+    assert!(bootstrap(&folder, &state, NOW).unwrap().is_none(), "the second start finds it");
+    assert!(Identity::Tokens.authenticate(Some(secret.reveal()), &state, NOW).is_ok());
+    // We died before the token was durable, or the last administrator was revoked.
+    let (_, again) = bootstrap(&folder, &State::default(), NOW).unwrap().unwrap();
+    assert_eq!(read_token_file(&path).unwrap(), again);
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn token_files_that_others_can_read_are_refused() {
+    let folder = folder("modes");
+    let (_, secret) = mint(wish(Role::Member), NOW).unwrap();
+    let path = folder.join("token");
+    write_private(&path, secret.reveal().as_bytes()).unwrap();
+    for (mode, is_private) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let read = read_token_file(&path);
+        assert_eq!(read.is_ok(), is_private, "{mode:o}");
+        if let Err(error) = read {
+            let shown = path.display();
+            let expected = format!(
+                "`{shown}` can be read by others (mode {mode:04o}); run `chmod 600 {shown}`, and revoke the token \
+                 if it was ever exposed"
+            );
+            assert_eq!(error.to_string(), expected);
+        }
+    }
+    write_private(&path, b"hello\n").unwrap();
+    assert!(matches!(read_token_file(&path), Err(FileError::NoToken { .. })));
+    assert!(matches!(read_token_file(&folder.join("none")), Err(FileError::Read { .. })));
+    fs::remove_dir_all(folder).unwrap();
+}
