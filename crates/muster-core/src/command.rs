@@ -146,6 +146,16 @@ pub enum Command {
     /// Time has passed: end what has run out.
     Tick,
 
+    /// Put on record that a door refused an administrative act before it became a command.
+    NoteRefusal {
+        /// What was tried, for example `POST /api/v1/tenants`.
+        act: String,
+        /// On what.
+        object: String,
+        /// The code of the refusal.
+        code: String,
+    },
+
     /// Change the settings of the cluster.
     Configure {
         /// All of them.
@@ -266,6 +276,7 @@ impl Command {
             | Command::SetGpuHealth { .. }
             | Command::AdoptPlan { .. }
             | Command::ReportTask { .. }
+            | Command::NoteRefusal { .. }
             | Command::Tick => return None,
         };
         Some(act)

@@ -49,6 +49,13 @@ impl State {
                 self.decide_report(node, (*job, *attempt), said, now)
             }
             Command::Tick => Ok(self.decide_tick(now)),
+            Command::NoteRefusal { act, object, code } => Ok(Decision::done(vec![Event::Acted {
+                by: by.name.clone(),
+                act: act.clone(),
+                object: object.clone(),
+                refused: Some(code.clone()),
+                at: now,
+            }])),
             Command::Configure { settings } => Ok(self.decide_configure(settings, now)),
             Command::AddToken { token } => self.decide_add_token(token, now),
             Command::RevokeToken { id } => self.decide_revoke_token(id, now),
