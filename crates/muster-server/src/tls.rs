@@ -1,0 +1,111 @@
+//! Encrypted connections: the certificate we show, and the loop that accepts connections, plain or TLS.
+//!
+//! A site brings a certificate, or we make a CA and a certificate of our own in the data folder. All of it runs
+//! on rustls with *ring*; nothing here depends on which provider the process has installed.
+
+mod own_ca;
+mod serve;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::Tls;
+use crate::identity::FileError;
+
+pub use own_ca::ca_path;
+pub use serve::serve;
+
+/// What can go wrong before a connection can be encrypted.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A certificate or key file cannot be read.
+    #[error("cannot read `{path}`: {why}; it should be in PEM form")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The certificate and the key cannot be used together.
+    #[error("`{path}` cannot be used: {source}")]
+    Unusable {
+        /// The certificate.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// A certificate of our own could not be made.
+    #[error("cannot make a certificate in `{path}`: {source}")]
+    Unmade {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// A certificate of our own could not be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What encrypts the server's connections. `names` are those by which clients call us, beside the loopback ones;
+/// they only matter for a certificate of our own.
+pub fn acceptor(tls: &Tls, data_dir: &Path, names: &[String]) -> Result<TlsAcceptor, TlsError> {
+    let (certificate, key) = match tls {
+        Tls::Files { certificate, key } => (certificate.clone(), key.clone()),
+        Tls::OwnCa => own_ca::certificate(data_dir, names, own_ca::today())?,
+    };
+    let mut config = server_config(&certificate, &key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// What a client needs to trust a server whose certificate was signed by the CA in this file.
+pub fn trusting(ca: &Path) -> Result<ClientConfig, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca)? {
+        roots.add(certificate).map_err(|source| TlsError::Unusable { path: ca.to_path_buf(), source })?;
+    }
+    let builder = ClientConfig::builder_with_provider(ring()).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|source| TlsError::Unusable { path: ca.to_path_buf(), source })?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn server_config(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsError> {
+    let unusable = |source| TlsError::Unusable { path: certificate.to_path_buf(), source };
+    let chain = certificates(certificate)?;
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
+    let builder = ServerConfig::builder_with_provider(ring()).with_safe_default_protocol_versions();
+    builder.map_err(unusable)?.with_no_client_auth().with_single_cert(chain, key).map_err(unusable)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(chain) if chain.is_empty() => Err(unreadable(path, "it holds no certificate")),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(unreadable(path, error)),
+    }
+}
+
+fn unreadable(path: &Path, why: impl ToString) -> TlsError {
+    TlsError::Unreadable { path: path.to_path_buf(), why: why.to_string() }
+}
+
+fn ring() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The name of this machine, so that a certificate of our own covers it.
+pub fn host_name() -> Option<String> {
+    let read: io::Result<String> = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    read.ok().map(|name| name.trim().to_string()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests;
