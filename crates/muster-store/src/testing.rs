@@ -1,1 +1,180 @@
-//! Databases for tests.
+//! A PostgreSQL server for tests and benches, on a unix socket in a temporary folder.
+//!
+//! One server for each process that asks, one database for each test. The server ends with the process, also if
+//! that is killed: a small shell watches a pipe that only the process holds open.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::postgres::config::PostgresConfig;
+use crate::term::random_number;
+
+/// `nobody` on every Linux we know. PostgreSQL refuses to run as root.
+const NOBODY: u32 = 65_534;
+/// Far more than a busy machine needs.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// Whether the server waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flush {
+    /// As in production; for benches.
+    EveryCommit,
+    /// Not at all; for tests, where no power is lost.
+    Never,
+}
+
+/// A running server.
+pub struct PostgresServer {
+    programs: PathBuf,
+    folder: PathBuf,
+    databases: AtomicU32,
+    /// Its standard input is the pipe that keeps the server alive.
+    _watch: Child,
+}
+
+/// The server of this process. `None` if PostgreSQL is not installed, which is a failure where `CI` is `true`.
+pub fn postgres() -> Option<&'static PostgresServer> {
+    static SERVER: OnceLock<Option<PostgresServer>> = OnceLock::new();
+    let server = SERVER.get_or_init(|| match PostgresServer::start(Flush::Never) {
+        Ok(server) => Some(server),
+        Err(error) if std::env::var("CI").is_ok_and(|ci| ci == "true") => {
+            panic!("no PostgreSQL for tests: {error}")
+        }
+        Err(error) => {
+            eprintln!("skipped: no PostgreSQL for tests: {error}");
+            None
+        }
+    });
+    server.as_ref()
+}
+
+impl PostgresServer {
+    /// Start a server of one's own.
+    pub fn start(flush: Flush) -> io::Result<PostgresServer> {
+        let programs = find_programs()?;
+        let folder = make_folder()?;
+        run(as_server(&programs.join("initdb"))
+            .args(["--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8"])
+            .args(["--locale=C", "-D"])
+            .arg(folder.join("data")))?;
+        let fsync = if flush == Flush::Never { "off" } else { "on" };
+        // Waits for the end of its input, then ends the server and takes the folder away. A background process
+        // ignores INT until it has begun to listen for it, so TERM goes first.
+        let script = format!(
+            "exec 3<&0; \"$0/postgres\" -D \"$1/data\" -k \"$1\" -c listen_addresses= -c max_connections=200 \
+             -c fsync={fsync} >\"$1/log\" 2>&1 </dev/null 3<&- & server=$!; cat <&3 >/dev/null; \
+             kill -TERM $server; kill -INT $server; wait $server; rm -rf \"$1\""
+        );
+        let watch = as_server(Path::new("/bin/sh"))
+            .args(["-c", &script])
+            .args([&programs, &folder])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let server = PostgresServer { programs, folder, databases: AtomicU32::new(0), _watch: watch };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    /// A new, empty database.
+    pub fn database(&self) -> io::Result<PostgresConfig> {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.psql("postgres", &format!("CREATE DATABASE {name}"))?;
+        Ok(PostgresConfig {
+            host: self.folder.display().to_string(),
+            port: 5432,
+            user: "postgres".to_string(),
+            password: String::new(),
+            database: name,
+            ..PostgresConfig::default()
+        })
+    }
+
+    /// Run SQL in a database, and return what `psql` prints: rows without headings.
+    pub fn psql(&self, database: &str, sql: &str) -> io::Result<String> {
+        let mut psql = Command::new(self.programs.join("psql"));
+        run(psql
+            .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"])
+            .arg(&self.folder)
+            .args(["-c", sql]))
+    }
+
+    fn wait_until_ready(&self) -> io::Result<()> {
+        let begin = Instant::now();
+        let mut ready = Command::new(self.programs.join("pg_isready"));
+        ready.arg("-q").arg("-h").arg(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
+        while !ready.status()?.success() {
+            if begin.elapsed() > START_MAX {
+                let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                return Err(io::Error::other(format!("PostgreSQL did not start: {log}")));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+/// The folder with `initdb` and the rest: from `PATH`, or where Debian puts the newest.
+fn find_programs() -> io::Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .collect();
+    versions.sort();
+    folders.extend(versions.into_iter().rev().map(|(_, folder)| folder));
+    // What is in PATH may be a link to one program of many.
+    let real = |folder: PathBuf| Some(folder.join("initdb").canonicalize().ok()?.parent()?.to_path_buf());
+    let complete =
+        |folder: &PathBuf| ["postgres", "psql", "pg_isready"].iter().all(|name| folder.join(name).exists());
+    folders.into_iter().filter_map(real).find(complete).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, "`initdb` is neither in PATH nor in /usr/lib/postgresql")
+    })
+}
+
+fn make_folder() -> io::Result<PathBuf> {
+    let number = random_number().map_err(|error| io::Error::other(error.to_string()))?;
+    // Short: the path of a unix socket has 107 characters at most.
+    let folder = std::env::temp_dir().join(format!("muster-pg-{number:x}"));
+    std::fs::create_dir(&folder)?;
+    if is_root()? {
+        std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
+    }
+    Ok(folder)
+}
+
+fn is_root() -> io::Result<bool> {
+    Ok(std::fs::metadata("/proc/self")?.uid() == 0)
+}
+
+/// A command that runs as the server may run: not as root.
+fn as_server(program: &Path) -> Command {
+    if !is_root().unwrap_or(false) {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .arg(format!("--reuid={NOBODY}"))
+        .arg(format!("--regid={NOBODY}"))
+        .arg("--clear-groups")
+        .arg(program);
+    command
+}
+
+fn run(command: &mut Command) -> io::Result<String> {
+    let output = command.current_dir("/").output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(format!("{:?} failed: {said}", command.get_program())));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

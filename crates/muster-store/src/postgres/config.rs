@@ -1,9 +1,15 @@
 //! Where the PostgreSQL server is. The words and defaults are those of seed 004.
 
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio_postgres::config::Host;
+
 use crate::error::StoreError;
 
-/// How to reach a PostgreSQL server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How to reach a PostgreSQL server. Also read from `postgres://user:password@host:port/database?sslmode=disable`.
+#[derive(Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
     /// Host name, address, or the folder of a unix socket.
     pub host: String,
@@ -13,11 +19,11 @@ pub struct PostgresConfig {
     pub user: String,
     /// Password; empty for none.
     pub password: String,
-    /// Database.
+    /// Database; it must exist.
     pub database: String,
     /// Whether the connection must be encrypted.
     pub sslmode: SslMode,
-    /// Most connections at once, the writer's not counted.
+    /// Most connections for reading at once. The writer has one of its own, and so have savepoints.
     pub max_open_conns: usize,
     /// Connections kept open while nobody reads.
     pub max_idle_conns: usize,
@@ -31,9 +37,12 @@ pub enum SslMode {
     /// Never.
     #[default]
     Disable,
-    /// If the server offers it; for now the same as never.
+    /// If possible; it is not yet, so the same as never.
     Prefer,
 }
+
+/// A server that does not answer in this time is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Default for PostgresConfig {
     fn default() -> PostgresConfig {
@@ -51,19 +60,170 @@ impl Default for PostgresConfig {
     }
 }
 
-impl std::str::FromStr for SslMode {
+impl PostgresConfig {
+    /// The same in the words of the driver; `name` is shown in `pg_stat_activity`.
+    pub(crate) fn driver(&self, name: &str) -> tokio_postgres::Config {
+        let mut config = tokio_postgres::Config::new();
+        config
+            .host(&self.host)
+            .port(self.port)
+            .user(&self.user)
+            .dbname(&self.database)
+            .application_name(name)
+            .ssl_mode(tokio_postgres::config::SslMode::Disable)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .keepalives_idle(Duration::from_secs(15))
+            .tcp_user_timeout(Duration::from_secs(30));
+        if !self.password.is_empty() {
+            config.password(&self.password);
+        }
+        config
+    }
+
+    /// Where it is, for messages.
+    pub(crate) fn place(&self) -> String {
+        format!("PostgreSQL database `{}` at {}:{}", self.database, self.host, self.port)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), StoreError> {
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| StoreError::Misconfigured(format!("{key} `{value}` is not a number")))
+        };
+        match key {
+            "sslmode" => self.sslmode = value.parse()?,
+            "max_open_conns" => self.max_open_conns = number()? as usize,
+            "max_idle_conns" => self.max_idle_conns = number()? as usize,
+            "conn_max_lifetime_mins" => self.conn_max_lifetime_mins = number()?,
+            _ => {
+                return Err(StoreError::Misconfigured(format!(
+                    "`{key}` is not a setting of a PostgreSQL URL"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for PostgresConfig {
+    type Err = StoreError;
+
+    fn from_str(url: &str) -> Result<PostgresConfig, StoreError> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut config = PostgresConfig { password: String::new(), ..PostgresConfig::default() };
+        // The driver knows these two, in any spelling and encoding.
+        let (known, ours): (Vec<&str>, Vec<&str>) = query
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .partition(|pair| pair.starts_with("host=") || pair.starts_with("port="));
+        for pair in ours {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            config.set(key, value)?;
+        }
+        // The error of the driver may quote the URL, and with it the password.
+        let parsed: tokio_postgres::Config = format!("{address}?{}", known.join("&"))
+            .parse()
+            .map_err(|_| StoreError::Misconfigured(format!("not a PostgreSQL URL; write `{EXAMPLE}`")))?;
+        config.take(&parsed);
+        Ok(config)
+    }
+}
+
+const EXAMPLE: &str = "postgres://user:password@host:5432/database";
+
+impl PostgresConfig {
+    fn take(&mut self, parsed: &tokio_postgres::Config) {
+        match parsed.get_hosts().first() {
+            Some(Host::Tcp(host)) => self.host.clone_from(host),
+            Some(Host::Unix(folder)) => self.host = folder.display().to_string(),
+            None => {}
+        }
+        self.port = parsed.get_ports().first().copied().unwrap_or(self.port);
+        if let Some(user) = parsed.get_user() {
+            self.user = user.to_string();
+        }
+        if let Some(password) = parsed.get_password() {
+            self.password = String::from_utf8_lossy(password).into_owned();
+        }
+        if let Some(database) = parsed.get_dbname() {
+            self.database = database.to_string();
+        }
+    }
+}
+
+impl FromStr for SslMode {
     type Err = StoreError;
 
     fn from_str(word: &str) -> Result<SslMode, StoreError> {
+        let refuse = |why: String| Err(StoreError::Misconfigured(why));
         match word {
             "disable" => Ok(SslMode::Disable),
-            "prefer" | "allow" => Ok(SslMode::Prefer),
-            "require" | "verify-ca" | "verify-full" => Err(StoreError::Misconfigured(format!(
-                "sslmode `{word}` is not supported yet: use `disable` and keep the connection on a trusted network or a unix socket"
-            ))),
-            _ => Err(StoreError::Misconfigured(format!(
-                "`{word}` is not an sslmode; use `disable` or `prefer`"
-            ))),
+            "allow" | "prefer" => Ok(SslMode::Prefer),
+            "require" | "verify-ca" | "verify-full" => refuse(format!(
+                "sslmode `{word}` is not supported yet; use `disable` over a unix socket or a trusted network"
+            )),
+            _ => refuse(format!("`{word}` is not an sslmode; use `disable` or `prefer`")),
+        }
+    }
+}
+
+impl fmt::Debug for PostgresConfig {
+    /// Without the password: settings end up in logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresConfig")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("user", &self.user)
+            .field("database", &self.database)
+            .field("sslmode", &self.sslmode)
+            .field("max_open_conns", &self.max_open_conns)
+            .field("max_idle_conns", &self.max_idle_conns)
+            .field("conn_max_lifetime_mins", &self.conn_max_lifetime_mins)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_all_there_is_to_say() {
+        let url = "postgres://ada:s%40cret@db.example:6432/muster?sslmode=prefer&max_open_conns=9&max_idle_conns=2&conn_max_lifetime_mins=7";
+        let config: PostgresConfig = url.parse().unwrap();
+        let wanted = PostgresConfig {
+            host: "db.example".to_string(),
+            port: 6432,
+            user: "ada".to_string(),
+            password: "s@cret".to_string(),
+            database: "muster".to_string(),
+            sslmode: SslMode::Prefer,
+            max_open_conns: 9,
+            max_idle_conns: 2,
+            conn_max_lifetime_mins: 7,
+        };
+        assert_eq!(config, wanted);
+        assert!(!format!("{config:?}").contains("cret"));
+    }
+
+    #[test]
+    fn a_unix_socket_is_a_folder() {
+        let config: PostgresConfig = "postgresql://ada@/muster?host=/run/pg&port=6000".parse().unwrap();
+        assert_eq!((config.host.as_str(), config.port), ("/run/pg", 6000));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said() {
+        for (url, word) in [
+            ("postgres://ada@db/muster?sslmode=require", "not supported yet"),
+            ("postgres://ada@db/muster?sslmode=maybe", "not an sslmode"),
+            ("postgres://ada@db/muster?max_open_conns=many", "not a number"),
+            ("postgres://ada@db/muster?colour=blue", "`colour`"),
+            ("mysql://secret@db/muster", "not a PostgreSQL URL"),
+        ] {
+            let said = url.parse::<PostgresConfig>().unwrap_err().to_string();
+            assert!(said.contains(word) && !said.contains("secret"), "{said}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The databases a contract runs over.
 
-use muster_store::{Store, StoreConfig, open};
+use muster_store::testing::{self, PostgresServer};
+use muster_store::{PostgresConfig, Store, StoreConfig, open};
 
 /// A database of its own for one test.
 pub trait Bench {
@@ -53,5 +54,33 @@ impl Bench for SqliteBench {
         let connection = rusqlite::Connection::open(self.path()).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
         connection.execute_batch(sql).unwrap();
+    }
+}
+
+/// A database on the PostgreSQL server of this test run.
+pub struct PostgresBench {
+    server: &'static PostgresServer,
+    pub config: PostgresConfig,
+}
+
+impl PostgresBench {
+    /// `None` where PostgreSQL is not installed.
+    pub fn new() -> Option<PostgresBench> {
+        let server = testing::postgres()?;
+        Some(PostgresBench { server, config: server.database().unwrap() })
+    }
+
+    pub fn psql(&self, sql: &str) -> String {
+        self.server.psql(&self.config.database, sql).unwrap()
+    }
+}
+
+impl Bench for PostgresBench {
+    fn open(&self) -> Store {
+        open(&StoreConfig::Postgres(self.config.clone())).unwrap()
+    }
+
+    fn meddle(&self, sql: &str) {
+        self.psql(sql);
     }
 }
