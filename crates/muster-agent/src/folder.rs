@@ -231,11 +231,10 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::Scratch;
 
-    fn scratch(name: &str) -> Folder {
-        let data_dir = std::env::temp_dir().join(format!("muster-folder-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&data_dir);
-        let folder = Folder::of(&data_dir, "job-1", 1).unwrap();
+    fn folder(dir: &Path) -> Folder {
+        let folder = Folder::of(dir, "job-1", 1).unwrap();
         logs::make_private_dir(folder.path()).unwrap();
         folder
     }
@@ -246,7 +245,8 @@ mod tests {
 
     #[test]
     fn an_attempt_is_taken_once() {
-        let folder = scratch("once");
+        let dir = Scratch::new();
+        let folder = folder(&dir);
         assert!(folder.take(&Claim::Abandoned).unwrap());
         assert!(!folder.take(&Claim::Shim(shim())).unwrap());
         assert_eq!(folder.claim().unwrap(), Some(Claim::Abandoned));
@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn records_are_read_back_and_damage_is_said() {
-        let folder = scratch("records");
+        let dir = Scratch::new();
+        let folder = folder(&dir);
         assert_eq!(folder.exit().unwrap(), None);
         let record = ExitRecord { exit: Exit::Signal(15), stopped: true, placed_at_ms: 5 };
         folder.end(&record).unwrap();
@@ -267,7 +268,8 @@ mod tests {
 
     #[test]
     fn tidying_keeps_logs_and_the_exit_record() {
-        let folder = scratch("tidy");
+        let dir = Scratch::new();
+        let folder = folder(&dir);
         for name in ["script", "stop.json", "pid.json", "shim.log", "intent.json", "exit.json", "rank-0.out"]
         {
             fs::write(folder.file(name), "x").unwrap();

@@ -1,24 +1,34 @@
 //! The node agent: it takes orders, runs attempts and reports what became of them. It never schedules.
 //!
-//! Modules in the order a job meets them. Two adapters stand behind one port: [`simulated::Simulated`] plays
-//! a whole cluster from one thread, [`runner::Runner`] runs real processes on this machine.
+//! Two adapters stand behind one port: [`simulated::Simulated`] plays a whole cluster from one thread,
+//! [`runner::Runner`] runs real processes on this machine. The modules stand in the order in which a job meets
+//! them: what there is, who takes the orders, how they are carried out, what is left to read.
 
 pub mod cluster;
-pub mod duration;
-pub mod error;
 pub mod inventory;
-pub mod logs;
+
 pub mod port;
-pub mod runner;
-pub mod shim;
-pub mod simulated;
 
 mod driver;
-mod folder;
-mod members;
 mod newest;
 mod pace;
+
+pub mod simulated;
+
+pub mod runner;
+pub mod shim;
+
+mod folder;
+mod members;
 mod proc;
+
+pub mod logs;
+
+pub mod duration;
+pub mod error;
+
+#[cfg(test)]
+mod sample;
 
 pub use cluster::{Cluster, ClusterError};
 pub use error::AgentError;

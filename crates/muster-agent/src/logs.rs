@@ -117,13 +117,7 @@ fn is_job_id(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("muster-logs-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        dir
-    }
+    use crate::sample::Scratch;
 
     #[test]
     fn paths_follow_the_layout() {
@@ -143,7 +137,8 @@ mod tests {
 
     #[test]
     fn a_log_is_read_piece_by_piece_and_followed() {
-        let path = scratch("follow").join("rank-0.out");
+        let dir = Scratch::new();
+        let path = dir.join("rank-0.out");
         assert_eq!(read_from(&path, 0, 10).unwrap(), (Vec::new(), 0), "not there yet");
         std::fs::write(&path, "hello world").unwrap();
         assert_eq!(read_from(&path, 0, 5).unwrap(), (b"hello".to_vec(), 5));
@@ -156,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_link_is_not_followed() {
-        let dir = scratch("link");
+        let dir = Scratch::new();
         std::fs::write(dir.join("secret"), "secret").unwrap();
         std::os::unix::fs::symlink(dir.join("secret"), dir.join("rank-0.out")).unwrap();
         assert!(read_from(&dir.join("rank-0.out"), 0, 100).is_err());
@@ -164,7 +159,8 @@ mod tests {
 
     #[test]
     fn the_same_text_is_told_once() {
-        let path = scratch("once").join("deep/rank-0.out");
+        let dir = Scratch::new();
+        let path = dir.join("deep/rank-0.out");
         append_once(&path, "one\n").unwrap();
         append_once(&path, "one\n").unwrap();
         append_once(&path, "two\n").unwrap();

@@ -73,23 +73,10 @@ fn ending(order: Option<&Order>) -> Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_protocol::agent::Run;
+    use crate::sample;
 
     fn order(started: bool, stop: Option<Stop>) -> Order {
-        Order {
-            job: "job-1".to_string(),
-            attempt: 1,
-            placed_at_ms: 1,
-            started,
-            tasks: Vec::new(),
-            gang_size: 1,
-            run: Run::default(),
-            name: String::new(),
-            tenant: String::new(),
-            user: String::new(),
-            annotations: Default::default(),
-            stop,
-        }
+        Order { started, stop, ..sample::order("job-1", &[]) }
     }
 
     fn stop() -> Option<Stop> {

@@ -70,32 +70,13 @@ mod tests {
     use super::*;
     use crate::folder::Intent;
     use crate::logs;
-    use muster_protocol::agent::{Order, Run};
+    use crate::sample::{Scratch, order};
+    use std::path::Path;
 
-    fn scratch(name: &str) -> Folder {
-        let data_dir = std::env::temp_dir().join(format!("muster-standing-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&data_dir);
-        let folder = Folder::of(&data_dir, "job-1", 1).unwrap();
+    fn folder(dir: &Path) -> Folder {
+        let folder = Folder::of(dir, "job-1", 1).unwrap();
         logs::make_private_dir(folder.path()).unwrap();
         folder
-    }
-
-    fn intent() -> Intent {
-        let order = Order {
-            job: "job-1".to_string(),
-            attempt: 1,
-            placed_at_ms: 1,
-            started: false,
-            tasks: Vec::new(),
-            gang_size: 1,
-            run: Run::default(),
-            name: String::new(),
-            tenant: String::new(),
-            user: String::new(),
-            annotations: Default::default(),
-            stop: None,
-        };
-        Intent { order, boot_id: "b".to_string() }
     }
 
     /// A record of this very process, as if it were a shim.
@@ -107,9 +88,10 @@ mod tests {
 
     #[test]
     fn an_attempt_is_traced_from_intent_to_exit() {
-        let folder = scratch("trace");
+        let dir = Scratch::new();
+        let folder = folder(&dir);
         assert_eq!(of(&folder, "b").unwrap(), Standing::Absent);
-        folder.begin(&intent()).unwrap();
+        folder.begin(&Intent { order: order("job-1", &[]), boot_id: "b".to_string() }).unwrap();
         assert_eq!(of(&folder, "b").unwrap(), Standing::Unclaimed);
         folder.take(&Claim::Shim(own_shim())).unwrap();
         assert_eq!(of(&folder, "b").unwrap(), Standing::Alive(own_shim()));
@@ -119,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_pid_alone_proves_nothing() {
-        let folder = scratch("reuse");
+        let dir = Scratch::new();
+        let folder = folder(&dir);
         let mut shim = own_shim();
         shim.start_time += 1;
         folder.take(&Claim::Shim(shim.clone())).unwrap();
@@ -132,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_damaged_record_is_a_lost_shim() {
-        let folder = scratch("damage");
+        let dir = Scratch::new();
+        let folder = folder(&dir);
         std::fs::write(folder.file("pid.json"), "{\"shim\":").unwrap();
         assert!(matches!(of(&folder, "b").unwrap(), Standing::Lost { shim: None, .. }));
     }

@@ -66,8 +66,8 @@ fn stopped(stop: &Stop, wishes: &Wishes) -> (i64, Exit) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::world::tests::order;
     use super::*;
+    use crate::sample::order;
 
     fn stop(since_ms: i64, grace_ms: i64) -> Option<Stop> {
         Some(Stop { since_ms, grace_ms, why: "test".to_string() })

@@ -128,4 +128,4 @@ impl Agenda {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

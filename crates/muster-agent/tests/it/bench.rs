@@ -47,6 +47,7 @@ impl Bench {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let data_dir = std::env::temp_dir().join(format!("muster-agent-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&data_dir).unwrap();
+        let data_dir = data_dir.canonicalize().unwrap();
         Bench { agent: None, data_dir, heard: Arc::default(), generation: 0 }
     }
 
@@ -125,7 +126,7 @@ impl Bench {
     }
 
     pub fn attempt_dir(&self) -> PathBuf {
-        self.data_dir.canonicalize().unwrap().join("attempts").join(JOB).join("1")
+        self.data_dir.join("attempts").join(JOB).join("1")
     }
 
     pub fn log(&self, rank: u32, stream: Stream) -> String {
@@ -166,16 +167,27 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         self.agent = None;
-        for pid in self.processes_if_any() {
-            kill(pid, "KILL");
+        if self.attempt_dir().exists() {
+            self.processes().into_iter().for_each(|pid| kill(pid, "KILL"));
+        }
+        // A shim writes its exit record last; without it the folder would come back after we removed it.
+        let since = Instant::now();
+        while self.has_shims() && since.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(10));
         }
         let _ = std::fs::remove_dir_all(&self.data_dir);
     }
 }
 
 impl Bench {
-    fn processes_if_any(&self) -> Vec<i32> {
-        if self.data_dir.exists() { self.processes() } else { Vec::new() }
+    /// Whether a process was started with a path in our data folder.
+    fn has_shims(&self) -> bool {
+        let ours = self.data_dir.to_string_lossy().into_owned();
+        let mut entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries.any(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&words).contains(&ours)
+        })
     }
 }
 
@@ -228,5 +240,5 @@ pub fn is_alive(pid: i32) -> bool {
 }
 
 pub fn kill(pid: i32, signal: &str) {
-    let _ = std::process::Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status();
+    let _ = std::process::Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).output();
 }

@@ -61,11 +61,15 @@ fn ignores_older_orders(mut bench: Bench) {
     let asked = long();
     bench.order_as(7, vec![asked.clone()]);
     bench.await_start();
-    bench.order_as(6, vec![stopped(&asked, 0)]);
-    bench.order_as(5, vec![]);
-    bench.await_beats(5);
-    assert_eq!(bench.ends(), []);
-    bench.order_as(8, vec![stopped(&asked, 20_000)]);
+    let heard = Order { started: true, ..asked.clone() };
+    for old in [vec![stopped(&asked, 0)], vec![]] {
+        bench.order_as(6, old);
+        bench.await_beats(3);
+        bench.order_as(8, vec![heard.clone()]);
+        bench.await_beats(3);
+        assert_eq!(bench.ends(), []);
+    }
+    bench.order_as(9, vec![stopped(&asked, 20_000)]);
     bench.await_end();
 }
 

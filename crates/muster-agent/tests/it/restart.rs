@@ -61,12 +61,13 @@ fn an_end_while_the_agent_was_away_is_reported() {
 
 #[test]
 fn a_stop_is_carried_out_although_the_agent_is_gone() {
-    let (mut bench, asked) = running("trap '' TERM; echo $$; while true; do sleep 0.1; done");
-    let pid: i32 = bench.first_line().parse().unwrap();
+    let deaf = "trap '' TERM; echo $$; while true; do sleep 0.1; done";
+    let (mut bench, asked) = running(&format!("(setsid sh -c \"{}\" &); {deaf}", deaf.replace('$', "\\$")));
     bench.order(vec![stopped(&asked, 300)]);
     wait_until("the stop is on disk", || bench.attempt_dir().join("stop.json").exists());
     bench.crash();
-    wait_until("the shim has done it alone", || !is_alive(pid));
+    wait_until("the shim has done it alone", || bench.processes().is_empty());
+    wait_until("it is on disk", || bench.attempt_dir().join("exit.json").exists());
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn one_that_listens_has_its_grace() {
 #[test]
 fn the_grace_holds_for_children_of_a_shell_that_died_at_once() {
     let (mut bench, asked) = running(script(
-        "sh -c \"trap 'sleep 1; echo saved; exit 0' TERM; echo ready; while true; do sleep 0.1; done\"; true",
+        "sh -c \"trap 'sleep 3; echo saved; exit 0' TERM; echo ready; while true; do sleep 0.1; done\"; true",
     ));
     bench.order(vec![stopped(&asked, 20_000)]);
     assert_eq!(bench.await_end(), Exit::Signal(15));
@@ -75,7 +75,8 @@ fn what_tasks_leave_behind_is_ended_with_them() {
 
 #[test]
 fn a_killed_shim_leaves_nothing_behind() {
-    let (bench, _) = running(script("sleep 300 & setsid sleep 300 & echo $$; wait"));
+    // The second has lost its parent and has a session of its own: only our mark tells whose it is.
+    let (bench, _) = running(script("sleep 300 & (setsid sleep 300 &); echo $$; wait"));
     let pid: i32 = bench.first_line().parse().unwrap();
     wait_until("all three run", || bench.processes().len() >= 3);
     kill(bench.shim_pid(), "KILL");

@@ -1,25 +1,7 @@
 use super::*;
 use crate::cluster::Cluster;
-use muster_protocol::agent::{Order, Run, Stop, TaskOrder};
-
-/// An order placed at 1,000 ms on one GPU.
-pub(in crate::simulated) fn order(job: &str, annotations: &[(&str, &str)]) -> Order {
-    let task = TaskOrder { rank: 0, gpus: vec![1], cpus: 1, memory_mib: 64 };
-    Order {
-        job: job.to_string(),
-        attempt: 1,
-        placed_at_ms: 1_000,
-        started: false,
-        tasks: vec![task],
-        gang_size: 1,
-        run: Run { command: vec!["train".to_string()], ..Run::default() },
-        name: "demo".to_string(),
-        tenant: "default".to_string(),
-        user: "ann".to_string(),
-        annotations: annotations.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
-        stop: None,
-    }
-}
+use crate::sample::order;
+use muster_protocol::agent::{Order, Stop};
 
 fn orders(generation: u64, attempts: Vec<Order>) -> Input {
     Input::Orders(Orders { node: "gpu01".to_string(), epoch: 1, generation, attempts })
