@@ -18,7 +18,7 @@ pub struct ClusterStatus {
     pub online_nodes: u64,
     /// Jobs ever accepted; tasks of arrays count each.
     pub total_jobs: u64,
-    /// Jobs that wait, with those that were preempted.
+    /// Jobs that wait and were not preempted; those are counted in `jobs_by_state`.
     pub pending_jobs: u64,
     /// Jobs that run.
     pub running_jobs: u64,

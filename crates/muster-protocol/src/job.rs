@@ -136,6 +136,8 @@ pub struct Job {
     pub estimated_wait: Option<String>,
     /// Why it waits: every blocker, the most telling first.
     pub reasons: Vec<Reason>,
+    /// How many tasks are in each state, where the id means a whole array.
+    pub array: Option<BTreeMap<String, u64>>,
     /// Where its output is read.
     #[schema(example = "/api/v1/jobs/job-42/logs")]
     pub logs: String,

@@ -28,7 +28,4 @@ pub struct Problem {
     pub hint: Option<String>,
     /// The same as `detail`, under the name that older clients read.
     pub error: String,
-    /// The id of the request, also in the `X-Request-Id` header and in the server's log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request_id: Option<String>,
 }

@@ -1,0 +1,188 @@
+//! The REST door: requests become commands, and what is durable becomes answers. Nothing is decided here.
+//!
+//! Modules in the order a request meets them.
+
+pub mod access;
+pub mod fault;
+pub mod origin;
+pub mod rate;
+
+mod json;
+mod nearest;
+mod query;
+mod trace;
+mod who;
+mod written;
+
+mod array;
+mod jobs;
+mod spec;
+mod submit;
+mod why;
+
+mod allocations;
+mod gpus;
+mod nodes;
+mod tenants;
+
+mod audit;
+mod cluster;
+mod events;
+mod health;
+mod history;
+mod home;
+mod logs;
+mod scrape;
+mod show;
+mod stream;
+mod tokens;
+mod usage;
+
+mod document;
+mod reference;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::{Router, routing};
+use muster_core::State;
+use muster_store::Tables;
+use tokio::sync::watch;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::cluster::{Cluster, Role};
+use crate::identity::Identity;
+use crate::metrics::Seen;
+use crate::rounds::Rounds;
+
+pub use fault::Fault;
+pub(crate) use gpus::state_word as gpu_state;
+pub use origin::Origins;
+pub use rate::Limits;
+pub use reference::api_reference_markdown;
+
+/// What the door needs to know. Cheap to clone.
+#[derive(Clone)]
+pub struct Door {
+    /// The engine and what is durable.
+    pub cluster: Cluster,
+    /// How callers are told apart.
+    pub identity: Identity,
+    /// From where browsers may call.
+    pub origins: Arc<Origins>,
+    /// How often one caller may ask.
+    pub limits: Limits,
+    /// Where the output of jobs lies.
+    pub data_dir: Arc<PathBuf>,
+    /// What planning costs, for the metrics.
+    pub rounds: Arc<Rounds>,
+    /// What happened since the start, for the metrics.
+    pub seen: Arc<Seen>,
+    /// Prefix of the metrics that the commissioning document names.
+    pub metrics_namespace: Arc<str>,
+    /// Turns true when the server stops: open streams end.
+    pub stopping: watch::Receiver<bool>,
+}
+
+impl Door {
+    /// Look at what is durable. Only the leader has it in memory.
+    pub(crate) fn state<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, Fault> {
+        match self.cluster.role() {
+            Role::Leading { .. } => Ok(self.cluster.read(look)),
+            Role::Starting => Err(Fault::unavailable("the server is starting")),
+            Role::Standby { leader } => {
+                Err(Fault::unavailable(format!("this server stands by for `{leader}`"))
+                    .hint(format!("ask `{leader}`")))
+            }
+            Role::Away { why } => Err(Fault::unavailable(format!("the database is away: {why}"))),
+        }
+    }
+
+    /// Look into the tables, on a thread that may block.
+    pub(crate) async fn tables<T, F>(&self, look: F) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: FnOnce(&dyn Tables) -> Result<T, Fault> + Send + 'static,
+    {
+        let tables = self.cluster.tables();
+        let looking = tokio::task::spawn_blocking(move || look(&*tables));
+        looking.await.unwrap_or_else(|_| Err(Fault::internal("a look into the tables ended early")))
+    }
+}
+
+/// Every route of the door, ready to be served.
+pub fn router(door: Door) -> Router {
+    let (routes, openapi) = api().split_for_parts();
+    let document = document::finished(openapi);
+    let page = Arc::new(reference::html(&document));
+    let json = Arc::new(muster_json::to_string(&document));
+    routes
+        .route("/api/v1/openapi.json", routing::get(move || document::serve(json.clone())))
+        .route("/api/v1/docs", routing::get(move || reference::serve(page.clone())))
+        .route("/", routing::get(home::page))
+        .method_not_allowed_fallback(wrong_method)
+        .route_layer(from_fn_with_state(door.clone(), access::check))
+        .fallback(no_such_path)
+        .layer(from_fn_with_state(door.clone(), origin::check))
+        .layer(from_fn(trace::follow))
+        .with_state(door)
+}
+
+/// The OpenAPI document of this version.
+pub fn openapi() -> OpenApi {
+    document::finished(api().into_openapi())
+}
+
+fn api() -> OpenApiRouter<Door> {
+    OpenApiRouter::default()
+        .routes(routes!(submit::submit, jobs::list))
+        .routes(routes!(why::plan))
+        .routes(routes!(jobs::get, jobs::change, jobs::cancel))
+        .routes(routes!(jobs::hold))
+        .routes(routes!(jobs::release))
+        .routes(routes!(jobs::requeue))
+        .routes(routes!(jobs::attempts))
+        .routes(routes!(why::why))
+        .routes(routes!(events::of_job))
+        .routes(routes!(logs::read))
+        .routes(routes!(tenants::create, tenants::list))
+        .routes(routes!(tenants::get, tenants::replace, tenants::change, tenants::delete))
+        .routes(routes!(nodes::register, nodes::list))
+        .routes(routes!(nodes::get, nodes::change, nodes::remove))
+        .routes(routes!(nodes::drain))
+        .routes(routes!(nodes::undrain))
+        .routes(routes!(nodes::hold))
+        .routes(routes!(nodes::fence))
+        .routes(routes!(gpus::list))
+        .routes(routes!(gpus::get))
+        .routes(routes!(gpus::set_health))
+        .routes(routes!(allocations::list))
+        .routes(routes!(allocations::get, allocations::give_up))
+        .routes(routes!(cluster::status))
+        .routes(routes!(cluster::whoami))
+        .routes(routes!(usage::report))
+        .routes(routes!(audit::list))
+        .routes(routes!(tokens::create, tokens::list))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(events::follow))
+        .routes(routes!(health::health))
+        .routes(routes!(health::health_of_base))
+        .routes(routes!(health::alive))
+        .routes(routes!(health::ready))
+        .routes(routes!(scrape::scrape))
+}
+
+async fn no_such_path(uri: axum::http::Uri) -> Fault {
+    Fault::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is nothing at `{}`", uri.path()))
+        .hint("the routes are listed at /api/v1/docs")
+}
+
+async fn wrong_method(method: axum::http::Method, uri: axum::http::Uri) -> Fault {
+    let detail = format!("`{}` does not take {method}", uri.path());
+    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail)
+        .hint("the routes are listed at /api/v1/docs")
+}

@@ -1,0 +1,154 @@
+//! Who may call what: one table. The check and the security part of the OpenAPI document are made from it.
+//!
+//! A route that is not in the table answers nobody. Roles that belong to one tenant see only its objects; what
+//! belongs to others does not exist for them.
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use muster_core::{Command, State as Core};
+
+use crate::http::Door;
+use crate::http::fault::Fault;
+use crate::http::rate::caller_of;
+use crate::http::who::bearer;
+use crate::identity::{Identity, Verb, Who};
+
+/// What a route asks of its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing: it tells no secrets.
+    Open,
+    /// A role that may do this.
+    To(Verb),
+}
+
+use Need::Open;
+const LOOK: Need = Need::To(Verb::Look);
+const WORK: Need = Need::To(Verb::Work);
+const MANAGE: Need = Need::To(Verb::Manage);
+const OPERATE: Need = Need::To(Verb::Operate);
+const ADMINISTER: Need = Need::To(Verb::Administer);
+
+/// Every route, with what it asks of its caller.
+pub const RULES: &[(Method, &str, Need)] = &[
+    (Method::GET, "/", Open),
+    (Method::GET, "/health", Open),
+    (Method::GET, "/healthz", Open),
+    (Method::GET, "/readyz", Open),
+    (Method::GET, "/metrics", LOOK),
+    (Method::GET, "/api/v1/health", Open),
+    (Method::GET, "/api/v1/openapi.json", Open),
+    (Method::GET, "/api/v1/docs", Open),
+    (Method::GET, "/api/v1/whoami", LOOK),
+    (Method::GET, "/api/v1/cluster/status", LOOK),
+    (Method::POST, "/api/v1/jobs", WORK),
+    (Method::GET, "/api/v1/jobs", LOOK),
+    (Method::POST, "/api/v1/jobs/plan", WORK),
+    (Method::GET, "/api/v1/jobs/{id}", LOOK),
+    (Method::PATCH, "/api/v1/jobs/{id}", WORK),
+    (Method::DELETE, "/api/v1/jobs/{id}", WORK),
+    (Method::POST, "/api/v1/jobs/{id}/hold", WORK),
+    (Method::POST, "/api/v1/jobs/{id}/release", WORK),
+    (Method::POST, "/api/v1/jobs/{id}/requeue", WORK),
+    (Method::GET, "/api/v1/jobs/{id}/why", LOOK),
+    (Method::GET, "/api/v1/jobs/{id}/events", LOOK),
+    (Method::GET, "/api/v1/jobs/{id}/attempts", LOOK),
+    (Method::GET, "/api/v1/jobs/{id}/logs", LOOK),
+    (Method::GET, "/api/v1/tenants", LOOK),
+    (Method::POST, "/api/v1/tenants", ADMINISTER),
+    (Method::GET, "/api/v1/tenants/{id}", LOOK),
+    (Method::PUT, "/api/v1/tenants/{id}", ADMINISTER),
+    (Method::PATCH, "/api/v1/tenants/{id}", ADMINISTER),
+    (Method::DELETE, "/api/v1/tenants/{id}", ADMINISTER),
+    (Method::GET, "/api/v1/nodes", LOOK),
+    (Method::POST, "/api/v1/nodes", OPERATE),
+    (Method::GET, "/api/v1/nodes/{id}", LOOK),
+    (Method::PATCH, "/api/v1/nodes/{id}", OPERATE),
+    (Method::DELETE, "/api/v1/nodes/{id}", OPERATE),
+    (Method::POST, "/api/v1/nodes/{id}/drain", OPERATE),
+    (Method::POST, "/api/v1/nodes/{id}/undrain", OPERATE),
+    (Method::POST, "/api/v1/nodes/{id}/hold", OPERATE),
+    (Method::POST, "/api/v1/nodes/{id}/fence", OPERATE),
+    (Method::GET, "/api/v1/gpus", LOOK),
+    (Method::GET, "/api/v1/gpus/{node}/{index}", LOOK),
+    (Method::POST, "/api/v1/gpus/{node}/{index}/health", OPERATE),
+    (Method::GET, "/api/v1/allocations", LOOK),
+    (Method::GET, "/api/v1/allocations/{id}", LOOK),
+    (Method::DELETE, "/api/v1/allocations/{id}", WORK),
+    (Method::GET, "/api/v1/usage", LOOK),
+    (Method::GET, "/api/v1/audit", OPERATE),
+    (Method::GET, "/api/v1/tokens", MANAGE),
+    (Method::POST, "/api/v1/tokens", MANAGE),
+    (Method::DELETE, "/api/v1/tokens/{id}", MANAGE),
+    (Method::GET, "/api/v1/events", LOOK),
+];
+
+/// What a route asks of its caller; nothing for a route that is not in the table.
+pub fn need(method: &Method, path: &str) -> Option<Need> {
+    // Every GET answers HEAD too.
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    RULES.iter().find(|rule| rule.0 == *method && rule.1 == path).map(|rule| rule.2)
+}
+
+/// Establish who asks, and whether they may. Handlers find the answer as `Who`.
+pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    match admit(&door, &request) {
+        Ok(Some(who)) => {
+            request.extensions_mut().insert(who);
+            next.run(request).await
+        }
+        Ok(None) => next.run(request).await,
+        Err(fault) => fault.into_response(),
+    }
+}
+
+/// Who asks, if the route wants to know.
+fn admit(door: &Door, request: &Request) -> Result<Option<Who>, Fault> {
+    let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+    let verb = match need(request.method(), path) {
+        Some(Need::To(verb)) => verb,
+        // A wrong method of a known path: the router says so itself.
+        Some(Open) | None => return Ok(None),
+    };
+    let who = identify(door, request)?;
+    door.limits.take(who.token.as_deref().unwrap_or(&caller_of(request)))?;
+    if who.role < verb.needs() {
+        return Err(refuse(door, &who, request, verb));
+    }
+    Ok(Some(who))
+}
+
+fn identify(door: &Door, request: &Request) -> Result<Who, Fault> {
+    let now = door.cluster.now();
+    let bearer = bearer(request.headers());
+    let identify = |state: &Core| door.identity.authenticate(bearer, state, now);
+    // Without tokens there is nothing to look up, so a standby knows its callers too.
+    let identified = match door.identity {
+        Identity::Local => identify(&Core::default()),
+        Identity::Tokens => door.state(identify)?,
+    };
+    identified.map_err(|error| {
+        let caller = caller_of(request);
+        tracing::info!(caller, reason = error.reason(), "a caller was not let in");
+        // Guessing is limited by address; nothing else is known about a stranger.
+        door.limits
+            .take(&caller)
+            .err()
+            .unwrap_or_else(|| Fault::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))
+    })
+}
+
+/// Attempts to do what one may not are put on record.
+fn refuse(door: &Door, who: &Who, request: &Request, verb: Verb) -> Fault {
+    let act = format!("{} {}", request.method(), request.uri().path());
+    let (name, role, least) = (&who.actor.name, who.role.word(), verb.needs().word());
+    tracing::warn!(by = name, role, act, "refused: the role is too low");
+    let note =
+        Command::NoteRefusal { act, object: request.uri().path().to_string(), code: "forbidden".to_string() };
+    if let Err(declined) = door.cluster.tell(who.actor.clone(), note) {
+        tracing::warn!(%declined, "a refusal could not be put on record");
+    }
+    Fault::forbidden(format!("this needs role {least}, `{name}` has {role}"))
+}

@@ -1,0 +1,174 @@
+//! GPUs: list, look, and an operator's word about their health.
+
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use muster_core::node::{GpuWord, Node};
+use muster_core::{Command, GpuId, NodeId, Refusal, State as Core, model};
+use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::http::Door;
+use crate::http::fault::Fault;
+use crate::http::json::Json;
+use crate::http::query::Query;
+use crate::http::who::Reach;
+use crate::http::written::stamp;
+use crate::identity::Who;
+
+/// Which GPUs to list. All conditions must hold.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct GpuQuery {
+    /// Of this model; `A10` never means an A100.
+    model: Option<String>,
+    /// Of this node.
+    node: Option<String>,
+    /// In this state: `free`, `held`, `claimed`, `cooling`, `out`.
+    state: Option<String>,
+    /// Of this health: `healthy`, `warning`, `degraded`, `unhealthy`.
+    health: Option<String>,
+}
+
+/// List the GPUs
+#[utoipa::path(get, path = "/api/v1/gpus", tag = "gpus", params(GpuQuery),
+    responses((status = 200, description = "Those that match", body = GpuList)))]
+pub async fn list(
+    State(door): State<Door>,
+    who: Who,
+    Query(query): Query<GpuQuery>,
+) -> Result<Json<GpuList>, Fault> {
+    let health = query.health.as_deref().map(health_of).transpose()?;
+    let wanted = |gpu: &Gpu| {
+        query.model.as_deref().is_none_or(|wish| model::matches(wish, &gpu.model))
+            && query.state.as_deref().is_none_or(|state| gpu.state == state)
+            && health.is_none_or(|word| gpu.health == word.word())
+    };
+    let gpus: Vec<Gpu> = door.state(|state| {
+        let of_node = |node: &&Node| query.node.as_deref().is_none_or(|name| node.id.as_str() == name);
+        let nodes = state.nodes.values().filter(of_node);
+        nodes.flat_map(|node| self::of_node(state, &who, node)).filter(wanted).collect()
+    })?;
+    Ok(Json(GpuList { total: gpus.len() as u64, gpus }))
+}
+
+/// The GPU a path names.
+pub struct At(NodeId, u8);
+
+impl<S: Send + Sync> FromRequestParts<S> for At {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<At, Fault> {
+        let unknown = |detail: String| Fault::new(StatusCode::NOT_FOUND, "unknown-gpu", detail);
+        let named = Path::<(String, String)>::from_request_parts(parts, state).await;
+        let Path((node, index)) = named.map_err(|_| Fault::malformed("the path is not UTF-8"))?;
+        let node = node.parse().map_err(|error| unknown(format!("{error}")))?;
+        match index.strip_prefix("gpu-").unwrap_or(&index).parse() {
+            Ok(gpu) => Ok(At(node, gpu)),
+            Err(_) => Err(unknown(format!("`{index}` is not the place of a GPU; write `3` or `gpu-3`"))),
+        }
+    }
+}
+
+/// Look at one GPU
+#[utoipa::path(get, path = "/api/v1/gpus/{node}/{index}", tag = "gpus",
+    params(("node" = String, Path, description = "Its node"),
+        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
+    responses((status = 200, description = "The GPU", body = Gpu)))]
+pub async fn get(State(door): State<Door>, who: Who, At(node, gpu): At) -> Result<Json<Gpu>, Fault> {
+    Ok(Json(look(&door, &who, &node, gpu)?))
+}
+
+fn look(door: &Door, who: &Who, node: &NodeId, gpu: u8) -> Result<Gpu, Fault> {
+    let found = door.state(|state| {
+        let known = state.node(node)?;
+        let shown = of_node(state, who, known).into_iter().nth(usize::from(gpu));
+        shown.ok_or_else(|| Refusal::UnknownGpu { node: node.clone(), gpu })
+    })?;
+    Ok(found?)
+}
+
+/// Say how a GPU is doing
+///
+/// The next reading that differs changes it again.
+#[utoipa::path(post, path = "/api/v1/gpus/{node}/{index}/health", tag = "gpus", request_body = GpuHealthChange,
+    params(("node" = String, Path, description = "Its node"),
+        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
+    responses((status = 200, description = "Noted", body = Gpu)))]
+pub async fn set_health(
+    State(door): State<Door>,
+    who: Who,
+    At(node, gpu): At,
+    Json(change): Json<GpuHealthChange>,
+) -> Result<Json<Gpu>, Fault> {
+    let word = health_of(&change.health)?;
+    let command =
+        Command::SetGpuHealth { node: node.clone(), gpu, word, why: change.why, cooling_until: None };
+    door.cluster.ask(who.actor.clone(), command).await?;
+    Ok(Json(look(&door, &who, &node, gpu)?))
+}
+
+fn health_of(text: &str) -> Result<GpuWord, Fault> {
+    let words = [GpuWord::Healthy, GpuWord::Warning, GpuWord::Degraded, GpuWord::Unhealthy];
+    words.into_iter().find(|word| word.word() == text).ok_or_else(|| {
+        Fault::invalid("health", format!("`{text}` is none of healthy, warning, degraded, unhealthy"))
+    })
+}
+
+/// The GPUs of a node, by index.
+pub fn of_node(state: &Core, who: &Who, node: &Node) -> Vec<Gpu> {
+    (0..node.facts.gpus.len()).map(|index| shown(state, who, node, index)).collect()
+}
+
+fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
+    let facts = &node.facts.gpus[index];
+    let health = &node.gpu_health[index];
+    let holder = node.holders[index].and_then(|id| state.jobs.get(&id));
+    let seen = holder.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
+    let attempt = seen.and_then(|job| job.attempt().map(|attempt| format!("{}:{}", job.id, attempt.number)));
+    Gpu {
+        id: GpuId { node: node.id.clone(), index: index as u8 }.to_string(),
+        node_id: node.id.to_string(),
+        index: index as u8,
+        uuid: facts.uuid.clone(),
+        model: facts.model.clone(),
+        state: state_word(state, node, index).to_string(),
+        memory_total_mb: facts.memory_mib,
+        memory_used_mb: None,
+        memory_free_mb: None,
+        allocated: holder.is_some(),
+        allocation_id: attempt,
+        job_id: seen.map(|job| job.id.to_string()),
+        tenant_id: seen.map(|job| job.spec.tenant.to_string()),
+        health: health.word.word().to_string(),
+        health_why: health.why.clone(),
+        health_since: stamp(health.since.0),
+        cooling_until: health.cooling_until.map(|at| stamp(at.0)),
+        thermal_throttle: health.cooling_until.is_some(),
+        max_temperature: state.settings.thermal_limit_c,
+        cooling_period: state.settings.cooling_ms / 1_000,
+        utilization: None,
+        temperature: None,
+        power_usage: None,
+        power_limit_w: facts.power_limit_milliwatts.map(|milliwatts| milliwatts as f64 / 1_000.0),
+        numa_node: facts.numa_node,
+        nvlink: facts.nvlink.clone(),
+    }
+}
+
+/// Where a GPU stands, in one word.
+pub fn state_word(state: &Core, node: &Node, index: usize) -> &'static str {
+    let claimed = || {
+        let here = state.claims.values().filter(|claim| claim.node == node.id);
+        here.into_iter().any(|claim| claim.gpus.contains(&(index as u8)))
+    };
+    match node.holders[index] {
+        Some(_) => "held",
+        None if node.gpu_health[index].cooling_until.is_some() => "cooling",
+        None if !node.takes_work() || !node.gpu_usable(index) => "out",
+        None if claimed() => "claimed",
+        None => "free",
+    }
+}

@@ -1,0 +1,278 @@
+//! Jobs: list, look, steer.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use muster_core::command::JobChange;
+use muster_core::{Command, JobId, Refusal};
+use muster_protocol::job::{AttemptList, Job, JobList};
+use muster_protocol::submit::{self as wire, Done, Reasoned};
+use muster_store::Tables;
+use muster_store::queries::{AllocationFilter, JobFilter, Order, Page};
+use muster_store::rows::{JobDetail, JobState};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::cluster::Declined;
+use crate::http::Door;
+use crate::http::fault::Fault;
+use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
+use crate::http::json::Json;
+use crate::http::query::{Id, Query, page_limit, page_start};
+use crate::http::show;
+use crate::http::who::Reach;
+use crate::http::written::{priority, span_ms};
+use crate::identity::Who;
+
+/// Which jobs to list. All conditions must hold.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct JobQuery {
+    /// Of this tenant.
+    tenant_id: Option<String>,
+    /// In this state: `pending`, `running`, `completed`, `failed`, `preempted`, `cancelled`; several with commas.
+    state: Option<String>,
+    /// In this phase, for example `Held`.
+    phase: Option<String>,
+    /// Of this user.
+    user: Option<String>,
+    /// Whose name contains this, in upper or lower case.
+    name: Option<String>,
+    /// With this label, `key=value`.
+    label: Option<String>,
+    /// Tasks of this array.
+    array: Option<String>,
+    /// Only jobs that have not ended.
+    active: Option<bool>,
+    /// Rows of a page, 1 to 1,000; 50 when not given.
+    limit: Option<u32>,
+    /// Begin after so many rows.
+    offset: Option<u64>,
+    /// Begin after the page before: its `next_cursor`.
+    cursor: Option<String>,
+}
+
+/// List jobs, newest first
+#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(JobQuery),
+    responses((status = 200, description = "One page of jobs", body = JobList)))]
+pub async fn list(
+    State(door): State<Door>,
+    who: Who,
+    Query(query): Query<JobQuery>,
+) -> Result<Json<JobList>, Fault> {
+    let filter = filter(&query, &who)?;
+    let page = Page {
+        start: page_start(query.offset, query.cursor.as_deref())?,
+        limit: page_limit(query.limit)?,
+        order: Order::Newest,
+    };
+    let paged = door.tables(move |tables| Ok(tables.jobs(&filter, &page)?)).await?;
+    let now_ms = door.cluster.now().0;
+    Ok(Json(JobList {
+        jobs: paged.rows.into_iter().map(|row| show::summary(row, now_ms)).collect(),
+        total: paged.total,
+        next_cursor: paged.next.map(|job| job.to_string()),
+    }))
+}
+
+fn filter(query: &JobQuery, who: &Who) -> Result<JobFilter, Fault> {
+    let states = query.state.as_deref().map(|words| words.split(',').map(state_of).collect());
+    let label = query.label.as_deref().map(|label| {
+        let pair = label.split_once('=').ok_or_else(|| Fault::invalid("label", "write it as `key=value`"));
+        pair.map(|(key, value)| (key.to_string(), value.to_string()))
+    });
+    let array = query.array.as_deref().map(|text| text.parse::<JobId>());
+    Ok(JobFilter {
+        tenants: who.tenants(query.tenant_id.as_deref()),
+        states: states.transpose()?,
+        phase: query.phase.clone(),
+        user: query.user.clone(),
+        name_contains: query.name.clone(),
+        label: label.transpose()?,
+        number: array
+            .transpose()
+            .map_err(|error| Fault::invalid("array", error.to_string()))?
+            .map(|id| id.number),
+        active_only: query.active.unwrap_or(false),
+    })
+}
+
+fn state_of(word: &str) -> Result<JobState, Fault> {
+    let known = JobState::ALL.map(JobState::word).join(", ");
+    JobState::of_word(word.trim())
+        .ok_or_else(|| Fault::invalid("state", format!("`{word}` is none of {known}")))
+}
+
+/// Look at one job
+///
+/// An id without index also means a whole array: then `array` counts its tasks by state, and the rest is that
+/// of its first task.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs",
+    params(("id" = String, Path, description = "`job-42`, `42`, or `job-42.3` for one task of an array")),
+    responses((status = 200, description = "The job", body = Job)))]
+pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Result<Json<Job>, Fault> {
+    let now_ms = door.cluster.now().0;
+    let found = door.tables(move |tables| find(tables, id)).await?;
+    let (detail, gpus, array) = found
+        .filter(|(detail, ..)| who.sees_tenant(&detail.row.tenant))
+        .ok_or(Refusal::UnknownJob { job: id })?;
+    let first = detail.row.id;
+    let mut job = show::job(detail, now_ms);
+    job.allocated_gpus = gpus;
+    if let Some(counts) = array {
+        describe_array(&mut job, id, counts);
+    }
+    // A standby answers without what only the leader knows.
+    let _ = door.state(|state| {
+        let now = door.cluster.now().max(state.clock);
+        let Some(live) = state.jobs.get(&first) else { return };
+        let position = muster_core::plan::position(state, live, now);
+        job.queue_position = position.map(|place| place.position);
+        job.queue_length = position.map(|place| place.of);
+        job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
+    });
+    Ok(Json(job))
+}
+
+type Found = (JobDetail, Vec<String>, Option<Vec<(JobState, u64)>>);
+
+/// A job with the GPUs it holds, or the first task of an array with the counts of all.
+fn find(tables: &dyn Tables, id: JobId) -> Result<Option<Found>, Fault> {
+    if let Some(detail) = tables.job(id)? {
+        let held = AllocationFilter { job: Some(id), live_only: true, ..AllocationFilter::default() };
+        let live = tables.allocations(&held, &Page::first(1))?.rows;
+        let leases = live.iter().flat_map(|row| &row.leases);
+        let gpus = leases.map(|lease| format!("{}/gpu-{}", lease.node, lease.gpu)).collect();
+        return Ok(Some((detail, gpus, None)));
+    }
+    let first = match id.index {
+        Some(_) => None,
+        None => tables.jobs(&of_number(id), &oldest(1))?.rows.into_iter().next(),
+    };
+    let Some(first) = first else { return Ok(None) };
+    let counts = tasks_by_state(tables, id)?;
+    Ok(tables.job(first.id)?.map(|detail| (detail, Vec::new(), Some(counts))))
+}
+
+/// Say of a whole array what can be said of it.
+fn describe_array(job: &mut Job, id: JobId, counts: Vec<(JobState, u64)>) {
+    let count_of = |state| counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, count)| *count);
+    let words =
+        [JobState::Running, JobState::Pending, JobState::Preempted, JobState::Failed, JobState::Cancelled];
+    let state = words.into_iter().find(|state| count_of(*state) > 0).unwrap_or(JobState::Completed);
+    let tasks: u64 = counts.iter().map(|(_, count)| count).sum();
+    let parts: Vec<String> =
+        counts.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
+    let summary = &mut job.summary;
+    summary.id = id.to_string();
+    summary.job_id = id.to_string();
+    summary.state = show::state(state);
+    summary.message = format!("array of {tasks} tasks: {}", parts.join(", "));
+    job.array =
+        Some(BTreeMap::from_iter(counts.iter().map(|(state, count)| (state.word().to_string(), *count))));
+}
+
+/// Change a job that has not ended
+#[utoipa::path(patch, path = "/api/v1/jobs/{id}", tag = "jobs", request_body = wire::JobChange,
+    params(("id" = String, Path, description = "The job, or a whole array")),
+    responses((status = 200, description = "Changed", body = Done)))]
+pub async fn change(
+    State(door): State<Door>,
+    who: Who,
+    Id(job): Id<JobId>,
+    Json(written): Json<wire::JobChange>,
+) -> Result<Json<Done>, Fault> {
+    let limit =
+        written.time_limit.as_ref().map(|limit| limit.as_ref().map(|span| span_ms("time_limit", span)));
+    let change = JobChange {
+        name: written.name,
+        priority: written.priority.as_ref().map(priority).transpose()?,
+        time_limit_ms: limit.map(Option::transpose).transpose()?,
+        labels: written.labels,
+    };
+    steer(&door, who, job, Command::ChangeJob { job, change }, "was changed").await
+}
+
+/// Cancel a job, waiting or running
+#[utoipa::path(delete, path = "/api/v1/jobs/{id}", tag = "jobs",
+    params(("id" = String, Path, description = "The job, or a whole array")),
+    responses((status = 200, description = "Cancelled, or told to stop", body = Done)))]
+pub async fn cancel(State(door): State<Door>, who: Who, Id(job): Id<JobId>) -> Result<Json<Done>, Fault> {
+    steer(&door, who, job, Command::CancelJob { job }, "is cancelled").await
+}
+
+/// Keep a job from starting, or stop it and keep it
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/hold", tag = "jobs", request_body = Reasoned,
+    params(("id" = String, Path, description = "The job, or a whole array")),
+    responses((status = 200, description = "Held, or told to stop", body = Done)))]
+pub async fn hold(
+    State(door): State<Door>,
+    who: Who,
+    Id(job): Id<JobId>,
+    Json(Reasoned { why }): Json<Reasoned>,
+) -> Result<Json<Done>, Fault> {
+    steer(&door, who, job, Command::HoldJob { job, why }, "is held").await
+}
+
+/// Let a held job queue again
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/release", tag = "jobs",
+    params(("id" = String, Path, description = "The job, or a whole array")),
+    responses((status = 200, description = "Released", body = Done)))]
+pub async fn release(State(door): State<Door>, who: Who, Id(job): Id<JobId>) -> Result<Json<Done>, Fault> {
+    steer(&door, who, job, Command::ReleaseJob { job }, "waits again").await
+}
+
+/// Stop a running job and queue it again
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/requeue", tag = "jobs",
+    params(("id" = String, Path, description = "The job, or a whole array")),
+    responses((status = 200, description = "Told to stop; it queues again", body = Done)))]
+pub async fn requeue(State(door): State<Door>, who: Who, Id(job): Id<JobId>) -> Result<Json<Done>, Fault> {
+    steer(&door, who, job, Command::RequeueJob { job }, "is requeued").await
+}
+
+/// The attempts of a job, oldest first
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/attempts", tag = "jobs",
+    params(("id" = String, Path, description = "The job")),
+    responses((status = 200, description = "Its attempts", body = AttemptList)))]
+pub async fn attempts(
+    State(door): State<Door>,
+    who: Who,
+    Id(job): Id<JobId>,
+) -> Result<Json<AttemptList>, Fault> {
+    let found = door.tables(move |tables| {
+        let tenant = crate::http::history::tenant_of(tables, job)?;
+        Ok(tenant.zip(Some(tables.attempts(job)?)))
+    });
+    let (_, rows) =
+        found.await?.filter(|(tenant, _)| who.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
+    Ok(Json(AttemptList { attempts: rows.into_iter().map(show::attempt).collect() }))
+}
+
+/// Ask the engine for something about one job.
+pub async fn steer(
+    door: &Door,
+    who: Who,
+    job: JobId,
+    command: Command,
+    became: &str,
+) -> Result<Json<Done>, Fault> {
+    check_sees(door, &who, job).await?;
+    match door.cluster.ask(who.actor, command).await {
+        Ok(_) => Ok(Json(Done { message: format!("`{job}` {became}") })),
+        Err(Declined::Refused(Refusal::UnknownJob { .. })) => Err(gone(door, job).await?),
+        Err(declined) => Err(declined.into()),
+    }
+}
+
+/// The state forgets ended jobs after a day; the tables never do.
+async fn gone(door: &Door, job: JobId) -> Result<Fault, Fault> {
+    let outcome = door.tables(move |tables| Ok(tables.outcomes(&[job])?.remove(&job))).await?;
+    let refusal = match outcome {
+        None => Refusal::UnknownJob { job },
+        Some(outcome) => {
+            Refusal::WrongPhase { job, phase: outcome.word(), verb: "this", needs: "waiting or running" }
+        }
+    };
+    Ok(refusal.into())
+}

@@ -1,0 +1,263 @@
+//! Nodes: make known, list, look, take out of service and back, forget.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use muster_core::node::{GPUS_PER_NODE_MAX, GpuFacts, Node, NodeFacts, NodeWord};
+use muster_core::{Command, NodeId, State as Core};
+use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec};
+use muster_protocol::submit::{Done, Reasoned};
+
+use crate::http::Door;
+use crate::http::fault::Fault;
+use crate::http::gpus;
+use crate::http::json::Json;
+use crate::http::query::Id;
+use crate::http::who::Reach;
+use crate::http::written::stamp;
+use crate::identity::Who;
+
+/// Make a node known, or describe it anew
+///
+/// Agents do this by themselves.
+#[utoipa::path(post, path = "/api/v1/nodes", tag = "nodes", request_body = NodeSpec,
+    responses((status = 201, description = "Known", body = wire::Node)))]
+pub async fn register(
+    State(door): State<Door>,
+    who: Who,
+    Json(spec): Json<NodeSpec>,
+) -> Result<Response, Fault> {
+    let node: NodeId = spec.name.parse().map_err(|error| Fault::invalid("name", format!("{error}")))?;
+    let facts = Box::new(facts(spec)?);
+    door.cluster.ask(who.actor.clone(), Command::RegisterNode { node: node.clone(), facts }).await?;
+    let location = [(LOCATION, format!("/api/v1/nodes/{node}"))];
+    Ok((StatusCode::CREATED, location, Json(look(&door, &who, &node)?)).into_response())
+}
+
+/// List the nodes
+#[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes",
+    responses((status = 200, description = "All nodes", body = NodeList)))]
+pub async fn list(State(door): State<Door>, who: Who) -> Result<Json<NodeList>, Fault> {
+    let nodes: Vec<wire::Node> =
+        door.state(|state| state.nodes.values().map(|node| shown(state, &who, node)).collect())?;
+    Ok(Json(NodeList { total: nodes.len() as u64, nodes }))
+}
+
+/// Look at one node and its GPUs
+#[utoipa::path(get, path = "/api/v1/nodes/{id}", tag = "nodes",
+    params(("id" = String, Path, description = "The node")),
+    responses((status = 200, description = "The node", body = wire::Node)))]
+pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> Result<Json<wire::Node>, Fault> {
+    Ok(Json(look(&door, &who, &id)?))
+}
+
+fn look(door: &Door, who: &Who, id: &NodeId) -> Result<wire::Node, Fault> {
+    let node = door.state(|state| {
+        state
+            .node(id)
+            .map(|node| wire::Node { gpus: gpus::of_node(state, who, node), ..shown(state, who, node) })
+    })?;
+    Ok(node?)
+}
+
+/// Change a node's state, labels or taints
+#[utoipa::path(patch, path = "/api/v1/nodes/{id}", tag = "nodes", request_body = NodeChange,
+    params(("id" = String, Path, description = "The node")),
+    responses((status = 200, description = "Changed", body = wire::Node)))]
+pub async fn change(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<NodeId>,
+    Json(change): Json<NodeChange>,
+) -> Result<Json<wire::Node>, Fault> {
+    let word = change.state.as_deref().map(word_of).transpose()?;
+    let (mut facts, word_now) =
+        door.state(|state| state.node(&id).map(|node| (node.facts.clone(), node.state.word)))??;
+    if change.labels.is_some() || change.taints.is_some() {
+        // Describing a node anew brings it back into service, so one that is out of sight must wait.
+        if matches!(word_now, NodeWord::Suspect | NodeWord::Unreachable | NodeWord::Fenced) {
+            let detail = format!("`{id}` is {}; wait until it is heard from", word_now.word());
+            return Err(Fault::new(StatusCode::CONFLICT, "wrong-state", detail));
+        }
+        facts.labels = change.labels.unwrap_or(facts.labels);
+        facts.taints = change.taints.unwrap_or(facts.taints);
+        let command = Command::RegisterNode { node: id.clone(), facts: Box::new(facts) };
+        door.cluster.ask(who.actor.clone(), command).await?;
+    }
+    if let Some(word) = word {
+        set(&door, &who, &id, word, change.why.unwrap_or_default()).await?;
+    }
+    Ok(Json(look(&door, &who, &id)?))
+}
+
+fn word_of(text: &str) -> Result<NodeWord, Fault> {
+    match text.to_ascii_lowercase().as_str() {
+        "ready" => Ok(NodeWord::Ready),
+        "draining" => Ok(NodeWord::Draining),
+        "hold" => Ok(NodeWord::Hold),
+        _ => Err(Fault::invalid("state", format!("`{text}` is none of ready, draining, hold"))),
+    }
+}
+
+/// Forget a node that runs nothing
+#[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes",
+    params(("id" = String, Path, description = "The node")),
+    responses((status = 200, description = "Forgotten", body = Done)))]
+pub async fn remove(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> Result<Json<Done>, Fault> {
+    door.cluster.ask(who.actor, Command::RemoveNode { node: id.clone() }).await?;
+    Ok(Json(Done { message: format!("node `{id}` was forgotten") }))
+}
+
+/// Let a node finish what it has and take nothing new
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", request_body = Reasoned,
+    params(("id" = String, Path, description = "The node")),
+    responses((status = 200, description = "Drains", body = Done)))]
+pub async fn drain(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<NodeId>,
+    Json(Reasoned { why }): Json<Reasoned>,
+) -> Result<Json<Done>, Fault> {
+    set(&door, &who, &id, NodeWord::Draining, why).await
+}
+
+/// Let a node take work again
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/undrain", tag = "nodes", request_body = Reasoned,
+    params(("id" = String, Path, description = "The node")),
+    responses((status = 200, description = "Takes work", body = Done)))]
+pub async fn undrain(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<NodeId>,
+    Json(Reasoned { why }): Json<Reasoned>,
+) -> Result<Json<Done>, Fault> {
+    set(&door, &who, &id, NodeWord::Ready, why).await
+}
+
+/// Take a node out of service until a person clears it
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/hold", tag = "nodes", request_body = Reasoned,
+    params(("id" = String, Path, description = "The node")),
+    responses((status = 200, description = "Out of service", body = Done)))]
+pub async fn hold(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<NodeId>,
+    Json(Reasoned { why }): Json<Reasoned>,
+) -> Result<Json<Done>, Fault> {
+    set(&door, &who, &id, NodeWord::Hold, why).await
+}
+
+/// Give the operator's word that a node is dead
+///
+/// Its attempts are over, and their jobs may start elsewhere. If the node is alive after all, two copies of a
+/// job may run: switch it off first.
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = Reasoned,
+    params(("id" = String, Path, description = "The node")),
+    responses((status = 200, description = "Fenced", body = Done)))]
+pub async fn fence(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<NodeId>,
+    Json(Reasoned { why }): Json<Reasoned>,
+) -> Result<Json<Done>, Fault> {
+    set(&door, &who, &id, NodeWord::Fenced, why).await
+}
+
+async fn set(
+    door: &Door,
+    who: &Who,
+    node: &NodeId,
+    word: NodeWord,
+    why: String,
+) -> Result<Json<Done>, Fault> {
+    let command = Command::SetNodeState { node: node.clone(), word, why };
+    door.cluster.ask(who.actor.clone(), command).await?;
+    Ok(Json(Done { message: format!("node `{node}` is {}", word.word()) }))
+}
+
+fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
+    let count: u64 = spec.gpus.iter().map(|gpu| u64::from(gpu.count.unwrap_or(1))).sum();
+    if count > GPUS_PER_NODE_MAX as u64 {
+        return Err(Fault::invalid("gpus", format!("{count} devices, {GPUS_PER_NODE_MAX} are the most")));
+    }
+    let mut gpus: Vec<GpuFacts> = Vec::new();
+    for gpu in &spec.gpus {
+        for _ in 0..gpu.count.unwrap_or(1) {
+            let made = format!("GPU-{}-{}", spec.name, gpus.len());
+            let one = gpu.uuid.clone().filter(|_| gpu.count.unwrap_or(1) == 1);
+            gpus.push(GpuFacts {
+                uuid: one.unwrap_or(made),
+                model: gpu.model.clone(),
+                memory_mib: gpu.memory_mb,
+                numa_node: gpu.numa_node,
+                nvlink: Vec::new(),
+                power_limit_milliwatts: gpu.power_limit_w.map(|watts| u64::from(watts) * 1_000),
+            });
+        }
+    }
+    Ok(NodeFacts {
+        hostname: spec.hostname,
+        address: spec.ip_address,
+        cpus: spec.cpu_cores,
+        memory_mib: spec.memory_mb,
+        gpus,
+        rack: spec.rack,
+        power_feed: spec.power_feed,
+        labels: spec.labels,
+        taints: spec.taints,
+        agent_version: String::new(),
+        simulated: spec.simulated,
+    })
+}
+
+fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
+    let facts = &node.facts;
+    let word = node.state.word;
+    let held = node.holders.iter().flatten().count();
+    let sees = |id: &&muster_core::JobId| {
+        state.jobs.get(id).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()))
+    };
+    wire::Node {
+        id: node.id.to_string(),
+        name: node.id.to_string(),
+        hostname: facts.hostname.clone(),
+        ip_address: facts.address.clone(),
+        state: word.word().to_string(),
+        state_by: node.state.by.clone(),
+        state_why: node.state.why.clone(),
+        state_since: stamp(node.state.since.0),
+        state_since_ms: node.state.since.0,
+        online: is_online(word),
+        schedulable: node.takes_work(),
+        draining_mode: word == NodeWord::Draining,
+        total_gpus: facts.gpus.len() as u32,
+        available_gpus: free_gpus(state, node),
+        cpu_cores: facts.cpus,
+        available_cpu_cores: u64::from(facts.cpus).saturating_sub(node.cpus_held),
+        memory_mb: facts.memory_mib,
+        available_memory_mb: facts.memory_mib.saturating_sub(node.memory_mib_held),
+        gpu_allocation: if facts.gpus.is_empty() { 0.0 } else { held as f64 / facts.gpus.len() as f64 },
+        rack: facts.rack.clone(),
+        power_feed: facts.power_feed.clone(),
+        labels: facts.labels.clone(),
+        taints: facts.taints.clone(),
+        agent_version: facts.agent_version.clone(),
+        simulated: facts.simulated,
+        registered_at: stamp(node.registered_at.0),
+        last_heartbeat: None,
+        jobs: node.jobs.iter().filter(sees).map(ToString::to_string).collect(),
+        gpus: Vec::new(),
+    }
+}
+
+/// Whether a node is heard from.
+pub fn is_online(word: NodeWord) -> bool {
+    matches!(word, NodeWord::Ready | NodeWord::Draining | NodeWord::Hold)
+}
+
+/// GPUs of a node that could be given out now.
+pub fn free_gpus(state: &Core, node: &Node) -> u32 {
+    let filed = state.capacity.filed(&node.id).filter(|filed| filed.open);
+    filed.map_or(0, |filed| filed.free.gpus.count_ones())
+}

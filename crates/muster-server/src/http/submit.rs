@@ -1,0 +1,114 @@
+//! Step 2, receive: a job as it was written becomes a command of the core.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use muster_core::command::{IdempotencyKey, SubmitJob};
+use muster_core::job::Outcome;
+use muster_core::tenant::Tier;
+use muster_core::{Answer, Command, JobId, JobSpec, Refusal, TenantId};
+use muster_protocol::submit::{self as wire, Submitted};
+use sha2::{Digest, Sha256};
+
+use crate::http::Door;
+use crate::http::array;
+use crate::http::fault::Fault;
+use crate::http::history::tenant_of;
+use crate::http::json::{Json, parse, read_bytes};
+use crate::http::spec::spec;
+use crate::http::who::Reach;
+use crate::identity::Who;
+
+/// Largest body of a submission.
+pub const JOB_BYTES_MAX: usize = 256 << 10;
+/// Longest idempotency key.
+const KEY_LENGTH_MAX: usize = 255;
+
+/// Accept a job
+///
+/// The job is durable when this answers. A request with an `Idempotency-Key` header can be repeated: the same
+/// key with the same body answers with the first job, with another body it is refused.
+#[utoipa::path(post, path = "/api/v1/jobs", tag = "jobs", request_body = wire::SubmitJob,
+    params(("Idempotency-Key" = Option<String>, Header, description = "A word of the client for this submission, kept for a day")),
+    responses((status = 201, description = "Accepted", body = Submitted)))]
+pub async fn submit(
+    State(door): State<Door>,
+    who: Who,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Fault> {
+    let bytes = read_bytes(&headers, body, JOB_BYTES_MAX).await?;
+    let key = idempotency_key(&headers, &bytes)?;
+    let ask = SubmitJob { key, ..read_ask(&door, &who, &bytes).await? };
+    let held = ask.hold;
+    let Answer::Job(job) = door.cluster.ask(who.actor, Command::SubmitJob(ask)).await? else {
+        return Err(Fault::internal("the engine answered something else"));
+    };
+    let message = format!("`{job}` was accepted{}", if held { " and is held" } else { "" });
+    let submitted = Submitted { job_id: job.to_string(), status: "submitted".to_string(), message };
+    let location = [(LOCATION, format!("/api/v1/jobs/{job}"))];
+    Ok((StatusCode::CREATED, location, Json(submitted)).into_response())
+}
+
+/// A job as it was written, as a command without key.
+pub async fn read_ask(door: &Door, who: &Who, bytes: &[u8]) -> Result<SubmitJob, Fault> {
+    let written: wire::SubmitJob = parse(bytes)?;
+    let tenant = who.acts_for(written.tenant_id.as_deref())?;
+    let default_priority =
+        door.state(|state| match state.tenants.get(&tenant).map(|known| known.config.tier) {
+            // The usual tier leaves the choice to the cluster.
+            None | Some(Tier::Medium) => state.settings.default_priority,
+            Some(tier) => tier.priority(),
+        })?;
+    let spec = spec(&written, who, tenant, default_priority)?;
+    let known_outcomes = known_outcomes(door, who, &spec).await?;
+    Ok(SubmitJob {
+        spec: Arc::new(spec),
+        array: written.array.as_deref().map(array::parse).transpose()?,
+        hold: written.hold.unwrap_or(false),
+        key: None,
+        known_outcomes,
+    })
+}
+
+fn idempotency_key(headers: &HeaderMap, body: &[u8]) -> Result<Option<IdempotencyKey>, Fault> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    match key.to_str() {
+        Ok(key) if (1..=KEY_LENGTH_MAX).contains(&key.len()) => {
+            Ok(Some(IdempotencyKey { key: key.to_string(), body_hash: sha256(body) }))
+        }
+        _ => {
+            let problem = format!("must be 1 to {KEY_LENGTH_MAX} printable characters");
+            Err(Fault::invalid("Idempotency-Key", problem))
+        }
+    }
+}
+
+/// How dependencies ended that the state no longer remembers. Jobs of other tenants do not exist.
+async fn known_outcomes(door: &Door, who: &Who, spec: &JobSpec) -> Result<BTreeMap<JobId, Outcome>, Fault> {
+    let jobs: BTreeSet<JobId> = spec.after.iter().map(|dependency| dependency.job).collect();
+    if jobs.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let jobs: Vec<JobId> = jobs.into_iter().collect();
+    let own = who.confined_to().cloned();
+    door.tables(move |tables| {
+        for job in own.iter().flat_map(|_| &jobs) {
+            let tenant = tenant_of(tables, *job)?;
+            if tenant.as_deref() != own.as_ref().map(TenantId::as_str) {
+                return Err(Refusal::UnknownJob { job: *job }.into());
+            }
+        }
+        Ok(tables.outcomes(&jobs)?)
+    })
+    .await
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

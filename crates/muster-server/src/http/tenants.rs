@@ -1,0 +1,288 @@
+//! Tenants: make, list, look, change, remove.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use muster_core::tenant::{Quota, Tenant, TenantConfig, Tier};
+use muster_core::{Command, Refusal, State as Core, TenantId};
+use muster_protocol::submit::Done;
+use muster_protocol::tenant::{self as wire, TenantChange, TenantList, TenantSpec};
+
+use crate::http::Door;
+use crate::http::fault::Fault;
+use crate::http::json::Json;
+use crate::http::query::Id;
+use crate::http::who::Reach;
+use crate::http::written::{hours, micro, money, tier};
+use crate::identity::Who;
+
+/// The share that counts as 1.
+const USUAL_WEIGHT: f64 = 100.0;
+/// The notices a tenant may want, in the order of the fields.
+const NOTICES: [&str; 4] = ["start", "completion", "failure", "quota"];
+
+/// Make a tenant
+#[utoipa::path(post, path = "/api/v1/tenants", tag = "tenants", request_body = TenantSpec,
+    responses((status = 201, description = "Made", body = wire::Tenant)))]
+pub async fn create(
+    State(door): State<Door>,
+    who: Who,
+    Json(spec): Json<TenantSpec>,
+) -> Result<Response, Fault> {
+    let id = match &spec.id {
+        Some(id) => id.parse(),
+        None => slug(spec.name.as_deref().unwrap_or_default()).parse(),
+    };
+    let id: TenantId = id.map_err(|error| match spec.id.is_none() && spec.name.is_none() {
+        true => Fault::invalid("name", "a tenant needs a name"),
+        false => Fault::invalid("name", format!("{error}")),
+    })?;
+    let config = Box::new(config(&spec, id.as_str())?);
+    door.cluster.ask(who.actor, Command::CreateTenant { id: id.clone(), config }).await?;
+    let location = [(LOCATION, format!("/api/v1/tenants/{id}"))];
+    Ok((StatusCode::CREATED, location, Json(look(&door, &id)?)).into_response())
+}
+
+/// List the tenants
+#[utoipa::path(get, path = "/api/v1/tenants", tag = "tenants",
+    responses((status = 200, description = "Those the caller may see", body = TenantList)))]
+pub async fn list(State(door): State<Door>, who: Who) -> Result<Json<TenantList>, Fault> {
+    let tenants: Vec<wire::Tenant> = door.state(|state| {
+        let seen = state.tenants.values().filter(|tenant| who.sees_tenant(tenant.id.as_str()));
+        seen.map(|tenant| shown(state, tenant)).collect()
+    })?;
+    Ok(Json(TenantList { total: tenants.len() as u64, tenants }))
+}
+
+/// Look at one tenant
+#[utoipa::path(get, path = "/api/v1/tenants/{id}", tag = "tenants",
+    params(("id" = String, Path, description = "The tenant")),
+    responses((status = 200, description = "The tenant", body = wire::Tenant)))]
+pub async fn get(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<TenantId>,
+) -> Result<Json<wire::Tenant>, Fault> {
+    if !who.sees_tenant(id.as_str()) {
+        return Err(Refusal::UnknownTenant { tenant: id }.into());
+    }
+    Ok(Json(look(&door, &id)?))
+}
+
+/// Replace all of what may change of a tenant
+///
+/// What is not sent gets its usual value: a quota that is not given is unlimited.
+#[utoipa::path(put, path = "/api/v1/tenants/{id}", tag = "tenants", request_body = TenantSpec,
+    params(("id" = String, Path, description = "The tenant")),
+    responses((status = 200, description = "Replaced", body = wire::Tenant)))]
+pub async fn replace(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<TenantId>,
+    Json(spec): Json<TenantSpec>,
+) -> Result<Json<wire::Tenant>, Fault> {
+    if spec.id.as_deref().is_some_and(|other| other != id.as_str()) {
+        return Err(Fault::invalid("id", "a tenant keeps its id for ever"));
+    }
+    let config = config(&spec, id.as_str())?;
+    set(&door, who, id, config).await
+}
+
+/// Change some of what may change of a tenant
+#[utoipa::path(patch, path = "/api/v1/tenants/{id}", tag = "tenants", request_body = TenantChange,
+    params(("id" = String, Path, description = "The tenant")),
+    responses((status = 200, description = "Changed", body = wire::Tenant)))]
+pub async fn change(
+    State(door): State<Door>,
+    who: Who,
+    Id(id): Id<TenantId>,
+    Json(change): Json<TenantChange>,
+) -> Result<Json<wire::Tenant>, Fault> {
+    let mut config = door.state(|state| state.tenant(&id).map(|tenant| tenant.config.clone()))??;
+    apply(&mut config, change)?;
+    set(&door, who, id, config).await
+}
+
+async fn set(door: &Door, who: Who, id: TenantId, config: TenantConfig) -> Result<Json<wire::Tenant>, Fault> {
+    let config = Box::new(config);
+    door.cluster.ask(who.actor, Command::ChangeTenant { id: id.clone(), config }).await?;
+    Ok(Json(look(door, &id)?))
+}
+
+/// Remove a tenant that has no live jobs
+#[utoipa::path(delete, path = "/api/v1/tenants/{id}", tag = "tenants",
+    params(("id" = String, Path, description = "The tenant")),
+    responses((status = 200, description = "Removed", body = Done)))]
+pub async fn delete(State(door): State<Door>, who: Who, Id(id): Id<TenantId>) -> Result<Json<Done>, Fault> {
+    door.cluster.ask(who.actor, Command::DeleteTenant { id: id.clone() }).await?;
+    Ok(Json(Done { message: format!("tenant `{id}` was removed") }))
+}
+
+fn look(door: &Door, id: &TenantId) -> Result<wire::Tenant, Fault> {
+    Ok(door.state(|state| state.tenant(id).map(|tenant| shown(state, tenant)))??)
+}
+
+/// A name that people wrote, as an id: `ML Team` becomes `ml-team`.
+fn slug(name: &str) -> String {
+    let kept = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
+    let words = name.split(|letter: char| !kept(letter)).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+}
+
+fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
+    let usual = TenantConfig::unlimited(spec.name.as_deref().unwrap_or(id));
+    let notices =
+        [spec.notify_on_start, spec.notify_on_completion, spec.notify_on_failure, spec.notify_on_quota];
+    Ok(TenantConfig {
+        email: spec.email.clone().unwrap_or_default(),
+        organization: spec.organization.clone().unwrap_or_default(),
+        parent: spec.parent.as_deref().map(parent).transpose()?,
+        maximum: Quota {
+            gpus: spec.max_gpus,
+            gpu_memory_mib: spec.max_gpu_memory_mb,
+            cpus: spec.max_cpu_cores,
+            memory_mib: spec.max_memory_mb,
+            jobs: spec.max_concurrent_jobs,
+        },
+        guaranteed: Quota { gpus: spec.guaranteed_gpus, ..Quota::default() },
+        maximum_by_model: spec.max_gpus_by_model.clone(),
+        tier: spec
+            .priority_tier
+            .as_deref()
+            .map(|name| tier("priority_tier", name))
+            .transpose()?
+            .unwrap_or_default(),
+        weight: spec.fair_share_weight.map(weight).transpose()?.unwrap_or(usual.weight),
+        decay_milli_per_day: spec.priority_decay.map(decay_milli).transpose()?.unwrap_or(0),
+        may_be_preempted: spec.allow_preemption.unwrap_or(true),
+        may_preempt: spec.can_preempt_others.unwrap_or(true),
+        preemptions_per_job_max: spec.max_preemptions,
+        billed: spec.billing_enabled.unwrap_or(false),
+        price_gpu_hour_micro: spec
+            .cost_per_gpu_hour
+            .map(|price| micro("cost_per_gpu_hour", price))
+            .transpose()?
+            .unwrap_or(0),
+        active: spec.active.unwrap_or(true),
+        notify: NOTICES
+            .iter()
+            .zip(notices)
+            .filter_map(|(word, wanted)| Some((word.to_string(), wanted?)))
+            .collect(),
+        labels: spec.labels.clone(),
+        ..usual
+    })
+}
+
+/// Take over what was sent.
+fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
+    fn put<T>(place: &mut T, sent: Option<T>) {
+        if let Some(value) = sent {
+            *place = value;
+        }
+    }
+    put(&mut config.name, change.name);
+    put(&mut config.email, change.email);
+    put(&mut config.organization, change.organization);
+    put(&mut config.parent, change.parent.map(|id| id.as_deref().map(parent).transpose()).transpose()?);
+    put(&mut config.maximum.gpus, change.max_gpus);
+    put(&mut config.maximum.gpu_memory_mib, change.max_gpu_memory_mb);
+    put(&mut config.maximum.cpus, change.max_cpu_cores);
+    put(&mut config.maximum.memory_mib, change.max_memory_mb);
+    put(&mut config.maximum.jobs, change.max_concurrent_jobs);
+    put(&mut config.maximum_by_model, change.max_gpus_by_model);
+    put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
+    put(
+        &mut config.tier,
+        change.priority_tier.as_deref().map(|name| tier("priority_tier", name)).transpose()?,
+    );
+    put(&mut config.weight, change.fair_share_weight.map(weight).transpose()?);
+    put(&mut config.decay_milli_per_day, change.priority_decay.map(decay_milli).transpose()?);
+    put(&mut config.may_be_preempted, change.allow_preemption);
+    put(&mut config.may_preempt, change.can_preempt_others);
+    put(&mut config.preemptions_per_job_max, change.max_preemptions);
+    put(&mut config.billed, change.billing_enabled);
+    let price = change.cost_per_gpu_hour.map(|price| micro("cost_per_gpu_hour", price)).transpose()?;
+    put(&mut config.price_gpu_hour_micro, price);
+    put(&mut config.active, change.active);
+    put(&mut config.labels, change.labels);
+    Ok(())
+}
+
+fn parent(id: &str) -> Result<TenantId, Fault> {
+    id.parse().map_err(|error| Fault::invalid("parent", format!("{error}")))
+}
+
+fn weight(share: f64) -> Result<u32, Fault> {
+    match (0.01..=1e6).contains(&share) {
+        true => Ok((share * USUAL_WEIGHT).round() as u32),
+        false => Err(Fault::invalid("fair_share_weight", "must be from 0.01 to 1,000,000")),
+    }
+}
+
+fn decay_milli(part: f64) -> Result<u32, Fault> {
+    match (0.0..=1.0).contains(&part) {
+        true => Ok((part * 1_000.0).round() as u32),
+        false => Err(Fault::invalid("priority_decay", "must be from 0 to 1")),
+    }
+}
+
+fn tier_word(tier: Tier) -> &'static str {
+    match tier {
+        Tier::Low => "low",
+        Tier::Medium => "medium",
+        Tier::High => "high",
+        Tier::Critical => "critical",
+    }
+}
+
+fn shown(state: &Core, tenant: &Tenant) -> wire::Tenant {
+    let TenantConfig { maximum, guaranteed, .. } = &tenant.config;
+    let config = &tenant.config;
+    let account = state.ledger.account(&tenant.id);
+    let wants = |notices: &BTreeMap<String, bool>, word: &str| notices.get(word).copied().unwrap_or(false);
+    wire::Tenant {
+        id: tenant.id.to_string(),
+        tenant_id: tenant.id.to_string(),
+        name: config.name.clone(),
+        email: config.email.clone(),
+        organization: config.organization.clone(),
+        parent: config.parent.as_ref().map(ToString::to_string),
+        max_gpus: maximum.gpus,
+        max_gpu_memory_mb: maximum.gpu_memory_mib,
+        max_cpu_cores: maximum.cpus,
+        max_memory_mb: maximum.memory_mib,
+        max_concurrent_jobs: maximum.jobs,
+        max_gpus_by_model: config.maximum_by_model.clone(),
+        guaranteed_gpus: guaranteed.gpus,
+        current_gpus: tenant.held.gpus,
+        current_gpu_memory: tenant.held.gpu_memory_mib,
+        current_cpu_cores: tenant.held.cpus,
+        current_memory: tenant.held.memory_mib,
+        current_jobs: tenant.held.jobs,
+        live_jobs: tenant.live_jobs,
+        total_gpu_hours: hours(account.used.gpu_ms),
+        total_jobs: account.submitted,
+        successful_jobs: account.done,
+        failed_jobs: account.failed,
+        cancelled_jobs: account.cancelled,
+        total_cost: money(account.used.cost_micro),
+        priority_tier: tier_word(config.tier).to_string(),
+        fair_share_weight: f64::from(config.weight) / USUAL_WEIGHT,
+        priority_decay: f64::from(config.decay_milli_per_day) / 1_000.0,
+        allow_preemption: config.may_be_preempted,
+        can_preempt_others: config.may_preempt,
+        max_preemptions: config.preemptions_per_job_max,
+        billing_enabled: config.billed,
+        cost_per_gpu_hour: money(config.price_gpu_hour_micro),
+        active: config.active,
+        notify_on_start: wants(&config.notify, "start"),
+        notify_on_completion: wants(&config.notify, "completion"),
+        notify_on_failure: wants(&config.notify, "failure"),
+        notify_on_quota: wants(&config.notify, "quota"),
+        labels: config.labels.clone(),
+    }
+}

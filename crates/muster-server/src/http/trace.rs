@@ -1,0 +1,47 @@
+//! Each request has a number: in its span, in the log, and in the answer.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use tracing::{Instrument, debug, info_span, warn};
+
+/// The header that carries the id of a request, both ways.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Longest id that a client may give its request.
+const GIVEN_LENGTH_MAX: usize = 64;
+
+/// Give the request its number, and say how it went.
+pub async fn follow(request: Request, next: Next) -> Response {
+    let id = given_id(&request).unwrap_or_else(next_id);
+    let span = info_span!("request", %id, method = %request.method(), path = request.uri().path());
+    let started = Instant::now();
+    let mut response = next.run(request).instrument(span.clone()).await;
+    let (status, elapsed_ms) = (response.status(), started.elapsed().as_millis());
+    span.in_scope(|| match status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
+        true => warn!(%status, elapsed_ms, "answered"),
+        false => debug!(%status, elapsed_ms, "answered"),
+    });
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+/// A client may name its requests to find them again; only plain words are taken over.
+fn given_id(request: &Request) -> Option<String> {
+    let id = request.headers().get(REQUEST_ID)?.to_str().ok()?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    ((1..=GIVEN_LENGTH_MAX).contains(&id.len()) && id.bytes().all(plain)).then(|| id.to_string())
+}
+
+/// Different after a restart as well.
+fn next_id() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("r{:x}-{number}", std::process::id())
+}

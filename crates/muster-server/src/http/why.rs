@@ -1,0 +1,182 @@
+//! Why a job waits, and what would become of one that is not submitted.
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use muster_core::job::PlacedTask;
+use muster_core::plan::{self, effective_priority, position};
+use muster_core::queue::waiting_since;
+use muster_core::{Command, Job, JobId, Refusal};
+use muster_protocol::outlook::{Outlook, Prospect, Why};
+use muster_protocol::submit::SubmitJob;
+use muster_store::Tables;
+use muster_store::rows::JobRow;
+
+use crate::http::Door;
+use crate::http::fault::Fault;
+use crate::http::history::{of_number, oldest};
+use crate::http::json::{Json, read_bytes};
+use crate::http::query::Id;
+use crate::http::show;
+use crate::http::submit::{JOB_BYTES_MAX, read_ask};
+use crate::http::who::Reach;
+use crate::http::written::{humane, stamp};
+use crate::identity::Who;
+
+/// Why a job waits
+///
+/// Every blocker with its numbers, the most telling first. For a whole array, of its first waiting task.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/why", tag = "jobs",
+    params(("id" = String, Path, description = "The job")),
+    responses((status = 200, description = "The answer", body = Why)))]
+pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Result<Json<Why>, Fault> {
+    let live = door.state(|state| {
+        let members = state.members(id);
+        let waiting = members.iter().find(|id| state.jobs.get(id).is_some_and(|job| job.attempt().is_none()));
+        let job = waiting.or(members.first()).and_then(|id| state.jobs.get(id))?;
+        who.sees_tenant(job.spec.tenant.as_str()).then(|| why_waiting(&door, state, job))
+    })?;
+    if let Some(why) = live {
+        return Ok(Json(why));
+    }
+    let row = door.tables(move |tables| row(tables, id)).await?;
+    let row = row.filter(|row| who.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
+    Ok(Json(why_ended(row)))
+}
+
+/// A job, or the first task of an array.
+fn row(tables: &dyn Tables, id: JobId) -> Result<Option<JobRow>, Fault> {
+    if let Some(detail) = tables.job(id)? {
+        return Ok(Some(detail.row));
+    }
+    let tasks = tables.jobs(&of_number(id), &oldest(1))?;
+    Ok(tasks.rows.into_iter().next().filter(|_| id.index.is_none()))
+}
+
+fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
+    let now = door.cluster.now().max(state.clock);
+    let place = position(state, job, now);
+    let reasons = show::reasons(&door.cluster.verdicts().of(state, job, now));
+    let since = waiting_since(job);
+    let waited_ms = now.since(job.submitted_at);
+    let (api_state, phase) = crate::http::cluster::state_of(job);
+    let summary = match (reasons.first(), job.attempt()) {
+        (Some(first), _) => format!("waits: {}", first.sentence),
+        (None, Some(_)) => format!("does not wait: it is {phase}"),
+        (None, None) => "waits for the next round".to_string(),
+    };
+    Why {
+        job_id: job.id.to_string(),
+        name: job.spec.name.clone(),
+        tenant_id: job.spec.tenant.to_string(),
+        state: show::state(api_state),
+        phase: phase.to_string(),
+        summary,
+        waiting_since: since.map(|at| stamp(at.0)),
+        waiting_since_ms: since.map(|at| at.0),
+        waited: since.map(|at| humane(now.since(at))),
+        queue_position: place.map(|place| place.position),
+        queue_length: place.map(|place| place.of),
+        priority: job.spec.priority,
+        effective_priority: since.map(|_| effective_priority(&state.settings, job.spec.priority, waited_ms)),
+        reasons,
+        estimated_start: None,
+    }
+}
+
+fn why_ended(row: JobRow) -> Why {
+    let because = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
+    Why {
+        job_id: row.id.to_string(),
+        name: row.name,
+        tenant_id: row.tenant,
+        state: show::state(row.state),
+        summary: format!("does not wait: it has ended as {}{because}", row.phase),
+        phase: row.phase,
+        waiting_since: None,
+        waiting_since_ms: None,
+        waited: None,
+        queue_position: None,
+        queue_length: None,
+        priority: row.priority,
+        effective_priority: None,
+        reasons: Vec::new(),
+        estimated_start: None,
+    }
+}
+
+/// What would become of a job, without submitting it
+#[utoipa::path(post, path = "/api/v1/jobs/plan", tag = "jobs", request_body = SubmitJob,
+    responses((status = 200, description = "What would happen", body = Outlook)))]
+pub async fn plan(
+    State(door): State<Door>,
+    who: Who,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Outlook>, Fault> {
+    let bytes = read_bytes(&headers, body, JOB_BYTES_MAX).await?;
+    let ask = read_ask(&door, &who, &bytes).await?;
+    // A whole round is drawn up, which may take a while in a large cluster.
+    let looking = tokio::task::spawn_blocking(move || {
+        let spec = ask.spec.clone();
+        let command = Command::SubmitJob(ask);
+        door.state(|state| {
+            let now = door.cluster.now().max(state.clock);
+            match state.decide(&who.actor, &command, now) {
+                Err(refusal) => refused(refusal),
+                Ok(_) => foreseen(plan::outlook(state, &spec, now)),
+            }
+        })
+    });
+    let outlook = looking.await.unwrap_or_else(|_| Err(Fault::internal("the outlook ended early")))?;
+    Ok(Json(outlook))
+}
+
+fn refused(refusal: Refusal) -> Outlook {
+    Outlook {
+        outcome: Prospect::Refused,
+        summary: format!("would be refused: {refusal}"),
+        node_name: None,
+        gpus: Vec::new(),
+        victims: Vec::new(),
+        queue_position: None,
+        queue_length: None,
+        reasons: Vec::new(),
+        refusal: Some(Fault::from(refusal).problem()),
+    }
+}
+
+fn foreseen(outlook: plan::Outlook) -> Outlook {
+    let reasons = show::reasons(&outlook.verdict);
+    let (outcome, summary) = match (&outlook.start, &outlook.room) {
+        (Some(_), _) => (Prospect::Starts, "would start in the next round".to_string()),
+        (None, Some(room)) => (
+            Prospect::Preempts,
+            format!("{} jobs would make room for it on `{}`", room.victims.len(), room.node),
+        ),
+        (None, None) => {
+            let first = reasons.first().map_or("its turn has not come", |reason| reason.sentence.as_str());
+            (Prospect::Waits, format!("would wait: {first}"))
+        }
+    };
+    let starts = outlook.start.as_deref().unwrap_or_default();
+    let room = outlook.room.as_ref();
+    let node = starts.first().map(|task| &task.node).or(room.map(|room| &room.node));
+    let room_gpus =
+        room.into_iter().flat_map(|room| room.gpus.iter().map(|gpu| format!("{}/gpu-{gpu}", room.node)));
+    Outlook {
+        outcome,
+        summary,
+        node_name: node.map(ToString::to_string),
+        gpus: starts.iter().flat_map(gpus_of).chain(room_gpus).collect(),
+        victims: room.into_iter().flat_map(|room| room.victims.iter().map(ToString::to_string)).collect(),
+        queue_position: outlook.start.is_none().then_some(outlook.position.position),
+        queue_length: outlook.start.is_none().then_some(outlook.position.of),
+        reasons,
+        refusal: None,
+    }
+}
+
+fn gpus_of(task: &PlacedTask) -> impl Iterator<Item = String> + '_ {
+    task.gpus.iter().map(|gpu| format!("{}/gpu-{gpu}", task.node))
+}
