@@ -1,0 +1,400 @@
+//! Puts the parts together: store, engine, planner, dispatch, agents and door; and takes them apart in order.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use muster_agent::{Agent, AgentError, Runner, RunnerConfig, Simulated, SimulatedConfig};
+use muster_core::{Actor, Command};
+use muster_store::{PostgresConfig, Store, StoreConfig, StoreError};
+use tokio::runtime::Runtime;
+use tokio::sync::{oneshot, watch};
+use tracing::{info, warn};
+
+use crate::agents::Ear;
+use crate::clock::{Clock, SystemClock};
+use crate::cluster::{Cluster, INBOX_SIZE, Role};
+use crate::config::{AuthMode, Config, Cors, Database};
+use crate::dispatch::Dispatch;
+use crate::http::{self, Door, Limits, Origins};
+use crate::planner::Planner;
+use crate::reign::{End, Reign};
+use crate::rounds::Rounds;
+use crate::{identity, telemetry, tls};
+
+/// Which nodes live inside this process.
+pub enum Nodes {
+    /// None.
+    None,
+    /// A cluster of simulated devices.
+    Simulated(muster_agent::Cluster),
+    /// This machine: jobs run as real processes, on so many GPUs that are only counted.
+    Real {
+        /// How many.
+        gpus: u32,
+    },
+}
+
+/// Why a server did not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data folder cannot be used.
+    #[error("cannot use the data folder `{folder}`: {source}")]
+    Folder {
+        /// Which.
+        folder: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {address}: {source}; another server may be running, choose another with --listen"
+    )]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An agent inside this process cannot start.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] tls::TlsError),
+    /// The first token could not be made or kept.
+    #[error(transparent)]
+    FirstToken(#[from] identity::BootstrapError),
+    /// The machine gives no thread or timer.
+    #[error("cannot start: {0}")]
+    Machine(#[from] std::io::Error),
+    /// Going on would have been wrong.
+    #[error("the server stops because going on would be wrong: {0}")]
+    Broken(StoreError),
+    /// A bug: a part of the server has panicked.
+    #[error("the {0} has panicked; this is a bug, the log says where")]
+    Panicked(&'static str),
+}
+
+/// A server that runs.
+pub struct Running {
+    cluster: Cluster,
+    address: SocketAddr,
+    scheme: &'static str,
+    runtime: Runtime,
+    stop: Arc<AtomicBool>,
+    close_door: watch::Sender<bool>,
+    door: tokio::task::JoinHandle<()>,
+    engine: oneshot::Receiver<End>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
+pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
+    make_folder(&config.data_dir)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let listener = runtime.block_on(listen(config.listen))?;
+    let address = listener.local_addr()?;
+    let store = muster_store::open(&store_config(config)?)?;
+    let mut parts = Parts::start(config, store, nodes)?;
+
+    let (close_door, closing) = watch::channel(false);
+    let names = &config.api.allowed_hosts;
+    let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, names)).transpose()?;
+    let scheme = if acceptor.is_some() { "https" } else { "http" };
+    let router = http::router(door(config, &parts, closing.clone()));
+    let door = runtime.spawn(tls::serve(listener, acceptor, router, closed(closing)));
+    runtime.spawn(trace_jobs(config, parts.cluster.clone(), close_door.subscribe()));
+    Ok(Running {
+        address,
+        scheme,
+        runtime,
+        stop: parts.stop.clone(),
+        close_door,
+        door,
+        threads: std::mem::take(&mut parts.threads),
+        engine: parts.engine,
+        cluster: parts.cluster,
+    })
+}
+
+fn door(config: &Config, parts: &Parts, stopping: watch::Receiver<bool>) -> Door {
+    let cors = match &config.api.cors {
+        Cors::SameOrigin => Vec::new(),
+        Cors::Any => vec!["*".to_string()],
+        Cors::Origins(origins) => origins.clone(),
+    };
+    Door {
+        cluster: parts.cluster.clone(),
+        identity: config.auth.into(),
+        origins: Arc::new(Origins { hosts: config.api.allowed_hosts.clone(), cors }),
+        limits: Limits::new(config.api.rate_limit_rps),
+        data_dir: Arc::new(config.data_dir.clone()),
+        rounds: parts.rounds.clone(),
+        seen: Arc::default(),
+        metrics_namespace: config.metrics.namespace.as_str().into(),
+        stopping,
+    }
+}
+
+/// The threads behind the door.
+struct Parts {
+    cluster: Cluster,
+    rounds: Arc<Rounds>,
+    stop: Arc<AtomicBool>,
+    engine: oneshot::Receiver<End>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Parts {
+    fn start(config: &Config, store: Store, nodes: Nodes) -> Result<Parts, StartError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let (inbox, asks) = mpsc::sync_channel(INBOX_SIZE);
+        let cluster = Cluster::new(inbox, store.tables, clock.clone());
+        let ear = Ear::new(cluster.clone());
+        let agents = start_agents(config, nodes, &ear)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let rounds = Arc::new(Rounds::default());
+        let (to_planner, planner_feed) = mpsc::channel();
+        let (to_dispatch, dispatch_feed) = mpsc::channel();
+        let planner = Planner {
+            feed: planner_feed,
+            cluster: cluster.clone(),
+            savepoints: store.savepoints.clone(),
+            clock: clock.clone(),
+            interval: Duration::from_millis(config.scheduling_interval_ms.max(1) as u64),
+            rounds: rounds.clone(),
+        };
+        let dispatch = Dispatch { feed: dispatch_feed, cluster: cluster.clone(), agents };
+        let reign = Reign {
+            savepoints: store.savepoints,
+            cluster: cluster.clone(),
+            inbox: asks,
+            followers: vec![to_planner, to_dispatch],
+            clock,
+            holder: holder(&config.data_dir),
+            settings: config.settings.clone(),
+            stop: stop.clone(),
+        };
+        let (ended, engine) = oneshot::channel();
+        let journal = store.journal;
+        let stopping = stop.clone();
+        let threads = vec![
+            thread("planner", move || planner.run())?,
+            thread("dispatch", move || dispatch.run())?,
+            thread("silence", move || notice_silence(&ear, &stopping))?,
+            thread("engine", move || drop(ended.send(reign.run(journal))))?,
+        ];
+        Ok(Parts { cluster, rounds, stop, engine, threads })
+    }
+}
+
+impl Running {
+    /// Where it is reached.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+
+    /// The cluster behind the door.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Wait until this server leads or stands by; false if neither came true in time.
+    pub fn wait_until_ready(&self, time: Duration) -> bool {
+        let until = std::time::Instant::now() + time;
+        while std::time::Instant::now() < until {
+            if matches!(self.cluster.role(), Role::Leading { .. } | Role::Standby { .. }) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    }
+
+    /// Run until SIGINT or SIGTERM, or until going on would be wrong; then stop in order.
+    pub fn wait(mut self) -> Result<(), StartError> {
+        let engine = &mut self.engine;
+        let early = self.runtime.block_on(async {
+            tokio::select! {
+                () = signalled() => None,
+                end = engine => Some(end),
+            }
+        });
+        match early {
+            None => self.stop(),
+            Some(end) => {
+                let outcome = ended(end);
+                self.shut_down();
+                outcome
+            }
+        }
+    }
+
+    /// Stop in order: finish requests, save the state, hand over the lead. Running jobs run on.
+    pub fn stop(mut self) -> Result<(), StartError> {
+        info!("stopping: requests under way are finished, running jobs run on");
+        let _ = self.close_door.send(true);
+        let _ = self.runtime.block_on(&mut self.door);
+        self.stop.store(true, Ordering::Relaxed);
+        let outcome = ended(self.runtime.block_on(&mut self.engine));
+        self.shut_down();
+        outcome
+    }
+
+    fn shut_down(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                warn!("a thread had panicked");
+            }
+        }
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+fn ended(end: Result<End, oneshot::error::RecvError>) -> Result<(), StartError> {
+    match end {
+        Ok(End::Stopped) => Ok(()),
+        Ok(End::Broken(fault)) => Err(StartError::Broken(fault)),
+        Err(_) => Err(StartError::Panicked("engine")),
+    }
+}
+
+/// Without a collector this ends at once.
+fn trace_jobs(
+    config: &Config,
+    cluster: Cluster,
+    closing: watch::Receiver<bool>,
+) -> impl Future<Output = ()> + use<> {
+    let (telemetry, environment) = (config.telemetry.clone(), config.environment.clone());
+    async move {
+        if let Err(fault) = telemetry::trace_jobs(cluster, telemetry, environment, closed(closing)).await {
+            warn!(%fault, "jobs are not traced");
+        }
+    }
+}
+
+async fn closed(mut closing: watch::Receiver<bool>) {
+    // An error means that the server is gone, which is reason enough to close.
+    let _ = closing.wait_for(|closed| *closed).await;
+}
+
+async fn signalled() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        warn!("signals cannot be caught; stop the server with SIGKILL");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<tokio::net::TcpListener, StartError> {
+    tokio::net::TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
+}
+
+fn make_folder(folder: &Path) -> Result<(), StartError> {
+    let fault = |source| StartError::Folder { folder: folder.display().to_string(), source };
+    std::fs::create_dir_all(folder).map_err(fault)
+}
+
+fn store_config(config: &Config) -> Result<StoreConfig, StartError> {
+    Ok(match &config.database {
+        Database::Sqlite { path } => StoreConfig::Sqlite { path: path.clone() },
+        Database::Postgres { url, pool } => {
+            let parsed = url.reveal().parse::<PostgresConfig>()?;
+            StoreConfig::Postgres(PostgresConfig {
+                max_open_conns: pool.connections_max as usize,
+                max_idle_conns: pool.idle_max as usize,
+                conn_max_lifetime_mins: pool.lifetime_ms_max.map_or(0, |ms| (ms / 60_000).max(1) as u64),
+                ..parsed
+            })
+        }
+    })
+}
+
+/// What others who stand by call this server. The same folder is the same server, before and after a crash:
+/// it need not wait for its own former lease.
+fn holder(data_dir: &Path) -> String {
+    let folder = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_path_buf());
+    format!("{}:{}", muster_agent::inventory::local_name(), folder.display())
+}
+
+fn start_agents(config: &Config, nodes: Nodes, ear: &Arc<Ear>) -> Result<Vec<Box<dyn Agent>>, StartError> {
+    let heartbeat = Duration::from_millis(config.agent.heartbeat_ms.max(1) as u64);
+    Ok(match nodes {
+        Nodes::None => Vec::new(),
+        Nodes::Simulated(cluster) => {
+            let simulated = SimulatedConfig::new(cluster.registrations(), &config.data_dir);
+            let simulated = SimulatedConfig { heartbeat: heartbeat.min(Duration::from_secs(1)), ..simulated };
+            vec![Box::new(Simulated::start(simulated, ear.mouth())?)]
+        }
+        Nodes::Real { gpus } => {
+            let shim = vec![std::env::current_exe()?.into_os_string(), "shim".into()];
+            let mut runner = RunnerConfig::new(&config.data_dir, shim);
+            runner.gpus = counted_gpus(gpus);
+            vec![Box::new(Runner::start(runner, ear.mouth())?)]
+        }
+    })
+}
+
+/// GPUs that are given out and counted, but not there: real discovery comes with the hardware adapters.
+fn counted_gpus(count: u32) -> Vec<muster_protocol::agent::Gpu> {
+    let gpu = |index| muster_protocol::agent::Gpu {
+        uuid: format!("counted-{index}"),
+        model: "counted".to_string(),
+        memory_mib: 16_384,
+        numa_node: None,
+        nvlink: Vec::new(),
+        power_limit_milliwatts: None,
+    };
+    (0..count).map(gpu).collect()
+}
+
+fn notice_silence(ear: &Ear, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        ear.notice_silence();
+        // Short sleeps, so that stopping does not wait for this thread.
+        for _ in 0..10 {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+    Ok(std::thread::Builder::new().name(name.to_string()).spawn(work)?)
+}
+
+/// With tokens, the first start makes one administrator's token and keeps it where only its owner can read
+/// it. Returns its secret, to be shown once.
+pub fn bootstrap_token(running: &Running, config: &Config) -> Result<Option<identity::Secret>, StartError> {
+    let cluster = &running.cluster;
+    if config.auth != AuthMode::Tokens || !matches!(cluster.role(), Role::Leading { .. }) {
+        return Ok(None);
+    }
+    let now = cluster.now();
+    let Some((token, secret)) = cluster.read(|state| identity::bootstrap(&config.data_dir, state, now))?
+    else {
+        return Ok(None);
+    };
+    if let Err(declined) = cluster.ask_blocking(Actor::system(), Command::AddToken { token }) {
+        warn!(%declined, "no first token was made; restart the server");
+        return Ok(None);
+    }
+    Ok(Some(secret))
+}
