@@ -123,6 +123,11 @@ pub struct Claim {
 }
 
 impl State {
+    /// A cluster in which nothing has happened yet. The first job will be `job-1`.
+    pub fn empty() -> State {
+        State { next_job: 1, ..State::default() }
+    }
+
     /// A live job.
     pub fn job(&self, id: JobId) -> Result<&Job, Refusal> {
         self.jobs.get(&id).ok_or(Refusal::UnknownJob { job: id })

@@ -239,7 +239,7 @@ fn newest_state(savepoints: &dyn Savepoints) -> Result<State, StoreError> {
             }
         }
     }
-    Ok(State { next_job: 1, ..State::default() })
+    Ok(State::empty())
 }
 
 fn from_system(command: Command) -> Ask {
