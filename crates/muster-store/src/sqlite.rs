@@ -8,6 +8,7 @@ mod leader;
 mod lock;
 mod reads;
 mod savepoints;
+mod turns;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::Store;
 use crate::error::StoreError;
 use crate::journal::{Journal, Leadership, Visit};
 use crate::reader::Reader;
-use crate::record::{Entry, Record};
+use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE, replay};
 use crate::tables::{Change, journal_row, project};
 use crate::term::{Term, random_number};
@@ -61,26 +62,24 @@ impl Journal for SqliteJournal {
         let term = leader::take(connection, nonce, holder, lease_ms)?;
         leader::migrate(connection)?;
         // A migration may have taken longer than the lease.
-        in_transaction(connection, "take the lead", |tx| leader::expire_in(tx, term, lease_ms))?;
+        self.in_transaction("take the lead", |tx| leader::expire_in(tx, term, lease_ms))?;
         self.term = Some(term);
         Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
     }
 
     fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError> {
         let term = Term::held(self.term)?;
-        let renewed = in_transaction(self.connection()?, "extend the lease", |tx| {
+        self.in_transaction("extend the lease", |tx| {
             leader::check(tx, term)?;
             leader::expire_in(tx, term, lease_ms)
-        });
-        self.reopen_after(renewed)
+        })
     }
 
     fn resign(&mut self) -> Result<(), StoreError> {
         if let Some(term) = self.term.take() {
-            let connection = self.connection()?;
-            in_transaction(connection, "resign", |tx| leader::expire_now(tx, term))?;
+            self.in_transaction("resign", |tx| leader::expire_now(tx, term))?;
             // Leaves one plain file behind. A reader may be in the way; then the log stays, which is fine too.
-            let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+            let _ = self.connection()?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
         }
         self.connection = None;
         self.lock = None;
@@ -92,12 +91,11 @@ impl Journal for SqliteJournal {
         if batch.is_empty() {
             return Ok(());
         }
-        let written = in_transaction(self.connection()?, "append to the journal", |tx| {
+        self.in_transaction("append to the journal", |tx| {
             leader::check(tx, term)?;
-            crate::record::check_batch(batch, term.epoch, last_seq(tx)?)?;
+            check_batch(batch, term.epoch, last_seq(tx)?)?;
             write_batch(tx, batch)
-        });
-        self.reopen_after(written)
+        })
     }
 
     fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError> {
@@ -114,8 +112,22 @@ impl SqliteJournal {
         }
     }
 
-    /// After a fault the file is opened anew, so that we see what is in it and not what we believe.
-    fn reopen_after(&mut self, done: Result<(), StoreError>) -> Result<(), StoreError> {
+    /// Run a writing transaction; it is rolled back if the work fails. After a fault the file is opened anew, so
+    /// that we see what is in it and not what we believe.
+    fn in_transaction(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&Transaction<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let place = self.place.clone();
+        let _turn = place.turns.take();
+        let done = self.connection().and_then(|connection| {
+            let immediate = TransactionBehavior::Immediate;
+            let tx = connection.transaction_with_behavior(immediate).map_err(fault(doing))?;
+            work(&tx)?;
+            count_this_write(&tx).map_err(fault(doing))?;
+            tx.commit().map_err(commit_fault)
+        });
         if done.is_err() {
             self.connection = None;
         }
@@ -126,18 +138,6 @@ impl SqliteJournal {
         let until = self.place.reader().ok().and_then(|connection| leader::lease_end(&connection));
         Leadership::Standby { holder, until_ms: until.unwrap_or(0) }
     }
-}
-
-/// Run a writing transaction; it is rolled back if the work fails.
-fn in_transaction(
-    connection: &mut Connection,
-    doing: &str,
-    work: impl FnOnce(&Transaction<'_>) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault(doing))?;
-    work(&tx)?;
-    count_this_write(&tx).map_err(fault(doing))?;
-    tx.commit().map_err(commit_fault)
 }
 
 fn last_seq(connection: &Connection) -> Result<u64, StoreError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime};
 use tokio::runtime::Builder;
 use tokio_postgres::NoTls;
 use tokio_postgres::types::{ToSql, Type};
@@ -53,7 +53,10 @@ impl PostgresReads {
 
     async fn query(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
         let connecting = format!("connect to the {}", self.place);
-        let client = self.pool.get().await.map_err(|error| StoreError::unavailable(connecting, error))?;
+        let client = self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => read_fault(&connecting)(error),
+            other => StoreError::unavailable(&connecting, other),
+        })?;
         // Types are said rather than asked for: lists make a new text for each length, not worth preparing.
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             values.iter().map(|value| (value as &(dyn ToSql + Sync), value.postgres_type())).collect();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::{damaged, fault, read_fault};
+use super::turns::Turns;
 use crate::error::StoreError;
 use crate::term::random_number;
 
@@ -26,6 +27,8 @@ const STATEMENTS_CACHED: usize = 96;
 pub struct Place {
     pub path: PathBuf,
     throwaway: bool,
+    /// The journal and the savepoints write to one file.
+    pub turns: Turns,
 }
 
 impl Place {
@@ -33,14 +36,14 @@ impl Place {
     /// between them, which a database in memory cannot be without making them wait for each other.
     pub fn of(path: &Path) -> Result<Place, StoreError> {
         if path.as_os_str() != ":memory:" {
-            return Ok(Place { path: path.to_path_buf(), throwaway: false });
+            return Ok(Place { path: path.to_path_buf(), throwaway: false, turns: Turns::default() });
         }
         let name = format!("muster-{:016x}", random_number()?);
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir(&folder).map_err(|error| {
             StoreError::unavailable(format!("make the folder `{}`", folder.display()), error)
         })?;
-        Ok(Place { path: folder.join("muster.db"), throwaway: true })
+        Ok(Place { path: folder.join("muster.db"), throwaway: true, turns: Turns::default() })
     }
 
     /// A connection that writes.

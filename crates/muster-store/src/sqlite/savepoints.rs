@@ -21,32 +21,39 @@ impl SqliteSavepoints {
         SqliteSavepoints { place, connection: Mutex::new(None) }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn with<T>(&self, work: impl FnOnce(&mut Pen) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let connection = match &mut *slot {
             Some(connection) => connection,
             empty => empty.insert(self.place.writer()?),
         };
-        work(connection)
+        work(&mut Pen { connection, place: &self.place })
     }
+}
+
+/// What it takes to write.
+struct Pen<'a> {
+    connection: &'a mut Connection,
+    place: &'a Place,
 }
 
 impl Savepoints for SqliteSavepoints {
     fn save(&self, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.with(|connection| {
-            begin(connection, seq, bytes)?;
+        self.with(|pen| {
+            begin(pen, seq, bytes)?;
             for chunk in savepoint::chunks(bytes) {
-                add_chunk(connection, seq, &chunk)?;
+                add_chunk(pen, seq, &chunk)?;
             }
-            write(connection, "finish a savepoint", |tx| {
+            pen.write("finish a savepoint", |tx| {
                 tx.execute("UPDATE savepoints SET complete = 1 WHERE seq = ?1", [seq as i64])
             })?;
-            drop_old(connection)
+            drop_old(pen)
         })
     }
 
     fn newest(&self, before: Option<u64>) -> Result<Option<Savepoint>, StoreError> {
-        self.with(|connection| {
+        self.with(|pen| {
+            let connection = &*pen.connection;
             let doing = read_fault("read a savepoint");
             let before = before.map_or(i64::MAX, |seq| seq as i64);
             let mut list = connection
@@ -65,8 +72,9 @@ impl Savepoints for SqliteSavepoints {
     }
 }
 
-fn begin(connection: &mut Connection, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
-    let known = connection
+fn begin(pen: &mut Pen<'_>, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    let known = pen
+        .connection
         .query_row("SELECT 1 FROM journal WHERE seq = ?1", [seq as i64], |_| Ok(()))
         .optional()
         .map_err(fault("begin a savepoint"))?;
@@ -74,15 +82,15 @@ fn begin(connection: &mut Connection, seq: u64, bytes: &[u8]) -> Result<(), Stor
         return Err(savepoint::ahead_of_journal(seq));
     }
     // What an interrupted attempt left behind is written over.
-    delete(connection, seq as i64)?;
-    write(connection, "begin a savepoint", |tx| {
+    delete(pen, seq as i64)?;
+    pen.write("begin a savepoint", |tx| {
         let sql = "INSERT INTO savepoints (seq, chunks, bytes, complete) VALUES (?1, ?2, ?3, 0)";
         tx.execute(sql, (seq as i64, savepoint::chunks(bytes).len() as i64, bytes.len() as i64))
     })
 }
 
-fn add_chunk(connection: &mut Connection, seq: u64, chunk: &Chunk) -> Result<(), StoreError> {
-    write(connection, "write a savepoint", |tx| {
+fn add_chunk(pen: &mut Pen<'_>, seq: u64, chunk: &Chunk) -> Result<(), StoreError> {
+    pen.write("write a savepoint", |tx| {
         let sql = "INSERT INTO savepoint_chunks (seq, chunk, crc, bytes) VALUES (?1, ?2, ?3, ?4)";
         tx.execute(sql, (seq as i64, chunk.number, chunk.crc, chunk.bytes))
     })
@@ -96,43 +104,48 @@ fn read_chunk(connection: &Connection, seq: i64, number: i64) -> Result<Option<(
         .map_err(read_fault("read a savepoint"))
 }
 
-fn drop_old(connection: &mut Connection) -> Result<(), StoreError> {
+fn drop_old(pen: &mut Pen<'_>) -> Result<(), StoreError> {
     let doing = "drop old savepoints";
-    let old: Vec<i64> = connection
+    let old: Vec<i64> = pen
+        .connection
         .prepare(savepoint::OLD)
         .and_then(|mut list| list.query_map([], |row| row.get(0))?.collect())
         .map_err(fault(doing))?;
-    old.into_iter().try_for_each(|seq| delete(connection, seq))
+    old.into_iter().try_for_each(|seq| delete(pen, seq))
 }
 
 /// The row goes last, and each chunk goes alone, so that the journal never waits for long.
-fn delete(connection: &mut Connection, seq: i64) -> Result<(), StoreError> {
+fn delete(pen: &mut Pen<'_>, seq: i64) -> Result<(), StoreError> {
     let doing = "drop old savepoints";
-    write(connection, doing, |tx| tx.execute("UPDATE savepoints SET complete = 0 WHERE seq = ?1", [seq]))?;
-    let chunks: Vec<i64> = connection
+    pen.write(doing, |tx| tx.execute("UPDATE savepoints SET complete = 0 WHERE seq = ?1", [seq]))?;
+    let chunks: Vec<i64> = pen
+        .connection
         .prepare("SELECT chunk FROM savepoint_chunks WHERE seq = ?1")
         .and_then(|mut list| list.query_map([seq], |row| row.get(0))?.collect())
         .map_err(fault(doing))?;
     for chunk in chunks {
         let sql = "DELETE FROM savepoint_chunks WHERE seq = ?1 AND chunk = ?2";
-        write(connection, doing, |tx| tx.execute(sql, [seq, chunk]))?;
+        pen.write(doing, |tx| tx.execute(sql, [seq, chunk]))?;
     }
-    write(connection, doing, |tx| tx.execute("DELETE FROM savepoints WHERE seq = ?1", [seq]))
+    pen.write(doing, |tx| tx.execute("DELETE FROM savepoints WHERE seq = ?1", [seq]))
 }
 
-fn write(
-    connection: &mut Connection,
-    doing: &str,
-    work: impl FnOnce(&Connection) -> rusqlite::Result<usize>,
-) -> Result<(), StoreError> {
-    let written = || -> rusqlite::Result<()> {
-        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        // Nothing to change, nothing to flush.
-        if work(&tx)? > 0 {
-            count_this_write(&tx)?;
-            tx.commit()?;
-        }
-        Ok(())
-    };
-    written().map_err(fault(doing))
+impl Pen<'_> {
+    fn write(
+        &mut self,
+        doing: &str,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<usize>,
+    ) -> Result<(), StoreError> {
+        let _turn = self.place.turns.take();
+        let written = || -> rusqlite::Result<()> {
+            let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            // Nothing to change, nothing to flush.
+            if work(&tx)? > 0 {
+                count_this_write(&tx)?;
+                tx.commit()?;
+            }
+            Ok(())
+        };
+        written().map_err(fault(doing))
+    }
 }

@@ -1,15 +1,18 @@
 //! The databases a contract runs over.
 
+use std::path::PathBuf;
+
 use muster_store::testing::{self, PostgresServer};
 use muster_store::{PostgresConfig, Store, StoreConfig, open};
+use rusqlite::types::ValueRef;
 
 /// A database of its own for one test.
 pub trait Bench {
     /// Another handle to the same database, as a second server would open it.
     fn open(&self) -> Store;
 
-    /// Run SQL behind the store's back.
-    fn meddle(&self, sql: &str);
+    /// Run SQL behind the store's back; the first cell of the answer, if there is one.
+    fn sql(&self, sql: &str) -> String;
 }
 
 /// A file in a folder of its own.
@@ -18,7 +21,7 @@ pub struct SqliteBench {
 }
 
 /// A folder that is removed at the end.
-pub struct Folder(pub std::path::PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new() -> Folder {
@@ -40,7 +43,7 @@ impl SqliteBench {
         SqliteBench { folder: Folder::new() }
     }
 
-    pub fn path(&self) -> std::path::PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.folder.0.join("muster.db")
     }
 }
@@ -50,10 +53,18 @@ impl Bench for SqliteBench {
         open(&StoreConfig::Sqlite { path: self.path() }).unwrap()
     }
 
-    fn meddle(&self, sql: &str) {
+    fn sql(&self, sql: &str) -> String {
         let connection = rusqlite::Connection::open(self.path()).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(5)).unwrap();
-        connection.execute_batch(sql).unwrap();
+        let (before, last) = sql.rsplit_once(';').unwrap_or(("", sql));
+        connection.execute_batch(before).unwrap();
+        let mut statement = connection.prepare(last).unwrap();
+        let mut rows = statement.query([]).unwrap();
+        match rows.next().unwrap().map(|row| row.get_ref(0).unwrap()) {
+            Some(ValueRef::Integer(number)) => number.to_string(),
+            Some(ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
+            _ => String::new(),
+        }
     }
 }
 
@@ -69,10 +80,6 @@ impl PostgresBench {
         let server = testing::postgres()?;
         Some(PostgresBench { server, config: server.database().unwrap() })
     }
-
-    pub fn psql(&self, sql: &str) -> String {
-        self.server.psql(&self.config.database, sql).unwrap()
-    }
 }
 
 impl Bench for PostgresBench {
@@ -80,7 +87,7 @@ impl Bench for PostgresBench {
         open(&StoreConfig::Postgres(self.config.clone())).unwrap()
     }
 
-    fn meddle(&self, sql: &str) {
-        self.psql(sql);
+    fn sql(&self, sql: &str) -> String {
+        self.server.psql(&self.config.database, sql).unwrap().trim().to_string()
     }
 }

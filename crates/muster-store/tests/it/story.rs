@@ -194,3 +194,16 @@ pub fn cancelled(job: JobId) -> Event {
         at: Timestamp(50),
     }
 }
+
+pub fn token(id: &str) -> Event {
+    let token = muster_core::token::Token {
+        id: id.to_string(),
+        hash: "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8".to_string(),
+        name: "ci".to_string(),
+        role: muster_core::token::Role::Member,
+        tenant: Some("red".parse().unwrap()),
+        made_at: Timestamp(4),
+        expires_at: Some(Timestamp(9_000_000)),
+    };
+    Event::TokenAdded { token, at: Timestamp(4) }
+}

@@ -1,0 +1,177 @@
+//! Lists of jobs: every filter, alone and together, page by page, against the plainest possible answer.
+
+use muster_core::{Event, JobId};
+use muster_store::queries::{JobFilter, Order, Page, Start};
+use muster_store::rows::{JobRow, JobState};
+
+use crate::bench::Bench;
+use crate::story::*;
+
+contract!(
+    every_filter_and_page_agrees_with_a_plain_search,
+    an_impossible_filter_finds_nothing,
+    many_tenants_are_one_list
+);
+
+/// Jobs of three tenants and two users in every state, with labels and an array between them.
+fn crowd(bench: &dyn Bench) -> Book {
+    let mut book = Book::lead(bench.open());
+    book.add(&[tenant("red", None), tenant("blue", None), tenant("green", None), node("n1", 8)]);
+    for number in 1..=60 {
+        let tenant = ["red", "blue", "green"][number as usize % 3];
+        if number == 30 {
+            book.add(&[submit_array(number, tenant, 7)]);
+            continue;
+        }
+        let mut asked =
+            spec(tenant, &format!("{}-{number}", ["Train", "eval", "100%_sure"][number as usize % 3]), 1);
+        asked.user = ["ada", "bob"][number as usize % 2].to_string();
+        if number % 5 == 0 {
+            asked.labels.insert("team".to_string(), ["x", "y"][number as usize % 2].to_string());
+        }
+        book.add(&[submitted(number, asked)]);
+        book.add(&fate(job(number)));
+    }
+    book.add(&[cancelled(JobId::of_array(30, 2)), cancelled(JobId::of_array(30, 6))]);
+    book
+}
+
+fn fate(id: JobId) -> Vec<Event> {
+    let start = || vec![placed(id, 1, "n1", &[]), started(id, 1, "n1")];
+    let with = |end: Event| start().into_iter().chain([end]).collect::<Vec<Event>>();
+    match id.number % 7 {
+        0 => vec![],
+        1 => with(done(id, 1)),
+        2 => with(failed(id, 1)),
+        3 => vec![cancelled(id)],
+        4 => start(),
+        5 => {
+            let next = muster_core::event::Next::Queued {
+                because: muster_core::event::Back::Preempted,
+                wakes_at: None,
+            };
+            with(attempt_ended(id, 1, 1, next))
+        }
+        _ => vec![Event::JobHeld {
+            job: id,
+            by: "ada".into(),
+            why: "wait".into(),
+            at: muster_core::Timestamp(1),
+        }],
+    }
+}
+
+/// What the filter means, in the plainest words.
+fn matches(filter: &JobFilter, row: &JobRow) -> bool {
+    filter.tenants.as_ref().is_none_or(|tenants| tenants.contains(&row.tenant))
+        && filter.states.as_ref().is_none_or(|states| states.contains(&row.state))
+        && filter.phase.as_ref().is_none_or(|phase| *phase == row.phase)
+        && filter.user.as_ref().is_none_or(|user| *user == row.user)
+        && filter
+            .name_contains
+            .as_ref()
+            .is_none_or(|part| row.name.to_lowercase().contains(&part.to_lowercase()))
+        && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))
+        && filter.number.is_none_or(|number| row.id.number == number)
+        && (!filter.active_only || JobState::LIVE.contains(&row.state))
+}
+
+fn filters() -> Vec<JobFilter> {
+    let words = |words: &[&str]| Some(words.iter().map(|word| word.to_string()).collect::<Vec<String>>());
+    let tenants = [None, words(&["red"]), words(&["blue", "green"])];
+    let states = [None, Some(vec![JobState::Pending]), Some(vec![JobState::Completed, JobState::Preempted])];
+    let rests: [fn(&mut JobFilter); 12] = [
+        |_| {},
+        |filter| filter.phase = Some("Held".to_string()),
+        |filter| filter.phase = Some("Queued".to_string()),
+        |filter| filter.user = Some("ada".to_string()),
+        |filter| filter.name_contains = Some("TRAIN".to_string()),
+        |filter| filter.name_contains = Some("0%_s".to_string()),
+        |filter| filter.label = Some(("team".to_string(), "x".to_string())),
+        |filter| filter.label = Some(("team".to_string(), "z".to_string())),
+        |filter| filter.number = Some(30),
+        |filter| filter.active_only = true,
+        |filter| {
+            filter.active_only = true;
+            filter.user = Some("bob".to_string());
+        },
+        |filter| {
+            filter.label = Some(("team".to_string(), "y".to_string()));
+            filter.user = Some("bob".to_string());
+            filter.name_contains = Some("a".to_string());
+        },
+    ];
+    let mut filters = Vec::new();
+    for tenants in &tenants {
+        for states in &states {
+            for rest in rests {
+                let mut filter =
+                    JobFilter { tenants: tenants.clone(), states: states.clone(), ..JobFilter::default() };
+                rest(&mut filter);
+                filters.push(filter);
+            }
+        }
+    }
+    filters
+}
+
+fn every_filter_and_page_agrees_with_a_plain_search(bench: &dyn Bench) {
+    let book = crowd(bench);
+    let tables = &book.store.tables;
+    let all = tables.jobs(&JobFilter::default(), &Page::first(1_000)).unwrap();
+    assert_eq!((all.rows.len(), all.total, all.next), (66, 66, None));
+    assert!(all.rows.windows(2).all(|pair| pair[0].id > pair[1].id), "newest first");
+    for filter in filters() {
+        let wanted: Vec<&JobRow> = all.rows.iter().filter(|row| matches(&filter, row)).collect();
+        let mut found = Vec::new();
+        let mut page = Page::first(4);
+        loop {
+            let part = tables.jobs(&filter, &page).unwrap();
+            assert_eq!(part.total, wanted.len() as u64, "{filter:?}");
+            assert!(part.rows.len() <= 4);
+            found.extend(part.rows);
+            match part.next {
+                Some(next) => page = Page::after(next, 4),
+                None => break,
+            }
+        }
+        assert_eq!(found.iter().collect::<Vec<&JobRow>>(), wanted, "{filter:?}");
+        let skipped = Page { start: Start::Offset(3), limit: 5, order: Order::Oldest };
+        let oldest = tables.jobs(&filter, &skipped).unwrap().rows;
+        let wanted: Vec<&JobRow> = wanted.into_iter().rev().skip(3).take(5).collect();
+        assert_eq!(oldest.iter().collect::<Vec<&JobRow>>(), wanted, "{filter:?}");
+    }
+}
+
+fn an_impossible_filter_finds_nothing(bench: &dyn Bench) {
+    let book = crowd(bench);
+    let impossible: [fn(&mut JobFilter); 5] = [
+        |filter| filter.tenants = Some(Vec::new()),
+        |filter| filter.states = Some(Vec::new()),
+        |filter| filter.phase = Some("Dreaming".to_string()),
+        |filter| {
+            filter.active_only = true;
+            filter.states = Some(vec![JobState::Failed]);
+        },
+        |filter| filter.user = Some("' OR 1 = 1 --".to_string()),
+    ];
+    for change in impossible {
+        let mut filter = JobFilter::default();
+        change(&mut filter);
+        let found = book.store.tables.jobs(&filter, &Page::first(10)).unwrap();
+        assert_eq!((found.rows.len(), found.total, found.next), (0, 0, None), "{filter:?}");
+    }
+}
+
+/// More pairs of tenant and state than branches are made for.
+fn many_tenants_are_one_list(bench: &dyn Bench) {
+    let mut book = Book::lead(bench.open());
+    let names: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
+    for (number, name) in (1..).zip(&names) {
+        book.add(&[tenant(name, None), submit(number, name, 1)]);
+    }
+    let filter = JobFilter { tenants: Some(names[5..].to_vec()), active_only: true, ..JobFilter::default() };
+    let found = book.store.tables.jobs(&filter, &Page::first(10)).unwrap();
+    let numbers: Vec<u64> = found.rows.iter().map(|row| row.id.number).collect();
+    assert_eq!((numbers, found.total), ((31..=40).rev().collect(), 35));
+}

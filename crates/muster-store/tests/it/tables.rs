@@ -1,0 +1,422 @@
+//! What the tables say after a story.
+
+use std::collections::BTreeMap;
+
+use muster_core::command::JobChange;
+use muster_core::event::{Back, Next};
+use muster_core::job::{Exit, Outcome, PlacedTask, StopCause};
+use muster_core::node::{GpuWord, NodeWord};
+use muster_core::{Event, JobId, Timestamp};
+use muster_store::queries::{AllocationFilter, Order, Page, Start, UsageBy, UsageSpan};
+use muster_store::rows::{CountRow, JobState, UsageRow};
+
+use crate::bench::Bench;
+use crate::story::*;
+
+contract!(
+    a_job_from_queue_to_end,
+    a_preempted_job_waits_again,
+    a_restarted_job_counts_its_restarts,
+    a_stopped_job_says_why,
+    a_held_job_is_released,
+    a_changed_job_keeps_its_spec_once,
+    tasks_of_an_array_share_a_spec,
+    outcomes_of_jobs_and_arrays,
+    events_of_a_job,
+    allocations_are_attempts_with_leases,
+    usage_adds_up,
+    counts_follow_the_jobs,
+    acts_are_listed,
+    nodes_come_change_and_go,
+    reservations_begin_and_end,
+    tokens_keep_only_the_hash,
+    settings_are_kept,
+);
+
+fn begin(bench: &dyn Bench) -> Book {
+    let mut book = Book::lead(bench.open());
+    book.add(&[tenant("red", None), tenant("blue", None), node("n1", 8), node("n2", 8)]);
+    book
+}
+
+fn a_job_from_queue_to_end(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let mut asked = spec("red", "train", 2);
+    asked.labels.insert("team".to_string(), "vision".to_string());
+    asked.start_after = Some(Timestamp(77));
+    book.add(&[submitted(1, asked.clone())]);
+    let row = |book: &Book| book.store.tables.job(job(1)).unwrap().unwrap().row;
+    let queued = row(&book);
+    assert_eq!((queued.state, queued.phase.as_str()), (JobState::Pending, "Queued"));
+    assert_eq!((queued.gpus, queued.gpu_memory_mib, queued.cpus, queued.memory_mib), (2, 2_000, 4, 8_192));
+    assert_eq!((queued.submitted_at, queued.wakes_at, queued.time_limit_ms), (11, Some(77), Some(60_000)));
+    assert_eq!(queued.labels, BTreeMap::from([("team".to_string(), "vision".to_string())]));
+
+    book.add(&[Event::JobWoken { job: job(1), at: Timestamp(78) }, placed(job(1), 1, "n1", &[3, 4])]);
+    let starting = row(&book);
+    assert_eq!((starting.state, starting.phase.as_str()), (JobState::Pending, "Starting"));
+    assert_eq!(
+        (starting.attempt, starting.nodes.clone(), starting.placed_at),
+        (1, vec!["n1".to_string()], Some(100))
+    );
+    assert_eq!((starting.wakes_at, starting.started_at), (None, None));
+
+    book.add(&[started(job(1), 1, "n1")]);
+    let running = row(&book);
+    assert_eq!(
+        (running.state, running.phase.as_str(), running.started_at),
+        (JobState::Running, "Running", Some(200))
+    );
+
+    book.add(&[done(job(1), 1)]);
+    let ended = row(&book);
+    assert_eq!(
+        (ended.state, ended.phase.as_str(), ended.ended_at),
+        (JobState::Completed, "Done", Some(1_000))
+    );
+    assert_eq!((ended.exit_code, ended.signal, ended.why.as_str()), (Some(0), None, "exit code 0"));
+    assert_eq!((ended.gpu_ms, ended.cpu_ms, ended.cost_micro), (900, 3_600, 5));
+
+    let detail = book.store.tables.job(job(1)).unwrap().unwrap();
+    assert_eq!(detail.spec, asked);
+    assert!(book.store.tables.job(job(2)).unwrap().is_none());
+    assert!(muster_json::to_string(&detail).contains("\"id\":\"job-1\""));
+}
+
+fn a_preempted_job_waits_again(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let next = Next::Queued { because: Back::Preempted, wakes_at: Some(Timestamp(5_000)) };
+    book.add(&[submit(1, "red", 2), placed(job(1), 1, "n1", &[0, 1]), started(job(1), 1, "n1")]);
+    book.add(&[attempt_ended(job(1), 1, 143, next)]);
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.state, row.phase.as_str()), (JobState::Preempted, "Queued"));
+    assert_eq!((row.preemptions, row.wakes_at, row.ended_at), (1, Some(5_000), None));
+    book.add(&[placed(job(1), 2, "n2", &[0, 1]), started(job(1), 2, "n2"), done(job(1), 2)]);
+    let attempts = book.store.tables.attempts(job(1)).unwrap();
+    let words: Vec<(u32, &str)> = attempts.iter().map(|row| (row.attempt, row.state.as_str())).collect();
+    assert_eq!(words, vec![(1, "Preempted"), (2, "Done")]);
+    assert_eq!(attempts[1].nodes, vec!["n2".to_string()]);
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.gpu_ms, row.attempt, row.preemptions), (1_800, 2, 1));
+}
+
+fn a_restarted_job_counts_its_restarts(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit(1, "red", 1)]);
+    let backs = [Back::Restarted, Back::Requeued, Back::Requeued, Back::Restarted, Back::Restarted];
+    for (attempt, because) in (1..).zip(backs) {
+        let next = Next::Queued { because, wakes_at: None };
+        book.add(&[placed(job(1), attempt, "n1", &[0]), attempt_ended(job(1), attempt, 1, next)]);
+    }
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.restarts, row.requeues, row.preemptions), (3, 2, 0));
+    assert_eq!((row.state, row.phase.as_str()), (JobState::Pending, "Queued"));
+    assert_eq!(bench.sql("SELECT sum(used_milli) FROM gpus"), "0");
+}
+
+fn a_stopped_job_says_why(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let cause = StopCause::Preempted { by: job(9) };
+    let stopping =
+        Event::AttemptStopping { job: job(1), attempt: 1, cause, grace_ms: 30, at: Timestamp(150) };
+    book.add(&[submit(1, "red", 2), placed(job(1), 1, "n1", &[0, 1]), stopping]);
+    // It had not been seen running when it was told to stop; a late word changes the time, not the phase.
+    book.add(&[started(job(1), 1, "n1")]);
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.state, row.phase.as_str(), row.started_at), (JobState::Running, "Stopping", Some(200)));
+    let attempt = &book.store.tables.attempts(job(1)).unwrap()[0];
+    assert_eq!((attempt.state.as_str(), attempt.stopping_at), ("Stopping", Some(150)));
+    assert!(attempt.stop_cause.as_deref().unwrap().contains("job-9"));
+
+    let next = Next::Held { by: "ada".to_string(), why: "too many comebacks".to_string() };
+    let exit = Exit::Signal { signal: 9 };
+    let Event::AttemptEnded { charge, at, .. } = done(job(1), 1) else { unreachable!() };
+    book.add(&[Event::AttemptEnded { job: job(1), attempt: 1, exit, next, charge, at }]);
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.phase.as_str(), row.why.as_str(), row.signal), ("Held", "too many comebacks", Some(9)));
+    assert_eq!(bench.sql("SELECT held_by FROM jobs"), "ada");
+    let attempt = &book.store.tables.attempts(job(1)).unwrap()[0];
+    assert_eq!((attempt.exit.as_deref(), attempt.signal, attempt.exit_code), (Some("signal"), Some(9), None));
+}
+
+fn a_held_job_is_released(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit(1, "red", 1)]);
+    book.add(&[Event::JobHeld { job: job(1), by: "ada".into(), why: "wait".into(), at: Timestamp(1) }]);
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.phase.as_str(), row.why.as_str()), ("Held", "wait"));
+    book.add(&[Event::JobReleased { job: job(1), by: "ada".into(), at: Timestamp(2) }]);
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.phase.as_str(), row.why.as_str()), ("Queued", ""));
+}
+
+fn a_changed_job_keeps_its_spec_once(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit_array(1, "red", 3)]);
+    let task = JobId::of_array(1, 1);
+    let change = JobChange {
+        name: Some("renamed".to_string()),
+        priority: Some(900),
+        time_limit_ms: Some(None),
+        labels: Some(BTreeMap::from([("a".to_string(), "b".to_string())])),
+    };
+    book.add(&[Event::JobChanged { job: task, change, at: Timestamp(5) }]);
+    let detail = book.store.tables.job(task).unwrap().unwrap();
+    assert_eq!(
+        (detail.spec.name.as_str(), detail.spec.priority, detail.spec.time_limit_ms),
+        ("renamed", 900, None)
+    );
+    assert_eq!(detail.spec.labels["a"], "b");
+    let other = book.store.tables.job(JobId::of_array(1, 2)).unwrap().unwrap();
+    assert_eq!((other.spec.name.as_str(), other.spec.time_limit_ms), ("train-1", Some(60_000)));
+    // What is not said stays.
+    let change = JobChange { priority: Some(7), ..JobChange::default() };
+    book.add(&[Event::JobChanged { job: task, change, at: Timestamp(6) }]);
+    let row = book.store.tables.job(task).unwrap().unwrap().row;
+    assert_eq!((row.name.as_str(), row.priority, row.time_limit_ms), ("renamed", 7, None));
+    assert_eq!(bench.sql("SELECT count(*) FROM specs"), "1");
+}
+
+fn tasks_of_an_array_share_a_spec(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit_array(1, "red", 50), submit(2, "red", 1)]);
+    assert_eq!(bench.sql("SELECT count(*) FROM specs"), "2");
+    assert_eq!(bench.sql("SELECT count(*) FROM jobs"), "51");
+    let task = JobId::of_array(1, 49);
+    assert_eq!(book.store.tables.job(task).unwrap().unwrap().row.id, task);
+    assert!(book.store.tables.job(job(1)).unwrap().is_none(), "an array is no job");
+}
+
+fn outcomes_of_jobs_and_arrays(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit(1, "red", 1), submit(2, "red", 1), submit(3, "red", 1), submit(4, "red", 1)]);
+    book.add(&[submit_array(5, "red", 2), submit_array(6, "red", 2), submit_array(7, "red", 1)]);
+    let task = JobId::of_array;
+    let run = |id: JobId, end: fn(JobId, u32) -> Event| [placed(id, 1, "n1", &[0]), end(id, 1)];
+    for pair in [run(job(1), done), run(job(2), failed), run(task(5, 0), done), run(task(5, 1), done)] {
+        book.add(&pair);
+    }
+    book.add(&[cancelled(job(3)), cancelled(task(6, 0)), cancelled(task(7, 0))]);
+    let ids = [1, 2, 3, 4, 5, 6, 7, 8].map(job).into_iter().chain([task(6, 0), task(6, 1), task(5, 1)]);
+    let outcomes = book.store.tables.outcomes(&ids.collect::<Vec<JobId>>()).unwrap();
+    let wanted = BTreeMap::from([
+        (job(1), Outcome::Done),
+        (job(2), Outcome::Failed),
+        (job(3), Outcome::Cancelled),
+        (job(5), Outcome::Done),
+        (task(6, 0), Outcome::Cancelled),
+        (task(5, 1), Outcome::Done),
+        (job(7), Outcome::Failed),
+    ]);
+    assert_eq!(outcomes, wanted);
+}
+
+fn events_of_a_job(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[
+        submit_array(1, "red", 2),
+        submit(2, "red", 1),
+        cancelled(JobId::of_array(1, 0)),
+        cancelled(job(2)),
+    ]);
+    let kinds = |after, limit, job| -> Vec<(u64, String)> {
+        let rows = book.store.tables.events(after, limit, job).unwrap();
+        rows.into_iter().map(|row| (row.seq, row.kind)).collect()
+    };
+    let row = |seq, kind: &str| (seq, kind.to_string());
+    assert_eq!(kinds(0, 2, None), vec![row(1, "TenantCreated"), row(2, "TenantCreated")]);
+    assert_eq!(kinds(6, 9, None), vec![row(7, "JobEnded"), row(8, "JobEnded")]);
+    assert_eq!(kinds(0, 9, Some(job(1))), vec![row(5, "JobSubmitted"), row(7, "JobEnded")]);
+    assert_eq!(kinds(0, 9, Some(JobId::of_array(1, 0))), vec![row(5, "JobSubmitted"), row(7, "JobEnded")]);
+    assert_eq!(kinds(0, 9, Some(JobId::of_array(1, 1))), vec![row(5, "JobSubmitted")]);
+    assert_eq!(kinds(6, 9, Some(job(2))), vec![row(8, "JobEnded")]);
+}
+
+fn gang(job: JobId, tasks: &[(&str, &[u8])]) -> Event {
+    let task = |(rank, (node, gpus)): (u32, &(&str, &[u8]))| PlacedTask {
+        rank,
+        group: 0,
+        node: node.parse().unwrap(),
+        gpus: gpus.to_vec(),
+    };
+    let tasks = (0..).zip(tasks).map(task).collect();
+    Event::JobPlaced { job, attempt: 1, epoch: 1, tasks, at: Timestamp(100) }
+}
+
+fn allocations_are_attempts_with_leases(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit(1, "red", 4), submit(2, "blue", 1), submit(3, "red", 0), submit(4, "red", 1)]);
+    book.add(&[gang(job(1), &[("n2", &[0, 1]), ("n1", &[5, 4])]), gang(job(2), &[("n1", &[0])])]);
+    book.add(&[gang(job(3), &[("n1", &[])]), gang(job(4), &[("n2", &[7])]), done(job(2), 1)]);
+    let list = |filter: &AllocationFilter, page: &Page<u64>| {
+        let found = book.store.tables.allocations(filter, page).unwrap();
+        let jobs: Vec<u64> = found.rows.iter().map(|row| row.attempt.job.number).collect();
+        (jobs, found.total, found.next)
+    };
+    let all = AllocationFilter::default();
+    assert_eq!(list(&all, &Page::first(10)), (vec![4, 3, 2, 1], 4, None));
+    assert_eq!(list(&all, &Page::first(2)), (vec![4, 3], 4, Some(11)));
+    assert_eq!(list(&all, &Page::after(11, 2)), (vec![2, 1], 4, Some(9)));
+    let oldest = Page { start: Start::Offset(1), limit: 2, order: Order::Oldest };
+    assert_eq!(list(&all, &oldest), (vec![2, 3], 4, Some(11)));
+    let filter = |change: fn(&mut AllocationFilter)| {
+        let mut filter = AllocationFilter::default();
+        change(&mut filter);
+        list(&filter, &Page::first(10)).0
+    };
+    assert_eq!(filter(|filter| filter.tenants = Some(vec!["blue".to_string()])), vec![2]);
+    assert_eq!(filter(|filter| filter.tenants = Some(Vec::new())), Vec::<u64>::new());
+    assert_eq!(filter(|filter| filter.node = Some("n2".to_string())), vec![4, 1]);
+    assert_eq!(filter(|filter| filter.live_only = true), vec![4, 3, 1]);
+    assert_eq!(filter(|filter| filter.job = Some(job(3))), vec![3]);
+
+    let found = book.store.tables.allocations(&all, &Page::first(10)).unwrap();
+    let first = &found.rows[3];
+    let leases: Vec<(u32, &str, u8)> =
+        first.leases.iter().map(|lease| (lease.rank, lease.node.as_str(), lease.gpu)).collect();
+    assert_eq!(leases, vec![(0, "n2", 0), (0, "n2", 1), (1, "n1", 4), (1, "n1", 5)]);
+    assert_eq!((first.attempt.gpus, first.attempt.nodes.len(), first.attempt.tenant.as_str()), (4, 2, "red"));
+    assert!(found.rows[1].leases.is_empty());
+    assert_eq!(found.rows[2].leases[0].to_ms, Some(1_000));
+    assert_eq!(found.rows[0].leases[0].to_ms, None);
+}
+
+fn usage_adds_up(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit(1, "red", 1), submit(2, "red", 1), submit(3, "blue", 1)]);
+    for number in 1..=3 {
+        let mut end = done(job(number), 1);
+        if let Event::AttemptEnded { at, .. } = &mut end {
+            *at = Timestamp(1_000 * number as i64);
+        }
+        book.add(&[placed(job(number), 1, "n1", &[0]), end]);
+    }
+    let usage = |from_ms, to_ms, tenants, by| {
+        let span = UsageSpan { from_ms, to_ms, tenants };
+        let rows = book.store.tables.usage(&span, by).unwrap();
+        rows.into_iter().map(|row| (row.key, row.attempts, row.gpu_ms)).collect::<Vec<_>>()
+    };
+    let row = |key: &str, attempts, gpu_ms| (key.to_string(), attempts, gpu_ms);
+    assert_eq!(usage(0, 9_000, None, UsageBy::Tenant), vec![row("blue", 1, 900), row("red", 2, 1_800)]);
+    assert_eq!(usage(0, 2_000, None, UsageBy::Tenant), vec![row("red", 1, 900)]);
+    assert_eq!(usage(2_000, 3_001, None, UsageBy::User), vec![row("ada", 2, 1_800)]);
+    let red = Some(vec!["red".to_string()]);
+    assert_eq!(usage(0, 9_000, red, UsageBy::Job), vec![row("job-1", 1, 900), row("job-2", 1, 900)]);
+    assert_eq!(usage(0, 9_000, Some(Vec::new()), UsageBy::Job), Vec::new());
+    let span = UsageSpan { from_ms: 0, to_ms: 9_000, tenants: None };
+    let whole = UsageRow {
+        key: "ada".to_string(),
+        attempts: 3,
+        gpu_ms: 2_700,
+        cpu_ms: 10_800,
+        memory_gib_ms: 21_600,
+        cost_micro: 15,
+    };
+    assert_eq!(book.store.tables.usage(&span, UsageBy::User).unwrap(), vec![whole]);
+}
+
+fn counts_follow_the_jobs(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit_array(1, "red", 5), submit(2, "blue", 1), cancelled(JobId::of_array(1, 4))]);
+    let task = JobId::of_array(1, 0);
+    book.add(&[placed(task, 1, "n1", &[0]), started(task, 1, "n1")]);
+    let count = |tenant: &str, state, jobs| CountRow { tenant: tenant.to_string(), state, jobs };
+    let wanted = vec![
+        count("blue", JobState::Pending, 1),
+        count("red", JobState::Cancelled, 1),
+        count("red", JobState::Pending, 3),
+        count("red", JobState::Running, 1),
+    ];
+    assert_eq!(book.store.tables.counts().unwrap(), wanted);
+}
+
+fn acts_are_listed(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let act = |object: &str, refused: Option<&str>| Event::Acted {
+        by: "ada".to_string(),
+        act: "tenant.change".to_string(),
+        object: object.to_string(),
+        refused: refused.map(str::to_string),
+        at: Timestamp(8),
+    };
+    book.add(&[act("a", None), act("b", Some("unknown-tenant")), act("c", None)]);
+    let page = book.store.tables.audit(&Page::first(2)).unwrap();
+    assert_eq!((page.total, page.next), (3, Some(6)));
+    let objects: Vec<&str> = page.rows.iter().map(|row| row.object.as_str()).collect();
+    assert_eq!(objects, vec!["c", "b"]);
+    assert_eq!(page.rows[1].refused.as_deref(), Some("unknown-tenant"));
+    let rest = book.store.tables.audit(&Page::after(6, 2)).unwrap();
+    assert_eq!((rest.rows.len(), rest.next, rest.rows[0].actor.as_str()), (1, None, "ada"));
+}
+
+fn nodes_come_change_and_go(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let n1 = || "n1".parse().unwrap();
+    let gpu = muster_core::GpuId { node: n1(), index: 2 };
+    let (why, cooling_until) = ("hot".to_string(), Some(Timestamp(99)));
+    book.add(&[Event::GpuHealthChanged {
+        gpu,
+        word: GpuWord::Degraded,
+        why,
+        cooling_until,
+        at: Timestamp(5),
+    }]);
+    let (by, why) = ("ada".to_string(), "new fan".to_string());
+    book.add(&[Event::NodeStateChanged { node: n1(), word: NodeWord::Draining, by, why, at: Timestamp(6) }]);
+    let health = || bench.sql("SELECT health FROM gpus WHERE node = 'n1' AND idx = 2");
+    let state = || bench.sql("SELECT state FROM nodes WHERE id = 'n1'");
+    let present = || bench.sql("SELECT count(*) FROM gpus WHERE node = 'n1' AND removed_at IS NULL");
+    assert_eq!((health().as_str(), state().as_str(), present().as_str()), ("degraded", "Draining", "8"));
+    // Saying anew what it is keeps what was said about it; a device that is gone is gone.
+    book.add(&[node("n1", 4)]);
+    assert_eq!((health().as_str(), state().as_str(), present().as_str()), ("degraded", "Draining", "4"));
+    book.add(&[node("n1", 2), node("n1", 4)]);
+    assert_eq!((health().as_str(), present().as_str()), ("healthy", "4"));
+    book.add(&[Event::NodeRemoved { node: n1(), at: Timestamp(9) }]);
+    assert_eq!(
+        (bench.sql("SELECT removed_at FROM nodes WHERE id = 'n1'").as_str(), present().as_str()),
+        ("9", "0")
+    );
+    book.add(&[node("n1", 8)]);
+    assert_eq!((state().as_str(), present().as_str()), ("Ready", "8"));
+}
+
+fn reservations_begin_and_end(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submit(1, "red", 2)]);
+    let claim = || Event::ClaimMade {
+        job: job(1),
+        node: "n1".parse().unwrap(),
+        gpus: vec![0, 1],
+        victims: vec![job(9)],
+        at: Timestamp(5),
+        until: Timestamp(50),
+    };
+    book.add(&[claim()]);
+    assert!(book.try_add(&[claim()]).is_err(), "two claims of one job");
+    assert_eq!(bench.sql("SELECT victims FROM reservations"), r#"["job-9"]"#);
+    let end = || Event::ClaimEnded { job: job(1), why: "started".to_string(), at: Timestamp(9) };
+    book.add(&[end(), claim(), end()]);
+    assert!(book.try_add(&[end()]).is_err(), "no claim to end");
+    assert_eq!(bench.sql("SELECT count(*) FROM reservations WHERE ended_at = 9"), "2");
+}
+
+fn tokens_keep_only_the_hash(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[token("t-1"), Event::TokenRevoked { id: "t-1".into(), at: Timestamp(9) }]);
+    assert_eq!(bench.sql("SELECT revoked_at FROM tokens WHERE id = 't-1'"), "9");
+    assert_eq!(bench.sql("SELECT length(hash) FROM tokens"), "64");
+    assert_eq!(bench.sql("SELECT role FROM tokens"), "member");
+}
+
+fn settings_are_kept(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let settings = |priority| {
+        let settings = muster_core::Settings { default_priority: priority, ..Default::default() };
+        Event::Configured { settings: Box::new(settings), at: Timestamp(5) }
+    };
+    book.add(&[settings(7), settings(8)]);
+    assert!(
+        bench.sql("SELECT value FROM settings WHERE name = 'cluster'").contains("\"default_priority\":8")
+    );
+}
