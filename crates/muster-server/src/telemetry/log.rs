@@ -1,0 +1,60 @@
+//! Structured log lines on stderr, for eyes or for machines.
+
+use std::io::{self, IsTerminal};
+
+use tracing::Subscriber;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
+
+use crate::config::{Log, LogFormat};
+
+/// Crates below us that would fill the log at `debug` with what interests only their authors.
+const QUIET: &str = "h2=info,hyper=info,hyper_util=info,rustls=info,tokio_postgres=info,tower_http=info";
+
+/// Why there are no log lines.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// `RUST_LOG` makes no sense.
+    #[error("RUST_LOG is `{text}`: {why}; write for example `info` or `info,muster_server=debug`")]
+    BadFilter {
+        /// As written.
+        text: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Somebody logs already.
+    #[error("logging was started twice")]
+    Twice,
+}
+
+/// Start logging for the whole process. `rust_log` is the variable of that name: it wins over the level.
+pub fn start_logging(log: &Log, rust_log: Option<&str>) -> Result<(), LogError> {
+    let colours = io::stderr().is_terminal();
+    subscriber(log, rust_log, colours, io::stderr)?.try_init().map_err(|_| LogError::Twice)
+}
+
+pub(super) fn subscriber<W>(
+    log: &Log,
+    rust_log: Option<&str>,
+    colours: bool,
+    writer: W,
+) -> Result<Box<dyn Subscriber + Send + Sync>, LogError>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let lines = fmt().with_env_filter(filter(log, rust_log)?).with_writer(writer);
+    Ok(match log.format {
+        LogFormat::Console => Box::new(lines.with_ansi(colours).finish()),
+        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_current_span(true).finish()),
+    })
+}
+
+fn filter(log: &Log, rust_log: Option<&str>) -> Result<EnvFilter, LogError> {
+    let text = match rust_log.map(str::trim) {
+        Some(text) if !text.is_empty() => text.to_string(),
+        _ => format!("{},{QUIET}", log.level),
+    };
+    let bad = |why: String| LogError::BadFilter { text: text.clone(), why };
+    EnvFilter::builder().parse(&text).map_err(|error| bad(error.to_string()))
+}
