@@ -6,7 +6,6 @@
 mod own_ca;
 mod serve;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,12 +52,15 @@ pub enum TlsError {
     File(#[from] FileError),
 }
 
-/// What encrypts the server's connections. `names` are those by which clients call us, beside the loopback ones;
-/// they only matter for a certificate of our own.
+/// What encrypts the server's connections. `names` are those by which clients call us, beside the loopback ones
+/// and the name of this machine; they only matter for a certificate of our own.
 pub fn acceptor(tls: &Tls, data_dir: &Path, names: &[String]) -> Result<TlsAcceptor, TlsError> {
     let (certificate, key) = match tls {
         Tls::Files { certificate, key } => (certificate.clone(), key.clone()),
-        Tls::OwnCa => own_ca::certificate(data_dir, names, own_ca::today())?,
+        Tls::OwnCa => {
+            let names: Vec<String> = names.iter().cloned().chain(host_name()).collect();
+            own_ca::certificate(data_dir, &names, own_ca::today())?
+        }
     };
     let mut config = server_config(&certificate, &key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -101,10 +103,11 @@ fn ring() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// The name of this machine, so that a certificate of our own covers it.
-pub fn host_name() -> Option<String> {
-    let read: io::Result<String> = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    read.ok().map(|name| name.trim().to_string()).filter(|name| !name.is_empty())
+/// The name of this machine, if it is one that a certificate can carry.
+fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_ascii_lowercase();
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    (!name.is_empty() && name.bytes().all(known)).then_some(name)
 }
 
 #[cfg(test)]

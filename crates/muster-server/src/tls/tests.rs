@@ -1,6 +1,7 @@
 //! Real connections: plain, encrypted, stopped in the middle, and slow.
 
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -118,8 +119,9 @@ async fn our_own_ca_is_trusted_under_every_name_and_protocol() {
     let acceptor = acceptor(&Tls::OwnCa, &folder.0, &["gpu.example.org".to_string()]).unwrap();
     let server = start(Some(acceptor), Patience::default()).await;
     let ca = ca_path(&folder.0);
-    for name in ["localhost", "127.0.0.1", "gpu.example.org"] {
-        let answer = fetch_tls(server.address, name, &ca, &[b"h2", b"http/1.1"]).await.unwrap();
+    let names = ["localhost", "127.0.0.1", "gpu.example.org"].map(str::to_string);
+    for name in names.into_iter().chain(host_name()) {
+        let answer = fetch_tls(server.address, &name, &ca, &[b"h2", b"http/1.1"]).await.unwrap();
         assert_eq!(answer, (Version::HTTP_2, "127.0.0.1".to_string()), "{name}");
     }
     let answer = fetch_tls(server.address, "localhost", &ca, &[b"http/1.1"]).await.unwrap();
