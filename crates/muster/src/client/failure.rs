@@ -1,0 +1,165 @@
+//! Why a call has no answer, and what the process returns for it.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use muster_protocol::problem::Problem;
+
+use crate::error::{CliError, Exit};
+
+/// Why a call has no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// No connection could be made: nothing was sent.
+    Unreachable(String),
+    /// The connection broke: it is not known whether the server acted.
+    Dropped(String),
+    /// No answer came in time.
+    Silent(Duration),
+    /// The server said no.
+    Declined(Box<Declined>),
+    /// The call cannot be written down.
+    Nonsense(String),
+}
+
+/// A refusal or fault in the server's own words.
+#[derive(Debug)]
+pub struct Declined {
+    status: StatusCode,
+    code: String,
+    detail: String,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// The connection broke under us.
+    pub fn dropped(error: hyper::Error) -> Failure {
+        Failure::Dropped(error.to_string())
+    }
+
+    /// An answer that is not a success.
+    pub fn declined(status: StatusCode, body: &[u8]) -> Failure {
+        let declined = match muster_json::from_slice::<Problem>(body) {
+            Ok(problem) => {
+                Declined { status, code: problem.code, detail: problem.detail, hint: problem.hint }
+            }
+            Err(_) => Declined { status, code: String::new(), detail: plain_words(status, body), hint: None },
+        };
+        Failure::Declined(Box::new(declined))
+    }
+
+    /// Whether the same call may succeed in a moment: it is worth sending again, if it can be sent twice.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Failure::Dropped(_) | Failure::Silent(_) => true,
+            Failure::Declined(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Unreachable(_) | Failure::Nonsense(_) => false,
+        }
+    }
+
+    /// What a person reads, and what the process returns.
+    pub fn into_error(self, server: &str) -> CliError {
+        let may_pass = self.may_pass() || matches!(self, Failure::Unreachable(_));
+        CliError { may_pass, ..self.in_words(server) }
+    }
+
+    fn in_words(self, server: &str) -> CliError {
+        match self {
+            Failure::Unreachable(why) => {
+                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
+                    .hint("start one with `muster dev`, or name another with `--server` or MUSTER_SERVER")
+            }
+            Failure::Dropped(why) => {
+                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}"))
+            }
+            Failure::Silent(waited) => CliError::new(
+                Exit::TimedOut,
+                format!("{server} did not answer within {} s", waited.as_secs()),
+            ),
+            Failure::Declined(declined) => declined.into_error(),
+            Failure::Nonsense(why) => CliError::failed(format!("cannot ask {server} that: {why}")),
+        }
+    }
+}
+
+impl Declined {
+    fn into_error(self) -> CliError {
+        let exit = self.exit();
+        // The server speaks of headers; people here have flags.
+        let no_token =
+            || "give a token with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR".to_string();
+        let hint = if self.status == StatusCode::UNAUTHORIZED { Some(no_token()) } else { self.hint };
+        CliError { hint, ..CliError::new(exit, self.detail) }
+    }
+
+    fn exit(&self) -> Exit {
+        match (self.status.as_u16(), self.code.as_str()) {
+            (_, "over-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
+            (_, "infeasible") => Exit::Infeasible,
+            (404, _) => Exit::NotFound,
+            (401 | 403, _) => Exit::NotAllowed,
+            (409, _) => Exit::Conflict,
+            (408 | 504, _) => Exit::TimedOut,
+            (400, _) | (422, "invalid") => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+/// Something that is not ours answered, or a proxy in between.
+fn plain_words(status: StatusCode, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line: String = line.chars().take(200).collect();
+    if line.is_empty() {
+        format!("the server answers {status}")
+    } else {
+        format!("the server answers {status}: {line}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(status: u16, code: &str) -> CliError {
+        let problem = Problem {
+            kind: format!("urn:muster:problem:{code}"),
+            title: String::new(),
+            status,
+            code: code.to_string(),
+            detail: "no".to_string(),
+            hint: None,
+            error: "no".to_string(),
+        };
+        let status = StatusCode::from_u16(status).unwrap();
+        Failure::declined(status, &muster_json::to_vec(&problem)).into_error("http://x")
+    }
+
+    #[test]
+    fn every_refusal_has_its_exit_code() {
+        let cases = [
+            (404, "unknown-job", Exit::NotFound),
+            (401, "unauthenticated", Exit::NotAllowed),
+            (403, "forbidden", Exit::NotAllowed),
+            (403, "over-quota", Exit::Conflict),
+            (409, "wrong-phase", Exit::Conflict),
+            (422, "infeasible", Exit::Infeasible),
+            (400, "invalid", Exit::Usage),
+            (500, "fault", Exit::Failed),
+            (503, "unavailable", Exit::Failed),
+        ];
+        for (status, code, exit) in cases {
+            assert_eq!(error_of(status, code).exit, exit, "{status} {code}");
+        }
+    }
+
+    #[test]
+    fn an_answer_from_somebody_else_is_shown_as_it_is() {
+        let failure = Failure::declined(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
+        assert_eq!(
+            failure.into_error("http://x").what,
+            "the server answers 502 Bad Gateway: <html>nginx</html>"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Devices, one a line, or all about one.
+
+use hyper::Method;
+use muster_core::GpuId;
+use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList};
+use muster_protocol::submit::Done;
+
+use super::{Code, Ending};
+use crate::client::Target;
+use crate::options::Options;
+use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs, Tint};
+use crate::units;
+
+/// `muster gpu …`.
+#[derive(Debug, clap::Subcommand)]
+pub enum Verb {
+    /// List GPUs
+    Ls(LsArgs),
+    /// Show all about one
+    Show(OneArgs),
+    /// Say how a GPU is doing: an unhealthy one is not given out
+    Health(HealthArgs),
+}
+
+/// `muster gpu ls`.
+#[derive(Debug, clap::Args)]
+pub struct LsArgs {
+    /// Only GPUs of this node
+    #[arg(long, value_name = "NODE")]
+    node: Option<String>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+/// `muster gpu show`.
+#[derive(Debug, clap::Args)]
+pub struct OneArgs {
+    /// Which, as `gpu01/gpu-3`
+    gpu: GpuId,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// `muster gpu health`.
+#[derive(Debug, clap::Args)]
+pub struct HealthArgs {
+    /// Which, as `gpu01/gpu-3`
+    gpu: GpuId,
+    /// How it is doing
+    #[arg(value_parser = ["healthy", "warning", "degraded", "unhealthy"])]
+    health: String,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    why: String,
+}
+
+const COLUMNS: [Column<Gpu>; 12] = [
+    Column::new("GPU", |gpu| gpu.id.as_str().into()),
+    Column::new("MODEL", |gpu| gpu.model.as_str().into()),
+    Column::new("MEMORY", |gpu| units::memory(gpu.memory_total_mb).into()),
+    Column::new("STATE", |gpu| Cell::tinted(gpu.state.clone(), state_tint(&gpu.state))),
+    Column::new("HEALTH", |gpu| Cell::tinted(gpu.health.clone(), health_tint(&gpu.health))),
+    Column::new("TEMP", |gpu| Cell::or_dash(gpu.temperature.map(|celsius| format!("{celsius:.0}°C")))),
+    Column::new("JOB", |gpu| Cell::or_dash(gpu.job_id.clone())),
+    Column::wide("TENANT", |gpu| Cell::or_dash(gpu.tenant_id.clone())),
+    Column::wide("POWER", |gpu| Cell::or_dash(gpu.power_usage.map(|watts| format!("{watts:.0} W")))),
+    Column::wide("NUMA", |gpu| Cell::or_dash(gpu.numa_node)),
+    Column::wide("UUID", |gpu| gpu.uuid.as_str().into()),
+    Column::wide("WHY", |gpu| gpu.health_why.as_str().into()),
+];
+
+/// Do one of them.
+pub fn run(verb: Verb, options: &Options) -> Ending {
+    let client = options.client()?;
+    match verb {
+        Verb::Ls(args) => {
+            let gpus: GpuList = client.get(Target::new("gpus").with_some("node_id", args.node))?;
+            output::list(&args.list, options.color, &COLUMNS, gpus.gpus.clone(), &gpus)?;
+        }
+        Verb::Show(args) => {
+            let gpu: Gpu = client.get(target(&args.gpu))?;
+            output::show(&args.show, &card(&gpu), &gpu.id, &gpu)?;
+        }
+        Verb::Health(args) => {
+            let change = GpuHealthChange { health: args.health, why: args.why };
+            let done: Done = client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
+            output::talk(&done.message);
+        }
+    }
+    Ok(Code::DONE)
+}
+
+fn target(gpu: &GpuId) -> Target {
+    Target::new("gpus").at(gpu.node.as_str()).at(&gpu.index.to_string())
+}
+
+fn card(gpu: &Gpu) -> Card {
+    let nvlink: Vec<String> = gpu.nvlink.iter().map(|peer| format!("gpu-{peer}")).collect();
+    Card::default()
+        .field("gpu", gpu.id.clone())
+        .field("uuid", gpu.uuid.clone())
+        .field("model", gpu.model.clone())
+        .field("memory", units::memory(gpu.memory_total_mb))
+        .field("state", gpu.state.clone())
+        .maybe("job", gpu.job_id.clone())
+        .maybe("tenant", gpu.tenant_id.clone())
+        .field("health", gpu.health.clone())
+        .field("why", gpu.health_why.clone())
+        .field("since", gpu.health_since.clone())
+        .maybe("cooling until", gpu.cooling_until.clone())
+        .maybe("temperature", gpu.temperature.map(|celsius| format!("{celsius:.0} °C")))
+        .maybe("power", gpu.power_usage.map(|watts| format!("{watts:.0} W")))
+        .maybe("power limit", gpu.power_limit_w.map(|watts| format!("{watts:.0} W")))
+        .maybe("numa node", gpu.numa_node)
+        .field("nvlink", nvlink.join(" "))
+}
+
+fn state_tint(state: &str) -> Tint {
+    match state {
+        "free" => Tint::Good,
+        "held" | "claimed" => Tint::Plain,
+        "cooling" => Tint::Warn,
+        _ => Tint::Bad,
+    }
+}
+
+fn health_tint(health: &str) -> Tint {
+    match health {
+        "healthy" => Tint::Plain,
+        "unhealthy" => Tint::Bad,
+        _ => Tint::Warn,
+    }
+}

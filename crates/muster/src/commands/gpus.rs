@@ -1,0 +1,90 @@
+//! What is free now, by model.
+
+use std::collections::BTreeMap;
+
+use muster_protocol::cluster::Myself;
+use muster_protocol::gpu::{Gpu, GpuList};
+use muster_protocol::tenant::Tenant;
+use serde::Serialize;
+
+use super::{Code, Ending};
+use crate::client::{Client, Target};
+use crate::error::CliError;
+use crate::options::Options;
+use crate::output::{self, Column, ListArgs};
+
+/// The tenant of callers who reach all of them.
+const DEFAULT_TENANT: &str = "default";
+
+/// `muster gpus`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Whose quota counts [default: yours]
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+/// GPUs of one model.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+struct Row {
+    model: String,
+    free: u64,
+    free_in_quota: u64,
+    largest_block: u64,
+    busy: u64,
+    out: u64,
+    total: u64,
+}
+
+const COLUMNS: [Column<Row>; 7] = [
+    Column::new("MODEL", |row| row.model.as_str().into()),
+    Column::new("FREE", |row| row.free.into()),
+    Column::new("FREE≤QUOTA", |row| row.free_in_quota.into()),
+    Column::new("LARGEST-BLOCK", |row| row.largest_block.into()),
+    Column::new("BUSY", |row| row.busy.into()),
+    Column::new("OUT", |row| row.out.into()),
+    Column::new("TOTAL", |row| row.total.into()),
+];
+
+/// Print what is free.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let client = options.client()?;
+    let gpus: GpuList = client.get("gpus")?;
+    let room = room_in_quota(&client, args.tenant)?;
+    let rows = by_model(&gpus.gpus, room);
+    output::list(&args.list, options.color, &COLUMNS, rows.clone(), &rows)?;
+    Ok(Code::DONE)
+}
+
+/// GPUs that the tenant may still take.
+fn room_in_quota(client: &Client, tenant: Option<String>) -> Result<u64, CliError> {
+    let tenant = match tenant {
+        Some(tenant) => tenant,
+        None => client.get::<Myself>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string()),
+    };
+    let tenant: Tenant = client.get(Target::new("tenants").at(&tenant))?;
+    Ok(tenant.max_gpus.map_or(u64::MAX, |most| most.saturating_sub(tenant.current_gpus)))
+}
+
+fn by_model(gpus: &[Gpu], room: u64) -> Vec<Row> {
+    let mut models: BTreeMap<&str, Row> = BTreeMap::new();
+    let mut blocks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for gpu in gpus {
+        let row =
+            models.entry(&gpu.model).or_insert_with(|| Row { model: gpu.model.clone(), ..Row::default() });
+        row.total += 1;
+        match gpu.state.as_str() {
+            "free" => {
+                row.free += 1;
+                let block = blocks.entry((&gpu.model, &gpu.node_id)).or_default();
+                *block += 1;
+                row.largest_block = row.largest_block.max(*block);
+            }
+            "held" | "claimed" => row.busy += 1,
+            _ => row.out += 1,
+        }
+    }
+    models.into_values().map(|row| Row { free_in_quota: row.free.min(room), ..row }).collect()
+}

@@ -1,0 +1,100 @@
+//! The output of a job.
+
+use muster_protocol::job::Job;
+
+use super::{Code, Ending};
+use crate::client::Client;
+use crate::error::{CliError, Exit};
+use crate::follow::{Came, INTERRUPTED, Patience};
+use crate::jobs::{self, JobRef};
+use crate::options::Options;
+use crate::output;
+use crate::tail::{Tail, Wanted};
+
+/// `muster logs`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "Examples:\n  muster logs job-42 -f\n  muster logs job-42 --rank all --attempt 1")]
+pub struct Args {
+    /// Which job; `-` is the newest
+    job: JobRef,
+    /// Go on until the job ends; Ctrl-C stops looking, not the job
+    #[arg(short, long)]
+    follow: bool,
+    /// Of which task: a number, or `all`
+    #[arg(long, value_name = "RANK", default_value = "0")]
+    rank: Rank,
+    /// Of which attempt [default: the newest]
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+}
+
+/// One task, or all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rank {
+    /// This one.
+    One(u32),
+    /// All.
+    All,
+}
+
+impl std::str::FromStr for Rank {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rank, String> {
+        match text {
+            "all" => Ok(Rank::All),
+            _ => text.parse().map(Rank::One).map_err(|_| format!("`{text}` is neither a number nor `all`")),
+        }
+    }
+}
+
+/// Print the output; standard error of the job goes to standard error.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let client = options.client()?;
+    let id = args.job.resolve(&client)?;
+    let job = jobs::fetch(&client, id)?;
+    if job.array.is_some() {
+        return Err(
+            CliError::usage(format!("{id} is an array")).hint(format!("name one task, for example `{id}.0`"))
+        );
+    }
+    if args.follow {
+        return follow(&client, &args, job);
+    }
+    let attempt = args.attempt.unwrap_or(job.summary.attempts);
+    if attempt == 0 {
+        let what = format!("{id} has not started yet");
+        return Err(
+            CliError::new(Exit::Conflict, what).hint(format!("`muster why {id}`, or follow with `-f`"))
+        );
+    }
+    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job) };
+    Tail::default().print_now(&client, &wanted)?;
+    Ok(Code::DONE)
+}
+
+/// Wait until it has an attempt, then print what comes.
+fn follow(client: &Client, args: &Args, job: Job) -> Ending {
+    let mut patience = Patience::new(client, None)?;
+    let id = job.summary.id.parse().map_err(|_| CliError::failed("the server names a job strangely"))?;
+    let started = |job: &Job| job.summary.attempts > 0 || jobs::has_ended(job);
+    let Came::This(job) = patience.job(id, |_| {}, started)? else { return Ok(Code(INTERRUPTED)) };
+    let attempt = args.attempt.unwrap_or(job.summary.attempts);
+    if attempt == 0 {
+        output::talk(&jobs::ending(&job));
+        return Ok(Code::DONE);
+    }
+    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job) };
+    match Tail::default().follow(client, &wanted, &mut patience)? {
+        Came::This(()) => Ok(Code::DONE),
+        Came::Interrupt | Came::Deadline => Ok(Code(INTERRUPTED)),
+    }
+}
+
+/// The tasks that are meant.
+pub fn ranks(rank: Rank, job: &Job) -> Vec<u32> {
+    match rank {
+        Rank::One(rank) => vec![rank],
+        Rank::All => (0..job.tasks.iter().map(|task| task.count).sum()).collect(),
+    }
+}

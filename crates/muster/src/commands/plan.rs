@@ -1,0 +1,76 @@
+//! What would become of a job, without submitting it.
+
+use hyper::Method;
+use muster_protocol::job::Reason;
+use muster_protocol::outlook::{Outlook, Prospect};
+use muster_protocol::problem::Problem;
+
+use super::{Code, Ending};
+use crate::client::Target;
+use crate::error::{CliError, Exit};
+use crate::job_flags::JobArgs;
+use crate::options::Options;
+use crate::output::{self, Card, ShowArgs};
+
+/// `muster plan`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "Example:\n  muster plan --gpus 8 --gpu-model H100 -- python train.py")]
+pub struct Args {
+    #[command(flatten)]
+    job: JobArgs,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Ask, and print the answer. A job that would be refused gives the exit code of the refusal.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let job = args.job.into_job(options)?;
+    let outlook: Outlook = options.client()?.send(Method::POST, Target::new("jobs/plan"), &job)?;
+    let name = prospect_word(outlook.outcome);
+    output::show(&args.show, &card(&outlook), name, &outlook)?;
+    match &outlook.refusal {
+        Some(refusal) => Err(refused(refusal)),
+        None => Ok(Code::DONE),
+    }
+}
+
+fn card(outlook: &Outlook) -> Card {
+    let place = outlook.queue_position.map(|place| match outlook.queue_length {
+        Some(length) => format!("{place} of {length}"),
+        None => place.to_string(),
+    });
+    Card::default()
+        .field("outcome", prospect_word(outlook.outcome))
+        .field("summary", outlook.summary.clone())
+        .maybe("node", outlook.node_name.clone())
+        .field("gpus", outlook.gpus.join(" "))
+        .field("displaces", outlook.victims.join(" "))
+        .maybe("position", place)
+        .field("blocked by", reasons(&outlook.reasons))
+        .maybe("try", outlook.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))
+}
+
+fn prospect_word(outcome: Prospect) -> &'static str {
+    match outcome {
+        Prospect::Starts => "starts",
+        Prospect::Preempts => "preempts",
+        Prospect::Waits => "waits",
+        Prospect::Refused => "refused",
+    }
+}
+
+/// One line for each.
+fn reasons(reasons: &[Reason]) -> String {
+    let lines: Vec<String> =
+        reasons.iter().map(|reason| format!("{}: {}", reason.reason, reason.sentence)).collect();
+    lines.join("\n")
+}
+
+fn refused(problem: &Problem) -> CliError {
+    let exit = match problem.code.as_str() {
+        "infeasible" => Exit::Infeasible,
+        "over-quota" => Exit::Conflict,
+        _ => Exit::Failed,
+    };
+    CliError { hint: problem.hint.clone(), ..CliError::new(exit, problem.detail.clone()) }
+}

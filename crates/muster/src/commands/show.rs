@@ -1,0 +1,166 @@
+//! All about one job.
+
+use std::collections::BTreeMap;
+
+use muster_protocol::job::{Attempt, AttemptList, Job, JobSummary, Task};
+use serde::Serialize;
+
+use super::{Code, Ending};
+use crate::jobs::{self, JobRef};
+use crate::options::Options;
+use crate::output::{self, Card, ShowArgs};
+use crate::units;
+
+/// `muster show`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Which job; `-` is the newest
+    job: JobRef,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// A job with its attempts, as machines read it.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    job: &'a Job,
+    attempt_list: &'a [Attempt],
+}
+
+/// Print a job.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let client = options.client()?;
+    let id = args.job.resolve(&client)?;
+    let job = jobs::fetch(&client, id)?;
+    let attempts = client.get::<AttemptList>(jobs::target(id).at("attempts"))?.attempts;
+    let whole = Whole { job: &job, attempt_list: &attempts };
+    output::show(&args.show, &card(&job, &attempts), &job.summary.id, &whole)?;
+    Ok(Code::DONE)
+}
+
+fn card(job: &Job, attempts: &[Attempt]) -> Card {
+    let card = who_and_where(job);
+    let card = times(card, &job.summary);
+    let card = what(card, job);
+    card.field("attempts", lines(attempts.iter().map(attempt_line)))
+}
+
+fn who_and_where(job: &Job) -> Card {
+    let summary = &job.summary;
+    let place = job.queue_position.map(|place| match job.queue_length {
+        Some(length) => format!("{place} of {length}"),
+        None => place.to_string(),
+    });
+    Card::default()
+        .field("job", summary.id.clone())
+        .field("name", summary.name.clone())
+        .field("state", summary.phase.clone())
+        .field("message", summary.message.clone())
+        .field("blocked by", lines(job.reasons.iter().map(|reason| reason.sentence.clone())))
+        .maybe("position", place)
+        .field("gpus", gpus(job))
+        .field("nodes", summary.nodes.join(" "))
+        .maybe("exit code", summary.exit_code)
+        .maybe("signal", summary.signal)
+        .field("tenant", summary.tenant_id.clone())
+        .field("user", summary.user.clone())
+        .field("priority", summary.priority.to_string())
+}
+
+fn times(card: Card, summary: &JobSummary) -> Card {
+    let counted = |count: u32| (count > 0).then_some(count);
+    card.field("submitted", units::moment(summary.submitted_at_ms))
+        .maybe("started", summary.started_at_ms.map(units::moment))
+        .maybe("ended", summary.completed_at_ms.map(units::moment))
+        .maybe("ran for", summary.actual_duration_ms.map(units::span))
+        .maybe("time limit", summary.time_limit_ms.map(units::span))
+        .maybe("preempted", counted(summary.preempted_count).map(times_word))
+        .maybe("restarted", counted(summary.restart_count).map(times_word))
+        .maybe("requeued", counted(summary.requeue_count).map(times_word))
+        .field(
+            "gpu-hours",
+            if summary.gpu_hours > 0.0 { format!("{:.4}", summary.gpu_hours) } else { String::new() },
+        )
+}
+
+fn what(card: Card, job: &Job) -> Card {
+    let topology = if job.topology == "any" { String::new() } else { job.topology.clone() };
+    card.field("asks for", lines(job.tasks.iter().map(task_line)))
+        .field("topology", topology)
+        .field("after", job.after.join(" "))
+        .maybe("not before", job.summary.start_after.clone())
+        .maybe("image", job.image.clone())
+        .field("command", command_line(job))
+        .maybe("script", job.script.clone())
+        .maybe("directory", job.directory.clone())
+        .field("environment", pairs(&job.environment))
+        .field("labels", pairs(&job.summary.labels))
+        .field("annotations", pairs(&job.annotations))
+}
+
+fn gpus(job: &Job) -> String {
+    if job.allocated_gpus.is_empty() {
+        job.summary.gpu_count.to_string()
+    } else {
+        job.allocated_gpus.join(" ")
+    }
+}
+
+fn task_line(task: &Task) -> String {
+    let mut parts = vec![format!("{} GPUs", task.gpus)];
+    if !task.gpu_models.is_empty() {
+        parts.push(format!("of {}", task.gpu_models.join(" or ")));
+    }
+    if task.gpu_memory_mb > 0 {
+        parts.push(format!("with {}", units::memory(task.gpu_memory_mb)));
+    }
+    parts.push(format!("and {} cores, {}", task.cpu_cores, units::memory(task.memory_mb)));
+    let each = parts.join(" ");
+    if task.count == 1 { each } else { format!("{} × {}: {each}", task.count, task.name) }
+}
+
+fn command_line(job: &Job) -> String {
+    job.command.iter().chain(&job.args).map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// As a shell would take it.
+fn quoted(word: &str) -> String {
+    let plain = !word.is_empty()
+        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte));
+    if plain { word.to_string() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+fn attempt_line(attempt: &Attempt) -> String {
+    let ran = match (attempt.started_at_ms, attempt.ended_at_ms) {
+        (Some(start), Some(end)) => format!(", ran {}", units::span(end - start)),
+        _ => String::new(),
+    };
+    let cause = attempt.stop_cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
+    let message = if attempt.message.is_empty() { String::new() } else { format!(": {}", attempt.message) };
+    format!("{} {}{cause} on {}{ran}{message}", attempt.attempt, attempt.state, attempt.nodes.join(" "))
+}
+
+fn times_word(count: u32) -> String {
+    if count == 1 { "once".to_string() } else { format!("{count} times") }
+}
+
+fn pairs(map: &BTreeMap<String, String>) -> String {
+    lines(map.iter().map(|(key, value)| format!("{key}={value}")))
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_a_shell_would_take_it() {
+        assert_eq!(quoted("--lr=3e-4"), "--lr=3e-4");
+        assert_eq!(quoted("it's me"), "'it'\\''s me'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,109 @@
+//! Tokens: who may ask for what.
+
+use clap::{Args, Subcommand};
+use hyper::Method;
+use muster_protocol::submit::Done;
+use muster_protocol::token::{Token, TokenList, TokenMade, TokenSpec};
+
+use super::{Code, Ending};
+use crate::client::{Client, Target};
+use crate::confirm::{self, Consent};
+use crate::job_flags::span;
+use crate::options::Options;
+use crate::output::{self, Cell, Column, Format, ListArgs, ShowArgs};
+use crate::units;
+
+/// `muster token …`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// List tokens; secrets are never shown again
+    Ls(LsArgs),
+    /// Make one, and print its secret this once
+    Create(CreateArgs),
+    /// Revoke one
+    Rm(RmArgs),
+}
+
+/// `muster token ls`.
+#[derive(Debug, Args)]
+pub struct LsArgs {
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+/// `muster token create`.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example:\n  muster token create ann --role member --tenant vision --expires 90d > ann.token"
+)]
+pub struct CreateArgs {
+    /// Whose it is; acts are recorded under this name
+    name: String,
+    /// What it allows
+    #[arg(long, default_value = "member", value_parser = ["viewer", "member", "tenant-admin", "operator", "admin"])]
+    role: String,
+    /// Where; for the first three roles
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// It ends by itself after this time, for example 90d
+    #[arg(long, value_name = "TIME", value_parser = units::duration_ms)]
+    expires: Option<i64>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// `muster token rm`.
+#[derive(Debug, Args)]
+pub struct RmArgs {
+    /// Which, by its id
+    token: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+const COLUMNS: [Column<Token>; 6] = [
+    Column::new("TOKEN", |token| token.id.as_str().into()),
+    Column::new("NAME", |token| token.name.as_str().into()),
+    Column::new("ROLE", |token| token.role.as_str().into()),
+    Column::new("TENANT", |token| Cell::or_dash(token.tenant_id.clone())),
+    Column::new("MADE", |token| token.created_at.as_str().into()),
+    Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.clone())),
+];
+
+/// Do one of them.
+pub fn run(verb: Verb, options: &Options) -> Ending {
+    let client = options.client()?;
+    match verb {
+        Verb::Ls(args) => {
+            let tokens: TokenList = client.get("tokens")?;
+            output::list(&args.list, options.color, &COLUMNS, tokens.tokens.clone(), &tokens)?;
+        }
+        Verb::Create(args) => return create(&client, args),
+        Verb::Rm(args) => {
+            confirm::ask(Consent::from(args.yes), &format!("revoke token {}?", args.token))?;
+            let done: Done = client.act(Method::DELETE, Target::new("tokens").at(&args.token))?;
+            output::talk(&done.message);
+        }
+    }
+    Ok(Code::DONE)
+}
+
+/// The secret alone goes to standard output, so that it can be sent into a file.
+fn create(client: &Client, args: CreateArgs) -> Ending {
+    let spec = TokenSpec {
+        name: args.name,
+        role: args.role,
+        tenant_id: args.tenant,
+        expires_in: args.expires.map(span),
+    };
+    let made: TokenMade = client.send(Method::POST, Target::new("tokens"), &spec)?;
+    if args.show.output != Format::Json && args.show.output != Format::Yaml {
+        output::talk(&format!(
+            "token `{}` for {} ({}); the secret is shown this once",
+            made.token.id, made.token.name, made.token.role
+        ));
+    }
+    output::say(&args.show, &format!("{}\n", made.secret), &made.token.id, &made)?;
+    Ok(Code::DONE)
+}

@@ -1,0 +1,42 @@
+//! Wait until jobs have ended, and return their exit code.
+
+use std::time::Duration;
+
+use super::{Code, Ending};
+use crate::error::{CliError, EXIT_CODES, Exit};
+use crate::follow::{Came, INTERRUPTED, Patience};
+use crate::jobs::{self, JobRef};
+use crate::options::Options;
+use crate::output;
+use crate::units;
+
+/// `muster wait`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES, before_help = "Example:\n  muster wait job-42 --timeout 1h && echo good")]
+pub struct Args {
+    /// Which jobs; `-` is the newest, an array's number means all its tasks
+    #[arg(required = true, value_name = "JOB")]
+    jobs: Vec<JobRef>,
+    /// Give up after this time, with exit code 7
+    #[arg(long, value_name = "TIME", value_parser = units::duration_ms)]
+    timeout: Option<i64>,
+}
+
+/// Wait for all of them. The first that did not end well decides the exit code.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let client = options.client()?;
+    let ids = args.jobs.iter().map(|job| job.resolve(&client)).collect::<Result<Vec<_>, _>>()?;
+    let timeout = args.timeout.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs()));
+    let mut patience = Patience::new(&client, timeout)?;
+    let mut code = Code::DONE;
+    for id in ids {
+        let job = match patience.job(id, |_| {}, jobs::has_ended)? {
+            Came::This(job) => job,
+            Came::Interrupt => return Ok(Code(INTERRUPTED)),
+            Came::Deadline => return Err(CliError::new(Exit::TimedOut, format!("{id} has not ended yet"))),
+        };
+        output::talk(&jobs::ending(&job));
+        code = if code == Code::DONE { jobs::code_of(&job) } else { code };
+    }
+    Ok(code)
+}

@@ -1,0 +1,129 @@
+//! Why a job waits: all its blockers, its place, and what would help.
+
+use muster_protocol::outlook::Why;
+
+use super::{Code, Ending};
+use crate::jobs::{self, JobRef};
+use crate::options::Options;
+use crate::output::{self, ShowArgs};
+use crate::units;
+
+/// `muster why`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Which job; `-` is the newest
+    job: JobRef,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Print the planner's verdict.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let client = options.client()?;
+    let id = args.job.resolve(&client)?;
+    let why: Why = client.get(jobs::target(id).at("why"))?;
+    output::say(&args.show, &text(&why), &why.job_id, &why)?;
+    Ok(Code::DONE)
+}
+
+fn text(why: &Why) -> String {
+    let mut lines = vec![headline(why), String::new()];
+    if why.reasons.is_empty() {
+        lines.push(why.summary.clone());
+    } else {
+        lines.extend(blockers(why));
+    }
+    lines.extend(priority(why));
+    lines.extend(why.estimated_start.iter().map(|start| format!("Expected start {start}")));
+    lines.extend(advice(why));
+    lines.join("\n") + "\n"
+}
+
+fn headline(why: &Why) -> String {
+    let phase = why.phase.to_lowercase();
+    let since = why.waited.as_ref().map(|waited| format!(" {waited}")).unwrap_or_default();
+    let place = match (why.queue_position, why.queue_length) {
+        (Some(place), Some(length)) => format!(", position {place} of {length}"),
+        _ => String::new(),
+    };
+    format!("{}  {}  (tenant {})  {phase}{since}{place}", why.job_id, why.name, why.tenant_id)
+}
+
+fn blockers(why: &Why) -> Vec<String> {
+    let since = why.waiting_since_ms.map(|ms| format!(" since {}", units::clock(ms))).unwrap_or_default();
+    let numbered = why.reasons.iter().enumerate();
+    let lines =
+        numbered.map(|(place, reason)| format!("{}  {}: {}", place + 1, reason.reason, reason.sentence));
+    std::iter::once(format!("Blocked{since} by")).chain(lines).collect()
+}
+
+/// Only where aging has changed it: otherwise the number says nothing new.
+fn priority(why: &Why) -> Option<String> {
+    let now = why.effective_priority.filter(|now| *now != why.priority)?;
+    Some(format!(
+        "Priority {} now, {} asked and {} for waiting",
+        now,
+        why.priority,
+        now.saturating_sub(why.priority)
+    ))
+}
+
+/// The next thing to try, by the most telling blocker.
+fn advice(why: &Why) -> Option<String> {
+    let job = &why.job_id;
+    let tenant = &why.tenant_id;
+    let advice = match why.reasons.first()?.reason.as_str() {
+        "Capacity" | "Fragmented" => {
+            "ask for fewer GPUs or another model; `muster gpus` shows what is free".to_string()
+        }
+        "QuotaTenant" => format!(
+            "`muster ps --tenant {tenant}` shows what holds the quota, `muster tenant show {tenant}` the quota"
+        ),
+        "NodeHealth" => "`muster node ls` shows what is out of service and why".to_string(),
+        "Held" => format!("`muster release {job}`"),
+        "Dependency" => "`muster show` the jobs it waits for".to_string(),
+        "Infeasible" => format!("`muster cancel {job}` and submit what `muster gpus` says there is"),
+        _ => return None,
+    };
+    Some(format!("\nTry: {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_protocol::job::{JobState, Reason};
+
+    use super::*;
+
+    #[test]
+    fn every_blocker_has_its_line() {
+        let reason = |word: &str, sentence: &str| Reason { reason: word.into(), sentence: sentence.into() };
+        let why = Why {
+            job_id: "job-7".into(),
+            name: "train".into(),
+            tenant_id: "vision".into(),
+            state: JobState::Pending,
+            phase: "Queued".into(),
+            summary: String::new(),
+            waiting_since: None,
+            waiting_since_ms: Some(33_240_000),
+            waited: Some("14m".into()),
+            queue_position: Some(6),
+            queue_length: Some(41),
+            priority: 100,
+            effective_priority: Some(190),
+            reasons: vec![reason("Held", "held by ann"), reason("Priority", "5 jobs are ahead")],
+            estimated_start: None,
+        };
+        let expected = "\
+job-7  train  (tenant vision)  queued 14m, position 6 of 41
+
+Blocked since 09:14:00 by
+1  Held: held by ann
+2  Priority: 5 jobs are ahead
+Priority 190 now, 100 asked and 90 for waiting
+
+Try: `muster release job-7`
+";
+        assert_eq!(text(&why), expected);
+    }
+}

@@ -1,0 +1,231 @@
+//! `gpu-cli`: the command line of the commissioning document, verb by verb and flag by flag.
+//!
+//! It translates into the same calls as `muster`. Its outputs are fixed, because scripts search them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+use hyper::Method;
+use muster_core::JobId;
+use muster_protocol::cluster::ClusterStatus;
+use muster_protocol::job::{Job, JobList, JobState, JobSummary};
+use muster_protocol::submit::{Done, SubmitJob, Submitted};
+use muster_protocol::tenant::{Tenant, TenantSpec};
+use muster_protocol::written::Priority;
+
+use crate::client::{Client, Target, new_key};
+use crate::commands::{Code, Ending};
+use crate::error::CliError;
+use crate::jobs;
+use crate::options::{Connection, GlobalArgs};
+use crate::output::{self, Card, Column, ListArgs};
+use crate::units;
+
+/// What the seed's client always sends.
+const GPU_MEMORY_MB: u64 = 16_000;
+const MEMORY_MB: u64 = 32_000;
+const TENANT_CPU_CORES: u64 = 64;
+const TENANT_MEMORY_MB: u64 = 256_000;
+/// Jobs in a list.
+const LIST_LIMIT: usize = 1_000;
+
+/// CLI tool for the GPU scheduler.
+#[derive(Debug, Parser)]
+#[command(name = "gpu-cli", version)]
+struct Args {
+    /// API server URL
+    #[arg(
+        long,
+        global = true,
+        default_value = "http://localhost:8080",
+        env = "GPU_CLI_API_URL",
+        hide_env = true
+    )]
+    api_url: String,
+    /// Tenant ID
+    #[arg(long, global = true, default_value = "default")]
+    tenant_id: String,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Submit a job
+    Submit(SubmitArgs),
+    /// List jobs
+    List {
+        /// Filter by state
+        #[arg(long)]
+        state: Option<String>,
+    },
+    /// Get job status
+    Get {
+        /// Job ID
+        job_id: JobId,
+    },
+    /// Cancel a job
+    Cancel {
+        /// Job ID
+        job_id: JobId,
+    },
+    /// Get cluster status
+    Status,
+    /// Create a tenant
+    CreateTenant(TenantArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct SubmitArgs {
+    /// Job name
+    #[arg(long, default_value = "my-job")]
+    name: String,
+    /// Job priority
+    #[arg(long, default_value_t = 100)]
+    priority: u32,
+    /// Number of GPUs
+    #[arg(long, default_value_t = 1)]
+    gpus: u32,
+    /// Number of CPU cores
+    #[arg(long, default_value_t = 4)]
+    cpus: u32,
+    /// Container image
+    #[arg(long, default_value = "nvidia/cuda:12.0-base")]
+    image: String,
+    /// Script to run
+    #[arg(long, default_value = "nvidia-smi")]
+    script: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct TenantArgs {
+    /// Tenant name
+    #[arg(long)]
+    name: String,
+    /// Maximum GPUs
+    #[arg(long, default_value_t = 10)]
+    max_gpus: u64,
+    /// Priority tier
+    #[arg(long, default_value = "medium", value_parser = ["low", "medium", "high", "critical"])]
+    priority: String,
+}
+
+const COLUMNS: [Column<JobSummary>; 6] = [
+    Column::new("JOB ID", |job| job.id.as_str().into()),
+    Column::new("NAME", |job| job.name.as_str().into()),
+    Column::new("STATE", |job| state_word(job.state).into()),
+    Column::new("GPUs", |job| job.gpu_count.into()),
+    Column::new("PRIORITY", |job| job.priority.into()),
+    Column::new("SUBMITTED", |job| units::moment(job.submitted_at_ms).trim_end_matches('Z').into()),
+];
+
+/// Do what the command line says.
+pub fn run(words: &[OsString]) -> Ending {
+    let args = Args::parse_from(words);
+    let global = GlobalArgs { server: Some(args.api_url), ..GlobalArgs::default() };
+    let variables: BTreeMap<String, String> = std::env::vars().collect();
+    let client = Client::new(&Connection::resolve(global, &variables)?)?;
+    match args.verb {
+        Verb::Submit(submitted) => submit(&client, &args.tenant_id, submitted)?,
+        Verb::List { state } => list(&client, &args.tenant_id, state)?,
+        Verb::Get { job_id } => get(&client, job_id)?,
+        Verb::Cancel { job_id } => cancel(&client, job_id)?,
+        Verb::Status => status(&client)?,
+        Verb::CreateTenant(tenant) => create_tenant(&client, tenant)?,
+    }
+    Ok(Code::DONE)
+}
+
+fn submit(client: &Client, tenant: &str, args: SubmitArgs) -> Result<(), CliError> {
+    let job = SubmitJob {
+        tenant_id: Some(tenant.to_string()),
+        name: Some(args.name),
+        priority: Some(Priority::Number(args.priority)),
+        gpu_count: Some(args.gpus),
+        gpu_memory_mb: Some(GPU_MEMORY_MB),
+        cpu_cores: Some(args.cpus),
+        memory_mb: Some(MEMORY_MB),
+        image: Some(args.image),
+        script: Some(args.script),
+        ..SubmitJob::default()
+    };
+    let submitted: Submitted = client.send_once(Target::new("jobs"), &job, new_key())?;
+    output::print(&format!(
+        "✓ Job submitted successfully!\nJob ID: {}\nStatus: {}\n",
+        submitted.job_id, submitted.status
+    ))
+}
+
+/// Of every tenant, unless one is named: the seed's list shows all.
+fn list(client: &Client, tenant: &str, state: Option<String>) -> Result<(), CliError> {
+    let tenant = (tenant != "default").then_some(tenant);
+    let target = Target::new("jobs")
+        .with("limit", LIST_LIMIT)
+        .with_some("state", state)
+        .with_some("tenant_id", tenant);
+    let page: JobList = client.get(target)?;
+    output::list(&ListArgs::default(), false, &COLUMNS, page.jobs.clone(), &page)?;
+    output::print(&format!("\nTotal: {} jobs\n", page.total))
+}
+
+fn get(client: &Client, id: JobId) -> Result<(), CliError> {
+    let job: Job = jobs::fetch(client, id)?;
+    let message =
+        job.reasons.first().map(|reason| reason.sentence.clone()).unwrap_or(job.summary.message.clone());
+    let card = Card::default()
+        .field("Job ID:", job.summary.id.clone())
+        .field("Name:", job.summary.name.clone())
+        .field("State:", state_word(job.summary.state))
+        .field("Message:", message)
+        .maybe("Node:", job.summary.node_name.clone())
+        .field("GPUs:", job.allocated_gpus.join(" "))
+        .maybe("Queue Position:", job.queue_position);
+    output::print(&card.text())
+}
+
+fn cancel(client: &Client, id: JobId) -> Result<(), CliError> {
+    let _: Done = client.act(Method::DELETE, jobs::target(id))?;
+    output::print(&format!("✓ Job {id} cancelled successfully\n"))
+}
+
+fn status(client: &Client) -> Result<(), CliError> {
+    let status: ClusterStatus = client.get("cluster/status")?;
+    output::print(&format!(
+        "Cluster Status:\n  GPUs:  {} available / {} total\n  Nodes: {} online / {} total\n  Jobs:  {} running, {} pending, {} total\n",
+        status.available_gpus,
+        status.total_gpus,
+        status.online_nodes,
+        status.total_nodes,
+        status.running_jobs,
+        status.pending_jobs,
+        status.total_jobs,
+    ))
+}
+
+fn create_tenant(client: &Client, args: TenantArgs) -> Result<(), CliError> {
+    let spec = TenantSpec {
+        name: Some(args.name),
+        max_gpus: Some(args.max_gpus),
+        max_cpu_cores: Some(TENANT_CPU_CORES),
+        max_memory_mb: Some(TENANT_MEMORY_MB),
+        priority_tier: Some(args.priority),
+        ..TenantSpec::default()
+    };
+    let tenant: Tenant = client.send(Method::POST, Target::new("tenants"), &spec)?;
+    output::print(&format!(
+        "✓ Tenant created successfully!\nTenant ID: {}\nName: {}\n",
+        tenant.id, tenant.name
+    ))
+}
+
+fn state_word(state: JobState) -> &'static str {
+    match state {
+        JobState::Pending => "pending",
+        JobState::Running => "running",
+        JobState::Completed => "completed",
+        JobState::Failed => "failed",
+        JobState::Preempted => "preempted",
+        JobState::Cancelled => "cancelled",
+    }
+}

@@ -1,0 +1,39 @@
+//! The commands of the documents do what the documents say.
+
+use std::path::{Path, PathBuf};
+
+use super::console::Console;
+use super::{expect, markdown};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Run every command of a document. Commands must succeed, or return what `? N` says; output is compared where
+/// the document shows some. A document that is not written yet is skipped.
+fn run(path: &str) {
+    let Ok(text) = std::fs::read_to_string(root().join(path)) else { return };
+    let mut console = Console::open(&path.replace(['/', '.'], "-"));
+    for step in markdown::steps(&text) {
+        let (output, code) = console.type_in(&step.command);
+        let line = step.line + 1;
+        assert_eq!(code, step.code, "{path}:{line}: $ {}\n{output}", step.command);
+        if let Some(expected) = &step.output {
+            assert!(
+                expect::matches(expected, &output),
+                "{path}:{line}: $ {}\n--- expected\n{expected}--- seen\n{output}",
+                step.command
+            );
+        }
+    }
+}
+
+#[test]
+fn getting_started() {
+    run("docs/GETTING_STARTED.md");
+}
+
+#[test]
+fn readme() {
+    run("README.md");
+}

@@ -1,0 +1,44 @@
+//! A fresh server for each session.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A server that is killed when it is no longer needed. What it was told is on disk by then.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub url: String,
+}
+
+impl Server {
+    /// Start `muster WORDS` on a free port, and wait until it says where it listens.
+    pub fn start(words: &[&str], folder: &Path) -> Server {
+        let log = std::fs::File::create(folder.join("server.log")).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
+            .args(words)
+            .args(["--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(folder.join("data"))
+            .current_dir(folder)
+            .env("MUSTER_AGENT_HEARTBEAT_INTERVAL_MS", "200")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let url = lines.find_map(|line| line.unwrap().strip_prefix("muster serves ").map(str::to_string));
+        let log = || std::fs::read_to_string(folder.join("server.log")).unwrap_or_default();
+        let url = url.unwrap_or_else(|| panic!("`muster {}` did not start:\n{}", words.join(" "), log()));
+        // The rest of its welcome must find a reader.
+        std::thread::spawn(move || lines.for_each(drop));
+        Server { child, url }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

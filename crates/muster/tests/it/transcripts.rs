@@ -1,0 +1,85 @@
+//! The sessions in `tests/transcripts`, each against a fresh server.
+
+use std::path::{Path, PathBuf};
+
+use super::console::Console;
+use super::expect;
+use super::markdown::{self, Step};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transcripts")
+}
+
+macro_rules! transcripts {
+    ($($name:ident),* $(,)?) => {
+        $(#[test] fn $name() { run(stringify!($name)); })*
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+transcripts! {
+    first_minutes,
+}
+
+#[test]
+fn every_transcript_is_run() {
+    let names = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    for path in names.filter(|path| path.extension().is_some_and(|ending| ending == "md")) {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        assert!(NAMES.contains(&name), "`{name}` is not in the list of transcripts");
+    }
+}
+
+fn run(name: &str) {
+    let file = folder().join(format!("{name}.md"));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut console = Console::open(name);
+    match markdown::setting(&text, "server").unwrap_or("dev") {
+        "none" => {}
+        words => console.serve(&words.split_whitespace().collect::<Vec<_>>()),
+    }
+    let mut seen = Vec::new();
+    for step in markdown::steps(&text) {
+        let answer = console.type_in(&step.command);
+        seen.push((step, answer));
+    }
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, blessed(&text, &seen)).unwrap();
+        return;
+    }
+    let wrong: Vec<String> = seen.iter().filter_map(|(step, answer)| complaint(step, answer)).collect();
+    assert!(wrong.is_empty(), "{}\n{}", file.display(), wrong.join("\n"));
+}
+
+fn is_as_written(step: &Step, (output, code): &(String, i32)) -> bool {
+    *code == step.code && expect::matches(step.output.as_deref().unwrap_or_default(), output)
+}
+
+fn complaint(step: &Step, answer: &(String, i32)) -> Option<String> {
+    if is_as_written(step, answer) {
+        return None;
+    }
+    let expected = step.output.as_deref().unwrap_or_default();
+    Some(format!(
+        "line {}: $ {}\n--- expected (exit code {})\n{expected}--- seen (exit code {})\n{}",
+        step.line + 1,
+        step.command,
+        step.code,
+        answer.1,
+        answer.0
+    ))
+}
+
+/// The same text with what was seen. What matches stays, with its wildcards.
+fn blessed(text: &str, seen: &[(Step, (String, i32))]) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+    for (step, answer) in seen.iter().rev().filter(|(step, answer)| !is_as_written(step, answer)) {
+        let typed = step.command.lines().count();
+        let mut new: Vec<String> = expect::general(&answer.0).lines().map(str::to_string).collect();
+        if answer.1 != 0 {
+            new.push(format!("? {}", answer.1));
+        }
+        lines.splice(step.line + typed..step.end, new);
+    }
+    lines.join("\n") + "\n"
+}
