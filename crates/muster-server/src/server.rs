@@ -1,5 +1,6 @@
 //! Puts the parts together: store, engine, planner, dispatch, agents and door; and takes them apart in order.
 
+use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +51,14 @@ pub enum StartError {
         /// Why.
         source: std::io::Error,
     },
+    /// Another server lives in the data folder.
+    #[error(
+        "another server uses the data folder `{folder}`; stop it, or choose another folder with --data-dir"
+    )]
+    FolderInUse {
+        /// Which.
+        folder: String,
+    },
     /// The address cannot be listened on.
     #[error(
         "cannot listen on {address}: {source}; another server may be running, choose another with --listen"
@@ -94,11 +103,13 @@ pub struct Running {
     door: tokio::task::JoinHandle<()>,
     engine: oneshot::Receiver<End>,
     threads: Vec<JoinHandle<()>>,
+    /// Held for as long as the server lives.
+    _folder_lock: File,
 }
 
 /// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
 pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
-    make_folder(&config.data_dir)?;
+    let folder_lock = lock_folder(&config.data_dir)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(listen(config.listen))?;
     let address = listener.local_addr()?;
@@ -106,8 +117,8 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
     let mut parts = Parts::start(config, store, nodes)?;
 
     let (close_door, closing) = watch::channel(false);
-    let names = &config.api.allowed_hosts;
-    let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, names)).transpose()?;
+    let names = names(config);
+    let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, &names)).transpose()?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let router = http::router(door(config, &parts, closing.clone()));
     let door = runtime.spawn(tls::serve(listener, acceptor, router, closed(closing)));
@@ -122,7 +133,14 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
         threads: std::mem::take(&mut parts.threads),
         engine: parts.engine,
         cluster: parts.cluster,
+        _folder_lock: folder_lock,
     })
+}
+
+/// What clients may call this server in a certificate of our own, besides its host name.
+fn names(config: &Config) -> Vec<String> {
+    let address = Some(config.listen.ip()).filter(|ip| !ip.is_unspecified());
+    config.api.allowed_hosts.iter().cloned().chain(address.map(|ip| ip.to_string())).collect()
 }
 
 fn door(config: &Config, parts: &Parts, stopping: watch::Receiver<bool>) -> Door {
@@ -305,9 +323,17 @@ async fn listen(address: SocketAddr) -> Result<tokio::net::TcpListener, StartErr
     tokio::net::TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-fn make_folder(folder: &Path) -> Result<(), StartError> {
-    let fault = |source| StartError::Folder { folder: folder.display().to_string(), source };
-    std::fs::create_dir_all(folder).map_err(fault)
+/// One server per data folder: its name among servers, its attempts and its logs are its own.
+fn lock_folder(folder: &Path) -> Result<File, StartError> {
+    let name = folder.display().to_string();
+    let fault = |source| StartError::Folder { folder: name.clone(), source };
+    std::fs::create_dir_all(folder).map_err(fault)?;
+    let lock = File::create(folder.join("server.lock")).map_err(fault)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StartError::FolderInUse { folder: name }),
+        Err(TryLockError::Error(source)) => Err(fault(source)),
+    }
 }
 
 fn store_config(config: &Config) -> Result<StoreConfig, StartError> {

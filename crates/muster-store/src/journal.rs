@@ -9,7 +9,8 @@ use crate::record::Entry;
 /// The journal of one cluster.
 pub trait Journal: Send {
     /// Try to become the leader for `lease_ms`, by the clock of the database. Succeeds if nobody leads, the
-    /// former lease has run out, or we lead already; each success is a new epoch. The new leader brings the
+    /// former lease has run out, or we lead already, in this life or a former one under the same name; each
+    /// success is a new epoch. `holder` must be unique among servers that live. The new leader brings the
     /// tables up to this release before it returns.
     fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError>;
 

@@ -22,14 +22,16 @@ macro_rules! now {
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS leader (id BIGINT PRIMARY KEY CHECK (id = 1), \
     epoch BIGINT NOT NULL, nonce BIGINT NOT NULL, holder TEXT NOT NULL, expires_at BIGINT NOT NULL)";
 
-// `$4` is the nonce of our own former term: whoever leads may begin a new epoch at any time.
+// `$4` is the nonce of our own former term: whoever leads may begin a new epoch at any time. A holder of the
+// same name is a former life of this server, which died: names are unique among the living (the server locks
+// its data folder), and if that were ever wrong, the new epoch still shuts the other one out.
 const TAKE: &str = concat!(
     "INSERT INTO leader (id, epoch, nonce, holder, expires_at) VALUES (1, 1, $1, $2, ",
     now!(),
     " + $3) ON CONFLICT (id) DO UPDATE SET epoch = leader.epoch + 1, nonce = excluded.nonce, \
       holder = excluded.holder, expires_at = excluded.expires_at WHERE leader.expires_at <= ",
     now!(),
-    " OR leader.nonce = $4 RETURNING epoch"
+    " OR leader.nonce = $4 OR leader.holder = excluded.holder RETURNING epoch"
 );
 
 /// Locked in a way that writers of one epoch do not wait for each other, but a new leader waits for them.
