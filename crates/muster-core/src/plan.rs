@@ -17,6 +17,8 @@ mod claims;
 mod draft;
 mod explain;
 mod feasible;
+mod leaving;
+mod offers;
 mod order;
 mod outlook;
 mod overdue;

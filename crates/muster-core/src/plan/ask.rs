@@ -46,17 +46,27 @@ impl Ask {
         u32::try_from(self.demand.gpus).unwrap_or(u32::MAX)
     }
 
-    /// The match for a kind, if it could hold the shape.
+    /// The match for a kind, if it could hold the shape. Kinds are shared by all nodes of the capacity and its
+    /// clones, so the address tells them apart.
     pub fn on(&self, kind: &Arc<Kind>) -> Option<&Match> {
-        self.matches.iter().find(|found| Arc::ptr_eq(&found.kind, kind) || found.kind == *kind)
+        self.matches.iter().find(|found| Arc::ptr_eq(&found.kind, kind))
+    }
+
+    /// Whether the gang fits into what is free.
+    pub fn fits(&self, found: &Match, free: Free) -> bool {
+        // Tasks of one group want the same devices, so counting is enough.
+        self.has_enough(found, free) && (self.shape.groups.len() == 1 || self.fit(found, free).is_some())
+    }
+
+    fn has_enough(&self, found: &Match, free: Free) -> bool {
+        free.cpus >= self.demand.cpus
+            && free.memory_mib >= self.demand.memory_mib
+            && u64::from((free.gpus & found.useful).count_ones()) >= self.demand.gpus
     }
 
     /// Choose devices for every task from what is free, as `Kind::fit` does.
     pub fn fit(&self, found: &Match, free: Free) -> Option<Vec<u64>> {
-        let enough = free.cpus >= self.demand.cpus
-            && free.memory_mib >= self.demand.memory_mib
-            && u64::from((free.gpus & found.useful).count_ones()) >= self.demand.gpus;
-        if !enough {
+        if !self.has_enough(found, free) {
             return None;
         }
         let mut left = free.gpus;

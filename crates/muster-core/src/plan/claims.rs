@@ -8,6 +8,7 @@ use crate::capacity::Free;
 use crate::ids::NodeId;
 use crate::job::Job;
 use crate::plan::admit;
+use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Spot};
 use crate::queue::{Bucket, bucket_of};
 use crate::state::{Claim, State};
@@ -20,7 +21,6 @@ pub(super) fn set_all_aside(draft: &mut Draft) {
         let Some(job) = state.jobs.get(id) else { continue };
         draft.set_aside(*id, &claim.node, still_needed(state, job, claim));
         if is_ready(job) && works(state, claim) {
-            draft.count(&bucket(state, job), job.spec.demand());
             draft.note_claimant(*id);
         }
     }
@@ -29,18 +29,23 @@ pub(super) fn set_all_aside(draft: &mut Draft) {
 /// Start the jobs whose claimed space is free now; the others go on waiting for it.
 pub(super) fn start_where_room_is_made(draft: &mut Draft) {
     let state = draft.state;
-    for (id, claim) in state.claims.iter().filter(|(id, _)| draft.is_claimant(**id)).collect::<Vec<_>>() {
-        let Some(job) = state.jobs.get(id) else { continue };
-        draft.uncount(&bucket(state, job), job.spec.demand());
-        draft.put_back(*id);
-        if let Err(blockers) = start(draft, job, claim) {
-            draft.count(&bucket(state, job), job.spec.demand());
-            draft.set_aside(*id, &claim.node, still_needed(state, job, claim));
-            draft.reasons.insert(*id, [vec![waits_for(claim)], blockers].concat());
+    let claimants = || state.claims.iter().filter_map(|(id, claim)| Some((state.jobs.get(id)?, claim)));
+    let mut waiting = Vec::new();
+    for (job, claim) in claimants() {
+        if draft.is_claimant(job.id)
+            && let Err(blockers) = start(draft, job, claim)
+        {
+            draft.reasons.insert(job.id, [vec![waits_for(claim)], blockers].concat());
+            waiting.push(job);
         }
+    }
+    // Those who start come first: a quota that was lowered must not make claims wait for each other.
+    for job in waiting {
+        draft.count(&bucket(state, job), job.spec.demand());
     }
 }
 
+/// Start a job on its claim, or say what is in the way beside room.
 fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>> {
     let bucket = bucket(draft.state, job);
     let ask = draft.ask(&bucket);
@@ -48,14 +53,26 @@ fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>>
     if !blockers.is_empty() {
         return Err(blockers);
     }
-    let filed = draft.capacity.filed(&claim.node).filter(|filed| filed.open).ok_or_else(Vec::new)?;
-    let found = ask.on(&filed.kind).ok_or_else(Vec::new)?;
-    // On the claimed devices if they are free; on others of the node if those came free earlier.
+    draft.put_back(job.id);
+    match fit(draft, &ask, claim) {
+        Some(spot) => {
+            draft.start(&bucket, job.id, &ask, &spot);
+            Ok(())
+        }
+        None => {
+            draft.set_aside(job.id, &claim.node, still_needed(draft.state, job, claim));
+            Err(Vec::new())
+        }
+    }
+}
+
+/// On the claimed devices if they are free; on others of the node if those came free earlier.
+fn fit(draft: &Draft, ask: &Ask, claim: &Claim) -> Option<Spot> {
+    let filed = draft.capacity.filed(&claim.node).filter(|filed| filed.open)?;
+    let found = ask.on(&filed.kind)?;
     let claimed = Free { gpus: filed.free.gpus & mask(&claim.gpus), ..filed.free };
-    let fitted = ask.fit(found, claimed).or_else(|| ask.fit(found, filed.free));
-    let spot = Spot { node: claim.node.clone(), chosen: fitted.ok_or_else(Vec::new)? };
-    draft.start(&bucket, job.id, &ask, &spot);
-    Ok(())
+    let chosen = ask.fit(found, claimed).or_else(|| ask.fit(found, filed.free))?;
+    Some(Spot { node: claim.node.clone(), chosen })
 }
 
 /// What a claim keeps from others: its devices, and the cores and memory that victims still stopping will

@@ -12,8 +12,9 @@ use crate::job::Demand;
 use crate::node::GpuWord;
 use crate::plan::admit::ModelUse;
 use crate::plan::ask::Ask;
+use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
-use crate::plan::running::{Candidate, Running};
+use crate::plan::running::Running;
 use crate::plan::{MakeRoom, Plan, Start, claims};
 use crate::queue::{Bucket, Shape};
 use crate::state::State;
@@ -61,7 +62,11 @@ pub(super) struct Draft<'a> {
     claimants: BTreeSet<JobId>,
     asks: BTreeMap<Arc<Shape>, Arc<Ask>>,
     full: BTreeSet<Arc<Shape>>,
-    running: Option<Running>,
+    /// Who runs where; looked up when someone may displace others.
+    pub running: Option<Running>,
+    offers: BTreeMap<Arc<Shape>, Offers>,
+    /// Nodes on which something has changed, in order.
+    pub changed: Vec<NodeId>,
     pub blocked: Vec<Turn<'a>>,
     /// Why single jobs wait, where it is not the reason of their bucket.
     pub reasons: BTreeMap<JobId, Vec<Reason>>,
@@ -84,6 +89,8 @@ impl<'a> Draft<'a> {
             asks: BTreeMap::new(),
             full: BTreeSet::new(),
             running: None,
+            offers: BTreeMap::new(),
+            changed: Vec::new(),
             blocked: Vec::new(),
             reasons: BTreeMap::new(),
             plan: Plan { snapshot: state.seq, now, starts: Vec::new(), claims: Vec::new() },
@@ -142,15 +149,6 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Take back what `count` did.
-    pub fn uncount(&mut self, bucket: &Bucket, demand: Demand) {
-        let held = self.held(&bucket.tenant).minus(demand);
-        self.held.insert(bucket.tenant.clone(), held);
-        if let Some(count) = bucket.array.and_then(|array| self.arrays.get_mut(&array)) {
-            *count -= 1;
-        }
-    }
-
     /// Start a gang.
     pub fn start(&mut self, bucket: &Bucket, job: JobId, ask: &Ask, spot: &Spot) {
         self.count(bucket, ask.demand);
@@ -184,7 +182,7 @@ impl<'a> Draft<'a> {
     pub fn put_back(&mut self, job: JobId) {
         let Some(aside) = self.asides.remove(&job) else { return };
         if let Some(free) = self.free_on(&aside.node) {
-            self.capacity.set_free(&aside.node, free.with(aside.space));
+            self.set_free(&aside.node, free.with(aside.space));
         }
     }
 
@@ -192,6 +190,7 @@ impl<'a> Draft<'a> {
     pub fn keep(&mut self, node: NodeId, job: JobId) {
         let Some(filed) = self.capacity.filed(&node).cloned() else { return };
         self.capacity.remove(&node);
+        self.changed.push(node.clone());
         self.kept.insert(node, Kept { job, filed });
     }
 
@@ -202,8 +201,13 @@ impl<'a> Draft<'a> {
 
     fn take_free(&mut self, node: &NodeId, taken: Free) {
         if let Some(free) = self.free_on(node) {
-            self.capacity.set_free(node, free.without(taken));
+            self.set_free(node, free.without(taken));
         }
+    }
+
+    fn set_free(&mut self, node: &NodeId, free: Free) {
+        self.capacity.set_free(node, free);
+        self.changed.push(node.clone());
     }
 
     pub fn is_claimant(&self, job: JobId) -> bool {
@@ -224,9 +228,17 @@ impl<'a> Draft<'a> {
         self.running.get_or_insert_with(|| Running::of(state, now))
     }
 
-    /// Who may be displaced on a node; nobody before `running` was called.
-    pub fn running_on(&self, node: &NodeId) -> &[Candidate] {
-        self.running.as_ref().map_or(&[], |running| running.on(node))
+    /// What it would cost to make room, as known from an earlier turn. Limits per model make it the tenant's
+    /// own, and then nothing is known.
+    pub fn take_offers(&mut self, bucket: &Bucket) -> Option<Offers> {
+        if self.models.limits(&bucket.tenant) { None } else { self.offers.remove(&bucket.shape) }
+    }
+
+    /// Keep it for the next turn.
+    pub fn put_offers(&mut self, bucket: &Bucket, offers: Option<Offers>) {
+        if let Some(offers) = offers.filter(|_| !self.models.limits(&bucket.tenant)) {
+            self.offers.insert(bucket.shape.clone(), offers);
+        }
     }
 }
 

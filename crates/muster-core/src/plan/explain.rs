@@ -58,21 +58,29 @@ fn infeasible(draft: &Draft, ask: &Ask) -> Vec<Reason> {
     vec![Reason::Infeasible { problem }]
 }
 
-/// The first job for whom space is set aside that would do.
+/// The first job for whom space is kept that would do, alone or with what is kept for others beside it.
 fn set_aside_for_others(draft: &Draft, job: JobId, ask: &Ask) -> Option<Reason> {
-    let fits =
-        |filed: &Filed, free: Free| ask.on(&filed.kind).is_some_and(|found| ask.fit(found, free).is_some());
-    let kept = draft.kept.values().filter(|kept| kept.job != job);
-    let kept = kept.filter(|kept| fits(&kept.filed, kept.filed.free)).map(|kept| kept.job).next();
-    let aside = || {
-        let others = draft.asides.iter().filter(|(other, _)| **other != job);
-        let would_do = |aside: &crate::plan::draft::Aside| {
-            let filed = draft.capacity.filed(&aside.node).filter(|filed| filed.open);
-            filed.is_some_and(|filed| fits(filed, filed.free.with(aside.space)))
-        };
-        others.filter(|(_, aside)| would_do(aside)).map(|(other, _)| *other).next()
+    let asides = asides_by_node(draft, job);
+    let fits = |node: &NodeId, filed: &Filed| {
+        let aside = asides.get(node).map(|(_, space)| *space).unwrap_or_default();
+        filed.open && ask.on(&filed.kind).is_some_and(|found| ask.fits(found, filed.free.with(aside)))
     };
-    kept.or_else(aside).map(|job| Reason::Reservation { job })
+    let kept = draft.kept.iter().filter(|(node, kept)| fits(node, &kept.filed));
+    // On a node that is kept for the job itself, only what was set aside before can be in its way.
+    let kept = kept.map(|(node, kept)| if kept.job == job { asides[node].0 } else { kept.job });
+    let open =
+        asides.iter().filter(|(node, _)| draft.capacity.filed(node).is_some_and(|filed| fits(node, filed)));
+    kept.chain(open.map(|(_, (first, _))| *first)).next().map(|job| Reason::Reservation { job })
+}
+
+/// What is set aside on each node for others than this job, and the first of them.
+fn asides_by_node<'a>(draft: &'a Draft, job: JobId) -> BTreeMap<&'a NodeId, (JobId, Free)> {
+    let mut nodes = BTreeMap::new();
+    for (other, aside) in draft.asides.iter().filter(|(other, _)| **other != job) {
+        let (_, space) = nodes.entry(&aside.node).or_insert((*other, Free::default()));
+        *space = space.with(aside.space);
+    }
+    nodes
 }
 
 /// Too little in all, or too little in one place, or GPUs enough but not what goes with them.

@@ -100,6 +100,11 @@ impl Turn<'_> {
     pub fn outranks(&self, priority: u32, effective: u32) -> bool {
         self.bucket.priority > priority && self.effective > effective
     }
+
+    /// Its priority as asked for, and with aging.
+    pub fn strength(&self) -> (u32, u32) {
+        (self.bucket.priority, self.effective)
+    }
 }
 
 /// Turns are compared by rank only; ranks end in an id, so no two are alike.

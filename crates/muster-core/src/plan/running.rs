@@ -1,18 +1,16 @@
-//! Who runs where, as preemption looks at it: who may be displaced at what loss, and what is about to be free.
+//! Who runs where, as preemption looks at it: who may be displaced and at what loss.
 
 use std::collections::BTreeMap;
 
 use crate::capacity::Free;
 use crate::ids::{JobId, NodeId};
-use crate::job::{Attempt, Job, Stopping};
-use crate::plan::claims::{coming_for, mask, used_on};
-use crate::plan::order::effective_priority;
+use crate::job::Job;
+use crate::node::Node;
+use crate::plan::claims::used_on;
+use crate::plan::leaving::Leaving;
+use crate::plan::order::{Turn, effective_priority};
 use crate::state::State;
-use crate::time::{MINUTE, Timestamp};
-
-/// Processes that were told to stop are killed after their grace. An attempt that is still there this long
-/// after that hangs, and nobody should count on its space.
-const HANGS_AFTER_MS: i64 = MINUTE;
+use crate::time::Timestamp;
 
 /// A running job that may be displaced.
 #[derive(Debug, Clone)]
@@ -28,108 +26,114 @@ pub(super) struct Candidate {
     pub space: Free,
 }
 
-/// Attempts by node.
-#[derive(Debug, Default)]
-pub(super) struct Running {
+/// A node where someone may be displaced.
+#[derive(Debug)]
+pub(super) struct Here {
     /// Least loss first, then lower priority, then id.
-    candidates: BTreeMap<NodeId, Vec<Candidate>>,
-    /// What attempts that are stopping will give back and nobody has claimed.
-    pub leaving: BTreeMap<NodeId, Leaving>,
-    /// The lowest priority of all candidates.
-    lowest: Option<u32>,
+    pub candidates: Vec<Candidate>,
+    /// Devices that may be given out once nobody holds them.
+    pub usable: u64,
+    /// What was given out beyond what there is: the machine came back smaller. Victims fill that hole first.
+    pub overdrawn: Free,
 }
 
-/// Space that will be free soon.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Leaving {
-    pub space: Free,
-    pub jobs: Vec<JobId>,
+/// Attempts by node, on nodes that take work.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub nodes: BTreeMap<NodeId, Here>,
+    /// Attempts that are stopping already.
+    pub leaving: Leaving,
+    /// Priorities of all candidates, as asked for and as ordered by, each ascending.
+    priorities: Vec<u32>,
+    effectives: Vec<u32>,
+}
+
+/// How many candidates are weaker by either priority. Two jobs with the same reach may displace the same
+/// candidates, and one with less reach a part of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reach {
+    priority: usize,
+    effective: usize,
+}
+
+impl Reach {
+    /// Whether it reaches nobody that `other` does not.
+    pub fn is_within(self, other: Reach) -> bool {
+        self.priority <= other.priority && self.effective <= other.effective
+    }
+
+    /// Whether it reaches nobody at all.
+    pub fn is_nothing(self) -> bool {
+        self.priority == 0 || self.effective == 0
+    }
 }
 
 impl Running {
     pub fn of(state: &State, now: Timestamp) -> Running {
-        let mut running = Running::default();
-        for node in state.nodes.values() {
-            for job in node.jobs.iter().filter_map(|job| state.jobs.get(job)) {
-                running.add(state, now, &node.id, job);
+        let open = state.nodes.values().filter(|node| node.takes_work());
+        let nodes = open.filter_map(|node| Some((node.id.clone(), here(state, now, node)?)));
+        let nodes: BTreeMap<NodeId, Here> = nodes.collect();
+        let sorted = |of: fn(&Candidate) -> u32| {
+            let mut all: Vec<u32> = nodes.values().flat_map(|here| &here.candidates).map(of).collect();
+            all.sort_unstable();
+            all
+        };
+        let (priorities, effectives) = (sorted(|one| one.priority), sorted(|one| one.effective));
+        Running { nodes, leaving: Leaving::of(state, now), priorities, effectives }
+    }
+
+    /// Whom a job could displace.
+    pub fn reach(&self, turn: &Turn) -> Reach {
+        let (priority, effective) = turn.strength();
+        Reach {
+            priority: self.priorities.partition_point(|weaker| *weaker < priority),
+            effective: self.effectives.partition_point(|weaker| *weaker < effective),
+        }
+    }
+
+    /// Nobody can be displaced twice. A gang may sit on several nodes; all of them are returned.
+    pub fn displace(&mut self, state: &State, victims: &[JobId]) -> Vec<NodeId> {
+        let attempts = victims.iter().filter_map(|victim| state.jobs.get(victim)?.attempt());
+        let nodes: Vec<NodeId> = attempts.flat_map(|attempt| attempt.nodes()).collect();
+        for node in &nodes {
+            if let Some(here) = self.nodes.get_mut(node) {
+                here.candidates.retain(|candidate| !victims.contains(&candidate.job));
             }
         }
-        for candidates in running.candidates.values_mut() {
-            candidates.sort_by_key(|candidate| (candidate.lost_gpu_ms, candidate.priority, candidate.job));
-        }
-        running.take_claimed(state);
-        running
-    }
-
-    fn add(&mut self, state: &State, now: Timestamp, node: &NodeId, job: &Job) {
-        let Some(attempt) = job.attempt() else { return };
-        match &attempt.stopping {
-            Some(stopping) if will_end(stopping, now) => {
-                let leaving = self.leaving.entry(node.clone()).or_default();
-                leaving.space = leaving.space.with(used_on(job, node));
-                leaving.jobs.push(job.id);
-            }
-            Some(_) => {}
-            None if may_go(state, now, job, attempt) => {
-                let candidate = candidate(state, now, node, job, attempt);
-                self.lowest = Some(self.lowest.unwrap_or(u32::MAX).min(candidate.priority));
-                self.candidates.entry(node.clone()).or_default().push(candidate);
-            }
-            None => {}
-        }
-    }
-
-    /// Space that victims will give back belongs to whoever displaced them.
-    fn take_claimed(&mut self, state: &State) {
-        for (id, claim) in &state.claims {
-            let Some(leaving) = self.leaving.get_mut(&claim.node) else { continue };
-            let wanted = state.jobs.get(id).map(|job| job.spec.demand()).unwrap_or_default();
-            let coming = coming_for(state, claim);
-            leaving.space = leaving.space.without(Free {
-                gpus: mask(&claim.gpus),
-                cpus: wanted.cpus.min(coming.cpus),
-                memory_mib: wanted.memory_mib.min(coming.memory_mib),
-            });
-        }
-    }
-
-    /// Whether anyone at all runs at a lower priority.
-    pub fn any_below(&self, priority: u32) -> bool {
-        self.lowest.is_some_and(|lowest| lowest < priority)
-    }
-
-    /// Who may be displaced on a node, least loss first.
-    pub fn on(&self, node: &NodeId) -> &[Candidate] {
-        self.candidates.get(node).map_or(&[], Vec::as_slice)
-    }
-
-    /// These were displaced; nobody can be displaced twice. A gang may sit on several nodes.
-    pub fn displace(&mut self, victims: &[JobId]) {
-        for candidates in self.candidates.values_mut() {
-            candidates.retain(|candidate| !victims.contains(&candidate.job));
-        }
+        nodes
     }
 }
 
-fn will_end(stopping: &Stopping, now: Timestamp) -> bool {
-    now.since(stopping.since) <= stopping.grace_ms.saturating_add(HANGS_AFTER_MS)
+fn here(state: &State, now: Timestamp, node: &Node) -> Option<Here> {
+    let jobs = node.jobs.iter().filter_map(|job| state.jobs.get(job));
+    let mut candidates: Vec<Candidate> =
+        jobs.filter_map(|job| candidate(state, now, &node.id, job)).collect();
+    candidates.sort_by_key(|candidate| (candidate.lost_gpu_ms, candidate.priority, candidate.job));
+    let here = || Here { candidates, usable: state.usable_gpus(&node.id), overdrawn: overdrawn(node) };
+    Some(here()).filter(|here| !here.candidates.is_empty())
 }
 
-fn may_go(state: &State, now: Timestamp, job: &Job, attempt: &Attempt) -> bool {
-    let Some(tenant) = state.tenants.get(&job.spec.tenant) else { return false };
-    let spared = tenant.config.preemptions_per_job_max.is_some_and(|max| job.preemptions >= max);
-    let young = now.since(attempt.placed_at) < state.settings.preemption_min_runtime_ms;
-    tenant.config.may_be_preempted && !spared && !young
-}
-
-fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job, attempt: &Attempt) -> Candidate {
+/// The job as a candidate, if it may be displaced at all.
+fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<Candidate> {
+    let attempt = job.attempt().filter(|attempt| attempt.stopping.is_none())?;
+    let tenant = &state.tenants.get(&job.spec.tenant)?.config;
+    let spared = tenant.preemptions_per_job_max.is_some_and(|max| job.preemptions >= max);
+    let ran_ms = now.since(attempt.placed_at);
+    let young = ran_ms < state.settings.preemption_min_runtime_ms;
     let waited_ms = attempt.placed_at.since(job.submitted_at);
-    let ran_ms = now.since(attempt.placed_at) as u64;
-    Candidate {
+    (tenant.may_be_preempted && !spared && !young).then(|| Candidate {
         job: job.id,
         priority: job.spec.priority,
         effective: effective_priority(&state.settings, job.spec.priority, waited_ms),
-        lost_gpu_ms: ran_ms.saturating_mul(u64::from(job.spec.gpus())),
+        lost_gpu_ms: (ran_ms as u64).saturating_mul(u64::from(job.spec.gpus())),
         space: used_on(job, node),
+    })
+}
+
+pub(super) fn overdrawn(node: &Node) -> Free {
+    Free {
+        gpus: 0,
+        cpus: node.cpus_held.saturating_sub(u64::from(node.facts.cpus)),
+        memory_mib: node.memory_mib_held.saturating_sub(node.facts.memory_mib),
     }
 }

@@ -82,7 +82,7 @@ impl Script {
             "end" => self.report(words, said_end(words)),
             "outlook" => self.outlook(words),
             "used" => self.used(words),
-            verb => return Err(format!("`{verb}` is not a word of the language")),
+            verb => Err(format!("`{verb}` is not a word of the language")),
         }
     }
 

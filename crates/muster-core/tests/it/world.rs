@@ -29,8 +29,18 @@ impl World {
 
     /// Decide, apply, and look for broken laws.
     pub fn ask(&mut self, command: Command) -> Result<Answer, Refusal> {
+        self.ask_watched(command, &mut |_, _| {})
+    }
+
+    /// The same, with someone who sees each event and the state just before it.
+    pub fn ask_watched(
+        &mut self,
+        command: Command,
+        watch: &mut dyn FnMut(&State, &Event),
+    ) -> Result<Answer, Refusal> {
         let (events, answer) = self.state.decide_audited(&actor(), &command, self.now);
         for event in &events {
+            watch(&self.state, event);
             self.state.apply(event);
         }
         self.events.extend(events);
@@ -130,9 +140,14 @@ pub fn is_ready(job: &Job) -> bool {
 
 /// Whether the quota of its tenant and the limit of its array let a job run now.
 pub fn is_admitted(state: &State, job: &Job) -> bool {
-    let tenant = &state.tenants[&job.spec.tenant];
-    let wanted: Demand = tenant.held.plus(job.spec.demand());
     let array = state.arrays.get(&job.id.number).filter(|_| job.id.index.is_some());
     let array_full = array.is_some_and(|array| array.running_max.is_some_and(|max| array.active >= max));
-    tenant.config.maximum.excess(wanted).is_empty() && !array_full
+    is_within_quota(state, job) && !array_full
+}
+
+/// Whether the quota of its tenant lets a job run now.
+pub fn is_within_quota(state: &State, job: &Job) -> bool {
+    let tenant = &state.tenants[&job.spec.tenant];
+    let wanted: Demand = tenant.held.plus(job.spec.demand());
+    tenant.config.maximum.excess(wanted).is_empty()
 }

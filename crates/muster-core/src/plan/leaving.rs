@@ -1,0 +1,145 @@
+//! Space that will be free soon: attempts that were told to stop, for whatever reason, and whose space nobody
+//! has claimed. Whoever fits into it waits for it, and nobody is killed for what comes anyway.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::capacity::Free;
+use crate::ids::{JobId, NodeId};
+use crate::job::{Job, Stopping};
+use crate::plan::ask::Ask;
+use crate::plan::claims::{coming_for, mask, used_on};
+use crate::plan::draft::{Draft, Spot};
+use crate::plan::order::Turn;
+use crate::plan::running::overdrawn;
+use crate::queue::Shape;
+use crate::state::{Claim, State};
+use crate::time::{MINUTE, Timestamp};
+use crate::verdict::Reason;
+
+/// Processes that were told to stop are killed after their grace. An attempt that is still there this long
+/// after that hangs, and nobody should count on its space.
+const HANGS_AFTER_MS: i64 = MINUTE;
+
+/// Set aside what leaves on some node, if the job fits there then.
+pub(super) fn wait_for(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
+    let Some(spot) = find(draft, turn, ask) else { return false };
+    let taken = ask.taken(&spot.chosen);
+    let leaving = draft.running().leaving.on(&spot.node);
+    // What leaves is used first, so that as little as possible stands idle until then.
+    draft.set_aside(turn.job, &spot.node, taken.without(Free { gpus: 0, ..leaving.space }));
+    draft.running().leaving.take(&spot.node, taken);
+    draft.count(turn.bucket, ask.demand);
+    draft.reasons.insert(turn.job, vec![Reason::Claimed { victims: leaving.jobs }]);
+    true
+}
+
+/// What leaves, by node.
+#[derive(Debug, Default)]
+pub(super) struct Leaving {
+    nodes: BTreeMap<NodeId, Going>,
+    /// Nodes in the order in which space was added there.
+    grown: Vec<NodeId>,
+    searches: BTreeMap<Arc<Shape>, Search>,
+}
+
+/// What leaves on one node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Going {
+    pub space: Free,
+    pub jobs: Vec<JobId>,
+}
+
+/// Where a shape may still fit. A node it did not fit on is looked at again only when more leaves there:
+/// everything else in a round only shrinks.
+#[derive(Debug, Default)]
+struct Search {
+    pending: BTreeSet<NodeId>,
+    seen: usize,
+}
+
+impl Leaving {
+    pub fn of(state: &State, now: Timestamp) -> Leaving {
+        let mut leaving = Leaving::default();
+        for node in state.nodes.values() {
+            let jobs = node.jobs.iter().filter_map(|job| state.jobs.get(job));
+            for job in jobs.filter(|job| will_end(job, now)) {
+                leaving.add(&node.id, used_on(job, &node.id), &[job.id]);
+            }
+        }
+        for (id, claim) in &state.claims {
+            leaving.take(&claim.node, belongs_to(state, *id, claim));
+        }
+        leaving
+    }
+
+    pub fn on(&self, node: &NodeId) -> Going {
+        self.nodes.get(node).cloned().unwrap_or_default()
+    }
+
+    pub fn add(&mut self, node: &NodeId, space: Free, jobs: &[JobId]) {
+        let going = self.nodes.entry(node.clone()).or_default();
+        going.space = going.space.with(space);
+        going.jobs.extend(jobs);
+        self.grown.push(node.clone());
+    }
+
+    pub fn take(&mut self, node: &NodeId, space: Free) {
+        if let Some(going) = self.nodes.get_mut(node) {
+            going.space = going.space.without(space);
+        }
+    }
+
+    /// Nodes that may hold the shape, by name, as far as is known. Those that do not are to be ruled out.
+    fn pending(&mut self, shape: &Arc<Shape>) -> Vec<NodeId> {
+        let search = self.searches.entry(shape.clone()).or_default();
+        search.pending.extend(self.grown[search.seen..].iter().cloned());
+        search.seen = self.grown.len();
+        search.pending.iter().cloned().collect()
+    }
+
+    fn rule_out(&mut self, shape: &Arc<Shape>, node: &NodeId) {
+        if let Some(search) = self.searches.get_mut(shape) {
+            search.pending.remove(node);
+        }
+    }
+}
+
+/// The first node by name on which the job fits once others have left.
+fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
+    for node in draft.running().leaving.pending(&ask.shape) {
+        let space = draft.running().leaving.on(&node).space;
+        if let Some(chosen) = fit(draft, ask, &node, space) {
+            return Some(Spot { node, chosen });
+        }
+        // Limits per model are the tenant's own, so what they rule out says nothing about others.
+        if !draft.models.limits(&turn.bucket.tenant) {
+            draft.running().leaving.rule_out(&ask.shape, &node);
+        }
+    }
+    None
+}
+
+fn fit(draft: &Draft, ask: &Ask, node: &NodeId, leaving: Free) -> Option<Vec<u64>> {
+    let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
+    let usable = Free { gpus: leaving.gpus & draft.state.usable_gpus(node), ..leaving };
+    let later = filed.free.with(usable).without(overdrawn(draft.state.nodes.get(node)?));
+    ask.fit(ask.on(&filed.kind)?, later)
+}
+
+fn will_end(job: &Job, now: Timestamp) -> bool {
+    let in_time =
+        |stopping: &Stopping| now.since(stopping.since) <= stopping.grace_ms.saturating_add(HANGS_AFTER_MS);
+    job.attempt().and_then(|attempt| attempt.stopping.as_ref()).is_some_and(in_time)
+}
+
+/// Space that victims will give back belongs to whoever displaced them.
+fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Free {
+    let wanted = state.jobs.get(&job).map(|job| job.spec.demand()).unwrap_or_default();
+    let coming = coming_for(state, claim);
+    Free {
+        gpus: mask(&claim.gpus),
+        cpus: wanted.cpus.min(coming.cpus),
+        memory_mib: wanted.memory_mib.min(coming.memory_mib),
+    }
+}

@@ -1,0 +1,136 @@
+//! What it would cost to make room for a shape, node by node. Kept for the round and refreshed where the draft
+//! has changed, so that a wave of urgent jobs does not look at every node for each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::capacity::Free;
+use crate::ids::NodeId;
+use crate::plan::ask::{Ask, Match};
+use crate::plan::draft::Draft;
+use crate::plan::order::Turn;
+use crate::plan::running::{Candidate, Here, Reach};
+
+/// Making room on one node. The least work lost is best, then the fewest victims, then the name of the node.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Offer {
+    lost_gpu_ms: u64,
+    victims: usize,
+    pub node: NodeId,
+}
+
+/// The offers of all nodes to jobs of one shape and one reach.
+#[derive(Debug)]
+pub(super) struct Offers {
+    pub reach: Reach,
+    sorted: BTreeSet<Offer>,
+    by_node: BTreeMap<NodeId, Offer>,
+    /// How many changes of the draft are in it.
+    seen: usize,
+}
+
+impl Offers {
+    /// Ask every node.
+    pub fn new(draft: &Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Offers {
+        let (sorted, by_node) = (BTreeSet::new(), BTreeMap::new());
+        let mut offers = Offers { reach, sorted, by_node, seen: draft.changed.len() };
+        for (node, here) in draft.running.iter().flat_map(|running| &running.nodes) {
+            offers.put(node, offer(draft, turn, ask, node, here));
+        }
+        offers
+    }
+
+    /// Ask the nodes again where something has changed since.
+    pub fn refresh(&mut self, draft: &Draft, turn: &Turn, ask: &Ask) {
+        for node in &draft.changed[self.seen..] {
+            let here = draft.running.as_ref().and_then(|running| running.nodes.get(node));
+            self.put(node, here.and_then(|here| offer(draft, turn, ask, node, here)));
+        }
+        self.seen = draft.changed.len();
+    }
+
+    /// The best of all.
+    pub fn best(&self) -> Option<&Offer> {
+        self.sorted.first()
+    }
+
+    fn put(&mut self, node: &NodeId, offer: Option<Offer>) {
+        if let Some(former) = self.by_node.remove(node) {
+            self.sorted.remove(&former);
+        }
+        if let Some(offer) = offer {
+            self.sorted.insert(offer.clone());
+            self.by_node.insert(node.clone(), offer);
+        }
+    }
+}
+
+fn offer(draft: &Draft, turn: &Turn, ask: &Ask, node: &NodeId, here: &Here) -> Option<Offer> {
+    let (victims, _) = victims(draft, turn, ask, node, here)?;
+    let lost_gpu_ms = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(victim.lost_gpu_ms));
+    Some(Offer { lost_gpu_ms, victims: victims.len(), node: node.clone() })
+}
+
+/// Who must go on a node so that the job fits, and the space as it is then.
+pub(super) fn victims<'a>(
+    draft: &Draft,
+    turn: &Turn,
+    ask: &'a Ask,
+    node: &NodeId,
+    here: &'a Here,
+) -> Option<(Vec<&'a Candidate>, Room<'a>)> {
+    let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
+    let room = Room { ask, found: ask.on(&filed.kind)?, free: filed.free, here };
+    let weaker = |victim: &&Candidate| turn.outranks(victim.priority, victim.effective);
+    let candidates: Vec<&Candidate> = here.candidates.iter().filter(weaker).collect();
+    if candidates.is_empty() || !room.fits(&candidates) {
+        return None;
+    }
+    Some((room.needed(room.enough(&candidates)), room))
+}
+
+/// Space on one node, with more of it as victims are added.
+pub(super) struct Room<'a> {
+    ask: &'a Ask,
+    found: &'a Match,
+    free: Free,
+    here: &'a Here,
+}
+
+impl Room<'_> {
+    /// The devices of the gang once the victims are gone.
+    pub fn chosen(&self, victims: &[&Candidate]) -> Option<Vec<u64>> {
+        self.ask.fit(self.found, self.after(victims))
+    }
+
+    fn fits(&self, victims: &[&Candidate]) -> bool {
+        self.ask.fits(self.found, self.after(victims))
+    }
+
+    fn after(&self, victims: &[&Candidate]) -> Free {
+        let freed = all_space(victims);
+        let freed = Free { gpus: freed.gpus & self.here.usable, ..freed };
+        self.free.with(freed).without(self.here.overdrawn)
+    }
+
+    /// The first candidates that are enough together.
+    fn enough<'c>(&self, candidates: &[&'c Candidate]) -> Vec<&'c Candidate> {
+        let count = (1..candidates.len()).find(|count| self.fits(&candidates[..*count]));
+        candidates[..count.unwrap_or(candidates.len())].to_vec()
+    }
+
+    /// Spare those who turn out not to be needed, the dearest first.
+    fn needed<'c>(&self, mut victims: Vec<&'c Candidate>) -> Vec<&'c Candidate> {
+        for place in (0..victims.len()).rev() {
+            let spared = victims.remove(place);
+            if !self.fits(&victims) {
+                victims.insert(place, spared);
+            }
+        }
+        victims
+    }
+}
+
+/// What victims give back together.
+pub(super) fn all_space(victims: &[&Candidate]) -> Free {
+    victims.iter().fold(Free::default(), |sum, victim| sum.with(victim.space))
+}

@@ -1,0 +1,181 @@
+//! A judge who believes no one: reads the events, keeps its own books, and compares.
+//!
+//! `State::check` sees one state; the judge sees transitions, and recomputes from the events alone what the
+//! state derives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::event::Next;
+use muster_core::job::{Job, PlacedTask, StopCause};
+use muster_core::ledger::Charge;
+use muster_core::node::NodeWord;
+use muster_core::state::Claim;
+use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
+
+use crate::world::{is_admitted, is_ready, is_within_quota};
+
+/// The judge's own books.
+#[derive(Default)]
+pub struct Judge {
+    leases: BTreeMap<JobId, Lease>,
+    ended: BTreeSet<JobId>,
+    used: BTreeMap<TenantId, Charge>,
+    clock: Timestamp,
+}
+
+struct Lease {
+    attempt: u32,
+    at: Timestamp,
+    tasks: Vec<PlacedTask>,
+    cpus: u64,
+    memory_mib: u64,
+}
+
+impl Judge {
+    /// See an event, with the state just before it.
+    pub fn see(&mut self, before: &State, event: &Event) {
+        assert!(before.clock >= self.clock, "time ran backwards");
+        self.clock = before.clock;
+        match event {
+            Event::JobSubmitted { array, .. } => {
+                let more = array.as_ref().map_or(1, |array| array.indexes.len() as u64);
+                let limit = before.settings.queue_size_max;
+                assert!(before.queue.len() + more <= limit, "the queue grew beyond {limit}");
+            }
+            Event::JobPlaced { job, attempt, tasks, at, .. } => {
+                self.see_placed(before, *job, *attempt, tasks, *at)
+            }
+            Event::ClaimMade { job, node, gpus, victims, .. } => see_claim(before, *job, node, gpus, victims),
+            Event::AttemptStopping { job, cause: StopCause::Preempted { by }, .. } => {
+                let meant = before.claims.get(by).is_some_and(|claim| claim.victims.contains(job));
+                assert!(meant, "{job} was displaced, but not for a claim of {by}");
+            }
+            Event::AttemptEnded { job, attempt, next, charge, at, .. } => {
+                self.see_attempt_end(before, *job, *attempt, *charge, *at);
+                if matches!(next, Next::Ended { .. }) {
+                    self.see_end(*job);
+                }
+            }
+            Event::JobEnded { job, .. } => self.see_end(*job),
+            _ => {}
+        }
+    }
+
+    fn see_placed(&mut self, before: &State, id: JobId, attempt: u32, tasks: &[PlacedTask], at: Timestamp) {
+        assert!(!self.ended.contains(&id), "{id} has ended and runs again");
+        let job = &before.jobs[&id];
+        assert!(is_ready(job), "{id} was placed before it was ready");
+        assert!(is_admitted(before, job), "{id} was placed above a limit");
+        let wanted: u32 = job.spec.tasks.iter().map(|group| group.count).sum();
+        assert_eq!(tasks.len(), wanted as usize, "{id} was placed in part");
+        for task in tasks {
+            self.see_devices(before, job, task);
+        }
+        let demand = job.spec.demand();
+        let lease =
+            Lease { attempt, at, tasks: tasks.to_vec(), cpus: demand.cpus, memory_mib: demand.memory_mib };
+        let former = self.leases.insert(id, lease);
+        assert!(former.is_none(), "{id} has two live attempts");
+        // A machine may come back with fewer cores than it had given out; a job that wants none still fits.
+        if demand.cpus > 0 {
+            self.see_node_not_overfull(before, &tasks[0].node);
+        }
+    }
+
+    /// Every device exists, will do, is in order, and nobody holds or has claimed it.
+    fn see_devices(&self, before: &State, job: &Job, task: &PlacedTask) {
+        let (node, each) = (&before.nodes[&task.node], &job.spec.tasks[task.group as usize].each);
+        assert_eq!(node.state.word, NodeWord::Ready, "{} was placed on {}", job.id, node.id);
+        assert_eq!(task.gpus.len(), each.gpus as usize, "{} got another number of GPUs", job.id);
+        for index in &task.gpus {
+            let gpu = GpuId { node: task.node.clone(), index: *index };
+            let facts = &node.facts.gpus[usize::from(*index)];
+            let wished = |wish: &String| model::matches(wish, &facts.model);
+            assert!(
+                each.gpu_models.is_empty() || each.gpu_models.iter().any(wished),
+                "{gpu} is another model"
+            );
+            assert!(facts.memory_mib >= each.gpu_memory_mib, "{gpu} has too little memory");
+            assert!(node.gpu_usable(usize::from(*index)), "{gpu} may not be given out");
+            assert_eq!(self.holder(&gpu), None, "{gpu} has two holders");
+            let claimed = |(id, claim): (&JobId, &Claim)| {
+                *id != job.id && claim.node == task.node && claim.gpus.contains(index)
+            };
+            assert!(!before.claims.iter().any(claimed), "{gpu} is claimed by another");
+        }
+    }
+
+    fn holder(&self, gpu: &GpuId) -> Option<JobId> {
+        let holds = |task: &PlacedTask| task.node == gpu.node && task.gpus.contains(&gpu.index);
+        self.leases.iter().find(|(_, lease)| lease.tasks.iter().any(holds)).map(|(job, _)| *job)
+    }
+
+    fn see_node_not_overfull(&self, before: &State, node: &NodeId) {
+        let here = || self.leases.values().filter(|lease| lease.tasks[0].node == *node);
+        let facts = &before.nodes[node].facts;
+        let cpus: u64 = here().map(|lease| lease.cpus).sum();
+        let memory_mib: u64 = here().map(|lease| lease.memory_mib).sum();
+        assert!(cpus <= u64::from(facts.cpus), "{node} gave out {cpus} cores");
+        assert!(memory_mib <= facts.memory_mib, "{node} gave out {memory_mib} MiB");
+    }
+
+    fn see_attempt_end(&mut self, before: &State, id: JobId, attempt: u32, charge: Charge, at: Timestamp) {
+        let lease = self.leases.remove(&id).unwrap_or_else(|| panic!("{id} had no lease to end"));
+        assert_eq!(lease.attempt, attempt, "another attempt of {id} ended");
+        let ms = at.since(lease.at) as u64;
+        let gpus: usize = lease.tasks.iter().map(|task| task.gpus.len()).sum();
+        let own = Charge {
+            gpu_ms: gpus as u64 * ms,
+            cpu_ms: lease.cpus * ms,
+            memory_gib_ms: lease.memory_mib * ms / 1_024,
+            cost_micro: 0,
+        };
+        assert_eq!(charge, own, "{id} was charged wrongly");
+        *self.used.entry(before.jobs[&id].spec.tenant.clone()).or_default() += own;
+    }
+
+    fn see_end(&mut self, job: JobId) {
+        assert!(self.ended.insert(job), "{job} ended twice");
+        assert!(!self.leases.contains_key(&job), "{job} ended while it ran");
+    }
+
+    /// What must hold after every step.
+    pub fn see_state(&self, state: &State) {
+        let live = state.jobs.keys().find(|job| self.ended.contains(job));
+        assert_eq!(live, None, "an ended job lives");
+        let running: BTreeSet<JobId> =
+            state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
+        assert_eq!(running, self.leases.keys().copied().collect(), "leases and attempts differ");
+        for (tenant, account) in state.ledger.accounts() {
+            let own = self.used.get(tenant).copied().unwrap_or_default();
+            assert_eq!(account.used, own, "the ledger of {tenant} is not the sum of its leases");
+        }
+    }
+}
+
+/// Displacing is allowed, and helps.
+fn see_claim(before: &State, id: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) {
+    let job = &before.jobs[&id];
+    assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
+    assert!(is_ready(job) && is_within_quota(before, job), "{id} displaces others and may not start");
+    for victim in victims.iter().map(|victim| &before.jobs[victim]) {
+        let config = &before.tenants[&victim.spec.tenant].config;
+        assert!(victim.spec.priority < job.spec.priority, "{} is not weaker than {id}", victim.id);
+        assert!(config.may_be_preempted, "{} may not be displaced", victim.id);
+        let often = config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
+        assert!(!often, "{} was displaced often enough", victim.id);
+        assert!(victim.attempt().unwrap().stopping.is_none(), "{} stops already", victim.id);
+    }
+    let node = &before.nodes[node];
+    assert_eq!(node.state.word, NodeWord::Ready);
+    let frees = |gpu: &u8| node.holders[usize::from(*gpu)].is_none_or(|holder| victims.contains(&holder));
+    assert!(gpus.iter().all(frees), "{id} would find its devices held by others");
+    let staying: u64 = node
+        .jobs
+        .iter()
+        .filter(|job| !victims.contains(job))
+        .map(|job| before.jobs[job].spec.demand().cpus)
+        .sum();
+    let wanted = job.spec.demand().cpus;
+    assert!(wanted == 0 || staying + wanted <= u64::from(node.facts.cpus), "{id} would find too few cores");
+}

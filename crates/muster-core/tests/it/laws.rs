@@ -1,0 +1,274 @@
+//! Laws: what holds for every story, told by chance, sense and nonsense.
+//!
+//! `STORIES=200000 cargo test -p muster-core laws` tells more of them. A failing story is cut down to the
+//! least that fails and printed.
+
+use std::collections::BTreeMap;
+use std::sync::Once;
+
+use muster_core::command::{Answer, Command};
+use muster_core::plan::{Plan, Planned, outlook, plan, position};
+use muster_core::state::Claim;
+use muster_core::verdict::Reason;
+use muster_core::{Job, JobId, State};
+use proptest::test_runner::{Config, TestError, TestRunner};
+
+use crate::judge::Judge;
+use crate::story::{Ask, Step, Story, command};
+use crate::world::{World, is_admitted, is_ready};
+
+#[test]
+fn every_story_keeps_the_laws() {
+    tell(stories(10_000), |story| {
+        let mut teller = Teller::new(story);
+        story.steps.iter().for_each(|step| teller.step(step));
+        teller.replay();
+    });
+}
+
+/// How many stories to tell.
+pub fn stories(usual: u32) -> u32 {
+    std::env::var("STORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// Tell this many stories; the least one that fails is printed.
+pub fn tell(cases: u32, test: impl Fn(&Story)) {
+    silence_shrinking();
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
+    let told = TestRunner::new(config).run(&Story::any(), |story| {
+        test(&story);
+        Ok(())
+    });
+    match told {
+        Ok(()) => {}
+        Err(TestError::Fail(why, story)) => panic!("{why}\nin the story\n{story}"),
+        Err(TestError::Abort(why)) => panic!("{why}"),
+    }
+}
+
+/// Cutting a story down means failing many times; only the last word is of interest.
+fn silence_shrinking() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let telling = std::thread::current().name().is_some_and(|name| name.contains("story"));
+            let last =
+                info.payload().downcast_ref::<String>().is_some_and(|why| why.contains("in the story"));
+            if !telling || last {
+                usual(info);
+            }
+        }));
+    });
+}
+
+/// Tells a story and watches over it.
+pub struct Teller {
+    pub world: World,
+    judge: Judge,
+    old_plans: Vec<Plan>,
+    saved: Option<(State, usize)>,
+}
+
+impl Teller {
+    pub fn new(story: &Story) -> Teller {
+        let mut teller =
+            Teller { world: World::new(), judge: Judge::default(), old_plans: Vec::new(), saved: None };
+        for command in story.opening() {
+            let _ = teller.ask(command);
+        }
+        teller
+    }
+
+    /// One step. A refusal is an answer.
+    pub fn step(&mut self, step: &Step) {
+        match step {
+            Step::Plan(ask) => self.plan(ask),
+            Step::OldPlan(index) => self.adopt_old(*index),
+            Step::Restart => self.restart(),
+            Step::Tick(ms) => self.world.now = self.world.now.plus(*ms),
+            _ => {}
+        }
+        if let Some(command) = command(&self.world.state, self.world.now, step) {
+            let _ = self.ask(command);
+        }
+        self.judge.see_state(&self.world.state);
+    }
+
+    fn ask(&mut self, command: Command) -> Option<Answer> {
+        let judge = &mut self.judge;
+        self.world.ask_watched(command, &mut |before, event| judge.see(before, event)).ok()
+    }
+
+    fn plan(&mut self, ask: &Ask) {
+        let due = claims_with_room(&self.world.state);
+        let planned = plan(&self.world.state, self.world.now);
+        self.see_same_snapshot_same_plan(&planned);
+        self.see_outlook(ask);
+        see_order(&self.world, &planned);
+        see_claims_taken(&due, &planned);
+        self.old_plans.push(planned.plan.clone());
+        let starts = planned.plan.starts.len();
+        let takes_claim =
+            planned.plan.starts.iter().any(|start| self.world.state.claims.contains_key(&start.job));
+        let taken = self.ask(Command::AdoptPlan { plan: Box::new(planned.plan.clone()), epoch: 1 });
+        let Some(Answer::Adopted { taken, left }) = taken else { panic!("a plan was refused") };
+        // `AdoptPlan` counts the cores of a claim once more in the plan that takes it; see `was_left`.
+        assert!(takes_claim || taken >= starts, "a fresh plan did not hold: {:#?}", planned.plan);
+        see_verdicts(&self.world, &planned);
+        // What was left is free again, and the verdicts do not know it.
+        if left == 0 {
+            see_no_room_wasted(&self.world, &planned);
+        }
+    }
+
+    fn adopt_old(&mut self, index: usize) {
+        if let Some(plan) = self.old_plans.iter().rev().nth(index).cloned() {
+            let _ = self.ask(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
+        }
+    }
+
+    /// Memory is lost; the savepoint is all there is.
+    fn restart(&mut self) {
+        let restored = State::restore(self.world.state.save());
+        assert_eq!(restored, self.world.state, "a savepoint does not give the same state");
+        self.saved = Some((restored.clone(), self.world.events.len()));
+        self.world.state = restored;
+    }
+
+    /// All events, and those since the last savepoint, lead to the same state.
+    fn replay(&self) {
+        let mut replayed = State::default();
+        self.world.events.iter().for_each(|event| replayed.apply(event));
+        assert_eq!(replayed, self.world.state, "replay gives another state");
+        if let Some((saved, from)) = &self.saved {
+            let mut resumed = saved.clone();
+            self.world.events[*from..].iter().for_each(|event| resumed.apply(event));
+            assert_eq!(resumed, self.world.state, "replay from a savepoint gives another state");
+        }
+    }
+
+    fn see_same_snapshot_same_plan(&self, planned: &Planned) {
+        let copy = State::restore(self.world.state.save());
+        assert_eq!(&plan(&copy, self.world.now), planned, "the same snapshot gave another plan");
+    }
+
+    /// What `muster plan` says of a job is what becomes of it.
+    fn see_outlook(&self, ask: &Ask) {
+        let submission = ask.submission(&self.world.state, self.world.now);
+        if submission.array.is_some()
+            || submission.hold
+            || submission.key.is_some()
+            || !submission.spec.after.is_empty()
+        {
+            return;
+        }
+        let spec = submission.spec.clone();
+        let mut real = self.world.clone();
+        let Ok(Answer::Job(job)) = real.ask(Command::SubmitJob(submission)) else { return };
+        let foreseen = outlook(&self.world.state, &spec, self.world.now);
+        let planned = plan(&real.state, real.now);
+        let start =
+            planned.plan.starts.iter().find(|start| start.job == job).map(|start| start.tasks.clone());
+        let room = planned.plan.claims.iter().find(|room| room.job == job).cloned();
+        assert_eq!((&foreseen.start, &foreseen.room), (&start, &room), "the outlook was wrong");
+        let found = position(&real.state, &real.state.jobs[&job], real.now);
+        assert_eq!(found.map(|_| foreseen.position), found, "the position foreseen was wrong");
+    }
+}
+
+/// Claims whose devices are free and whose job may start: they must start in the next round.
+fn claims_with_room(state: &State) -> BTreeMap<JobId, Claim> {
+    let has_room = |(id, claim): &(&JobId, &Claim)| {
+        let (job, node) = (&state.jobs[id], &state.nodes[&claim.node]);
+        let free = |gpu: &u8| node.holders[usize::from(*gpu)].is_none() && node.gpu_usable(usize::from(*gpu));
+        let demand = job.spec.demand();
+        let fits = node.cpus_held + demand.cpus <= u64::from(node.facts.cpus)
+            && node.memory_mib_held + demand.memory_mib <= node.facts.memory_mib;
+        // A machine may have come back as another one.
+        let same_machine = claim.gpus.iter().all(|gpu| usize::from(*gpu) < node.holders.len())
+            && muster_core::capacity::Kind::of(node).could_hold(&muster_core::queue::Shape::of(&job.spec));
+        let alone = state.claims.values().filter(|other| other.node == claim.node).count() == 1;
+        is_ready(job)
+            && is_admitted(state, job)
+            && node.takes_work()
+            && same_machine
+            && alone
+            && fits
+            && claim.gpus.iter().all(free)
+    };
+    state.claims.iter().filter(has_room).map(|(job, claim)| (*job, claim.clone())).collect()
+}
+
+/// No pointless kill: who had others stopped starts where they stopped.
+fn see_claims_taken(due: &BTreeMap<JobId, Claim>, planned: &Planned) {
+    for (job, claim) in due {
+        let start = planned.plan.starts.iter().find(|start| start.job == *job);
+        let there = start.is_some_and(|start| start.tasks.iter().all(|task| task.node == claim.node));
+        assert!(there, "{job} has room on {} and does not take it: {:#?}", claim.node, planned.plan);
+    }
+}
+
+/// Positions are a permutation of the ready jobs, and starts follow them; claims come first by right.
+fn see_order(world: &World, planned: &Planned) {
+    let ready: Vec<&Job> = world.state.jobs.values().filter(|job| is_ready(job)).collect();
+    let places: BTreeMap<JobId, u64> = ready
+        .iter()
+        .map(|job| {
+            (job.id, position(&world.state, job, world.now).expect("a ready job has a position").position)
+        })
+        .collect();
+    let mut sorted: Vec<u64> = places.values().copied().collect();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (1..=ready.len() as u64).collect::<Vec<_>>(), "positions repeat or are left out");
+    let unclaimed = planned.plan.starts.iter().filter(|start| !world.state.claims.contains_key(&start.job));
+    let order: Vec<u64> = unclaimed.map(|start| places[&start.job]).collect();
+    assert!(order.is_sorted(), "the order was not respected: {order:?}");
+}
+
+/// Every waiting job has an answer.
+fn see_verdicts(world: &World, planned: &Planned) {
+    for job in world.state.jobs.values() {
+        let reasons = planned.verdicts.of(&world.state, job, world.now).reasons;
+        assert_eq!(reasons.is_empty(), job.attempt().is_some(), "{}: {reasons:?}", job.id);
+        let seen = !reasons.contains(&Reason::Considering);
+        assert!(seen || was_left(world, planned, job), "the round did not look at {}", job.id);
+    }
+}
+
+/// Who could start and does not, waits for a reason that is not the lack of room.
+fn see_no_room_wasted(world: &World, planned: &Planned) {
+    let state = &world.state;
+    for job in state.jobs.values().filter(|job| is_ready(job) && is_admitted(state, job)) {
+        let reasons = planned.verdicts.of(state, job, world.now).reasons;
+        let other = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::Reservation { .. }
+                    | Reason::Claimed { .. }
+                    | Reason::QuotaTenant { .. }
+                    | Reason::ArrayLimit { .. }
+            )
+        };
+        let node = fits_somewhere(state, job).filter(|_| !reasons.iter().any(other));
+        assert_eq!(node, None, "{} would fit there: {reasons:?}", job.id);
+    }
+}
+
+/// `AdoptPlan` is strict about cores and memory where a claim is taken or made in the same plan, and may leave
+/// what would fit; such a job is looked at again in the next round.
+fn was_left(world: &World, planned: &Planned, job: &Job) -> bool {
+    let room = planned.plan.claims.iter().any(|room| room.job == job.id);
+    let start = planned.plan.starts.iter().any(|start| start.job == job.id);
+    (room && !world.state.claims.contains_key(&job.id)) || start
+}
+
+fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
+    let shape = muster_core::queue::Shape::of(&job.spec);
+    let fits = |node: &muster_core::Node| {
+        let filed = state.capacity.filed(&node.id)?;
+        let free = filed.free.without(state.claimed_by_others(job.id, &node.id));
+        (filed.open && filed.kind.admits(&shape)).then(|| filed.kind.fit(&shape, free)).flatten()
+    };
+    state.nodes.values().find(|node| fits(node).is_some()).map(|node| node.id.to_string())
+}

@@ -1,0 +1,489 @@
+//! A naive planner: slow, obvious, without buckets, indexes or shortcuts. It looks at every job and every node
+//! each time, and must agree with `plan` about who starts where and who must go for whom.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::job::{Attempt, Demand, Job};
+use muster_core::node::{GpuWord, Node, NodeWord};
+use muster_core::plan::{effective_priority, plan};
+use muster_core::queue::Shape;
+use muster_core::settings::PRIORITY_MAX;
+use muster_core::state::Claim;
+use muster_core::time::MINUTE;
+use muster_core::{JobId, NodeId, State, Timestamp, model};
+
+use crate::laws::{Teller, stories, tell};
+use crate::story::Step;
+use crate::world::is_ready;
+
+#[test]
+fn a_naive_planner_agrees_in_every_story() {
+    tell(stories(2_500), |story| {
+        let mut teller = Teller::new(story);
+        for step in &story.steps {
+            if let Step::Plan(_) = step {
+                compare(&teller.world.state, teller.world.now);
+            }
+            teller.step(step);
+        }
+    });
+}
+
+fn compare(state: &State, now: Timestamp) {
+    let planned = plan(state, now).plan;
+    let gpus =
+        |start: &muster_core::plan::Start| start.tasks.iter().flat_map(|task| task.gpus.clone()).collect();
+    let starts = planned.starts.iter().map(|start| (start.job, start.tasks[0].node.clone(), gpus(start)));
+    let claims = planned.claims.iter().map(|room| (room.job, room.node.clone(), room.victims.clone()));
+    let naive = Naive::plan(state, now);
+    assert_eq!(starts.collect::<Vec<_>>(), naive.starts, "who starts where");
+    assert_eq!(claims.collect::<Vec<_>>(), naive.claims, "who must go for whom");
+}
+
+/// What is free on a node, or used by a job there.
+#[derive(Debug, Clone, Default)]
+struct Space {
+    gpus: BTreeSet<u8>,
+    cpus: u64,
+    memory_mib: u64,
+}
+
+impl Space {
+    fn add(&mut self, more: &Space) {
+        self.gpus.extend(&more.gpus);
+        self.cpus += more.cpus;
+        self.memory_mib += more.memory_mib;
+    }
+
+    fn take(&mut self, less: &Space) {
+        self.gpus.retain(|gpu| !less.gpus.contains(gpu));
+        self.cpus = self.cpus.saturating_sub(less.cpus);
+        self.memory_mib = self.memory_mib.saturating_sub(less.memory_mib);
+    }
+
+    /// A machine may come back smaller than what it has given out; that hole is filled first.
+    fn less_overdrawn(&self, node: &Node) -> Space {
+        let mut rest = self.clone();
+        rest.cpus = rest.cpus.saturating_sub(node.cpus_held.saturating_sub(u64::from(node.facts.cpus)));
+        let memory = node.memory_mib_held.saturating_sub(node.facts.memory_mib);
+        rest.memory_mib = rest.memory_mib.saturating_sub(memory);
+        rest
+    }
+
+    fn plus(&self, more: &Space) -> Space {
+        let mut sum = self.clone();
+        sum.add(more);
+        sum
+    }
+}
+
+struct Naive<'a> {
+    state: &'a State,
+    now: Timestamp,
+    /// Nodes that take work and are not kept for anyone.
+    free: BTreeMap<NodeId, Space>,
+    leaving: BTreeMap<NodeId, Space>,
+    more_held: Vec<&'a Job>,
+    claimants: BTreeSet<JobId>,
+    displaced: BTreeSet<JobId>,
+    kept: usize,
+    starts: Vec<(JobId, NodeId, Vec<u8>)>,
+    claims: Vec<(JobId, NodeId, Vec<JobId>)>,
+}
+
+impl<'a> Naive<'a> {
+    fn plan(state: &'a State, now: Timestamp) -> Naive<'a> {
+        let open = state.nodes.values().filter(|node| node.state.word == NodeWord::Ready);
+        let mut naive = Naive {
+            state,
+            now,
+            free: open.map(|node| (node.id.clone(), free_on(node))).collect(),
+            leaving: BTreeMap::new(),
+            more_held: Vec::new(),
+            claimants: BTreeSet::new(),
+            displaced: BTreeSet::new(),
+            kept: 0,
+            starts: Vec::new(),
+            claims: Vec::new(),
+        };
+        naive.count_leaving();
+        naive.hold_claims();
+        naive.start_claimants();
+        let mut kinds_kept: Vec<Shared> = Vec::new();
+        for job in naive.order() {
+            if naive.claimants.contains(&job.id)
+                || !naive.admits(job)
+                || naive.start(job)
+                || naive.preempt(job)
+            {
+                continue;
+            }
+            // One node for the first of those who ask for the same.
+            if !kinds_kept.contains(&shared(state, job)) {
+                kinds_kept.push(shared(state, job));
+                naive.keep(job);
+            }
+        }
+        naive
+    }
+
+    /// Everyone who is ready, best first. Nobody overtakes an earlier one who asks for the same.
+    fn order(&self) -> Vec<&'a Job> {
+        let ready: Vec<&Job> = self.state.jobs.values().filter(|job| is_ready(job)).collect();
+        let same = |a: &Job, b: &Job| shared(self.state, a) == shared(self.state, b);
+        let not_later = |a: &Job, b: &Job| (a.submitted_at, a.id) <= (b.submitted_at, b.id);
+        let lowest = |job: &Job| {
+            let before = ready.iter().filter(|other| same(other, job) && not_later(other, job));
+            before.map(|other| self.rank(other)).min()
+        };
+        let mut order: Vec<_> =
+            ready.iter().map(|job| (Reverse(lowest(job)), job.submitted_at, job.id, *job)).collect();
+        order.sort_by(|a, b| (&a.0, a.1, a.2).cmp(&(&b.0, b.1, b.2)));
+        order.into_iter().map(|(_, _, _, job)| job).collect()
+    }
+
+    fn rank(&self, job: &Job) -> (u8, u32, Reverse<Timestamp>, Reverse<JobId>) {
+        let (class, effective) = match () {
+            () if job.spec.priority == PRIORITY_MAX => (2, self.effective(job)),
+            () if self.is_overdue(job) => (1, 0),
+            () => (0, self.effective(job)),
+        };
+        (class, effective, Reverse(job.submitted_at), Reverse(job.id))
+    }
+
+    fn effective(&self, job: &Job) -> u32 {
+        effective_priority(&self.state.settings, job.spec.priority, self.now.since(job.submitted_at))
+    }
+
+    fn is_overdue(&self, job: &Job) -> bool {
+        let muster_core::job::Phase::Queued { since, .. } = job.phase else { return false };
+        let ready_since = job.spec.start_after.map_or(since, |start| start.max(since));
+        self.now.since(ready_since) > self.state.settings.max_wait_ms
+            && self.now.since(job.submitted_at) > self.state.settings.max_wait_ms
+    }
+
+    fn admits(&self, job: &Job) -> bool {
+        let tenant = &self.state.tenants[&job.spec.tenant];
+        let mine = self.more_held.iter().filter(|other| other.spec.tenant == job.spec.tenant);
+        let held = mine.fold(tenant.held, |sum: Demand, other| sum.plus(other.spec.demand()));
+        let siblings = self.more_held.iter().filter(|other| other.id.number == job.id.number).count() as u32;
+        let array = self.state.arrays.get(&job.id.number);
+        let full =
+            array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
+        tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty() && !full
+    }
+
+    /// On the node with the fewest free GPUs, then by name; on hot devices only if there is no other way.
+    fn start(&mut self, job: &'a Job) -> bool {
+        for spare_hot in [true, false] {
+            let mut best: Option<(usize, &NodeId, Vec<u8>)> = None;
+            for (id, free) in &self.free {
+                let mut usable = free.clone();
+                if spare_hot {
+                    usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
+                }
+                let Some(gpus) = fit(job, &self.state.nodes[id], &usable) else { continue };
+                if best.as_ref().is_none_or(|(least, _, _)| free.gpus.len() < *least) {
+                    best = Some((free.gpus.len(), id, gpus));
+                }
+            }
+            if let Some((_, node, gpus)) = best {
+                let node = node.clone();
+                self.start_on(job, node, gpus);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn start_on(&mut self, job: &'a Job, node: NodeId, gpus: Vec<u8>) {
+        let taken = wanted(job, gpus.iter().copied().collect());
+        self.free.get_mut(&node).unwrap().take(&taken);
+        self.more_held.push(job);
+        self.starts.push((job.id, node, gpus));
+    }
+
+    fn count_leaving(&mut self) {
+        for job in self.state.jobs.values() {
+            let Some(attempt) = job.attempt() else { continue };
+            let trusted = |stopping: &muster_core::job::Stopping| {
+                self.now.since(stopping.since) <= stopping.grace_ms + MINUTE
+            };
+            if attempt.stopping.as_ref().is_some_and(trusted) {
+                let node = attempt.tasks[0].node.clone();
+                self.leaving.entry(node).or_default().add(&used(job, attempt));
+            }
+        }
+    }
+
+    fn hold_claims(&mut self) {
+        for (id, claim) in &self.state.claims {
+            let job = &self.state.jobs[id];
+            let coming = self.coming(claim);
+            let all = wanted(job, claim.gpus.iter().copied().collect());
+            if let Some(leaving) = self.leaving.get_mut(&claim.node) {
+                let cpus = all.cpus.min(coming.cpus);
+                let memory_mib = all.memory_mib.min(coming.memory_mib);
+                leaving.take(&Space { gpus: all.gpus.clone(), cpus, memory_mib });
+            }
+            self.hold(claim, &coming, &all);
+            let node = &self.state.nodes[&claim.node];
+            let usable = |gpu: &u8| node.gpu_usable(usize::from(*gpu));
+            if is_ready(job) && node.takes_work() && claim.gpus.iter().all(usable) {
+                self.claimants.insert(*id);
+            }
+        }
+    }
+
+    /// Keep from others what a claim needs and its victims will not bring.
+    fn hold(&mut self, claim: &Claim, coming: &Space, all: &Space) {
+        if let Some(free) = self.free.get_mut(&claim.node) {
+            let cpus = all.cpus.saturating_sub(coming.cpus);
+            let memory_mib = all.memory_mib.saturating_sub(coming.memory_mib);
+            free.take(&Space { gpus: all.gpus.clone(), cpus, memory_mib });
+        }
+    }
+
+    fn coming(&self, claim: &Claim) -> Space {
+        let mut coming = Space::default();
+        for victim in claim.victims.iter().filter_map(|victim| self.state.jobs.get(victim)) {
+            let stopping = victim.attempt().filter(|attempt| attempt.stopping.is_some());
+            if let Some(attempt) = stopping.filter(|attempt| attempt.tasks[0].node == claim.node) {
+                coming.add(&used(victim, attempt));
+            }
+        }
+        coming
+    }
+
+    fn start_claimants(&mut self) {
+        let mut waiting = Vec::new();
+        for id in self.claimants.clone() {
+            let (job, claim) = (&self.state.jobs[&id], &self.state.claims[&id]);
+            let before = self.free[&claim.node].clone();
+            // Its own claim is free for it; those of others, and what was started on the node, are not.
+            let mut own = free_on(&self.state.nodes[&claim.node]);
+            self.starts.iter().filter(|(_, node, _)| *node == claim.node).for_each(|(other, _, gpus)| {
+                own.take(&wanted(&self.state.jobs[other], gpus.iter().copied().collect()));
+            });
+            for (other, theirs) in
+                self.state.claims.iter().filter(|(other, theirs)| **other != id && theirs.node == claim.node)
+            {
+                if self.starts.iter().any(|(started, _, _)| started == other) {
+                    continue;
+                }
+                let all = wanted(&self.state.jobs[other], theirs.gpus.iter().copied().collect());
+                let coming = self.coming(theirs);
+                own.take(&Space {
+                    gpus: all.gpus.clone(),
+                    cpus: all.cpus.saturating_sub(coming.cpus),
+                    memory_mib: all.memory_mib.saturating_sub(coming.memory_mib),
+                });
+            }
+            let mut claimed = own.clone();
+            claimed.gpus.retain(|gpu| claim.gpus.contains(gpu));
+            let node = &self.state.nodes[&claim.node];
+            let fitted = fit(job, node, &claimed).or_else(|| fit(job, node, &own));
+            match fitted.filter(|_| self.admits(job)) {
+                Some(gpus) => {
+                    *self.free.get_mut(&claim.node).unwrap() = own;
+                    self.start_on(job, claim.node.clone(), gpus);
+                }
+                None => {
+                    *self.free.get_mut(&claim.node).unwrap() = before;
+                    waiting.push(job);
+                }
+            }
+        }
+        self.more_held.extend(waiting);
+    }
+
+    fn preempt(&mut self, job: &'a Job) -> bool {
+        let allowed = self.state.settings.preemption
+            && self.state.tenants[&job.spec.tenant].config.may_preempt
+            && !self.state.claims.contains_key(&job.id);
+        let open = |victim: &Job| {
+            let node = victim.attempt().and_then(|attempt| self.state.nodes.get(&attempt.tasks[0].node));
+            node.is_some_and(Node::takes_work)
+        };
+        let there = || self.state.jobs.values().filter(|victim| self.may_go(victim) && open(victim));
+        let weaker = there().any(|victim| victim.spec.priority < job.spec.priority)
+            && there().any(|victim| self.effective_at_start(victim) < self.effective(job));
+        allowed && weaker && (self.wait_for_leaving(job) || self.displace(job))
+    }
+
+    fn may_go(&self, victim: &Job) -> bool {
+        let config = &self.state.tenants[&victim.spec.tenant].config;
+        victim.attempt().is_some_and(|attempt| {
+            attempt.stopping.is_none()
+                && self.now.since(attempt.placed_at) >= self.state.settings.preemption_min_runtime_ms
+        }) && config.may_be_preempted
+            && config.preemptions_per_job_max.is_none_or(|max| victim.preemptions < max)
+    }
+
+    fn wait_for_leaving(&mut self, job: &'a Job) -> bool {
+        for (id, leaving) in self.leaving.clone() {
+            let (Some(free), node) = (self.free.get(&id), &self.state.nodes[&id]) else { continue };
+            let Some(gpus) = fit(job, node, &free.plus(&usable(node, &leaving)).less_overdrawn(node)) else {
+                continue;
+            };
+            let taken = wanted(job, gpus.into_iter().collect());
+            self.leaving.get_mut(&id).unwrap().take(&taken);
+            self.take_first_from(&id, &leaving, &taken);
+            self.more_held.push(job);
+            return true;
+        }
+        false
+    }
+
+    /// Use what comes first, and what is free only for the rest.
+    fn take_first_from(&mut self, node: &NodeId, coming: &Space, taken: &Space) {
+        let cpus = taken.cpus.saturating_sub(coming.cpus);
+        let memory_mib = taken.memory_mib.saturating_sub(coming.memory_mib);
+        self.free.get_mut(node).unwrap().take(&Space { gpus: taken.gpus.clone(), cpus, memory_mib });
+    }
+
+    fn displace(&mut self, job: &'a Job) -> bool {
+        let offers = self.free.keys().filter_map(|node| {
+            let (victims, gpus) = self.victims_on(job, node)?;
+            let lost: u64 = victims.iter().map(|victim| self.lost(victim)).sum();
+            Some((lost, victims.len(), node.clone(), victims, gpus))
+        });
+        let best = offers.min_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
+        let Some((_, _, node, victims, gpus)) = best else { return false };
+        let mut freed = Space::default();
+        victims.iter().for_each(|victim| freed.add(&used(victim, victim.attempt().unwrap())));
+        let taken = wanted(job, gpus.into_iter().collect());
+        self.take_first_from(&node, &freed, &taken);
+        freed.take(&taken);
+        self.leaving.entry(node.clone()).or_default().add(&freed);
+        self.displaced.extend(victims.iter().map(|victim| victim.id));
+        self.more_held.push(job);
+        self.claims.push((job.id, node, victims.iter().map(|victim| victim.id).collect()));
+        true
+    }
+
+    /// Victims in order of their loss until the job fits; then spare whom it does not need, dearest first.
+    fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<u8>)> {
+        let node = &self.state.nodes[id];
+        let mut weaker: Vec<&Job> = node.jobs.iter().map(|job| &self.state.jobs[job]).collect();
+        weaker.retain(|victim| self.may_go(victim) && !self.displaced.contains(&victim.id));
+        weaker.retain(|victim| {
+            victim.spec.priority < job.spec.priority && self.effective_at_start(victim) < self.effective(job)
+        });
+        weaker.sort_by_key(|victim| (self.lost(victim), victim.spec.priority, victim.id));
+        let after = |victims: &[&Job]| {
+            let mut space = self.free[id].clone();
+            victims
+                .iter()
+                .for_each(|victim| space.add(&usable(node, &used(victim, victim.attempt().unwrap()))));
+            fit(job, node, &space.less_overdrawn(node))
+        };
+        let mut victims: Vec<&Job> = Vec::new();
+        for victim in weaker {
+            victims.push(victim);
+            if after(&victims).is_some() {
+                break;
+            }
+        }
+        for victim in victims.clone().into_iter().rev() {
+            let without: Vec<&Job> = victims.iter().copied().filter(|other| other.id != victim.id).collect();
+            if after(&without).is_some() {
+                victims = without;
+            }
+        }
+        let gpus = after(&victims).filter(|_| !victims.is_empty())?;
+        Some((victims, gpus))
+    }
+
+    fn effective_at_start(&self, victim: &Job) -> u32 {
+        let waited = victim.attempt().unwrap().placed_at.since(victim.submitted_at);
+        effective_priority(&self.state.settings, victim.spec.priority, waited)
+    }
+
+    fn lost(&self, victim: &Job) -> u64 {
+        self.now.since(victim.attempt().unwrap().placed_at) as u64 * u64::from(victim.spec.gpus())
+    }
+
+    fn keep(&mut self, job: &Job) {
+        if !self.is_overdue(job) || self.kept >= (self.state.nodes.len() / 8).max(1) {
+            return;
+        }
+        let could = |id: &NodeId| {
+            let node = &self.state.nodes[id];
+            let gpus =
+                (0..node.facts.gpus.len()).filter(|gpu| node.gpu_usable(*gpu)).map(|gpu| gpu as u8).collect();
+            let empty = Space { gpus, cpus: u64::from(node.facts.cpus), memory_mib: node.facts.memory_mib };
+            fit(job, node, &empty).is_some()
+        };
+        let feasible = self.free.iter().filter(|(id, _)| could(id));
+        let best =
+            feasible.max_by(|a, b| (a.1.gpus.len(), Reverse(a.0)).cmp(&(b.1.gpus.len(), Reverse(b.0))));
+        if let Some(node) = best.map(|(node, _)| node.clone()) {
+            self.free.remove(&node);
+            self.kept += 1;
+        }
+    }
+}
+
+type Shared = (String, u32, Shape, Option<u64>);
+
+/// What makes two jobs the same to the planner.
+fn shared(state: &State, job: &Job) -> Shared {
+    let array = state.is_limited(job.id).then_some(job.id.number);
+    (job.spec.tenant.to_string(), job.spec.priority, Shape::of(&job.spec), array)
+}
+
+fn free_on(node: &Node) -> Space {
+    let free = |gpu: &usize| node.holders[*gpu].is_none() && node.gpu_usable(*gpu);
+    Space {
+        gpus: (0..node.holders.len()).filter(free).map(|gpu| gpu as u8).collect(),
+        cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
+        memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
+    }
+}
+
+fn wanted(job: &Job, gpus: BTreeSet<u8>) -> Space {
+    let demand = job.spec.demand();
+    Space { gpus, cpus: demand.cpus, memory_mib: demand.memory_mib }
+}
+
+fn used(job: &Job, attempt: &Attempt) -> Space {
+    wanted(job, attempt.tasks.iter().flat_map(|task| task.gpus.clone()).collect())
+}
+
+fn usable(node: &Node, space: &Space) -> Space {
+    let mut space = space.clone();
+    space.gpus.retain(|gpu| node.gpu_usable(usize::from(*gpu)));
+    space
+}
+
+fn is_hot(node: &Node, gpu: u8) -> bool {
+    node.gpu_health[usize::from(gpu)].word == GpuWord::Degraded
+}
+
+/// Devices for every task, lowest index first; nothing if anything is short.
+fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<u8>> {
+    let demand = job.spec.demand();
+    if space.cpus < demand.cpus || space.memory_mib < demand.memory_mib {
+        return None;
+    }
+    let mut left = space.gpus.clone();
+    let mut chosen = Vec::new();
+    for group in &job.spec.tasks {
+        for _ in 0..group.count {
+            for _ in 0..group.each.gpus {
+                let would_do = |gpu: &&u8| {
+                    let facts = &node.facts.gpus[usize::from(**gpu)];
+                    let wishes = &group.each.gpu_models;
+                    facts.memory_mib >= group.each.gpu_memory_mib
+                        && (wishes.is_empty() || wishes.iter().any(|wish| model::matches(wish, &facts.model)))
+                };
+                let gpu = *left.iter().find(would_do)?;
+                left.remove(&gpu);
+                chosen.push(gpu);
+            }
+        }
+    }
+    Some(chosen)
+}

@@ -1,0 +1,389 @@
+//! Random stories: everything that can be asked of a cluster, sense and nonsense.
+//!
+//! Steps name things by small numbers that are resolved while the story is told, so that a story stays
+//! meaningful when a failing one is cut down to the least that fails.
+
+use std::fmt;
+
+use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
+use muster_core::job::{Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask};
+use muster_core::node::{GpuWord, NodeFacts, NodeWord};
+use muster_core::plan::{MakeRoom, Plan, Start};
+use muster_core::settings::PRIORITY_MAX;
+use muster_core::tenant::TenantConfig;
+use muster_core::time::{HOUR, MINUTE, SECOND};
+use muster_core::{JobId, NodeId, Settings, State, TenantId, Timestamp};
+use proptest::prelude::*;
+
+use crate::world::{facts, spec, submission};
+
+/// What happens, one after the other, on these machines.
+#[derive(Debug, Clone)]
+pub struct Story {
+    pub machines: Vec<Machine>,
+    pub steps: Vec<Step>,
+}
+
+/// A node.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    gpus: usize,
+    model: usize,
+    cpus: u32,
+}
+
+/// One thing that happens. Numbers are taken modulo what there is.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Submit(Ask),
+    Cancel(usize),
+    Hold(usize),
+    Release(usize),
+    Requeue(usize),
+    Change(usize, u32),
+    NodeState(usize, NodeWord),
+    Gpu(usize, u8, GpuWord, bool),
+    Register(usize, Machine),
+    Remove(usize),
+    Tenant(usize, usize),
+    Settings(usize),
+    /// The planner's own plan, of now. The ask is looked at beforehand as `muster plan` would.
+    Plan(Ask),
+    /// A plan drawn some rounds ago.
+    OldPlan(usize),
+    /// A plan that no planner would draw.
+    WildPlan(Vec<WildStart>, Vec<WildClaim>),
+    Started(usize),
+    Ended(usize, usize, bool),
+    /// A report about anything.
+    WildReport(usize, u32, usize, usize),
+    Tick(i64),
+    /// The server restarts.
+    Restart,
+}
+
+/// A job to submit.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    tenant: usize,
+    priority: u32,
+    tasks: u32,
+    gpus: u32,
+    cpus: u32,
+    model: usize,
+    after: Option<(usize, usize)>,
+    array: Option<(u32, Option<u32>)>,
+    rules: usize,
+}
+
+/// A start that may be wrong in any way.
+#[derive(Debug, Clone)]
+pub struct WildStart {
+    job: usize,
+    node: usize,
+    gpus: u8,
+    skewed: bool,
+}
+
+/// A claim that may be wrong in any way.
+#[derive(Debug, Clone)]
+pub struct WildClaim {
+    job: usize,
+    node: usize,
+    gpus: u8,
+    victims: Vec<usize>,
+}
+
+const MODELS: [&str; 3] = ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"];
+const WISHES: [&str; 8] = ["", "", "", "", "", "", "H100", "A100"];
+const TENANTS: [&str; 3] = ["default", "red", "blue"];
+const PRIORITIES: [u32; 8] = [50, 100, 100, 100, 200, 500, 900, PRIORITY_MAX];
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.machines.iter().try_for_each(|machine| writeln!(f, "  {machine:?}"))?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "  {step:?}"))
+    }
+}
+
+impl Story {
+    pub fn any() -> impl Strategy<Value = Story> {
+        let machines = prop::collection::vec(machine(), 1..4);
+        let steps = prop::collection::vec(step(), 0..80);
+        (machines, steps).prop_map(|(machines, steps)| Story { machines, steps })
+    }
+
+    /// What comes before the story.
+    pub fn opening(&self) -> Vec<Command> {
+        let tenants = TENANTS[1..].iter().enumerate().map(|(index, name)| {
+            let config = Box::new(tenant_config(name, index));
+            Command::CreateTenant { id: name.parse().unwrap(), config }
+        });
+        let nodes = self.machines.iter().enumerate().map(|(index, machine)| Command::RegisterNode {
+            node: node_name(index),
+            facts: Box::new(machine.facts()),
+        });
+        tenants.chain(nodes).collect()
+    }
+}
+
+fn machine() -> impl Strategy<Value = Machine> {
+    (
+        prop_oneof![1 => Just(0usize), 9 => 1..5usize],
+        0..MODELS.len(),
+        prop_oneof![Just(4u32), Just(8), Just(64)],
+    )
+        .prop_map(|(gpus, model, cpus)| Machine { gpus, model, cpus })
+}
+
+impl Machine {
+    fn facts(&self) -> NodeFacts {
+        facts(self.gpus, MODELS[self.model], self.cpus, 64 * 1_024)
+    }
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let array = prop::option::weighted(0.1, (1..4u32, prop::option::of(1..3u32)));
+    let after = prop::option::weighted(0.08, (0..8usize, 0..3usize));
+    let size = (1..3u32, prop_oneof![1 => Just(0u32), 6 => 1..3u32, 1 => 3..5u32], 0..3u32);
+    (0..TENANTS.len(), 0..PRIORITIES.len(), size, 0..WISHES.len(), after, array, 0..20usize).prop_map(
+        |(tenant, priority, (tasks, gpus, cpus), model, after, array, rules)| {
+            let (priority, tasks) = (PRIORITIES[priority], if rules.is_multiple_of(3) { tasks } else { 1 });
+            Ask { tenant, priority, tasks, gpus, cpus, model, after, array, rules }
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let some = 0..8usize;
+    let word = prop_oneof![
+        4 => Just(NodeWord::Ready),
+        1 => Just(NodeWord::Draining),
+        1 => Just(NodeWord::Unreachable),
+        1 => Just(NodeWord::Fenced),
+    ];
+    let health = prop_oneof![
+        3 => Just(GpuWord::Healthy),
+        1 => Just(GpuWord::Degraded),
+        1 => Just(GpuWord::Unhealthy),
+    ];
+    let ticks = prop_oneof![Just(SECOND), Just(30 * SECOND), Just(MINUTE), Just(10 * MINUTE), Just(2 * HOUR)];
+    prop_oneof![
+        30 => ask().prop_map(Step::Submit),
+        16 => ask().prop_map(Step::Plan),
+        4 => some.clone().prop_map(Step::Started),
+        8 => (some.clone(), 0..6usize, any::<bool>()).prop_map(|(a, b, c)| Step::Ended(a, b, c)),
+        6 => ticks.prop_map(Step::Tick),
+        1 => some.clone().prop_map(Step::Cancel),
+        1 => some.clone().prop_map(Step::Hold),
+        1 => some.clone().prop_map(Step::Release),
+        1 => some.clone().prop_map(Step::Requeue),
+        1 => (some.clone(), 0..PRIORITIES.len()).prop_map(|(job, at)| Step::Change(job, PRIORITIES[at])),
+        1 => (some.clone(), word).prop_map(|(node, word)| Step::NodeState(node, word)),
+        1 => (some.clone(), 0..5u8, health, any::<bool>()).prop_map(|(n, g, w, c)| Step::Gpu(n, g, w, c)),
+        1 => (some.clone(), machine()).prop_map(|(node, machine)| Step::Register(node, machine)),
+        1 => some.clone().prop_map(Step::Remove),
+        1 => (0..TENANTS.len(), 0..8usize).prop_map(|(tenant, config)| Step::Tenant(tenant, config)),
+        1 => (0..8usize).prop_map(Step::Settings),
+        2 => some.clone().prop_map(Step::OldPlan),
+        2 => (prop::collection::vec(wild_start(), 0..4), prop::collection::vec(wild_claim(), 0..3))
+            .prop_map(|(starts, claims)| Step::WildPlan(starts, claims)),
+        1 => (some.clone(), 0..4u32, some, 0..6usize).prop_map(|(j, a, n, e)| Step::WildReport(j, a, n, e)),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn wild_start() -> impl Strategy<Value = WildStart> {
+    (0..12usize, 0..4usize, any::<u8>(), prop::bool::weighted(0.2))
+        .prop_map(|(job, node, gpus, skewed)| WildStart { job, node, gpus: gpus & 31, skewed })
+}
+
+fn wild_claim() -> impl Strategy<Value = WildClaim> {
+    (0..12usize, 0..4usize, any::<u8>(), prop::collection::vec(0..12usize, 0..3))
+        .prop_map(|(job, node, gpus, victims)| WildClaim { job, node, gpus: gpus & 31, victims })
+}
+
+/// Turn a step into the command it means in this state; nothing if it means nothing.
+pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
+    let job = |index: &usize| any_job(state, *index);
+    Some(match step {
+        Step::Submit(ask) => Command::SubmitJob(ask.submission(state, now)),
+        Step::Cancel(index) => Command::CancelJob { job: job(index)? },
+        Step::Hold(index) => Command::HoldJob { job: job(index)?, why: "a look".to_string() },
+        Step::Release(index) => Command::ReleaseJob { job: job(index)? },
+        Step::Requeue(index) => Command::RequeueJob { job: job(index)? },
+        Step::Change(index, priority) => {
+            let change = JobChange { priority: Some(*priority), ..JobChange::default() };
+            Command::ChangeJob { job: job(index)?, change }
+        }
+        Step::NodeState(index, word) => {
+            Command::SetNodeState { node: node_name(index % 4), word: *word, why: String::new() }
+        }
+        Step::Gpu(index, gpu, word, cooling) => Command::SetGpuHealth {
+            node: node_name(index % 4),
+            gpu: *gpu,
+            word: *word,
+            why: String::new(),
+            cooling_until: cooling.then(|| now.plus(5 * MINUTE)),
+        },
+        Step::Register(index, machine) => {
+            Command::RegisterNode { node: node_name(index % 4), facts: Box::new(machine.facts()) }
+        }
+        Step::Remove(index) => Command::RemoveNode { node: node_name(index % 4) },
+        Step::Tenant(index, config) => Command::ChangeTenant {
+            id: tenant_name(*index),
+            config: Box::new(tenant_config(TENANTS[*index], *config)),
+        },
+        Step::Settings(index) => Command::Configure { settings: Box::new(settings(*index)) },
+        Step::WildPlan(starts, claims) => {
+            Command::AdoptPlan { plan: wild_plan(state, starts, claims), epoch: 1 }
+        }
+        Step::Started(index) => report(state, *index, Said::Started)?,
+        Step::Ended(index, exit, stopped) => {
+            report(state, *index, Said::Ended { exit: any_exit(*exit), stopped: *stopped })?
+        }
+        Step::WildReport(index, attempt, node, exit) => Command::ReportTask {
+            node: node_name(node % 4),
+            job: job(index)?,
+            attempt: *attempt,
+            said: Said::Ended { exit: any_exit(*exit), stopped: false },
+        },
+        Step::Tick(_) => Command::Tick,
+        Step::Plan(_) | Step::OldPlan(_) | Step::Restart => return None,
+    })
+}
+
+impl Ask {
+    /// What is submitted. Some jobs wait for others, sleep, fail and try again, or carry a key.
+    pub fn submission(&self, state: &State, now: Timestamp) -> SubmitJob {
+        let key = (self.rules % 10 == 9)
+            .then(|| IdempotencyKey { key: format!("k{}", self.gpus), body_hash: format!("{self:?}") });
+        let array =
+            self.array.map(|(tasks, running_max)| ArrayAsk { indexes: (0..tasks).collect(), running_max });
+        SubmitJob { array, hold: self.rules == 13, key, ..submission(self.spec(state, now)) }
+    }
+
+    pub fn spec(&self, state: &State, now: Timestamp) -> JobSpec {
+        let mut spec = spec("story", self.gpus);
+        spec.tenant = tenant_name(self.tenant);
+        spec.priority = self.priority;
+        spec.tasks[0].count = self.tasks;
+        spec.tasks[0].each.cpus = self.cpus;
+        spec.tasks[0].each.memory_mib = 1_000 * u64::from(self.cpus);
+        let wish = WISHES[self.model];
+        spec.tasks[0].each.gpu_models =
+            [wish].iter().filter(|w| !w.is_empty()).map(|w| w.to_string()).collect();
+        spec.restart.max_restarts = (self.rules % 3) as u32;
+        spec.time_limit_ms = (self.rules % 4 == 1).then_some(10 * MINUTE);
+        spec.start_after = (self.rules == 7).then(|| now.plus(MINUTE));
+        spec.on_node_lost = if self.rules.is_multiple_of(2) { OnNodeLost::Wait } else { OnNodeLost::Requeue };
+        let when = [DependencyWhen::Succeeded, DependencyWhen::Failed, DependencyWhen::Ended];
+        let after = self.after.and_then(|(index, which)| Some((any_job(state, index)?, when[which])));
+        spec.after = after.map(|(job, when)| Dependency { job, when }).into_iter().collect();
+        spec
+    }
+}
+
+/// Mostly the oldest live jobs, sometimes any number that was ever given out, or an array as a whole.
+fn any_job(state: &State, index: usize) -> Option<JobId> {
+    let live = state.jobs.keys().copied().nth(index);
+    let number = (state.next_job > 0).then(|| JobId::single(index as u64 % state.next_job));
+    live.or(number)
+}
+
+fn active(state: &State, index: usize) -> Option<JobId> {
+    let active: Vec<JobId> =
+        state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
+    (!active.is_empty()).then(|| active[index % active.len()])
+}
+
+/// What an agent says of an attempt that is under way.
+fn report(state: &State, index: usize, said: Said) -> Option<Command> {
+    let job = active(state, index)?;
+    let attempt = state.jobs[&job].attempt()?;
+    let node = attempt.tasks[0].node.clone();
+    Some(Command::ReportTask { node, job, attempt: attempt.number, said })
+}
+
+fn any_exit(index: usize) -> Exit {
+    match index {
+        0..=2 => Exit::Code { code: 0 },
+        3 => Exit::Signal { signal: 15 },
+        4 => Exit::NotStarted { why: "no image".to_string() },
+        _ => Exit::Unknown { why: "nobody saw it".to_string() },
+    }
+}
+
+pub fn node_name(index: usize) -> NodeId {
+    format!("n{index}").parse().unwrap()
+}
+
+fn tenant_name(index: usize) -> TenantId {
+    TENANTS[index].parse().unwrap()
+}
+
+fn tenant_config(name: &str, variant: usize) -> TenantConfig {
+    let mut config = TenantConfig::unlimited(name);
+    config.maximum.gpus = [Some(4), None, None, Some(6)][variant % 4];
+    config.maximum.jobs = (variant == 5).then_some(2);
+    config.may_preempt = variant != 3;
+    config.may_be_preempted = variant != 2;
+    config.preemptions_per_job_max = (variant > 4).then_some(1);
+    config
+}
+
+fn settings(variant: usize) -> Settings {
+    Settings {
+        aging_per_minute: [10, 0, 100][variant % 3],
+        max_wait_ms: [12 * HOUR, 5 * MINUTE][variant % 2],
+        preemption: variant != 5,
+        preemption_min_runtime_ms: [0, MINUTE][usize::from(variant == 6)],
+        queue_size_max: [1_000_000, 6][usize::from(variant == 7)],
+        ..Settings::default()
+    }
+}
+
+fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<Plan> {
+    let start = |wild: &WildStart| {
+        let job = any_job(state, wild.job)?;
+        Some(Start { job, tasks: wild_tasks(state, job, wild) })
+    };
+    let claim = |wild: &WildClaim| {
+        let job = any_job(state, wild.job)?;
+        let victims = wild.victims.iter().filter_map(|index| active(state, *index)).collect();
+        let gpus = claimed_devices(state, job, wild);
+        Some(MakeRoom { job, node: node_name(wild.node), gpus, victims })
+    };
+    Box::new(Plan {
+        snapshot: 0,
+        now: Timestamp(0),
+        starts: starts.iter().filter_map(start).collect(),
+        claims: claims.iter().filter_map(claim).collect(),
+    })
+}
+
+/// Devices dealt out to the tasks in turn, so that some of it is right by chance.
+fn wild_tasks(state: &State, job: JobId, wild: &WildStart) -> Vec<PlacedTask> {
+    let Some(job) = state.jobs.get(&job) else { return Vec::new() };
+    let mut devices = bits(wild.gpus).into_iter();
+    let group = &job.spec.tasks[0];
+    let task = |rank: u32| PlacedTask {
+        rank: if wild.skewed { 0 } else { rank },
+        group: 0,
+        node: node_name(wild.node),
+        gpus: devices.by_ref().take(group.each.gpus as usize).collect(),
+    };
+    (0..group.count).map(task).collect()
+}
+
+/// As many devices as the job needs, of those that the node has. `laws::a_claim_takes_only_what_it_needs` says
+/// why there are no others.
+fn claimed_devices(state: &State, job: JobId, wild: &WildClaim) -> Vec<u8> {
+    let there = state.nodes.get(&node_name(wild.node)).map_or(0, |node| node.holders.len());
+    let needed = state.jobs.get(&job).map_or(0, |job| job.spec.gpus() as usize);
+    bits(wild.gpus).into_iter().filter(|gpu| usize::from(*gpu) < there).take(needed).collect()
+}
+
+fn bits(mask: u8) -> Vec<u8> {
+    (0..8).filter(|bit| mask & (1 << bit) != 0).collect()
+}
