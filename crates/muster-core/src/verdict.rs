@@ -31,13 +31,24 @@ pub struct Verdicts {
 impl Verdicts {
     /// Every reason why a job waits. Never empty for a waiting job, always for a running one.
     pub fn of(&self, state: &State, job: &Job, now: Timestamp) -> Verdict {
+        let mut verdict = self.without_position(state, job);
+        let is_own = self.jobs.contains_key(&job.id) || state.claims.contains_key(&job.id);
+        if !is_own {
+            let ahead = position(state, job, now).map_or(0, |position| position.position - 1);
+            verdict.reasons.extend((ahead > 0).then_some(Reason::Priority { ahead }));
+        }
+        verdict
+    }
+
+    /// The same without counting who is ahead, which costs a walk along the queue: for lists of jobs.
+    pub fn without_position(&self, state: &State, job: &Job) -> Verdict {
         let own = own_reasons(job);
         let reasons = match (self.jobs.get(&job.id), state.claims.get(&job.id)) {
             _ if !own.is_empty() || !job.is_queued() => own,
             (Some(verdict), _) => verdict.reasons.clone(),
             // Room was made for it by a plan that was adopted since.
             (None, Some(claim)) => vec![Reason::Claimed { victims: claim.victims.clone() }],
-            (None, None) => self.shared_reasons(state, job, now),
+            (None, None) => self.of_guest(job.id, &bucket_of(job, state.is_limited(job.id))).reasons,
         };
         Verdict { reasons }
     }
@@ -65,15 +76,6 @@ impl Verdicts {
 
     pub(crate) fn add_job(&mut self, job: JobId, verdict: Verdict) {
         self.jobs.insert(job, verdict);
-    }
-
-    /// What the round said of the job's bucket, and how many come before it.
-    fn shared_reasons(&self, state: &State, job: &Job, now: Timestamp) -> Vec<Reason> {
-        let bucket = bucket_of(job, state.is_limited(job.id));
-        let ahead = position(state, job, now).map_or(0, |position| position.position - 1);
-        let mut reasons = self.of_guest(job.id, &bucket).reasons;
-        reasons.extend((ahead > 0).then_some(Reason::Priority { ahead }));
-        reasons
     }
 }
 

@@ -45,6 +45,9 @@ pub struct JobSummary {
     pub phase: String,
     /// Why it is held, waits again, or ended, in a sentence; may be empty.
     pub message: String,
+    /// The most telling reason why it waits, in a sentence; `reasons` of the job itself has them all.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// As asked, or as changed since.
     pub priority: u32,
     /// Whole GPUs, all tasks together.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use muster_core::command::JobChange;
 use muster_core::{Command, JobId, Refusal};
-use muster_protocol::job::{AttemptList, Job, JobList};
+use muster_protocol::job::{AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Done, Reasoned};
 use muster_store::Tables;
 use muster_store::queries::{AllocationFilter, JobFilter, Order, Page};
@@ -69,11 +69,18 @@ pub async fn list(
     };
     let paged = door.tables(move |tables| Ok(tables.jobs(&filter, &page)?)).await?;
     let now_ms = door.cluster.now().0;
-    Ok(Json(JobList {
-        jobs: paged.rows.into_iter().map(|row| show::summary(row, now_ms)).collect(),
-        total: paged.total,
-        next_cursor: paged.next.map(|job| job.to_string()),
-    }))
+    let ids: Vec<JobId> = paged.rows.iter().map(|row| row.id).collect();
+    let mut jobs: Vec<JobSummary> = paged.rows.into_iter().map(|row| show::summary(row, now_ms)).collect();
+    // A standby answers without what only the leader knows.
+    let _ = door.state(|state| {
+        let verdicts = door.cluster.verdicts();
+        for (job, live) in jobs.iter_mut().zip(&ids).filter_map(|(job, id)| Some((job, state.jobs.get(id)?)))
+        {
+            let verdict = verdicts.without_position(state, live);
+            job.waits_for = verdict.reasons.first().map(|reason| reason.sentence());
+        }
+    });
+    Ok(Json(JobList { jobs, total: paged.total, next_cursor: paged.next.map(|job| job.to_string()) }))
 }
 
 fn filter(query: &JobQuery, who: &Who) -> Result<JobFilter, Fault> {
@@ -131,6 +138,7 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         job.queue_position = position.map(|place| place.position);
         job.queue_length = position.map(|place| place.of);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
+        job.summary.waits_for = job.reasons.first().map(|reason| reason.sentence.clone());
     });
     Ok(Json(job))
 }

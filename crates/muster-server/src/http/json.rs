@@ -67,6 +67,10 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
 /// Read a body. Nothing sent counts as an empty object.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
     let bytes = if bytes.trim_ascii().is_empty() { b"{}" } else { bytes };
+    // serde would also fill the fields from a list, in the order in which we happen to write them.
+    if bytes.trim_ascii().starts_with(b"[") && muster_json::from_slice::<serde_json::Value>(bytes).is_ok() {
+        return Err(Fault::malformed("the body must be a JSON object"));
+    }
     muster_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error.to_string()))
 }
 

@@ -32,6 +32,7 @@ pub fn summary(row: JobRow, now_ms: i64) -> JobSummary {
         state: state(row.state),
         phase: row.phase,
         message: row.why,
+        waits_for: None,
         priority: row.priority,
         gpu_count: row.gpus,
         gpu_memory_mb: row.gpu_memory_mib.checked_div(row.gpus).unwrap_or(0),
