@@ -16,6 +16,8 @@ use crate::proc::{self, Process};
 
 /// How often we look for a stop, and how soon a kill is repeated.
 const LOOK: Duration = Duration::from_millis(100);
+/// For the rest of a gang when one task has failed: they can only wait for the one that is gone.
+const GANG_GRACE: Duration = Duration::from_secs(30);
 /// For what the tasks left running when they ended by themselves. Nobody waits for it, so it is short.
 const LEFTOVER_GRACE: Duration = Duration::from_secs(2);
 
@@ -25,11 +27,15 @@ pub(super) fn until_gone(folder: &Folder, gang: &Gang) -> Result<(Exit, bool), S
     let mut exits = BTreeMap::new();
     let mut ending = Ending::default();
     let mut stopped = false;
+    let mut culprit = None;
     loop {
         match reaped.recv_timeout(LOOK) {
             Ok((pid, status)) => note(gang, pid, status, &mut exits),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok((whole_exit(gang, &exits), stopped)),
+            Err(RecvTimeoutError::Disconnected) => {
+                let exit = whole_exit(gang, &exits);
+                return Ok((culprit.filter(|_| !stopped).unwrap_or(exit), stopped));
+            }
         }
         let all_ended = exits.len() == gang.tasks.len();
         if let Some(grace) = asked_to_stop(folder) {
@@ -37,9 +43,17 @@ pub(super) fn until_gone(folder: &Folder, gang: &Gang) -> Result<(Exit, bool), S
             ending.begin(grace);
         } else if all_ended {
             ending.begin(LEFTOVER_GRACE);
+        } else if let Some(failed) = first_failure(&exits) {
+            // Whoever is ended for this failure must not speak for the gang.
+            culprit.get_or_insert(failed);
+            ending.begin(GANG_GRACE);
         }
         ending.carry_on(gang)?;
     }
+}
+
+fn first_failure(exits: &BTreeMap<u32, Exit>) -> Option<Exit> {
+    exits.values().find(|exit| **exit != Exit::Code(0)).cloned()
 }
 
 /// A record we cannot read is no reason to let a job run on: it is there because the job must end.
@@ -148,7 +162,7 @@ fn whole_exit(gang: &Gang, exits: &BTreeMap<u32, Exit>) -> Exit {
     if exits.len() < gang.tasks.len() {
         return Exit::Unknown("a task ended and nobody saw how".to_string());
     }
-    exits.values().find(|exit| **exit != Exit::Code(0)).cloned().unwrap_or(Exit::Code(0))
+    first_failure(exits).unwrap_or(Exit::Code(0))
 }
 
 fn own_pid() -> i32 {

@@ -89,11 +89,14 @@ fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
 #[test]
 fn a_gang_has_a_log_per_rank_and_one_exit() {
     let mut bench = Bench::real();
-    let mut asked = order(script("echo rank $MUSTER_RANK of $MUSTER_GANG_SIZE; exit $((MUSTER_RANK * 2))"));
+    // Rank 3 would wait for ever, as the survivors of a broken collective do.
+    let mut asked = order(script(
+        "echo rank $MUSTER_RANK of $MUSTER_GANG_SIZE; [ $MUSTER_RANK = 3 ] && exec sleep 1000; exit $((MUSTER_RANK * 2))",
+    ));
     let task = |rank| TaskOrder { rank, gpus: vec![], cpus: 1, memory_mib: 1 };
     (asked.tasks, asked.gang_size) = (vec![task(0), task(2), task(3)], 4);
     bench.order(vec![asked]);
-    assert_eq!(bench.await_end(), Exit::Code(4), "the first rank that did not end well");
+    assert_eq!(bench.await_end(), Exit::Code(4), "the rank that failed, not the one that was ended for it");
     assert_eq!(bench.log(2, Stream::Stdout), "rank 2 of 4\n");
     assert_eq!(bench.log(3, Stream::Stdout), "rank 3 of 4\n");
 }
