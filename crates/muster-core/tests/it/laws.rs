@@ -1,21 +1,22 @@
 //! Laws: what holds for every story, told by chance, sense and nonsense.
 //!
-//! `STORIES=200000 cargo test -p muster-core laws` tells more of them. A failing story is cut down to the
-//! least that fails and printed.
+//! The same seed tells the same stories; `STORIES=200000 SEED=8 cargo test -p muster-core laws` tells more and
+//! others. A failing story is cut down to the least that fails and printed.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Once;
 
 use muster_core::command::{Answer, Command};
-use muster_core::plan::{Plan, Planned, outlook, plan, position};
+use muster_core::plan::{MakeRoom, Plan, Planned, outlook, plan, position};
 use muster_core::state::Claim;
 use muster_core::verdict::Reason;
 use muster_core::{Job, JobId, State};
-use proptest::test_runner::{Config, TestError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use crate::judge::Judge;
-use crate::story::{Ask, Step, Story, command};
-use crate::world::{World, is_admitted, is_ready};
+use crate::story::{Ask, Step, Story, command, node_name};
+use crate::world::{World, facts, is_admitted, is_ready, spec, submission};
 
 #[test]
 fn every_story_keeps_the_laws() {
@@ -26,16 +27,43 @@ fn every_story_keeps_the_laws() {
     });
 }
 
+/// `AdoptPlan` checks that the job fits on the devices a claim names, but not that the claim names only those:
+/// it can keep devices from others that its job does not need, that others hold, or that do not exist.
+#[test]
+#[ignore = "AdoptPlan believes the surplus devices of a claim"]
+fn a_claim_takes_only_what_it_needs() {
+    let mut world = World::new();
+    let machine = facts(4, "H100", 64, 1 << 20);
+    world.ask(Command::RegisterNode { node: node_name(0), facts: Box::new(machine) }).unwrap();
+    world.ask(Command::SubmitJob(submission(spec("low", 4)))).unwrap();
+    world.plan();
+    let mut strong = spec("strong", 1);
+    strong.priority = 500;
+    let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(strong))) else { panic!("refused") };
+    let victims = world.state.nodes[&node_name(0)].jobs.iter().copied().collect();
+    let room = MakeRoom { job, node: node_name(0), gpus: vec![0, 1, 2, 40], victims };
+    let plan = Box::new(Plan { claims: vec![room], ..Plan::default() });
+    let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
+    assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }));
+}
+
 /// How many stories to tell.
 pub fn stories(usual: u32) -> u32 {
-    std::env::var("STORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+    number_from("STORIES").unwrap_or(usual)
+}
+
+fn number_from<T: FromStr>(variable: &str) -> Option<T> {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok())
 }
 
 /// Tell this many stories; the least one that fails is printed.
 pub fn tell(cases: u32, test: impl Fn(&Story)) {
     silence_shrinking();
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
-    let told = TestRunner::new(config).run(&Story::any(), |story| {
+    // The usual generator is strong and, unoptimised, takes longer than the stories.
+    let seed = u128::from(number_from("SEED").unwrap_or(7u64)).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060);
+    let chance = TestRng::from_seed(RngAlgorithm::XorShift, &seed.to_le_bytes());
+    let told = TestRunner::new_with_rng(config, chance).run(&Story::any(), |story| {
         test(&story);
         Ok(())
     });

@@ -9,4 +9,5 @@ mod model;
 mod scenarios;
 mod script;
 mod story;
+mod waiting;
 mod world;
