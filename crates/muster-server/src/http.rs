@@ -44,7 +44,7 @@ mod reference;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Router, routing};
 use muster_core::State;
@@ -124,9 +124,8 @@ pub fn router(door: Door) -> Router {
         .route("/api/v1/openapi.json", routing::get(move || document::serve(json.clone())))
         .route("/api/v1/docs", routing::get(move || reference::serve(page.clone())))
         .route("/", routing::get(home::page))
-        .method_not_allowed_fallback(wrong_method)
         .route_layer(from_fn_with_state(door.clone(), access::check))
-        .fallback(no_such_path)
+        .fallback(nowhere)
         .layer(from_fn_with_state(door.clone(), origin::check))
         .layer(from_fn(trace::follow))
         .with_state(door)
@@ -176,13 +175,16 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(scrape::scrape))
 }
 
-async fn no_such_path(uri: axum::http::Uri) -> Fault {
-    Fault::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is nothing at `{}`", uri.path()))
-        .hint("the routes are listed at /api/v1/docs")
+/// The metrics alone, for a port of their own. Nobody is asked for a token there.
+pub fn metrics_router(door: Door, path: &str) -> Router {
+    Router::new().route(path, routing::get(scrape::scrape)).fallback(nowhere).with_state(door)
 }
 
-async fn wrong_method(method: axum::http::Method, uri: axum::http::Uri) -> Fault {
-    let detail = format!("`{}` does not take {method}", uri.path());
-    Fault::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail)
+async fn nowhere(uri: Uri) -> Fault {
+    no_such_path(uri)
+}
+
+fn no_such_path(uri: Uri) -> Fault {
+    Fault::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is nothing at `{}`", uri.path()))
         .hint("the routes are listed at /api/v1/docs")
 }

@@ -4,14 +4,16 @@
 //! belongs to others does not exist for them.
 
 use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::ALLOW;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use muster_core::{Command, State as Core};
+use muster_core::Command;
 
 use crate::http::Door;
 use crate::http::fault::Fault;
-use crate::http::rate::caller_of;
+use crate::http::no_such_path;
+use crate::http::rate::address_of;
 use crate::http::who::bearer;
 use crate::identity::{Identity, Verb, Who};
 
@@ -37,7 +39,7 @@ pub const RULES: &[(Method, &str, Need)] = &[
     (Method::GET, "/health", Open),
     (Method::GET, "/healthz", Open),
     (Method::GET, "/readyz", Open),
-    (Method::GET, "/metrics", LOOK),
+    (Method::GET, "/metrics", OPERATE),
     (Method::GET, "/api/v1/health", Open),
     (Method::GET, "/api/v1/openapi.json", Open),
     (Method::GET, "/api/v1/docs", Open),
@@ -92,45 +94,65 @@ pub fn need(method: &Method, path: &str) -> Option<Need> {
     RULES.iter().find(|rule| rule.0 == *method && rule.1 == path).map(|rule| rule.2)
 }
 
-/// Establish who asks, and whether they may. Handlers find the answer as `Who`.
-pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    match admit(&door, &request) {
-        Ok(Some(who)) => {
-            request.extensions_mut().insert(who);
-            next.run(request).await
-        }
-        Ok(None) => next.run(request).await,
-        Err(fault) => fault.into_response(),
-    }
+/// The methods a path takes, as the `Allow` header lists them.
+fn methods(path: &str) -> String {
+    let known = RULES.iter().filter(|rule| rule.1 == path).map(|rule| rule.0.as_str());
+    known.collect::<Vec<_>>().join(", ")
 }
 
-/// Who asks, if the route wants to know.
-fn admit(door: &Door, request: &Request) -> Result<Option<Who>, Fault> {
+/// Under which name a caller's requests and streams are counted.
+#[derive(Debug, Clone)]
+pub struct Caller(pub String);
+
+/// Establish who asks, and whether they may. Handlers find the answer as `Who`.
+pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
-    let verb = match need(request.method(), path) {
-        Some(Need::To(verb)) => verb,
-        // A wrong method of a known path: the router says so itself.
-        Some(Open) | None => return Ok(None),
+    let Some(need) = need(request.method(), path) else {
+        return not_in_the_table(&request, path);
     };
+    if let Need::To(verb) = need {
+        match admit(&door, &request, verb) {
+            Ok((who, caller)) => {
+                request.extensions_mut().insert(who);
+                request.extensions_mut().insert(caller);
+            }
+            Err(fault) => return fault.into_response(),
+        }
+    }
+    next.run(request).await
+}
+
+/// Whatever the router knows: without a rule nobody gets through.
+fn not_in_the_table(request: &Request, path: &str) -> Response {
+    let allowed = methods(path);
+    if allowed.is_empty() {
+        return no_such_path(request.uri().clone()).into_response();
+    }
+    let detail = format!("`{}` does not take {}", request.uri().path(), request.method());
+    let fault = Fault::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail);
+    ([(ALLOW, allowed.clone())], fault.hint(format!("it takes {allowed}"))).into_response()
+}
+
+fn admit(door: &Door, request: &Request, verb: Verb) -> Result<(Who, Caller), Fault> {
     let who = identify(door, request)?;
-    door.limits.take(who.token.as_deref().unwrap_or(&caller_of(request)))?;
+    let caller = who.token.clone().unwrap_or_else(|| address_of(request));
+    door.limits.take(&caller)?;
     if who.role < verb.needs() {
         return Err(refuse(door, &who, request, verb));
     }
-    Ok(Some(who))
+    Ok((who, Caller(caller)))
 }
 
 fn identify(door: &Door, request: &Request) -> Result<Who, Fault> {
     let now = door.cluster.now();
     let bearer = bearer(request.headers());
-    let identify = |state: &Core| door.identity.authenticate(bearer, state, now);
-    // Without tokens there is nothing to look up, so a standby knows its callers too.
     let identified = match door.identity {
-        Identity::Local => identify(&Core::default()),
-        Identity::Tokens => door.state(identify)?,
+        // Nothing to look up, so a standby knows its callers too.
+        Identity::Local => return Ok(Who::local()),
+        Identity::Tokens => door.state(|state| door.identity.authenticate(bearer, state, now))?,
     };
     identified.map_err(|error| {
-        let caller = caller_of(request);
+        let caller = address_of(request);
         tracing::info!(caller, reason = error.reason(), "a caller was not let in");
         // Guessing is limited by address; nothing else is known about a stranger.
         door.limits

@@ -21,6 +21,7 @@ use utoipa::IntoParams;
 
 use crate::cluster::Batch;
 use crate::http::Door;
+use crate::http::access::Caller;
 use crate::http::fault::Fault;
 use crate::http::history::tenant_of;
 use crate::http::json::Json;
@@ -89,6 +90,7 @@ pub struct FollowQuery {
 pub async fn follow(
     State(door): State<Door>,
     who: Who,
+    Caller(caller): Caller,
     headers: HeaderMap,
     Query(query): Query<FollowQuery>,
 ) -> Result<Response, Fault> {
@@ -98,7 +100,7 @@ pub async fn follow(
     let batches = door.cluster.listen();
     let now = door.state(|state| state.seq)?;
     let after = last_event_id(&headers)?.or(query.after);
-    let (writer, response) = stream::open();
+    let (writer, response) = stream::open(door.limits.stream(&caller)?);
     let listener = Listener { door, who, job, tenants: HashMap::new(), last: after.unwrap_or(now), writer };
     tokio::spawn(listener.run(batches));
     Ok(response)

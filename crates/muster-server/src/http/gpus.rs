@@ -12,7 +12,7 @@ use utoipa::IntoParams;
 use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::json::Json;
-use crate::http::query::Query;
+use crate::http::query::{Query, window};
 use crate::http::who::Reach;
 use crate::http::written::stamp;
 use crate::identity::Who;
@@ -30,6 +30,10 @@ pub struct GpuQuery {
     state: Option<String>,
     /// Of this health: `healthy`, `warning`, `degraded`, `unhealthy`.
     health: Option<String>,
+    /// Most rows; all when not given.
+    limit: Option<u32>,
+    /// Begin after so many rows.
+    offset: Option<u64>,
 }
 
 /// List the GPUs
@@ -41,17 +45,28 @@ pub async fn list(
     Query(query): Query<GpuQuery>,
 ) -> Result<Json<GpuList>, Fault> {
     let health = query.health.as_deref().map(health_of).transpose()?;
-    let wanted = |gpu: &Gpu| {
-        query.model.as_deref().is_none_or(|wish| model::matches(wish, &gpu.model))
-            && query.state.as_deref().is_none_or(|state| gpu.state == state)
-            && health.is_none_or(|word| gpu.health == word.word())
-    };
-    let gpus: Vec<Gpu> = door.state(|state| {
+    let (offset, limit) = window(query.offset, query.limit)?;
+    let list = door.state(|state| {
         let of_node = |node: &&Node| query.node.as_deref().is_none_or(|name| node.id.as_str() == name);
-        let nodes = state.nodes.values().filter(of_node);
-        nodes.flat_map(|node| self::of_node(state, &who, node)).filter(wanted).collect()
+        let each = state
+            .nodes
+            .values()
+            .filter(of_node)
+            .flat_map(|node| (0..node.facts.gpus.len()).map(move |index| (node, index)));
+        let wanted = |(node, index): &(&Node, usize)| {
+            query.model.as_deref().is_none_or(|wish| model::matches(wish, &node.facts.gpus[*index].model))
+                && query.state.as_deref().is_none_or(|word| state_word(state, node, *index) == word)
+                && health.is_none_or(|word| node.gpu_health[*index].word == word)
+        };
+        // Only the page is built: commits wait while we look.
+        let found: Vec<(&Node, usize)> = each.filter(wanted).collect();
+        let page = found.iter().skip(offset).take(limit);
+        GpuList {
+            total: found.len() as u64,
+            gpus: page.map(|(node, index)| shown(state, &who, node, *index)).collect(),
+        }
     })?;
-    Ok(Json(GpuList { total: gpus.len() as u64, gpus }))
+    Ok(Json(list))
 }
 
 /// The GPU a path names.

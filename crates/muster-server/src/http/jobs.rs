@@ -18,7 +18,7 @@ use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
 use crate::http::json::Json;
-use crate::http::query::{Id, Query, page_limit, page_start};
+use crate::http::query::{Id, Query, key_and_value, page_limit, page_start};
 use crate::http::show;
 use crate::http::who::Reach;
 use crate::http::written::{priority, span_ms};
@@ -85,10 +85,6 @@ pub async fn list(
 
 fn filter(query: &JobQuery, who: &Who) -> Result<JobFilter, Fault> {
     let states = query.state.as_deref().map(|words| words.split(',').map(state_of).collect());
-    let label = query.label.as_deref().map(|label| {
-        let pair = label.split_once('=').ok_or_else(|| Fault::invalid("label", "write it as `key=value`"));
-        pair.map(|(key, value)| (key.to_string(), value.to_string()))
-    });
     let array = query.array.as_deref().map(|text| text.parse::<JobId>());
     Ok(JobFilter {
         tenants: who.tenants(query.tenant_id.as_deref()),
@@ -96,7 +92,7 @@ fn filter(query: &JobQuery, who: &Who) -> Result<JobFilter, Fault> {
         phase: query.phase.clone(),
         user: query.user.clone(),
         name_contains: query.name.clone(),
-        label: label.transpose()?,
+        label: query.label.as_deref().map(key_and_value).transpose()?,
         number: array
             .transpose()
             .map_err(|error| Fault::invalid("array", error.to_string()))?

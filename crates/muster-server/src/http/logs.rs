@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use crate::http::Door;
+use crate::http::access::Caller;
 use crate::http::fault::Fault;
 use crate::http::json::Json;
 use crate::http::query::{Id, Query};
@@ -54,6 +55,7 @@ pub struct LogQuery {
 pub async fn read(
     State(door): State<Door>,
     who: Who,
+    Caller(caller): Caller,
     Id(job): Id<JobId>,
     Query(query): Query<LogQuery>,
 ) -> Result<Response, Fault> {
@@ -65,7 +67,7 @@ pub async fn read(
         let ended = row.ended_at.is_some() || log.has_ended(row.attempt, active);
         return Ok(Json(log.piece(offset, ended).await?).into_response());
     }
-    let (writer, response) = stream::open();
+    let (writer, response) = stream::open(door.limits.stream(&caller)?);
     tokio::spawn(async move {
         let _ = follow(door, log, offset, writer).await;
     });

@@ -3,7 +3,7 @@
 /// The known name that needs the fewest changes, if they are few enough to be a slip.
 pub fn nearest<'a>(said: &str, known: &[&'a str]) -> Option<&'a str> {
     let (slips, name) = known.iter().map(|name| (slips(said, name), *name)).min()?;
-    (slips <= 3 && slips * 2 < name.len().max(said.len())).then_some(name)
+    (slips <= 3 && slips * 2 <= name.len().max(said.len())).then_some(name)
 }
 
 /// Letters to insert, remove or replace, one row of the table at a time.

@@ -8,12 +8,14 @@ use muster_core::node::{GPUS_PER_NODE_MAX, GpuFacts, Node, NodeFacts, NodeWord};
 use muster_core::{Command, NodeId, State as Core};
 use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec};
 use muster_protocol::submit::{Done, Reasoned};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::gpus;
 use crate::http::json::Json;
-use crate::http::query::Id;
+use crate::http::query::{Id, Query, key_and_value, window};
 use crate::http::who::Reach;
 use crate::http::written::stamp;
 use crate::identity::Who;
@@ -35,13 +37,41 @@ pub async fn register(
     Ok((StatusCode::CREATED, location, Json(look(&door, &who, &node)?)).into_response())
 }
 
+/// Which nodes to list. All conditions must hold.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct NodeQuery {
+    /// In this state, for example `Ready`.
+    state: Option<String>,
+    /// With this label, `key=value`.
+    label: Option<String>,
+    /// Most rows; all when not given.
+    limit: Option<u32>,
+    /// Begin after so many rows.
+    offset: Option<u64>,
+}
+
 /// List the nodes
-#[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes",
+#[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes", params(NodeQuery),
     responses((status = 200, description = "All nodes", body = NodeList)))]
-pub async fn list(State(door): State<Door>, who: Who) -> Result<Json<NodeList>, Fault> {
-    let nodes: Vec<wire::Node> =
-        door.state(|state| state.nodes.values().map(|node| shown(state, &who, node)).collect())?;
-    Ok(Json(NodeList { total: nodes.len() as u64, nodes }))
+pub async fn list(
+    State(door): State<Door>,
+    who: Who,
+    Query(query): Query<NodeQuery>,
+) -> Result<Json<NodeList>, Fault> {
+    let label = query.label.as_deref().map(key_and_value).transpose()?;
+    let (offset, limit) = window(query.offset, query.limit)?;
+    let wanted = |node: &&Node| {
+        query.state.as_deref().is_none_or(|word| node.state.word.word().eq_ignore_ascii_case(word))
+            && label.as_ref().is_none_or(|(key, value)| node.facts.labels.get(key) == Some(value))
+    };
+    let list = door.state(|state| {
+        let found: Vec<&Node> = state.nodes.values().filter(wanted).collect();
+        let page = found.iter().skip(offset).take(limit);
+        NodeList { total: found.len() as u64, nodes: page.map(|node| shown(state, &who, node)).collect() }
+    })?;
+    Ok(Json(list))
 }
 
 /// Look at one node and its GPUs

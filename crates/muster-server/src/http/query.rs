@@ -97,3 +97,18 @@ pub fn page_start<C: FromStr>(
         },
     }
 }
+
+/// Which part of a list that is all in memory; everything when nothing is said.
+pub fn window(offset: Option<u64>, limit: Option<u32>) -> Result<(usize, usize), Fault> {
+    if limit == Some(0) {
+        return Err(Fault::invalid("limit", "must be at least 1"));
+    }
+    let offset = usize::try_from(offset.unwrap_or(0)).unwrap_or(usize::MAX);
+    Ok((offset, limit.map_or(usize::MAX, |limit| limit as usize)))
+}
+
+/// A label as it stands in a query, `key=value`.
+pub fn key_and_value(label: &str) -> Result<(String, String), Fault> {
+    let pair = label.split_once('=').map(|(key, value)| (key.to_string(), value.to_string()));
+    pair.ok_or_else(|| Fault::invalid("label", "write it as `key=value`"))
+}

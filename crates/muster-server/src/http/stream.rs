@@ -13,6 +13,8 @@ use hyper::body::Frame;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::http::rate::StreamPermit;
+
 /// Events that may wait for a slow reader.
 const WAITING_MAX: usize = 64;
 
@@ -20,7 +22,10 @@ const WAITING_MAX: usize = 64;
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Where events are written. Writing fails when the reader has gone.
-pub struct Writer(mpsc::Sender<Bytes>);
+pub struct Writer {
+    sender: mpsc::Sender<Bytes>,
+    _permit: StreamPermit,
+}
 
 /// The reader has gone.
 pub struct Gone;
@@ -39,18 +44,18 @@ impl Writer {
     }
 
     async fn write(&self, text: String) -> Result<(), Gone> {
-        self.0.send(Bytes::from(text)).await.map_err(|_| Gone)
+        self.sender.send(Bytes::from(text)).await.map_err(|_| Gone)
     }
 }
 
 /// A writer, and the response that reads from it.
-pub fn open() -> (Writer, Response) {
+pub fn open(permit: StreamPermit) -> (Writer, Response) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (CACHE_CONTROL, HeaderValue::from_static("no-store")),
     ];
-    (Writer(sender), (headers, Body::new(Reader(receiver))).into_response())
+    (Writer { sender, _permit: permit }, (headers, Body::new(Reader(receiver))).into_response())
 }
 
 struct Reader(mpsc::Receiver<Bytes>);

@@ -1,13 +1,17 @@
 //! Each request has a number: in its span, in the log, and in the answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::Request;
+use axum::http::header::X_CONTENT_TYPE_OPTIONS;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use tokio::time::timeout;
 use tracing::{Instrument, debug, info_span, warn};
+
+use crate::http::fault::Fault;
 
 /// The header that carries the id of a request, both ways.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -15,12 +19,16 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest id that a client may give its request.
 const GIVEN_LENGTH_MAX: usize = 64;
 
+/// How long anyone waits for an answer to begin; the seed's figure.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Give the request its number, and say how it went.
 pub async fn follow(request: Request, next: Next) -> Response {
     let id = given_id(&request).unwrap_or_else(next_id);
     let span = info_span!("request", %id, method = %request.method(), path = request.uri().path());
     let started = Instant::now();
-    let mut response = next.run(request).instrument(span.clone()).await;
+    let answer = timeout(PATIENCE, next.run(request).instrument(span.clone()));
+    let mut response = answer.await.unwrap_or_else(|_| too_long().into_response());
     let (status, elapsed_ms) = (response.status(), started.elapsed().as_millis());
     span.in_scope(|| match status.is_server_error() && status != StatusCode::SERVICE_UNAVAILABLE {
         true => warn!(%status, elapsed_ms, "answered"),
@@ -29,7 +37,12 @@ pub async fn follow(request: Request, next: Next) -> Response {
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+fn too_long() -> Fault {
+    Fault::unavailable("no answer in time; what was asked may still happen, so look before you repeat it")
 }
 
 /// A client may name its requests to find them again; only plain words are taken over.

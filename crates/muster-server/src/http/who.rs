@@ -6,6 +6,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use muster_core::{Refusal, TenantId};
 
+use crate::http::access::Caller;
 use crate::http::fault::Fault;
 use crate::identity::Who;
 
@@ -65,6 +66,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Who {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Who, Fault> {
         let established = parts.extensions.get::<Who>().cloned();
+        established.ok_or_else(|| Fault::internal("nobody asked who this is"))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Fault> {
+        let established = parts.extensions.get::<Caller>().cloned();
         established.ok_or_else(|| Fault::internal("nobody asked who this is"))
     }
 }

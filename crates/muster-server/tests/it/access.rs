@@ -1,0 +1,283 @@
+//! Who may do what: hosts, origins, tokens, roles, tenants, and how often.
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, Reply};
+use crate::house::{House, TWO_NODES};
+
+#[test]
+fn without_tokens_only_our_own_names_and_pages_are_answered() {
+    let house = House::empty();
+    let get = |headers: &[(&str, &str)]| house.client().send("GET", "/api/v1/jobs", headers, b"");
+    assert_eq!(get(&[("Host", "localhost:8080")]).status, 200);
+    house.refused(&get(&[("Host", "evil.example")]), 421, "foreign-host");
+    house.refused(&get(&[("Host", "127.0.0.1.evil.example")]), 421, "foreign-host");
+    for method in ["GET", "POST", "DELETE", "PATCH"] {
+        let reply =
+            house.client().send(method, "/api/v1/jobs/job-1", &[("Origin", "http://evil.example")], b"");
+        house.refused(&reply, 403, "foreign-origin");
+    }
+    house.refused(&get(&[("Origin", "null")]), 403, "foreign-origin");
+    let same = get(&[("Host", "localhost:1"), ("Origin", "http://localhost:1")]);
+    assert_eq!((same.status, same.header("access-control-allow-origin")), (200, "http://localhost:1"));
+    assert_eq!(get(&[]).header("access-control-allow-origin"), "");
+}
+
+#[test]
+fn a_configured_page_may_call_and_its_preflight_is_answered() {
+    let settings = [("api.cors_origins", "https://dash.example"), ("api.allowed_hosts", "muster.lab")];
+    let house = House::with(&settings, None);
+    let preflight = [
+        ("Origin", "https://dash.example"),
+        ("Access-Control-Request-Method", "POST"),
+        ("Access-Control-Request-Headers", "content-type"),
+    ];
+    let reply = house.client().send("OPTIONS", "/api/v1/jobs", &preflight, b"");
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("access-control-allow-origin"), "https://dash.example");
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+        assert!(reply.header("access-control-allow-methods").contains(method), "{method}");
+    }
+    assert!(reply.header("access-control-allow-headers").contains("Authorization"));
+    let reply = house.client().send(
+        "GET",
+        "/health",
+        &[("Origin", "https://dash.example"), ("Host", "muster.lab")],
+        b"",
+    );
+    assert_eq!((reply.status, reply.header("vary")), (200, "Origin"));
+    let other = house.client().send("OPTIONS", "/api/v1/jobs", &[("Origin", "https://other.example")], b"");
+    house.refused(&other, 403, "foreign-origin");
+    assert_eq!(house.client().send("OPTIONS", "/api/v1/jobs", &[], b"").status, 200);
+}
+
+#[test]
+fn a_wrong_method_is_told_the_right_ones() {
+    let house = House::empty();
+    let reply = house.client().send("PUT", "/api/v1/tenants", &[], b"");
+    house.refused(&reply, 405, "wrong-method");
+    assert_eq!(reply.header("allow"), "GET, POST");
+}
+
+#[test]
+fn a_flood_is_answered_429() {
+    let house = House::with(&[("api.rate_limit_rps", "5")], None);
+    let replies: Vec<Reply> = (0..40).map(|_| house.client().get("/api/v1/whoami")).collect();
+    let flooded = replies.iter().find(|reply| reply.status == 429).expect("a refusal");
+    house.refused(flooded, 429, "rate-limited");
+    assert_eq!(flooded.header("retry-after"), "1");
+    assert_eq!(house.client().get("/healthz").status, 200, "health is never limited");
+}
+
+/// A house with tokens, and clients of every role in tenant `red`, and one of `blue`.
+struct Town {
+    house: House,
+    viewer: Client,
+    member: Client,
+    tenant_admin: Client,
+    operator: Client,
+    blue: Client,
+}
+
+fn town() -> Town {
+    let house = House::with(&[("auth.mode", "tokens")], Some(TWO_NODES)).with_gpus(8);
+    let admin = house.client().clone();
+    for tenant in ["red", "blue"] {
+        assert_eq!(admin.post("/api/v1/tenants", &json!({"name": tenant})).status, 201);
+    }
+    let of = |role: &str, tenant: Option<&str>| {
+        let body =
+            json!({"name": format!("{role}-{}", tenant.unwrap_or("all")), "role": role, "tenant_id": tenant});
+        let reply = admin.post("/api/v1/tokens", &body);
+        assert_eq!(reply.status, 201, "{}", reply.text);
+        admin.with_token(reply.json()["secret"].as_str().unwrap())
+    };
+    Town {
+        viewer: of("viewer", Some("red")),
+        member: of("member", Some("red")),
+        tenant_admin: of("tenant-admin", Some("red")),
+        operator: of("operator", None),
+        blue: of("member", Some("blue")),
+        house,
+    }
+}
+
+#[test]
+fn a_stranger_is_told_nothing_but_where_the_door_is() {
+    let Town { house, .. } = town();
+    let stranger = house.client().anonymous();
+    for path in [
+        "/api/v1/jobs",
+        "/api/v1/tenants",
+        "/api/v1/nodes",
+        "/api/v1/cluster/status",
+        "/api/v1/events",
+        "/metrics",
+    ] {
+        house.refused(&stranger.get(path), 401, "unauthorized");
+    }
+    house.refused(&stranger.with_token("mst_x_y").get("/api/v1/jobs"), 401, "unauthorized");
+    for path in
+        ["/", "/health", "/healthz", "/readyz", "/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json"]
+    {
+        assert_eq!(stranger.get(path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn each_role_does_what_it_may_and_no_more() {
+    let Town { house, viewer, member, tenant_admin, operator, .. } = town();
+    assert_eq!(
+        viewer.get("/api/v1/whoami").json(),
+        json!({"name": "viewer-red", "role": "viewer", "tenant_id": "red"})
+    );
+    let job = json!({"script": "x", "hold": true});
+    house.refused(&viewer.post("/api/v1/jobs", &job), 403, "forbidden");
+    assert_eq!(member.post("/api/v1/jobs", &job).status, 201);
+    house.refused(&member.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
+    house.refused(&member.post("/api/v1/nodes/n01/drain", &json!({})), 403, "forbidden");
+    house.refused(&member.get("/api/v1/tokens"), 403, "forbidden");
+    house.refused(&tenant_admin.get("/api/v1/audit"), 403, "forbidden");
+    house.refused(&operator.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
+    assert_eq!(operator.post("/api/v1/nodes/n01/drain", &json!({})).status, 200);
+    house.refused(
+        &member.post("/api/v1/jobs", &json!({"script": "x", "user": "somebody"})),
+        403,
+        "forbidden",
+    );
+    let owned = house.client().get("/api/v1/jobs/job-1").json();
+    assert_eq!((owned["tenant_id"].as_str(), owned["user"].as_str()), (Some("red"), Some("member-red")));
+
+    let audit = house.client().get("/api/v1/audit?limit=1000").json();
+    let refused = audit["entries"].as_array().unwrap().iter().filter(|entry| entry["refused"] == "forbidden");
+    let acts: Vec<Value> = refused.map(|entry| json!([entry["actor"], entry["action"]])).collect();
+    assert!(acts.contains(&json!(["member-red", "POST /api/v1/nodes/n01/drain"])), "{acts:?}");
+}
+
+#[test]
+fn what_belongs_to_others_does_not_exist() {
+    let Town { house, member, blue, .. } = town();
+    let id = member
+        .post("/api/v1/jobs", &json!({"command": ["x"], "annotations": {"muster.sim/runtime": "1h"}}))
+        .json()["job_id"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    house.until_state(&id, "running");
+    let path = format!("/api/v1/jobs/{id}");
+    for rest in ["", "/why", "/events", "/attempts", "/logs"] {
+        assert_eq!(member.get(&format!("{path}{rest}")).status, 200, "{rest}");
+        house.refused(&blue.get(&format!("{path}{rest}")), 404, "unknown-job");
+    }
+    house.refused(&blue.delete(&path), 404, "unknown-job");
+    house.refused(&blue.patch(&path, &json!({"name": "mine"})), 404, "unknown-job");
+    house.refused(&blue.post(&format!("{path}/hold"), &json!({})), 404, "unknown-job");
+    house.refused(&blue.get(&format!("/api/v1/allocations/{id}:1")), 404, "unknown-allocation");
+    house.refused(&blue.delete(&format!("/api/v1/allocations/{id}:1")), 404, "unknown-allocation");
+    house.refused(&blue.get("/api/v1/tenants/red"), 404, "unknown-tenant");
+    house.refused(
+        &blue.post("/api/v1/jobs", &json!({"script": "x", "tenant_id": "red"})),
+        404,
+        "unknown-tenant",
+    );
+    house.refused(
+        &blue.post("/api/v1/jobs", &json!({"script": "x", "after": [format!("{id}:ended")]})),
+        404,
+        "unknown-job",
+    );
+    for list in [
+        "/api/v1/jobs",
+        "/api/v1/jobs?tenant_id=red",
+        "/api/v1/allocations",
+        "/api/v1/allocations?tenant_id=red",
+    ] {
+        assert_eq!(blue.get(list).json()["total"], 0, "{list}");
+    }
+    assert_eq!(blue.get("/api/v1/tenants").json()["total"], 1);
+    assert_eq!(blue.get("/api/v1/usage?tenant_id=red").json()["rows"], json!([]));
+
+    let held = |client: &Client| client.get("/api/v1/gpus?state=held").json()["gpus"][0].clone();
+    assert_eq!(held(&member)["job_id"], id.as_str());
+    assert_eq!((held(&blue)["allocated"].as_bool(), &held(&blue)["job_id"]), (Some(true), &json!(null)));
+}
+
+#[test]
+fn a_listener_hears_only_of_its_own_tenant() {
+    let Town { house, member, blue, .. } = town();
+    let mut heard = blue.stream("/api/v1/events?after=0", &[]);
+    member.post("/api/v1/jobs", &json!({"script": "red", "hold": true}));
+    blue.post("/api/v1/jobs", &json!({"script": "blue", "hold": true}));
+    let events: Vec<_> = heard.by_ref().take_while(|event| event.event != "JobSubmitted").collect();
+    assert!(
+        events.iter().all(|event| event.event.starts_with("Node") || event.data["data"]["id"] == "blue"),
+        "{events:?}"
+    );
+    drop(heard);
+    let mut again = blue.stream("/api/v1/events?after=0", &[]);
+    let submitted = again.find(|event| event.event == "JobSubmitted").unwrap();
+    assert_eq!(submitted.data["data"]["spec"]["tenant"], "blue");
+    let all: Vec<_> = house.client().stream("/api/v1/events?after=0", &[]).take(20).collect();
+    let token = all.iter().find(|event| event.event == "TokenAdded").expect("administrators hear of tokens");
+    assert_eq!(token.data["data"]["token"]["hash"], json!(null), "but not of their hashes");
+}
+
+#[test]
+fn tokens_are_made_listed_and_revoked_within_reach() {
+    let Town { house, tenant_admin, .. } = town();
+    let make = |client: &Client, body: Value| client.post("/api/v1/tokens", &body);
+    let made = make(&tenant_admin, json!({"name": "ci", "role": "member", "expires_in": "30d"}));
+    assert_eq!((made.status, made.json()["tenant_id"].as_str()), (201, Some("red")));
+    let bearer = house.client().with_token(made.json()["secret"].as_str().unwrap());
+    assert_eq!(bearer.get("/api/v1/whoami").json()["name"], "ci");
+    assert_eq!(tenant_admin.get("/api/v1/tokens").json()["total"], 4, "three of the town and this one");
+    assert!(!tenant_admin.get("/api/v1/tokens").text.contains("hash"));
+
+    house.refused(&make(&tenant_admin, json!({"name": "x", "role": "admin"})), 403, "forbidden");
+    house.refused(
+        &make(&tenant_admin, json!({"name": "x", "role": "member", "tenant_id": "blue"})),
+        404,
+        "unknown-tenant",
+    );
+    house.refused(&make(house.client(), json!({"name": "x", "role": "king"})), 422, "invalid");
+    house.refused(&make(house.client(), json!({"name": "", "role": "admin"})), 422, "invalid");
+    house.refused(
+        &make(house.client(), json!({"name": "x", "role": "admin", "tenant_id": "red"})),
+        422,
+        "invalid",
+    );
+
+    let admin_id = house.client().get("/api/v1/tokens").json()["tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|token| token["role"] == "admin")
+        .unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    house.refused(&tenant_admin.delete(&format!("/api/v1/tokens/{admin_id}")), 404, "unknown-token");
+    let id = made.json()["id"].as_str().unwrap().to_string();
+    assert_eq!(tenant_admin.delete(&format!("/api/v1/tokens/{id}")).status, 200);
+    house.refused(&bearer.get("/api/v1/whoami"), 401, "unauthorized");
+}
+
+#[test]
+fn streams_of_one_caller_are_limited_and_given_back() {
+    let house = House::empty();
+    let mut open: Vec<_> = (0..64).map(|_| house.client().stream("/api/v1/events", &[])).collect();
+    assert_eq!(house.client().status_of_stream("/api/v1/events"), 429);
+    open.truncate(32);
+    // A closed stream is noticed when something is written to it.
+    house.submit(json!({"script": "x"}));
+    house.until("a stream to be free", |house| house.client().status_of_stream("/api/v1/events") == 200);
+}
+
+#[test]
+fn a_token_ends_when_it_was_said_to() {
+    let Town { house, .. } = town();
+    let made = house
+        .client()
+        .post("/api/v1/tokens", &json!({"name": "short", "role": "operator", "expires_in": "300ms"}));
+    let short = house.client().with_token(made.json()["secret"].as_str().unwrap());
+    house.until("its end", |_| short.get("/api/v1/whoami").status == 401);
+}

@@ -1,0 +1,247 @@
+//! Jobs: every field there and back, and every way to steer.
+
+use serde_json::{Value, json};
+
+use crate::house::House;
+
+/// A job that says everything.
+fn everything() -> Value {
+    json!({
+        "tenant_id": "default", "name": "all", "user": "ada", "priority": "high",
+        "gpu_memory_mb": 4096, "gpu_models": ["H100"], "cpu_cores": 2, "memory_mb": 2048,
+        "tasks": [{"name": "lead", "count": 1, "gpus": 1}, {"name": "worker", "count": 2, "gpus": 1, "cpu_cores": 4}],
+        "gang_scheduling": true, "topology": "any",
+        "script": "echo hi", "environment": {"A": "1"}, "image": "cuda:12", "command": ["run"], "args": ["-v"],
+        "directory": "/tmp", "time_limit": "2h30m", "hold": true, "max_restarts": 2, "max_requeues": 3,
+        "on_node_lost": "requeue", "checkpoint_enabled": true, "checkpoint_path": "/ckpt",
+        "checkpoint_interval": 600, "start_after": "2026-03-01T09:00:00Z",
+        "labels": {"team": "vision"}, "annotations": {"muster.sim/runtime": "1s"}
+    })
+}
+
+#[test]
+fn what_was_asked_is_what_is_shown() {
+    let house = House::new();
+    let id = house.submit(everything());
+    let job = house.get(&format!("/api/v1/jobs/{id}"));
+    let expected = [
+        ("id", json!("job-1")),
+        ("job_id", json!("job-1")),
+        ("user", json!("ada")),
+        ("state", json!("pending")),
+        ("phase", json!("Held")),
+        ("priority", json!(1000)),
+        ("gpu_count", json!(3)),
+        ("gpu_memory_mb", json!(4096)),
+        ("cpu_cores", json!(10)),
+        ("memory_mb", json!(6144)),
+        ("max_runtime_minutes", json!(150)),
+        ("max_runtime", json!("2h30m")),
+        ("script", json!("echo hi")),
+        ("environment", json!({"A": "1"})),
+        ("image", json!("cuda:12")),
+        ("command", json!(["run"])),
+        ("args", json!(["-v"])),
+        ("directory", json!("/tmp")),
+        ("gang_scheduling", json!(true)),
+        ("max_restarts", json!(2)),
+        ("max_requeues", json!(3)),
+        ("on_node_lost", json!("requeue")),
+        ("checkpoint_enabled", json!(true)),
+        ("checkpoint_path", json!("/ckpt")),
+        ("labels", json!({"team": "vision"})),
+        ("gpu_models", json!(["h100"])),
+        ("preempted_count", json!(0)),
+        ("logs", json!("/api/v1/jobs/job-1/logs")),
+    ];
+    for (field, value) in expected {
+        assert_eq!(job[field], value, "{field}");
+    }
+    assert_eq!(
+        job["tasks"][1],
+        json!({"name": "worker", "count": 2, "gpus": 1, "gpu_models": ["h100"],
+        "gpu_memory_mb": 4096, "gpu_share": 1.0, "cpu_cores": 4, "memory_mb": 2048})
+    );
+    assert_eq!(job["created_at"], job["submitted_at"]);
+    assert_eq!(house.get("/api/v1/jobs/1")["id"], "job-1", "the bare number is the same job");
+}
+
+#[test]
+fn a_retry_with_the_same_key_makes_no_second_job() {
+    let house = House::empty();
+    let send = |key: &str, body: &str| {
+        let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key)];
+        house.client().send("POST", "/api/v1/jobs", &headers, body.as_bytes())
+    };
+    let first = send("k1", r#"{"script":"a"}"#);
+    let again = send("k1", r#"{"script":"a"}"#);
+    assert_eq!((first.status, again.status), (201, 201));
+    assert_eq!(first.json()["job_id"], again.json()["job_id"]);
+    house.refused(&send("k1", r#"{"script":"b"}"#), 409, "key-reused");
+    assert_eq!(send("k2", r#"{"script":"a"}"#).json()["job_id"], "job-2");
+    assert_eq!(house.get("/api/v1/jobs")["total"], 2);
+    house.refused(&send(&"k".repeat(256), r#"{"script":"a"}"#), 422, "invalid");
+}
+
+#[test]
+fn many_retries_at_once_make_one_job() {
+    let house = House::empty();
+    let headers = [("Content-Type", "application/json"), ("Idempotency-Key", "same")];
+    let ids: Vec<String> = std::thread::scope(|scope| {
+        let send = || {
+            house.client().send("POST", "/api/v1/jobs", &headers, br#"{"script":"a"}"#).json()["job_id"]
+                .to_string()
+        };
+        let asks: Vec<_> = (0..16).map(|_| scope.spawn(send)).collect();
+        asks.into_iter().map(|ask| ask.join().unwrap()).collect()
+    });
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!(house.get("/api/v1/jobs")["total"], 1);
+}
+
+#[test]
+fn a_waiting_job_is_held_released_changed_and_cancelled() {
+    let house = House::empty();
+    let id = house.submit(json!({"script": "true"}));
+    let path = format!("/api/v1/jobs/{id}");
+    let post = |verb: &str, body: Value| house.client().post(&format!("{path}/{verb}"), &body);
+
+    assert_eq!(post("hold", json!({"why": "not now"})).status, 200);
+    let held = house.get(&path);
+    assert_eq!((held["phase"].as_str(), held["reasons"][0]["reason"].as_str()), (Some("Held"), Some("Held")));
+    assert_eq!(held["reasons"][0]["sentence"], "held by local: not now");
+    assert_eq!(house.client().send("POST", &format!("{path}/release"), &[], b"").status, 200);
+    house.refused(&post("release", json!({})), 409, "wrong-phase");
+    house.refused(&post("requeue", json!({})), 409, "wrong-phase");
+
+    let change = json!({"name": "other", "priority": "critical", "time_limit": 60, "labels": {"a": "b"}});
+    assert_eq!(house.client().patch(&path, &change).status, 200);
+    let job = house.get(&path);
+    assert_eq!(
+        (job["name"].as_str(), job["priority"].as_u64(), job["time_limit_ms"].as_i64()),
+        (Some("other"), Some(5000), Some(60_000))
+    );
+    assert_eq!(house.client().patch(&path, &json!({"time_limit": null})).status, 200);
+    assert_eq!(house.get(&path)["time_limit_ms"], json!(null));
+    assert_eq!(house.get(&path)["name"], "other", "what is not sent stays");
+
+    let cancelled = house.client().delete(&path);
+    assert_eq!((cancelled.status, cancelled.json()["message"].as_str()), (200, Some("`job-1` is cancelled")));
+    assert_eq!(house.get(&path)["state"], "cancelled");
+    house.refused(&house.client().delete(&path), 409, "wrong-phase");
+    house.refused(&house.client().patch(&path, &json!({"name": "x"})), 409, "wrong-phase");
+}
+
+#[test]
+fn a_running_job_is_requeued_and_cancelled() {
+    let house = House::new();
+    let id = house.sleeper("1h", 1);
+    house.until_state(&id, "running");
+    let path = format!("/api/v1/jobs/{id}");
+    assert_eq!(house.client().post(&format!("{path}/requeue"), &json!({})).status, 200);
+    house.until("a second attempt", |house| {
+        let job = house.get(&path);
+        job["attempts"] == 2 && job["state"] == "running"
+    });
+    let attempts = house.get(&format!("{path}/attempts"));
+    assert_eq!(
+        (attempts["attempts"][0]["state"].as_str(), attempts["attempts"][0]["stop_cause"].as_str()),
+        (Some("Requeued"), Some("requeued"))
+    );
+    assert_eq!(house.client().delete(&path).status, 200);
+    let job = house.until_state(&id, "cancelled");
+    assert_eq!(job["requeue_count"], 1);
+}
+
+#[test]
+fn an_array_is_one_submission_and_many_tasks() {
+    let house = House::new();
+    let id = house
+        .submit(json!({"script": "true", "array": "0-5%2", "annotations": {"muster.sim/runtime": "50ms"}}));
+    let whole = house.get(&format!("/api/v1/jobs/{id}"));
+    let counts: u64 = whole["array"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+    assert_eq!((whole["id"].as_str(), counts), (Some("job-1"), 6));
+    house.until("all tasks", |house| house.get("/api/v1/jobs?array=1&state=completed")["total"] == 6);
+    let whole = house.get(&format!("/api/v1/jobs/{id}"));
+    assert_eq!(
+        (whole["state"].as_str(), whole["message"].as_str()),
+        (Some("completed"), Some("array of 6 tasks: 6 completed"))
+    );
+    assert_eq!(house.get("/api/v1/jobs/job-1.3")["state"], "completed");
+    house.refused(&house.client().get("/api/v1/jobs/job-1.6"), 404, "unknown-job");
+}
+
+#[test]
+fn dependencies_are_written_in_both_ways_and_checked() {
+    let house = House::new();
+    let first = house.submit(
+        json!({"script": "true", "annotations": {"muster.sim/runtime": "10ms", "muster.sim/exit-code": "3"}}),
+    );
+    house.until_state(&first, "failed");
+    let after = |after: Value| {
+        house.client().post("/api/v1/jobs", &json!({"script": "true", "hold": true, "after": [after]}))
+    };
+    assert_eq!(after(json!("job-1:failed")).status, 201);
+    assert_eq!(after(json!({"job": "1", "when": "ended"})).status, 201);
+    house.refused(&after(json!("job-1")), 422, "dead-dependency");
+    house.refused(&after(json!("job-99:ended")), 404, "unknown-job");
+    house.refused(&after(json!("job-1:sometimes")), 422, "invalid");
+    house.refused(&after(json!(7)), 400, "malformed");
+    assert_eq!(house.get("/api/v1/jobs/job-2")["after"], json!(["job-1:failed"]));
+}
+
+#[test]
+fn why_names_every_blocker() {
+    let house = House::new();
+    for _ in 0..2 {
+        house.until_state(&house.sleeper("1h", 4), "running");
+    }
+    let waiting = house.sleeper("1h", 2);
+    house.until("a verdict", |house| {
+        house.get(&format!("/api/v1/jobs/{waiting}/why"))["reasons"][0]["reason"] == "Capacity"
+    });
+    let why = house.get(&format!("/api/v1/jobs/{waiting}/why"));
+    assert_eq!(why["reasons"][0]["sentence"], "needs 2 GPUs, 0 that would do are free");
+    assert_eq!((why["queue_position"].as_u64(), why["queue_length"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(why["effective_priority"], 100);
+    assert_eq!(house.get(&format!("/api/v1/jobs/{waiting}"))["reasons"][0]["reason"], "Capacity");
+
+    let running = house.get("/api/v1/jobs/job-1/why");
+    assert_eq!(
+        (running["reasons"].as_array().unwrap().len(), running["state"].as_str()),
+        (0, Some("running"))
+    );
+    house.client().delete(&format!("/api/v1/jobs/{waiting}"));
+    let ended = house.get(&format!("/api/v1/jobs/{waiting}/why"));
+    assert_eq!(ended["summary"], "does not wait: it has ended as Cancelled: cancelled by local");
+    house.refused(&house.client().get("/api/v1/jobs/job-9/why"), 404, "unknown-job");
+}
+
+#[test]
+fn plan_says_what_would_happen_and_changes_nothing() {
+    let house = House::new();
+    let plan = |body: Value| {
+        let reply = house.client().post("/api/v1/jobs/plan", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.json()
+    };
+    let starts = plan(json!({"script": "true", "gpu_count": 2}));
+    assert_eq!((starts["outcome"].as_str(), starts["gpus"].as_array().unwrap().len()), (Some("starts"), 2));
+    for _ in 0..2 {
+        house.until_state(&house.sleeper("1h", 4), "running");
+    }
+    let waits = plan(json!({"script": "true", "gpu_count": 2}));
+    assert_eq!((waits["outcome"].as_str(), waits["queue_position"].as_u64()), (Some("waits"), Some(1)));
+    assert_eq!(waits["reasons"][0]["reason"], "Capacity");
+    let preempts = plan(json!({"script": "true", "gpu_count": 2, "priority": 9000}));
+    assert_eq!(
+        (preempts["outcome"].as_str(), preempts["victims"].as_array().unwrap().len()),
+        (Some("preempts"), 1)
+    );
+    let refused = plan(json!({"script": "true", "gpu_count": 9}));
+    assert_eq!(
+        (refused["outcome"].as_str(), refused["refusal"]["code"].as_str()),
+        (Some("refused"), Some("infeasible"))
+    );
+    assert_eq!(house.get("/api/v1/jobs")["total"], 2);
+}

@@ -1,0 +1,175 @@
+//! Nodes, GPUs and allocations.
+
+use serde_json::{Value, json};
+
+use crate::house::House;
+
+fn node(name: &str) -> Value {
+    json!({"name": name, "cpu_cores": 16, "memory_mb": 65536, "hostname": "host", "ip_address": "10.0.0.1",
+        "rack": "r1", "power_feed": "f1", "labels": {"zone": "a"}, "simulated": true,
+        "gpus": [{"model": "NVIDIA A100-SXM4-80GB", "memory_mb": 81920, "count": 2, "power_limit_w": 400, "numa_node": 1},
+                 {"model": "NVIDIA A10", "memory_mb": 24576, "uuid": "GPU-x"}]})
+}
+
+#[test]
+fn a_node_is_made_known_and_shown() {
+    let house = House::empty();
+    let reply = house.client().post("/api/v1/nodes", &node("a1"));
+    assert_eq!(reply.status, 201, "{}", reply.text);
+    let shown = house.get("/api/v1/nodes/a1");
+    let expected = [
+        ("id", json!("a1")),
+        ("hostname", json!("host")),
+        ("ip_address", json!("10.0.0.1")),
+        ("total_gpus", json!(3)),
+        ("cpu_cores", json!(16)),
+        ("memory_mb", json!(65536)),
+        ("rack", json!("r1")),
+        ("power_feed", json!("f1")),
+        ("labels", json!({"zone": "a"})),
+        ("jobs", json!([])),
+    ];
+    for (field, value) in expected {
+        assert_eq!(shown[field], value, "{field}");
+    }
+    assert_eq!(shown["gpus"][2]["uuid"], "GPU-x");
+    assert_eq!(shown["gpus"][0]["power_limit_w"], 400.0);
+    assert_eq!(house.get("/api/v1/nodes")["total"], 1);
+    let many = json!({"name": "big", "cpu_cores": 1, "memory_mb": 1, "gpus": [{"model": "T4", "memory_mb": 1, "count": 4_000_000_000u32}]});
+    house.refused(&house.client().post("/api/v1/nodes", &many), 422, "invalid");
+    house.refused(&house.client().post("/api/v1/nodes", &json!({"name": "x"})), 400, "malformed");
+    house.refused(
+        &house.client().post("/api/v1/nodes", &json!({"name": "No Name", "cpu_cores": 1, "memory_mb": 1})),
+        422,
+        "invalid",
+    );
+}
+
+#[test]
+fn gpus_are_listed_filtered_and_judged() {
+    let house = House::empty();
+    house.client().post("/api/v1/nodes", &node("a1"));
+    house.client().post("/api/v1/nodes", &node("a2"));
+    let total = |query: &str| house.get(&format!("/api/v1/gpus{query}"))["total"].as_u64();
+    assert_eq!(total(""), Some(6));
+    assert_eq!(total("?model=A10"), Some(2), "an A10 is not an A100");
+    assert_eq!(total("?node=a2&model=a100"), Some(2));
+    assert_eq!(total("?node=nowhere"), Some(0));
+    let page = house.get("/api/v1/gpus?limit=2&offset=3");
+    assert_eq!((page["total"].as_u64(), page["gpus"][1]["id"].as_str()), (Some(6), Some("a2/gpu-1")));
+    let nodes = house.get("/api/v1/nodes?label=zone%3Da&limit=1&offset=1");
+    assert_eq!((nodes["total"].as_u64(), nodes["nodes"][0]["id"].as_str()), (Some(2), Some("a2")));
+    assert_eq!(house.get("/api/v1/nodes?state=hold")["total"], 0);
+    assert_eq!(house.get("/api/v1/gpus/a1/2")["id"], "a1/gpu-2");
+    assert_eq!(house.get("/api/v1/gpus/a1/gpu-2")["model"], "NVIDIA A10");
+    house.refused(&house.client().get("/api/v1/gpus/a1/3"), 404, "unknown-gpu");
+
+    let judge = |health: &str| {
+        house.client().post("/api/v1/gpus/a1/0/health", &json!({"health": health, "why": "smells"}))
+    };
+    let gpu = judge("unhealthy").json();
+    assert_eq!(
+        (gpu["health"].as_str(), gpu["state"].as_str(), gpu["health_why"].as_str()),
+        (Some("unhealthy"), Some("out"), Some("smells"))
+    );
+    assert_eq!((total("?health=unhealthy"), total("?health=healthy")), (Some(1), Some(5)));
+    assert_eq!(judge("healthy").json()["health"], "healthy");
+    house.refused(&judge("fine"), 422, "invalid");
+}
+
+#[test]
+fn a_node_is_drained_held_fenced_and_brought_back() {
+    let house = House::new();
+    let act = |verb: &str| {
+        house.client().post(&format!("/api/v1/nodes/n01/{verb}"), &json!({"why": "a fan rattles"}))
+    };
+    for (verb, state, schedulable) in
+        [("drain", "Draining", false), ("undrain", "Ready", true), ("hold", "Hold", false)]
+    {
+        assert_eq!(act(verb).status, 200, "{verb}");
+        let node = house.get("/api/v1/nodes/n01");
+        assert_eq!((node["state"].as_str(), node["schedulable"].as_bool()), (Some(state), Some(schedulable)));
+        assert_eq!(
+            (node["state_by"].as_str(), node["state_why"].as_str()),
+            (Some("local"), Some("a fan rattles"))
+        );
+    }
+    assert_eq!(house.get("/api/v1/cluster/status")["available_gpus"], 4);
+    let changed =
+        house.client().patch("/api/v1/nodes/n01", &json!({"state": "ready", "labels": {"zone": "b"}}));
+    assert_eq!(
+        (changed.json()["state"].as_str(), changed.json()["labels"]["zone"].as_str()),
+        (Some("Ready"), Some("b"))
+    );
+    house.refused(&house.client().patch("/api/v1/nodes/n01", &json!({"state": "fenced"})), 422, "invalid");
+    assert_eq!(act("fence").status, 200);
+}
+
+#[test]
+fn a_busy_node_is_not_forgotten_and_an_idle_one_is() {
+    let house = House::new();
+    let job = house.sleeper("1h", 4);
+    let running = house.until_state(&job, "running");
+    let busy = running["node_name"].as_str().unwrap().to_string();
+    house.refused(&house.client().delete(&format!("/api/v1/nodes/{busy}")), 409, "node-busy");
+    assert_eq!(house.get(&format!("/api/v1/nodes/{busy}"))["jobs"], json!([job]));
+    let empty = House::empty();
+    empty.client().post("/api/v1/nodes", &node("a1"));
+    assert_eq!(empty.client().delete("/api/v1/nodes/a1").status, 200);
+    assert_eq!(empty.get("/api/v1/nodes")["total"], 0);
+}
+
+#[test]
+fn an_allocation_is_an_attempt_and_giving_it_up_is_a_requeue() {
+    let house = House::new();
+    let job = house.sleeper("1h", 2);
+    house.until_state(&job, "running");
+    let held = house.get(&format!("/api/v1/allocations/{job}:1"));
+    assert_eq!((held["state"].as_str(), held["gpu_ids"].as_array().unwrap().len()), (Some("active"), 2));
+    assert_eq!((held["cpu_cores"].as_u64(), held["memory_mb"].as_u64()), (Some(1), Some(1024)));
+    let gpu = held["gpu_ids"][0].as_str().unwrap().replace("gpu-", "");
+    let gpu = house.get(&format!("/api/v1/gpus/{gpu}"));
+    assert_eq!((gpu["state"].as_str(), gpu["allocation_id"].as_str()), (Some("held"), held["id"].as_str()));
+    assert_eq!(house.get("/api/v1/allocations?active=true")["total"], 1);
+
+    assert_eq!(house.client().delete(&format!("/api/v1/allocations/{job}:1")).status, 200);
+    house.until("a second allocation", |house| house.get("/api/v1/allocations")["total"] == 2);
+    house.until("the first to end", |house| {
+        house.get(&format!("/api/v1/allocations/{job}:1"))["state"] == "requeued"
+    });
+    house.refused(&house.client().delete(&format!("/api/v1/allocations/{job}:1")), 409, "wrong-phase");
+    assert_eq!(house.get(&format!("/api/v1/allocations?job={job}&limit=1"))["allocations"][0]["attempt"], 2);
+    let node = held["node_id"].as_str().unwrap();
+    assert!(house.get(&format!("/api/v1/allocations?node={node}"))["total"].as_u64() >= Some(1));
+}
+
+#[test]
+fn a_displaced_job_is_preempted_and_says_by_whom() {
+    let house = House::with(
+        &[],
+        Some(
+            "nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 1, memory_mib: 16384 } }]",
+        ),
+    )
+    .with_gpus(1);
+    let low =
+        house.submit(json!({"script": "x", "priority": 1, "annotations": {"muster.sim/runtime": "1h"}}));
+    house.until_state(&low, "running");
+    let high =
+        house.submit(json!({"script": "x", "priority": 1000, "annotations": {"muster.sim/runtime": "1h"}}));
+    house.until_state(&high, "running");
+    let displaced = house.until_state(&low, "preempted");
+    assert_eq!(
+        (displaced["phase"].as_str(), displaced["preempted_count"].as_u64()),
+        (Some("Queued"), Some(1))
+    );
+    let first = house.get(&format!("/api/v1/allocations/{low}:1"));
+    assert_eq!(
+        (first["state"].as_str(), first["preempted_by"].as_str()),
+        (Some("preempted"), Some(high.as_str()))
+    );
+    assert_eq!(first["preemption_reason"], "higher priority job");
+    let metrics = house.client().get("/metrics").text;
+    assert!(metrics.contains("gpu_scheduler_preemptions_total 1"), "{metrics}");
+    assert_eq!(house.client().delete(&format!("/api/v1/jobs/{low}")).status, 200, "it can be cancelled");
+}

@@ -1,0 +1,147 @@
+//! Tenants: every field there and back, quotas, and what may not be removed.
+
+use serde_json::{Value, json};
+
+use crate::house::House;
+
+fn create(house: &House, body: Value) -> Value {
+    let reply = house.client().post("/api/v1/tenants", &body);
+    assert_eq!(reply.status, 201, "{body}: {}", reply.text);
+    reply.json()
+}
+
+#[test]
+fn every_field_comes_back() {
+    let house = House::empty();
+    create(&house, json!({"name": "Research"}));
+    let body = json!({
+        "name": "ML Team", "email": "ml@example.org", "organization": "Lab", "parent": "research",
+        "max_gpus": 10, "max_gpu_memory_mb": 800000, "max_cpu_cores": 64, "max_memory_mb": 256000,
+        "max_concurrent_jobs": 20, "max_gpus_by_model": {"h100": 4}, "guaranteed_gpus": 2,
+        "priority_tier": "critical", "fair_share_weight": 1.5, "priority_decay": 0.25,
+        "allow_preemption": false, "can_preempt_others": false, "max_preemptions": 3,
+        "billing_enabled": true, "cost_per_gpu_hour": 2.5, "active": true,
+        "notify_on_start": true, "notify_on_completion": false, "notify_on_failure": true, "notify_on_quota": true,
+        "labels": {"cost-centre": "42"}
+    });
+    let made = create(&house, body.clone());
+    assert_eq!(made["id"], "ml-team");
+    for (field, value) in body.as_object().unwrap() {
+        assert_eq!(&made[field], value, "{field}");
+    }
+    for counter in [
+        "current_gpus",
+        "current_gpu_memory",
+        "current_cpu_cores",
+        "current_memory",
+        "current_jobs",
+        "total_jobs",
+        "successful_jobs",
+        "failed_jobs",
+    ] {
+        assert_eq!(made[counter], 0, "{counter}");
+    }
+    assert_eq!(house.get("/api/v1/tenants/ml-team"), made);
+    assert_eq!(house.get("/api/v1/tenants")["total"], 3, "with the one that is there from the start");
+}
+
+#[test]
+fn some_of_it_is_changed_or_all_of_it_replaced() {
+    let house = House::empty();
+    create(&house, json!({"name": "red", "max_gpus": 4, "max_cpu_cores": 8, "email": "red@example.org"}));
+    let changed = house
+        .client()
+        .patch("/api/v1/tenants/red", &json!({"max_gpus": null, "priority_tier": "low"}))
+        .json();
+    assert_eq!(
+        (&changed["max_gpus"], &changed["max_cpu_cores"], &changed["priority_tier"]),
+        (&json!(null), &json!(8), &json!("low"))
+    );
+    let replaced = house.client().put("/api/v1/tenants/red", &json!({"name": "Red", "max_gpus": 0})).json();
+    assert_eq!(
+        (&replaced["max_gpus"], &replaced["max_cpu_cores"], &replaced["email"]),
+        (&json!(0), &json!(null), &json!(""))
+    );
+    house.refused(&house.client().put("/api/v1/tenants/red", &json!({"id": "blue"})), 422, "invalid");
+    house.refused(
+        &house.client().patch("/api/v1/tenants/red", &json!({"priority_tier": "top"})),
+        422,
+        "invalid",
+    );
+    house.refused(
+        &house.client().patch("/api/v1/tenants/red", &json!({"fair_share_weight": -1})),
+        422,
+        "invalid",
+    );
+    house.refused(&house.client().patch("/api/v1/tenants/red", &json!({"parent": "red"})), 422, "invalid");
+    house.refused(
+        &house.client().patch("/api/v1/tenants/red", &json!({"cost_per_gpu_hour": -0.5})),
+        422,
+        "invalid",
+    );
+}
+
+#[test]
+fn a_quota_of_zero_is_zero_and_an_inactive_tenant_submits_nothing() {
+    let house = House::empty();
+    create(&house, json!({"name": "none", "max_gpus": 0}));
+    create(&house, json!({"name": "asleep", "active": false}));
+    let submit =
+        |tenant: &str| house.client().post("/api/v1/jobs", &json!({"tenant_id": tenant, "script": "true"}));
+    house.refused(&submit("none"), 403, "over-quota");
+    house.refused(&submit("asleep"), 403, "inactive-tenant");
+}
+
+#[test]
+fn names_are_unique_and_can_be_spoken() {
+    let house = House::empty();
+    create(&house, json!({"name": "red"}));
+    house.refused(&house.client().post("/api/v1/tenants", &json!({"name": "Red"})), 409, "duplicate-tenant");
+    house.refused(&house.client().post("/api/v1/tenants", &json!({"name": "!!!"})), 422, "invalid");
+    house.refused(&house.client().post("/api/v1/tenants", &json!({})), 422, "invalid");
+    house.refused(
+        &house.client().post("/api/v1/tenants", &json!({"name": "x", "parent": "nobody"})),
+        404,
+        "unknown-tenant",
+    );
+}
+
+#[test]
+fn a_tenant_with_jobs_and_the_first_one_stay() {
+    let house = House::empty();
+    create(&house, json!({"name": "red"}));
+    let job = house.submit(json!({"tenant_id": "red", "script": "true"}));
+    house.refused(&house.client().delete("/api/v1/tenants/red"), 409, "tenant-busy");
+    house.client().delete(&format!("/api/v1/jobs/{job}"));
+    assert_eq!(house.client().delete("/api/v1/tenants/red").status, 200);
+    house.refused(&house.client().get("/api/v1/tenants/red"), 404, "unknown-tenant");
+    house.refused(&house.client().delete("/api/v1/tenants/default"), 409, "default-tenant");
+}
+
+#[test]
+fn what_is_held_and_used_is_counted() {
+    let house = House::new();
+    create(&house, json!({"name": "red", "billing_enabled": true, "cost_per_gpu_hour": 3600.0}));
+    let body = json!({"tenant_id": "red", "gpu_count": 2, "cpu_cores": 3, "memory_mb": 512, "gpu_memory_mb": 100,
+        "command": ["x"], "user": "ada", "annotations": {"muster.sim/runtime": "500ms"}});
+    let job = house.submit(body);
+    house.until_state(&job, "running");
+    let holding = house.get("/api/v1/tenants/red");
+    let held = ["current_gpus", "current_cpu_cores", "current_memory", "current_gpu_memory", "current_jobs"]
+        .map(|field| holding[field].as_u64());
+    if holding["current_jobs"] == 1 {
+        assert_eq!(held, [Some(2), Some(3), Some(512), Some(200), Some(1)]);
+    }
+    house.until_state(&job, "completed");
+    let tenant = house.get("/api/v1/tenants/red");
+    assert_eq!((tenant["successful_jobs"].as_u64(), tenant["current_gpus"].as_u64()), (Some(1), Some(0)));
+    let cost = tenant["total_cost"].as_f64().unwrap();
+    assert!(cost >= 1.0, "two GPUs for half a second at 1 a second: {cost}");
+    for (by, key) in [("tenant", "red"), ("user", "ada"), ("job", job.as_str())] {
+        let usage = house.get(&format!("/api/v1/usage?by={by}"));
+        assert_eq!(usage["rows"][0]["key"], key);
+        assert_eq!(usage["total"]["gpu_ms"], usage["rows"][0]["gpu_ms"]);
+        assert_eq!(usage["total"]["cost"].as_f64().unwrap(), cost);
+    }
+    assert_eq!(house.get("/api/v1/usage?to=1")["rows"], json!([]));
+}
