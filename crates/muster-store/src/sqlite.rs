@@ -18,7 +18,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params_from_iter};
 use self::fault::{commit_fault, fault, read_fault};
 use self::file::{Place, count_this_write};
 use self::lock::LockFile;
-use self::reads::{SqliteReads, own_parameters};
+use self::reads::SqliteReads;
 use self::savepoints::SqliteSavepoints;
 use crate::Store;
 use crate::error::StoreError;
@@ -162,7 +162,7 @@ fn execute(connection: &Connection, change: &Change, seq: u64) -> Result<(), Sto
     let statement = change.statement;
     let doing = || format!("entry {seq}, {}", statement.name);
     let touched = connection
-        .prepare_cached(&own_parameters(statement.sql))
+        .prepare_cached(statement.sql)
         .and_then(|mut prepared| prepared.execute(params_from_iter(&change.values)))
         .map_err(|error| fault(&doing())(error))?;
     match statement.rows.allow(touched as u64, 1) {

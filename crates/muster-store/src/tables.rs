@@ -24,7 +24,7 @@ use crate::record::{Entry, Record};
 pub struct Change {
     /// What is done.
     pub statement: &'static Statement,
-    /// With what, in order of `$1`, `$2` and so on.
+    /// With what, in order of `?1`, `?2` and so on.
     pub values: Vec<Value>,
 }
 
@@ -40,11 +40,11 @@ impl Change {
 pub struct Statement {
     /// What it does, for messages.
     pub name: &'static str,
-    /// For one change; parameters are `$1`, `$2` and so on.
+    /// For one change; parameters are `?1`, `?2` and so on.
     pub sql: &'static str,
     /// How many rows it must touch.
     pub rows: Rows,
-    /// For many changes at once in PostgreSQL: each parameter is an array.
+    /// For many changes at once in PostgreSQL, in its own tongue: each parameter is an array.
     pub bulk: Option<Bulk>,
 }
 
@@ -89,7 +89,7 @@ impl Statement {
 pub static JOURNAL: Statement = Statement {
     name: "write the journal",
     sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx) \
-          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx) \
@@ -174,18 +174,27 @@ pub fn project(entry: &Entry) -> Vec<Change> {
     }
 }
 
-/// Whether entries of this kind that follow each other touch different rows, so that their changes may be
-/// grouped by statement. Not true, for example, of two registrations of one node.
-pub fn groups_by_statement(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::JobSubmitted { .. }
-            | Event::JobPlaced { .. }
-            | Event::JobEnded { .. }
-            | Event::AttemptStarted { .. }
-            | Event::AttemptEnded { .. }
-            | Event::Acted { .. }
-    )
+/// What the changes of an event depend on and change, so that others may overtake them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Rows of one job alone.
+    Job(JobId),
+    /// Rows of one job, and what its tenant and its GPUs have left.
+    JobAndQuota(JobId),
+    /// Only a row of its own, or none.
+    Itself,
+    /// Anything.
+    All,
+}
+
+/// How far an event reaches.
+pub fn reach(event: &Event) -> Reach {
+    match (event, job_of(event)) {
+        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => Reach::JobAndQuota(*job),
+        (_, Some(job)) => Reach::Job(job),
+        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => Reach::Itself,
+        (_, None) => Reach::All,
+    }
 }
 
 /// The index of a job as the tables keep it: -1 where there is no array.

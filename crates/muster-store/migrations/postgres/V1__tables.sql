@@ -142,22 +142,28 @@ BEGIN
     ON CONFLICT (tenant, state) DO UPDATE SET jobs = job_counts.jobs + excluded.jobs;
     RETURN NULL;
 END $$;
-CREATE FUNCTION count_moved_job() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION count_moved_jobs() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE job_counts SET jobs = jobs - 1 WHERE tenant = OLD.tenant AND state = OLD.state;
-    INSERT INTO job_counts (tenant, state, jobs) VALUES (NEW.tenant, NEW.state, 1)
-    ON CONFLICT (tenant, state) DO UPDATE SET jobs = job_counts.jobs + 1;
+    UPDATE job_counts AS c SET jobs = c.jobs + d.more FROM (
+        SELECT tenant, state, sum(one) AS more FROM (
+            SELECT tenant, state, 1 AS one FROM new_jobs UNION ALL SELECT tenant, state, -1 FROM old_jobs
+        ) AS moves GROUP BY tenant, state
+    ) AS d WHERE c.tenant = d.tenant AND c.state = d.state AND d.more <> 0;
+    INSERT INTO job_counts (tenant, state, jobs)
+    SELECT tenant, state, count(*) FROM new_jobs GROUP BY tenant, state ORDER BY tenant, state
+    ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;
 CREATE FUNCTION refuse_change_of_ended_job() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION 'an ended job was changed' USING ERRCODE = 'check_violation';
 END $$;
--- One statement brings in a whole batch of jobs, so they are counted together.
+-- One statement brings in or moves a whole batch of jobs, so they are counted together: a row that is updated ten
+-- thousand times in one transaction is ten thousand rows to look through.
 CREATE TRIGGER jobs_counted_on_insert AFTER INSERT ON jobs
     REFERENCING NEW TABLE AS new_jobs FOR EACH STATEMENT EXECUTE FUNCTION count_new_jobs();
-CREATE TRIGGER jobs_counted_on_update AFTER UPDATE OF state ON jobs
-    FOR EACH ROW WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION count_moved_job();
+CREATE TRIGGER jobs_counted_on_update AFTER UPDATE ON jobs
+    REFERENCING OLD TABLE AS old_jobs NEW TABLE AS new_jobs FOR EACH STATEMENT EXECUTE FUNCTION count_moved_jobs();
 -- What has ended stays as it ended.
 CREATE TRIGGER jobs_stay_ended BEFORE UPDATE ON jobs
     FOR EACH ROW WHEN (OLD.ended_at IS NOT NULL) EXECUTE FUNCTION refuse_change_of_ended_job();

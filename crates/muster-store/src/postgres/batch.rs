@@ -1,9 +1,11 @@
 //! A batch on its way into PostgreSQL: few statements, sent without waiting for each answer.
 
+use std::collections::HashSet;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use muster_core::JobId;
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
@@ -12,7 +14,7 @@ use super::link::Link;
 use super::values::Column;
 use crate::error::StoreError;
 use crate::record::Entry;
-use crate::tables::{Change, Rows, Statement, groups_by_statement, journal_row, project};
+use crate::tables::{Change, Reach, Rows, Statement, journal_row, project, reach};
 
 /// Statements on their way at once. Each answer wakes all that wait, so more would cost more than they save.
 const IN_FLIGHT: usize = 64;
@@ -34,28 +36,81 @@ struct Call<'a> {
     changes: usize,
 }
 
-/// Put the changes of a batch into groups. Neighbouring entries of one kind that do not get in each other's way
-/// are taken together, so that a hundred submissions become one statement for the specs and one for the jobs.
+/// Entries of one kind that are written together.
+struct Run<'a> {
+    kind: &'static str,
+    entries: Vec<&'a Entry>,
+    jobs: HashSet<JobId>,
+}
+
+/// Put the changes of a batch into groups: those of a run that have a statement in common go together, so that a
+/// hundred submissions become one statement for the specs and one for the jobs.
 pub fn groups(batch: &[Entry]) -> Vec<Group> {
     let mut groups = Vec::new();
-    let mut journal = batch.iter().map(journal_row);
-    if let (Some(first), Some(entry)) = (journal.next(), batch.first()) {
-        let statement = first.statement;
-        groups.push(Group {
-            statement,
-            changes: [first].into_iter().chain(journal).collect(),
-            seq: entry.seq,
-        });
+    for entry in batch {
+        add(&mut groups, 0, journal_row(entry), entry.seq);
     }
-    for run in batch.chunk_by(|a, b| a.event.kind() == b.event.kind() && groups_by_statement(&a.event)) {
+    for run in runs(batch) {
         let begin = groups.len();
-        for entry in run {
+        for entry in run.entries {
             for change in project(entry) {
                 add(&mut groups, begin, change, entry.seq);
             }
         }
     }
     groups
+}
+
+/// Gather entries of one kind, also if others stand between them that they may overtake.
+fn runs(batch: &[Entry]) -> Vec<Run<'_>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for entry in batch {
+        let at = match joinable(&runs, entry) {
+            Some(at) => at,
+            None => {
+                runs.push(Run { kind: entry.event.kind(), entries: Vec::new(), jobs: HashSet::new() });
+                runs.len() - 1
+            }
+        };
+        runs[at].entries.push(entry);
+        if let Reach::Job(job) | Reach::JobAndQuota(job) = reach(&entry.event) {
+            runs[at].jobs.insert(job);
+        }
+    }
+    runs
+}
+
+/// The last run of the same kind, unless something in its way must come first.
+fn joinable(runs: &[Run<'_>], entry: &Entry) -> Option<usize> {
+    for (at, run) in runs.iter().enumerate().rev() {
+        let reaches = run.entries.first().map_or(Reach::Itself, |first| reach(&first.event));
+        let reach = reach(&entry.event);
+        if reaches == Reach::All || reach == Reach::All {
+            return None;
+        }
+        if run.kind == entry.event.kind() {
+            return Some(at);
+        }
+        if run.is_in_the_way_of(reach, reaches) {
+            return None;
+        }
+    }
+    None
+}
+
+impl Run<'_> {
+    fn is_in_the_way_of(&self, other: Reach, own: Reach) -> bool {
+        let quota = |reach| matches!(reach, Reach::JobAndQuota(_));
+        match other {
+            Reach::Job(job) | Reach::JobAndQuota(job) => {
+                // An array is submitted under its number alone.
+                let touched = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
+                touched || (quota(other) && quota(own))
+            }
+            Reach::Itself => false,
+            Reach::All => true,
+        }
+    }
 }
 
 /// To the group of its statement, among those of this run.
@@ -163,4 +218,74 @@ async fn all(mut answers: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use muster_core::event::Next;
+    use muster_core::job::{Exit, Outcome};
+    use muster_core::ledger::Charge;
+    use muster_core::{Event, Timestamp};
+
+    const AT: Timestamp = Timestamp(0);
+
+    fn event(word: &str, number: u64) -> Event {
+        let job = JobId::single(number);
+        match word {
+            "woken" => Event::JobWoken { job, at: AT },
+            "cancelled" => Event::JobEnded { job, outcome: Outcome::Cancelled, why: String::new(), at: AT },
+            "placed" => Event::JobPlaced { job, attempt: 1, epoch: 1, tasks: Vec::new(), at: AT },
+            "done" => Event::AttemptEnded {
+                job,
+                attempt: 1,
+                exit: Exit::Code { code: 0 },
+                next: Next::Ended { outcome: Outcome::Done, why: String::new() },
+                charge: Charge::default(),
+                at: AT,
+            },
+            "revoked" => Event::TokenRevoked { id: "t-1".to_string(), at: AT },
+            _ => Event::Forgotten { before: AT },
+        }
+    }
+
+    /// `woken 1, cancelled 2` becomes the runs as text.
+    fn check(story: &str, wanted: &str) {
+        let batch: Vec<Entry> = (1..)
+            .zip(story.split(", "))
+            .map(|(seq, line)| {
+                let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
+                Entry { seq, epoch: 1, at: AT, event: event(word, number.parse().unwrap()) }
+            })
+            .collect();
+        let run = |run: Run<'_>| {
+            let seqs: Vec<String> = run.entries.iter().map(|entry| entry.seq.to_string()).collect();
+            seqs.join(" ")
+        };
+        let found: Vec<String> = runs(&batch).into_iter().map(run).collect();
+        assert_eq!(found.join(" | "), wanted, "{story}");
+    }
+
+    #[test]
+    fn events_of_one_kind_are_gathered() {
+        check("woken 1, cancelled 2, woken 3, forgotten, cancelled 4", "1 3 | 2 5 | 4");
+        check("placed 1, cancelled 2, placed 3, woken 4, placed 5", "1 3 5 | 2 | 4");
+    }
+
+    #[test]
+    fn a_job_never_overtakes_itself() {
+        check("woken 1, cancelled 2, woken 2", "1 | 2 | 3");
+        check("cancelled 1, woken 1, cancelled 1", "1 | 2 | 3");
+    }
+
+    #[test]
+    fn what_is_taken_never_overtakes_what_is_given_back() {
+        check("placed 1, done 2, placed 3, done 4", "1 | 2 | 3 | 4");
+        check("done 2, cancelled 5, done 4, placed 3, placed 6", "1 3 | 2 | 4 5");
+    }
+
+    #[test]
+    fn nothing_overtakes_what_reaches_everywhere() {
+        check("woken 1, revoked, woken 2, revoked", "1 | 2 | 3 | 4");
+    }
 }

@@ -120,7 +120,9 @@ impl Link {
     /// Prepare a statement, once for each connection.
     pub async fn prepare(&mut self, sql: &'static str) -> Result<(), StoreError> {
         if !self.statements.contains_key(sql) {
-            let statement = self.client.prepare(sql).await.map_err(fault("prepare a statement"))?;
+            // Numbered parameters are `$1` here. Our SQL has no other question mark.
+            let own = sql.replace('?', "$");
+            let statement = self.client.prepare(&own).await.map_err(fault("prepare a statement"))?;
             self.statements.insert(sql, statement);
         }
         Ok(())

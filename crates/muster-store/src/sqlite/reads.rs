@@ -68,7 +68,7 @@ fn cells(row: &Row<'_>, columns: usize) -> rusqlite::Result<Vec<Value>> {
 }
 
 /// Numbered parameters are `?1` here. Our SQL has no other dollar sign.
-pub fn own_parameters(sql: &str) -> String {
+fn own_parameters(sql: &str) -> String {
     sql.replace('$', "?")
 }
 

@@ -16,9 +16,9 @@ const WHOLE_GPU_MILLI: u32 = 1_000;
 static ADD_ATTEMPT: Statement = Statement {
     name: "add an attempt",
     sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes) \
-          SELECT number, idx, CAST($3 AS BIGINT), id, CAST($4 AS BIGINT), tenant, CAST($5 AS BIGINT), \
-          'Starting', CAST($6 AS BIGINT), CAST($7 AS BIGINT), CAST($8 AS TEXT) \
-          FROM jobs WHERE number = $1 AND idx = $2",
+          SELECT number, idx, CAST(?3 AS BIGINT), id, CAST(?4 AS BIGINT), tenant, CAST(?5 AS BIGINT), \
+          'Starting', CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS TEXT) \
+          FROM jobs WHERE number = ?1 AND idx = ?2",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes) \
@@ -32,9 +32,9 @@ static ADD_ATTEMPT: Statement = Statement {
 
 static PLACE_JOB: Statement = Statement {
     name: "place a queued job",
-    sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = $3, nodes = $4, \
-          placed_at = $5, started_at = NULL, exit_code = NULL, signal = NULL \
-          WHERE number = $1 AND idx = $2 AND phase = 'Queued'",
+    sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = ?3, nodes = ?4, \
+          placed_at = ?5, started_at = NULL, exit_code = NULL, signal = NULL \
+          WHERE number = ?1 AND idx = ?2 AND phase = 'Queued'",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = u.attempt, \
@@ -49,9 +49,9 @@ static PLACE_JOB: Statement = Statement {
 static ADD_LEASE: Statement = Statement {
     name: "add a lease",
     sql: "INSERT INTO leases (number, idx, attempt, node, gpu, job, seq, rank, tenant, compute_milli, from_ms) \
-          SELECT number, idx, CAST($3 AS BIGINT), CAST($4 AS TEXT), CAST($5 AS BIGINT), id, CAST($6 AS BIGINT), \
-          CAST($7 AS BIGINT), tenant, CAST($8 AS BIGINT), CAST($9 AS BIGINT) \
-          FROM jobs WHERE number = $1 AND idx = $2",
+          SELECT number, idx, CAST(?3 AS BIGINT), CAST(?4 AS TEXT), CAST(?5 AS BIGINT), id, CAST(?6 AS BIGINT), \
+          CAST(?7 AS BIGINT), tenant, CAST(?8 AS BIGINT), CAST(?9 AS BIGINT) \
+          FROM jobs WHERE number = ?1 AND idx = ?2",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO leases (number, idx, attempt, node, gpu, job, seq, rank, tenant, compute_milli, from_ms) \
@@ -65,7 +65,7 @@ static ADD_LEASE: Statement = Statement {
 
 static TAKE_GPU: Statement = Statement {
     name: "take a GPU",
-    sql: "UPDATE gpus SET used_milli = used_milli + $3 WHERE node = $1 AND idx = $2 AND removed_at IS NULL",
+    sql: "UPDATE gpus SET used_milli = used_milli + ?3 WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE gpus SET used_milli = used_milli + u.milli \
@@ -80,7 +80,7 @@ static TAKE_QUOTA: Statement = Statement {
     sql: "UPDATE tenants SET gpus_used = gpus_used + j.gpus, \
           gpu_memory_mib_used = gpu_memory_mib_used + j.gpu_memory_mib, cpus_used = cpus_used + j.cpus, \
           memory_mib_used = memory_mib_used + j.memory_mib, jobs_used = jobs_used + 1 \
-          FROM jobs AS j WHERE tenants.id = j.tenant AND j.number = $1 AND j.idx = $2",
+          FROM jobs AS j WHERE tenants.id = j.tenant AND j.number = ?1 AND j.idx = ?2",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE tenants SET gpus_used = gpus_used + d.gpus, \
@@ -98,9 +98,9 @@ static TAKE_QUOTA: Statement = Statement {
 
 static START_ATTEMPT: Statement = Statement {
     name: "start an attempt",
-    sql: "UPDATE attempts SET started_at = $4, \
+    sql: "UPDATE attempts SET started_at = ?4, \
           state = CASE WHEN state = 'Stopping' THEN state ELSE 'Running' END \
-          WHERE number = $1 AND idx = $2 AND attempt = $3 AND ended_at IS NULL",
+          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE attempts SET started_at = u.at, \
@@ -114,9 +114,9 @@ static START_ATTEMPT: Statement = Statement {
 
 static START_JOB: Statement = Statement {
     name: "start a placed job",
-    sql: "UPDATE jobs SET started_at = $4, state = 'running', \
+    sql: "UPDATE jobs SET started_at = ?4, state = 'running', \
           phase = CASE WHEN phase = 'Stopping' THEN phase ELSE 'Running' END \
-          WHERE number = $1 AND idx = $2 AND attempt = $3 AND phase IN ('Starting', 'Stopping')",
+          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Stopping')",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE jobs SET started_at = u.at, state = 'running', \
@@ -130,8 +130,8 @@ static START_JOB: Statement = Statement {
 
 static STOP_ATTEMPT: Statement = Statement {
     name: "stop an attempt",
-    sql: "UPDATE attempts SET state = 'Stopping', stopping_at = $4, stop_cause = $5 \
-          WHERE number = $1 AND idx = $2 AND attempt = $3 AND ended_at IS NULL",
+    sql: "UPDATE attempts SET state = 'Stopping', stopping_at = ?4, stop_cause = ?5 \
+          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
@@ -139,7 +139,7 @@ static STOP_ATTEMPT: Statement = Statement {
 static STOP_JOB: Statement = Statement {
     name: "stop a placed job",
     sql: "UPDATE jobs SET state = 'running', phase = 'Stopping' \
-          WHERE number = $1 AND idx = $2 AND attempt = $3 AND phase IN ('Starting', 'Running', 'Stopping')",
+          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Running', 'Stopping')",
     rows: Rows::Each,
     bulk: None,
 };
@@ -148,7 +148,7 @@ static GIVE_GPUS: Statement = Statement {
     name: "give GPUs back",
     sql: "UPDATE gpus SET used_milli = used_milli - l.milli FROM \
           (SELECT node, gpu, CAST(sum(compute_milli) AS BIGINT) AS milli FROM leases \
-          WHERE number = $1 AND idx = $2 AND attempt = $3 AND to_ms IS NULL GROUP BY node, gpu) AS l \
+          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL GROUP BY node, gpu) AS l \
           WHERE gpus.node = l.node AND gpus.idx = l.gpu",
     rows: Rows::Any,
     bulk: Some(Bulk {
@@ -164,7 +164,7 @@ static GIVE_GPUS: Statement = Statement {
 
 static END_LEASES: Statement = Statement {
     name: "end leases",
-    sql: "UPDATE leases SET to_ms = $4 WHERE number = $1 AND idx = $2 AND attempt = $3 AND to_ms IS NULL",
+    sql: "UPDATE leases SET to_ms = ?4 WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL",
     rows: Rows::Any,
     bulk: Some(Bulk {
         sql: "UPDATE leases SET to_ms = u.at \
@@ -189,7 +189,7 @@ static GIVE_QUOTA: Statement = Statement {
           memory_mib_ceiling = CASE WHEN memory_mib_used - d.memory_mib > max_memory_mib \
           THEN memory_mib_used - d.memory_mib ELSE max_memory_mib END, \
           jobs_ceiling = CASE WHEN jobs_used - 1 > max_jobs THEN jobs_used - 1 ELSE max_jobs END \
-          FROM jobs AS d WHERE tenants.id = d.tenant AND d.number = $1 AND d.idx = $2",
+          FROM jobs AS d WHERE tenants.id = d.tenant AND d.number = ?1 AND d.idx = ?2",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE tenants SET gpus_used = gpus_used - d.gpus, \
@@ -216,9 +216,9 @@ static ADD_USAGE: Statement = Statement {
     name: "charge an attempt",
     sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, cpu_ms, \
           memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, j.gpus, \
-          a.placed_at, CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT), CAST($7 AS BIGINT), \
-          CAST($8 AS BIGINT) FROM jobs AS j JOIN attempts AS a ON a.number = j.number AND a.idx = j.idx \
-          WHERE j.number = $1 AND j.idx = $2 AND a.attempt = $3",
+          a.placed_at, CAST(?4 AS BIGINT), CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), \
+          CAST(?8 AS BIGINT) FROM jobs AS j JOIN attempts AS a ON a.number = j.number AND a.idx = j.idx \
+          WHERE j.number = ?1 AND j.idx = ?2 AND a.attempt = ?3",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, \
@@ -234,9 +234,9 @@ static ADD_USAGE: Statement = Statement {
 
 static END_ATTEMPT: Statement = Statement {
     name: "end an attempt",
-    sql: "UPDATE attempts SET state = $4, ended_at = $5, exit = $6, exit_code = $7, signal = $8, why = $9, \
-          gpu_ms = $10, cpu_ms = $11, memory_gib_ms = $12, cost_micro = $13 \
-          WHERE number = $1 AND idx = $2 AND attempt = $3 AND ended_at IS NULL",
+    sql: "UPDATE attempts SET state = ?4, ended_at = ?5, exit = ?6, exit_code = ?7, signal = ?8, why = ?9, \
+          gpu_ms = ?10, cpu_ms = ?11, memory_gib_ms = ?12, cost_micro = ?13 \
+          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE attempts SET state = u.state, ended_at = u.at, exit = u.exit, exit_code = u.exit_code, \
@@ -253,10 +253,10 @@ static END_ATTEMPT: Statement = Statement {
 
 static SETTLE_JOB: Statement = Statement {
     name: "settle a job whose attempt is over",
-    sql: "UPDATE jobs SET state = $4, phase = $5, why = $6, held_by = $7, ended_at = $8, wakes_at = $9, \
-          exit_code = $10, signal = $11, preemptions = preemptions + $12, restarts = restarts + $13, \
-          requeues = requeues + $14, gpu_ms = gpu_ms + $15, cpu_ms = cpu_ms + $16, cost_micro = cost_micro + $17 \
-          WHERE number = $1 AND idx = $2 AND attempt = $3 AND phase IN ('Starting', 'Running', 'Stopping')",
+    sql: "UPDATE jobs SET state = ?4, phase = ?5, why = ?6, held_by = ?7, ended_at = ?8, wakes_at = ?9, \
+          exit_code = ?10, signal = ?11, preemptions = preemptions + ?12, restarts = restarts + ?13, \
+          requeues = requeues + ?14, gpu_ms = gpu_ms + ?15, cpu_ms = cpu_ms + ?16, cost_micro = cost_micro + ?17 \
+          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Running', 'Stopping')",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE jobs SET state = u.state, phase = u.phase, why = u.why, held_by = u.held_by, ended_at = u.at, \

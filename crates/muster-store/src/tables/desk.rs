@@ -8,21 +8,21 @@ use super::{Bulk, Change, Rows, Statement, idx};
 static ADD_CLAIM: Statement = Statement {
     name: "reserve space",
     sql: "INSERT INTO reservations (seq, number, idx, job, node, gpus, victims, made_at, until) \
-          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     rows: Rows::Each,
     bulk: None,
 };
 
 static END_CLAIM: Statement = Statement {
     name: "free reserved space",
-    sql: "UPDATE reservations SET ended_at = $3, why = $4 WHERE number = $1 AND idx = $2 AND ended_at IS NULL",
+    sql: "UPDATE reservations SET ended_at = ?3, why = ?4 WHERE number = ?1 AND idx = ?2 AND ended_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
 
 static SET_SETTINGS: Statement = Statement {
     name: "keep the settings",
-    sql: "INSERT INTO settings (name, value, updated_at) VALUES ('cluster', $1, $2) \
+    sql: "INSERT INTO settings (name, value, updated_at) VALUES ('cluster', ?1, ?2) \
           ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
     rows: Rows::Each,
     bulk: None,
@@ -31,7 +31,7 @@ static SET_SETTINGS: Statement = Statement {
 static ADD_TOKEN: Statement = Statement {
     name: "add a token",
     sql: "INSERT INTO tokens (id, hash, name, role, tenant, made_at, expires_at) \
-          VALUES ($1, $2, $3, $4, $5, $6, $7) \
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
           ON CONFLICT (id) DO UPDATE SET hash = excluded.hash, name = excluded.name, role = excluded.role, \
           tenant = excluded.tenant, made_at = excluded.made_at, expires_at = excluded.expires_at, \
           revoked_at = NULL WHERE tokens.revoked_at IS NOT NULL",
@@ -41,14 +41,14 @@ static ADD_TOKEN: Statement = Statement {
 
 static REVOKE_TOKEN: Statement = Statement {
     name: "revoke a token",
-    sql: "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
+    sql: "UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
 
 static ADD_ACT: Statement = Statement {
     name: "write the audit log",
-    sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused) VALUES ($1, $2, $3, $4, $5, $6)",
+    sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused) SELECT * FROM \

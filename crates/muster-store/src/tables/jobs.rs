@@ -12,7 +12,7 @@ use crate::rows::JobState;
 
 static ADD_SPEC: Statement = Statement {
     name: "add a spec",
-    sql: "INSERT INTO specs (number, spec) VALUES ($1, $2)",
+    sql: "INSERT INTO specs (number, spec) VALUES (?1, ?2)",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO specs (number, spec) SELECT * FROM unnest($1::bigint[], $2::text[])",
@@ -25,11 +25,11 @@ static ADD_JOB: Statement = Statement {
     name: "add a job",
     sql: "INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, why, held_by, \
           gpus, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
-          SELECT CAST($1 AS BIGINT), CAST($2 AS BIGINT), CAST($3 AS TEXT), id, CAST($5 AS TEXT), \
-          CAST($6 AS TEXT), CAST($7 AS BIGINT), 'pending', CAST($8 AS TEXT), CAST($9 AS TEXT), \
-          CAST($10 AS TEXT), CAST($11 AS BIGINT), CAST($12 AS BIGINT), CAST($13 AS BIGINT), \
-          CAST($14 AS BIGINT), CAST($15 AS BIGINT), CAST($16 AS BIGINT), CAST($17 AS BIGINT), \
-          CAST($18 AS TEXT) FROM tenants WHERE id = $4 AND deleted_at IS NULL",
+          SELECT CAST(?1 AS BIGINT), CAST(?2 AS BIGINT), CAST(?3 AS TEXT), id, CAST(?5 AS TEXT), \
+          CAST(?6 AS TEXT), CAST(?7 AS BIGINT), 'pending', CAST(?8 AS TEXT), CAST(?9 AS TEXT), \
+          CAST(?10 AS TEXT), CAST(?11 AS BIGINT), CAST(?12 AS BIGINT), CAST(?13 AS BIGINT), \
+          CAST(?14 AS BIGINT), CAST(?15 AS BIGINT), CAST(?16 AS BIGINT), CAST(?17 AS BIGINT), \
+          CAST(?18 AS TEXT) FROM tenants WHERE id = ?4 AND deleted_at IS NULL",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, why, held_by, \
@@ -48,7 +48,7 @@ static ADD_JOB: Statement = Statement {
 
 static ADD_LABEL: Statement = Statement {
     name: "file a label",
-    sql: "INSERT INTO job_labels (label, value, number) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    sql: "INSERT INTO job_labels (label, value, number) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
     rows: Rows::Any,
     bulk: Some(Bulk {
         sql: "INSERT INTO job_labels (label, value, number) \
@@ -59,8 +59,8 @@ static ADD_LABEL: Statement = Statement {
 
 static HOLD: Statement = Statement {
     name: "hold a waiting job",
-    sql: "UPDATE jobs SET state = 'pending', phase = 'Held', held_by = $3, why = $4 \
-          WHERE number = $1 AND idx = $2 AND phase IN ('Queued', 'Held')",
+    sql: "UPDATE jobs SET state = 'pending', phase = 'Held', held_by = ?3, why = ?4 \
+          WHERE number = ?1 AND idx = ?2 AND phase IN ('Queued', 'Held')",
     rows: Rows::Each,
     bulk: None,
 };
@@ -68,31 +68,31 @@ static HOLD: Statement = Statement {
 static RELEASE: Statement = Statement {
     name: "release a held job",
     sql: "UPDATE jobs SET phase = 'Queued', held_by = NULL, why = '', requeues = 0 \
-          WHERE number = $1 AND idx = $2 AND phase = 'Held'",
+          WHERE number = ?1 AND idx = ?2 AND phase = 'Held'",
     rows: Rows::Each,
     bulk: None,
 };
 
 static WAKE: Statement = Statement {
     name: "wake a job",
-    sql: "UPDATE jobs SET wakes_at = NULL WHERE number = $1 AND idx = $2",
+    sql: "UPDATE jobs SET wakes_at = NULL WHERE number = ?1 AND idx = ?2",
     rows: Rows::Each,
     bulk: None,
 };
 
 static CHANGE: Statement = Statement {
     name: "change a job",
-    sql: "UPDATE jobs SET name = COALESCE($3, name), priority = COALESCE($4, priority), \
-          time_limit_ms = CASE WHEN $5 THEN $6 ELSE time_limit_ms END, labels = COALESCE($7, labels) \
-          WHERE number = $1 AND idx = $2",
+    sql: "UPDATE jobs SET name = COALESCE(?3, name), priority = COALESCE(?4, priority), \
+          time_limit_ms = CASE WHEN ?5 THEN ?6 ELSE time_limit_ms END, labels = COALESCE(?7, labels) \
+          WHERE number = ?1 AND idx = ?2",
     rows: Rows::Each,
     bulk: None,
 };
 
 static END: Statement = Statement {
     name: "end a waiting job",
-    sql: "UPDATE jobs SET state = $3, phase = $4, why = $5, held_by = NULL, ended_at = $6 \
-          WHERE number = $1 AND idx = $2 AND phase IN ('Queued', 'Held')",
+    sql: "UPDATE jobs SET state = ?3, phase = ?4, why = ?5, held_by = NULL, ended_at = ?6 \
+          WHERE number = ?1 AND idx = ?2 AND phase IN ('Queued', 'Held')",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE jobs SET state = u.state, phase = u.phase, why = u.why, held_by = NULL, ended_at = u.at \

@@ -10,7 +10,7 @@ static REGISTER: Statement = Statement {
     name: "register a node",
     sql: "INSERT INTO nodes (id, registered_at, updated_at, hostname, address, cpus, memory_mib, gpus, rack, \
           power_feed, agent_version, simulated, facts, state, set_by, why, since) \
-          VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'Ready', 'muster', 'registered', $2) \
+          VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Ready', 'muster', 'registered', ?2) \
           ON CONFLICT (id) DO UPDATE SET updated_at = excluded.updated_at, hostname = excluded.hostname, \
           address = excluded.address, cpus = excluded.cpus, memory_mib = excluded.memory_mib, \
           gpus = excluded.gpus, rack = excluded.rack, power_feed = excluded.power_feed, \
@@ -27,7 +27,7 @@ static REGISTER: Statement = Statement {
 
 static REMOVE_GPUS_FROM: Statement = Statement {
     name: "remove GPUs of a node",
-    sql: "UPDATE gpus SET removed_at = $3 WHERE node = $1 AND idx >= $2 AND removed_at IS NULL",
+    sql: "UPDATE gpus SET removed_at = ?3 WHERE node = ?1 AND idx >= ?2 AND removed_at IS NULL",
     rows: Rows::Any,
     bulk: None,
 };
@@ -35,7 +35,7 @@ static REMOVE_GPUS_FROM: Statement = Statement {
 static REGISTER_GPU: Statement = Statement {
     name: "register a GPU",
     sql: "INSERT INTO gpus (node, idx, uuid, model, memory_mib, health, why, since) \
-          VALUES ($1, $2, $3, $4, $5, 'healthy', '', $6) \
+          VALUES (?1, ?2, ?3, ?4, ?5, 'healthy', '', ?6) \
           ON CONFLICT (node, idx) DO UPDATE SET uuid = excluded.uuid, model = excluded.model, \
           memory_mib = excluded.memory_mib, \
           health = CASE WHEN gpus.removed_at IS NULL THEN gpus.health ELSE excluded.health END, \
@@ -49,23 +49,23 @@ static REGISTER_GPU: Statement = Statement {
 
 static SET_STATE: Statement = Statement {
     name: "set the state of a node",
-    sql: "UPDATE nodes SET state = $2, set_by = $3, why = $4, since = $5, updated_at = $5 \
-          WHERE id = $1 AND removed_at IS NULL",
+    sql: "UPDATE nodes SET state = ?2, set_by = ?3, why = ?4, since = ?5, updated_at = ?5 \
+          WHERE id = ?1 AND removed_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
 
 static REMOVE: Statement = Statement {
     name: "remove a node",
-    sql: "UPDATE nodes SET removed_at = $2, updated_at = $2 WHERE id = $1 AND removed_at IS NULL",
+    sql: "UPDATE nodes SET removed_at = ?2, updated_at = ?2 WHERE id = ?1 AND removed_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
 
 static SET_HEALTH: Statement = Statement {
     name: "set the health of a GPU",
-    sql: "UPDATE gpus SET health = $3, why = $4, cooling_until = $5, since = $6 \
-          WHERE node = $1 AND idx = $2 AND removed_at IS NULL",
+    sql: "UPDATE gpus SET health = ?3, why = ?4, cooling_until = ?5, since = ?6 \
+          WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };

@@ -11,8 +11,8 @@ static CREATE: Statement = Statement {
     sql: "INSERT INTO tenants (id, created_at, updated_at, name, email, organization, parent, priority_tier, \
           weight, allow_preemption, can_preempt_others, active, config, max_gpus, max_gpu_memory_mib, max_cpus, \
           max_memory_mib, max_jobs, gpus_ceiling, gpu_memory_mib_ceiling, cpus_ceiling, memory_mib_ceiling, \
-          jobs_ceiling) VALUES ($1, $2, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
-          $13, $14, $15, $16, $17) \
+          jobs_ceiling) VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
+          ?13, ?14, ?15, ?16, ?17) \
           ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, updated_at = excluded.updated_at, \
           deleted_at = NULL, name = excluded.name, email = excluded.email, organization = excluded.organization, \
           parent = excluded.parent, priority_tier = excluded.priority_tier, weight = excluded.weight, \
@@ -29,17 +29,17 @@ static CREATE: Statement = Statement {
 
 static CHANGE: Statement = Statement {
     name: "change a tenant",
-    sql: "UPDATE tenants SET updated_at = $2, name = $3, email = $4, organization = $5, parent = $6, \
-          priority_tier = $7, weight = $8, allow_preemption = $9, can_preempt_others = $10, active = $11, \
-          config = $12, max_gpus = $13, max_gpu_memory_mib = $14, max_cpus = $15, max_memory_mib = $16, \
-          max_jobs = $17, \
-          gpus_ceiling = CASE WHEN gpus_used > CAST($13 AS BIGINT) THEN gpus_used ELSE $13 END, \
-          gpu_memory_mib_ceiling = CASE WHEN gpu_memory_mib_used > CAST($14 AS BIGINT) \
-          THEN gpu_memory_mib_used ELSE $14 END, \
-          cpus_ceiling = CASE WHEN cpus_used > CAST($15 AS BIGINT) THEN cpus_used ELSE $15 END, \
-          memory_mib_ceiling = CASE WHEN memory_mib_used > CAST($16 AS BIGINT) THEN memory_mib_used ELSE $16 END, \
-          jobs_ceiling = CASE WHEN jobs_used > CAST($17 AS BIGINT) THEN jobs_used ELSE $17 END \
-          WHERE id = $1 AND deleted_at IS NULL",
+    sql: "UPDATE tenants SET updated_at = ?2, name = ?3, email = ?4, organization = ?5, parent = ?6, \
+          priority_tier = ?7, weight = ?8, allow_preemption = ?9, can_preempt_others = ?10, active = ?11, \
+          config = ?12, max_gpus = ?13, max_gpu_memory_mib = ?14, max_cpus = ?15, max_memory_mib = ?16, \
+          max_jobs = ?17, \
+          gpus_ceiling = CASE WHEN gpus_used > CAST(?13 AS BIGINT) THEN gpus_used ELSE ?13 END, \
+          gpu_memory_mib_ceiling = CASE WHEN gpu_memory_mib_used > CAST(?14 AS BIGINT) \
+          THEN gpu_memory_mib_used ELSE ?14 END, \
+          cpus_ceiling = CASE WHEN cpus_used > CAST(?15 AS BIGINT) THEN cpus_used ELSE ?15 END, \
+          memory_mib_ceiling = CASE WHEN memory_mib_used > CAST(?16 AS BIGINT) THEN memory_mib_used ELSE ?16 END, \
+          jobs_ceiling = CASE WHEN jobs_used > CAST(?17 AS BIGINT) THEN jobs_used ELSE ?17 END \
+          WHERE id = ?1 AND deleted_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
@@ -47,8 +47,8 @@ static CHANGE: Statement = Statement {
 // The row stays: history points at it.
 static DELETE: Statement = Statement {
     name: "delete a tenant",
-    sql: "UPDATE tenants SET deleted_at = $2, updated_at = $2, active = $3 \
-          WHERE id = $1 AND deleted_at IS NULL AND jobs_used = 0",
+    sql: "UPDATE tenants SET deleted_at = ?2, updated_at = ?2, active = ?3 \
+          WHERE id = ?1 AND deleted_at IS NULL AND jobs_used = 0",
     rows: Rows::Each,
     bulk: None,
 };

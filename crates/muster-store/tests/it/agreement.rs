@@ -180,7 +180,7 @@ impl Cluster {
 }
 
 fn tables_and_state_agree(bench: &dyn Bench) {
-    let mut cluster = Cluster { state: State::default(), now: 1_000, dice: Dice(SEED), events: Vec::new() };
+    let mut cluster = Cluster { state: State::empty(), now: 1_000, dice: Dice(SEED), events: Vec::new() };
     let mut book = Book::lead(bench.open());
     cluster.found();
     let mut kinds = std::collections::BTreeSet::new();
@@ -201,7 +201,7 @@ fn tables_and_state_agree(bench: &dyn Bench) {
     {
         assert!(kinds.contains(kind) || kind == "PartEnded", "{kind} never happened");
     }
-    let mut replayed = State::default();
+    let mut replayed = State::empty();
     book.store
         .journal
         .replay(0, &mut |entry| {

@@ -60,8 +60,7 @@ fn a_golden_journal_means_what_it_meant() {
 
 #[test]
 fn a_golden_journal_can_be_applied() {
-    let mut state = State::default();
-    state.next_job = 1;
+    let mut state = State::empty();
     for record in records() {
         state.apply(&record.entry().unwrap().event);
     }

@@ -1,5 +1,7 @@
 //! One contract for both databases, and what is special to each.
 
+#![allow(clippy::unwrap_used)]
+
 mod bench;
 mod story;
 
