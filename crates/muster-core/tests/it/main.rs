@@ -3,6 +3,7 @@
 // A test may stop at once; the lint only knows functions marked as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod board;
 mod judge;
 mod laws;
 mod model;
@@ -10,4 +11,5 @@ mod scenarios;
 mod script;
 mod story;
 mod waiting;
+mod words;
 mod world;

@@ -1,25 +1,23 @@
 //! The language of the scenarios: one line, one command.
 
-use std::collections::BTreeMap;
-
 use muster_core::command::{Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
-use muster_core::job::{Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, StopCause};
+use muster_core::job::{Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost};
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::plan::{Verdicts, outlook};
 use muster_core::tenant::TenantConfig;
-use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{GpuId, JobId, Refusal};
 
+use crate::words::{Words, mib, number, span, yes};
 use crate::world::{World, facts, spec, submission};
 
 /// A story being told.
 pub struct Script {
-    world: World,
-    names: Vec<(String, JobId)>,
-    verdicts: Verdicts,
+    pub world: World,
+    pub names: Vec<(String, JobId)>,
+    pub verdicts: Verdicts,
     refused: Option<Refusal>,
     /// What `outlook` lines saw since the last board.
-    seen: Vec<String>,
+    pub seen: Vec<String>,
 }
 
 impl Script {
@@ -292,64 +290,8 @@ impl Script {
         found(name).or_else(task).ok_or_else(|| format!("no job is called `{name}`"))
     }
 
-    /// One line for each job, in the order of their submission.
-    pub fn board(&mut self) -> String {
-        let mut lines = Vec::new();
-        let mut shown = Vec::new();
-        for (name, job) in &self.names {
-            if shown.contains(job) {
-                continue;
-            }
-            shown.push(*job);
-            let tasks = self.tasks_of(*job);
-            match tasks.is_empty() {
-                true => lines.push((name.clone(), self.standing(*job))),
-                false => lines.extend(tasks.iter().map(|id| (name_of(name, *id), self.standing(*id)))),
-            }
-        }
-        let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-        let lines = lines.into_iter().map(|(name, standing)| format!("{name:width$}  {standing}"));
-        let lines: Vec<String> = lines.chain(self.seen.drain(..).collect::<Vec<_>>()).collect();
-        lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
-    }
-
-    /// The tasks of an array, ended or not.
-    fn tasks_of(&self, job: JobId) -> Vec<JobId> {
-        let range = JobId::of_array(job.number, 0)..=JobId::of_array(job.number, u32::MAX);
-        let live = self.world.state.jobs.range(range.clone()).map(|(id, _)| *id);
-        let mut tasks: Vec<JobId> =
-            live.chain(self.world.state.ended.range(range).map(|(id, _)| *id)).collect();
-        tasks.sort();
-        tasks
-    }
-
-    fn standing(&self, id: JobId) -> String {
-        let state = &self.world.state;
-        let Some(job) = state.jobs.get(&id) else {
-            return state.ended.get(&id).map_or("forgotten", |ended| ended.outcome.word()).to_lowercase();
-        };
-        match job.attempt() {
-            None => self.waiting(job),
-            Some(attempt) => {
-                let word = match (&attempt.stopping, attempt.started_at) {
-                    (Some(stopping), _) => format!("stopping ({})", self.with_names(&cause(&stopping.cause))),
-                    (None, Some(_)) => "running".to_string(),
-                    (None, None) => "placed".to_string(),
-                };
-                format!("{word}  {}", place(job))
-            }
-        }
-    }
-
-    fn waiting(&self, job: &Job) -> String {
-        let verdict = self.verdicts.of(&self.world.state, job, self.world.now);
-        assert!(!verdict.reasons.is_empty(), "{} waits without a reason", job.id);
-        let sentences: Vec<String> = verdict.reasons.iter().map(|reason| reason.sentence()).collect();
-        self.with_names(&format!("waiting  {}", sentences.join("; ")))
-    }
-
     /// People read the names of the story, not numbers.
-    fn with_names(&self, text: &str) -> String {
+    pub fn with_names(&self, text: &str) -> String {
         let mut text = text.to_string();
         for (name, job) in &self.names {
             text = text.replace(&format!("`{job}`"), &format!("`{name}`"));
@@ -357,27 +299,6 @@ impl Script {
         }
         text
     }
-}
-
-fn name_of(array: &str, task: JobId) -> String {
-    format!("{array}.{}", task.index.unwrap_or_default())
-}
-
-fn cause(cause: &StopCause) -> String {
-    match cause {
-        StopCause::Cancelled { .. } => "cancelled".to_string(),
-        StopCause::TimeLimit => "time limit".to_string(),
-        StopCause::Preempted { by } => format!("makes room for `{by}`"),
-        StopCause::Requeued { .. } => "requeued".to_string(),
-        StopCause::Held { .. } => "held".to_string(),
-        StopCause::GangFailed => "gang failed".to_string(),
-    }
-}
-
-fn place(job: &Job) -> String {
-    let Some(attempt) = job.attempt() else { return String::new() };
-    let gpus: Vec<String> = attempt.gpus().map(|gpu| gpu.to_string()).collect();
-    if gpus.is_empty() { attempt.tasks[0].node.to_string() } else { gpus.join(" ") }
 }
 
 fn said_end(words: &Words) -> Said {
@@ -396,76 +317,4 @@ fn array(text: &str) -> ArrayAsk {
     let (range, max) = text.split_once('%').map_or((text, None), |(range, max)| (range, Some(number(max))));
     let (first, last) = range.split_once('-').unwrap();
     ArrayAsk { indexes: (number(first)..=number(last)).collect(), running_max: max }
-}
-
-/// A line, taken apart: `verb plain plain key=value`.
-struct Words<'a> {
-    verb: &'a str,
-    plain: Vec<&'a str>,
-    options: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Words<'a> {
-    fn of(line: &'a str) -> Words<'a> {
-        let line = line.split('#').next().unwrap_or_default();
-        let mut words = line.split_whitespace();
-        let verb = words.next().unwrap_or_default();
-        let (options, plain): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
-        Words { verb, plain, options: options.iter().filter_map(|word| word.split_once('=')).collect() }
-    }
-
-    fn object(&self) -> &'a str {
-        self.plain.first().copied().unwrap_or_default()
-    }
-
-    fn has(&self, word: &str) -> bool {
-        self.plain.contains(&word)
-    }
-
-    fn get(&self, key: &str) -> Option<&'a str> {
-        self.options.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
-    }
-
-    fn rest(&self, from: usize) -> String {
-        self.plain[(from - 1).min(self.plain.len())..].join(" ")
-    }
-
-    /// The request as a client would hash it: without the name the story gives the job.
-    fn line(&self) -> String {
-        format!("{:?}", self.options)
-    }
-
-    fn labels(&self) -> BTreeMap<String, String> {
-        let labels =
-            self.options.iter().filter_map(|(key, value)| Some((key.strip_prefix("label.")?, *value)));
-        labels.map(|(key, value)| (key.to_string(), value.to_string())).collect()
-    }
-}
-
-fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().ok().unwrap_or_else(|| panic!("`{text}` is not a number"))
-}
-
-fn yes(text: &str) -> bool {
-    text == "yes"
-}
-
-/// `30s`, `10m`, `2h`.
-fn span(text: &str) -> i64 {
-    let (digits, unit) = text.split_at(text.len() - 1);
-    number::<i64>(digits)
-        * match unit {
-            "s" => SECOND,
-            "m" => MINUTE,
-            "h" => HOUR,
-            _ => panic!("`{text}` is not a span: write 30s, 10m or 2h"),
-        }
-}
-
-/// `512g`, `100m`.
-fn mib(text: &str) -> u64 {
-    match text.strip_suffix('g') {
-        Some(gib) => number::<u64>(gib) * 1_024,
-        None => number(text.strip_suffix('m').unwrap_or(text)),
-    }
 }
