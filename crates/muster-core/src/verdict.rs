@@ -247,7 +247,7 @@ impl Reason {
                 )
             }
             Reason::Reservation { job } => {
-                format!("free space is kept for `{job}`, which has waited longest")
+                format!("free space is kept for `{job}`, which comes first")
             }
             Reason::Claimed { victims } => format!("room is being made by {}", list(victims)),
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),

@@ -67,7 +67,8 @@ fn set_aside_for_others(draft: &Draft, job: JobId, ask: &Ask) -> Option<Reason> 
     };
     let kept = draft.kept.iter().filter(|(node, kept)| fits(node, &kept.filed));
     // On a node that is kept for the job itself, only what was set aside before can be in its way.
-    let kept = kept.map(|(node, kept)| if kept.job == job { asides[node].0 } else { kept.job });
+    let aside_on = |node: &NodeId| asides.get(node).map(|(first, _)| *first);
+    let kept = kept.filter_map(|(node, kept)| if kept.job == job { aside_on(node) } else { Some(kept.job) });
     let open =
         asides.iter().filter(|(node, _)| draft.capacity.filed(node).is_some_and(|filed| fits(node, filed)));
     kept.chain(open.map(|(_, (first, _))| *first)).next().map(|job| Reason::Reservation { job })
