@@ -12,6 +12,7 @@ pub mod queries;
 pub mod record;
 pub mod rows;
 
+mod decode;
 mod migrations;
 mod postgres;
 mod reader;

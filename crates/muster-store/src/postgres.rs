@@ -13,6 +13,7 @@ mod savepoints;
 mod values;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::Row;
 
@@ -45,6 +46,9 @@ struct PostgresJournal {
     term: Option<Term>,
 }
 
+/// The new leader brings the tables up to date, which may mean to rewrite large ones.
+const MIGRATION_MAX: Duration = Duration::from_secs(3600);
+
 const LAST: &str = "SELECT COALESCE(max(seq), 0) FROM journal";
 
 const RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc FROM journal \
@@ -53,8 +57,8 @@ const RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc FRO
 impl Journal for PostgresJournal {
     fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
         let candidate = Candidate { holder, lease_ms, nonce: random_number()?, former: self.term };
-        let leadership =
-            self.line.call("take the lead", async |link| leader::take(link, &candidate).await)?;
+        let take = async |link: &mut Link| leader::take(link, &candidate).await;
+        let leadership = self.line.call_within(MIGRATION_MAX, "take the lead", take)?;
         self.term = match &leadership {
             Leadership::Leading { epoch, nonce } => Some(Term { epoch: *epoch, nonce: *nonce }),
             Leadership::Standby { .. } => None,

@@ -55,7 +55,7 @@ pub struct JobFilter {
     pub phase: Option<String>,
     /// Of this user.
     pub user: Option<String>,
-    /// Whose name contains this, in upper or lower case.
+    /// Whose name contains this, in upper or lower case. Looks at every row that the other conditions leave.
     pub name_contains: Option<String>,
     /// With this label, key and value.
     pub label: Option<(String, String)>,

@@ -181,7 +181,12 @@ impl<'a> JobQuery<'a> {
         }
         if let Some(part) = &self.filter.name_contains {
             let pattern = select.bind(like_pattern(part));
-            wheres.push(format!("lower(name) LIKE {pattern} ESCAPE '\\'"));
+            // LIKE looks past upper and lower case in SQLite, though only for the letters of English.
+            let like = match self.dialect {
+                Dialect::Sqlite => "LIKE",
+                Dialect::Postgres => "ILIKE",
+            };
+            wheres.push(format!("name {like} {pattern} ESCAPE '\\'"));
         }
         wheres
     }
@@ -233,7 +238,6 @@ fn states_of_phase(phase: &str) -> &'static [JobState] {
 }
 
 fn like_pattern(part: &str) -> String {
-    let lower = part.to_lowercase();
-    let escaped = lower.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+    let escaped = part.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
     format!("%{escaped}%")
 }

@@ -8,6 +8,7 @@
 mod attempts;
 mod desk;
 mod jobs;
+mod leases;
 mod nodes;
 mod tenants;
 mod value;

@@ -61,7 +61,11 @@ pub struct Candidate<'a> {
 /// Try to take the lead, and bring the tables up to date if that works out.
 pub async fn take(link: &mut Link, candidate: &Candidate<'_>) -> Result<Leadership, StoreError> {
     let doing = "take the lead";
-    link.client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(fault(doing))?;
+    let alone =
+        link.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await.map_err(fault(doing))?;
+    if !alone.get::<_, bool>(0) {
+        return standby(link).await;
+    }
     // The lock ends with the connection if anything fails from here on.
     refuse_newer(link).await?;
     let leadership = match take_row(link, candidate).await? {
@@ -84,9 +88,7 @@ pub async fn take(link: &mut Link, candidate: &Candidate<'_>) -> Result<Leadersh
 async fn take_row(link: &Link, candidate: &Candidate<'_>) -> Result<Option<Term>, StoreError> {
     let doing = "take the lead";
     // Outside of the migrations, because only the holder of an epoch may migrate.
-    let there =
-        link.client.query_one("SELECT to_regclass('leader') IS NOT NULL", &[]).await.map_err(fault(doing))?;
-    if !there.get::<_, bool>(0) {
+    if !is_there(link, "leader").await? {
         link.client.batch_execute(TABLE).await.map_err(fault(doing))?;
     }
     let former = candidate.former.map_or(-1, |term| term.nonce as i64);
@@ -99,23 +101,29 @@ async fn take_row(link: &Link, candidate: &Candidate<'_>) -> Result<Option<Term>
 }
 
 async fn standby(link: &Link) -> Result<Leadership, StoreError> {
-    let row = link
-        .client
-        .query_one("SELECT holder, expires_at FROM leader WHERE id = 1", &[])
-        .await
-        .map_err(fault("ask who leads"))?;
-    Ok(Leadership::Standby { holder: row.get(0), until_ms: row.get(1) })
+    let row = match is_there(link, "leader").await? {
+        true => link.client.query_opt("SELECT holder, expires_at FROM leader WHERE id = 1", &[]).await,
+        false => Ok(None),
+    };
+    Ok(match row.map_err(fault("ask who leads"))? {
+        Some(row) => Leadership::Standby { holder: row.get(0), until_ms: row.get(1) },
+        // Another server makes the very first tables at this moment.
+        None => Leadership::Standby { holder: "another server".to_string(), until_ms: 0 },
+    })
 }
 
 async fn refuse_newer(link: &Link) -> Result<(), StoreError> {
-    let doing = "read the version of the tables";
-    let there = format!("SELECT to_regclass('{}') IS NOT NULL", migrations::HISTORY);
-    if !link.client.query_one(&there, &[]).await.map_err(fault(doing))?.get::<_, bool>(0) {
+    if !is_there(link, migrations::HISTORY).await? {
         return Ok(());
     }
     let newest = format!("SELECT CAST(max(version) AS BIGINT) FROM {}", migrations::HISTORY);
-    let found: Option<i64> = link.client.query_one(&newest, &[]).await.map_err(fault(doing))?.get(0);
-    migrations::refuse_newer(found, migrations::known(&migrations::postgres::migrations::runner()))
+    let row = link.client.query_one(&newest, &[]).await.map_err(fault("read the version of the tables"))?;
+    migrations::refuse_newer(row.get(0), migrations::known(&migrations::postgres::migrations::runner()))
+}
+
+async fn is_there(link: &Link, table: &str) -> Result<bool, StoreError> {
+    let asked = link.client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await;
+    asked.map(|row| row.get(0)).map_err(fault("look for a table"))
 }
 
 async fn migrate(link: &mut Link) -> Result<(), StoreError> {

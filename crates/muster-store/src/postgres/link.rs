@@ -71,6 +71,16 @@ impl Line {
         doing: &str,
         work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.call_within(CALL_TIMEOUT, doing, work)
+    }
+
+    /// The same for work that may take longer.
+    pub fn call_within<T>(
+        &mut self,
+        limit: Duration,
+        doing: &str,
+        work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let (config, name, slot) = (&self.config, self.name, &mut self.link);
         let done = self.runtime.wait(async {
             let whole = async {
@@ -80,9 +90,9 @@ impl Line {
                 };
                 work(link).await
             };
-            match tokio::time::timeout(CALL_TIMEOUT, whole).await {
+            match tokio::time::timeout(limit, whole).await {
                 Ok(done) => done,
-                Err(_) => Err(StoreError::unavailable(doing, format!("no answer for {CALL_TIMEOUT:?}"))),
+                Err(_) => Err(StoreError::unavailable(doing, format!("no answer for {limit:?}"))),
             }
         });
         if done.is_err() {

@@ -1,4 +1,4 @@
-//! Rows of attempts and their leases, with the counters that forbid giving anything out twice.
+//! Rows of attempts: each try at running a job, and what it was charged.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,8 @@ use muster_core::ledger::Charge;
 use muster_core::{JobId, NodeId, Timestamp};
 
 use super::jobs::state_of;
+use super::leases;
 use super::{Bulk, Change, Rows, Statement, Value, idx};
-
-// Sharing a GPU is not offered yet; `leases_live` would have to become a counter then.
-const WHOLE_GPU_MILLI: u32 = 1_000;
 
 static ADD_ATTEMPT: Statement = Statement {
     name: "add an attempt",
@@ -43,56 +41,6 @@ static PLACE_JOB: Statement = Statement {
               AS u (number, idx, attempt, nodes, at) \
               WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.phase = 'Queued'",
         rows: Rows::Each,
-    }),
-};
-
-static ADD_LEASE: Statement = Statement {
-    name: "add a lease",
-    sql: "INSERT INTO leases (number, idx, attempt, node, gpu, job, seq, rank, tenant, compute_milli, from_ms) \
-          SELECT number, idx, CAST(?3 AS BIGINT), CAST(?4 AS TEXT), CAST(?5 AS BIGINT), id, CAST(?6 AS BIGINT), \
-          CAST(?7 AS BIGINT), tenant, CAST(?8 AS BIGINT), CAST(?9 AS BIGINT) \
-          FROM jobs WHERE number = ?1 AND idx = ?2",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
-        sql: "INSERT INTO leases (number, idx, attempt, node, gpu, job, seq, rank, tenant, compute_milli, from_ms) \
-              SELECT j.number, j.idx, u.attempt, u.node, u.gpu, j.id, u.seq, u.rank, j.tenant, u.milli, u.at \
-              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], \
-              $7::bigint[], $8::bigint[], $9::bigint[]) AS u (number, idx, attempt, node, gpu, seq, rank, milli, at) \
-              JOIN jobs j ON j.number = u.number AND j.idx = u.idx",
-        rows: Rows::Each,
-    }),
-};
-
-static TAKE_GPU: Statement = Statement {
-    name: "take a GPU",
-    sql: "UPDATE gpus SET used_milli = used_milli + ?3 WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
-        sql: "UPDATE gpus SET used_milli = used_milli + u.milli \
-              FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS u (node, idx, milli) \
-              WHERE gpus.node = u.node AND gpus.idx = u.idx AND gpus.removed_at IS NULL",
-        rows: Rows::Each,
-    }),
-};
-
-static TAKE_QUOTA: Statement = Statement {
-    name: "take from a tenant's quota",
-    sql: "UPDATE tenants SET gpus_used = gpus_used + j.gpus, \
-          gpu_memory_mib_used = gpu_memory_mib_used + j.gpu_memory_mib, cpus_used = cpus_used + j.cpus, \
-          memory_mib_used = memory_mib_used + j.memory_mib, jobs_used = jobs_used + 1 \
-          FROM jobs AS j WHERE tenants.id = j.tenant AND j.number = ?1 AND j.idx = ?2",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
-        sql: "UPDATE tenants SET gpus_used = gpus_used + d.gpus, \
-              gpu_memory_mib_used = gpu_memory_mib_used + d.gpu_memory_mib, cpus_used = cpus_used + d.cpus, \
-              memory_mib_used = memory_mib_used + d.memory_mib, jobs_used = jobs_used + d.jobs \
-              FROM (SELECT j.tenant, CAST(sum(j.gpus) AS BIGINT) AS gpus, \
-              CAST(sum(j.gpu_memory_mib) AS BIGINT) AS gpu_memory_mib, CAST(sum(j.cpus) AS BIGINT) AS cpus, \
-              CAST(sum(j.memory_mib) AS BIGINT) AS memory_mib, count(*) AS jobs \
-              FROM unnest($1::bigint[], $2::bigint[]) AS u (number, idx) \
-              JOIN jobs j ON j.number = u.number AND j.idx = u.idx GROUP BY j.tenant) AS d \
-              WHERE tenants.id = d.tenant",
-        rows: Rows::Some,
     }),
 };
 
@@ -142,74 +90,6 @@ static STOP_JOB: Statement = Statement {
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Running', 'Stopping')",
     rows: Rows::Each,
     bulk: None,
-};
-
-static GIVE_GPUS: Statement = Statement {
-    name: "give GPUs back",
-    sql: "UPDATE gpus SET used_milli = used_milli - l.milli FROM \
-          (SELECT node, gpu, CAST(sum(compute_milli) AS BIGINT) AS milli FROM leases \
-          WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL GROUP BY node, gpu) AS l \
-          WHERE gpus.node = l.node AND gpus.idx = l.gpu",
-    rows: Rows::Any,
-    bulk: Some(Bulk {
-        sql: "UPDATE gpus SET used_milli = used_milli - l.milli FROM \
-              (SELECT leases.node, leases.gpu, CAST(sum(leases.compute_milli) AS BIGINT) AS milli \
-              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (number, idx, attempt) \
-              JOIN leases ON leases.number = u.number AND leases.idx = u.idx AND leases.attempt = u.attempt \
-              AND leases.to_ms IS NULL GROUP BY leases.node, leases.gpu) AS l \
-              WHERE gpus.node = l.node AND gpus.idx = l.gpu",
-        rows: Rows::Any,
-    }),
-};
-
-static END_LEASES: Statement = Statement {
-    name: "end leases",
-    sql: "UPDATE leases SET to_ms = ?4 WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL",
-    rows: Rows::Any,
-    bulk: Some(Bulk {
-        sql: "UPDATE leases SET to_ms = u.at \
-              FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (number, idx, attempt, at) \
-              WHERE leases.number = u.number AND leases.idx = u.idx AND leases.attempt = u.attempt \
-              AND leases.to_ms IS NULL",
-        rows: Rows::Any,
-    }),
-};
-
-// The ceiling sinks with what is held, down to the limit. Comparing with no limit is neither true nor false,
-// and leaves no ceiling.
-static GIVE_QUOTA: Statement = Statement {
-    name: "give quota back to a tenant",
-    sql: "UPDATE tenants SET gpus_used = gpus_used - d.gpus, \
-          gpu_memory_mib_used = gpu_memory_mib_used - d.gpu_memory_mib, cpus_used = cpus_used - d.cpus, \
-          memory_mib_used = memory_mib_used - d.memory_mib, jobs_used = jobs_used - 1, \
-          gpus_ceiling = CASE WHEN gpus_used - d.gpus > max_gpus THEN gpus_used - d.gpus ELSE max_gpus END, \
-          gpu_memory_mib_ceiling = CASE WHEN gpu_memory_mib_used - d.gpu_memory_mib > max_gpu_memory_mib \
-          THEN gpu_memory_mib_used - d.gpu_memory_mib ELSE max_gpu_memory_mib END, \
-          cpus_ceiling = CASE WHEN cpus_used - d.cpus > max_cpus THEN cpus_used - d.cpus ELSE max_cpus END, \
-          memory_mib_ceiling = CASE WHEN memory_mib_used - d.memory_mib > max_memory_mib \
-          THEN memory_mib_used - d.memory_mib ELSE max_memory_mib END, \
-          jobs_ceiling = CASE WHEN jobs_used - 1 > max_jobs THEN jobs_used - 1 ELSE max_jobs END \
-          FROM jobs AS d WHERE tenants.id = d.tenant AND d.number = ?1 AND d.idx = ?2",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
-        sql: "UPDATE tenants SET gpus_used = gpus_used - d.gpus, \
-              gpu_memory_mib_used = gpu_memory_mib_used - d.gpu_memory_mib, cpus_used = cpus_used - d.cpus, \
-              memory_mib_used = memory_mib_used - d.memory_mib, jobs_used = jobs_used - d.jobs, \
-              gpus_ceiling = CASE WHEN gpus_used - d.gpus > max_gpus THEN gpus_used - d.gpus ELSE max_gpus END, \
-              gpu_memory_mib_ceiling = CASE WHEN gpu_memory_mib_used - d.gpu_memory_mib > max_gpu_memory_mib \
-              THEN gpu_memory_mib_used - d.gpu_memory_mib ELSE max_gpu_memory_mib END, \
-              cpus_ceiling = CASE WHEN cpus_used - d.cpus > max_cpus THEN cpus_used - d.cpus ELSE max_cpus END, \
-              memory_mib_ceiling = CASE WHEN memory_mib_used - d.memory_mib > max_memory_mib \
-              THEN memory_mib_used - d.memory_mib ELSE max_memory_mib END, \
-              jobs_ceiling = CASE WHEN jobs_used - d.jobs > max_jobs THEN jobs_used - d.jobs ELSE max_jobs END \
-              FROM (SELECT j.tenant, CAST(sum(j.gpus) AS BIGINT) AS gpus, \
-              CAST(sum(j.gpu_memory_mib) AS BIGINT) AS gpu_memory_mib, CAST(sum(j.cpus) AS BIGINT) AS cpus, \
-              CAST(sum(j.memory_mib) AS BIGINT) AS memory_mib, count(*) AS jobs \
-              FROM unnest($1::bigint[], $2::bigint[]) AS u (number, idx) \
-              JOIN jobs j ON j.number = u.number AND j.idx = u.idx GROUP BY j.tenant) AS d \
-              WHERE tenants.id = d.tenant",
-        rows: Rows::Some,
-    }),
 };
 
 static ADD_USAGE: Statement = Statement {
@@ -298,27 +178,8 @@ pub fn placed(
         ])),
         PLACE_JOB.change(with(vec![nodes.into(), at.into()])),
     ];
-    for (task, gpu) in devices(tasks) {
-        let lease = vec![
-            (&task.node).into(),
-            gpu.into(),
-            seq.into(),
-            task.rank.into(),
-            WHOLE_GPU_MILLI.into(),
-            at.into(),
-        ];
-        changes.push(ADD_LEASE.change(with(lease)));
-    }
-    let taken = devices(tasks).map(|(task, gpu)| (&task.node, gpu));
-    changes.extend(
-        taken.map(|(node, gpu)| TAKE_GPU.change(vec![node.into(), gpu.into(), WHOLE_GPU_MILLI.into()])),
-    );
-    changes.push(TAKE_QUOTA.change(vec![job.number.into(), idx(job).into()]));
+    changes.extend(leases::begun(seq, job, attempt, tasks, at));
     changes
-}
-
-fn devices(tasks: &[PlacedTask]) -> impl Iterator<Item = (&PlacedTask, u8)> {
-    tasks.iter().flat_map(|task| task.gpus.iter().map(move |gpu| (task, *gpu)))
 }
 
 /// The whole gang runs.
@@ -352,11 +213,8 @@ pub fn ended(end: &End) -> Vec<Change> {
     let with = |rest: Vec<Value>| key().into_iter().chain(rest).collect::<Vec<Value>>();
     let (exit, exit_code, signal, exit_why) = exit_cells(end.exit);
 
-    // GPUs are found by their live leases, so they go first.
-    vec![
-        GIVE_GPUS.change(key()),
-        END_LEASES.change(with(vec![end.at.into()])),
-        GIVE_QUOTA.change(vec![end.job.number.into(), idx(end.job).into()]),
+    let mut changes = Vec::from(leases::ended(end.job, end.attempt, end.at));
+    changes.extend([
         ADD_USAGE.change(with(vec![
             end.at.into(),
             charge.gpu_ms.into(),
@@ -377,7 +235,8 @@ pub fn ended(end: &End) -> Vec<Change> {
             charge.cost_micro.into(),
         ])),
         SETTLE_JOB.change(with(settled(end, exit_code, signal))),
-    ]
+    ]);
+    changes
 }
 
 fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value> {

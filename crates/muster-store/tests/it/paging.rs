@@ -23,8 +23,11 @@ fn crowd(bench: &dyn Bench) -> Book {
             book.add(&[submit_array(number, tenant, 7)]);
             continue;
         }
-        let mut asked =
-            spec(tenant, &format!("{}-{number}", ["Train", "eval", "100%_sure"][number as usize % 3]), 1);
+        let mut asked = spec(
+            tenant,
+            &format!("{}-{number}", ["Train", "Über-eval", "100%_sure"][number as usize % 3]),
+            1,
+        );
         asked.user = ["ada", "bob"][number as usize % 2].to_string();
         if number % 5 == 0 {
             asked.labels.insert("team".to_string(), ["x", "y"][number as usize % 2].to_string());
@@ -80,13 +83,14 @@ fn filters() -> Vec<JobFilter> {
     let words = |words: &[&str]| Some(words.iter().map(|word| word.to_string()).collect::<Vec<String>>());
     let tenants = [None, words(&["red"]), words(&["blue", "green"])];
     let states = [None, Some(vec![JobState::Pending]), Some(vec![JobState::Completed, JobState::Preempted])];
-    let rests: [fn(&mut JobFilter); 12] = [
+    let rests: [fn(&mut JobFilter); 13] = [
         |_| {},
         |filter| filter.phase = Some("Held".to_string()),
         |filter| filter.phase = Some("Queued".to_string()),
         |filter| filter.user = Some("ada".to_string()),
         |filter| filter.name_contains = Some("TRAIN".to_string()),
         |filter| filter.name_contains = Some("0%_s".to_string()),
+        |filter| filter.name_contains = Some("ÜBER-Ev".to_string()),
         |filter| filter.label = Some(("team".to_string(), "x".to_string())),
         |filter| filter.label = Some(("team".to_string(), "z".to_string())),
         |filter| filter.number = Some(30),
