@@ -1,8 +1,8 @@
 //! The tables are made once, by the leader, and an older release keeps its hands off newer ones.
 
-use muster_store::{Leadership, StoreError};
+use muster_store::{Leadership, StoreConfig, StoreError, open};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, SqliteBench};
 use crate::story::*;
 
 contract!(
@@ -53,4 +53,29 @@ fn a_changed_migration_is_refused(bench: &dyn Bench) {
     bench.sql("UPDATE refinery_schema_history SET checksum = '1'");
     let error = bench.open().journal.lead("b", LEASE_MS).unwrap_err();
     assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+}
+
+#[test]
+fn a_throwaway_database_vanishes() {
+    let mut book = Book::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
+    book.add(&[tenant("red", None), submit(1, "red", 1)]);
+    book.store.savepoints.save(2, b"state").unwrap();
+    assert_eq!(book.store.tables.counts().unwrap().len(), 1);
+    assert_eq!(book.replay(0).unwrap().len(), 2);
+    // Another one is another one.
+    let mut other = Book::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
+    assert_eq!(other.replay(0).unwrap().len(), 0);
+}
+
+/// The log lets readers see what was committed last while someone writes.
+#[test]
+fn sqlite_readers_do_not_wait_for_the_writer() {
+    let bench = SqliteBench::new();
+    let mut book = Book::lead(bench.open());
+    book.add(&[tenant("red", None), submit(1, "red", 1)]);
+    let writer = rusqlite::Connection::open(bench.path()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE; DELETE FROM jobs").unwrap();
+    let begin = std::time::Instant::now();
+    assert!(book.store.tables.job(job(1)).unwrap().is_some());
+    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "the reader waited for the writer");
 }
