@@ -21,6 +21,7 @@ demo: build ## a scripted tour
 	scripts/demo.sh
 
 bench: build ## the table of docs/results.md
+	$(CARGO) run --release --locked --package muster-core --example plan_bench
 	$(CARGO) run --release --locked --package muster-bench
 
 lint: ## what CI holds a change to, besides the tests

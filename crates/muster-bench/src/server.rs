@@ -1,0 +1,120 @@
+//! The release binary in a process of its own, on a fresh data folder.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::http::Connection;
+
+/// A running server; killed when dropped.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// A folder that is removed when dropped.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// A fresh folder.
+    pub fn new(name: &str) -> Result<Folder> {
+        let path = std::env::temp_dir().join(format!("muster-bench-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Server {
+    /// Start on a data folder, with a simulated cluster of so many nodes of eight GPUs, and wait until it is
+    /// ready.
+    pub fn start(folder: &Path, nodes: usize, database: Option<&str>) -> Result<Server> {
+        let cluster = folder.join("cluster.yaml");
+        let text = format!(
+            "nodes:\n  - name: gpu\n    count: {nodes}\n    cpus: 128\n    memory_gib: 1024\n    gpus: {{ model: \"NVIDIA H100 80GB HBM3\", count: 8, memory_mib: 81559 }}\n"
+        );
+        std::fs::write(&cluster, text)?;
+        let mut command = Command::new(binary()?);
+        command.args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.join("data"));
+        command.arg("--cluster").arg(&cluster);
+        if let Some(url) = database {
+            command.args(["--database", url]);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let stdout = child.stdout.take().context("the server has no output")?;
+        let address = listening_address(BufReader::new(stdout))?;
+        let server = Server { child, address };
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(120) {
+            if let Ok((200, _)) =
+                Connection::open(self.address).and_then(|mut link| link.call("GET", "/readyz", ""))
+            {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("the server did not become ready")
+    }
+
+    /// Resident memory in MiB.
+    pub fn resident_mib(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        let kib: f64 = line.split_whitespace().nth(1).context("no VmRSS value")?.parse()?;
+        Ok(kib / 1024.0)
+    }
+
+    /// Stop in order, as SIGTERM does.
+    pub fn stop(mut self) -> Result<()> {
+        Command::new("kill").arg(self.child.id().to_string()).status()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The binary beside this one.
+pub fn binary() -> Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("muster");
+    if !path.exists() {
+        bail!("{} is missing: `make bench` builds it first", path.display());
+    }
+    Ok(path)
+}
+
+/// Read the URL that the server prints, and leave a thread behind that keeps its output from filling up.
+fn listening_address(mut output: impl BufRead + Send + 'static) -> Result<SocketAddr> {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if output.read_line(&mut line)? == 0 {
+            bail!("the server ended before it said where it listens");
+        }
+        if let Some((_, rest)) = line.split_once("http://") {
+            let address = rest.split([' ', '/', '\n']).next().unwrap_or_default().parse()?;
+            std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+            return Ok(address);
+        }
+    }
+}

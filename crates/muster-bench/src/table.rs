@@ -1,0 +1,64 @@
+//! Plain tables in Markdown, so that the output can go into `docs/results.md` as it is.
+
+/// Rows under a title.
+pub struct Table {
+    title: String,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(title: &str, columns: &[&str]) -> Table {
+        Table { title: title.to_string(), rows: vec![columns.iter().map(|name| name.to_string()).collect()] }
+    }
+
+    /// Add a row.
+    pub fn row(&mut self, cells: &[String]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    /// Print it.
+    pub fn print(&self) {
+        let columns = self.rows[0].len();
+        let width =
+            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        println!("\n### {}\n", self.title);
+        for (number, row) in self.rows.iter().enumerate() {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
+            if number == 0 {
+                let rules = widths.iter().map(|width| "-".repeat(*width));
+                println!("| {} |", rules.collect::<Vec<_>>().join(" | "));
+            }
+        }
+    }
+}
+
+/// The middle of several measurements.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A number with three significant digits and a thousands separator.
+pub fn figure(value: f64) -> String {
+    match value {
+        value if value >= 1000.0 => thousands(value.round() as u64),
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+fn thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
