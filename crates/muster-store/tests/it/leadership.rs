@@ -193,3 +193,14 @@ fn sqlite_is_taken_over_as_soon_as_the_process_is_gone() {
     drop(first);
     assert_eq!(lead(&mut bench.open(), LEASE_MS).0, 2);
 }
+
+/// The same name is the same server in a former life; another name waits for the lease.
+#[test]
+fn a_restarted_postgres_server_need_not_wait_for_its_own_lease() {
+    let Some(bench) = PostgresBench::new() else { return };
+    let mut first = bench.open();
+    let (epoch, _) = lead(&mut first, LEASE_MS);
+    assert!(matches!(bench.open().journal.lead("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
+    assert_eq!(lead(&mut bench.open(), LEASE_MS).0, 2);
+    assert!(is_deposed(Book { store: first, epoch, seq: 0 }.try_add(&[NOTHING])));
+}
