@@ -4,28 +4,29 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::capacity::{Filed, Free};
+use crate::capacity::{Filed, Free, Kind};
 use crate::ids::{JobId, NodeId};
 use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
 use crate::plan::{Planned, admit, feasible, place};
 use crate::queue::Shape;
-use crate::state::State;
 use crate::verdict::{Reason, Verdict, Verdicts};
 
 /// Write the verdicts and close the draft.
 pub(super) fn all_blocked(mut draft: Draft) -> Planned {
     let mut verdicts = Verdicts::default();
+    let blocked = std::mem::take(&mut draft.blocked);
+    let facts = if blocked.is_empty() { Facts::default() } else { Facts::of(&draft) };
     let mut known: BTreeMap<Arc<Shape>, Vec<Reason>> = BTreeMap::new();
-    for turn in std::mem::take(&mut draft.blocked) {
+    for turn in blocked {
         let ask = draft.ask(turn.bucket);
         let mut reasons = admit::blockers(&draft, turn.bucket, &ask);
         // What is kept for the job itself, and what its tenant may not use, make the answer its own.
         if draft.kept.values().any(|kept| kept.job == turn.job) || draft.models.limits(&turn.bucket.tenant) {
-            reasons.extend(no_room(&draft, turn.job, &ask));
+            reasons.extend(no_room(&draft, &facts, turn.job, &ask));
         } else {
             let shared = known.entry(turn.bucket.shape.clone());
-            reasons.extend(shared.or_insert_with(|| no_room(&draft, turn.job, &ask)).iter().cloned());
+            reasons.extend(shared.or_insert_with(|| no_room(&draft, &facts, turn.job, &ask)).iter().cloned());
         }
         verdicts.add(turn.bucket.clone(), Verdict { reasons });
     }
@@ -35,8 +36,42 @@ pub(super) fn all_blocked(mut draft: Draft) -> Planned {
     Planned { plan: draft.plan, verdicts }
 }
 
+/// What is the same for every shape.
+#[derive(Default)]
+struct Facts {
+    /// What is set aside on each node, and the first job it is for.
+    asides: BTreeMap<NodeId, (JobId, Free)>,
+    /// Nodes that take no work, or have devices that may not be given out.
+    out_of_service: Vec<OutOfService>,
+}
+
+struct OutOfService {
+    kind: Arc<Kind>,
+    closed: bool,
+    /// Devices that may not be given out, as bits.
+    gpus: u64,
+}
+
+impl Facts {
+    fn of(draft: &Draft) -> Facts {
+        let mut asides: BTreeMap<NodeId, (JobId, Free)> = BTreeMap::new();
+        for (job, aside) in &draft.asides {
+            let (_, space) = asides.entry(aside.node.clone()).or_insert((*job, Free::default()));
+            *space = space.with(aside.space);
+        }
+        let nodes = draft.state.capacity.nodes();
+        let out = nodes.map(|(node, filed)| OutOfService {
+            kind: filed.kind.clone(),
+            closed: !filed.open,
+            gpus: if filed.open { !draft.state.usable_gpus(node) } else { u64::MAX },
+        });
+        let worth_telling = |out: &OutOfService| out.closed || out.gpus & out.kind.empty().gpus != 0;
+        Facts { asides, out_of_service: out.filter(worth_telling).collect() }
+    }
+}
+
 /// Why there is no room; nothing if there is.
-fn no_room(draft: &Draft, job: JobId, ask: &Ask) -> Vec<Reason> {
+fn no_room(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Vec<Reason> {
     if ask.matches.is_empty() {
         return infeasible(draft, ask);
     }
@@ -44,9 +79,9 @@ fn no_room(draft: &Draft, job: JobId, ask: &Ask) -> Vec<Reason> {
         return Vec::new();
     }
     let mut reasons = Vec::new();
-    reasons.extend(set_aside_for_others(draft, job, ask));
+    reasons.extend(set_aside_for_others(draft, facts, job, ask));
     reasons.push(too_little(draft, job, ask));
-    reasons.extend(out_of_service(draft.state, ask));
+    reasons.extend(out_of_service(facts, ask));
     reasons
 }
 
@@ -59,29 +94,18 @@ fn infeasible(draft: &Draft, ask: &Ask) -> Vec<Reason> {
 }
 
 /// The first job for whom space is kept that would do, alone or with what is kept for others beside it.
-fn set_aside_for_others(draft: &Draft, job: JobId, ask: &Ask) -> Option<Reason> {
-    let asides = asides_by_node(draft, job);
+fn set_aside_for_others(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Option<Reason> {
     let fits = |node: &NodeId, filed: &Filed| {
-        let aside = asides.get(node).map(|(_, space)| *space).unwrap_or_default();
+        let aside = facts.asides.get(node).map(|(_, space)| *space).unwrap_or_default();
         filed.open && ask.on(&filed.kind).is_some_and(|found| ask.fits(found, filed.free.with(aside)))
     };
+    let aside_on = |node: &NodeId| facts.asides.get(node).map(|(first, _)| *first);
     let kept = draft.kept.iter().filter(|(node, kept)| fits(node, &kept.filed));
     // On a node that is kept for the job itself, only what was set aside before can be in its way.
-    let aside_on = |node: &NodeId| asides.get(node).map(|(first, _)| *first);
     let kept = kept.filter_map(|(node, kept)| if kept.job == job { aside_on(node) } else { Some(kept.job) });
-    let open =
-        asides.iter().filter(|(node, _)| draft.capacity.filed(node).is_some_and(|filed| fits(node, filed)));
-    kept.chain(open.map(|(_, (first, _))| *first)).next().map(|job| Reason::Reservation { job })
-}
-
-/// What is set aside on each node for others than this job, and the first of them.
-fn asides_by_node<'a>(draft: &'a Draft, job: JobId) -> BTreeMap<&'a NodeId, (JobId, Free)> {
-    let mut nodes = BTreeMap::new();
-    for (other, aside) in draft.asides.iter().filter(|(other, _)| **other != job) {
-        let (_, space) = nodes.entry(&aside.node).or_insert((*other, Free::default()));
-        *space = space.with(aside.space);
-    }
-    nodes
+    let open = |node: &NodeId| draft.capacity.filed(node).is_some_and(|filed| fits(node, filed));
+    let aside = facts.asides.iter().filter(|(node, _)| open(node)).map(|(_, (first, _))| *first);
+    kept.chain(aside).find(|holder| *holder != job).map(|job| Reason::Reservation { job })
 }
 
 /// Too little in all, or too little in one place, or GPUs enough but not what goes with them.
@@ -123,17 +147,13 @@ fn free_blocks(draft: &Draft, job: JobId, ask: &Ask) -> Vec<(u32, Free)> {
 }
 
 /// Nodes and GPUs that would do but may not be given out now.
-fn out_of_service(state: &State, ask: &Ask) -> Option<Reason> {
+fn out_of_service(facts: &Facts, ask: &Ask) -> Option<Reason> {
     let (mut nodes, mut gpus) = (0, 0);
-    for (node, filed) in state.capacity.nodes() {
-        let Some(found) = ask.on(&filed.kind) else { continue };
-        let out = found.useful & !available(state, node, filed);
-        nodes += u32::from(out != 0 || !filed.open);
-        gpus += out.count_ones();
+    for out in &facts.out_of_service {
+        let Some(found) = ask.on(&out.kind) else { continue };
+        let missing = found.useful & out.gpus;
+        nodes += u32::from(out.closed || missing != 0);
+        gpus += missing.count_ones();
     }
     (nodes > 0).then_some(Reason::NodeHealth { nodes, gpus })
-}
-
-fn available(state: &State, node: &NodeId, filed: &Filed) -> u64 {
-    if filed.open { state.usable_gpus(node) } else { 0 }
 }
