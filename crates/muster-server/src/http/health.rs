@@ -74,3 +74,6 @@ async fn database_away(door: &Door) -> Option<String> {
         Err(_) => Some("the database does not answer in time".to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,6 +65,22 @@ impl House {
         &self.client
     }
 
+    /// A second server over the same database.
+    pub fn beside(&self) -> House {
+        let database = format!("sqlite:{}", self.folder.join("muster.db").display());
+        House::with(&[("database.url", &database)], None)
+    }
+
+    /// Stop the server and leave its files.
+    pub fn stop(&mut self) {
+        if let Some(running) = self.running.take()
+            && let Err(error) = running.stop()
+            && !std::thread::panicking()
+        {
+            panic!("the server did not stop in order: {error}");
+        }
+    }
+
     /// Where the server keeps its files.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -123,12 +139,7 @@ fn folder() -> PathBuf {
 
 impl Drop for House {
     fn drop(&mut self) {
-        if let Some(running) = self.running.take()
-            && let Err(error) = running.stop()
-            && !std::thread::panicking()
-        {
-            panic!("the server did not stop in order: {error}");
-        }
+        self.stop();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

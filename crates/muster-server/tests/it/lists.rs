@@ -68,6 +68,7 @@ fn pages_by_offset_and_by_cursor_are_the_same_list() {
     let mut page = house.get("/api/v1/jobs?limit=5");
     loop {
         by_cursor.extend(ids(&page));
+        assert!(by_cursor.len() <= all.len(), "the pages do not end");
         let Some(cursor) = page["next_cursor"].as_str() else { break };
         // What arrives meanwhile does not shift the pages.
         house.submit(json!({"script": "late"}));

@@ -15,6 +15,30 @@ fn a_server_that_leads_is_healthy_everywhere() {
 }
 
 #[test]
+fn a_standby_shows_the_tables_and_names_the_leader() {
+    let mut leader = House::empty();
+    let job = leader.submit(json!({"name": "seen", "script": "x", "hold": true}));
+    let standby = leader.beside();
+    for path in ["/health", "/api/v1/health", "/readyz"] {
+        let reply = standby.client().get(path);
+        assert_eq!((reply.status, reply.json()["status"].as_str()), (503, Some("unhealthy")), "{path}");
+        assert_eq!(reply.json()["role"], "standby");
+    }
+    assert_eq!(standby.client().get("/healthz").status, 200, "the process lives");
+    assert_eq!(standby.get("/api/v1/jobs")["jobs"][0]["name"], "seen");
+    assert_eq!(standby.get(&format!("/api/v1/jobs/{job}"))["phase"], "Held");
+    let refused = standby.client().post("/api/v1/jobs", &json!({"script": "x"}));
+    let says = standby.refused(&refused, 503, "unavailable");
+    assert!(says.starts_with("this server stands by for"), "{says}");
+    assert_eq!(refused.header("retry-after"), "1");
+    standby.refused(&standby.client().delete(&format!("/api/v1/jobs/{job}")), 503, "unavailable");
+    standby.refused(&standby.client().get("/api/v1/nodes"), 503, "unavailable");
+    leader.stop();
+    standby.until("its turn", |house| house.client().get("/readyz").status == 200);
+    assert_eq!(standby.client().delete(&format!("/api/v1/jobs/{job}")).status, 200);
+}
+
+#[test]
 fn the_document_is_served_and_complete() {
     let house = House::empty();
     let document = house.get("/api/v1/openapi.json");

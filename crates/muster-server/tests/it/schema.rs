@@ -24,11 +24,7 @@ pub fn check(method: &str, path: &str, reply: &Reply) {
     }
     assert!(!reply.header("x-request-id").is_empty(), "{method} {path}: no request id");
     let Some(operation) = operation(method, path) else {
-        assert!(
-            matches!(reply.status, 403..=405),
-            "{method} {path} is not in the document: {}",
-            reply.text
-        );
+        assert!(matches!(reply.status, 403..=405), "{method} {path} is not in the document: {}", reply.text);
         return must_be("Problem", reply);
     };
     let responses = &operation["responses"];
