@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Exit, JobSpec, Outcome};
@@ -217,11 +217,17 @@ pub struct JobChange {
     #[serde(default)]
     pub priority: Option<u32>,
     /// Its time limit; `Some(None)` lifts it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "what_is_there")]
     pub time_limit_ms: Option<Option<i64>>,
     /// Its labels, all of them.
     #[serde(default)]
     pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// A field that is there and null is `Some(None)`; left to itself, serde reads both as `None`, and a lifted
+/// limit would come back on replay.
+fn what_is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// What an agent says about its part of an attempt.

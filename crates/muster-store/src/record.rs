@@ -137,6 +137,17 @@ mod tests {
     }
 
     #[test]
+    fn a_lifted_time_limit_stays_lifted() {
+        use muster_core::command::JobChange;
+        for time_limit_ms in [None, Some(None), Some(Some(60_000))] {
+            let change = JobChange { time_limit_ms, ..JobChange::default() };
+            let event = Event::JobChanged { job: muster_core::JobId::single(7), change, at: Timestamp(5) };
+            let entry = Entry { seq: 9, epoch: 3, at: Timestamp(7), event };
+            assert_eq!(Record::of(&entry).entry().unwrap(), entry);
+        }
+    }
+
+    #[test]
     fn every_changed_field_is_noticed() {
         let spoil: [fn(&mut Record); 6] = [
             |record| record.seq += 1,
