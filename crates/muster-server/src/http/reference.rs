@@ -98,7 +98,11 @@ impl Reference {
 }
 
 fn one_object(name: &str, schema: &Value, all: &Map<String, Value>) -> Object {
-    Object { name: name.to_string(), about: text(&schema["description"]), rows: rows(schema, all) }
+    let rows = rows(schema, all);
+    let about = text(&schema["description"]);
+    // What has no fields is one of a few words or kinds.
+    let about = if rows.is_empty() { format!("{about}\n\nOne of: {}", kind(schema)) } else { about };
+    Object { name: name.to_string(), about, rows }
 }
 
 /// Routes by noun, in the order of their paths.

@@ -37,9 +37,7 @@ pub fn page(reference: &Reference) -> String {
 fn route(page: &mut String, route: &Route) {
     let (method, path) = (escaped(&route.method), escaped(&route.path));
     let _ = write!(page, "<h3><code>{method} {path}</code></h3><p>{}</p>", prose(&route.summary));
-    for paragraph in route.about.split("\n\n").filter(|text| !text.is_empty()) {
-        let _ = write!(page, "<p>{}</p>", prose(paragraph));
-    }
+    paragraphs(page, &route.about);
     table(page, &route.params);
     if let Some(body) = &route.body {
         let _ = write!(page, "<p>Body: {}</p>", prose(body));
@@ -53,8 +51,15 @@ fn route(page: &mut String, route: &Route) {
     page.push_str("</ul>");
 }
 
+fn paragraphs(page: &mut String, text: &str) {
+    for paragraph in text.split("\n\n").filter(|text| !text.is_empty()) {
+        let _ = write!(page, "<p>{}</p>", prose(paragraph));
+    }
+}
+
 fn object(page: &mut String, object: &Object) {
-    let _ = write!(page, "<h3 id=\"{0}\">{0}</h3><p>{1}</p>", escaped(&object.name), prose(&object.about));
+    let _ = write!(page, "<h3 id=\"{0}\">{0}</h3>", escaped(&object.name));
+    paragraphs(page, &object.about);
     table(page, &object.rows);
 }
 

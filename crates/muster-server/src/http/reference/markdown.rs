@@ -9,7 +9,7 @@ pub fn text(reference: &Reference) -> String {
     let mut text = String::from("# API reference\n\n");
     let _ = writeln!(
         text,
-        "Written by `cargo xtask bless` from the OpenAPI document that the server serves at `/api/v1/openapi.json`; \
+        "Written by `cargo xtask docs` from the OpenAPI document that the server serves at `/api/v1/openapi.json`; \
          the same as a page is at `/api/v1/docs`.\n\n{}\n",
         reference.about
     );
