@@ -277,9 +277,10 @@ impl Command {
             Command::ReleaseJob { job } => ("job.release", job.to_string()),
             Command::RequeueJob { job } => ("job.requeue", job.to_string()),
             Command::ChangeJob { job, .. } => ("job.change", job.to_string()),
+            // By a person; agents speak for the system, whose acts are not audited.
+            Command::RegisterNode { node, .. } => ("node.register", node.to_string()),
+            Command::SetGpuHealth { node, gpu, .. } => ("gpu.health", format!("{node}/gpu-{gpu}")),
             Command::SubmitJob(_)
-            | Command::RegisterNode { .. }
-            | Command::SetGpuHealth { .. }
             | Command::AdoptPlan { .. }
             | Command::ReportTask { .. }
             | Command::NoteRefusal { .. }

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use muster_core::Settings;
 use serde::Serialize;
 
+pub(crate) use nearest::nearest;
 pub use problem::{ConfigError, Mark, Place, Problem, Wrong};
 use said::Said;
 use value::Raw;

@@ -8,7 +8,6 @@ pub mod origin;
 pub mod rate;
 
 mod json;
-mod nearest;
 mod query;
 mod trace;
 mod who;

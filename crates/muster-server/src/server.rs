@@ -120,7 +120,9 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
     let names = names(config);
     let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, &names)).transpose()?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
-    let router = http::router(door(config, &parts, closing.clone()));
+    let door_facts = door(config, &parts, closing.clone());
+    runtime.block_on(serve_metrics(config, &door_facts, closing.clone()));
+    let router = http::router(door_facts);
     let door = runtime.spawn(tls::serve(listener, acceptor, router, closed(closing)));
     runtime.spawn(trace_jobs(config, parts.cluster.clone(), close_door.subscribe()));
     Ok(Running {
@@ -135,6 +137,23 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
         cluster: parts.cluster,
         _folder_lock: folder_lock,
     })
+}
+
+/// Serve the metrics on a port of their own, where one is named. Nobody is asked for a token there, so it is for
+/// loopback only; `/metrics` of the door serves the same.
+async fn serve_metrics(config: &Config, door: &Door, closing: watch::Receiver<bool>) {
+    let Some(address) = config.metrics.listen.filter(|_| config.metrics.enabled) else { return };
+    if !address.ip().is_loopback() {
+        warn!(%address, "no metrics port beyond loopback; read /metrics of the server with a token");
+        return;
+    }
+    match tokio::net::TcpListener::bind(address).await {
+        Ok(listener) => {
+            let router = http::metrics_router(door.clone(), &config.metrics.path);
+            tokio::spawn(tls::serve(listener, None, router, closed(closing)));
+        }
+        Err(fault) => warn!(%address, %fault, "no metrics port; /metrics of the server has the same"),
+    }
 }
 
 /// What clients may call this server in a certificate of our own, besides its host name.

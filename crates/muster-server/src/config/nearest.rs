@@ -5,7 +5,7 @@ const SLIPS_MAX: usize = 3;
 
 /// The known name that `said` most likely meant. A name at the wrong level counts as well: `http_port` at the
 /// top means `api.http_port`.
-pub(super) fn nearest<'a>(said: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(said: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let slip = known.clone().map(|name| (slips(said, name), name)).min();
     match slip {
         Some((count, name)) if count <= SLIPS_MAX && count * 2 < name.len() => Some(name),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::http::fault::Fault;
-use crate::http::nearest::nearest;
+use crate::config::nearest;
 
 /// Largest body of any request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -102,7 +102,7 @@ pub fn unknown_field(message: &str) -> Option<Fault> {
     let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
     let fault =
         Fault::new(StatusCode::BAD_REQUEST, "unknown-field", format!("there is no field `{said}` here"));
-    Some(match nearest(said, &known) {
+    Some(match nearest(said, known.iter().copied()) {
         Some(meant) => fault.hint(format!("did you mean `{meant}`?")),
         None => fault.hint(format!("known are {}", known.join(", "))),
     })
