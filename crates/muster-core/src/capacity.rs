@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ids::NodeId;
-use crate::job::{PlacedTask, Resources};
+use crate::job::{Job, JobSpec, PlacedTask, Resources};
 use crate::model;
 use crate::node::{GpuFacts, Node};
 use crate::queue::Shape;
@@ -90,7 +90,7 @@ impl Kind {
 }
 
 /// The `count` lowest set bits, if there are that many.
-fn lowest_bits(mut mask: u64, count: u32) -> Option<u64> {
+pub(crate) fn lowest_bits(mut mask: u64, count: u32) -> Option<u64> {
     if mask.count_ones() < count {
         return None;
     }
@@ -103,10 +103,10 @@ fn lowest_bits(mut mask: u64, count: u32) -> Option<u64> {
     Some(taken)
 }
 
-/// What is free on a node.
+/// Space on one node: what is free, or what something uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Free {
-    /// Usable devices that nobody holds, as bits.
+    /// Devices, as bits.
     pub gpus: u64,
     /// CPU cores.
     pub cpus: u64,
@@ -115,6 +115,28 @@ pub struct Free {
 }
 
 impl Free {
+    /// Both together.
+    pub fn with(self, more: Free) -> Free {
+        Free {
+            gpus: self.gpus | more.gpus,
+            cpus: self.cpus + more.cpus,
+            memory_mib: self.memory_mib + more.memory_mib,
+        }
+    }
+
+    /// What one task uses.
+    pub fn used_by(spec: &JobSpec, task: &PlacedTask) -> Free {
+        let each = &spec.tasks[task.group as usize].each;
+        Free { gpus: mask(&task.gpus), cpus: u64::from(each.cpus), memory_mib: each.memory_mib }
+    }
+
+    /// What an attempt uses on one node.
+    pub fn used_on(node: &NodeId, job: &Job) -> Free {
+        let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
+        let here = tasks.filter(|task| task.node == *node);
+        here.fold(Free::default(), |sum, task| sum.with(Free::used_by(&job.spec, task)))
+    }
+
     /// What is left when something is set apart.
     pub fn without(self, apart: Free) -> Free {
         Free {
@@ -268,6 +290,11 @@ pub fn placed_tasks(shape: &Shape, node: &NodeId, chosen: &[u64]) -> Vec<PlacedT
             gpus: bits(*mask),
         })
         .collect()
+}
+
+/// Devices as bits. No node has more than 64.
+pub fn mask(gpus: &[u8]) -> u64 {
+    gpus.iter().filter(|gpu| **gpu < 64).fold(0, |mask, gpu| mask | 1 << gpu)
 }
 
 /// The indexes of the set bits.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Free, Kind};
+use crate::capacity::{Capacity, Free, Kind, lowest_bits};
 use crate::job::Demand;
 use crate::queue::Shape;
 use crate::verdict::Reason;
@@ -73,7 +73,7 @@ impl Ask {
         let mut chosen = Vec::new();
         for ((count, each), eligible) in self.shape.groups.iter().zip(&found.eligible) {
             for _ in 0..*count {
-                let taken = lowest(left & eligible, each.gpus)?;
+                let taken = lowest_bits(left & eligible, each.gpus)?;
                 left &= !taken;
                 chosen.push(taken);
             }
@@ -111,17 +111,4 @@ pub(super) fn demand(shape: &Shape) -> Demand {
             jobs: 0,
         })
     })
-}
-
-fn lowest(mut mask: u64, count: u32) -> Option<u64> {
-    let mut taken = 0;
-    for _ in 0..count {
-        let bit = mask & mask.wrapping_neg();
-        if bit == 0 {
-            return None;
-        }
-        taken |= bit;
-        mask ^= bit;
-    }
-    Some(taken)
 }

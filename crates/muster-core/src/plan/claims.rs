@@ -4,8 +4,7 @@
 //! pointless. A claim is broken when its node takes no more work or one of its devices may not be given out;
 //! its job then takes part in the order like all others.
 
-use crate::capacity::Free;
-use crate::ids::NodeId;
+use crate::capacity::{Free, mask};
 use crate::job::Job;
 use crate::plan::admit;
 use crate::plan::ask::Ask;
@@ -79,28 +78,12 @@ fn fit(draft: &Draft, ask: &Ask, claim: &Claim) -> Option<Spot> {
 /// not bring.
 fn still_needed(state: &State, job: &Job, claim: &Claim) -> Free {
     let demand = job.spec.demand();
-    let coming = coming_for(state, claim);
+    let coming = state.coming_for(claim);
     Free {
         gpus: mask(&claim.gpus),
         cpus: demand.cpus.saturating_sub(coming.cpus),
         memory_mib: demand.memory_mib.saturating_sub(coming.memory_mib),
     }
-}
-
-/// What the victims of a claim still hold where it is. One that came back and runs again is no victim.
-pub(super) fn coming_for(state: &State, claim: &Claim) -> Free {
-    let victims = claim.victims.iter().filter_map(|victim| state.jobs.get(victim));
-    let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
-    victims.filter(stopping).fold(Free::default(), |sum, job| sum.with(used_on(job, &claim.node)))
-}
-
-/// What an attempt uses on one node.
-pub(super) fn used_on(job: &Job, node: &NodeId) -> Free {
-    let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-    tasks.filter(|task| task.node == *node).fold(Free::default(), |sum, task| {
-        let each = &job.spec.tasks[task.group as usize].each;
-        sum.with(Free { gpus: mask(&task.gpus), cpus: u64::from(each.cpus), memory_mib: each.memory_mib })
-    })
 }
 
 fn works(state: &State, claim: &Claim) -> bool {
@@ -118,9 +101,4 @@ fn bucket(state: &State, job: &Job) -> Bucket {
 
 fn waits_for(claim: &Claim) -> Reason {
     Reason::Claimed { victims: claim.victims.clone() }
-}
-
-/// Devices as bits. No node has more than 64.
-pub(super) fn mask(gpus: &[u8]) -> u64 {
-    gpus.iter().filter(|gpu| **gpu < 64).fold(0, |mask, gpu| mask | 1 << gpu)
 }

@@ -242,17 +242,6 @@ impl<'a> Draft<'a> {
     }
 }
 
-impl Free {
-    /// Both together.
-    pub(super) fn with(self, more: Free) -> Free {
-        Free {
-            gpus: self.gpus | more.gpus,
-            cpus: self.cpus + more.cpus,
-            memory_mib: self.memory_mib + more.memory_mib,
-        }
-    }
-}
-
 fn degraded(state: &State) -> BTreeMap<NodeId, u64> {
     let mut found = BTreeMap::new();
     for node in state.nodes.values() {

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::capacity::Free;
+use crate::capacity::mask;
 use crate::ids::{JobId, NodeId};
 use crate::job::{Job, Stopping};
 use crate::plan::ask::Ask;
-use crate::plan::claims::{coming_for, mask, used_on};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
 use crate::plan::running::overdrawn;
@@ -64,7 +64,7 @@ impl Leaving {
         for node in state.nodes.values() {
             let jobs = node.jobs.iter().filter_map(|job| state.jobs.get(job));
             for job in jobs.filter(|job| will_end(job, now)) {
-                leaving.add(&node.id, used_on(job, &node.id), &[job.id]);
+                leaving.add(&node.id, Free::used_on(&node.id, job), &[job.id]);
             }
         }
         for (id, claim) in &state.claims {
@@ -136,7 +136,7 @@ fn will_end(job: &Job, now: Timestamp) -> bool {
 /// Space that victims will give back belongs to whoever displaced them.
 fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Free {
     let wanted = state.jobs.get(&job).map(|job| job.spec.demand()).unwrap_or_default();
-    let coming = coming_for(state, claim);
+    let coming = state.coming_for(claim);
     Free {
         gpus: mask(&claim.gpus),
         cpus: wanted.cpus.min(coming.cpus),

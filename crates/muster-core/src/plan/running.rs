@@ -6,7 +6,6 @@ use crate::capacity::Free;
 use crate::ids::{JobId, NodeId};
 use crate::job::Job;
 use crate::node::Node;
-use crate::plan::claims::used_on;
 use crate::plan::leaving::Leaving;
 use crate::plan::order::{Turn, effective_priority};
 use crate::state::State;
@@ -126,7 +125,7 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
         priority: job.spec.priority,
         effective: effective_priority(&state.settings, job.spec.priority, waited_ms),
         lost_gpu_ms: (ran_ms as u64).saturating_mul(u64::from(job.spec.gpus())),
-        space: used_on(job, node),
+        space: Free::used_on(node, job),
     })
 }
 

@@ -5,15 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::capacity::Free;
+use crate::capacity::{Free, mask};
 use crate::command::Answer;
 use crate::event::Event;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
 use crate::node::Node;
 use crate::plan::{MakeRoom, Plan, Start};
-use crate::state::State;
 use crate::state::decide::Decision;
+use crate::state::{Claim, State};
 use crate::time::Timestamp;
 
 impl State {
@@ -98,23 +98,23 @@ impl State {
     }
 
     fn space_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
-        let mut used: BTreeMap<NodeId, Used> = BTreeMap::new();
+        let mut used: BTreeMap<NodeId, Free> = BTreeMap::new();
         for task in tasks {
             let Some(node) = self.nodes.get(&task.node) else { return false };
             let taken = tally.used.get(&task.node).copied().unwrap_or_default();
             let here = used.entry(task.node.clone()).or_default();
-            if !self.task_fits(job, task, node, taken.plus(*here)) {
+            if !self.task_fits(job, task, node, taken.with(*here)) {
                 return false;
             }
-            *here = here.plus(Used::of(&job.spec, task));
+            *here = here.with(Free::used_by(&job.spec, task));
         }
         true
     }
 
     /// Whether one task fits beside what this plan has already used on the node.
-    fn task_fits(&self, job: &Job, task: &PlacedTask, node: &Node, used: Used) -> bool {
+    fn task_fits(&self, job: &Job, task: &PlacedTask, node: &Node, used: Free) -> bool {
         let Some(filed) = self.capacity.filed(&node.id) else { return false };
-        let more = Used::of(&job.spec, task);
+        let more = Free::used_by(&job.spec, task);
         let each = &job.spec.tasks[task.group as usize].each;
         let claimed = self.claimed_by_others(job.id, &node.id);
         let free = filed.free.without(claimed);
@@ -125,16 +125,23 @@ impl State {
             && used.memory_mib + more.memory_mib <= free.memory_mib
     }
 
+    /// What the victims of a claim still hold where it is. One that came back and runs again is no victim.
+    pub fn coming_for(&self, claim: &Claim) -> Free {
+        let victims = claim.victims.iter().filter_map(|victim| self.jobs.get(victim));
+        let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
+        let stopping = victims.filter(stopping);
+        stopping.fold(Free::default(), |sum, job| sum.with(Free::used_on(&claim.node, job)))
+    }
+
     /// What is held on a node for other jobs: their devices, and the cores and memory that their victims,
     /// as far as they still run, will not give them.
     pub fn claimed_by_others(&self, job: JobId, node: &NodeId) -> Free {
         let others = self.claims.iter().filter(|(id, claim)| **id != job && claim.node == *node);
         others.fold(Free::default(), |sum, (id, claim)| {
             let wanted = self.jobs.get(id).map(|job| job.spec.demand()).unwrap_or_default();
-            let victims = claim.victims.iter().filter_map(|victim| self.jobs.get(victim));
-            let coming = victims.fold(Used::default(), |sum, victim| sum.plus(used_on(victim, node)));
+            let coming = self.coming_for(claim);
             Free {
-                gpus: claim.gpus.iter().fold(sum.gpus, |mask, gpu| mask | 1 << gpu),
+                gpus: sum.gpus | mask(&claim.gpus),
                 cpus: sum.cpus + wanted.cpus.saturating_sub(coming.cpus),
                 memory_mib: sum.memory_mib + wanted.memory_mib.saturating_sub(coming.memory_mib),
             }
@@ -204,14 +211,14 @@ impl State {
     fn fits_after(&self, job: &Job, room: &MakeRoom, victims: &[&Job], tally: &Tally) -> bool {
         let Some(filed) = self.capacity.filed(&room.node).filter(|filed| filed.open) else { return false };
         let used = tally.used.get(&room.node).copied().unwrap_or_default();
-        let freed = victims.iter().fold(Used::default(), |sum, victim| sum.plus(used_on(victim, &room.node)));
+        let freed =
+            victims.iter().fold(Free::default(), |sum, victim| sum.with(Free::used_on(&room.node, victim)));
         if room.gpus.iter().any(|gpu| *gpu >= 64) {
             return false;
         }
-        let claimed: u64 = room.gpus.iter().fold(0, |mask, gpu| mask | 1 << gpu);
         let shape = crate::queue::Shape::of(&job.spec);
         let later = Free {
-            gpus: (filed.free.gpus | freed.gpus & self.usable_gpus(&room.node)) & claimed,
+            gpus: (filed.free.gpus | freed.gpus & self.usable_gpus(&room.node)) & mask(&room.gpus),
             cpus: filed.free.cpus + freed.cpus,
             memory_mib: filed.free.memory_mib + freed.memory_mib,
         };
@@ -236,7 +243,7 @@ impl State {
 #[derive(Default)]
 struct Tally {
     jobs: BTreeSet<JobId>,
-    used: BTreeMap<NodeId, Used>,
+    used: BTreeMap<NodeId, Free>,
     held: BTreeMap<TenantId, Demand>,
     arrays: BTreeMap<u64, u32>,
 }
@@ -246,7 +253,7 @@ impl Tally {
         self.jobs.insert(job.id);
         for task in tasks {
             let used = self.used.entry(task.node.clone()).or_default();
-            *used = used.plus(Used::of(&job.spec, task));
+            *used = used.with(Free::used_by(&job.spec, task));
         }
         let held = self.held.entry(job.spec.tenant.clone()).or_default();
         *held = held.plus(job.spec.demand());
@@ -257,42 +264,9 @@ impl Tally {
 
     fn claim(&mut self, job: &Job, room: &MakeRoom) {
         let demand = job.spec.demand();
-        let gpus = room.gpus.iter().fold(0, |mask, gpu| mask | 1 << gpu);
         let used = self.used.entry(room.node.clone()).or_default();
-        *used = used.plus(Used { gpus, cpus: demand.cpus, memory_mib: demand.memory_mib });
+        *used = used.with(Free { gpus: mask(&room.gpus), cpus: demand.cpus, memory_mib: demand.memory_mib });
     }
-}
-
-/// What is used on one node.
-#[derive(Debug, Clone, Copy, Default)]
-struct Used {
-    gpus: u64,
-    cpus: u64,
-    memory_mib: u64,
-}
-
-impl Used {
-    fn of(spec: &JobSpec, task: &PlacedTask) -> Used {
-        let each = &spec.tasks[task.group as usize].each;
-        let gpus = task.gpus.iter().fold(0, |mask, gpu| mask | 1 << gpu);
-        Used { gpus, cpus: u64::from(each.cpus), memory_mib: each.memory_mib }
-    }
-
-    fn plus(self, other: Used) -> Used {
-        Used {
-            gpus: self.gpus | other.gpus,
-            cpus: self.cpus + other.cpus,
-            memory_mib: self.memory_mib + other.memory_mib,
-        }
-    }
-}
-
-/// What an attempt uses on one node.
-fn used_on(job: &Job, node: &NodeId) -> Used {
-    let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-    tasks
-        .filter(|task| task.node == *node)
-        .fold(Used::default(), |sum, task| sum.plus(Used::of(&job.spec, task)))
 }
 
 /// Whether the tasks are the gang, rank by rank, each with as many different devices as it asked for.
