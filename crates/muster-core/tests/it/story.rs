@@ -368,13 +368,13 @@ fn wild_tasks(state: &State, job: JobId, wild: &WildStart) -> Vec<PlacedTask> {
     let mut devices = bits(wild.gpus).into_iter();
     let group = &job.spec.tasks[0];
     let task = |rank: u32| PlacedTask {
-        rank: if wild.skewed && wild.job % 2 == 0 { 0 } else { rank },
+        rank: if wild.skewed && wild.job.is_multiple_of(2) { 0 } else { rank },
         group: 0,
         node: node_name(wild.node),
         gpus: devices.by_ref().take(group.each.gpus as usize).collect(),
     };
     // A skewed gang has all its tasks at rank 0, or one task too few.
-    let missing = u32::from(wild.skewed && wild.job % 2 == 1);
+    let missing = u32::from(wild.skewed && !wild.job.is_multiple_of(2));
     (0..group.count.saturating_sub(missing)).map(task).collect()
 }
 
