@@ -16,7 +16,7 @@ muster shares GPUs between teams, and says why, when and how much.
   muster run --gpus 1 -- python train.py       run, follow, return the exit code
   muster submit --gpus 8 --time 4h -- ./go.sh  queue it and print its id
   muster ps                                    what waits and what runs
-  muster why job-42                            what it waits for, what would help
+  muster why job-42                            what it waits for, what helps
 
 Usage: muster [OPTIONS] <COMMAND>
 
@@ -35,8 +35,7 @@ the job's own (128 + signal when it was killed).
 
 /// The whole command line.
 #[derive(Debug, Parser)]
-#[command(name = "muster", version, override_help = HELP, disable_help_subcommand = false, arg_required_else_help = true)]
-#[command(max_term_width = 100)]
+#[command(name = "muster", version, override_help = HELP, arg_required_else_help = true, max_term_width = 100)]
 pub struct Args {
     #[command(flatten)]
     pub global: GlobalArgs,

@@ -19,17 +19,16 @@ impl From<bool> for Consent {
     }
 }
 
-/// Ask once, with the object named. Without a terminal nobody can answer, so nothing is done.
-pub fn ask(consent: Consent, question: &str) -> Result<(), CliError> {
+/// Ask once, with the deed and its object named. Without a terminal nobody can answer, so nothing is done.
+pub fn ask(consent: Consent, deed: &str) -> Result<(), CliError> {
     if consent == Consent::Given {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(CliError::usage(format!("{question} is asked, and nobody is there to answer"))
-            .hint("add `--yes`"));
+        return Err(CliError::usage(format!("nobody is there to ask whether to {deed}")).hint("add `--yes`"));
     }
     let mut err = std::io::stderr();
-    let _ = write!(err, "{question} [y/N] ");
+    let _ = write!(err, "{deed}? [y/N] ");
     let _ = err.flush();
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);

@@ -67,6 +67,12 @@ impl<'a> Patience<'a> {
         })
     }
 
+    /// Wait for a moment.
+    pub fn pause(&mut self, span: Duration) -> Came<()> {
+        // Inside a future, because a timer can only be made on the runtime.
+        self.wait_for(async { tokio::time::sleep(span).await })
+    }
+
     /// Ask about a job until `enough` says so. `look` sees every answer.
     pub fn job(
         &mut self,
@@ -84,7 +90,7 @@ impl<'a> Patience<'a> {
             if enough(&seen) {
                 return Ok(Came::This(seen));
             }
-            match self.wait_for(tokio::time::sleep(pause)) {
+            match self.pause(pause) {
                 Came::This(()) => pause = (pause * 3 / 2).min(POLL_LONGEST),
                 Came::Interrupt => return Ok(Came::Interrupt),
                 Came::Deadline => return Ok(Came::Deadline),
@@ -104,7 +110,7 @@ impl<'a> Patience<'a> {
                 Err(error) if error.may_pass && self.answered && Instant::now() < give_up => {}
                 Err(error) => return Err(error),
             }
-            match self.wait_for(tokio::time::sleep(AWAY_PAUSE)) {
+            match self.pause(AWAY_PAUSE) {
                 Came::This(()) => {}
                 Came::Interrupt => return Ok(Came::Interrupt),
                 Came::Deadline => return Ok(Came::Deadline),

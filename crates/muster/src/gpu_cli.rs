@@ -34,15 +34,9 @@ const LIST_LIMIT: usize = 1_000;
 #[derive(Debug, Parser)]
 #[command(name = "gpu-cli", version)]
 struct Args {
-    /// API server URL
-    #[arg(
-        long,
-        global = true,
-        default_value = "http://localhost:8080",
-        env = "GPU_CLI_API_URL",
-        hide_env = true
-    )]
-    api_url: String,
+    /// API server URL [default: http://localhost:8080]
+    #[arg(long, global = true)]
+    api_url: Option<String>,
     /// Tenant ID
     #[arg(long, global = true, default_value = "default")]
     tenant_id: String,
@@ -123,8 +117,8 @@ const COLUMNS: [Column<JobSummary>; 6] = [
 /// Do what the command line says.
 pub fn run(words: &[OsString]) -> Ending {
     let args = Args::parse_from(words);
-    let global = GlobalArgs { server: Some(args.api_url), ..GlobalArgs::default() };
     let variables: BTreeMap<String, String> = std::env::vars().collect();
+    let global = GlobalArgs { server: args.api_url, ..GlobalArgs::default() };
     let client = Client::new(&Connection::resolve(global, &variables)?)?;
     match args.verb {
         Verb::Submit(submitted) => submit(&client, &args.tenant_id, submitted)?,

@@ -39,8 +39,14 @@ impl JobRef {
 fn newest(client: &Client) -> Result<JobId, CliError> {
     let page: JobList = client.get(Target::new("jobs").with("limit", 1))?;
     let none = || CliError::new(Exit::NotFound, "there are no jobs yet").hint("`muster submit -- sleep 60`");
-    let id = &page.jobs.first().ok_or_else(none)?.id;
-    id.parse().map_err(|error: muster_core::ids::NotAJobId| CliError::failed(error.to_string()))
+    let task: JobId = id_of(&page.jobs.first().ok_or_else(none)?.id)?;
+    // Of an array, the whole: its last task alone is never what is meant.
+    Ok(JobId::single(task.number))
+}
+
+/// An id as the server writes it.
+pub fn id_of(text: &str) -> Result<JobId, CliError> {
+    text.parse().map_err(|error: muster_core::ids::NotAJobId| CliError::failed(error.to_string()))
 }
 
 /// The address of a job.
@@ -104,11 +110,6 @@ pub fn ending(job: &Job) -> String {
 }
 
 fn own_ending(job: &JobSummary) -> String {
-    let cause = match (job.exit_code, job.signal) {
-        (_, Some(signal)) => format!(" (signal {signal})"),
-        (Some(code), None) => format!(" (exit code {code})"),
-        (None, None) => String::new(),
-    };
-    let message = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
-    format!("{} {}{cause}{message}", job.id, job.phase.to_lowercase())
+    let because = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
+    format!("{} {}{because}", job.id, job.phase.to_lowercase())
 }

@@ -72,13 +72,16 @@ pub struct Options {
     pub connection: Connection,
     /// Whether standard output takes colours.
     pub color: bool,
+    /// Whether standard output is a terminal.
+    pub terminal: bool,
 }
 
 impl Options {
     /// Resolve the flags.
     pub fn resolve(args: GlobalArgs, variables: &Variables) -> Result<Options, CliError> {
-        let color = wants_color(args.color, variables, std::io::stdout().is_terminal());
-        Ok(Options { connection: Connection::resolve(args, variables)?, color })
+        let terminal = std::io::stdout().is_terminal();
+        let color = wants_color(args.color, variables, terminal);
+        Ok(Options { connection: Connection::resolve(args, variables)?, color, terminal })
     }
 
     /// A client for the server.

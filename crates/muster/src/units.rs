@@ -92,6 +92,14 @@ pub fn memory(mib: u64) -> String {
     }
 }
 
+/// `1 GPU`, `2 GPUs`.
+pub fn count(number: impl Into<u64>, word: &str) -> String {
+    match number.into() {
+        1 => format!("1 {word}"),
+        number => format!("{number} {word}s"),
+    }
+}
+
 /// `14s`, `2m05s`, `3h20m`, `2d04h`: two units at most.
 pub fn span(ms: i64) -> String {
     let ms = ms.max(0);

@@ -84,25 +84,26 @@ impl Failure {
 
 impl Declined {
     fn into_error(self) -> CliError {
-        let exit = self.exit();
-        // The server speaks of headers; people here have flags.
-        let no_token =
-            || "give a token with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR".to_string();
-        let hint = if self.status == StatusCode::UNAUTHORIZED { Some(no_token()) } else { self.hint };
-        CliError { hint, ..CliError::new(exit, self.detail) }
-    }
-
-    fn exit(&self) -> Exit {
-        match (self.status.as_u16(), self.code.as_str()) {
-            (_, "over-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
-            (_, "infeasible") => Exit::Infeasible,
-            (404, _) => Exit::NotFound,
-            (401 | 403, _) => Exit::NotAllowed,
-            (409, _) => Exit::Conflict,
-            (408 | 504, _) => Exit::TimedOut,
-            (400, _) | (422, "invalid") => Exit::Usage,
-            _ => Exit::Failed,
+        if self.status == StatusCode::UNAUTHORIZED {
+            // The server speaks of headers; people here have flags.
+            return CliError::new(Exit::NotAllowed, "the server wants a valid token")
+                .hint("give one with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR");
         }
+        CliError { hint: self.hint, ..CliError::new(exit_of(self.status.as_u16(), &self.code), self.detail) }
+    }
+}
+
+/// What the process returns for a refusal, by status and code.
+pub fn exit_of(status: u16, code: &str) -> Exit {
+    match (status, code) {
+        (_, "over-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
+        (_, "infeasible") => Exit::Infeasible,
+        (404, _) => Exit::NotFound,
+        (401 | 403, _) => Exit::NotAllowed,
+        (409, _) => Exit::Conflict,
+        (408 | 504, _) => Exit::TimedOut,
+        (400, _) | (422, "invalid") => Exit::Usage,
+        _ => Exit::Failed,
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use muster_server::config::{Config, RawConfig, Shown};
+use serde::Serialize;
 
 use super::{Code, Ending};
 use crate::error::CliError;
@@ -14,14 +15,14 @@ use crate::output::{self, Column, ListArgs};
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show every key, its value, and where the value comes from
-    Show(ShowArgs),
+    Show(KeysArgs),
     /// Check a file without starting anything
     Check(CheckArgs),
 }
 
 /// `muster config show`.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
+pub struct KeysArgs {
     /// The file; without one, variables and defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -40,6 +41,12 @@ pub struct CheckArgs {
     config: PathBuf,
 }
 
+/// All of them, as machines read it.
+#[derive(Serialize)]
+struct Whole<'a> {
+    keys: &'a [Shown],
+}
+
 const COLUMNS: [Column<Shown>; 4] = [
     Column::new("KEY", |shown| shown.key.into()),
     Column::new("VALUE", |shown| shown.value.as_str().into()),
@@ -54,7 +61,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
             let config = load(RawConfig::default(), args.config.as_deref())?;
             let wanted = |shown: &Shown| !args.set || shown.source != "default";
             let shown: Vec<Shown> = config.show().into_iter().filter(wanted).collect();
-            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &shown)?;
+            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &Whole { keys: &shown })?;
         }
         Verb::Check(args) => {
             load(RawConfig::default(), Some(&args.config))?;

@@ -2,19 +2,15 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use muster_agent::Cluster;
-use muster_server::config::Config;
+use muster_server::config::{AuthMode, Config};
 use muster_server::server::{Nodes, Running};
 
 use super::serve::{self, ServerArgs};
 use super::{Ending, config};
 use crate::error::CliError;
 use crate::output;
-
-/// A start that takes longer has a database that does not answer.
-const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// `muster dev`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -47,13 +43,10 @@ pub fn run(args: Args) -> Ending {
     }
     let config = config::load(flags, args.common.config.as_deref())?;
     let nodes = nodes(&args, &config)?;
-    let about = about(&nodes);
+    let (about, try_next) = (about(&nodes), try_next(&nodes));
     let running = serve::start(&config, nodes)?;
-    if !running.wait_until_ready(READY_WITHIN) {
-        return Err(CliError::failed("the server is not ready after 30 s; its log says why"));
-    }
     serve::show_first_token(&running, &config)?;
-    output::print(&welcome(&running, &config, &about))?;
+    output::print(&welcome(&running, &config, &about, &try_next))?;
     serve::wait(running)
 }
 
@@ -83,19 +76,29 @@ fn about(nodes: &Nodes) -> String {
     }
 }
 
-fn welcome(running: &Running, config: &Config, about: &str) -> String {
+/// Three commands that show something on such nodes.
+fn try_next(nodes: &Nodes) -> [&'static str; 3] {
+    match nodes {
+        Nodes::Real { .. } => ["muster run -- hostname", "muster ps --all", "muster show -"],
+        _ => [
+            "muster run --gpus 1 --annotation muster.sim/runtime=2s -- nvidia-smi",
+            "muster submit --gpus 4 --array 0-2 -- python train.py",
+            "muster why -",
+        ],
+    }
+}
+
+fn welcome(running: &Running, config: &Config, about: &str, try_next: &[&str]) -> String {
     let url = running.url();
     let mut lines = vec![format!("muster serves {url}"), format!("  {about}"), String::new()];
+    lines.push("Try next, in another terminal:".to_string());
     if url != crate::options::DEFAULT_SERVER {
         lines.push(format!("  export MUSTER_SERVER={url}"));
     }
-    if config.auth == muster_server::config::AuthMode::Tokens {
+    if config.auth == AuthMode::Tokens || config.tls.is_some() {
         lines.push(format!("  export MUSTER_DATA_DIR={}", absolute(config)));
     }
-    lines.push("Try next, in another terminal:".to_string());
-    lines.push("  muster run --gpus 1 -- nvidia-smi".to_string());
-    lines.push("  muster ps --all".to_string());
-    lines.push("  muster why -".to_string());
+    lines.extend(try_next.iter().map(|command| format!("  {command}")));
     lines.push("Ctrl-C stops it; what it knows stays in the data folder.".to_string());
     lines.join("\n") + "\n"
 }

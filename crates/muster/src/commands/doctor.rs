@@ -32,6 +32,12 @@ struct Finding {
     to_do: String,
 }
 
+/// All of them, as machines read it.
+#[derive(Serialize)]
+struct Whole<'a> {
+    checks: &'a [Finding],
+}
+
 /// How it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -62,7 +68,7 @@ const COLUMNS: [Column<Finding>; 4] = [
 pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let findings = examine(&client);
-    output::list(&args.list, options.color, &COLUMNS, findings.clone(), &findings)?;
+    output::list(&args.list, options.color, &COLUMNS, findings.clone(), &Whole { checks: &findings })?;
     let worst = |check: &str| {
         findings.iter().any(|finding| finding.check == check && finding.result == Verdict::Fail)
     };

@@ -3,7 +3,6 @@
 use hyper::Method;
 use muster_core::GpuId;
 use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList};
-use muster_protocol::submit::Done;
 
 use super::{Code, Ending};
 use crate::client::Target;
@@ -74,7 +73,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
     let client = options.client()?;
     match verb {
         Verb::Ls(args) => {
-            let gpus: GpuList = client.get(Target::new("gpus").with_some("node_id", args.node))?;
+            let gpus: GpuList = client.get(Target::new("gpus").with_some("node", args.node))?;
             output::list(&args.list, options.color, &COLUMNS, gpus.gpus.clone(), &gpus)?;
         }
         Verb::Show(args) => {
@@ -83,8 +82,8 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
         Verb::Health(args) => {
             let change = GpuHealthChange { health: args.health, why: args.why };
-            let done: Done = client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
-            output::talk(&done.message);
+            let gpu: Gpu = client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
+            output::talk(&format!("`{}` is {}", gpu.id, gpu.health));
         }
     }
     Ok(Code::DONE)

@@ -38,6 +38,12 @@ struct Row {
     total: u64,
 }
 
+/// All of them, as machines read it.
+#[derive(Serialize)]
+struct Whole<'a> {
+    models: &'a [Row],
+}
+
 const COLUMNS: [Column<Row>; 7] = [
     Column::new("MODEL", |row| row.model.as_str().into()),
     Column::new("FREE", |row| row.free.into()),
@@ -54,7 +60,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
     let gpus: GpuList = client.get("gpus")?;
     let room = room_in_quota(&client, args.tenant)?;
     let rows = by_model(&gpus.gpus, room);
-    output::list(&args.list, options.color, &COLUMNS, rows.clone(), &rows)?;
+    output::list(&args.list, options.color, &COLUMNS, rows.clone(), &Whole { models: &rows })?;
     Ok(Code::DONE)
 }
 

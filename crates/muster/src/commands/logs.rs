@@ -76,7 +76,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
 /// Wait until it has an attempt, then print what comes.
 fn follow(client: &Client, args: &Args, job: Job) -> Ending {
     let mut patience = Patience::new(client, None)?;
-    let id = job.summary.id.parse().map_err(|_| CliError::failed("the server names a job strangely"))?;
+    let id = jobs::id_of(&job.summary.id)?;
     let started = |job: &Job| job.summary.attempts > 0 || jobs::has_ended(job);
     let Came::This(job) = patience.job(id, |_| {}, started)? else { return Ok(Code(INTERRUPTED)) };
     let attempt = args.attempt.unwrap_or(job.summary.attempts);

@@ -142,13 +142,13 @@ fn change(client: &Client, args: &ChangeArgs, verb: &str) -> Ending {
 
 fn fence(client: &Client, args: &FinalArgs) -> Ending {
     let names = args.change.nodes.join(", ");
-    let question = format!("fence {names}? Its jobs count as dead; if they still run, two copies may run");
-    confirm::ask(Consent::from(args.yes), &question)?;
+    let deed = format!("declare {names} dead (if its jobs still run there, two copies may run)");
+    confirm::ask(Consent::from(args.yes), &deed)?;
     change(client, &args.change, "fence")
 }
 
 fn remove(client: &Client, args: &FinalArgs) -> Ending {
-    confirm::ask(Consent::from(args.yes), &format!("remove {}?", args.change.nodes.join(", ")))?;
+    confirm::ask(Consent::from(args.yes), &format!("remove {}", args.change.nodes.join(", ")))?;
     for node in &args.change.nodes {
         let done: Done = client.act(Method::DELETE, target(node))?;
         output::talk(&done.message);

@@ -6,8 +6,7 @@ use muster_protocol::outlook::{Outlook, Prospect};
 use muster_protocol::problem::Problem;
 
 use super::{Code, Ending};
-use crate::client::Target;
-use crate::error::{CliError, Exit};
+use crate::client::{Target, exit_of};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
@@ -28,10 +27,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
     let outlook: Outlook = options.client()?.send(Method::POST, Target::new("jobs/plan"), &job)?;
     let name = prospect_word(outlook.outcome);
     output::show(&args.show, &card(&outlook), name, &outlook)?;
-    match &outlook.refusal {
-        Some(refusal) => Err(refused(refusal)),
-        None => Ok(Code::DONE),
-    }
+    Ok(outlook.refusal.as_ref().map_or(Code::DONE, code_of))
 }
 
 fn card(outlook: &Outlook) -> Card {
@@ -66,11 +62,7 @@ fn reasons(reasons: &[Reason]) -> String {
     lines.join("\n")
 }
 
-fn refused(problem: &Problem) -> CliError {
-    let exit = match problem.code.as_str() {
-        "infeasible" => Exit::Infeasible,
-        "over-quota" => Exit::Conflict,
-        _ => Exit::Failed,
-    };
-    CliError { hint: problem.hint.clone(), ..CliError::new(exit, problem.detail.clone()) }
+/// The same as submitting it would give. The answer itself has been printed.
+fn code_of(refusal: &Problem) -> Code {
+    Code(exit_of(refusal.status, &refusal.code) as u8)
 }

@@ -7,7 +7,6 @@ use muster_protocol::job::{JobList, JobState, JobSummary};
 use super::{Code, Ending};
 use crate::client::{Client, Target};
 use crate::error::CliError;
-use crate::jobs;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, Tint};
 use crate::units;
@@ -54,7 +53,7 @@ struct Row {
     now_ms: i64,
 }
 
-const COLUMNS: [Column<Row>; 16] = [
+const COLUMNS: [Column<Row>; 15] = [
     Column::new("ID", |row| row.job.id.as_str().into()),
     Column::new("NAME", |row| row.job.name.as_str().into()),
     Column::new("STATE", |row| Cell::tinted(row.job.phase.clone(), tint(&row.job))),
@@ -70,7 +69,6 @@ const COLUMNS: [Column<Row>; 16] = [
     Column::wide("NODES", |row| row.job.nodes.join(" ").into()),
     Column::wide("EXIT", |row| exit(&row.job)),
     Column::wide("GPU-HOURS", |row| format!("{:.4}", row.job.gpu_hours).into()),
-    Column::wide("MESSAGE", |row| row.job.message.as_str().into()),
 ];
 
 /// Print the jobs.
@@ -78,7 +76,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     loop {
         let page = fetch(&client, &args)?;
-        if args.watch && options.color {
+        if args.watch && options.terminal {
             output::print(HOME)?;
         }
         print(&args, options, page)?;
@@ -94,7 +92,7 @@ fn print(args: &Args, options: &Options, page: JobList) -> Result<(), CliError> 
     let hidden = page.total.saturating_sub(page.jobs.len() as u64);
     let rows = page.jobs.iter().map(|job| Row { job: job.clone(), now_ms }).collect();
     output::list(&args.list, options.color, &COLUMNS, rows, &page)?;
-    if hidden > 0 {
+    if hidden > 0 && args.list.limit.is_none() {
         output::talk(&format!("{hidden} more; `--limit N` shows them"));
     }
     Ok(())
@@ -136,13 +134,13 @@ fn tint(job: &JobSummary) -> Tint {
     }
 }
 
-/// Nodes while it runs, the reason while it waits, the cause when it ended.
+/// Nodes while it runs, the top blocker while it waits, the cause when it did not end well.
 fn where_or_why(job: &JobSummary) -> String {
+    let waits = matches!(job.phase.as_str(), "Queued" | "Held");
     match job.state {
-        JobState::Running => job.nodes.join(" "),
-        JobState::Pending if job.phase == "Starting" => job.nodes.join(" "),
-        JobState::Completed => job.nodes.join(" "),
-        _ => job.message.clone(),
+        JobState::Failed | JobState::Cancelled => job.message.clone(),
+        _ if waits => job.waits_for.clone().unwrap_or_else(|| job.message.clone()),
+        _ => job.nodes.join(" "),
     }
 }
 
@@ -158,8 +156,7 @@ fn elapsed_ms(row: &Row) -> Option<i64> {
 }
 
 fn left_ms(row: &Row) -> Option<i64> {
-    let running = !jobs::is_terminal(row.job.state) && row.job.state == JobState::Running;
-    let limit = row.job.time_limit_ms.filter(|_| running)?;
+    let limit = row.job.time_limit_ms.filter(|_| row.job.state == JobState::Running)?;
     Some((row.job.started_at_ms? + limit - row.now_ms).max(0))
 }
 

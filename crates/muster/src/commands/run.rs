@@ -9,7 +9,7 @@ use super::logs::{Rank, ranks};
 use super::submit::submit;
 use super::{Code, Ending};
 use crate::client::Client;
-use crate::error::{CliError, EXIT_CODES};
+use crate::error::{CliError, EXIT_CODES, Exit};
 use crate::follow::{Came, INTERRUPTED, Narrator, Patience};
 use crate::job_flags::JobArgs;
 use crate::jobs;
@@ -45,8 +45,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let mut patience = Patience::new(&client, None)?;
     let submitted = submit(&client, args.job, None, options)?;
-    let id: JobId =
-        submitted.job_id.parse().map_err(|_| CliError::failed("the server names a job strangely"))?;
+    let id = jobs::id_of(&submitted.job_id)?;
     if !args.quiet {
         output::talk(&submitted.message);
     }
@@ -72,10 +71,14 @@ fn follow(
                 narrator.look(job)
             }
         };
-        let job = match patience.job(id, look, |job| jobs::has_ended(job) || is_active(job))? {
-            Came::This(job) => job,
-            other => return Ok(other),
-        };
+        let job =
+            match patience.job(id, look, |job| jobs::has_ended(job) || is_active(job) || is_stuck(job))? {
+                Came::This(job) => job,
+                other => return Ok(other),
+            };
+        if is_stuck(&job) {
+            return Err(stuck(&job));
+        }
         let wanted = Wanted { job: id, attempt: job.summary.attempts, ranks: ranks(Rank::All, &job) };
         match tail.follow(client, &wanted, patience) {
             Ok(Came::This(())) if jobs::has_ended(&job) => return Ok(Came::This(job)),
@@ -84,12 +87,23 @@ fn follow(
             Err(error) if error.may_pass => {}
             Err(error) => return Err(error),
         }
-        patience.wait_for(tokio::time::sleep(BREATH));
+        patience.pause(BREATH);
     }
 }
 
 fn is_active(job: &Job) -> bool {
     matches!(job.summary.phase.as_str(), "Starting" | "Running" | "Stopping" | "LostNode")
+}
+
+/// Held by the system, because it cannot be started: nothing will happen by itself.
+fn is_stuck(job: &Job) -> bool {
+    job.summary.phase == "Held" && job.summary.attempts > 0
+}
+
+fn stuck(job: &Job) -> CliError {
+    let id = &job.summary.id;
+    CliError::new(Exit::Conflict, format!("{id} is held: {}", job.summary.message))
+        .hint(format!("`muster release {id}` lets it try again, `muster cancel {id}` ends it"))
 }
 
 fn detach(id: JobId) -> Code {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use muster_agent::Cluster;
@@ -11,6 +12,9 @@ use muster_server::server::{self, Nodes, Running};
 use super::{Code, Ending, config, dev};
 use crate::error::CliError;
 use crate::output;
+
+/// A start that takes longer has a database that does not answer.
+const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// `muster serve`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -74,8 +78,8 @@ pub fn run(args: Args) -> Ending {
         None => Nodes::None,
     };
     let running = start(&config, nodes)?;
-    output::print(&format!("muster serves {}\n", running.url()))?;
     show_first_token(&running, &config)?;
+    output::print(&format!("muster serves {}\n", running.url()))?;
     wait(running)
 }
 
@@ -93,9 +97,16 @@ pub fn simulated(config: &Config) -> Result<Option<Cluster>, CliError> {
     config.cluster.as_ref().map(load).transpose()
 }
 
-/// Start it.
+/// Start it, with its log on standard error, and wait until it leads or stands by.
 pub fn start(config: &Config, nodes: Nodes) -> Result<Running, CliError> {
-    server::start(config, nodes).map_err(|error| CliError::failed(error.to_string()))
+    let rust_log = std::env::var("RUST_LOG").ok();
+    let logging = muster_server::telemetry::start_logging(&config.log, rust_log.as_deref());
+    logging.map_err(|error| CliError::usage(error.to_string()))?;
+    let running = server::start(config, nodes).map_err(|error| CliError::failed(error.to_string()))?;
+    if !running.wait_until_ready(READY_WITHIN) {
+        return Err(CliError::failed("the server is not ready after 30 s; its log says why"));
+    }
+    Ok(running)
 }
 
 /// With tokens, the first start makes one; it is shown this once.

@@ -40,38 +40,42 @@ pub fn run(args: Args, options: &Options) -> Ending {
 }
 
 fn card(job: &Job, attempts: &[Attempt]) -> Card {
-    let card = who_and_where(job);
-    let card = times(card, &job.summary);
-    let card = what(card, job);
-    card.field("attempts", lines(attempts.iter().map(attempt_line)))
+    let card = who(job);
+    // Of an array these would be those of its first task.
+    let card = if job.array.is_some() { card } else { times(place(card, job), &job.summary) };
+    what(card, job).field("attempts", lines(attempts.iter().map(attempt_line)))
 }
 
-fn who_and_where(job: &Job) -> Card {
+fn who(job: &Job) -> Card {
     let summary = &job.summary;
+    let state = if job.array.is_some() { "array" } else { &summary.phase };
+    Card::default()
+        .field("job", summary.id.clone())
+        .field("name", summary.name.clone())
+        .field("state", state)
+        .field("message", summary.message.clone())
+        .field("tenant", summary.tenant_id.clone())
+        .field("user", summary.user.clone())
+        .field("priority", summary.priority.to_string())
+        .field("submitted", units::moment(summary.submitted_at_ms))
+}
+
+fn place(card: Card, job: &Job) -> Card {
     let place = job.queue_position.map(|place| match job.queue_length {
         Some(length) => format!("{place} of {length}"),
         None => place.to_string(),
     });
-    Card::default()
-        .field("job", summary.id.clone())
-        .field("name", summary.name.clone())
-        .field("state", summary.phase.clone())
-        .field("message", summary.message.clone())
-        .field("blocked by", lines(job.reasons.iter().map(|reason| reason.sentence.clone())))
+    card.field("blocked by", lines(job.reasons.iter().map(|reason| reason.sentence.clone())))
         .maybe("position", place)
-        .field("gpus", gpus(job))
-        .field("nodes", summary.nodes.join(" "))
-        .maybe("exit code", summary.exit_code)
-        .maybe("signal", summary.signal)
-        .field("tenant", summary.tenant_id.clone())
-        .field("user", summary.user.clone())
-        .field("priority", summary.priority.to_string())
+        .field("nodes", job.summary.nodes.join(" "))
+        .field("gpus", job.allocated_gpus.join(" "))
+        .maybe("exit code", job.summary.exit_code)
+        .maybe("signal", job.summary.signal)
 }
 
 fn times(card: Card, summary: &JobSummary) -> Card {
     let counted = |count: u32| (count > 0).then_some(count);
-    card.field("submitted", units::moment(summary.submitted_at_ms))
-        .maybe("started", summary.started_at_ms.map(units::moment))
+    card.maybe("started", summary.started_at_ms.map(units::moment))
         .maybe("ended", summary.completed_at_ms.map(units::moment))
         .maybe("ran for", summary.actual_duration_ms.map(units::span))
         .maybe("time limit", summary.time_limit_ms.map(units::span))
@@ -99,23 +103,15 @@ fn what(card: Card, job: &Job) -> Card {
         .field("annotations", pairs(&job.annotations))
 }
 
-fn gpus(job: &Job) -> String {
-    if job.allocated_gpus.is_empty() {
-        job.summary.gpu_count.to_string()
-    } else {
-        job.allocated_gpus.join(" ")
-    }
-}
-
 fn task_line(task: &Task) -> String {
-    let mut parts = vec![format!("{} GPUs", task.gpus)];
+    let mut parts = vec![units::count(task.gpus, "GPU")];
     if !task.gpu_models.is_empty() {
         parts.push(format!("of {}", task.gpu_models.join(" or ")));
     }
     if task.gpu_memory_mb > 0 {
         parts.push(format!("with {}", units::memory(task.gpu_memory_mb)));
     }
-    parts.push(format!("and {} cores, {}", task.cpu_cores, units::memory(task.memory_mb)));
+    parts.push(format!("and {}, {}", units::count(task.cpu_cores, "core"), units::memory(task.memory_mb)));
     let each = parts.join(" ");
     if task.count == 1 { each } else { format!("{} × {}: {each}", task.count, task.name) }
 }

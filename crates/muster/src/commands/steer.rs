@@ -31,8 +31,8 @@ pub fn each(
 ) -> Ending {
     let client = options.client()?;
     let ids = which.jobs.iter().map(|job| job.resolve(&client)).collect::<Result<Vec<_>, _>>()?;
-    if let Some(question) = question(&client, verb, &ids)? {
-        confirm::ask(Consent::from(which.yes), &question)?;
+    if let Some(deed) = large_deed(&client, verb, &ids)? {
+        confirm::ask(Consent::from(which.yes), &deed)?;
     }
     let mut first_failure = None;
     for id in ids {
@@ -44,11 +44,11 @@ pub fn each(
     first_failure.map_or(Ok(Code::DONE), Err)
 }
 
-/// What is asked before many jobs are touched.
-fn question(client: &Client, verb: &str, ids: &[JobId]) -> Result<Option<String>, CliError> {
+/// What is to be done, where it touches many jobs.
+fn large_deed(client: &Client, verb: &str, ids: &[JobId]) -> Result<Option<String>, CliError> {
     match ids {
-        [id] => Ok(jobs::tasks_of(client, *id)?.map(|tasks| format!("{verb} all {tasks} tasks of {id}?"))),
-        _ => Ok(Some(format!("{verb} {} jobs?", ids.len()))),
+        [id] => Ok(jobs::tasks_of(client, *id)?.map(|tasks| format!("{verb} all {tasks} tasks of {id}"))),
+        _ => Ok(Some(format!("{verb} {} jobs", ids.len()))),
     }
 }
 

@@ -48,7 +48,11 @@ pub struct OneArgs {
 #[command(before_help = "Example:\n  muster tenant create vision --max-gpus 16 --tier high")]
 pub struct CreateArgs {
     /// Its name; the id is made from it
-    name: String,
+    #[arg(required_unless_present = "called")]
+    name: Option<String>,
+    /// The same as a flag
+    #[arg(long = "name", id = "called", value_name = "NAME", conflicts_with = "name", hide = true)]
+    called: Option<String>,
     #[command(flatten)]
     what: WhatArgs,
     /// The tenant above it
@@ -103,7 +107,7 @@ pub struct WhatArgs {
     #[arg(long, value_name = "N")]
     guaranteed_gpus: Option<Limit>,
     /// Default priority of its jobs
-    #[arg(long, value_parser = ["low", "medium", "high", "critical"])]
+    #[arg(long, alias = "priority", value_parser = ["low", "medium", "high", "critical"])]
     tier: Option<String>,
     /// Share against other tenants; 1 is the usual one
     #[arg(long, value_name = "X")]
@@ -178,7 +182,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
             output::talk(&format!("tenant `{}` was changed", tenant.id));
         }
         Verb::Rm(args) => {
-            confirm::ask(Consent::from(args.yes), &format!("remove tenant {}?", args.tenant))?;
+            confirm::ask(Consent::from(args.yes), &format!("remove tenant {}", args.tenant))?;
             let done: Done = client.act(Method::DELETE, target(&args.tenant))?;
             output::talk(&done.message);
         }
@@ -200,7 +204,7 @@ fn spec(args: &CreateArgs) -> TenantSpec {
     let what = args.what.clone();
     let number = |limit: Option<Limit>| limit.and_then(|limit| limit.0);
     TenantSpec {
-        name: Some(args.name.clone()),
+        name: args.name.clone().or(args.called.clone()),
         parent: args.parent.clone(),
         max_gpus: number(what.max_gpus),
         max_gpu_memory_mb: number(what.max_gpu_memory),

@@ -1,16 +1,20 @@
 //! Tokens: who may ask for what.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::submit::Done;
 use muster_protocol::token::{Token, TokenList, TokenMade, TokenSpec};
+use muster_server::identity::write_private;
 
 use super::{Code, Ending};
 use crate::client::{Client, Target};
 use crate::confirm::{self, Consent};
+use crate::error::CliError;
 use crate::job_flags::span;
 use crate::options::Options;
-use crate::output::{self, Cell, Column, Format, ListArgs, ShowArgs};
+use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
 use crate::units;
 
 /// `muster token …`.
@@ -34,7 +38,7 @@ pub struct LsArgs {
 /// `muster token create`.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Example:\n  muster token create ann --role member --tenant vision --expires 90d > ann.token"
+    before_help = "Example:\n  muster token create ann --role member --tenant vision --expires 90d --out ann.token"
 )]
 pub struct CreateArgs {
     /// Whose it is; acts are recorded under this name
@@ -48,6 +52,9 @@ pub struct CreateArgs {
     /// It ends by itself after this time, for example 90d
     #[arg(long, value_name = "TIME", value_parser = units::duration_ms)]
     expires: Option<i64>,
+    /// Write the secret into this file, which only you may read, instead of printing it
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -81,7 +88,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
         Verb::Create(args) => return create(&client, args),
         Verb::Rm(args) => {
-            confirm::ask(Consent::from(args.yes), &format!("revoke token {}?", args.token))?;
+            confirm::ask(Consent::from(args.yes), &format!("revoke token {}", args.token))?;
             let done: Done = client.act(Method::DELETE, Target::new("tokens").at(&args.token))?;
             output::talk(&done.message);
         }
@@ -89,7 +96,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
     Ok(Code::DONE)
 }
 
-/// The secret alone goes to standard output, so that it can be sent into a file.
+/// The secret alone goes to standard output, or to a file that only its owner may read.
 fn create(client: &Client, args: CreateArgs) -> Ending {
     let spec = TokenSpec {
         name: args.name,
@@ -98,12 +105,17 @@ fn create(client: &Client, args: CreateArgs) -> Ending {
         expires_in: args.expires.map(span),
     };
     let made: TokenMade = client.send(Method::POST, Target::new("tokens"), &spec)?;
-    if args.show.output != Format::Json && args.show.output != Format::Yaml {
-        output::talk(&format!(
-            "token `{}` for {} ({}); the secret is shown this once",
-            made.token.id, made.token.name, made.token.role
-        ));
+    let about = format!("token `{}` for {} ({})", made.token.id, made.token.name, made.token.role);
+    match &args.out {
+        Some(file) => {
+            let written = write_private(file, format!("{}\n", made.secret).as_bytes());
+            written.map_err(|error| CliError::failed(error.to_string()))?;
+            output::talk(&format!("{about} is in {}", file.display()));
+        }
+        None => {
+            output::talk(&format!("{about}; the secret is shown this once"));
+            output::say(&args.show, &format!("{}\n", made.secret), &made.token.id, &made)?;
+        }
     }
-    output::say(&args.show, &format!("{}\n", made.secret), &made.token.id, &made)?;
     Ok(Code::DONE)
 }

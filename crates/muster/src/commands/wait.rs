@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use muster_protocol::job::Job;
+
 use super::{Code, Ending};
 use crate::error::{CliError, EXIT_CODES, Exit};
 use crate::follow::{Came, INTERRUPTED, Patience};
@@ -30,7 +32,9 @@ pub fn run(args: Args, options: &Options) -> Ending {
     let mut patience = Patience::new(&client, timeout)?;
     let mut code = Code::DONE;
     for id in ids {
-        let job = match patience.job(id, |_| {}, jobs::has_ended)? {
+        let mut told = false;
+        let tell = |job: &Job| told = told || tell_held(job);
+        let job = match patience.job(id, tell, jobs::has_ended)? {
             Came::This(job) => job,
             Came::Interrupt => return Ok(Code(INTERRUPTED)),
             Came::Deadline => return Err(CliError::new(Exit::TimedOut, format!("{id} has not ended yet"))),
@@ -39,4 +43,14 @@ pub fn run(args: Args, options: &Options) -> Ending {
         code = if code == Code::DONE { jobs::code_of(&job) } else { code };
     }
     Ok(code)
+}
+
+/// A held job does not go on by itself; whoever waits for it should know.
+fn tell_held(job: &Job) -> bool {
+    let held = job.summary.phase == "Held" && job.array.is_none();
+    if held {
+        let id = &job.summary.id;
+        output::talk(&format!("{id} is held: {}; `muster release {id}` lets it go on", job.summary.message));
+    }
+    held
 }

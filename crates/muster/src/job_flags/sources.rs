@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use muster_protocol::submit::SubmitJob;
+use serde_saphyr::{Error, UserMessageFormatter};
 
 use super::JobArgs;
 use crate::error::CliError;
@@ -11,10 +12,18 @@ use crate::error::CliError;
 /// A job file. YAML, of which JSON is a part; the fields are those of the API.
 pub fn job_file(file: &Path) -> Result<SubmitJob, CliError> {
     let text = read(file)?;
-    serde_saphyr::from_str(&text).map_err(|error| {
-        CliError::usage(format!("`{}` is not a job: {error}", file.display()))
-            .hint("the fields are those of `POST /api/v1/jobs`, for example `gpu_count: 2`")
-    })
+    serde_saphyr::from_str(&text).map_err(|error| not_a_job(file, error.without_snippet()))
+}
+
+/// The place and what is wrong there. The reader would list every field there is, twice.
+fn not_a_job(file: &Path, error: &Error) -> CliError {
+    let line = error.location().map_or(0, |location| location.line());
+    let what = match error {
+        Error::SerdeUnknownField { field, .. } => format!("there is no field `{field}`"),
+        other => other.render_with_formatter(&UserMessageFormatter),
+    };
+    let usual = "the fields are those of POST /api/v1/jobs: name, gpu_count, cpu_cores, memory_mb, script, command, …";
+    CliError::usage(format!("{}:{line}: {what}", file.display())).hint(usual)
 }
 
 /// A shell script.

@@ -11,7 +11,11 @@ struct Line {
 
 fn job(line: &str) -> Result<SubmitJob, CliError> {
     let server = "http://far.example.org".parse().unwrap();
-    let options = Options { connection: Connection { server, token: None, ca_file: None }, color: false };
+    let options = Options {
+        connection: Connection { server, token: None, ca_file: None },
+        color: false,
+        terminal: false,
+    };
     Line::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap().job.into_job(&options)
 }
 

@@ -1,14 +1,18 @@
 //! A shell in which the commands of one session are typed, one after the other.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use super::server::Server;
 
 /// The names this binary answers to.
 const NAMES: [&str; 5] = ["muster", "gpu-cli", "scheduler", "agent", "star"];
+/// No command of a session takes longer.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Comes after each command, with its exit code.
 const MARK: &str = "@@session@@";
 
@@ -27,7 +31,7 @@ until_state() {
 pub struct Console {
     shell: Child,
     keyboard: ChildStdin,
-    screen: BufReader<std::io::PipeReader>,
+    screen: Receiver<Vec<u8>>,
     servers: Vec<Server>,
     folder: PathBuf,
 }
@@ -41,11 +45,12 @@ impl Console {
         for name in NAMES {
             symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin").join(name)).unwrap();
         }
+        let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
+        symlink(config, folder.join("config")).unwrap();
         let (screen, shell_out) = std::io::pipe().unwrap();
         let mut shell = bash(&folder, shell_out);
         let keyboard = shell.stdin.take().unwrap();
-        let mut console =
-            Console { shell, keyboard, screen: BufReader::new(screen), servers: Vec::new(), folder };
+        let mut console = Console { shell, keyboard, screen: watch(screen), servers: Vec::new(), folder };
         console.type_in(HELPERS);
         console
     }
@@ -66,19 +71,35 @@ impl Console {
         }
         writeln!(self.keyboard, "{{ {command}\n}} </dev/null\nprintf '\\n{MARK}%d\\n' $?").unwrap();
         self.keyboard.flush().unwrap();
-        self.read_answer()
+        self.read_answer(command)
     }
 
-    fn read_answer(&mut self) -> (String, i32) {
+    fn read_answer(&mut self, command: &str) -> (String, i32) {
         let mut bytes = Vec::new();
-        let mut byte = [0];
         loop {
-            assert_ne!(self.screen.read(&mut byte).unwrap(), 0, "the shell has ended");
-            bytes.push(byte[0]);
-            let Some(answer) = ended(&bytes) else { continue };
-            return answer;
+            match self.screen.recv_timeout(PATIENCE) {
+                Ok(more) => bytes.extend(more),
+                Err(why) => panic!("`{command}`: {why} after\n{}", String::from_utf8_lossy(&bytes)),
+            }
+            if let Some(answer) = ended(&bytes) {
+                return answer;
+            }
         }
     }
+}
+
+/// Read on a thread of its own, so that a command that never ends is noticed.
+fn watch(mut screen: PipeReader) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            if sender.send(bytes[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// The output and the code, once the mark is there.
@@ -103,7 +124,7 @@ impl Drop for Console {
 }
 
 /// Standard output and error go to one pipe, as on a screen.
-fn bash(folder: &Path, screen: std::io::PipeWriter) -> Child {
+fn bash(folder: &Path, screen: PipeWriter) -> Child {
     let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
     command.args(["--norc", "--noprofile"]).current_dir(folder).env("PATH", path).env("HOME", folder);
@@ -119,13 +140,10 @@ fn bash(folder: &Path, screen: std::io::PipeWriter) -> Child {
 fn server_words(command: &str) -> Option<Vec<&str>> {
     let line = command.split('#').next().unwrap_or_default().trim().trim_end_matches('&');
     let words: Vec<&str> = line.split_whitespace().collect();
-    match words.as_slice() {
-        ["muster" | "./bin/muster", verb @ ("dev" | "serve"), rest @ ..] if !rest.contains(&"--help") => {
-            Some(std::iter::once(*verb).chain(rest.iter().copied()).collect())
-        }
-        ["scheduler" | "./bin/scheduler", rest @ ..] if !rest.contains(&"--help") => {
-            Some(std::iter::once("dev").chain(rest.iter().copied()).collect())
-        }
-        _ => None,
-    }
+    let starts = match words.as_slice() {
+        ["muster" | "./bin/muster", verb, ..] => matches!(*verb, "dev" | "serve"),
+        ["scheduler" | "./bin/scheduler", ..] => true,
+        _ => false,
+    };
+    (starts && !words.contains(&"--help")).then_some(words)
 }

@@ -9,11 +9,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Run every command of a document. Commands must succeed, or return what `? N` says; output is compared where
+/// Run every command of a document against a fresh `muster dev`. Commands must succeed, or return what `? N` says; output is compared where
 /// the document shows some. A document that is not written yet is skipped.
 fn run(path: &str) {
     let Ok(text) = std::fs::read_to_string(root().join(path)) else { return };
     let mut console = Console::open(&path.replace(['/', '.'], "-"));
+    console.serve(&["muster", "dev"]);
     for step in markdown::steps(&text) {
         let (output, code) = console.type_in(&step.command);
         let line = step.line + 1;

@@ -28,22 +28,45 @@ fn line_matches(pattern: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// What would be written down: moments and addresses differ from run to run.
+/// What would be written down: moments, spans, addresses and random names differ from run to run.
 pub fn general(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| words(line.trim_end())).collect();
     lines.join("\n")
 }
 
+/// The spaces after a word that varies belong to it: a longer one leaves fewer of them.
 fn words(line: &str) -> String {
-    let wild = |word: &str| if varies(word) { "[..]".to_string() } else { word.to_string() };
-    line.split(' ').map(wild).collect::<Vec<_>>().join(" ")
+    let mut words: Vec<String> = Vec::new();
+    for word in line.split(' ') {
+        let after_wild = words.last().is_some_and(|last| last == "[..]");
+        match (varies(word), word) {
+            (true, _) if after_wild => {}
+            (true, _) => words.push(wild(word)),
+            (false, "") if after_wild => {}
+            (false, _) => words.push(word.to_string()),
+        }
+    }
+    words.join(" ")
+}
+
+/// Punctuation around it stays.
+fn wild(word: &str) -> String {
+    let end = word.trim_end_matches([',', '`', ':', ')', '"']).len();
+    let start = word.get(..1).filter(|first| ["`", "\""].contains(first)).unwrap_or_default();
+    format!("{start}[..]{}", &word[end..])
 }
 
 fn varies(word: &str) -> bool {
+    let bare = word.trim_matches([',', '`', ':', ')', '(', '"']);
     let shape: String =
-        word.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
-    let dated = shape.contains("0000-00-00") || shape.contains("00:00:00");
-    dated || word.contains("127.0.0.1:") || word.contains("mst_") || word.contains("/tmp/")
+        bare.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+    let dated = shape.contains("0000-00-00") || shape.contains("00:00:00") || shape == "0".repeat(13);
+    let span = shape.trim_start_matches('0') == "s" || shape.trim_start_matches('0').starts_with("ms");
+    let hours = shape == "0.0000" || shape == "0.00";
+    let token =
+        bare.strip_prefix('t').is_some_and(|id| id.len() == 10 && id.chars().all(|c| c.is_ascii_hexdigit()));
+    let place = ["127.0.0.1:", "mst_", "/tmp/"].iter().any(|sign| bare.contains(sign));
+    dated || (span && shape.len() > 1) || hours || token || place
 }
 
 #[test]
@@ -55,4 +78,13 @@ fn wildcards_match_and_nothing_else() {
     assert!(!matches("a", "a\nb"));
     assert!(!matches("a\nb", "a"));
     assert!(matches("", ""));
+}
+
+#[test]
+fn what_varies_is_written_as_a_wildcard() {
+    assert_eq!(general("job-1  a  0s       -"), "job-1  a  [..] -");
+    assert_eq!(general("queued 197ms, position 1"), "queued [..], position 1");
+    assert_eq!(general("SINCE 2026-11-15 04:20:31Z"), "SINCE [..]");
+    assert_eq!(general("token `t25dd846de2` was revoked"), "token `[..]` was revoked");
+    assert_eq!(general("2 GPUs of 8"), "2 GPUs of 8");
 }

@@ -2,9 +2,12 @@
 //!
 //! `BLESS=1 cargo test -p muster` writes down what was seen instead; read the difference before you keep it.
 
+#![allow(clippy::unwrap_used)] // A test that panics has failed, which is what is meant.
+
 mod console;
 mod docs;
 mod expect;
 mod markdown;
+mod restart;
 mod server;
 mod transcripts;

@@ -1,5 +1,7 @@
 //! Commands in Markdown: what to type, what to see, and what comes back.
 
+use std::process::Command;
+
 /// One command with what is expected of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
@@ -91,26 +93,29 @@ fn console(lines: &[&str], start: usize, end: usize) -> Vec<Step> {
     steps
 }
 
-/// Lines that end in a backslash go on in the next one; an indented `do … done` stays together.
+/// A command goes on until the shell finds nothing open in it: quotes, loops, here-documents.
 fn shell(lines: &[&str], start: usize, end: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut open = String::new();
     for (place, line) in lines.iter().enumerate().take(end).skip(start) {
-        let bare = line.trim();
-        if open.is_empty() && (bare.is_empty() || bare.starts_with('#')) {
+        if open.is_empty() && (line.trim().is_empty() || line.trim().starts_with('#')) {
             continue;
         }
-        open.push_str(line);
-        open.push('\n');
-        let loops = open.matches("; do").count()
-            > open.lines().filter(|line| line.trim().starts_with("done")).count();
-        if bare.ends_with('\\') || loops {
-            continue;
+        open.push_str(&format!("{line}\n"));
+        if is_whole(&open) {
+            let command = std::mem::take(&mut open).trim_end().to_string();
+            steps.push(Step { command, output: None, code: 0, line: place, end: place + 1 });
         }
-        let command = std::mem::take(&mut open).trim_end().to_string();
-        steps.push(Step { command, output: None, code: 0, line: place, end: place + 1 });
     }
+    assert!(open.is_empty(), "a block ends in the middle of a command:\n{open}");
     steps
+}
+
+fn is_whole(text: &str) -> bool {
+    let goes_on = text.trim_end().ends_with('\\');
+    // A here-document that has no end is only warned about.
+    let checked = Command::new("bash").args(["-n", "-c", text]).output().unwrap();
+    !goes_on && checked.status.success() && checked.stderr.is_empty()
 }
 
 #[test]
@@ -137,6 +142,9 @@ for i in 1 2; do
 done
 a \\
   b
+post '{
+  x
+}'
 ```
 ";
     let found: Vec<(String, Option<String>, i32)> =
@@ -149,6 +157,7 @@ a \\
             ("false".into(), None, 1),
             ("for i in 1 2; do\n  echo $i\ndone".into(), None, 0),
             ("a \\\n  b".into(), None, 0),
+            ("post '{\n  x\n}'".into(), None, 0),
         ]
     );
 }

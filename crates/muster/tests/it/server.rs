@@ -12,15 +12,21 @@ pub struct Server {
 }
 
 impl Server {
-    /// Start `muster WORDS` on a free port, and wait until it says where it listens.
+    /// Start a command on a free port, and wait until it says where it listens.
     pub fn start(words: &[&str], folder: &Path) -> Server {
+        Server::start_at("127.0.0.1:0", words, folder)
+    }
+
+    /// The same at a given address.
+    pub fn start_at(address: &str, words: &[&str], folder: &Path) -> Server {
         let log = std::fs::File::create(folder.join("server.log")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
-            .args(words)
-            .args(["--listen", "127.0.0.1:0", "--data-dir"])
+        let name = Path::new(words[0]).file_name().unwrap();
+        let mut child = Command::new(folder.join("bin").join(name))
+            .args(&words[1..])
+            .args(["--listen", address, "--data-dir"])
             .arg(folder.join("data"))
             .current_dir(folder)
-            .env("MUSTER_AGENT_HEARTBEAT_INTERVAL_MS", "200")
+            .env("MUSTER_AGENT__HEARTBEAT_INTERVAL_MS", "200")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -29,7 +35,7 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let url = lines.find_map(|line| line.unwrap().strip_prefix("muster serves ").map(str::to_string));
         let log = || std::fs::read_to_string(folder.join("server.log")).unwrap_or_default();
-        let url = url.unwrap_or_else(|| panic!("`muster {}` did not start:\n{}", words.join(" "), log()));
+        let url = url.unwrap_or_else(|| panic!("`{}` did not start:\n{}", words.join(" "), log()));
         // The rest of its welcome must find a reader.
         std::thread::spawn(move || lines.for_each(drop));
         Server { child, url }

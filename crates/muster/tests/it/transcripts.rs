@@ -19,6 +19,21 @@ macro_rules! transcripts {
 
 transcripts! {
     first_minutes,
+    waiting,
+    cancel,
+    hold,
+    requeue,
+    arrays,
+    tenants,
+    infeasible,
+    nodes,
+    formats,
+    errors,
+    job_file,
+    real,
+    seed,
+    tokens,
+    tls,
 }
 
 #[test]
@@ -34,7 +49,7 @@ fn run(name: &str) {
     let file = folder().join(format!("{name}.md"));
     let text = std::fs::read_to_string(&file).unwrap();
     let mut console = Console::open(name);
-    match markdown::setting(&text, "server").unwrap_or("dev") {
+    match markdown::setting(&text, "server").unwrap_or("muster dev") {
         "none" => {}
         words => console.serve(&words.split_whitespace().collect::<Vec<_>>()),
     }
