@@ -48,8 +48,8 @@ pub struct JobArgs {
     /// So many tasks that start together, each with the resources above
     #[arg(long, value_name = "N", help_heading = "Resources")]
     pub tasks: Option<u32>,
-    /// How close together the GPUs must be
-    #[arg(long, value_name = "WISH", help_heading = "Resources")]
+    /// How close together the GPUs must be: any, same-numa, nvlink or same-rack
+    #[arg(long, value_name = "WISH", help_heading = "Resources", hide_possible_values = true)]
     pub topology: Option<Topology>,
     /// Only nodes with this label; may be repeated
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Resources")]
@@ -73,8 +73,8 @@ pub struct JobArgs {
     /// Start again after a failure, this many times
     #[arg(long, value_name = "N", help_heading = "When")]
     pub restarts: Option<u32>,
-    /// What to do when its node is lost
-    #[arg(long, value_name = "RULE", help_heading = "When")]
+    /// When its node is lost: wait, requeue or requeue-unsafe
+    #[arg(long, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
     pub on_node_lost: Option<OnNodeLost>,
 
     /// Run this shell script; `-` reads it from standard input

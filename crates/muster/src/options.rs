@@ -34,8 +34,9 @@ pub struct GlobalArgs {
     /// Certificate authority of the server, in PEM [env: MUSTER_CA_FILE]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     pub ca_file: Option<PathBuf>,
-    /// Colours: only on a terminal, always, or never; NO_COLOR is honoured
+    /// auto, always or never; NO_COLOR is honoured
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Everywhere")]
+    #[arg(hide_possible_values = true)]
     pub color: When,
 }
 

@@ -19,8 +19,9 @@ pub use table::{Cell, Column, Tint};
 /// Flags of a read that shows one thing.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ShowArgs {
-    /// How to print
+    /// table, wide, json, yaml, csv or name
     #[arg(short, long, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
+    #[arg(hide_possible_values = true)]
     pub output: Format,
 }
 

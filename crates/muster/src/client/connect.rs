@@ -85,7 +85,7 @@ impl Connector {
             Failure::Unreachable(format!("`{}` is no host name: {error}", self.address.host))
         })?;
         let secured = tls.connect(name, tcp).await;
-        secured.map_err(|error| Failure::Unreachable(format!("no secure connection: {error}")))
+        secured.map_err(|error| Failure::Untrusted(error.to_string()))
     }
 }
 

@@ -12,6 +12,8 @@ use crate::error::{CliError, Exit};
 pub enum Failure {
     /// No connection could be made: nothing was sent.
     Unreachable(String),
+    /// The server is there and cannot prove who it is: nothing was sent.
+    Untrusted(String),
     /// The connection broke: it is not known whether the server acted.
     Dropped(String),
     /// No answer came in time.
@@ -53,7 +55,7 @@ impl Failure {
         match self {
             Failure::Dropped(_) | Failure::Silent(_) => true,
             Failure::Declined(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
-            Failure::Unreachable(_) | Failure::Nonsense(_) => false,
+            Failure::Unreachable(_) | Failure::Untrusted(_) | Failure::Nonsense(_) => false,
         }
     }
 
@@ -69,8 +71,13 @@ impl Failure {
                 CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
                     .hint("start one with `muster dev`, or name another with `--server` or MUSTER_SERVER")
             }
+            Failure::Untrusted(why) => {
+                CliError::new(Exit::Unreachable, format!("cannot trust {server}: {why}"))
+                    .hint("name its certificate authority with `--ca-file FILE` or MUSTER_CA_FILE")
+            }
             Failure::Dropped(why) => {
                 CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}"))
+                    .hint("`muster doctor` looks further; an encrypted server is reached by https://")
             }
             Failure::Silent(waited) => CliError::new(
                 Exit::TimedOut,

@@ -16,8 +16,8 @@ pub struct Args {
     /// How far back
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = units::duration_ms)]
     since: i64,
-    /// What to add up by
-    #[arg(long, value_name = "WHAT", default_value = "tenant")]
+    /// Add up by tenant, user or job
+    #[arg(long, value_name = "WHAT", default_value = "tenant", hide_possible_values = true)]
     by: By,
     /// Only this tenant
     #[arg(long, value_name = "TENANT")]
