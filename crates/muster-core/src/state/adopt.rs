@@ -103,7 +103,9 @@ impl State {
             let Some(node) = self.nodes.get(&task.node) else { return false };
             let taken = tally.used.get(&task.node).copied().unwrap_or_default();
             let here = used.entry(task.node.clone()).or_default();
-            if !self.task_fits(job, task, node, taken.with(*here)) {
+            // Whoever this plan has started no longer needs its claim: what it uses is in the tally.
+            let claimed = self.claimed(&task.node, |id| id == job.id || tally.jobs.contains(&id));
+            if !self.task_fits(job, task, node, taken.with(*here), claimed) {
                 return false;
             }
             *here = here.with(Free::used_by(&job.spec, task));
@@ -111,12 +113,11 @@ impl State {
         true
     }
 
-    /// Whether one task fits beside what this plan has already used on the node.
-    fn task_fits(&self, job: &Job, task: &PlacedTask, node: &Node, used: Free) -> bool {
+    /// Whether one task fits beside what this plan has already used on the node, and what others claim there.
+    fn task_fits(&self, job: &Job, task: &PlacedTask, node: &Node, used: Free, claimed: Free) -> bool {
         let Some(filed) = self.capacity.filed(&node.id) else { return false };
         let more = Free::used_by(&job.spec, task);
         let each = &job.spec.tasks[task.group as usize].each;
-        let claimed = self.claimed_by_others(job.id, &node.id);
         let free = filed.free.without(claimed);
         filed.open
             && filed.kind.admits(&crate::queue::Shape::of(&job.spec))
@@ -133,10 +134,10 @@ impl State {
         stopping.fold(Free::default(), |sum, job| sum.with(Free::used_on(&claim.node, job)))
     }
 
-    /// What is held on a node for other jobs: their devices, and the cores and memory that their victims,
-    /// as far as they still run, will not give them.
-    pub fn claimed_by_others(&self, job: JobId, node: &NodeId) -> Free {
-        let others = self.claims.iter().filter(|(id, claim)| **id != job && claim.node == *node);
+    /// What is held on a node for jobs that wait, except for some: their devices, and the cores and memory
+    /// that their victims, as far as they still run, will not give them.
+    pub fn claimed(&self, node: &NodeId, except: impl Fn(JobId) -> bool) -> Free {
+        let others = self.claims.iter().filter(|(id, claim)| !except(**id) && claim.node == *node);
         others.fold(Free::default(), |sum, (id, claim)| {
             let wanted = self.jobs.get(id).map(|job| job.spec.demand()).unwrap_or_default();
             let coming = self.coming_for(claim);
@@ -157,10 +158,12 @@ impl State {
             return None;
         }
         let victims = self.victims(job, room, tally)?;
-        if !self.quota_admits(job, tally) || !self.fits_after(job, room, &victims, tally) {
+        if !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
             return None;
         }
-        tally.jobs.insert(job.id);
+        if !self.fits_after(job, room, &victims, tally) {
+            return None;
+        }
         tally.jobs.extend(room.victims.iter().copied());
         tally.claim(job, room);
         let until = now.plus(self.settings.stop_grace_ms).plus(self.settings.claim_ms);
@@ -207,27 +210,28 @@ impl State {
             && !young
     }
 
-    /// Whether the job fits on the claimed devices once the victims are gone.
+    /// Whether the job fits once the victims are gone, on exactly the devices that are claimed for it.
     fn fits_after(&self, job: &Job, room: &MakeRoom, victims: &[&Job], tally: &Tally) -> bool {
-        let Some(filed) = self.capacity.filed(&room.node).filter(|filed| filed.open) else { return false };
-        let used = tally.used.get(&room.node).copied().unwrap_or_default();
-        let freed =
-            victims.iter().fold(Free::default(), |sum, victim| sum.with(Free::used_on(&room.node, victim)));
-        if room.gpus.iter().any(|gpu| *gpu >= 64) {
+        let (Some(node), Some(filed)) = (self.nodes.get(&room.node), self.capacity.filed(&room.node)) else {
             return false;
-        }
-        let shape = crate::queue::Shape::of(&job.spec);
-        let later = Free {
-            gpus: (filed.free.gpus | freed.gpus & self.usable_gpus(&room.node)) & mask(&room.gpus),
-            cpus: filed.free.cpus + freed.cpus,
-            memory_mib: filed.free.memory_mib + freed.memory_mib,
         };
-        let after = later.without(self.claimed_by_others(job.id, &room.node)).without(Free {
-            gpus: used.gpus,
-            cpus: used.cpus,
-            memory_mib: used.memory_mib,
-        });
-        filed.kind.admits(&shape) && filed.kind.fit(&shape, after).is_some()
+        let wanted = mask(&room.gpus);
+        let freed = victims.iter().fold(Free::default(), |sum, job| sum.with(Free::used_on(&node.id, job)));
+        // Counted from what is held: a machine that came back smaller than its jobs has less than nothing free.
+        let later = Free {
+            gpus: (filed.free.gpus | freed.gpus & self.usable_gpus(&node.id)) & wanted,
+            cpus: (u64::from(node.facts.cpus) + freed.cpus).saturating_sub(node.cpus_held),
+            memory_mib: (node.facts.memory_mib + freed.memory_mib).saturating_sub(node.memory_mib_held),
+        };
+        let used = tally.used.get(&node.id).copied().unwrap_or_default();
+        let after = later.without(self.claimed(&node.id, |id| id == job.id)).without(used);
+        let shape = crate::queue::Shape::of(&job.spec);
+        filed.open
+            && after.gpus == wanted
+            && wanted.count_ones() == job.spec.gpus()
+            && room.gpus.len() == job.spec.gpus() as usize
+            && filed.kind.admits(&shape)
+            && filed.kind.fit(&shape, after).is_some()
     }
 
     /// Devices of a node that may be given out once nobody holds them, as bits.
@@ -250,11 +254,16 @@ struct Tally {
 
 impl Tally {
     fn take(&mut self, job: &Job, tasks: &[PlacedTask]) {
-        self.jobs.insert(job.id);
         for task in tasks {
             let used = self.used.entry(task.node.clone()).or_default();
             *used = used.with(Free::used_by(&job.spec, task));
         }
+        self.count(job);
+    }
+
+    /// Count a job against its tenant and its array; a claim holds both as a start does.
+    fn count(&mut self, job: &Job) {
+        self.jobs.insert(job.id);
         let held = self.held.entry(job.spec.tenant.clone()).or_default();
         *held = held.plus(job.spec.demand());
         if job.id.index.is_some() {
@@ -266,6 +275,7 @@ impl Tally {
         let demand = job.spec.demand();
         let used = self.used.entry(room.node.clone()).or_default();
         *used = used.with(Free { gpus: mask(&room.gpus), cpus: demand.cpus, memory_mib: demand.memory_mib });
+        self.count(job);
     }
 }
 
