@@ -41,7 +41,9 @@ fn docs(mode: Mode) -> Result<()> {
         Mode::Check => {
             let kept = std::fs::read_to_string(&path).unwrap_or_default();
             if kept != fresh {
-                bail!("docs/API_REFERENCE.md is not what the code says; run `make docs` and commit the change");
+                bail!(
+                    "docs/API_REFERENCE.md is not what the code says; run `make docs` and commit the change"
+                );
             }
             Ok(())
         }
@@ -66,7 +68,8 @@ fn sizes() -> Result<()> {
         let text = std::fs::read_to_string(&path)?;
         let lines: Vec<&str> = text.lines().collect();
         files.push((lines.len(), path.display().to_string()));
-        functions.extend(function_sizes(&lines).map(|(size, name)| (size, format!("{} {name}", path.display()))));
+        functions
+            .extend(function_sizes(&lines).map(|(size, name)| (size, format!("{} {name}", path.display()))));
     }
     for (title, mut list) in [("files", files), ("functions", functions)] {
         list.sort_by(|a, b| b.cmp(a));

@@ -13,8 +13,11 @@ mod table;
 
 use anyhow::{Result, bail};
 
+/// A measurement that prints its table.
+type Part = (&'static str, fn() -> Result<()>);
+
 /// What can be measured, by name.
-const PARTS: [(&str, fn() -> Result<()>); 2] = [("submit", rest::submissions), ("size", size::growth)];
+const PARTS: [Part; 2] = [("submit", rest::submissions), ("size", size::growth)];
 
 fn main() -> Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();

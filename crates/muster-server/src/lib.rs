@@ -5,8 +5,8 @@ pub mod http;
 pub mod identity;
 pub mod tls;
 
-pub mod cluster;
 pub mod clock;
+pub mod cluster;
 pub mod engine;
 pub mod reign;
 

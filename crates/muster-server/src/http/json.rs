@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::http::fault::Fault;
 use crate::config::nearest;
+use crate::http::fault::Fault;
 
 /// Largest body of any request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;

@@ -3,6 +3,8 @@
 //! Nothing that was acknowledged may be lost, nothing may exist twice, and the journal must replay into a
 //! lawful state. `KILLS=1000 cargo test -p muster --test crash` kills more often.
 
+#![allow(clippy::expect_used, reason = "a test that cannot go on should say so and stop")]
+
 mod client;
 mod life;
 
