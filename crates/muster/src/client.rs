@@ -116,7 +116,8 @@ impl Client {
     }
 
     fn sleep(&self, pause: Duration) {
-        self.runtime.block_on(tokio::time::sleep(pause));
+        // Inside a future, because a timer can only be made on the runtime.
+        self.runtime.block_on(async { tokio::time::sleep(pause).await });
     }
 
     fn call(&self, method: Method, target: Target, body: Option<Bytes>) -> Call {
@@ -193,3 +194,6 @@ async fn body_of(response: Response<Incoming>) -> Result<Bytes, Failure> {
     let body = limited.collect().await.map_err(|error| Failure::Dropped(error.to_string()))?;
     Ok(body.to_bytes())
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use muster_agent::Cluster;
 use muster_server::config::{AuthMode, Config};
@@ -11,6 +12,9 @@ use super::serve::{self, ServerArgs};
 use super::{Ending, config};
 use crate::error::CliError;
 use crate::output;
+
+/// Two thousand simulated nodes take less.
+const NODES_WITHIN: Duration = Duration::from_secs(3);
 
 /// `muster dev`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -43,8 +47,9 @@ pub fn run(args: Args) -> Ending {
     }
     let config = config::load(flags, args.common.config.as_deref())?;
     let nodes = nodes(&args, &config)?;
-    let (about, try_next) = (about(&nodes), try_next(&nodes));
+    let (about, try_next, count) = (about(&nodes), try_next(&nodes), count(&nodes));
     let running = serve::start(&config, nodes)?;
+    await_nodes(&running, count);
     serve::show_first_token(&running, &config)?;
     output::print(&welcome(&running, &config, &about, &try_next))?;
     serve::wait(running)
@@ -55,6 +60,23 @@ fn nodes(args: &Args, config: &Config) -> Result<Nodes, CliError> {
         return Ok(Nodes::Real { gpus: args.gpus });
     }
     Ok(Nodes::Simulated(serve::simulated(config)?.unwrap_or_else(Cluster::default_dev)))
+}
+
+fn count(nodes: &Nodes) -> usize {
+    match nodes {
+        Nodes::None => 0,
+        Nodes::Real { .. } => 1,
+        Nodes::Simulated(cluster) => cluster.registrations().len(),
+    }
+}
+
+/// Nodes register by themselves, in a moment; whoever reads the welcome should find them there. A server that
+/// stands by will not hear from them, so nobody waits long.
+fn await_nodes(running: &Running, count: usize) {
+    let give_up = Instant::now() + NODES_WITHIN;
+    while running.cluster().read(|state| state.nodes.len()) < count && Instant::now() < give_up {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// What there is to play with.

@@ -68,7 +68,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
             CliError::new(Exit::Conflict, what).hint(format!("`muster why {id}`, or follow with `-f`"))
         );
     }
-    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job) };
+    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job)? };
     Tail::default().print_now(&client, &wanted)?;
     Ok(Code::DONE)
 }
@@ -84,7 +84,7 @@ fn follow(client: &Client, args: &Args, job: Job) -> Ending {
         output::talk(&jobs::ending(&job));
         return Ok(Code::DONE);
     }
-    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job) };
+    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job)? };
     match Tail::default().follow(client, &wanted, &mut patience)? {
         Came::This(()) => Ok(Code::DONE),
         Came::Interrupt | Came::Deadline => Ok(Code(INTERRUPTED)),
@@ -92,9 +92,19 @@ fn follow(client: &Client, args: &Args, job: Job) -> Ending {
 }
 
 /// The tasks that are meant.
-pub fn ranks(rank: Rank, job: &Job) -> Vec<u32> {
+fn ranks(rank: Rank, job: &Job) -> Result<Vec<u32>, CliError> {
+    let all = all_ranks(job);
     match rank {
-        Rank::One(rank) => vec![rank],
-        Rank::All => (0..job.tasks.iter().map(|task| task.count).sum()).collect(),
+        Rank::All => Ok(all),
+        Rank::One(rank) if all.contains(&rank) => Ok(vec![rank]),
+        Rank::One(rank) => {
+            let last = all.len().saturating_sub(1);
+            Err(CliError::usage(format!("{} has no rank {rank}: they go from 0 to {last}", job.summary.id)))
+        }
     }
+}
+
+/// Every task of the gang.
+pub fn all_ranks(job: &Job) -> Vec<u32> {
+    (0..job.tasks.iter().map(|task| task.count).sum()).collect()
 }

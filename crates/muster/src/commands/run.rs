@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_core::JobId;
 use muster_protocol::job::Job;
 
-use super::logs::{Rank, ranks};
+use super::logs::all_ranks;
 use super::submit::submit;
 use super::{Code, Ending};
 use crate::client::Client;
@@ -79,7 +79,7 @@ fn follow(
         if is_stuck(&job) {
             return Err(stuck(&job));
         }
-        let wanted = Wanted { job: id, attempt: job.summary.attempts, ranks: ranks(Rank::All, &job) };
+        let wanted = Wanted { job: id, attempt: job.summary.attempts, ranks: all_ranks(&job) };
         match tail.follow(client, &wanted, patience) {
             Ok(Came::This(())) if jobs::has_ended(&job) => return Ok(Came::This(job)),
             Ok(Came::This(())) => {}

@@ -1,5 +1,7 @@
 //! Tenants and their quotas.
 
+mod terms;
+
 use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::submit::Done;
@@ -11,6 +13,7 @@ use crate::confirm::{self, Consent};
 use crate::options::Options;
 use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs};
 use crate::units;
+use terms::Terms;
 
 /// `muster tenant …`.
 #[derive(Debug, Subcommand)]
@@ -54,7 +57,7 @@ pub struct CreateArgs {
     #[arg(long = "name", id = "called", value_name = "NAME", conflicts_with = "name", hide = true)]
     called: Option<String>,
     #[command(flatten)]
-    what: WhatArgs,
+    what: Terms,
     /// The tenant above it
     #[arg(long, value_name = "TENANT")]
     parent: Option<String>,
@@ -69,7 +72,7 @@ pub struct SetArgs {
     /// Which
     tenant: String,
     #[command(flatten)]
-    what: WhatArgs,
+    what: Terms,
     /// Whether it may submit
     #[arg(long, value_name = "BOOL")]
     active: Option<bool>,
@@ -83,68 +86,6 @@ pub struct RmArgs {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
-}
-
-/// What may be said of a tenant.
-#[derive(Debug, Clone, Default, Args)]
-pub struct WhatArgs {
-    /// Most GPUs at one time; `none` is without limit
-    #[arg(long, value_name = "N")]
-    max_gpus: Option<Limit>,
-    /// Most GPU memory asked for at one time, in MiB
-    #[arg(long, value_name = "MIB")]
-    max_gpu_memory: Option<Limit>,
-    /// Most CPU cores at one time
-    #[arg(long, value_name = "N")]
-    max_cpus: Option<Limit>,
-    /// Most main memory at one time, in MiB
-    #[arg(long, value_name = "MIB")]
-    max_mem: Option<Limit>,
-    /// Most jobs running at one time
-    #[arg(long, value_name = "N")]
-    max_jobs: Option<Limit>,
-    /// GPUs it can count on
-    #[arg(long, value_name = "N")]
-    guaranteed_gpus: Option<Limit>,
-    /// Default priority of its jobs
-    #[arg(long, alias = "priority", value_parser = ["low", "medium", "high", "critical"])]
-    tier: Option<String>,
-    /// Share against other tenants; 1 is the usual one
-    #[arg(long, value_name = "X")]
-    weight: Option<f64>,
-    /// Whether its running jobs may be displaced
-    #[arg(long, value_name = "BOOL")]
-    may_be_preempted: Option<bool>,
-    /// Whether its jobs may displace others
-    #[arg(long, value_name = "BOOL")]
-    may_preempt: Option<bool>,
-    /// Price of one GPU-hour; 0 ends billing
-    #[arg(long, value_name = "X")]
-    price: Option<f64>,
-    /// Contact
-    #[arg(long)]
-    email: Option<String>,
-    /// Where it belongs
-    #[arg(long, value_name = "TEXT")]
-    organization: Option<String>,
-}
-
-/// A number, or no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit(Option<u64>);
-
-impl std::str::FromStr for Limit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Limit, String> {
-        match text {
-            "none" | "unlimited" => Ok(Limit(None)),
-            _ => text
-                .parse()
-                .map(|number| Limit(Some(number)))
-                .map_err(|_| format!("`{text}` is neither a number nor `none`")),
-        }
-    }
 }
 
 const COLUMNS: [Column<Tenant>; 14] = [
@@ -178,7 +119,8 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
         Verb::Create(args) => create(&client, args)?,
         Verb::Set(args) => {
-            let tenant: Tenant = client.send(Method::PATCH, target(&args.tenant), &change(&args))?;
+            let change = TenantChange { active: args.active, ..args.what.into_change() };
+            let tenant: Tenant = client.send(Method::PATCH, target(&args.tenant), &change)?;
             output::talk(&format!("tenant `{}` was changed", tenant.id));
         }
         Verb::Rm(args) => {
@@ -191,60 +133,14 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
 }
 
 fn create(client: &Client, args: CreateArgs) -> Result<(), crate::error::CliError> {
-    let spec = spec(&args);
+    let name = args.name.or(args.called);
+    let spec = TenantSpec { name, parent: args.parent, ..args.what.into_spec() };
     let tenant: Tenant = client.send(Method::POST, Target::new("tenants"), &spec)?;
     output::say(&args.show, &format!("{}\n", tenant.id), &tenant.id, &tenant)
 }
 
 fn target(tenant: &str) -> Target {
     Target::new("tenants").at(tenant)
-}
-
-fn spec(args: &CreateArgs) -> TenantSpec {
-    let what = args.what.clone();
-    let number = |limit: Option<Limit>| limit.and_then(|limit| limit.0);
-    TenantSpec {
-        name: args.name.clone().or(args.called.clone()),
-        parent: args.parent.clone(),
-        max_gpus: number(what.max_gpus),
-        max_gpu_memory_mb: number(what.max_gpu_memory),
-        max_cpu_cores: number(what.max_cpus),
-        max_memory_mb: number(what.max_mem),
-        max_concurrent_jobs: number(what.max_jobs),
-        guaranteed_gpus: number(what.guaranteed_gpus),
-        priority_tier: what.tier,
-        fair_share_weight: what.weight,
-        allow_preemption: what.may_be_preempted,
-        can_preempt_others: what.may_preempt,
-        billing_enabled: what.price.map(|price| price > 0.0),
-        cost_per_gpu_hour: what.price,
-        email: what.email,
-        organization: what.organization,
-        ..TenantSpec::default()
-    }
-}
-
-fn change(args: &SetArgs) -> TenantChange {
-    let what = args.what.clone();
-    let number = |limit: Option<Limit>| limit.map(|limit| limit.0);
-    TenantChange {
-        max_gpus: number(what.max_gpus),
-        max_gpu_memory_mb: number(what.max_gpu_memory),
-        max_cpu_cores: number(what.max_cpus),
-        max_memory_mb: number(what.max_mem),
-        max_concurrent_jobs: number(what.max_jobs),
-        guaranteed_gpus: number(what.guaranteed_gpus),
-        priority_tier: what.tier,
-        fair_share_weight: what.weight,
-        allow_preemption: what.may_be_preempted,
-        can_preempt_others: what.may_preempt,
-        billing_enabled: what.price.map(|price| price > 0.0),
-        cost_per_gpu_hour: what.price,
-        email: what.email,
-        organization: what.organization,
-        active: args.active,
-        ..TenantChange::default()
-    }
 }
 
 fn card(tenant: &Tenant) -> Card {

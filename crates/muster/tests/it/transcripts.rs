@@ -27,6 +27,8 @@ transcripts! {
     tenants,
     infeasible,
     nodes,
+    preemption,
+    output,
     formats,
     errors,
     job_file,

@@ -1,0 +1,128 @@
+//! What may be said of a tenant when it is made or changed.
+
+use clap::Args;
+use muster_protocol::tenant::{TenantChange, TenantSpec};
+
+use crate::units;
+
+/// Quotas, priority, price and contact.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Terms {
+    /// Most GPUs at one time; `none` is without limit
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_gpus: Option<Limit>,
+    /// Most GPU memory asked for at one time, for example 640G
+    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    max_gpu_memory: Option<Limit>,
+    /// Most CPU cores at one time
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_cpus: Option<Limit>,
+    /// Most main memory at one time
+    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    max_mem: Option<Limit>,
+    /// Most jobs running at one time
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_jobs: Option<Limit>,
+    /// GPUs it can count on
+    #[arg(long, value_name = "N", value_parser = limit)]
+    guaranteed_gpus: Option<Limit>,
+    /// Default priority of its jobs
+    #[arg(long, alias = "priority", value_parser = ["low", "medium", "high", "critical"])]
+    tier: Option<String>,
+    /// Share against other tenants; 1 is the usual one
+    #[arg(long, value_name = "X")]
+    weight: Option<f64>,
+    /// Whether its running jobs may be displaced
+    #[arg(long, value_name = "BOOL")]
+    may_be_preempted: Option<bool>,
+    /// Whether its jobs may displace others
+    #[arg(long, value_name = "BOOL")]
+    may_preempt: Option<bool>,
+    /// Price of one GPU-hour; 0 ends billing
+    #[arg(long, value_name = "X")]
+    price: Option<f64>,
+    /// Contact
+    #[arg(long)]
+    email: Option<String>,
+    /// Where it belongs
+    #[arg(long, value_name = "TEXT")]
+    organization: Option<String>,
+}
+
+/// A number, or no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(Option<u64>);
+
+impl Terms {
+    /// For a new tenant: no limit is the same as saying nothing.
+    pub fn into_spec(self) -> TenantSpec {
+        let number = |limit: Option<Limit>| limit.and_then(|limit| limit.0);
+        TenantSpec {
+            max_gpus: number(self.max_gpus),
+            max_gpu_memory_mb: number(self.max_gpu_memory),
+            max_cpu_cores: number(self.max_cpus),
+            max_memory_mb: number(self.max_mem),
+            max_concurrent_jobs: number(self.max_jobs),
+            guaranteed_gpus: number(self.guaranteed_gpus),
+            priority_tier: self.tier,
+            fair_share_weight: self.weight,
+            allow_preemption: self.may_be_preempted,
+            can_preempt_others: self.may_preempt,
+            billing_enabled: self.price.map(|price| price > 0.0),
+            cost_per_gpu_hour: self.price,
+            email: self.email,
+            organization: self.organization,
+            ..TenantSpec::default()
+        }
+    }
+
+    /// For one that exists: no limit lifts the one it has, nothing said leaves it.
+    pub fn into_change(self) -> TenantChange {
+        let number = |limit: Option<Limit>| limit.map(|limit| limit.0);
+        TenantChange {
+            max_gpus: number(self.max_gpus),
+            max_gpu_memory_mb: number(self.max_gpu_memory),
+            max_cpu_cores: number(self.max_cpus),
+            max_memory_mb: number(self.max_mem),
+            max_concurrent_jobs: number(self.max_jobs),
+            guaranteed_gpus: number(self.guaranteed_gpus),
+            priority_tier: self.tier,
+            fair_share_weight: self.weight,
+            allow_preemption: self.may_be_preempted,
+            can_preempt_others: self.may_preempt,
+            billing_enabled: self.price.map(|price| price > 0.0),
+            cost_per_gpu_hour: self.price,
+            email: self.email,
+            organization: self.organization,
+            ..TenantChange::default()
+        }
+    }
+}
+
+fn limit(text: &str) -> Result<Limit, String> {
+    let number = || text.parse().map_err(|_| format!("`{text}` is neither a number nor `none`"));
+    if text == "none" { Ok(Limit(None)) } else { number().map(|number| Limit(Some(number))) }
+}
+
+fn memory_limit(text: &str) -> Result<Limit, String> {
+    if text == "none" { Ok(Limit(None)) } else { units::memory_mib(text).map(|mib| Limit(Some(mib))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_limit_is_said_or_lifted() {
+        let terms = || Terms { max_gpus: Some(Limit(None)), max_mem: limit("8").ok(), ..Terms::default() };
+        assert_eq!((terms().into_spec().max_gpus, terms().into_spec().max_memory_mb), (None, Some(8)));
+        assert_eq!((terms().into_change().max_gpus, terms().into_change().max_cpu_cores), (Some(None), None));
+    }
+
+    #[test]
+    fn limits_are_numbers_sizes_or_none() {
+        assert_eq!(memory_limit("4G"), Ok(Limit(Some(4_096))));
+        assert_eq!(limit("none"), Ok(Limit(None)));
+        assert!(limit("many").is_err() && memory_limit("much").is_err());
+    }
+}
