@@ -435,6 +435,9 @@ pub enum StopCause {
     Held {
         /// Who.
         by: String,
+        /// Why; may be empty.
+        #[serde(default)]
+        why: String,
     },
     /// Another part of the gang has ended with a failure.
     GangFailed,

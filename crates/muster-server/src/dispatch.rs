@@ -155,7 +155,7 @@ fn why(cause: &StopCause) -> String {
         StopCause::TimeLimit => "its time limit passed".to_string(),
         StopCause::Preempted { by } => format!("preempted by {by}"),
         StopCause::Requeued { by } => format!("requeued by {by}"),
-        StopCause::Held { by } => format!("held by {by}"),
+        StopCause::Held { by, .. } => format!("held by {by}"),
         StopCause::GangFailed => "another part of the gang failed".to_string(),
     }
 }

@@ -94,9 +94,7 @@ impl State {
             Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
             Some(StopCause::Preempted { .. }) => Next::Queued { because: Back::Preempted, wakes_at: None },
             Some(StopCause::Requeued { .. }) => Next::Queued { because: Back::Requeued, wakes_at: None },
-            Some(StopCause::Held { by }) => {
-                Next::Held { by: by.clone(), why: "held while running".to_string() }
-            }
+            Some(StopCause::Held { by, why }) => Next::Held { by: by.clone(), why: why.clone() },
             Some(StopCause::GangFailed) | None => self.next_by_exit(job, exit, now),
         }
     }

@@ -56,7 +56,7 @@ impl State {
                     });
                 }
                 Phase::Active(attempt) => {
-                    let cause = StopCause::Held { by: by.name.clone() };
+                    let cause = StopCause::Held { by: by.name.clone(), why: why.to_string() };
                     events.extend(self.stop_unless_ending(job, attempt, cause, now));
                 }
             }

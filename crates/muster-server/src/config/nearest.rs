@@ -8,7 +8,7 @@ const SLIPS_MAX: usize = 3;
 pub(crate) fn nearest<'a>(said: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let slip = known.clone().map(|name| (slips(said, name), name)).min();
     match slip {
-        Some((count, name)) if count <= SLIPS_MAX && count * 2 < name.len() => Some(name),
+        Some((count, name)) if count <= SLIPS_MAX && count * 2 <= name.len().max(said.len()) => Some(name),
         _ => known.filter(|name| last_part(name) == last_part(said)).min(),
     }
 }
