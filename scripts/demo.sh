@@ -16,7 +16,9 @@ for _ in $(seq 100); do
 done
 export MUSTER_SERVER
 
-chapter() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold='' plain=''
+[ -t 1 ] && bold=$'\033[1m' plain=$'\033[0m'
+chapter() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 show() { printf '$ muster %s\n' "$*"; "$muster" "$@"; }
 
 chapter "1. What is there: two nodes with four simulated H100 each"

@@ -38,3 +38,19 @@ fn getting_started() {
 fn readme() {
     run("README.md");
 }
+
+#[test]
+fn the_demo_runs_to_its_end() {
+    let mut demo = std::process::Command::new(root().join("scripts/demo.sh"));
+    let output = demo.env("MUSTER_BIN", env!("CARGO_BIN_EXE_muster")).output().expect("the demo starts");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{}\n{shown}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for word in ["QuotaTenant", "job-6 done", "tenant.create", "Done. `make run`"] {
+        assert!(shown.contains(word), "the demo does not show `{word}`:\n{shown}");
+    }
+}
