@@ -15,7 +15,7 @@ run: build ## a cluster with simulated GPUs on 127.0.0.1:8080
 	$(BIN)/muster dev
 
 test: ## all tests; PostgreSQL's are skipped with a word where no server is installed
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 demo: build ## a scripted tour
 	scripts/demo.sh

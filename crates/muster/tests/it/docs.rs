@@ -50,7 +50,7 @@ fn the_demo_runs_to_its_end() {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
-    for word in ["QuotaTenant", "job-6 done", "tenant.create", "Done. `make run`"] {
+    for word in ["QuotaTenant", "urgent", "tenant.create", "Done. `make run`"] {
         assert!(shown.contains(word), "the demo does not show `{word}`:\n{shown}");
     }
 }
