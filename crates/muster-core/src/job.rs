@@ -327,7 +327,7 @@ pub enum Phase {
         since: Timestamp,
     },
     /// Has an attempt: starting, running, stopping, or lost from sight.
-    Active(Attempt),
+    Active(Box<Attempt>),
 }
 
 impl Job {

@@ -31,7 +31,7 @@ mod tick;
 
 pub use check::Violation;
 pub use decide::Decision;
-pub use saved::Saved;
+pub use saved::{MissingSpec, Piece, Restoring};
 
 /// The cluster. Memory holds what is alive; ended jobs are read from the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -40,6 +40,7 @@ mod usage;
 mod document;
 mod reference;
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -64,30 +65,47 @@ pub use origin::Origins;
 pub use rate::Limits;
 pub use reference::api_reference_markdown;
 
-/// What the door needs to know. Cheap to clone.
+/// What every request finds. Each layer and handler takes one, so it is a single pointer.
 #[derive(Clone)]
-pub struct Door {
+pub struct Door(Arc<Behind>);
+
+/// What lies behind the door.
+pub struct Behind {
     /// The engine and what is durable.
     pub cluster: Cluster,
     /// How callers are told apart.
     pub identity: Identity,
     /// From where browsers may call.
-    pub origins: Arc<Origins>,
+    pub origins: Origins,
     /// How often one caller may ask.
     pub limits: Limits,
     /// Where the output of jobs lies.
-    pub data_dir: Arc<PathBuf>,
+    pub data_dir: PathBuf,
     /// What planning costs, for the metrics.
     pub rounds: Arc<Rounds>,
     /// What happened since the start, for the metrics.
     pub seen: Arc<Seen>,
     /// Prefix of the metrics that the commissioning document names.
-    pub metrics_namespace: Arc<str>,
+    pub metrics_namespace: String,
     /// Turns true when the server stops: open streams end.
     pub stopping: watch::Receiver<bool>,
 }
 
-impl Door {
+impl From<Behind> for Door {
+    fn from(behind: Behind) -> Door {
+        Door(Arc::new(behind))
+    }
+}
+
+impl Deref for Door {
+    type Target = Behind;
+
+    fn deref(&self) -> &Behind {
+        &self.0
+    }
+}
+
+impl Behind {
     /// Look at what is durable. Only the leader has it in memory.
     pub(crate) fn state<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, Fault> {
         match self.cluster.role() {

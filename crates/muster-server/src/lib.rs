@@ -9,6 +9,7 @@ pub mod clock;
 pub mod cluster;
 pub mod engine;
 pub mod reign;
+pub mod savepoint;
 
 pub mod planner;
 pub mod rounds;

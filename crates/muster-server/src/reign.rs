@@ -18,6 +18,7 @@ use tracing::{error, info, warn};
 use crate::clock::Clock;
 use crate::cluster::{Ask, Batch, Cluster, Declined, Role};
 use crate::engine::Engine;
+use crate::savepoint;
 
 /// How long a lease lasts. Three renewals fit, and a takeover after a crash takes about this long.
 const LEASE: Duration = Duration::from_secs(6);
@@ -184,8 +185,7 @@ impl Reign {
     /// Leave in order: save the state for a quick start, and let a standby take over at once.
     fn leave(&self, engine: &mut Engine<'_>) {
         let state = engine.state();
-        let bytes = muster_json::to_vec(&state.save());
-        if let Err(fault) = self.savepoints.save(state.seq, &bytes) {
+        if let Err(fault) = self.savepoints.save(state.seq, &savepoint::write(state)) {
             warn!(%fault, "no savepoint was written; the next start reads more of the journal");
         }
         if let Err(fault) = engine.journal().resign() {
@@ -229,13 +229,13 @@ impl Reign {
 /// The newest savepoint that this release can read, or the empty state.
 fn newest_state(savepoints: &dyn Savepoints) -> Result<State, StoreError> {
     let mut before = None;
-    while let Some(savepoint) = savepoints.newest(before)? {
-        match muster_json::from_slice(&savepoint.bytes) {
-            Ok(saved) => return Ok(State::restore(saved)),
+    while let Some(found) = savepoints.newest(before)? {
+        match savepoint::read(&found.bytes) {
+            Ok(state) => return Ok(state),
             Err(problem) => {
                 // The journal holds everything, so an unreadable savepoint only costs time.
-                warn!(seq = savepoint.seq, %problem, "passing over a savepoint that cannot be read");
-                before = Some(savepoint.seq);
+                warn!(seq = found.seq, %problem, "passing over a savepoint that cannot be read");
+                before = Some(found.seq);
             }
         }
     }

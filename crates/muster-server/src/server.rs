@@ -21,7 +21,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::cluster::{Cluster, INBOX_SIZE, Role};
 use crate::config::{AuthMode, Config, Cors, Database};
 use crate::dispatch::Dispatch;
-use crate::http::{self, Door, Limits, Origins};
+use crate::http::{self, Behind, Door, Limits, Origins};
 use crate::planner::Planner;
 use crate::reign::{End, Reign};
 use crate::rounds::Rounds;
@@ -168,17 +168,17 @@ fn door(config: &Config, parts: &Parts, stopping: watch::Receiver<bool>) -> Door
         Cors::Any => vec!["*".to_string()],
         Cors::Origins(origins) => origins.clone(),
     };
-    Door {
+    Door::from(Behind {
         cluster: parts.cluster.clone(),
         identity: config.auth.into(),
-        origins: Arc::new(Origins { hosts: config.api.allowed_hosts.clone(), cors }),
+        origins: Origins { hosts: config.api.allowed_hosts.clone(), cors },
         limits: Limits::new(config.api.rate_limit_rps),
-        data_dir: Arc::new(config.data_dir.clone()),
+        data_dir: config.data_dir.clone(),
         rounds: parts.rounds.clone(),
         seen: Arc::default(),
-        metrics_namespace: config.metrics.namespace.as_str().into(),
+        metrics_namespace: config.metrics.namespace.clone(),
         stopping,
-    }
+    })
 }
 
 /// The threads behind the door.

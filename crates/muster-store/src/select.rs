@@ -146,7 +146,16 @@ impl<'a> JobQuery<'a> {
     }
 
     fn state_words(&self) -> Option<Vec<String>> {
-        self.states.as_ref().map(|states| states.iter().map(|state| state.word().to_string()).collect())
+        self.states.as_deref().map(words)
+    }
+
+    /// How many walks along an index it takes.
+    fn walks(&self) -> usize {
+        let states = self.states.as_ref().map(Vec::len);
+        match &self.filter.tenants {
+            None => states.unwrap_or(1),
+            Some(tenants) => tenants.len() * states.unwrap_or(JobState::ALL.len()),
+        }
     }
 
     /// Conditions with an index of their own.
@@ -194,16 +203,17 @@ impl<'a> JobQuery<'a> {
     /// The conditions on tenant and state, one list for each walk along an index.
     fn branches(&self, select: &mut Select) -> Vec<Vec<String>> {
         let tenants = self.filter.tenants.as_deref();
-        let pairs = tenants.map_or(1, <[String]>::len) * self.states.as_ref().map_or(1, Vec::len);
-        if self.is_narrow() || pairs > BRANCHES_MAX {
-            let states = self.state_words();
+        let states = self.state_words();
+        if self.is_narrow() || self.walks() > BRANCHES_MAX {
             return vec![vec![
                 select.one_of("COALESCE(tenant, '')", tenants),
                 select.one_of("COALESCE(state, '')", states.as_deref()),
             ]];
         }
+        // The index of a tenant's jobs goes by state.
+        let states = states.or_else(|| tenants.map(|_| words(&JobState::ALL)));
         let tenants: Vec<Option<String>> = equalities(select, "tenant", tenants);
-        let states: Vec<Option<String>> = equalities(select, "state", self.state_words().as_deref());
+        let states: Vec<Option<String>> = equalities(select, "state", states.as_deref());
         let pair = |tenant: &Option<String>, state: &Option<String>| -> Vec<String> {
             let mut wheres: Vec<String> = [tenant, state].into_iter().flatten().cloned().collect();
             if wheres.is_empty() {
@@ -213,6 +223,10 @@ impl<'a> JobQuery<'a> {
         };
         tenants.iter().flat_map(|tenant| states.iter().map(move |state| pair(tenant, state))).collect()
     }
+}
+
+fn words(states: &[JobState]) -> Vec<String> {
+    states.iter().map(|state| state.word().to_string()).collect()
 }
 
 fn equalities(select: &mut Select, column: &str, words: Option<&[String]>) -> Vec<Option<String>> {

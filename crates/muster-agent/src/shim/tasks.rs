@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use muster_protocol::agent::{Exit, Order, Run, TaskOrder};
+use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::folder::Folder;
@@ -18,6 +19,11 @@ use crate::members::MARK;
 /// What a task sees of the agent's environment. The rest may hold secrets of the server.
 const INHERITED: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
+
+/// What shells answer when there is no such program.
+const NOT_FOUND: i32 = 127;
+/// And when it is there but is not a program, or not for us.
+const NOT_EXECUTABLE: i32 = 126;
 
 /// The running tasks.
 #[derive(Debug)]
@@ -55,12 +61,29 @@ enum TaskError {
     Interpreter(#[source] io::Error),
 }
 
+impl TaskError {
+    /// What a shell would answer, where the job itself is wrong: trying again elsewhere would not help.
+    fn exit_code(&self) -> Option<i32> {
+        let (TaskError::Program { source, .. } | TaskError::Interpreter(source)) = self else { return None };
+        match source.kind() {
+            io::ErrorKind::NotFound => Some(NOT_FOUND),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => Some(NOT_EXECUTABLE),
+            _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => Some(NOT_EXECUTABLE),
+            // Out of memory or processes, for example: the node's trouble, not the job's.
+            _ => None,
+        }
+    }
+}
+
 impl Unfinished {
     /// `NotStarted` is a promise that nothing ran. If some ranks did, we do not give it.
     pub fn into_exit(self) -> Exit {
-        match self.started {
-            0 => Exit::NotStarted(self.error.to_string()),
-            started => Exit::Unknown(format!("{started} tasks ran and were killed, because {}", self.error)),
+        match (self.error.exit_code(), self.started) {
+            (Some(code), _) => Exit::Code(code),
+            (None, 0) => Exit::NotStarted(self.error.to_string()),
+            (None, started) => {
+                Exit::Unknown(format!("{started} tasks ran and were killed, because {}", self.error))
+            }
         }
     }
 }
@@ -84,7 +107,9 @@ fn start_each(folder: &Folder, order: &Order, tasks: &mut Vec<(u32, Pid)>) -> Re
         command
             .current_dir(&directory)
             .process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
-        let child = command.spawn().map_err(|source| program.cannot_start(source))?;
+        let child = command.spawn().map_err(|source| program.cannot_start(source)).inspect_err(|error| {
+            note(folder, task.rank, error);
+        })?;
         let pid = Pid::from_child(&child);
         group = group.or(Some(pid));
         tasks.push((task.rank, pid));
@@ -126,6 +151,14 @@ fn told(folder: &Folder, order: &Order, task: &TaskOrder) -> Vec<(&'static str, 
         ("CUDA_VISIBLE_DEVICES", OsString::from(gpus)), // Empty without GPUs: then CUDA shows none.
         (MARK, folder.path().as_os_str().to_os_string()),
     ]
+}
+
+/// Who looks for the output of a job that never had any finds out why. The log is only a courtesy: the report
+/// says it too, so a log that cannot be written is passed over.
+fn note(folder: &Folder, rank: u32, error: &TaskError) {
+    if let Ok(mut log) = logs::open_to_append(&folder.file(&logs::log_name(rank, Stream::Stderr))) {
+        let _ = writeln!(log, "muster: {error}");
+    }
 }
 
 fn log(folder: &Folder, rank: u32, stream: Stream) -> Result<Stdio, TaskError> {

@@ -102,13 +102,27 @@ fn a_gang_has_a_log_per_rank_and_one_exit() {
 }
 
 #[test]
+fn a_program_that_is_none_fails_as_in_a_shell_and_says_why() {
+    let cases = [
+        (command(&["/no/such/program"]), 127, "`/no/such/program` cannot be started: No such file"),
+        (command(&["no-such-word"]), 127, "`no-such-word` cannot be started: No such file"),
+        (script("#!/no/such/interpreter\n"), 127, "does the interpreter in its first line exist?"),
+        (command(&["/etc/passwd"]), 126, "`/etc/passwd` cannot be started: Permission denied"),
+        (command(&["/etc"]), 126, "`/etc` cannot be started: Permission denied"),
+        (command(&["/etc/passwd/x"]), 126, "`/etc/passwd/x` cannot be started: Not a directory"),
+    ];
+    for (run_this, code, why) in cases {
+        let (bench, exit) = run(run_this);
+        assert_eq!(exit, Exit::Code(code), "{why}");
+        let said = bench.log(0, Stream::Stderr);
+        assert!(said.starts_with("muster: ") && said.contains(why), "{said}");
+    }
+}
+
+#[test]
 fn what_cannot_start_says_why() {
-    let missing = not_started(command(&["/no/such/program"]));
-    assert!(missing.contains("`/no/such/program`") && missing.contains("No such file"), "{missing}");
     let nowhere = not_started(Run { directory: Some("/no/such/place".to_string()), ..script("true") });
     assert!(nowhere.contains("`/no/such/place`") && nowhere.contains("No such file"), "{nowhere}");
-    let interpreter = not_started(script("#!/no/such/interpreter\n"));
-    assert!(interpreter.contains("interpreter"), "{interpreter}");
     let image = not_started(Run { image: Some("pytorch".to_string()), ..Run::default() });
     assert_eq!(image, "no container runtime is configured; use a script or command");
     assert!(not_started(Run::default()).contains("nothing to run"));

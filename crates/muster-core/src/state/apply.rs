@@ -213,7 +213,7 @@ impl State {
         self.move_job(id, at, |job| {
             assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
             job.attempts = number;
-            job.phase = Phase::Active(attempt);
+            job.phase = Phase::Active(Box::new(attempt));
         });
         let spec = self.jobs[&id].spec.clone();
         for task in tasks {

@@ -108,7 +108,7 @@ impl State {
                 because: Back::Restarted,
                 wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),
             },
-            Exit::Code { code } => ended(Outcome::Failed, format!("exit code {code}")),
+            Exit::Code { code } => ended(Outcome::Failed, format!("exit code {code}{}", hint(*code))),
             Exit::Signal { signal } => ended(Outcome::Failed, format!("killed by signal {signal}")),
             Exit::Unknown { why } => ended(Outcome::Failed, format!("exit unknown: {why}")),
         }
@@ -157,6 +157,15 @@ fn whole_exit(attempt: &Attempt, (last, last_stopped): (&Exit, bool)) -> (Exit, 
     let stopped = exits.iter().any(|(_, stopped)| *stopped);
     let worst = exits.iter().find(|(exit, _)| !exit.is_success()).unwrap_or(&exits[0]);
     (worst.0.clone(), stopped)
+}
+
+/// What an exit code means by the custom of shells, where it helps.
+fn hint(code: i32) -> &'static str {
+    match code {
+        126 => ": the program cannot be executed",
+        127 => ": the program was not found",
+        _ => "",
+    }
 }
 
 fn done() -> Next {

@@ -1,4 +1,4 @@
-//! A state as a savepoint keeps it: without what is derived, and with each spec written once.
+//! A state as a savepoint keeps it: in pieces, without what is derived, and with each spec written once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,23 +16,36 @@ use crate::tenant::Tenant;
 use crate::time::Timestamp;
 use crate::token::Token;
 
-/// A state, ready to be written.
+/// Jobs in one piece: enough to share its cost, few enough to need no memory worth speaking of.
+const JOBS_PER_PIECE: usize = 256;
+
+/// A part of a state. Pieces are written and read back one after the other, in order, so that a large state needs
+/// the memory of one piece beside its own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Saved {
+pub enum Piece {
+    /// What does not grow with the jobs. The first piece.
+    Frame(Box<Frame>),
+    /// Specs of the jobs that follow, numbered through all pieces. Tasks of an array share one.
+    Specs(Vec<Arc<JobSpec>>),
+    /// Live jobs.
+    Jobs(Vec<SavedJob>),
+    /// Jobs that ended lately.
+    Ended(Vec<(JobId, Ended)>),
+    /// Idempotency keys.
+    Keys(Vec<(TenantId, String, KeyUse)>),
+}
+
+/// What does not grow with the jobs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Frame {
     seq: u64,
     clock: Timestamp,
     next_job: u64,
     settings: Settings,
     tenants: Vec<Tenant>,
     nodes: Vec<Node>,
-    /// Tasks of an array share one entry.
-    specs: Vec<Arc<JobSpec>>,
-    jobs: Vec<SavedJob>,
     arrays: Vec<(u64, Array)>,
-    ended: Vec<(JobId, Ended)>,
-    #[serde(default)]
     forgotten_before: Timestamp,
-    keys: BTreeMap<TenantId, BTreeMap<String, KeyUse>>,
     claims: Vec<(JobId, Claim)>,
     tokens: Vec<Token>,
     ledger: Ledger,
@@ -40,8 +53,8 @@ pub struct Saved {
 
 /// A job, with its spec by place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct SavedJob {
-    /// Index into `specs`.
+pub struct SavedJob {
+    /// Number of its spec.
     spec: usize,
     #[serde(flatten)]
     job: JobWithoutSpec,
@@ -67,50 +80,44 @@ struct JobWithoutSpec {
 }
 
 impl State {
-    /// What a savepoint keeps of this state.
-    pub fn save(&self) -> Saved {
+    /// Hand out what a savepoint keeps of this state, piece by piece.
+    pub fn save(&self, mut write: impl FnMut(Piece)) {
+        write(Piece::Frame(Box::new(self.frame())));
         let mut specs = Specs::default();
-        Saved {
+        for jobs in chunks(self.jobs.values()) {
+            let jobs = jobs.into_iter().map(|job| specs.save(job)).collect();
+            write(Piece::Specs(std::mem::take(&mut specs.new)));
+            write(Piece::Jobs(jobs));
+        }
+        for ended in chunks(self.ended.iter()) {
+            write(Piece::Ended(ended.into_iter().map(|(id, ended)| (*id, *ended)).collect()));
+        }
+        let keys = self
+            .keys
+            .iter()
+            .flat_map(|(tenant, keys)| keys.iter().map(move |(key, used)| (tenant, key, used)));
+        for keys in chunks(keys) {
+            let owned = |(tenant, key, used): (&TenantId, &String, &KeyUse)| {
+                (tenant.clone(), key.clone(), used.clone())
+            };
+            write(Piece::Keys(keys.into_iter().map(owned).collect()));
+        }
+    }
+
+    fn frame(&self) -> Frame {
+        Frame {
             seq: self.seq,
             clock: self.clock,
             next_job: self.next_job,
             settings: self.settings.clone(),
             tenants: self.tenants.values().cloned().collect(),
             nodes: self.nodes.values().cloned().collect(),
-            jobs: self.jobs.values().map(|job| specs.save(job)).collect(),
-            specs: specs.list,
             arrays: self.arrays.iter().map(|(number, array)| (*number, array.clone())).collect(),
-            ended: self.ended.iter().map(|(id, ended)| (*id, *ended)).collect(),
             forgotten_before: self.forgotten_before,
-            keys: self.keys.clone(),
             claims: self.claims.iter().map(|(id, claim)| (*id, claim.clone())).collect(),
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
         }
-    }
-
-    /// The state a savepoint was made from.
-    pub fn restore(saved: Saved) -> State {
-        let specs = saved.specs;
-        let mut state = State {
-            seq: saved.seq,
-            clock: saved.clock,
-            next_job: saved.next_job,
-            settings: saved.settings,
-            tenants: saved.tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect(),
-            nodes: saved.nodes.into_iter().map(|node| (node.id.clone(), node)).collect(),
-            jobs: saved.jobs.into_iter().map(|job| job.restore(&specs)).map(|job| (job.id, job)).collect(),
-            arrays: saved.arrays.into_iter().collect(),
-            ended: saved.ended.into_iter().collect(),
-            forgotten_before: saved.forgotten_before,
-            keys: saved.keys,
-            claims: saved.claims.into_iter().collect(),
-            tokens: saved.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
-            ledger: saved.ledger,
-            ..State::default()
-        };
-        state.derive();
-        state
     }
 
     /// Build what is derived from the jobs and nodes.
@@ -136,19 +143,93 @@ impl State {
     }
 }
 
+/// A state that is being read back.
+#[derive(Debug, Default)]
+pub struct Restoring {
+    state: State,
+    specs: Vec<Arc<JobSpec>>,
+    /// Put into the state at the end, all at once: a map that grows one by one in order stays half empty.
+    jobs: Vec<(JobId, Job)>,
+}
+
+/// Pieces that do not belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a job names a spec that no piece before it holds")]
+pub struct MissingSpec;
+
+impl Restoring {
+    /// Take the next piece.
+    pub fn add(&mut self, piece: Piece) -> Result<(), MissingSpec> {
+        match piece {
+            Piece::Frame(frame) => self.state = frame.restore(),
+            Piece::Specs(specs) => self.specs.extend(specs),
+            Piece::Jobs(jobs) => {
+                for job in jobs {
+                    let job = job.restore(&self.specs)?;
+                    self.jobs.push((job.id, job));
+                }
+            }
+            Piece::Ended(ended) => self.state.ended.extend(ended),
+            Piece::Keys(keys) => {
+                for (tenant, key, used) in keys {
+                    self.state.keys.entry(tenant).or_default().insert(key, used);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The state, after the last piece.
+    pub fn finish(mut self) -> State {
+        self.state.jobs = self.jobs.into_iter().collect();
+        self.state.derive();
+        self.state
+    }
+}
+
+impl Frame {
+    fn restore(self) -> State {
+        State {
+            seq: self.seq,
+            clock: self.clock,
+            next_job: self.next_job,
+            settings: self.settings,
+            tenants: self.tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect(),
+            nodes: self.nodes.into_iter().map(|node| (node.id.clone(), node)).collect(),
+            arrays: self.arrays.into_iter().collect(),
+            forgotten_before: self.forgotten_before,
+            claims: self.claims.into_iter().collect(),
+            tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
+            ledger: self.ledger,
+            ..State::default()
+        }
+    }
+}
+
+/// The items of an iterator, a piece's worth at a time.
+fn chunks<T>(mut items: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {
+    std::iter::from_fn(move || {
+        let chunk: Vec<T> = items.by_ref().take(JOBS_PER_PIECE).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
 /// Specs written once each. Two jobs share one when they share the memory.
 #[derive(Default)]
 struct Specs {
-    list: Vec<Arc<JobSpec>>,
-    places: BTreeMap<usize, usize>,
+    /// Not written yet.
+    new: Vec<Arc<JobSpec>>,
+    /// Number of each, by its address.
+    numbers: BTreeMap<usize, usize>,
 }
 
 impl Specs {
     fn save(&mut self, job: &Job) -> SavedJob {
         let address = Arc::as_ptr(&job.spec) as usize;
-        let spec = *self.places.entry(address).or_insert_with(|| {
-            self.list.push(job.spec.clone());
-            self.list.len() - 1
+        let next = self.numbers.len();
+        let spec = *self.numbers.entry(address).or_insert_with(|| {
+            self.new.push(job.spec.clone());
+            next
         });
         let job = JobWithoutSpec {
             id: job.id,
@@ -166,11 +247,11 @@ impl Specs {
 }
 
 impl SavedJob {
-    fn restore(self, specs: &[Arc<JobSpec>]) -> Job {
+    fn restore(self, specs: &[Arc<JobSpec>]) -> Result<Job, MissingSpec> {
         let job = self.job;
-        Job {
+        Ok(Job {
             id: job.id,
-            spec: specs[self.spec].clone(),
+            spec: specs.get(self.spec).ok_or(MissingSpec)?.clone(),
             submitted_at: job.submitted_at,
             phase: job.phase,
             attempts: job.attempts,
@@ -179,6 +260,6 @@ impl SavedJob {
             requeues: job.requeues,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies,
-        }
+        })
     }
 }

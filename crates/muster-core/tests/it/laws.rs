@@ -9,7 +9,7 @@ use std::sync::Once;
 
 use muster_core::command::{Answer, Command};
 use muster_core::plan::{MakeRoom, Plan, Planned, outlook, plan, position};
-use muster_core::state::Claim;
+use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
 use muster_core::{Job, JobId, State};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
@@ -157,7 +157,7 @@ impl Teller {
 
     /// Memory is lost; the savepoint is all there is.
     fn restart(&mut self) {
-        let restored = State::restore(self.world.state.save());
+        let restored = saved_and_restored(&self.world.state);
         assert_eq!(restored, self.world.state, "a savepoint does not give the same state");
         self.saved = Some((restored.clone(), self.world.events.len()));
         self.world.state = restored;
@@ -176,7 +176,7 @@ impl Teller {
     }
 
     fn see_same_snapshot_same_plan(&self, planned: &Planned) {
-        let copy = State::restore(self.world.state.save());
+        let copy = saved_and_restored(&self.world.state);
         assert_eq!(&plan(&copy, self.world.now), planned, "the same snapshot gave another plan");
     }
 
@@ -298,4 +298,11 @@ fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
         (filed.open && filed.kind.admits(&shape)).then(|| filed.kind.fit(&shape, free)).flatten()
     };
     state.nodes.values().find(|node| fits(node).is_some()).map(|node| node.id.to_string())
+}
+
+/// Through the pieces of a savepoint and back.
+fn saved_and_restored(state: &State) -> State {
+    let mut restoring = Restoring::default();
+    state.save(|piece| restoring.add(piece).expect("the pieces of one state belong together"));
+    restoring.finish()
 }

@@ -7,7 +7,7 @@ use muster_core::{JobSpec, TenantId, model};
 use muster_protocol::submit::{self as wire, SubmitTask};
 
 use crate::http::fault::Fault;
-use crate::http::written::{dependency, moment, priority, span_ms};
+use crate::http::written::{dependency, moment, span_ms};
 use crate::identity::Who;
 
 /// What a task gets that does not say.
@@ -16,17 +16,12 @@ const CPUS_DEFAULT: u32 = 1;
 const MEMORY_MIB_DEFAULT: u64 = 1_024;
 
 /// All that was asked, with what was not said filled in.
-pub fn spec(
-    written: &wire::SubmitJob,
-    who: &Who,
-    tenant: TenantId,
-    default_priority: u32,
-) -> Result<JobSpec, Fault> {
+pub fn spec(written: &wire::SubmitJob, who: &Who, tenant: TenantId, priority: u32) -> Result<JobSpec, Fault> {
     Ok(JobSpec {
         name: written.name.clone().unwrap_or_else(|| "job".to_string()),
         tenant,
         user: user(written, who)?,
-        priority: written.priority.as_ref().map(priority).transpose()?.unwrap_or(default_priority),
+        priority,
         tasks: tasks(written)?,
         topology: topology(written)?,
         time_limit_ms: time_limit_ms(written)?,

@@ -22,6 +22,7 @@ use crate::http::history::tenant_of;
 use crate::http::json::{Json, parse, read_bytes};
 use crate::http::spec::spec;
 use crate::http::who::Reach;
+use crate::http::written::priority;
 use crate::identity::Who;
 
 /// Largest body of a submission.
@@ -59,13 +60,11 @@ pub async fn submit(
 pub async fn read_ask(door: &Door, who: &Who, bytes: &[u8]) -> Result<SubmitJob, Fault> {
     let written: wire::SubmitJob = parse(bytes)?;
     let tenant = who.acts_for(written.tenant_id.as_deref())?;
-    let default_priority =
-        door.state(|state| match state.tenants.get(&tenant).map(|known| known.config.tier) {
-            // The usual tier leaves the choice to the cluster.
-            None | Some(Tier::Medium) => state.settings.default_priority,
-            Some(tier) => tier.priority(),
-        })?;
-    let spec = spec(&written, who, tenant, default_priority)?;
+    let priority = match &written.priority {
+        Some(said) => priority(said)?,
+        None => door.state(|state| usual_priority(state, &tenant))?,
+    };
+    let spec = spec(&written, who, tenant, priority)?;
     let known_outcomes = known_outcomes(door, who, &spec).await?;
     Ok(SubmitJob {
         spec: Arc::new(spec),
@@ -74,6 +73,14 @@ pub async fn read_ask(door: &Door, who: &Who, bytes: &[u8]) -> Result<SubmitJob,
         key: None,
         known_outcomes,
     })
+}
+
+fn usual_priority(state: &muster_core::State, tenant: &TenantId) -> u32 {
+    match state.tenants.get(tenant).map(|known| known.config.tier) {
+        // The usual tier leaves the choice to the cluster.
+        None | Some(Tier::Medium) => state.settings.default_priority,
+        Some(tier) => tier.priority(),
+    }
 }
 
 fn idempotency_key(headers: &HeaderMap, body: &[u8]) -> Result<Option<IdempotencyKey>, Fault> {

@@ -1,6 +1,7 @@
 //! A server whose database has gone away while it leads.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 
 use axum::body::{Body, to_bytes};
@@ -17,7 +18,7 @@ use tower::ServiceExt;
 
 use crate::clock::SystemClock;
 use crate::cluster::{Cluster, Role};
-use crate::http::{Door, Limits, Origins, router};
+use crate::http::{Behind, Door, Limits, Origins, router};
 use crate::identity::Identity;
 
 /// Tables of a database that does not answer.
@@ -69,17 +70,17 @@ fn door() -> Door {
     drop(asks);
     let cluster = Cluster::new(inbox, Arc::new(Gone), Arc::new(SystemClock));
     cluster.set_role(Role::Leading { epoch: 1 });
-    Door {
+    Door::from(Behind {
         cluster,
         identity: Identity::Local,
-        origins: Arc::new(Origins::default()),
+        origins: Origins::default(),
         limits: Limits::new(None),
-        data_dir: Arc::default(),
+        data_dir: PathBuf::new(),
         rounds: Arc::default(),
         seen: Arc::default(),
         metrics_namespace: "gpu_scheduler".into(),
         stopping: watch::channel(false).1,
-    }
+    })
 }
 
 async fn ask(method: &str, path: &str) -> (StatusCode, String) {
