@@ -3,7 +3,7 @@ CARGO ?= cargo
 BIN   := bin
 FACES := scheduler gpu-cli agent star
 
-.PHONY: build run test demo bench lint fmt docs clean
+.PHONY: build run test demo bench lint fmt docs criteria clean
 
 build: ## bin/muster, and the names it also answers to
 	$(CARGO) build --release --locked --package muster
@@ -19,6 +19,9 @@ test: ## all tests; PostgreSQL's are skipped with a word where no server is inst
 
 demo: build ## a scripted tour
 	scripts/demo.sh
+
+criteria: ## the success criteria of the commissioning document, one line each
+	$(CARGO) test --quiet --locked --package muster --test it criteria:: -- --format pretty
 
 bench: build ## the table of docs/results.md
 	$(CARGO) run --release --locked --package muster-core --example plan_bench

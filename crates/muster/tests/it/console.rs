@@ -63,6 +63,11 @@ impl Console {
         self.servers.push(server);
     }
 
+    /// Kill every server, as a loss of power would.
+    pub fn kill_servers(&mut self) {
+        self.servers.clear();
+    }
+
     /// Type a command, and see what it prints and returns. A server is started beside the shell.
     pub fn type_in(&mut self, command: &str) -> (String, i32) {
         if let Some(words) = server_words(command) {

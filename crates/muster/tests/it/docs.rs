@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::console::Console;
 use super::{expect, markdown};
 
-fn root() -> PathBuf {
+/// Where the project lies.
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -39,10 +40,10 @@ fn readme() {
     run("README.md");
 }
 
-#[test]
-fn the_demo_runs_to_its_end() {
+/// The scripted tour, from its first line to its last.
+pub fn run_demo() {
     let mut demo = std::process::Command::new(root().join("scripts/demo.sh"));
-    let output = demo.env("MUSTER_BIN", env!("CARGO_BIN_EXE_muster")).output().expect("the demo starts");
+    let output = demo.env("MUSTER_BIN", env!("CARGO_BIN_EXE_muster")).output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),

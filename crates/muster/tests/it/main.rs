@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // A test that panics has failed, which is what is meant.
 
 mod console;
+mod criteria;
 mod docs;
 mod expect;
 mod markdown;

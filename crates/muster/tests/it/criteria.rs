@@ -1,0 +1,188 @@
+//! The success criteria of the commissioning document, each tried on the running product.
+//!
+//! `make criteria` runs these alone and prints `ok` for each.
+
+use std::path::Path;
+use std::process::Command;
+
+use muster_store::testing;
+
+use super::console::Console;
+use super::docs::{root, run_demo};
+
+/// Runs for long enough to be in the way.
+const LONG: &str = "--annotation muster.sim/runtime=60s";
+/// Ends almost at once.
+const SHORT: &str = "--annotation muster.sim/runtime=200ms";
+
+/// A fresh cluster of two nodes with four GPUs each.
+fn cluster(name: &str) -> Console {
+    let mut console = Console::open(&format!("criteria-{name}"));
+    console.serve(&["muster", "dev"]);
+    console
+}
+
+/// Type a command that must succeed.
+fn typed(console: &mut Console, command: &str) -> String {
+    let (output, code) = console.type_in(command);
+    assert_eq!(code, 0, "$ {command}\n{output}");
+    output
+}
+
+/// Type a command that must succeed and show all these words.
+fn shows(console: &mut Console, command: &str, words: &[&str]) {
+    let output = typed(console, command);
+    for word in words {
+        assert!(output.contains(word), "$ {command}\ndoes not show `{word}`:\n{output}");
+    }
+}
+
+#[test]
+fn working_mvp_with_core_scheduling() {
+    let mut console = cluster("mvp");
+    shows(&mut console, &format!("muster run --gpus 2 {SHORT} -- python train.py"), &["exit code 0"]);
+    shows(&mut console, "muster show job-1", &["Done", "gpu-hours"]);
+}
+
+#[test]
+fn multi_tenant_support() {
+    let mut console = cluster("tenants");
+    typed(&mut console, "muster tenant create --name red --max-gpus 4");
+    typed(&mut console, "muster tenant create --name blue --max-gpus 4");
+    for _ in 0..2 {
+        typed(&mut console, &format!("muster submit --tenant red --gpus 4 {LONG} -- python a.py"));
+    }
+    typed(&mut console, &format!("muster submit --tenant blue --gpus 4 {LONG} -- python b.py"));
+    // Red has its share, so its second job waits although blue's came later and runs.
+    typed(&mut console, "until_state job-1 Running; until_state job-3 Running");
+    shows(&mut console, "muster why job-2", &["QuotaTenant"]);
+    let blue = typed(&mut console, "muster ps --tenant blue -o name");
+    assert_eq!(blue.trim(), "job-3");
+}
+
+#[test]
+fn priority_based_queueing() {
+    let mut console = cluster("priority");
+    for _ in 0..2 {
+        typed(
+            &mut console,
+            "muster submit --gpus 4 --annotation muster.sim/runtime=2s --priority high -- python a.py",
+        );
+    }
+    typed(&mut console, "until_state job-1 Running; until_state job-2 Running");
+    for priority in ["low", "medium"] {
+        typed(&mut console, &format!("muster submit --gpus 4 --priority {priority} {SHORT} -- python b.py"));
+    }
+    // The later one asks for more, and is first in the line.
+    shows(&mut console, "muster wait job-3 job-4 --timeout 60s", &["job-3 done", "job-4 done"]);
+    let started = |console: &mut Console, job: &str| {
+        let shown = typed(console, &format!("muster show {job} -o json"));
+        let line = shown.lines().find(|line| line.contains("\"started_at\"")).unwrap().to_string();
+        line.split('"').nth(3).unwrap().to_string()
+    };
+    let (low, medium) = (started(&mut console, "job-3"), started(&mut console, "job-4"));
+    assert!(medium <= low, "medium started at {medium}, low at {low}");
+}
+
+#[test]
+fn resource_allocation() {
+    let mut console = cluster("allocation");
+    typed(&mut console, &format!("muster submit --gpus 3 {LONG} -- python a.py"));
+    typed(&mut console, &format!("muster submit --gpus 3 {LONG} -- python b.py"));
+    typed(&mut console, "until_state job-1 Running; until_state job-2 Running");
+    shows(
+        &mut console,
+        "curl -sS $MUSTER_SERVER/api/v1/allocations",
+        &["\"job_id\":\"job-1\"", "\"job_id\":\"job-2\""],
+    );
+    shows(&mut console, "curl -sS $MUSTER_SERVER/api/v1/cluster/status", &["\"available_gpus\":2"]);
+}
+
+#[test]
+fn preemption_support() {
+    let mut console = cluster("preemption");
+    for _ in 0..2 {
+        typed(&mut console, "muster submit --gpus 4 --annotation muster.sim/runtime=3s -- python train.py");
+    }
+    typed(&mut console, "until_state job-1 Running; until_state job-2 Running");
+    typed(&mut console, &format!("muster submit --gpus 4 --priority critical {SHORT} -- python serve.py"));
+    shows(&mut console, "muster wait job-3 --timeout 30s", &["job-3 done"]);
+    shows(&mut console, "muster wait job-1 job-2 --timeout 60s", &["job-1 done", "job-2 done"]);
+    shows(&mut console, "muster show job-1; muster show job-2", &["preempted    once"]);
+}
+
+#[test]
+fn rest_api() {
+    let mut console = cluster("rest");
+    shows(&mut console, "curl -sS $MUSTER_SERVER/health", &["healthy"]);
+    let body = r#"{"tenant_id":"default","name":"api-job","gpu_count":1,"image":"nvidia/cuda:12.0-base"}"#;
+    let submit = format!(
+        "curl -sS -X POST $MUSTER_SERVER/api/v1/jobs -H 'Content-Type: application/json' -d '{body}'"
+    );
+    shows(&mut console, &submit, &["\"job_id\":\"job-1\"", "submitted"]);
+    shows(&mut console, "curl -sS $MUSTER_SERVER/api/v1/jobs/job-1", &["api-job"]);
+    shows(&mut console, "curl -sS $MUSTER_SERVER/api/v1/openapi.json", &["\"openapi\":\"3"]);
+}
+
+#[test]
+fn cli_tool() {
+    let mut console = cluster("cli");
+    shows(&mut console, "gpu-cli submit --name cli-job --gpus 1 --priority 500", &["job-1"]);
+    shows(&mut console, "gpu-cli get job-1", &["cli-job"]);
+    shows(&mut console, "gpu-cli list", &["cli-job"]);
+    shows(&mut console, "gpu-cli status", &["GPU"]);
+}
+
+#[test]
+fn postgresql_persistence() {
+    // Where it is not installed this says so; on CI it must be.
+    let Some(postgres) = testing::postgres() else { return };
+    let at = postgres.database().unwrap();
+    let url = format!("postgres://{}@/{}?host={}", at.user, at.database, at.host);
+    let mut console = Console::open("criteria-postgres");
+    console.serve(&["muster", "dev", "--database", &url]);
+    typed(&mut console, &format!("muster submit --name kept {LONG} -- python train.py"));
+    console.kill_servers();
+    console.serve(&["muster", "dev", "--database", &url]);
+    shows(&mut console, "muster ps", &["kept"]);
+}
+
+#[test]
+fn configuration_management() {
+    let mut console = Console::open("criteria-configuration");
+    shows(&mut console, "muster config show --config config/scheduler-config.yaml", &["default_priority"]);
+    typed(&mut console, "printf 'scheduler:\\n  default_priorty: 7\\n' > wrong.yaml");
+    let (output, code) = console.type_in("muster config check wrong.yaml");
+    assert_ne!(code, 0, "{output}");
+    assert!(output.contains("did you mean `scheduler.default_priority`"), "{output}");
+}
+
+#[test]
+fn documentation() {
+    for document in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/GETTING_STARTED.md",
+        "docs/API_REFERENCE.md",
+    ] {
+        let text = std::fs::read_to_string(root().join(document)).unwrap();
+        assert!(text.len() > 1_000, "{document} says next to nothing");
+    }
+    let licence = std::fs::read_to_string(root().join("LICENSE")).unwrap();
+    assert!(licence.starts_with("MIT License"), "{licence}");
+}
+
+#[test]
+fn build_system() {
+    for target in ["build", "run", "test", "demo", "bench", "lint", "fmt"] {
+        let made = Command::new("make").args(["-n", target]).current_dir(root()).output().unwrap();
+        assert!(made.status.success(), "make {target}: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    assert!(Path::new(env!("CARGO_BIN_EXE_muster")).exists());
+}
+
+#[test]
+fn demo_scripts() {
+    run_demo();
+}
