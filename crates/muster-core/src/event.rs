@@ -101,6 +101,9 @@ pub enum Event {
         epoch: u64,
         /// Which task sits where.
         tasks: Vec<PlacedTask>,
+        /// The priority it was ordered by.
+        #[serde(default)]
+        effective: Option<i64>,
         /// When.
         at: Timestamp,
     },

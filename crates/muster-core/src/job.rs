@@ -361,6 +361,9 @@ pub struct Attempt {
     pub number: u32,
     /// Under which leadership it was placed.
     pub epoch: u64,
+    /// The priority it was ordered by when it was placed.
+    #[serde(default)]
+    pub effective: Option<i64>,
     /// Which task sits where. Together they are the leases of the attempt.
     pub tasks: Vec<PlacedTask>,
     /// When it was placed: leases count from here.

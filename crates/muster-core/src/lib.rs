@@ -12,6 +12,7 @@ pub mod time;
 pub mod job;
 pub mod model;
 pub mod node;
+pub mod recent;
 pub mod tenant;
 pub mod token;
 

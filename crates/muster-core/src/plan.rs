@@ -25,14 +25,16 @@ mod overdue;
 mod place;
 mod preempt;
 mod running;
+mod shares;
 
 use draft::Draft;
 use order::{Order, Turn};
 
 pub use crate::verdict::Verdicts;
 pub use feasible::infeasible;
-pub use order::{Position, effective_priority, position};
+pub use order::{Position, Strength, position, strength};
 pub use outlook::{Outlook, outlook};
+pub use shares::{FairShare, fair_shares};
 
 /// What should happen next.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -61,6 +63,9 @@ pub struct Start {
     pub job: JobId,
     /// Which task sits where.
     pub tasks: Vec<PlacedTask>,
+    /// The priority it was ordered by.
+    #[serde(default)]
+    pub effective: Option<i64>,
 }
 
 /// Running jobs to displace so that another fits afterwards.
@@ -87,15 +92,17 @@ pub struct Planned {
 
 /// Draw up what should run next. The verdicts say why each other job waits.
 pub fn plan(state: &State, now: Timestamp) -> Planned {
-    round(Draft::new(state, now), Order::new(state, now))
+    let draft = Draft::new(state, now, None);
+    let order = Order::new(state, now, &draft.shares);
+    round(draft, order)
 }
 
 /// The phases of a round. `outlook` runs the same round with a guest in the order.
 fn round<'a>(mut draft: Draft<'a>, mut order: Order<'a>) -> Planned {
     claims::start_where_room_is_made(&mut draft);
-    while let Some(turn) = order.next_turn() {
+    while let Some(turn) = order.next_turn(&draft.shares) {
         match take_turn(&mut draft, &turn) {
-            Tried::Settled => order.next_of_bucket(turn),
+            Tried::Settled => order.next_of_bucket(&draft.shares, turn),
             Tried::Blocked => draft.note_blocked(turn),
         }
     }

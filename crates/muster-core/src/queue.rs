@@ -1,6 +1,6 @@
 //! Who waits, filed so that the planner looks at kinds of jobs and not at every job.
 //!
-//! Jobs that ask for the same, for the same tenant, at the same priority, stand in one bucket in the order of
+//! Jobs that ask for the same, for the same tenant and user, at the same priority, stand in one bucket in the order of
 //! their submission. Aging never changes the order inside a bucket, so the planner only compares the heads;
 //! and when the head does not fit, nobody behind it does.
 
@@ -56,6 +56,8 @@ impl Shape {
 pub struct Bucket {
     /// Who pays.
     pub tenant: TenantId,
+    /// Who asked.
+    pub user: String,
     /// The priority asked for.
     pub priority: u32,
     /// What they ask.
@@ -149,6 +151,7 @@ impl Queue {
 pub fn bucket_of(job: &Job, limited: bool) -> Bucket {
     Bucket {
         tenant: job.spec.tenant.clone(),
+        user: job.spec.user.clone(),
         priority: job.spec.priority,
         shape: Arc::new(Shape::of(&job.spec)),
         array: limited.then_some(job.id.number),

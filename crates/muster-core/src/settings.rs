@@ -19,6 +19,10 @@ pub struct Settings {
     pub aging_per_minute: u32,
     /// Most that aging can add.
     pub aging_max: u32,
+    /// What having much more than one's fair share takes away; just the share takes half. 0 switches it off.
+    pub fair_share_max: u32,
+    /// Past usage counts half after this time.
+    pub usage_half_life_ms: i64,
     /// After this wait a job that does not fit has a node kept free for it: this bounds every wait.
     pub max_wait_ms: i64,
     /// Whether running jobs may be displaced at all.
@@ -51,6 +55,9 @@ impl Default for Settings {
             aging_after_ms: 5 * MINUTE,
             aging_per_minute: 10,
             aging_max: 500,
+            // Never more than the step from one tier to the next.
+            fair_share_max: 400,
+            usage_half_life_ms: 7 * 24 * HOUR,
             max_wait_ms: 12 * HOUR,
             preemption: true,
             preemption_min_runtime_ms: 0,

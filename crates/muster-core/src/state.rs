@@ -162,6 +162,12 @@ impl State {
         id.index.is_some() && self.arrays.get(&id.number).is_some_and(|array| array.running_max.is_some())
     }
 
+    /// A tenant and all above it, itself first.
+    pub fn lineage<'a>(&'a self, tenant: &TenantId) -> impl Iterator<Item = &'a Tenant> {
+        let above = |tenant: &&'a Tenant| tenant.config.parent.as_ref().and_then(|id| self.tenants.get(id));
+        std::iter::successors(self.tenants.get(tenant), above)
+    }
+
     /// The attempts that have a part on a node and have not ended.
     pub fn attempts_on<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Job> + 'a {
         self.nodes.get(node).into_iter().flat_map(|node| &node.jobs).filter_map(|id| self.jobs.get(id))

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::TenantId;
 use crate::job::Demand;
+use crate::recent::Recent;
+use crate::time::Timestamp;
 
 /// A team, a project or a customer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +22,81 @@ pub struct Tenant {
     /// Jobs that wait or run. Derived; `State::check` recomputes it.
     #[serde(default)]
     pub live_jobs: u64,
+    /// How many GPUs it held of late.
+    #[serde(default)]
+    pub recent: Recent,
+    /// Who works for it, by name: everyone with jobs, and who had some lately.
+    #[serde(default)]
+    pub members: BTreeMap<String, Member>,
+}
+
+/// Someone who works for a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Member {
+    /// GPUs of their live attempts. Derived; `State::check` recomputes it.
+    pub held_gpus: u64,
+    /// Their jobs that wait or run. Derived; `State::check` recomputes it.
+    pub live_jobs: u64,
+    /// How many GPUs they held of late.
+    pub recent: Recent,
+}
+
+impl Tenant {
+    /// A tenant in which nothing has happened yet.
+    pub fn new(id: TenantId, config: TenantConfig) -> Tenant {
+        Tenant {
+            id,
+            config,
+            held: Demand::default(),
+            live_jobs: 0,
+            recent: Recent::default(),
+            members: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn add_job(&mut self, user: &str) {
+        self.live_jobs += 1;
+        self.member_mut(user).live_jobs += 1;
+    }
+
+    pub(crate) fn end_job(&mut self, user: &str) {
+        self.live_jobs -= 1;
+        self.member_mut(user).live_jobs -= 1;
+    }
+
+    /// An attempt takes what its job asked for.
+    pub(crate) fn take(&mut self, user: &str, demand: Demand, at: Timestamp, half_life_ms: i64) {
+        self.advance(user, at, half_life_ms);
+        self.held = self.held.plus(demand);
+        self.member_mut(user).held_gpus += demand.gpus;
+    }
+
+    /// An attempt gives it back.
+    pub(crate) fn give_back(&mut self, user: &str, demand: Demand, at: Timestamp, half_life_ms: i64) {
+        self.advance(user, at, half_life_ms);
+        self.held = self.held.minus(demand);
+        self.member_mut(user).held_gpus -= demand.gpus;
+    }
+
+    /// Forget members who have no jobs and whose usage is long past.
+    pub(crate) fn forget_idle(&mut self, now: Timestamp, half_life_ms: i64) {
+        self.members.retain(|_, member| {
+            member.live_jobs > 0 || member.recent.micro_gpus(member.held_gpus, now, half_life_ms) > 0
+        });
+    }
+
+    fn advance(&mut self, user: &str, at: Timestamp, half_life_ms: i64) {
+        self.recent.advance(self.held.gpus, at, half_life_ms);
+        let member = self.member_mut(user);
+        member.recent.advance(member.held_gpus, at, half_life_ms);
+    }
+
+    fn member_mut(&mut self, user: &str) -> &mut Member {
+        if !self.members.contains_key(user) {
+            self.members.insert(user.to_string(), Member::default());
+        }
+        self.members.get_mut(user).unwrap_or_else(|| unreachable!("inserted above"))
+    }
 }
 
 /// What an administrator may change of a tenant.

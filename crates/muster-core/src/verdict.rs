@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, Phase};
-use crate::plan::position;
+use crate::plan::{FairShare, position, strength};
 use crate::queue::{Bucket, bucket_of};
 use crate::state::State;
 use crate::tenant::Excess;
@@ -36,6 +36,7 @@ impl Verdicts {
         if !is_own {
             let ahead = position(state, job, now).map_or(0, |position| position.position - 1);
             verdict.reasons.extend((ahead > 0).then_some(Reason::Priority { ahead }));
+            verdict.reasons.extend(above_share(state, job, now).filter(|_| ahead > 0));
         }
         verdict
     }
@@ -77,6 +78,12 @@ impl Verdicts {
     pub(crate) fn add_job(&mut self, job: JobId, verdict: Verdict) {
         self.jobs.insert(job, verdict);
     }
+}
+
+/// Others are ahead, and the share is a cause of it.
+fn above_share(state: &State, job: &Job, now: Timestamp) -> Option<Reason> {
+    let share = strength(state, job, now).share.filter(|share| share.factor_milli < 500)?;
+    Some(Reason::FairShare { tenant: job.spec.tenant.clone(), share })
 }
 
 /// What the job itself says about waiting.
@@ -181,6 +188,13 @@ pub enum Reason {
         /// How many are ahead.
         ahead: u64,
     },
+    /// Its tenant or its user is above the fair share, and others go first.
+    FairShare {
+        /// Whose share.
+        tenant: TenantId,
+        /// How they stand.
+        share: FairShare,
+    },
     /// No registered node could hold it; it waits for one that can.
     Infeasible {
         /// What is missing.
@@ -206,6 +220,7 @@ impl Reason {
             Reason::ArrayLimit { .. } => "ArrayLimit",
             Reason::Held { .. } => "Held",
             Reason::Priority { .. } => "Priority",
+            Reason::FairShare { .. } => "FairShare",
             Reason::Infeasible { .. } => "Infeasible",
             Reason::Considering => "Considering",
         }
@@ -256,10 +271,22 @@ impl Reason {
             Reason::Held { by, why } if why.is_empty() => format!("held by {by}"),
             Reason::Held { by, why } => format!("held by {by}: {why}"),
             Reason::Priority { ahead } => format!("{} {} ahead", many(*ahead, "job"), are(*ahead)),
+            Reason::FairShare { tenant, share } => format!(
+                "tenant `{tenant}` has {} of the cluster now and of late, its share is {}: fair-share factor {}.{:03}",
+                percent(share.used_milli),
+                percent(share.share_milli),
+                share.factor_milli / 1_000,
+                share.factor_milli % 1_000
+            ),
             Reason::Infeasible { problem } => format!("no registered node could hold it: {problem}"),
             Reason::Considering => "arrived just now, the next round looks at it".to_string(),
         }
     }
+}
+
+/// Thousandths as a percentage.
+fn percent(milli: u32) -> String {
+    format!("{}.{} %", milli / 10, milli % 10)
 }
 
 fn gpus(count: u32) -> String {

@@ -7,7 +7,7 @@ use crate::job::{JobState, Reason};
 use crate::problem::Problem;
 
 /// Why a job does not run: all its blockers, with numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
     /// Which job.
     pub job_id: String,
@@ -33,8 +33,14 @@ pub struct Why {
     pub queue_length: Option<u64>,
     /// The priority asked for.
     pub priority: u32,
-    /// The priority it is ordered by now: with aging.
-    pub effective_priority: Option<u32>,
+    /// The priority it is ordered by now: as asked for, plus aging, less the penalty.
+    pub effective_priority: Option<i64>,
+    /// Priority gained by waiting.
+    pub aging: Option<u32>,
+    /// Priority lost because its tenant or user has more than others by their shares.
+    pub fair_share_penalty: Option<u32>,
+    /// 1 for who has nothing, one half for who has just their share, towards 0; 1 where nobody competes.
+    pub fair_share_factor: Option<f64>,
     /// Every blocker, the most telling first; empty when it does not wait.
     pub reasons: Vec<Reason>,
     /// When it may start, for people; absent while nothing honest can be said.

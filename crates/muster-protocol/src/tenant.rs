@@ -234,6 +234,14 @@ pub struct Tenant {
     pub priority_tier: String,
     /// Share against its siblings; 1 is the usual one.
     pub fair_share_weight: f64,
+    /// 1 for who has nothing, one half for who has just their share, towards 0; 1 where nobody competes.
+    pub fair_share_factor: f64,
+    /// What part of the cluster it should have, among all tenants that have work, 0 to 1.
+    pub fair_share: f64,
+    /// What part it has, with all below it, as the mean of now and of late, 0 to 1.
+    pub fair_share_used: f64,
+    /// GPUs it held of late: an average in which the past counts half after each half-life.
+    pub recent_gpus: f64,
     /// Part of its past usage that is forgotten each day, 0 to 1.
     pub priority_decay: f64,
     /// Its running jobs may be displaced by jobs of higher priority.

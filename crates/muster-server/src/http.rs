@@ -64,6 +64,7 @@ pub(crate) use gpus::state_word as gpu_state;
 pub use origin::Origins;
 pub use rate::Limits;
 pub use reference::api_reference_markdown;
+pub(crate) use show::factor;
 
 /// What every request finds. Each layer and handler takes one, so it is a single pointer.
 #[derive(Clone)]

@@ -9,13 +9,14 @@ mod text;
 use std::fmt;
 
 use muster_core::job::Phase;
+use muster_core::plan::fair_shares;
 use muster_core::{State, Timestamp};
 use muster_store::rows::{CountRow, JobState};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use crate::cluster::Role;
-use crate::http::Door;
+use crate::http::{Door, factor};
 use crate::rounds::Tally;
 
 pub use seen::Seen;
@@ -31,6 +32,7 @@ struct Facts {
     allocated_ratio: f64,
     nodes: Vec<(String, u64)>,
     gpu_seconds: Vec<(String, f64)>,
+    fair_shares: Vec<(String, f64)>,
     queue: u64,
     epoch: u64,
     seq: u64,
@@ -60,6 +62,10 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
         allocated_ratio: allocated_ratio(state),
         nodes: counted(state.nodes.values().map(|node| node.state.word.word().to_string())),
         gpu_seconds: gpu_seconds(state, door.cluster.now()),
+        fair_shares: fair_shares(state, door.cluster.now().max(state.clock))
+            .into_iter()
+            .map(|(tenant, share)| (tenant.to_string(), factor(share)))
+            .collect(),
         queue: state.queue.len(),
         epoch,
         seq: state.seq,

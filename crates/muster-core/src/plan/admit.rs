@@ -28,10 +28,13 @@ fn array_limit(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
 }
 
 fn quota(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason> {
-    let Some(tenant) = draft.state.tenants.get(&bucket.tenant) else { return Vec::new() };
-    let wanted = draft.held(&bucket.tenant).plus(ask.demand);
-    let excess = tenant.config.maximum.excess(wanted);
-    excess.into_iter().map(|excess| Reason::QuotaTenant { tenant: bucket.tenant.clone(), excess }).collect()
+    let mut found = Vec::new();
+    for tenant in draft.state.lineage(&bucket.tenant) {
+        let wanted = draft.shares.held(&tenant.id).plus(ask.demand);
+        let excess = tenant.config.maximum.excess(wanted).into_iter();
+        found.extend(excess.map(|excess| Reason::QuotaTenant { tenant: tenant.id.clone(), excess }));
+    }
+    found
 }
 
 /// How many GPUs of each limited model a tenant would hold. Only tenants with such limits are in it.

@@ -6,10 +6,10 @@
 
 use crate::capacity::{Free, mask};
 use crate::job::Job;
-use crate::plan::admit;
 use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Spot};
-use crate::queue::{Bucket, bucket_of};
+use crate::plan::{admit, order};
+use crate::queue::{Bucket, bucket_of, place_of};
 use crate::state::{Claim, State};
 use crate::verdict::Reason;
 
@@ -55,7 +55,8 @@ fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>>
     draft.put_back(job.id);
     match fit(draft, &ask, claim) {
         Some(spot) => {
-            draft.start(&bucket, job.id, &ask, &spot);
+            let effective = order::effective(draft, &bucket, place_of(job));
+            draft.start(&bucket, (job.id, effective), &ask, &spot);
             Ok(())
         }
         None => {

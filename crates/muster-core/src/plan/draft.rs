@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::capacity::{Capacity, Filed, Free, placed_tasks};
-use crate::ids::{JobId, NodeId, TenantId};
+use crate::ids::{JobId, NodeId};
 use crate::job::Demand;
 use crate::node::GpuWord;
 use crate::plan::admit::ModelUse;
@@ -15,6 +15,7 @@ use crate::plan::ask::Ask;
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
 use crate::plan::running::Running;
+use crate::plan::shares::{Guest, Shares};
 use crate::plan::{MakeRoom, Plan, Start, claims};
 use crate::queue::{Bucket, Shape};
 use crate::state::State;
@@ -47,10 +48,9 @@ pub(super) struct Kept {
 pub(super) struct Draft<'a> {
     pub state: &'a State,
     pub now: Timestamp,
+    pub shares: Shares,
     /// What is free for everyone: less what is set aside, without the nodes that are kept.
     pub capacity: Capacity,
-    /// What tenants would hold, where that differs from the state.
-    held: BTreeMap<TenantId, Demand>,
     pub models: ModelUse,
     /// Tasks of limited arrays that would run beside those that do.
     arrays: BTreeMap<u64, u32>,
@@ -74,12 +74,13 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub fn new(state: &'a State, now: Timestamp) -> Draft<'a> {
+    /// A clean sheet. A guest has a share although nothing of theirs is in the state.
+    pub fn new(state: &'a State, now: Timestamp, guest: Option<&Guest<'_>>) -> Draft<'a> {
         let mut draft = Draft {
             state,
             now,
+            shares: Shares::of(state, now, guest),
             capacity: state.capacity.clone(),
-            held: BTreeMap::new(),
             models: ModelUse::of(state),
             arrays: BTreeMap::new(),
             degraded: degraded(state),
@@ -128,12 +129,6 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What a tenant would hold.
-    pub fn held(&self, tenant: &TenantId) -> Demand {
-        let now = || self.state.tenants.get(tenant).map(|tenant| tenant.held);
-        self.held.get(tenant).copied().or_else(now).unwrap_or_default()
-    }
-
     /// Tasks of an array that would run.
     pub fn running_of_array(&self, array: u64) -> u32 {
         let now = self.state.arrays.get(&array).map_or(0, |array| array.active);
@@ -142,20 +137,19 @@ impl<'a> Draft<'a> {
 
     /// Count a job against its tenant and its array.
     pub fn count(&mut self, bucket: &Bucket, demand: Demand) {
-        let held = self.held(&bucket.tenant).plus(demand);
-        self.held.insert(bucket.tenant.clone(), held);
+        self.shares.take(&bucket.tenant, &bucket.user, demand);
         if let Some(array) = bucket.array {
             *self.arrays.entry(array).or_default() += 1;
         }
     }
 
-    /// Start a gang.
-    pub fn start(&mut self, bucket: &Bucket, job: JobId, ask: &Ask, spot: &Spot) {
+    /// Start a gang that was ordered by `effective`.
+    pub fn start(&mut self, bucket: &Bucket, (job, effective): (JobId, i64), ask: &Ask, spot: &Spot) {
         self.count(bucket, ask.demand);
         self.models.take(self.state, &bucket.tenant, spot);
         self.take_free(&spot.node, ask.taken(&spot.chosen));
         let tasks = placed_tasks(&ask.shape, &spot.node, &spot.chosen);
-        self.plan.starts.push(Start { job, tasks });
+        self.plan.starts.push(Start { job, tasks, effective: Some(effective) });
     }
 
     /// Propose to make room for a gang. What it will need counts as held from now on.

@@ -1,11 +1,13 @@
 //! Phase order: who comes first.
 //!
-//! Effective priority is the priority asked for plus bounded aging, one visible integer. Higher comes first,
-//! then earlier submitted, then the lower id. A job that has waited longer than `max_wait_ms` comes before all
-//! but operator priority, oldest first, whatever it asked for: that bounds every wait.
+//! Effective priority is the priority asked for, plus bounded aging, less what being above one's fair share costs:
+//! one visible integer sum. Higher comes first, then earlier submitted, then the lower id. A job that has waited longer than
+//! `max_wait_ms` comes before all but operator priority, oldest first, whatever it asked for: that bounds every
+//! wait.
 //!
 //! Inside a bucket everyone asked for the same, so submission decides and only the heads are compared: a round
-//! costs O(buckets + placements × log buckets).
+//! costs O(buckets + placements × log buckets). Each start makes its tenant's fair share smaller and so weakens
+//! those behind it. Ranks only fall in a round, so a head is looked at again when it comes out on top.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap, btree_set};
@@ -14,17 +16,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::job::Job;
+use crate::plan::draft::Draft;
+use crate::plan::shares::{FairShare, Shares};
 use crate::queue::{Bucket, Place, bucket_of, place_of, waiting_since};
 use crate::settings::{PRIORITY_MAX, Settings};
 use crate::state::State;
 use crate::time::{MINUTE, Timestamp};
 
-/// The priority a job is ordered by after it has waited for `waited_ms`. Preemption never looks at it.
-pub fn effective_priority(settings: &Settings, priority: u32, waited_ms: i64) -> u32 {
+/// What a job is ordered by, term by term. Preemption never looks at anything but the priority asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strength {
+    /// As asked for.
+    pub priority: u32,
+    /// For waiting.
+    pub aging: u32,
+    /// Taken away for being above one's share.
+    pub penalty: u32,
+    /// How that came about.
+    pub share: Option<FairShare>,
+}
+
+impl Strength {
+    /// The sum.
+    pub fn effective(&self) -> i64 {
+        i64::from(self.priority) + i64::from(self.aging) - i64::from(self.penalty)
+    }
+}
+
+/// What a waiting job is ordered by.
+pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
+    let shares = Shares::of(state, now, None);
+    let (tenant, user) = (&job.spec.tenant, &job.spec.user);
+    Strength {
+        priority: job.spec.priority,
+        aging: aging(&state.settings, now.since(job.submitted_at)),
+        penalty: shares.penalty(tenant, user),
+        share: shares.fair_share(tenant, user),
+    }
+}
+
+/// Priority that a job gains by waiting.
+fn aging(settings: &Settings, waited_ms: i64) -> u32 {
     let aged_ms = waited_ms.saturating_sub(settings.aging_after_ms).max(0);
     let gained = i128::from(aged_ms) * i128::from(settings.aging_per_minute) / i128::from(MINUTE);
-    let gained = gained.min(i128::from(settings.aging_max)) as u32;
-    priority.saturating_add(gained)
+    gained.min(i128::from(settings.aging_max)) as u32
 }
 
 /// Which class a job is ordered in, before any priority is compared.
@@ -42,17 +77,24 @@ enum Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     standing: Standing,
-    /// 0 for the overdue: among them the oldest comes first, or those who asked for little would starve.
-    effective: u32,
+    /// The same for all who are overdue: among them the oldest comes first, or those who asked for little would starve.
+    effective: i64,
     place: Reverse<Place>,
 }
 
-impl Rank {
-    /// The rank of a ready job.
-    pub fn of(state: &State, now: Timestamp, bucket: &Bucket, place: Place) -> Rank {
-        let plain = Rank::unless_overdue(state, now, bucket, place);
+/// What ranks are worked out from.
+#[derive(Clone, Copy)]
+struct Scale<'a> {
+    state: &'a State,
+    now: Timestamp,
+}
+
+impl Scale<'_> {
+    /// The rank of a ready job whose tenant and user lose `penalty`.
+    fn rank(self, bucket: &Bucket, penalty: u32, place: Place) -> Rank {
+        let plain = self.rank_unless_overdue(bucket, penalty, place);
         match plain.standing {
-            Standing::Ordinary if is_overdue(state, now, place) => {
+            Standing::Ordinary if self.is_overdue(place) => {
                 Rank { standing: Standing::Overdue, effective: 0, ..plain }
             }
             _ => plain,
@@ -61,23 +103,34 @@ impl Rank {
 
     /// The rank without asking how long the job has been waiting; never above the true one, and falling from
     /// place to place inside a bucket.
-    fn unless_overdue(state: &State, now: Timestamp, bucket: &Bucket, place: Place) -> Rank {
+    fn rank_unless_overdue(self, bucket: &Bucket, penalty: u32, place: Place) -> Rank {
         let operator = bucket.priority >= PRIORITY_MAX;
         Rank {
             standing: if operator { Standing::Operator } else { Standing::Ordinary },
-            effective: effective_priority(&state.settings, bucket.priority, now.since(place.0)),
+            effective: self.effective(bucket, penalty, place),
             place: Reverse(place),
         }
     }
+
+    fn effective(self, bucket: &Bucket, penalty: u32, place: Place) -> i64 {
+        let aging = aging(&self.state.settings, self.now.since(place.0));
+        i64::from(bucket.priority) + i64::from(aging) - i64::from(penalty)
+    }
+
+    /// A job that was preempted counts its wait anew: it has had its turn. Its age in the queue counts on for
+    /// aging only.
+    fn is_overdue(self, place: Place) -> bool {
+        let (state, now, limit) = (self.state, self.now, self.state.settings.max_wait_ms);
+        let ready_since = |job: &Job| waiting_since(job).max(job.spec.start_after);
+        now.since(place.0) > limit
+            && state.jobs.get(&place.1).and_then(ready_since).is_some_and(|since| now.since(since) > limit)
+    }
 }
 
-/// A job that was preempted counts its wait anew: it has had its turn. Its age in the queue counts on for
-/// aging only.
-fn is_overdue(state: &State, now: Timestamp, place: Place) -> bool {
-    let limit = state.settings.max_wait_ms;
-    let ready_since = |job: &Job| waiting_since(job).max(job.spec.start_after);
-    now.since(place.0) > limit
-        && state.jobs.get(&place.1).and_then(ready_since).is_some_and(|since| now.since(since) > limit)
+/// The priority that a job is ordered by as the draft stands.
+pub(super) fn effective(draft: &Draft, bucket: &Bucket, place: Place) -> i64 {
+    let scale = Scale { state: draft.state, now: draft.now };
+    scale.effective(bucket, draft.shares.penalty(&bucket.tenant, &bucket.user), place)
 }
 
 /// Whose turn it is.
@@ -88,8 +141,9 @@ pub(super) struct Turn<'a> {
     pub job: JobId,
     /// Whether it has waited longer than `max_wait_ms`, whatever its standing.
     pub overdue: bool,
-    /// Its priority with aging.
-    effective: u32,
+    /// The priority it is ordered by.
+    pub effective: i64,
+    place: Place,
     rank: Rank,
     /// Those behind it.
     rest: btree_set::Iter<'a, Place>,
@@ -97,12 +151,12 @@ pub(super) struct Turn<'a> {
 
 impl Turn<'_> {
     /// Whether it may displace a job of this priority that was ordered by `effective` when it was placed.
-    pub fn outranks(&self, priority: u32, effective: u32) -> bool {
+    pub fn outranks(&self, priority: u32, effective: i64) -> bool {
         self.bucket.priority > priority && self.effective > effective
     }
 
     /// Its priority as asked for, and with aging.
-    pub fn strength(&self) -> (u32, u32) {
+    pub fn strength(&self) -> (u32, i64) {
         (self.bucket.priority, self.effective)
     }
 }
@@ -130,55 +184,82 @@ impl Eq for Turn<'_> {}
 
 /// The ready jobs, best first.
 pub(super) struct Order<'a> {
-    state: &'a State,
-    now: Timestamp,
+    scale: Scale<'a>,
     heads: BinaryHeap<Turn<'a>>,
 }
 
 impl<'a> Order<'a> {
     /// The order of all ready jobs.
-    pub fn new(state: &'a State, now: Timestamp) -> Order<'a> {
-        let mut order = Order { state, now, heads: BinaryHeap::new() };
+    pub fn new(state: &'a State, now: Timestamp, shares: &Shares) -> Order<'a> {
+        let mut order = Order { scale: Scale { state, now }, heads: BinaryHeap::new() };
         for (bucket, places) in state.queue.buckets() {
-            order.push(bucket, places.iter());
+            order.push(shares, bucket, places.iter());
         }
         order
     }
 
     /// Let a job take part that is not in the state.
-    pub fn invite(&mut self, bucket: &'a Bucket, place: Place) {
-        let rank = Rank::unless_overdue(self.state, self.now, bucket, place);
+    pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place) {
+        let penalty = shares.penalty(&bucket.tenant, &bucket.user);
+        let rank = self.scale.rank_unless_overdue(bucket, penalty, place);
         self.heads.push(Turn {
             bucket,
             job: place.1,
             overdue: false,
             effective: rank.effective,
+            place,
             rank,
             rest: btree_set::Iter::default(),
         });
     }
 
-    /// The best of all heads. Its bucket is done unless it is brought back.
-    pub fn next_turn(&mut self) -> Option<Turn<'a>> {
-        self.heads.pop()
+    /// The best of all heads as shares are now. Its bucket is done unless it is brought back.
+    pub fn next_turn(&mut self, shares: &Shares) -> Option<Turn<'a>> {
+        loop {
+            let mut turn = self.heads.pop()?;
+            let weakened = turn.weigh(self.scale, shares);
+            if !weakened || self.heads.peek().is_none_or(|next| *next < turn) {
+                return Some(turn);
+            }
+            self.heads.push(turn);
+        }
     }
 
     /// Let the next job of the same bucket take part.
-    pub fn next_of_bucket(&mut self, turn: Turn<'a>) {
-        self.push(turn.bucket, turn.rest);
+    pub fn next_of_bucket(&mut self, shares: &Shares, turn: Turn<'a>) {
+        self.push(shares, turn.bucket, turn.rest);
     }
 
-    fn push(&mut self, bucket: &'a Bucket, mut rest: btree_set::Iter<'a, Place>) {
+    fn push(&mut self, shares: &Shares, bucket: &'a Bucket, mut rest: btree_set::Iter<'a, Place>) {
         if let Some(place) = rest.next() {
+            let penalty = shares.penalty(&bucket.tenant, &bucket.user);
             self.heads.push(Turn {
                 bucket,
                 job: place.1,
-                overdue: is_overdue(self.state, self.now, *place),
-                effective: Rank::unless_overdue(self.state, self.now, bucket, *place).effective,
-                rank: Rank::of(self.state, self.now, bucket, *place),
+                overdue: self.scale.is_overdue(*place),
+                effective: self.scale.effective(bucket, penalty, *place),
+                place: *place,
+                rank: self.scale.rank(bucket, penalty, *place),
                 rest,
             });
         }
+    }
+}
+
+impl Turn<'_> {
+    /// Work out the rank anew. True if it has fallen since.
+    fn weigh(&mut self, scale: Scale, shares: &Shares) -> bool {
+        let effective =
+            scale.effective(self.bucket, shares.penalty(&self.bucket.tenant, &self.bucket.user), self.place);
+        if effective == self.effective {
+            return false;
+        }
+        self.effective = effective;
+        if self.rank.standing == Standing::Overdue {
+            return false;
+        }
+        self.rank.effective = effective;
+        true
     }
 }
 
@@ -201,34 +282,44 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     if !places.contains(&place) {
         return None;
     }
+    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None));
+    let penalty = shares.penalty(&bucket.tenant, &bucket.user);
     // Nobody overtakes an earlier job of its own bucket, so the lowest rank up to here is the one that counts.
-    let own = places.range(..=place).map(|place| Rank::of(state, now, &bucket, *place)).min()?;
-    let ahead = places.range(..place).count() as u64 + ahead_elsewhere(state, now, &bucket, own);
+    let own = places.range(..=place).map(|place| scale.rank(&bucket, penalty, *place)).min()?;
+    let ahead = places.range(..place).count() as u64 + ahead_elsewhere(scale, &shares, &bucket, own);
     Some(Position { position: ahead + 1, of: ready(state) })
 }
 
 /// Where a job would stand that is not in the state.
-pub(super) fn position_of_guest(state: &State, now: Timestamp, bucket: &Bucket, place: Place) -> Position {
-    let own = Rank::unless_overdue(state, now, bucket, place);
+pub(super) fn position_of_guest(
+    state: &State,
+    now: Timestamp,
+    shares: &Shares,
+    bucket: &Bucket,
+    place: Place,
+) -> Position {
+    let scale = Scale { state, now };
+    let own = scale.rank_unless_overdue(bucket, shares.penalty(&bucket.tenant, &bucket.user), place);
     let same = state.queue.bucket(bucket).map_or(0, |places| places.len() as u64);
-    Position { position: same + ahead_elsewhere(state, now, bucket, own) + 1, of: ready(state) + 1 }
+    Position { position: same + ahead_elsewhere(scale, shares, bucket, own) + 1, of: ready(state) + 1 }
 }
 
 fn ready(state: &State) -> u64 {
     state.queue.buckets().map(|(_, places)| places.len() as u64).sum()
 }
 
-fn ahead_elsewhere(state: &State, now: Timestamp, own: &Bucket, rank: Rank) -> u64 {
-    let others = state.queue.buckets().filter(|(bucket, _)| *bucket != own);
-    others.map(|(bucket, places)| ahead_in(state, now, bucket, places, rank)).sum()
+fn ahead_elsewhere(scale: Scale, shares: &Shares, own: &Bucket, rank: Rank) -> u64 {
+    let others = scale.state.queue.buckets().filter(|(bucket, _)| *bucket != own);
+    others.map(|(bucket, places)| ahead_in(scale, shares, bucket, places, rank)).sum()
 }
 
-fn ahead_in(state: &State, now: Timestamp, bucket: &Bucket, places: &BTreeSet<Place>, rank: Rank) -> u64 {
-    let surely = |place: &Place| Rank::unless_overdue(state, now, bucket, *place) > rank;
+fn ahead_in(scale: Scale, shares: &Shares, bucket: &Bucket, places: &BTreeSet<Place>, rank: Rank) -> u64 {
+    let penalty = shares.penalty(&bucket.tenant, &bucket.user);
+    let surely = |place: &Place| scale.rank_unless_overdue(bucket, penalty, *place) > rank;
     if places.last().is_some_and(surely) {
         return places.len() as u64;
     }
-    let ahead = |place: &&Place| surely(place) || Rank::of(state, now, bucket, **place) > rank;
+    let ahead = |place: &&Place| surely(place) || scale.rank(bucket, penalty, **place) > rank;
     places.iter().take_while(ahead).count() as u64
 }
 
@@ -245,15 +336,15 @@ mod tests {
             ..Settings::default()
         };
         let cases = [
-            (0, 100),
-            (5 * MINUTE, 100),
-            (6 * MINUTE, 110),
-            (6 * MINUTE + MINUTE / 2, 115),
-            (i64::MAX, 150),
-            (-7, 100),
+            (0, 0),
+            (5 * MINUTE, 0),
+            (6 * MINUTE, 10),
+            (6 * MINUTE + MINUTE / 2, 15),
+            (i64::MAX, 50),
+            (-7, 0),
         ];
         for (waited_ms, expected) in cases {
-            assert_eq!(effective_priority(&settings, 100, waited_ms), expected, "{waited_ms}");
+            assert_eq!(aging(&settings, waited_ms), expected, "{waited_ms}");
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::ids::JobId;
 use crate::job::{JobSpec, PlacedTask};
 use crate::plan::draft::Draft;
 use crate::plan::order::{Order, Position, position_of_guest};
+use crate::plan::shares::Guest;
 use crate::plan::{MakeRoom, round};
 use crate::queue::{Bucket, Shape};
 use crate::state::State;
@@ -33,18 +34,21 @@ pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
     let job = JobId::single(state.next_job);
     let bucket = Bucket {
         tenant: spec.tenant.clone(),
+        user: spec.user.clone(),
         priority: spec.priority,
         shape: Arc::new(Shape::of(spec)),
         array: None,
     };
-    let position = position_of_guest(state, now, &bucket, (now, job));
+    let guest = Guest { tenant: &spec.tenant, user: &spec.user };
+    let draft = Draft::new(state, now, Some(&guest));
+    let position = position_of_guest(state, now, &draft.shares, &bucket, (now, job));
     let own = own_reasons(state, spec, now);
     if !own.is_empty() {
         return Outlook { start: None, room: None, verdict: Verdict { reasons: own }, position };
     }
-    let mut order = Order::new(state, now);
-    order.invite(&bucket, (now, job));
-    let planned = round(Draft::new(state, now), order);
+    let mut order = Order::new(state, now, &draft.shares);
+    order.invite(&draft.shares, &bucket, (now, job));
+    let planned = round(draft, order);
     let start = planned.plan.starts.into_iter().find(|start| start.job == job).map(|start| start.tasks);
     let room = planned.plan.claims.into_iter().find(|room| room.job == job);
     let verdict = match start {

@@ -13,7 +13,7 @@ pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     }
     match find(draft, ask) {
         Some(spot) => {
-            draft.start(turn.bucket, turn.job, ask, &spot);
+            draft.start(turn.bucket, (turn.job, turn.effective), ask, &spot);
             true
         }
         None => {

@@ -7,7 +7,7 @@ use crate::ids::{JobId, NodeId};
 use crate::job::Job;
 use crate::node::Node;
 use crate::plan::leaving::Leaving;
-use crate::plan::order::{Turn, effective_priority};
+use crate::plan::order::Turn;
 use crate::state::State;
 use crate::time::Timestamp;
 
@@ -18,7 +18,7 @@ pub(super) struct Candidate {
     /// The priority it asked for.
     pub priority: u32,
     /// The priority it was ordered by when it was placed.
-    pub effective: u32,
+    pub effective: i64,
     /// GPU-milliseconds since it was placed.
     pub lost_gpu_ms: u64,
     /// What it would give back on this node.
@@ -44,7 +44,7 @@ pub(super) struct Running {
     pub leaving: Leaving,
     /// Priorities of all candidates, as asked for and as ordered by, each ascending.
     priorities: Vec<u32>,
-    effectives: Vec<u32>,
+    effectives: Vec<i64>,
 }
 
 /// How many candidates are weaker by either priority. Two jobs with the same reach may displace the same
@@ -72,12 +72,11 @@ impl Running {
         let open = state.nodes.values().filter(|node| node.takes_work());
         let nodes = open.filter_map(|node| Some((node.id.clone(), here(state, now, node)?)));
         let nodes: BTreeMap<NodeId, Here> = nodes.collect();
-        let sorted = |of: fn(&Candidate) -> u32| {
-            let mut all: Vec<u32> = nodes.values().flat_map(|here| &here.candidates).map(of).collect();
-            all.sort_unstable();
-            all
-        };
-        let (priorities, effectives) = (sorted(|one| one.priority), sorted(|one| one.effective));
+        let candidates = || nodes.values().flat_map(|here| &here.candidates);
+        let mut priorities: Vec<u32> = candidates().map(|one| one.priority).collect();
+        let mut effectives: Vec<i64> = candidates().map(|one| one.effective).collect();
+        priorities.sort_unstable();
+        effectives.sort_unstable();
         Running { nodes, leaving: Leaving::of(state, now), priorities, effectives }
     }
 
@@ -119,11 +118,10 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
     let spared = tenant.preemptions_per_job_max.is_some_and(|max| job.preemptions >= max);
     let ran_ms = now.since(attempt.placed_at);
     let young = ran_ms < state.settings.preemption_min_runtime_ms;
-    let waited_ms = attempt.placed_at.since(job.submitted_at);
     (tenant.may_be_preempted && !spared && !young).then(|| Candidate {
         job: job.id,
         priority: job.spec.priority,
-        effective: effective_priority(&state.settings, job.spec.priority, waited_ms),
+        effective: attempt.effective.unwrap_or(i64::from(job.spec.priority)),
         lost_gpu_ms: (ran_ms as u64).saturating_mul(u64::from(job.spec.gpus())),
         space: Free::used_on(node, job),
     })

@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 
 impl State {
     pub(super) fn decide_adopt(&self, plan: &Plan, epoch: u64, now: Timestamp) -> Decision {
-        let mut tally = Tally::default();
+        let mut tally = Tally::of(self);
         let mut events = Vec::new();
         let mut placed = 0;
         for start in &plan.starts {
@@ -63,7 +63,7 @@ impl State {
         if !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
             return None;
         }
-        tally.take(job, &start.tasks);
+        tally.take(self, job, &start.tasks);
         let mut facts = Vec::new();
         self.drop_claim(job.id, "its job has started", now, &mut facts);
         facts.push(Event::JobPlaced {
@@ -71,6 +71,7 @@ impl State {
             attempt: job.attempts + 1,
             epoch,
             tasks: start.tasks.clone(),
+            effective: start.effective,
             at: now,
         });
         Some(facts)
@@ -84,10 +85,10 @@ impl State {
     }
 
     fn quota_admits(&self, job: &Job, tally: &Tally) -> bool {
-        let Some(tenant) = self.tenants.get(&job.spec.tenant) else { return false };
-        let more = tally.held.get(&tenant.id).copied().unwrap_or_default();
-        let wanted = tenant.held.plus(more).plus(job.spec.demand());
-        tenant.config.maximum.excess(wanted).is_empty()
+        self.lineage(&job.spec.tenant).all(|tenant| {
+            let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
+            tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
+        })
     }
 
     fn array_admits(&self, job: &Job, tally: &Tally) -> bool {
@@ -165,7 +166,7 @@ impl State {
             return None;
         }
         tally.jobs.extend(room.victims.iter().copied());
-        tally.claim(job, room);
+        tally.claim(self, job, room);
         let until = now.plus(self.settings.stop_grace_ms).plus(self.settings.claim_ms);
         let mut facts = vec![Event::ClaimMade {
             job: job.id,
@@ -248,34 +249,50 @@ impl State {
 struct Tally {
     jobs: BTreeSet<JobId>,
     used: BTreeMap<NodeId, Free>,
+    /// What tenants hold with all below them, this plan included.
     held: BTreeMap<TenantId, Demand>,
     arrays: BTreeMap<u64, u32>,
 }
 
 impl Tally {
-    fn take(&mut self, job: &Job, tasks: &[PlacedTask]) {
+    /// Nothing taken yet.
+    fn of(state: &State) -> Tally {
+        let mut tally = Tally::default();
+        for tenant in state.tenants.values() {
+            tally.hold(state, &tenant.id, tenant.held);
+        }
+        tally
+    }
+
+    fn hold(&mut self, state: &State, tenant: &TenantId, more: Demand) {
+        for above in state.lineage(tenant) {
+            let held = self.held.entry(above.id.clone()).or_default();
+            *held = held.plus(more);
+        }
+    }
+
+    fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
         for task in tasks {
             let used = self.used.entry(task.node.clone()).or_default();
             *used = used.with(Free::used_by(&job.spec, task));
         }
-        self.count(job);
+        self.count(state, job);
     }
 
-    /// Count a job against its tenant and its array; a claim holds both as a start does.
-    fn count(&mut self, job: &Job) {
+    /// Count a job against its tenant, all above it, and its array; a claim holds them as a start does.
+    fn count(&mut self, state: &State, job: &Job) {
         self.jobs.insert(job.id);
-        let held = self.held.entry(job.spec.tenant.clone()).or_default();
-        *held = held.plus(job.spec.demand());
+        self.hold(state, &job.spec.tenant, job.spec.demand());
         if job.id.index.is_some() {
             *self.arrays.entry(job.id.number).or_default() += 1;
         }
     }
 
-    fn claim(&mut self, job: &Job, room: &MakeRoom) {
+    fn claim(&mut self, state: &State, job: &Job, room: &MakeRoom) {
         let demand = job.spec.demand();
         let used = self.used.entry(room.node.clone()).or_default();
         *used = used.with(Free { gpus: mask(&room.gpus), cpus: demand.cpus, memory_mib: demand.memory_mib });
-        self.count(job);
+        self.count(state, job);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::event::{Back, Event, Next};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
-use crate::job::{Attempt, Demand, Dependency, Job, JobSpec, Outcome, Part, Phase, PlacedTask, Stopping};
+use crate::job::{Attempt, Dependency, Job, JobSpec, Outcome, Part, Phase, PlacedTask, Stopping};
 use crate::ledger::Charge;
 use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
 use crate::state::{Array, Claim, Ended, KeyUse, State};
@@ -37,8 +37,18 @@ impl State {
             Event::JobChanged { job, change, at } => self.change(*job, change, *at),
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
-            Event::JobPlaced { job, attempt, epoch, tasks, at } => {
-                self.place(*job, (*attempt, *epoch), tasks, *at);
+            Event::JobPlaced { job, attempt, epoch, tasks, effective, at } => {
+                let attempt = Attempt {
+                    number: *attempt,
+                    epoch: *epoch,
+                    effective: *effective,
+                    tasks: tasks.clone(),
+                    placed_at: *at,
+                    started_at: None,
+                    stopping: None,
+                    parts: BTreeMap::new(),
+                };
+                self.place(*job, attempt);
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
             Event::AttemptStopping { job, cause, grace_ms, at, .. } => {
@@ -143,7 +153,7 @@ impl State {
         for dependency in &job.open_dependencies {
             self.dependents.entry(dependency.job).or_default().insert(id);
         }
-        self.tenant_mut(&job.spec.tenant).live_jobs += 1;
+        self.tenant_mut(&job.spec.tenant).add_job(&job.spec.user);
         self.ledger.account_mut(&job.spec.tenant).submitted += 1;
         self.file(&job);
         let former = self.jobs.insert(id, job);
@@ -200,27 +210,19 @@ impl State {
 
     // Attempts.
 
-    fn place(&mut self, id: JobId, (number, epoch): (u32, u64), tasks: &[PlacedTask], at: Timestamp) {
-        let attempt = Attempt {
-            number,
-            epoch,
-            tasks: tasks.to_vec(),
-            placed_at: at,
-            started_at: None,
-            stopping: None,
-            parts: BTreeMap::new(),
-        };
-        self.move_job(id, at, |job| {
-            assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
-            job.attempts = number;
-            job.phase = Phase::Active(Box::new(attempt));
-        });
-        let spec = self.jobs[&id].spec.clone();
-        for task in tasks {
+    fn place(&mut self, id: JobId, attempt: Attempt) {
+        let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
+        let (spec, at) = (job.spec.clone(), attempt.placed_at);
+        for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
         }
-        let tenant = self.tenant_mut(&spec.tenant);
-        tenant.held = tenant.held.plus(spec.demand());
+        self.move_job(id, at, |job| {
+            assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
+            job.attempts = attempt.number;
+            job.phase = Phase::Active(Box::new(attempt));
+        });
+        let half_life_ms = self.settings.usage_half_life_ms;
+        self.tenant_mut(&spec.tenant).take(&spec.user, spec.demand(), at, half_life_ms);
         self.count_array(id, |array| array.active += 1);
     }
 
@@ -273,8 +275,8 @@ impl State {
         for task in &attempt.tasks {
             self.give_slots_back(id, &spec, task);
         }
-        let tenant = self.tenant_mut(&spec.tenant);
-        tenant.held = tenant.held.minus(Demand { ..spec.demand() });
+        let half_life_ms = self.settings.usage_half_life_ms;
+        self.tenant_mut(&spec.tenant).give_back(&spec.user, spec.demand(), at, half_life_ms);
         self.ledger.account_mut(&spec.tenant).used += charge;
         self.count_array(id, |array| array.active -= 1);
         match next {
@@ -304,7 +306,7 @@ impl State {
         for dependency in &job.open_dependencies {
             self.forget_dependent(dependency.job, id);
         }
-        self.tenant_mut(&job.spec.tenant).live_jobs -= 1;
+        self.tenant_mut(&job.spec.tenant).end_job(&job.spec.user);
         let account = self.ledger.account_mut(&job.spec.tenant);
         match outcome {
             Outcome::Done => account.done += 1,
@@ -367,14 +369,16 @@ impl State {
             keys.retain(|_, used| used.at >= before);
         }
         self.keys.retain(|_, keys| !keys.is_empty());
+        for tenant in self.tenants.values_mut() {
+            tenant.forget_idle(before, self.settings.usage_half_life_ms);
+        }
     }
 
     // Tenants and nodes.
 
     fn create_tenant(&mut self, id: &TenantId, config: &TenantConfig, at: Timestamp) {
         self.clock = self.clock.max(at);
-        let tenant = Tenant { id: id.clone(), config: config.clone(), held: Demand::default(), live_jobs: 0 };
-        let former = self.tenants.insert(id.clone(), tenant);
+        let former = self.tenants.insert(id.clone(), Tenant::new(id.clone(), config.clone()));
         assert!(former.is_none(), "tenant {id} exists twice");
     }
 

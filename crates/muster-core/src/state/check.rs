@@ -100,12 +100,30 @@ impl State {
     /// cap may be lowered below what is held.)
     fn check_tenants(&self, found: &mut Vec<Violation>) {
         let mut held: BTreeMap<&TenantId, (Demand, u64)> = BTreeMap::new();
+        let mut members: BTreeMap<(&TenantId, &str), (u64, u64)> = BTreeMap::new();
         for job in self.jobs.values() {
             let (demand, live) = held.entry(&job.spec.tenant).or_default();
+            let (gpus, jobs) = members.entry((&job.spec.tenant, &job.spec.user)).or_default();
             *live += 1;
+            *jobs += 1;
             if job.attempt().is_some() {
                 *demand = demand.plus(job.spec.demand());
+                *gpus += job.spec.demand().gpus;
             }
+        }
+        for (tenant, (name, member)) in
+            self.tenants.values().flat_map(|tenant| tenant.members.iter().map(move |member| (tenant, member)))
+        {
+            let real = members.remove(&(&tenant.id, name.as_str())).unwrap_or_default();
+            if real != (member.held_gpus, member.live_jobs) {
+                found.push(Violation(format!(
+                    "{name} of tenant {} is miscounted: {member:?}, really {real:?}",
+                    tenant.id
+                )));
+            }
+        }
+        for (tenant, name) in members.keys() {
+            found.push(Violation(format!("{name} of tenant {tenant} has jobs and is no member")));
         }
         for (id, tenant) in &self.tenants {
             let (demand, live) = held.remove(id).unwrap_or_default();

@@ -73,11 +73,13 @@ impl State {
         if !tenant.config.active {
             return Err(Refusal::InactiveTenant { tenant: tenant.id.clone() });
         }
-        // What others of the tenant use only blocks; the job alone must fit.
-        match tenant.config.maximum.excess(spec.demand()).into_iter().next() {
-            Some(excess) => Err(Refusal::OverQuota { tenant: tenant.id.clone(), excess }),
-            None => Ok(()),
+        // What others use only blocks; the job alone must fit, here and everywhere above.
+        for above in self.lineage(&tenant.id) {
+            if let Some(excess) = above.config.maximum.excess(spec.demand()).into_iter().next() {
+                return Err(Refusal::OverQuota { tenant: above.id.clone(), excess });
+            }
         }
+        Ok(())
     }
 
     fn check_feasible(&self, spec: &JobSpec) -> Result<(), Refusal> {

@@ -11,7 +11,7 @@ use muster_core::command::{Answer, Command};
 use muster_core::plan::{MakeRoom, Plan, Planned, outlook, plan, position};
 use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
-use muster_core::{Job, JobId, State};
+use muster_core::{Job, JobId, State, TenantId};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use crate::judge::Judge;
@@ -249,8 +249,17 @@ fn see_order(world: &World, planned: &Planned) {
     sorted.sort_unstable();
     assert_eq!(sorted, (1..=ready.len() as u64).collect::<Vec<_>>(), "positions repeat or are left out");
     let unclaimed = planned.plan.starts.iter().filter(|start| !world.state.claims.contains_key(&start.job));
-    let order: Vec<u64> = unclaimed.map(|start| places[&start.job]).collect();
-    assert!(order.is_sorted(), "the order was not respected: {order:?}");
+    // Each start makes its tenant's share smaller, so only those who share it keep their order for sure.
+    let mut orders: BTreeMap<Option<(&TenantId, &str)>, Vec<u64>> = BTreeMap::new();
+    for start in unclaimed {
+        let spec = &world.state.jobs[&start.job].spec;
+        let fair = world.state.settings.fair_share_max > 0;
+        let line = fair.then_some((&spec.tenant, spec.user.as_str()));
+        orders.entry(line).or_default().push(places[&start.job]);
+    }
+    for (line, order) in orders {
+        assert!(order.is_sorted(), "the order of {line:?} was not respected: {order:?}");
+    }
 }
 
 /// Every waiting job has an answer.

@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::job::{Attempt, Demand, Job};
 use muster_core::node::{GpuWord, Node, NodeWord};
-use muster_core::plan::{effective_priority, plan};
+use muster_core::plan::plan;
 use muster_core::queue::Shape;
 use muster_core::settings::PRIORITY_MAX;
 use muster_core::state::Claim;
 use muster_core::time::MINUTE;
-use muster_core::{JobId, NodeId, State, Timestamp, model};
+use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
-use crate::world::is_ready;
+use crate::world::{held_below, is_ready};
 
 #[test]
 fn a_naive_planner_agrees_in_every_story() {
@@ -111,7 +111,8 @@ impl<'a> Naive<'a> {
         naive.hold_claims();
         naive.start_claimants();
         let mut kinds_kept: Vec<Shared> = Vec::new();
-        for job in naive.order() {
+        let mut lines = naive.lines();
+        while let Some(job) = naive.next(&mut lines) {
             if naive.claimants.contains(&job.id)
                 || !naive.admits(job)
                 || naive.start(job)
@@ -128,22 +129,31 @@ impl<'a> Naive<'a> {
         naive
     }
 
-    /// Everyone who is ready, best first. Nobody overtakes an earlier one who asks for the same.
-    fn order(&self) -> Vec<&'a Job> {
-        let ready: Vec<&Job> = self.state.jobs.values().filter(|job| is_ready(job)).collect();
-        let same = |a: &Job, b: &Job| shared(self.state, a) == shared(self.state, b);
-        let not_later = |a: &Job, b: &Job| (a.submitted_at, a.id) <= (b.submitted_at, b.id);
-        let lowest = |job: &Job| {
-            let before = ready.iter().filter(|other| same(other, job) && not_later(other, job));
-            before.map(|other| self.rank(other)).min()
+    /// Everyone who is ready, in lines of those who ask for the same. Nobody overtakes in a line.
+    fn lines(&self) -> Vec<Vec<&'a Job>> {
+        let mut lines: Vec<(Shared, Vec<&Job>)> = Vec::new();
+        for job in self.state.jobs.values().filter(|job| is_ready(job)) {
+            let own = shared(self.state, job);
+            match lines.iter_mut().find(|(kind, _)| *kind == own) {
+                Some((_, line)) => line.push(job),
+                None => lines.push((own, vec![job])),
+            }
+        }
+        let sorted = |mut line: Vec<&'a Job>| {
+            line.sort_by_key(|job| (job.submitted_at, job.id));
+            line
         };
-        let mut order: Vec<_> =
-            ready.iter().map(|job| (Reverse(lowest(job)), job.submitted_at, job.id, *job)).collect();
-        order.sort_by(|a, b| (&a.0, a.1, a.2).cmp(&(&b.0, b.1, b.2)));
-        order.into_iter().map(|(_, _, _, job)| job).collect()
+        lines.into_iter().map(|(_, line)| sorted(line)).collect()
     }
 
-    fn rank(&self, job: &Job) -> (u8, u32, Reverse<Timestamp>, Reverse<JobId>) {
+    /// The best of those at the head of a line, as things stand now.
+    fn next(&self, lines: &mut Vec<Vec<&'a Job>>) -> Option<&'a Job> {
+        lines.retain(|line| !line.is_empty());
+        let best = lines.iter_mut().max_by_key(|line| self.rank(line[0]))?;
+        Some(best.remove(0))
+    }
+
+    fn rank(&self, job: &Job) -> (u8, i64, Reverse<Timestamp>, Reverse<JobId>) {
         let (class, effective) = match () {
             () if job.spec.priority == PRIORITY_MAX => (2, self.effective(job)),
             () if self.is_overdue(job) => (1, 0),
@@ -152,8 +162,86 @@ impl<'a> Naive<'a> {
         (class, effective, Reverse(job.submitted_at), Reverse(job.id))
     }
 
-    fn effective(&self, job: &Job) -> u32 {
-        effective_priority(&self.state.settings, job.spec.priority, self.now.since(job.submitted_at))
+    fn effective(&self, job: &Job) -> i64 {
+        let settings = &self.state.settings;
+        let aged_ms = (self.now.since(job.submitted_at) - settings.aging_after_ms).max(0);
+        let aging =
+            (aged_ms * i64::from(settings.aging_per_minute) / MINUTE).min(i64::from(settings.aging_max));
+        i64::from(job.spec.priority) + aging - self.penalty(job)
+    }
+
+    /// What having more than others costs, each measured by what they should have.
+    fn penalty(&self, job: &Job) -> i64 {
+        let contested = |tenant: &&muster_core::Tenant| {
+            let siblings =
+                self.state.tenants.values().filter(|other| other.config.parent == tenant.config.parent);
+            siblings.into_iter().any(|other| other.id != tenant.id && self.has_work(&other.id))
+        };
+        let levels = self.state.lineage(&job.spec.tenant).filter(contested);
+        let loads: Vec<u64> =
+            levels.map(|tenant| self.used(&tenant.id) * 1_000 / self.share(&tenant.id).max(1)).collect();
+        let mean = loads.iter().sum::<u64>() / (loads.len() as u64).max(1);
+        let load = match (loads.is_empty(), self.load_of_user(job)) {
+            (true, own) => own.unwrap_or(0),
+            (false, None) => mean,
+            (false, Some(own)) => (7 * mean + own) / 8,
+        };
+        let factor = 1_000_000 / (1_000 + load);
+        i64::from(self.state.settings.fair_share_max) * (1_000 - factor as i64) / 1_000
+    }
+
+    /// Those who have jobs in a tenant divide its share evenly.
+    fn load_of_user(&self, job: &Job) -> Option<u64> {
+        let tenant = &self.state.tenants[&job.spec.tenant];
+        let busy = tenant.members.values().filter(|member| member.live_jobs > 0).count() as u64;
+        let same = |other: &&&Job| other.spec.tenant == job.spec.tenant && other.spec.user == job.spec.user;
+        let more: u64 = self.more_held.iter().filter(same).map(|other| other.spec.demand().gpus).sum();
+        let user = tenant.members.get(&job.spec.user).copied().unwrap_or_default();
+        let half_life = self.state.settings.usage_half_life_ms;
+        let recent = user.recent.micro_gpus(user.held_gpus, self.now, half_life);
+        let gpus: u64 = self.state.nodes.values().map(|node| node.facts.gpus.len() as u64).sum();
+        let used = (millionths(user.held_gpus + more, gpus) + millionths(recent, gpus * 1_000_000)) / 2;
+        (busy > 1).then(|| used * 1_000 / (self.share(&tenant.id) / busy).max(1))
+    }
+
+    /// What part of the cluster a tenant should have, in millionths.
+    fn share(&self, id: &TenantId) -> u64 {
+        let tenant = &self.state.tenants[id];
+        let whole = tenant.config.parent.as_ref().map_or(1_000_000, |parent| self.share(parent));
+        let siblings =
+            self.state.tenants.values().filter(|other| other.config.parent == tenant.config.parent);
+        let working = siblings.filter(|other| self.has_work(&other.id));
+        let weights: u64 = working.map(|other| u64::from(other.config.weight)).sum();
+        if self.has_work(id) { whole * u64::from(tenant.config.weight) / weights } else { 0 }
+    }
+
+    fn has_work(&self, id: &TenantId) -> bool {
+        self.below(id).any(|tenant| tenant.live_jobs > 0)
+    }
+
+    /// A tenant and all below it.
+    fn below(&self, id: &TenantId) -> impl Iterator<Item = &muster_core::Tenant> {
+        let is_above = |one: &muster_core::Tenant| self.state.lineage(&one.id).any(|above| above.id == *id);
+        self.state.tenants.values().filter(move |one| is_above(one))
+    }
+
+    /// What part a tenant has with all below it: the mean of now and of late.
+    fn used(&self, id: &TenantId) -> u64 {
+        let below: Vec<&TenantId> = self.below(id).map(|tenant| &tenant.id).collect();
+        let more = self.more_held.iter().filter(|job| below.contains(&&job.spec.tenant));
+        let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|job| job.spec.demand()));
+        let held = held.fold(Demand::default(), Demand::plus);
+        let half_life = self.state.settings.usage_half_life_ms;
+        let recent: u64 =
+            self.below(id).map(|one| one.recent.micro_gpus(one.held.gpus, self.now, half_life)).sum();
+        let all = |of: fn(&Node) -> u64| self.state.nodes.values().map(of).sum::<u64>();
+        let gpus = all(|node| node.facts.gpus.len() as u64);
+        let now = [
+            millionths(held.gpus, gpus),
+            millionths(held.cpus, all(|node| u64::from(node.facts.cpus))),
+            millionths(held.memory_mib, all(|node| node.facts.memory_mib)),
+        ];
+        (now.into_iter().max().unwrap() + millionths(recent, gpus * 1_000_000)) / 2
     }
 
     fn is_overdue(&self, job: &Job) -> bool {
@@ -164,14 +252,18 @@ impl<'a> Naive<'a> {
     }
 
     fn admits(&self, job: &Job) -> bool {
-        let tenant = &self.state.tenants[&job.spec.tenant];
-        let mine = self.more_held.iter().filter(|other| other.spec.tenant == job.spec.tenant);
-        let held = mine.fold(tenant.held, |sum: Demand, other| sum.plus(other.spec.demand()));
+        let room_in = |tenant: &muster_core::Tenant| {
+            let is_below = |other: &Job| self.state.lineage(&other.spec.tenant).any(|up| up.id == tenant.id);
+            let more = self.more_held.iter().filter(|other| is_below(other));
+            let held =
+                more.fold(held_below(self.state, &tenant.id), |sum, other| sum.plus(other.spec.demand()));
+            tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
+        };
         let siblings = self.more_held.iter().filter(|other| other.id.number == job.id.number).count() as u32;
         let array = self.state.arrays.get(&job.id.number);
         let full =
             array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
-        tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty() && !full
+        self.state.lineage(&job.spec.tenant).all(room_in) && !full
     }
 
     /// On the node with the fewest free GPUs, then by name; on hot devices only if there is no other way.
@@ -396,9 +488,8 @@ impl<'a> Naive<'a> {
         Some((victims, gpus))
     }
 
-    fn effective_at_start(&self, victim: &Job) -> u32 {
-        let waited = victim.attempt().unwrap().placed_at.since(victim.submitted_at);
-        effective_priority(&self.state.settings, victim.spec.priority, waited)
+    fn effective_at_start(&self, victim: &Job) -> i64 {
+        victim.attempt().unwrap().effective.unwrap_or(i64::from(victim.spec.priority))
     }
 
     fn lost(&self, victim: &Job) -> u64 {
@@ -426,12 +517,17 @@ impl<'a> Naive<'a> {
     }
 }
 
-type Shared = (String, u32, Shape, Option<u64>);
+/// A part of a whole, in millionths.
+fn millionths(part: u64, whole: u64) -> u64 {
+    (u128::from(part) * 1_000_000 / u128::from(whole.max(1))) as u64
+}
+
+type Shared = (String, String, u32, Shape, Option<u64>);
 
 /// What makes two jobs the same to the planner.
 fn shared(state: &State, job: &Job) -> Shared {
     let array = state.is_limited(job.id).then_some(job.id.number);
-    (job.spec.tenant.to_string(), job.spec.priority, Shape::of(&job.spec), array)
+    (job.spec.tenant.to_string(), job.spec.user.clone(), job.spec.priority, Shape::of(&job.spec), array)
 }
 
 fn free_on(node: &Node) -> Space {

@@ -98,6 +98,8 @@ impl Script {
                 "aging_after" => settings.aging_after_ms = span(value),
                 "aging_per_minute" => settings.aging_per_minute = number(value),
                 "aging_max" => settings.aging_max = number(value),
+                "fair_share" => settings.fair_share_max = number(value),
+                "half_life" => settings.usage_half_life_ms = span(value),
                 "max_wait" => settings.max_wait_ms = span(value),
                 "preemption" => settings.preemption = yes(value),
                 "min_runtime" => settings.preemption_min_runtime_ms = span(value),
@@ -121,6 +123,8 @@ impl Script {
                 "cpus" => config.maximum.cpus = Some(number(value)),
                 "memory" => config.maximum.memory_mib = Some(mib(value)),
                 "jobs" => config.maximum.jobs = Some(number(value)),
+                "weight" => config.weight = number(value),
+                "parent" => config.parent = Some(value.parse().unwrap()),
                 "can_preempt" => config.may_preempt = yes(value),
                 "preemptable" => config.may_be_preempted = yes(value),
                 "preemptions_max" => config.preemptions_per_job_max = Some(number(value)),
@@ -187,6 +191,7 @@ impl Script {
             let group = &mut spec.tasks[0];
             match *key {
                 "tenant" => spec.tenant = value.parse().unwrap(),
+                "user" => spec.user = value.to_string(),
                 "priority" => spec.priority = number(value),
                 "tasks" => group.count = number(value),
                 "gpus" => group.each.gpus = number(value),

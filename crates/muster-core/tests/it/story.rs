@@ -266,6 +266,7 @@ impl Ask {
     pub fn spec(&self, state: &State, now: Timestamp) -> JobSpec {
         let mut spec = spec("story", self.gpus);
         spec.tenant = tenant_name(self.tenant);
+        spec.user = ["ada", "bob", "cyd"][self.rules % 3].to_string();
         spec.priority = self.priority;
         spec.tasks[0].count = self.tasks;
         spec.tasks[0].each.cpus = self.cpus;
@@ -329,12 +330,17 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     config.may_preempt = variant != 3;
     config.may_be_preempted = variant != 2;
     config.preemptions_per_job_max = (variant > 4).then_some(1);
+    config.weight = [100, 300, 100, 1][variant % 4];
+    // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
+    config.parent = (name == "blue" && variant % 3 == 1).then(|| tenant_name(1));
     config
 }
 
 fn settings(variant: usize) -> Settings {
     Settings {
         aging_per_minute: [10, 0, 100][variant % 3],
+        fair_share_max: [400, 0, 5_000][variant % 3],
+        usage_half_life_ms: [7 * 24 * HOUR, 10 * MINUTE][variant % 2],
         max_wait_ms: [12 * HOUR, 5 * MINUTE][variant % 2],
         preemption: variant != 5,
         preemption_min_runtime_ms: [0, MINUTE][usize::from(variant == 6)],
@@ -346,7 +352,7 @@ fn settings(variant: usize) -> Settings {
 fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<Plan> {
     let start = |wild: &WildStart| {
         let job = any_job(state, wild.job)?;
-        Some(Start { job, tasks: wild_tasks(state, job, wild) })
+        Some(Start { job, tasks: wild_tasks(state, job, wild), effective: None })
     };
     let claim = |wild: &WildClaim| {
         let job = any_job(state, wild.job)?;

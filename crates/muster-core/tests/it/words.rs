@@ -56,7 +56,7 @@ pub fn yes(text: &str) -> bool {
     text == "yes"
 }
 
-/// `30s`, `10m`, `2h`.
+/// `30s`, `10m`, `2h`, `7d`.
 pub fn span(text: &str) -> i64 {
     let (digits, unit) = text.split_at(text.len() - 1);
     number::<i64>(digits)
@@ -64,7 +64,8 @@ pub fn span(text: &str) -> i64 {
             "s" => SECOND,
             "m" => MINUTE,
             "h" => HOUR,
-            _ => panic!("`{text}` is not a span: write 30s, 10m or 2h"),
+            "d" => 24 * HOUR,
+            _ => panic!("`{text}` is not a span: write 30s, 10m, 2h or 7d"),
         }
 }
 

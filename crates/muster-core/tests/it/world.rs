@@ -8,7 +8,7 @@ use muster_core::job::{Demand, Job, JobSpec, OnNodeLost, Resources, RestartRule,
 use muster_core::node::{GpuFacts, NodeFacts};
 use muster_core::plan::{Planned, plan};
 use muster_core::tenant::TenantConfig;
-use muster_core::{Event, Refusal, State, Timestamp};
+use muster_core::{Event, Refusal, State, TenantId, Timestamp};
 
 /// A cluster, its clock, and everything that happened.
 #[derive(Clone)]
@@ -147,7 +147,14 @@ pub fn is_admitted(state: &State, job: &Job) -> bool {
 
 /// Whether the quota of its tenant lets a job run now.
 pub fn is_within_quota(state: &State, job: &Job) -> bool {
-    let tenant = &state.tenants[&job.spec.tenant];
-    let wanted: Demand = tenant.held.plus(job.spec.demand());
-    tenant.config.maximum.excess(wanted).is_empty()
+    let demand = job.spec.demand();
+    state
+        .lineage(&job.spec.tenant)
+        .all(|tenant| tenant.config.maximum.excess(held_below(state, &tenant.id).plus(demand)).is_empty())
+}
+
+/// What a tenant and everyone below it hold together.
+pub fn held_below(state: &State, top: &TenantId) -> Demand {
+    let below = state.tenants.values().filter(|one| state.lineage(&one.id).any(|above| above.id == *top));
+    below.fold(Demand::default(), |sum, tenant| sum.plus(tenant.held))
 }

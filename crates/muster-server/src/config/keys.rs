@@ -73,6 +73,13 @@ pub(super) const KEYS: &[Key] = &[
         "priority gained per minute of waiting",
     ),
     key("scheduler.aging_max", between(0, PRIORITY_MAX as i64), "500", "most that waiting can add"),
+    key(
+        "scheduler.fair_share_max",
+        between(0, PRIORITY_MAX as i64),
+        "400",
+        "priority lost by who has far more than their fair share; half of it at just the share",
+    ),
+    key("scheduler.usage_half_life", Kind::Duration, "7d", "past usage counts half after this time"),
     key("scheduler.max_wait", Kind::Duration, "12h", "wait after which a node is kept free for a job"),
     key("scheduler.min_runtime", Kind::Duration, "0s", "a job that ran for less is not displaced"),
     key(

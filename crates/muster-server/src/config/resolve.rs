@@ -243,6 +243,8 @@ fn settings(said: &Said) -> Settings {
         aging_after_ms: said.number("scheduler.aging_after"),
         aging_per_minute: said.number("scheduler.aging_per_minute"),
         aging_max: said.number("scheduler.aging_max"),
+        fair_share_max: said.number("scheduler.fair_share_max"),
+        usage_half_life_ms: said.number("scheduler.usage_half_life"),
         max_wait_ms: said.number("scheduler.max_wait"),
         preemption: said.flag("scheduler.enable_preemption"),
         preemption_min_runtime_ms: said.number("scheduler.min_runtime"),

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use jiff::SignedDuration;
+use muster_agent::duration;
 
 /// What a source said for a key, before anybody knows whether it makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,7 +129,11 @@ fn flag(text: &str) -> Option<bool> {
 }
 
 /// Milliseconds; never negative, and never without a unit, so that nobody has to guess it.
+/// As everywhere else, where days are understood too; else in any of the ways that the seed's users know.
 fn duration_ms(text: &str) -> Option<i64> {
+    if let Ok(ms) = duration::parse_ms(text) {
+        return Some(ms);
+    }
     let span: SignedDuration = text.parse().ok()?;
     let ms = i64::try_from(span.as_millis()).ok()?;
     (ms >= 0).then_some(ms)

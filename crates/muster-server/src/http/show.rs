@@ -2,6 +2,7 @@
 
 use muster_core::JobSpec;
 use muster_core::job::{OnNodeLost, TaskGroup, Topology};
+use muster_core::plan::FairShare;
 use muster_core::verdict;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
 use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
@@ -149,6 +150,11 @@ fn on_node_lost(rule: OnNodeLost) -> &'static str {
         OnNodeLost::Requeue => "requeue",
         OnNodeLost::RequeueUnsafe => "requeue-unsafe",
     }
+}
+
+/// A fair-share factor as people know it.
+pub fn factor(share: FairShare) -> f64 {
+    f64::from(share.factor_milli) / 1_000.0
 }
 
 /// The reasons of a verdict, word and sentence.

@@ -6,8 +6,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
+use muster_core::plan::{FairShare, fair_shares};
 use muster_core::tenant::{Quota, Tenant, TenantConfig, Tier};
-use muster_core::{Command, Refusal, State as Core, TenantId};
+use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp};
 use muster_protocol::submit::Done;
 use muster_protocol::tenant::{self as wire, TenantChange, TenantList, TenantSpec};
 
@@ -15,6 +16,7 @@ use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::json::Json;
 use crate::http::query::Id;
+use crate::http::show::factor;
 use crate::http::who::Reach;
 use crate::http::written::{hours, micro, money, tier};
 use crate::identity::Who;
@@ -51,8 +53,10 @@ pub async fn create(
     responses((status = 200, description = "Those the caller may see", body = TenantList)))]
 pub async fn list(State(door): State<Door>, who: Who) -> Result<Json<TenantList>, Fault> {
     let tenants: Vec<wire::Tenant> = door.state(|state| {
+        let now = door.cluster.now().max(state.clock);
+        let shares = fair_shares(state, now);
         let seen = state.tenants.values().filter(|tenant| who.sees_tenant(tenant.id.as_str()));
-        seen.map(|tenant| shown(state, tenant)).collect()
+        seen.map(|tenant| shown(state, tenant, &shares, now)).collect()
     })?;
     Ok(Json(TenantList { total: tenants.len() as u64, tenants }))
 }
@@ -122,7 +126,11 @@ pub async fn delete(State(door): State<Door>, who: Who, Id(id): Id<TenantId>) ->
 }
 
 fn look(door: &Door, id: &TenantId) -> Result<wire::Tenant, Fault> {
-    Ok(door.state(|state| state.tenant(id).map(|tenant| shown(state, tenant)))??)
+    let found = door.state(|state| {
+        let now = door.cluster.now().max(state.clock);
+        state.tenant(id).map(|tenant| shown(state, tenant, &fair_shares(state, now), now))
+    })?;
+    Ok(found?)
 }
 
 /// A name that people wrote, as an id: `ML Team` becomes `ml-team`.
@@ -239,8 +247,16 @@ fn tier_word(tier: Tier) -> &'static str {
     }
 }
 
-fn shown(state: &Core, tenant: &Tenant) -> wire::Tenant {
+fn shown(
+    state: &Core,
+    tenant: &Tenant,
+    shares: &BTreeMap<TenantId, FairShare>,
+    now: Timestamp,
+) -> wire::Tenant {
     let TenantConfig { maximum, guaranteed, .. } = &tenant.config;
+    let share = shares.get(&tenant.id).copied();
+    let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
+    let recent = tenant.recent.micro_gpus(tenant.held.gpus, now, state.settings.usage_half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
     let wants = |notices: &BTreeMap<String, bool>, word: &str| notices.get(word).copied().unwrap_or(false);
@@ -272,6 +288,10 @@ fn shown(state: &Core, tenant: &Tenant) -> wire::Tenant {
         total_cost: money(account.used.cost_micro),
         priority_tier: tier_word(config.tier).to_string(),
         fair_share_weight: f64::from(config.weight) / USUAL_WEIGHT,
+        fair_share_factor: share.map_or(1.0, factor),
+        fair_share: part(|share| share.share_milli),
+        fair_share_used: part(|share| share.used_milli),
+        recent_gpus: (recent / 1_000) as f64 / 1_000.0,
         priority_decay: f64::from(config.decay_milli_per_day) / 1_000.0,
         allow_preemption: config.may_be_preempted,
         can_preempt_others: config.may_preempt,

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use muster_core::job::PlacedTask;
-use muster_core::plan::{self, effective_priority, position};
+use muster_core::plan::{self, position, strength};
 use muster_core::queue::waiting_since;
 use muster_core::{Command, Job, JobId, Refusal};
 use muster_protocol::outlook::{Outlook, Prospect, Why};
@@ -58,7 +58,7 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
     let place = position(state, job, now);
     let reasons = show::reasons(&door.cluster.verdicts().of(state, job, now));
     let since = waiting_since(job);
-    let waited_ms = now.since(job.submitted_at);
+    let strength = since.map(|_| strength(state, job, now));
     let (api_state, phase) = crate::http::cluster::state_of(job);
     let summary = match (reasons.first(), job.attempt()) {
         (Some(first), _) => format!("waits: {}", first.sentence),
@@ -78,7 +78,10 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         queue_position: place.map(|place| place.position),
         queue_length: place.map(|place| place.of),
         priority: job.spec.priority,
-        effective_priority: since.map(|_| effective_priority(&state.settings, job.spec.priority, waited_ms)),
+        effective_priority: strength.map(|strength| strength.effective()),
+        aging: strength.map(|strength| strength.aging),
+        fair_share_penalty: strength.map(|strength| strength.penalty),
+        fair_share_factor: strength.and_then(|strength| strength.share).map(show::factor),
         reasons,
         estimated_start: None,
     }
@@ -100,6 +103,9 @@ fn why_ended(row: JobRow) -> Why {
         queue_length: None,
         priority: row.priority,
         effective_priority: None,
+        aging: None,
+        fair_share_penalty: None,
+        fair_share_factor: None,
         reasons: Vec::new(),
         estimated_start: None,
     }

@@ -41,6 +41,9 @@ impl Facts {
         let used: Vec<(Vec<(String, String)>, f64)> =
             self.gpu_seconds.iter().map(|(tenant, used)| (label("tenant", tenant), *used)).collect();
         out.counters("muster_tenant_gpu_seconds", "GPU-seconds held by each tenant", &used)?;
+        let shares: Vec<(Vec<(String, String)>, f64)> =
+            self.fair_shares.iter().map(|(tenant, factor)| (label("tenant", tenant), *factor)).collect();
+        out.gauges("muster_fairshare_ratio", "Fair-share factor of each tenant, 1 is best", &shares)?;
         let decisions = [("placed".to_string(), seen.placed), ("preempted".to_string(), seen.preempted)];
         out.counters(
             "muster_decisions",

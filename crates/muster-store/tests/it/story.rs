@@ -166,7 +166,7 @@ pub fn submit_array(number: u64, tenant: &str, tasks: u32) -> Event {
 
 pub fn placed(job: JobId, attempt: u32, node: &str, gpus: &[u8]) -> Event {
     let task = PlacedTask { rank: 0, group: 0, node: node.parse().unwrap(), gpus: gpus.to_vec() };
-    Event::JobPlaced { job, attempt, epoch: 1, tasks: vec![task], at: Timestamp(100) }
+    Event::JobPlaced { job, attempt, epoch: 1, tasks: vec![task], effective: None, at: Timestamp(100) }
 }
 
 pub fn started(job: JobId, attempt: u32, node: &str) -> Event {

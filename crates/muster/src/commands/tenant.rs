@@ -88,7 +88,7 @@ pub struct RmArgs {
     yes: bool,
 }
 
-const COLUMNS: [Column<Tenant>; 14] = [
+const COLUMNS: [Column<Tenant>; 18] = [
     Column::new("TENANT", |tenant| tenant.id.as_str().into()),
     Column::new("TIER", |tenant| tenant.priority_tier.as_str().into()),
     Column::new("GPUS", |tenant| of_limit(tenant.current_gpus, tenant.max_gpus)),
@@ -96,8 +96,12 @@ const COLUMNS: [Column<Tenant>; 14] = [
     Column::new("RUNNING", |tenant| of_limit(tenant.current_jobs, tenant.max_concurrent_jobs)),
     Column::new("WAITING", |tenant| tenant.live_jobs.saturating_sub(tenant.current_jobs).into()),
     Column::new("GPU-HOURS", |tenant| format!("{:.2}", tenant.total_gpu_hours).into()),
+    Column::new("SHARE", |tenant| percent(tenant.fair_share).into()),
+    Column::new("USED", |tenant| percent(tenant.fair_share_used).into()),
+    Column::new("FACTOR", |tenant| format!("{:.3}", tenant.fair_share_factor).into()),
     Column::new("ACTIVE", |tenant| yes_no(tenant.active).into()),
     Column::wide("NAME", |tenant| tenant.name.as_str().into()),
+    Column::wide("PARENT", |tenant| tenant.parent.as_deref().unwrap_or("-").into()),
     Column::wide("WEIGHT", |tenant| tenant.fair_share_weight.to_string().into()),
     Column::wide("JOBS", |tenant| tenant.total_jobs.into()),
     Column::wide("FAILED", |tenant| tenant.failed_jobs.into()),
@@ -139,6 +143,20 @@ fn create(client: &Client, args: CreateArgs) -> Result<(), crate::error::CliErro
     output::say(&args.show, &format!("{}\n", tenant.id), &tenant.id, &tenant)
 }
 
+fn fair_share(tenant: &Tenant) -> String {
+    format!(
+        "factor {:.3}: uses {} of the cluster now and of late, its share is {}; {:.1} GPUs on average of late",
+        tenant.fair_share_factor,
+        percent(tenant.fair_share_used),
+        percent(tenant.fair_share),
+        tenant.recent_gpus
+    )
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", part * 100.0)
+}
+
 fn target(tenant: &str) -> Target {
     Target::new("tenants").at(tenant)
 }
@@ -161,6 +179,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("active", yes_no(tenant.active))
         .field("tier", tenant.priority_tier.clone())
         .field("weight", tenant.fair_share_weight.to_string())
+        .field("fair share", fair_share(tenant))
         .field("gpus", count(tenant.current_gpus, tenant.max_gpus))
         .maybe("guaranteed", tenant.guaranteed_gpus)
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))

@@ -57,15 +57,15 @@ fn blockers(why: &Why) -> Vec<String> {
     std::iter::once(format!("Blocked{since} by")).chain(lines).collect()
 }
 
-/// Only where aging has changed it: otherwise the number says nothing new.
+/// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
 fn priority(why: &Why) -> Option<String> {
-    let now = why.effective_priority.filter(|now| *now != why.priority)?;
-    Some(format!(
-        "Priority {} now, {} asked and {} for waiting",
-        now,
-        why.priority,
-        now.saturating_sub(why.priority)
-    ))
+    let now = why.effective_priority?;
+    let waiting = why.aging.filter(|aging| *aging > 0).map(|aging| format!(" plus {aging} for waiting"));
+    let factor = why.fair_share_factor.unwrap_or(1.0);
+    let share = why.fair_share_penalty.filter(|penalty| *penalty > 0);
+    let share = share.map(|penalty| format!(" less {penalty} for its fair-share factor of {factor:.3}"));
+    let terms = [waiting, share].into_iter().flatten().collect::<String>();
+    (!terms.is_empty()).then(|| format!("Ordered by {now}: priority {}{terms}", why.priority))
 }
 
 /// The next thing to try, by the most telling blocker.
@@ -110,7 +110,10 @@ mod tests {
             queue_position: Some(6),
             queue_length: Some(41),
             priority: 100,
-            effective_priority: Some(190),
+            effective_priority: Some(150),
+            aging: Some(90),
+            fair_share_penalty: Some(40),
+            fair_share_factor: Some(0.9),
             reasons: vec![reason("Held", "held by ann"), reason("Priority", "5 jobs are ahead")],
             estimated_start: None,
         };
@@ -120,7 +123,7 @@ job-7  train  (tenant vision)  queued 14m, position 6 of 41
 Blocked since 09:14:00 by
 1  Held: held by ann
 2  Priority: 5 jobs are ahead
-Priority 190 now, 100 asked and 90 for waiting
+Ordered by 150: priority 100 plus 90 for waiting less 40 for its fair-share factor of 0.900
 
 Try: `muster release job-7`
 ";
