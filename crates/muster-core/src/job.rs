@@ -105,6 +105,17 @@ impl Demand {
         }
     }
 
+    /// What is left when `other` is gone; nothing at least.
+    pub fn less(self, other: Demand) -> Demand {
+        Demand {
+            gpus: self.gpus.saturating_sub(other.gpus),
+            gpu_memory_mib: self.gpu_memory_mib.saturating_sub(other.gpu_memory_mib),
+            cpus: self.cpus.saturating_sub(other.cpus),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+            jobs: self.jobs.saturating_sub(other.jobs),
+        }
+    }
+
     /// What is left when `other` is given back. Giving back more than was taken is a bug.
     pub fn minus(self, other: Demand) -> Demand {
         let take = |have: u64, give: u64| {

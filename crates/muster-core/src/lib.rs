@@ -22,6 +22,7 @@ pub mod refusal;
 pub mod settings;
 
 pub mod capacity;
+mod guarantee;
 pub mod ledger;
 pub mod queue;
 pub mod state;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::Free;
-use crate::ids::NodeId;
+use crate::ids::{NodeId, TenantId};
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
 use crate::plan::order::Turn;
@@ -80,12 +80,31 @@ pub(super) fn victims<'a>(
 ) -> Option<(Vec<&'a Candidate>, Room<'a>)> {
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
     let room = Room { ask, found: ask.on(&filed.kind)?, free: filed.free, here };
-    let weaker = |victim: &&Candidate| turn.outranks(victim.priority, victim.effective);
-    let candidates: Vec<&Candidate> = here.candidates.iter().filter(weaker).collect();
+    let candidates = displaceable(draft, turn, ask, here);
     if candidates.is_empty() || !room.fits(&candidates) {
         return None;
     }
     Some((room.needed(room.enough(&candidates)), room))
+}
+
+/// Who may be displaced for the job: whoever is weaker, and for a job within a guarantee those who run on borrowed
+/// space, as far as all of them together leave to everyone what they are guaranteed.
+fn displaceable<'a>(draft: &Draft, turn: &Turn, ask: &Ask, here: &'a Here) -> Vec<&'a Candidate> {
+    let weaker = |victim: &&Candidate| turn.outranks(victim.priority, victim.effective);
+    let Some(guarantor) = draft.shares.guarantor(draft.state, &turn.bucket.tenant, || ask.demand) else {
+        return here.candidates.iter().filter(weaker).collect();
+    };
+    let mut fewer = draft.running.as_ref().map(|running| running.fewer.clone()).unwrap_or_default();
+    let mut found = Vec::new();
+    for candidate in &here.candidates {
+        let Some(victim) = draft.state.jobs.get(&candidate.job) else { continue };
+        let held = |tenant: &TenantId| draft.shares.held(tenant);
+        if weaker(&candidate) || fewer.is_borrowed(draft.state, victim, guarantor, held) {
+            fewer.add(draft.state, victim);
+            found.push(candidate);
+        }
+    }
+    found
 }
 
 /// Space on one node, with more of it as victims are added.

@@ -3,7 +3,7 @@
 //! Effective priority is the priority asked for, plus bounded aging, less what being above one's fair share costs:
 //! one visible integer sum. Higher comes first, then earlier submitted, then the lower id. A job that has waited longer than
 //! `max_wait_ms` comes before all but operator priority, oldest first, whatever it asked for: that bounds every
-//! wait.
+//! wait. After those come the jobs that stay within what their tenants are guaranteed, then all others.
 //!
 //! Inside a bucket everyone asked for the same, so submission decides and only the heads are compared: a round
 //! costs O(buckets + placements × log buckets). Each start makes its tenant's fair share smaller and so weakens
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::job::Job;
+use crate::plan::ask::demand;
 use crate::plan::draft::Draft;
 use crate::plan::shares::{FairShare, Shares};
 use crate::queue::{Bucket, Place, bucket_of, place_of, waiting_since};
@@ -67,6 +68,8 @@ fn aging(settings: &Settings, waited_ms: i64) -> u32 {
 enum Standing {
     /// Ordered by effective priority.
     Ordinary,
+    /// Stays within what its tenant is guaranteed; ordered by effective priority.
+    Guaranteed,
     /// Has waited longer than `max_wait_ms`.
     Overdue,
     /// Asked for the highest priority there is. Nothing else goes before those who waited too long.
@@ -89,27 +92,41 @@ struct Scale<'a> {
     now: Timestamp,
 }
 
+/// What all jobs of a bucket have in common at a moment.
+#[derive(Clone, Copy)]
+struct Common {
+    penalty: u32,
+    guaranteed: bool,
+}
+
 impl Scale<'_> {
-    /// The rank of a ready job whose tenant and user lose `penalty`.
-    fn rank(self, bucket: &Bucket, penalty: u32, place: Place) -> Rank {
-        let plain = self.rank_unless_overdue(bucket, penalty, place);
-        match plain.standing {
-            Standing::Ordinary if self.is_overdue(place) => {
-                Rank { standing: Standing::Overdue, effective: 0, ..plain }
-            }
-            _ => plain,
+    fn common(self, shares: &Shares, bucket: &Bucket) -> Common {
+        let demand = || demand(&bucket.shape);
+        Common {
+            penalty: shares.penalty(&bucket.tenant, &bucket.user),
+            guaranteed: shares.guarantor(self.state, &bucket.tenant, demand).is_some(),
         }
+    }
+
+    /// The rank of a ready job.
+    fn rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
+        let plain = self.rank_unless_overdue(bucket, common, place);
+        if plain.standing < Standing::Overdue && self.is_overdue(place) {
+            return Rank { standing: Standing::Overdue, effective: 0, ..plain };
+        }
+        plain
     }
 
     /// The rank without asking how long the job has been waiting; never above the true one, and falling from
     /// place to place inside a bucket.
-    fn rank_unless_overdue(self, bucket: &Bucket, penalty: u32, place: Place) -> Rank {
-        let operator = bucket.priority >= PRIORITY_MAX;
-        Rank {
-            standing: if operator { Standing::Operator } else { Standing::Ordinary },
-            effective: self.effective(bucket, penalty, place),
-            place: Reverse(place),
-        }
+    fn rank_unless_overdue(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
+        let standing = match common.guaranteed {
+            _ if bucket.priority >= PRIORITY_MAX => Standing::Operator,
+            true => Standing::Guaranteed,
+            false => Standing::Ordinary,
+        };
+        let effective = self.effective(bucket, common.penalty, place);
+        Rank { standing, effective, place: Reverse(place) }
     }
 
     fn effective(self, bucket: &Bucket, penalty: u32, place: Place) -> i64 {
@@ -200,8 +217,7 @@ impl<'a> Order<'a> {
 
     /// Let a job take part that is not in the state.
     pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place) {
-        let penalty = shares.penalty(&bucket.tenant, &bucket.user);
-        let rank = self.scale.rank_unless_overdue(bucket, penalty, place);
+        let rank = self.scale.rank_unless_overdue(bucket, self.scale.common(shares, bucket), place);
         self.heads.push(Turn {
             bucket,
             job: place.1,
@@ -232,14 +248,14 @@ impl<'a> Order<'a> {
 
     fn push(&mut self, shares: &Shares, bucket: &'a Bucket, mut rest: btree_set::Iter<'a, Place>) {
         if let Some(place) = rest.next() {
-            let penalty = shares.penalty(&bucket.tenant, &bucket.user);
+            let common = self.scale.common(shares, bucket);
             self.heads.push(Turn {
                 bucket,
                 job: place.1,
                 overdue: self.scale.is_overdue(*place),
-                effective: self.scale.effective(bucket, penalty, *place),
+                effective: self.scale.effective(bucket, common.penalty, *place),
                 place: *place,
-                rank: self.scale.rank(bucket, penalty, *place),
+                rank: self.scale.rank(bucket, common, *place),
                 rest,
             });
         }
@@ -249,17 +265,14 @@ impl<'a> Order<'a> {
 impl Turn<'_> {
     /// Work out the rank anew. True if it has fallen since.
     fn weigh(&mut self, scale: Scale, shares: &Shares) -> bool {
-        let effective =
-            scale.effective(self.bucket, shares.penalty(&self.bucket.tenant, &self.bucket.user), self.place);
-        if effective == self.effective {
-            return false;
-        }
-        self.effective = effective;
+        let common = scale.common(shares, self.bucket);
+        self.effective = scale.effective(self.bucket, common.penalty, self.place);
         if self.rank.standing == Standing::Overdue {
             return false;
         }
-        self.rank.effective = effective;
-        true
+        let before =
+            std::mem::replace(&mut self.rank, scale.rank_unless_overdue(self.bucket, common, self.place));
+        self.rank < before
     }
 }
 
@@ -283,9 +296,9 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
         return None;
     }
     let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None));
-    let penalty = shares.penalty(&bucket.tenant, &bucket.user);
+    let common = scale.common(&shares, &bucket);
     // Nobody overtakes an earlier job of its own bucket, so the lowest rank up to here is the one that counts.
-    let own = places.range(..=place).map(|place| scale.rank(&bucket, penalty, *place)).min()?;
+    let own = places.range(..=place).map(|place| scale.rank(&bucket, common, *place)).min()?;
     let ahead = places.range(..place).count() as u64 + ahead_elsewhere(scale, &shares, &bucket, own);
     Some(Position { position: ahead + 1, of: ready(state) })
 }
@@ -299,7 +312,7 @@ pub(super) fn position_of_guest(
     place: Place,
 ) -> Position {
     let scale = Scale { state, now };
-    let own = scale.rank_unless_overdue(bucket, shares.penalty(&bucket.tenant, &bucket.user), place);
+    let own = scale.rank_unless_overdue(bucket, scale.common(shares, bucket), place);
     let same = state.queue.bucket(bucket).map_or(0, |places| places.len() as u64);
     Position { position: same + ahead_elsewhere(scale, shares, bucket, own) + 1, of: ready(state) + 1 }
 }
@@ -314,12 +327,12 @@ fn ahead_elsewhere(scale: Scale, shares: &Shares, own: &Bucket, rank: Rank) -> u
 }
 
 fn ahead_in(scale: Scale, shares: &Shares, bucket: &Bucket, places: &BTreeSet<Place>, rank: Rank) -> u64 {
-    let penalty = shares.penalty(&bucket.tenant, &bucket.user);
-    let surely = |place: &Place| scale.rank_unless_overdue(bucket, penalty, *place) > rank;
+    let common = scale.common(shares, bucket);
+    let surely = |place: &Place| scale.rank_unless_overdue(bucket, common, *place) > rank;
     if places.last().is_some_and(surely) {
         return places.len() as u64;
     }
-    let ahead = |place: &&Place| surely(place) || scale.rank(bucket, penalty, **place) > rank;
+    let ahead = |place: &&Place| surely(place) || scale.rank(bucket, common, **place) > rank;
     places.iter().take_while(ahead).count() as u64
 }
 

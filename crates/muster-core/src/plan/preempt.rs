@@ -1,6 +1,7 @@
-//! Phase preempt: displace running jobs of lower priority, only where it is proven that the job fits then.
+//! Phase preempt: displace running jobs, only where it is proven that the job fits then.
 //!
-//! Victims have a strictly lower priority as they asked for it; age never makes a job stronger here. It does
+//! A job within what its tenant is guaranteed may have borrowed space back. All others need a reason in the
+//! priorities: victims have a strictly lower priority as they asked for it; age never makes a job stronger here. It does
 //! protect: who was placed because it had waited is not displaced by those it rightly went before, or it would
 //! be started and killed in turn for ever.
 
@@ -19,13 +20,18 @@ pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
         return false;
     }
     let reach = draft.running().reach(turn);
-    if reach.is_nothing() {
+    let reclaims = draft.shares.guarantor(draft.state, &turn.bucket.tenant, || ask.demand).is_some();
+    if reach.is_nothing() && !reclaims {
         return false;
     }
     if leaving::wait_for(draft, turn, ask) {
         return true;
     }
-    let proposal = best_proposal(draft, turn, ask, reach);
+    let proposal = match reclaims {
+        // What may be reclaimed changes with every start of any tenant, so nothing known from before is of use.
+        true => best_offer(draft, turn, ask, &Offers::new(draft, turn, ask, reach)),
+        false => best_proposal(draft, turn, ask, reach),
+    };
     proposal.map(|proposal| accept(draft, turn, ask, proposal)).is_some()
 }
 
@@ -56,17 +62,20 @@ fn best_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Opt
         None => Offers::new(draft, turn, ask, reach),
     };
     offers.refresh(draft, turn, ask);
-    let proposal = offers.best().and_then(|offer| {
-        let here = draft.running.as_ref()?.nodes.get(&offer.node)?;
-        let (victims, room) = victims(draft, turn, ask, &offer.node, here)?;
-        Some(Proposal {
-            spot: Spot { node: offer.node.clone(), chosen: room.chosen(&victims)? },
-            victims: victims.iter().map(|victim| victim.job).collect(),
-            freed: all_space(&victims),
-        })
-    });
+    let proposal = best_offer(draft, turn, ask, &offers);
     draft.put_offers(turn.bucket, Some(offers));
     proposal
+}
+
+fn best_offer(draft: &Draft, turn: &Turn, ask: &Ask, offers: &Offers) -> Option<Proposal> {
+    let offer = offers.best()?;
+    let here = draft.running.as_ref()?.nodes.get(&offer.node)?;
+    let (victims, room) = victims(draft, turn, ask, &offer.node, here)?;
+    Some(Proposal {
+        spot: Spot { node: offer.node.clone(), chosen: room.chosen(&victims)? },
+        victims: victims.iter().map(|victim| victim.job).collect(),
+        freed: all_space(&victims),
+    })
 }
 
 fn accept(draft: &mut Draft, turn: &Turn, ask: &Ask, proposal: Proposal) {

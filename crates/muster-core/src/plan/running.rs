@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::capacity::Free;
+use crate::guarantee;
 use crate::ids::{JobId, NodeId};
 use crate::job::Job;
 use crate::node::Node;
@@ -42,6 +43,8 @@ pub(super) struct Running {
     pub nodes: BTreeMap<NodeId, Here>,
     /// Attempts that are stopping already.
     pub leaving: Leaving,
+    /// What tenants will hold less for it.
+    pub fewer: guarantee::Leaving,
     /// Priorities of all candidates, as asked for and as ordered by, each ascending.
     priorities: Vec<u32>,
     effectives: Vec<i64>,
@@ -77,7 +80,8 @@ impl Running {
         let mut effectives: Vec<i64> = candidates().map(|one| one.effective).collect();
         priorities.sort_unstable();
         effectives.sort_unstable();
-        Running { nodes, leaving: Leaving::of(state, now), priorities, effectives }
+        let fewer = guarantee::Leaving::of(state);
+        Running { nodes, leaving: Leaving::of(state, now), fewer, priorities, effectives }
     }
 
     /// Whom a job could displace.
@@ -91,6 +95,9 @@ impl Running {
 
     /// Nobody can be displaced twice. A gang may sit on several nodes; all of them are returned.
     pub fn displace(&mut self, state: &State, victims: &[JobId]) -> Vec<NodeId> {
+        for victim in victims.iter().filter_map(|victim| state.jobs.get(victim)) {
+            self.fewer.add(state, victim);
+        }
         let attempts = victims.iter().filter_map(|victim| state.jobs.get(victim)?.attempt());
         let nodes: Vec<NodeId> = attempts.flat_map(|attempt| attempt.nodes()).collect();
         for node in &nodes {

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::guarantee::{anyone_is_guaranteed, guarantor};
 use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::state::State;
@@ -63,6 +64,8 @@ pub(super) struct Shares {
     branches: Vec<Branch>,
     places: BTreeMap<TenantId, usize>,
     fair_share_max: u64,
+    /// Whether any tenant has a guarantee.
+    guarantees: bool,
 }
 
 /// A tenant with all below it.
@@ -91,7 +94,8 @@ impl Shares {
     /// As it is in the state. O(tenants + members). A guest counts as having work.
     pub fn of(state: &State, now: Timestamp, guest: Option<&Guest<'_>>) -> Shares {
         let fair_share_max = u64::from(state.settings.fair_share_max);
-        let mut shares = Shares { total: total(state), fair_share_max, ..Shares::default() };
+        let guarantees = anyone_is_guaranteed(state);
+        let mut shares = Shares { total: total(state), fair_share_max, guarantees, ..Shares::default() };
         let mut below: BTreeMap<Option<&TenantId>, Vec<&Tenant>> = BTreeMap::new();
         for tenant in state.tenants.values() {
             below.entry(tenant.config.parent.as_ref()).or_default().push(tenant);
@@ -133,6 +137,19 @@ impl Shares {
     /// What a tenant would hold, with all below it.
     pub fn held(&self, tenant: &TenantId) -> Demand {
         self.places.get(tenant).map(|place| self.branches[*place].held).unwrap_or_default()
+    }
+
+    /// The tenant whose guarantee a demand stays within.
+    pub fn guarantor<'a>(
+        &self,
+        state: &'a State,
+        tenant: &TenantId,
+        demand: impl FnOnce() -> Demand,
+    ) -> Option<&'a TenantId> {
+        if !self.guarantees {
+            return None;
+        }
+        guarantor(state, tenant, demand(), |tenant| self.held(tenant))
     }
 
     /// Count what a job takes.

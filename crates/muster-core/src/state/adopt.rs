@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::capacity::{Free, mask};
 use crate::command::Answer;
 use crate::event::Event;
+use crate::guarantee::{Leaving, guarantor};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
 use crate::node::Node;
@@ -166,6 +167,7 @@ impl State {
             return None;
         }
         tally.jobs.extend(room.victims.iter().copied());
+        victims.iter().for_each(|victim| tally.fewer.add(self, victim));
         tally.claim(self, job, room);
         let until = now.plus(self.settings.stop_grace_ms).plus(self.settings.claim_ms);
         let mut facts = vec![Event::ClaimMade {
@@ -189,26 +191,28 @@ impl State {
         if unique.len() != room.victims.len() {
             return None;
         }
+        let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
+        let guarantor = guarantor(self, &job.spec.tenant, job.spec.demand(), held);
+        let mut fewer = tally.fewer.clone();
         let may_go = |id: &JobId| {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.tasks.iter().any(|task| task.node == room.node);
-            (here && !tally.jobs.contains(id) && self.may_displace(job, victim, None)).then_some(victim)
+            let borrowed = || guarantor.is_some_and(|id| fewer.is_borrowed(self, victim, id, held));
+            let weaker = victim.spec.priority < job.spec.priority;
+            let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim);
+            let goes = (allowed && (weaker || borrowed())).then_some(victim)?;
+            fewer.add(self, goes);
+            Some(goes)
         };
         room.victims.iter().map(may_go).collect()
     }
 
-    /// Whether a running job may be displaced for another. `now` adds the minimum runtime to the rule.
-    pub fn may_displace(&self, job: &Job, victim: &Job, now: Option<Timestamp>) -> bool {
+    /// Whether its tenant's rules let a running job be displaced at all.
+    fn may_be_displaced(&self, victim: &Job) -> bool {
         let Some(attempt) = victim.attempt() else { return false };
         let Some(tenant) = self.tenants.get(&victim.spec.tenant) else { return false };
         let spared = tenant.config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
-        let young =
-            now.is_some_and(|now| now.since(attempt.placed_at) < self.settings.preemption_min_runtime_ms);
-        victim.spec.priority < job.spec.priority
-            && attempt.stopping.is_none()
-            && tenant.config.may_be_preempted
-            && !spared
-            && !young
+        attempt.stopping.is_none() && tenant.config.may_be_preempted && !spared
     }
 
     /// Whether the job fits once the victims are gone, on exactly the devices that are claimed for it.
@@ -252,12 +256,14 @@ struct Tally {
     /// What tenants hold with all below them, this plan included.
     held: BTreeMap<TenantId, Demand>,
     arrays: BTreeMap<u64, u32>,
+    /// What tenants will hold less when all have stopped who were told to.
+    fewer: Leaving,
 }
 
 impl Tally {
     /// Nothing taken yet.
     fn of(state: &State) -> Tally {
-        let mut tally = Tally::default();
+        let mut tally = Tally { fewer: Leaving::of(state), ..Tally::default() };
         for tenant in state.tenants.values() {
             tally.hold(state, &tenant.id, tenant.held);
         }

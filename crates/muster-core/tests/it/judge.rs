@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::Next;
-use muster_core::job::{Job, PlacedTask, StopCause};
+use muster_core::job::{Demand, Job, PlacedTask, StopCause};
 use muster_core::ledger::Charge;
 use muster_core::node::NodeWord;
 use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
-use crate::world::{is_admitted, is_ready, is_within_quota};
+use crate::world::{
+    guarantor, held_below, is_admitted, is_below, is_ready, is_within_quota, keeps_guarantee,
+};
 
 /// The judge's own books.
 #[derive(Default)]
@@ -153,14 +155,36 @@ impl Judge {
     }
 }
 
+/// Borrowed space is given back by those who have more than they are guaranteed, and only that.
+fn see_guarantees_kept(before: &State, by: &muster_core::Tenant, victim: &Job, victims: &[JobId]) {
+    let goes = |job: &&Job| {
+        job.attempt().is_some_and(|attempt| attempt.stopping.is_some() || victims.contains(&job.id))
+    };
+    for tenant in before.lineage(&victim.spec.tenant) {
+        let of_tenant = |job: &&Job| is_below(before, &job.spec.tenant, &tenant.id);
+        let stays =
+            before.jobs.values().filter(|job| job.attempt().is_some() && !goes(job)).filter(of_tenant);
+        let coming = before.claims.keys().map(|job| &before.jobs[job]).filter(of_tenant);
+        let left = stays.chain(coming).fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
+        let above_both = is_below(before, &by.id, &tenant.id);
+        assert!(above_both || keeps_guarantee(tenant, left), "{} loses what it is guaranteed", tenant.id);
+    }
+}
+
 /// Displacing is allowed, and helps.
 fn see_claim(before: &State, id: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) {
     let job = &before.jobs[&id];
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
     assert!(is_ready(job) && is_within_quota(before, job), "{id} displaces others and may not start");
+    let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
     for victim in victims.iter().map(|victim| &before.jobs[victim]) {
         let config = &before.tenants[&victim.spec.tenant].config;
-        assert!(victim.spec.priority < job.spec.priority, "{} is not weaker than {id}", victim.id);
+        let weaker = victim.spec.priority < job.spec.priority;
+        let elsewhere = |by: &muster_core::Tenant| !is_below(before, &victim.spec.tenant, &by.id);
+        assert!(weaker || guarantor.is_some_and(elsewhere), "{} is not weaker than {id}", victim.id);
+        if let Some(by) = guarantor.filter(|_| !weaker) {
+            see_guarantees_kept(before, by, victim, victims);
+        }
         assert!(config.may_be_preempted, "{} may not be displaced", victim.id);
         let often = config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
         assert!(!often, "{} was displaced often enough", victim.id);

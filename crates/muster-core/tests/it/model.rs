@@ -15,7 +15,7 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
-use crate::world::{held_below, is_ready};
+use crate::world::{guarantor, held_below, is_below, is_ready, keeps_guarantee};
 
 #[test]
 fn a_naive_planner_agrees_in_every_story() {
@@ -155,8 +155,9 @@ impl<'a> Naive<'a> {
 
     fn rank(&self, job: &Job) -> (u8, i64, Reverse<Timestamp>, Reverse<JobId>) {
         let (class, effective) = match () {
-            () if job.spec.priority == PRIORITY_MAX => (2, self.effective(job)),
-            () if self.is_overdue(job) => (1, 0),
+            () if job.spec.priority == PRIORITY_MAX => (3, self.effective(job)),
+            () if self.is_overdue(job) => (2, 0),
+            () if self.guarantor(job).is_some() => (1, self.effective(job)),
             () => (0, self.effective(job)),
         };
         (class, effective, Reverse(job.submitted_at), Reverse(job.id))
@@ -168,6 +169,38 @@ impl<'a> Naive<'a> {
         let aging =
             (aged_ms * i64::from(settings.aging_per_minute) / MINUTE).min(i64::from(settings.aging_max));
         i64::from(job.spec.priority) + aging - self.penalty(job)
+    }
+
+    /// What a tenant would hold, with all below it.
+    fn held(&self, top: &TenantId) -> Demand {
+        let more = self.more_held.iter().filter(|job| is_below(self.state, &job.spec.tenant, top));
+        more.fold(held_below(self.state, top), |sum, job| sum.plus(job.spec.demand()))
+    }
+
+    fn guarantor(&self, job: &Job) -> Option<&'a muster_core::Tenant> {
+        guarantor(self.state, job, |tenant| self.held(tenant))
+    }
+
+    /// Whether a running job, together with others that go, uses what only was borrowed.
+    fn is_borrowed(&self, victim: &Job, with: &[&Job], by: &TenantId) -> bool {
+        let stopping = |job: &Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
+        let goes = |job: &Job| {
+            stopping(job)
+                || self.displaced.contains(&job.id)
+                || job.id == victim.id
+                || with.iter().any(|other| other.id == job.id)
+        };
+        let keeps = |tenant: &muster_core::Tenant| {
+            let gone = self.state.jobs.values().filter(|job| job.attempt().is_some() && goes(job));
+            let gone = gone.filter(|job| is_below(self.state, &job.spec.tenant, &tenant.id));
+            let gone = gone.fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
+            keeps_guarantee(tenant, self.held(&tenant.id).less(gone))
+        };
+        !is_below(self.state, &victim.spec.tenant, by)
+            && self
+                .state
+                .lineage(&victim.spec.tenant)
+                .all(|one| is_below(self.state, by, &one.id) || keeps(one))
     }
 
     /// What having more than others costs, each measured by what they should have.
@@ -401,7 +434,9 @@ impl<'a> Naive<'a> {
         let there = || self.state.jobs.values().filter(|victim| self.may_go(victim) && open(victim));
         let weaker = there().any(|victim| victim.spec.priority < job.spec.priority)
             && there().any(|victim| self.effective_at_start(victim) < self.effective(job));
-        allowed && weaker && (self.wait_for_leaving(job) || self.displace(job))
+        allowed
+            && (weaker || self.guarantor(job).is_some())
+            && (self.wait_for_leaving(job) || self.displace(job))
     }
 
     fn may_go(&self, victim: &Job) -> bool {
@@ -460,10 +495,8 @@ impl<'a> Naive<'a> {
         let node = &self.state.nodes[id];
         let mut weaker: Vec<&Job> = node.jobs.iter().map(|job| &self.state.jobs[job]).collect();
         weaker.retain(|victim| self.may_go(victim) && !self.displaced.contains(&victim.id));
-        weaker.retain(|victim| {
-            victim.spec.priority < job.spec.priority && self.effective_at_start(victim) < self.effective(job)
-        });
         weaker.sort_by_key(|victim| (self.lost(victim), victim.spec.priority, victim.id));
+        let weaker = self.displaceable(job, weaker);
         let after = |victims: &[&Job]| {
             let mut space = self.free[id].clone();
             victims
@@ -486,6 +519,20 @@ impl<'a> Naive<'a> {
         }
         let gpus = after(&victims).filter(|_| !victims.is_empty())?;
         Some((victims, gpus))
+    }
+
+    /// Who may go for the job: the weaker, and those on borrowed space for one within a guarantee.
+    fn displaceable(&self, job: &Job, candidates: Vec<&'a Job>) -> Vec<&'a Job> {
+        let guarantor = self.guarantor(job);
+        let mut found: Vec<&Job> = Vec::new();
+        for victim in candidates {
+            let weaker = victim.spec.priority < job.spec.priority
+                && self.effective_at_start(victim) < self.effective(job);
+            if weaker || guarantor.is_some_and(|by| self.is_borrowed(victim, &found, &by.id)) {
+                found.push(victim);
+            }
+        }
+        found
     }
 
     fn effective_at_start(&self, victim: &Job) -> i64 {

@@ -123,6 +123,7 @@ impl Script {
                 "cpus" => config.maximum.cpus = Some(number(value)),
                 "memory" => config.maximum.memory_mib = Some(mib(value)),
                 "jobs" => config.maximum.jobs = Some(number(value)),
+                "guaranteed" => config.guaranteed.gpus = Some(number(value)),
                 "weight" => config.weight = number(value),
                 "parent" => config.parent = Some(value.parse().unwrap()),
                 "can_preempt" => config.may_preempt = yes(value),

@@ -331,6 +331,8 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     config.may_be_preempted = variant != 2;
     config.preemptions_per_job_max = (variant > 4).then_some(1);
     config.weight = [100, 300, 100, 1][variant % 4];
+    config.guaranteed.gpus = [None, Some(2), None, None, Some(4), None, Some(1), None][variant % 8];
+    config.guaranteed.jobs = (variant == 6).then_some(1);
     // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
     config.parent = (name == "blue" && variant % 3 == 1).then(|| tenant_name(1));
     config

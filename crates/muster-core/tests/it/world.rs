@@ -153,6 +153,30 @@ pub fn is_within_quota(state: &State, job: &Job) -> bool {
         .all(|tenant| tenant.config.maximum.excess(held_below(state, &tenant.id).plus(demand)).is_empty())
 }
 
+/// The tenant of a job, or one above it, that is guaranteed what it holds and this job together.
+pub fn guarantor<'a>(
+    state: &'a State,
+    job: &Job,
+    held: impl Fn(&TenantId) -> Demand,
+) -> Option<&'a muster_core::Tenant> {
+    state.lineage(&job.spec.tenant).find(|tenant| {
+        let guaranteed = &tenant.config.guaranteed;
+        guaranteed.is_set() && guaranteed.excess(held(&tenant.id).plus(job.spec.demand())).is_empty()
+    })
+}
+
+/// Whether a tenant keeps what it is guaranteed when it holds only so much.
+pub fn keeps_guarantee(tenant: &muster_core::Tenant, left: Demand) -> bool {
+    let guaranteed = &tenant.config.guaranteed;
+    guaranteed.gpus.is_none_or(|gpus| gpus <= left.gpus)
+        && guaranteed.jobs.is_none_or(|jobs| jobs <= left.jobs)
+}
+
+/// Whether a tenant is another one, or below it.
+pub fn is_below(state: &State, tenant: &TenantId, top: &TenantId) -> bool {
+    state.lineage(tenant).any(|above| above.id == *top)
+}
+
 /// What a tenant and everyone below it hold together.
 pub fn held_below(state: &State, top: &TenantId) -> Demand {
     let below = state.tenants.values().filter(|one| state.lineage(&one.id).any(|above| above.id == *top));
