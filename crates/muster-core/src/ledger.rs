@@ -78,7 +78,7 @@ pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Tim
 }
 
 /// Rounded half up once per attempt, so that the sum over attempts is the sum people see.
-fn price(gpu_ms: u64, gpu_hour_micro: u64) -> u64 {
+pub(crate) fn price(gpu_ms: u64, gpu_hour_micro: u64) -> u64 {
     let hour = HOUR as u128;
     let micro = (u128::from(gpu_ms) * u128::from(gpu_hour_micro) + hour / 2) / hour;
     u64::try_from(micro).unwrap_or(u64::MAX)

@@ -21,6 +21,7 @@ pub mod event;
 pub mod refusal;
 pub mod settings;
 
+pub mod budget;
 pub mod capacity;
 mod guarantee;
 pub mod ledger;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::recent::Recent;
@@ -22,6 +23,9 @@ pub struct Tenant {
     /// Jobs that wait or run. Derived; `State::check` recomputes it.
     #[serde(default)]
     pub live_jobs: u64,
+    /// GPUs × moment of placement, over all live attempts. Derived; `State::check` recomputes it.
+    #[serde(default)]
+    pub placed_gpu_ms: i64,
     /// How many GPUs it held of late.
     #[serde(default)]
     pub recent: Recent,
@@ -49,6 +53,7 @@ impl Tenant {
             config,
             held: Demand::default(),
             live_jobs: 0,
+            placed_gpu_ms: 0,
             recent: Recent::default(),
             members: BTreeMap::new(),
         }
@@ -64,16 +69,30 @@ impl Tenant {
         self.member_mut(user).live_jobs -= 1;
     }
 
+    /// GPUs × milliseconds that its live attempts have used until now.
+    pub fn running_gpu_ms(&self, now: Timestamp) -> u64 {
+        let held = (self.held.gpus as i64).saturating_mul(now.0);
+        held.saturating_sub(self.placed_gpu_ms).max(0) as u64
+    }
+
     /// An attempt takes what its job asked for.
     pub(crate) fn take(&mut self, user: &str, demand: Demand, at: Timestamp, half_life_ms: i64) {
         self.advance(user, at, half_life_ms);
+        self.placed_gpu_ms += demand.gpus as i64 * at.0;
         self.held = self.held.plus(demand);
         self.member_mut(user).held_gpus += demand.gpus;
     }
 
-    /// An attempt gives it back.
-    pub(crate) fn give_back(&mut self, user: &str, demand: Demand, at: Timestamp, half_life_ms: i64) {
+    /// An attempt that was placed at a moment gives it back.
+    pub(crate) fn give_back(
+        &mut self,
+        user: &str,
+        (demand, placed_at): (Demand, Timestamp),
+        at: Timestamp,
+        half_life_ms: i64,
+    ) {
         self.advance(user, at, half_life_ms);
+        self.placed_gpu_ms -= demand.gpus as i64 * placed_at.0;
         self.held = self.held.minus(demand);
         self.member_mut(user).held_gpus -= demand.gpus;
     }
@@ -122,6 +141,9 @@ pub struct TenantConfig {
     /// Most GPUs of one model, by canonical model name.
     #[serde(default)]
     pub maximum_by_model: BTreeMap<String, u64>,
+    /// The most it may use in all.
+    #[serde(default)]
+    pub budget: Budget,
     /// The default priority of its jobs.
     #[serde(default)]
     pub tier: Tier,
@@ -176,6 +198,7 @@ impl TenantConfig {
             maximum: Quota::default(),
             guaranteed: Quota::default(),
             maximum_by_model: BTreeMap::new(),
+            budget: Budget::default(),
             tier: Tier::default(),
             weight: default_weight(),
             decay_milli_per_day: 0,

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Budget, Spent};
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, Phase};
 use crate::plan::{FairShare, position, strength};
 use crate::queue::{Bucket, bucket_of};
 use crate::state::State;
 use crate::tenant::Excess;
-use crate::time::Timestamp;
+use crate::time::{HOUR, Timestamp};
 
 /// Why a job waits: every reason that holds, the most telling first. Never empty for a waiting job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -131,6 +132,15 @@ pub enum Reason {
         /// Which limit, and what would be held.
         excess: Excess,
     },
+    /// The tenant has used up what it may use in all.
+    Budget {
+        /// Whose budget.
+        tenant: TenantId,
+        /// What was used.
+        spent: Spent,
+        /// What may be.
+        budget: Budget,
+    },
     /// The tenant holds too many GPUs of one model already.
     QuotaModel {
         /// Whose quota.
@@ -210,7 +220,7 @@ impl Reason {
         match self {
             Reason::Capacity { .. } => "Capacity",
             Reason::Fragmented { .. } => "Fragmented",
-            Reason::QuotaTenant { .. } => "QuotaTenant",
+            Reason::QuotaTenant { .. } | Reason::Budget { .. } => "QuotaTenant",
             Reason::QuotaModel { .. } => "QuotaModel",
             Reason::NodeHealth { .. } => "NodeHealth",
             Reason::Reservation { .. } => "Reservation",
@@ -249,6 +259,18 @@ impl Reason {
                 excess.resource.words(),
                 excess.limit
             ),
+            Reason::Budget { tenant, spent, budget } => match budget.gpu_ms {
+                Some(limit) if spent.gpu_ms >= limit => format!(
+                    "tenant `{tenant}` has used {} GPU-hours, its budget is {}",
+                    hours(spent.gpu_ms),
+                    hours(limit)
+                ),
+                _ => format!(
+                    "tenant `{tenant}` has spent {}, its budget is {}",
+                    money(spent.cost_micro),
+                    money(budget.cost_micro.unwrap_or_default())
+                ),
+            },
             Reason::QuotaModel { tenant, model, wanted, limit } => {
                 format!("tenant `{tenant}` would hold {wanted} GPUs of model {model}, its limit is {limit}")
             }
@@ -282,6 +304,17 @@ impl Reason {
             Reason::Considering => "arrived just now, the next round looks at it".to_string(),
         }
     }
+}
+
+/// Milliseconds as hours, to a hundredth.
+fn hours(ms: u64) -> String {
+    let hundredths = ms / (HOUR as u64 / 100);
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+/// Millionths of the currency, to a hundredth.
+fn money(micro: u64) -> String {
+    format!("{}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000)
 }
 
 /// Thousandths as a percentage.

@@ -16,6 +16,7 @@ pub(super) fn blockers(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason>
     let mut found = Vec::new();
     found.extend(array_limit(draft, bucket));
     found.extend(quota(draft, bucket, ask));
+    found.extend(budget(draft, bucket));
     found.extend(ask.model_limits.iter().cloned());
     found
 }
@@ -35,6 +36,11 @@ fn quota(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason> {
         found.extend(excess.map(|excess| Reason::QuotaTenant { tenant: tenant.id.clone(), excess }));
     }
     found
+}
+
+fn budget(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
+    let (tenant, spent) = draft.state.out_of_budget(&bucket.tenant, draft.now)?;
+    Some(Reason::Budget { tenant: tenant.id.clone(), spent, budget: tenant.config.budget })
 }
 
 /// How many GPUs of each limited model a tenant would hold. Only tenants with such limits are in it.

@@ -58,7 +58,7 @@ impl State {
         tally: &mut Tally,
     ) -> Option<Vec<Event>> {
         let job = self.placeable(start.job, tally)?;
-        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally) {
+        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally, now) {
             return None;
         }
         if !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
@@ -85,11 +85,13 @@ impl State {
         (ready && !tally.jobs.contains(&id)).then_some(job)
     }
 
-    fn quota_admits(&self, job: &Job, tally: &Tally) -> bool {
-        self.lineage(&job.spec.tenant).all(|tenant| {
-            let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
-            tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
-        })
+    fn quota_admits(&self, job: &Job, tally: &Tally, now: Timestamp) -> bool {
+        let affordable = self.out_of_budget(&job.spec.tenant, now).is_none();
+        affordable
+            && self.lineage(&job.spec.tenant).all(|tenant| {
+                let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
+                tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
+            })
     }
 
     fn array_admits(&self, job: &Job, tally: &Tally) -> bool {
@@ -160,7 +162,7 @@ impl State {
             return None;
         }
         let victims = self.victims(job, room, tally)?;
-        if !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
+        if !self.quota_admits(job, tally, now) || !self.array_admits(job, tally) {
             return None;
         }
         if !self.fits_after(job, room, &victims, tally) {

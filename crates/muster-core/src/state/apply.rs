@@ -276,7 +276,12 @@ impl State {
             self.give_slots_back(id, &spec, task);
         }
         let half_life_ms = self.settings.usage_half_life_ms;
-        self.tenant_mut(&spec.tenant).give_back(&spec.user, spec.demand(), at, half_life_ms);
+        self.tenant_mut(&spec.tenant).give_back(
+            &spec.user,
+            (spec.demand(), attempt.placed_at),
+            at,
+            half_life_ms,
+        );
         self.ledger.account_mut(&spec.tenant).used += charge;
         self.count_array(id, |array| array.active -= 1);
         match next {

@@ -99,15 +99,16 @@ impl State {
     /// What tenants hold is what their attempts hold. (That a cap is never passed is a law of transitions: a
     /// cap may be lowered below what is held.)
     fn check_tenants(&self, found: &mut Vec<Violation>) {
-        let mut held: BTreeMap<&TenantId, (Demand, u64)> = BTreeMap::new();
+        let mut held: BTreeMap<&TenantId, (Demand, u64, i64)> = BTreeMap::new();
         let mut members: BTreeMap<(&TenantId, &str), (u64, u64)> = BTreeMap::new();
         for job in self.jobs.values() {
-            let (demand, live) = held.entry(&job.spec.tenant).or_default();
+            let (demand, live, placed) = held.entry(&job.spec.tenant).or_default();
             let (gpus, jobs) = members.entry((&job.spec.tenant, &job.spec.user)).or_default();
             *live += 1;
             *jobs += 1;
-            if job.attempt().is_some() {
+            if let Some(attempt) = job.attempt() {
                 *demand = demand.plus(job.spec.demand());
+                *placed += job.spec.demand().gpus as i64 * attempt.placed_at.0;
                 *gpus += job.spec.demand().gpus;
             }
         }
@@ -126,8 +127,8 @@ impl State {
             found.push(Violation(format!("{name} of tenant {tenant} has jobs and is no member")));
         }
         for (id, tenant) in &self.tenants {
-            let (demand, live) = held.remove(id).unwrap_or_default();
-            if (demand, live) != (tenant.held, tenant.live_jobs) {
+            let (demand, live, placed) = held.remove(id).unwrap_or_default();
+            if (demand, live, placed) != (tenant.held, tenant.live_jobs, tenant.placed_gpu_ms) {
                 found.push(Violation(format!(
                     "tenant {id} is miscounted: {:?}, really {demand:?}",
                     tenant.held

@@ -67,7 +67,7 @@ impl Judge {
         assert!(!self.ended.contains(&id), "{id} has ended and runs again");
         let job = &before.jobs[&id];
         assert!(is_ready(job), "{id} was placed before it was ready");
-        assert!(is_admitted(before, job), "{id} was placed above a limit");
+        assert!(is_admitted(before, job, at), "{id} was placed above a limit");
         let wanted: u32 = job.spec.tasks.iter().map(|group| group.count).sum();
         assert_eq!(tasks.len(), wanted as usize, "{id} was placed in part");
         for task in tasks {

@@ -11,7 +11,7 @@ use muster_core::command::{Answer, Command};
 use muster_core::plan::{MakeRoom, Plan, Planned, outlook, plan, position};
 use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
-use muster_core::{Job, JobId, State};
+use muster_core::{Job, JobId, State, Timestamp};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use crate::judge::Judge;
@@ -128,7 +128,7 @@ impl Teller {
     }
 
     fn plan(&mut self, ask: &Ask) {
-        let due = claims_with_room(&self.world.state);
+        let due = claims_with_room(&self.world.state, self.world.now);
         let planned = plan(&self.world.state, self.world.now);
         self.see_same_snapshot_same_plan(&planned);
         self.see_outlook(ask);
@@ -205,7 +205,7 @@ impl Teller {
 }
 
 /// Claims whose devices are free and whose job may start: they must start in the next round.
-fn claims_with_room(state: &State) -> BTreeMap<JobId, Claim> {
+fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
     let has_room = |(id, claim): &(&JobId, &Claim)| {
         let (job, node) = (&state.jobs[id], &state.nodes[&claim.node]);
         let free = |gpu: &u8| node.holders[usize::from(*gpu)].is_none() && node.gpu_usable(usize::from(*gpu));
@@ -217,7 +217,7 @@ fn claims_with_room(state: &State) -> BTreeMap<JobId, Claim> {
             && muster_core::capacity::Kind::of(node).could_hold(&muster_core::queue::Shape::of(&job.spec));
         let alone = state.claims.values().filter(|other| other.node == claim.node).count() == 1;
         is_ready(job)
-            && is_admitted(state, job)
+            && is_admitted(state, job, now)
             && node.takes_work()
             && same_machine
             && alone
@@ -275,7 +275,7 @@ fn see_verdicts(world: &World, planned: &Planned) {
 /// Who could start and does not, waits for a reason that is not the lack of room.
 fn see_no_room_wasted(world: &World, planned: &Planned) {
     let state = &world.state;
-    for job in state.jobs.values().filter(|job| is_ready(job) && is_admitted(state, job)) {
+    for job in state.jobs.values().filter(|job| is_ready(job) && is_admitted(state, job, world.now)) {
         let reasons = planned.verdicts.of(state, job, world.now).reasons;
         let other = |reason: &Reason| {
             matches!(

@@ -3,6 +3,7 @@
 // A test may stop at once; the lint only knows functions marked as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod adopting;
 mod board;
 mod judge;
 mod laws;

@@ -15,7 +15,7 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
-use crate::world::{guarantor, held_below, is_below, is_ready, keeps_guarantee};
+use crate::world::{guarantor, held_below, is_below, is_ready, is_within_budget, keeps_guarantee};
 
 #[test]
 fn a_naive_planner_agrees_in_every_story() {
@@ -296,7 +296,8 @@ impl<'a> Naive<'a> {
         let array = self.state.arrays.get(&job.id.number);
         let full =
             array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
-        self.state.lineage(&job.spec.tenant).all(room_in) && !full
+        let affordable = is_within_budget(self.state, job, self.now);
+        self.state.lineage(&job.spec.tenant).all(room_in) && affordable && !full
     }
 
     /// On the node with the fewest free GPUs, then by name; on hot devices only if there is no other way.

@@ -5,6 +5,7 @@ use muster_core::job::{Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLos
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::plan::{Verdicts, outlook};
 use muster_core::tenant::TenantConfig;
+use muster_core::time::HOUR;
 use muster_core::{GpuId, JobId, Refusal};
 
 use crate::words::{Words, mib, number, span, yes};
@@ -124,6 +125,11 @@ impl Script {
                 "memory" => config.maximum.memory_mib = Some(mib(value)),
                 "jobs" => config.maximum.jobs = Some(number(value)),
                 "guaranteed" => config.guaranteed.gpus = Some(number(value)),
+                "gpu_hours" => config.budget.gpu_ms = Some(number::<u64>(value) * HOUR as u64),
+                "cost" => config.budget.cost_micro = Some(number::<u64>(value) * 1_000_000),
+                "price" => {
+                    (config.billed, config.price_gpu_hour_micro) = (true, number::<u64>(value) * 1_000_000)
+                }
                 "weight" => config.weight = number(value),
                 "parent" => config.parent = Some(value.parse().unwrap()),
                 "can_preempt" => config.may_preempt = yes(value),

@@ -139,10 +139,23 @@ pub fn is_ready(job: &Job) -> bool {
 }
 
 /// Whether the quota of its tenant and the limit of its array let a job run now.
-pub fn is_admitted(state: &State, job: &Job) -> bool {
+pub fn is_admitted(state: &State, job: &Job, now: Timestamp) -> bool {
     let array = state.arrays.get(&job.id.number).filter(|_| job.id.index.is_some());
     let array_full = array.is_some_and(|array| array.running_max.is_some_and(|max| array.active >= max));
-    is_within_quota(state, job) && !array_full
+    is_within_quota(state, job) && is_within_budget(state, job, now) && !array_full
+}
+
+/// Whether no budget of its tenant, or of one above, is used up: by what was charged and what runs.
+pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
+    state.lineage(&job.spec.tenant).all(|top| {
+        let below = |tenant: &TenantId| is_below(state, tenant, &top.id);
+        let charged = state.ledger.accounts().filter(|(tenant, _)| below(tenant));
+        let charged: u64 = charged.map(|(_, account)| account.used.gpu_ms).sum();
+        let running = state.jobs.values().filter(|job| below(&job.spec.tenant));
+        let running = running.filter_map(|job| Some((job.attempt()?, job.spec.demand().gpus)));
+        let running: u64 = running.map(|(attempt, gpus)| gpus * now.since(attempt.placed_at) as u64).sum();
+        top.config.budget.gpu_ms.is_none_or(|limit| charged + running < limit)
+    })
 }
 
 /// Whether the quota of its tenant lets a job run now.

@@ -1,0 +1,80 @@
+//! What a tenant may use in all, and what it has used: what was charged, and what its attempts have run up since.
+//!
+//! A budget counts from the first day. Who grants more raises the number. When it is used up nothing new starts;
+//! what runs goes on to its end.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::TenantId;
+use crate::ledger::price;
+use crate::state::State;
+use crate::tenant::Tenant;
+use crate::time::Timestamp;
+
+/// Limits on what is used in all; what is not set is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Budget {
+    /// GPUs × milliseconds.
+    #[serde(default)]
+    pub gpu_ms: Option<u64>,
+    /// In millionths of the currency.
+    #[serde(default)]
+    pub cost_micro: Option<u64>,
+}
+
+/// What was used in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Spent {
+    /// GPUs × milliseconds.
+    pub gpu_ms: u64,
+    /// In millionths of the currency.
+    pub cost_micro: u64,
+}
+
+impl Budget {
+    /// Whether it says anything.
+    pub fn is_set(&self) -> bool {
+        *self != Budget::default()
+    }
+
+    /// Whether something of it is left.
+    pub fn allows(&self, spent: Spent) -> bool {
+        self.gpu_ms.is_none_or(|limit| spent.gpu_ms < limit)
+            && self.cost_micro.is_none_or(|limit| spent.cost_micro < limit)
+    }
+}
+
+impl Spent {
+    /// Both together.
+    pub fn plus(self, more: Spent) -> Spent {
+        Spent {
+            gpu_ms: self.gpu_ms.saturating_add(more.gpu_ms),
+            cost_micro: self.cost_micro.saturating_add(more.cost_micro),
+        }
+    }
+}
+
+impl State {
+    /// What a tenant itself has used until now.
+    pub fn spent(&self, tenant: &Tenant, now: Timestamp) -> Spent {
+        let charged = self.ledger.account(&tenant.id).used;
+        let running_ms = tenant.running_gpu_ms(now);
+        let price_micro = if tenant.config.billed { tenant.config.price_gpu_hour_micro } else { 0 };
+        let running = Spent { gpu_ms: running_ms, cost_micro: price(running_ms, price_micro) };
+        Spent { gpu_ms: charged.gpu_ms, cost_micro: charged.cost_micro }.plus(running)
+    }
+
+    /// The first tenant, itself or above, whose budget is used up by all below it. O(tenants) where budgets are set.
+    pub fn out_of_budget(&self, tenant: &TenantId, now: Timestamp) -> Option<(&Tenant, Spent)> {
+        let limited = self.lineage(tenant).filter(|tenant| tenant.config.budget.is_set());
+        let mut spent = limited.map(|tenant| (tenant, self.spent_below(&tenant.id, now)));
+        spent.find(|(tenant, spent)| !tenant.config.budget.allows(*spent))
+    }
+
+    /// What a tenant and all below it have used until now.
+    pub fn spent_below(&self, top: &TenantId, now: Timestamp) -> Spent {
+        let below = |one: &&Tenant| self.lineage(&one.id).any(|above| above.id == *top);
+        let below = self.tenants.values().filter(below);
+        below.fold(Spent::default(), |sum, tenant| sum.plus(self.spent(tenant, now)))
+    }
+}

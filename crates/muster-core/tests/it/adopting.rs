@@ -1,0 +1,48 @@
+//! Plans that the planner would not draw: what `AdoptPlan` must see by itself.
+
+use muster_core::command::{Answer, Command};
+use muster_core::plan::{MakeRoom, Plan};
+use muster_core::tenant::TenantConfig;
+use muster_core::{JobId, TenantId};
+
+use crate::world::{World, facts, spec, submission};
+
+fn tenant(world: &mut World, name: &str, guaranteed: u64) {
+    let mut config = TenantConfig::unlimited(name);
+    config.guaranteed.gpus = Some(guaranteed);
+    let command = Command::CreateTenant { id: name.parse().unwrap(), config: Box::new(config) };
+    world.ask(command).unwrap();
+}
+
+fn submit(world: &mut World, tenant: &str) -> JobId {
+    let tenant: TenantId = tenant.parse().unwrap();
+    let spec = muster_core::JobSpec { tenant, ..spec("job", 2) };
+    match world.ask(Command::SubmitJob(submission(spec))) {
+        Ok(Answer::Job(job)) => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn two_claims_of_one_plan_do_not_reach_into_a_guarantee() {
+    let mut world = World::new();
+    let node: muster_core::NodeId = "n1".parse().unwrap();
+    let facts = Box::new(facts(4, "NVIDIA H100 80GB HBM3", 64, 64 * 1_024));
+    world.ask(Command::RegisterNode { node: node.clone(), facts }).unwrap();
+    for (name, guaranteed) in [("blue", 2), ("red", 2), ("green", 2)] {
+        tenant(&mut world, name, guaranteed);
+    }
+    let running = [submit(&mut world, "blue"), submit(&mut world, "blue")];
+    world.plan();
+    let waiting = [submit(&mut world, "red"), submit(&mut world, "green")];
+    let gpus = |job: &JobId| world.state.jobs[job].attempt().unwrap().tasks[0].gpus.clone();
+    let rooms = waiting.iter().zip(&running).map(|(job, victim)| MakeRoom {
+        job: *job,
+        node: node.clone(),
+        gpus: gpus(victim),
+        victims: vec![*victim],
+    });
+    let plan = Plan { claims: rooms.collect(), ..Plan::default() };
+    let answer = world.ask(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
+    assert_eq!(answer, Ok(Answer::Adopted { taken: 1, left: 1 }), "blue borrows two GPUs, not four");
+}
