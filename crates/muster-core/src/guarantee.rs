@@ -1,8 +1,9 @@
 //! What tenants can count on, and what they borrow.
 //!
 //! A tenant may use more than it is guaranteed while nobody else needs it; that part is borrowed. A job that stays
-//! within a guarantee of its tenant, or of one above, may have borrowed space back, whatever the priorities; and
-//! nobody is displaced for it out of what they are guaranteed themselves.
+//! within a guarantee of its tenant, or of one above, may have borrowed space back, whatever the priorities. And
+//! nobody is displaced by another tenant out of what they are guaranteed themselves, whatever the priorities: else
+//! a strong borrower would take back what a weak owner has just reclaimed, and so on for ever.
 
 use std::collections::BTreeMap;
 
@@ -36,24 +37,26 @@ impl Leaving {
         }
     }
 
-    /// Whether a job runs on borrowed space that a guarantee of `guarantor` may have back: it is not of the
-    /// guarantor's own, and when it goes everyone above it keeps what they are guaranteed. Who is above both loses
-    /// nothing by it.
-    pub fn is_borrowed(
+    /// Whether everyone above a job keeps what they are guaranteed when it goes for one of `winner`. Who is above
+    /// both loses nothing by it.
+    pub fn keeps(
         &self,
         state: &State,
         victim: &Job,
-        guarantor: &TenantId,
+        winner: &TenantId,
         held: impl Fn(&TenantId) -> Demand,
     ) -> bool {
-        let above = |tenant: &TenantId| state.lineage(guarantor).any(|above| above.id == *tenant);
-        let keeps = |tenant: &Tenant| {
+        let above = |tenant: &Tenant| state.lineage(winner).any(|above| above.id == tenant.id);
+        state.lineage(&victim.spec.tenant).filter(|tenant| !above(tenant)).all(|tenant| {
             let gone = self.0.get(&tenant.id).copied().unwrap_or_default().plus(victim.spec.demand());
             tenant.config.guaranteed.is_within(held(&tenant.id).less(gone))
-        };
-        let own = state.lineage(&victim.spec.tenant).any(|tenant| tenant.id == *guarantor);
-        !own && state.lineage(&victim.spec.tenant).all(|tenant| above(&tenant.id) || keeps(tenant))
+        })
     }
+}
+
+/// Whether a tenant is another one, or below it.
+pub(crate) fn is_below(state: &State, tenant: &TenantId, top: &TenantId) -> bool {
+    state.lineage(tenant).any(|above| above.id == *top)
 }
 
 /// The tenant, itself or one above it, whose guarantee a demand stays within.
@@ -65,7 +68,7 @@ pub(crate) fn guarantor<'a>(
 ) -> Option<&'a TenantId> {
     let covers = |tenant: &&Tenant| {
         let guaranteed = &tenant.config.guaranteed;
-        guaranteed.is_set() && guaranteed.excess(held(&tenant.id).plus(demand)).is_empty()
+        guaranteed.speaks_of(demand) && guaranteed.excess(held(&tenant.id).plus(demand)).is_empty()
     };
     state.lineage(tenant).find(covers).map(|tenant| &tenant.id)
 }
@@ -79,6 +82,17 @@ impl Quota {
     /// Whether it says anything.
     pub fn is_set(&self) -> bool {
         *self != Quota::default()
+    }
+
+    /// Whether it says anything about what is demanded. A guarantee of GPUs is none for a job without GPUs: such a
+    /// job could reclaim, and be displaced again, without the guarantee ever being touched.
+    fn speaks_of(&self, demand: Demand) -> bool {
+        let speaks = |quota: Option<u64>, demand: u64| quota.is_some() && demand > 0;
+        speaks(self.gpus, demand.gpus)
+            || speaks(self.gpu_memory_mib, demand.gpu_memory_mib)
+            || speaks(self.cpus, demand.cpus)
+            || speaks(self.memory_mib, demand.memory_mib)
+            || speaks(self.jobs, demand.jobs)
     }
 
     /// Whether all of it lies within what is held.

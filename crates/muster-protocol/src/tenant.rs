@@ -49,6 +49,12 @@ pub struct TenantSpec {
     /// GPUs it can count on; the rest up to the maximum is borrowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed_gpus: Option<u64>,
+    /// GPU-hours that it and all below it may use in all. When they are used up nothing new starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_gpu_hours: Option<f64>,
+    /// The same in money.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_cost: Option<f64>,
 
     /// The default priority of its jobs: `low`, `medium`, `high` or `critical`. `medium` when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,6 +145,14 @@ pub struct TenantChange {
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_gpus: Option<Option<u64>>,
+    /// GPU-hours that it and all below it may use in all.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub budget_gpu_hours: Option<Option<f64>>,
+    /// The same in money.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub budget_cost: Option<Option<f64>>,
     /// `low`, `medium`, `high` or `critical`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_tier: Option<String>,
@@ -203,6 +217,14 @@ pub struct Tenant {
     pub max_gpus_by_model: BTreeMap<String, u64>,
     /// GPUs it can count on.
     pub guaranteed_gpus: Option<u64>,
+    /// GPU-hours that it and all below it may use in all; absent is unlimited.
+    pub budget_gpu_hours: Option<f64>,
+    /// The same in money.
+    pub budget_cost: Option<f64>,
+    /// GPU-hours that it and all below it have used, with what runs now.
+    pub spent_gpu_hours: f64,
+    /// The same in money.
+    pub spent_cost: f64,
 
     /// GPUs held now.
     pub current_gpus: u64,

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::Free;
+use crate::guarantee::is_below;
 use crate::ids::{NodeId, TenantId};
+use crate::job::Job;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
 use crate::plan::order::Turn;
@@ -87,20 +89,23 @@ pub(super) fn victims<'a>(
     Some((room.needed(room.enough(&candidates)), room))
 }
 
-/// Who may be displaced for the job: whoever is weaker, and for a job within a guarantee those who run on borrowed
-/// space, as far as all of them together leave to everyone what they are guaranteed.
+/// Who may be displaced for the job: whoever is weaker, and for a job within a guarantee those of other tenants;
+/// as far as all of them together leave to everyone what they are guaranteed.
 fn displaceable<'a>(draft: &Draft, turn: &Turn, ask: &Ask, here: &'a Here) -> Vec<&'a Candidate> {
     let weaker = |victim: &&Candidate| turn.outranks(victim.priority, victim.effective);
-    let Some(guarantor) = draft.shares.guarantor(draft.state, &turn.bucket.tenant, || ask.demand) else {
+    let (state, shares, winner) = (draft.state, &draft.shares, &turn.bucket.tenant);
+    if !shares.has_guarantees() {
         return here.candidates.iter().filter(weaker).collect();
-    };
+    }
+    let guarantor = shares.guarantor(state, winner, || ask.demand);
+    let foreign = |victim: &Job| guarantor.is_some_and(|by| !is_below(state, &victim.spec.tenant, by));
     let mut fewer = draft.running.as_ref().map(|running| running.fewer.clone()).unwrap_or_default();
     let mut found = Vec::new();
     for candidate in &here.candidates {
-        let Some(victim) = draft.state.jobs.get(&candidate.job) else { continue };
-        let held = |tenant: &TenantId| draft.shares.held(tenant);
-        if weaker(&candidate) || fewer.is_borrowed(draft.state, victim, guarantor, held) {
-            fewer.add(draft.state, victim);
+        let Some(victim) = state.jobs.get(&candidate.job) else { continue };
+        let held = |tenant: &TenantId| shares.held(tenant);
+        if (weaker(&candidate) || foreign(victim)) && fewer.keeps(state, victim, winner, held) {
+            fewer.add(state, victim);
             found.push(candidate);
         }
     }

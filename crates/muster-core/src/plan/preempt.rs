@@ -14,6 +14,9 @@ use crate::plan::order::Turn;
 use crate::plan::running::Reach;
 use crate::plan::{MakeRoom, leaving};
 
+/// Most claims in one round where guarantees make each of them look at every node; the next round goes on.
+const CLAIMS_MAX: usize = 100;
+
 /// Propose to displace others for this job. False if that is not allowed or would not help.
 pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     if !may_preempt(draft, turn) {
@@ -27,8 +30,9 @@ pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     if leaving::wait_for(draft, turn, ask) {
         return true;
     }
-    let proposal = match reclaims {
-        // What may be reclaimed changes with every start of any tenant, so nothing known from before is of use.
+    let proposal = match draft.shares.has_guarantees() {
+        // What is borrowed changes with every start of any tenant, so nothing known from before is of use.
+        true if draft.plan.claims.len() >= CLAIMS_MAX => None,
         true => best_offer(draft, turn, ask, &Offers::new(draft, turn, ask, reach)),
         false => best_proposal(draft, turn, ask, reach),
     };

@@ -139,6 +139,11 @@ impl Shares {
         self.places.get(tenant).map(|place| self.branches[*place].held).unwrap_or_default()
     }
 
+    /// Whether any tenant has a guarantee.
+    pub fn has_guarantees(&self) -> bool {
+        self.guarantees
+    }
+
     /// The tenant whose guarantee a demand stays within.
     pub fn guarantor<'a>(
         &self,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::capacity::{Free, mask};
 use crate::command::Answer;
 use crate::event::Event;
-use crate::guarantee::{Leaving, guarantor};
+use crate::guarantee::{Leaving, guarantor, is_below};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
 use crate::node::Node;
@@ -199,10 +199,11 @@ impl State {
         let may_go = |id: &JobId| {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.tasks.iter().any(|task| task.node == room.node);
-            let borrowed = || guarantor.is_some_and(|id| fewer.is_borrowed(self, victim, id, held));
+            let foreign = || guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
             let weaker = victim.spec.priority < job.spec.priority;
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim);
-            let goes = (allowed && (weaker || borrowed())).then_some(victim)?;
+            let keeps = || fewer.keeps(self, victim, &job.spec.tenant, held);
+            let goes = (allowed && (weaker || foreign()) && keeps()).then_some(victim)?;
             fewer.add(self, goes);
             Some(goes)
         };

@@ -155,8 +155,8 @@ impl Judge {
     }
 }
 
-/// Borrowed space is given back by those who have more than they are guaranteed, and only that.
-fn see_guarantees_kept(before: &State, by: &muster_core::Tenant, victim: &Job, victims: &[JobId]) {
+/// Nobody is displaced by another tenant out of what they are guaranteed.
+fn see_guarantees_kept(before: &State, winner: &Job, victim: &Job, victims: &[JobId]) {
     let goes = |job: &&Job| {
         job.attempt().is_some_and(|attempt| attempt.stopping.is_some() || victims.contains(&job.id))
     };
@@ -166,7 +166,7 @@ fn see_guarantees_kept(before: &State, by: &muster_core::Tenant, victim: &Job, v
             before.jobs.values().filter(|job| job.attempt().is_some() && !goes(job)).filter(of_tenant);
         let coming = before.claims.keys().map(|job| &before.jobs[job]).filter(of_tenant);
         let left = stays.chain(coming).fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
-        let above_both = is_below(before, &by.id, &tenant.id);
+        let above_both = is_below(before, &winner.spec.tenant, &tenant.id);
         assert!(above_both || keeps_guarantee(tenant, left), "{} loses what it is guaranteed", tenant.id);
     }
 }
@@ -182,9 +182,7 @@ fn see_claim(before: &State, id: JobId, node: &NodeId, gpus: &[u8], victims: &[J
         let weaker = victim.spec.priority < job.spec.priority;
         let elsewhere = |by: &muster_core::Tenant| !is_below(before, &victim.spec.tenant, &by.id);
         assert!(weaker || guarantor.is_some_and(elsewhere), "{} is not weaker than {id}", victim.id);
-        if let Some(by) = guarantor.filter(|_| !weaker) {
-            see_guarantees_kept(before, by, victim, victims);
-        }
+        see_guarantees_kept(before, job, victim, victims);
         assert!(config.may_be_preempted, "{} may not be displaced", victim.id);
         let often = config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
         assert!(!often, "{} was displaced often enough", victim.id);

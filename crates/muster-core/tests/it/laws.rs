@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Once;
 
-use muster_core::command::{Answer, Command};
+use muster_core::command::{Answer, Command, Said};
+use muster_core::job::Exit;
 use muster_core::plan::{MakeRoom, Plan, Planned, outlook, plan, position};
 use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
@@ -24,6 +25,7 @@ fn every_story_keeps_the_laws() {
         let mut teller = Teller::new(story);
         story.steps.iter().for_each(|step| teller.step(step));
         teller.replay();
+        teller.come_to_rest();
     });
 }
 
@@ -45,6 +47,9 @@ fn a_claim_takes_only_what_it_needs() {
     let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
     assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }));
 }
+
+/// Far more rounds than any of the small clusters needs.
+const ROUNDS_TO_REST: usize = 60;
 
 /// How many stories to tell.
 pub fn stories(usual: u32) -> u32 {
@@ -161,6 +166,35 @@ impl Teller {
         assert_eq!(restored, self.world.state, "a savepoint does not give the same state");
         self.saved = Some((restored.clone(), self.world.events.len()));
         self.world.state = restored;
+    }
+
+    /// When nothing new happens and everyone who is told to stop does, plans come to an end: nobody is started and
+    /// displaced in turn for ever.
+    fn come_to_rest(&mut self) {
+        for _ in 0..ROUNDS_TO_REST {
+            let plan = plan(&self.world.state, self.world.now).plan;
+            if plan.is_empty() {
+                return;
+            }
+            let _ = self.ask(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
+            self.end_who_must_stop();
+            self.world.now = self.world.now.plus(1);
+        }
+        let plan = plan(&self.world.state, self.world.now).plan;
+        panic!("the cluster does not come to rest: {plan:?}");
+    }
+
+    fn end_who_must_stop(&mut self) {
+        let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
+        let stopping: Vec<Job> = self.world.state.jobs.values().filter(stopping).cloned().collect();
+        for job in stopping {
+            let Some(attempt) = job.attempt() else { continue };
+            for node in attempt.nodes() {
+                let said = Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true };
+                let (job, attempt) = (job.id, attempt.number);
+                let _ = self.ask(Command::ReportTask { node, job, attempt, said });
+            }
+        }
     }
 
     /// All events, and those since the last savepoint, lead to the same state.

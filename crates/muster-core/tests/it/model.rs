@@ -181,8 +181,8 @@ impl<'a> Naive<'a> {
         guarantor(self.state, job, |tenant| self.held(tenant))
     }
 
-    /// Whether a running job, together with others that go, uses what only was borrowed.
-    fn is_borrowed(&self, victim: &Job, with: &[&Job], by: &TenantId) -> bool {
+    /// Whether everyone keeps what they are guaranteed when a job goes, together with others.
+    fn keeps(&self, victim: &Job, with: &[&Job], winner: &TenantId) -> bool {
         let stopping = |job: &Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
         let goes = |job: &Job| {
             stopping(job)
@@ -196,11 +196,7 @@ impl<'a> Naive<'a> {
             let gone = gone.fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
             keeps_guarantee(tenant, self.held(&tenant.id).less(gone))
         };
-        !is_below(self.state, &victim.spec.tenant, by)
-            && self
-                .state
-                .lineage(&victim.spec.tenant)
-                .all(|one| is_below(self.state, by, &one.id) || keeps(one))
+        self.state.lineage(&victim.spec.tenant).all(|one| is_below(self.state, winner, &one.id) || keeps(one))
     }
 
     /// What having more than others costs, each measured by what they should have.
@@ -529,7 +525,8 @@ impl<'a> Naive<'a> {
         for victim in candidates {
             let weaker = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
-            if weaker || guarantor.is_some_and(|by| self.is_borrowed(victim, &found, &by.id)) {
+            let foreign = guarantor.is_some_and(|by| !is_below(self.state, &victim.spec.tenant, &by.id));
+            if (weaker || foreign) && self.keeps(victim, &found, &job.spec.tenant) {
                 found.push(victim);
             }
         }

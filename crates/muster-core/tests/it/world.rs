@@ -174,7 +174,9 @@ pub fn guarantor<'a>(
 ) -> Option<&'a muster_core::Tenant> {
     state.lineage(&job.spec.tenant).find(|tenant| {
         let guaranteed = &tenant.config.guaranteed;
-        guaranteed.is_set() && guaranteed.excess(held(&tenant.id).plus(job.spec.demand())).is_empty()
+        let demand = job.spec.demand();
+        let spoken_of = guaranteed.gpus.is_some() && demand.gpus > 0 || guaranteed.jobs.is_some();
+        spoken_of && guaranteed.excess(held(&tenant.id).plus(job.spec.demand())).is_empty()
     })
 }
 

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
+use muster_core::budget::Budget;
 use muster_core::plan::{FairShare, fair_shares};
 use muster_core::tenant::{Quota, Tenant, TenantConfig, Tier};
 use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp};
@@ -157,6 +158,10 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
         },
         guaranteed: Quota { gpus: spec.guaranteed_gpus, ..Quota::default() },
         maximum_by_model: spec.max_gpus_by_model.clone(),
+        budget: Budget {
+            gpu_ms: spec.budget_gpu_hours.map(gpu_ms).transpose()?,
+            cost_micro: spec.budget_cost.map(|cost| micro("budget_cost", cost)).transpose()?,
+        },
         tier: spec
             .priority_tier
             .as_deref()
@@ -203,6 +208,10 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     put(&mut config.maximum.jobs, change.max_concurrent_jobs);
     put(&mut config.maximum_by_model, change.max_gpus_by_model);
     put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
+    let hours = change.budget_gpu_hours.map(|hours| hours.map(gpu_ms).transpose()).transpose()?;
+    put(&mut config.budget.gpu_ms, hours);
+    let cost = change.budget_cost.map(|cost| cost.map(|cost| micro("budget_cost", cost)).transpose());
+    put(&mut config.budget.cost_micro, cost.transpose()?);
     put(
         &mut config.tier,
         change.priority_tier.as_deref().map(|name| tier("priority_tier", name)).transpose()?,
@@ -222,6 +231,13 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
 
 fn parent(id: &str) -> Result<TenantId, Fault> {
     id.parse().map_err(|error| Fault::invalid("parent", format!("{error}")))
+}
+
+fn gpu_ms(hours: f64) -> Result<u64, Fault> {
+    match hours.is_finite() && (0.0..=1e12).contains(&hours) {
+        true => Ok((hours * 3_600_000.0).round() as u64),
+        false => Err(Fault::invalid("budget_gpu_hours", "must be from 0 to 1,000,000,000,000")),
+    }
 }
 
 fn weight(share: f64) -> Result<u32, Fault> {
@@ -256,6 +272,7 @@ fn shown(
     let TenantConfig { maximum, guaranteed, .. } = &tenant.config;
     let share = shares.get(&tenant.id).copied();
     let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
+    let spent = state.spent_below(&tenant.id, now);
     let recent = tenant.recent.micro_gpus(tenant.held.gpus, now, state.settings.usage_half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
@@ -274,6 +291,10 @@ fn shown(
         max_concurrent_jobs: maximum.jobs,
         max_gpus_by_model: config.maximum_by_model.clone(),
         guaranteed_gpus: guaranteed.gpus,
+        budget_gpu_hours: config.budget.gpu_ms.map(hours),
+        budget_cost: config.budget.cost_micro.map(money),
+        spent_gpu_hours: hours(spent.gpu_ms),
+        spent_cost: money(spent.cost_micro),
         current_gpus: tenant.held.gpus,
         current_gpu_memory: tenant.held.gpu_memory_mib,
         current_cpu_cores: tenant.held.cpus,

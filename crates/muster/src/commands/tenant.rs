@@ -143,6 +143,15 @@ fn create(client: &Client, args: CreateArgs) -> Result<(), crate::error::CliErro
     output::say(&args.show, &format!("{}\n", tenant.id), &tenant.id, &tenant)
 }
 
+fn budget(tenant: &Tenant) -> Option<String> {
+    let hours = tenant
+        .budget_gpu_hours
+        .map(|limit| format!("{:.2} of {limit:.2} GPU-hours used", tenant.spent_gpu_hours));
+    let cost = tenant.budget_cost.map(|limit| format!("{:.2} of {limit:.2} spent", tenant.spent_cost));
+    let lines: Vec<String> = hours.into_iter().chain(cost).collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
+}
+
 fn fair_share(tenant: &Tenant) -> String {
     format!(
         "factor {:.3}: uses {} of the cluster now and of late, its share is {}; {:.1} GPUs on average of late",
@@ -182,6 +191,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("fair share", fair_share(tenant))
         .field("gpus", count(tenant.current_gpus, tenant.max_gpus))
         .maybe("guaranteed", tenant.guaranteed_gpus)
+        .maybe("budget", budget(tenant))
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))
         .field("cpus", count(tenant.current_cpu_cores, tenant.max_cpu_cores))
         .field("memory", memory(tenant.current_memory, tenant.max_memory_mb))

@@ -31,6 +31,7 @@ transcripts! {
     output,
     formats,
     errors,
+    fairness,
     job_file,
     real,
     seed,

@@ -26,6 +26,12 @@ pub struct Terms {
     /// GPUs it can count on
     #[arg(long, value_name = "N", value_parser = limit)]
     guaranteed_gpus: Option<Limit>,
+    /// GPU-hours it may use in all; `none` is without limit
+    #[arg(long, value_name = "X", value_parser = amount)]
+    budget_gpu_hours: Option<Amount>,
+    /// The same in money
+    #[arg(long, value_name = "X", value_parser = amount)]
+    budget_cost: Option<Amount>,
     /// Default priority of its jobs
     #[arg(long, alias = "priority", value_parser = ["low", "medium", "high", "critical"])]
     tier: Option<String>,
@@ -53,6 +59,10 @@ pub struct Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(Option<u64>);
 
+/// A number that may have a fraction, or no limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Amount(Option<f64>);
+
 impl Terms {
     /// For a new tenant: no limit is the same as saying nothing.
     pub fn into_spec(self) -> TenantSpec {
@@ -64,6 +74,8 @@ impl Terms {
             max_memory_mb: number(self.max_mem),
             max_concurrent_jobs: number(self.max_jobs),
             guaranteed_gpus: number(self.guaranteed_gpus),
+            budget_gpu_hours: self.budget_gpu_hours.and_then(|amount| amount.0),
+            budget_cost: self.budget_cost.and_then(|amount| amount.0),
             priority_tier: self.tier,
             fair_share_weight: self.weight,
             allow_preemption: self.may_be_preempted,
@@ -86,6 +98,8 @@ impl Terms {
             max_memory_mb: number(self.max_mem),
             max_concurrent_jobs: number(self.max_jobs),
             guaranteed_gpus: number(self.guaranteed_gpus),
+            budget_gpu_hours: self.budget_gpu_hours.map(|amount| amount.0),
+            budget_cost: self.budget_cost.map(|amount| amount.0),
             priority_tier: self.tier,
             fair_share_weight: self.weight,
             allow_preemption: self.may_be_preempted,
@@ -97,6 +111,16 @@ impl Terms {
             ..TenantChange::default()
         }
     }
+}
+
+fn amount(text: &str) -> Result<Amount, String> {
+    if text == "none" {
+        return Ok(Amount(None));
+    }
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    number
+        .map(|number| Amount(Some(number)))
+        .ok_or_else(|| "write a number that is not negative, or `none`".to_string())
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
