@@ -158,7 +158,7 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
         (Some(_), _) => (Prospect::Starts, "would start in the next round".to_string()),
         (None, Some(room)) => (
             Prospect::Preempts,
-            format!("{} jobs would make room for it on `{}`", room.victims.len(), room.node),
+            format!("{} would make room for it on `{}`", jobs(room.victims.len()), room.node),
         ),
         (None, None) => {
             let first = reasons.first().map_or("its turn has not come", |reason| reason.sentence.as_str());
@@ -181,6 +181,10 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
         reasons,
         refusal: None,
     }
+}
+
+fn jobs(count: usize) -> String {
+    format!("{count} job{}", if count == 1 { "" } else { "s" })
 }
 
 fn gpus_of(task: &PlacedTask) -> impl Iterator<Item = String> + '_ {
