@@ -25,6 +25,7 @@ pub mod budget;
 pub mod capacity;
 mod guarantee;
 pub mod ledger;
+mod models;
 pub mod queue;
 pub mod state;
 

@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Free, Kind, lowest_bits};
+use crate::capacity::{Capacity, Free, Kind, bits, lowest_bits};
+use crate::ids::TenantId;
 use crate::job::Demand;
+use crate::model;
+use crate::models::{ModelUse, Over};
 use crate::queue::Shape;
 use crate::verdict::Reason;
 
@@ -39,6 +42,23 @@ impl Ask {
             matches: could_hold.map(|(kind, _)| Match::new(kind, shape)).collect(),
             model_limits: Vec::new(),
         }
+    }
+
+    /// The same without the kinds of nodes on which the gang would pass a limit of its tenant per model.
+    ///
+    /// On a node with several models the gang is counted as if it took the limited one: simple, and never above
+    /// the limit.
+    pub fn within(&self, models: &ModelUse, tenant: &TenantId) -> Ask {
+        let over = |found: &Match| {
+            models.over(tenant, |model| self.demand.gpus.min(devices_of(&found.kind, found.useful, model)))
+        };
+        let (out, matches): (Vec<Match>, Vec<Match>) =
+            self.matches.iter().cloned().partition(|found| over(found).is_some());
+        let none_left = matches.is_empty();
+        let mut model_limits: Vec<Reason> =
+            out.iter().filter(|_| none_left).filter_map(over).map(Reason::from).collect();
+        model_limits.dedup();
+        Ask { shape: self.shape.clone(), demand: self.demand, matches, model_limits }
     }
 
     /// GPUs of the gang, as bits are counted.
@@ -97,6 +117,23 @@ impl Match {
         let asked = shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
         Match { kind: kind.clone(), useful: asked.fold(0, |all, (_, mask)| all | mask), eligible }
     }
+}
+
+impl From<Over<'_>> for Reason {
+    fn from(over: Over<'_>) -> Reason {
+        Reason::QuotaModel {
+            tenant: over.tenant.clone(),
+            model: over.model.to_string(),
+            wanted: over.wanted,
+            limit: over.limit,
+        }
+    }
+}
+
+/// How many of the useful devices are of a model.
+fn devices_of(kind: &Kind, useful: u64, model: &str) -> u64 {
+    let named = bits(useful).into_iter().filter_map(|index| kind.gpus.get(usize::from(index)));
+    named.filter(|(device, _)| model::matches(model, device)).count() as u64
 }
 
 /// What a gang of this shape takes from its tenant's quota.

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Filed, Free, placed_tasks};
+use crate::capacity::{Capacity, Filed, Free, bits, placed_tasks};
 use crate::ids::{JobId, NodeId};
 use crate::job::Demand;
+use crate::models::ModelUse;
 use crate::node::GpuWord;
-use crate::plan::admit::ModelUse;
 use crate::plan::ask::Ask;
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
@@ -51,7 +51,7 @@ pub(super) struct Draft<'a> {
     pub shares: Shares,
     /// What is free for everyone: less what is set aside, without the nodes that are kept.
     pub capacity: Capacity,
-    pub models: ModelUse,
+    pub models: ModelUse<'a>,
     /// Tasks of limited arrays that would run beside those that do.
     arrays: BTreeMap<u64, u32>,
     /// GPUs that are given out only if nothing better is free.
@@ -112,7 +112,7 @@ impl<'a> Draft<'a> {
             }
         };
         if self.models.limits(&bucket.tenant) {
-            Arc::new(self.models.narrow(&bucket.tenant, &ask))
+            Arc::new(ask.within(&self.models, &bucket.tenant))
         } else {
             ask
         }
@@ -146,7 +146,7 @@ impl<'a> Draft<'a> {
     /// Start a gang that was ordered by `effective`.
     pub fn start(&mut self, bucket: &Bucket, (job, effective): (JobId, i64), ask: &Ask, spot: &Spot) {
         self.count(bucket, ask.demand);
-        self.models.take(self.state, &bucket.tenant, spot);
+        self.take_models(bucket, spot);
         self.take_free(&spot.node, ask.taken(&spot.chosen));
         let tasks = placed_tasks(&ask.shape, &spot.node, &spot.chosen);
         self.plan.starts.push(Start { job, tasks, effective: Some(effective) });
@@ -155,9 +155,13 @@ impl<'a> Draft<'a> {
     /// Propose to make room for a gang. What it will need counts as held from now on.
     pub fn make_room(&mut self, bucket: &Bucket, ask: &Ask, spot: &Spot, room: MakeRoom) {
         self.count(bucket, ask.demand);
-        self.models.take(self.state, &bucket.tenant, spot);
+        self.take_models(bucket, spot);
         self.reasons.insert(room.job, vec![Reason::Claimed { victims: room.victims.clone() }]);
         self.plan.claims.push(room);
+    }
+
+    fn take_models(&mut self, bucket: &Bucket, spot: &Spot) {
+        self.models.take(&bucket.tenant, &spot.node, spot.chosen.iter().flat_map(|mask| bits(*mask)));
     }
 
     /// Keep as much of `wanted` as is free for one job.

@@ -11,6 +11,8 @@ use crate::event::Event;
 use crate::guarantee::{Leaving, guarantor, is_below};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
+use crate::model;
+use crate::models::ModelUse;
 use crate::node::Node;
 use crate::plan::{MakeRoom, Plan, Start};
 use crate::state::decide::Decision;
@@ -55,13 +57,17 @@ impl State {
         start: &Start,
         epoch: u64,
         now: Timestamp,
-        tally: &mut Tally,
+        tally: &mut Tally<'_>,
     ) -> Option<Vec<Event>> {
         let job = self.placeable(start.job, tally)?;
         if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally, now) {
             return None;
         }
         if !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
+            return None;
+        }
+        let devices = start.tasks.iter().flat_map(|task| task.gpus.iter().map(|gpu| (&task.node, *gpu)));
+        if !self.models_admit(job, &devices.collect::<Vec<_>>(), tally) {
             return None;
         }
         tally.take(self, job, &start.tasks);
@@ -92,6 +98,19 @@ impl State {
                 let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
                 tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
             })
+    }
+
+    /// Whether the limits per model of the tenant, and of all above it, let the job have these devices.
+    fn models_admit(&self, job: &Job, devices: &[(&NodeId, u8)], tally: &Tally) -> bool {
+        let model_of = |(node, gpu): &(&NodeId, u8)| {
+            let gpus = &self.nodes.get(*node)?.facts.gpus;
+            Some(gpus.get(usize::from(*gpu))?.model.as_str())
+        };
+        let of_model = |limited: &str| {
+            let models = devices.iter().filter_map(model_of);
+            models.filter(|device| model::matches(limited, device)).count() as u64
+        };
+        tally.models.over(&job.spec.tenant, of_model).is_none()
     }
 
     fn array_admits(&self, job: &Job, tally: &Tally) -> bool {
@@ -165,7 +184,8 @@ impl State {
         if !self.quota_admits(job, tally, now) || !self.array_admits(job, tally) {
             return None;
         }
-        if !self.fits_after(job, room, &victims, tally) {
+        let devices: Vec<(&NodeId, u8)> = room.gpus.iter().map(|gpu| (&room.node, *gpu)).collect();
+        if !self.fits_after(job, room, &victims, tally) || !self.models_admit(job, &devices, tally) {
             return None;
         }
         tally.jobs.extend(room.victims.iter().copied());
@@ -252,8 +272,7 @@ impl State {
 }
 
 /// What one plan has taken so far.
-#[derive(Default)]
-struct Tally {
+struct Tally<'a> {
     jobs: BTreeSet<JobId>,
     used: BTreeMap<NodeId, Free>,
     /// What tenants hold with all below them, this plan included.
@@ -261,12 +280,21 @@ struct Tally {
     arrays: BTreeMap<u64, u32>,
     /// What tenants will hold less when all have stopped who were told to.
     fewer: Leaving,
+    /// GPUs of limited models, this plan included.
+    models: ModelUse<'a>,
 }
 
-impl Tally {
+impl<'a> Tally<'a> {
     /// Nothing taken yet.
-    fn of(state: &State) -> Tally {
-        let mut tally = Tally { fewer: Leaving::of(state), ..Tally::default() };
+    fn of(state: &'a State) -> Tally<'a> {
+        let mut tally = Tally {
+            jobs: BTreeSet::new(),
+            used: BTreeMap::new(),
+            held: BTreeMap::new(),
+            arrays: BTreeMap::new(),
+            fewer: Leaving::of(state),
+            models: ModelUse::of(state),
+        };
         for tenant in state.tenants.values() {
             tally.hold(state, &tenant.id, tenant.held);
         }
@@ -284,6 +312,7 @@ impl Tally {
         for task in tasks {
             let used = self.used.entry(task.node.clone()).or_default();
             *used = used.with(Free::used_by(&job.spec, task));
+            self.models.take(&job.spec.tenant, &task.node, task.gpus.iter().copied());
         }
         self.count(state, job);
     }
@@ -301,6 +330,7 @@ impl Tally {
         let demand = job.spec.demand();
         let used = self.used.entry(room.node.clone()).or_default();
         *used = used.with(Free { gpus: mask(&room.gpus), cpus: demand.cpus, memory_mib: demand.memory_mib });
+        self.models.take(&job.spec.tenant, &room.node, room.gpus.iter().copied());
         self.count(state, job);
     }
 }

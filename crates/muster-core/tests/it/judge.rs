@@ -73,6 +73,7 @@ impl Judge {
         for task in tasks {
             self.see_devices(before, job, task);
         }
+        see_model_limits(before, job, tasks);
         let demand = job.spec.demand();
         let lease =
             Lease { attempt, at, tasks: tasks.to_vec(), cpus: demand.cpus, memory_mib: demand.memory_mib };
@@ -151,6 +152,25 @@ impl Judge {
         for (tenant, account) in state.ledger.accounts() {
             let own = self.used.get(tenant).copied().unwrap_or_default();
             assert_eq!(account.used, own, "the ledger of {tenant} is not the sum of its leases");
+        }
+    }
+}
+
+/// No limit per model is passed, of the tenant or of one above it.
+fn see_model_limits(before: &State, job: &Job, tasks: &[PlacedTask]) {
+    let device = |node: &NodeId, gpu: u8| before.nodes[node].facts.gpus[usize::from(gpu)].model.as_str();
+    let new: Vec<&str> =
+        tasks.iter().flat_map(|task| task.gpus.iter().map(|gpu| device(&task.node, *gpu))).collect();
+    for tenant in before.lineage(&job.spec.tenant) {
+        let below = |job: &&Job| is_below(before, &job.spec.tenant, &tenant.id);
+        let held =
+            before.jobs.values().filter(below).filter_map(Job::attempt).flat_map(|attempt| attempt.gpus());
+        let held: Vec<&str> = held.map(|gpu| device(&gpu.node, gpu.index)).collect();
+        for (model, limit) in &tenant.config.maximum_by_model {
+            let of_model =
+                |devices: &[&str]| devices.iter().filter(|one| model::matches(model, one)).count() as u64;
+            let passed = of_model(&new) > 0 && of_model(&held) + of_model(&new) > *limit;
+            assert!(!passed, "{} passes the limit of {model} of {}", job.id, tenant.id);
         }
     }
 }

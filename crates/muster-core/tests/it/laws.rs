@@ -252,6 +252,7 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
         let alone = state.claims.values().filter(|other| other.node == claim.node).count() == 1;
         is_ready(job)
             && is_admitted(state, job, now)
+            && !has_model_limits(state, job)
             && node.takes_work()
             && same_machine
             && alone
@@ -259,6 +260,11 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
             && claim.gpus.iter().all(free)
     };
     state.claims.iter().filter(has_room).map(|(job, claim)| (*job, claim.clone())).collect()
+}
+
+/// Limits per model are told only where no kind of node is left, so room alone says nothing then.
+fn has_model_limits(state: &State, job: &Job) -> bool {
+    state.lineage(&job.spec.tenant).any(|tenant| !tenant.config.maximum_by_model.is_empty())
 }
 
 /// No pointless kill: who had others stopped starts where they stopped.
@@ -309,7 +315,9 @@ fn see_verdicts(world: &World, planned: &Planned) {
 /// Who could start and does not, waits for a reason that is not the lack of room.
 fn see_no_room_wasted(world: &World, planned: &Planned) {
     let state = &world.state;
-    for job in state.jobs.values().filter(|job| is_ready(job) && is_admitted(state, job, world.now)) {
+    let waits =
+        |job: &&Job| is_ready(job) && is_admitted(state, job, world.now) && !has_model_limits(state, job);
+    for job in state.jobs.values().filter(waits) {
         let reasons = planned.verdicts.of(state, job, world.now).reasons;
         let other = |reason: &Reason| {
             matches!(

@@ -90,6 +90,8 @@ struct Naive<'a> {
     kept: usize,
     starts: Vec<(JobId, NodeId, Vec<u8>)>,
     claims: Vec<(JobId, NodeId, Vec<JobId>)>,
+    /// Devices that starts and claims of this plan take.
+    devices: Vec<(&'a TenantId, NodeId, Vec<u8>)>,
 }
 
 impl<'a> Naive<'a> {
@@ -106,6 +108,7 @@ impl<'a> Naive<'a> {
             kept: 0,
             starts: Vec::new(),
             claims: Vec::new(),
+            devices: Vec::new(),
         };
         naive.count_leaving();
         naive.hold_claims();
@@ -305,7 +308,7 @@ impl<'a> Naive<'a> {
                 if spare_hot {
                     usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
                 }
-                let Some(gpus) = fit(job, &self.state.nodes[id], &usable) else { continue };
+                let Some(gpus) = self.fit(job, id, &usable) else { continue };
                 if best.as_ref().is_none_or(|(least, _, _)| free.gpus.len() < *least) {
                     best = Some((free.gpus.len(), id, gpus));
                 }
@@ -323,7 +326,39 @@ impl<'a> Naive<'a> {
         let taken = wanted(job, gpus.iter().copied().collect());
         self.free.get_mut(&node).unwrap().take(&taken);
         self.more_held.push(job);
+        self.devices.push((&job.spec.tenant, node.clone(), gpus.clone()));
         self.starts.push((job.id, node, gpus));
+    }
+
+    /// The devices for a job on a node, if there is room and no limit per model is in the way.
+    fn fit(&self, job: &Job, id: &NodeId, space: &Space) -> Option<Vec<u8>> {
+        let node = &self.state.nodes[id];
+        fit(job, node, space).filter(|_| self.model_allows(job, node))
+    }
+
+    /// Nodes of a story have one model each, so a gang takes it or nothing.
+    fn model_allows(&self, job: &Job, node: &Node) -> bool {
+        let Some(here) = node.facts.gpus.first().map(|gpu| gpu.model.as_str()) else { return true };
+        let more = job.spec.demand().gpus;
+        self.state.lineage(&job.spec.tenant).all(|tenant| {
+            let below = |id: &TenantId| is_below(self.state, id, &tenant.id);
+            let held = self.state.jobs.values().filter(|job| below(&job.spec.tenant));
+            let held = held.filter_map(Job::attempt).flat_map(|attempt| attempt.gpus()).map(|gpu| gpu.node);
+            let planned = self.devices.iter().filter(|(owner, _, _)| below(owner));
+            let planned = planned.flat_map(|(_, node, gpus)| gpus.iter().map(move |_| node.clone()));
+            let nodes: Vec<NodeId> = held.chain(planned).collect();
+            tenant.config.maximum_by_model.iter().all(|(limited, limit)| {
+                let is_model = |node: &NodeId| {
+                    self.state.nodes[node]
+                        .facts
+                        .gpus
+                        .first()
+                        .is_some_and(|gpu| model::matches(limited, &gpu.model))
+                };
+                let used = nodes.iter().filter(|node| is_model(node)).count() as u64;
+                more == 0 || !model::matches(limited, here) || used + more <= *limit
+            })
+        })
     }
 
     fn count_leaving(&mut self) {
@@ -404,8 +439,8 @@ impl<'a> Naive<'a> {
             }
             let mut claimed = own.clone();
             claimed.gpus.retain(|gpu| claim.gpus.contains(gpu));
-            let node = &self.state.nodes[&claim.node];
-            let fitted = fit(job, node, &claimed).or_else(|| fit(job, node, &own));
+            let fit = |space: &Space| self.fit(job, &claim.node, space);
+            let fitted = fit(&claimed).or_else(|| fit(&own));
             match fitted.filter(|_| self.admits(job)) {
                 Some(gpus) => {
                     *self.free.get_mut(&claim.node).unwrap() = own;
@@ -448,9 +483,8 @@ impl<'a> Naive<'a> {
     fn wait_for_leaving(&mut self, job: &'a Job) -> bool {
         for (id, leaving) in self.leaving.clone() {
             let (Some(free), node) = (self.free.get(&id), &self.state.nodes[&id]) else { continue };
-            let Some(gpus) = fit(job, node, &free.plus(&usable(node, &leaving)).less_overdrawn(node)) else {
-                continue;
-            };
+            let later = free.plus(&usable(node, &leaving)).less_overdrawn(node);
+            let Some(gpus) = self.fit(job, &id, &later) else { continue };
             let taken = wanted(job, gpus.into_iter().collect());
             self.leaving.get_mut(&id).unwrap().take(&taken);
             self.take_first_from(&id, &leaving, &taken);
@@ -477,6 +511,7 @@ impl<'a> Naive<'a> {
         let Some((_, _, node, victims, gpus)) = best else { return false };
         let mut freed = Space::default();
         victims.iter().for_each(|victim| freed.add(&used(victim, victim.attempt().unwrap())));
+        self.devices.push((&job.spec.tenant, node.clone(), gpus.clone()));
         let taken = wanted(job, gpus.into_iter().collect());
         self.take_first_from(&node, &freed, &taken);
         freed.take(&taken);
@@ -499,7 +534,7 @@ impl<'a> Naive<'a> {
             victims
                 .iter()
                 .for_each(|victim| space.add(&usable(node, &used(victim, victim.attempt().unwrap()))));
-            fit(job, node, &space.less_overdrawn(node))
+            self.fit(job, id, &space.less_overdrawn(node))
         };
         let mut victims: Vec<&Job> = Vec::new();
         for victim in weaker {
@@ -550,7 +585,7 @@ impl<'a> Naive<'a> {
             let gpus =
                 (0..node.facts.gpus.len()).filter(|gpu| node.gpu_usable(*gpu)).map(|gpu| gpu as u8).collect();
             let empty = Space { gpus, cpus: u64::from(node.facts.cpus), memory_mib: node.facts.memory_mib };
-            fit(job, node, &empty).is_some()
+            self.fit(job, id, &empty).is_some()
         };
         let feasible = self.free.iter().filter(|(id, _)| could(id));
         let best =

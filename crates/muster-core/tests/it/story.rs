@@ -333,6 +333,9 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     config.weight = [100, 300, 100, 1][variant % 4];
     config.guaranteed.gpus = [None, Some(2), None, None, Some(4), None, Some(1), None][variant % 8];
     config.guaranteed.jobs = (variant == 6).then_some(1);
+    if [0, 4, 5].contains(&variant) {
+        config.maximum_by_model.insert("H100".to_string(), [2, 1][variant % 2]);
+    }
     config.budget.gpu_ms = (variant == 7).then_some(30 * MINUTE as u64);
     // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
     config.parent = (name == "blue" && variant % 3 == 1).then(|| tenant_name(1));
