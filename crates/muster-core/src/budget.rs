@@ -1,7 +1,10 @@
 //! What a tenant may use in all, and what it has used: what was charged, and what its attempts have run up since.
 //!
 //! A budget counts from the first day. Who grants more raises the number. When it is used up nothing new starts;
-//! what runs goes on to its end.
+//! what runs goes on to its end. What a tenant has used goes with it: a department no longer pays for a team that
+//! was moved away or deleted.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -64,17 +67,28 @@ impl State {
         Spent { gpu_ms: charged.gpu_ms, cost_micro: charged.cost_micro }.plus(running)
     }
 
-    /// The first tenant, itself or above, whose budget is used up by all below it. O(tenants) where budgets are set.
-    pub fn out_of_budget(&self, tenant: &TenantId, now: Timestamp) -> Option<(&Tenant, Spent)> {
-        let limited = self.lineage(tenant).filter(|tenant| tenant.config.budget.is_set());
-        let mut spent = limited.map(|tenant| (tenant, self.spent_below(&tenant.id, now)));
-        spent.find(|(tenant, spent)| !tenant.config.budget.allows(*spent))
+    /// What every tenant has used with all below it until now. O(tenants × depth).
+    pub fn spent_below(&self, now: Timestamp) -> BTreeMap<&TenantId, Spent> {
+        let mut sums: BTreeMap<&TenantId, Spent> = BTreeMap::new();
+        for tenant in self.tenants.values() {
+            let spent = self.spent(tenant, now);
+            for above in self.lineage(&tenant.id) {
+                let sum = sums.entry(&above.id).or_default();
+                *sum = sum.plus(spent);
+            }
+        }
+        sums
     }
+}
 
-    /// What a tenant and all below it have used until now.
-    pub fn spent_below(&self, top: &TenantId, now: Timestamp) -> Spent {
-        let below = |one: &&Tenant| self.lineage(&one.id).any(|above| above.id == *top);
-        let below = self.tenants.values().filter(below);
-        below.fold(Spent::default(), |sum, tenant| sum.plus(self.spent(tenant, now)))
+/// Tenants whose budget is used up by themselves and all below them. Free of charge where nobody has one.
+pub(crate) fn out_of_budget(state: &State, now: Timestamp) -> BTreeMap<TenantId, Spent> {
+    if !state.tenants.values().any(|tenant| tenant.config.budget.is_set()) {
+        return BTreeMap::new();
     }
+    let spent = state.spent_below(now).into_iter();
+    let broke = spent.filter(|(id, spent)| {
+        state.tenants.get(*id).is_some_and(|tenant| !tenant.config.budget.allows(*spent))
+    });
+    broke.map(|(id, spent)| (id.clone(), spent)).collect()
 }

@@ -2,8 +2,8 @@
 //!
 //! A tenant may use more than it is guaranteed while nobody else needs it; that part is borrowed. A job that stays
 //! within a guarantee of its tenant, or of one above, may have borrowed space back, whatever the priorities. And
-//! nobody is displaced by another tenant out of what they are guaranteed themselves, whatever the priorities: else
-//! a strong borrower would take back what a weak owner has just reclaimed, and so on for ever.
+//! nobody is displaced out of a guarantee but by a stronger job within the same one: else a strong borrower would
+//! take back what a weak owner has just reclaimed, and so on for ever.
 
 use std::collections::BTreeMap;
 
@@ -37,19 +37,25 @@ impl Leaving {
         }
     }
 
-    /// Whether everyone above a job keeps what they are guaranteed when it goes for one of `winner`. Who is above
-    /// both loses nothing by it.
-    pub fn keeps(
+    /// Whether a job may go for another as far as guarantees are concerned. Everyone above it keeps what they are
+    /// guaranteed, or gives back what was borrowed: whoever reclaims may have the job that lies across the line, or a
+    /// gang as large as the cluster could never be asked to go. The guarantor of the other, and who is above that,
+    /// loses nothing by it.
+    pub fn allows(
         &self,
         state: &State,
-        victim: &Job,
-        winner: &TenantId,
-        held: impl Fn(&TenantId) -> Demand,
+        (victim, reclaimed): (&Job, bool),
+        guarantor: Option<&TenantId>,
+        runs: impl Fn(&TenantId) -> Demand,
     ) -> bool {
-        let above = |tenant: &Tenant| state.lineage(winner).any(|above| above.id == tenant.id);
+        let demand = victim.spec.demand();
+        let above = |tenant: &Tenant| guarantor.is_some_and(|by| is_below(state, by, &tenant.id));
         state.lineage(&victim.spec.tenant).filter(|tenant| !above(tenant)).all(|tenant| {
-            let gone = self.0.get(&tenant.id).copied().unwrap_or_default().plus(victim.spec.demand());
-            tenant.config.guaranteed.is_within(held(&tenant.id).less(gone))
+            let guaranteed = &tenant.config.guaranteed;
+            let gone = self.0.get(&tenant.id).copied().unwrap_or_default();
+            let before = runs(&tenant.id).less(gone);
+            guaranteed.is_kept(before.less(demand), demand)
+                || (reclaimed && !guaranteed.excess(before).is_empty())
         })
     }
 }
@@ -81,27 +87,29 @@ pub(crate) fn anyone_is_guaranteed(state: &State) -> bool {
 impl Quota {
     /// Whether it says anything.
     pub fn is_set(&self) -> bool {
-        *self != Quota::default()
+        self.amounts(Demand::default()).iter().any(|(quota, _)| *quota > 0)
     }
 
     /// Whether it says anything about what is demanded. A guarantee of GPUs is none for a job without GPUs: such a
     /// job could reclaim, and be displaced again, without the guarantee ever being touched.
     fn speaks_of(&self, demand: Demand) -> bool {
-        let speaks = |quota: Option<u64>, demand: u64| quota.is_some() && demand > 0;
-        speaks(self.gpus, demand.gpus)
-            || speaks(self.gpu_memory_mib, demand.gpu_memory_mib)
-            || speaks(self.cpus, demand.cpus)
-            || speaks(self.memory_mib, demand.memory_mib)
-            || speaks(self.jobs, demand.jobs)
+        self.amounts(demand).iter().any(|(quota, demand)| *quota > 0 && *demand > 0)
     }
 
-    /// Whether all of it lies within what is held.
-    fn is_within(&self, held: Demand) -> bool {
-        let within = |quota: Option<u64>, held: u64| quota.is_none_or(|quota| quota <= held);
-        within(self.gpus, held.gpus)
-            && within(self.gpu_memory_mib, held.gpu_memory_mib)
-            && within(self.cpus, held.cpus)
-            && within(self.memory_mib, held.memory_mib)
-            && within(self.jobs, held.jobs)
+    /// Whether all of it that a job of this demand could take away is left.
+    fn is_kept(&self, left: Demand, demand: Demand) -> bool {
+        let amounts = self.amounts(left).into_iter().zip(self.amounts(demand));
+        amounts.into_iter().all(|((quota, left), (_, demand))| demand == 0 || quota <= left)
+    }
+
+    /// What is guaranteed of each resource, none being nothing, beside what is held or demanded of it.
+    fn amounts(&self, other: Demand) -> [(u64, u64); 5] {
+        [
+            (self.gpus.unwrap_or(0), other.gpus),
+            (self.gpu_memory_mib.unwrap_or(0), other.gpu_memory_mib),
+            (self.cpus.unwrap_or(0), other.cpus),
+            (self.memory_mib.unwrap_or(0), other.memory_mib),
+            (self.jobs.unwrap_or(0), other.jobs),
+        ]
     }
 }

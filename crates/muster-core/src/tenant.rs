@@ -10,7 +10,8 @@ use crate::job::Demand;
 use crate::recent::Recent;
 use crate::time::Timestamp;
 
-/// A team, a project or a customer.
+/// A team, a project or a customer. A savepoint that lacks one of the figures is passed over and the journal read
+/// instead: a figure that was made up would be wrong for ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
     /// Its name for ever.
@@ -24,13 +25,10 @@ pub struct Tenant {
     #[serde(default)]
     pub live_jobs: u64,
     /// GPUs × moment of placement, over all live attempts. Derived; `State::check` recomputes it.
-    #[serde(default)]
     pub placed_gpu_ms: i64,
     /// How many GPUs it held of late.
-    #[serde(default)]
     pub recent: Recent,
     /// Who works for it, by name: everyone with jobs, and who had some lately.
-    #[serde(default)]
     pub members: BTreeMap<String, Member>,
 }
 

@@ -1,7 +1,7 @@
 //! Step 7 on its own thread: a replica of the state, a plan whenever something has changed, and savepoints.
 //!
-//! The planner never holds up the engine. It rests after each round for four times as long as the round took,
-//! so that it uses at most a fifth of a core however busy the cluster is.
+//! The planner never holds up the engine. It rests after each round for four times as long as the round took, at
+//! most a second: so it uses a fifth of a core as long as rounds take less than a quarter of a second.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

@@ -33,6 +33,6 @@ fn quota(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason> {
 }
 
 fn budget(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
-    let (tenant, spent) = draft.state.out_of_budget(&bucket.tenant, draft.now)?;
+    let (tenant, spent) = draft.shares.out_of_budget(draft.state, &bucket.tenant)?;
     Some(Reason::Budget { tenant: tenant.id.clone(), spent, budget: tenant.config.budget })
 }

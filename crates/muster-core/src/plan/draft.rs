@@ -65,6 +65,8 @@ pub(super) struct Draft<'a> {
     /// Who runs where; looked up when someone may displace others.
     pub running: Option<Running>,
     offers: BTreeMap<Arc<Shape>, Offers>,
+    /// How often every node was asked who could go.
+    pub searches: usize,
     /// Nodes on which something has changed, in order.
     pub changed: Vec<NodeId>,
     pub blocked: Vec<Turn<'a>>,
@@ -91,6 +93,7 @@ impl<'a> Draft<'a> {
             full: BTreeSet::new(),
             running: None,
             offers: BTreeMap::new(),
+            searches: 0,
             changed: Vec::new(),
             blocked: Vec::new(),
             reasons: BTreeMap::new(),
@@ -146,6 +149,7 @@ impl<'a> Draft<'a> {
     /// Start a gang that was ordered by `effective`.
     pub fn start(&mut self, bucket: &Bucket, (job, effective): (JobId, i64), ask: &Ask, spot: &Spot) {
         self.count(bucket, ask.demand);
+        self.shares.start(&bucket.tenant, ask.demand);
         self.take_models(bucket, spot);
         self.take_free(&spot.node, ask.taken(&spot.chosen));
         let tasks = placed_tasks(&ask.shape, &spot.node, &spot.chosen);

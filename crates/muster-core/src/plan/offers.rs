@@ -93,18 +93,19 @@ pub(super) fn victims<'a>(
 /// as far as all of them together leave to everyone what they are guaranteed.
 fn displaceable<'a>(draft: &Draft, turn: &Turn, ask: &Ask, here: &'a Here) -> Vec<&'a Candidate> {
     let weaker = |victim: &&Candidate| turn.outranks(victim.priority, victim.effective);
-    let (state, shares, winner) = (draft.state, &draft.shares, &turn.bucket.tenant);
+    let (state, shares) = (draft.state, &draft.shares);
     if !shares.has_guarantees() {
         return here.candidates.iter().filter(weaker).collect();
     }
-    let guarantor = shares.guarantor(state, winner, || ask.demand);
+    let guarantor = shares.guarantor(state, &turn.bucket.tenant, || ask.demand);
     let foreign = |victim: &Job| guarantor.is_some_and(|by| !is_below(state, &victim.spec.tenant, by));
     let mut fewer = draft.running.as_ref().map(|running| running.fewer.clone()).unwrap_or_default();
     let mut found = Vec::new();
     for candidate in &here.candidates {
         let Some(victim) = state.jobs.get(&candidate.job) else { continue };
-        let held = |tenant: &TenantId| shares.held(tenant);
-        if (weaker(&candidate) || foreign(victim)) && fewer.keeps(state, victim, winner, held) {
+        let runs = |tenant: &TenantId| shares.runs(tenant);
+        let reclaimed = foreign(victim);
+        if (weaker(&candidate) || reclaimed) && fewer.allows(state, (victim, reclaimed), guarantor, runs) {
             fewer.add(state, victim);
             found.push(candidate);
         }

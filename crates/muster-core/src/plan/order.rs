@@ -24,7 +24,7 @@ use crate::settings::{PRIORITY_MAX, Settings};
 use crate::state::State;
 use crate::time::{MINUTE, Timestamp};
 
-/// What a job is ordered by, term by term. Preemption never looks at anything but the priority asked for.
+/// What a job is ordered by, term by term. To displace others it must be stronger by the priority asked for, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strength {
     /// As asked for.
@@ -172,7 +172,7 @@ impl Turn<'_> {
         self.bucket.priority > priority && self.effective > effective
     }
 
-    /// Its priority as asked for, and with aging.
+    /// Its priority as asked for, and as it is ordered by.
     pub fn strength(&self) -> (u32, i64) {
         (self.bucket.priority, self.effective)
     }

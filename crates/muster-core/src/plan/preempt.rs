@@ -14,8 +14,8 @@ use crate::plan::order::Turn;
 use crate::plan::running::Reach;
 use crate::plan::{MakeRoom, leaving};
 
-/// Most claims in one round where guarantees make each of them look at every node; the next round goes on.
-const CLAIMS_MAX: usize = 100;
+/// Most searches in one round where guarantees make each of them look at every node; the next round goes on.
+const SEARCHES_MAX: usize = 500;
 
 /// Propose to displace others for this job. False if that is not allowed or would not help.
 pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
@@ -32,8 +32,11 @@ pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     }
     let proposal = match draft.shares.has_guarantees() {
         // What is borrowed changes with every start of any tenant, so nothing known from before is of use.
-        true if draft.plan.claims.len() >= CLAIMS_MAX => None,
-        true => best_offer(draft, turn, ask, &Offers::new(draft, turn, ask, reach)),
+        true if draft.searches >= SEARCHES_MAX => None,
+        true => {
+            draft.searches += 1;
+            best_offer(draft, turn, ask, &Offers::new(draft, turn, ask, reach))
+        }
         false => best_proposal(draft, turn, ask, reach),
     };
     proposal.map(|proposal| accept(draft, turn, ask, proposal)).is_some()

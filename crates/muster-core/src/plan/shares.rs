@@ -12,10 +12,11 @@
 //!
 //! All are integers. Within a round what is held only grows, so factors only fall.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::{Spent, out_of_budget};
 use crate::guarantee::{anyone_is_guaranteed, guarantor};
 use crate::ids::TenantId;
 use crate::job::Demand;
@@ -66,6 +67,8 @@ pub(super) struct Shares {
     fair_share_max: u64,
     /// Whether any tenant has a guarantee.
     guarantees: bool,
+    /// Tenants whose budget is used up, with what was used.
+    broke: BTreeMap<TenantId, Spent>,
 }
 
 /// A tenant with all below it.
@@ -77,6 +80,8 @@ struct Branch {
     /// In millionths of the cluster.
     entitled: u64,
     held: Demand,
+    /// The part of it that is not only waited for.
+    runs: Demand,
     recent_micro_gpus: u64,
     members: Members,
 }
@@ -91,16 +96,21 @@ struct Members {
 }
 
 impl Shares {
-    /// As it is in the state. O(tenants + members). A guest counts as having work.
+    /// As it is in the state. O(tenants × depth + members). A guest counts as having work.
     pub fn of(state: &State, now: Timestamp, guest: Option<&Guest<'_>>) -> Shares {
         let fair_share_max = u64::from(state.settings.fair_share_max);
         let guarantees = anyone_is_guaranteed(state);
-        let mut shares = Shares { total: total(state), fair_share_max, guarantees, ..Shares::default() };
+        let broke = out_of_budget(state, now);
+        let mut shares =
+            Shares { total: total(state), fair_share_max, guarantees, broke, ..Shares::default() };
         let mut below: BTreeMap<Option<&TenantId>, Vec<&Tenant>> = BTreeMap::new();
         for tenant in state.tenants.values() {
             below.entry(tenant.config.parent.as_ref()).or_default().push(tenant);
         }
-        let tree = Tree { state, now, guest, below };
+        let busy = state.tenants.values().filter(|tenant| tenant.live_jobs > 0).map(|tenant| &tenant.id);
+        let busy = busy.chain(guest.map(|guest| guest.tenant));
+        let working = busy.flat_map(|id| state.lineage(id)).map(|tenant| &tenant.id).collect();
+        let tree = Tree { state, now, guest, below, working };
         shares.add_level(&tree, None, WHOLE);
         shares
     }
@@ -108,27 +118,29 @@ impl Shares {
     /// Add the tenants below one, and all below them; they divide `whole` by weight.
     fn add_level(&mut self, tree: &Tree, above: Option<(&TenantId, usize)>, whole: u64) {
         let Some(tenants) = tree.below.get(&above.map(|(id, _)| id)) else { return };
-        let working = || tenants.iter().filter(|one| tree.has_work(one));
-        let weights: u64 = working().map(|one| weight(one)).sum();
+        let working = || tenants.iter().filter(|one| tree.working.contains(&one.id));
+        let (weights, count) = (working().map(|one| weight(one)).sum::<u64>(), working().count());
         for tenant in tenants {
-            let entitled = if tree.has_work(tenant) { whole * weight(tenant) / weights.max(1) } else { 0 };
+            let works = tree.working.contains(&tenant.id);
+            let entitled = if works { whole * weight(tenant) / weights.max(1) } else { 0 };
             let place = self.branches.len();
             let mut branch = tree.branch(tenant, above.map(|(_, place)| place), entitled);
-            branch.contested = working().any(|other| other.id != tenant.id);
+            branch.contested = count > usize::from(works);
             let (held, recent) = (branch.held, branch.recent_micro_gpus);
             self.branches.push(branch);
             self.places.insert(tenant.id.clone(), place);
             self.add_level(tree, Some((&tenant.id, place)), entitled);
             // Those below have added themselves to this branch; now it adds itself to those above.
-            self.count_above(place, held, recent);
+            self.count_above(place, (held, held), recent);
         }
     }
 
-    fn count_above(&mut self, place: usize, held: Demand, recent_micro_gpus: u64) {
+    fn count_above(&mut self, place: usize, (held, runs): (Demand, Demand), recent_micro_gpus: u64) {
         let mut above = self.branches[place].above;
         while let Some(place) = above {
             let branch = &mut self.branches[place];
             branch.held = branch.held.plus(held);
+            branch.runs = branch.runs.plus(runs);
             branch.recent_micro_gpus += recent_micro_gpus;
             above = branch.above;
         }
@@ -137,6 +149,14 @@ impl Shares {
     /// What a tenant would hold, with all below it.
     pub fn held(&self, tenant: &TenantId) -> Demand {
         self.places.get(tenant).map(|place| self.branches[*place].held).unwrap_or_default()
+    }
+
+    /// The first tenant, itself or above, whose budget is used up, and by how much.
+    pub fn out_of_budget<'a>(&self, state: &'a State, tenant: &TenantId) -> Option<(&'a Tenant, Spent)> {
+        if self.broke.is_empty() {
+            return None;
+        }
+        state.lineage(tenant).find_map(|tenant| Some((tenant, *self.broke.get(&tenant.id)?)))
     }
 
     /// Whether any tenant has a guarantee.
@@ -157,10 +177,22 @@ impl Shares {
         guarantor(state, tenant, demand(), |tenant| self.held(tenant))
     }
 
-    /// Count what a job takes.
+    /// What a tenant would run, with all below it.
+    pub fn runs(&self, tenant: &TenantId) -> Demand {
+        self.places.get(tenant).map(|place| self.branches[*place].runs).unwrap_or_default()
+    }
+
+    /// Count what a job takes that starts.
+    pub fn start(&mut self, tenant: &TenantId, demand: Demand) {
+        let Some(place) = self.places.get(tenant).copied() else { return };
+        self.count_above(place, (Demand::default(), demand), 0);
+        self.branches[place].runs = self.branches[place].runs.plus(demand);
+    }
+
+    /// Count what a job takes, or will take of space that is set aside for it.
     pub fn take(&mut self, tenant: &TenantId, user: &str, demand: Demand) {
         let Some(place) = self.places.get(tenant).copied() else { return };
-        self.count_above(place, demand, 0);
+        self.count_above(place, (demand, Demand::default()), 0);
         let branch = &mut self.branches[place];
         branch.held = branch.held.plus(demand);
         let member = branch.members.by_name.entry(user.to_string()).or_default();
@@ -234,17 +266,11 @@ struct Tree<'a> {
     now: Timestamp,
     guest: Option<&'a Guest<'a>>,
     below: BTreeMap<Option<&'a TenantId>, Vec<&'a Tenant>>,
+    /// Tenants that have jobs, and all above them.
+    working: BTreeSet<&'a TenantId>,
 }
 
 impl Tree<'_> {
-    /// Whether the tenant or someone below it has jobs.
-    fn has_work(&self, tenant: &Tenant) -> bool {
-        let below = self.below.get(&Some(&tenant.id)).into_iter().flatten();
-        tenant.live_jobs > 0
-            || self.guest.is_some_and(|guest| guest.tenant == &tenant.id)
-            || below.into_iter().any(|one| self.has_work(one))
-    }
-
     /// How many of its members have jobs.
     fn busy(&self, tenant: &Tenant) -> u64 {
         let has_jobs = |name: &str| tenant.members.get(name).is_some_and(|member| member.live_jobs > 0);
@@ -268,6 +294,7 @@ impl Tree<'_> {
             contested: false,
             entitled,
             held: tenant.held,
+            runs: tenant.held,
             recent_micro_gpus: tenant.recent.micro_gpus(tenant.held.gpus, self.now, half_life_ms),
             members: Members { busy: self.busy(tenant), by_name: members },
         }
@@ -304,5 +331,5 @@ fn factor(load: Option<u64>) -> u64 {
 
 /// What someone has over what they should have, in thousandths.
 fn load(used: u64, entitled: u64) -> u64 {
-    (used * ONE / entitled.max(1)).min(LOAD_MAX)
+    (used.saturating_mul(ONE) / entitled.max(1)).min(LOAD_MAX)
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::budget::{Spent, out_of_budget};
 use crate::capacity::{Free, mask};
 use crate::command::Answer;
 use crate::event::Event;
@@ -17,11 +18,12 @@ use crate::node::Node;
 use crate::plan::{MakeRoom, Plan, Start};
 use crate::state::decide::Decision;
 use crate::state::{Claim, State};
+use crate::tenant::Tenant;
 use crate::time::Timestamp;
 
 impl State {
     pub(super) fn decide_adopt(&self, plan: &Plan, epoch: u64, now: Timestamp) -> Decision {
-        let mut tally = Tally::of(self);
+        let mut tally = Tally::of(self, now);
         let mut events = Vec::new();
         let mut placed = 0;
         for start in &plan.starts {
@@ -60,7 +62,7 @@ impl State {
         tally: &mut Tally<'_>,
     ) -> Option<Vec<Event>> {
         let job = self.placeable(start.job, tally)?;
-        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally, now) {
+        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally) {
             return None;
         }
         if !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
@@ -91,9 +93,9 @@ impl State {
         (ready && !tally.jobs.contains(&id)).then_some(job)
     }
 
-    fn quota_admits(&self, job: &Job, tally: &Tally, now: Timestamp) -> bool {
-        let affordable = self.out_of_budget(&job.spec.tenant, now).is_none();
-        affordable
+    fn quota_admits(&self, job: &Job, tally: &Tally) -> bool {
+        let affordable = |tenant: &Tenant| !tally.broke.contains_key(&tenant.id);
+        self.lineage(&job.spec.tenant).all(affordable)
             && self.lineage(&job.spec.tenant).all(|tenant| {
                 let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
                 tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
@@ -181,7 +183,7 @@ impl State {
             return None;
         }
         let victims = self.victims(job, room, tally)?;
-        if !self.quota_admits(job, tally, now) || !self.array_admits(job, tally) {
+        if !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
             return None;
         }
         let devices: Vec<(&NodeId, u8)> = room.gpus.iter().map(|gpu| (&room.node, *gpu)).collect();
@@ -214,16 +216,17 @@ impl State {
             return None;
         }
         let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
+        let runs = |tenant: &TenantId| tally.runs.get(tenant).copied().unwrap_or_default();
         let guarantor = guarantor(self, &job.spec.tenant, job.spec.demand(), held);
         let mut fewer = tally.fewer.clone();
         let may_go = |id: &JobId| {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.tasks.iter().any(|task| task.node == room.node);
-            let foreign = || guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
+            let reclaimed = guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
             let weaker = victim.spec.priority < job.spec.priority;
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim);
-            let keeps = || fewer.keeps(self, victim, &job.spec.tenant, held);
-            let goes = (allowed && (weaker || foreign()) && keeps()).then_some(victim)?;
+            let owed = || fewer.allows(self, (victim, reclaimed), guarantor, runs);
+            let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;
             fewer.add(self, goes);
             Some(goes)
         };
@@ -277,35 +280,35 @@ struct Tally<'a> {
     used: BTreeMap<NodeId, Free>,
     /// What tenants hold with all below them, this plan included.
     held: BTreeMap<TenantId, Demand>,
+    /// The part of it that is not only claimed.
+    runs: BTreeMap<TenantId, Demand>,
     arrays: BTreeMap<u64, u32>,
     /// What tenants will hold less when all have stopped who were told to.
     fewer: Leaving,
     /// GPUs of limited models, this plan included.
     models: ModelUse<'a>,
+    /// Tenants whose budget is used up.
+    broke: BTreeMap<TenantId, Spent>,
 }
 
 impl<'a> Tally<'a> {
     /// Nothing taken yet.
-    fn of(state: &'a State) -> Tally<'a> {
+    fn of(state: &'a State, now: Timestamp) -> Tally<'a> {
         let mut tally = Tally {
             jobs: BTreeSet::new(),
             used: BTreeMap::new(),
             held: BTreeMap::new(),
+            runs: BTreeMap::new(),
             arrays: BTreeMap::new(),
             fewer: Leaving::of(state),
             models: ModelUse::of(state),
+            broke: out_of_budget(state, now),
         };
         for tenant in state.tenants.values() {
-            tally.hold(state, &tenant.id, tenant.held);
+            add(&mut tally.held, state, &tenant.id, tenant.held);
+            add(&mut tally.runs, state, &tenant.id, tenant.held);
         }
         tally
-    }
-
-    fn hold(&mut self, state: &State, tenant: &TenantId, more: Demand) {
-        for above in state.lineage(tenant) {
-            let held = self.held.entry(above.id.clone()).or_default();
-            *held = held.plus(more);
-        }
     }
 
     fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
@@ -314,13 +317,14 @@ impl<'a> Tally<'a> {
             *used = used.with(Free::used_by(&job.spec, task));
             self.models.take(&job.spec.tenant, &task.node, task.gpus.iter().copied());
         }
+        add(&mut self.runs, state, &job.spec.tenant, job.spec.demand());
         self.count(state, job);
     }
 
     /// Count a job against its tenant, all above it, and its array; a claim holds them as a start does.
     fn count(&mut self, state: &State, job: &Job) {
         self.jobs.insert(job.id);
-        self.hold(state, &job.spec.tenant, job.spec.demand());
+        add(&mut self.held, state, &job.spec.tenant, job.spec.demand());
         if job.id.index.is_some() {
             *self.arrays.entry(job.id.number).or_default() += 1;
         }
@@ -332,6 +336,14 @@ impl<'a> Tally<'a> {
         *used = used.with(Free { gpus: mask(&room.gpus), cpus: demand.cpus, memory_mib: demand.memory_mib });
         self.models.take(&job.spec.tenant, &room.node, room.gpus.iter().copied());
         self.count(state, job);
+    }
+}
+
+/// Add to what a tenant and all above it hold.
+fn add(sums: &mut BTreeMap<TenantId, Demand>, state: &State, tenant: &TenantId, more: Demand) {
+    for above in state.lineage(tenant) {
+        let sum = sums.entry(above.id.clone()).or_default();
+        *sum = sum.plus(more);
     }
 }
 

@@ -8,6 +8,7 @@ use crate::node::{GPUS_PER_NODE_MAX, GpuWord, NodeFacts, NodeWord};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::state::decide::Decision;
+use crate::state::submit::{CPUS_MAX, MEMORY_MIB_MAX};
 use crate::time::Timestamp;
 
 impl State {
@@ -20,6 +21,13 @@ impl State {
         if facts.gpus.len() > GPUS_PER_NODE_MAX {
             let problem = format!("{} devices, {GPUS_PER_NODE_MAX} are the most", facts.gpus.len());
             return Err(Refusal::Invalid { field: "gpus", problem });
+        }
+        if facts.cpus > CPUS_MAX || facts.memory_mib > MEMORY_MIB_MAX {
+            let problem = format!(
+                "{} CPU cores and {} MiB are more than any machine has",
+                facts.cpus, facts.memory_mib
+            );
+            return Err(Refusal::Invalid { field: "node", problem });
         }
         let mut events = Vec::new();
         match self.nodes.get(id) {

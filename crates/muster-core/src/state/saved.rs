@@ -19,8 +19,8 @@ use crate::token::Token;
 /// Jobs in one piece: enough to share its cost, few enough to need no memory worth speaking of.
 const JOBS_PER_PIECE: usize = 256;
 
-/// A part of a state. Pieces are written and read back one after the other, in order, so that a large state needs
-/// the memory of one piece beside its own.
+/// A part of a state. Pieces are written and read back one after the other, in order, so that what they are parsed
+/// into never holds more than one of them beside the state itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Piece {
     /// What does not grow with the jobs. The first piece.

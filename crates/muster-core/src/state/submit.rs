@@ -21,9 +21,9 @@ const TASKS_MAX: u32 = 4_096;
 /// Most tasks of one array.
 const ARRAY_MAX: usize = 100_000;
 /// More CPU cores than any machine has; keeps sums far from overflow.
-const CPUS_MAX: u32 = 1 << 20;
+pub(super) const CPUS_MAX: u32 = 1 << 20;
 /// One exbibyte, for the same reason.
-const MEMORY_MIB_MAX: u64 = 1 << 40;
+pub(super) const MEMORY_MIB_MAX: u64 = 1 << 40;
 /// Ten years.
 const TIME_LIMIT_MS_MAX: i64 = 10 * 366 * 24 * 3_600_000;
 

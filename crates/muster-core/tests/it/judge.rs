@@ -13,7 +13,7 @@ use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::world::{
-    guarantor, held_below, is_admitted, is_below, is_ready, is_within_quota, keeps_guarantee,
+    gives_only_what_it_owes, guarantor, held_below, is_admitted, is_below, is_ready, is_within_quota,
 };
 
 /// The judge's own books.
@@ -175,19 +175,26 @@ fn see_model_limits(before: &State, job: &Job, tasks: &[PlacedTask]) {
     }
 }
 
-/// Nobody is displaced by another tenant out of what they are guaranteed.
-fn see_guarantees_kept(before: &State, winner: &Job, victim: &Job, victims: &[JobId]) {
+/// Nobody is displaced out of a guarantee but by a job within the same one, one victim after the other; only what
+/// was borrowed may be had back with the job that lies across the line.
+fn see_guarantees_kept(
+    before: &State,
+    by: Option<&TenantId>,
+    (victim, reclaimed): (&Job, bool),
+    gone: &[JobId],
+) {
     let goes = |job: &&Job| {
-        job.attempt().is_some_and(|attempt| attempt.stopping.is_some() || victims.contains(&job.id))
+        let stopping = job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
+        stopping || gone.contains(&job.id) || job.id == victim.id
     };
     for tenant in before.lineage(&victim.spec.tenant) {
         let of_tenant = |job: &&Job| is_below(before, &job.spec.tenant, &tenant.id);
         let stays =
             before.jobs.values().filter(|job| job.attempt().is_some() && !goes(job)).filter(of_tenant);
-        let coming = before.claims.keys().map(|job| &before.jobs[job]).filter(of_tenant);
-        let left = stays.chain(coming).fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
-        let above_both = is_below(before, &winner.spec.tenant, &tenant.id);
-        assert!(above_both || keeps_guarantee(tenant, left), "{} loses what it is guaranteed", tenant.id);
+        let left = stays.fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
+        let same = by.is_some_and(|by| is_below(before, by, &tenant.id));
+        let owed = same || gives_only_what_it_owes(tenant, left, (victim, reclaimed));
+        assert!(owed, "{} loses what it is guaranteed", tenant.id);
     }
 }
 
@@ -197,12 +204,13 @@ fn see_claim(before: &State, id: JobId, node: &NodeId, gpus: &[u8], victims: &[J
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
     assert!(is_ready(job) && is_within_quota(before, job), "{id} displaces others and may not start");
     let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
-    for victim in victims.iter().map(|victim| &before.jobs[victim]) {
+    for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {
         let config = &before.tenants[&victim.spec.tenant].config;
         let weaker = victim.spec.priority < job.spec.priority;
         let elsewhere = |by: &muster_core::Tenant| !is_below(before, &victim.spec.tenant, &by.id);
-        assert!(weaker || guarantor.is_some_and(elsewhere), "{} is not weaker than {id}", victim.id);
-        see_guarantees_kept(before, job, victim, victims);
+        let reclaimed = guarantor.is_some_and(elsewhere);
+        assert!(weaker || reclaimed, "{} is not weaker than {id}", victim.id);
+        see_guarantees_kept(before, guarantor.map(|by| &by.id), (victim, reclaimed), &victims[..place]);
         assert!(config.may_be_preempted, "{} may not be displaced", victim.id);
         let often = config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
         assert!(!often, "{} was displaced often enough", victim.id);

@@ -15,7 +15,7 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
-use crate::world::{guarantor, held_below, is_below, is_ready, is_within_budget, keeps_guarantee};
+use crate::world::{gives_only_what_it_owes, guarantor, held_below, is_below, is_ready, is_within_budget};
 
 #[test]
 fn a_naive_planner_agrees_in_every_story() {
@@ -113,21 +113,19 @@ impl<'a> Naive<'a> {
         naive.count_leaving();
         naive.hold_claims();
         naive.start_claimants();
-        let mut kinds_kept: Vec<Shared> = Vec::new();
         let mut lines = naive.lines();
         while let Some(job) = naive.next(&mut lines) {
             if naive.claimants.contains(&job.id)
-                || !naive.admits(job)
-                || naive.start(job)
-                || naive.preempt(job)
+                || (naive.admits(job) && (naive.start(job) || naive.preempt(job)))
             {
                 continue;
             }
-            // One node for the first of those who ask for the same.
-            if !kinds_kept.contains(&shared(state, job)) {
-                kinds_kept.push(shared(state, job));
+            if naive.admits(job) {
                 naive.keep(job);
             }
+            // Those behind it ask for the same, so this round is over for them.
+            let same = |other: &Job| shared(state, other) == shared(state, job);
+            lines.retain(|line| !line.first().is_some_and(|other| same(other)));
         }
         naive
     }
@@ -180,12 +178,19 @@ impl<'a> Naive<'a> {
         more.fold(held_below(self.state, top), |sum, job| sum.plus(job.spec.demand()))
     }
 
+    /// The same without what is only waited for.
+    fn runs(&self, top: &TenantId) -> Demand {
+        let started = self.starts.iter().map(|(job, _, _)| &self.state.jobs[job]);
+        let more = started.filter(|job| is_below(self.state, &job.spec.tenant, top));
+        more.fold(held_below(self.state, top), |sum, job| sum.plus(job.spec.demand()))
+    }
+
     fn guarantor(&self, job: &Job) -> Option<&'a muster_core::Tenant> {
         guarantor(self.state, job, |tenant| self.held(tenant))
     }
 
-    /// Whether everyone keeps what they are guaranteed when a job goes, together with others.
-    fn keeps(&self, victim: &Job, with: &[&Job], winner: &TenantId) -> bool {
+    /// Whether everyone keeps what they are guaranteed when a job goes after others, or gives back what they owe.
+    fn owes(&self, (victim, reclaimed): (&Job, bool), with: &[&Job], by: Option<&TenantId>) -> bool {
         let stopping = |job: &Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
         let goes = |job: &Job| {
             stopping(job)
@@ -193,13 +198,14 @@ impl<'a> Naive<'a> {
                 || job.id == victim.id
                 || with.iter().any(|other| other.id == job.id)
         };
-        let keeps = |tenant: &muster_core::Tenant| {
+        let owes = |tenant: &muster_core::Tenant| {
             let gone = self.state.jobs.values().filter(|job| job.attempt().is_some() && goes(job));
             let gone = gone.filter(|job| is_below(self.state, &job.spec.tenant, &tenant.id));
             let gone = gone.fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
-            keeps_guarantee(tenant, self.held(&tenant.id).less(gone))
+            gives_only_what_it_owes(tenant, self.runs(&tenant.id).less(gone), (victim, reclaimed))
         };
-        self.state.lineage(&victim.spec.tenant).all(|one| is_below(self.state, winner, &one.id) || keeps(one))
+        let same = |one: &muster_core::Tenant| by.is_some_and(|by| is_below(self.state, by, &one.id));
+        self.state.lineage(&victim.spec.tenant).all(|one| same(one) || owes(one))
     }
 
     /// What having more than others costs, each measured by what they should have.
@@ -561,7 +567,7 @@ impl<'a> Naive<'a> {
             let weaker = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
             let foreign = guarantor.is_some_and(|by| !is_below(self.state, &victim.spec.tenant, &by.id));
-            if (weaker || foreign) && self.keeps(victim, &found, &job.spec.tenant) {
+            if (weaker || foreign) && self.owes((victim, foreign), &found, guarantor.map(|by| &by.id)) {
                 found.push(victim);
             }
         }

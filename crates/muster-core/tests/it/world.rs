@@ -180,11 +180,17 @@ pub fn guarantor<'a>(
     })
 }
 
-/// Whether a tenant keeps what it is guaranteed when it holds only so much.
-pub fn keeps_guarantee(tenant: &muster_core::Tenant, left: Demand) -> bool {
-    let guaranteed = &tenant.config.guaranteed;
-    guaranteed.gpus.is_none_or(|gpus| gpus <= left.gpus)
-        && guaranteed.jobs.is_none_or(|jobs| jobs <= left.jobs)
+/// Whether a tenant keeps what it is guaranteed when a job goes and only so much is left; or, where the job is
+/// reclaimed, had more than that before.
+pub fn gives_only_what_it_owes(
+    tenant: &muster_core::Tenant,
+    left: Demand,
+    (victim, reclaimed): (&Job, bool),
+) -> bool {
+    let (guaranteed, demand) = (&tenant.config.guaranteed, victim.spec.demand());
+    let keeps = (demand.gpus == 0 || guaranteed.gpus.unwrap_or(0) <= left.gpus)
+        && guaranteed.jobs.unwrap_or(0) <= left.jobs;
+    keeps || (reclaimed && !guaranteed.excess(left.plus(demand)).is_empty())
 }
 
 /// Whether a tenant is another one, or below it.

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use muster_core::budget::Budget;
+use muster_core::budget::{Budget, Spent};
 use muster_core::plan::{FairShare, fair_shares};
 use muster_core::tenant::{Quota, Tenant, TenantConfig, Tier};
 use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp};
@@ -55,9 +55,9 @@ pub async fn create(
 pub async fn list(State(door): State<Door>, who: Who) -> Result<Json<TenantList>, Fault> {
     let tenants: Vec<wire::Tenant> = door.state(|state| {
         let now = door.cluster.now().max(state.clock);
-        let shares = fair_shares(state, now);
+        let (shares, spent) = (fair_shares(state, now), state.spent_below(now));
         let seen = state.tenants.values().filter(|tenant| who.sees_tenant(tenant.id.as_str()));
-        seen.map(|tenant| shown(state, tenant, &shares, now)).collect()
+        seen.map(|tenant| shown(state, tenant, (&shares, &spent), now)).collect()
     })?;
     Ok(Json(TenantList { total: tenants.len() as u64, tenants }))
 }
@@ -129,7 +129,8 @@ pub async fn delete(State(door): State<Door>, who: Who, Id(id): Id<TenantId>) ->
 fn look(door: &Door, id: &TenantId) -> Result<wire::Tenant, Fault> {
     let found = door.state(|state| {
         let now = door.cluster.now().max(state.clock);
-        state.tenant(id).map(|tenant| shown(state, tenant, &fair_shares(state, now), now))
+        let (shares, spent) = (fair_shares(state, now), state.spent_below(now));
+        state.tenant(id).map(|tenant| shown(state, tenant, (&shares, &spent), now))
     })?;
     Ok(found?)
 }
@@ -266,13 +267,13 @@ fn tier_word(tier: Tier) -> &'static str {
 fn shown(
     state: &Core,
     tenant: &Tenant,
-    shares: &BTreeMap<TenantId, FairShare>,
+    (shares, spent): (&BTreeMap<TenantId, FairShare>, &BTreeMap<&TenantId, Spent>),
     now: Timestamp,
 ) -> wire::Tenant {
     let TenantConfig { maximum, guaranteed, .. } = &tenant.config;
     let share = shares.get(&tenant.id).copied();
     let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
-    let spent = state.spent_below(&tenant.id, now);
+    let spent = spent.get(&tenant.id).copied().unwrap_or_default();
     let recent = tenant.recent.micro_gpus(tenant.held.gpus, now, state.settings.usage_half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
