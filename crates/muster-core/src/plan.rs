@@ -23,6 +23,7 @@ mod order;
 mod outlook;
 mod overdue;
 mod place;
+mod position;
 mod preempt;
 mod running;
 mod shares;
@@ -32,8 +33,9 @@ use order::{Order, Turn};
 
 pub use crate::verdict::Verdicts;
 pub use feasible::infeasible;
-pub use order::{Position, Strength, position, strength};
+pub use order::{Strength, strength};
 pub use outlook::{Outlook, outlook};
+pub use position::{Position, position};
 pub use shares::{FairShare, fair_shares};
 
 /// What should happen next.

@@ -26,6 +26,7 @@ mod report;
 mod saved;
 mod steer;
 mod submit;
+mod tally;
 mod tenants;
 mod tick;
 

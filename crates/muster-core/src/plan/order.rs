@@ -10,7 +10,7 @@
 //! those behind it. Ranks only fall in a round, so a head is looked at again when it comes out on top.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeSet, BinaryHeap, btree_set};
+use std::collections::{BinaryHeap, btree_set};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ use crate::job::Job;
 use crate::plan::ask::demand;
 use crate::plan::draft::Draft;
 use crate::plan::shares::{FairShare, Shares};
-use crate::queue::{Bucket, Place, bucket_of, place_of, waiting_since};
+use crate::queue::{Bucket, Place, waiting_since};
 use crate::settings::{PRIORITY_MAX, Settings};
 use crate::state::State;
 use crate::time::{MINUTE, Timestamp};
@@ -87,20 +87,20 @@ pub(super) struct Rank {
 
 /// What ranks are worked out from.
 #[derive(Clone, Copy)]
-struct Scale<'a> {
-    state: &'a State,
-    now: Timestamp,
+pub(super) struct Scale<'a> {
+    pub state: &'a State,
+    pub now: Timestamp,
 }
 
 /// What all jobs of a bucket have in common at a moment.
 #[derive(Clone, Copy)]
-struct Common {
+pub(super) struct Common {
     penalty: u32,
     guaranteed: bool,
 }
 
 impl Scale<'_> {
-    fn common(self, shares: &Shares, bucket: &Bucket) -> Common {
+    pub fn common(self, shares: &Shares, bucket: &Bucket) -> Common {
         let demand = || demand(&bucket.shape);
         Common {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
@@ -109,7 +109,7 @@ impl Scale<'_> {
     }
 
     /// The rank of a ready job.
-    fn rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
+    pub fn rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
         let plain = self.rank_unless_overdue(bucket, common, place);
         if plain.standing < Standing::Overdue && self.is_overdue(place) {
             return Rank { standing: Standing::Overdue, effective: 0, ..plain };
@@ -119,7 +119,7 @@ impl Scale<'_> {
 
     /// The rank without asking how long the job has been waiting; never above the true one, and falling from
     /// place to place inside a bucket.
-    fn rank_unless_overdue(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
+    pub fn rank_unless_overdue(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
         let standing = match common.guaranteed {
             _ if bucket.priority >= PRIORITY_MAX => Standing::Operator,
             true => Standing::Guaranteed,
@@ -274,66 +274,6 @@ impl Turn<'_> {
             std::mem::replace(&mut self.rank, scale.rank_unless_overdue(self.bucket, common, self.place));
         self.rank < before
     }
-}
-
-/// Where a job stands among all that are ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Position {
-    /// 1 for the first.
-    pub position: u64,
-    /// How many are ready.
-    pub of: u64,
-}
-
-/// Where a job stands in the real order; nothing for a job that is not ready.
-///
-/// Buckets that are wholly before or behind it cost one comparison; only those that interleave are walked.
-pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
-    let bucket = bucket_of(job, state.is_limited(job.id));
-    let places = state.queue.bucket(&bucket)?;
-    let place = place_of(job);
-    if !places.contains(&place) {
-        return None;
-    }
-    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None));
-    let common = scale.common(&shares, &bucket);
-    // Nobody overtakes an earlier job of its own bucket, so the lowest rank up to here is the one that counts.
-    let own = places.range(..=place).map(|place| scale.rank(&bucket, common, *place)).min()?;
-    let ahead = places.range(..place).count() as u64 + ahead_elsewhere(scale, &shares, &bucket, own);
-    Some(Position { position: ahead + 1, of: ready(state) })
-}
-
-/// Where a job would stand that is not in the state.
-pub(super) fn position_of_guest(
-    state: &State,
-    now: Timestamp,
-    shares: &Shares,
-    bucket: &Bucket,
-    place: Place,
-) -> Position {
-    let scale = Scale { state, now };
-    let own = scale.rank_unless_overdue(bucket, scale.common(shares, bucket), place);
-    let same = state.queue.bucket(bucket).map_or(0, |places| places.len() as u64);
-    Position { position: same + ahead_elsewhere(scale, shares, bucket, own) + 1, of: ready(state) + 1 }
-}
-
-fn ready(state: &State) -> u64 {
-    state.queue.buckets().map(|(_, places)| places.len() as u64).sum()
-}
-
-fn ahead_elsewhere(scale: Scale, shares: &Shares, own: &Bucket, rank: Rank) -> u64 {
-    let others = scale.state.queue.buckets().filter(|(bucket, _)| *bucket != own);
-    others.map(|(bucket, places)| ahead_in(scale, shares, bucket, places, rank)).sum()
-}
-
-fn ahead_in(scale: Scale, shares: &Shares, bucket: &Bucket, places: &BTreeSet<Place>, rank: Rank) -> u64 {
-    let common = scale.common(shares, bucket);
-    let surely = |place: &Place| scale.rank_unless_overdue(bucket, common, *place) > rank;
-    if places.last().is_some_and(surely) {
-        return places.len() as u64;
-    }
-    let ahead = |place: &&Place| surely(place) || scale.rank(bucket, common, **place) > rank;
-    places.iter().take_while(ahead).count() as u64
 }
 
 #[cfg(test)]

@@ -1,0 +1,88 @@
+//! What a plan has taken while it is adopted gang by gang.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::budget::{Spent, out_of_budget};
+use crate::capacity::{Free, mask};
+use crate::guarantee::Leaving;
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::job::{Demand, Job, PlacedTask};
+use crate::models::ModelUse;
+use crate::plan::MakeRoom;
+use crate::state::State;
+use crate::time::Timestamp;
+
+/// What one plan has taken so far.
+pub(super) struct Tally<'a> {
+    pub jobs: BTreeSet<JobId>,
+    pub used: BTreeMap<NodeId, Free>,
+    /// What tenants hold with all below them, this plan included.
+    pub held: BTreeMap<TenantId, Demand>,
+    /// The part of it that is not only claimed.
+    pub runs: BTreeMap<TenantId, Demand>,
+    pub arrays: BTreeMap<u64, u32>,
+    /// What tenants will hold less when all have stopped who were told to.
+    pub fewer: Leaving,
+    /// GPUs of limited models, this plan included.
+    pub models: ModelUse<'a>,
+    /// Tenants whose budget is used up.
+    pub broke: BTreeMap<TenantId, Spent>,
+}
+
+impl<'a> Tally<'a> {
+    /// Nothing taken yet.
+    pub fn of(state: &'a State, now: Timestamp) -> Tally<'a> {
+        let mut tally = Tally {
+            jobs: BTreeSet::new(),
+            used: BTreeMap::new(),
+            held: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            arrays: BTreeMap::new(),
+            fewer: Leaving::of(state),
+            models: ModelUse::of(state),
+            broke: out_of_budget(state, now),
+        };
+        for tenant in state.tenants.values() {
+            add(&mut tally.held, state, &tenant.id, tenant.held);
+            add(&mut tally.runs, state, &tenant.id, tenant.held);
+        }
+        tally
+    }
+
+    /// A gang starts.
+    pub fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
+        for task in tasks {
+            let used = self.used.entry(task.node.clone()).or_default();
+            *used = used.with(Free::used_by(&job.spec, task));
+            self.models.take(&job.spec.tenant, &task.node, task.gpus.iter().copied());
+        }
+        add(&mut self.runs, state, &job.spec.tenant, job.spec.demand());
+        self.count(state, job);
+    }
+
+    /// Count a job against its tenant, all above it, and its array; a claim holds them as a start does.
+    fn count(&mut self, state: &State, job: &Job) {
+        self.jobs.insert(job.id);
+        add(&mut self.held, state, &job.spec.tenant, job.spec.demand());
+        if job.id.index.is_some() {
+            *self.arrays.entry(job.id.number).or_default() += 1;
+        }
+    }
+
+    /// Room is made for a gang.
+    pub fn claim(&mut self, state: &State, job: &Job, room: &MakeRoom) {
+        let demand = job.spec.demand();
+        let used = self.used.entry(room.node.clone()).or_default();
+        *used = used.with(Free { gpus: mask(&room.gpus), cpus: demand.cpus, memory_mib: demand.memory_mib });
+        self.models.take(&job.spec.tenant, &room.node, room.gpus.iter().copied());
+        self.count(state, job);
+    }
+}
+
+/// Add to what a tenant and all above it hold.
+fn add(sums: &mut BTreeMap<TenantId, Demand>, state: &State, tenant: &TenantId, more: Demand) {
+    for above in state.lineage(tenant) {
+        let sum = sums.entry(above.id.clone()).or_default();
+        *sum = sum.plus(more);
+    }
+}
