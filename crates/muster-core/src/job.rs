@@ -391,6 +391,25 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// An attempt that has its place and nothing else yet, by its number and the leadership it was placed under.
+    pub(crate) fn placed(
+        (number, epoch): (u32, u64),
+        effective: Option<i64>,
+        tasks: &[PlacedTask],
+        placed_at: Timestamp,
+    ) -> Attempt {
+        Attempt {
+            number,
+            epoch,
+            effective,
+            tasks: tasks.to_vec(),
+            placed_at,
+            started_at: None,
+            stopping: None,
+            parts: BTreeMap::new(),
+        }
+    }
+
     /// Every GPU it holds.
     pub fn gpus(&self) -> impl Iterator<Item = GpuId> + '_ {
         self.tasks

@@ -1,6 +1,6 @@
 //! Step 6, make true: what an event changes. Never says no; what cannot be is asserted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
@@ -38,16 +38,7 @@ impl State {
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
             Event::JobPlaced { job, attempt, epoch, tasks, effective, at } => {
-                let attempt = Attempt {
-                    number: *attempt,
-                    epoch: *epoch,
-                    effective: *effective,
-                    tasks: tasks.clone(),
-                    placed_at: *at,
-                    started_at: None,
-                    stopping: None,
-                    parts: BTreeMap::new(),
-                };
+                let attempt = Attempt::placed((*attempt, *epoch), *effective, tasks, *at);
                 self.place(*job, attempt);
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
