@@ -18,6 +18,7 @@ fn every_field_comes_back() {
         "name": "ML Team", "email": "ml@example.org", "organization": "Lab", "parent": "research",
         "max_gpus": 10, "max_gpu_memory_mb": 800000, "max_cpu_cores": 64, "max_memory_mb": 256000,
         "max_concurrent_jobs": 20, "max_gpus_by_model": {"h100": 4}, "guaranteed_gpus": 2,
+        "budget_gpu_hours": 1000.5, "budget_cost": 2500.0,
         "priority_tier": "critical", "fair_share_weight": 1.5, "priority_decay": 0.25,
         "allow_preemption": false, "can_preempt_others": false, "max_preemptions": 3,
         "billing_enabled": true, "cost_per_gpu_hour": 2.5, "active": true,
@@ -74,6 +75,17 @@ fn some_of_it_is_changed_or_all_of_it_replaced() {
         "invalid",
     );
     house.refused(&house.client().patch("/api/v1/tenants/red", &json!({"parent": "red"})), 422, "invalid");
+    for budget in ["budget_gpu_hours", "budget_cost"] {
+        let change = |value: serde_json::Value| {
+            house.client().patch(
+                "/api/v1/tenants/red",
+                &json!(serde_json::Map::from_iter([(budget.to_string(), value)])),
+            )
+        };
+        assert_eq!(change(json!(12.5)).json()[budget], 12.5);
+        house.refused(&change(json!(-1)), 422, "invalid");
+        assert_eq!(change(json!(null)).json()[budget], json!(null), "lifted");
+    }
     house.refused(
         &house.client().patch("/api/v1/tenants/red", &json!({"cost_per_gpu_hour": -0.5})),
         422,
