@@ -5,6 +5,7 @@
 //! has enough comes first. Finding a place costs O(kinds × log nodes) unless cores or memory run short.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::ids::NodeId;
@@ -65,9 +66,14 @@ impl Kind {
         self.taints.is_empty() && shape.node_labels.iter().all(labelled)
     }
 
-    /// Whether an empty node of this kind could hold the shape.
+    /// Whether an empty node of this kind could hold the whole gang.
     pub fn could_hold(&self, shape: &Shape) -> bool {
         self.admits(shape) && self.fit(shape, self.empty()).is_some()
+    }
+
+    /// How many tasks of a group an empty node of this kind could hold.
+    pub fn could_hold_tasks(&self, shape: &Shape, each: &Resources) -> u32 {
+        if self.admits(shape) { tasks_that_fit(each, self.eligible_gpus(each), self.empty()) } else { 0 }
     }
 
     /// Choose devices for every task of the gang from what is free, lowest index first.
@@ -87,6 +93,14 @@ impl Kind {
         }
         Some(chosen)
     }
+}
+
+/// How many tasks fit into what is free, given the devices that would do. Unbounded for a task that needs nothing.
+pub(crate) fn tasks_that_fit(each: &Resources, eligible: u64, free: Free) -> u32 {
+    let times = |have: u64, each: u64| have.checked_div(each).unwrap_or(u64::from(u32::MAX));
+    let gpus = times(u64::from((free.gpus & eligible).count_ones()), u64::from(each.gpus));
+    let fit = gpus.min(times(free.cpus, u64::from(each.cpus))).min(times(free.memory_mib, each.memory_mib));
+    u32::try_from(fit).unwrap_or(u32::MAX)
 }
 
 /// The `count` lowest set bits, if there are that many.
@@ -124,10 +138,27 @@ impl Free {
         }
     }
 
+    /// What one task uses on its devices.
+    pub fn of_task(each: &Resources, gpus: u64) -> Free {
+        Free { gpus, cpus: u64::from(each.cpus), memory_mib: each.memory_mib }
+    }
+
     /// What one task uses.
     pub fn used_by(spec: &JobSpec, task: &PlacedTask) -> Free {
-        let each = &spec.tasks[task.group as usize].each;
-        Free { gpus: mask(&task.gpus), cpus: u64::from(each.cpus), memory_mib: each.memory_mib }
+        Free::of_task(&spec.tasks[task.group as usize].each, mask(&task.gpus))
+    }
+
+    /// What tasks use together on each of their nodes.
+    pub fn by_node<'a>(
+        spec: &JobSpec,
+        tasks: impl IntoIterator<Item = &'a PlacedTask>,
+    ) -> BTreeMap<&'a NodeId, Free> {
+        let mut nodes: BTreeMap<&NodeId, Free> = BTreeMap::new();
+        for task in tasks {
+            let here = nodes.entry(&task.node).or_default();
+            *here = here.with(Free::used_by(spec, task));
+        }
+        nodes
     }
 
     /// What an attempt uses on one node.
@@ -135,6 +166,11 @@ impl Free {
         let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
         let here = tasks.filter(|task| task.node == *node);
         here.fold(Free::default(), |sum, task| sum.with(Free::used_by(&job.spec, task)))
+    }
+
+    /// Whether so much is there.
+    pub fn holds(self, wanted: Free) -> bool {
+        wanted.gpus & !self.gpus == 0 && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib
     }
 
     /// What is left when something is set apart.
@@ -225,6 +261,17 @@ impl Capacity {
         filed.free = free;
     }
 
+    /// Change whether a node that is filed takes work.
+    pub fn set_open(&mut self, node: &NodeId, open: bool) {
+        let Some(filed) = self.nodes.get_mut(node).filter(|filed| filed.open != open) else { return };
+        let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
+        match open {
+            true => shelf.put(filed.free, node),
+            false => shelf.pull(filed.free, node),
+        }
+        filed.open = open;
+    }
+
     /// A node as it is filed.
     pub fn filed(&self, node: &NodeId) -> Option<&Filed> {
         self.nodes.get(node)
@@ -249,9 +296,38 @@ impl Capacity {
             .flat_map(|(free, nodes)| nodes.iter().map(move |node| (*free, node)))
     }
 
-    /// Whether any registered node, in any state, could hold the shape when empty.
+    /// Nodes of a kind that take work, with so many free GPUs, the fullest first, then by name.
+    pub fn with_free_in<'a>(
+        &'a self,
+        kind: &Kind,
+        gpus: RangeInclusive<u32>,
+    ) -> impl Iterator<Item = (u32, &'a NodeId)> + 'a {
+        let shelf = self.shelves.get(kind);
+        shelf
+            .into_iter()
+            .flat_map(move |shelf| shelf.by_free.range(gpus.clone()))
+            .flat_map(|(free, nodes)| nodes.iter().map(move |node| (*free, node)))
+    }
+
+    /// Whether the registered nodes, in any state, could hold the shape when empty: one of them, or several
+    /// together where the shape may sit on several. For gangs of several groups that is a bound: each group by
+    /// itself must fit, and all of them in sum.
     pub fn could_ever_hold(&self, shape: &Shape) -> bool {
         self.shelves.keys().any(|kind| kind.could_hold(shape))
+            || (shape.may_span() && self.could_ever_span(shape))
+    }
+
+    fn could_ever_span(&self, shape: &Shape) -> bool {
+        let sum = |of: &dyn Fn(&Kind) -> u64| -> u64 {
+            let kinds = self.kinds().filter(|(kind, _)| kind.admits(shape));
+            kinds.map(|(kind, nodes)| of(kind).saturating_mul(nodes as u64)).fold(0, u64::saturating_add)
+        };
+        let groups = &mut shape.groups.iter();
+        groups.all(|(count, each)| {
+            sum(&|kind| u64::from(kind.could_hold_tasks(shape, each))) >= u64::from(*count)
+        }) && sum(&|kind| kind.gpus.len() as u64) >= u64::from(shape.gpus())
+            && sum(&|kind| u64::from(kind.cpus)) >= shape.cpus()
+            && sum(&|kind| kind.memory_mib) >= shape.memory_mib()
     }
 
     /// Whether any node is registered.

@@ -168,10 +168,9 @@ pub enum Event {
     ClaimMade {
         /// For which job.
         job: JobId,
-        /// Where.
-        node: NodeId,
-        /// Which devices.
-        gpus: Vec<u8>,
+        /// Which task will sit where.
+        #[serde(default)]
+        tasks: Vec<PlacedTask>,
         /// Who makes room.
         victims: Vec<JobId>,
         /// When.

@@ -489,6 +489,13 @@ pub struct PlacedTask {
     pub gpus: Vec<u8>,
 }
 
+impl PlacedTask {
+    /// Its devices, each with their node.
+    pub fn devices(&self) -> impl Iterator<Item = (&NodeId, u8)> {
+        self.gpus.iter().map(|gpu| (&self.node, *gpu))
+    }
+}
+
 /// What a node said about its part of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]

@@ -6,11 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, NodeId};
+use crate::ids::JobId;
 use crate::job::PlacedTask;
 use crate::state::State;
 use crate::time::Timestamp;
 
+mod across;
 mod admit;
 mod ask;
 mod claims;
@@ -27,6 +28,7 @@ mod position;
 mod preempt;
 mod running;
 mod shares;
+mod spread;
 
 use draft::Draft;
 use order::{Order, Turn};
@@ -75,10 +77,8 @@ pub struct Start {
 pub struct MakeRoom {
     /// For which job.
     pub job: JobId,
-    /// Where it will fit.
-    pub node: NodeId,
-    /// On which devices.
-    pub gpus: Vec<u8>,
+    /// Which of its tasks will sit where.
+    pub tasks: Vec<PlacedTask>,
     /// Who must go, least loss first.
     pub victims: Vec<JobId>,
 }

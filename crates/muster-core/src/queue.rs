@@ -35,6 +35,17 @@ impl Shape {
         }
     }
 
+    /// Whether its tasks may sit on several nodes. How close together they must be otherwise is not looked at yet:
+    /// whoever asks for closeness gets one node.
+    pub fn may_span(&self) -> bool {
+        self.topology == Topology::Any && self.tasks() > 1
+    }
+
+    /// Tasks of the gang.
+    pub fn tasks(&self) -> u32 {
+        self.groups.iter().map(|(count, _)| count).sum()
+    }
+
     /// Whole GPUs of the gang.
     pub fn gpus(&self) -> u32 {
         self.groups.iter().map(|(count, each)| count * each.gpus).sum()

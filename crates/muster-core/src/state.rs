@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::capacity::Capacity;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Job, Outcome};
+use crate::job::{Job, Outcome, PlacedTask};
 use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::queue::Queue;
@@ -113,14 +113,26 @@ pub struct KeyUse {
 /// Space held for a job that others were displaced for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// Where.
-    pub node: NodeId,
-    /// Which devices.
-    pub gpus: Vec<u8>,
+    /// Which task will sit where. Claims written before gangs could sit on several nodes have none: they hold
+    /// nothing, and run out.
+    #[serde(default)]
+    pub tasks: Vec<PlacedTask>,
     /// Who makes room.
     pub victims: Vec<JobId>,
     /// Until when, at the latest.
     pub until: Timestamp,
+}
+
+impl Claim {
+    /// Whether it holds a device.
+    pub fn holds(&self, node: &NodeId, gpu: u8) -> bool {
+        self.tasks.iter().any(|task| task.node == *node && task.gpus.contains(&gpu))
+    }
+
+    /// Whether it holds anything on a node.
+    pub fn is_on(&self, node: &NodeId) -> bool {
+        self.tasks.iter().any(|task| task.node == *node)
+    }
 }
 
 impl State {

@@ -125,6 +125,15 @@ pub enum Reason {
         /// Free in all.
         free_gpus: u32,
     },
+    /// Enough is free in all, but too few tasks of the gang find a node with room for one.
+    Seats {
+        /// Tasks that must start together.
+        tasks: u32,
+        /// GPUs that each of them needs on its node.
+        gpus_each: u32,
+        /// For how many of them there is room; for all, if only the groups of the gang together find none.
+        seats: u32,
+    },
     /// The tenant holds too much already.
     QuotaTenant {
         /// Whose quota.
@@ -219,7 +228,7 @@ impl Reason {
     pub fn word(&self) -> &'static str {
         match self {
             Reason::Capacity { .. } => "Capacity",
-            Reason::Fragmented { .. } => "Fragmented",
+            Reason::Fragmented { .. } | Reason::Seats { .. } => "Fragmented",
             Reason::QuotaTenant { .. } | Reason::Budget { .. } => "QuotaTenant",
             Reason::QuotaModel { .. } => "QuotaModel",
             Reason::NodeHealth { .. } => "NodeHealth",
@@ -252,6 +261,19 @@ impl Reason {
             Reason::Fragmented { needs_gpus, largest_block, free_gpus } => format!(
                 "needs {} on one node, the largest free block is {largest_block} ({free_gpus} free in all)",
                 gpus(*needs_gpus)
+            ),
+            Reason::Seats { tasks, seats, .. } if seats >= tasks => {
+                format!("there is room for each group of its {tasks} tasks, but not for all of them together")
+            }
+            Reason::Seats { tasks, gpus_each: 0, seats } => {
+                format!(
+                    "needs {} at once, {seats} would find a node with room",
+                    many(u64::from(*tasks), "task")
+                )
+            }
+            Reason::Seats { tasks, gpus_each, seats } => format!(
+                "needs {tasks} times {} at once, {seats} would find a node with room",
+                gpus(*gpus_each)
             ),
             Reason::QuotaTenant { tenant, excess } => format!(
                 "tenant `{tenant}` would hold {} {}, its limit is {}",

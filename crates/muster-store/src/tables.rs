@@ -147,8 +147,8 @@ pub fn project(entry: &Entry) -> Vec<Change> {
             Vec::new()
         }
 
-        Event::ClaimMade { job, node, gpus, victims, at, until } => {
-            desk::claim_made(seq, *job, node, gpus, victims, (*at, *until))
+        Event::ClaimMade { job, tasks, victims, at, until } => {
+            desk::claim_made(seq, *job, tasks, victims, (*at, *until))
         }
         Event::ClaimEnded { job, why, at } => desk::claim_ended(*job, why, *at),
 

@@ -1,11 +1,12 @@
 //! A shape made ready for many comparisons: which kinds of nodes could hold it, and which of their devices
 //! would do. Model names are compared once per kind here, so that looking at a node is integer work.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Free, Kind, bits, lowest_bits};
+use crate::capacity::{Capacity, Free, Kind, bits, lowest_bits, tasks_that_fit};
 use crate::ids::TenantId;
-use crate::job::Demand;
+use crate::job::{Demand, Resources};
 use crate::model;
 use crate::models::{ModelUse, Over};
 use crate::queue::Shape;
@@ -17,48 +18,84 @@ pub(super) struct Ask {
     pub shape: Arc<Shape>,
     /// What it takes from its tenant's quota.
     pub demand: Demand,
-    /// The kinds that could hold it when empty, in the order of the capacity.
+    /// The kinds that could hold it when empty, or a part of it if it may sit on several nodes; in the order of
+    /// the capacity.
     pub matches: Vec<Match>,
+    /// Whether all nodes together, each empty, could hold it.
+    pub feasible: bool,
     /// Limits per model that leave no kind at all.
     pub model_limits: Vec<Reason>,
 }
 
-/// A kind of node that could hold the shape.
+/// A kind of node that could hold the shape or a part of it.
 #[derive(Debug, Clone)]
 pub(super) struct Match {
     pub kind: Arc<Kind>,
+    /// Whether a single node could hold the whole gang.
+    pub whole: bool,
     /// Devices that would do for each group of tasks, as bits.
-    eligible: Vec<u64>,
+    pub eligible: Vec<u64>,
     /// Devices that would do for some group.
     pub useful: u64,
 }
 
 impl Ask {
     pub fn new(capacity: &Capacity, shape: &Arc<Shape>) -> Ask {
-        let could_hold = capacity.kinds().filter(|(kind, _)| kind.could_hold(shape));
+        let kinds = capacity.kinds().filter(|(kind, _)| {
+            let holds_a_task = |(_, each): &(u32, Resources)| kind.could_hold_tasks(shape, each) > 0;
+            kind.could_hold(shape) || (shape.may_span() && shape.groups.iter().any(holds_a_task))
+        });
         Ask {
             shape: shape.clone(),
             demand: demand(shape),
-            matches: could_hold.map(|(kind, _)| Match::new(kind, shape)).collect(),
+            matches: kinds.map(|(kind, _)| Match::new(kind, shape)).collect(),
+            feasible: capacity.could_ever_hold(shape),
             model_limits: Vec::new(),
         }
     }
 
+    /// The kinds of which a single node could hold the whole gang.
+    pub fn wholes(&self) -> impl Iterator<Item = &Match> {
+        self.matches.iter().filter(|found| found.whole)
+    }
+
+    /// Whether it may sit on several nodes.
+    pub fn may_span(&self) -> bool {
+        self.shape.may_span()
+    }
+
+    /// The groups of tasks, the most demanding first: they are the hardest to seat.
+    pub fn groups_by_size(&self) -> Vec<usize> {
+        let mut groups: Vec<usize> = (0..self.shape.groups.len()).collect();
+        groups.sort_by_key(|group| {
+            let each = &self.shape.groups[*group].1;
+            (Reverse((each.gpus, each.cpus, each.memory_mib)), *group)
+        });
+        groups
+    }
+
+    /// How many tasks of a group fit into what is free.
+    pub fn tasks_that_fit(&self, found: &Match, group: usize, free: Free) -> u32 {
+        tasks_that_fit(&self.shape.groups[group].1, found.eligible[group], free)
+    }
+
     /// The same without the kinds of nodes on which the gang would pass a limit of its tenant per model.
     ///
-    /// On a node with several models the gang is counted as if it took the limited one: simple, and never above
-    /// the limit.
+    /// On a node with several models the gang is counted as if it took the limited one, and across nodes as if it
+    /// sat on nodes of this kind only: simple, and never above the limit.
     pub fn within(&self, models: &ModelUse, tenant: &TenantId) -> Ask {
-        let over = |found: &Match| {
-            models.over(tenant, |model| self.demand.gpus.min(devices_of(&found.kind, found.useful, model)))
+        let most = |found: &Match, model: &str| {
+            let here = devices_of(&found.kind, found.useful, model);
+            if self.may_span() && here > 0 { self.demand.gpus } else { self.demand.gpus.min(here) }
         };
+        let over = |found: &Match| models.over(tenant, |model| most(found, model));
         let (out, matches): (Vec<Match>, Vec<Match>) =
             self.matches.iter().cloned().partition(|found| over(found).is_some());
         let none_left = matches.is_empty();
         let mut model_limits: Vec<Reason> =
             out.iter().filter(|_| none_left).filter_map(over).map(Reason::from).collect();
         model_limits.dedup();
-        Ask { shape: self.shape.clone(), demand: self.demand, matches, model_limits }
+        Ask { shape: self.shape.clone(), demand: self.demand, matches, feasible: self.feasible, model_limits }
     }
 
     /// GPUs of the gang, as bits are counted.
@@ -66,7 +103,7 @@ impl Ask {
         u32::try_from(self.demand.gpus).unwrap_or(u32::MAX)
     }
 
-    /// The match for a kind, if it could hold the shape. Kinds are shared by all nodes of the capacity and its
+    /// The match for a kind, if it could hold the shape or a part of it. Kinds are shared by all nodes of the capacity and its
     /// clones, so the address tells them apart.
     pub fn on(&self, kind: &Arc<Kind>) -> Option<&Match> {
         self.matches.iter().find(|found| Arc::ptr_eq(&found.kind, kind))
@@ -100,22 +137,14 @@ impl Ask {
         }
         Some(chosen)
     }
-
-    /// What the gang takes on its node when it sits on the chosen devices.
-    pub fn taken(&self, chosen: &[u64]) -> Free {
-        Free {
-            gpus: chosen.iter().fold(0, |all, mask| all | mask),
-            cpus: self.demand.cpus,
-            memory_mib: self.demand.memory_mib,
-        }
-    }
 }
 
 impl Match {
     fn new(kind: &Arc<Kind>, shape: &Shape) -> Match {
         let eligible: Vec<u64> = shape.groups.iter().map(|(_, each)| kind.eligible_gpus(each)).collect();
         let asked = shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
-        Match { kind: kind.clone(), useful: asked.fold(0, |all, (_, mask)| all | mask), eligible }
+        let useful = asked.fold(0, |all, (_, mask)| all | mask);
+        Match { kind: kind.clone(), whole: kind.could_hold(shape), useful, eligible }
     }
 }
 

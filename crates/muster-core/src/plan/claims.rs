@@ -5,7 +5,8 @@
 //! its job then takes part in the order like all others.
 
 use crate::capacity::{Free, mask};
-use crate::job::Job;
+use crate::ids::{JobId, NodeId};
+use crate::job::{Job, PlacedTask};
 use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::{admit, order};
@@ -18,8 +19,8 @@ pub(super) fn set_all_aside(draft: &mut Draft) {
     let state = draft.state;
     for (id, claim) in &state.claims {
         let Some(job) = state.jobs.get(id) else { continue };
-        draft.set_aside(*id, &claim.node, still_needed(state, job, claim));
-        if is_ready(job) && works(state, claim) {
+        hold(draft, *id, claim);
+        if is_ready(job) && state.claim_works(claim) {
             draft.note_claimant(*id);
         }
     }
@@ -60,36 +61,41 @@ fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>>
             Ok(())
         }
         None => {
-            draft.set_aside(job.id, &claim.node, still_needed(draft.state, job, claim));
+            hold(draft, job.id, claim);
             Err(Vec::new())
         }
     }
 }
 
-/// On the claimed devices if they are free; on others of the node if those came free earlier.
+/// On the claimed devices if they are free; where all of them are on one node, on others of it that came free earlier.
 fn fit(draft: &Draft, ask: &Ask, claim: &Claim) -> Option<Spot> {
-    let filed = draft.capacity.filed(&claim.node).filter(|filed| filed.open)?;
-    let found = ask.on(&filed.kind)?;
-    let claimed = Free { gpus: filed.free.gpus & mask(&claim.gpus), ..filed.free };
-    let chosen = ask.fit(found, claimed).or_else(|| ask.fit(found, filed.free))?;
-    Some(Spot { node: claim.node.clone(), chosen })
-}
-
-/// What a claim keeps from others: its devices, and the cores and memory that victims still stopping will
-/// not bring.
-fn still_needed(state: &State, job: &Job, claim: &Claim) -> Free {
-    let demand = job.spec.demand();
-    let coming = state.coming_for(claim);
-    Free {
-        gpus: mask(&claim.gpus),
-        cpus: demand.cpus.saturating_sub(coming.cpus),
-        memory_mib: demand.memory_mib.saturating_sub(coming.memory_mib),
+    let claimed = Spot { tasks: claim.tasks.clone() };
+    if is_free(draft, ask, &claimed) {
+        return Some(claimed);
     }
+    let node = &claim.tasks.first()?.node;
+    let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
+    let found = ask.on(&filed.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
+    Some(Spot::on_one(ask, node, &ask.fit(found, filed.free)?))
 }
 
-fn works(state: &State, claim: &Claim) -> bool {
-    let open = state.capacity.filed(&claim.node).is_some_and(|filed| filed.open);
-    open && mask(&claim.gpus) & !state.usable_gpus(&claim.node) == 0
+/// Whether everything a spot needs is free and will do: a machine may have come back as another one.
+fn is_free(draft: &Draft, ask: &Ask, spot: &Spot) -> bool {
+    let would_do = |task: &PlacedTask| {
+        let filed = draft.capacity.filed(&task.node).filter(|filed| filed.open);
+        let found = filed.and_then(|filed| ask.on(&filed.kind));
+        found.is_some_and(|found| mask(&task.gpus) & !found.eligible[task.group as usize] == 0)
+    };
+    let is_there =
+        |(node, taken): (&NodeId, &Free)| draft.free_on(node).is_some_and(|free| free.holds(*taken));
+    spot.tasks.iter().all(would_do) && spot.taken(ask).iter().all(is_there)
+}
+
+/// Keep from others what a claim still needs.
+fn hold(draft: &mut Draft, job: JobId, claim: &Claim) {
+    for (node, needed) in draft.state.kept_by(job, claim) {
+        draft.set_aside(job, &node, needed);
+    }
 }
 
 fn is_ready(job: &Job) -> bool {

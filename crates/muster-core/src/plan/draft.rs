@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Filed, Free, bits, placed_tasks};
+use crate::capacity::{Capacity, Filed, Free, mask, placed_tasks};
+use crate::guarantee;
 use crate::ids::{JobId, NodeId};
-use crate::job::Demand;
+use crate::job::{Demand, PlacedTask};
 use crate::models::ModelUse;
 use crate::node::GpuWord;
 use crate::plan::ask::Ask;
@@ -22,20 +23,31 @@ use crate::state::State;
 use crate::time::Timestamp;
 use crate::verdict::Reason;
 
-/// Space on one node.
+/// Where a gang would sit, rank by rank.
 #[derive(Debug, Clone)]
 pub(super) struct Spot {
-    pub node: NodeId,
-    /// Devices for each task of the gang, as bits.
-    pub chosen: Vec<u64>,
+    pub tasks: Vec<PlacedTask>,
 }
 
-/// Free space that others may not have.
-#[derive(Debug, Clone)]
-pub(super) struct Aside {
-    pub node: NodeId,
-    pub space: Free,
+impl Spot {
+    /// The whole gang on one node, with the devices chosen for each task, as bits.
+    pub fn on_one(ask: &Ask, node: &NodeId, chosen: &[u64]) -> Spot {
+        Spot { tasks: placed_tasks(&ask.shape, node, chosen) }
+    }
+
+    /// What the gang takes on each node.
+    pub fn taken(&self, ask: &Ask) -> BTreeMap<NodeId, Free> {
+        let mut nodes: BTreeMap<NodeId, Free> = BTreeMap::new();
+        for task in &self.tasks {
+            let here = nodes.entry(task.node.clone()).or_default();
+            *here = here.with(Free::of_task(&ask.shape.groups[task.group as usize].1, mask(&task.gpus)));
+        }
+        nodes
+    }
 }
+
+/// Free space that others may not have, by node.
+pub(super) type Aside = BTreeMap<NodeId, Free>;
 
 /// A node that takes no more work from others this round.
 #[derive(Debug)]
@@ -151,9 +163,10 @@ impl<'a> Draft<'a> {
         self.count(bucket, ask.demand);
         self.shares.start(&bucket.tenant, ask.demand);
         self.take_models(bucket, spot);
-        self.take_free(&spot.node, ask.taken(&spot.chosen));
-        let tasks = placed_tasks(&ask.shape, &spot.node, &spot.chosen);
-        self.plan.starts.push(Start { job, tasks, effective: Some(effective) });
+        for (node, taken) in spot.taken(ask) {
+            self.take_free(&node, taken);
+        }
+        self.plan.starts.push(Start { job, tasks: spot.tasks.clone(), effective: Some(effective) });
     }
 
     /// Propose to make room for a gang. What it will need counts as held from now on.
@@ -165,7 +178,9 @@ impl<'a> Draft<'a> {
     }
 
     fn take_models(&mut self, bucket: &Bucket, spot: &Spot) {
-        self.models.take(&bucket.tenant, &spot.node, spot.chosen.iter().flat_map(|mask| bits(*mask)));
+        for task in &spot.tasks {
+            self.models.take(&bucket.tenant, &task.node, task.gpus.iter().copied());
+        }
     }
 
     /// Keep as much of `wanted` as is free for one job.
@@ -177,21 +192,22 @@ impl<'a> Draft<'a> {
             memory_mib: free.memory_mib.min(wanted.memory_mib),
         };
         self.take_free(node, space);
-        self.asides.insert(job, Aside { node: node.clone(), space });
+        self.asides.entry(job).or_default().insert(node.clone(), space);
     }
 
     /// Let a job have what was set aside for it.
     pub fn put_back(&mut self, job: JobId) {
-        let Some(aside) = self.asides.remove(&job) else { return };
-        if let Some(free) = self.free_on(&aside.node) {
-            self.set_free(&aside.node, free.with(aside.space));
+        for (node, space) in self.asides.remove(&job).into_iter().flatten() {
+            if let Some(free) = self.free_on(&node) {
+                self.set_free(&node, free.with(space));
+            }
         }
     }
 
     /// Let nobody else have a node this round.
     pub fn keep(&mut self, node: NodeId, job: JobId) {
         let Some(filed) = self.capacity.filed(&node).cloned() else { return };
-        self.capacity.remove(&node);
+        self.capacity.set_open(&node, false);
         self.changed.push(node.clone());
         self.kept.insert(node, Kept { job, filed });
     }
@@ -228,6 +244,11 @@ impl<'a> Draft<'a> {
     pub fn running(&mut self) -> &mut Running {
         let (state, now) = (self.state, self.now);
         self.running.get_or_insert_with(|| Running::of(state, now))
+    }
+
+    /// What tenants will hold less when all have gone who go already.
+    pub fn fewer(&self) -> guarantee::Leaving {
+        self.running.as_ref().map(|running| running.fewer.clone()).unwrap_or_default()
     }
 
     /// What it would cost to make room, as known from an earlier turn. Limits per model make it the tenant's

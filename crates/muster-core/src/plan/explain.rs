@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::capacity::{Filed, Free, Kind};
 use crate::ids::{JobId, NodeId};
-use crate::plan::ask::Ask;
+use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
-use crate::plan::{Planned, admit, feasible, place};
+use crate::plan::{Planned, admit, feasible, place, spread};
 use crate::queue::Shape;
 use crate::verdict::{Reason, Verdict, Verdicts};
 
@@ -56,8 +56,10 @@ impl Facts {
     fn of(draft: &Draft) -> Facts {
         let mut asides: BTreeMap<NodeId, (JobId, Free)> = BTreeMap::new();
         for (job, aside) in &draft.asides {
-            let (_, space) = asides.entry(aside.node.clone()).or_insert((*job, Free::default()));
-            *space = space.with(aside.space);
+            for (node, aside) in aside {
+                let (_, space) = asides.entry(node.clone()).or_insert((*job, Free::default()));
+                *space = space.with(*aside);
+            }
         }
         let nodes = draft.state.capacity.nodes();
         let out = nodes.map(|(node, filed)| OutOfService {
@@ -72,7 +74,7 @@ impl Facts {
 
 /// Why there is no room; nothing if there is.
 fn no_room(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Vec<Reason> {
-    if ask.matches.is_empty() {
+    if ask.matches.is_empty() || !ask.feasible {
         return infeasible(draft, ask);
     }
     if place::find(draft, ask).is_some() {
@@ -95,9 +97,36 @@ fn infeasible(draft: &Draft, ask: &Ask) -> Vec<Reason> {
 
 /// The first job for whom space is kept that would do, alone or with what is kept for others beside it.
 fn set_aside_for_others(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Option<Reason> {
+    let on_one = set_aside_on_one_node(draft, facts, job, ask);
+    let holder =
+        on_one.or_else(|| if ask.may_span() { set_aside_across(draft, facts, job, ask) } else { None });
+    holder.map(|job| Reason::Reservation { job })
+}
+
+/// The same for a gang that sits on several nodes. Costs a copy of the capacity.
+fn set_aside_across(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Option<JobId> {
+    if facts.asides.is_empty() && draft.kept.is_empty() {
+        return None;
+    }
+    let mut capacity = draft.capacity.clone();
+    draft.kept.keys().for_each(|node| capacity.set_open(node, true));
+    for (node, (_, aside)) in &facts.asides {
+        let free = capacity.filed(node).map(|filed| filed.free).unwrap_or_default();
+        capacity.set_free(node, free.with(*aside));
+    }
+    let spot = spread::find(draft.state, &capacity, ask, &|_, free| free)?;
+    let holder = |node: &NodeId| {
+        let kept = draft.kept.get(node).map(|kept| kept.job);
+        kept.or_else(|| facts.asides.get(node).map(|(first, _)| *first))
+    };
+    spot.tasks.iter().filter_map(|task| holder(&task.node)).find(|holder| *holder != job)
+}
+
+fn set_aside_on_one_node(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Option<JobId> {
     let fits = |node: &NodeId, filed: &Filed| {
         let aside = facts.asides.get(node).map(|(_, space)| *space).unwrap_or_default();
-        filed.open && ask.on(&filed.kind).is_some_and(|found| ask.fits(found, filed.free.with(aside)))
+        let found = ask.on(&filed.kind).filter(|found| filed.open && found.whole);
+        found.is_some_and(|found| ask.fits(found, filed.free.with(aside)))
     };
     let aside_on = |node: &NodeId| facts.asides.get(node).map(|(first, _)| *first);
     let kept = draft.kept.iter().filter(|(node, kept)| fits(node, &kept.filed));
@@ -105,7 +134,7 @@ fn set_aside_for_others(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> 
     let kept = kept.filter_map(|(node, kept)| if kept.job == job { aside_on(node) } else { Some(kept.job) });
     let open = |node: &NodeId| draft.capacity.filed(node).is_some_and(|filed| fits(node, filed));
     let aside = facts.asides.iter().filter(|(node, _)| open(node)).map(|(_, (first, _))| *first);
-    kept.chain(aside).find(|holder| *holder != job).map(|job| Reason::Reservation { job })
+    kept.chain(aside).find(|holder| *holder != job)
 }
 
 /// Too little in all, or too little in one place, or GPUs enough but not what goes with them.
@@ -116,8 +145,11 @@ fn too_little(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
     if free_gpus < needs_gpus {
         return Reason::Capacity { needs_gpus, free_gpus, short_of: "GPUs".to_string() };
     }
-    if largest_block < needs_gpus {
+    if largest_block < needs_gpus && !ask.may_span() {
         return Reason::Fragmented { needs_gpus, largest_block, free_gpus };
+    }
+    if ask.may_span() {
+        return seats_short(draft, job, ask);
     }
     let large = || blocks.iter().filter(|(gpus, _)| *gpus >= needs_gpus);
     let cores = large().all(|(_, free)| free.cpus < ask.demand.cpus);
@@ -132,18 +164,39 @@ fn too_little(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
     Reason::Capacity { needs_gpus, free_gpus, short_of: short_of.to_string() }
 }
 
+/// Where a gang may sit on several nodes: the first group of tasks that would not all find room, even alone.
+fn seats_short(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
+    let seats = |group: usize| -> u64 {
+        let blocks = free_blocks_by_match(draft, job, ask).into_iter();
+        blocks.map(|(found, free)| u64::from(ask.tasks_that_fit(found, group, free))).sum()
+    };
+    let mut groups = ask.groups_by_size().into_iter().map(|group| (group, seats(group)));
+    match groups.find(|(group, seats)| *seats < u64::from(ask.shape.groups[*group].0)) {
+        Some((group, seats)) => {
+            let (tasks, each) = &ask.shape.groups[group];
+            Reason::Seats { tasks: *tasks, gpus_each: each.gpus, seats: seats as u32 }
+        }
+        None => Reason::Seats { tasks: ask.shape.tasks(), gpus_each: 0, seats: ask.shape.tasks() },
+    }
+}
+
 /// Free GPUs that would do, node by node; a node kept for the job itself counts.
 fn free_blocks(draft: &Draft, job: JobId, ask: &Ask) -> Vec<(u32, Free)> {
-    let least = u32::from(ask.gpus() > 0);
+    let blocks = free_blocks_by_match(draft, job, ask).into_iter();
+    blocks.map(|(found, free)| ((free.gpus & found.useful).count_ones(), free)).collect()
+}
+
+fn free_blocks_by_match<'a>(draft: &Draft, job: JobId, ask: &'a Ask) -> Vec<(&'a Match, Free)> {
+    let least = u32::from(ask.gpus() > 0 && !ask.may_span());
     let mut blocks = Vec::new();
     for found in &ask.matches {
         let open = draft.capacity.with_free(&found.kind, least);
-        blocks.extend(open.filter_map(|(_, node)| draft.free_on(node)).map(|free| (found.useful, free)));
+        blocks.extend(open.filter_map(|(_, node)| draft.free_on(node)).map(|free| (found, free)));
     }
     for kept in draft.kept.values().filter(|kept| kept.job == job) {
-        blocks.extend(ask.on(&kept.filed.kind).map(|found| (found.useful, kept.filed.free)));
+        blocks.extend(ask.on(&kept.filed.kind).map(|found| (found, kept.filed.free)));
     }
-    blocks.into_iter().map(|(useful, free)| ((free.gpus & useful).count_ones(), free)).collect()
+    blocks
 }
 
 /// Nodes and GPUs that would do but may not be given out now.

@@ -4,6 +4,7 @@
 //! and the best that those nodes offer is the nearest change.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::capacity::{Capacity, Kind};
 use crate::ids::NodeId;
@@ -15,6 +16,9 @@ pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
     if capacity.is_empty() {
         return ("no node is registered".to_string(), "register a node".to_string());
     }
+    if shape.may_span() {
+        return no_seats(capacity, shape);
+    }
     let single =
         [too_many_gpus, too_many_cores, too_much_memory, too_much_gpu_memory, wrong_model, wrong_labels];
     let single = single.into_iter().find_map(|problem| problem(capacity, shape));
@@ -22,6 +26,29 @@ pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
 }
 
 type Problem = Option<(String, String)>;
+
+/// A gang that may sit on several nodes: a task of it finds no node at all, or not all of them do at once.
+fn no_seats(capacity: &Capacity, shape: &Shape) -> (String, String) {
+    for (count, each) in &shape.groups {
+        let one = Shape { groups: vec![(1, each.clone())], ..shape.clone() };
+        if !capacity.could_ever_hold(&one) {
+            return infeasible(capacity, &one);
+        }
+        let seats = |(kind, nodes): (&Arc<Kind>, usize)| {
+            u64::from(kind.could_hold_tasks(shape, each)).saturating_mul(nodes as u64)
+        };
+        let most = capacity.kinds().map(seats).fold(0, u64::saturating_add);
+        if most < u64::from(*count) {
+            let tasks = format!("{count} tasks{} at once", with_gpus(&one));
+            return (
+                format!("all nodes together could not hold {tasks}"),
+                format!("ask for at most {most} tasks"),
+            );
+        }
+    }
+    let problem = "all nodes together could not hold all groups of its tasks at once".to_string();
+    (problem, "ask for fewer tasks, or for less each".to_string())
+}
 
 fn too_many_gpus(capacity: &Capacity, shape: &Shape) -> Problem {
     let kinds = kinds_for(capacity, &without(shape, |each| each.gpus = 0)).into_iter();

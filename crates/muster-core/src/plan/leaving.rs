@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::capacity::Free;
-use crate::capacity::mask;
 use crate::ids::{JobId, NodeId};
 use crate::job::{Job, Stopping};
 use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
 use crate::plan::running::overdrawn;
+use crate::plan::spread;
 use crate::queue::Shape;
 use crate::state::{Claim, State};
 use crate::time::{MINUTE, Timestamp};
@@ -21,16 +21,21 @@ use crate::verdict::Reason;
 /// after that hangs, and nobody should count on its space.
 const HANGS_AFTER_MS: i64 = MINUTE;
 
-/// Set aside what leaves on some node, if the job fits there then.
+/// Set aside what leaves, if the job fits into it.
 pub(super) fn wait_for(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
-    let Some(spot) = find(draft, turn, ask) else { return false };
-    let taken = ask.taken(&spot.chosen);
-    let leaving = draft.running().leaving.on(&spot.node);
-    // What leaves is used first, so that as little as possible stands idle until then.
-    draft.set_aside(turn.job, &spot.node, taken.without(Free { gpus: 0, ..leaving.space }));
-    draft.running().leaving.take(&spot.node, taken);
+    let on_one = find(draft, turn, ask);
+    let Some(spot) = on_one.or_else(|| find_across(draft, turn, ask)) else { return false };
+    let mut victims = BTreeSet::new();
+    for (node, taken) in spot.taken(ask) {
+        let leaving = draft.running().leaving.on(&node);
+        // What leaves is used first, so that as little as possible stands idle until then.
+        draft.set_aside(turn.job, &node, taken.without(Free { gpus: 0, ..leaving.space }));
+        draft.running().leaving.take(&node, taken);
+        victims.extend(leaving.jobs);
+    }
     draft.count(turn.bucket, ask.demand);
-    draft.reasons.insert(turn.job, vec![Reason::Claimed { victims: leaving.jobs }]);
+    let victims = victims.into_iter().collect();
+    draft.reasons.insert(turn.job, vec![Reason::Claimed { victims }]);
     true
 }
 
@@ -41,6 +46,8 @@ pub(super) struct Leaving {
     /// Nodes in the order in which space was added there.
     grown: Vec<NodeId>,
     searches: BTreeMap<Arc<Shape>, Search>,
+    /// How far `grown` was when a shape found no seats on several nodes.
+    searched: BTreeMap<Arc<Shape>, usize>,
 }
 
 /// What leaves on one node.
@@ -68,7 +75,9 @@ impl Leaving {
             }
         }
         for (id, claim) in &state.claims {
-            leaving.take(&claim.node, belongs_to(state, *id, claim));
+            for (node, space) in belongs_to(state, *id, claim) {
+                leaving.take(&node, space);
+            }
         }
         leaving
     }
@@ -98,6 +107,15 @@ impl Leaving {
         search.pending.iter().cloned().collect()
     }
 
+    /// Whether more leaves than when seats on several nodes were last looked for in vain.
+    fn has_grown_for(&self, shape: &Arc<Shape>) -> bool {
+        self.grown.len() > self.searched.get(shape).copied().unwrap_or_default()
+    }
+
+    fn note_searched(&mut self, shape: &Arc<Shape>) {
+        self.searched.insert(shape.clone(), self.grown.len());
+    }
+
     fn rule_out(&mut self, shape: &Arc<Shape>, node: &NodeId) {
         if let Some(search) = self.searches.get_mut(shape) {
             search.pending.remove(node);
@@ -110,7 +128,7 @@ fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
     for node in draft.running().leaving.pending(&ask.shape) {
         let space = draft.running().leaving.on(&node).space;
         if let Some(chosen) = fit(draft, ask, &node, space) {
-            return Some(Spot { node, chosen });
+            return Some(Spot::on_one(ask, &node, &chosen));
         }
         // Limits per model are the tenant's own, so what they rule out says nothing about others.
         if !draft.models.limits(&turn.bucket.tenant) {
@@ -122,9 +140,33 @@ fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
 
 fn fit(draft: &Draft, ask: &Ask, node: &NodeId, leaving: Free) -> Option<Vec<u64>> {
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
+    ask.fit(ask.on(&filed.kind).filter(|found| found.whole)?, later(draft, node, filed.free, leaving))
+}
+
+/// What will be free on a node once others have left.
+fn later(draft: &Draft, node: &NodeId, free: Free, leaving: Free) -> Free {
     let usable = Free { gpus: leaving.gpus & draft.state.usable_gpus(node), ..leaving };
-    let later = filed.free.with(usable).without(overdrawn(draft.state.nodes.get(node)?));
-    ask.fit(ask.on(&filed.kind)?, later)
+    let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
+    free.with(usable).without(overdrawn)
+}
+
+/// Seats on several nodes once others have left. Costs a copy of the capacity, so it is looked for again only when
+/// more leaves.
+fn find_across(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
+    if !ask.may_span() || !draft.running().leaving.has_grown_for(&ask.shape) {
+        return None;
+    }
+    let mut capacity = draft.capacity.clone();
+    for (node, going) in &draft.running().leaving.nodes.clone() {
+        if let Some(free) = draft.free_on(node) {
+            capacity.set_free(node, later(draft, node, free, going.space));
+        }
+    }
+    let found = spread::find(draft.state, &capacity, ask, &|_, free| free);
+    if found.is_none() && !draft.models.limits(&turn.bucket.tenant) {
+        draft.running().leaving.note_searched(&ask.shape);
+    }
+    found
 }
 
 fn will_end(job: &Job, now: Timestamp) -> bool {
@@ -134,12 +176,13 @@ fn will_end(job: &Job, now: Timestamp) -> bool {
 }
 
 /// Space that victims will give back belongs to whoever displaced them.
-fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Free {
-    let wanted = state.jobs.get(&job).map(|job| job.spec.demand()).unwrap_or_default();
-    let coming = state.coming_for(claim);
-    Free {
-        gpus: mask(&claim.gpus),
-        cpus: wanted.cpus.min(coming.cpus),
-        memory_mib: wanted.memory_mib.min(coming.memory_mib),
-    }
+fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeId, Free)> {
+    let Some(job) = state.jobs.get(&job) else { return Vec::new() };
+    let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
+    let theirs = wanted.map(|(node, wanted)| {
+        let coming = state.coming_for(claim, node);
+        let (cpus, memory_mib) = (wanted.cpus.min(coming.cpus), wanted.memory_mib.min(coming.memory_mib));
+        (node.clone(), Free { gpus: wanted.gpus, cpus, memory_mib })
+    });
+    theirs.collect()
 }

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::Free;
-use crate::guarantee::is_below;
+use crate::guarantee::{self, is_below};
 use crate::ids::{NodeId, TenantId};
 use crate::job::Job;
-use crate::plan::ask::{Ask, Match};
+use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
 use crate::plan::order::Turn;
 use crate::plan::running::{Candidate, Here, Reach};
@@ -72,36 +72,42 @@ fn offer(draft: &Draft, turn: &Turn, ask: &Ask, node: &NodeId, here: &Here) -> O
     Some(Offer { lost_gpu_ms, victims: victims.len(), node: node.clone() })
 }
 
-/// Who must go on a node so that the job fits, and the space as it is then.
+/// Who must go on a node so that the whole gang fits there, and the devices of each task then.
 pub(super) fn victims<'a>(
     draft: &Draft,
     turn: &Turn,
-    ask: &'a Ask,
+    ask: &Ask,
     node: &NodeId,
     here: &'a Here,
-) -> Option<(Vec<&'a Candidate>, Room<'a>)> {
+) -> Option<(Vec<&'a Candidate>, Vec<u64>)> {
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
-    let room = Room { ask, found: ask.on(&filed.kind)?, free: filed.free, here };
-    let candidates = displaceable(draft, turn, ask, here);
-    if candidates.is_empty() || !room.fits(&candidates) {
-        return None;
-    }
-    Some((room.needed(room.enough(&candidates)), room))
+    let found = ask.on(&filed.kind).filter(|found| found.whole)?;
+    let candidates = displaceable(draft, turn, ask, here.candidates.iter(), &draft.fewer());
+    let after = |victims: &[&Candidate]| here.after(filed.free, all_space(victims));
+    let victims = least(candidates, |victims| ask.fits(found, after(victims)))?;
+    let chosen = ask.fit(found, after(&victims))?;
+    Some((victims, chosen))
 }
 
 /// Who may be displaced for the job: whoever is weaker, and for a job within a guarantee those of other tenants;
-/// as far as all of them together leave to everyone what they are guaranteed.
-fn displaceable<'a>(draft: &Draft, turn: &Turn, ask: &Ask, here: &'a Here) -> Vec<&'a Candidate> {
+/// as far as all of them together, and those who go already, leave to everyone what they are guaranteed.
+pub(super) fn displaceable<'a>(
+    draft: &Draft,
+    turn: &Turn,
+    ask: &Ask,
+    candidates: impl Iterator<Item = &'a Candidate>,
+    fewer: &guarantee::Leaving,
+) -> Vec<&'a Candidate> {
     let weaker = |victim: &&Candidate| turn.outranks(victim.priority, victim.effective);
     let (state, shares) = (draft.state, &draft.shares);
     if !shares.has_guarantees() {
-        return here.candidates.iter().filter(weaker).collect();
+        return candidates.filter(weaker).collect();
     }
     let guarantor = shares.guarantor(state, &turn.bucket.tenant, || ask.demand);
     let foreign = |victim: &Job| guarantor.is_some_and(|by| !is_below(state, &victim.spec.tenant, by));
-    let mut fewer = draft.running.as_ref().map(|running| running.fewer.clone()).unwrap_or_default();
+    let mut fewer = fewer.clone();
     let mut found = Vec::new();
-    for candidate in &here.candidates {
+    for candidate in candidates {
         let Some(victim) = state.jobs.get(&candidate.job) else { continue };
         let runs = |tenant: &TenantId| shares.runs(tenant);
         let reclaimed = foreign(victim);
@@ -113,49 +119,27 @@ fn displaceable<'a>(draft: &Draft, turn: &Turn, ask: &Ask, here: &'a Here) -> Ve
     found
 }
 
-/// Space on one node, with more of it as victims are added.
-pub(super) struct Room<'a> {
-    ask: &'a Ask,
-    found: &'a Match,
-    free: Free,
-    here: &'a Here,
-}
-
-impl Room<'_> {
-    /// The devices of the gang once the victims are gone.
-    pub fn chosen(&self, victims: &[&Candidate]) -> Option<Vec<u64>> {
-        self.ask.fit(self.found, self.after(victims))
+/// The victims that are needed so that it is enough: as many of the first as it takes, less those who turn out not to
+/// be needed, the dearest spared first. Nothing if all together are not enough.
+pub(super) fn least(
+    candidates: Vec<&Candidate>,
+    enough: impl Fn(&[&Candidate]) -> bool,
+) -> Option<Vec<&Candidate>> {
+    if candidates.is_empty() || !enough(&candidates) {
+        return None;
     }
-
-    fn fits(&self, victims: &[&Candidate]) -> bool {
-        self.ask.fits(self.found, self.after(victims))
-    }
-
-    fn after(&self, victims: &[&Candidate]) -> Free {
-        let freed = all_space(victims);
-        let freed = Free { gpus: freed.gpus & self.here.usable, ..freed };
-        self.free.with(freed).without(self.here.overdrawn)
-    }
-
-    /// The first candidates that are enough together.
-    fn enough<'c>(&self, candidates: &[&'c Candidate]) -> Vec<&'c Candidate> {
-        let count = (1..candidates.len()).find(|count| self.fits(&candidates[..*count]));
-        candidates[..count.unwrap_or(candidates.len())].to_vec()
-    }
-
-    /// Spare those who turn out not to be needed, the dearest first.
-    fn needed<'c>(&self, mut victims: Vec<&'c Candidate>) -> Vec<&'c Candidate> {
-        for place in (0..victims.len()).rev() {
-            let spared = victims.remove(place);
-            if !self.fits(&victims) {
-                victims.insert(place, spared);
-            }
+    let count = (1..candidates.len()).find(|count| enough(&candidates[..*count]));
+    let mut victims = candidates[..count.unwrap_or(candidates.len())].to_vec();
+    for place in (0..victims.len()).rev() {
+        let spared = victims.remove(place);
+        if !enough(&victims) {
+            victims.insert(place, spared);
         }
-        victims
     }
+    Some(victims)
 }
 
-/// What victims give back together.
+/// What victims give back together on the node they are candidates of.
 pub(super) fn all_space(victims: &[&Candidate]) -> Free {
     victims.iter().fold(Free::default(), |sum, victim| sum.with(victim.space))
 }

@@ -22,7 +22,7 @@ pub(super) fn keep_a_node(draft: &mut Draft, turn: &Turn, ask: &Ask) {
     if !turn.overdue || draft.kept.len() >= kept_max(draft.state) {
         return;
     }
-    let kinds = ask.matches.iter();
+    let kinds = ask.wholes();
     let feasible = kinds.flat_map(|found| candidates(draft, ask, found));
     if let Some((_, Reverse(node))) = feasible.max() {
         let node = node.clone();

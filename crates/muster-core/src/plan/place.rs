@@ -1,10 +1,12 @@
-//! Phase place: the whole gang on one node or nothing, on the node that it leaves fullest.
+//! Phase place: the whole gang or nothing. On one node if that is possible, the one that it leaves fullest; else on
+//! as few as possible.
 
 use crate::capacity::Free;
 use crate::ids::NodeId;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
+use crate::plan::spread;
 
 /// Start the job where it fits best. False if there is no room.
 pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
@@ -23,31 +25,32 @@ pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     }
 }
 
-/// The node with the fewest free GPUs on which the gang fits, then by name.
+/// Where the gang fits best. Devices in doubt are used only if there is no other way.
 pub(super) fn find(draft: &Draft, ask: &Ask) -> Option<Spot> {
-    let good = || best_of_kinds(draft, ask, |node, free| draft.without_degraded(node, free));
-    let any = || best_of_kinds(draft, ask, |_, free| free);
+    let good = || find_among(draft, ask, &|node, free| draft.without_degraded(node, free));
+    let any = || find_among(draft, ask, &|_, free| free);
     if draft.degraded.is_empty() { any() } else { good().or_else(any) }
 }
 
-fn best_of_kinds(draft: &Draft, ask: &Ask, usable: impl Fn(&NodeId, Free) -> Free) -> Option<Spot> {
-    let fullest = ask.matches.iter().filter_map(|found| fullest_of_kind(draft, ask, found, &usable));
-    let best = fullest.min_by(|a, b| (a.0, &a.1.node).cmp(&(b.0, &b.1.node)));
-    best.map(|(_, spot)| spot)
+fn find_among(draft: &Draft, ask: &Ask, usable: &dyn Fn(&NodeId, Free) -> Free) -> Option<Spot> {
+    let fullest = ask.wholes().filter_map(|found| fullest_of_kind(draft, ask, found, usable));
+    let best = fullest.min_by_key(|(count, node, _)| (*count, *node));
+    let on_one = best.map(|(_, node, chosen)| Spot::on_one(ask, node, &chosen));
+    let across = || spread::find(draft.state, &draft.capacity, ask, usable);
+    on_one.or_else(|| if ask.may_span() { across() } else { None })
 }
 
-/// The best of one kind, with its number of free GPUs.
-fn fullest_of_kind(
-    draft: &Draft,
+/// The node of a kind with the fewest free GPUs on which the gang fits, then by name; with the devices of each task.
+fn fullest_of_kind<'a>(
+    draft: &'a Draft,
     ask: &Ask,
     found: &Match,
-    usable: impl Fn(&NodeId, Free) -> Free,
-) -> Option<(u32, Spot)> {
+    usable: &dyn Fn(&NodeId, Free) -> Free,
+) -> Option<(u32, &'a NodeId, Vec<u64>)> {
     let candidates = draft.capacity.with_free(&found.kind, ask.gpus());
     candidates.into_iter().find_map(|(count, node)| {
-        let free = usable(node, draft.free_on(node)?);
-        let chosen = ask.fit(found, free)?;
-        Some((count, Spot { node: node.clone(), chosen }))
+        let chosen = ask.fit(found, usable(node, draft.free_on(node)?))?;
+        Some((count, node, chosen))
     })
 }
 

@@ -5,14 +5,17 @@
 //! protect: who was placed because it had waited is not displaced by those it rightly went before, or it would
 //! be started and killed in turn for ever.
 
-use crate::capacity::{Free, bits};
-use crate::ids::JobId;
+use std::collections::BTreeMap;
+
+use crate::capacity::Free;
+use crate::ids::{JobId, NodeId};
 use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Spot};
-use crate::plan::offers::{Offers, all_space, victims};
+use crate::plan::offers::{Offers, victims};
 use crate::plan::order::Turn;
 use crate::plan::running::Reach;
-use crate::plan::{MakeRoom, leaving};
+use crate::plan::{MakeRoom, across, leaving};
+use crate::state::State;
 
 /// Most searches in one round where guarantees make each of them look at every node; the next round goes on.
 const SEARCHES_MAX: usize = 500;
@@ -30,15 +33,8 @@ pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     if leaving::wait_for(draft, turn, ask) {
         return true;
     }
-    let proposal = match draft.shares.has_guarantees() {
-        // What is borrowed changes with every start of any tenant, so nothing known from before is of use.
-        true if draft.searches >= SEARCHES_MAX => None,
-        true => {
-            draft.searches += 1;
-            best_offer(draft, turn, ask, &Offers::new(draft, turn, ask, reach))
-        }
-        false => best_proposal(draft, turn, ask, reach),
-    };
+    let on_one = best_on_one_node(draft, turn, ask, reach);
+    let proposal = on_one.or_else(|| across::proposal(draft, turn, ask));
     proposal.map(|proposal| accept(draft, turn, ask, proposal)).is_some()
 }
 
@@ -50,14 +46,25 @@ fn may_preempt(draft: &Draft, turn: &Turn) -> bool {
         && !draft.state.claims.contains_key(&turn.job)
 }
 
-/// Who must go, and where the job sits then.
-struct Proposal {
-    spot: Spot,
-    victims: Vec<JobId>,
-    freed: Free,
+/// Who must go, and where the gang sits then.
+pub(super) struct Proposal {
+    pub spot: Spot,
+    pub victims: Vec<JobId>,
 }
 
-fn best_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
+fn best_on_one_node(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
+    match draft.shares.has_guarantees() {
+        // What is borrowed changes with every start of any tenant, so nothing known from before is of use.
+        true if draft.searches >= SEARCHES_MAX => None,
+        true => {
+            draft.searches += 1;
+            best_offer(draft, turn, ask, &Offers::new(draft, turn, ask, reach))
+        }
+        false => best_known_proposal(draft, turn, ask, reach),
+    }
+}
+
+fn best_known_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
     let known = draft.take_offers(turn.bucket);
     // Who is weaker than someone for whom there was no offer has none either: in a round nothing grows.
     if known.as_ref().is_some_and(|known| known.best().is_none() && reach.is_within(known.reach)) {
@@ -77,21 +84,41 @@ fn best_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Opt
 fn best_offer(draft: &Draft, turn: &Turn, ask: &Ask, offers: &Offers) -> Option<Proposal> {
     let offer = offers.best()?;
     let here = draft.running.as_ref()?.nodes.get(&offer.node)?;
-    let (victims, room) = victims(draft, turn, ask, &offer.node, here)?;
+    let (victims, chosen) = victims(draft, turn, ask, &offer.node, here)?;
     Some(Proposal {
-        spot: Spot { node: offer.node.clone(), chosen: room.chosen(&victims)? },
+        spot: Spot::on_one(ask, &offer.node, &chosen),
         victims: victims.iter().map(|victim| victim.job).collect(),
-        freed: all_space(&victims),
     })
 }
 
 fn accept(draft: &mut Draft, turn: &Turn, ask: &Ask, proposal: Proposal) {
-    let (state, Proposal { spot, victims, freed }) = (draft.state, proposal);
-    let taken = ask.taken(&spot.chosen);
+    let (state, Proposal { spot, victims }) = (draft.state, proposal);
+    let taken = spot.taken(ask);
+    let freed = all_space(state, &victims);
     let touched = draft.running().displace(state, &victims);
     draft.changed.extend(touched);
-    draft.running().leaving.add(&spot.node, freed.without(taken), &victims);
-    draft.set_aside(turn.job, &spot.node, taken.without(Free { gpus: 0, ..freed }));
-    let room = MakeRoom { job: turn.job, node: spot.node.clone(), gpus: bits(taken.gpus), victims };
+    for (node, (freed, of)) in &freed {
+        let rest = freed.without(taken.get(node).copied().unwrap_or_default());
+        draft.running().leaving.add(node, rest, of);
+    }
+    for (node, taken) in &taken {
+        let freed = freed.get(node).map(|(freed, _)| *freed).unwrap_or_default();
+        draft.set_aside(turn.job, node, taken.without(Free { gpus: 0, ..freed }));
+    }
+    let room = MakeRoom { job: turn.job, tasks: spot.tasks.clone(), victims };
     draft.make_room(turn.bucket, ask, &spot, room);
+}
+
+/// What victims give back on each node, and which of them.
+fn all_space(state: &State, victims: &[JobId]) -> BTreeMap<NodeId, (Free, Vec<JobId>)> {
+    let mut nodes: BTreeMap<NodeId, (Free, Vec<JobId>)> = BTreeMap::new();
+    for victim in victims.iter().filter_map(|victim| state.jobs.get(victim)) {
+        let tasks = victim.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
+        for (node, space) in Free::by_node(&victim.spec, tasks) {
+            let (sum, of) = nodes.entry(node.clone()).or_default();
+            *sum = sum.with(space);
+            of.push(victim.id);
+        }
+    }
+    nodes
 }

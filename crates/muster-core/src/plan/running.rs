@@ -37,6 +37,13 @@ pub(super) struct Here {
     pub overdrawn: Free,
 }
 
+impl Here {
+    /// What is free once something is given back.
+    pub fn after(&self, free: Free, freed: Free) -> Free {
+        free.with(Free { gpus: freed.gpus & self.usable, ..freed }).without(self.overdrawn)
+    }
+}
+
 /// Attempts by node, on nodes that take work.
 #[derive(Debug)]
 pub(super) struct Running {

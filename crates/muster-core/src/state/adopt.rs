@@ -12,8 +12,8 @@ use crate::guarantee::{guarantor, is_below};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, JobSpec, PlacedTask, StopCause};
 use crate::model;
-use crate::node::Node;
 use crate::plan::{MakeRoom, Plan, Start};
+use crate::queue::Shape;
 use crate::state::decide::Decision;
 use crate::state::tally::Tally;
 use crate::state::{Claim, State};
@@ -67,7 +67,7 @@ impl State {
         if !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
             return None;
         }
-        let devices = start.tasks.iter().flat_map(|task| task.gpus.iter().map(|gpu| (&task.node, *gpu)));
+        let devices = start.tasks.iter().flat_map(PlacedTask::devices);
         if !self.models_admit(job, &devices.collect::<Vec<_>>(), tally) {
             return None;
         }
@@ -122,55 +122,74 @@ impl State {
     }
 
     fn space_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
-        let mut used: BTreeMap<NodeId, Free> = BTreeMap::new();
-        for task in tasks {
-            let Some(node) = self.nodes.get(&task.node) else { return false };
-            let taken = tally.used.get(&task.node).copied().unwrap_or_default();
-            let here = used.entry(task.node.clone()).or_default();
-            // Whoever this plan has started no longer needs its claim: what it uses is in the tally.
-            let claimed = self.claimed(&task.node, |id| id == job.id || tally.jobs.contains(&id));
-            if !self.task_fits(job, task, node, taken.with(*here), claimed) {
+        self.tasks_fit(job, tasks, tally, |node| self.capacity.filed(node).map(|filed| filed.free))
+    }
+
+    /// Whether each task fits into what is free on its node, beside those before it and all that this plan has used
+    /// and others have claimed there.
+    fn tasks_fit(
+        &self,
+        job: &Job,
+        tasks: &[PlacedTask],
+        tally: &Tally,
+        free_on: impl Fn(&NodeId) -> Option<Free>,
+    ) -> bool {
+        let shape = Shape::of(&job.spec);
+        let mut used: BTreeMap<&NodeId, Free> = BTreeMap::new();
+        tasks.iter().all(|task| {
+            let (Some(filed), Some(free)) = (self.capacity.filed(&task.node), free_on(&task.node)) else {
                 return false;
-            }
-            *here = here.with(Free::used_by(&job.spec, task));
-        }
-        true
+            };
+            let here = used.entry(&task.node).or_default();
+            let taken = tally.used.get(&task.node).copied().unwrap_or_default().with(*here);
+            let more = Free::used_by(&job.spec, task);
+            *here = here.with(more);
+            let left = free.without(tally.claimed_by_others(&task.node, job.id));
+            let eligible = filed.kind.eligible_gpus(&job.spec.tasks[task.group as usize].each);
+            filed.open
+                && filed.kind.admits(&shape)
+                && more.gpus & !(left.gpus & !taken.gpus & eligible) == 0
+                && taken.cpus + more.cpus <= left.cpus
+                && taken.memory_mib + more.memory_mib <= left.memory_mib
+        })
     }
 
-    /// Whether one task fits beside what this plan has already used on the node, and what others claim there.
-    fn task_fits(&self, job: &Job, task: &PlacedTask, node: &Node, used: Free, claimed: Free) -> bool {
-        let Some(filed) = self.capacity.filed(&node.id) else { return false };
-        let more = Free::used_by(&job.spec, task);
-        let each = &job.spec.tasks[task.group as usize].each;
-        let free = filed.free.without(claimed);
-        filed.open
-            && filed.kind.admits(&crate::queue::Shape::of(&job.spec))
-            && more.gpus & !(free.gpus & !used.gpus & filed.kind.eligible_gpus(each)) == 0
-            && used.cpus + more.cpus <= free.cpus
-            && used.memory_mib + more.memory_mib <= free.memory_mib
-    }
-
-    /// What the victims of a claim still hold where it is. One that came back and runs again is no victim.
-    pub fn coming_for(&self, claim: &Claim) -> Free {
+    /// What the victims of a claim still hold on a node. One that came back and runs again is no victim.
+    pub fn coming_for(&self, claim: &Claim, node: &NodeId) -> Free {
         let victims = claim.victims.iter().filter_map(|victim| self.jobs.get(victim));
         let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
         let stopping = victims.filter(stopping);
-        stopping.fold(Free::default(), |sum, job| sum.with(Free::used_on(&claim.node, job)))
+        stopping.fold(Free::default(), |sum, job| sum.with(Free::used_on(node, job)))
     }
 
-    /// What is held on a node for jobs that wait, except for some: their devices, and the cores and memory
-    /// that their victims, as far as they still run, will not give them.
-    pub fn claimed(&self, node: &NodeId, except: impl Fn(JobId) -> bool) -> Free {
-        let others = self.claims.iter().filter(|(id, claim)| !except(**id) && claim.node == *node);
-        others.fold(Free::default(), |sum, (id, claim)| {
-            let wanted = self.jobs.get(id).map(|job| job.spec.demand()).unwrap_or_default();
-            let coming = self.coming_for(claim);
-            Free {
-                gpus: sum.gpus | mask(&claim.gpus),
-                cpus: sum.cpus + wanted.cpus.saturating_sub(coming.cpus),
-                memory_mib: sum.memory_mib + wanted.memory_mib.saturating_sub(coming.memory_mib),
+    /// What a claim keeps from others, node by node: its devices, and the cores and memory that its victims, as far
+    /// as they still run, will not give it.
+    pub fn kept_by(&self, id: JobId, claim: &Claim) -> Vec<(NodeId, Free)> {
+        let Some(job) = self.jobs.get(&id) else { return Vec::new() };
+        let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
+        let kept = wanted.map(|(node, wanted)| {
+            let coming = self.coming_for(claim, node);
+            (node.clone(), wanted.without(Free { gpus: 0, ..coming }))
+        });
+        kept.collect()
+    }
+
+    /// Whether everything that is held by a claim may be given out, once it is free.
+    pub fn claim_works(&self, claim: &Claim) -> bool {
+        let open = |node: &NodeId| self.capacity.filed(node).is_some_and(|filed| filed.open);
+        let usable = |task: &PlacedTask| mask(&task.gpus) & !self.usable_gpus(&task.node) == 0;
+        !claim.tasks.is_empty() && claim.tasks.iter().all(|task| open(&task.node) && usable(task))
+    }
+
+    /// What is held for jobs that wait, node by node.
+    pub fn claimed(&self) -> BTreeMap<NodeId, Vec<(JobId, Free)>> {
+        let mut nodes: BTreeMap<NodeId, Vec<(JobId, Free)>> = BTreeMap::new();
+        for (id, claim) in &self.claims {
+            for (node, space) in self.kept_by(*id, claim) {
+                nodes.entry(node).or_default().push((*id, space));
             }
-        })
+        }
+        nodes
     }
 
     /// The facts of making room, if every victim may be displaced and the job fits afterwards.
@@ -185,7 +204,7 @@ impl State {
         if !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
             return None;
         }
-        let devices: Vec<(&NodeId, u8)> = room.gpus.iter().map(|gpu| (&room.node, *gpu)).collect();
+        let devices: Vec<(&NodeId, u8)> = room.tasks.iter().flat_map(PlacedTask::devices).collect();
         if !self.fits_after(job, room, &victims, tally) || !self.models_admit(job, &devices, tally) {
             return None;
         }
@@ -195,8 +214,7 @@ impl State {
         let until = now.plus(self.settings.stop_grace_ms).plus(self.settings.claim_ms);
         let mut facts = vec![Event::ClaimMade {
             job: job.id,
-            node: room.node.clone(),
-            gpus: room.gpus.clone(),
+            tasks: room.tasks.clone(),
             victims: room.victims.clone(),
             at: now,
             until,
@@ -214,13 +232,14 @@ impl State {
         if unique.len() != room.victims.len() {
             return None;
         }
+        let nodes: BTreeSet<&NodeId> = room.tasks.iter().map(|task| &task.node).collect();
         let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
         let runs = |tenant: &TenantId| tally.runs.get(tenant).copied().unwrap_or_default();
         let guarantor = guarantor(self, &job.spec.tenant, job.spec.demand(), held);
         let mut fewer = tally.fewer.clone();
         let may_go = |id: &JobId| {
             let victim = self.jobs.get(id)?;
-            let here = victim.attempt()?.tasks.iter().any(|task| task.node == room.node);
+            let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
             let reclaimed = guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
             let weaker = victim.spec.priority < job.spec.priority;
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim);
@@ -240,28 +259,27 @@ impl State {
         attempt.stopping.is_none() && tenant.config.may_be_preempted && !spared
     }
 
-    /// Whether the job fits once the victims are gone, on exactly the devices that are claimed for it.
+    /// Whether the gang fits once the victims are gone, each task where room is to be made for it.
     fn fits_after(&self, job: &Job, room: &MakeRoom, victims: &[&Job], tally: &Tally) -> bool {
-        let (Some(node), Some(filed)) = (self.nodes.get(&room.node), self.capacity.filed(&room.node)) else {
-            return false;
-        };
-        let wanted = mask(&room.gpus);
-        let freed = victims.iter().fold(Free::default(), |sum, job| sum.with(Free::used_on(&node.id, job)));
+        let mut freed: BTreeMap<&NodeId, Free> = BTreeMap::new();
+        for victim in victims {
+            let tasks = victim.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
+            for (node, space) in Free::by_node(&victim.spec, tasks) {
+                let here = freed.entry(node).or_default();
+                *here = here.with(space);
+            }
+        }
         // Counted from what is held: a machine that came back smaller than its jobs has less than nothing free.
-        let later = Free {
-            gpus: (filed.free.gpus | freed.gpus & self.usable_gpus(&node.id)) & wanted,
-            cpus: (u64::from(node.facts.cpus) + freed.cpus).saturating_sub(node.cpus_held),
-            memory_mib: (node.facts.memory_mib + freed.memory_mib).saturating_sub(node.memory_mib_held),
+        let free_after = |id: &NodeId| {
+            let (node, filed) = (self.nodes.get(id)?, self.capacity.filed(id)?);
+            let freed = freed.get(id).copied().unwrap_or_default();
+            Some(Free {
+                gpus: filed.free.gpus | freed.gpus & self.usable_gpus(id),
+                cpus: (u64::from(node.facts.cpus) + freed.cpus).saturating_sub(node.cpus_held),
+                memory_mib: (node.facts.memory_mib + freed.memory_mib).saturating_sub(node.memory_mib_held),
+            })
         };
-        let used = tally.used.get(&node.id).copied().unwrap_or_default();
-        let after = later.without(self.claimed(&node.id, |id| id == job.id)).without(used);
-        let shape = crate::queue::Shape::of(&job.spec);
-        filed.open
-            && after.gpus == wanted
-            && wanted.count_ones() == job.spec.gpus()
-            && room.gpus.len() == job.spec.gpus() as usize
-            && filed.kind.admits(&shape)
-            && filed.kind.fit(&shape, after).is_some()
+        is_whole_gang(&job.spec, &room.tasks) && self.tasks_fit(job, &room.tasks, tally, free_after)
     }
 
     /// Devices of a node that may be given out once nobody holds them, as bits.

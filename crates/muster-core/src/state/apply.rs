@@ -52,10 +52,9 @@ impl State {
             }
             Event::AttemptEnded { job, next, charge, at, .. } => self.settle(*job, next, *charge, *at),
 
-            Event::ClaimMade { job, node, gpus, victims, at, until } => {
+            Event::ClaimMade { job, tasks, victims, at, until } => {
                 self.clock = self.clock.max(*at);
-                let claim =
-                    Claim { node: node.clone(), gpus: gpus.clone(), victims: victims.clone(), until: *until };
+                let claim = Claim { tasks: tasks.clone(), victims: victims.clone(), until: *until };
                 let former = self.claims.insert(*job, claim);
                 assert!(former.is_none(), "{job} has two claims");
             }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
-use crate::job::{Demand, Job, Phase};
+use crate::job::{Demand, Job, Phase, PlacedTask};
 use crate::state::{Array, State};
 
 /// A broken law, in a sentence.
@@ -165,9 +165,9 @@ impl State {
             if !self.jobs.get(id).is_some_and(Job::is_queued) {
                 found.push(Violation(format!("{id} has a claim but does not wait")));
             }
-            for gpu in &claim.gpus {
-                if !devices.insert((&claim.node, gpu)) {
-                    found.push(Violation(format!("{}/gpu-{gpu} is claimed twice", claim.node)));
+            for (node, gpu) in claim.tasks.iter().flat_map(PlacedTask::devices) {
+                if !devices.insert((node, gpu)) {
+                    found.push(Violation(format!("{node}/gpu-{gpu} is claimed twice")));
                 }
             }
         }

@@ -99,7 +99,7 @@ impl State {
         if !node.jobs.is_empty() {
             return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });
         }
-        let claims = self.claims.iter().filter(|(_, claim)| claim.node == *id);
+        let claims = self.claims.iter().filter(|(_, claim)| claim.is_on(id));
         let mut events: Vec<Event> = claims
             .map(|(job, _)| Event::ClaimEnded { job: *job, why: "its node was removed".into(), at: now })
             .collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::budget::{Spent, out_of_budget};
-use crate::capacity::{Free, mask};
+use crate::capacity::Free;
 use crate::guarantee::Leaving;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, PlacedTask};
@@ -23,6 +23,8 @@ pub(super) struct Tally<'a> {
     pub arrays: BTreeMap<u64, u32>,
     /// What tenants will hold less when all have stopped who were told to.
     pub fewer: Leaving,
+    /// What claims of the state hold on each node, and for whom.
+    pub claimed: BTreeMap<NodeId, Vec<(JobId, Free)>>,
     /// GPUs of limited models, this plan included.
     pub models: ModelUse<'a>,
     /// Tenants whose budget is used up.
@@ -39,6 +41,7 @@ impl<'a> Tally<'a> {
             runs: BTreeMap::new(),
             arrays: BTreeMap::new(),
             fewer: Leaving::of(state),
+            claimed: state.claimed(),
             models: ModelUse::of(state),
             broke: out_of_budget(state, now),
         };
@@ -49,13 +52,17 @@ impl<'a> Tally<'a> {
         tally
     }
 
+    /// What is held on a node for jobs that wait, except for one. Whoever this plan has started no longer needs its
+    /// claim: what it uses is in the tally.
+    pub fn claimed_by_others(&self, node: &NodeId, job: JobId) -> Free {
+        let here = self.claimed.get(node).into_iter().flatten();
+        let others = here.filter(|(id, _)| *id != job && !self.jobs.contains(id));
+        others.fold(Free::default(), |sum, (_, space)| sum.with(*space))
+    }
+
     /// A gang starts.
     pub fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
-        for task in tasks {
-            let used = self.used.entry(task.node.clone()).or_default();
-            *used = used.with(Free::used_by(&job.spec, task));
-            self.models.take(&job.spec.tenant, &task.node, task.gpus.iter().copied());
-        }
+        self.use_up(job, tasks);
         add(&mut self.runs, state, &job.spec.tenant, job.spec.demand());
         self.count(state, job);
     }
@@ -71,11 +78,16 @@ impl<'a> Tally<'a> {
 
     /// Room is made for a gang.
     pub fn claim(&mut self, state: &State, job: &Job, room: &MakeRoom) {
-        let demand = job.spec.demand();
-        let used = self.used.entry(room.node.clone()).or_default();
-        *used = used.with(Free { gpus: mask(&room.gpus), cpus: demand.cpus, memory_mib: demand.memory_mib });
-        self.models.take(&job.spec.tenant, &room.node, room.gpus.iter().copied());
+        self.use_up(job, &room.tasks);
         self.count(state, job);
+    }
+
+    fn use_up(&mut self, job: &Job, tasks: &[PlacedTask]) {
+        for task in tasks {
+            let used = self.used.entry(task.node.clone()).or_default();
+            *used = used.with(Free::used_by(&job.spec, task));
+            self.models.take(&job.spec.tenant, &task.node, task.gpus.iter().copied());
+        }
     }
 }
 

@@ -4,8 +4,8 @@ use crate::event::Event;
 use crate::ids::GpuId;
 use crate::job::StopCause;
 use crate::node::Node;
-use crate::state::State;
 use crate::state::decide::Decision;
+use crate::state::{Claim, State};
 use crate::time::Timestamp;
 
 impl State {
@@ -29,14 +29,16 @@ impl State {
         }
     }
 
-    /// Give up space that its job did not take in time, so that it never stands empty for good.
+    /// Give up space that its job did not take in time, so that it never stands empty for good, and space that has
+    /// become useless for it.
     fn end_old_claims(&self, now: Timestamp, events: &mut Vec<Event>) {
-        let old = self.claims.iter().filter(|(_, claim)| claim.until <= now);
-        events.extend(old.map(|(job, _)| Event::ClaimEnded {
-            job: *job,
-            why: "it was not taken in time".to_string(),
-            at: now,
-        }));
+        let why = |claim: &Claim| match claim.until <= now {
+            true => Some("it was not taken in time"),
+            false if !self.claim_works(claim) => Some("some of it may not be given out any more"),
+            false => None,
+        };
+        let ended = self.claims.iter().filter_map(|(job, claim)| Some((*job, why(claim)?)));
+        events.extend(ended.map(|(job, why)| Event::ClaimEnded { job, why: why.to_string(), at: now }));
     }
 
     fn end_cooling(&self, now: Timestamp, events: &mut Vec<Event>) {

@@ -1,6 +1,7 @@
 //! Plans that the planner would not draw: what `AdoptPlan` must see by itself.
 
 use muster_core::command::{Answer, Command};
+use muster_core::job::PlacedTask;
 use muster_core::plan::{MakeRoom, Plan};
 use muster_core::tenant::TenantConfig;
 use muster_core::{JobId, TenantId};
@@ -38,8 +39,7 @@ fn two_claims_of_one_plan_do_not_reach_into_a_guarantee() {
     let gpus = |job: &JobId| world.state.jobs[job].attempt().unwrap().tasks[0].gpus.clone();
     let rooms = waiting.iter().zip(&running).map(|(job, victim)| MakeRoom {
         job: *job,
-        node: node.clone(),
-        gpus: gpus(victim),
+        tasks: vec![PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: gpus(victim) }],
         victims: vec![*victim],
     });
     let plan = Plan { claims: rooms.collect(), ..Plan::default() };

@@ -80,6 +80,10 @@ fn cause(cause: &StopCause) -> String {
 
 fn place(job: &Job) -> String {
     let Some(attempt) = job.attempt() else { return String::new() };
-    let gpus: Vec<String> = attempt.gpus().map(|gpu| gpu.to_string()).collect();
-    if gpus.is_empty() { attempt.tasks[0].node.to_string() } else { gpus.join(" ") }
+    let mut places: Vec<String> = Vec::new();
+    for task in &attempt.tasks {
+        places.extend(task.devices().map(|(node, gpu)| format!("{node}/gpu-{gpu}")));
+        places.extend(task.gpus.is_empty().then(|| task.node.to_string()));
+    }
+    places.join(" ")
 }

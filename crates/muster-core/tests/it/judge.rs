@@ -28,9 +28,8 @@ pub struct Judge {
 struct Lease {
     attempt: u32,
     at: Timestamp,
-    tasks: Vec<PlacedTask>,
-    cpus: u64,
-    memory_mib: u64,
+    /// Each with its cores and memory.
+    tasks: Vec<(PlacedTask, (u64, u64))>,
 }
 
 impl Judge {
@@ -47,7 +46,7 @@ impl Judge {
             Event::JobPlaced { job, attempt, tasks, at, .. } => {
                 self.see_placed(before, *job, *attempt, tasks, *at)
             }
-            Event::ClaimMade { job, node, gpus, victims, .. } => see_claim(before, *job, node, gpus, victims),
+            Event::ClaimMade { job, tasks, victims, .. } => see_claim(before, *job, tasks, victims),
             Event::AttemptStopping { job, cause: StopCause::Preempted { by }, .. } => {
                 let meant = before.claims.get(by).is_some_and(|claim| claim.victims.contains(job));
                 assert!(meant, "{job} was displaced, but not for a claim of {by}");
@@ -74,14 +73,13 @@ impl Judge {
             self.see_devices(before, job, task);
         }
         see_model_limits(before, job, tasks);
-        let demand = job.spec.demand();
         let lease =
-            Lease { attempt, at, tasks: tasks.to_vec(), cpus: demand.cpus, memory_mib: demand.memory_mib };
+            Lease { attempt, at, tasks: tasks.iter().map(|task| (task.clone(), own(job, task))).collect() };
         let former = self.leases.insert(id, lease);
         assert!(former.is_none(), "{id} has two live attempts");
-        // A machine may come back with fewer cores than it had given out; a job that wants none still fits.
-        if demand.cpus > 0 {
-            self.see_node_not_overfull(before, &tasks[0].node);
+        // A machine may come back with fewer cores than it had given out; a task that wants none still fits.
+        for task in tasks.iter().filter(|task| own(job, task).0 > 0) {
+            self.see_node_not_overfull(before, &task.node);
         }
     }
 
@@ -101,23 +99,23 @@ impl Judge {
             assert!(facts.memory_mib >= each.gpu_memory_mib, "{gpu} has too little memory");
             assert!(node.gpu_usable(usize::from(*index)), "{gpu} may not be given out");
             assert_eq!(self.holder(&gpu), None, "{gpu} has two holders");
-            let claimed = |(id, claim): (&JobId, &Claim)| {
-                *id != job.id && claim.node == task.node && claim.gpus.contains(index)
-            };
+            let claimed = |(id, claim): (&JobId, &Claim)| *id != job.id && claim.holds(&task.node, *index);
             assert!(!before.claims.iter().any(claimed), "{gpu} is claimed by another");
         }
     }
 
     fn holder(&self, gpu: &GpuId) -> Option<JobId> {
-        let holds = |task: &PlacedTask| task.node == gpu.node && task.gpus.contains(&gpu.index);
+        let holds =
+            |(task, _): &(PlacedTask, (u64, u64))| task.node == gpu.node && task.gpus.contains(&gpu.index);
         self.leases.iter().find(|(_, lease)| lease.tasks.iter().any(holds)).map(|(job, _)| *job)
     }
 
     fn see_node_not_overfull(&self, before: &State, node: &NodeId) {
-        let here = || self.leases.values().filter(|lease| lease.tasks[0].node == *node);
+        let tasks = || self.leases.values().flat_map(|lease| &lease.tasks);
+        let here = || tasks().filter(|(task, _)| task.node == *node);
         let facts = &before.nodes[node].facts;
-        let cpus: u64 = here().map(|lease| lease.cpus).sum();
-        let memory_mib: u64 = here().map(|lease| lease.memory_mib).sum();
+        let cpus: u64 = here().map(|(_, (cpus, _))| cpus).sum();
+        let memory_mib: u64 = here().map(|(_, (_, memory_mib))| memory_mib).sum();
         assert!(cpus <= u64::from(facts.cpus), "{node} gave out {cpus} cores");
         assert!(memory_mib <= facts.memory_mib, "{node} gave out {memory_mib} MiB");
     }
@@ -126,11 +124,11 @@ impl Judge {
         let lease = self.leases.remove(&id).unwrap_or_else(|| panic!("{id} had no lease to end"));
         assert_eq!(lease.attempt, attempt, "another attempt of {id} ended");
         let ms = at.since(lease.at) as u64;
-        let gpus: usize = lease.tasks.iter().map(|task| task.gpus.len()).sum();
+        let gpus: usize = lease.tasks.iter().map(|(task, _)| task.gpus.len()).sum();
         let own = Charge {
             gpu_ms: gpus as u64 * ms,
-            cpu_ms: lease.cpus * ms,
-            memory_gib_ms: lease.memory_mib * ms / 1_024,
+            cpu_ms: lease.tasks.iter().map(|(_, (cpus, _))| cpus).sum::<u64>() * ms,
+            memory_gib_ms: lease.tasks.iter().map(|(_, (_, mib))| mib).sum::<u64>() * ms / 1_024,
             cost_micro: 0,
         };
         assert_eq!(charge, own, "{id} was charged wrongly");
@@ -199,7 +197,7 @@ fn see_guarantees_kept(
 }
 
 /// Displacing is allowed, and helps.
-fn see_claim(before: &State, id: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) {
+fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId]) {
     let job = &before.jobs[&id];
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
     assert!(is_ready(job) && is_within_quota(before, job), "{id} displaces others and may not start");
@@ -216,16 +214,32 @@ fn see_claim(before: &State, id: JobId, node: &NodeId, gpus: &[u8], victims: &[J
         assert!(!often, "{} was displaced often enough", victim.id);
         assert!(victim.attempt().unwrap().stopping.is_none(), "{} stops already", victim.id);
     }
-    let node = &before.nodes[node];
+    for node in tasks.iter().map(|task| &task.node).collect::<BTreeSet<_>>() {
+        see_room_after(before, job, tasks.iter().filter(|task| task.node == *node).collect(), victims);
+    }
+}
+
+/// On one node, with these tasks: devices are free or will be, and cores are enough.
+fn see_room_after(before: &State, job: &Job, tasks: Vec<&PlacedTask>, victims: &[JobId]) {
+    let (id, node) = (job.id, &before.nodes[&tasks[0].node]);
     assert_eq!(node.state.word, NodeWord::Ready);
     let frees = |gpu: &u8| node.holders[usize::from(*gpu)].is_none_or(|holder| victims.contains(&holder));
-    assert!(gpus.iter().all(frees), "{id} would find its devices held by others");
-    let staying: u64 = node
-        .jobs
-        .iter()
-        .filter(|job| !victims.contains(job))
-        .map(|job| before.jobs[job].spec.demand().cpus)
+    assert!(
+        tasks.iter().all(|task| task.gpus.iter().all(frees)),
+        "{id} would find its devices held by others"
+    );
+    let staying = node.jobs.iter().filter(|job| !victims.contains(job)).map(|job| &before.jobs[job]);
+    let staying: u64 = staying
+        .flat_map(|job| job.attempt().unwrap().tasks.iter().map(move |task| (job, task)))
+        .filter(|(_, task)| task.node == node.id)
+        .map(|(job, task)| own(job, task).0)
         .sum();
-    let wanted = job.spec.demand().cpus;
+    let wanted: u64 = tasks.iter().map(|task| own(job, task).0).sum();
     assert!(wanted == 0 || staying + wanted <= u64::from(node.facts.cpus), "{id} would find too few cores");
+}
+
+/// Cores and memory of one task.
+fn own(job: &Job, task: &PlacedTask) -> (u64, u64) {
+    let each = &job.spec.tasks[task.group as usize].each;
+    (u64::from(each.cpus), each.memory_mib)
 }

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Once;
 
+use muster_core::capacity::Free;
 use muster_core::command::{Answer, Command, Said};
-use muster_core::job::Exit;
+use muster_core::job::{Exit, PlacedTask};
 use muster_core::plan::{MakeRoom, Plan, Planned, outlook, plan, position};
+use muster_core::queue::Shape;
 use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
-use muster_core::{Job, JobId, State, Timestamp};
+use muster_core::{Job, JobId, NodeId, State, Timestamp};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use crate::judge::Judge;
@@ -42,7 +44,8 @@ fn a_claim_takes_only_what_it_needs() {
     strong.priority = 500;
     let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(strong))) else { panic!("refused") };
     let victims = world.state.nodes[&node_name(0)].jobs.iter().copied().collect();
-    let room = MakeRoom { job, node: node_name(0), gpus: vec![0, 1, 2, 40], victims };
+    let task = PlacedTask { rank: 0, group: 0, node: node_name(0), gpus: vec![0, 1, 2, 40] };
+    let room = MakeRoom { job, tasks: vec![task], victims };
     let plan = Box::new(Plan { claims: vec![room], ..Plan::default() });
     let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
     assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }));
@@ -241,23 +244,21 @@ impl Teller {
 /// Claims whose devices are free and whose job may start: they must start in the next round.
 fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
     let has_room = |(id, claim): &(&JobId, &Claim)| {
-        let (job, node) = (&state.jobs[id], &state.nodes[&claim.node]);
-        let free = |gpu: &u8| node.holders[usize::from(*gpu)].is_none() && node.gpu_usable(usize::from(*gpu));
-        let demand = job.spec.demand();
-        let fits = node.cpus_held + demand.cpus <= u64::from(node.facts.cpus)
-            && node.memory_mib_held + demand.memory_mib <= node.facts.memory_mib;
-        // A machine may have come back as another one.
-        let same_machine = claim.gpus.iter().all(|gpu| usize::from(*gpu) < node.holders.len())
-            && muster_core::capacity::Kind::of(node).could_hold(&muster_core::queue::Shape::of(&job.spec));
-        let alone = state.claims.values().filter(|other| other.node == claim.node).count() == 1;
+        let job = &state.jobs[id];
+        let shape = Shape::of(&job.spec);
+        let has_room = |(node, wanted): (&NodeId, Free)| {
+            let node = &state.nodes[node];
+            let kind = muster_core::capacity::Kind::of(node);
+            // A machine may have come back as another one.
+            let would_do = job.spec.tasks.iter().all(|group| kind.could_hold_tasks(&shape, &group.each) > 0);
+            let alone = state.claims.values().filter(|other| other.is_on(&node.id)).count() == 1;
+            let free = state.capacity.filed(&node.id).is_some_and(|filed| filed.free.holds(wanted));
+            node.takes_work() && would_do && alone && free
+        };
         is_ready(job)
             && is_admitted(state, job, now)
             && !has_model_limits(state, job)
-            && node.takes_work()
-            && same_machine
-            && alone
-            && fits
-            && claim.gpus.iter().all(free)
+            && Free::by_node(&job.spec, &claim.tasks).into_iter().all(has_room)
     };
     state.claims.iter().filter(has_room).map(|(job, claim)| (*job, claim.clone())).collect()
 }
@@ -271,8 +272,8 @@ fn has_model_limits(state: &State, job: &Job) -> bool {
 fn see_claims_taken(due: &BTreeMap<JobId, Claim>, planned: &Planned) {
     for (job, claim) in due {
         let start = planned.plan.starts.iter().find(|start| start.job == *job);
-        let there = start.is_some_and(|start| start.tasks.iter().all(|task| task.node == claim.node));
-        assert!(there, "{job} has room on {} and does not take it: {:#?}", claim.node, planned.plan);
+        let there = start.is_some_and(|start| start.tasks.iter().all(|task| claim.is_on(&task.node)));
+        assert!(there, "{job} has room and does not take it: {claim:?} {:#?}", planned.plan);
     }
 }
 
@@ -341,14 +342,24 @@ fn was_left(world: &World, planned: &Planned, job: &Job) -> bool {
     (room && !world.state.claims.contains_key(&job.id)) || start
 }
 
+/// Where a job of one group of tasks would fit beside what is claimed by others.
 fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
-    let shape = muster_core::queue::Shape::of(&job.spec);
-    let fits = |node: &muster_core::Node| {
-        let filed = state.capacity.filed(&node.id)?;
-        let free = filed.free.without(state.claimed(&node.id, |id| id == job.id));
-        (filed.open && filed.kind.admits(&shape)).then(|| filed.kind.fit(&shape, free)).flatten()
+    let (shape, group) = (Shape::of(&job.spec), &job.spec.tasks[0]);
+    let claimed = state.claimed();
+    let seats = |node: &muster_core::Node| {
+        let filed = state.capacity.filed(&node.id).filter(|filed| filed.open)?;
+        let others = claimed.get(&node.id).into_iter().flatten().filter(|(id, _)| *id != job.id);
+        let free = others.fold(filed.free, |free, (_, space)| free.without(*space));
+        let one = |count: &u32| {
+            let shape = Shape { groups: vec![(*count, group.each.clone())], ..shape.clone() };
+            filed.kind.admits(&shape) && filed.kind.fit(&shape, free).is_some()
+        };
+        (1..=group.count).rev().find(one)
     };
-    state.nodes.values().find(|node| fits(node).is_some()).map(|node| node.id.to_string())
+    let seats: Vec<(&NodeId, u32)> =
+        state.nodes.values().filter_map(|node| Some((&node.id, seats(node)?))).collect();
+    let enough = seats.iter().map(|(_, count)| count).sum::<u32>() >= group.count;
+    (job.spec.tasks.len() == 1 && enough).then(|| format!("{seats:?}"))
 }
 
 /// Through the pieces of a savepoint and back.

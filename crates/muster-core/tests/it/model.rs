@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::job::{Attempt, Demand, Job};
+use muster_core::job::{Attempt, Demand, Job, PlacedTask, Resources, TaskGroup};
 use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::plan::plan;
 use muster_core::queue::Shape;
@@ -32,10 +32,8 @@ fn a_naive_planner_agrees_in_every_story() {
 
 fn compare(state: &State, now: Timestamp) {
     let planned = plan(state, now).plan;
-    let gpus =
-        |start: &muster_core::plan::Start| start.tasks.iter().flat_map(|task| task.gpus.clone()).collect();
-    let starts = planned.starts.iter().map(|start| (start.job, start.tasks[0].node.clone(), gpus(start)));
-    let claims = planned.claims.iter().map(|room| (room.job, room.node.clone(), room.victims.clone()));
+    let starts = planned.starts.iter().map(|start| (start.job, start.tasks.clone()));
+    let claims = planned.claims.iter().map(|room| (room.job, room.tasks.clone(), room.victims.clone()));
     let naive = Naive::plan(state, now);
     assert_eq!(starts.collect::<Vec<_>>(), naive.starts, "who starts where");
     assert_eq!(claims.collect::<Vec<_>>(), naive.claims, "who must go for whom");
@@ -71,6 +69,10 @@ impl Space {
         rest
     }
 
+    fn holds(&self, wanted: &Space) -> bool {
+        wanted.gpus.is_subset(&self.gpus) && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib
+    }
+
     fn plus(&self, more: &Space) -> Space {
         let mut sum = self.clone();
         sum.add(more);
@@ -88,10 +90,10 @@ struct Naive<'a> {
     claimants: BTreeSet<JobId>,
     displaced: BTreeSet<JobId>,
     kept: usize,
-    starts: Vec<(JobId, NodeId, Vec<u8>)>,
-    claims: Vec<(JobId, NodeId, Vec<JobId>)>,
+    starts: Vec<(JobId, Vec<PlacedTask>)>,
+    claims: Vec<(JobId, Vec<PlacedTask>, Vec<JobId>)>,
     /// Devices that starts and claims of this plan take.
-    devices: Vec<(&'a TenantId, NodeId, Vec<u8>)>,
+    devices: Vec<(&'a TenantId, PlacedTask)>,
 }
 
 impl<'a> Naive<'a> {
@@ -180,7 +182,7 @@ impl<'a> Naive<'a> {
 
     /// The same without what is only waited for.
     fn runs(&self, top: &TenantId) -> Demand {
-        let started = self.starts.iter().map(|(job, _, _)| &self.state.jobs[job]);
+        let started = self.starts.iter().map(|(job, _)| &self.state.jobs[job]);
         let more = started.filter(|job| is_below(self.state, &job.spec.tenant, top));
         more.fold(held_below(self.state, top), |sum, job| sum.plus(job.spec.demand()))
     }
@@ -305,53 +307,131 @@ impl<'a> Naive<'a> {
         self.state.lineage(&job.spec.tenant).all(room_in) && affordable && !full
     }
 
-    /// On the node with the fewest free GPUs, then by name; on hot devices only if there is no other way.
+    /// Where it fits best; on hot devices only if there is no other way.
     fn start(&mut self, job: &'a Job) -> bool {
         for spare_hot in [true, false] {
-            let mut best: Option<(usize, &NodeId, Vec<u8>)> = None;
+            let mut spaces = BTreeMap::new();
             for (id, free) in &self.free {
                 let mut usable = free.clone();
                 if spare_hot {
                     usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
                 }
-                let Some(gpus) = self.fit(job, id, &usable) else { continue };
-                if best.as_ref().is_none_or(|(least, _, _)| free.gpus.len() < *least) {
-                    best = Some((free.gpus.len(), id, gpus));
-                }
+                spaces.insert(id.clone(), (free.gpus.len(), usable));
             }
-            if let Some((_, node, gpus)) = best {
-                let node = node.clone();
-                self.start_on(job, node, gpus);
+            if let Some(tasks) = self.best_place(job, &spaces) {
+                self.start_on(job, tasks);
                 return true;
             }
         }
         false
     }
 
-    fn start_on(&mut self, job: &'a Job, node: NodeId, gpus: Vec<u8>) {
-        let taken = wanted(job, gpus.iter().copied().collect());
-        self.free.get_mut(&node).unwrap().take(&taken);
-        self.more_held.push(job);
-        self.devices.push((&job.spec.tenant, node.clone(), gpus.clone()));
-        self.starts.push((job.id, node, gpus));
+    /// On the node with the fewest free GPUs, then by name; else on several. Spaces come with their free GPUs.
+    fn best_place(&self, job: &Job, spaces: &Spaces) -> Option<Vec<PlacedTask>> {
+        let fitting =
+            spaces.iter().filter_map(|(id, (count, space))| Some((*count, id, self.fit(job, id, space)?)));
+        let on_one = fitting.min_by_key(|(count, id, _)| (*count, *id)).map(|(_, _, tasks)| tasks);
+        on_one.or_else(|| self.spread(job, spaces))
     }
 
-    /// The devices for a job on a node, if there is room and no limit per model is in the way.
-    fn fit(&self, job: &Job, id: &NodeId, space: &Space) -> Option<Vec<u8>> {
+    /// On as few nodes as possible: those that take the most, and the last tasks on the fullest that takes them all.
+    fn spread(&self, job: &Job, spaces: &Spaces) -> Option<Vec<PlacedTask>> {
+        let mut hall: BTreeMap<NodeId, Bench> = BTreeMap::new();
+        if !may_span(job) {
+            return None;
+        }
+        for group in by_size(job) {
+            let mut left = job.spec.tasks[group].count;
+            let used: Vec<NodeId> = hall.keys().cloned().collect();
+            for node in used {
+                let bench = hall.get_mut(&node).unwrap();
+                while left > 0 && self.sit(job, group, &node, bench) {
+                    left -= 1;
+                }
+            }
+            while left > 0 {
+                let fresh = spaces.iter().filter(|(node, _)| !hall.contains_key(*node));
+                let rooms: Vec<(u32, usize, &NodeId)> = fresh
+                    .map(|(node, (count, space))| (self.room(job, group, node, space), *count, node))
+                    .collect();
+                let most = rooms.iter().map(|(room, _, _)| *room).max().filter(|most| *most > 0)?;
+                let would_do = |room: u32| if left <= most { room >= left } else { room == most };
+                let best = rooms
+                    .iter()
+                    .filter(|(room, _, _)| would_do(*room))
+                    .min_by_key(|(_, count, node)| (*count, *node));
+                let node = best.map(|(_, _, node)| (*node).clone()).unwrap();
+                let bench = hall.entry(node.clone()).or_insert(Bench::new(&spaces[&node].1));
+                for _ in 0..most.min(left) {
+                    assert!(self.sit(job, group, &node, bench));
+                    left -= 1;
+                }
+            }
+        }
+        Some(ranks(job, &hall))
+    }
+
+    /// Seat one task, if it fits.
+    fn sit(&self, job: &Job, group: usize, id: &NodeId, bench: &mut Bench) -> bool {
         let node = &self.state.nodes[id];
-        fit(job, node, space).filter(|_| self.model_allows(job, node))
+        let mut one = job.clone();
+        let mut spec = (*job.spec).clone();
+        spec.tasks = vec![TaskGroup { count: 1, ..spec.tasks[group].clone() }];
+        one.spec = std::sync::Arc::new(spec);
+        let Some(gpus) = fit(&one, node, &bench.left).filter(|_| self.model_allows(job, node)) else {
+            return false;
+        };
+        bench.left.take(&wanted(&one, gpus[0].iter().copied().collect()));
+        bench.tasks.push((group, gpus[0].clone()));
+        true
+    }
+
+    fn room(&self, job: &Job, group: usize, id: &NodeId, space: &Space) -> u32 {
+        let mut bench = Bench::new(space);
+        (0..job.spec.tasks[group].count).take_while(|_| self.sit(job, group, id, &mut bench)).count() as u32
+    }
+
+    fn start_on(&mut self, job: &'a Job, tasks: Vec<PlacedTask>) {
+        for task in &tasks {
+            self.free.get_mut(&task.node).unwrap().take(&of_task(job, task));
+            self.devices.push((&job.spec.tenant, task.clone()));
+        }
+        self.more_held.push(job);
+        self.starts.push((job.id, tasks));
+    }
+
+    /// The whole gang on a node, if there is room and no limit per model is in the way.
+    fn fit(&self, job: &Job, id: &NodeId, space: &Space) -> Option<Vec<PlacedTask>> {
+        let node = &self.state.nodes[id];
+        let gpus = fit(job, node, space).filter(|_| self.model_allows(job, node))?;
+        let groups =
+            job.spec.tasks.iter().zip(0..).flat_map(|(group, index)| vec![index; group.count as usize]);
+        let task = |((rank, group), gpus)| PlacedTask { rank, group, node: id.clone(), gpus };
+        Some((0..).zip(groups).zip(gpus).map(task).collect())
     }
 
     /// Nodes of a story have one model each, so a gang takes it or nothing.
     fn model_allows(&self, job: &Job, node: &Node) -> bool {
         let Some(here) = node.facts.gpus.first().map(|gpu| gpu.model.as_str()) else { return true };
         let more = job.spec.demand().gpus;
+        let wishes = job.spec.tasks.iter().filter(|group| group.each.gpus > 0);
+        let wanted = |group: &TaskGroup| {
+            let models = &group.each.gpu_models;
+            models.is_empty() || models.iter().any(|wish| model::matches(wish, here))
+        };
+        // What the gang takes elsewhere counts as if it were taken here, where anything of it could be.
+        let there = node.facts.gpus.len() as u64;
+        let more = match (wishes.into_iter().any(wanted), may_span(job)) {
+            (false, _) => 0,
+            (true, true) => more,
+            (true, false) => more.min(there),
+        };
         self.state.lineage(&job.spec.tenant).all(|tenant| {
             let below = |id: &TenantId| is_below(self.state, id, &tenant.id);
             let held = self.state.jobs.values().filter(|job| below(&job.spec.tenant));
             let held = held.filter_map(Job::attempt).flat_map(|attempt| attempt.gpus()).map(|gpu| gpu.node);
-            let planned = self.devices.iter().filter(|(owner, _, _)| below(owner));
-            let planned = planned.flat_map(|(_, node, gpus)| gpus.iter().map(move |_| node.clone()));
+            let planned = self.devices.iter().filter(|(owner, _)| below(owner));
+            let planned = planned.flat_map(|(_, task)| task.gpus.iter().map(move |_| task.node.clone()));
             let nodes: Vec<NodeId> = held.chain(planned).collect();
             tenant.config.maximum_by_model.iter().all(|(limited, limit)| {
                 let is_model = |node: &NodeId| {
@@ -374,8 +454,9 @@ impl<'a> Naive<'a> {
                 self.now.since(stopping.since) <= stopping.grace_ms + MINUTE
             };
             if attempt.stopping.as_ref().is_some_and(trusted) {
-                let node = attempt.tasks[0].node.clone();
-                self.leaving.entry(node).or_default().add(&used(job, attempt));
+                for task in &attempt.tasks {
+                    self.leaving.entry(task.node.clone()).or_default().add(&of_task(job, task));
+                }
             }
         }
     }
@@ -383,38 +464,33 @@ impl<'a> Naive<'a> {
     fn hold_claims(&mut self) {
         for (id, claim) in &self.state.claims {
             let job = &self.state.jobs[id];
-            let coming = self.coming(claim);
-            let all = wanted(job, claim.gpus.iter().copied().collect());
-            if let Some(leaving) = self.leaving.get_mut(&claim.node) {
-                let cpus = all.cpus.min(coming.cpus);
-                let memory_mib = all.memory_mib.min(coming.memory_mib);
-                leaving.take(&Space { gpus: all.gpus.clone(), cpus, memory_mib });
+            for (node, all) in by_node(job, &claim.tasks) {
+                let coming = self.coming(claim, &node);
+                if let Some(leaving) = self.leaving.get_mut(&node) {
+                    let cpus = all.cpus.min(coming.cpus);
+                    let memory_mib = all.memory_mib.min(coming.memory_mib);
+                    leaving.take(&Space { gpus: all.gpus.clone(), cpus, memory_mib });
+                }
+                if let Some(free) = self.free.get_mut(&node) {
+                    free.take(&still_needed(&coming, &all));
+                }
             }
-            self.hold(claim, &coming, &all);
-            let node = &self.state.nodes[&claim.node];
-            let usable = |gpu: &u8| node.gpu_usable(usize::from(*gpu));
-            if is_ready(job) && node.takes_work() && claim.gpus.iter().all(usable) {
+            let works = |task: &PlacedTask| {
+                let node = &self.state.nodes[&task.node];
+                node.takes_work() && task.gpus.iter().all(|gpu| node.gpu_usable(usize::from(*gpu)))
+            };
+            if is_ready(job) && claim.tasks.iter().all(works) {
                 self.claimants.insert(*id);
             }
         }
     }
 
-    /// Keep from others what a claim needs and its victims will not bring.
-    fn hold(&mut self, claim: &Claim, coming: &Space, all: &Space) {
-        if let Some(free) = self.free.get_mut(&claim.node) {
-            let cpus = all.cpus.saturating_sub(coming.cpus);
-            let memory_mib = all.memory_mib.saturating_sub(coming.memory_mib);
-            free.take(&Space { gpus: all.gpus.clone(), cpus, memory_mib });
-        }
-    }
-
-    fn coming(&self, claim: &Claim) -> Space {
+    fn coming(&self, claim: &Claim, node: &NodeId) -> Space {
         let mut coming = Space::default();
         for victim in claim.victims.iter().filter_map(|victim| self.state.jobs.get(victim)) {
             let stopping = victim.attempt().filter(|attempt| attempt.stopping.is_some());
-            if let Some(attempt) = stopping.filter(|attempt| attempt.tasks[0].node == claim.node) {
-                coming.add(&used(victim, attempt));
-            }
+            let tasks = stopping.into_iter().flat_map(|attempt| &attempt.tasks);
+            tasks.filter(|task| task.node == *node).for_each(|task| coming.add(&of_task(victim, task)));
         }
         coming
     }
@@ -423,42 +499,48 @@ impl<'a> Naive<'a> {
         let mut waiting = Vec::new();
         for id in self.claimants.clone() {
             let (job, claim) = (&self.state.jobs[&id], &self.state.claims[&id]);
-            let before = self.free[&claim.node].clone();
-            // Its own claim is free for it; those of others, and what was started on the node, are not.
-            let mut own = free_on(&self.state.nodes[&claim.node]);
-            self.starts.iter().filter(|(_, node, _)| *node == claim.node).for_each(|(other, _, gpus)| {
-                own.take(&wanted(&self.state.jobs[other], gpus.iter().copied().collect()));
-            });
-            for (other, theirs) in
-                self.state.claims.iter().filter(|(other, theirs)| **other != id && theirs.node == claim.node)
-            {
-                if self.starts.iter().any(|(started, _, _)| started == other) {
-                    continue;
+            let own: BTreeMap<NodeId, Space> = by_node(job, &claim.tasks)
+                .into_keys()
+                .map(|node| (node.clone(), self.free_but_for_others(id, &node)))
+                .collect();
+            let fits_exactly = by_node(job, &claim.tasks).iter().all(|(node, space)| own[node].holds(space));
+            let would_do = |task: &PlacedTask| {
+                let node = &self.state.nodes[&task.node];
+                let each = &job.spec.tasks[task.group as usize].each;
+                let fits = |gpu: &u8| would_do(each, node, *gpu);
+                task.gpus.iter().all(fits) && self.model_allows(job, node)
+            };
+            let first = &claim.tasks[0].node;
+            let elsewhere = || if own.len() == 1 { self.fit(job, first, &own[first]) } else { None };
+            let exactly = (fits_exactly && claim.tasks.iter().all(would_do)).then(|| claim.tasks.clone());
+            match exactly.or_else(elsewhere).filter(|_| self.admits(job)) {
+                Some(tasks) => {
+                    own.into_iter().for_each(|(node, space)| drop(self.free.insert(node, space)));
+                    self.start_on(job, tasks);
                 }
-                let all = wanted(&self.state.jobs[other], theirs.gpus.iter().copied().collect());
-                let coming = self.coming(theirs);
-                own.take(&Space {
-                    gpus: all.gpus.clone(),
-                    cpus: all.cpus.saturating_sub(coming.cpus),
-                    memory_mib: all.memory_mib.saturating_sub(coming.memory_mib),
-                });
-            }
-            let mut claimed = own.clone();
-            claimed.gpus.retain(|gpu| claim.gpus.contains(gpu));
-            let fit = |space: &Space| self.fit(job, &claim.node, space);
-            let fitted = fit(&claimed).or_else(|| fit(&own));
-            match fitted.filter(|_| self.admits(job)) {
-                Some(gpus) => {
-                    *self.free.get_mut(&claim.node).unwrap() = own;
-                    self.start_on(job, claim.node.clone(), gpus);
-                }
-                None => {
-                    *self.free.get_mut(&claim.node).unwrap() = before;
-                    waiting.push(job);
-                }
+                None => waiting.push(job),
             }
         }
         self.more_held.extend(waiting);
+    }
+
+    /// What is free on a node for one who has a claim there: its own claim is, those of others, and what was started
+    /// there, are not.
+    fn free_but_for_others(&self, id: JobId, node: &NodeId) -> Space {
+        let mut own = free_on(&self.state.nodes[node]);
+        for (job, tasks) in &self.starts {
+            let job = &self.state.jobs[job];
+            tasks.iter().filter(|task| task.node == *node).for_each(|task| own.take(&of_task(job, task)));
+        }
+        for (other, theirs) in self.state.claims.iter().filter(|(other, _)| **other != id) {
+            if self.starts.iter().any(|(started, _)| started == other) {
+                continue;
+            }
+            if let Some(all) = by_node(&self.state.jobs[other], &theirs.tasks).get(node) {
+                own.take(&still_needed(&self.coming(theirs, node), all));
+            }
+        }
+        own
     }
 
     fn preempt(&mut self, job: &'a Job) -> bool {
@@ -466,8 +548,8 @@ impl<'a> Naive<'a> {
             && self.state.tenants[&job.spec.tenant].config.may_preempt
             && !self.state.claims.contains_key(&job.id);
         let open = |victim: &Job| {
-            let node = victim.attempt().and_then(|attempt| self.state.nodes.get(&attempt.tasks[0].node));
-            node.is_some_and(Node::takes_work)
+            let nodes = victim.attempt().into_iter().flat_map(Attempt::nodes);
+            nodes.into_iter().any(|node| self.state.nodes[&node].takes_work())
         };
         let there = || self.state.jobs.values().filter(|victim| self.may_go(victim) && open(victim));
         let weaker = there().any(|victim| victim.spec.priority < job.spec.priority)
@@ -487,87 +569,103 @@ impl<'a> Naive<'a> {
     }
 
     fn wait_for_leaving(&mut self, job: &'a Job) -> bool {
-        for (id, leaving) in self.leaving.clone() {
-            let (Some(free), node) = (self.free.get(&id), &self.state.nodes[&id]) else { continue };
-            let later = free.plus(&usable(node, &leaving)).less_overdrawn(node);
-            let Some(gpus) = self.fit(job, &id, &later) else { continue };
-            let taken = wanted(job, gpus.into_iter().collect());
-            self.leaving.get_mut(&id).unwrap().take(&taken);
-            self.take_first_from(&id, &leaving, &taken);
-            self.more_held.push(job);
-            return true;
+        let later: Spaces = self
+            .free
+            .iter()
+            .map(|(id, free)| match self.leaving.get(id) {
+                Some(leaving) => {
+                    let node = &self.state.nodes[id];
+                    let later = free.plus(&usable(node, leaving)).less_overdrawn(node);
+                    (id.clone(), (later.gpus.len(), later))
+                }
+                None => (id.clone(), (free.gpus.len(), free.clone())),
+            })
+            .collect();
+        let mut where_some_leave = later.iter().filter(|(id, _)| self.leaving.contains_key(*id));
+        let on_one = where_some_leave.find_map(|(id, (_, space))| self.fit(job, id, space));
+        let across = || if self.leaving.is_empty() { None } else { self.spread(job, &later) };
+        let Some(tasks) = on_one.or_else(across) else { return false };
+        for (id, taken) in by_node(job, &tasks) {
+            let leaving = self.leaving.get(&id).cloned().unwrap_or_default();
+            if let Some(leaving) = self.leaving.get_mut(&id) {
+                leaving.take(&taken);
+            }
+            self.free.get_mut(&id).unwrap().take(&still_needed(&leaving, &taken));
         }
-        false
-    }
-
-    /// Use what comes first, and what is free only for the rest.
-    fn take_first_from(&mut self, node: &NodeId, coming: &Space, taken: &Space) {
-        let cpus = taken.cpus.saturating_sub(coming.cpus);
-        let memory_mib = taken.memory_mib.saturating_sub(coming.memory_mib);
-        self.free.get_mut(node).unwrap().take(&Space { gpus: taken.gpus.clone(), cpus, memory_mib });
+        self.more_held.push(job);
+        true
     }
 
     fn displace(&mut self, job: &'a Job) -> bool {
         let offers = self.free.keys().filter_map(|node| {
-            let (victims, gpus) = self.victims_on(job, node)?;
+            let (victims, tasks) = self.victims_on(job, node)?;
             let lost: u64 = victims.iter().map(|victim| self.lost(victim)).sum();
-            Some((lost, victims.len(), node.clone(), victims, gpus))
+            Some((lost, victims.len(), node.clone(), victims, tasks))
         });
         let best = offers.min_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
-        let Some((_, _, node, victims, gpus)) = best else { return false };
-        let mut freed = Space::default();
-        victims.iter().for_each(|victim| freed.add(&used(victim, victim.attempt().unwrap())));
-        self.devices.push((&job.spec.tenant, node.clone(), gpus.clone()));
-        let taken = wanted(job, gpus.into_iter().collect());
-        self.take_first_from(&node, &freed, &taken);
-        freed.take(&taken);
-        self.leaving.entry(node.clone()).or_default().add(&freed);
+        let on_one = best.map(|(_, _, _, victims, tasks)| (victims, tasks));
+        let Some((victims, tasks)) = on_one.or_else(|| Clearing::of(self, job)) else { return false };
+        let mut freed: BTreeMap<NodeId, Space> = BTreeMap::new();
+        for victim in &victims {
+            for task in &victim.attempt().unwrap().tasks {
+                freed.entry(task.node.clone()).or_default().add(&of_task(victim, task));
+            }
+        }
+        self.devices.extend(tasks.iter().map(|task| (&job.spec.tenant, task.clone())));
+        for (node, taken) in by_node(job, &tasks) {
+            let coming = freed.get(&node).cloned().unwrap_or_default();
+            self.free.get_mut(&node).unwrap().take(&still_needed(&coming, &taken));
+            freed.entry(node.clone()).or_default().take(&taken);
+        }
+        for (node, rest) in freed {
+            self.leaving.entry(node).or_default().add(&rest);
+        }
         self.displaced.extend(victims.iter().map(|victim| victim.id));
         self.more_held.push(job);
-        self.claims.push((job.id, node, victims.iter().map(|victim| victim.id).collect()));
+        self.claims.push((job.id, tasks, victims.iter().map(|victim| victim.id).collect()));
         true
     }
 
-    /// Victims in order of their loss until the job fits; then spare whom it does not need, dearest first.
-    fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<u8>)> {
+    /// Those on a node who may go at all, in order of their loss.
+    fn candidates(&self, node: &NodeId) -> Vec<&'a Job> {
+        let mut found: Vec<&Job> =
+            self.state.nodes[node].jobs.iter().map(|job| &self.state.jobs[job]).collect();
+        found.retain(|victim| self.may_go(victim) && !self.displaced.contains(&victim.id));
+        found.sort_by_key(|victim| (self.lost(victim), victim.spec.priority, victim.id));
+        found
+    }
+
+    /// What is free on a node once these have gone.
+    fn after(&self, id: &NodeId, victims: &[&Job]) -> Space {
         let node = &self.state.nodes[id];
-        let mut weaker: Vec<&Job> = node.jobs.iter().map(|job| &self.state.jobs[job]).collect();
-        weaker.retain(|victim| self.may_go(victim) && !self.displaced.contains(&victim.id));
-        weaker.sort_by_key(|victim| (self.lost(victim), victim.spec.priority, victim.id));
-        let weaker = self.displaceable(job, weaker);
-        let after = |victims: &[&Job]| {
-            let mut space = self.free[id].clone();
-            victims
-                .iter()
-                .for_each(|victim| space.add(&usable(node, &used(victim, victim.attempt().unwrap()))));
-            self.fit(job, id, &space.less_overdrawn(node))
-        };
-        let mut victims: Vec<&Job> = Vec::new();
-        for victim in weaker {
-            victims.push(victim);
-            if after(&victims).is_some() {
-                break;
-            }
+        let mut space = self.free[id].clone();
+        for victim in victims {
+            let tasks = victim.attempt().unwrap().tasks.iter();
+            tasks
+                .filter(|task| task.node == *id)
+                .for_each(|task| space.add(&usable(node, &of_task(victim, task))));
         }
-        for victim in victims.clone().into_iter().rev() {
-            let without: Vec<&Job> = victims.iter().copied().filter(|other| other.id != victim.id).collect();
-            if after(&without).is_some() {
-                victims = without;
-            }
-        }
-        let gpus = after(&victims).filter(|_| !victims.is_empty())?;
-        Some((victims, gpus))
+        if victims.is_empty() { space } else { space.less_overdrawn(node) }
+    }
+
+    fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
+        let weaker = self.displaceable(job, self.candidates(id), &[]);
+        let fit = |victims: &[&Job]| self.fit(job, id, &self.after(id, victims));
+        let victims = least(weaker, |victims| fit(victims).is_some())?;
+        let tasks = fit(&victims)?;
+        Some((victims, tasks))
     }
 
     /// Who may go for the job: the weaker, and those on borrowed space for one within a guarantee.
-    fn displaceable(&self, job: &Job, candidates: Vec<&'a Job>) -> Vec<&'a Job> {
+    fn displaceable(&self, job: &Job, candidates: Vec<&'a Job>, gone: &[&'a Job]) -> Vec<&'a Job> {
         let guarantor = self.guarantor(job);
         let mut found: Vec<&Job> = Vec::new();
         for victim in candidates {
             let weaker = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
             let foreign = guarantor.is_some_and(|by| !is_below(self.state, &victim.spec.tenant, &by.id));
-            if (weaker || foreign) && self.owes((victim, foreign), &found, guarantor.map(|by| &by.id)) {
+            let with = [gone, &found].concat();
+            if (weaker || foreign) && self.owes((victim, foreign), &with, guarantor.map(|by| &by.id)) {
                 found.push(victim);
             }
         }
@@ -603,6 +701,198 @@ impl<'a> Naive<'a> {
     }
 }
 
+/// Room made task by task, on several nodes.
+struct Clearing<'n, 'a> {
+    naive: &'n Naive<'a>,
+    job: &'n Job,
+    /// Tasks of each group on each node.
+    tasks: BTreeMap<NodeId, Vec<u32>>,
+    victims: Vec<&'a Job>,
+}
+
+impl<'a> Clearing<'_, 'a> {
+    fn of(naive: &Naive<'a>, job: &Job) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
+        let mut clearing = Clearing { naive, job, tasks: BTreeMap::new(), victims: Vec::new() };
+        if !may_span(job) || !by_size(job).into_iter().all(|group| clearing.seat_group(group)) {
+            return None;
+        }
+        clearing.victims.sort_by_key(|victim| (naive.lost(victim), victim.id));
+        for victim in clearing.victims.clone().into_iter().rev() {
+            let all = clearing.victims.clone();
+            clearing.victims.retain(|other| other.id != victim.id);
+            let touched = victim.attempt().unwrap().nodes();
+            if touched.iter().any(|node| naive.free.contains_key(node) && clearing.bench(node, &[]).is_none())
+            {
+                clearing.victims = all;
+            }
+        }
+        let nodes: Vec<NodeId> = clearing.tasks.keys().cloned().collect();
+        let hall =
+            nodes.into_iter().map(|node| (node.clone(), clearing.bench(&node, &[]).unwrap())).collect();
+        (!clearing.victims.is_empty()).then(|| (clearing.victims, ranks(job, &hall)))
+    }
+
+    fn seat_group(&mut self, group: usize) -> bool {
+        let mut left = self.job.spec.tasks[group].count;
+        let nodes: Vec<NodeId> = self.naive.free.keys().cloned().collect();
+        nodes.iter().for_each(|node| left -= self.seat_on(group, node, left));
+        if left == 0 {
+            return true;
+        }
+        let mut prices: BTreeSet<(u64, usize, NodeId)> =
+            nodes.iter().filter_map(|node| self.price(group, node)).collect();
+        while left > 0 {
+            let Some(best) = prices.pop_first() else { return false };
+            // Guarantees may have changed the price since it was asked for.
+            let Some(now) = self.price(group, &best.2) else { continue };
+            if now > best {
+                prices.insert(now);
+                continue;
+            }
+            let victims = self.victims_for_one(group, &best.2).unwrap();
+            let mut touched = BTreeSet::from([best.2.clone()]);
+            touched.extend(victims.iter().flat_map(|victim| victim.attempt().unwrap().nodes()));
+            self.victims.extend(victims);
+            left -= self.seat_on(group, &best.2, 1);
+            left -= self.seat_on(group, &best.2, left);
+            for node in touched.iter().filter(|node| self.naive.free.contains_key(*node)) {
+                left -= self.seat_on(group, node, left);
+                prices.retain(|(_, _, other)| other != node);
+                prices.extend(self.price(group, node));
+            }
+        }
+        true
+    }
+
+    fn seat_on(&mut self, group: usize, node: &NodeId, most: u32) -> u32 {
+        let Some(mut bench) = self.bench(node, &[]) else { return 0 };
+        let seated =
+            (0..most).take_while(|_| self.naive.sit(self.job, group, node, &mut bench)).count() as u32;
+        if seated > 0 {
+            let groups = self.job.spec.tasks.len();
+            self.tasks.entry(node.clone()).or_insert(vec![0; groups])[group] += seated;
+        }
+        seated
+    }
+
+    /// The tasks so far on a node once the victims so far, and more, have gone; nothing if they do not fit.
+    fn bench(&self, node: &NodeId, more: &[&Job]) -> Option<Bench> {
+        let here = |victim: &&&Job| victim.attempt().unwrap().nodes().contains(node);
+        let victims: Vec<&Job> = self.victims.iter().chain(more).filter(here).copied().collect();
+        let mut bench = Bench::new(&self.naive.after(node, &victims));
+        for group in by_size(self.job) {
+            let count = self.tasks.get(node).map_or(0, |tasks| tasks[group]);
+            for _ in 0..count {
+                self.naive.sit(self.job, group, node, &mut bench).then_some(())?;
+            }
+        }
+        Some(bench)
+    }
+
+    fn victims_for_one(&self, group: usize, node: &NodeId) -> Option<Vec<&'a Job>> {
+        let mut candidates = self.naive.candidates(node);
+        candidates.retain(|victim| !self.victims.iter().any(|other| other.id == victim.id));
+        let candidates = self.naive.displaceable(self.job, candidates, &self.victims);
+        least(candidates, |victims| {
+            let bench = self.bench(node, victims);
+            bench.is_some_and(|mut bench| self.naive.sit(self.job, group, node, &mut bench))
+        })
+    }
+
+    fn price(&self, group: usize, node: &NodeId) -> Option<(u64, usize, NodeId)> {
+        let victims = self.victims_for_one(group, node)?;
+        Some((victims.iter().map(|victim| self.naive.lost(victim)).sum(), victims.len(), node.clone()))
+    }
+}
+
+/// Victims in order until it is enough; then spare whom it does not need, dearest first.
+fn least(candidates: Vec<&Job>, enough: impl Fn(&[&Job]) -> bool) -> Option<Vec<&Job>> {
+    let mut victims: Vec<&Job> = Vec::new();
+    for victim in candidates {
+        victims.push(victim);
+        if enough(&victims) {
+            break;
+        }
+    }
+    for victim in victims.clone().into_iter().rev() {
+        let without: Vec<&Job> = victims.iter().copied().filter(|other| other.id != victim.id).collect();
+        if enough(&without) {
+            victims = without;
+        }
+    }
+    (!victims.is_empty() && enough(&victims)).then_some(victims)
+}
+
+/// Free space on nodes, with the number of free GPUs they are filed under.
+type Spaces = BTreeMap<NodeId, (usize, Space)>;
+
+/// Tasks of a gang on one node, with their group and devices, and what they leave.
+#[derive(Clone)]
+struct Bench {
+    left: Space,
+    tasks: Vec<(usize, Vec<u8>)>,
+}
+
+impl Bench {
+    fn new(space: &Space) -> Bench {
+        Bench { left: space.clone(), tasks: Vec::new() }
+    }
+}
+
+/// Whether its tasks may sit on several nodes.
+fn may_span(job: &Job) -> bool {
+    job.spec.tasks.iter().map(|group| group.count).sum::<u32>() > 1
+}
+
+/// The groups of a gang, the most demanding first.
+fn by_size(job: &Job) -> Vec<usize> {
+    let mut groups: Vec<usize> = (0..job.spec.tasks.len()).collect();
+    let size = |group: &usize| {
+        let each = &job.spec.tasks[*group].each;
+        (each.gpus, each.cpus, each.memory_mib)
+    };
+    groups.sort_by_key(|group| (Reverse(size(group)), *group));
+    groups
+}
+
+/// Ranks group by group, and inside a group by name of node.
+fn ranks(job: &Job, hall: &BTreeMap<NodeId, Bench>) -> Vec<PlacedTask> {
+    let mut tasks: Vec<PlacedTask> = Vec::new();
+    for group in 0..job.spec.tasks.len() {
+        for (node, bench) in hall {
+            for (_, gpus) in bench.tasks.iter().filter(|(of, _)| *of == group) {
+                let (rank, group, node) = (tasks.len() as u32, group as u32, node.clone());
+                tasks.push(PlacedTask { rank, group, node, gpus: gpus.clone() });
+            }
+        }
+    }
+    tasks
+}
+
+/// What one task uses.
+fn of_task(job: &Job, task: &PlacedTask) -> Space {
+    let each = &job.spec.tasks[task.group as usize].each;
+    Space {
+        gpus: task.gpus.iter().copied().collect(),
+        cpus: u64::from(each.cpus),
+        memory_mib: each.memory_mib,
+    }
+}
+
+/// What tasks use on each node.
+fn by_node(job: &Job, tasks: &[PlacedTask]) -> BTreeMap<NodeId, Space> {
+    let mut nodes: BTreeMap<NodeId, Space> = BTreeMap::new();
+    tasks.iter().for_each(|task| nodes.entry(task.node.clone()).or_default().add(&of_task(job, task)));
+    nodes
+}
+
+/// Use what comes first, and what is free only for the rest.
+fn still_needed(coming: &Space, all: &Space) -> Space {
+    let cpus = all.cpus.saturating_sub(coming.cpus);
+    let memory_mib = all.memory_mib.saturating_sub(coming.memory_mib);
+    Space { gpus: all.gpus.clone(), cpus, memory_mib }
+}
+
 /// A part of a whole, in millionths.
 fn millionths(part: u64, whole: u64) -> u64 {
     (u128::from(part) * 1_000_000 / u128::from(whole.max(1))) as u64
@@ -630,10 +920,6 @@ fn wanted(job: &Job, gpus: BTreeSet<u8>) -> Space {
     Space { gpus, cpus: demand.cpus, memory_mib: demand.memory_mib }
 }
 
-fn used(job: &Job, attempt: &Attempt) -> Space {
-    wanted(job, attempt.tasks.iter().flat_map(|task| task.gpus.clone()).collect())
-}
-
 fn usable(node: &Node, space: &Space) -> Space {
     let mut space = space.clone();
     space.gpus.retain(|gpu| node.gpu_usable(usize::from(*gpu)));
@@ -645,7 +931,7 @@ fn is_hot(node: &Node, gpu: u8) -> bool {
 }
 
 /// Devices for every task, lowest index first; nothing if anything is short.
-fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<u8>> {
+fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<Vec<u8>>> {
     let demand = job.spec.demand();
     if space.cpus < demand.cpus || space.memory_mib < demand.memory_mib {
         return None;
@@ -654,18 +940,21 @@ fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<u8>> {
     let mut chosen = Vec::new();
     for group in &job.spec.tasks {
         for _ in 0..group.count {
+            let mut own = Vec::new();
             for _ in 0..group.each.gpus {
-                let would_do = |gpu: &&u8| {
-                    let facts = &node.facts.gpus[usize::from(**gpu)];
-                    let wishes = &group.each.gpu_models;
-                    facts.memory_mib >= group.each.gpu_memory_mib
-                        && (wishes.is_empty() || wishes.iter().any(|wish| model::matches(wish, &facts.model)))
-                };
-                let gpu = *left.iter().find(would_do)?;
+                let gpu = *left.iter().find(|gpu| would_do(&group.each, node, **gpu))?;
                 left.remove(&gpu);
-                chosen.push(gpu);
+                own.push(gpu);
             }
+            chosen.push(own);
         }
     }
     Some(chosen)
+}
+
+fn would_do(each: &Resources, node: &Node, gpu: u8) -> bool {
+    let Some(facts) = node.facts.gpus.get(usize::from(gpu)) else { return false };
+    let wishes = &each.gpu_models;
+    facts.memory_mib >= each.gpu_memory_mib
+        && (wishes.is_empty() || wishes.iter().any(|wish| model::matches(wish, &facts.model)))
 }

@@ -1,12 +1,16 @@
 //! The language of the scenarios: one line, one command.
 
+use std::collections::BTreeSet;
+
 use muster_core::command::{Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
-use muster_core::job::{Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost};
+use muster_core::job::{
+    Attempt, Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, Resources, TaskGroup, Topology,
+};
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::plan::{Verdicts, outlook};
 use muster_core::tenant::TenantConfig;
 use muster_core::time::HOUR;
-use muster_core::{GpuId, JobId, Refusal};
+use muster_core::{GpuId, JobId, NodeId, Refusal};
 
 use crate::words::{Words, mib, number, span, yes};
 use crate::world::{World, facts, spec, submission};
@@ -156,6 +160,7 @@ impl Script {
             gpu.memory_mib = mib(option("gpu_memory", "80g"));
         }
         facts.labels = words.labels();
+        facts.rack = words.get("rack").map(str::to_string);
         facts.taints = words.get("taint").map(str::to_string).into_iter().collect();
         self.tell(Command::RegisterNode { node: words.object().parse().unwrap(), facts: Box::new(facts) })
     }
@@ -206,6 +211,12 @@ impl Script {
                 "memory" => group.each.memory_mib = mib(value),
                 "gpu_memory" => group.each.gpu_memory_mib = mib(value),
                 "models" => group.each.gpu_models = value.split(',').map(str::to_string).collect(),
+                "topology" => spec.topology = topology(value)?,
+                "launcher" => spec.tasks.push(TaskGroup {
+                    name: "launcher".to_string(),
+                    count: 1,
+                    each: Resources { gpus: 0, cpus: number(value), ..spec.tasks[0].each.clone() },
+                }),
                 "limit" => spec.time_limit_ms = Some(span(value)),
                 "start" => spec.start_after = Some(self.world.now.plus(span(value))),
                 "restarts" => spec.restart.max_restarts = number(value),
@@ -252,14 +263,20 @@ impl Script {
         Ok(())
     }
 
-    /// An agent speaks; of the attempt under way unless the line names another.
+    /// An agent speaks, or all that have a part; of the attempt under way unless the line names another.
     fn report(&mut self, words: &Words, said: Said) -> Result<(), String> {
         let job = self.job(words.object())?;
         let attempt = self.world.state.jobs.get(&job).and_then(Job::attempt);
-        let node = attempt.map(|attempt| attempt.tasks[0].node.clone());
-        let node = words.get("node").map(|node| node.parse().unwrap()).or(node).ok_or("it has no node")?;
-        let number = words.get("attempt").map(number).or(attempt.map(|attempt| attempt.number));
-        self.tell(Command::ReportTask { node, job, attempt: number.unwrap_or(1), said })
+        let nodes = attempt.map(Attempt::nodes).unwrap_or_default();
+        let named: Option<NodeId> = words.get("node").map(|node| node.parse().unwrap());
+        let nodes = named.map_or(nodes, |node| BTreeSet::from([node]));
+        let number = words.get("attempt").map(number).or(attempt.map(|attempt| attempt.number)).unwrap_or(1);
+        if nodes.is_empty() {
+            return Err("it has no node".to_string());
+        }
+        nodes.into_iter().try_for_each(|node| {
+            self.tell(Command::ReportTask { node, job, attempt: number, said: said.clone() })
+        })
     }
 
     fn outlook(&mut self, words: &Words) -> Result<(), String> {
@@ -273,7 +290,9 @@ impl Script {
             }
             (None, Some(room)) => {
                 let victims: Vec<String> = room.victims.iter().map(|victim| format!("`{victim}`")).collect();
-                format!("would displace  {} on {}", victims.join(" "), room.node)
+                let nodes: BTreeSet<String> = room.tasks.iter().map(|task| task.node.to_string()).collect();
+                let nodes: Vec<String> = nodes.into_iter().collect();
+                format!("would displace  {} on {}", victims.join(" "), nodes.join(" "))
             }
             (None, None) => {
                 let sentences: Vec<String> =
@@ -322,6 +341,14 @@ fn said_end(words: &Words) -> Said {
         (None, None) => Exit::Code { code: 0 },
     };
     Said::Ended { exit, stopped: words.has("stopped") }
+}
+
+fn topology(text: &str) -> Result<Topology, String> {
+    match text {
+        "any" => Ok(Topology::Any),
+        "same-rack" => Ok(Topology::SameRack),
+        text => Err(format!("no topology `{text}`")),
+    }
 }
 
 /// `0-3`, `0-3%2`.

@@ -6,7 +6,9 @@
 use std::fmt;
 
 use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
-use muster_core::job::{Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask};
+use muster_core::job::{
+    Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask, Resources, TaskGroup,
+};
 use muster_core::node::{GpuWord, NodeFacts, NodeWord};
 use muster_core::plan::{MakeRoom, Plan, Start};
 use muster_core::settings::PRIORITY_MAX;
@@ -271,9 +273,12 @@ impl Ask {
         spec.tasks[0].count = self.tasks;
         spec.tasks[0].each.cpus = self.cpus;
         spec.tasks[0].each.memory_mib = 1_000 * u64::from(self.cpus);
+        if self.rules % 5 == 4 {
+            spec.tasks.insert(self.rules % 2, launcher(spec.tasks[0].clone()));
+        }
         let wish = WISHES[self.model];
-        spec.tasks[0].each.gpu_models =
-            [wish].iter().filter(|w| !w.is_empty()).map(|w| w.to_string()).collect();
+        let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
+        worker.each.gpu_models = [wish].iter().filter(|w| !w.is_empty()).map(|w| w.to_string()).collect();
         spec.restart.max_restarts = (self.rules % 3) as u32;
         spec.time_limit_ms = (self.rules % 4 == 1).then_some(10 * MINUTE);
         spec.start_after = (self.rules == 7).then(|| now.plus(MINUTE));
@@ -283,6 +288,12 @@ impl Ask {
         spec.after = after.map(|(job, when)| Dependency { job, when }).into_iter().collect();
         spec
     }
+}
+
+/// A task without GPUs beside the others.
+fn launcher(worker: TaskGroup) -> TaskGroup {
+    let each = Resources { gpus: 0, cpus: 1, memory_mib: 1_000, ..worker.each };
+    TaskGroup { name: "launcher".to_string(), count: 1, each }
 }
 
 /// Mostly the oldest live jobs, sometimes any number that was ever given out, or an array as a whole.
@@ -302,7 +313,7 @@ fn active(state: &State, index: usize) -> Option<JobId> {
 fn report(state: &State, index: usize, said: Said) -> Option<Command> {
     let job = active(state, index)?;
     let attempt = state.jobs[&job].attempt()?;
-    let node = attempt.tasks[0].node.clone();
+    let node = attempt.tasks[index % attempt.tasks.len()].node.clone();
     Some(Command::ReportTask { node, job, attempt: attempt.number, said })
 }
 
@@ -363,8 +374,8 @@ fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<P
     let claim = |wild: &WildClaim| {
         let job = any_job(state, wild.job)?;
         let victims = wild.victims.iter().filter_map(|index| active(state, *index)).collect();
-        let gpus = claimed_devices(state, job, wild);
-        Some(MakeRoom { job, node: node_name(wild.node), gpus, victims })
+        let start = WildStart { job: wild.job, node: wild.node, gpus: wild.gpus, skewed: false };
+        Some(MakeRoom { job, tasks: wild_tasks(state, job, &start), victims })
     };
     Box::new(Plan {
         snapshot: 0,
@@ -382,20 +393,13 @@ fn wild_tasks(state: &State, job: JobId, wild: &WildStart) -> Vec<PlacedTask> {
     let task = |rank: u32| PlacedTask {
         rank: if wild.skewed && wild.job.is_multiple_of(2) { 0 } else { rank },
         group: 0,
-        node: node_name(wild.node),
+        // Odd ranks of odd jobs sit on the next node.
+        node: node_name(wild.node + (wild.job % 2) * (rank as usize % 2)),
         gpus: devices.by_ref().take(group.each.gpus as usize).collect(),
     };
     // A skewed gang has all its tasks at rank 0, or one task too few.
     let missing = u32::from(wild.skewed && !wild.job.is_multiple_of(2));
     (0..group.count.saturating_sub(missing)).map(task).collect()
-}
-
-/// As many devices as the job needs, of those that the node has. `laws::a_claim_takes_only_what_it_needs` says
-/// why there are no others.
-fn claimed_devices(state: &State, job: JobId, wild: &WildClaim) -> Vec<u8> {
-    let there = state.nodes.get(&node_name(wild.node)).map_or(0, |node| node.holders.len());
-    let needed = state.jobs.get(&job).map_or(0, |job| job.spec.gpus() as usize);
-    bits(wild.gpus).into_iter().filter(|gpu| usize::from(*gpu) < there).take(needed).collect()
 }
 
 fn bits(mask: u8) -> Vec<u8> {

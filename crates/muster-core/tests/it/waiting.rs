@@ -2,7 +2,7 @@
 //! to be killed.
 
 use muster_core::command::{Answer, Command, Said};
-use muster_core::job::Exit;
+use muster_core::job::{Attempt, Exit, Job};
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{Event, JobId, Settings};
 
@@ -78,24 +78,23 @@ fn fill(world: &mut World, gpus: u32, priority: u32) {
 fn minute(world: &mut World) {
     world.plan();
     world.tick(MINUTE);
-    let over: Vec<Command> = world
-        .state
-        .jobs
-        .values()
-        .filter_map(|job| {
-            let attempt = job.attempt()?;
-            let stopped = attempt.stopping.is_some();
-            let exit = if stopped { Exit::Signal { signal: 15 } } else { Exit::Code { code: 0 } };
-            let report = Command::ReportTask {
-                node: attempt.tasks[0].node.clone(),
-                job: job.id,
-                attempt: attempt.number,
-                said: Said::Ended { exit, stopped },
-            };
-            (stopped || world.now.since(attempt.placed_at) >= RUNTIME).then_some(report)
-        })
-        .collect();
+    let over = |job: &&Job| {
+        let long = |attempt: &Attempt| world.now.since(attempt.placed_at) >= RUNTIME;
+        job.attempt().is_some_and(|attempt| attempt.stopping.is_some() || long(attempt))
+    };
+    let over: Vec<Command> = world.state.jobs.values().filter(over).flat_map(ends).collect();
     for command in over {
         world.ask(command).unwrap();
     }
+}
+
+/// What every agent says at the end of a job.
+fn ends(job: &Job) -> Vec<Command> {
+    let Some(attempt) = job.attempt() else { return Vec::new() };
+    let stopped = attempt.stopping.is_some();
+    let exit = if stopped { Exit::Signal { signal: 15 } } else { Exit::Code { code: 0 } };
+    let said = Said::Ended { exit, stopped };
+    let report =
+        |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, said: said.clone() };
+    attempt.nodes().into_iter().map(report).collect()
 }

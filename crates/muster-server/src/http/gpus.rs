@@ -175,10 +175,7 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
 
 /// Where a GPU stands, in one word.
 pub fn state_word(state: &Core, node: &Node, index: usize) -> &'static str {
-    let claimed = || {
-        let here = state.claims.values().filter(|claim| claim.node == node.id);
-        here.into_iter().any(|claim| claim.gpus.contains(&(index as u8)))
-    };
+    let claimed = || state.claims.values().any(|claim| claim.holds(&node.id, index as u8));
     match node.holders[index] {
         Some(_) => "held",
         None if node.gpu_health[index].cooling_until.is_some() => "cooling",

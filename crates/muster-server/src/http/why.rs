@@ -1,12 +1,14 @@
 //! Why a job waits, and what would become of one that is not submitted.
 
+use std::collections::BTreeSet;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use muster_core::job::PlacedTask;
 use muster_core::plan::{self, position, strength};
 use muster_core::queue::waiting_since;
-use muster_core::{Command, Job, JobId, Refusal};
+use muster_core::{Command, Job, JobId, NodeId, Refusal};
 use muster_protocol::outlook::{Outlook, Prospect, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
@@ -158,7 +160,7 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
         (Some(_), _) => (Prospect::Starts, "would start in the next round".to_string()),
         (None, Some(room)) => (
             Prospect::Preempts,
-            format!("{} would make room for it on `{}`", jobs(room.victims.len()), room.node),
+            format!("{} would make room for it on {}", jobs(room.victims.len()), nodes(&room.tasks)),
         ),
         (None, None) => {
             let first = reasons.first().map_or("its turn has not come", |reason| reason.sentence.as_str());
@@ -167,14 +169,12 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
     };
     let starts = outlook.start.as_deref().unwrap_or_default();
     let room = outlook.room.as_ref();
-    let node = starts.first().map(|task| &task.node).or(room.map(|room| &room.node));
-    let room_gpus =
-        room.into_iter().flat_map(|room| room.gpus.iter().map(|gpu| format!("{}/gpu-{gpu}", room.node)));
+    let tasks = || starts.iter().chain(room.into_iter().flat_map(|room| &room.tasks));
     Outlook {
         outcome,
         summary,
-        node_name: node.map(ToString::to_string),
-        gpus: starts.iter().flat_map(gpus_of).chain(room_gpus).collect(),
+        node_name: tasks().next().map(|task| task.node.to_string()),
+        gpus: tasks().flat_map(gpus_of).collect(),
         victims: room.into_iter().flat_map(|room| room.victims.iter().map(ToString::to_string)).collect(),
         queue_position: outlook.start.is_none().then_some(outlook.position.position),
         queue_length: outlook.start.is_none().then_some(outlook.position.of),
@@ -185,6 +185,15 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
 
 fn jobs(count: usize) -> String {
     format!("{count} job{}", if count == 1 { "" } else { "s" })
+}
+
+/// The nodes of a gang, in words.
+fn nodes(tasks: &[PlacedTask]) -> String {
+    let nodes: BTreeSet<&NodeId> = tasks.iter().map(|task| &task.node).collect();
+    match nodes.first() {
+        Some(node) if nodes.len() == 1 => format!("`{node}`"),
+        _ => format!("{} nodes", nodes.len()),
+    }
 }
 
 fn gpus_of(task: &PlacedTask) -> impl Iterator<Item = String> + '_ {

@@ -1,7 +1,10 @@
 //! Rows of what is kept beside jobs and nodes: reservations, settings, tokens, the audit log.
 
+use std::collections::BTreeSet;
+
+use muster_core::job::PlacedTask;
 use muster_core::token::Token;
-use muster_core::{JobId, NodeId, Settings, Timestamp};
+use muster_core::{JobId, Settings, Timestamp};
 
 use super::{Bulk, Change, Rows, Statement, idx};
 
@@ -61,17 +64,20 @@ static ADD_ACT: Statement = Statement {
 pub fn claim_made(
     seq: u64,
     job: JobId,
-    node: &NodeId,
-    gpus: &[u8],
+    tasks: &[PlacedTask],
     victims: &[JobId],
     (at, until): (Timestamp, Timestamp),
 ) -> Vec<Change> {
+    let nodes: BTreeSet<String> = tasks.iter().map(|task| task.node.to_string()).collect();
+    let nodes: Vec<String> = nodes.into_iter().collect();
+    let gpus = tasks.iter().flat_map(PlacedTask::devices).map(|(node, gpu)| format!("{node}/gpu-{gpu}"));
+    let gpus: Vec<String> = gpus.collect();
     vec![ADD_CLAIM.change(vec![
         seq.into(),
         job.number.into(),
         idx(job).into(),
         job.into(),
-        node.into(),
+        nodes.join(", ").into(),
         muster_json::to_string(&gpus).into(),
         muster_json::to_string(&victims).into(),
         at.into(),

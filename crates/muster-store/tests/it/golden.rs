@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use muster_core::command::{IdempotencyKey, JobChange};
 use muster_core::event::{Back, Next};
-use muster_core::job::{Dependency, DependencyWhen, Exit, Outcome, StopCause};
+use muster_core::job::{Dependency, DependencyWhen, Exit, Outcome, PlacedTask, StopCause};
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::{Event, GpuId, JobId, State, Timestamp};
 use muster_store::{Entry, Record};
@@ -124,8 +124,7 @@ fn story() -> Vec<Event> {
         started(job(1), 1, "n1"),
         Event::ClaimMade {
             job: job(3),
-            node: n1(),
-            gpus: vec![0, 1],
+            tasks: vec![PlacedTask { rank: 0, group: 0, node: n1(), gpus: vec![0, 1] }],
             victims: vec![job(1)],
             at,
             until: Timestamp(60_500),

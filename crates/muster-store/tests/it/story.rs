@@ -164,9 +164,13 @@ pub fn submit_array(number: u64, tenant: &str, tasks: u32) -> Event {
     Event::JobSubmitted { job, spec, array, held_by, key, open_dependencies, at }
 }
 
+pub fn placed_task(node: &str, gpus: &[u8]) -> PlacedTask {
+    PlacedTask { rank: 0, group: 0, node: node.parse().unwrap(), gpus: gpus.to_vec() }
+}
+
 pub fn placed(job: JobId, attempt: u32, node: &str, gpus: &[u8]) -> Event {
-    let task = PlacedTask { rank: 0, group: 0, node: node.parse().unwrap(), gpus: gpus.to_vec() };
-    Event::JobPlaced { job, attempt, epoch: 1, tasks: vec![task], effective: None, at: Timestamp(100) }
+    let tasks = vec![placed_task(node, gpus)];
+    Event::JobPlaced { job, attempt, epoch: 1, tasks, effective: None, at: Timestamp(100) }
 }
 
 pub fn started(job: JobId, attempt: u32, node: &str) -> Event {

@@ -386,8 +386,7 @@ fn reservations_begin_and_end(bench: &dyn Bench) {
     book.add(&[submit(1, "red", 2)]);
     let claim = || Event::ClaimMade {
         job: job(1),
-        node: "n1".parse().unwrap(),
-        gpus: vec![0, 1],
+        tasks: ["n1", "n2"].map(|node| placed_task(node, &[0, 1])).to_vec(),
         victims: vec![job(9)],
         at: Timestamp(5),
         until: Timestamp(50),
@@ -395,6 +394,9 @@ fn reservations_begin_and_end(bench: &dyn Bench) {
     book.add(&[claim()]);
     assert!(book.try_add(&[claim()]).is_err(), "two claims of one job");
     assert_eq!(bench.sql("SELECT victims FROM reservations"), r#"["job-9"]"#);
+    assert_eq!(bench.sql("SELECT node FROM reservations"), "n1, n2");
+    let gpus = r#"["n1/gpu-0","n1/gpu-1","n2/gpu-0","n2/gpu-1"]"#;
+    assert_eq!(bench.sql("SELECT gpus FROM reservations"), gpus);
     let end = || Event::ClaimEnded { job: job(1), why: "started".to_string(), at: Timestamp(9) };
     book.add(&[end(), claim(), end()]);
     assert!(book.try_add(&[end()]).is_err(), "no claim to end");
