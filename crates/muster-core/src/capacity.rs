@@ -168,6 +168,15 @@ impl Free {
         here.fold(Free::default(), |sum, task| sum.with(Free::used_by(&job.spec, task)))
     }
 
+    /// What is in both.
+    pub fn shared_with(self, other: Free) -> Free {
+        Free {
+            gpus: self.gpus & other.gpus,
+            cpus: self.cpus.min(other.cpus),
+            memory_mib: self.memory_mib.min(other.memory_mib),
+        }
+    }
+
     /// Whether so much is there.
     pub fn holds(self, wanted: Free) -> bool {
         wanted.gpus & !self.gpus == 0 && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib

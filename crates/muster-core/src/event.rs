@@ -104,6 +104,9 @@ pub enum Event {
         /// The priority it was ordered by.
         #[serde(default)]
         effective: Option<i64>,
+        /// How long it is expected to run, where it has no time limit.
+        #[serde(default)]
+        expected_ms: Option<i64>,
         /// When.
         at: Timestamp,
     },

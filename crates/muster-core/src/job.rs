@@ -375,6 +375,9 @@ pub struct Attempt {
     /// The priority it was ordered by when it was placed.
     #[serde(default)]
     pub effective: Option<i64>,
+    /// How long it was expected to run, where it has no time limit.
+    #[serde(default)]
+    pub expected_ms: Option<i64>,
     /// Which task sits where. Together they are the leases of the attempt.
     pub tasks: Vec<PlacedTask>,
     /// When it was placed: leases count from here.
@@ -394,7 +397,7 @@ impl Attempt {
     /// An attempt that has its place and nothing else yet, by its number and the leadership it was placed under.
     pub(crate) fn placed(
         (number, epoch): (u32, u64),
-        effective: Option<i64>,
+        (effective, expected_ms): (Option<i64>, Option<i64>),
         tasks: &[PlacedTask],
         placed_at: Timestamp,
     ) -> Attempt {
@@ -402,6 +405,7 @@ impl Attempt {
             number,
             epoch,
             effective,
+            expected_ms,
             tasks: tasks.to_vec(),
             placed_at,
             started_at: None,

@@ -24,6 +24,7 @@ pub mod settings;
 pub mod budget;
 pub mod capacity;
 mod guarantee;
+pub mod lasting;
 pub mod ledger;
 mod models;
 pub mod queue;

@@ -22,13 +22,14 @@ mod leaving;
 mod offers;
 mod order;
 mod outlook;
-mod overdue;
 mod place;
 mod position;
 mod preempt;
+mod reserve;
 mod running;
 mod shares;
 mod spread;
+mod timeline;
 
 use draft::Draft;
 use order::{Order, Turn};
@@ -70,6 +71,9 @@ pub struct Start {
     /// The priority it was ordered by.
     #[serde(default)]
     pub effective: Option<i64>,
+    /// How long it is expected to run, where it has no time limit.
+    #[serde(default)]
+    pub expected_ms: Option<i64>,
 }
 
 /// Running jobs to displace so that another fits afterwards.
@@ -130,6 +134,6 @@ fn take_turn(draft: &mut Draft, turn: &Turn) -> Tried {
     if place::best_fit(draft, turn, &ask) || preempt::make_room(draft, turn, &ask) {
         return Tried::Settled;
     }
-    overdue::keep_a_node(draft, turn, &ask);
+    reserve::earliest_place(draft, turn, &ask);
     Tried::Blocked
 }

@@ -1,7 +1,7 @@
 //! Who waits, filed so that the planner looks at kinds of jobs and not at every job.
 //!
-//! Jobs that ask for the same, for the same tenant and user, at the same priority, stand in one bucket in the order of
-//! their submission. Aging never changes the order inside a bucket, so the planner only compares the heads;
+//! Jobs that ask for the same for about as long, for the same tenant and user, at the same priority, stand in one
+//! bucket in the order of their submission. Aging never changes the order inside a bucket, so the planner only compares the heads;
 //! and when the head does not fit, nobody behind it does.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, JobSpec, Phase, Resources, Topology};
+use crate::lasting::rounded;
 use crate::time::Timestamp;
 
 /// What a gang asks of the cluster, without names: jobs of one shape fit in the same places.
@@ -73,6 +74,8 @@ pub struct Bucket {
     pub priority: u32,
     /// What they ask.
     pub shape: Arc<Shape>,
+    /// How long they may run, rounded up.
+    pub limit_ms: Option<i64>,
     /// The array, if it limits how many of its tasks run at once.
     pub array: Option<u64>,
 }
@@ -165,6 +168,7 @@ pub fn bucket_of(job: &Job, limited: bool) -> Bucket {
         user: job.spec.user.clone(),
         priority: job.spec.priority,
         shape: Arc::new(Shape::of(&job.spec)),
+        limit_ms: job.spec.time_limit_ms.map(rounded),
         array: limited.then_some(job.id.number),
     }
 }

@@ -23,8 +23,15 @@ pub struct Settings {
     pub fair_share_max: u32,
     /// Past usage counts half after this time.
     pub usage_half_life_ms: i64,
-    /// After this wait a job that does not fit has a node kept free for it: this bounds every wait.
+    /// After this wait a job comes before all others, and only jobs with a time limit may pass it: this bounds every
+    /// wait.
     pub max_wait_ms: i64,
+    /// How many of the first jobs that are blocked have a place in the future which nobody may delay.
+    pub reservations: u32,
+    /// No more of them once one node in so many is needed for those there are: what is free there may stand idle.
+    pub reserve_one_node_in: u32,
+    /// How long a job without a time limit is expected to run while nothing is known of its owner's jobs.
+    pub default_runtime_ms: i64,
     /// Whether running jobs may be displaced at all.
     pub preemption: bool,
     /// A job that has run for less than this is not displaced.
@@ -59,6 +66,9 @@ impl Default for Settings {
             fair_share_max: 400,
             usage_half_life_ms: 7 * 24 * HOUR,
             max_wait_ms: 12 * HOUR,
+            reservations: 16,
+            reserve_one_node_in: 8,
+            default_runtime_ms: HOUR,
             preemption: true,
             preemption_min_runtime_ms: 0,
             stop_grace_ms: 30 * SECOND,

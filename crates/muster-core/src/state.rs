@@ -74,6 +74,8 @@ pub struct State {
     pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     /// When time limits run out. Derived.
     pub(crate) deadlines: BTreeSet<(Timestamp, JobId)>,
+    /// When running attempts are on their way out, as far as can be told. Derived.
+    pub(crate) ends: BTreeSet<(Timestamp, JobId)>,
 }
 
 /// An array with live tasks.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Budget;
 use crate::ids::TenantId;
 use crate::job::Demand;
+use crate::lasting::Lasted;
 use crate::recent::Recent;
 use crate::time::Timestamp;
 
@@ -41,6 +42,9 @@ pub struct Member {
     pub live_jobs: u64,
     /// How many GPUs they held of late.
     pub recent: Recent,
+    /// How long their last jobs ran.
+    #[serde(default)]
+    pub lasted: Lasted,
 }
 
 impl Tenant {
@@ -93,6 +97,11 @@ impl Tenant {
         self.placed_gpu_ms -= demand.gpus as i64 * placed_at.0;
         self.held = self.held.minus(demand);
         self.member_mut(user).held_gpus -= demand.gpus;
+    }
+
+    /// A job of someone has come to its end.
+    pub(crate) fn note_runtime(&mut self, user: &str, ms: i64) {
+        self.member_mut(user).lasted.add(ms);
     }
 
     /// Forget members who have no jobs and whose usage is long past.

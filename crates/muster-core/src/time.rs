@@ -25,3 +25,5 @@ pub const SECOND: i64 = 1_000;
 pub const MINUTE: i64 = 60 * SECOND;
 /// One hour.
 pub const HOUR: i64 = 60 * MINUTE;
+/// One day.
+pub const DAY: i64 = 24 * HOUR;

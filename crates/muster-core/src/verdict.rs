@@ -27,6 +27,8 @@ pub struct Verdicts {
     buckets: BTreeMap<Bucket, Verdict>,
     /// Jobs for which room is being made.
     jobs: BTreeMap<JobId, Verdict>,
+    /// When those start at the latest, as far as can be told, that have a place in the future.
+    reserved: BTreeMap<JobId, Timestamp>,
 }
 
 impl Verdicts {
@@ -55,6 +57,11 @@ impl Verdicts {
         Verdict { reasons }
     }
 
+    /// When a job starts at the latest, as far as can be told, if it has a place in the future.
+    pub fn reserved_at(&self, job: JobId) -> Option<Timestamp> {
+        self.reserved.get(&job).copied()
+    }
+
     /// What the round said of a bucket.
     pub fn of_bucket(&self, bucket: &Bucket) -> Option<&Verdict> {
         self.buckets.get(bucket)
@@ -74,6 +81,10 @@ impl Verdicts {
     pub(crate) fn add(&mut self, bucket: Bucket, verdict: Verdict) {
         assert!(!verdict.reasons.is_empty(), "a bucket was blocked without a reason");
         self.buckets.insert(bucket, verdict);
+    }
+
+    pub(crate) fn add_reservation(&mut self, job: JobId, at: Timestamp) {
+        self.reserved.insert(job, at);
     }
 
     pub(crate) fn add_job(&mut self, job: JobId, verdict: Verdict) {

@@ -20,6 +20,9 @@ pub(super) fn set_all_aside(draft: &mut Draft) {
     for (id, claim) in &state.claims {
         let Some(job) = state.jobs.get(id) else { continue };
         hold(draft, *id, claim);
+        for (node, space) in belongs_to(state, *id, claim) {
+            draft.owe(&node, space);
+        }
         if is_ready(job) && state.claim_works(claim) {
             draft.note_claimant(*id);
         }
@@ -96,6 +99,17 @@ fn hold(draft: &mut Draft, job: JobId, claim: &Claim) {
     for (node, needed) in draft.state.kept_by(job, claim) {
         draft.set_aside(job, &node, needed);
     }
+}
+
+/// Space that victims will give back belongs to whoever displaced them.
+pub(super) fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeId, Free)> {
+    let Some(job) = state.jobs.get(&job) else { return Vec::new() };
+    let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
+    let theirs = wanted.map(|(node, wanted)| {
+        let coming = state.coming_for(claim, node);
+        (node.clone(), Free { gpus: wanted.gpus, ..wanted.shared_with(coming) })
+    });
+    theirs.collect()
 }
 
 fn is_ready(job: &Job) -> bool {

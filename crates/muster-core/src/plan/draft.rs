@@ -6,15 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Filed, Free, mask, placed_tasks};
+use crate::capacity::{Capacity, Free, mask, placed_tasks};
 use crate::guarantee;
-use crate::ids::{JobId, NodeId};
+use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, PlacedTask};
+use crate::lasting::Ending;
 use crate::models::ModelUse;
 use crate::node::GpuWord;
 use crate::plan::ask::Ask;
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
+use crate::plan::reserve::Reservations;
 use crate::plan::running::Running;
 use crate::plan::shares::{Guest, Shares};
 use crate::plan::{MakeRoom, Plan, Start, claims};
@@ -49,11 +51,12 @@ impl Spot {
 /// Free space that others may not have, by node.
 pub(super) type Aside = BTreeMap<NodeId, Free>;
 
-/// A node that takes no more work from others this round.
+/// A gang that this round has started.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub job: JobId,
-    pub filed: Filed,
+pub(super) struct Started {
+    /// When it will be over, as far as can be told.
+    pub end: Timestamp,
+    pub taken: BTreeMap<NodeId, Free>,
 }
 
 /// What would be true if the plan so far were adopted.
@@ -61,7 +64,7 @@ pub(super) struct Draft<'a> {
     pub state: &'a State,
     pub now: Timestamp,
     pub shares: Shares,
-    /// What is free for everyone: less what is set aside, without the nodes that are kept.
+    /// What is free for everyone: less what is set aside. What of it is reserved for later is told by `usable`.
     pub capacity: Capacity,
     pub models: ModelUse<'a>,
     /// Tasks of limited arrays that would run beside those that do.
@@ -69,11 +72,15 @@ pub(super) struct Draft<'a> {
     /// GPUs that are given out only if nothing better is free.
     pub degraded: BTreeMap<NodeId, u64>,
     pub asides: BTreeMap<JobId, Aside>,
-    pub kept: BTreeMap<NodeId, Kept>,
+    /// What will come free and is somebody's already.
+    pub owed: BTreeMap<NodeId, Free>,
+    pub started: BTreeMap<JobId, Started>,
+    pub reservations: Reservations,
     /// Jobs with a claim that works: they start on it or wait for it, and take no part in the order.
     claimants: BTreeSet<JobId>,
     asks: BTreeMap<Arc<Shape>, Arc<Ask>>,
-    full: BTreeSet<Arc<Shape>>,
+    /// Shapes that found no room, with the earliest end for which that was so.
+    full: BTreeMap<Arc<Shape>, Ending>,
     /// Who runs where; looked up when someone may displace others.
     pub running: Option<Running>,
     offers: BTreeMap<Arc<Shape>, Offers>,
@@ -99,10 +106,12 @@ impl<'a> Draft<'a> {
             arrays: BTreeMap::new(),
             degraded: degraded(state),
             asides: BTreeMap::new(),
-            kept: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            started: BTreeMap::new(),
+            reservations: Reservations::default(),
             claimants: BTreeSet::new(),
             asks: BTreeMap::new(),
-            full: BTreeSet::new(),
+            full: BTreeMap::new(),
             running: None,
             offers: BTreeMap::new(),
             searches: 0,
@@ -133,14 +142,42 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether a shape is known to find no room. Limits per model make the answer the tenant's own.
-    pub fn is_full_for(&self, bucket: &Bucket) -> bool {
-        !self.models.limits(&bucket.tenant) && self.full.contains(&bucket.shape)
+    /// When a job of a bucket would be over if it started now.
+    pub fn ending(&self, bucket: &Bucket) -> Ending {
+        let (now, settings) = (self.now, &self.state.settings);
+        match bucket.limit_ms {
+            Some(limit) => Ending { at: now.plus(limit).plus(settings.stop_grace_ms), bounded: true },
+            None => {
+                let expected_ms = self.expected_ms(&bucket.tenant, &bucket.user);
+                Ending { at: now.plus(expected_ms).plus(settings.stop_grace_ms), bounded: false }
+            }
+        }
     }
 
-    pub fn note_full_for(&mut self, bucket: &Bucket) {
+    /// How long a job without a limit is expected to run: as long as the longest of its owner's last ones.
+    fn expected_ms(&self, tenant: &TenantId, user: &str) -> i64 {
+        let member = self.state.tenants.get(tenant).and_then(|tenant| tenant.members.get(user));
+        let longest = member.and_then(|member| member.lasted.usual_and_longest()).map(|(_, longest)| longest);
+        longest.unwrap_or(self.state.settings.default_runtime_ms)
+    }
+
+    /// What of the free space of a node someone may use who will be gone by `ending`.
+    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending) -> Free {
+        self.reservations.usable(node, free, ending, None)
+    }
+
+    /// Whether a shape is known to find no room until such an end. Limits per model make the answer the tenant's own.
+    pub fn is_full_for(&self, bucket: &Bucket, ending: Ending) -> bool {
+        let full = self.full.get(&bucket.shape);
+        !self.models.limits(&bucket.tenant) && full.is_some_and(|full| ending.is_no_easier_than(*full))
+    }
+
+    pub fn note_full_for(&mut self, bucket: &Bucket, ending: Ending) {
         if !self.models.limits(&bucket.tenant) {
-            self.full.insert(bucket.shape.clone());
+            let full = self.full.entry(bucket.shape.clone()).or_insert(ending);
+            if full.is_no_easier_than(ending) {
+                *full = ending;
+            }
         }
     }
 
@@ -163,10 +200,18 @@ impl<'a> Draft<'a> {
         self.count(bucket, ask.demand);
         self.shares.start(&bucket.tenant, ask.demand);
         self.take_models(bucket, spot);
-        for (node, taken) in spot.taken(ask) {
-            self.take_free(&node, taken);
+        let (ending, taken) = (self.ending(bucket), spot.taken(ask));
+        for (node, taken) in &taken {
+            self.take_free(node, *taken);
+            self.reservations.take(node, *taken, ending);
         }
-        self.plan.starts.push(Start { job, tasks: spot.tasks.clone(), effective: Some(effective) });
+        self.started.insert(job, Started { end: ending.at, taken });
+        let expected_ms = match bucket.limit_ms {
+            Some(_) => None,
+            None => Some(self.expected_ms(&bucket.tenant, &bucket.user)),
+        };
+        let (tasks, effective) = (spot.tasks.clone(), Some(effective));
+        self.plan.starts.push(Start { job, tasks, effective, expected_ms });
     }
 
     /// Propose to make room for a gang. What it will need counts as held from now on.
@@ -204,12 +249,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Let nobody else have a node this round.
-    pub fn keep(&mut self, node: NodeId, job: JobId) {
-        let Some(filed) = self.capacity.filed(&node).cloned() else { return };
-        self.capacity.set_open(&node, false);
-        self.changed.push(node.clone());
-        self.kept.insert(node, Kept { job, filed });
+    /// Of what will come free on a node, this much is somebody's already.
+    pub fn owe(&mut self, node: &NodeId, space: Free) {
+        let owed = self.owed.entry(node.clone()).or_default();
+        *owed = owed.with(space);
     }
 
     /// What is free on a node for everyone.

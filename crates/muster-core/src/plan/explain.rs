@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::capacity::{Filed, Free, Kind};
+use crate::capacity::{Free, Kind};
 use crate::ids::{JobId, NodeId};
+use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
 use crate::plan::{Planned, admit, feasible, place, spread};
@@ -17,23 +18,34 @@ pub(super) fn all_blocked(mut draft: Draft) -> Planned {
     let mut verdicts = Verdicts::default();
     let blocked = std::mem::take(&mut draft.blocked);
     let facts = if blocked.is_empty() { Facts::default() } else { Facts::of(&draft) };
-    let mut known: BTreeMap<Arc<Shape>, Vec<Reason>> = BTreeMap::new();
+    let mut known: BTreeMap<(Arc<Shape>, Ending), Vec<Reason>> = BTreeMap::new();
     for turn in blocked {
         let ask = draft.ask(turn.bucket);
         let mut reasons = admit::blockers(&draft, turn.bucket, &ask);
-        // What is kept for the job itself, and what its tenant may not use, make the answer its own.
-        if draft.kept.values().any(|kept| kept.job == turn.job) || draft.models.limits(&turn.bucket.tenant) {
-            reasons.extend(no_room(&draft, &facts, turn.job, &ask));
+        let who = Who { job: turn.job, ending: draft.ending(turn.bucket) };
+        // What is reserved for the job itself, and what its tenant may not use, make the answer its own.
+        if draft.reservations.of(turn.job).is_some() || draft.models.limits(&turn.bucket.tenant) {
+            reasons.extend(no_room(&draft, &facts, who, &ask));
         } else {
-            let shared = known.entry(turn.bucket.shape.clone());
-            reasons.extend(shared.or_insert_with(|| no_room(&draft, &facts, turn.job, &ask)).iter().cloned());
+            let shared = known.entry((turn.bucket.shape.clone(), who.ending));
+            reasons.extend(shared.or_insert_with(|| no_room(&draft, &facts, who, &ask)).iter().cloned());
         }
         verdicts.add(turn.bucket.clone(), Verdict { reasons });
+    }
+    for reservation in &draft.reservations.list {
+        verdicts.add_reservation(reservation.job, reservation.at);
     }
     for (job, reasons) in draft.reasons {
         verdicts.add_job(job, Verdict { reasons });
     }
     Planned { plan: draft.plan, verdicts }
+}
+
+/// Whose answer it is.
+#[derive(Clone, Copy)]
+struct Who {
+    job: JobId,
+    ending: Ending,
 }
 
 /// What is the same for every shape.
@@ -73,16 +85,16 @@ impl Facts {
 }
 
 /// Why there is no room; nothing if there is.
-fn no_room(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Vec<Reason> {
+fn no_room(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Vec<Reason> {
     if ask.matches.is_empty() || !ask.feasible {
         return infeasible(draft, ask);
     }
-    if place::find(draft, ask).is_some() {
+    if place::find(draft, ask, who.ending).is_some() {
         return Vec::new();
     }
     let mut reasons = Vec::new();
-    reasons.extend(set_aside_for_others(draft, facts, job, ask));
-    reasons.push(too_little(draft, job, ask));
+    reasons.extend(kept_for_others(draft, facts, who, ask));
+    reasons.push(too_little(draft, who, ask));
     reasons.extend(out_of_service(facts, ask));
     reasons
 }
@@ -95,51 +107,47 @@ fn infeasible(draft: &Draft, ask: &Ask) -> Vec<Reason> {
     vec![Reason::Infeasible { problem }]
 }
 
-/// The first job for whom space is kept that would do, alone or with what is kept for others beside it.
-fn set_aside_for_others(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Option<Reason> {
-    let on_one = set_aside_on_one_node(draft, facts, job, ask);
-    let holder =
-        on_one.or_else(|| if ask.may_span() { set_aside_across(draft, facts, job, ask) } else { None });
-    holder.map(|job| Reason::Reservation { job })
+/// The first job for whom space is kept that would do: reserved for later, or set aside until its victims are gone.
+fn kept_for_others(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<Reason> {
+    let reserved = || {
+        let spot = place::find(draft, ask, Ending::NOW)?;
+        spot.tasks.iter().find_map(|task| draft.reservations.first_on(&task.node, who.job))
+    };
+    let reserved = if draft.reservations.is_empty() { None } else { reserved() };
+    let aside = || set_aside_on_one_node(draft, facts, who, ask);
+    let across = || if ask.may_span() { set_aside_across(draft, facts, who, ask) } else { None };
+    reserved.or_else(aside).or_else(across).map(|job| Reason::Reservation { job })
+}
+
+fn set_aside_on_one_node(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<JobId> {
+    let fits = |(node, (_, aside)): &(&NodeId, &(JobId, Free))| {
+        let filed = draft.capacity.filed(node).filter(|filed| filed.open);
+        let found =
+            filed.and_then(|filed| Some((ask.on(&filed.kind).filter(|found| found.whole)?, filed.free)));
+        found.is_some_and(|(found, free)| ask.fits(found, free.with(*aside)))
+    };
+    let holders = facts.asides.iter().filter(fits).map(|(_, (first, _))| *first);
+    holders.into_iter().find(|holder| *holder != who.job)
 }
 
 /// The same for a gang that sits on several nodes. Costs a copy of the capacity.
-fn set_aside_across(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Option<JobId> {
-    if facts.asides.is_empty() && draft.kept.is_empty() {
+fn set_aside_across(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<JobId> {
+    if facts.asides.is_empty() {
         return None;
     }
     let mut capacity = draft.capacity.clone();
-    draft.kept.keys().for_each(|node| capacity.set_open(node, true));
     for (node, (_, aside)) in &facts.asides {
         let free = capacity.filed(node).map(|filed| filed.free).unwrap_or_default();
         capacity.set_free(node, free.with(*aside));
     }
     let spot = spread::find(draft.state, &capacity, ask, &|_, free| free)?;
-    let holder = |node: &NodeId| {
-        let kept = draft.kept.get(node).map(|kept| kept.job);
-        kept.or_else(|| facts.asides.get(node).map(|(first, _)| *first))
-    };
-    spot.tasks.iter().filter_map(|task| holder(&task.node)).find(|holder| *holder != job)
-}
-
-fn set_aside_on_one_node(draft: &Draft, facts: &Facts, job: JobId, ask: &Ask) -> Option<JobId> {
-    let fits = |node: &NodeId, filed: &Filed| {
-        let aside = facts.asides.get(node).map(|(_, space)| *space).unwrap_or_default();
-        let found = ask.on(&filed.kind).filter(|found| filed.open && found.whole);
-        found.is_some_and(|found| ask.fits(found, filed.free.with(aside)))
-    };
-    let aside_on = |node: &NodeId| facts.asides.get(node).map(|(first, _)| *first);
-    let kept = draft.kept.iter().filter(|(node, kept)| fits(node, &kept.filed));
-    // On a node that is kept for the job itself, only what was set aside before can be in its way.
-    let kept = kept.filter_map(|(node, kept)| if kept.job == job { aside_on(node) } else { Some(kept.job) });
-    let open = |node: &NodeId| draft.capacity.filed(node).is_some_and(|filed| fits(node, filed));
-    let aside = facts.asides.iter().filter(|(node, _)| open(node)).map(|(_, (first, _))| *first);
-    kept.chain(aside).find(|holder| *holder != job)
+    let holder = |node: &NodeId| facts.asides.get(node).map(|(first, _)| *first);
+    spot.tasks.iter().filter_map(|task| holder(&task.node)).find(|holder| *holder != who.job)
 }
 
 /// Too little in all, or too little in one place, or GPUs enough but not what goes with them.
-fn too_little(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
-    let (needs_gpus, blocks) = (ask.gpus(), free_blocks(draft, job, ask));
+fn too_little(draft: &Draft, who: Who, ask: &Ask) -> Reason {
+    let (needs_gpus, blocks) = (ask.gpus(), free_blocks(draft, who, ask));
     let free_gpus = blocks.iter().map(|(gpus, _)| gpus).sum();
     let largest_block = blocks.iter().map(|(gpus, _)| *gpus).max().unwrap_or_default();
     if free_gpus < needs_gpus {
@@ -149,7 +157,7 @@ fn too_little(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
         return Reason::Fragmented { needs_gpus, largest_block, free_gpus };
     }
     if ask.may_span() {
-        return seats_short(draft, job, ask);
+        return seats_short(draft, who, ask);
     }
     let large = || blocks.iter().filter(|(gpus, _)| *gpus >= needs_gpus);
     let cores = large().all(|(_, free)| free.cpus < ask.demand.cpus);
@@ -165,9 +173,9 @@ fn too_little(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
 }
 
 /// Where a gang may sit on several nodes: the first group of tasks that would not all find room, even alone.
-fn seats_short(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
+fn seats_short(draft: &Draft, who: Who, ask: &Ask) -> Reason {
     let seats = |group: usize| -> u64 {
-        let blocks = free_blocks_by_match(draft, job, ask).into_iter();
+        let blocks = free_blocks_by_match(draft, who, ask).into_iter();
         blocks.map(|(found, free)| u64::from(ask.tasks_that_fit(found, group, free))).sum()
     };
     let mut groups = ask.groups_by_size().into_iter().map(|group| (group, seats(group)));
@@ -180,21 +188,20 @@ fn seats_short(draft: &Draft, job: JobId, ask: &Ask) -> Reason {
     }
 }
 
-/// Free GPUs that would do, node by node; a node kept for the job itself counts.
-fn free_blocks(draft: &Draft, job: JobId, ask: &Ask) -> Vec<(u32, Free)> {
-    let blocks = free_blocks_by_match(draft, job, ask).into_iter();
+/// Free GPUs that would do, node by node, and what is free beside them.
+fn free_blocks(draft: &Draft, who: Who, ask: &Ask) -> Vec<(u32, Free)> {
+    let blocks = free_blocks_by_match(draft, who, ask).into_iter();
     blocks.map(|(found, free)| ((free.gpus & found.useful).count_ones(), free)).collect()
 }
 
-fn free_blocks_by_match<'a>(draft: &Draft, job: JobId, ask: &'a Ask) -> Vec<(&'a Match, Free)> {
+fn free_blocks_by_match<'a>(draft: &Draft, who: Who, ask: &'a Ask) -> Vec<(&'a Match, Free)> {
     let least = u32::from(ask.gpus() > 0 && !ask.may_span());
     let mut blocks = Vec::new();
     for found in &ask.matches {
-        let open = draft.capacity.with_free(&found.kind, least);
-        blocks.extend(open.filter_map(|(_, node)| draft.free_on(node)).map(|free| (found, free)));
-    }
-    for kept in draft.kept.values().filter(|kept| kept.job == job) {
-        blocks.extend(ask.on(&kept.filed.kind).map(|found| (found, kept.filed.free)));
+        for (_, node) in draft.capacity.with_free(&found.kind, least) {
+            let usable = |free| draft.reservations.usable(node, free, who.ending, Some(who.job));
+            blocks.extend(draft.free_on(node).map(|free| (found, usable(free))));
+        }
     }
     blocks
 }

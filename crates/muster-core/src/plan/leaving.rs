@@ -7,13 +7,15 @@ use std::sync::Arc;
 use crate::capacity::Free;
 use crate::ids::{JobId, NodeId};
 use crate::job::{Job, Stopping};
+use crate::lasting::Ending;
 use crate::plan::ask::Ask;
+use crate::plan::claims::belongs_to;
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
 use crate::plan::running::overdrawn;
 use crate::plan::spread;
 use crate::queue::Shape;
-use crate::state::{Claim, State};
+use crate::state::State;
 use crate::time::{MINUTE, Timestamp};
 use crate::verdict::Reason;
 
@@ -30,6 +32,7 @@ pub(super) fn wait_for(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
         let leaving = draft.running().leaving.on(&node);
         // What leaves is used first, so that as little as possible stands idle until then.
         draft.set_aside(turn.job, &node, taken.without(Free { gpus: 0, ..leaving.space }));
+        draft.owe(&node, taken.shared_with(leaving.space));
         draft.running().leaving.take(&node, taken);
         victims.extend(leaving.jobs);
     }
@@ -147,7 +150,7 @@ fn fit(draft: &Draft, ask: &Ask, node: &NodeId, leaving: Free) -> Option<Vec<u64
 fn later(draft: &Draft, node: &NodeId, free: Free, leaving: Free) -> Free {
     let usable = Free { gpus: leaving.gpus & draft.state.usable_gpus(node), ..leaving };
     let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
-    free.with(usable).without(overdrawn)
+    draft.usable(node, free.with(usable).without(overdrawn), Ending::NEVER)
 }
 
 /// Seats on several nodes once others have left. Costs a copy of the capacity, so it is looked for again only when
@@ -162,7 +165,8 @@ fn find_across(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
             capacity.set_free(node, later(draft, node, free, going.space));
         }
     }
-    let found = spread::find(draft.state, &capacity, ask, &|_, free| free);
+    let found =
+        spread::find(draft.state, &capacity, ask, &|node, free| draft.usable(node, free, Ending::NEVER));
     if found.is_none() && !draft.models.limits(&turn.bucket.tenant) {
         draft.running().leaving.note_searched(&ask.shape);
     }
@@ -173,16 +177,4 @@ fn will_end(job: &Job, now: Timestamp) -> bool {
     let in_time =
         |stopping: &Stopping| now.since(stopping.since) <= stopping.grace_ms.saturating_add(HANGS_AFTER_MS);
     job.attempt().and_then(|attempt| attempt.stopping.as_ref()).is_some_and(in_time)
-}
-
-/// Space that victims will give back belongs to whoever displaced them.
-fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeId, Free)> {
-    let Some(job) = state.jobs.get(&job) else { return Vec::new() };
-    let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
-    let theirs = wanted.map(|(node, wanted)| {
-        let coming = state.coming_for(claim, node);
-        let (cpus, memory_mib) = (wanted.cpus.min(coming.cpus), wanted.memory_mib.min(coming.memory_mib));
-        (node.clone(), Free { gpus: wanted.gpus, cpus, memory_mib })
-    });
-    theirs.collect()
 }

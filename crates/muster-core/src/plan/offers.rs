@@ -7,6 +7,7 @@ use crate::capacity::Free;
 use crate::guarantee::{self, is_below};
 use crate::ids::{NodeId, TenantId};
 use crate::job::Job;
+use crate::lasting::Ending;
 use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
 use crate::plan::order::Turn;
@@ -83,7 +84,9 @@ pub(super) fn victims<'a>(
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
     let found = ask.on(&filed.kind).filter(|found| found.whole)?;
     let candidates = displaceable(draft, turn, ask, here.candidates.iter(), &draft.fewer());
-    let after = |victims: &[&Candidate]| here.after(filed.free, all_space(victims));
+    let after = |victims: &[&Candidate]| {
+        draft.usable(node, here.after(filed.free, all_space(victims)), Ending::NEVER)
+    };
     let victims = least(candidates, |victims| ask.fits(found, after(victims)))?;
     let chosen = ask.fit(found, after(&victims))?;
     Some((victims, chosen))

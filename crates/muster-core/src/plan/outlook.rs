@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::job::{JobSpec, PlacedTask};
+use crate::lasting::rounded;
 use crate::plan::draft::Draft;
 use crate::plan::order::Order;
 use crate::plan::position::{Position, position_of_guest};
@@ -38,6 +39,7 @@ pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
         user: spec.user.clone(),
         priority: spec.priority,
         shape: Arc::new(Shape::of(spec)),
+        limit_ms: spec.time_limit_ms.map(rounded),
         array: None,
     };
     let guest = Guest { tenant: &spec.tenant, user: &spec.user };

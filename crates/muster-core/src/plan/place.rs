@@ -3,6 +3,7 @@
 
 use crate::capacity::Free;
 use crate::ids::NodeId;
+use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
@@ -10,25 +11,27 @@ use crate::plan::spread;
 
 /// Start the job where it fits best. False if there is no room.
 pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
-    if draft.is_full_for(turn.bucket) {
+    let ending = draft.ending(turn.bucket);
+    if draft.is_full_for(turn.bucket, ending) {
         return false;
     }
-    match find(draft, ask) {
+    match find(draft, ask, ending) {
         Some(spot) => {
             draft.start(turn.bucket, (turn.job, turn.effective), ask, &spot);
             true
         }
         None => {
-            draft.note_full_for(turn.bucket);
+            draft.note_full_for(turn.bucket, ending);
             false
         }
     }
 }
 
-/// Where the gang fits best. Devices in doubt are used only if there is no other way.
-pub(super) fn find(draft: &Draft, ask: &Ask) -> Option<Spot> {
-    let good = || find_among(draft, ask, &|node, free| draft.without_degraded(node, free));
-    let any = || find_among(draft, ask, &|_, free| free);
+/// Where the gang fits best without delaying a reservation. Devices in doubt are used only if there is no other way.
+pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
+    let usable = |node: &NodeId, free| draft.usable(node, free, ending);
+    let good = || find_among(draft, ask, &|node, free| draft.without_degraded(node, usable(node, free)));
+    let any = || find_among(draft, ask, &usable);
     if draft.degraded.is_empty() { any() } else { good().or_else(any) }
 }
 

@@ -104,6 +104,7 @@ fn accept(draft: &mut Draft, turn: &Turn, ask: &Ask, proposal: Proposal) {
     for (node, taken) in &taken {
         let freed = freed.get(node).map(|(freed, _)| *freed).unwrap_or_default();
         draft.set_aside(turn.job, node, taken.without(Free { gpus: 0, ..freed }));
+        draft.owe(node, taken.shared_with(freed));
     }
     let room = MakeRoom { job: turn.job, tasks: spot.tasks.clone(), victims };
     draft.make_room(turn.bucket, ask, &spot, room);

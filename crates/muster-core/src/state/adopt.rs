@@ -80,6 +80,7 @@ impl State {
             epoch,
             tasks: start.tasks.clone(),
             effective: start.effective,
+            expected_ms: start.expected_ms,
             at: now,
         });
         Some(facts)

@@ -7,6 +7,7 @@ use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::event::{Back, Event, Next};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::job::{Attempt, Dependency, Job, JobSpec, Outcome, Part, Phase, PlacedTask, Stopping};
+use crate::lasting::planned_end;
 use crate::ledger::Charge;
 use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
 use crate::state::{Array, Claim, Ended, KeyUse, State};
@@ -37,8 +38,8 @@ impl State {
             Event::JobChanged { job, change, at } => self.change(*job, change, *at),
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
-            Event::JobPlaced { job, attempt, epoch, tasks, effective, at } => {
-                let attempt = Attempt::placed((*attempt, *epoch), *effective, tasks, *at);
+            Event::JobPlaced { job, attempt, epoch, tasks, effective, expected_ms, at } => {
+                let attempt = Attempt::placed((*attempt, *epoch), (*effective, *expected_ms), tasks, *at);
                 self.place(*job, attempt);
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
@@ -176,6 +177,9 @@ impl State {
         if let Some(deadline) = deadline(job) {
             self.deadlines.insert((deadline, job.id));
         }
+        if let Some(attempt) = job.attempt() {
+            self.ends.insert((planned_end(job, attempt), job.id));
+        }
     }
 
     fn unfile(&mut self, job: &Job) {
@@ -184,6 +188,9 @@ impl State {
         }
         if let Some(deadline) = deadline(job) {
             self.deadlines.remove(&(deadline, job.id));
+        }
+        if let Some(attempt) = job.attempt() {
+            self.ends.remove(&(planned_end(job, attempt), job.id));
         }
     }
 
@@ -273,6 +280,10 @@ impl State {
             half_life_ms,
         );
         self.ledger.account_mut(&spec.tenant).used += charge;
+        // How long a job ran is known only of those that came to their end by themselves.
+        if let (Next::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
+            self.tenant_mut(&spec.tenant).note_runtime(&spec.user, at.since(started));
+        }
         self.count_array(id, |array| array.active -= 1);
         match next {
             Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),

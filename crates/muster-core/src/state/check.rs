@@ -202,6 +202,7 @@ impl State {
             ("capacity", fresh.capacity == self.capacity),
             ("dependents", fresh.dependents == self.dependents),
             ("deadlines", fresh.deadlines == self.deadlines),
+            ("ends", fresh.ends == self.ends),
         ];
         for (name, _) in parts.into_iter().filter(|(_, same)| !same) {
             found.push(Violation(format!("the {name} kept differ from the {name} built anew")));

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, JobSpec};
+use crate::lasting::planned_end;
 use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::settings::Settings;
@@ -125,6 +126,7 @@ impl State {
         self.queue = Default::default();
         self.dependents.clear();
         self.deadlines.clear();
+        self.ends.clear();
         for job in self.jobs.values() {
             if job.is_queued() {
                 let limited = job.id.index.is_some()
@@ -135,6 +137,7 @@ impl State {
                 self.dependents.entry(dependency.job).or_default().insert(job.id);
             }
             self.deadlines.extend(deadline(job).map(|deadline| (deadline, job.id)));
+            self.ends.extend(job.attempt().map(|attempt| (planned_end(job, attempt), job.id)));
         }
         self.capacity = Default::default();
         for node in self.nodes.values() {

@@ -1,7 +1,8 @@
 //! The board of a scenario: where every job stands, in words.
 
-use muster_core::JobId;
 use muster_core::job::{Job, StopCause};
+use muster_core::time::SECOND;
+use muster_core::{JobId, Timestamp};
 
 use crate::script::Script;
 
@@ -59,8 +60,15 @@ impl Script {
         let verdict = self.verdicts.of(&self.world.state, job, self.world.now);
         assert!(!verdict.reasons.is_empty(), "{} waits without a reason", job.id);
         let sentences: Vec<String> = verdict.reasons.iter().map(|reason| reason.sentence()).collect();
-        self.with_names(&format!("waiting  {}", sentences.join("; ")))
+        let reserved = self.verdicts.reserved_at(job.id).map(|at| format!(" (starts by {})", clock(at)));
+        self.with_names(&format!("waiting  {}{}", sentences.join("; "), reserved.unwrap_or_default()))
     }
+}
+
+/// Hours, minutes and seconds of the story.
+fn clock(at: Timestamp) -> String {
+    let seconds = at.0 / SECOND;
+    format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
 fn name_of(array: &str, task: JobId) -> String {

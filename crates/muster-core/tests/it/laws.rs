@@ -295,7 +295,10 @@ fn see_order(world: &World, planned: &Planned) {
     let mut orders: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for start in unclaimed {
         let spec = &world.state.jobs[&start.job].spec;
-        let line = format!("{} of {} {} {:?}", spec.user, spec.tenant, spec.priority, spec.tasks);
+        let line = format!(
+            "{} of {} {} {:?} {:?}",
+            spec.user, spec.tenant, spec.priority, spec.tasks, spec.time_limit_ms
+        );
         orders.entry(line).or_default().push(places[&start.job]);
     }
     for (line, order) in orders {

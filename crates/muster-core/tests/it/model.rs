@@ -4,13 +4,15 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::capacity::Kind;
 use muster_core::job::{Attempt, Demand, Job, PlacedTask, Resources, TaskGroup};
+use muster_core::lasting::rounded;
 use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::plan::plan;
 use muster_core::queue::Shape;
 use muster_core::settings::PRIORITY_MAX;
 use muster_core::state::Claim;
-use muster_core::time::MINUTE;
+use muster_core::time::{HOUR, MINUTE};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
@@ -69,8 +71,22 @@ impl Space {
         rest
     }
 
+    fn shared_with(&self, other: &Space) -> Space {
+        Space {
+            gpus: self.gpus.intersection(&other.gpus).copied().collect(),
+            cpus: self.cpus.min(other.cpus),
+            memory_mib: self.memory_mib.min(other.memory_mib),
+        }
+    }
+
     fn holds(&self, wanted: &Space) -> bool {
         wanted.gpus.is_subset(&self.gpus) && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib
+    }
+
+    fn less(&self, less: &Space) -> Space {
+        let mut rest = self.clone();
+        rest.take(less);
+        rest
     }
 
     fn plus(&self, more: &Space) -> Space {
@@ -89,7 +105,12 @@ struct Naive<'a> {
     more_held: Vec<&'a Job>,
     claimants: BTreeSet<JobId>,
     displaced: BTreeSet<JobId>,
-    kept: usize,
+    /// What will come free and is somebody's already.
+    owed: BTreeMap<NodeId, Space>,
+    /// Who has a place in the future.
+    booked: Vec<Booked>,
+    /// How often the future was searched.
+    searches: u32,
     starts: Vec<(JobId, Vec<PlacedTask>)>,
     claims: Vec<(JobId, Vec<PlacedTask>, Vec<JobId>)>,
     /// Devices that starts and claims of this plan take.
@@ -107,7 +128,9 @@ impl<'a> Naive<'a> {
             more_held: Vec::new(),
             claimants: BTreeSet::new(),
             displaced: BTreeSet::new(),
-            kept: 0,
+            owed: BTreeMap::new(),
+            booked: Vec::new(),
+            searches: 0,
             starts: Vec::new(),
             claims: Vec::new(),
             devices: Vec::new(),
@@ -123,7 +146,7 @@ impl<'a> Naive<'a> {
                 continue;
             }
             if naive.admits(job) {
-                naive.keep(job);
+                naive.reserve(job);
             }
             // Those behind it ask for the same, so this round is over for them.
             let same = |other: &Job| shared(state, other) == shared(state, job);
@@ -316,6 +339,7 @@ impl<'a> Naive<'a> {
                 if spare_hot {
                     usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
                 }
+                let usable = self.not_reserved(id, &usable, self.ending(job));
                 spaces.insert(id.clone(), (free.gpus.len(), usable));
             }
             if let Some(tasks) = self.best_place(job, &spaces) {
@@ -392,9 +416,14 @@ impl<'a> Naive<'a> {
     }
 
     fn start_on(&mut self, job: &'a Job, tasks: Vec<PlacedTask>) {
+        let ending = self.ending(job);
         for task in &tasks {
-            self.free.get_mut(&task.node).unwrap().take(&of_task(job, task));
+            let taken = of_task(job, task);
+            self.free.get_mut(&task.node).unwrap().take(&taken);
             self.devices.push((&job.spec.tenant, task.clone()));
+            for booked in self.booked.iter_mut().filter(|booked| booked.is_delayed_by(ending)) {
+                booked.spare.entry(task.node.clone()).and_modify(|spare| spare.take(&taken));
+            }
         }
         self.more_held.push(job);
         self.starts.push((job.id, tasks));
@@ -474,6 +503,8 @@ impl<'a> Naive<'a> {
                 if let Some(free) = self.free.get_mut(&node) {
                     free.take(&still_needed(&coming, &all));
                 }
+                let theirs = Space { gpus: all.gpus.clone(), ..all.shared_with(&coming) };
+                self.owed.entry(node).or_default().add(&theirs);
             }
             let works = |task: &PlacedTask| {
                 let node = &self.state.nodes[&task.node];
@@ -576,9 +607,10 @@ impl<'a> Naive<'a> {
                 Some(leaving) => {
                     let node = &self.state.nodes[id];
                     let later = free.plus(&usable(node, leaving)).less_overdrawn(node);
+                    let later = self.not_reserved(id, &later, NEVER);
                     (id.clone(), (later.gpus.len(), later))
                 }
-                None => (id.clone(), (free.gpus.len(), free.clone())),
+                None => (id.clone(), (free.gpus.len(), self.not_reserved(id, free, NEVER))),
             })
             .collect();
         let mut where_some_leave = later.iter().filter(|(id, _)| self.leaving.contains_key(*id));
@@ -590,6 +622,7 @@ impl<'a> Naive<'a> {
             if let Some(leaving) = self.leaving.get_mut(&id) {
                 leaving.take(&taken);
             }
+            self.owed.entry(id.clone()).or_default().add(&taken.shared_with(&leaving));
             self.free.get_mut(&id).unwrap().take(&still_needed(&leaving, &taken));
         }
         self.more_held.push(job);
@@ -615,6 +648,7 @@ impl<'a> Naive<'a> {
         for (node, taken) in by_node(job, &tasks) {
             let coming = freed.get(&node).cloned().unwrap_or_default();
             self.free.get_mut(&node).unwrap().take(&still_needed(&coming, &taken));
+            self.owed.entry(node.clone()).or_default().add(&taken.shared_with(&coming));
             freed.entry(node.clone()).or_default().take(&taken);
         }
         for (node, rest) in freed {
@@ -645,7 +679,8 @@ impl<'a> Naive<'a> {
                 .filter(|task| task.node == *id)
                 .for_each(|task| space.add(&usable(node, &of_task(victim, task))));
         }
-        if victims.is_empty() { space } else { space.less_overdrawn(node) }
+        let space = if victims.is_empty() { space } else { space.less_overdrawn(node) };
+        self.not_reserved(id, &space, NEVER)
     }
 
     fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
@@ -680,26 +715,162 @@ impl<'a> Naive<'a> {
         self.now.since(victim.attempt().unwrap().placed_at) as u64 * u64::from(victim.spec.gpus())
     }
 
-    fn keep(&mut self, job: &Job) {
-        if !self.is_overdue(job) || self.kept >= (self.state.nodes.len() / 8).max(1) {
+    /// When a job would be over if it started now, and whether that is a bound.
+    fn ending(&self, job: &Job) -> (Timestamp, bool) {
+        let settings = &self.state.settings;
+        let member = self.state.tenants[&job.spec.tenant].members.get(&job.spec.user);
+        let known = member.and_then(|member| member.lasted.usual_and_longest());
+        let expected = known.map_or(settings.default_runtime_ms, |(_, longest)| longest);
+        let lasts = job.spec.time_limit_ms.map_or(expected, rounded);
+        (self.now.plus(lasts + settings.stop_grace_ms), job.spec.time_limit_ms.is_some())
+    }
+
+    /// What of some space on a node nobody needs before `ending` who comes first.
+    fn not_reserved(&self, node: &NodeId, space: &Space, ending: (Timestamp, bool)) -> Space {
+        let mut usable = space.clone();
+        for booked in self.booked.iter().filter(|booked| booked.is_delayed_by(ending)) {
+            let (Some(taken), Some(spare)) = (booked.taken.get(node), booked.spare.get(node)) else {
+                continue;
+            };
+            usable.gpus.retain(|gpu| !taken.gpus.contains(gpu));
+            usable.cpus = usable.cpus.min(spare.cpus);
+            usable.memory_mib = usable.memory_mib.min(spare.memory_mib);
+        }
+        usable
+    }
+
+    /// The earliest moment at which the gang fits, moment by moment.
+    fn reserve(&mut self, job: &Job) {
+        let nodes: BTreeSet<&NodeId> = self.booked.iter().flat_map(|booked| booked.taken.keys()).collect();
+        let one_in = self.state.settings.reserve_one_node_in as usize;
+        let enough = one_in > 1 && nodes.len() >= self.state.nodes.len().div_ceil(one_in);
+        let shape = Shape::of(&job.spec);
+        let feasible = self.state.capacity.could_ever_hold(&shape);
+        // Limits per model may leave no kind of node at all, and then it is not room that it waits for.
+        let holds_some = |node: &Node| {
+            let kind = Kind::of(node);
+            let spans =
+                may_span(job) && job.spec.tasks.iter().any(|of| kind.could_hold_tasks(&shape, &of.each) > 0);
+            (kind.could_hold(&shape) || spans) && self.model_allows(job, node)
+        };
+        let feasible = feasible && self.state.nodes.values().any(holds_some);
+        if !feasible || enough || self.searches >= self.state.settings.reservations {
             return;
         }
-        let could = |id: &NodeId| {
-            let node = &self.state.nodes[id];
-            let gpus =
-                (0..node.facts.gpus.len()).filter(|gpu| node.gpu_usable(*gpu)).map(|gpu| gpu as u8).collect();
-            let empty = Space { gpus, cpus: u64::from(node.facts.cpus), memory_mib: node.facts.memory_mib };
-            self.fit(job, id, &empty).is_some()
-        };
-        let feasible = self.free.iter().filter(|(id, _)| could(id));
-        let best =
-            feasible.max_by(|a, b| (a.1.gpus.len(), Reverse(a.0)).cmp(&(b.1.gpus.len(), Reverse(b.0))));
-        if let Some(node) = best.map(|(node, _)| node.clone()) {
-            self.free.remove(&node);
-            self.kept += 1;
+        self.searches += 1;
+        let lasts = self.ending(job).0.since(self.now);
+        let mut freed: BTreeMap<NodeId, Space> = BTreeMap::new();
+        let mut owed = self.owed.clone();
+        for (at, released, touched) in self.moments() {
+            for (node, mut space) in released {
+                let theirs = owed.entry(node.clone()).or_default();
+                let (cpus, memory_mib) = (theirs.cpus, theirs.memory_mib);
+                theirs.cpus = theirs.cpus.saturating_sub(space.cpus);
+                theirs.memory_mib = theirs.memory_mib.saturating_sub(space.memory_mib);
+                space.take(&Space { gpus: theirs.gpus.clone(), cpus, memory_mib });
+                freed.entry(node).or_default().add(&space);
+            }
+            let spaces: Spaces = self
+                .free
+                .keys()
+                .map(|node| {
+                    let space = self.space_at(node, freed.get(node), at, at.plus(lasts));
+                    (node.clone(), (space.gpus.len(), space))
+                })
+                .collect();
+            let there = |node: &&NodeId| spaces.contains_key(*node);
+            let mut touched = touched.iter().filter(there);
+            let on_one = touched.find_map(|node| self.fit(job, node, &spaces[node].1));
+            if let Some(tasks) = on_one.or_else(|| self.spread(job, &spaces)) {
+                let taken = by_node(job, &tasks);
+                self.book(Booked {
+                    at,
+                    until: at.plus(lasts),
+                    strict: self.is_overdue(job),
+                    spare: taken
+                        .iter()
+                        .map(|(node, taken)| (node.clone(), spaces[node].1.less(taken)))
+                        .collect(),
+                    taken,
+                });
+                return;
+            }
         }
     }
+
+    /// All moments at which space comes free, with the space and the nodes that change.
+    fn moments(&self) -> Vec<(Timestamp, BTreeMap<NodeId, Space>, Vec<NodeId>)> {
+        let grace = self.state.settings.stop_grace_ms;
+        let mut moments: Vec<((Timestamp, Option<JobId>, Option<NodeId>), BTreeMap<NodeId, Space>)> =
+            Vec::new();
+        for job in self.state.jobs.values() {
+            let Some(attempt) = job.attempt() else { continue };
+            let end = match (&attempt.stopping, job.spec.time_limit_ms) {
+                (Some(stopping), _) => stopping.since,
+                (None, Some(limit)) => attempt.started_at.unwrap_or(attempt.placed_at).plus(limit),
+                (None, None) => attempt.placed_at.plus(attempt.expected_ms.unwrap_or(HOUR)),
+            };
+            let end = end.plus(grace);
+            let late = self.now.plus(self.now.since(end).max(MINUTE));
+            let end = if end <= self.now { late } else { end };
+            moments.push(((end, Some(job.id), None), by_node(job, &attempt.tasks)));
+        }
+        for (id, tasks) in &self.starts {
+            let job = &self.state.jobs[id];
+            moments.push(((self.ending(job).0, Some(*id), None), by_node(job, tasks)));
+        }
+        for booked in self.booked.iter().filter(|booked| booked.until > self.now) {
+            for node in booked.taken.keys() {
+                moments.push(((booked.until, None, Some(node.clone())), BTreeMap::new()));
+            }
+        }
+        moments.sort_by(|a, b| a.0.cmp(&b.0));
+        let nodes = |node: Option<NodeId>, space: &BTreeMap<NodeId, Space>| {
+            node.into_iter().chain(space.keys().cloned()).collect()
+        };
+        moments.into_iter().map(|((at, _, node), space)| (at, space.clone(), nodes(node, &space))).collect()
+    }
+
+    fn space_at(&self, id: &NodeId, freed: Option<&Space>, from: Timestamp, until: Timestamp) -> Space {
+        let node = &self.state.nodes[id];
+        let free = &self.free[id];
+        let mut space = match freed {
+            Some(freed) => free.plus(&usable(node, freed)).less_overdrawn(node),
+            None => free.clone(),
+        };
+        for booked in self.booked.iter().filter(|booked| booked.at < until && from < booked.until) {
+            booked.taken.get(id).into_iter().for_each(|taken| space.take(taken));
+        }
+        space
+    }
+
+    fn book(&mut self, new: Booked) {
+        for booked in self.booked.iter_mut().filter(|booked| new.at <= booked.at && booked.at < new.until) {
+            for (node, taken) in &new.taken {
+                booked.spare.entry(node.clone()).and_modify(|spare| spare.take(taken));
+            }
+        }
+        self.booked.push(new);
+    }
 }
+
+/// A place in the future.
+struct Booked {
+    at: Timestamp,
+    until: Timestamp,
+    strict: bool,
+    taken: BTreeMap<NodeId, Space>,
+    /// What is left beside it then.
+    spare: BTreeMap<NodeId, Space>,
+}
+
+impl Booked {
+    fn is_delayed_by(&self, (at, bounded): (Timestamp, bool)) -> bool {
+        at > self.at || (self.strict && !bounded)
+    }
+}
+
+const NEVER: (Timestamp, bool) = (Timestamp(i64::MAX), false);
 
 /// Room made task by task, on several nodes.
 struct Clearing<'n, 'a> {
@@ -898,12 +1069,13 @@ fn millionths(part: u64, whole: u64) -> u64 {
     (u128::from(part) * 1_000_000 / u128::from(whole.max(1))) as u64
 }
 
-type Shared = (String, String, u32, Shape, Option<u64>);
+type Shared = (String, String, u32, Shape, Option<i64>, Option<u64>);
 
 /// What makes two jobs the same to the planner.
 fn shared(state: &State, job: &Job) -> Shared {
     let array = state.is_limited(job.id).then_some(job.id.number);
-    (job.spec.tenant.to_string(), job.spec.user.clone(), job.spec.priority, Shape::of(&job.spec), array)
+    let (tenant, user) = (job.spec.tenant.to_string(), job.spec.user.clone());
+    (tenant, user, job.spec.priority, Shape::of(&job.spec), job.spec.time_limit_ms.map(rounded), array)
 }
 
 fn free_on(node: &Node) -> Space {

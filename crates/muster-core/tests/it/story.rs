@@ -117,6 +117,8 @@ impl Story {
 
     /// What comes before the story.
     pub fn opening(&self) -> Vec<Command> {
+        // As many reservations as fit, or these small clusters would hardly have two.
+        let settings = Box::new(Settings { reserve_one_node_in: 1, ..Settings::default() });
         let tenants = TENANTS[1..].iter().enumerate().map(|(index, name)| {
             let config = Box::new(tenant_config(name, index));
             Command::CreateTenant { id: name.parse().unwrap(), config }
@@ -125,7 +127,7 @@ impl Story {
             node: node_name(index),
             facts: Box::new(machine.facts()),
         });
-        tenants.chain(nodes).collect()
+        tenants.chain(nodes).chain([Command::Configure { settings }]).collect()
     }
 }
 
@@ -280,7 +282,7 @@ impl Ask {
         let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
         worker.each.gpu_models = [wish].iter().filter(|w| !w.is_empty()).map(|w| w.to_string()).collect();
         spec.restart.max_restarts = (self.rules % 3) as u32;
-        spec.time_limit_ms = (self.rules % 4 == 1).then_some(10 * MINUTE);
+        spec.time_limit_ms = (self.rules % 4 == 1).then_some([10 * MINUTE, MINUTE, 3 * HOUR][self.tenant]);
         spec.start_after = (self.rules == 7).then(|| now.plus(MINUTE));
         spec.on_node_lost = if self.rules.is_multiple_of(2) { OnNodeLost::Wait } else { OnNodeLost::Requeue };
         let when = [DependencyWhen::Succeeded, DependencyWhen::Failed, DependencyWhen::Ended];
@@ -359,6 +361,9 @@ fn settings(variant: usize) -> Settings {
         fair_share_max: [400, 0, 5_000][variant % 3],
         usage_half_life_ms: [7 * 24 * HOUR, 10 * MINUTE][variant % 2],
         max_wait_ms: [12 * HOUR, 5 * MINUTE][variant % 2],
+        reservations: [16, 16, 1, 0][variant % 4],
+        reserve_one_node_in: [1, 1, 8][variant % 3],
+        default_runtime_ms: [HOUR, 5 * MINUTE][variant % 2],
         preemption: variant != 5,
         preemption_min_runtime_ms: [0, MINUTE][usize::from(variant == 6)],
         queue_size_max: [1_000_000, 6][usize::from(variant == 7)],
@@ -369,7 +374,7 @@ fn settings(variant: usize) -> Settings {
 fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<Plan> {
     let start = |wild: &WildStart| {
         let job = any_job(state, wild.job)?;
-        Some(Start { job, tasks: wild_tasks(state, job, wild), effective: None })
+        Some(Start { job, tasks: wild_tasks(state, job, wild), effective: None, expected_ms: None })
     };
     let claim = |wild: &WildClaim| {
         let job = any_job(state, wild.job)?;

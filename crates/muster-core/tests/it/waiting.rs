@@ -1,10 +1,12 @@
 //! Laws about time, which random stories are too short for: every wait is bounded, and nobody is started only
 //! to be killed.
 
+use std::collections::BTreeMap;
+
 use muster_core::command::{Answer, Command, Said};
 use muster_core::job::{Attempt, Exit, Job};
 use muster_core::time::{HOUR, MINUTE};
-use muster_core::{Event, JobId, Settings};
+use muster_core::{Event, JobId, JobSpec, Settings, Timestamp};
 
 use crate::world::{World, facts, spec, submission};
 
@@ -13,12 +15,14 @@ const RUNTIME: i64 = 10 * MINUTE;
 
 #[test]
 fn a_stream_of_small_urgent_jobs_starves_no_gang() {
-    for (gang, small) in [(4, 1), (4, 2), (3, 2), (2, 1)] {
+    for ((tasks, gang), small) in
+        [((1, 4), 1), ((1, 4), 2), ((1, 3), 2), ((1, 2), 1), ((4, 4), 1), ((3, 3), 2), ((4, 4), 4)]
+    {
         let rules =
             Settings { preemption: false, max_wait_ms: HOUR, aging_per_minute: 0, ..Settings::default() };
         let mut world = cluster(rules);
         fill(&mut world, small, 500);
-        let gang = submit(&mut world, gang, 100);
+        let gang = submit_gang(&mut world, (tasks, gang), 100);
         let bound = HOUR + 2 * RUNTIME;
         while world.state.jobs.get(&gang).is_some_and(|job| job.is_queued()) {
             assert!(world.now.0 <= bound, "{gang} has waited for {} minutes", world.now.0 / MINUTE);
@@ -47,6 +51,106 @@ fn who_starts_by_age_is_not_killed_by_those_it_went_before() {
     assert!(old.iter().all(|job| world.state.ended.contains_key(job)), "an old job never ran to its end");
 }
 
+/// Jobs of all sizes with time limits come and go. Whoever is first in line has a place in the future which only ever
+/// comes earlier, and starts by then, whoever else is let past.
+#[test]
+fn nobody_who_passes_delays_the_first_in_line() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let mut promised = 0;
+    let mut passed = 0;
+    for seed in 0..seeds {
+        let (of_seed, past) = one_line(seed);
+        promised += of_seed;
+        passed += past;
+    }
+    assert!(promised > seeds * 10, "only {promised} jobs were promised anything");
+    assert!(passed > seeds * 10, "only {passed} jobs passed others");
+}
+
+/// How many were promised a start, and how many passed someone who came before them.
+fn one_line(seed: u64) -> (u64, u64) {
+    let rules = Settings { preemption: false, fair_share_max: 0, aging_per_minute: 0, ..Settings::default() };
+    let mut world = cluster(rules);
+    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut promises: BTreeMap<JobId, Timestamp> = BTreeMap::new();
+    let mut runtimes: BTreeMap<JobId, i64> = BTreeMap::new();
+    let mut passed = 0;
+    for _ in 0..240 {
+        if chance.one_in(3) {
+            let (job, runtime) = random_job(&mut world, &mut chance);
+            runtimes.insert(job, runtime);
+        }
+        let first =
+            |world: &World| world.state.jobs.values().filter(|job| job.is_queued()).map(|job| job.id).min();
+        let planned = world.plan();
+        let head = first(&world);
+        for start in &planned.plan.starts {
+            passed += u64::from(head.is_some_and(|head| head < start.job));
+            let late = promises.get(&start.job).filter(|by| world.now > **by);
+            assert_eq!(late, None, "seed {seed}: {} starts too late, at {:?}", start.job, world.now);
+        }
+        if let Some(head) = head {
+            let at = planned.verdicts.reserved_at(head);
+            let at = at.unwrap_or_else(|| panic!("seed {seed}: {head} is first in line and has no place"));
+            let before = promises.insert(head, at).unwrap_or(at);
+            assert!(at <= before, "seed {seed}: {head} was promised {before:?} and now {at:?}");
+        }
+        start_all(&mut world);
+        world.tick(MINUTE);
+        end_all(&mut world, &runtimes);
+    }
+    (promises.len() as u64, passed)
+}
+
+/// A gang of any size with a limit, and how long it will really run.
+fn random_job(world: &mut World, chance: &mut Chance) -> (JobId, i64) {
+    let (tasks, gpus) =
+        [(1, 1), (1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (3, 3)][chance.below(8) as usize];
+    let mut spec = spec("line", gpus);
+    spec.tasks[0].count = tasks;
+    spec.tasks[0].each.cpus = 1 + 6 * chance.below(4) as u32;
+    let limit = 1 + chance.below(40) as i64;
+    spec.time_limit_ms = Some(limit * MINUTE);
+    let job = accept(world, spec);
+    (job, (1 + chance.below(limit as u64) as i64) * MINUTE)
+}
+
+fn start_all(world: &mut World) {
+    let new = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.started_at.is_none());
+    let reports = |job: &Job| {
+        let attempt = job.attempt().unwrap();
+        let report =
+            |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, said: Said::Started };
+        attempt.nodes().into_iter().map(report).collect::<Vec<_>>()
+    };
+    let started: Vec<Command> = world.state.jobs.values().filter(new).flat_map(reports).collect();
+    started.into_iter().for_each(|command| drop(world.ask(command).unwrap()));
+}
+
+fn end_all(world: &mut World, runtimes: &BTreeMap<JobId, i64>) {
+    let over = |job: &&Job| {
+        job.attempt().is_some_and(|attempt| world.now.since(attempt.placed_at) >= runtimes[&job.id])
+    };
+    let ended: Vec<Command> = world.state.jobs.values().filter(over).flat_map(ends).collect();
+    ended.into_iter().for_each(|command| drop(world.ask(command).unwrap()));
+}
+
+/// Chance from a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+}
+
 /// Four nodes of four GPUs.
 fn cluster(settings: Settings) -> World {
     let mut world = World::new();
@@ -59,8 +163,17 @@ fn cluster(settings: Settings) -> World {
 }
 
 fn submit(world: &mut World, gpus: u32, priority: u32) -> JobId {
+    submit_gang(world, (1, gpus), priority)
+}
+
+fn submit_gang(world: &mut World, (tasks, gpus): (u32, u32), priority: u32) -> JobId {
     let mut spec = spec("waiting", gpus);
     spec.priority = priority;
+    spec.tasks[0].count = tasks;
+    accept(world, spec)
+}
+
+fn accept(world: &mut World, spec: JobSpec) -> JobId {
     match world.ask(Command::SubmitJob(submission(spec))) {
         Ok(Answer::Job(job)) => job,
         other => panic!("{other:?}"),

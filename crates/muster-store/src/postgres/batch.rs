@@ -235,9 +235,15 @@ mod tests {
         match word {
             "woken" => Event::JobWoken { job, at: AT },
             "cancelled" => Event::JobEnded { job, outcome: Outcome::Cancelled, why: String::new(), at: AT },
-            "placed" => {
-                Event::JobPlaced { job, attempt: 1, epoch: 1, tasks: Vec::new(), effective: None, at: AT }
-            }
+            "placed" => Event::JobPlaced {
+                job,
+                attempt: 1,
+                epoch: 1,
+                tasks: Vec::new(),
+                effective: None,
+                expected_ms: None,
+                at: AT,
+            },
             "done" => Event::AttemptEnded {
                 job,
                 attempt: 1,

@@ -240,7 +240,15 @@ fn gang(job: JobId, tasks: &[(&str, &[u8])]) -> Event {
         gpus: gpus.to_vec(),
     };
     let tasks = (0..).zip(tasks).map(task).collect();
-    Event::JobPlaced { job, attempt: 1, epoch: 1, tasks, effective: None, at: Timestamp(100) }
+    Event::JobPlaced {
+        job,
+        attempt: 1,
+        epoch: 1,
+        tasks,
+        effective: None,
+        expected_ms: None,
+        at: Timestamp(100),
+    }
 }
 
 fn allocations_are_attempts_with_leases(bench: &dyn Bench) {

@@ -1,0 +1,294 @@
+//! Phase reserve: the first jobs that are blocked get a place in the future, and whoever comes after them may pass
+//! only if it does not delay them: if it is over by then, or fits beside.
+//!
+//! A reservation is the earliest moment at which the gang fits, given when running attempts end, with the nodes and
+//! devices that it will have. It is drawn up anew each round. Nobody behind it in the order can make it later, so for
+//! the first of all it only ever comes earlier, but for faults and for those who run longer than was known.
+//!
+//! Who has waited too long is protected from estimates as well: only those whose time is bounded may pass then.
+
+use std::collections::BTreeMap;
+
+use crate::capacity::{Capacity, Free};
+use crate::ids::{JobId, NodeId};
+use crate::lasting::Ending;
+use crate::plan::ask::{Ask, Match};
+use crate::plan::draft::{Draft, Spot};
+use crate::plan::order::Turn;
+use crate::plan::running::overdrawn;
+use crate::plan::spread;
+use crate::plan::timeline::{Release, releases};
+use crate::time::Timestamp;
+
+/// A place in the future.
+#[derive(Debug, Clone)]
+pub(super) struct Reservation {
+    pub job: JobId,
+    pub at: Timestamp,
+}
+
+/// What a reservation will need on one node.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    pub job: JobId,
+    at: Timestamp,
+    until: Timestamp,
+    /// Estimates are not good enough to pass.
+    strict: bool,
+    taken: Free,
+    /// What will be left beside it then. Devices are told apart, cores and memory are only counted.
+    spare: Free,
+}
+
+impl Held {
+    /// Whether someone who starts now and ends then is still there when the space is needed.
+    fn is_delayed_by(&self, ending: Ending) -> bool {
+        ending.at > self.at || (self.strict && !ending.bounded)
+    }
+
+    /// Whether it overlaps a span of time.
+    fn overlaps(&self, from: Timestamp, until: Timestamp) -> bool {
+        self.at < until && from < self.until
+    }
+}
+
+/// All places in the future that this round has given out.
+#[derive(Debug, Default)]
+pub(super) struct Reservations {
+    pub list: Vec<Reservation>,
+    nodes: BTreeMap<NodeId, Vec<Held>>,
+    /// How often the future was searched.
+    searches: u32,
+}
+
+impl Reservations {
+    /// What of the free space of a node someone may use who will be gone by `ending`; one's own place is no obstacle.
+    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending, own: Option<JobId>) -> Free {
+        let Some(held) = self.nodes.get(node) else { return free };
+        let others = held.iter().filter(|held| Some(held.job) != own && held.is_delayed_by(ending));
+        others.fold(free, |free, held| Free {
+            gpus: free.gpus & !held.taken.gpus,
+            cpus: free.cpus.min(held.spare.cpus),
+            memory_mib: free.memory_mib.min(held.spare.memory_mib),
+        })
+    }
+
+    /// Someone takes space on a node until `ending`.
+    pub fn take(&mut self, node: &NodeId, taken: Free, ending: Ending) {
+        for held in self.nodes.get_mut(node).into_iter().flatten() {
+            if held.is_delayed_by(ending) {
+                held.spare = held.spare.without(taken);
+            }
+        }
+    }
+
+    /// The first other job that has a place on a node.
+    pub fn first_on(&self, node: &NodeId, own: JobId) -> Option<JobId> {
+        self.nodes.get(node)?.iter().map(|held| held.job).find(|job| *job != own)
+    }
+
+    /// The place of a job.
+    pub fn of(&self, job: JobId) -> Option<&Reservation> {
+        self.list.iter().find(|reservation| reservation.job == job)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// What is taken on a node within a span of time.
+    fn taken(&self, node: &NodeId, from: Timestamp, until: Timestamp) -> Free {
+        let held = self.nodes.get(node).into_iter().flatten().filter(|held| held.overlaps(from, until));
+        held.fold(Free::default(), |sum, held| sum.with(held.taken))
+    }
+
+    /// Moments at which a reservation is over, with the nodes it was on.
+    fn ends(&self) -> Vec<(Timestamp, &NodeId)> {
+        let held = self.nodes.iter().flat_map(|(node, held)| held.iter().map(move |held| (held.until, node)));
+        let mut ends: Vec<(Timestamp, &NodeId)> = held.collect();
+        ends.sort_unstable();
+        ends
+    }
+
+    fn add(&mut self, reservation: Reservation, (until, strict): (Timestamp, bool), needs: Vec<Needs>) {
+        let Reservation { job, at } = reservation;
+        for Needs { node, taken, spare } in needs {
+            let held = self.nodes.entry(node).or_default();
+            // Those before it need what they need; of the rest there is less for everyone else.
+            for other in held.iter_mut().filter(|other| at <= other.at && other.at < until) {
+                other.spare = other.spare.without(taken);
+            }
+            held.push(Held { job, at, until, strict, taken, spare });
+        }
+        self.list.push(reservation);
+    }
+}
+
+struct Needs {
+    node: NodeId,
+    taken: Free,
+    spare: Free,
+}
+
+/// Give a job that is blocked a place in the future, if it is among the first.
+pub(super) fn earliest_place(draft: &mut Draft, turn: &Turn, ask: &Ask) {
+    if !ask.feasible || has_enough(draft) {
+        return;
+    }
+    draft.reservations.searches += 1;
+    let lasts_ms = draft.ending(turn.bucket).at.since(draft.now);
+    if let Some((at, needs)) = Future::new(draft, ask, lasts_ms).first_fit() {
+        let span = (at.plus(lasts_ms), turn.overdue);
+        draft.reservations.add(Reservation { job: turn.job, at }, span, needs);
+        needs_again(draft);
+    }
+}
+
+/// Whether so many have a place that more would keep too much of the cluster waiting.
+fn has_enough(draft: &Draft) -> bool {
+    let settings = &draft.state.settings;
+    let nodes_max = match settings.reserve_one_node_in {
+        0 | 1 => usize::MAX,
+        one_in => draft.state.nodes.len().div_ceil(one_in as usize),
+    };
+    draft.reservations.searches >= settings.reservations || draft.reservations.nodes.len() >= nodes_max
+}
+
+/// What is known of room that could be made does not know the new reservation.
+fn needs_again(draft: &mut Draft) {
+    let nodes: Vec<NodeId> = draft.reservations.nodes.keys().cloned().collect();
+    draft.changed.extend(nodes);
+}
+
+/// The cluster as it will be.
+struct Future<'a> {
+    draft: &'a Draft<'a>,
+    ask: &'a Ask,
+    lasts_ms: i64,
+    /// What has come free until then.
+    freed: BTreeMap<&'a NodeId, Free>,
+    /// What will come free and is somebody's already.
+    owed: BTreeMap<NodeId, Free>,
+    /// For a gang that may sit on several nodes: how many tasks of each group each node would take.
+    seats: BTreeMap<&'a NodeId, Vec<u32>>,
+    seats_in_all: Vec<u64>,
+}
+
+impl<'a> Future<'a> {
+    fn new(draft: &'a Draft<'a>, ask: &'a Ask, lasts_ms: i64) -> Future<'a> {
+        let mut future = Future {
+            draft,
+            ask,
+            lasts_ms,
+            freed: BTreeMap::new(),
+            owed: draft.owed.clone(),
+            seats: BTreeMap::new(),
+            seats_in_all: vec![0; ask.shape.groups.len()],
+        };
+        if ask.may_span() {
+            draft.capacity.nodes().for_each(|(node, _)| future.count_seats(node, draft.now));
+        }
+        future
+    }
+
+    /// The earliest moment at which the gang fits, and what it needs on each node then.
+    fn first_fit(mut self) -> Option<(Timestamp, Vec<Needs>)> {
+        let ends = self.draft.reservations.ends();
+        let mut ends = ends.into_iter().filter(|(at, _)| *at > self.draft.now).peekable();
+        for release in releases(self.draft) {
+            while let Some((at, node)) = ends.next_if(|(at, _)| *at <= release.at) {
+                if let Some(found) = self.fit_on(at, &[node]) {
+                    return Some(found);
+                }
+            }
+            let Release { at, space } = release;
+            let nodes: Vec<&NodeId> = space.keys().copied().collect();
+            space.into_iter().for_each(|(node, space)| self.free(node, space));
+            if let Some(found) = self.fit_on(at, &nodes) {
+                return Some(found);
+            }
+        }
+        ends.find_map(|(at, node)| self.fit_on(at, &[node]))
+    }
+
+    /// Space comes free on a node; what is owed to others goes to them first.
+    fn free(&mut self, node: &'a NodeId, space: Free) {
+        let owed = self.owed.get(node).copied().unwrap_or_default();
+        if let Some(left) = self.owed.get_mut(node) {
+            *left = Free { gpus: left.gpus, ..left.without(space) };
+        }
+        let freed = self.freed.entry(node).or_default();
+        *freed = freed.with(space.without(owed));
+    }
+
+    /// Whether the gang fits at a moment, now that something has changed on these nodes.
+    fn fit_on(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<(Timestamp, Vec<Needs>)> {
+        let on_one = nodes.iter().find_map(|node| {
+            let found = self.match_of(node).filter(|found| found.whole)?;
+            Some(Spot::on_one(self.ask, node, &self.ask.fit(found, self.space_on(node, at)?)?))
+        });
+        let spot = on_one.or_else(|| if self.ask.may_span() { self.fit_across(at, nodes) } else { None })?;
+        let needs = spot.taken(self.ask).into_iter().filter_map(|(node, taken)| {
+            let spare = self.space_on(&node, at)?.without(taken);
+            Some(Needs { node, taken, spare })
+        });
+        let needs = needs.collect();
+        Some((at, needs))
+    }
+
+    fn fit_across(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<Spot> {
+        nodes.iter().for_each(|node| self.count_seats(node, at));
+        let counts = self.ask.shape.groups.iter().map(|(count, _)| u64::from(*count));
+        if self.seats_in_all.iter().zip(counts).any(|(seats, count)| *seats < count) {
+            return None;
+        }
+        let capacity = self.capacity(at);
+        spread::find(self.draft.state, &capacity, self.ask, &|_, free| free)
+    }
+
+    fn count_seats(&mut self, node: &'a NodeId, at: Timestamp) {
+        let groups = 0..self.ask.shape.groups.len();
+        let room = self.match_of(node).and_then(|found| Some((found, self.space_on(node, at)?)));
+        let seats = |group| room.map_or(0, |(found, free)| self.ask.tasks_that_fit(found, group, free));
+        let seats: Vec<u32> = groups.map(seats).collect();
+        let former = self.seats.insert(node, seats.clone()).unwrap_or_default();
+        for (sum, former) in self.seats_in_all.iter_mut().zip(&former) {
+            *sum -= u64::from(*former);
+        }
+        for (sum, seats) in self.seats_in_all.iter_mut().zip(&seats) {
+            *sum += u64::from(*seats);
+        }
+    }
+
+    fn match_of(&self, node: &NodeId) -> Option<&'a Match> {
+        let filed = self.draft.capacity.filed(node).filter(|filed| filed.open)?;
+        self.ask.on(&filed.kind)
+    }
+
+    /// What is free on a node from a moment on for as long as the gang lasts.
+    fn space_on(&self, node: &NodeId, at: Timestamp) -> Option<Free> {
+        let filed = self.draft.capacity.filed(node).filter(|filed| filed.open)?;
+        let freed = self.freed.get(node).copied();
+        let free = match freed {
+            None => filed.free,
+            Some(freed) => {
+                let usable = Free { gpus: freed.gpus & self.draft.state.usable_gpus(node), ..freed };
+                let overdrawn = self.draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
+                filed.free.with(usable).without(overdrawn)
+            }
+        };
+        Some(free.without(self.draft.reservations.taken(node, at, at.plus(self.lasts_ms))))
+    }
+
+    /// The whole cluster at a moment.
+    fn capacity(&self, at: Timestamp) -> Capacity {
+        let mut capacity = self.draft.capacity.clone();
+        let reserved = self.draft.reservations.nodes.keys();
+        for node in self.freed.keys().copied().chain(reserved) {
+            if let Some(free) = self.space_on(node, at) {
+                capacity.set_free(node, free);
+            }
+        }
+        capacity
+    }
+}
