@@ -321,10 +321,13 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
-    /// Waits for its turn; `preempted` says whether it has run before and was displaced.
+    /// Waits for its turn.
     Queued {
         /// It was running and lost its place.
         preempted: bool,
+        /// It was running and lost a node: it goes before new work of its priority.
+        #[serde(default)]
+        returning: bool,
         /// Since when.
         since: Timestamp,
     },

@@ -1,7 +1,8 @@
 //! Phase order: who comes first.
 //!
 //! Effective priority is the priority asked for, plus bounded aging, less what being above one's fair share costs:
-//! one visible integer sum. Higher comes first, then earlier submitted, then the lower id. A job that has waited longer than
+//! one visible integer sum. A job that lost a node counts as fully aged and without a penalty, so that it is complete
+//! again before new work of its priority starts. Higher comes first, then earlier submitted, then the lower id. A job that has waited longer than
 //! `max_wait_ms` comes before all but operator priority, oldest first, whatever it asked for: that bounds every
 //! wait. After those come the jobs that stay within what their tenants are guaranteed, then all others.
 //!
@@ -15,7 +16,7 @@ use std::collections::{BinaryHeap, btree_set};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
-use crate::job::Job;
+use crate::job::{Job, Phase};
 use crate::plan::ask::demand;
 use crate::plan::draft::Draft;
 use crate::plan::shares::{FairShare, Shares};
@@ -48,12 +49,16 @@ impl Strength {
 pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
     let shares = Shares::of(state, now, None);
     let (tenant, user) = (&job.spec.tenant, &job.spec.user);
-    Strength {
-        priority: job.spec.priority,
-        aging: aging(&state.settings, now.since(job.submitted_at)),
-        penalty: shares.penalty(tenant, user),
-        share: shares.fair_share(tenant, user),
-    }
+    let (aging, penalty) = match is_returning(job) {
+        true => (state.settings.aging_max, 0),
+        false => (aging(&state.settings, now.since(job.submitted_at)), shares.penalty(tenant, user)),
+    };
+    let share = shares.fair_share(tenant, user);
+    Strength { priority: job.spec.priority, aging, penalty, share }
+}
+
+fn is_returning(job: &Job) -> bool {
+    matches!(job.phase, Phase::Queued { returning: true, .. })
 }
 
 /// Priority that a job gains by waiting.
@@ -110,28 +115,36 @@ impl Scale<'_> {
 
     /// The rank of a ready job.
     pub fn rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
-        let plain = self.rank_unless_overdue(bucket, common, place);
+        let plain = self.plain_rank(bucket, common, place);
         if plain.standing < Standing::Overdue && self.is_overdue(place) {
             return Rank { standing: Standing::Overdue, effective: 0, ..plain };
         }
-        plain
+        Rank { effective: self.effective(bucket, common.penalty, place, self.is_returning(place)), ..plain }
     }
 
-    /// The rank without asking how long the job has been waiting; never above the true one, and falling from
-    /// place to place inside a bucket.
-    pub fn rank_unless_overdue(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
+    /// The rank without asking how long the job has been waiting, and whether it is back; never above the true one,
+    /// and falling from place to place inside a bucket.
+    pub fn plain_rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
         let standing = match common.guaranteed {
             _ if bucket.priority >= PRIORITY_MAX => Standing::Operator,
             true => Standing::Guaranteed,
             false => Standing::Ordinary,
         };
-        let effective = self.effective(bucket, common.penalty, place);
+        let effective = self.effective(bucket, common.penalty, place, false);
         Rank { standing, effective, place: Reverse(place) }
     }
 
-    fn effective(self, bucket: &Bucket, penalty: u32, place: Place) -> i64 {
-        let aging = aging(&self.state.settings, self.now.since(place.0));
+    fn effective(self, bucket: &Bucket, penalty: u32, place: Place, returning: bool) -> i64 {
+        let settings = &self.state.settings;
+        let (aging, penalty) = match returning {
+            true => (settings.aging_max, 0),
+            false => (aging(settings, self.now.since(place.0)), penalty),
+        };
         i64::from(bucket.priority) + i64::from(aging) - i64::from(penalty)
+    }
+
+    fn is_returning(self, place: Place) -> bool {
+        self.state.jobs.get(&place.1).is_some_and(is_returning)
     }
 
     /// A job that was preempted counts its wait anew: it has had its turn. Its age in the queue counts on for
@@ -147,7 +160,8 @@ impl Scale<'_> {
 /// The priority that a job is ordered by as the draft stands.
 pub(super) fn effective(draft: &Draft, bucket: &Bucket, place: Place) -> i64 {
     let scale = Scale { state: draft.state, now: draft.now };
-    scale.effective(bucket, draft.shares.penalty(&bucket.tenant, &bucket.user), place)
+    let penalty = draft.shares.penalty(&bucket.tenant, &bucket.user);
+    scale.effective(bucket, penalty, place, scale.is_returning(place))
 }
 
 /// Whose turn it is.
@@ -160,6 +174,7 @@ pub(super) struct Turn<'a> {
     pub overdue: bool,
     /// The priority it is ordered by.
     pub effective: i64,
+    returning: bool,
     place: Place,
     rank: Rank,
     /// Those behind it.
@@ -217,12 +232,13 @@ impl<'a> Order<'a> {
 
     /// Let a job take part that is not in the state.
     pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place) {
-        let rank = self.scale.rank_unless_overdue(bucket, self.scale.common(shares, bucket), place);
+        let rank = self.scale.plain_rank(bucket, self.scale.common(shares, bucket), place);
         self.heads.push(Turn {
             bucket,
             job: place.1,
             overdue: false,
             effective: rank.effective,
+            returning: false,
             place,
             rank,
             rest: btree_set::Iter::default(),
@@ -249,11 +265,13 @@ impl<'a> Order<'a> {
     fn push(&mut self, shares: &Shares, bucket: &'a Bucket, mut rest: btree_set::Iter<'a, Place>) {
         if let Some(place) = rest.next() {
             let common = self.scale.common(shares, bucket);
+            let returning = self.scale.is_returning(*place);
             self.heads.push(Turn {
                 bucket,
                 job: place.1,
                 overdue: self.scale.is_overdue(*place),
-                effective: self.scale.effective(bucket, common.penalty, *place),
+                effective: self.scale.effective(bucket, common.penalty, *place, returning),
+                returning,
                 place: *place,
                 rank: self.scale.rank(bucket, common, *place),
                 rest,
@@ -266,12 +284,12 @@ impl Turn<'_> {
     /// Work out the rank anew. True if it has fallen since.
     fn weigh(&mut self, scale: Scale, shares: &Shares) -> bool {
         let common = scale.common(shares, self.bucket);
-        self.effective = scale.effective(self.bucket, common.penalty, self.place);
+        self.effective = scale.effective(self.bucket, common.penalty, self.place, self.returning);
         if self.rank.standing == Standing::Overdue {
             return false;
         }
-        let before =
-            std::mem::replace(&mut self.rank, scale.rank_unless_overdue(self.bucket, common, self.place));
+        let plain = scale.plain_rank(self.bucket, common, self.place);
+        let before = std::mem::replace(&mut self.rank, Rank { effective: self.effective, ..plain });
         self.rank < before
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn position_of_guest(
     place: Place,
 ) -> Position {
     let scale = Scale { state, now };
-    let own = scale.rank_unless_overdue(bucket, scale.common(shares, bucket), place);
+    let own = scale.plain_rank(bucket, scale.common(shares, bucket), place);
     let same = state.queue.bucket(bucket).map_or(0, |places| places.len() as u64);
     Position { position: same + ahead_elsewhere(scale, shares, bucket, own) + 1, of: ready(state) + 1 }
 }
@@ -63,7 +63,7 @@ fn ahead_elsewhere(scale: Scale, shares: &Shares, own: &Bucket, rank: Rank) -> u
 
 fn ahead_in(scale: Scale, shares: &Shares, bucket: &Bucket, places: &BTreeSet<Place>, rank: Rank) -> u64 {
     let common = scale.common(shares, bucket);
-    let surely = |place: &Place| scale.rank_unless_overdue(bucket, common, *place) > rank;
+    let surely = |place: &Place| scale.plain_rank(bucket, common, *place) > rank;
     if places.last().is_some_and(surely) {
         return places.len() as u64;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::event::{Back, Event, Next};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
-use crate::job::{Attempt, Dependency, Job, JobSpec, Outcome, Part, Phase, PlacedTask, Stopping};
+use crate::job::{Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, Stopping};
 use crate::lasting::planned_end;
 use crate::ledger::Charge;
 use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
@@ -30,7 +30,7 @@ impl State {
                 self.move_job(*job, *at, |job| job.phase = Phase::Held { by, why, since: *at });
             }
             Event::JobReleased { job, at, .. } => self.move_job(*job, *at, |job| {
-                job.phase = Phase::Queued { preempted: false, since: *at };
+                job.phase = Phase::Queued { preempted: false, returning: false, since: *at };
                 // A person's word starts the count of comebacks anew.
                 job.requeues = 0;
             }),
@@ -51,7 +51,10 @@ impl State {
                 let part = Part::Ended { exit: exit.clone(), stopped: *stopped };
                 self.move_job(*job, *at, |job| drop(attempt_mut(job).parts.insert(node.clone(), part)));
             }
-            Event::AttemptEnded { job, next, charge, at, .. } => self.settle(*job, next, *charge, *at),
+            Event::AttemptEnded { job, next, exit, charge, at, .. } => {
+                let lost_a_node = matches!(exit, Exit::Unknown { .. });
+                self.settle(*job, (next, lost_a_node), *charge, *at)
+            }
 
             Event::ClaimMade { job, tasks, victims, at, until } => {
                 self.clock = self.clock.max(*at);
@@ -127,7 +130,7 @@ impl State {
     fn add_job(&mut self, id: JobId, born: &Born) {
         let phase = match born.held_by {
             Some(by) => Phase::Held { by: by.to_string(), why: "held at submission".into(), since: born.at },
-            None => Phase::Queued { preempted: false, since: born.at },
+            None => Phase::Queued { preempted: false, returning: false, since: born.at },
         };
         let job = Job {
             id,
@@ -265,7 +268,7 @@ impl State {
     }
 
     /// The leases end, the usage is charged, and the job goes on.
-    fn settle(&mut self, id: JobId, next: &Next, charge: Charge, at: Timestamp) {
+    fn settle(&mut self, id: JobId, (next, lost_a_node): (&Next, bool), charge: Charge, at: Timestamp) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let Some(attempt) = job.attempt().cloned() else { panic!("{id} has no attempt to end") };
         let spec = job.spec.clone();
@@ -289,7 +292,8 @@ impl State {
             Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),
             Next::Queued { because, wakes_at } => self.move_job(id, at, |job| {
                 let preempted = *because == Back::Preempted;
-                job.phase = Phase::Queued { preempted, since: at };
+                let returning = lost_a_node && *because == Back::Requeued;
+                job.phase = Phase::Queued { preempted, returning, since: at };
                 job.wakes_at = *wakes_at;
                 match because {
                     Back::Preempted => job.preemptions += 1,

@@ -191,6 +191,9 @@ impl<'a> Naive<'a> {
 
     fn effective(&self, job: &Job) -> i64 {
         let settings = &self.state.settings;
+        if matches!(job.phase, muster_core::job::Phase::Queued { returning: true, .. }) {
+            return i64::from(job.spec.priority) + i64::from(settings.aging_max);
+        }
         let aged_ms = (self.now.since(job.submitted_at) - settings.aging_after_ms).max(0);
         let aging =
             (aged_ms * i64::from(settings.aging_per_minute) / MINUTE).min(i64::from(settings.aging_max));
