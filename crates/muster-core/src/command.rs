@@ -235,6 +235,8 @@ fn what_is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Op
 pub enum Said {
     /// The processes run.
     Started,
+    /// The job has saved its work.
+    Saved,
     /// The processes are gone.
     Ended {
         /// How they ended.

@@ -163,6 +163,18 @@ pub enum Event {
         next: Next,
         /// What its tenant used.
         charge: Charge,
+        /// What it cost that it was displaced, if it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        receipt: Option<Receipt>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A job says that its work is saved.
+    CheckpointSaved {
+        /// Which job.
+        job: JobId,
+        /// Which attempt.
+        attempt: u32,
         /// When.
         at: Timestamp,
     },
@@ -316,6 +328,22 @@ pub enum Event {
     },
 }
 
+/// What it cost that a job was displaced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// For whom.
+    pub by: JobId,
+    /// When it was asked to save its work and stop.
+    pub asked_at: Timestamp,
+    /// When it last saved its work, if it ever said so.
+    #[serde(default)]
+    pub saved_at: Option<Timestamp>,
+    /// How long it had run.
+    pub ran_ms: i64,
+    /// GPUs × milliseconds of work that are lost.
+    pub lost_gpu_ms: u64,
+}
+
 /// What becomes of a job whose attempt is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "next", rename_all = "kebab-case")]
@@ -371,6 +399,7 @@ impl Event {
             Event::AttemptStopping { .. } => "AttemptStopping",
             Event::PartEnded { .. } => "PartEnded",
             Event::AttemptEnded { .. } => "AttemptEnded",
+            Event::CheckpointSaved { .. } => "CheckpointSaved",
             Event::ClaimMade { .. } => "ClaimMade",
             Event::ClaimEnded { .. } => "ClaimEnded",
             Event::PlanAdopted { .. } => "PlanAdopted",

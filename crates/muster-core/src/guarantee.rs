@@ -9,35 +9,63 @@ use std::collections::BTreeMap;
 
 use crate::ids::TenantId;
 use crate::job::{Demand, Job};
+use crate::loss::lost_gpu_ms;
 use crate::state::State;
 use crate::tenant::{Quota, Tenant};
+use crate::time::Timestamp;
 
 /// What of all that tenants hold will be gone soon, each with all below it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Leaving(BTreeMap<TenantId, Demand>);
+pub(crate) struct Leaving {
+    now: Timestamp,
+    gone: BTreeMap<TenantId, Demand>,
+    /// Work that is lost by those who were added, beside what tenants have lost before.
+    lost_gpu_ms: BTreeMap<TenantId, u64>,
+}
 
 impl Leaving {
     /// Attempts that were told to stop. O(running attempts); nothing where nobody has a guarantee.
-    pub fn of(state: &State) -> Leaving {
-        let mut leaving = Leaving::default();
+    pub fn of(state: &State, now: Timestamp) -> Leaving {
+        let mut leaving = Leaving { now, ..Leaving::default() };
         if anyone_is_guaranteed(state) {
             let active = state.nodes.values().flat_map(|node| &node.jobs).filter_map(|id| state.jobs.get(id));
             let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
             let stopping: BTreeMap<_, _> = active.filter(stopping).map(|job| (job.id, job)).collect();
-            stopping.values().for_each(|job| leaving.add(state, job));
+            stopping.values().for_each(|job| leaving.count(state, job));
         }
         leaving
     }
 
-    /// One more will go.
+    /// One more is displaced.
     pub fn add(&mut self, state: &State, job: &Job) {
+        self.count(state, job);
         for tenant in state.lineage(&job.spec.tenant) {
-            let gone = self.0.entry(tenant.id.clone()).or_default();
+            let lost = self.lost_gpu_ms.entry(tenant.id.clone()).or_default();
+            *lost = lost.saturating_add(loss(job, self.now));
+        }
+    }
+
+    fn count(&mut self, state: &State, job: &Job) {
+        for tenant in state.lineage(&job.spec.tenant) {
+            let gone = self.gone.entry(tenant.id.clone()).or_default();
             *gone = gone.plus(job.spec.demand());
         }
     }
 
-    /// Whether a job may go for another as far as guarantees are concerned. Everyone above it keeps what they are
+    /// Whether its tenant, and everyone above it, can bear the loss of a job.
+    fn is_bearable(&self, state: &State, victim: &Job) -> bool {
+        let lost = loss(victim, self.now);
+        state.lineage(&victim.spec.tenant).all(|tenant| {
+            let already = self.lost_gpu_ms.get(&tenant.id).copied().unwrap_or_default();
+            let bears = |per_day: u64| {
+                let before = tenant.damage.gpu_ms(per_day, self.now).saturating_add(already);
+                before.saturating_add(lost) <= per_day
+            };
+            tenant.config.damage_gpu_ms_per_day.is_none_or(bears)
+        })
+    }
+
+    /// Whether a job may go for another as far as guarantees and limits of damage are concerned. Everyone above it keeps what they are
     /// guaranteed, or gives back what was borrowed: whoever reclaims may have the job that lies across the line, or a
     /// gang as large as the cluster could never be asked to go. The guarantor of the other, and who is above that,
     /// loses nothing by it.
@@ -48,16 +76,23 @@ impl Leaving {
         guarantor: Option<&TenantId>,
         runs: impl Fn(&TenantId) -> Demand,
     ) -> bool {
+        if !self.is_bearable(state, victim) {
+            return false;
+        }
         let demand = victim.spec.demand();
         let above = |tenant: &Tenant| guarantor.is_some_and(|by| is_below(state, by, &tenant.id));
         state.lineage(&victim.spec.tenant).filter(|tenant| !above(tenant)).all(|tenant| {
             let guaranteed = &tenant.config.guaranteed;
-            let gone = self.0.get(&tenant.id).copied().unwrap_or_default();
+            let gone = self.gone.get(&tenant.id).copied().unwrap_or_default();
             let before = runs(&tenant.id).less(gone);
             guaranteed.is_kept(before.less(demand), demand)
                 || (reclaimed && !guaranteed.excess(before).is_empty())
         })
     }
+}
+
+fn loss(job: &Job, now: Timestamp) -> u64 {
+    job.attempt().map_or(0, |attempt| lost_gpu_ms(job, attempt, now))
 }
 
 /// Whether a tenant is another one, or below it.

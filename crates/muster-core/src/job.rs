@@ -388,6 +388,9 @@ pub struct Attempt {
     /// When its processes were seen running.
     #[serde(default)]
     pub started_at: Option<Timestamp>,
+    /// When it last said that its work is saved.
+    #[serde(default)]
+    pub saved_at: Option<Timestamp>,
     /// When it was told to stop, and why.
     #[serde(default)]
     pub stopping: Option<Stopping>,
@@ -412,6 +415,7 @@ impl Attempt {
             tasks: tasks.to_vec(),
             placed_at,
             started_at: None,
+            saved_at: None,
             stopping: None,
             parts: BTreeMap::new(),
         }

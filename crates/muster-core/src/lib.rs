@@ -26,6 +26,7 @@ pub mod capacity;
 mod guarantee;
 pub mod lasting;
 pub mod ledger;
+pub mod loss;
 mod models;
 pub mod queue;
 pub mod state;

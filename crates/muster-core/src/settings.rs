@@ -36,6 +36,8 @@ pub struct Settings {
     pub preemption: bool,
     /// A job that has run for less than this is not displaced.
     pub preemption_min_runtime_ms: i64,
+    /// A job that was displaced runs this long undisturbed when it is back.
+    pub preemption_cooldown_ms: i64,
     /// How long processes may take to stop before they are killed.
     pub stop_grace_ms: i64,
     /// How long freed space is held for the job that it was freed for, after the victims are gone.
@@ -71,6 +73,7 @@ impl Default for Settings {
             default_runtime_ms: HOUR,
             preemption: true,
             preemption_min_runtime_ms: 0,
+            preemption_cooldown_ms: 10 * MINUTE,
             stop_grace_ms: 30 * SECOND,
             claim_ms: MINUTE,
             launch_backoff_ms: 5 * SECOND,

@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::lasting::Lasted;
+use crate::loss::Damage;
 use crate::recent::Recent;
 use crate::time::Timestamp;
 
@@ -29,6 +30,9 @@ pub struct Tenant {
     pub placed_gpu_ms: i64,
     /// How many GPUs it held of late.
     pub recent: Recent,
+    /// What it has lost to others of late, with all below it.
+    #[serde(default)]
+    pub damage: Damage,
     /// Who works for it, by name: everyone with jobs, and who had some lately.
     pub members: BTreeMap<String, Member>,
 }
@@ -57,6 +61,7 @@ impl Tenant {
             live_jobs: 0,
             placed_gpu_ms: 0,
             recent: Recent::default(),
+            damage: Damage::default(),
             members: BTreeMap::new(),
         }
     }
@@ -169,6 +174,9 @@ pub struct TenantConfig {
     /// How often one of its jobs may be preempted; after that it is left alone.
     #[serde(default)]
     pub preemptions_per_job_max: Option<u32>,
+    /// How much of its running work others may destroy within a day, in GPU-milliseconds.
+    #[serde(default)]
+    pub damage_gpu_ms_per_day: Option<u64>,
     /// Whether its usage is priced.
     #[serde(default)]
     pub billed: bool,
@@ -212,6 +220,7 @@ impl TenantConfig {
             may_be_preempted: true,
             may_preempt: true,
             preemptions_per_job_max: None,
+            damage_gpu_ms_per_day: None,
             billed: false,
             price_gpu_hour_micro: 0,
             active: true,

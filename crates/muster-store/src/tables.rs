@@ -139,13 +139,14 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::AttemptStopping { job, attempt, cause, at, .. } => {
             attempts::stopping(*job, *attempt, cause, *at)
         }
-        Event::AttemptEnded { job, attempt, exit, next, charge, at } => {
+        Event::AttemptEnded { job, attempt, exit, next, charge, at, .. } => {
             attempts::ended(&attempts::End { job: *job, attempt: *attempt, exit, next, charge, at: *at })
         }
         // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
-        Event::AttemptStarted { whole: false, .. } | Event::PartEnded { .. } | Event::PlanAdopted { .. } => {
-            Vec::new()
-        }
+        Event::AttemptStarted { whole: false, .. }
+        | Event::PartEnded { .. }
+        | Event::CheckpointSaved { .. }
+        | Event::PlanAdopted { .. } => Vec::new(),
 
         Event::ClaimMade { job, tasks, victims, at, until } => {
             desk::claim_made(seq, *job, tasks, victims, (*at, *until))
@@ -216,6 +217,7 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::AttemptStarted { job, .. }
         | Event::AttemptStopping { job, .. }
         | Event::PartEnded { job, .. }
+        | Event::CheckpointSaved { job, .. }
         | Event::AttemptEnded { job, .. }
         | Event::ClaimMade { job, .. }
         | Event::ClaimEnded { job, .. } => Some(*job),

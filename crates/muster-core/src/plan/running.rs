@@ -6,6 +6,7 @@ use crate::capacity::Free;
 use crate::guarantee;
 use crate::ids::{JobId, NodeId};
 use crate::job::Job;
+use crate::loss::lost_gpu_ms;
 use crate::node::Node;
 use crate::plan::leaving::Leaving;
 use crate::plan::order::Turn;
@@ -20,7 +21,7 @@ pub(super) struct Candidate {
     pub priority: u32,
     /// The priority it was ordered by when it was placed.
     pub effective: i64,
-    /// GPU-milliseconds since it was placed.
+    /// GPU-milliseconds since it last saved its work.
     pub lost_gpu_ms: u64,
     /// What it would give back on this node.
     pub space: Free,
@@ -87,7 +88,7 @@ impl Running {
         let mut effectives: Vec<i64> = candidates().map(|one| one.effective).collect();
         priorities.sort_unstable();
         effectives.sort_unstable();
-        let fewer = guarantee::Leaving::of(state);
+        let fewer = guarantee::Leaving::of(state, now);
         Running { nodes, leaving: Leaving::of(state, now), fewer, priorities, effectives }
     }
 
@@ -127,16 +128,12 @@ fn here(state: &State, now: Timestamp, node: &Node) -> Option<Here> {
 
 /// The job as a candidate, if it may be displaced at all.
 fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<Candidate> {
-    let attempt = job.attempt().filter(|attempt| attempt.stopping.is_none())?;
-    let tenant = &state.tenants.get(&job.spec.tenant)?.config;
-    let spared = tenant.preemptions_per_job_max.is_some_and(|max| job.preemptions >= max);
-    let ran_ms = now.since(attempt.placed_at);
-    let young = ran_ms < state.settings.preemption_min_runtime_ms;
-    (tenant.may_be_preempted && !spared && !young).then(|| Candidate {
+    let attempt = job.attempt().filter(|_| state.may_be_displaced(job, now))?;
+    Some(Candidate {
         job: job.id,
         priority: job.spec.priority,
         effective: attempt.effective.unwrap_or(i64::from(job.spec.priority)),
-        lost_gpu_ms: (ran_ms as u64).saturating_mul(u64::from(job.spec.gpus())),
+        lost_gpu_ms: lost_gpu_ms(job, attempt, now),
         space: Free::used_on(node, job),
     })
 }

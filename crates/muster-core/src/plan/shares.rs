@@ -65,7 +65,7 @@ pub(super) struct Shares {
     branches: Vec<Branch>,
     places: BTreeMap<TenantId, usize>,
     fair_share_max: u64,
-    /// Whether any tenant has a guarantee.
+    /// Whether any tenant has a guarantee or limits damage: who may go depends on who goes then.
     guarantees: bool,
     /// Tenants whose budget is used up, with what was used.
     broke: BTreeMap<TenantId, Spent>,
@@ -99,7 +99,7 @@ impl Shares {
     /// As it is in the state. O(tenants × depth + members). A guest counts as having work.
     pub fn of(state: &State, now: Timestamp, guest: Option<&Guest<'_>>) -> Shares {
         let fair_share_max = u64::from(state.settings.fair_share_max);
-        let guarantees = anyone_is_guaranteed(state);
+        let guarantees = anyone_is_guaranteed(state) || state.anyone_limits_damage();
         let broke = out_of_budget(state, now);
         let mut shares =
             Shares { total: total(state), fair_share_max, guarantees, broke, ..Shares::default() };

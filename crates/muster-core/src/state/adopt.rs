@@ -201,7 +201,7 @@ impl State {
         if !allowed || self.claims.contains_key(&job.id) || room.victims.is_empty() {
             return None;
         }
-        let victims = self.victims(job, room, tally)?;
+        let victims = self.victims(job, room, tally, now)?;
         if !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
             return None;
         }
@@ -228,7 +228,7 @@ impl State {
     }
 
     /// The victims, if each of them may be displaced for this job and none twice.
-    fn victims(&self, job: &Job, room: &MakeRoom, tally: &Tally) -> Option<Vec<&Job>> {
+    fn victims(&self, job: &Job, room: &MakeRoom, tally: &Tally, now: Timestamp) -> Option<Vec<&Job>> {
         let unique: BTreeSet<&JobId> = room.victims.iter().collect();
         if unique.len() != room.victims.len() {
             return None;
@@ -243,21 +243,13 @@ impl State {
             let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
             let reclaimed = guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
             let weaker = victim.spec.priority < job.spec.priority;
-            let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim);
+            let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim, now);
             let owed = || fewer.allows(self, (victim, reclaimed), guarantor, runs);
             let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;
             fewer.add(self, goes);
             Some(goes)
         };
         room.victims.iter().map(may_go).collect()
-    }
-
-    /// Whether its tenant's rules let a running job be displaced at all.
-    fn may_be_displaced(&self, victim: &Job) -> bool {
-        let Some(attempt) = victim.attempt() else { return false };
-        let Some(tenant) = self.tenants.get(&victim.spec.tenant) else { return false };
-        let spared = tenant.config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
-        attempt.stopping.is_none() && tenant.config.may_be_preempted && !spared
     }
 
     /// Whether the gang fits once the victims are gone, each task where room is to be made for it.

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::event::{Back, Event, Next};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
-use crate::job::{Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, Stopping};
+use crate::job::{
+    Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, StopCause, Stopping,
+};
 use crate::lasting::planned_end;
 use crate::ledger::Charge;
+use crate::loss::lost_gpu_ms;
 use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
 use crate::state::{Array, Claim, Ended, KeyUse, State};
 use crate::tenant::{Tenant, TenantConfig};
@@ -44,6 +47,9 @@ impl State {
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
             Event::AttemptStopping { job, cause, grace_ms, at, .. } => {
+                if let StopCause::Preempted { .. } = cause {
+                    self.count_damage(*job, *at);
+                }
                 let stopping = Stopping { cause: cause.clone(), since: *at, grace_ms: *grace_ms };
                 self.move_job(*job, *at, |job| attempt_mut(job).stopping = Some(stopping));
             }
@@ -54,6 +60,10 @@ impl State {
             Event::AttemptEnded { job, next, exit, charge, at, .. } => {
                 let lost_a_node = matches!(exit, Exit::Unknown { .. });
                 self.settle(*job, (next, lost_a_node), *charge, *at)
+            }
+
+            Event::CheckpointSaved { job, at, .. } => {
+                self.move_job(*job, *at, |job| attempt_mut(job).saved_at = Some(*at));
             }
 
             Event::ClaimMade { job, tasks, victims, at, until } => {
@@ -265,6 +275,19 @@ impl State {
                 attempt.started_at = Some(at);
             }
         });
+    }
+
+    /// A job is displaced: its tenant, and everyone above it, loses the work that is not saved.
+    fn count_damage(&mut self, id: JobId, at: Timestamp) {
+        let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
+        let lost = job.attempt().map_or(0, |attempt| lost_gpu_ms(job, attempt, at));
+        let above: Vec<TenantId> = self.lineage(&job.spec.tenant).map(|tenant| tenant.id.clone()).collect();
+        for id in above {
+            let tenant = self.tenant_mut(&id);
+            if let Some(per_day) = tenant.config.damage_gpu_ms_per_day {
+                tenant.damage.add(lost, per_day, at);
+            }
+        }
     }
 
     /// The leases end, the usage is charged, and the job goes on.

@@ -1,10 +1,11 @@
 //! Step 11, report: what an agent says of its part, and what becomes of the job (step 12).
 
 use crate::command::Said;
-use crate::event::{Back, Event, Next};
+use crate::event::{Back, Event, Next, Receipt};
 use crate::ids::{JobId, NodeId};
 use crate::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
 use crate::ledger::charge;
+use crate::loss::lost_gpu_ms;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::state::decide::Decision;
@@ -32,6 +33,9 @@ impl State {
             // Agents repeat themselves until they are heard.
             (_, Some(Part::Ended { .. })) | (Said::Started, Some(Part::Started)) => {}
             (Said::Started, None) => events.push(started(job, attempt, node, now)),
+            (Said::Saved, _) => {
+                events.push(Event::CheckpointSaved { job: id, attempt: number, at: now });
+            }
             (Said::Ended { exit, stopped }, _) => {
                 self.end_part(job, node, exit, *stopped, now, &mut events);
                 self.settle_ends(&mut events, now);
@@ -80,6 +84,7 @@ impl State {
             next: self.next(job, attempt, &exit, stopped, now),
             exit,
             charge: charge(&job.spec, attempt, tenant, now),
+            receipt: receipt(job, attempt, now),
             at: now,
         }
     }
@@ -157,6 +162,19 @@ fn whole_exit(attempt: &Attempt, (last, last_stopped): (&Exit, bool)) -> (Exit, 
     let stopped = exits.iter().any(|(_, stopped)| *stopped);
     let worst = exits.iter().find(|(exit, _)| !exit.is_success()).unwrap_or(&exits[0]);
     (worst.0.clone(), stopped)
+}
+
+/// What it cost that an attempt was displaced.
+fn receipt(job: &Job, attempt: &Attempt, now: Timestamp) -> Option<Receipt> {
+    let stopping = attempt.stopping.as_ref()?;
+    let StopCause::Preempted { by } = stopping.cause else { return None };
+    Some(Receipt {
+        by,
+        asked_at: stopping.since,
+        saved_at: attempt.saved_at,
+        ran_ms: now.since(attempt.started_at.unwrap_or(attempt.placed_at)),
+        lost_gpu_ms: lost_gpu_ms(job, attempt, now),
+    })
 }
 
 /// What an exit code means by the custom of shells, where it helps.

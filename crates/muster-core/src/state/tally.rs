@@ -40,7 +40,7 @@ impl<'a> Tally<'a> {
             held: BTreeMap::new(),
             runs: BTreeMap::new(),
             arrays: BTreeMap::new(),
-            fewer: Leaving::of(state),
+            fewer: Leaving::of(state, now),
             claimed: state.claimed(),
             models: ModelUse::of(state),
             broke: out_of_budget(state, now),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_core::event::Next;
 use muster_core::job::{Demand, Job, PlacedTask, StopCause};
 use muster_core::ledger::Charge;
+use muster_core::loss::lost_gpu_ms;
 use muster_core::node::NodeWord;
 use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
@@ -46,7 +47,7 @@ impl Judge {
             Event::JobPlaced { job, attempt, tasks, at, .. } => {
                 self.see_placed(before, *job, *attempt, tasks, *at)
             }
-            Event::ClaimMade { job, tasks, victims, .. } => see_claim(before, *job, tasks, victims),
+            Event::ClaimMade { job, tasks, victims, at, .. } => see_claim(before, *job, tasks, victims, *at),
             Event::AttemptStopping { job, cause: StopCause::Preempted { by }, .. } => {
                 let meant = before.claims.get(by).is_some_and(|claim| claim.victims.contains(job));
                 assert!(meant, "{job} was displaced, but not for a claim of {by}");
@@ -196,11 +197,24 @@ fn see_guarantees_kept(
     }
 }
 
+/// No tenant loses more of its work within a day than it said it would bear.
+fn see_damage_borne(before: &State, victims: &[JobId], now: Timestamp) {
+    for tenant in before.tenants.values() {
+        let Some(per_day) = tenant.config.damage_gpu_ms_per_day else { continue };
+        let victims = victims.iter().map(|victim| &before.jobs[victim]);
+        let own: Vec<&Job> = victims.filter(|job| is_below(before, &job.spec.tenant, &tenant.id)).collect();
+        let lost: u64 = own.iter().map(|job| lost_gpu_ms(job, job.attempt().unwrap(), now)).sum();
+        let borne = own.is_empty() || tenant.damage.gpu_ms(per_day, now) + lost <= per_day;
+        assert!(borne, "{} loses more than it bears", tenant.id);
+    }
+}
+
 /// Displacing is allowed, and helps.
-fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId]) {
+fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId], now: Timestamp) {
     let job = &before.jobs[&id];
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
     assert!(is_ready(job) && is_within_quota(before, job), "{id} displaces others and may not start");
+    see_damage_borne(before, victims, now);
     let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
     for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {
         let config = &before.tenants[&victim.spec.tenant].config;
@@ -213,6 +227,9 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId])
         let often = config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
         assert!(!often, "{} was displaced often enough", victim.id);
         assert!(victim.attempt().unwrap().stopping.is_none(), "{} stops already", victim.id);
+        let ran = now.since(victim.attempt().unwrap().placed_at);
+        let shaken = victim.preemptions > 0 && ran < before.settings.preemption_cooldown_ms;
+        assert!(!shaken, "{} was displaced just before", victim.id);
     }
     for node in tasks.iter().map(|task| &task.node).collect::<BTreeSet<_>>() {
         see_room_after(before, job, tasks.iter().filter(|task| task.node == *node).collect(), victims);

@@ -596,8 +596,10 @@ impl<'a> Naive<'a> {
     fn may_go(&self, victim: &Job) -> bool {
         let config = &self.state.tenants[&victim.spec.tenant].config;
         victim.attempt().is_some_and(|attempt| {
+            let ran = self.now.since(attempt.placed_at);
             attempt.stopping.is_none()
-                && self.now.since(attempt.placed_at) >= self.state.settings.preemption_min_runtime_ms
+                && ran >= self.state.settings.preemption_min_runtime_ms
+                && (victim.preemptions == 0 || ran >= self.state.settings.preemption_cooldown_ms)
         }) && config.may_be_preempted
             && config.preemptions_per_job_max.is_none_or(|max| victim.preemptions < max)
     }
@@ -703,11 +705,27 @@ impl<'a> Naive<'a> {
                 && self.effective_at_start(victim) < self.effective(job);
             let foreign = guarantor.is_some_and(|by| !is_below(self.state, &victim.spec.tenant, &by.id));
             let with = [gone, &found].concat();
-            if (weaker || foreign) && self.owes((victim, foreign), &with, guarantor.map(|by| &by.id)) {
+            let bearable = self.is_bearable(victim, &with);
+            if (weaker || foreign)
+                && bearable
+                && self.owes((victim, foreign), &with, guarantor.map(|by| &by.id))
+            {
                 found.push(victim);
             }
         }
         found
+    }
+
+    /// Whether no tenant loses more work than it lets others destroy in a day.
+    fn is_bearable(&self, victim: &Job, with: &[&Job]) -> bool {
+        self.state.lineage(&victim.spec.tenant).all(|tenant| {
+            let Some(per_day) = tenant.config.damage_gpu_ms_per_day else { return true };
+            let displaced = self.displaced.iter().map(|job| &self.state.jobs[job]);
+            let gone = displaced.chain(with.iter().copied()).chain([victim]);
+            let gone = gone.filter(|job| is_below(self.state, &job.spec.tenant, &tenant.id));
+            let lost: u64 = gone.map(|job| self.lost(job)).sum();
+            tenant.damage.gpu_ms(per_day, self.now) + lost <= per_day
+        })
     }
 
     fn effective_at_start(&self, victim: &Job) -> i64 {
@@ -715,7 +733,17 @@ impl<'a> Naive<'a> {
     }
 
     fn lost(&self, victim: &Job) -> u64 {
-        self.now.since(victim.attempt().unwrap().placed_at) as u64 * u64::from(victim.spec.gpus())
+        let attempt = victim.attempt().unwrap();
+        let every = victim.spec.checkpoint.as_ref().and_then(|rule| rule.every_ms);
+        let by_the_clock = attempt.started_at.zip(every).map(|(started, every)| {
+            let mut last = started;
+            while last.plus(every) <= self.now {
+                last = last.plus(every);
+            }
+            last
+        });
+        let saved = attempt.saved_at.or(by_the_clock).unwrap_or(attempt.placed_at);
+        self.now.since(saved) as u64 * u64::from(victim.spec.gpus())
     }
 
     /// When a job would be over if it started now, and whether that is a bound.

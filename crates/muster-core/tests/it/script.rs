@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use muster_core::command::{Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
 use muster_core::job::{
-    Attempt, Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, Resources, TaskGroup, Topology,
+    Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, Resources,
+    TaskGroup, Topology,
 };
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::plan::{Verdicts, outlook};
 use muster_core::tenant::TenantConfig;
-use muster_core::time::HOUR;
-use muster_core::{GpuId, JobId, NodeId, Refusal};
+use muster_core::time::{HOUR, SECOND};
+use muster_core::{Event, GpuId, JobId, NodeId, Refusal};
 
 use crate::words::{Words, mib, number, span, yes};
 use crate::world::{World, facts, spec, submission};
@@ -82,6 +83,8 @@ impl Script {
             "plan" => self.plan(),
             "tick" => self.tick(words),
             "start" => self.report(words, Said::Started),
+            "saved" => self.report(words, Said::Saved),
+            "receipt" => self.receipt(words),
             "end" => self.report(words, said_end(words)),
             "outlook" => self.outlook(words),
             "used" => self.used(words),
@@ -111,6 +114,7 @@ impl Script {
                 "default_runtime" => settings.default_runtime_ms = span(value),
                 "preemption" => settings.preemption = yes(value),
                 "min_runtime" => settings.preemption_min_runtime_ms = span(value),
+                "cooldown" => settings.preemption_cooldown_ms = span(value),
                 "grace" => settings.stop_grace_ms = span(value),
                 "claim" => settings.claim_ms = span(value),
                 "backoff" => settings.launch_backoff_ms = span(value),
@@ -141,6 +145,7 @@ impl Script {
                 "parent" => config.parent = Some(value.parse().unwrap()),
                 "can_preempt" => config.may_preempt = yes(value),
                 "preemptable" => config.may_be_preempted = yes(value),
+                "damage" => config.damage_gpu_ms_per_day = Some(span(value) as u64),
                 "preemptions_max" => config.preemptions_per_job_max = Some(number(value)),
                 key => match key.strip_prefix("model.") {
                     Some(model) => drop(config.maximum_by_model.insert(model.to_string(), number(value))),
@@ -220,6 +225,10 @@ impl Script {
                     count: 1,
                     each: Resources { gpus: 0, cpus: number(value), ..spec.tasks[0].each.clone() },
                 }),
+                "saves_every" => {
+                    let every_ms = Some(span(value));
+                    spec.checkpoint = Some(CheckpointRule { path: "/out".to_string(), every_ms });
+                }
                 "limit" => spec.time_limit_ms = Some(span(value)),
                 "start" => spec.start_after = Some(self.world.now.plus(span(value))),
                 "restarts" => spec.restart.max_restarts = number(value),
@@ -305,6 +314,25 @@ impl Script {
         };
         let position = found.position;
         let line = format!("{}  {seen} ({} of {})", words.object(), position.position, position.of);
+        self.seen.push(self.with_names(&line));
+        Ok(())
+    }
+
+    /// What displacing a job has cost so far: `receipt JOB LOST`.
+    fn receipt(&mut self, words: &Words) -> Result<(), String> {
+        let job = self.job(words.object())?;
+        let receipts = self.world.events.iter().filter_map(|event| match event {
+            Event::AttemptEnded { job: of, receipt: Some(receipt), .. } if *of == job => Some(receipt),
+            _ => None,
+        });
+        let last = receipts.last().ok_or("it has no receipt")?;
+        let line = format!(
+            "{}  lost {}s of GPU time to `{}`, ran {}s",
+            words.object(),
+            last.lost_gpu_ms / SECOND as u64,
+            last.by,
+            last.ran_ms / SECOND
+        );
         self.seen.push(self.with_names(&line));
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
 use muster_core::job::{
-    Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask, Resources, TaskGroup,
+    CheckpointRule, Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask, Resources, TaskGroup,
 };
 use muster_core::node::{GpuWord, NodeFacts, NodeWord};
 use muster_core::plan::{MakeRoom, Plan, Start};
@@ -56,6 +56,7 @@ pub enum Step {
     /// A plan that no planner would draw.
     WildPlan(Vec<WildStart>, Vec<WildClaim>),
     Started(usize),
+    Saved(usize),
     Ended(usize, usize, bool),
     /// A report about anything.
     WildReport(usize, u32, usize, usize),
@@ -176,6 +177,7 @@ fn step() -> impl Strategy<Value = Step> {
         30 => ask().prop_map(Step::Submit),
         16 => ask().prop_map(Step::Plan),
         4 => some.clone().prop_map(Step::Started),
+        1 => some.clone().prop_map(Step::Saved),
         8 => (some.clone(), 0..6usize, any::<bool>()).prop_map(|(a, b, c)| Step::Ended(a, b, c)),
         6 => ticks.prop_map(Step::Tick),
         1 => some.clone().prop_map(Step::Cancel),
@@ -243,6 +245,7 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             Command::AdoptPlan { plan: wild_plan(state, starts, claims), epoch: 1 }
         }
         Step::Started(index) => report(state, *index, Said::Started)?,
+        Step::Saved(index) => report(state, *index, Said::Saved)?,
         Step::Ended(index, exit, stopped) => {
             report(state, *index, Said::Ended { exit: any_exit(*exit), stopped: *stopped })?
         }
@@ -283,6 +286,8 @@ impl Ask {
         worker.each.gpu_models = [wish].iter().filter(|w| !w.is_empty()).map(|w| w.to_string()).collect();
         spec.restart.max_restarts = (self.rules % 3) as u32;
         spec.time_limit_ms = (self.rules % 4 == 1).then_some([10 * MINUTE, MINUTE, 3 * HOUR][self.tenant]);
+        spec.checkpoint = (self.rules % 6 == 2)
+            .then(|| CheckpointRule { path: "/out".to_string(), every_ms: Some(2 * MINUTE) });
         spec.start_after = (self.rules == 7).then(|| now.plus(MINUTE));
         spec.on_node_lost = if self.rules.is_multiple_of(2) { OnNodeLost::Wait } else { OnNodeLost::Requeue };
         let when = [DependencyWhen::Succeeded, DependencyWhen::Failed, DependencyWhen::Ended];
@@ -349,6 +354,7 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     if [0, 4, 5].contains(&variant) {
         config.maximum_by_model.insert("H100".to_string(), [2, 1][variant % 2]);
     }
+    config.damage_gpu_ms_per_day = (variant == 1).then_some(10 * MINUTE as u64);
     config.budget.gpu_ms = (variant == 7).then_some(30 * MINUTE as u64);
     // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
     config.parent = (name == "blue" && variant % 3 == 1).then(|| tenant_name(1));
@@ -366,6 +372,7 @@ fn settings(variant: usize) -> Settings {
         default_runtime_ms: [HOUR, 5 * MINUTE][variant % 2],
         preemption: variant != 5,
         preemption_min_runtime_ms: [0, MINUTE][usize::from(variant == 6)],
+        preemption_cooldown_ms: [10 * MINUTE, 0, MINUTE][variant % 3],
         queue_size_max: [1_000_000, 6][usize::from(variant == 7)],
         ..Settings::default()
     }

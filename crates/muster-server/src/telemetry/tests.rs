@@ -131,7 +131,15 @@ fn started(job: JobId, attempt: u32, whole: bool, at: i64) -> Event {
 }
 
 fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: Next, at: i64) -> Event {
-    Event::AttemptEnded { job, attempt, exit, next, charge: Charge::default(), at: Timestamp(at) }
+    Event::AttemptEnded {
+        job,
+        attempt,
+        exit,
+        next,
+        charge: Charge::default(),
+        receipt: None,
+        at: Timestamp(at),
+    }
 }
 
 fn done() -> Next {

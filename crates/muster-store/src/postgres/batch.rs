@@ -245,6 +245,7 @@ mod tests {
                 at: AT,
             },
             "done" => Event::AttemptEnded {
+                receipt: None,
                 job,
                 attempt: 1,
                 exit: Exit::Code { code: 0 },

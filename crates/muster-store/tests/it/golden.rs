@@ -159,6 +159,7 @@ fn story() -> Vec<Event> {
         },
         placed(task(1), 1, "n1", &[2]),
         Event::AttemptEnded {
+            receipt: None,
             job: task(1),
             attempt: 1,
             exit: Exit::NotStarted { why: "no such image".to_string() },

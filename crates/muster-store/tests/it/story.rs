@@ -179,7 +179,15 @@ pub fn started(job: JobId, attempt: u32, node: &str) -> Event {
 
 pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: Next) -> Event {
     let charge = Charge { gpu_ms: 900, cpu_ms: 3_600, memory_gib_ms: 7_200, cost_micro: 5 };
-    Event::AttemptEnded { job, attempt, exit: Exit::Code { code }, next, charge, at: Timestamp(1_000) }
+    Event::AttemptEnded {
+        job,
+        attempt,
+        exit: Exit::Code { code },
+        next,
+        charge,
+        receipt: None,
+        at: Timestamp(1_000),
+    }
 }
 
 pub fn done(job: JobId, attempt: u32) -> Event {

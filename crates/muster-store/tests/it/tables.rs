@@ -131,7 +131,7 @@ fn a_stopped_job_says_why(bench: &dyn Bench) {
     let next = Next::Held { by: "ada".to_string(), why: "too many comebacks".to_string() };
     let exit = Exit::Signal { signal: 9 };
     let Event::AttemptEnded { charge, at, .. } = done(job(1), 1) else { unreachable!() };
-    book.add(&[Event::AttemptEnded { job: job(1), attempt: 1, exit, next, charge, at }]);
+    book.add(&[Event::AttemptEnded { job: job(1), attempt: 1, exit, next, charge, receipt: None, at }]);
     let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
     assert_eq!((row.phase.as_str(), row.why.as_str(), row.signal), ("Held", "too many comebacks", Some(9)));
     assert_eq!(bench.sql("SELECT held_by FROM jobs"), "ada");
