@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Exit, JobSpec, Outcome};
 use crate::node::{GpuWord, NodeFacts, NodeWord};
-use crate::plan::Plan;
+use crate::plan::{Plan, Range};
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -145,6 +145,11 @@ pub enum Command {
     },
     /// Time has passed: end what has run out.
     Tick,
+    /// Put on record when jobs are said to start, of whom nothing was said yet.
+    NoteForecast {
+        /// The ranges.
+        ranges: Vec<(JobId, Range)>,
+    },
 
     /// Put on record that a door refused an administrative act before it became a command.
     NoteRefusal {
@@ -286,6 +291,7 @@ impl Command {
             | Command::AdoptPlan { .. }
             | Command::ReportTask { .. }
             | Command::NoteRefusal { .. }
+            | Command::NoteForecast { .. }
             | Command::Tick => return None,
         };
         Some(act)

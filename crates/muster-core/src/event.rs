@@ -13,6 +13,7 @@ use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
 use crate::ledger::Charge;
 use crate::node::{GpuWord, NodeFacts, NodeWord};
+use crate::plan::Range;
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -176,6 +177,16 @@ pub enum Event {
         /// Which attempt.
         attempt: u32,
         /// When.
+        at: Timestamp,
+    },
+
+    /// It was said for the first time when a waiting job would start.
+    StartForeseen {
+        /// Which job.
+        job: JobId,
+        /// When.
+        range: Range,
+        /// When it was said.
         at: Timestamp,
     },
 
@@ -400,6 +411,7 @@ impl Event {
             Event::PartEnded { .. } => "PartEnded",
             Event::AttemptEnded { .. } => "AttemptEnded",
             Event::CheckpointSaved { .. } => "CheckpointSaved",
+            Event::StartForeseen { .. } => "StartForeseen",
             Event::ClaimMade { .. } => "ClaimMade",
             Event::ClaimEnded { .. } => "ClaimEnded",
             Event::PlanAdopted { .. } => "PlanAdopted",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
+use crate::plan::Range;
 use crate::time::Timestamp;
 
 /// Everything a person said about a job. It never changes after submission except by `JobChanged`, and it is
@@ -315,6 +316,9 @@ pub struct Job {
     /// Dependencies that are still open.
     #[serde(default)]
     pub open_dependencies: BTreeSet<Dependency>,
+    /// When it was said that it would start, the first time that was said of this wait.
+    #[serde(default)]
+    pub foreseen: Option<Range>,
 }
 
 /// Where a live job stands. Ended jobs leave the state; `State::ended` remembers their outcome for a day.

@@ -23,6 +23,7 @@ pub mod settings;
 
 pub mod budget;
 pub mod capacity;
+pub mod foresight;
 mod guarantee;
 pub mod lasting;
 pub mod ledger;

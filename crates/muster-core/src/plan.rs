@@ -18,6 +18,7 @@ mod claims;
 mod draft;
 mod explain;
 mod feasible;
+mod forecast;
 mod leaving;
 mod offers;
 mod order;
@@ -36,6 +37,7 @@ use order::{Order, Turn};
 
 pub use crate::verdict::Verdicts;
 pub use feasible::infeasible;
+pub use forecast::{Forecast, Range, forecast};
 pub use order::{Strength, strength};
 pub use outlook::{Outlook, outlook};
 pub use position::{Position, position};

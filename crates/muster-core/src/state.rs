@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::capacity::Capacity;
+use crate::foresight::Foresight;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, Outcome, PlacedTask};
 use crate::ledger::Ledger;
@@ -65,6 +66,8 @@ pub struct State {
     pub tokens: BTreeMap<String, Token>,
     /// Who used what.
     pub ledger: Ledger,
+    /// How right the planner was about when jobs start.
+    pub foresight: Foresight,
 
     /// Who waits. Derived.
     pub queue: Queue,

@@ -146,6 +146,7 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::AttemptStarted { whole: false, .. }
         | Event::PartEnded { .. }
         | Event::CheckpointSaved { .. }
+        | Event::StartForeseen { .. }
         | Event::PlanAdopted { .. } => Vec::new(),
 
         Event::ClaimMade { job, tasks, victims, at, until } => {
@@ -218,6 +219,7 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::AttemptStopping { job, .. }
         | Event::PartEnded { job, .. }
         | Event::CheckpointSaved { job, .. }
+        | Event::StartForeseen { job, .. }
         | Event::AttemptEnded { job, .. }
         | Event::ClaimMade { job, .. }
         | Event::ClaimEnded { job, .. } => Some(*job),

@@ -66,6 +66,12 @@ impl State {
                 self.move_job(*job, *at, |job| attempt_mut(job).saved_at = Some(*at));
             }
 
+            Event::StartForeseen { job, range, at } => {
+                self.clock = self.clock.max(*at);
+                let Some(job) = self.jobs.get_mut(job) else { panic!("{job} does not exist") };
+                job.foreseen = Some(*range);
+            }
+
             Event::ClaimMade { job, tasks, victims, at, until } => {
                 self.clock = self.clock.max(*at);
                 let claim = Claim { tasks: tasks.clone(), victims: victims.clone(), until: *until };
@@ -153,6 +159,7 @@ impl State {
             requeues: 0,
             wakes_at: born.spec.start_after.filter(|start| *start > born.at),
             open_dependencies: born.open_dependencies.clone(),
+            foreseen: None,
         };
         for dependency in &job.open_dependencies {
             self.dependents.entry(dependency.job).or_default().insert(id);
@@ -222,12 +229,16 @@ impl State {
 
     fn place(&mut self, id: JobId, attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
-        let (spec, at) = (job.spec.clone(), attempt.placed_at);
+        let (spec, told, at) = (job.spec.clone(), job.foreseen, attempt.placed_at);
         for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
         }
+        if let Some(told) = told {
+            self.foresight.add(told, at);
+        }
         self.move_job(id, at, |job| {
             assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
+            job.foreseen = None;
             job.attempts = attempt.number;
             job.phase = Phase::Active(Box::new(attempt));
         });

@@ -49,6 +49,7 @@ impl State {
                 self.decide_report(node, (*job, *attempt), said, now)
             }
             Command::Tick => Ok(self.decide_tick(now)),
+            Command::NoteForecast { ranges } => Ok(self.decide_forecast(ranges, now)),
             Command::NoteRefusal { act, object, code } => Ok(Decision::done(vec![Event::Acted {
                 by: by.name.clone(),
                 act: act.clone(),

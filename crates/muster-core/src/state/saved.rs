@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::foresight::Foresight;
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, JobSpec};
 use crate::lasting::planned_end;
@@ -50,6 +51,8 @@ pub struct Frame {
     claims: Vec<(JobId, Claim)>,
     tokens: Vec<Token>,
     ledger: Ledger,
+    #[serde(default)]
+    foresight: Foresight,
 }
 
 /// A job, with its spec by place.
@@ -78,6 +81,8 @@ struct JobWithoutSpec {
     wakes_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
     open_dependencies: std::collections::BTreeSet<crate::job::Dependency>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    foreseen: Option<crate::plan::Range>,
 }
 
 impl State {
@@ -118,6 +123,7 @@ impl State {
             claims: self.claims.iter().map(|(id, claim)| (*id, claim.clone())).collect(),
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
+            foresight: self.foresight.clone(),
         }
     }
 
@@ -204,6 +210,7 @@ impl Frame {
             claims: self.claims.into_iter().collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             ledger: self.ledger,
+            foresight: self.foresight,
             ..State::default()
         }
     }
@@ -244,6 +251,7 @@ impl Specs {
             requeues: job.requeues,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies.clone(),
+            foreseen: job.foreseen,
         };
         SavedJob { spec, job }
     }
@@ -263,6 +271,7 @@ impl SavedJob {
             requeues: job.requeues,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies,
+            foreseen: job.foreseen,
         })
     }
 }

@@ -1,9 +1,10 @@
 //! Guards of `Tick`: what the passing of time ends or wakes.
 
 use crate::event::Event;
-use crate::ids::GpuId;
+use crate::ids::{GpuId, JobId};
 use crate::job::StopCause;
 use crate::node::Node;
+use crate::plan::Range;
 use crate::state::decide::Decision;
 use crate::state::{Claim, State};
 use crate::time::Timestamp;
@@ -17,6 +18,16 @@ impl State {
         self.end_cooling(now, &mut events);
         self.forget(now, &mut events);
         Decision::done(events)
+    }
+
+    /// The first word counts: later ones are nearer to the start, and easy.
+    pub(super) fn decide_forecast(&self, ranges: &[(JobId, Range)], now: Timestamp) -> Decision {
+        let news = ranges.iter().filter(|(job, _)| {
+            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.foreseen.is_none())
+        });
+        Decision::done(
+            news.map(|(job, range)| Event::StartForeseen { job: *job, range: *range, at: now }).collect(),
+        )
     }
 
     /// Stop attempts whose time limit has passed.

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Answer, Command, Said};
+use muster_core::command::{Answer, Command, JobChange, Said};
 use muster_core::job::{Attempt, Exit, Job};
+use muster_core::plan::{Range, forecast};
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{Event, JobId, JobSpec, Settings, Timestamp};
 
@@ -100,6 +101,59 @@ fn one_line(seed: u64) -> (u64, u64) {
         end_all(&mut world, &runtimes);
     }
     (promises.len() as u64, passed)
+}
+
+/// Jobs of all sizes come, with limits and without, and run as long as they please. At least four in five start within
+/// the range that was first told.
+#[test]
+fn four_in_five_start_when_it_was_said() {
+    let (mut inside, mut told) = (0, 0);
+    for seed in 0..24 {
+        let (hits, of) = one_forecast_line(seed);
+        inside += hits;
+        told += of;
+    }
+    println!("{inside} of {told} starts were inside their range");
+    assert!(told > 1_000, "only {told} starts were foretold");
+    assert!(inside * 100 >= told * 80, "{inside} of {told} starts were inside their range");
+}
+
+fn one_forecast_line(seed: u64) -> (u64, u64) {
+    let rules = Settings { default_runtime_ms: 20 * MINUTE, ..Settings::default() };
+    let mut world = cluster(rules);
+    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut runtimes: BTreeMap<JobId, i64> = BTreeMap::new();
+    let (mut inside, mut told) = (0, 0);
+    for minute in 0..600 {
+        // Now busy, now quiet.
+        if chance.one_in(if minute / 100 % 2 == 0 { 3 } else { 8 }) {
+            let (job, runtime) = random_job(&mut world, &mut chance);
+            runtimes.insert(job, runtime);
+            if chance.one_in(3) {
+                let change = JobChange { time_limit_ms: Some(None), ..JobChange::default() };
+                world.ask(Command::ChangeJob { job, change }).unwrap();
+            }
+        }
+        let before: BTreeMap<JobId, Range> =
+            world.state.jobs.values().filter_map(|job| Some((job.id, job.foreseen?))).collect();
+        for start in &world.plan().plan.starts {
+            if let Some(range) = before.get(&start.job) {
+                inside += u64::from(range.from <= world.now && world.now <= range.to);
+                told += 1;
+            }
+        }
+        start_all(&mut world);
+        if minute % 2 == 0 {
+            let ranges = forecast(&world.state, world.now, 100).ranges().collect();
+            world.ask(Command::NoteForecast { ranges }).unwrap();
+        }
+        world.tick(MINUTE);
+        end_all(&mut world, &runtimes);
+        let stopped = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
+        let stopped: Vec<Command> = world.state.jobs.values().filter(stopped).flat_map(ends).collect();
+        stopped.into_iter().for_each(|command| drop(world.ask(command).unwrap()));
+    }
+    (inside, told)
 }
 
 /// A gang of any size with a limit, and how long it will really run.
