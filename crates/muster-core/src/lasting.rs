@@ -31,7 +31,7 @@ impl Ending {
 }
 
 /// Limits are rounded up to the next of these, so that jobs with about the same limit are planned alike.
-const STEPS: [i64; 18] = [
+pub(crate) const STEPS: [i64; 18] = [
     MINUTE,
     2 * MINUTE,
     5 * MINUTE,

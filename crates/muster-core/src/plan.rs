@@ -26,6 +26,7 @@ mod outlook;
 mod place;
 mod position;
 mod preempt;
+mod remedies;
 mod reserve;
 mod running;
 mod shares;
@@ -41,6 +42,7 @@ pub use forecast::{Forecast, Range, forecast};
 pub use order::{Strength, strength};
 pub use outlook::{Outlook, outlook};
 pub use position::{Position, position};
+pub use remedies::{Remedy, remedies};
 pub use shares::{FairShare, fair_shares};
 
 /// What should happen next.

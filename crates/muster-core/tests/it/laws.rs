@@ -10,7 +10,7 @@ use std::sync::Once;
 use muster_core::capacity::Free;
 use muster_core::command::{Answer, Command, Said};
 use muster_core::job::{Exit, PlacedTask};
-use muster_core::plan::{MakeRoom, Plan, Planned, outlook, plan, position};
+use muster_core::plan::{MakeRoom, Plan, Planned, Remedy, outlook, plan, position, remedies};
 use muster_core::queue::Shape;
 use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
@@ -140,6 +140,7 @@ impl Teller {
         let planned = plan(&self.world.state, self.world.now);
         self.see_same_snapshot_same_plan(&planned);
         self.see_outlook(ask);
+        self.see_remedies();
         see_order(&self.world, &planned);
         see_claims_taken(&due, &planned);
         self.old_plans.push(planned.plan.clone());
@@ -215,6 +216,33 @@ impl Teller {
     fn see_same_snapshot_same_plan(&self, planned: &Planned) {
         let copy = saved_and_restored(&self.world.state);
         assert_eq!(&plan(&copy, self.world.now), planned, "the same snapshot gave another plan");
+    }
+
+    /// What is said to help, helps when it is done.
+    fn see_remedies(&self) {
+        let job = self.world.state.jobs.values().find(|job| is_ready(job));
+        // Costs many rounds, so not every time.
+        let Some(job) = job.filter(|_| self.world.state.seq.is_multiple_of(4)) else { return };
+        for remedy in remedies(&self.world.state, job.id, self.world.now) {
+            let mut real = self.world.clone();
+            let changed = match remedy.job_change() {
+                Some(change) => real.ask(Command::ChangeJob { job: job.id, change }).map(|_| job.id),
+                None => {
+                    real.ask(Command::CancelJob { job: job.id }).unwrap();
+                    let spec = remedy.applied_to(&job.spec);
+                    real.ask(Command::SubmitJob(submission(spec))).map(|answer| match answer {
+                        Answer::Job(job) => job,
+                        other => panic!("{other:?}"),
+                    })
+                }
+            };
+            let id = changed.unwrap_or_else(|refusal| panic!("{remedy:?} was refused: {refusal}"));
+            let plan = plan(&real.state, real.now).plan;
+            let helped = plan.starts.iter().any(|start| start.job == id)
+                || (plan.claims.iter().any(|room| room.job == id)
+                    && matches!(remedy, Remedy::Priority { displaces: true, .. }));
+            assert!(helped, "{remedy:?} does not help {}: {plan:?}", job.id);
+        }
     }
 
     /// What `muster plan` says of a job is what becomes of it.

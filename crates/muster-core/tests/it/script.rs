@@ -8,7 +8,7 @@ use muster_core::job::{
     TaskGroup, Topology,
 };
 use muster_core::node::{GpuWord, NodeWord};
-use muster_core::plan::{Verdicts, outlook};
+use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, SECOND};
 use muster_core::{Event, GpuId, JobId, NodeId, Refusal};
@@ -85,6 +85,7 @@ impl Script {
             "start" => self.report(words, Said::Started),
             "saved" => self.report(words, Said::Saved),
             "receipt" => self.receipt(words),
+            "remedies" => self.remedies(words),
             "end" => self.report(words, said_end(words)),
             "outlook" => self.outlook(words),
             "used" => self.used(words),
@@ -334,6 +335,14 @@ impl Script {
             last.ran_ms / SECOND
         );
         self.seen.push(self.with_names(&line));
+        Ok(())
+    }
+
+    fn remedies(&mut self, words: &Words) -> Result<(), String> {
+        let job = self.job(words.object())?;
+        let found = remedies(&self.world.state, job, self.world.now);
+        let said: Vec<String> = found.iter().map(Remedy::words).collect();
+        self.seen.push(format!("{}  sooner with: {}", words.object(), said.join(" · ")));
         Ok(())
     }
 
