@@ -14,6 +14,7 @@ pub mod job;
 pub mod node;
 pub mod outlook;
 pub mod problem;
+pub mod receipt;
 pub mod submit;
 pub mod tenant;
 pub mod token;

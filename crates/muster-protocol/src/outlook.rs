@@ -45,6 +45,43 @@ pub struct Why {
     pub reasons: Vec<Reason>,
     /// When it may start, for people; absent while nothing honest can be said.
     pub estimated_start: Option<String>,
+    /// The same as a range.
+    pub expected_start: Option<ExpectedStart>,
+    /// It has a place in the future that nobody behind it may delay: it starts by then, in Unix milliseconds, as far
+    /// as can be told.
+    pub reserved_at_ms: Option<i64>,
+    /// Changes with which it would start at once, the smallest of each kind. Each was tried before it is told.
+    #[serde(default)]
+    pub sooner_with: Vec<SoonerWith>,
+}
+
+/// When a job starts, as far as can be told, and how often such ranges were right.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExpectedStart {
+    /// Not before, RFC 3339.
+    pub from: String,
+    /// The same in Unix milliseconds.
+    pub from_ms: i64,
+    /// Not after, RFC 3339.
+    pub to: String,
+    /// The same in Unix milliseconds.
+    pub to_ms: i64,
+    /// How many of the last starts were inside the range that was first told.
+    pub ranges_right: u32,
+    /// Of how many.
+    pub ranges_told: u32,
+}
+
+/// A change with which a job would start at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SoonerWith {
+    /// For people, such as `4 GPUs`.
+    pub words: String,
+    /// Whether it can be changed as it waits, with `PATCH`; if not, it must be submitted anew.
+    pub keeps_its_place: bool,
+    /// What to change, for programs.
+    #[schema(value_type = Object)]
+    pub change: serde_json::Value,
 }
 
 /// What would become of a job if it were submitted now. Nothing was changed.

@@ -74,6 +74,9 @@ pub struct TenantSpec {
     /// How often one of its jobs may be preempted; without limit when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_preemptions: Option<u32>,
+    /// GPU-hours of its running work that others may destroy within a day; without limit when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage_gpu_hours_per_day: Option<f64>,
 
     /// Whether its usage is priced.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -172,6 +175,10 @@ pub struct TenantChange {
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
     pub max_preemptions: Option<Option<u32>>,
+    /// GPU-hours of its running work that others may destroy within a day.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub damage_gpu_hours_per_day: Option<Option<f64>>,
     /// Whether its usage is priced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub billing_enabled: Option<bool>,
@@ -272,6 +279,10 @@ pub struct Tenant {
     pub can_preempt_others: bool,
     /// How often one of its jobs may be preempted; absent is without limit.
     pub max_preemptions: Option<u32>,
+    /// GPU-hours of its running work that others may destroy within a day; absent is without limit.
+    pub damage_gpu_hours_per_day: Option<f64>,
+    /// GPU-hours that it has lost to others, less what is forgiven by now; absent without such a limit.
+    pub damage_gpu_hours: Option<f64>,
     /// Whether its usage is priced.
     pub billing_enabled: bool,
     /// Price of one GPU-hour.

@@ -6,7 +6,7 @@
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use muster_core::plan::Verdicts;
+use muster_core::plan::{Forecast, Verdicts};
 use muster_core::{Actor, Answer, Command, Event, Refusal, State, Timestamp};
 use muster_store::{Entry, Tables};
 use tokio::sync::{broadcast, oneshot};
@@ -30,6 +30,7 @@ struct Shared {
     replica: RwLock<State>,
     role: RwLock<Role>,
     verdicts: RwLock<Arc<Verdicts>>,
+    forecast: RwLock<Arc<Forecast>>,
     events: broadcast::Sender<Arc<Batch>>,
     tables: Arc<dyn Tables>,
     clock: Arc<dyn Clock>,
@@ -109,6 +110,7 @@ impl Cluster {
             replica: RwLock::default(),
             role: RwLock::new(Role::Starting),
             verdicts: RwLock::default(),
+            forecast: RwLock::default(),
             events: broadcast::Sender::new(LISTENER_LAG),
             tables,
             clock,
@@ -163,6 +165,11 @@ impl Cluster {
         self.shared.verdicts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// When jobs start, as it was last told.
+    pub fn forecast(&self) -> Arc<Forecast> {
+        self.shared.forecast.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Every batch from now on, as it becomes durable.
     pub fn listen(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.shared.events.subscribe()
@@ -198,6 +205,10 @@ impl Cluster {
 
     pub(crate) fn set_role(&self, role: Role) {
         *self.shared.role.write().unwrap_or_else(PoisonError::into_inner) = role;
+    }
+
+    pub(crate) fn set_forecast(&self, forecast: Forecast) {
+        *self.shared.forecast.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(forecast);
     }
 
     pub(crate) fn set_verdicts(&self, verdicts: Verdicts) {

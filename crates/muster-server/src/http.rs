@@ -6,6 +6,7 @@ pub mod access;
 pub mod fault;
 pub mod origin;
 pub mod rate;
+mod receipts;
 
 mod json;
 mod query;
@@ -164,6 +165,8 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(jobs::requeue))
         .routes(routes!(jobs::attempts))
         .routes(routes!(why::why))
+        .routes(routes!(receipts::saved))
+        .routes(routes!(receipts::list))
         .routes(routes!(events::of_job))
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))

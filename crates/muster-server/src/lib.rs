@@ -11,6 +11,7 @@ pub mod engine;
 pub mod reign;
 pub mod savepoint;
 
+pub mod forecaster;
 pub mod planner;
 pub mod rounds;
 

@@ -4,7 +4,7 @@
 //! most a second: so it uses a fifth of a core as long as rounds take less than a quarter of a second.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use muster_core::plan::plan;
@@ -20,6 +20,8 @@ use crate::savepoint;
 
 /// Least events between two savepoints: replaying this many takes well under a second.
 const SAVEPOINT_EVERY: u64 = 50_000;
+/// Least time between two looks ahead.
+const FORECAST_EVERY: Duration = Duration::from_secs(2);
 /// The longest rest after a long round.
 const REST_MAX: Duration = Duration::from_secs(1);
 
@@ -37,12 +39,16 @@ pub struct Planner {
     pub interval: Duration,
     /// What the rounds cost, for the metrics.
     pub rounds: Arc<Rounds>,
+    /// Where copies of the state go, to look ahead from. It takes one at a time.
+    pub forecaster: SyncSender<Box<State>>,
 }
 
 /// The planner's own replica.
 struct Replica {
     state: Box<State>,
     saved_at: u64,
+    /// What was last looked ahead from, and when.
+    foreseen: Option<(u64, Instant)>,
 }
 
 impl Planner {
@@ -64,6 +70,7 @@ impl Planner {
                 let started = Instant::now();
                 self.round(&replica.state);
                 self.save(replica);
+                self.look_ahead(replica);
                 std::thread::sleep((started.elapsed() * 4).min(REST_MAX));
             }
             planned_at = Instant::now();
@@ -73,7 +80,7 @@ impl Planner {
     fn follow(&self, replica: &mut Option<Replica>, news: Feed) {
         match (news, replica) {
             (Feed::Reset { state, .. }, replica) => {
-                *replica = Some(Replica { saved_at: state.seq, state });
+                *replica = Some(Replica { saved_at: state.seq, state, foreseen: None });
             }
             (Feed::Batch(batch), Some(replica)) => {
                 batch.events().for_each(|event| replica.state.apply(event));
@@ -97,6 +104,19 @@ impl Planner {
         match self.cluster.ask_blocking(Actor::system(), adopt) {
             Ok(answer) => debug!(?answer, "plan adopted"),
             Err(declined) => debug!(%declined, "plan not adopted"),
+        }
+    }
+
+    /// Have the future looked at when someone waits and something has changed. A copy of the state costs what its
+    /// jobs cost, so in large clusters it is made less often.
+    fn look_ahead(&self, replica: &mut Replica) {
+        let pause = FORECAST_EVERY + Duration::from_micros(200) * replica.state.jobs.len() as u32;
+        let due = replica.foreseen.is_none_or(|(seq, at)| seq != replica.state.seq && at.elapsed() >= pause);
+        if due && !replica.state.queue.is_empty() {
+            let sent = self.forecaster.try_send(replica.state.clone());
+            if sent.is_ok() {
+                replica.foreseen = Some((replica.state.seq, Instant::now()));
+            }
         }
     }
 

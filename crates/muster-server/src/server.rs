@@ -21,6 +21,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::cluster::{Cluster, INBOX_SIZE, Role};
 use crate::config::{AuthMode, Config, Cors, Database};
 use crate::dispatch::Dispatch;
+use crate::forecaster::Forecaster;
 use crate::http::{self, Behind, Door, Limits, Origins};
 use crate::planner::Planner;
 use crate::reign::{End, Reign};
@@ -201,6 +202,7 @@ impl Parts {
         let rounds = Arc::new(Rounds::default());
         let (to_planner, planner_feed) = mpsc::channel();
         let (to_dispatch, dispatch_feed) = mpsc::channel();
+        let (to_forecaster, states) = mpsc::sync_channel(1);
         let planner = Planner {
             feed: planner_feed,
             cluster: cluster.clone(),
@@ -208,7 +210,9 @@ impl Parts {
             clock: clock.clone(),
             interval: Duration::from_millis(config.scheduling_interval_ms.max(1) as u64),
             rounds: rounds.clone(),
+            forecaster: to_forecaster,
         };
+        let forecaster = Forecaster { states, cluster: cluster.clone(), clock: clock.clone() };
         let dispatch = Dispatch { feed: dispatch_feed, cluster: cluster.clone(), agents };
         let reign = Reign {
             savepoints: store.savepoints,
@@ -225,6 +229,7 @@ impl Parts {
         let stopping = stop.clone();
         let threads = vec![
             thread("planner", move || planner.run())?,
+            thread("forecaster", move || forecaster.run())?,
             thread("dispatch", move || dispatch.run())?,
             thread("silence", move || notice_silence(&ear, &stopping))?,
             thread("engine", move || drop(ended.send(reign.run(journal))))?,

@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, cancel, completion, config, dev, doctor, events, gpu, gpus, hold, logs, node, plan, ps, release,
-    requeue, run, serve, show, submit, tenant, token, usage, version, wait, why,
+    audit, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs, node,
+    plan, ps, receipts, release, requeue, run, serve, show, submit, tenant, token, usage, version, wait, why,
 };
 use crate::options::GlobalArgs;
 
@@ -21,6 +21,7 @@ muster shares GPUs between teams, and says why, when and how much.
 Usage: muster [OPTIONS] <COMMAND>
 
 Jobs     run submit plan ps show why logs wait cancel hold release requeue
+         change checkpoint receipts
 Cluster  gpus gpu node usage events doctor
 Admin    tenant token audit config
 Server   dev serve
@@ -70,6 +71,12 @@ pub enum Verb {
     Release(release::Args),
     /// Stop running jobs and queue them again
     Requeue(requeue::Args),
+    /// Change the time limit, the priority or the name of a job
+    Change(change::Args),
+    /// Say that a running job has saved its work
+    Checkpoint(checkpoint::Args),
+    /// Say what preemption has cost a job, and others for it
+    Receipts(receipts::Args),
 
     /// Say which GPUs are free now
     Gpus(gpus::Args),

@@ -2,6 +2,8 @@
 
 pub mod audit;
 pub mod cancel;
+pub mod change;
+pub mod checkpoint;
 pub mod completion;
 pub mod config;
 pub mod dev;
@@ -14,6 +16,7 @@ pub mod logs;
 pub mod node;
 pub mod plan;
 pub mod ps;
+pub mod receipts;
 pub mod release;
 pub mod requeue;
 pub mod run;
@@ -70,6 +73,9 @@ fn do_verb(verb: Verb, options: &Options) -> Ending {
         Verb::Hold(args) => hold::run(args, options),
         Verb::Release(args) => release::run(args, options),
         Verb::Requeue(args) => requeue::run(args, options),
+        Verb::Change(args) => change::run(args, options),
+        Verb::Checkpoint(args) => checkpoint::run(args, options),
+        Verb::Receipts(args) => receipts::run(args, options),
         Verb::Gpus(args) => gpus::run(args, options),
         Verb::Gpu(verb) => gpu::run(verb, options),
         Verb::Node(verb) => node::run(verb, options),

@@ -832,8 +832,7 @@ impl<'a> Naive<'a> {
     /// All moments at which space comes free, with the space and the nodes that change.
     fn moments(&self) -> Vec<(Timestamp, BTreeMap<NodeId, Space>, Vec<NodeId>)> {
         let grace = self.state.settings.stop_grace_ms;
-        let mut moments: Vec<((Timestamp, Option<JobId>, Option<NodeId>), BTreeMap<NodeId, Space>)> =
-            Vec::new();
+        let mut moments: Vec<(When, BTreeMap<NodeId, Space>)> = Vec::new();
         for job in self.state.jobs.values() {
             let Some(attempt) = job.attempt() else { continue };
             let end = match (&attempt.stopping, job.spec.time_limit_ms) {
@@ -884,6 +883,9 @@ impl<'a> Naive<'a> {
         self.booked.push(new);
     }
 }
+
+/// A moment, with the job that ends or the node on which a reservation does.
+type When = (Timestamp, Option<JobId>, Option<NodeId>);
 
 /// A place in the future.
 struct Booked {

@@ -322,11 +322,11 @@ impl Script {
     /// What displacing a job has cost so far: `receipt JOB LOST`.
     fn receipt(&mut self, words: &Words) -> Result<(), String> {
         let job = self.job(words.object())?;
-        let receipts = self.world.events.iter().filter_map(|event| match event {
+        let mut receipts = self.world.events.iter().filter_map(|event| match event {
             Event::AttemptEnded { job: of, receipt: Some(receipt), .. } if *of == job => Some(receipt),
             _ => None,
         });
-        let last = receipts.last().ok_or("it has no receipt")?;
+        let last = receipts.next_back().ok_or("it has no receipt")?;
         let line = format!(
             "{}  lost {}s of GPU time to `{}`, ran {}s",
             words.object(),

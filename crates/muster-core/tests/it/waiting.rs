@@ -151,7 +151,7 @@ fn one_forecast_line(seed: u64) -> (u64, u64) {
         end_all(&mut world, &runtimes);
         let stopped = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
         let stopped: Vec<Command> = world.state.jobs.values().filter(stopped).flat_map(ends).collect();
-        stopped.into_iter().for_each(|command| drop(world.ask(command).unwrap()));
+        all(&mut world, stopped);
     }
     (inside, told)
 }
@@ -178,7 +178,7 @@ fn start_all(world: &mut World) {
         attempt.nodes().into_iter().map(report).collect::<Vec<_>>()
     };
     let started: Vec<Command> = world.state.jobs.values().filter(new).flat_map(reports).collect();
-    started.into_iter().for_each(|command| drop(world.ask(command).unwrap()));
+    all(world, started);
 }
 
 fn end_all(world: &mut World, runtimes: &BTreeMap<JobId, i64>) {
@@ -186,7 +186,14 @@ fn end_all(world: &mut World, runtimes: &BTreeMap<JobId, i64>) {
         job.attempt().is_some_and(|attempt| world.now.since(attempt.placed_at) >= runtimes[&job.id])
     };
     let ended: Vec<Command> = world.state.jobs.values().filter(over).flat_map(ends).collect();
-    ended.into_iter().for_each(|command| drop(world.ask(command).unwrap()));
+    all(world, ended);
+}
+
+/// Tell it all.
+fn all(world: &mut World, commands: Vec<Command>) {
+    for command in commands {
+        world.ask(command).unwrap();
+    }
 }
 
 /// Chance from a seed.

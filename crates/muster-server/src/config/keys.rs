@@ -80,8 +80,37 @@ pub(super) const KEYS: &[Key] = &[
         "priority lost by who has far more than their fair share; half of it at just the share",
     ),
     key("scheduler.usage_half_life", Kind::Duration, "7d", "past usage counts half after this time"),
-    key("scheduler.max_wait", Kind::Duration, "12h", "wait after which a node is kept free for a job"),
+    key(
+        "scheduler.max_wait",
+        Kind::Duration,
+        "12h",
+        "wait after which only jobs with a time limit may pass a job",
+    ),
+    key(
+        "scheduler.reservations",
+        between(0, 1_000),
+        "16",
+        "how many blocked jobs have a place in the future",
+    ),
+    key(
+        "scheduler.reserve_one_node_in",
+        between(1, 1_000_000),
+        "8",
+        "no more of them once one node in so many is needed for those there are",
+    ),
+    key(
+        "scheduler.default_runtime",
+        Kind::Duration,
+        "1h",
+        "how long a job without a time limit is expected to run while nothing is known",
+    ),
     key("scheduler.min_runtime", Kind::Duration, "0s", "a job that ran for less is not displaced"),
+    key(
+        "scheduler.preemption_cooldown",
+        Kind::Duration,
+        "10m",
+        "a job that was displaced runs this long undisturbed when it is back",
+    ),
     key(
         "scheduler.stop_grace",
         Kind::Duration,

@@ -22,6 +22,9 @@ use crate::http::who::Reach;
 use crate::http::written::{hours, micro, money, tier};
 use crate::identity::Who;
 
+/// The fields that are given in GPU-hours.
+const BUDGET: &str = "budget_gpu_hours";
+const DAMAGE: &str = "damage_gpu_hours_per_day";
 /// The share that counts as 1.
 const USUAL_WEIGHT: f64 = 100.0;
 /// The notices a tenant may want, in the order of the fields.
@@ -160,7 +163,7 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
         guaranteed: Quota { gpus: spec.guaranteed_gpus, ..Quota::default() },
         maximum_by_model: spec.max_gpus_by_model.clone(),
         budget: Budget {
-            gpu_ms: spec.budget_gpu_hours.map(gpu_ms).transpose()?,
+            gpu_ms: spec.budget_gpu_hours.map(|hours| gpu_ms(BUDGET, hours)).transpose()?,
             cost_micro: spec.budget_cost.map(|cost| micro("budget_cost", cost)).transpose()?,
         },
         tier: spec
@@ -174,6 +177,10 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
         may_be_preempted: spec.allow_preemption.unwrap_or(true),
         may_preempt: spec.can_preempt_others.unwrap_or(true),
         preemptions_per_job_max: spec.max_preemptions,
+        damage_gpu_ms_per_day: spec
+            .damage_gpu_hours_per_day
+            .map(|hours| gpu_ms(DAMAGE, hours))
+            .transpose()?,
         billed: spec.billing_enabled.unwrap_or(false),
         price_gpu_hour_micro: spec
             .cost_per_gpu_hour
@@ -209,7 +216,8 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     put(&mut config.maximum.jobs, change.max_concurrent_jobs);
     put(&mut config.maximum_by_model, change.max_gpus_by_model);
     put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
-    let hours = change.budget_gpu_hours.map(|hours| hours.map(gpu_ms).transpose()).transpose()?;
+    let all_ms = |field, hours: Option<f64>| hours.map(|hours| gpu_ms(field, hours)).transpose();
+    let hours = change.budget_gpu_hours.map(|hours| all_ms(BUDGET, hours)).transpose()?;
     put(&mut config.budget.gpu_ms, hours);
     let cost = change.budget_cost.map(|cost| cost.map(|cost| micro("budget_cost", cost)).transpose());
     put(&mut config.budget.cost_micro, cost.transpose()?);
@@ -222,6 +230,8 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     put(&mut config.may_be_preempted, change.allow_preemption);
     put(&mut config.may_preempt, change.can_preempt_others);
     put(&mut config.preemptions_per_job_max, change.max_preemptions);
+    let damage = change.damage_gpu_hours_per_day.map(|hours| all_ms(DAMAGE, hours)).transpose()?;
+    put(&mut config.damage_gpu_ms_per_day, damage);
     put(&mut config.billed, change.billing_enabled);
     let price = change.cost_per_gpu_hour.map(|price| micro("cost_per_gpu_hour", price)).transpose()?;
     put(&mut config.price_gpu_hour_micro, price);
@@ -234,10 +244,10 @@ fn parent(id: &str) -> Result<TenantId, Fault> {
     id.parse().map_err(|error| Fault::invalid("parent", format!("{error}")))
 }
 
-fn gpu_ms(hours: f64) -> Result<u64, Fault> {
+fn gpu_ms(field: &'static str, hours: f64) -> Result<u64, Fault> {
     match hours.is_finite() && (0.0..=1e12).contains(&hours) {
         true => Ok((hours * 3_600_000.0).round() as u64),
-        false => Err(Fault::invalid("budget_gpu_hours", "must be from 0 to 1,000,000,000,000")),
+        false => Err(Fault::invalid(field, "must be from 0 to 1,000,000,000,000")),
     }
 }
 
@@ -318,6 +328,10 @@ fn shown(
         allow_preemption: config.may_be_preempted,
         can_preempt_others: config.may_preempt,
         max_preemptions: config.preemptions_per_job_max,
+        damage_gpu_hours_per_day: config.damage_gpu_ms_per_day.map(hours),
+        damage_gpu_hours: config
+            .damage_gpu_ms_per_day
+            .map(|per_day| hours(tenant.damage.gpu_ms(per_day, now))),
         billing_enabled: config.billed,
         cost_per_gpu_hour: money(config.price_gpu_hour_micro),
         active: config.active,

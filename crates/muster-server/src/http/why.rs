@@ -6,10 +6,10 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use muster_core::job::PlacedTask;
-use muster_core::plan::{self, position, strength};
+use muster_core::plan::{self, Remedy, position, strength};
 use muster_core::queue::waiting_since;
 use muster_core::{Command, Job, JobId, NodeId, Refusal};
-use muster_protocol::outlook::{Outlook, Prospect, Why};
+use muster_protocol::outlook::{ExpectedStart, Outlook, Prospect, SoonerWith, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
 use muster_store::rows::JobRow;
@@ -25,6 +25,9 @@ use crate::http::who::Reach;
 use crate::http::written::{humane, stamp};
 use crate::identity::Who;
 
+/// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
+const TRIED_WITH_JOBS_MAX: usize = 200_000;
+
 /// Why a job waits
 ///
 /// Every blocker with its numbers, the most telling first. For a whole array, of its first waiting task.
@@ -36,9 +39,12 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         let members = state.members(id);
         let waiting = members.iter().find(|id| state.jobs.get(id).is_some_and(|job| job.attempt().is_none()));
         let job = waiting.or(members.first()).and_then(|id| state.jobs.get(id))?;
-        who.sees_tenant(job.spec.tenant.as_str()).then(|| why_waiting(&door, state, job))
+        who.sees_tenant(job.spec.tenant.as_str()).then(|| (job.id, why_waiting(&door, state, job)))
     })?;
-    if let Some(why) = live {
+    if let Some((job, mut why)) = live {
+        if why.waiting_since.is_some() {
+            why.sooner_with = sooner_with(&door, job).await?;
+        }
         return Ok(Json(why));
     }
     let row = door.tables(move |tables| row(tables, id)).await?;
@@ -58,8 +64,11 @@ fn row(tables: &dyn Tables, id: JobId) -> Result<Option<JobRow>, Fault> {
 fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
     let now = door.cluster.now().max(state.clock);
     let place = position(state, job, now);
-    let reasons = show::reasons(&door.cluster.verdicts().of(state, job, now));
+    let verdicts = door.cluster.verdicts();
+    let reasons = show::reasons(&verdicts.of(state, job, now));
     let since = waiting_since(job);
+    let ready = place.map(|place| place.position);
+    let expected_start = ready.and_then(|position| expected(door, state, job, Some(position)));
     let strength = since.map(|_| strength(state, job, now));
     let (api_state, phase) = crate::http::cluster::state_of(job);
     let summary = match (reasons.first(), job.attempt()) {
@@ -85,8 +94,50 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         fair_share_penalty: strength.map(|strength| strength.penalty),
         fair_share_factor: strength.and_then(|strength| strength.share).map(show::factor),
         reasons,
-        estimated_start: None,
+        estimated_start: expected_start.as_ref().map(|range| format!("{} to {}", range.from, range.to)),
+        expected_start,
+        reserved_at_ms: verdicts.reserved_at(job.id).filter(|_| since.is_some()).map(|at| at.0),
+        sooner_with: Vec::new(),
     }
+}
+
+/// What would help. Many rounds are drawn up on a copy of the state, so the lock is held only for the copy.
+async fn sooner_with(door: &Door, job: JobId) -> Result<Vec<SoonerWith>, Fault> {
+    let door = door.clone();
+    let looking = tokio::task::spawn_blocking(move || {
+        let state = door.state(|state| (state.jobs.len() <= TRIED_WITH_JOBS_MAX).then(|| state.clone()))?;
+        let now = door.cluster.now();
+        Ok(state.map(|state| plan::remedies(&state, job, now.max(state.clock))).unwrap_or_default())
+    });
+    let found =
+        looking.await.unwrap_or_else(|_| Err(Fault::internal("looking for what helps ended early")))?;
+    Ok(found.iter().map(shown_remedy).collect())
+}
+
+fn shown_remedy(remedy: &Remedy) -> SoonerWith {
+    SoonerWith {
+        words: remedy.words(),
+        keeps_its_place: remedy.keeps_its_place(),
+        change: serde_json::to_value(remedy).unwrap_or_default(),
+    }
+}
+
+/// When a job starts, as it was last told; roughly by its position where the forecast does not reach.
+fn expected(
+    door: &Door,
+    state: &muster_core::State,
+    job: &Job,
+    position: Option<u64>,
+) -> Option<ExpectedStart> {
+    let forecast = door.cluster.forecast();
+    let range = forecast.of(job.id).or_else(|| forecast.of_position(position?))?;
+    let (ranges_right, ranges_told) = state.foresight.hits();
+    // What was told a moment ago may be past by now.
+    let now = door.cluster.now();
+    let (from, to) = (range.from.max(now), range.to.max(now));
+    let (from_ms, to_ms) = (from.0, to.0);
+    let (from, to) = (stamp(from_ms), stamp(to_ms));
+    Some(ExpectedStart { from, from_ms, to, to_ms, ranges_right, ranges_told })
 }
 
 fn why_ended(row: JobRow) -> Why {
@@ -110,6 +161,9 @@ fn why_ended(row: JobRow) -> Why {
         fair_share_factor: None,
         reasons: Vec::new(),
         estimated_start: None,
+        expected_start: None,
+        reserved_at_ms: None,
+        sooner_with: Vec::new(),
     }
 }
 

@@ -152,6 +152,11 @@ fn budget(tenant: &Tenant) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join(", "))
 }
 
+fn damage(tenant: &Tenant) -> Option<String> {
+    let (limit, lost) = (tenant.damage_gpu_hours_per_day?, tenant.damage_gpu_hours.unwrap_or_default());
+    Some(format!("{lost:.2} of {limit:.2} GPU-hours a day lost to others"))
+}
+
 fn fair_share(tenant: &Tenant) -> String {
     format!(
         "factor {:.3}: uses {} of the cluster now and of late, its share is {}; {:.1} GPUs on average of late",
@@ -198,6 +203,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("running", count(tenant.current_jobs, tenant.max_concurrent_jobs))
         .field("live jobs", tenant.live_jobs.to_string())
         .field("preemption", preemption(tenant))
+        .maybe("damage", damage(tenant))
         .field(
             "jobs",
             format!(

@@ -34,7 +34,8 @@ fn text(why: &Why) -> String {
         lines.extend(blockers(why));
     }
     lines.extend(priority(why));
-    lines.extend(why.estimated_start.iter().map(|start| format!("Expected start {start}")));
+    lines.extend(expected(why));
+    lines.extend(sooner(why));
     lines.extend(advice(why));
     lines.join("\n") + "\n"
 }
@@ -68,6 +69,28 @@ fn priority(why: &Why) -> Option<String> {
     (!terms.is_empty()).then(|| format!("Ordered by {now}: priority {}{terms}", why.priority))
 }
 
+/// When it starts, and how far that can be trusted.
+fn expected(why: &Why) -> Option<String> {
+    let range = why.expected_start.as_ref()?;
+    let right = match range.ranges_told {
+        0 => String::new(),
+        told => format!(
+            "  (ranges like this were right {} % of the last {told} times)",
+            100 * u64::from(range.ranges_right) / u64::from(told)
+        ),
+    };
+    let reserved =
+        why.reserved_at_ms.map(|ms| format!("\nReserved: it starts by {} at the latest", units::clock(ms)));
+    let (from, to) = (units::clock(range.from_ms), units::clock(range.to_ms));
+    Some(format!("Expected start {from} to {to}{right}{}", reserved.unwrap_or_default()))
+}
+
+/// What would start it now.
+fn sooner(why: &Why) -> Option<String> {
+    let words: Vec<String> = why.sooner_with.iter().map(|change| change.words.clone()).collect();
+    (!words.is_empty()).then(|| format!("Starts now with: {}", words.join(" · ")))
+}
+
 /// The next thing to try, by the most telling blocker.
 fn advice(why: &Why) -> Option<String> {
     let job = &why.job_id;
@@ -91,6 +114,7 @@ fn advice(why: &Why) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use muster_protocol::job::{JobState, Reason};
+    use muster_protocol::outlook::{ExpectedStart, SoonerWith};
 
     use super::*;
 
@@ -116,6 +140,20 @@ mod tests {
             fair_share_factor: Some(0.9),
             reasons: vec![reason("Held", "held by ann"), reason("Priority", "5 jobs are ahead")],
             estimated_start: None,
+            expected_start: Some(ExpectedStart {
+                from: String::new(),
+                from_ms: 39_000_000,
+                to: String::new(),
+                to_ms: 42_300_000,
+                ranges_right: 430,
+                ranges_told: 500,
+            }),
+            reserved_at_ms: Some(42_000_000),
+            sooner_with: vec![SoonerWith {
+                words: "4 GPUs".into(),
+                keeps_its_place: false,
+                change: Default::default(),
+            }],
         };
         let expected = "\
 job-7  train  (tenant vision)  queued 14m, position 6 of 41
@@ -124,6 +162,9 @@ Blocked since 09:14:00 by
 1  Held: held by ann
 2  Priority: 5 jobs are ahead
 Ordered by 150: priority 100 plus 90 for waiting less 40 for its fair-share factor of 0.900
+Expected start 10:50:00 to 11:45:00  (ranges like this were right 86 % of the last 500 times)
+Reserved: it starts by 11:40:00 at the latest
+Starts now with: 4 GPUs
 
 Try: `muster release job-7`
 ";

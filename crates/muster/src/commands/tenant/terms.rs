@@ -44,6 +44,9 @@ pub struct Terms {
     /// Whether its jobs may displace others
     #[arg(long, value_name = "BOOL")]
     may_preempt: Option<bool>,
+    /// GPU-hours of its running work that others may destroy within a day; `none` is without limit
+    #[arg(long, value_name = "X", value_parser = amount)]
+    damage_gpu_hours_per_day: Option<Amount>,
     /// Price of one GPU-hour; 0 ends billing
     #[arg(long, value_name = "X")]
     price: Option<f64>,
@@ -80,6 +83,7 @@ impl Terms {
             fair_share_weight: self.weight,
             allow_preemption: self.may_be_preempted,
             can_preempt_others: self.may_preempt,
+            damage_gpu_hours_per_day: self.damage_gpu_hours_per_day.and_then(|amount| amount.0),
             billing_enabled: self.price.map(|price| price > 0.0),
             cost_per_gpu_hour: self.price,
             email: self.email,
@@ -104,6 +108,7 @@ impl Terms {
             fair_share_weight: self.weight,
             allow_preemption: self.may_be_preempted,
             can_preempt_others: self.may_preempt,
+            damage_gpu_hours_per_day: self.damage_gpu_hours_per_day.map(|amount| amount.0),
             billing_enabled: self.price.map(|price| price > 0.0),
             cost_per_gpu_hour: self.price,
             email: self.email,

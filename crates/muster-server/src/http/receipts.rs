@@ -1,0 +1,113 @@
+//! What displacing jobs has cost, read from the journal, and the word of a job that its work is saved.
+
+use axum::extract::State;
+use muster_core::command::Said;
+use muster_core::{Command, Event, JobId, Refusal};
+use muster_protocol::receipt::{Receipt, ReceiptList};
+use muster_protocol::submit::Done;
+use muster_store::Tables;
+use muster_store::rows::EventRow;
+
+use crate::http::Door;
+use crate::http::fault::Fault;
+use crate::http::history::tenant_of;
+use crate::http::jobs::steer;
+use crate::http::json::Json;
+use crate::http::query::Id;
+use crate::http::who::Reach;
+use crate::http::written::{hours, stamp};
+use crate::identity::Who;
+
+/// Journal entries read at a time.
+const PAGE: u32 = 500;
+
+/// What preemption has cost a job, and what it has cost others for it
+///
+/// Each displaced job is listed with how long it ran, when it last saved its work and how much is lost.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/receipts", tag = "jobs",
+    params(("id" = String, Path, description = "The job")),
+    responses((status = 200, description = "Its receipts", body = ReceiptList)))]
+pub async fn list(
+    State(door): State<Door>,
+    who: Who,
+    Id(job): Id<JobId>,
+) -> Result<Json<ReceiptList>, Fault> {
+    let looker = who.clone();
+    let found = door.tables(move |tables| {
+        let Some(tenant) = tenant_of(tables, job)?.filter(|tenant| looker.sees_tenant(tenant)) else {
+            return Ok(None);
+        };
+        drop(tenant);
+        let own = events_of(tables, job)?;
+        let victims: Vec<JobId> = own.iter().flat_map(victims).collect();
+        let mut caused = Vec::new();
+        for victim in victims {
+            let seen = tenant_of(tables, victim)?.is_some_and(|tenant| looker.sees_tenant(&tenant));
+            let theirs = if seen { events_of(tables, victim)? } else { Vec::new() };
+            caused.extend(theirs.iter().filter_map(receipt).filter(|one| one.by_job_id == job.to_string()));
+        }
+        caused.sort_by(|a, b| (&a.gone_at, &a.job_id).cmp(&(&b.gone_at, &b.job_id)));
+        caused.dedup();
+        let lost = own.iter().filter_map(receipt).collect();
+        Ok(Some(ReceiptList { job_id: job.to_string(), lost, caused }))
+    });
+    Ok(Json(found.await?.ok_or(Refusal::UnknownJob { job })?))
+}
+
+/// Say that a running job has saved its work
+///
+/// From then on only what came after is lost if the job is displaced. Jobs that are asked to stop say so before they
+/// end.
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/checkpoint", tag = "jobs",
+    params(("id" = String, Path, description = "The job")),
+    responses((status = 200, description = "Noted", body = Done)))]
+pub async fn saved(State(door): State<Door>, who: Who, Id(job): Id<JobId>) -> Result<Json<Done>, Fault> {
+    let attempt = door.state(|state| {
+        let attempt = state.jobs.get(&job)?.attempt()?;
+        Some((attempt.number, attempt.tasks.first()?.node.clone()))
+    })?;
+    let Some((attempt, node)) = attempt else {
+        return Err(Fault::invalid("id", format!("`{job}` does not run, so there is nothing to save")));
+    };
+    let command = Command::ReportTask { node, job, attempt, said: Said::Saved };
+    steer(&door, who, job, command, "has saved its work").await
+}
+
+fn events_of(tables: &dyn Tables, job: JobId) -> Result<Vec<EventRow>, Fault> {
+    let mut all = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |row: &EventRow| row.seq);
+        let page = tables.events(after, PAGE, Some(job))?;
+        if page.is_empty() {
+            return Ok(all);
+        }
+        all.extend(page);
+    }
+}
+
+fn event(row: &EventRow) -> Option<Event> {
+    muster_json::from_str(&row.payload).ok()
+}
+
+fn victims(row: &EventRow) -> Vec<JobId> {
+    match event(row) {
+        Some(Event::ClaimMade { victims, .. }) => victims,
+        _ => Vec::new(),
+    }
+}
+
+fn receipt(row: &EventRow) -> Option<Receipt> {
+    let Event::AttemptEnded { job, attempt, receipt: Some(receipt), at, .. } = event(row)? else {
+        return None;
+    };
+    Some(Receipt {
+        job_id: job.to_string(),
+        attempt,
+        by_job_id: receipt.by.to_string(),
+        asked_at: stamp(receipt.asked_at.0),
+        gone_at: stamp(at.0),
+        saved_at: receipt.saved_at.map(|at| stamp(at.0)),
+        ran_seconds: receipt.ran_ms / 1_000,
+        lost_gpu_hours: hours(receipt.lost_gpu_ms),
+    })
+}
