@@ -24,7 +24,7 @@ criteria: ## the success criteria of the commissioning document, one line each
 	$(CARGO) test --quiet --locked --package muster --test it criteria:: -- --format pretty
 
 bench: build ## the table of docs/results.md
-	$(CARGO) run --release --locked --package muster-core --example plan_bench
+	$(BIN)/muster bench plan
 	$(CARGO) run --release --locked --package muster-bench
 
 lint: ## what CI holds a change to, besides the tests

@@ -166,7 +166,7 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(jobs::attempts))
         .routes(routes!(why::why))
         .routes(routes!(receipts::saved))
-        .routes(routes!(receipts::list))
+        .routes(routes!(receipts::receipts))
         .routes(routes!(events::of_job))
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))

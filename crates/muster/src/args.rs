@@ -3,8 +3,9 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    audit, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs, node,
-    plan, ps, receipts, release, requeue, run, serve, show, submit, tenant, token, usage, version, wait, why,
+    audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs,
+    node, plan, ps, receipts, release, requeue, run, serve, show, submit, tenant, token, usage, version,
+    wait, why,
 };
 use crate::options::GlobalArgs;
 
@@ -25,7 +26,7 @@ Jobs     run submit plan ps show why logs wait cancel hold release requeue
 Cluster  gpus gpu node usage events doctor
 Admin    tenant token audit config
 Server   dev serve
-Other    completion version help
+Other    bench completion version help
 
 `muster help COMMAND` explains one. Everywhere: --server URL, --token-file FILE,
 --ca-file FILE, --color WHEN; every read takes -o table|wide|json|yaml|csv|name.
@@ -110,6 +111,9 @@ pub enum Verb {
     /// Start a server
     Serve(serve::Args),
 
+    /// Measure how fast this build is on this machine
+    #[command(subcommand)]
+    Bench(bench::Verb),
     /// Print a completion script for a shell
     Completion(completion::Args),
     /// Print the versions of this program and of the server

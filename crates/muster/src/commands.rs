@@ -1,6 +1,7 @@
 //! The verbs, one a file. Each has its raw arguments and a function that does it.
 
 pub mod audit;
+pub mod bench;
 pub mod cancel;
 pub mod change;
 pub mod checkpoint;
@@ -72,6 +73,7 @@ fn do_verb(verb: Verb, options: &Options) -> Ending {
         Verb::Cancel(args) => cancel::run(args, options),
         Verb::Hold(args) => hold::run(args, options),
         Verb::Release(args) => release::run(args, options),
+        Verb::Bench(verb) => bench::run(verb),
         Verb::Requeue(args) => requeue::run(args, options),
         Verb::Change(args) => change::run(args, options),
         Verb::Checkpoint(args) => checkpoint::run(args, options),

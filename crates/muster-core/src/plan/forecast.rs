@@ -37,8 +37,9 @@ pub struct Forecast {
     /// When it was made.
     pub at: Timestamp,
     ranges: BTreeMap<JobId, Range>,
-    /// How many started in it, and until when it reaches, in the slower of the two futures.
-    reach: (u64, Timestamp),
+    /// How many started in it, and until when it reaches, in the slower of the two futures; nothing if it knows of
+    /// everyone who waited.
+    reach: Option<(u64, Timestamp)>,
 }
 
 impl Forecast {
@@ -49,7 +50,7 @@ impl Forecast {
 
     /// A rough range for the job at a position in the order, if nothing better is known: as fast as the others went.
     pub fn of_position(&self, position: u64) -> Option<Range> {
-        let (started, until) = self.reach;
+        let (started, until) = self.reach?;
         let per_job = until.since(self.at).checked_div(started as i64)?;
         let middle = per_job.saturating_mul(position as i64);
         Some(Range { from: until.max(self.at.plus(middle / 2)), to: until.plus(middle.saturating_mul(2)) })
@@ -73,7 +74,9 @@ pub fn forecast(state: &State, now: Timestamp, rounds_max: usize) -> Forecast {
             ranges.insert(*job, state.foresight.stretched(range, now));
         }
     }
-    Forecast { at: now, ranges, reach: (longest.starts.len() as u64, longest.now) }
+    let reaches_all = longest.starts.len() == longest.waiting.len() || longest.now <= now;
+    let reach = (!reaches_all).then_some((longest.starts.len() as u64, longest.now));
+    Forecast { at: now, ranges, reach }
 }
 
 /// How long everyone takes.

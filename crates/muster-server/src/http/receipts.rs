@@ -27,7 +27,7 @@ const PAGE: u32 = 500;
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/receipts", tag = "jobs",
     params(("id" = String, Path, description = "The job")),
     responses((status = 200, description = "Its receipts", body = ReceiptList)))]
-pub async fn list(
+pub async fn receipts(
     State(door): State<Door>,
     who: Who,
     Id(job): Id<JobId>,

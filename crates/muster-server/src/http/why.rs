@@ -6,9 +6,9 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use muster_core::job::PlacedTask;
-use muster_core::plan::{self, Remedy, position, strength};
+use muster_core::plan::{self, Range, Remedy, position, strength};
 use muster_core::queue::waiting_since;
-use muster_core::{Command, Job, JobId, NodeId, Refusal};
+use muster_core::{Command, Job, JobId, NodeId, Refusal, Timestamp};
 use muster_protocol::outlook::{ExpectedStart, Outlook, Prospect, SoonerWith, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
@@ -27,6 +27,10 @@ use crate::identity::Who;
 
 /// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
 const TRIED_WITH_JOBS_MAX: usize = 200_000;
+/// Up to so many live jobs, one that is new is looked ahead for when it is asked about.
+const FORETOLD_WITH_JOBS_MAX: usize = 2_000;
+/// Rounds of each of its two futures.
+const OWN_ROUNDS_MAX: usize = 100;
 
 /// Why a job waits
 ///
@@ -43,7 +47,7 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
     })?;
     if let Some((job, mut why)) = live {
         if why.waiting_since.is_some() {
-            why.sooner_with = sooner_with(&door, job).await?;
+            look_ahead(&door, job, &mut why).await?;
         }
         return Ok(Json(why));
     }
@@ -67,8 +71,6 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
     let verdicts = door.cluster.verdicts();
     let reasons = show::reasons(&verdicts.of(state, job, now));
     let since = waiting_since(job);
-    let ready = place.map(|place| place.position);
-    let expected_start = ready.and_then(|position| expected(door, state, job, Some(position)));
     let strength = since.map(|_| strength(state, job, now));
     let (api_state, phase) = crate::http::cluster::state_of(job);
     let summary = match (reasons.first(), job.attempt()) {
@@ -94,24 +96,36 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         fair_share_penalty: strength.map(|strength| strength.penalty),
         fair_share_factor: strength.and_then(|strength| strength.share).map(show::factor),
         reasons,
-        estimated_start: expected_start.as_ref().map(|range| format!("{} to {}", range.from, range.to)),
-        expected_start,
+        estimated_start: None,
+        expected_start: None,
         reserved_at_ms: verdicts.reserved_at(job.id).filter(|_| since.is_some()).map(|at| at.0),
         sooner_with: Vec::new(),
     }
 }
 
-/// What would help. Many rounds are drawn up on a copy of the state, so the lock is held only for the copy.
-async fn sooner_with(door: &Door, job: JobId) -> Result<Vec<SoonerWith>, Fault> {
+/// When it starts, and what would help. Many rounds are drawn up on a copy of the state, so the lock is held only for
+/// the copy; a job that the last forecast does not know yet has its own, where that costs little.
+async fn look_ahead(door: &Door, job: JobId, why: &mut Why) -> Result<(), Fault> {
+    let known = door.cluster.forecast();
+    let position = why.queue_position;
     let door = door.clone();
     let looking = tokio::task::spawn_blocking(move || {
-        let state = door.state(|state| (state.jobs.len() <= TRIED_WITH_JOBS_MAX).then(|| state.clone()))?;
-        let now = door.cluster.now();
-        Ok(state.map(|state| plan::remedies(&state, job, now.max(state.clock))).unwrap_or_default())
+        let copy = door.state(|state| (state.jobs.len() <= TRIED_WITH_JOBS_MAX).then(|| state.clone()))?;
+        let Some(state) = copy else { return Ok((None, Vec::new())) };
+        let now = door.cluster.now().max(state.clock);
+        let told = known.of(job).or_else(|| known.of_position(position?));
+        let own = || plan::forecast(&state, now, OWN_ROUNDS_MAX).of(job);
+        let small = position.is_some() && state.jobs.len() <= FORETOLD_WITH_JOBS_MAX;
+        let range = told.or_else(|| if small { own() } else { None });
+        let range = range.map(|range| expected(range, state.foresight.hits(), now));
+        Ok((range, plan::remedies(&state, job, now)))
     });
-    let found =
-        looking.await.unwrap_or_else(|_| Err(Fault::internal("looking for what helps ended early")))?;
-    Ok(found.iter().map(shown_remedy).collect())
+    let found = looking.await.unwrap_or_else(|_| Err(Fault::internal("looking ahead ended early")));
+    let (range, remedies) = found?;
+    why.estimated_start = range.as_ref().map(|range| format!("{} to {}", range.from, range.to));
+    why.expected_start = range;
+    why.sooner_with = remedies.iter().map(shown_remedy).collect();
+    Ok(())
 }
 
 fn shown_remedy(remedy: &Remedy) -> SoonerWith {
@@ -122,22 +136,11 @@ fn shown_remedy(remedy: &Remedy) -> SoonerWith {
     }
 }
 
-/// When a job starts, as it was last told; roughly by its position where the forecast does not reach.
-fn expected(
-    door: &Door,
-    state: &muster_core::State,
-    job: &Job,
-    position: Option<u64>,
-) -> Option<ExpectedStart> {
-    let forecast = door.cluster.forecast();
-    let range = forecast.of(job.id).or_else(|| forecast.of_position(position?))?;
-    let (ranges_right, ranges_told) = state.foresight.hits();
-    // What was told a moment ago may be past by now.
-    let now = door.cluster.now();
-    let (from, to) = (range.from.max(now), range.to.max(now));
-    let (from_ms, to_ms) = (from.0, to.0);
+/// A range for people. What was told a moment ago may be past by now.
+fn expected(range: Range, (ranges_right, ranges_told): (u32, u32), now: Timestamp) -> ExpectedStart {
+    let (from_ms, to_ms) = (range.from.max(now).0, range.to.max(now).0);
     let (from, to) = (stamp(from_ms), stamp(to_ms));
-    Some(ExpectedStart { from, from_ms, to, to_ms, ranges_right, ranges_told })
+    ExpectedStart { from, from_ms, to, to_ms, ranges_right, ranges_told }
 }
 
 fn why_ended(row: JobRow) -> Why {

@@ -1,0 +1,31 @@
+//! How fast this build is on this machine.
+
+mod plan;
+mod synthetic;
+
+use super::Ending;
+use crate::output::ShowArgs;
+
+/// What to measure.
+#[derive(Debug, clap::Subcommand)]
+pub enum Verb {
+    /// Measure the planner on clusters that exist in memory only: placements, gangs, preemption, fair rounds
+    Plan(PlanArgs),
+}
+
+/// `muster bench plan`.
+#[derive(Debug, clap::Args)]
+pub struct PlanArgs {
+    /// Skip the cluster of 10,000 nodes
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Measure, and print a table.
+pub fn run(verb: Verb) -> Ending {
+    match verb {
+        Verb::Plan(args) => plan::run(args.quick, &args.show),
+    }
+}
