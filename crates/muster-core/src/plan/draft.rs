@@ -17,7 +17,7 @@ use crate::plan::ask::Ask;
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
 use crate::plan::reserve::Reservations;
-use crate::plan::running::Running;
+use crate::plan::running::{Reach, Running};
 use crate::plan::shares::{Guest, Shares};
 use crate::plan::{MakeRoom, Plan, Start, claims};
 use crate::queue::{Bucket, Shape};
@@ -84,6 +84,8 @@ pub(super) struct Draft<'a> {
     /// Who runs where; looked up when someone may displace others.
     pub running: Option<Running>,
     offers: BTreeMap<Arc<Shape>, Offers>,
+    /// Shapes for which no room could be made on several nodes, with whom the last could reach.
+    pub hopeless: BTreeMap<Arc<Shape>, Reach>,
     /// How often every node was asked who could go.
     pub searches: usize,
     /// Nodes on which something has changed, in order.
@@ -114,6 +116,7 @@ impl<'a> Draft<'a> {
             full: BTreeMap::new(),
             running: None,
             offers: BTreeMap::new(),
+            hopeless: BTreeMap::new(),
             searches: 0,
             changed: Vec::new(),
             blocked: Vec::new(),

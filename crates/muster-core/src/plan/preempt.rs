@@ -34,7 +34,7 @@ pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
         return true;
     }
     let on_one = best_on_one_node(draft, turn, ask, reach);
-    let proposal = on_one.or_else(|| across::proposal(draft, turn, ask));
+    let proposal = on_one.or_else(|| best_across(draft, turn, ask, reach));
     proposal.map(|proposal| accept(draft, turn, ask, proposal)).is_some()
 }
 
@@ -62,6 +62,21 @@ fn best_on_one_node(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> 
         }
         false => best_known_proposal(draft, turn, ask, reach),
     }
+}
+
+/// Room on several nodes. Who is weaker than someone for whom there was none finds none either.
+fn best_across(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
+    let alike = !draft.shares.has_guarantees() && !draft.models.limits(&turn.bucket.tenant);
+    let hopeless =
+        |draft: &Draft| draft.hopeless.get(&ask.shape).is_some_and(|known| reach.is_within(*known));
+    if !ask.may_span() || (alike && hopeless(draft)) {
+        return None;
+    }
+    let proposal = across::proposal(draft, turn, ask);
+    if proposal.is_none() && alike {
+        draft.hopeless.insert(ask.shape.clone(), reach);
+    }
+    proposal
 }
 
 fn best_known_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {

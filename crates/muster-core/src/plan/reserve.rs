@@ -64,6 +64,9 @@ pub(super) struct Reservations {
 impl Reservations {
     /// What of the free space of a node someone may use who will be gone by `ending`; one's own place is no obstacle.
     pub fn usable(&self, node: &NodeId, free: Free, ending: Ending, own: Option<JobId>) -> Free {
+        if self.nodes.is_empty() {
+            return free;
+        }
         let Some(held) = self.nodes.get(node) else { return free };
         let others = held.iter().filter(|held| Some(held.job) != own && held.is_delayed_by(ending));
         others.fold(free, |free, held| Free {
@@ -90,6 +93,11 @@ impl Reservations {
     /// The place of a job.
     pub fn of(&self, job: JobId) -> Option<&Reservation> {
         self.list.iter().find(|reservation| reservation.job == job)
+    }
+
+    /// Whether anyone has a place on a node.
+    fn is_on(&self, node: &NodeId) -> bool {
+        !self.nodes.is_empty() && self.nodes.contains_key(node)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -186,9 +194,27 @@ impl<'a> Future<'a> {
             seats_in_all: vec![0; ask.shape.groups.len()],
         };
         if ask.may_span() {
-            draft.capacity.nodes().for_each(|(node, _)| future.count_seats(node, draft.now));
+            future.count_all_seats();
         }
         future
+    }
+
+    /// How many tasks every node would take now. In a full cluster hardly any does, and only those are kept.
+    fn count_all_seats(&mut self) {
+        let draft = self.draft;
+        for found in &self.ask.matches {
+            for (_, node) in draft.capacity.with_free(&found.kind, 0) {
+                let reserved = draft.reservations.is_on(node);
+                let free = if reserved { self.space_on(node, draft.now) } else { draft.free_on(node) };
+                let seats = free.map(|free| self.seats_in(found, free)).unwrap_or_default();
+                self.keep_seats(node, seats);
+            }
+        }
+    }
+
+    fn seats_in(&self, found: &Match, free: Free) -> Vec<u32> {
+        let groups = 0..self.ask.shape.groups.len();
+        groups.map(|group| self.ask.tasks_that_fit(found, group, free)).collect()
     }
 
     /// The earliest moment at which the gang fits, and what it needs on each node then.
@@ -247,16 +273,21 @@ impl<'a> Future<'a> {
     }
 
     fn count_seats(&mut self, node: &'a NodeId, at: Timestamp) {
-        let groups = 0..self.ask.shape.groups.len();
         let room = self.match_of(node).and_then(|found| Some((found, self.space_on(node, at)?)));
-        let seats = |group| room.map_or(0, |(found, free)| self.ask.tasks_that_fit(found, group, free));
-        let seats: Vec<u32> = groups.map(seats).collect();
-        let former = self.seats.insert(node, seats.clone()).unwrap_or_default();
-        for (sum, former) in self.seats_in_all.iter_mut().zip(&former) {
-            *sum -= u64::from(*former);
-        }
+        let seats = room.map(|(found, free)| self.seats_in(found, free)).unwrap_or_default();
+        self.keep_seats(node, seats);
+    }
+
+    fn keep_seats(&mut self, node: &'a NodeId, seats: Vec<u32>) {
         for (sum, seats) in self.seats_in_all.iter_mut().zip(&seats) {
             *sum += u64::from(*seats);
+        }
+        let former = match seats.iter().any(|seats| *seats > 0) {
+            true => self.seats.insert(node, seats),
+            false => self.seats.remove(node),
+        };
+        for (sum, former) in self.seats_in_all.iter_mut().zip(&former.unwrap_or_default()) {
+            *sum -= u64::from(*former);
         }
     }
 
