@@ -10,7 +10,7 @@ use muster_core::job::{
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
 use muster_core::tenant::TenantConfig;
-use muster_core::time::{HOUR, SECOND};
+use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{Event, GpuId, JobId, NodeId, Refusal};
 
 use crate::words::{Words, mib, number, span, yes};
@@ -86,6 +86,7 @@ impl Script {
             "saved" => self.report(words, Said::Saved),
             "receipt" => self.receipt(words),
             "remedies" => self.remedies(words),
+            "look" => self.look(words),
             "end" => self.report(words, said_end(words)),
             "outlook" => self.outlook(words),
             "used" => self.used(words),
@@ -335,6 +336,16 @@ impl Script {
             last.ran_ms / SECOND
         );
         self.seen.push(self.with_names(&line));
+        Ok(())
+    }
+
+    /// Where a node stands, who said so and why.
+    fn look(&mut self, words: &Words) -> Result<(), String> {
+        let id: NodeId = words.object().parse().unwrap();
+        let node = self.world.state.nodes.get(&id).ok_or("no such node")?;
+        let (state, minutes) = (&node.state, node.state.since.0 / MINUTE);
+        self.seen
+            .push(format!("{id}  {:?} by {} since minute {minutes}: {}", state.word, state.by, state.why));
         Ok(())
     }
 
