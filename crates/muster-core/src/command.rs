@@ -15,6 +15,7 @@ use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
 use crate::token::Token;
+use crate::verdict::Reason;
 
 /// Who asks, as the doors have established it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +152,11 @@ pub enum Command {
         ranges: Vec<(JobId, Range)>,
     },
 
+    /// Put on record why jobs wait, by the key of their bucket.
+    NoteWaits {
+        /// Every reason, for each bucket where they have changed.
+        waits: Vec<(String, Vec<Reason>)>,
+    },
     /// Put on record that a door refused an administrative act before it became a command.
     NoteRefusal {
         /// What was tried, for example `POST /api/v1/tenants`.
@@ -292,6 +298,7 @@ impl Command {
             | Command::ReportTask { .. }
             | Command::NoteRefusal { .. }
             | Command::NoteForecast { .. }
+            | Command::NoteWaits { .. }
             | Command::Tick => return None,
         };
         Some(act)

@@ -18,6 +18,7 @@ use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
 use crate::token::Token;
+use crate::verdict::Reason;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,6 +188,16 @@ pub enum Event {
         /// When.
         range: Range,
         /// When it was said.
+        at: Timestamp,
+    },
+
+    /// Why jobs of one bucket wait has changed.
+    WaitNoted {
+        /// The key of the bucket.
+        bucket: String,
+        /// Every reason; none when they no longer wait.
+        reasons: Vec<Reason>,
+        /// When.
         at: Timestamp,
     },
 
@@ -412,6 +423,7 @@ impl Event {
             Event::AttemptEnded { .. } => "AttemptEnded",
             Event::CheckpointSaved { .. } => "CheckpointSaved",
             Event::StartForeseen { .. } => "StartForeseen",
+            Event::WaitNoted { .. } => "WaitNoted",
             Event::ClaimMade { .. } => "ClaimMade",
             Event::ClaimEnded { .. } => "ClaimEnded",
             Event::PlanAdopted { .. } => "PlanAdopted",

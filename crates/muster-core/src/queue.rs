@@ -80,6 +80,30 @@ pub struct Bucket {
     pub array: Option<u64>,
 }
 
+impl Bucket {
+    /// The bucket of jobs that ask for this.
+    pub fn of_spec(spec: &JobSpec, array: Option<u64>) -> Bucket {
+        Bucket {
+            tenant: spec.tenant.clone(),
+            user: spec.user.clone(),
+            priority: spec.priority,
+            shape: Arc::new(Shape::of(spec)),
+            limit_ms: spec.time_limit_ms.map(rounded),
+            array,
+        }
+    }
+
+    /// A short name for what all its jobs have in common, for the history.
+    pub fn key(&self) -> String {
+        let text = format!("{self:?}");
+        // FNV-1a: short and the same everywhere. Two buckets with one key would share their history, no more.
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        format!("{hash:016x}")
+    }
+}
+
 /// A place in a bucket: earlier submission first, then the lower id.
 pub type Place = (Timestamp, JobId);
 
@@ -163,14 +187,7 @@ impl Queue {
 
 /// The bucket a job stands in when it is ready.
 pub fn bucket_of(job: &Job, limited: bool) -> Bucket {
-    Bucket {
-        tenant: job.spec.tenant.clone(),
-        user: job.spec.user.clone(),
-        priority: job.spec.priority,
-        shape: Arc::new(Shape::of(&job.spec)),
-        limit_ms: job.spec.time_limit_ms.map(rounded),
-        array: limited.then_some(job.id.number),
-    }
+    Bucket::of_spec(&job.spec, limited.then_some(job.id.number))
 }
 
 /// The place of a job inside its bucket.

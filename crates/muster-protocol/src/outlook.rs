@@ -53,6 +53,20 @@ pub struct Why {
     /// Changes with which it would start at once, the smallest of each kind. Each was tried before it is told.
     #[serde(default)]
     pub sooner_with: Vec<SoonerWith>,
+    /// Why it waited, each time that changed, oldest first. Kept after its end.
+    #[serde(default)]
+    pub history: Vec<WaitNote>,
+}
+
+/// Why a job waited from a moment on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitNote {
+    /// From when, RFC 3339.
+    pub at: String,
+    /// The same in Unix milliseconds.
+    pub at_ms: i64,
+    /// Every blocker, the most telling first.
+    pub reasons: Vec<Reason>,
 }
 
 /// When a job starts, as far as can be told, and how often such ranges were right.

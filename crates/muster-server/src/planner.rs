@@ -17,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::reign::Feed;
 use crate::rounds::Rounds;
 use crate::savepoint;
+use crate::waits::Waits;
 
 /// Least events between two savepoints: replaying this many takes well under a second.
 const SAVEPOINT_EVERY: u64 = 50_000;
@@ -56,6 +57,7 @@ impl Planner {
     pub fn run(self) {
         let mut replica: Option<Replica> = None;
         let mut planned_at = Instant::now();
+        let mut waits = Waits::default();
         loop {
             let pause = self.interval.saturating_sub(planned_at.elapsed());
             match self.feed.recv_timeout(pause) {
@@ -68,7 +70,7 @@ impl Planner {
             }
             if let Some(replica) = &mut replica {
                 let started = Instant::now();
-                self.round(&replica.state);
+                self.round(&replica.state, &mut waits);
                 self.save(replica);
                 self.look_ahead(replica);
                 std::thread::sleep((started.elapsed() * 4).min(REST_MAX));
@@ -91,12 +93,18 @@ impl Planner {
     }
 
     /// One round: propose, publish the verdicts, and wait until the proposal is settled.
-    fn round(&self, state: &State) {
+    fn round(&self, state: &State, waits: &mut Waits) {
         let now = self.clock.now().max(state.clock);
         let started = Instant::now();
         let planned = plan(state, now);
         self.rounds.note(started.elapsed(), planned.plan.starts.len(), planned.plan.claims.len());
+        let news = waits.news(&planned.verdicts, Instant::now());
         self.cluster.set_verdicts(planned.verdicts);
+        if !news.is_empty()
+            && let Err(declined) = self.cluster.tell(Actor::system(), Command::NoteWaits { waits: news })
+        {
+            debug!(%declined, "why jobs wait is not on record");
+        }
         if planned.plan.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use muster_core::job::Outcome;
 
 use crate::error::StoreError;
 use crate::rows::{
-    AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, UsageRow,
+    AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, UsageRow, WaitRow,
 };
 
 /// The tables of one cluster, for reading.
@@ -36,6 +36,9 @@ pub trait Tables: Send + Sync {
     /// Sums of what attempts used that ended in `[from_ms, to_ms)`, by key. Charges are made once, at the end of
     /// an attempt, so that adjoining spans add up exactly.
     fn usage(&self, span: &UsageSpan, by: UsageBy) -> Result<Vec<UsageRow>, StoreError>;
+    /// Why jobs of some buckets waited in a span of time, oldest first: what was noted last before it, and all that
+    /// was noted in it.
+    fn waits(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError>;
     /// One page of administrative acts. The cursor is `AuditRow::seq`.
     fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError>;
     /// How many jobs of each tenant are in each state. Kept up to date by the database, so it is cheap.

@@ -10,9 +10,13 @@ use crate::error::StoreError;
 use crate::queries::{AllocationFilter, JobFilter, Order, Page, Paged, Start, Tables, UsageBy, UsageSpan};
 use crate::rows::{
     AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, LeaseRow, UsageRow,
+    WaitRow,
 };
 use crate::select::{Dialect, JobQuery, Select};
 use crate::tables::{Cells, Value, idx};
+
+/// Notes about one wait that are told at most.
+const WAITS_MAX: u32 = 1_000;
 
 /// A database that answers questions.
 pub trait Source: Send + Sync {
@@ -172,6 +176,20 @@ impl<S: Source> Tables for Reader<S> {
              WHERE to_ms >= {from} AND to_ms < {to} AND {tenants} GROUP BY {group} ORDER BY {group}"
         );
         self.select("add up usage", &select, usage)
+    }
+
+    fn waits(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError> {
+        let mut select = Select::default();
+        let buckets = select.one_of("bucket", Some(buckets));
+        let (from, to) = (select.bind(from_ms), select.bind(to_ms));
+        select.sql = format!(
+            "SELECT at_ms, reasons FROM waits WHERE {buckets} AND at_ms < {to} AND at_ms >= \
+             COALESCE((SELECT max(at_ms) FROM waits WHERE {buckets} AND at_ms <= {from}), {from}) \
+             ORDER BY seq LIMIT {WAITS_MAX}"
+        );
+        self.select("read why jobs waited", &select, |cells| {
+            Ok(WaitRow { at_ms: cells.take()?, reasons: cells.take()? })
+        })
     }
 
     fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {

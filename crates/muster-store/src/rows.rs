@@ -218,6 +218,15 @@ pub struct EventRow {
     pub payload: String,
 }
 
+/// Why jobs of one bucket waited from a moment on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WaitRow {
+    /// From when.
+    pub at_ms: i64,
+    /// Every reason, as JSON; an empty list when they no longer waited.
+    pub reasons: String,
+}
+
 /// What was used in a span of time by one tenant, user or job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UsageRow {

@@ -152,6 +152,7 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::ClaimMade { job, tasks, victims, at, until } => {
             desk::claim_made(seq, *job, tasks, victims, (*at, *until))
         }
+        Event::WaitNoted { bucket, reasons, at } => desk::wait_noted(seq, bucket, reasons, *at),
         Event::ClaimEnded { job, why, at } => desk::claim_ended(*job, why, *at),
 
         Event::TenantCreated { id, config, at } => tenants::created(id, config, *at),

@@ -1,19 +1,16 @@
 //! `muster plan`: what would become of a job if it were submitted now. The same round is drawn up with the job
 //! as a guest, so the answer is the planner's own.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::job::{JobSpec, PlacedTask};
-use crate::lasting::rounded;
 use crate::plan::draft::Draft;
 use crate::plan::order::Order;
 use crate::plan::position::{Position, position_of_guest};
 use crate::plan::shares::Guest;
 use crate::plan::{MakeRoom, round};
-use crate::queue::{Bucket, Shape};
+use crate::queue::Bucket;
 use crate::state::State;
 use crate::time::Timestamp;
 use crate::verdict::{Reason, Verdict};
@@ -34,14 +31,7 @@ pub struct Outlook {
 /// What would become of a job if it were submitted now.
 pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
     let job = JobId::single(state.next_job);
-    let bucket = Bucket {
-        tenant: spec.tenant.clone(),
-        user: spec.user.clone(),
-        priority: spec.priority,
-        shape: Arc::new(Shape::of(spec)),
-        limit_ms: spec.time_limit_ms.map(rounded),
-        array: None,
-    };
+    let bucket = Bucket::of_spec(spec, None);
     let guest = Guest { tenant: &spec.tenant, user: &spec.user };
     let draft = Draft::new(state, now, Some(&guest));
     let position = position_of_guest(state, now, &draft.shares, &bucket, (now, job));

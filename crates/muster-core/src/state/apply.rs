@@ -120,7 +120,7 @@ impl State {
                 self.clock = self.clock.max(*at);
                 self.tokens.remove(id);
             }
-            Event::Acted { at, .. } => self.clock = self.clock.max(*at),
+            Event::Acted { at, .. } | Event::WaitNoted { at, .. } => self.clock = self.clock.max(*at),
             Event::Forgotten { before } => self.forget_before(*before),
         }
     }

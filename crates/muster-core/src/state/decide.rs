@@ -49,6 +49,11 @@ impl State {
                 self.decide_report(node, (*job, *attempt), said, now)
             }
             Command::Tick => Ok(self.decide_tick(now)),
+            Command::NoteWaits { waits } => {
+                let noted = waits.iter().cloned();
+                let noted = noted.map(|(bucket, reasons)| Event::WaitNoted { bucket, reasons, at: now });
+                Ok(Decision::done(noted.collect()))
+            }
             Command::NoteForecast { ranges } => Ok(self.decide_forecast(ranges, now)),
             Command::NoteRefusal { act, object, code } => Ok(Decision::done(vec![Event::Acted {
                 by: by.name.clone(),

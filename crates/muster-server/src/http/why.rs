@@ -7,12 +7,13 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use muster_core::job::PlacedTask;
 use muster_core::plan::{self, Range, Remedy, position, strength};
-use muster_core::queue::waiting_since;
+use muster_core::queue::{Bucket, waiting_since};
+use muster_core::verdict::Verdict;
 use muster_core::{Command, Job, JobId, NodeId, Refusal, Timestamp};
-use muster_protocol::outlook::{ExpectedStart, Outlook, Prospect, SoonerWith, Why};
+use muster_protocol::outlook::{ExpectedStart, Outlook, Prospect, SoonerWith, WaitNote, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
-use muster_store::rows::JobRow;
+use muster_store::rows::{JobRow, WaitRow};
 
 use crate::http::Door;
 use crate::http::fault::Fault;
@@ -49,11 +50,34 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         if why.waiting_since.is_some() {
             look_ahead(&door, job, &mut why).await?;
         }
+        why.history = door.tables(move |tables| history(tables, job)).await?;
         return Ok(Json(why));
     }
     let row = door.tables(move |tables| row(tables, id)).await?;
     let row = row.filter(|row| who.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
-    Ok(Json(why_ended(row)))
+    let job = row.id;
+    let mut why = why_ended(row);
+    why.history = door.tables(move |tables| history(tables, job)).await?;
+    Ok(Json(why))
+}
+
+/// Why a job waited until it was first placed, from what was noted of its bucket.
+fn history(tables: &dyn Tables, id: JobId) -> Result<Vec<WaitNote>, Fault> {
+    let Some(detail) = tables.job(id)? else { return Ok(Vec::new()) };
+    let array = id.index.map(|_| id.number);
+    // Whether its array was limited is no longer known; one of the two has no notes.
+    let buckets = [Some(None), array.map(Some)].into_iter().flatten();
+    let buckets: Vec<String> = buckets.map(|array| Bucket::of_spec(&detail.spec, array).key()).collect();
+    let until = detail.row.placed_at.or(detail.row.ended_at).unwrap_or(i64::MAX);
+    let rows = tables.waits(&buckets, detail.row.submitted_at, until)?;
+    Ok(rows.into_iter().filter_map(|row| note(row, detail.row.submitted_at)).collect())
+}
+
+fn note(row: WaitRow, submitted_at: i64) -> Option<WaitNote> {
+    let reasons: Vec<muster_core::verdict::Reason> = muster_json::from_str(&row.reasons).ok()?;
+    let at_ms = row.at_ms.max(submitted_at);
+    let reasons = show::reasons(&Verdict { reasons });
+    (!reasons.is_empty()).then(|| WaitNote { at: stamp(at_ms), at_ms, reasons })
 }
 
 /// A job, or the first task of an array.
@@ -100,6 +124,7 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         expected_start: None,
         reserved_at_ms: verdicts.reserved_at(job.id).filter(|_| since.is_some()).map(|at| at.0),
         sooner_with: Vec::new(),
+        history: Vec::new(),
     }
 }
 
@@ -167,6 +192,7 @@ fn why_ended(row: JobRow) -> Why {
         expected_start: None,
         reserved_at_ms: None,
         sooner_with: Vec::new(),
+        history: Vec::new(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::job::PlacedTask;
 use muster_core::token::Token;
+use muster_core::verdict::Reason;
 use muster_core::{JobId, Settings, Timestamp};
 
 use super::{Bulk, Change, Rows, Statement, idx};
@@ -12,6 +13,13 @@ static ADD_CLAIM: Statement = Statement {
     name: "reserve space",
     sql: "INSERT INTO reservations (seq, number, idx, job, node, gpus, victims, made_at, until) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static ADD_WAIT: Statement = Statement {
+    name: "note why jobs wait",
+    sql: "INSERT INTO waits (seq, bucket, at_ms, reasons) VALUES (?1, ?2, ?3, ?4)",
     rows: Rows::Each,
     bulk: None,
 };
@@ -83,6 +91,12 @@ pub fn claim_made(
         at.into(),
         until.into(),
     ])]
+}
+
+/// Why jobs of one bucket wait.
+pub fn wait_noted(seq: u64, bucket: &str, reasons: &[Reason], at: Timestamp) -> Vec<Change> {
+    let reasons = muster_json::to_string(&reasons);
+    vec![ADD_WAIT.change(vec![seq.into(), bucket.into(), at.into(), reasons.into()])]
 }
 
 /// Held space is free again.

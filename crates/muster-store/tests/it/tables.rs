@@ -6,6 +6,7 @@ use muster_core::command::JobChange;
 use muster_core::event::{Back, Next};
 use muster_core::job::{Exit, Outcome, PlacedTask, StopCause};
 use muster_core::node::{GpuWord, NodeWord};
+use muster_core::verdict::Reason;
 use muster_core::{Event, JobId, Timestamp};
 use muster_store::queries::{AllocationFilter, Order, Page, Start, UsageBy, UsageSpan};
 use muster_store::rows::{CountRow, JobState, UsageRow};
@@ -29,6 +30,7 @@ contract!(
     acts_are_listed,
     nodes_come_change_and_go,
     reservations_begin_and_end,
+    waits_are_read_by_bucket_and_time,
     tokens_keep_only_the_hash,
     settings_are_kept,
 );
@@ -387,6 +389,28 @@ fn nodes_come_change_and_go(bench: &dyn Bench) {
     );
     book.add(&[node("n1", 8)]);
     assert_eq!((state().as_str(), present().as_str()), ("Ready", "8"));
+}
+
+/// What was noted last before a span counts at its beginning, and other buckets do not count at all.
+fn waits_are_read_by_bucket_and_time(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let note = |bucket: &str, job: u64, at: i64| {
+        let reasons = vec![Reason::Reservation { job: JobId::single(job) }];
+        Event::WaitNoted { bucket: bucket.to_string(), reasons, at: Timestamp(at) }
+    };
+    book.add(&[note("a", 1, 10), note("a", 2, 20), note("b", 3, 25), note("a", 4, 30), note("a", 5, 40)]);
+    let read = |buckets: &[&str], from, to| -> Vec<i64> {
+        let buckets: Vec<String> = buckets.iter().map(|bucket| bucket.to_string()).collect();
+        book.store.tables.waits(&buckets, from, to).unwrap().iter().map(|row| row.at_ms).collect()
+    };
+    assert_eq!(read(&["a"], 22, 40), [20, 30]);
+    assert_eq!(read(&["a"], 5, 15), [10]);
+    assert_eq!(read(&["a", "b"], 22, 30), [20, 25]);
+    assert_eq!(read(&["c"], 0, 100), [0i64; 0]);
+    assert_eq!(
+        bench.sql("SELECT reasons FROM waits WHERE bucket = 'b'"),
+        r#"[{"reason":"Reservation","job":"job-3"}]"#
+    );
 }
 
 fn reservations_begin_and_end(bench: &dyn Bench) {

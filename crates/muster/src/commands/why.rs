@@ -1,6 +1,6 @@
 //! Why a job waits: all its blockers, its place, and what would help.
 
-use muster_protocol::outlook::Why;
+use muster_protocol::outlook::{WaitNote, Why};
 
 use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
@@ -34,6 +34,7 @@ fn text(why: &Why) -> String {
         lines.extend(blockers(why));
     }
     lines.extend(priority(why));
+    lines.extend(history(why));
     lines.extend(expected(why));
     lines.extend(sooner(why));
     lines.extend(advice(why));
@@ -67,6 +68,20 @@ fn priority(why: &Why) -> Option<String> {
     let share = share.map(|penalty| format!(" less {penalty} for its fair-share factor of {factor:.3}"));
     let terms = [waiting, share].into_iter().flatten().collect::<String>();
     (!terms.is_empty()).then(|| format!("Ordered by {now}: priority {}{terms}", why.priority))
+}
+
+/// Why it waited, of a job that no longer does or has done so for other reasons before.
+fn history(why: &Why) -> Vec<String> {
+    let waits = !why.reasons.is_empty();
+    if why.history.is_empty() || (waits && why.history.len() == 1) {
+        return Vec::new();
+    }
+    let note = |note: &WaitNote| {
+        let sentences: Vec<&str> = note.reasons.iter().map(|reason| reason.sentence.as_str()).collect();
+        format!("{}  {}", units::clock(note.at_ms), sentences.join("; "))
+    };
+    let head = if waits { "It has waited because" } else { "It waited because" };
+    std::iter::once(head.to_string()).chain(why.history.iter().map(note)).collect()
 }
 
 /// When it starts, and how far that can be trusted.
@@ -154,6 +169,7 @@ mod tests {
                 keeps_its_place: false,
                 change: Default::default(),
             }],
+            history: Vec::new(),
         };
         let expected = "\
 job-7  train  (tenant vision)  queued 14m, position 6 of 41

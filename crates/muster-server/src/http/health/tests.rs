@@ -54,6 +54,9 @@ impl Tables for Gone {
     fn usage(&self, _: &UsageSpan, _: UsageBy) -> Result<Vec<UsageRow>, StoreError> {
         gone()
     }
+    fn waits(&self, _: &[String], _: i64, _: i64) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
+        gone()
+    }
     fn audit(&self, _: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {
         gone()
     }
