@@ -92,7 +92,7 @@ pub enum Refusal {
         excess: Excess,
     },
     /// No node could hold the job even if it were empty.
-    #[error("no node could hold this job even when empty: {problem}")]
+    #[error("this job could never start here: {problem}")]
     Infeasible {
         /// What is missing.
         problem: String,

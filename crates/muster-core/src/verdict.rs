@@ -333,7 +333,9 @@ impl Reason {
                 share.factor_milli / 1_000,
                 share.factor_milli % 1_000
             ),
-            Reason::Infeasible { problem } => format!("no registered node could hold it: {problem}"),
+            Reason::Infeasible { problem } => {
+                format!("could not start here even if all were empty: {problem}")
+            }
             Reason::Considering => "arrived just now, the next round looks at it".to_string(),
         }
     }

@@ -67,10 +67,19 @@ pub async fn saved(State(door): State<Door>, who: Who, Id(job): Id<JobId>) -> Re
         Some((attempt.number, attempt.tasks.first()?.node.clone()))
     })?;
     let Some((attempt, node)) = attempt else {
-        return Err(Fault::invalid("id", format!("`{job}` does not run, so there is nothing to save")));
+        return Err(not_running(&door, &who, job).await?);
     };
     let command = Command::ReportTask { node, job, attempt, said: Said::Saved };
     steer(&door, who, job, command, "has saved its work").await
+}
+
+/// The word for a job that has no work to save.
+async fn not_running(door: &Door, who: &Who, job: JobId) -> Result<Fault, Fault> {
+    let live = door.state(|state| state.jobs.get(&job).map(|job| job.phase_word()))?;
+    let row = door.tables(move |tables| Ok(tables.job(job)?.map(|detail| detail.row))).await?;
+    row.filter(|row| who.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job })?;
+    let phase = live.unwrap_or("over");
+    Ok(Refusal::WrongPhase { job, phase, verb: "checkpoint", needs: "running" }.into())
 }
 
 fn events_of(tables: &dyn Tables, job: JobId) -> Result<Vec<EventRow>, Fault> {

@@ -13,7 +13,7 @@ use crate::units;
 /// `muster change`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = "Example:\n  muster change job-42 --time 30m")]
-#[group(required = true, multiple = true, id = "what")]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
 pub struct Args {
     /// Which job; `-` is the newest
     job: JobRef,

@@ -28,6 +28,8 @@ transcripts! {
     infeasible,
     nodes,
     preemption,
+    gangs,
+    receipts,
     output,
     formats,
     errors,
