@@ -16,6 +16,7 @@ use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
 use crate::token::Token;
 use crate::verdict::Reason;
+use crate::window::Window;
 
 /// Who asks, as the doors have established it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +125,17 @@ pub enum Command {
         why: String,
         /// Not to be given out before.
         cooling_until: Option<Timestamp>,
+    },
+
+    /// Book nodes for a time.
+    OpenWindow {
+        /// All of it; who books is filled in.
+        window: Box<Window>,
+    },
+    /// Give booked nodes back before their time.
+    CloseWindow {
+        /// Which.
+        name: String,
     },
 
     /// Take the planner's proposal, gang by gang, as far as it still holds.
@@ -282,6 +294,8 @@ impl Command {
             Command::DeleteTenant { id } => ("tenant.delete", id.to_string()),
             Command::SetNodeState { node, .. } => ("node.state", node.to_string()),
             Command::RemoveNode { node } => ("node.remove", node.to_string()),
+            Command::OpenWindow { window } => ("window.open", window.name.clone()),
+            Command::CloseWindow { name } => ("window.close", name.clone()),
             Command::Configure { .. } => ("cluster.configure", "cluster".to_string()),
             Command::AddToken { token } => ("token.add", token.id.clone()),
             Command::RevokeToken { id } => ("token.revoke", id.clone()),

@@ -19,6 +19,7 @@ use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
 use crate::token::Token;
 use crate::verdict::Reason;
+use crate::window::Window;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -308,6 +309,23 @@ pub enum Event {
         at: Timestamp,
     },
 
+    /// Nodes are booked for a time.
+    WindowOpened {
+        /// All of it.
+        window: Box<Window>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A window is over, or was closed before its time.
+    WindowClosed {
+        /// Which.
+        name: String,
+        /// Why.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+
     /// The settings of the cluster changed.
     Configured {
         /// All of them.
@@ -434,6 +452,8 @@ impl Event {
             Event::NodeStateChanged { .. } => "NodeStateChanged",
             Event::NodeRemoved { .. } => "NodeRemoved",
             Event::GpuHealthChanged { .. } => "GpuHealthChanged",
+            Event::WindowOpened { .. } => "WindowOpened",
+            Event::WindowClosed { .. } => "WindowClosed",
             Event::Configured { .. } => "Configured",
             Event::TokenAdded { .. } => "TokenAdded",
             Event::TokenRevoked { .. } => "TokenRevoked",

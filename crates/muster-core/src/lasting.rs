@@ -15,18 +15,20 @@ pub struct Ending {
     pub at: Timestamp,
     /// Whether it is a bound and not an estimate.
     pub bounded: bool,
+    /// Windows that are open to the job, as bits in the order of their names.
+    pub windows: u64,
 }
 
 impl Ending {
     /// Never, as far as anyone knows.
-    pub const NEVER: Ending = Ending { at: Timestamp(i64::MAX), bounded: false };
+    pub const NEVER: Ending = Ending { at: Timestamp(i64::MAX), bounded: false, windows: 0 };
 
     /// At once, for sure.
-    pub const NOW: Ending = Ending { at: Timestamp(i64::MIN), bounded: true };
+    pub const NOW: Ending = Ending { at: Timestamp(i64::MIN), bounded: true, windows: u64::MAX };
 
     /// Whether whatever is in the way of the other is in the way of this one.
     pub fn is_no_easier_than(self, other: Ending) -> bool {
-        self.at >= other.at && (other.bounded || !self.bounded)
+        self.at >= other.at && (!self.bounded || other.bounded) && self.windows & !other.windows == 0
     }
 }
 

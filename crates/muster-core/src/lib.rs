@@ -34,6 +34,7 @@ pub mod state;
 
 pub mod plan;
 pub mod verdict;
+pub mod window;
 
 pub use command::{Actor, Answer, Command};
 pub use event::Event;

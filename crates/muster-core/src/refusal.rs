@@ -38,6 +38,12 @@ pub enum Refusal {
         /// What was asked for.
         id: String,
     },
+    /// The window is not known.
+    #[error("there is no window `{name}`")]
+    UnknownWindow {
+        /// What was asked for.
+        name: String,
+    },
     /// A tenant of that name exists.
     #[error("tenant `{tenant}` exists already")]
     DuplicateTenant {
@@ -162,6 +168,7 @@ impl Refusal {
             Refusal::UnknownNode { .. } => "unknown-node",
             Refusal::UnknownGpu { .. } => "unknown-gpu",
             Refusal::UnknownToken { .. } => "unknown-token",
+            Refusal::UnknownWindow { .. } => "unknown-window",
             Refusal::DuplicateTenant { .. } => "duplicate-tenant",
             Refusal::DuplicateToken { .. } => "duplicate-token",
             Refusal::InactiveTenant { .. } => "inactive-tenant",
@@ -189,6 +196,7 @@ impl Refusal {
                 Some("`muster node ls` and `muster gpu ls` list what there is".into())
             }
             Refusal::UnknownToken { .. } => Some("`muster token ls` lists the tokens".into()),
+            Refusal::UnknownWindow { .. } => Some("`muster window ls` lists the windows".into()),
             Refusal::OverQuota { excess, .. } => Some(format!(
                 "ask for at most {} {}, or have the quota raised",
                 excess.limit,

@@ -17,6 +17,7 @@ use crate::settings::Settings;
 use crate::tenant::Tenant;
 use crate::time::Timestamp;
 use crate::token::Token;
+use crate::window::Window;
 
 mod adopt;
 mod apply;
@@ -30,6 +31,7 @@ mod submit;
 mod tally;
 mod tenants;
 mod tick;
+mod windows;
 
 pub use check::Violation;
 pub use decide::Decision;
@@ -62,6 +64,8 @@ pub struct State {
     pub keys: BTreeMap<TenantId, BTreeMap<String, KeyUse>>,
     /// Space held for jobs that others were displaced for.
     pub claims: BTreeMap<JobId, Claim>,
+    /// Nodes that are booked for a time, by name.
+    pub windows: BTreeMap<String, Window>,
     /// Every token that was not revoked.
     pub tokens: BTreeMap<String, Token>,
     /// Who used what.

@@ -184,6 +184,13 @@ pub enum Reason {
         /// For which job.
         job: JobId,
     },
+    /// Nodes that would do are booked, for maintenance or for others.
+    Window {
+        /// By which window.
+        window: String,
+        /// Why it is there; may be empty.
+        why: String,
+    },
     /// Room is being made for it: others are stopping.
     Claimed {
         /// Who makes room.
@@ -243,7 +250,7 @@ impl Reason {
             Reason::QuotaTenant { .. } | Reason::Budget { .. } => "QuotaTenant",
             Reason::QuotaModel { .. } => "QuotaModel",
             Reason::NodeHealth { .. } => "NodeHealth",
-            Reason::Reservation { .. } => "Reservation",
+            Reason::Reservation { .. } | Reason::Window { .. } => "Reservation",
             Reason::Claimed { .. } => "Claimed",
             Reason::Dependency { .. } => "Dependency",
             Reason::StartTime { .. } => "StartTime",
@@ -319,6 +326,10 @@ impl Reason {
             Reason::Reservation { job } => {
                 format!("free space is kept for `{job}`, which comes first")
             }
+            Reason::Window { window, why } if why.is_empty() => {
+                format!("free space is booked by window `{window}`")
+            }
+            Reason::Window { window, why } => format!("free space is booked by window `{window}`: {why}"),
             Reason::Claimed { victims } => format!("room is being made by {}", list(victims)),
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),
             Reason::StartTime { at } => format!("may start at {} (Unix ms)", at.0),

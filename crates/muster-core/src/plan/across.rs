@@ -128,7 +128,7 @@ impl<'a> Clearing<'a> {
             Some(here) => here.after(filed.free, freed),
             None => filed.free,
         };
-        let mut seated = Seated::new(self.draft.usable(node, after, Ending::NEVER));
+        let mut seated = Seated::new(self.draft.usable(node, after, Ending::NEVER)?);
         if let Some(site) = self.nodes.get(node).filter(|site| !site.tasks.is_empty()) {
             let groups = self.ask.groups_by_size();
             let fit = groups.into_iter().all(|group| seated.take(self.ask, found, group, site.tasks[group]));

@@ -23,7 +23,7 @@ pub(super) fn set_all_aside(draft: &mut Draft) {
         for (node, space) in belongs_to(state, *id, claim) {
             draft.owe(&node, space);
         }
-        if is_ready(job) && state.claim_works(claim) {
+        if is_ready(job) && state.claim_works(job, claim, draft.now) {
             draft.note_claimant(*id);
         }
     }

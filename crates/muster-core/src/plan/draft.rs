@@ -110,7 +110,7 @@ impl<'a> Draft<'a> {
             asides: BTreeMap::new(),
             owed: BTreeMap::new(),
             started: BTreeMap::new(),
-            reservations: Reservations::default(),
+            reservations: Reservations::of_windows(state),
             claimants: BTreeSet::new(),
             asks: BTreeMap::new(),
             full: BTreeMap::new(),
@@ -147,14 +147,12 @@ impl<'a> Draft<'a> {
 
     /// When a job of a bucket would be over if it started now.
     pub fn ending(&self, bucket: &Bucket) -> Ending {
-        let (now, settings) = (self.now, &self.state.settings);
-        match bucket.limit_ms {
-            Some(limit) => Ending { at: now.plus(limit).plus(settings.stop_grace_ms), bounded: true },
-            None => {
-                let expected_ms = self.expected_ms(&bucket.tenant, &bucket.user);
-                Ending { at: now.plus(expected_ms).plus(settings.stop_grace_ms), bounded: false }
-            }
-        }
+        let lasts_ms = bucket.limit_ms.unwrap_or_else(|| self.expected_ms(&bucket.tenant, &bucket.user));
+        let at = self.now.plus(lasts_ms).plus(self.state.settings.stop_grace_ms);
+        let open = (0..).zip(self.state.windows.values());
+        let open = open.filter(|(_, window)| window.is_open_to(self.state, &bucket.tenant));
+        let windows = open.fold(0u64, |bits, (index, _): (u32, _)| bits | 1 << index);
+        Ending { at, bounded: bucket.limit_ms.is_some(), windows }
     }
 
     /// How long a job without a limit is expected to run: as long as the longest of its owner's last ones.
@@ -165,7 +163,7 @@ impl<'a> Draft<'a> {
     }
 
     /// What of the free space of a node someone may use who will be gone by `ending`.
-    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending) -> Free {
+    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending) -> Option<Free> {
         self.reservations.usable(node, free, ending, None)
     }
 

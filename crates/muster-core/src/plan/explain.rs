@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use crate::capacity::{Free, Kind};
 use crate::ids::{JobId, NodeId};
+use crate::job::PlacedTask;
 use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
+use crate::plan::reserve::Holder;
 use crate::plan::{Planned, admit, feasible, place, spread};
 use crate::queue::Shape;
 use crate::verdict::{Reason, Verdict, Verdicts};
+use crate::window::Window;
 
 /// Write the verdicts and close the draft.
 pub(super) fn all_blocked(mut draft: Draft) -> Planned {
@@ -111,12 +114,26 @@ fn infeasible(draft: &Draft, ask: &Ask) -> Vec<Reason> {
 fn kept_for_others(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<Reason> {
     let reserved = || {
         let spot = place::find(draft, ask, Ending::NOW)?;
-        spot.tasks.iter().find_map(|task| draft.reservations.first_on(&task.node, who.job))
+        let holder = |task: &PlacedTask| draft.reservations.first_on(&task.node, who.job, who.ending);
+        spot.tasks.iter().find_map(holder).map(|holder| kept_for(draft, holder))
     };
     let reserved = if draft.reservations.is_empty() { None } else { reserved() };
     let aside = || set_aside_on_one_node(draft, facts, who, ask);
     let across = || if ask.may_span() { set_aside_across(draft, facts, who, ask) } else { None };
-    reserved.or_else(aside).or_else(across).map(|job| Reason::Reservation { job })
+    let aside = || aside().or_else(across).map(|job| Reason::Reservation { job });
+    reserved.or_else(aside)
+}
+
+fn kept_for(draft: &Draft, holder: Holder) -> Reason {
+    match holder {
+        Holder::Job(job) => Reason::Reservation { job },
+        Holder::Window(index) => {
+            let window = draft.state.windows.values().nth(index as usize);
+            let named =
+                |window: &Window| Reason::Window { window: window.name.clone(), why: window.why.clone() };
+            window.map_or(Reason::Considering, named)
+        }
+    }
 }
 
 fn set_aside_on_one_node(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<JobId> {
@@ -140,7 +157,7 @@ fn set_aside_across(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option
         let free = capacity.filed(node).map(|filed| filed.free).unwrap_or_default();
         capacity.set_free(node, free.with(*aside));
     }
-    let spot = spread::find(draft.state, &capacity, ask, &|_, free| free)?;
+    let spot = spread::find(draft.state, &capacity, ask, &|_, free| Some(free))?;
     let holder = |node: &NodeId| facts.asides.get(node).map(|(first, _)| *first);
     spot.tasks.iter().filter_map(|task| holder(&task.node)).find(|holder| *holder != who.job)
 }
@@ -200,7 +217,7 @@ fn free_blocks_by_match<'a>(draft: &Draft, who: Who, ask: &'a Ask) -> Vec<(&'a M
     for found in &ask.matches {
         for (_, node) in draft.capacity.with_free(&found.kind, least) {
             let usable = |free| draft.reservations.usable(node, free, who.ending, Some(who.job));
-            blocks.extend(draft.free_on(node).map(|free| (found, usable(free))));
+            blocks.extend(draft.free_on(node).and_then(usable).map(|free| (found, free)));
         }
     }
     blocks

@@ -143,11 +143,11 @@ fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
 
 fn fit(draft: &Draft, ask: &Ask, node: &NodeId, leaving: Free) -> Option<Vec<u64>> {
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
-    ask.fit(ask.on(&filed.kind).filter(|found| found.whole)?, later(draft, node, filed.free, leaving))
+    ask.fit(ask.on(&filed.kind).filter(|found| found.whole)?, later(draft, node, filed.free, leaving)?)
 }
 
 /// What will be free on a node once others have left.
-fn later(draft: &Draft, node: &NodeId, free: Free, leaving: Free) -> Free {
+fn later(draft: &Draft, node: &NodeId, free: Free, leaving: Free) -> Option<Free> {
     let usable = Free { gpus: leaving.gpus & draft.state.usable_gpus(node), ..leaving };
     let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
     draft.usable(node, free.with(usable).without(overdrawn), Ending::NEVER)
@@ -162,7 +162,10 @@ fn find_across(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
     let mut capacity = draft.capacity.clone();
     for (node, going) in &draft.running().leaving.nodes.clone() {
         if let Some(free) = draft.free_on(node) {
-            capacity.set_free(node, later(draft, node, free, going.space));
+            match later(draft, node, free, going.space) {
+                Some(later) => capacity.set_free(node, later),
+                None => capacity.set_open(node, false),
+            }
         }
     }
     let found =

@@ -87,8 +87,8 @@ pub(super) fn victims<'a>(
     let after = |victims: &[&Candidate]| {
         draft.usable(node, here.after(filed.free, all_space(victims)), Ending::NEVER)
     };
-    let victims = least(candidates, |victims| ask.fits(found, after(victims)))?;
-    let chosen = ask.fit(found, after(&victims))?;
+    let victims = least(candidates, |victims| after(victims).is_some_and(|free| ask.fits(found, free)))?;
+    let chosen = ask.fit(found, after(&victims)?)?;
     Some((victims, chosen))
 }
 

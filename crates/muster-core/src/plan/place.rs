@@ -7,7 +7,7 @@ use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
-use crate::plan::spread;
+use crate::plan::spread::{self, Usable};
 
 /// Start the job where it fits best. False if there is no room.
 pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
@@ -30,12 +30,13 @@ pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
 /// Where the gang fits best without delaying a reservation. Devices in doubt are used only if there is no other way.
 pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
     let usable = |node: &NodeId, free| draft.usable(node, free, ending);
-    let good = || find_among(draft, ask, &|node, free| draft.without_degraded(node, usable(node, free)));
+    let good =
+        || find_among(draft, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)));
     let any = || find_among(draft, ask, &usable);
     if draft.degraded.is_empty() { any() } else { good().or_else(any) }
 }
 
-fn find_among(draft: &Draft, ask: &Ask, usable: &dyn Fn(&NodeId, Free) -> Free) -> Option<Spot> {
+fn find_among(draft: &Draft, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let fullest = ask.wholes().filter_map(|found| fullest_of_kind(draft, ask, found, usable));
     let best = fullest.min_by_key(|(count, node, _)| (*count, *node));
     let on_one = best.map(|(_, node, chosen)| Spot::on_one(ask, node, &chosen));
@@ -48,11 +49,11 @@ fn fullest_of_kind<'a>(
     draft: &'a Draft,
     ask: &Ask,
     found: &Match,
-    usable: &dyn Fn(&NodeId, Free) -> Free,
+    usable: &Usable,
 ) -> Option<(u32, &'a NodeId, Vec<u64>)> {
     let candidates = draft.capacity.with_free(&found.kind, ask.gpus());
     candidates.into_iter().find_map(|(count, node)| {
-        let chosen = ask.fit(found, usable(node, draft.free_on(node)?))?;
+        let chosen = ask.fit(found, usable(node, draft.free_on(node)?)?)?;
         Some((count, node, chosen))
     })
 }

@@ -7,7 +7,7 @@
 //!
 //! Who has waited too long is protected from estimates as well: only those whose time is bounded may pass then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::{Capacity, Free};
 use crate::ids::{JobId, NodeId};
@@ -18,6 +18,7 @@ use crate::plan::order::Turn;
 use crate::plan::running::overdrawn;
 use crate::plan::spread;
 use crate::plan::timeline::{Release, releases};
+use crate::state::State;
 use crate::time::Timestamp;
 
 /// A place in the future.
@@ -27,10 +28,18 @@ pub(super) struct Reservation {
     pub at: Timestamp,
 }
 
+/// Whom space is kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    Job(JobId),
+    /// A window, by its place in the order of names.
+    Window(u32),
+}
+
 /// What a reservation will need on one node.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
-    pub job: JobId,
+    holder: Holder,
     at: Timestamp,
     until: Timestamp,
     /// Estimates are not good enough to pass.
@@ -43,12 +52,19 @@ pub(super) struct Held {
 impl Held {
     /// Whether someone who starts now and ends then is still there when the space is needed.
     fn is_delayed_by(&self, ending: Ending) -> bool {
-        ending.at > self.at || (self.strict && !ending.bounded)
+        !self.is_open_to(ending) && (ending.at > self.at || (self.strict && !ending.bounded))
     }
 
-    /// Whether it overlaps a span of time.
-    fn overlaps(&self, from: Timestamp, until: Timestamp) -> bool {
-        self.at < until && from < self.until
+    /// Whether it is in the way of someone who stays from a moment on and would end like this if they started now.
+    fn overlaps(&self, from: Timestamp, lasts_ms: i64, ending: Ending) -> bool {
+        let endless = matches!(self.holder, Holder::Window(_)) && !ending.bounded;
+        let begins_before_end = endless || self.at < from.plus(lasts_ms);
+        !self.is_open_to(ending) && begins_before_end && from < self.until
+    }
+
+    /// Whether it is a window for those who ask.
+    fn is_open_to(&self, ending: Ending) -> bool {
+        matches!(self.holder, Holder::Window(index) if ending.windows >> index & 1 == 1)
     }
 }
 
@@ -57,22 +73,48 @@ impl Held {
 pub(super) struct Reservations {
     pub list: Vec<Reservation>,
     nodes: BTreeMap<NodeId, Vec<Held>>,
+    /// Nodes on which a job has its place.
+    reserved: BTreeSet<NodeId>,
     /// How often the future was searched.
     searches: u32,
 }
 
 impl Reservations {
-    /// What of the free space of a node someone may use who will be gone by `ending`; one's own place is no obstacle.
-    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending, own: Option<JobId>) -> Free {
-        if self.nodes.is_empty() {
-            return free;
+    /// The nodes that are booked.
+    pub fn of_windows(state: &State) -> Reservations {
+        let mut reservations = Reservations::default();
+        for (index, window) in (0..).zip(state.windows.values()) {
+            for node in &window.nodes {
+                let held = Held {
+                    holder: Holder::Window(index),
+                    at: window.from,
+                    until: window.until,
+                    strict: true,
+                    taken: Free::default(),
+                    spare: Free::default(),
+                };
+                reservations.nodes.entry(node.clone()).or_default().push(held);
+            }
         }
-        let Some(held) = self.nodes.get(node) else { return free };
-        let others = held.iter().filter(|held| Some(held.job) != own && held.is_delayed_by(ending));
-        others.fold(free, |free, held| Free {
-            gpus: free.gpus & !held.taken.gpus,
-            cpus: free.cpus.min(held.spare.cpus),
-            memory_mib: free.memory_mib.min(held.spare.memory_mib),
+        reservations
+    }
+
+    /// What of the free space of a node someone may use who will be gone by `ending`; one's own place
+    /// is no obstacle. Nothing at all, not even for who needs nothing, where a window is closed to them.
+    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending, own: Option<JobId>) -> Option<Free> {
+        if self.nodes.is_empty() {
+            return Some(free);
+        }
+        let Some(held) = self.nodes.get(node) else { return Some(free) };
+        let own = own.map(Holder::Job);
+        let mut others = held.iter().filter(|held| Some(held.holder) != own && held.is_delayed_by(ending));
+        others.try_fold(free, |free, held| match held.holder {
+            Holder::Window(_) => None,
+            Holder::Job(_) => Some(Free {
+                gpus: free.gpus & !held.taken.gpus,
+                cpus: free.cpus.min(held.spare.cpus),
+                memory_mib: free.memory_mib.min(held.spare.memory_mib),
+            }),
         })
     }
 
@@ -85,9 +127,10 @@ impl Reservations {
         }
     }
 
-    /// The first other job that has a place on a node.
-    pub fn first_on(&self, node: &NodeId, own: JobId) -> Option<JobId> {
-        self.nodes.get(node)?.iter().map(|held| held.job).find(|job| *job != own)
+    /// For whom space is kept on a node from someone who would end like this.
+    pub fn first_on(&self, node: &NodeId, own: JobId, ending: Ending) -> Option<Holder> {
+        let others = self.nodes.get(node)?.iter().filter(|held| held.holder != Holder::Job(own));
+        others.filter(|held| held.is_delayed_by(ending)).map(|held| held.holder).next()
     }
 
     /// The place of a job.
@@ -101,12 +144,20 @@ impl Reservations {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.nodes.is_empty()
+    }
+
+    /// Whether a node is booked by others within a span of time.
+    fn is_booked(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: Ending) -> bool {
+        let held = self.nodes.get(node).into_iter().flatten();
+        let mut windows = held.filter(|held| matches!(held.holder, Holder::Window(_)));
+        windows.any(|held| held.overlaps(from, lasts_ms, ending))
     }
 
     /// What is taken on a node within a span of time.
-    fn taken(&self, node: &NodeId, from: Timestamp, until: Timestamp) -> Free {
-        let held = self.nodes.get(node).into_iter().flatten().filter(|held| held.overlaps(from, until));
+    fn taken(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: Ending) -> Free {
+        let held = self.nodes.get(node).into_iter().flatten();
+        let held = held.filter(|held| held.overlaps(from, lasts_ms, ending));
         held.fold(Free::default(), |sum, held| sum.with(held.taken))
     }
 
@@ -121,12 +172,13 @@ impl Reservations {
     fn add(&mut self, reservation: Reservation, (until, strict): (Timestamp, bool), needs: Vec<Needs>) {
         let Reservation { job, at } = reservation;
         for Needs { node, taken, spare } in needs {
+            self.reserved.insert(node.clone());
             let held = self.nodes.entry(node).or_default();
             // Those before it need what they need; of the rest there is less for everyone else.
             for other in held.iter_mut().filter(|other| at <= other.at && other.at < until) {
                 other.spare = other.spare.without(taken);
             }
-            held.push(Held { job, at, until, strict, taken, spare });
+            held.push(Held { holder: Holder::Job(job), at, until, strict, taken, spare });
         }
         self.list.push(reservation);
     }
@@ -144,8 +196,9 @@ pub(super) fn earliest_place(draft: &mut Draft, turn: &Turn, ask: &Ask) {
         return;
     }
     draft.reservations.searches += 1;
-    let lasts_ms = draft.ending(turn.bucket).at.since(draft.now);
-    if let Some((at, needs)) = Future::new(draft, ask, lasts_ms).first_fit() {
+    let ending = draft.ending(turn.bucket);
+    let lasts_ms = ending.at.since(draft.now);
+    if let Some((at, needs)) = Future::new(draft, ask, ending).first_fit() {
         let span = (at.plus(lasts_ms), turn.overdue);
         draft.reservations.add(Reservation { job: turn.job, at }, span, needs);
         needs_again(draft);
@@ -159,12 +212,12 @@ fn has_enough(draft: &Draft) -> bool {
         0 | 1 => usize::MAX,
         one_in => draft.state.nodes.len().div_ceil(one_in as usize),
     };
-    draft.reservations.searches >= settings.reservations || draft.reservations.nodes.len() >= nodes_max
+    draft.reservations.searches >= settings.reservations || draft.reservations.reserved.len() >= nodes_max
 }
 
 /// What is known of room that could be made does not know the new reservation.
 fn needs_again(draft: &mut Draft) {
-    let nodes: Vec<NodeId> = draft.reservations.nodes.keys().cloned().collect();
+    let nodes: Vec<NodeId> = draft.reservations.reserved.iter().cloned().collect();
     draft.changed.extend(nodes);
 }
 
@@ -172,6 +225,8 @@ fn needs_again(draft: &mut Draft) {
 struct Future<'a> {
     draft: &'a Draft<'a>,
     ask: &'a Ask,
+    /// When it would end if it started now.
+    ending: Ending,
     lasts_ms: i64,
     /// What has come free until then.
     freed: BTreeMap<&'a NodeId, Free>,
@@ -183,11 +238,12 @@ struct Future<'a> {
 }
 
 impl<'a> Future<'a> {
-    fn new(draft: &'a Draft<'a>, ask: &'a Ask, lasts_ms: i64) -> Future<'a> {
+    fn new(draft: &'a Draft<'a>, ask: &'a Ask, ending: Ending) -> Future<'a> {
         let mut future = Future {
             draft,
             ask,
-            lasts_ms,
+            ending,
+            lasts_ms: ending.at.since(draft.now),
             freed: BTreeMap::new(),
             owed: draft.owed.clone(),
             seats: BTreeMap::new(),
@@ -269,7 +325,7 @@ impl<'a> Future<'a> {
             return None;
         }
         let capacity = self.capacity(at);
-        spread::find(self.draft.state, &capacity, self.ask, &|_, free| free)
+        spread::find(self.draft.state, &capacity, self.ask, &|_, free| Some(free))
     }
 
     fn count_seats(&mut self, node: &'a NodeId, at: Timestamp) {
@@ -299,6 +355,9 @@ impl<'a> Future<'a> {
     /// What is free on a node from a moment on for as long as the gang lasts.
     fn space_on(&self, node: &NodeId, at: Timestamp) -> Option<Free> {
         let filed = self.draft.capacity.filed(node).filter(|filed| filed.open)?;
+        if self.draft.reservations.is_booked(node, at, self.lasts_ms, self.ending) {
+            return None;
+        }
         let freed = self.freed.get(node).copied();
         let free = match freed {
             None => filed.free,
@@ -308,7 +367,7 @@ impl<'a> Future<'a> {
                 filed.free.with(usable).without(overdrawn)
             }
         };
-        Some(free.without(self.draft.reservations.taken(node, at, at.plus(self.lasts_ms))))
+        Some(free.without(self.draft.reservations.taken(node, at, self.lasts_ms, self.ending)))
     }
 
     /// The whole cluster at a moment.
@@ -316,8 +375,9 @@ impl<'a> Future<'a> {
         let mut capacity = self.draft.capacity.clone();
         let reserved = self.draft.reservations.nodes.keys();
         for node in self.freed.keys().copied().chain(reserved) {
-            if let Some(free) = self.space_on(node, at) {
-                capacity.set_free(node, free);
+            match self.space_on(node, at) {
+                Some(free) => capacity.set_free(node, free),
+                None => capacity.set_open(node, false),
             }
         }
         capacity

@@ -19,13 +19,11 @@ use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Spot;
 use crate::state::State;
 
-/// Find seats for the whole gang. `usable` says what of the free space of a node may be used.
-pub(super) fn find(
-    state: &State,
-    capacity: &Capacity,
-    ask: &Ask,
-    usable: &dyn Fn(&NodeId, Free) -> Free,
-) -> Option<Spot> {
+/// What of the free space of a node may be used; nothing if the node is closed to who asks.
+pub(super) type Usable<'u> = dyn Fn(&NodeId, Free) -> Option<Free> + 'u;
+
+/// Find seats for the whole gang.
+pub(super) fn find(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let mut hall = Hall { capacity, ask, usable, seats: Seats::default() };
     ask.groups_by_size().into_iter().all(|group| hall.seat_group(group)).then(|| hall.seats.spot(state, ask))
 }
@@ -91,7 +89,7 @@ impl Seats {
 struct Hall<'a> {
     capacity: &'a Capacity,
     ask: &'a Ask,
-    usable: &'a dyn Fn(&NodeId, Free) -> Free,
+    usable: &'a Usable<'a>,
     seats: Seats,
 }
 
@@ -129,7 +127,7 @@ impl<'a> Hall<'a> {
     }
 
     fn free_on(&self, node: &NodeId) -> Option<Free> {
-        self.capacity.filed(node).map(|filed| (self.usable)(node, filed.free))
+        self.capacity.filed(node).and_then(|filed| (self.usable)(node, filed.free))
     }
 
     /// Fresh nodes for so many tasks, and how many sit on each.

@@ -64,7 +64,8 @@ impl State {
         if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally) {
             return None;
         }
-        if !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
+        let windows = start.tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
+        if !windows || !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
             return None;
         }
         let devices = start.tasks.iter().flat_map(PlacedTask::devices);
@@ -175,11 +176,13 @@ impl State {
         kept.collect()
     }
 
-    /// Whether everything that is held by a claim may be given out, once it is free.
-    pub fn claim_works(&self, claim: &Claim) -> bool {
+    /// Whether everything that is held by a claim may be given to its job, once it is free.
+    pub fn claim_works(&self, job: &Job, claim: &Claim, now: Timestamp) -> bool {
         let open = |node: &NodeId| self.capacity.filed(node).is_some_and(|filed| filed.open);
         let usable = |task: &PlacedTask| mask(&task.gpus) & !self.usable_gpus(&task.node) == 0;
-        !claim.tasks.is_empty() && claim.tasks.iter().all(|task| open(&task.node) && usable(task))
+        let admitted = |task: &PlacedTask| self.windows_admit(job, &task.node, now);
+        let works = |task: &PlacedTask| open(&task.node) && usable(task) && admitted(task);
+        !claim.tasks.is_empty() && claim.tasks.iter().all(works)
     }
 
     /// What is held for jobs that wait, node by node.
@@ -202,7 +205,8 @@ impl State {
             return None;
         }
         let victims = self.victims(job, room, tally, now)?;
-        if !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
+        let windows = room.tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
+        if !windows || !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
             return None;
         }
         let devices: Vec<(&NodeId, u8)> = room.tasks.iter().flat_map(PlacedTask::devices).collect();

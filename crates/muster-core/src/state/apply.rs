@@ -108,6 +108,15 @@ impl State {
                 self.change_node(&gpu.node, *at, |node| node.gpu_health[usize::from(gpu.index)] = health);
             }
 
+            Event::WindowOpened { window, at } => {
+                self.clock = self.clock.max(*at);
+                self.windows.insert(window.name.clone(), (**window).clone());
+            }
+            Event::WindowClosed { name, at, .. } => {
+                self.clock = self.clock.max(*at);
+                self.windows.remove(name);
+            }
+
             Event::Configured { settings, at } => {
                 self.clock = self.clock.max(*at);
                 self.settings = (**settings).clone();

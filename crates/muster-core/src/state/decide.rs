@@ -44,6 +44,8 @@ impl State {
             Command::SetGpuHealth { node, gpu, word, why, cooling_until } => {
                 self.decide_gpu_health((node, *gpu), *word, why, *cooling_until, now)
             }
+            Command::OpenWindow { window } => self.decide_open_window(by, window, now),
+            Command::CloseWindow { name } => self.decide_close_window(name, now),
             Command::AdoptPlan { plan, epoch } => Ok(self.decide_adopt(plan, *epoch, now)),
             Command::ReportTask { node, job, attempt, said } => {
                 self.decide_report(node, (*job, *attempt), said, now)

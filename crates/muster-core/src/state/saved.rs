@@ -17,6 +17,7 @@ use crate::state::{Array, Claim, Ended, KeyUse, State};
 use crate::tenant::Tenant;
 use crate::time::Timestamp;
 use crate::token::Token;
+use crate::window::Window;
 
 /// Jobs in one piece: enough to share its cost, few enough to need no memory worth speaking of.
 const JOBS_PER_PIECE: usize = 256;
@@ -49,6 +50,8 @@ pub struct Frame {
     arrays: Vec<(u64, Array)>,
     forgotten_before: Timestamp,
     claims: Vec<(JobId, Claim)>,
+    #[serde(default)]
+    windows: Vec<Window>,
     tokens: Vec<Token>,
     ledger: Ledger,
     #[serde(default)]
@@ -121,6 +124,7 @@ impl State {
             arrays: self.arrays.iter().map(|(number, array)| (*number, array.clone())).collect(),
             forgotten_before: self.forgotten_before,
             claims: self.claims.iter().map(|(id, claim)| (*id, claim.clone())).collect(),
+            windows: self.windows.values().cloned().collect(),
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
             foresight: self.foresight.clone(),
@@ -208,6 +212,7 @@ impl Frame {
             arrays: self.arrays.into_iter().collect(),
             forgotten_before: self.forgotten_before,
             claims: self.claims.into_iter().collect(),
+            windows: self.windows.into_iter().map(|window| (window.name.clone(), window)).collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             ledger: self.ledger,
             foresight: self.foresight,

@@ -15,6 +15,7 @@ impl State {
         events.extend(self.queue.due(now).map(|job| Event::JobWoken { job, at: now }));
         self.stop_overdue(now, &mut events);
         self.end_old_claims(now, &mut events);
+        self.close_old_windows(now, &mut events);
         self.end_cooling(now, &mut events);
         self.forget(now, &mut events);
         Decision::done(events)
@@ -43,12 +44,15 @@ impl State {
     /// Give up space that its job did not take in time, so that it never stands empty for good, and space that has
     /// become useless for it.
     fn end_old_claims(&self, now: Timestamp, events: &mut Vec<Event>) {
-        let why = |claim: &Claim| match claim.until <= now {
+        let works = |job: &JobId, claim: &Claim| {
+            self.jobs.get(job).is_some_and(|job| self.claim_works(job, claim, now))
+        };
+        let why = |job: &JobId, claim: &Claim| match claim.until <= now {
             true => Some("it was not taken in time"),
-            false if !self.claim_works(claim) => Some("some of it may not be given out any more"),
+            false if !works(job, claim) => Some("some of it may not be given out any more"),
             false => None,
         };
-        let ended = self.claims.iter().filter_map(|(job, claim)| Some((*job, why(claim)?)));
+        let ended = self.claims.iter().filter_map(|(job, claim)| Some((*job, why(job, claim)?)));
         events.extend(ended.map(|(job, why)| Event::ClaimEnded { job, why: why.to_string(), at: now }));
     }
 

@@ -2,7 +2,7 @@
 
 use muster_core::command::{Answer, Command};
 use muster_core::job::PlacedTask;
-use muster_core::plan::{MakeRoom, Plan};
+use muster_core::plan::{MakeRoom, Plan, Start};
 use muster_core::tenant::TenantConfig;
 use muster_core::{JobId, TenantId};
 
@@ -45,4 +45,29 @@ fn two_claims_of_one_plan_do_not_reach_into_a_guarantee() {
     let plan = Plan { claims: rooms.collect(), ..Plan::default() };
     let answer = world.ask(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
     assert_eq!(answer, Ok(Answer::Adopted { taken: 1, left: 1 }), "blue borrows two GPUs, not four");
+}
+
+/// Two tasks of a gang on one device, and two that need more cores together than their node has.
+#[test]
+fn tasks_of_one_gang_are_counted_beside_each_other() {
+    let mut world = World::new();
+    let node: muster_core::NodeId = "n1".parse().unwrap();
+    let facts = Box::new(facts(4, "NVIDIA H100 80GB HBM3", 10, 64 * 1_024));
+    world.ask(Command::RegisterNode { node: node.clone(), facts }).unwrap();
+    for (cpus, devices) in [(1, [vec![0], vec![0]]), (6, [vec![0], vec![1]])] {
+        let mut gang = spec("gang", 1);
+        gang.tasks[0].count = 2;
+        gang.tasks[0].each.cpus = cpus;
+        // A second node, so that the gang could be placed at all.
+        let (other, facts) =
+            ("n2".parse().unwrap(), crate::world::facts(4, "NVIDIA H100 80GB HBM3", 10, 65_536));
+        world.ask(Command::RegisterNode { node: other, facts: Box::new(facts) }).unwrap();
+        let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(gang))) else { panic!("refused") };
+        let tasks =
+            (0..).zip(devices).map(|(rank, gpus)| PlacedTask { rank, group: 0, node: node.clone(), gpus });
+        let start = Start { job, tasks: tasks.collect(), effective: None, expected_ms: None };
+        let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
+        let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
+        assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }), "{cpus} cores each");
+    }
 }

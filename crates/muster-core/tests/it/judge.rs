@@ -71,7 +71,7 @@ impl Judge {
         let wanted: u32 = job.spec.tasks.iter().map(|group| group.count).sum();
         assert_eq!(tasks.len(), wanted as usize, "{id} was placed in part");
         for task in tasks {
-            self.see_devices(before, job, task);
+            self.see_devices(before, job, task, at);
         }
         see_model_limits(before, job, tasks);
         let lease =
@@ -85,8 +85,9 @@ impl Judge {
     }
 
     /// Every device exists, will do, is in order, and nobody holds or has claimed it.
-    fn see_devices(&self, before: &State, job: &Job, task: &PlacedTask) {
+    fn see_devices(&self, before: &State, job: &Job, task: &PlacedTask, at: Timestamp) {
         let (node, each) = (&before.nodes[&task.node], &job.spec.tasks[task.group as usize].each);
+        see_windows(before, job, &node.id, at);
         assert_eq!(node.state.word, NodeWord::Ready, "{} was placed on {}", job.id, node.id);
         assert_eq!(task.gpus.len(), each.gpus as usize, "{} got another number of GPUs", job.id);
         for index in &task.gpus {
@@ -152,6 +153,16 @@ impl Judge {
             let own = self.used.get(tenant).copied().unwrap_or_default();
             assert_eq!(account.used, own, "the ledger of {tenant} is not the sum of its leases");
         }
+    }
+}
+
+/// Nobody is placed on a node that is booked for others, unless it is sure to be over by then.
+fn see_windows(before: &State, job: &Job, node: &NodeId, at: Timestamp) {
+    for window in before.windows.values().filter(|window| window.nodes.contains(node) && at < window.until) {
+        let theirs = window.tenant.as_ref().is_some_and(|top| is_below(before, &job.spec.tenant, top));
+        let over_by = job.spec.time_limit_ms.map(|limit| at.plus(limit + before.settings.stop_grace_ms));
+        let gone = over_by.is_some_and(|end| end <= window.from);
+        assert!(theirs || gone, "{} is placed on {node}, which is booked by {}", job.id, window.name);
     }
 }
 

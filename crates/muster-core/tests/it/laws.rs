@@ -281,7 +281,8 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
             let would_do = job.spec.tasks.iter().all(|group| kind.could_hold_tasks(&shape, &group.each) > 0);
             let alone = state.claims.values().filter(|other| other.is_on(&node.id)).count() == 1;
             let free = state.capacity.filed(&node.id).is_some_and(|filed| filed.free.holds(wanted));
-            node.takes_work() && would_do && alone && free
+            let booked = state.windows.values().any(|window| window.nodes.contains(&node.id));
+            node.takes_work() && would_do && alone && free && !booked
         };
         is_ready(job)
             && is_admitted(state, job, now)
@@ -355,6 +356,7 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
             matches!(
                 reason,
                 Reason::Reservation { .. }
+                    | Reason::Window { .. }
                     | Reason::Claimed { .. }
                     | Reason::QuotaTenant { .. }
                     | Reason::ArrayLimit { .. }

@@ -13,6 +13,7 @@ use muster_core::queue::Shape;
 use muster_core::settings::PRIORITY_MAX;
 use muster_core::state::Claim;
 use muster_core::time::{HOUR, MINUTE};
+use muster_core::window::Window;
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
@@ -342,8 +343,8 @@ impl<'a> Naive<'a> {
                 if spare_hot {
                     usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
                 }
-                let usable = self.not_reserved(id, &usable, self.ending(job));
-                spaces.insert(id.clone(), (free.gpus.len(), usable));
+                let usable = self.not_reserved(id, &usable, self.ending(job), Some(&job.spec.tenant));
+                spaces.extend(usable.map(|usable| (id.clone(), (free.gpus.len(), usable))));
             }
             if let Some(tasks) = self.best_place(job, &spaces) {
                 self.start_on(job, tasks);
@@ -494,6 +495,7 @@ impl<'a> Naive<'a> {
     }
 
     fn hold_claims(&mut self) {
+        let (state, now) = (self.state, self.now);
         for (id, claim) in &self.state.claims {
             let job = &self.state.jobs[id];
             for (node, all) in by_node(job, &claim.tasks) {
@@ -513,7 +515,16 @@ impl<'a> Naive<'a> {
                 let node = &self.state.nodes[&task.node];
                 node.takes_work() && task.gpus.iter().all(|gpu| node.gpu_usable(usize::from(*gpu)))
             };
-            if is_ready(job) && claim.tasks.iter().all(works) {
+            let end = job.spec.time_limit_ms.map(|limit| now.plus(limit + state.settings.stop_grace_ms));
+            let booked = |task: &PlacedTask| {
+                let mut against = self.windows_against(Some(&job.spec.tenant));
+                against.any(|window| {
+                    window.nodes.contains(&task.node)
+                        && now < window.until
+                        && end.is_none_or(|end| end > window.from)
+                })
+            };
+            if is_ready(job) && claim.tasks.iter().all(|task| works(task) && !booked(task)) {
                 self.claimants.insert(*id);
             }
         }
@@ -608,14 +619,14 @@ impl<'a> Naive<'a> {
         let later: Spaces = self
             .free
             .iter()
-            .map(|(id, free)| match self.leaving.get(id) {
+            .filter_map(|(id, free)| match self.leaving.get(id) {
                 Some(leaving) => {
                     let node = &self.state.nodes[id];
                     let later = free.plus(&usable(node, leaving)).less_overdrawn(node);
-                    let later = self.not_reserved(id, &later, NEVER);
-                    (id.clone(), (later.gpus.len(), later))
+                    let later = self.not_reserved(id, &later, NEVER, None)?;
+                    Some((id.clone(), (later.gpus.len(), later)))
                 }
-                None => (id.clone(), (free.gpus.len(), self.not_reserved(id, free, NEVER))),
+                None => Some((id.clone(), (free.gpus.len(), self.not_reserved(id, free, NEVER, None)?))),
             })
             .collect();
         let mut where_some_leave = later.iter().filter(|(id, _)| self.leaving.contains_key(*id));
@@ -675,7 +686,7 @@ impl<'a> Naive<'a> {
     }
 
     /// What is free on a node once these have gone.
-    fn after(&self, id: &NodeId, victims: &[&Job]) -> Space {
+    fn after(&self, id: &NodeId, victims: &[&Job]) -> Option<Space> {
         let node = &self.state.nodes[id];
         let mut space = self.free[id].clone();
         for victim in victims {
@@ -685,12 +696,12 @@ impl<'a> Naive<'a> {
                 .for_each(|task| space.add(&usable(node, &of_task(victim, task))));
         }
         let space = if victims.is_empty() { space } else { space.less_overdrawn(node) };
-        self.not_reserved(id, &space, NEVER)
+        self.not_reserved(id, &space, NEVER, None)
     }
 
     fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
         let weaker = self.displaceable(job, self.candidates(id), &[]);
-        let fit = |victims: &[&Job]| self.fit(job, id, &self.after(id, victims));
+        let fit = |victims: &[&Job]| self.fit(job, id, &self.after(id, victims)?);
         let victims = least(weaker, |victims| fit(victims).is_some())?;
         let tasks = fit(&victims)?;
         Some((victims, tasks))
@@ -756,9 +767,29 @@ impl<'a> Naive<'a> {
         (self.now.plus(lasts + settings.stop_grace_ms), job.spec.time_limit_ms.is_some())
     }
 
+    /// Windows that a tenant may not use.
+    fn windows_against<'s>(&'s self, tenant: Option<&'s TenantId>) -> impl Iterator<Item = &'s Window> {
+        let theirs = move |window: &Window| {
+            let top = window.tenant.as_ref().zip(tenant);
+            top.is_some_and(|(top, tenant)| is_below(self.state, tenant, top))
+        };
+        self.state.windows.values().filter(move |window| !theirs(window))
+    }
+
     /// What of some space on a node nobody needs before `ending` who comes first.
-    fn not_reserved(&self, node: &NodeId, space: &Space, ending: (Timestamp, bool)) -> Space {
+    fn not_reserved(
+        &self,
+        node: &NodeId,
+        space: &Space,
+        ending: (Timestamp, bool),
+        tenant: Option<&TenantId>,
+    ) -> Option<Space> {
         let mut usable = space.clone();
+        let (at, bounded) = ending;
+        let closed = |window: &Window| window.nodes.contains(node) && (at > window.from || !bounded);
+        if self.windows_against(tenant).any(closed) {
+            return None;
+        }
         for booked in self.booked.iter().filter(|booked| booked.is_delayed_by(ending)) {
             let (Some(taken), Some(spare)) = (booked.taken.get(node), booked.spare.get(node)) else {
                 continue;
@@ -767,7 +798,7 @@ impl<'a> Naive<'a> {
             usable.cpus = usable.cpus.min(spare.cpus);
             usable.memory_mib = usable.memory_mib.min(spare.memory_mib);
         }
-        usable
+        Some(usable)
     }
 
     /// The earliest moment at which the gang fits, moment by moment.
@@ -804,6 +835,7 @@ impl<'a> Naive<'a> {
             let spaces: Spaces = self
                 .free
                 .keys()
+                .filter(|node| !self.is_booked(job, node, at, at.plus(lasts)))
                 .map(|node| {
                     let space = self.space_at(node, freed.get(node), at, at.plus(lasts));
                     (node.clone(), (space.gpus.len(), space))
@@ -849,6 +881,11 @@ impl<'a> Naive<'a> {
             let job = &self.state.jobs[id];
             moments.push(((self.ending(job).0, Some(*id), None), by_node(job, tasks)));
         }
+        for window in self.state.windows.values().filter(|window| window.until > self.now) {
+            for node in &window.nodes {
+                moments.push(((window.until, None, Some(node.clone())), BTreeMap::new()));
+            }
+        }
         for booked in self.booked.iter().filter(|booked| booked.until > self.now) {
             for node in booked.taken.keys() {
                 moments.push(((booked.until, None, Some(node.clone())), BTreeMap::new()));
@@ -859,6 +896,13 @@ impl<'a> Naive<'a> {
             node.into_iter().chain(space.keys().cloned()).collect()
         };
         moments.into_iter().map(|((at, _, node), space)| (at, space.clone(), nodes(node, &space))).collect()
+    }
+
+    fn is_booked(&self, job: &Job, node: &NodeId, from: Timestamp, until: Timestamp) -> bool {
+        let endless = job.spec.time_limit_ms.is_none();
+        self.windows_against(Some(&job.spec.tenant)).any(|window| {
+            window.nodes.contains(node) && (endless || window.from < until) && from < window.until
+        })
     }
 
     fn space_at(&self, id: &NodeId, freed: Option<&Space>, from: Timestamp, until: Timestamp) -> Space {
@@ -983,7 +1027,7 @@ impl<'a> Clearing<'_, 'a> {
     fn bench(&self, node: &NodeId, more: &[&Job]) -> Option<Bench> {
         let here = |victim: &&&Job| victim.attempt().unwrap().nodes().contains(node);
         let victims: Vec<&Job> = self.victims.iter().chain(more).filter(here).copied().collect();
-        let mut bench = Bench::new(&self.naive.after(node, &victims));
+        let mut bench = Bench::new(&self.naive.after(node, &victims)?);
         for group in by_size(self.job) {
             let count = self.tasks.get(node).map_or(0, |tasks| tasks[group]);
             for _ in 0..count {

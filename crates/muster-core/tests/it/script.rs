@@ -11,6 +11,7 @@ use muster_core::node::{GpuWord, NodeWord};
 use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
+use muster_core::window::Window;
 use muster_core::{Event, GpuId, JobId, NodeId, Refusal};
 
 use crate::words::{Words, mib, number, span, yes};
@@ -74,6 +75,8 @@ impl Script {
             "fence" => self.node_state(words, NodeWord::Fenced),
             "remove" => self.tell(Command::RemoveNode { node: words.object().parse().unwrap() }),
             "gpu" => self.gpu(words),
+            "window" => self.window(words),
+            "close" => self.tell(Command::CloseWindow { name: words.object().to_string() }),
             "submit" => self.submit(words),
             "cancel" => self.steer(words, |job| Command::CancelJob { job }),
             "hold" => self.steer(words, |job| Command::HoldJob { job, why: words.rest(2) }),
@@ -178,6 +181,26 @@ impl Script {
     fn node_state(&mut self, words: &Words, word: NodeWord) -> Result<(), String> {
         let node = words.object().parse().unwrap();
         self.tell(Command::SetNodeState { node, word, why: words.rest(2) })
+    }
+
+    /// `window NAME nodes=n1,n2 from=10m for=1h tenant=red`.
+    fn window(&mut self, words: &Words) -> Result<(), String> {
+        let from = self.world.now.plus(words.get("from").map_or(0, span));
+        let window = Window {
+            name: words.object().to_string(),
+            nodes: words
+                .get("nodes")
+                .unwrap_or_default()
+                .split(',')
+                .map(|node| node.parse().unwrap())
+                .collect(),
+            from,
+            until: from.plus(words.get("for").map_or(HOUR, span)),
+            tenant: words.get("tenant").map(|tenant| tenant.parse().unwrap()),
+            why: words.rest(2),
+            by: String::new(),
+        };
+        self.tell(Command::OpenWindow { window: Box::new(window) })
     }
 
     fn gpu(&mut self, words: &Words) -> Result<(), String> {

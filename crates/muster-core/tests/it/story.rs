@@ -14,6 +14,7 @@ use muster_core::plan::{MakeRoom, Plan, Start};
 use muster_core::settings::PRIORITY_MAX;
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
+use muster_core::window::Window;
 use muster_core::{JobId, NodeId, Settings, State, TenantId, Timestamp};
 use proptest::prelude::*;
 
@@ -47,6 +48,8 @@ pub enum Step {
     Gpu(usize, u8, GpuWord, bool),
     Register(usize, Machine),
     Remove(usize),
+    Window(usize, usize),
+    Close(usize),
     Tenant(usize, usize),
     Settings(usize),
     /// The planner's own plan, of now. The ask is looked at beforehand as `muster plan` would.
@@ -189,6 +192,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (some.clone(), 0..5u8, health, any::<bool>()).prop_map(|(n, g, w, c)| Step::Gpu(n, g, w, c)),
         1 => (some.clone(), machine()).prop_map(|(node, machine)| Step::Register(node, machine)),
         1 => some.clone().prop_map(Step::Remove),
+        1 => (some.clone(), 0..12usize).prop_map(|(node, kind)| Step::Window(node, kind)),
+        1 => some.clone().prop_map(Step::Close),
         1 => (0..TENANTS.len(), 0..8usize).prop_map(|(tenant, config)| Step::Tenant(tenant, config)),
         1 => (0..8usize).prop_map(Step::Settings),
         2 => some.clone().prop_map(Step::OldPlan),
@@ -235,6 +240,8 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
         Step::Register(index, machine) => {
             Command::RegisterNode { node: node_name(index % 4), facts: Box::new(machine.facts()) }
         }
+        Step::Window(index, kind) => Command::OpenWindow { window: Box::new(window(*index, *kind, now)) },
+        Step::Close(index) => Command::CloseWindow { name: format!("w{}", index % 4) },
         Step::Remove(index) => Command::RemoveNode { node: node_name(index % 4) },
         Step::Tenant(index, config) => Command::ChangeTenant {
             id: tenant_name(*index),
@@ -359,6 +366,20 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
     config.parent = (name == "blue" && variant % 3 == 1).then(|| tenant_name(1));
     config
+}
+
+/// One or two nodes, from now or later, for maintenance or for a tenant.
+fn window(index: usize, kind: usize, now: Timestamp) -> Window {
+    let from = now.plus([0, 5 * MINUTE, HOUR, 4 * HOUR][kind % 4]);
+    Window {
+        name: format!("w{}", index % 4),
+        nodes: (0..=kind % 2).map(|more| node_name((index + more) % 4)).collect(),
+        from,
+        until: from.plus([MINUTE, 30 * MINUTE, 3 * HOUR][kind % 3]),
+        tenant: (kind % 3 == 0).then(|| tenant_name(1)),
+        why: String::new(),
+        by: String::new(),
+    }
 }
 
 fn settings(variant: usize) -> Settings {

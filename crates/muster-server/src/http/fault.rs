@@ -106,7 +106,8 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::UnknownTenant { .. }
         | Refusal::UnknownNode { .. }
         | Refusal::UnknownGpu { .. }
-        | Refusal::UnknownToken { .. } => StatusCode::NOT_FOUND,
+        | Refusal::UnknownToken { .. }
+        | Refusal::UnknownWindow { .. } => StatusCode::NOT_FOUND,
         Refusal::OverQuota { .. } | Refusal::InactiveTenant { .. } => StatusCode::FORBIDDEN,
         Refusal::DuplicateTenant { .. }
         | Refusal::DuplicateToken { .. }
