@@ -19,4 +19,5 @@ pub mod submit;
 pub mod tenant;
 pub mod token;
 pub mod usage;
+pub mod window;
 pub mod written;

@@ -12,6 +12,7 @@ mod json;
 mod query;
 mod trace;
 mod who;
+mod windows;
 mod written;
 
 mod array;
@@ -171,6 +172,8 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))
         .routes(routes!(tenants::get, tenants::replace, tenants::change, tenants::delete))
+        .routes(routes!(windows::open, windows::list))
+        .routes(routes!(windows::close))
         .routes(routes!(nodes::register, nodes::list))
         .routes(routes!(nodes::get, nodes::change, nodes::remove))
         .routes(routes!(nodes::drain))

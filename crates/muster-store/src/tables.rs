@@ -152,6 +152,8 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::ClaimMade { job, tasks, victims, at, until } => {
             desk::claim_made(seq, *job, tasks, victims, (*at, *until))
         }
+        Event::WindowOpened { window, at } => desk::window_opened(seq, window, *at),
+        Event::WindowClosed { name, why, at } => desk::window_closed(name, why, *at),
         Event::WaitNoted { bucket, reasons, at } => desk::wait_noted(seq, bucket, reasons, *at),
         Event::ClaimEnded { job, why, at } => desk::claim_ended(*job, why, *at),
 

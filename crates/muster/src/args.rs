@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::commands::{
     audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs,
     node, plan, ps, receipts, release, requeue, run, serve, show, submit, tenant, token, usage, version,
-    wait, why,
+    wait, why, window,
 };
 use crate::options::GlobalArgs;
 
@@ -23,7 +23,7 @@ Usage: muster [OPTIONS] <COMMAND>
 
 Jobs     run submit plan ps show why logs wait cancel hold release requeue
          change checkpoint receipts
-Cluster  gpus gpu node usage events doctor
+Cluster  gpus gpu node window usage events doctor
 Admin    tenant token audit config
 Server   dev serve
 Other    bench completion version help
@@ -87,6 +87,9 @@ pub enum Verb {
     /// List machines, show one, or take one out of service
     #[command(subcommand)]
     Node(node::Verb),
+    /// Book nodes for maintenance or for a tenant
+    #[command(subcommand)]
+    Window(window::Verb),
     /// Say who used how much
     Usage(usage::Args),
     /// Print what happens in the cluster

@@ -31,6 +31,7 @@ pub mod usage;
 pub mod version;
 pub mod wait;
 pub mod why;
+pub mod window;
 
 use std::ffi::OsString;
 
@@ -81,6 +82,7 @@ fn do_verb(verb: Verb, options: &Options) -> Ending {
         Verb::Gpus(args) => gpus::run(args, options),
         Verb::Gpu(verb) => gpu::run(verb, options),
         Verb::Node(verb) => node::run(verb, options),
+        Verb::Window(verb) => window::run(verb, options),
         Verb::Usage(args) => usage::run(args, options),
         Verb::Events(args) => events::run(args, options),
         Verb::Doctor(args) => doctor::run(args, options),

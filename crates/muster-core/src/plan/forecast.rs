@@ -159,10 +159,13 @@ impl Future {
         self.ends.insert((self.now.plus(takes_ms), id));
     }
 
-    /// Go to the next moment at which something ends or wakes. False if there is none.
+    /// Go to the next moment at which something ends, wakes or is free again. False if there is none.
     fn go_on(&mut self) -> bool {
         let end = self.ends.first().map(|(end, _)| *end);
-        let Some(next) = end.into_iter().chain(self.state.queue.next_wake()).min() else { return false };
+        let windows =
+            self.state.windows.values().map(|window| window.until).filter(|until| *until > self.now);
+        let next = end.into_iter().chain(self.state.queue.next_wake()).chain(windows).min();
+        let Some(next) = next else { return false };
         let began = self.now;
         self.now = next.max(began.plus(1));
         let joined = self.now.plus(self.now.since(began) / JOINED);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use muster_core::job::PlacedTask;
 use muster_core::token::Token;
 use muster_core::verdict::Reason;
+use muster_core::window::Window;
 use muster_core::{JobId, Settings, Timestamp};
 
 use super::{Bulk, Change, Rows, Statement, idx};
@@ -13,6 +14,21 @@ static ADD_CLAIM: Statement = Statement {
     name: "reserve space",
     sql: "INSERT INTO reservations (seq, number, idx, job, node, gpus, victims, made_at, until) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static OPEN_WINDOW: Statement = Statement {
+    name: "book nodes",
+    sql: "INSERT INTO windows (seq, name, nodes, from_ms, until_ms, tenant, why, booked_by, opened_at) \
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static CLOSE_WINDOW: Statement = Statement {
+    name: "give booked nodes back",
+    sql: "UPDATE windows SET closed_at = ?2, closed_why = ?3 WHERE name = ?1 AND closed_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
@@ -91,6 +107,27 @@ pub fn claim_made(
         at.into(),
         until.into(),
     ])]
+}
+
+/// Nodes are booked.
+pub fn window_opened(seq: u64, window: &Window, at: Timestamp) -> Vec<Change> {
+    let nodes: Vec<String> = window.nodes.iter().map(ToString::to_string).collect();
+    vec![OPEN_WINDOW.change(vec![
+        seq.into(),
+        window.name.as_str().into(),
+        muster_json::to_string(&nodes).into(),
+        window.from.into(),
+        window.until.into(),
+        window.tenant.as_ref().map(ToString::to_string).into(),
+        window.why.as_str().into(),
+        window.by.as_str().into(),
+        at.into(),
+    ])]
+}
+
+/// They are free again.
+pub fn window_closed(name: &str, why: &str, at: Timestamp) -> Vec<Change> {
+    vec![CLOSE_WINDOW.change(vec![name.into(), at.into(), why.into()])]
 }
 
 /// Why jobs of one bucket wait.

@@ -7,6 +7,7 @@ use muster_core::event::{Back, Next};
 use muster_core::job::{Exit, Outcome, PlacedTask, StopCause};
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::verdict::Reason;
+use muster_core::window::Window;
 use muster_core::{Event, JobId, Timestamp};
 use muster_store::queries::{AllocationFilter, Order, Page, Start, UsageBy, UsageSpan};
 use muster_store::rows::{CountRow, JobState, UsageRow};
@@ -31,6 +32,7 @@ contract!(
     nodes_come_change_and_go,
     reservations_begin_and_end,
     waits_are_read_by_bucket_and_time,
+    windows_open_and_close,
     tokens_keep_only_the_hash,
     settings_are_kept,
 );
@@ -389,6 +391,30 @@ fn nodes_come_change_and_go(bench: &dyn Bench) {
     );
     book.add(&[node("n1", 8)]);
     assert_eq!((state().as_str(), present().as_str()), ("Ready", "8"));
+}
+
+fn windows_open_and_close(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let open = || Event::WindowOpened {
+        window: Box::new(Window {
+            name: "repair".to_string(),
+            nodes: ["n1", "n2"].map(|node| node.parse().unwrap()).into(),
+            from: Timestamp(10),
+            until: Timestamp(20),
+            tenant: Some("red".parse().unwrap()),
+            why: "a new fan".to_string(),
+            by: "ada".to_string(),
+        }),
+        at: Timestamp(5),
+    };
+    let close =
+        || Event::WindowClosed { name: "repair".to_string(), why: "over".to_string(), at: Timestamp(21) };
+    book.add(&[open()]);
+    assert!(book.try_add(&[open()]).is_err(), "two windows of one name");
+    assert_eq!(bench.sql("SELECT nodes FROM windows WHERE tenant = 'red'"), r#"["n1","n2"]"#);
+    book.add(&[close(), open(), close()]);
+    assert!(book.try_add(&[close()]).is_err(), "no window to close");
+    assert_eq!(bench.sql("SELECT count(*) FROM windows WHERE closed_at = 21 AND closed_why = 'over'"), "2");
 }
 
 /// What was noted last before a span counts at its beginning, and other buckets do not count at all.

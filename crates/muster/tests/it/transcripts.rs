@@ -29,6 +29,7 @@ transcripts! {
     nodes,
     preemption,
     gangs,
+    windows,
     receipts,
     output,
     formats,
