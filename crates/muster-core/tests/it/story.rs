@@ -376,7 +376,7 @@ fn window(index: usize, kind: usize, now: Timestamp) -> Window {
         nodes: (0..=kind % 2).map(|more| node_name((index + more) % 4)).collect(),
         from,
         until: from.plus([MINUTE, 30 * MINUTE, 3 * HOUR][kind % 3]),
-        tenant: (kind % 3 == 0).then(|| tenant_name(1)),
+        tenant: kind.is_multiple_of(3).then(|| tenant_name(1)),
         why: String::new(),
         by: String::new(),
     }
