@@ -41,7 +41,7 @@ pub use feasible::infeasible;
 pub use forecast::{Forecast, Range, forecast};
 pub use order::{Strength, strength};
 pub use outlook::{Outlook, outlook};
-pub use position::{Position, position};
+pub use position::{Position, first_ahead, position};
 pub use remedies::{Remedy, remedies};
 pub use shares::{FairShare, fair_shares};
 

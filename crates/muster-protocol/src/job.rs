@@ -227,6 +227,12 @@ pub struct Reason {
     pub reason: String,
     /// One sentence for people, with the numbers.
     pub sentence: String,
+    /// Since when it holds, RFC 3339, as far as that was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// The same in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ms: Option<i64>,
 }
 
 /// One try at running a job.

@@ -53,9 +53,25 @@ pub struct Why {
     /// Changes with which it would start at once, the smallest of each kind. Each was tried before it is told.
     #[serde(default)]
     pub sooner_with: Vec<SoonerWith>,
+    /// The first of those who are ahead of it, best first; of other tenants only where the caller may see them.
+    #[serde(default)]
+    pub ahead: Vec<Ahead>,
     /// Why it waited, each time that changed, oldest first. Kept after its end.
     #[serde(default)]
     pub history: Vec<WaitNote>,
+}
+
+/// A job that is ahead of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Ahead {
+    /// Which job.
+    pub job_id: String,
+    /// Its name.
+    pub name: String,
+    /// Who pays.
+    pub tenant_id: String,
+    /// The priority it asked for.
+    pub priority: u32,
 }
 
 /// Why a job waited from a moment on.
@@ -119,6 +135,12 @@ pub struct Outlook {
     pub reasons: Vec<Reason>,
     /// Why it would be refused.
     pub refusal: Option<Problem>,
+    /// When it would start, if it waits.
+    #[serde(default)]
+    pub expected_start: Option<ExpectedStart>,
+    /// Changes with which it would start at once. Each was tried before it is told.
+    #[serde(default)]
+    pub sooner_with: Vec<SoonerWith>,
 }
 
 /// What would become of a job.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::JobId;
 use crate::job::Job;
 use crate::plan::order::{Rank, Scale};
 use crate::plan::shares::Shares;
@@ -36,6 +37,36 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     let own = places.range(..=place).map(|place| scale.rank(&bucket, common, *place)).min()?;
     let ahead = places.range(..place).count() as u64 + ahead_elsewhere(scale, &shares, &bucket, own);
     Some(Position { position: ahead + 1, of: ready(state) })
+}
+
+/// The first of those who are ahead of a ready job, best first.
+pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec<JobId> {
+    let own = bucket_of(job, state.is_limited(job.id));
+    let place = place_of(job);
+    let Some(places) = state.queue.bucket(&own).filter(|places| places.contains(&place)) else {
+        return Vec::new();
+    };
+    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None));
+    let common = scale.common(&shares, &own);
+    let rank = places.range(..=place).map(|place| scale.rank(&own, common, *place)).min();
+    let mut ahead: Vec<(Rank, JobId)> = Vec::new();
+    for (bucket, places) in state.queue.buckets() {
+        let common = scale.common(&shares, bucket);
+        let ranked = places.iter().map(|place| (scale.rank(bucket, common, *place), place.1));
+        let before =
+            |(other, id): &(Rank, JobId)| if *bucket == own { *id != job.id } else { Some(*other) > rank };
+        // Nobody overtakes in a bucket: a rank counts only as far as those before it let it.
+        let mut lowest = None;
+        let held_back = ranked.map(|(rank, id)| {
+            let rank = lowest.map_or(rank, |lowest: Rank| lowest.min(rank));
+            lowest = Some(rank);
+            (rank, id)
+        });
+        ahead.extend(held_back.take_while(before).take(most));
+    }
+    // Held back ranks repeat inside a bucket, whose order is kept.
+    ahead.sort_by(|one, other| other.0.cmp(&one.0));
+    ahead.into_iter().map(|(_, id)| id).take(most).collect()
 }
 
 /// Where a job would stand that is not in the state.

@@ -10,7 +10,7 @@ use std::sync::Once;
 use muster_core::capacity::Free;
 use muster_core::command::{Answer, Command, Said};
 use muster_core::job::{Exit, PlacedTask};
-use muster_core::plan::{MakeRoom, Plan, Planned, Remedy, outlook, plan, position, remedies};
+use muster_core::plan::{MakeRoom, Plan, Planned, Remedy, first_ahead, outlook, plan, position, remedies};
 use muster_core::queue::Shape;
 use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
@@ -318,6 +318,13 @@ fn see_order(world: &World, planned: &Planned) {
     let mut sorted: Vec<u64> = places.values().copied().collect();
     sorted.sort_unstable();
     assert_eq!(sorted, (1..=ready.len() as u64).collect::<Vec<_>>(), "positions repeat or are left out");
+    for job in &ready {
+        let place = places[&job.id] as usize;
+        let mut before: Vec<(u64, JobId)> = places.iter().map(|(id, place)| (*place, *id)).collect();
+        before.sort_unstable();
+        let expected: Vec<JobId> = before.iter().take(place - 1).take(3).map(|(_, id)| *id).collect();
+        assert_eq!(first_ahead(&world.state, job, world.now, 3), expected, "who is ahead of {}", job.id);
+    }
     let unclaimed = planned.plan.starts.iter().filter(|start| !world.state.claims.contains_key(&start.job));
     // Each start makes its tenant's share smaller and uses up its guarantee, so only those who ask for the same
     // keep their order for sure. The naive planner knows the rest.

@@ -166,6 +166,8 @@ pub fn reasons(verdict: &verdict::Verdict) -> Vec<Reason> {
             verdict::Reason::StartTime { at } => format!("may start at {}", stamp(at.0)),
             other => other.sentence(),
         },
+        since: None,
+        since_ms: None,
     };
     verdict.reasons.iter().map(reason).collect()
 }

@@ -8,9 +8,10 @@ use axum::http::HeaderMap;
 use muster_core::job::PlacedTask;
 use muster_core::plan::{self, Range, Remedy, position, strength};
 use muster_core::queue::{Bucket, waiting_since};
+use muster_core::state::Decision;
 use muster_core::verdict::Verdict;
-use muster_core::{Command, Job, JobId, NodeId, Refusal, Timestamp};
-use muster_protocol::outlook::{ExpectedStart, Outlook, Prospect, SoonerWith, WaitNote, Why};
+use muster_core::{Answer, Command, Job, JobId, NodeId, Refusal, Timestamp};
+use muster_protocol::outlook::{Ahead, ExpectedStart, Outlook, Prospect, SoonerWith, WaitNote, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
 use muster_store::rows::{JobRow, WaitRow};
@@ -28,6 +29,8 @@ use crate::identity::Who;
 
 /// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
 const TRIED_WITH_JOBS_MAX: usize = 200_000;
+/// Jobs ahead that are named.
+const AHEAD_MAX: usize = 5;
 /// Up to so many live jobs, one that is new is looked ahead for when it is asked about.
 const FORETOLD_WITH_JOBS_MAX: usize = 2_000;
 /// Rounds of each of its two futures.
@@ -44,13 +47,18 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         let members = state.members(id);
         let waiting = members.iter().find(|id| state.jobs.get(id).is_some_and(|job| job.attempt().is_none()));
         let job = waiting.or(members.first()).and_then(|id| state.jobs.get(id))?;
-        who.sees_tenant(job.spec.tenant.as_str()).then(|| (job.id, why_waiting(&door, state, job)))
+        who.sees_tenant(job.spec.tenant.as_str()).then(|| {
+            let mut why = why_waiting(&door, state, job);
+            why.ahead = ahead(&door, &who, state, job);
+            (job.id, why)
+        })
     })?;
     if let Some((job, mut why)) = live {
         if why.waiting_since.is_some() {
             look_ahead(&door, job, &mut why).await?;
         }
         why.history = door.tables(move |tables| history(tables, job)).await?;
+        say_since(&mut why);
         return Ok(Json(why));
     }
     let row = door.tables(move |tables| row(tables, id)).await?;
@@ -59,6 +67,33 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
     let mut why = why_ended(row);
     why.history = door.tables(move |tables| history(tables, job)).await?;
     Ok(Json(why))
+}
+
+/// The first of those who are ahead, as far as the caller may see them.
+fn ahead(door: &Door, who: &Who, state: &muster_core::State, job: &Job) -> Vec<Ahead> {
+    let now = door.cluster.now().max(state.clock);
+    let jobs = plan::first_ahead(state, job, now, AHEAD_MAX).into_iter().filter_map(|id| state.jobs.get(&id));
+    let seen = jobs.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
+    seen.map(|job| Ahead {
+        job_id: job.id.to_string(),
+        name: job.spec.name.clone(),
+        tenant_id: job.spec.tenant.to_string(),
+        priority: job.spec.priority,
+    })
+    .collect()
+}
+
+/// Since when each reason holds: since the first of the last notes that all name it, or since the job waits.
+fn say_since(why: &mut Why) {
+    let Some(waiting) = why.waiting_since_ms else { return };
+    for reason in &mut why.reasons {
+        let names_it = |note: &&WaitNote| note.reasons.iter().any(|noted| noted.reason == reason.reason);
+        let first = why.history.iter().rev().take_while(names_it).last().map(|note| note.at_ms);
+        let is_from_the_start = why.history.iter().all(|note| names_it(&note));
+        let since = if is_from_the_start { Some(waiting) } else { first };
+        reason.since_ms = since;
+        reason.since = since.map(stamp);
+    }
 }
 
 /// Why a job waited until it was first placed, from what was noted of its bucket.
@@ -124,6 +159,7 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         expected_start: None,
         reserved_at_ms: verdicts.reserved_at(job.id).filter(|_| since.is_some()).map(|at| at.0),
         sooner_with: Vec::new(),
+        ahead: Vec::new(),
         history: Vec::new(),
     }
 }
@@ -192,6 +228,7 @@ fn why_ended(row: JobRow) -> Why {
         expected_start: None,
         reserved_at_ms: None,
         sooner_with: Vec::new(),
+        ahead: Vec::new(),
         history: Vec::new(),
     }
 }
@@ -215,12 +252,28 @@ pub async fn plan(
             let now = door.cluster.now().max(state.clock);
             match state.decide(&who.actor, &command, now) {
                 Err(refusal) => refused(refusal),
-                Ok(_) => foreseen(plan::outlook(state, &spec, now)),
+                Ok(decision) => {
+                    let mut outlook = foreseen(plan::outlook(state, &spec, now));
+                    if outlook.outcome == Prospect::Waits && state.jobs.len() <= FORETOLD_WITH_JOBS_MAX {
+                        foretell(state, &decision, now, &mut outlook);
+                    }
+                    outlook
+                }
             }
         })
     });
     let outlook = looking.await.unwrap_or_else(|_| Err(Fault::internal("the outlook ended early")))?;
     Ok(Json(outlook))
+}
+
+/// When it would start, and what would help: the job is submitted to a copy of the cluster.
+fn foretell(state: &muster_core::State, decision: &Decision, now: Timestamp, outlook: &mut Outlook) {
+    let mut copy = state.clone();
+    decision.events.iter().for_each(|event| copy.apply(event));
+    let Answer::Job(job) = decision.answer else { return };
+    let range = plan::forecast(&copy, now, OWN_ROUNDS_MAX).of(job);
+    outlook.expected_start = range.map(|range| expected(range, copy.foresight.hits(), now));
+    outlook.sooner_with = plan::remedies(&copy, job, now).iter().map(shown_remedy).collect();
 }
 
 fn refused(refusal: Refusal) -> Outlook {
@@ -234,6 +287,8 @@ fn refused(refusal: Refusal) -> Outlook {
         queue_length: None,
         reasons: Vec::new(),
         refusal: Some(Fault::from(refusal).problem()),
+        expected_start: None,
+        sooner_with: Vec::new(),
     }
 }
 
@@ -263,6 +318,8 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
         queue_length: outlook.start.is_none().then_some(outlook.position.of),
         reasons,
         refusal: None,
+        expected_start: None,
+        sooner_with: Vec::new(),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::client::{Target, exit_of};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
+use crate::units;
 
 /// `muster plan`.
 #[derive(Debug, clap::Args)]
@@ -43,7 +44,21 @@ fn card(outlook: &Outlook) -> Card {
         .field("displaces", outlook.victims.join(" "))
         .maybe("position", place)
         .field("blocked by", reasons(&outlook.reasons))
+        .maybe(
+            "expected",
+            outlook
+                .expected_start
+                .as_ref()
+                .map(|range| format!("{} to {}", units::clock(range.from_ms), units::clock(range.to_ms))),
+        )
+        .field("sooner with", sooner(outlook))
         .maybe("try", outlook.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))
+}
+
+/// What would start it now.
+fn sooner(outlook: &Outlook) -> String {
+    let words: Vec<&str> = outlook.sooner_with.iter().map(|change| change.words.as_str()).collect();
+    words.join(" · ")
 }
 
 fn prospect_word(outcome: Prospect) -> &'static str {

@@ -54,9 +54,15 @@ fn headline(why: &Why) -> String {
 fn blockers(why: &Why) -> Vec<String> {
     let since = why.waiting_since_ms.map(|ms| format!(" since {}", units::clock(ms))).unwrap_or_default();
     let numbered = why.reasons.iter().enumerate();
-    let lines =
-        numbered.map(|(place, reason)| format!("{}  {}: {}", place + 1, reason.reason, reason.sentence));
-    std::iter::once(format!("Blocked{since} by")).chain(lines).collect()
+    let lines = numbered.map(|(place, reason)| {
+        // Only where it is not what the headline says.
+        let own = reason.since_ms.filter(|ms| Some(*ms) != why.waiting_since_ms);
+        let own = own.map(|ms| format!(" (since {})", units::clock(ms))).unwrap_or_default();
+        format!("{}  {}: {}{own}", place + 1, reason.reason, reason.sentence)
+    });
+    let ahead: Vec<&str> = why.ahead.iter().map(|ahead| ahead.job_id.as_str()).collect();
+    let ahead = (!ahead.is_empty()).then(|| format!("Ahead of it: {}", ahead.join(" ")));
+    std::iter::once(format!("Blocked{since} by")).chain(lines).chain(ahead).collect()
 }
 
 /// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
@@ -129,13 +135,18 @@ fn advice(why: &Why) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use muster_protocol::job::{JobState, Reason};
-    use muster_protocol::outlook::{ExpectedStart, SoonerWith};
+    use muster_protocol::outlook::{Ahead, ExpectedStart, SoonerWith};
 
     use super::*;
 
     #[test]
     fn every_blocker_has_its_line() {
-        let reason = |word: &str, sentence: &str| Reason { reason: word.into(), sentence: sentence.into() };
+        let reason = |word: &str, sentence: &str| Reason {
+            reason: word.into(),
+            sentence: sentence.into(),
+            since: None,
+            since_ms: (word == "Priority").then_some(33_300_000),
+        };
         let why = Why {
             job_id: "job-7".into(),
             name: "train".into(),
@@ -169,6 +180,12 @@ mod tests {
                 keeps_its_place: false,
                 change: Default::default(),
             }],
+            ahead: vec![Ahead {
+                job_id: "job-3".into(),
+                name: "first".into(),
+                tenant_id: "vision".into(),
+                priority: 100,
+            }],
             history: Vec::new(),
         };
         let expected = "\
@@ -176,7 +193,8 @@ job-7  train  (tenant vision)  queued 14m, position 6 of 41
 
 Blocked since 09:14:00 by
 1  Held: held by ann
-2  Priority: 5 jobs are ahead
+2  Priority: 5 jobs are ahead (since 09:15:00)
+Ahead of it: job-3
 Ordered by 150: priority 100 plus 90 for waiting less 40 for its fair-share factor of 0.900
 Expected start 10:50:00 to 11:45:00  (ranges like this were right 86 % of the last 500 times)
 Reserved: it starts by 11:40:00 at the latest
