@@ -65,7 +65,7 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
         ahead.extend(held_back.take_while(before).take(most));
     }
     // Held back ranks repeat inside a bucket, whose order is kept.
-    ahead.sort_by(|one, other| other.0.cmp(&one.0));
+    ahead.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
     ahead.into_iter().map(|(_, id)| id).take(most).collect()
 }
 
