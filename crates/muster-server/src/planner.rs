@@ -21,6 +21,8 @@ use crate::waits::Waits;
 
 /// Least events between two savepoints: replaying this many takes well under a second.
 const SAVEPOINT_EVERY: u64 = 50_000;
+/// Waiting jobs that take part in a look ahead; for those behind them the pace of these is a measure.
+const FORECAST_WAITING_MAX: usize = 5_000;
 /// Least time between two looks ahead.
 const FORECAST_EVERY: Duration = Duration::from_secs(2);
 /// The longest rest after a long round.
@@ -115,13 +117,12 @@ impl Planner {
         }
     }
 
-    /// Have the future looked at when someone waits and something has changed. A copy of the state costs what its
-    /// jobs cost, so in large clusters it is made less often.
+    /// Have the future looked at when someone waits and something has changed; less often in large clusters.
     fn look_ahead(&self, replica: &mut Replica) {
         let pause = FORECAST_EVERY + Duration::from_micros(200) * replica.state.jobs.len() as u32;
         let due = replica.foreseen.is_none_or(|(seq, at)| seq != replica.state.seq && at.elapsed() >= pause);
         if due && !replica.state.queue.is_empty() {
-            let sent = self.forecaster.try_send(replica.state.clone());
+            let sent = self.forecaster.try_send(Box::new(replica.state.excerpt(FORECAST_WAITING_MAX)));
             if sent.is_ok() {
                 replica.foreseen = Some((replica.state.seq, Instant::now()));
             }

@@ -64,10 +64,10 @@ impl Forecast {
 
 /// Look ahead, for at most so many rounds.
 pub fn forecast(state: &State, now: Timestamp, rounds_max: usize) -> Forecast {
-    let usual = Future::of(state, now, Pace::Usual).play(rounds_max);
+    let usual = Future::of(state, now, Pace::Usual).play(rounds_max).starts;
     let longest = Future::of(state, now, Pace::Longest).play(rounds_max);
     let mut ranges = BTreeMap::new();
-    for (job, one) in &usual.starts {
+    for (job, one) in &usual {
         // A job that starts in one of the futures only is beyond what can be told.
         if let Some(other) = longest.starts.get(job) {
             let range = Range { from: *one.min(other), to: *one.max(other) };

@@ -1,6 +1,6 @@
 //! A state as a savepoint keeps it: in pieces, without what is derived, and with each spec written once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -111,6 +111,23 @@ impl State {
             };
             write(Piece::Keys(keys.into_iter().map(owned).collect()));
         }
+    }
+
+    /// A copy to look ahead from, with everyone who runs and the first of those who wait, as many of each bucket; in
+    /// a large cluster the others would cost much and change little.
+    pub fn excerpt(&self, waiting_max: usize) -> State {
+        if self.queue.len() <= waiting_max as u64 {
+            return self.clone();
+        }
+        let buckets = self.queue.buckets().count().max(1);
+        let first =
+            self.queue.buckets().flat_map(|(_, places)| places.iter().take(waiting_max / buckets + 1));
+        let first: BTreeSet<JobId> = first.map(|(_, job)| *job).collect();
+        let kept = self.jobs.iter().filter(|(id, job)| job.attempt().is_some() || first.contains(id));
+        let jobs = kept.map(|(id, job)| (*id, job.clone())).collect();
+        let mut excerpt = State { jobs, ..Box::new(self.frame()).restore() };
+        excerpt.derive();
+        excerpt
     }
 
     fn frame(&self) -> Frame {

@@ -28,7 +28,7 @@ use crate::http::written::{humane, stamp};
 use crate::identity::Who;
 
 /// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
-const TRIED_WITH_JOBS_MAX: usize = 200_000;
+const TRIED_WITH_JOBS_MAX: usize = 50_000;
 /// Jobs ahead that are named.
 const AHEAD_MAX: usize = 5;
 /// Up to so many live jobs, one that is new is looked ahead for when it is asked about.

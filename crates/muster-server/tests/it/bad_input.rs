@@ -24,7 +24,7 @@ fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
         json(json!({"script": "x", "gpu_count": "many"}), 400, "malformed", "gpu_count"),
         json(json!({"script": "x", "gpu_count": 4_294_967_296u64}), 400, "malformed", "gpu_count"),
         json(json!({"script": "x", "gpu_count": 65}), 422, "invalid", "no machine has that many"),
-        json(json!({"script": "x", "gpu_count": 9}), 422, "infeasible", "no node could hold"),
+        json(json!({"script": "x", "gpu_count": 9}), 422, "infeasible", "could never start here"),
         json(json!({"script": "x", "cpu_cores": 4_000_000_000u64}), 422, "invalid", "cpus"),
         json(json!({"script": "x", "memory_mb": 18_446_744_073_709_551_615u64}), 422, "invalid", "memory"),
         json(
@@ -69,7 +69,7 @@ fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
         json(json!({"script": "x", "on_node_lost": "cry"}), 422, "invalid", "on_node_lost"),
         json(json!({"script": "x", "isolation": "total"}), 422, "invalid", "isolation"),
         json(json!({"script": "x", "gpu_model": "nvidia"}), 422, "invalid", "names no model"),
-        json(json!({"script": "x", "gpu_model": "A10"}), 422, "infeasible", "no node could hold"),
+        json(json!({"script": "x", "gpu_model": "A10"}), 422, "infeasible", "could never start here"),
         json(json!({"script": "x", "gpu_count": 1, "tasks": [{"gpus": 1}]}), 422, "invalid", "not both"),
         json(json!({"script": "x", "tasks": [{"count": 5000}]}), 422, "invalid", "tasks"),
         json(
