@@ -4,7 +4,7 @@
 //! in the same run: a planner without buckets or indexes, which compares every waiting job with every node.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muster_core::command::{Actor, Command, SubmitJob};
 use muster_core::plan::plan;
@@ -242,15 +242,22 @@ fn median<T>(runs: usize, work: impl Fn() -> T) -> (f64, T) {
     (times[times.len() / 2], result)
 }
 
-/// Milliseconds that the work took on its core.
-fn measured<T>(work: impl FnOnce() -> T) -> (f64, T) {
+/// Milliseconds that the work takes on its core, repeated until the clock of the system is fine enough: it counts in
+/// steps of some milliseconds.
+fn measured<T>(work: impl Fn() -> T) -> (f64, T) {
     let (wall, core) = (Instant::now(), core_ns());
-    let result = black_box(work());
+    let mut result = black_box(work());
+    let mut runs = 1.0;
+    while wall.elapsed() < LEAST {
+        result = black_box(work());
+        runs += 1.0;
+    }
     let spent = core_ns().zip(core).map(|(now, then)| (now - then) as f64 / 1e6);
-    // Too short for the clock of the system: then the wall clock is close enough.
-    let spent = spent.filter(|ms| *ms >= 1.0);
-    (spent.unwrap_or(wall.elapsed().as_secs_f64() * 1e3), result)
+    (spent.unwrap_or(wall.elapsed().as_secs_f64() * 1e3) / runs, result)
 }
+
+/// Many steps of the clock of the system.
+const LEAST: Duration = Duration::from_millis(60);
 
 /// Time this thread has spent on a core, where the system says so: neighbours do not count.
 fn core_ns() -> Option<u64> {
