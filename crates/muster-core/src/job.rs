@@ -316,9 +316,10 @@ pub struct Job {
     /// Dependencies that are still open.
     #[serde(default)]
     pub open_dependencies: BTreeSet<Dependency>,
-    /// When it was said that it would start, the first time that was said of this wait.
+    /// When it was said that it would start, the first time that was said of this wait. In a box, because it is said of
+    /// few of many that wait.
     #[serde(default)]
-    pub foreseen: Option<Range>,
+    pub foreseen: Option<Box<Range>>,
 }
 
 /// Where a live job stands. Ended jobs leave the state; `State::ended` remembers their outcome for a day.
@@ -400,7 +401,7 @@ pub struct Attempt {
     pub stopping: Option<Stopping>,
     /// What each node said so far.
     #[serde(default)]
-    pub parts: BTreeMap<NodeId, Part>,
+    pub parts: Parts,
 }
 
 impl Attempt {
@@ -421,7 +422,7 @@ impl Attempt {
             started_at: None,
             saved_at: None,
             stopping: None,
-            parts: BTreeMap::new(),
+            parts: Parts::default(),
         }
     }
 
@@ -508,6 +509,50 @@ impl PlacedTask {
     /// Its devices, each with their node.
     pub fn devices(&self) -> impl Iterator<Item = (&NodeId, u8)> {
         self.gpus.iter().map(|gpu| (&self.node, *gpu))
+    }
+}
+
+/// What each node said, in order of node. Most attempts have one part, for which a map would take a page of memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<NodeId, Part>", into = "BTreeMap<NodeId, Part>")]
+pub struct Parts(Vec<(NodeId, Part)>);
+
+impl Parts {
+    /// What a node said.
+    pub fn get(&self, node: &NodeId) -> Option<&Part> {
+        self.place(node).ok().map(|place| &self.0[place].1)
+    }
+
+    /// All that was said, in order of node.
+    pub fn values(&self) -> impl Iterator<Item = &Part> {
+        self.0.iter().map(|(_, part)| part)
+    }
+
+    /// A node says something, instead of what it said before.
+    pub(crate) fn insert(&mut self, node: &NodeId, part: Part) {
+        match self.place(node) {
+            Ok(place) => self.0[place].1 = part,
+            Err(place) => {
+                self.0.reserve_exact(1);
+                self.0.insert(place, (node.clone(), part));
+            }
+        }
+    }
+
+    fn place(&self, node: &NodeId) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.cmp(node))
+    }
+}
+
+impl From<BTreeMap<NodeId, Part>> for Parts {
+    fn from(parts: BTreeMap<NodeId, Part>) -> Parts {
+        Parts(parts.into_iter().collect())
+    }
+}
+
+impl From<Parts> for BTreeMap<NodeId, Part> {
+    fn from(parts: Parts) -> BTreeMap<NodeId, Part> {
+        parts.0.into_iter().collect()
     }
 }
 

@@ -113,7 +113,7 @@ fn order(job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
-        started: attempt.parts.contains_key(node),
+        started: attempt.parts.get(node).is_some(),
         tasks: here.map(task_order).collect(),
         gang_size: attempt.tasks.len() as u32,
         run: run(job),

@@ -22,7 +22,7 @@ use crate::waits::Waits;
 /// Least events between two savepoints: replaying this many takes well under a second.
 const SAVEPOINT_EVERY: u64 = 50_000;
 /// Waiting jobs that take part in a look ahead; for those behind them the pace of these is a measure.
-const FORECAST_WAITING_MAX: usize = 5_000;
+const FORECAST_WAITING_MAX: usize = 2_000;
 /// Least time between two looks ahead.
 const FORECAST_EVERY: Duration = Duration::from_secs(2);
 /// The longest rest after a long round.

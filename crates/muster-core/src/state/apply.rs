@@ -55,7 +55,7 @@ impl State {
             }
             Event::PartEnded { job, node, exit, stopped, at, .. } => {
                 let part = Part::Ended { exit: exit.clone(), stopped: *stopped };
-                self.move_job(*job, *at, |job| drop(attempt_mut(job).parts.insert(node.clone(), part)));
+                self.move_job(*job, *at, |job| attempt_mut(job).parts.insert(node, part));
             }
             Event::AttemptEnded { job, next, exit, charge, at, .. } => {
                 let lost_a_node = matches!(exit, Exit::Unknown { .. });
@@ -69,7 +69,7 @@ impl State {
             Event::StartForeseen { job, range, at } => {
                 self.clock = self.clock.max(*at);
                 let Some(job) = self.jobs.get_mut(job) else { panic!("{job} does not exist") };
-                job.foreseen = Some(*range);
+                job.foreseen = Some(Box::new(*range));
             }
 
             Event::ClaimMade { job, tasks, victims, at, until } => {
@@ -238,12 +238,12 @@ impl State {
 
     fn place(&mut self, id: JobId, attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
-        let (spec, told, at) = (job.spec.clone(), job.foreseen, attempt.placed_at);
+        let (spec, told, at) = (job.spec.clone(), job.foreseen.clone(), attempt.placed_at);
         for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
         }
         if let Some(told) = told {
-            self.foresight.add(told, at);
+            self.foresight.add(*told, at);
         }
         self.move_job(id, at, |job| {
             assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
@@ -290,7 +290,7 @@ impl State {
     fn start(&mut self, id: JobId, node: &NodeId, whole: bool, at: Timestamp) {
         self.move_job(id, at, |job| {
             let attempt = attempt_mut(job);
-            attempt.parts.insert(node.clone(), Part::Started);
+            attempt.parts.insert(node, Part::Started);
             if whole {
                 attempt.started_at = Some(at);
             }

@@ -144,7 +144,7 @@ impl State {
 }
 
 fn started(job: &Job, attempt: &Attempt, node: &NodeId, now: Timestamp) -> Event {
-    let missing = attempt.nodes().into_iter().filter(|other| !attempt.parts.contains_key(other)).count();
+    let missing = attempt.nodes().into_iter().filter(|other| attempt.parts.get(other).is_none()).count();
     let whole = missing == 1;
     Event::AttemptStarted { job: job.id, attempt: attempt.number, node: node.clone(), whole, at: now }
 }

@@ -85,7 +85,7 @@ struct JobWithoutSpec {
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
     open_dependencies: std::collections::BTreeSet<crate::job::Dependency>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    foreseen: Option<crate::plan::Range>,
+    foreseen: Option<Box<crate::plan::Range>>,
 }
 
 impl State {
@@ -273,7 +273,7 @@ impl Specs {
             requeues: job.requeues,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies.clone(),
-            foreseen: job.foreseen,
+            foreseen: job.foreseen.clone(),
         };
         SavedJob { spec, job }
     }

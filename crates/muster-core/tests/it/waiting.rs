@@ -135,7 +135,7 @@ fn one_forecast_line(seed: u64) -> (u64, u64) {
             }
         }
         let before: BTreeMap<JobId, Range> =
-            world.state.jobs.values().filter_map(|job| Some((job.id, job.foreseen?))).collect();
+            world.state.jobs.values().filter_map(|job| Some((job.id, *job.foreseen.clone()?))).collect();
         for start in &world.plan().plan.starts {
             if let Some(range) = before.get(&start.job) {
                 inside += u64::from(range.from <= world.now && world.now <= range.to);
