@@ -533,7 +533,9 @@ impl Parts {
         match self.place(node) {
             Ok(place) => self.0[place].1 = part,
             Err(place) => {
-                self.0.reserve_exact(1);
+                if self.0.is_empty() {
+                    self.0.reserve_exact(1);
+                }
                 self.0.insert(place, (node.clone(), part));
             }
         }
