@@ -34,15 +34,14 @@ pub async fn receipts(
 ) -> Result<Json<ReceiptList>, Fault> {
     let looker = who.clone();
     let found = door.tables(move |tables| {
-        let Some(tenant) = tenant_of(tables, job)?.filter(|tenant| looker.sees_tenant(tenant)) else {
+        if !sees(&looker, tables, job)? {
             return Ok(None);
-        };
-        drop(tenant);
+        }
         let own = events_of(tables, job)?;
         let victims: Vec<JobId> = own.iter().flat_map(victims).collect();
         let mut caused = Vec::new();
         for victim in victims {
-            let seen = tenant_of(tables, victim)?.is_some_and(|tenant| looker.sees_tenant(&tenant));
+            let seen = sees(&looker, tables, victim)?;
             let theirs = if seen { events_of(tables, victim)? } else { Vec::new() };
             caused.extend(theirs.iter().filter_map(receipt).filter(|one| one.by_job_id == job.to_string()));
         }
@@ -52,6 +51,10 @@ pub async fn receipts(
         Ok(Some(ReceiptList { job_id: job.to_string(), lost, caused }))
     });
     Ok(Json(found.await?.ok_or(Refusal::UnknownJob { job })?))
+}
+
+fn sees(who: &Who, tables: &dyn Tables, job: JobId) -> Result<bool, Fault> {
+    Ok(tenant_of(tables, job)?.is_some_and(|tenant| who.sees_tenant(&tenant)))
 }
 
 /// Say that a running job has saved its work
