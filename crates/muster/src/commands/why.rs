@@ -100,8 +100,9 @@ fn expected(why: &Why) -> Option<String> {
             100 * u64::from(range.ranges_right) / u64::from(told)
         ),
     };
-    let reserved =
-        why.reserved_at_ms.map(|ms| format!("\nReserved: it starts by {} at the latest", units::clock(ms)));
+    let reserved = why
+        .reserved_at_ms
+        .map(|ms| format!("\nReserved: a place from {} on, as far as can be told", units::clock(ms)));
     let (from, to) = (units::clock(range.from_ms), units::clock(range.to_ms));
     Some(format!("Expected start {from} to {to}{right}{}", reserved.unwrap_or_default()))
 }
@@ -197,7 +198,7 @@ Blocked since 09:14:00 by
 Ahead of it: job-3
 Ordered by 150: priority 100 plus 90 for waiting less 40 for its fair-share factor of 0.900
 Expected start 10:50:00 to 11:45:00  (ranges like this were right 86 % of the last 500 times)
-Reserved: it starts by 11:40:00 at the latest
+Reserved: a place from 11:40:00 on, as far as can be told
 Starts now with: 4 GPUs
 
 Try: `muster release job-7`
