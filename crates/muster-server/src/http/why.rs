@@ -96,14 +96,15 @@ fn say_since(why: &mut Why) {
     }
 }
 
-/// Why a job waited until it was first placed, from what was noted of its bucket.
+/// Why a job has waited, until it was last placed if it no longer does, from what was noted of its bucket.
 fn history(tables: &dyn Tables, id: JobId) -> Result<Vec<WaitNote>, Fault> {
     let Some(detail) = tables.job(id)? else { return Ok(Vec::new()) };
     let array = id.index.map(|_| id.number);
     // Whether its array was limited is no longer known; one of the two has no notes.
     let buckets = [Some(None), array.map(Some)].into_iter().flatten();
     let buckets: Vec<String> = buckets.map(|array| Bucket::of_spec(&detail.spec, array).key()).collect();
-    let until = detail.row.placed_at.or(detail.row.ended_at).unwrap_or(i64::MAX);
+    let waits = matches!(detail.row.phase.as_str(), "Queued" | "Held");
+    let until = detail.row.placed_at.or(detail.row.ended_at).filter(|_| !waits).unwrap_or(i64::MAX);
     let rows = tables.waits(&buckets, detail.row.submitted_at, until)?;
     Ok(rows.into_iter().filter_map(|row| note(row, detail.row.submitted_at)).collect())
 }
@@ -167,19 +168,19 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
 /// When it starts, and what would help. Many rounds are drawn up on a copy of the state, so the lock is held only for
 /// the copy; a job that the last forecast does not know yet has its own, where that costs little.
 async fn look_ahead(door: &Door, job: JobId, why: &mut Why) -> Result<(), Fault> {
-    let known = door.cluster.forecast();
-    let position = why.queue_position;
+    let (forecast, position) = (door.cluster.forecast(), why.queue_position);
+    let told = position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
     let door = door.clone();
     let looking = tokio::task::spawn_blocking(move || {
-        let copy = door.state(|state| (state.jobs.len() <= TRIED_WITH_JOBS_MAX).then(|| state.clone()))?;
-        let Some(state) = copy else { return Ok((None, Vec::new())) };
-        let now = door.cluster.now().max(state.clock);
-        let told = known.of(job).or_else(|| known.of_position(position?));
-        let own = || plan::forecast(&state, now, OWN_ROUNDS_MAX).of(job);
-        let small = position.is_some() && state.jobs.len() <= FORETOLD_WITH_JOBS_MAX;
-        let range = told.or_else(|| if small { own() } else { None });
-        let range = range.map(|range| expected(range, state.foresight.hits(), now));
-        Ok((range, plan::remedies(&state, job, now)))
+        let copy = |state: &muster_core::State| state.jobs.len() <= TRIED_WITH_JOBS_MAX;
+        let (copy, hits) =
+            door.state(|state| (copy(state).then(|| state.clone()), state.foresight.hits()))?;
+        let now = door.cluster.now();
+        let small = copy.as_ref().filter(|state| state.jobs.len() <= FORETOLD_WITH_JOBS_MAX);
+        let own = || plan::forecast(small.filter(|_| position.is_some())?, now, OWN_ROUNDS_MAX).of(job);
+        let range = told.or_else(own).map(|range| expected(range, hits, now));
+        let remedies = copy.as_ref().map(|state| plan::remedies(state, job, now.max(state.clock)));
+        Ok((range, remedies.unwrap_or_default()))
     });
     let found = looking.await.unwrap_or_else(|_| Err(Fault::internal("looking ahead ended early")));
     let (range, remedies) = found?;
