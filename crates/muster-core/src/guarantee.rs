@@ -48,7 +48,7 @@ impl Leaving {
     fn count(&mut self, state: &State, job: &Job) {
         for tenant in state.lineage(&job.spec.tenant) {
             let gone = self.gone.entry(tenant.id.clone()).or_default();
-            *gone = gone.plus(job.spec.demand());
+            *gone = gone.plus(job.held());
         }
     }
 
@@ -79,7 +79,7 @@ impl Leaving {
         if !self.is_bearable(state, victim) {
             return false;
         }
-        let demand = victim.spec.demand();
+        let demand = victim.held();
         let above = |tenant: &Tenant| guarantor.is_some_and(|by| is_below(state, by, &tenant.id));
         state.lineage(&victim.spec.tenant).filter(|tenant| !above(tenant)).all(|tenant| {
             let guaranteed = &tenant.config.guaranteed;

@@ -66,16 +66,33 @@ impl JobSpec {
         self.tasks.iter().map(|group| group.count.saturating_mul(group.each.gpus)).sum()
     }
 
-    /// What the gang takes from its tenant's quota.
+    /// What the gang takes from its tenant's quota, at its smallest.
     pub fn demand(&self) -> Demand {
-        self.tasks.iter().fold(Demand { jobs: 1, ..Demand::default() }, |sum, group| Demand {
-            gpus: sum.gpus + u64::from(group.count) * u64::from(group.each.gpus),
-            gpu_memory_mib: sum.gpu_memory_mib
-                + u64::from(group.count) * u64::from(group.each.gpus) * group.each.gpu_memory_mib,
-            cpus: sum.cpus + u64::from(group.count) * u64::from(group.each.cpus),
-            memory_mib: sum.memory_mib + u64::from(group.count) * group.each.memory_mib,
-            jobs: sum.jobs,
-        })
+        let groups = self.tasks.iter().map(|group| group.each.demand().times(u64::from(group.count)));
+        groups.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
+    }
+
+    /// What so many of its tasks take: an elastic gang may have more than it needs.
+    pub fn demand_of(&self, tasks: &[PlacedTask]) -> Demand {
+        let each = tasks.iter().map(|task| self.tasks[task.group as usize].each.demand());
+        each.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
+    }
+
+    /// Whether there are as many tasks of each group as it needs, and no more than it takes.
+    pub fn is_complete(&self, tasks: &[PlacedTask]) -> bool {
+        let mut counts = vec![0; self.tasks.len()];
+        for task in tasks {
+            match counts.get_mut(task.group as usize) {
+                Some(count) => *count += 1,
+                None => return false,
+            }
+        }
+        self.tasks.iter().zip(counts).all(|(group, count)| (group.count..=group.most()).contains(&count))
+    }
+
+    /// Whether it takes more tasks than it needs, where there is room.
+    pub fn is_elastic(&self) -> bool {
+        self.tasks.iter().any(|group| group.most() > group.count)
     }
 }
 
@@ -95,6 +112,17 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// So many times as much.
+    pub fn times(self, count: u64) -> Demand {
+        Demand {
+            gpus: self.gpus * count,
+            gpu_memory_mib: self.gpu_memory_mib * count,
+            cpus: self.cpus * count,
+            memory_mib: self.memory_mib * count,
+            jobs: self.jobs * count,
+        }
+    }
+
     /// Both together.
     pub fn plus(self, other: Demand) -> Demand {
         Demand {
@@ -138,10 +166,21 @@ impl Demand {
 pub struct TaskGroup {
     /// What the group is called, for example `worker`.
     pub name: String,
-    /// How many tasks.
+    /// How many tasks; of an elastic group the fewest it can work with.
     pub count: u32,
+    /// The most tasks it can make use of, where that is more than it needs. It starts as soon as `count` fit, with as many
+    /// as there is room for then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count_max: Option<u32>,
     /// What each of them needs.
     pub each: Resources,
+}
+
+impl TaskGroup {
+    /// The most tasks it takes.
+    pub fn most(&self) -> u32 {
+        self.count_max.unwrap_or(self.count).max(self.count)
+    }
 }
 
 /// What one task needs.
@@ -165,6 +204,20 @@ pub struct Resources {
     pub cpus: u32,
     /// Main memory.
     pub memory_mib: u64,
+}
+
+impl Resources {
+    /// What one task takes from its tenant's quota.
+    pub fn demand(&self) -> Demand {
+        let gpus = u64::from(self.gpus);
+        Demand {
+            gpus,
+            gpu_memory_mib: gpus * self.gpu_memory_mib,
+            cpus: u64::from(self.cpus),
+            memory_mib: self.memory_mib,
+            jobs: 0,
+        }
+    }
 }
 
 fn whole_gpu() -> u32 {
@@ -358,6 +411,11 @@ impl Job {
         }
     }
 
+    /// What its attempt takes from its tenant's quota; nothing while it waits.
+    pub fn held(&self) -> Demand {
+        self.attempt().map(|attempt| self.spec.demand_of(&attempt.tasks)).unwrap_or_default()
+    }
+
     /// Whether it waits in the queue: not held and without an attempt.
     pub fn is_queued(&self) -> bool {
         matches!(self.phase, Phase::Queued { .. })
@@ -431,6 +489,11 @@ impl Attempt {
         self.tasks
             .iter()
             .flat_map(|task| task.gpus.iter().map(|index| GpuId { node: task.node.clone(), index: *index }))
+    }
+
+    /// How many GPUs it holds.
+    pub fn gpu_count(&self) -> u64 {
+        self.tasks.iter().map(|task| task.gpus.len() as u64).sum()
     }
 
     /// Its nodes, each once, in order.

@@ -67,7 +67,7 @@ impl Ledger {
 /// What an attempt used until `end`.
 pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Timestamp) -> Charge {
     let ms = end.since(attempt.placed_at) as u64;
-    let held = spec.demand();
+    let held = spec.demand_of(&attempt.tasks);
     let gpu_ms = held.gpus * ms;
     Charge {
         gpu_ms,

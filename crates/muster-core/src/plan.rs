@@ -19,6 +19,7 @@ mod draft;
 mod explain;
 mod feasible;
 mod forecast;
+mod grow;
 mod leaving;
 mod offers;
 mod order;
@@ -116,6 +117,7 @@ fn round<'a>(mut draft: Draft<'a>, mut order: Order<'a>) -> Planned {
             Tried::Blocked => draft.note_blocked(turn),
         }
     }
+    grow::take_the_rest(&mut draft);
     explain::all_blocked(draft)
 }
 

@@ -50,7 +50,7 @@ pub struct JobSummary {
     pub waits_for: Option<String>,
     /// As asked, or as changed since.
     pub priority: u32,
-    /// Whole GPUs, all tasks together.
+    /// Whole GPUs, all tasks together: what it holds now, or else what it needs at least.
     pub gpu_count: u64,
     /// GPU memory asked for each GPU in MiB; the mean where tasks differ.
     pub gpu_memory_mb: u64,
@@ -203,8 +203,11 @@ pub struct Job {
 pub struct Task {
     /// What the group is called.
     pub name: String,
-    /// How many tasks.
+    /// How many tasks; of an elastic group the fewest it starts with.
     pub count: u32,
+    /// The most tasks it takes, where that is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_count: Option<u32>,
     /// GPUs of each.
     pub gpus: u32,
     /// GPU models that will do; any when empty.

@@ -142,6 +142,9 @@ pub struct SubmitTask {
     /// How many tasks; 1 when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
+    /// The most tasks it can make use of, for a group that starts with `count` and takes what else is free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_count: Option<u32>,
     /// GPUs of each task; 0 is allowed, 1 when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,

@@ -128,7 +128,7 @@ fn gpu_seconds(state: &State, now: Timestamp) -> Vec<(String, f64)> {
     for job in state.jobs.values() {
         if let Some(attempt) = job.attempt() {
             let ms = now.since(attempt.placed_at) as u64;
-            *used.entry(job.spec.tenant.to_string()).or_default() += u64::from(job.spec.gpus()) * ms;
+            *used.entry(job.spec.tenant.to_string()).or_default() += attempt.gpu_count() * ms;
         }
     }
     used.into_iter().map(|(tenant, ms)| (tenant, ms as f64 / 1_000.0)).collect()

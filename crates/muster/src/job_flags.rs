@@ -4,6 +4,7 @@ mod pairs;
 mod sources;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use muster_protocol::submit::{SubmitJob, SubmitTask};
@@ -45,9 +46,9 @@ pub struct JobArgs {
     /// Main memory, of each task, for example 64G
     #[arg(long, value_name = "SIZE", value_parser = units::memory_mib, help_heading = "Resources")]
     pub mem: Option<u64>,
-    /// So many tasks that start together, each with the resources above
-    #[arg(long, value_name = "N", help_heading = "Resources")]
-    pub tasks: Option<u32>,
+    /// So many tasks that start together, each with the resources above; 2-8 starts with 2 and takes up to 8
+    #[arg(long, value_name = "N|MIN-MAX", help_heading = "Resources")]
+    pub tasks: Option<TaskCount>,
     /// How close together the GPUs must be: any, same-numa, nvlink or same-rack
     #[arg(long, value_name = "WISH", help_heading = "Resources", hide_possible_values = true)]
     pub topology: Option<Topology>,
@@ -203,20 +204,42 @@ impl JobArgs {
     }
 }
 
+/// How many tasks: `4`, or `2-8` for a gang that starts with 2 and takes up to 8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskCount {
+    least: u32,
+    most: Option<u32>,
+}
+
+impl FromStr for TaskCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TaskCount, String> {
+        let wrong = || format!("`{text}` is neither a number of tasks like `4` nor a range like `2-8`");
+        let number = |text: &str| text.parse().map_err(|_| wrong());
+        let Some((least, most)) = text.split_once('-') else {
+            return Ok(TaskCount { least: number(text)?, most: None });
+        };
+        Ok(TaskCount { least: number(least)?, most: Some(number(most)?) })
+    }
+}
+
 fn over<T: Clone>(field: &mut Option<T>, said: &Option<T>) {
     if said.is_some() {
         field.clone_from(said);
     }
 }
 
-fn lay_tasks(job: &mut SubmitJob, count: Option<u32>, gpus: Option<u32>) -> Result<(), CliError> {
+fn lay_tasks(job: &mut SubmitJob, count: Option<TaskCount>, gpus: Option<u32>) -> Result<(), CliError> {
     if job.tasks.len() > 1 {
         return Err(CliError::usage("the file describes several groups of tasks; change them there"));
     }
     let from_count = job.gpu_count.take();
     let mut task =
         job.tasks.pop().unwrap_or_else(|| SubmitTask { gpus: from_count, ..SubmitTask::default() });
-    over(&mut task.count, &count);
+    if let Some(TaskCount { least, most }) = count {
+        (task.count, task.max_count) = (Some(least), most);
+    }
     over(&mut task.gpus, &gpus);
     job.tasks = vec![task];
     Ok(())

@@ -1,5 +1,6 @@
 //! Phase admit: whether a job may run at all now, wherever there is room. Every blocker is collected.
 
+use crate::job::Demand;
 use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
 use crate::queue::Bucket;
@@ -9,7 +10,7 @@ use crate::verdict::Reason;
 pub(super) fn blockers(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason> {
     let mut found = Vec::new();
     found.extend(array_limit(draft, bucket));
-    found.extend(quota(draft, bucket, ask));
+    found.extend(quota(draft, bucket, ask.demand));
     found.extend(budget(draft, bucket));
     found.extend(ask.model_limits.iter().cloned());
     found
@@ -22,10 +23,11 @@ fn array_limit(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
     (running >= limit).then_some(Reason::ArrayLimit { running, limit })
 }
 
-fn quota(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason> {
+/// Quotas that would be passed if the jobs of a bucket took more.
+pub(super) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
     let mut found = Vec::new();
     for tenant in draft.state.lineage(&bucket.tenant) {
-        let wanted = draft.shares.held(&tenant.id).plus(ask.demand);
+        let wanted = draft.shares.held(&tenant.id).plus(more);
         let excess = tenant.config.maximum.excess(wanted).into_iter();
         found.extend(excess.map(|excess| Reason::QuotaTenant { tenant: tenant.id.clone(), excess }));
     }

@@ -167,14 +167,6 @@ fn devices_of(kind: &Kind, useful: u64, model: &str) -> u64 {
 
 /// What a gang of this shape takes from its tenant's quota.
 pub(super) fn demand(shape: &Shape) -> Demand {
-    shape.groups.iter().fold(Demand { jobs: 1, ..Demand::default() }, |sum, (count, each)| {
-        let (count, gpus) = (u64::from(*count), u64::from(*count) * u64::from(each.gpus));
-        sum.plus(Demand {
-            gpus,
-            gpu_memory_mib: gpus * each.gpu_memory_mib,
-            cpus: count * u64::from(each.cpus),
-            memory_mib: count * each.memory_mib,
-            jobs: 0,
-        })
-    })
+    let groups = shape.groups.iter().map(|(count, each)| each.demand().times(u64::from(*count)));
+    groups.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::capacity::{Capacity, Free, mask, placed_tasks};
 use crate::guarantee;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Demand, PlacedTask};
+use crate::job::{Demand, JobSpec, PlacedTask};
 use crate::lasting::Ending;
 use crate::models::ModelUse;
 use crate::node::GpuWord;
@@ -63,6 +63,8 @@ pub(super) struct Started {
 pub(super) struct Draft<'a> {
     pub state: &'a State,
     pub now: Timestamp,
+    /// A job that is not in the state.
+    pub guest: Option<(JobId, &'a JobSpec)>,
     pub shares: Shares,
     /// What is free for everyone: less what is set aside. What of it is reserved for later is told by `usable`.
     pub capacity: Capacity,
@@ -102,6 +104,7 @@ impl<'a> Draft<'a> {
         let mut draft = Draft {
             state,
             now,
+            guest: None,
             shares: Shares::of(state, now, guest),
             capacity: state.capacity.clone(),
             models: ModelUse::of(state),
@@ -213,6 +216,28 @@ impl<'a> Draft<'a> {
         };
         let (tasks, effective) = (spot.tasks.clone(), Some(effective));
         self.plan.starts.push(Start { job, tasks, effective, expected_ms });
+    }
+
+    /// A gang that starts takes more tasks than it needs.
+    pub fn add_to_start(&mut self, bucket: &Bucket, job: JobId, (demand, ask): (Demand, &Ask), spot: &Spot) {
+        self.shares.take(&bucket.tenant, &bucket.user, demand);
+        self.shares.start(&bucket.tenant, demand);
+        self.take_models(bucket, spot);
+        let ending = self.ending(bucket);
+        for (node, taken) in spot.taken(ask) {
+            self.take_free(&node, taken);
+            self.reservations.take(&node, taken, ending);
+            if let Some(started) = self.started.get_mut(&job) {
+                let here = started.taken.entry(node).or_default();
+                *here = here.with(taken);
+            }
+        }
+    }
+
+    /// What was asked for a job that takes part.
+    pub fn spec(&self, job: JobId) -> Option<&'a JobSpec> {
+        let guest = self.guest.filter(|(id, _)| *id == job).map(|(_, spec)| spec);
+        guest.or_else(|| Some(&*self.state.jobs.get(&job)?.spec))
     }
 
     /// Propose to make room for a gang. What it will need counts as held from now on.

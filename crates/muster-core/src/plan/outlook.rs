@@ -33,7 +33,8 @@ pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
     let job = JobId::single(state.next_job);
     let bucket = Bucket::of_spec(spec, None);
     let guest = Guest { tenant: &spec.tenant, user: &spec.user };
-    let draft = Draft::new(state, now, Some(&guest));
+    let mut draft = Draft::new(state, now, Some(&guest));
+    draft.guest = Some((job, spec));
     let position = position_of_guest(state, now, &draft.shares, &bucket, (now, job));
     let own = own_reasons(state, spec, now);
     if !own.is_empty() {

@@ -59,7 +59,7 @@ fn fullest_of_kind<'a>(
 }
 
 impl Draft<'_> {
-    fn without_degraded(&self, node: &NodeId, free: Free) -> Free {
+    pub fn without_degraded(&self, node: &NodeId, free: Free) -> Free {
         let hot = self.degraded.get(node).copied().unwrap_or_default();
         Free { gpus: free.gpus & !hot, ..free }
     }

@@ -28,6 +28,23 @@ pub(super) fn find(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usabl
     ask.groups_by_size().into_iter().all(|group| hall.seat_group(group)).then(|| hall.seats.spot(state, ask))
 }
 
+/// Find seats for all tasks, first on nodes on which others of the gang sit already.
+pub(super) fn beside(
+    state: &State,
+    capacity: &Capacity,
+    ask: &Ask,
+    usable: &Usable,
+    own: &[NodeId],
+) -> Option<Spot> {
+    let mut hall = Hall { capacity, ask, usable, seats: Seats::default() };
+    for node in own {
+        if let Some(free) = hall.free_on(node) {
+            hall.seats.nodes.insert(node.clone(), Seated::new(free));
+        }
+    }
+    ask.groups_by_size().into_iter().all(|group| hall.seat_group(group)).then(|| hall.seats.spot(state, ask))
+}
+
 /// Who sits where on each node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seats {

@@ -61,7 +61,7 @@ impl State {
         tally: &mut Tally<'_>,
     ) -> Option<Vec<Event>> {
         let job = self.placeable(start.job, tally)?;
-        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, tally) {
+        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, &start.tasks, tally) {
             return None;
         }
         let windows = start.tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
@@ -94,12 +94,13 @@ impl State {
         (ready && !tally.jobs.contains(&id)).then_some(job)
     }
 
-    fn quota_admits(&self, job: &Job, tally: &Tally) -> bool {
+    fn quota_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
+        let demand = job.spec.demand_of(tasks);
         let affordable = |tenant: &Tenant| !tally.broke.contains_key(&tenant.id);
         self.lineage(&job.spec.tenant).all(affordable)
             && self.lineage(&job.spec.tenant).all(|tenant| {
                 let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
-                tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
+                tenant.config.maximum.excess(held.plus(demand)).is_empty()
             })
     }
 
@@ -206,7 +207,7 @@ impl State {
         }
         let victims = self.victims(job, room, tally, now)?;
         let windows = room.tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
-        if !windows || !self.quota_admits(job, tally) || !self.array_admits(job, tally) {
+        if !windows || !self.quota_admits(job, &room.tasks, tally) || !self.array_admits(job, tally) {
             return None;
         }
         let devices: Vec<(&NodeId, u8)> = room.tasks.iter().flat_map(PlacedTask::devices).collect();
@@ -288,16 +289,14 @@ impl State {
     }
 }
 
-/// Whether the tasks are the gang, rank by rank, each with as many different devices as it asked for.
+/// Whether the tasks are the gang, rank by rank, group by group, each with as many different devices as it asked for.
 fn is_whole_gang(spec: &JobSpec, tasks: &[PlacedTask]) -> bool {
-    let ranks = spec.tasks.iter().enumerate().flat_map(|(group, of)| (0..of.count).map(move |_| group));
-    let expected: Vec<usize> = ranks.collect();
-    let complete = |(rank, (task, group)): (usize, (&PlacedTask, &usize))| {
+    let in_order = tasks.is_sorted_by_key(|task| task.group)
+        && tasks.iter().enumerate().all(|(rank, task)| task.rank as usize == rank);
+    let complete = |task: &PlacedTask| {
         let devices: BTreeSet<&u8> = task.gpus.iter().filter(|gpu| **gpu < 64).collect();
-        task.rank as usize == rank
-            && task.group as usize == *group
-            && devices.len() == task.gpus.len()
-            && devices.len() == spec.tasks[*group].each.gpus as usize
+        let asked = spec.tasks.get(task.group as usize).map(|group| group.each.gpus as usize);
+        devices.len() == task.gpus.len() && asked == Some(devices.len())
     };
-    tasks.len() == expected.len() && tasks.iter().zip(&expected).enumerate().all(complete)
+    in_order && spec.is_complete(tasks) && tasks.iter().all(complete)
 }

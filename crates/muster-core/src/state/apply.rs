@@ -239,6 +239,7 @@ impl State {
     fn place(&mut self, id: JobId, attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let (spec, told, at) = (job.spec.clone(), job.foreseen.clone(), attempt.placed_at);
+        let demand = spec.demand_of(&attempt.tasks);
         for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
         }
@@ -252,7 +253,7 @@ impl State {
             job.phase = Phase::Active(Box::new(attempt));
         });
         let half_life_ms = self.settings.usage_half_life_ms;
-        self.tenant_mut(&spec.tenant).take(&spec.user, spec.demand(), at, half_life_ms);
+        self.tenant_mut(&spec.tenant).take(&spec.user, demand, at, half_life_ms);
         self.count_array(id, |array| array.active += 1);
     }
 
@@ -321,7 +322,7 @@ impl State {
         let half_life_ms = self.settings.usage_half_life_ms;
         self.tenant_mut(&spec.tenant).give_back(
             &spec.user,
-            (spec.demand(), attempt.placed_at),
+            (spec.demand_of(&attempt.tasks), attempt.placed_at),
             at,
             half_life_ms,
         );

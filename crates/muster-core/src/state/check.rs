@@ -77,9 +77,8 @@ impl State {
     /// A gang is placed whole or not at all, on devices that will do.
     fn check_gangs(&self, found: &mut Vec<Violation>) {
         for (job, attempt) in self.jobs.values().filter_map(|job| Some((job, job.attempt()?))) {
-            let wanted: u32 = job.spec.tasks.iter().map(|group| group.count).sum();
-            if attempt.tasks.len() != wanted as usize {
-                found.push(Violation(format!("{} has {} of {wanted} tasks", job.id, attempt.tasks.len())));
+            if !job.spec.is_complete(&attempt.tasks) {
+                found.push(Violation(format!("{} is no whole gang: {:?}", job.id, attempt.tasks)));
             }
             for task in &attempt.tasks {
                 let each = &job.spec.tasks[task.group as usize].each;
@@ -107,9 +106,9 @@ impl State {
             *live += 1;
             *jobs += 1;
             if let Some(attempt) = job.attempt() {
-                *demand = demand.plus(job.spec.demand());
-                *placed += job.spec.demand().gpus as i64 * attempt.placed_at.0;
-                *gpus += job.spec.demand().gpus;
+                *demand = demand.plus(job.held());
+                *placed += attempt.gpu_count() as i64 * attempt.placed_at.0;
+                *gpus += attempt.gpu_count();
             }
         }
         for (tenant, (name, member)) in

@@ -154,10 +154,16 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
 }
 
 fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
-    let total = tasks.iter().try_fold(0u32, |sum, group| sum.checked_add(group.count));
-    match total {
-        Some(1..=TASKS_MAX) => {}
+    let sum =
+        |of: fn(&TaskGroup) -> u32| tasks.iter().try_fold(0u32, |sum, group| sum.checked_add(of(group)));
+    match (sum(|group| group.count), sum(TaskGroup::most)) {
+        (Some(1..=TASKS_MAX), Some(1..=TASKS_MAX)) => {}
         _ => return Err(invalid("tasks", format!("a gang has 1 to {TASKS_MAX} tasks"))),
+    }
+    let below = |group: &&TaskGroup| group.count_max.is_some_and(|max| max < group.count);
+    if let Some(group) = tasks.iter().find(below) {
+        let problem = format!("`{}` cannot have more tasks at least than at most", group.name);
+        return Err(invalid("tasks", problem));
     }
     tasks.iter().try_for_each(|group| check_resources(&group.each))
 }

@@ -63,14 +63,15 @@ impl<'a> Tally<'a> {
     /// A gang starts.
     pub fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
         self.use_up(job, tasks);
-        add(&mut self.runs, state, &job.spec.tenant, job.spec.demand());
-        self.count(state, job);
+        let demand = job.spec.demand_of(tasks);
+        add(&mut self.runs, state, &job.spec.tenant, demand);
+        self.count(state, job, demand);
     }
 
     /// Count a job against its tenant, all above it, and its array; a claim holds them as a start does.
-    fn count(&mut self, state: &State, job: &Job) {
+    fn count(&mut self, state: &State, job: &Job, demand: Demand) {
         self.jobs.insert(job.id);
-        add(&mut self.held, state, &job.spec.tenant, job.spec.demand());
+        add(&mut self.held, state, &job.spec.tenant, demand);
         if job.id.index.is_some() {
             *self.arrays.entry(job.id.number).or_default() += 1;
         }
@@ -79,7 +80,7 @@ impl<'a> Tally<'a> {
     /// Room is made for a gang.
     pub fn claim(&mut self, state: &State, job: &Job, room: &MakeRoom) {
         self.use_up(job, &room.tasks);
-        self.count(state, job);
+        self.count(state, job, job.spec.demand_of(&room.tasks));
     }
 
     fn use_up(&mut self, job: &Job, tasks: &[PlacedTask]) {

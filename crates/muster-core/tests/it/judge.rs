@@ -14,7 +14,8 @@ use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::world::{
-    gives_only_what_it_owes, guarantor, held_below, is_admitted, is_below, is_ready, is_within_quota,
+    demand_of, gives_only_what_it_owes, guarantor, held_below, held_by, is_admitted, is_below, is_ready,
+    is_within_quota,
 };
 
 /// The judge's own books.
@@ -67,9 +68,12 @@ impl Judge {
         assert!(!self.ended.contains(&id), "{id} has ended and runs again");
         let job = &before.jobs[&id];
         assert!(is_ready(job), "{id} was placed before it was ready");
-        assert!(is_admitted(before, job, at), "{id} was placed above a limit");
-        let wanted: u32 = job.spec.tasks.iter().map(|group| group.count).sum();
-        assert_eq!(tasks.len(), wanted as usize, "{id} was placed in part");
+        assert!(is_admitted(before, job, demand_of(job, tasks), at), "{id} was placed above a limit");
+        for (group, of) in (0..).zip(&job.spec.tasks) {
+            let placed = tasks.iter().filter(|task| task.group == group).count() as u32;
+            assert!(of.count <= placed, "{id} was placed in part");
+            assert!(placed <= of.count_max.unwrap_or(of.count), "{id} has more tasks than it takes");
+        }
         for task in tasks {
             self.see_devices(before, job, task, at);
         }
@@ -201,7 +205,7 @@ fn see_guarantees_kept(
         let of_tenant = |job: &&Job| is_below(before, &job.spec.tenant, &tenant.id);
         let stays =
             before.jobs.values().filter(|job| job.attempt().is_some() && !goes(job)).filter(of_tenant);
-        let left = stays.fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
+        let left = stays.fold(Demand::default(), |sum, job| sum.plus(held_by(job)));
         let same = by.is_some_and(|by| is_below(before, by, &tenant.id));
         let owed = same || gives_only_what_it_owes(tenant, left, (victim, reclaimed));
         assert!(owed, "{} loses what it is guaranteed", tenant.id);
@@ -224,7 +228,10 @@ fn see_damage_borne(before: &State, victims: &[JobId], now: Timestamp) {
 fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId], now: Timestamp) {
     let job = &before.jobs[&id];
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
-    assert!(is_ready(job) && is_within_quota(before, job), "{id} displaces others and may not start");
+    assert!(
+        is_ready(job) && is_within_quota(before, job, demand_of(job, tasks)),
+        "{id} displaces others and may not start"
+    );
     see_damage_borne(before, victims, now);
     let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
     for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {

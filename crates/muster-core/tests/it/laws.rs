@@ -285,7 +285,7 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
             node.takes_work() && would_do && alone && free && !booked
         };
         is_ready(job)
-            && is_admitted(state, job, now)
+            && is_admitted(state, job, job.spec.demand(), now)
             && !has_model_limits(state, job)
             && Free::by_node(&job.spec, &claim.tasks).into_iter().all(has_room)
     };
@@ -301,7 +301,10 @@ fn has_model_limits(state: &State, job: &Job) -> bool {
 fn see_claims_taken(due: &BTreeMap<JobId, Claim>, planned: &Planned) {
     for (job, claim) in due {
         let start = planned.plan.starts.iter().find(|start| start.job == *job);
-        let there = start.is_some_and(|start| start.tasks.iter().all(|task| claim.is_on(&task.node)));
+        // An elastic gang may have more elsewhere as well.
+        let there = start.is_some_and(|start| {
+            claim.tasks.iter().all(|wanted| start.tasks.iter().any(|task| task.node == wanted.node))
+        });
         assert!(there, "{job} has room and does not take it: {claim:?} {:#?}", planned.plan);
     }
 }
@@ -355,8 +358,11 @@ fn see_verdicts(world: &World, planned: &Planned) {
 /// Who could start and does not, waits for a reason that is not the lack of room.
 fn see_no_room_wasted(world: &World, planned: &Planned) {
     let state = &world.state;
-    let waits =
-        |job: &&Job| is_ready(job) && is_admitted(state, job, world.now) && !has_model_limits(state, job);
+    let waits = |job: &&Job| {
+        is_ready(job)
+            && is_admitted(state, job, job.spec.demand(), world.now)
+            && !has_model_limits(state, job)
+    };
     for job in state.jobs.values().filter(waits) {
         let reasons = planned.verdicts.of(state, job, world.now).reasons;
         let other = |reason: &Reason| {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::capacity::Kind;
-use muster_core::job::{Attempt, Demand, Job, PlacedTask, Resources, TaskGroup};
+use muster_core::job::{Attempt, Demand, Job, PlacedTask, Resources, TaskGroup, Topology};
 use muster_core::lasting::rounded;
 use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::plan::plan;
@@ -18,7 +18,9 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
-use crate::world::{gives_only_what_it_owes, guarantor, held_below, is_below, is_ready, is_within_budget};
+use crate::world::{
+    gives_only_what_it_owes, guarantor, held_below, held_by, is_below, is_ready, is_within_budget,
+};
 
 #[test]
 fn a_naive_planner_agrees_in_every_story() {
@@ -103,7 +105,8 @@ struct Naive<'a> {
     /// Nodes that take work and are not kept for anyone.
     free: BTreeMap<NodeId, Space>,
     leaving: BTreeMap<NodeId, Space>,
-    more_held: Vec<&'a Job>,
+    /// Who starts or has space kept, and how much of it.
+    more_held: Vec<(&'a Job, Demand)>,
     claimants: BTreeSet<JobId>,
     displaced: BTreeSet<JobId>,
     /// What will come free and is somebody's already.
@@ -153,6 +156,7 @@ impl<'a> Naive<'a> {
             let same = |other: &Job| shared(state, other) == shared(state, job);
             lines.retain(|line| !line.first().is_some_and(|other| same(other)));
         }
+        naive.grow();
         naive
     }
 
@@ -203,8 +207,8 @@ impl<'a> Naive<'a> {
 
     /// What a tenant would hold, with all below it.
     fn held(&self, top: &TenantId) -> Demand {
-        let more = self.more_held.iter().filter(|job| is_below(self.state, &job.spec.tenant, top));
-        more.fold(held_below(self.state, top), |sum, job| sum.plus(job.spec.demand()))
+        let more = self.more_held.iter().filter(|(job, _)| is_below(self.state, &job.spec.tenant, top));
+        more.fold(held_below(self.state, top), |sum, (_, demand)| sum.plus(*demand))
     }
 
     /// The same without what is only waited for.
@@ -230,7 +234,7 @@ impl<'a> Naive<'a> {
         let owes = |tenant: &muster_core::Tenant| {
             let gone = self.state.jobs.values().filter(|job| job.attempt().is_some() && goes(job));
             let gone = gone.filter(|job| is_below(self.state, &job.spec.tenant, &tenant.id));
-            let gone = gone.fold(Demand::default(), |sum, job| sum.plus(job.spec.demand()));
+            let gone = gone.fold(Demand::default(), |sum, job| sum.plus(held_by(job)));
             gives_only_what_it_owes(tenant, self.runs(&tenant.id).less(gone), (victim, reclaimed))
         };
         let same = |one: &muster_core::Tenant| by.is_some_and(|by| is_below(self.state, by, &one.id));
@@ -261,8 +265,9 @@ impl<'a> Naive<'a> {
     fn load_of_user(&self, job: &Job) -> Option<u64> {
         let tenant = &self.state.tenants[&job.spec.tenant];
         let busy = tenant.members.values().filter(|member| member.live_jobs > 0).count() as u64;
-        let same = |other: &&&Job| other.spec.tenant == job.spec.tenant && other.spec.user == job.spec.user;
-        let more: u64 = self.more_held.iter().filter(same).map(|other| other.spec.demand().gpus).sum();
+        let same = |other: &Job| other.spec.tenant == job.spec.tenant && other.spec.user == job.spec.user;
+        let more = self.more_held.iter().filter(|(other, _)| same(other));
+        let more: u64 = more.map(|(_, demand)| demand.gpus).sum();
         let user = tenant.members.get(&job.spec.user).copied().unwrap_or_default();
         let half_life = self.state.settings.usage_half_life_ms;
         let recent = user.recent.micro_gpus(user.held_gpus, self.now, half_life);
@@ -295,8 +300,8 @@ impl<'a> Naive<'a> {
     /// What part a tenant has with all below it: the mean of now and of late.
     fn used(&self, id: &TenantId) -> u64 {
         let below: Vec<&TenantId> = self.below(id).map(|tenant| &tenant.id).collect();
-        let more = self.more_held.iter().filter(|job| below.contains(&&job.spec.tenant));
-        let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|job| job.spec.demand()));
+        let more = self.more_held.iter().filter(|(job, _)| below.contains(&&job.spec.tenant));
+        let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|(_, demand)| *demand));
         let held = held.fold(Demand::default(), Demand::plus);
         let half_life = self.state.settings.usage_half_life_ms;
         let recent: u64 =
@@ -319,19 +324,63 @@ impl<'a> Naive<'a> {
     }
 
     fn admits(&self, job: &Job) -> bool {
-        let room_in = |tenant: &muster_core::Tenant| {
-            let is_below = |other: &Job| self.state.lineage(&other.spec.tenant).any(|up| up.id == tenant.id);
-            let more = self.more_held.iter().filter(|other| is_below(other));
-            let held =
-                more.fold(held_below(self.state, &tenant.id), |sum, other| sum.plus(other.spec.demand()));
-            tenant.config.maximum.excess(held.plus(job.spec.demand())).is_empty()
-        };
-        let siblings = self.more_held.iter().filter(|other| other.id.number == job.id.number).count() as u32;
+        let same = |other: &Job| other.id.number == job.id.number;
+        let siblings = self.more_held.iter().filter(|(other, _)| same(other)).count() as u32;
         let array = self.state.arrays.get(&job.id.number);
         let full =
             array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
         let affordable = is_within_budget(self.state, job, self.now);
-        self.state.lineage(&job.spec.tenant).all(room_in) && affordable && !full
+        self.quota_admits(job, job.spec.demand()) && affordable && !full
+    }
+
+    fn quota_admits(&self, job: &Job, more: Demand) -> bool {
+        let room_in = |tenant: &muster_core::Tenant| {
+            tenant.config.maximum.excess(self.held(&tenant.id).plus(more)).is_empty()
+        };
+        self.state.lineage(&job.spec.tenant).all(room_in)
+    }
+
+    /// Those who start take more tasks than they need, as many as fit in what is left over.
+    fn grow(&mut self) {
+        for place in 0..self.starts.len() {
+            let job = &self.state.jobs[&self.starts[place].0];
+            for group in 0..job.spec.tasks.len() {
+                self.grow_group(place, job, group);
+            }
+        }
+    }
+
+    fn grow_group(&mut self, place: usize, job: &'a Job, group: usize) {
+        let own: BTreeSet<NodeId> = self.starts[place].1.iter().map(|task| task.node.clone()).collect();
+        let mut spaces = BTreeMap::new();
+        for (id, free) in &self.free {
+            let mut usable = free.clone();
+            usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
+            let usable = self.not_reserved(id, &usable, self.ending(job), Some(&job.spec.tenant));
+            let near = job.spec.topology == Topology::Any || own.contains(id);
+            spaces.extend(usable.filter(|_| near).map(|usable| (id.clone(), (free.gpus.len(), usable))));
+        }
+        let of = &job.spec.tasks[group];
+        let more = (1..=of.count_max.unwrap_or(of.count) - of.count).rev().find_map(|more| {
+            let mut further = job.clone();
+            let mut spec = (*job.spec).clone();
+            spec.tasks = vec![TaskGroup { count: more, ..of.clone() }];
+            further.spec = std::sync::Arc::new(spec);
+            let demand = Demand { jobs: 0, ..further.spec.demand() };
+            let beside = own.iter().filter_map(|node| Some((node.clone(), Bench::new(&spaces.get(node)?.1))));
+            let tasks = self.spread_beside(&further, &spaces, beside.collect())?;
+            self.quota_admits(job, demand).then_some((demand, tasks))
+        });
+        let Some((demand, tasks)) = more else { return };
+        let ending = self.ending(job);
+        for task in tasks {
+            let task = PlacedTask { group: group as u32, ..task };
+            self.take(job, &task, ending);
+            self.starts[place].1.push(task);
+        }
+        self.starts[place].1.sort_by_key(|task| (task.group, task.node.clone(), task.gpus.clone()));
+        (0..).zip(&mut self.starts[place].1).for_each(|(rank, task)| task.rank = rank);
+        self.more_held.push((job, demand));
     }
 
     /// Where it fits best; on hot devices only if there is no other way.
@@ -364,10 +413,16 @@ impl<'a> Naive<'a> {
 
     /// On as few nodes as possible: those that take the most, and the last tasks on the fullest that takes them all.
     fn spread(&self, job: &Job, spaces: &Spaces) -> Option<Vec<PlacedTask>> {
-        let mut hall: BTreeMap<NodeId, Bench> = BTreeMap::new();
-        if !may_span(job) {
-            return None;
-        }
+        if may_span(job) { self.spread_beside(job, spaces, BTreeMap::new()) } else { None }
+    }
+
+    /// The same where others of the gang may sit already.
+    fn spread_beside(
+        &self,
+        job: &Job,
+        spaces: &Spaces,
+        mut hall: BTreeMap<NodeId, Bench>,
+    ) -> Option<Vec<PlacedTask>> {
         for group in by_size(job) {
             let mut left = job.spec.tasks[group].count;
             let used: Vec<NodeId> = hall.keys().cloned().collect();
@@ -421,16 +476,18 @@ impl<'a> Naive<'a> {
 
     fn start_on(&mut self, job: &'a Job, tasks: Vec<PlacedTask>) {
         let ending = self.ending(job);
-        for task in &tasks {
-            let taken = of_task(job, task);
-            self.free.get_mut(&task.node).unwrap().take(&taken);
-            self.devices.push((&job.spec.tenant, task.clone()));
-            for booked in self.booked.iter_mut().filter(|booked| booked.is_delayed_by(ending)) {
-                booked.spare.entry(task.node.clone()).and_modify(|spare| spare.take(&taken));
-            }
-        }
-        self.more_held.push(job);
+        tasks.iter().for_each(|task| self.take(job, task, ending));
+        self.more_held.push((job, job.spec.demand()));
         self.starts.push((job.id, tasks));
+    }
+
+    fn take(&mut self, job: &'a Job, task: &PlacedTask, ending: (Timestamp, bool)) {
+        let taken = of_task(job, task);
+        self.free.get_mut(&task.node).unwrap().take(&taken);
+        self.devices.push((&job.spec.tenant, task.clone()));
+        for booked in self.booked.iter_mut().filter(|booked| booked.is_delayed_by(ending)) {
+            booked.spare.entry(task.node.clone()).and_modify(|spare| spare.take(&taken));
+        }
     }
 
     /// The whole gang on a node, if there is room and no limit per model is in the way.
@@ -566,7 +623,7 @@ impl<'a> Naive<'a> {
                 None => waiting.push(job),
             }
         }
-        self.more_held.extend(waiting);
+        self.more_held.extend(waiting.into_iter().map(|job| (job, job.spec.demand())));
     }
 
     /// What is free on a node for one who has a claim there: its own claim is, those of others, and what was started
@@ -641,7 +698,7 @@ impl<'a> Naive<'a> {
             self.owed.entry(id.clone()).or_default().add(&taken.shared_with(&leaving));
             self.free.get_mut(&id).unwrap().take(&still_needed(&leaving, &taken));
         }
-        self.more_held.push(job);
+        self.more_held.push((job, job.spec.demand()));
         true
     }
 
@@ -671,7 +728,7 @@ impl<'a> Naive<'a> {
             self.leaving.entry(node).or_default().add(&rest);
         }
         self.displaced.extend(victims.iter().map(|victim| victim.id));
-        self.more_held.push(job);
+        self.more_held.push((job, job.spec.demand()));
         self.claims.push((job.id, tasks, victims.iter().map(|victim| victim.id).collect()));
         true
     }
@@ -754,7 +811,7 @@ impl<'a> Naive<'a> {
             last
         });
         let saved = attempt.saved_at.or(by_the_clock).unwrap_or(attempt.placed_at);
-        self.now.since(saved) as u64 * u64::from(victim.spec.gpus())
+        self.now.since(saved) as u64 * held_by(victim).gpus
     }
 
     /// When a job would be over if it started now, and whether that is a bound.

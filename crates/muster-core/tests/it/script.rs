@@ -14,7 +14,7 @@ use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::window::Window;
 use muster_core::{Event, GpuId, JobId, NodeId, Refusal};
 
-use crate::words::{Words, mib, number, span, yes};
+use crate::words::{Words, mib, number, span, tasks, yes};
 use crate::world::{World, facts, spec, submission};
 
 /// A story being told.
@@ -238,7 +238,7 @@ impl Script {
                 "tenant" => spec.tenant = value.parse().unwrap(),
                 "user" => spec.user = value.to_string(),
                 "priority" => spec.priority = number(value),
-                "tasks" => group.count = number(value),
+                "tasks" => (group.count, group.count_max) = tasks(value),
                 "gpus" => group.each.gpus = number(value),
                 "cpus" => group.each.cpus = number(value),
                 "memory" => group.each.memory_mib = mib(value),
@@ -248,6 +248,7 @@ impl Script {
                 "launcher" => spec.tasks.push(TaskGroup {
                     name: "launcher".to_string(),
                     count: 1,
+                    count_max: None,
                     each: Resources { gpus: 0, cpus: number(value), ..spec.tasks[0].each.clone() },
                 }),
                 "saves_every" => {

@@ -283,6 +283,7 @@ impl Ask {
         spec.user = ["ada", "bob", "cyd"][self.rules % 3].to_string();
         spec.priority = self.priority;
         spec.tasks[0].count = self.tasks;
+        spec.tasks[0].count_max = (self.rules % 7 == 3).then_some(self.tasks + 1 + self.rules as u32 / 7);
         spec.tasks[0].each.cpus = self.cpus;
         spec.tasks[0].each.memory_mib = 1_000 * u64::from(self.cpus);
         if self.rules % 5 == 4 {
@@ -307,7 +308,7 @@ impl Ask {
 /// A task without GPUs beside the others.
 fn launcher(worker: TaskGroup) -> TaskGroup {
     let each = Resources { gpus: 0, cpus: 1, memory_mib: 1_000, ..worker.each };
-    TaskGroup { name: "launcher".to_string(), count: 1, each }
+    TaskGroup { name: "launcher".to_string(), count: 1, count_max: None, each }
 }
 
 /// Mostly the oldest live jobs, sometimes any number that was ever given out, or an array as a whole.

@@ -76,3 +76,11 @@ pub fn mib(text: &str) -> u64 {
         None => number(text.strip_suffix('m').unwrap_or(text)),
     }
 }
+
+/// `4`, or `2-8` for a gang that takes what it gets.
+pub fn tasks(text: &str) -> (u32, Option<u32>) {
+    match text.split_once('-') {
+        Some((least, most)) => (number(least), Some(number(most))),
+        None => (number(text), None),
+    }
+}

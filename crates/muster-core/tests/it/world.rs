@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::command::{Actor, Answer, Command, SubmitJob};
-use muster_core::job::{Demand, Job, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
+use muster_core::job::{
+    Demand, Job, JobSpec, OnNodeLost, PlacedTask, Resources, RestartRule, Run, TaskGroup, Topology,
+};
 use muster_core::node::{GpuFacts, NodeFacts};
 use muster_core::plan::{Planned, plan};
 use muster_core::tenant::TenantConfig;
@@ -112,7 +114,7 @@ pub fn spec(name: &str, gpus: u32) -> JobSpec {
         tenant: "default".parse().unwrap(),
         user: "ada".to_string(),
         priority: 100,
-        tasks: vec![TaskGroup { name: "task".to_string(), count: 1, each }],
+        tasks: vec![TaskGroup { name: "task".to_string(), count: 1, count_max: None, each }],
         topology: Topology::Any,
         time_limit_ms: None,
         restart: RestartRule::default(),
@@ -139,10 +141,10 @@ pub fn is_ready(job: &Job) -> bool {
 }
 
 /// Whether the quota of its tenant and the limit of its array let a job run now.
-pub fn is_admitted(state: &State, job: &Job, now: Timestamp) -> bool {
+pub fn is_admitted(state: &State, job: &Job, demand: Demand, now: Timestamp) -> bool {
     let array = state.arrays.get(&job.id.number).filter(|_| job.id.index.is_some());
     let array_full = array.is_some_and(|array| array.running_max.is_some_and(|max| array.active >= max));
-    is_within_quota(state, job) && is_within_budget(state, job, now) && !array_full
+    is_within_quota(state, job, demand) && is_within_budget(state, job, now) && !array_full
 }
 
 /// Whether no budget of its tenant, or of one above, is used up: by what was charged and what runs.
@@ -152,15 +154,32 @@ pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
         let charged = state.ledger.accounts().filter(|(tenant, _)| below(tenant));
         let charged: u64 = charged.map(|(_, account)| account.used.gpu_ms).sum();
         let running = state.jobs.values().filter(|job| below(&job.spec.tenant));
-        let running = running.filter_map(|job| Some((job.attempt()?, job.spec.demand().gpus)));
+        let running = running.filter_map(|job| Some((job.attempt()?, held_by(job).gpus)));
         let running: u64 = running.map(|(attempt, gpus)| gpus * now.since(attempt.placed_at) as u64).sum();
         top.config.budget.gpu_ms.is_none_or(|limit| charged + running < limit)
     })
 }
 
-/// Whether the quota of its tenant lets a job run now.
-pub fn is_within_quota(state: &State, job: &Job) -> bool {
-    let demand = job.spec.demand();
+/// What so many tasks of a job take.
+pub fn demand_of(job: &Job, tasks: &[PlacedTask]) -> Demand {
+    let mut sum = Demand { jobs: 1, ..Demand::default() };
+    for task in tasks {
+        let each = &job.spec.tasks[task.group as usize].each;
+        sum.gpus += u64::from(each.gpus);
+        sum.gpu_memory_mib += u64::from(each.gpus) * each.gpu_memory_mib;
+        sum.cpus += u64::from(each.cpus);
+        sum.memory_mib += each.memory_mib;
+    }
+    sum
+}
+
+/// What the attempt of a job holds.
+pub fn held_by(job: &Job) -> Demand {
+    demand_of(job, &job.attempt().unwrap().tasks)
+}
+
+/// Whether the quota of its tenant lets a job have so much now.
+pub fn is_within_quota(state: &State, job: &Job, demand: Demand) -> bool {
     state
         .lineage(&job.spec.tenant)
         .all(|tenant| tenant.config.maximum.excess(held_below(state, &tenant.id).plus(demand)).is_empty())
@@ -187,7 +206,7 @@ pub fn gives_only_what_it_owes(
     left: Demand,
     (victim, reclaimed): (&Job, bool),
 ) -> bool {
-    let (guaranteed, demand) = (&tenant.config.guaranteed, victim.spec.demand());
+    let (guaranteed, demand) = (&tenant.config.guaranteed, held_by(victim));
     let keeps = (demand.gpus == 0 || guaranteed.gpus.unwrap_or(0) <= left.gpus)
         && guaranteed.jobs.unwrap_or(0) <= left.jobs;
     keeps || (reclaimed && !guaranteed.excess(left.plus(demand)).is_empty())

@@ -213,7 +213,7 @@ struct Live {
 fn live(door: &Door, job: JobId) -> Option<Live> {
     let found = door.state(|state| {
         let job = state.jobs.get(&job)?;
-        let held = job.spec.demand();
+        let held = job.held();
         let billed = state.tenants.get(&job.spec.tenant).filter(|tenant| tenant.config.billed);
         let price = billed.map_or(0, |tenant| tenant.config.price_gpu_hour_micro);
         Some(Live {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use muster_core::command::JobChange;
+use muster_core::job::Attempt;
 use muster_core::{Command, JobId, Refusal};
 use muster_protocol::job::{AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Done, Reasoned};
@@ -78,6 +79,7 @@ pub async fn list(
         {
             let verdict = verdicts.without_position(state, live);
             job.waits_for = verdict.reasons.first().map(|reason| reason.sentence());
+            job.gpu_count = live.attempt().map_or(job.gpu_count, Attempt::gpu_count);
         }
     });
     Ok(Json(JobList { jobs, total: paged.total, next_cursor: paged.next.map(|job| job.to_string()) }))
@@ -135,6 +137,7 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         job.queue_length = position.map(|place| place.of);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
         job.summary.waits_for = job.reasons.first().map(|reason| reason.sentence.clone());
+        job.summary.gpu_count = live.attempt().map_or(job.summary.gpu_count, Attempt::gpu_count);
     });
     Ok(Json(job))
 }

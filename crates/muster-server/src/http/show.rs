@@ -126,6 +126,7 @@ fn task(group: TaskGroup) -> Task {
     Task {
         name: group.name,
         count: group.count,
+        max_count: group.count_max.filter(|max| *max > group.count),
         gpus: group.each.gpus,
         gpu_models: group.each.gpu_models.into_iter().collect(),
         gpu_memory_mb: group.each.gpu_memory_mib,

@@ -73,6 +73,7 @@ fn group(written: &wire::SubmitJob, task: &SubmitTask) -> Result<TaskGroup, Faul
     Ok(TaskGroup {
         name: task.name.clone().unwrap_or_else(|| "task".to_string()),
         count: task.count.unwrap_or(1),
+        count_max: task.max_count,
         each: Resources {
             gpus: task.gpus.unwrap_or(1),
             gpu_models: models.into_iter().map(|name| model_name(name)).collect::<Result<_, _>>()?,

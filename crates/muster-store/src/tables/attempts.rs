@@ -95,7 +95,7 @@ static STOP_JOB: Statement = Statement {
 static ADD_USAGE: Statement = Statement {
     name: "charge an attempt",
     sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, cpu_ms, \
-          memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, j.gpus, \
+          memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, a.gpus, \
           a.placed_at, CAST(?4 AS BIGINT), CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), \
           CAST(?8 AS BIGINT) FROM jobs AS j JOIN attempts AS a ON a.number = j.number AND a.idx = j.idx \
           WHERE j.number = ?1 AND j.idx = ?2 AND a.attempt = ?3",
@@ -103,7 +103,7 @@ static ADD_USAGE: Statement = Statement {
     bulk: Some(Bulk {
         sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, \
               cpu_ms, memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, \
-              j.gpus, a.placed_at, u.at, u.gpu_ms, u.cpu_ms, u.memory_gib_ms, u.cost_micro \
+              a.gpus, a.placed_at, u.at, u.gpu_ms, u.cpu_ms, u.memory_gib_ms, u.cost_micro \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], \
               $7::bigint[], $8::bigint[]) AS u (number, idx, attempt, at, gpu_ms, cpu_ms, memory_gib_ms, cost_micro) \
               JOIN jobs AS j ON j.number = u.number AND j.idx = u.idx \

@@ -122,7 +122,7 @@ pub fn spec(tenant: &str, name: &str, gpus: u32) -> JobSpec {
         tenant: tenant.parse().unwrap(),
         user: "ada".to_string(),
         priority: 100,
-        tasks: vec![TaskGroup { name: "worker".to_string(), count: 1, each }],
+        tasks: vec![TaskGroup { name: "worker".to_string(), count: 1, count_max: None, each }],
         topology: Default::default(),
         time_limit_ms: Some(60_000),
         restart: Default::default(),

@@ -104,7 +104,7 @@ fn ranks(rank: Rank, job: &Job) -> Result<Vec<u32>, CliError> {
     }
 }
 
-/// Every task of the gang.
+/// Every task that the gang may have; those it does not have say nothing.
 pub fn all_ranks(job: &Job) -> Vec<u32> {
-    (0..job.tasks.iter().map(|task| task.count).sum()).collect()
+    (0..job.tasks.iter().map(|task| task.max_count.unwrap_or(task.count)).sum()).collect()
 }

@@ -113,7 +113,11 @@ fn task_line(task: &Task) -> String {
     }
     parts.push(format!("and {}, {}", units::count(task.cpu_cores, "core"), units::memory(task.memory_mb)));
     let each = parts.join(" ");
-    if task.count == 1 { each } else { format!("{} × {}: {each}", task.count, task.name) }
+    match (task.count, task.max_count) {
+        (1, None) => each,
+        (count, None) => format!("{count} × {}: {each}", task.name),
+        (count, Some(most)) => format!("{count} to {most} × {}: {each}", task.name),
+    }
 }
 
 fn command_line(job: &Job) -> String {

@@ -43,6 +43,10 @@ fn a_job_without_gpus_and_a_gang_are_said_in_tasks() {
     assert_eq!((none.gpu_count, none.tasks[0].gpus, none.tasks[0].count), (None, Some(0), None));
     let gang = job("--tasks 4 --gpus 8 -- true").unwrap();
     assert_eq!((gang.gpu_count, gang.tasks[0].gpus, gang.tasks[0].count), (None, Some(8), Some(4)));
+    let elastic = job("--tasks 2-8 -- true").unwrap();
+    assert_eq!((elastic.tasks[0].count, elastic.tasks[0].max_count), (Some(2), Some(8)));
+    let wrong = "two".parse::<TaskCount>().unwrap_err();
+    assert_eq!(wrong, "`two` is neither a number of tasks like `4` nor a range like `2-8`");
 }
 
 #[test]

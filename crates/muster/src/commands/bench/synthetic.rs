@@ -121,7 +121,7 @@ pub fn spec(ask: Ask) -> JobSpec {
         tenant: tenant_name(ask.tenant).parse().unwrap_or_else(|_| unreachable!("a plain name")),
         user: "bench".to_string(),
         priority: ask.priority,
-        tasks: vec![TaskGroup { name: "task".to_string(), count: ask.tasks, each }],
+        tasks: vec![TaskGroup { name: "task".to_string(), count: ask.tasks, count_max: None, each }],
         topology: Topology::Any,
         time_limit_ms: Some(HOUR),
         restart: RestartRule::default(),
