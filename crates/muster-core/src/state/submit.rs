@@ -162,7 +162,9 @@ fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
     }
     let below = |group: &&TaskGroup| group.count_max.is_some_and(|max| max < group.count);
     if let Some(group) = tasks.iter().find(below) {
-        let problem = format!("`{}` cannot have more tasks at least than at most", group.name);
+        let most = group.count_max.unwrap_or_default();
+        let problem =
+            format!("`{}` needs {} tasks, so it cannot take at most {most}", group.name, group.count);
         return Err(invalid("tasks", problem));
     }
     tasks.iter().try_for_each(|group| check_resources(&group.each))

@@ -29,6 +29,7 @@ transcripts! {
     nodes,
     preemption,
     gangs,
+    elastic,
     windows,
     receipts,
     output,
