@@ -208,6 +208,8 @@ impl Free {
 pub struct Capacity {
     shelves: BTreeMap<Arc<Kind>, Shelf>,
     nodes: BTreeMap<NodeId, Filed>,
+    /// The power limits of all devices.
+    milliwatts: u64,
 }
 
 /// A node as it is filed.
@@ -219,6 +221,8 @@ pub struct Filed {
     pub free: Free,
     /// Whether it takes work; if not it is only counted.
     pub open: bool,
+    /// The power limits of its devices.
+    milliwatts: u64,
 }
 
 /// Nodes of one kind.
@@ -237,7 +241,9 @@ impl Capacity {
         let kind =
             self.shelves.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
         self.remove(&node.id);
-        let filed = Filed { kind: kind.clone(), free: Free::of(node), open: node.takes_work() };
+        let milliwatts = node.facts.gpus.iter().map(GpuFacts::milliwatts).sum();
+        let filed = Filed { kind: kind.clone(), free: Free::of(node), open: node.takes_work(), milliwatts };
+        self.milliwatts += milliwatts;
         let shelf = self.shelves.entry(kind).or_default();
         shelf.registered += 1;
         if filed.open {
@@ -249,6 +255,7 @@ impl Capacity {
     /// Forget a node.
     pub fn remove(&mut self, node: &NodeId) {
         let Some(filed) = self.nodes.remove(node) else { return };
+        self.milliwatts -= filed.milliwatts;
         let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
         shelf.registered -= 1;
         if filed.open {
@@ -337,6 +344,11 @@ impl Capacity {
         }) && sum(&|kind| kind.gpus.len() as u64) >= u64::from(shape.gpus())
             && sum(&|kind| u64::from(kind.cpus)) >= shape.cpus()
             && sum(&|kind| kind.memory_mib) >= shape.memory_mib()
+    }
+
+    /// The power limits of the devices of all registered nodes, in whatever state they are.
+    pub fn milliwatts(&self) -> u64 {
+        self.milliwatts
     }
 
     /// Whether any node is registered.

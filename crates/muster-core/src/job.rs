@@ -72,7 +72,7 @@ impl JobSpec {
         groups.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
     }
 
-    /// What so many of its tasks take: an elastic gang may have more than it needs.
+    /// What so many of its tasks take, but for power: an elastic gang may have more than it needs.
     pub fn demand_of(&self, tasks: &[PlacedTask]) -> Demand {
         let each = tasks.iter().map(|task| self.tasks[task.group as usize].each.demand());
         each.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
@@ -109,6 +109,8 @@ pub struct Demand {
     pub memory_mib: u64,
     /// Jobs running at once.
     pub jobs: u64,
+    /// The power limits of the GPUs, as far as they are known; nothing before it is known which they are.
+    pub milliwatts: u64,
 }
 
 impl Demand {
@@ -120,6 +122,7 @@ impl Demand {
             cpus: self.cpus * count,
             memory_mib: self.memory_mib * count,
             jobs: self.jobs * count,
+            milliwatts: self.milliwatts * count,
         }
     }
 
@@ -131,6 +134,7 @@ impl Demand {
             cpus: self.cpus + other.cpus,
             memory_mib: self.memory_mib + other.memory_mib,
             jobs: self.jobs + other.jobs,
+            milliwatts: self.milliwatts + other.milliwatts,
         }
     }
 
@@ -142,6 +146,7 @@ impl Demand {
             cpus: self.cpus.saturating_sub(other.cpus),
             memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
             jobs: self.jobs.saturating_sub(other.jobs),
+            milliwatts: self.milliwatts.saturating_sub(other.milliwatts),
         }
     }
 
@@ -157,6 +162,7 @@ impl Demand {
             cpus: take(self.cpus, other.cpus),
             memory_mib: take(self.memory_mib, other.memory_mib),
             jobs: take(self.jobs, other.jobs),
+            milliwatts: take(self.milliwatts, other.milliwatts),
         }
     }
 }
@@ -215,7 +221,7 @@ impl Resources {
             gpu_memory_mib: gpus * self.gpu_memory_mib,
             cpus: u64::from(self.cpus),
             memory_mib: self.memory_mib,
-            jobs: 0,
+            ..Demand::default()
         }
     }
 }
@@ -413,7 +419,7 @@ impl Job {
 
     /// What its attempt takes from its tenant's quota; nothing while it waits.
     pub fn held(&self) -> Demand {
-        self.attempt().map(|attempt| self.spec.demand_of(&attempt.tasks)).unwrap_or_default()
+        self.attempt().map(|attempt| attempt.demand(&self.spec)).unwrap_or_default()
     }
 
     /// Whether it waits in the queue: not held and without an attempt.
@@ -446,6 +452,8 @@ pub struct Attempt {
     pub expected_ms: Option<i64>,
     /// Which task sits where. Together they are the leases of the attempt.
     pub tasks: Vec<PlacedTask>,
+    /// The power limits of its GPUs as they were then, together.
+    pub milliwatts: u64,
     /// When it was placed: leases count from here.
     pub placed_at: Timestamp,
     /// When its processes were seen running.
@@ -476,12 +484,18 @@ impl Attempt {
             effective,
             expected_ms,
             tasks: tasks.to_vec(),
+            milliwatts: 0,
             placed_at,
             started_at: None,
             saved_at: None,
             stopping: None,
             parts: Parts::default(),
         }
+    }
+
+    /// What it takes from its tenant's quota.
+    pub fn demand(&self, spec: &JobSpec) -> Demand {
+        Demand { milliwatts: self.milliwatts, ..spec.demand_of(&self.tasks) }
     }
 
     /// Every GPU it holds.

@@ -20,6 +20,9 @@ pub struct Charge {
     pub memory_gib_ms: u64,
     /// In millionths of the currency.
     pub cost_micro: u64,
+    /// Energy in millijoules, as if the GPUs had run at their power limits all the time. Rounded down once per attempt.
+    #[serde(default)]
+    pub energy_mj: u64,
 }
 
 /// Totals of one tenant.
@@ -74,7 +77,14 @@ pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Tim
         cpu_ms: held.cpus * ms,
         memory_gib_ms: held.memory_mib * ms / 1024,
         cost_micro: if tenant.billed { price(gpu_ms, tenant.price_gpu_hour_micro) } else { 0 },
+        energy_mj: energy_mj(attempt, end),
     }
+}
+
+/// The energy of an attempt until `end`, at the power limits of its GPUs.
+pub(crate) fn energy_mj(attempt: &Attempt, end: Timestamp) -> u64 {
+    let microjoules = u128::from(attempt.milliwatts) * end.since(attempt.placed_at).max(0) as u128;
+    u64::try_from(microjoules / 1_000).unwrap_or(u64::MAX)
 }
 
 /// Rounded half up once per attempt, so that the sum over attempts is the sum people see.
@@ -90,5 +100,6 @@ impl std::ops::AddAssign for Charge {
         self.cpu_ms += other.cpu_ms;
         self.memory_gib_ms += other.memory_gib_ms;
         self.cost_micro = self.cost_micro.saturating_add(other.cost_micro);
+        self.energy_mj = self.energy_mj.saturating_add(other.energy_mj);
     }
 }

@@ -88,6 +88,13 @@ pub struct GpuFacts {
     pub power_limit_milliwatts: Option<u64>,
 }
 
+impl GpuFacts {
+    /// Its power limit; nothing where it is not known.
+    pub fn milliwatts(&self) -> u64 {
+        self.power_limit_milliwatts.unwrap_or(0)
+    }
+}
+
 /// Whether a node takes work, and since when and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {

@@ -10,7 +10,7 @@ use crate::foresight::Foresight;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, Outcome, PlacedTask};
 use crate::ledger::Ledger;
-use crate::node::Node;
+use crate::node::{GpuFacts, Node};
 use crate::queue::Queue;
 use crate::refusal::Refusal;
 use crate::settings::Settings;
@@ -188,6 +188,15 @@ impl State {
     pub fn lineage<'a>(&'a self, tenant: &TenantId) -> impl Iterator<Item = &'a Tenant> {
         let above = |tenant: &&'a Tenant| tenant.config.parent.as_ref().and_then(|id| self.tenants.get(id));
         std::iter::successors(self.tenants.get(tenant), above)
+    }
+
+    /// The power limits of all devices of some tasks together, as far as they are known.
+    pub fn milliwatts_of(&self, tasks: &[PlacedTask]) -> u64 {
+        if self.capacity.milliwatts() == 0 {
+            return 0;
+        }
+        let facts = |(node, gpu): (&NodeId, u8)| self.nodes.get(node)?.facts.gpus.get(usize::from(gpu));
+        tasks.iter().flat_map(PlacedTask::devices).filter_map(facts).map(GpuFacts::milliwatts).sum()
     }
 
     /// The attempts that have a part on a node and have not ended.

@@ -299,18 +299,9 @@ impl Reason {
                 excess.resource.words(),
                 excess.limit
             ),
-            Reason::Budget { tenant, spent, budget } => match budget.gpu_ms {
-                Some(limit) if spent.gpu_ms >= limit => format!(
-                    "tenant `{tenant}` has used {} GPU-hours, its budget is {}",
-                    hours(spent.gpu_ms),
-                    hours(limit)
-                ),
-                _ => format!(
-                    "tenant `{tenant}` has spent {}, its budget is {}",
-                    money(spent.cost_micro),
-                    money(budget.cost_micro.unwrap_or_default())
-                ),
-            },
+            Reason::Budget { tenant, spent, budget } => {
+                format!("tenant `{tenant}` has used up its budget: {}", overspent(*spent, *budget).join(", "))
+            }
             Reason::QuotaModel { tenant, model, wanted, limit } => {
                 format!("tenant `{tenant}` would hold {wanted} GPUs of model {model}, its limit is {limit}")
             }
@@ -355,6 +346,26 @@ impl Reason {
 /// Milliseconds as hours, to a hundredth.
 fn hours(ms: u64) -> String {
     let hundredths = ms / (HOUR as u64 / 100);
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+/// Every part of a budget that is used up.
+fn overspent(spent: Spent, budget: Budget) -> Vec<String> {
+    let over = |spent: u64, limit: Option<u64>, told: fn(u64) -> String| {
+        limit.filter(|limit| spent >= *limit).map(|limit| (told(spent), told(limit)))
+    };
+    let gpu_hours = over(spent.gpu_ms, budget.gpu_ms, hours)
+        .map(|(spent, limit)| format!("{spent} of {limit} GPU-hours"));
+    let energy = over(spent.energy_mj, budget.energy_mj, kilowatt_hours)
+        .map(|(spent, limit)| format!("{spent} of {limit} kWh"));
+    let cost = over(spent.cost_micro, budget.cost_micro, money)
+        .map(|(spent, limit)| format!("{spent} of {limit} in money"));
+    gpu_hours.into_iter().chain(energy).chain(cost).collect()
+}
+
+/// Millijoules as kilowatt-hours, to a hundredth.
+fn kilowatt_hours(mj: u64) -> String {
+    let hundredths = mj / 36_000_000;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 

@@ -52,6 +52,9 @@ pub struct TenantSpec {
     /// GPU-hours that it and all below it may use in all. When they are used up nothing new starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_gpu_hours: Option<f64>,
+    /// The same in kilowatt-hours, as if the GPUs drew all that their power limits allow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget_kwh: Option<f64>,
     /// The same in money.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_cost: Option<f64>,
@@ -152,6 +155,10 @@ pub struct TenantChange {
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub budget_gpu_hours: Option<Option<f64>>,
+    /// The same in kilowatt-hours at the power limits of the GPUs.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub budget_kwh: Option<Option<f64>>,
     /// The same in money.
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
@@ -226,10 +233,16 @@ pub struct Tenant {
     pub guaranteed_gpus: Option<u64>,
     /// GPU-hours that it and all below it may use in all; absent is unlimited.
     pub budget_gpu_hours: Option<f64>,
+    /// The same in kilowatt-hours at the power limits of the GPUs.
+    #[serde(default)]
+    pub budget_kwh: Option<f64>,
     /// The same in money.
     pub budget_cost: Option<f64>,
     /// GPU-hours that it and all below it have used, with what runs now.
     pub spent_gpu_hours: f64,
+    /// The same in kilowatt-hours at the power limits of the GPUs.
+    #[serde(default)]
+    pub spent_kwh: f64,
     /// The same in money.
     pub spent_cost: f64,
 
@@ -241,6 +254,9 @@ pub struct Tenant {
     pub current_cpu_cores: u64,
     /// Main memory held now, in MiB.
     pub current_memory: u64,
+    /// The power limits of the GPUs held now, in watts, as far as they are known.
+    #[serde(default)]
+    pub current_power_w: f64,
     /// Jobs that hold something now.
     pub current_jobs: u64,
     /// Jobs that wait or run.

@@ -37,4 +37,7 @@ pub struct Usage {
     pub cost: f64,
     /// The same, exactly, in millionths.
     pub cost_micro: u64,
+    /// Kilowatt-hours, as if the GPUs had drawn all that their power limits allow.
+    #[serde(default)]
+    pub energy_kwh: f64,
 }

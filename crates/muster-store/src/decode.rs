@@ -124,6 +124,7 @@ pub fn usage(cells: &mut Cells) -> Result<UsageRow, StoreError> {
         cpu_ms: cells.take()?,
         memory_gib_ms: cells.take()?,
         cost_micro: cells.take()?,
+        energy_mj: cells.take()?,
     })
 }
 

@@ -172,7 +172,8 @@ impl<S: Source> Tables for Reader<S> {
         let tenants = select.one_of("tenant", span.tenants.as_deref());
         select.sql = format!(
             "SELECT {key}, count(*), CAST(sum(gpu_ms) AS BIGINT), CAST(sum(cpu_ms) AS BIGINT), \
-             CAST(sum(memory_gib_ms) AS BIGINT), CAST(sum(cost_micro) AS BIGINT) FROM usage \
+             CAST(sum(memory_gib_ms) AS BIGINT), CAST(sum(cost_micro) AS BIGINT), \
+             CAST(sum(energy_mj) AS BIGINT) FROM usage \
              WHERE to_ms >= {from} AND to_ms < {to} AND {tenants} GROUP BY {group} ORDER BY {group}"
         );
         self.select("add up usage", &select, usage)

@@ -242,6 +242,8 @@ pub struct UsageRow {
     pub memory_gib_ms: u64,
     /// Cost in millionths.
     pub cost_micro: u64,
+    /// Energy in millijoules.
+    pub energy_mj: u64,
 }
 
 /// An administrative act, done or refused.

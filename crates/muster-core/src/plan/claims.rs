@@ -6,7 +6,7 @@
 
 use crate::capacity::{Free, mask};
 use crate::ids::{JobId, NodeId};
-use crate::job::{Job, PlacedTask};
+use crate::job::{Demand, Job, PlacedTask};
 use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::{admit, order};
@@ -39,12 +39,13 @@ pub(super) fn start_where_room_is_made(draft: &mut Draft) {
             && let Err(blockers) = start(draft, job, claim)
         {
             draft.reasons.insert(job.id, [vec![waits_for(claim)], blockers].concat());
-            waiting.push(job);
+            waiting.push((job, claim));
         }
     }
     // Those who start come first: a quota that was lowered must not make claims wait for each other.
-    for job in waiting {
-        draft.count(&bucket(state, job), job.spec.demand());
+    for (job, claim) in waiting {
+        let milliwatts = state.milliwatts_of(&claim.tasks);
+        draft.count(&bucket(state, job), Demand { milliwatts, ..job.spec.demand() });
     }
 }
 

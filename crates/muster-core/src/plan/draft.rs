@@ -201,8 +201,9 @@ impl<'a> Draft<'a> {
 
     /// Start a gang that was ordered by `effective`.
     pub fn start(&mut self, bucket: &Bucket, (job, effective): (JobId, i64), ask: &Ask, spot: &Spot) {
-        self.count(bucket, ask.demand);
-        self.shares.start(&bucket.tenant, ask.demand);
+        let demand = self.demand(ask, spot);
+        self.count(bucket, demand);
+        self.shares.start(&bucket.tenant, demand);
         self.take_models(bucket, spot);
         let (ending, taken) = (self.ending(bucket), spot.taken(ask));
         for (node, taken) in &taken {
@@ -218,8 +219,14 @@ impl<'a> Draft<'a> {
         self.plan.starts.push(Start { job, tasks, effective, expected_ms });
     }
 
+    /// What a gang takes from its tenant's quota in a spot.
+    pub fn demand(&self, ask: &Ask, spot: &Spot) -> Demand {
+        Demand { milliwatts: self.state.milliwatts_of(&spot.tasks), ..ask.demand }
+    }
+
     /// A gang that starts takes more tasks than it needs.
-    pub fn add_to_start(&mut self, bucket: &Bucket, job: JobId, (demand, ask): (Demand, &Ask), spot: &Spot) {
+    pub fn add_to_start(&mut self, bucket: &Bucket, job: JobId, ask: &Ask, spot: &Spot) {
+        let demand = Demand { jobs: 0, ..self.demand(ask, spot) };
         self.shares.take(&bucket.tenant, &bucket.user, demand);
         self.shares.start(&bucket.tenant, demand);
         self.take_models(bucket, spot);
@@ -242,7 +249,7 @@ impl<'a> Draft<'a> {
 
     /// Propose to make room for a gang. What it will need counts as held from now on.
     pub fn make_room(&mut self, bucket: &Bucket, ask: &Ask, spot: &Spot, room: MakeRoom) {
-        self.count(bucket, ask.demand);
+        self.count(bucket, self.demand(ask, spot));
         self.take_models(bucket, spot);
         self.reasons.insert(room.job, vec![Reason::Claimed { victims: room.victims.clone() }]);
         self.plan.claims.push(room);

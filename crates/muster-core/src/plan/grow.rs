@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::capacity::{Free, tasks_that_fit};
 use crate::ids::NodeId;
-use crate::job::{Demand, JobSpec, PlacedTask, Topology};
+use crate::job::{JobSpec, PlacedTask, Topology};
 use crate::lasting::Ending;
 use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Spot};
@@ -43,8 +43,7 @@ fn grow(draft: &mut Draft, place: usize, bucket: &Bucket, spec: &JobSpec, group:
     let tasks = spot.tasks.iter().map(|task| PlacedTask { group: group as u32, ..task.clone() });
     let tasks = draft.plan.starts[place].tasks.iter().cloned().chain(tasks).collect();
     draft.plan.starts[place].tasks = ranked(draft.state, tasks);
-    let demand = Demand { jobs: 0, ..ask.demand };
-    draft.add_to_start(bucket, draft.plan.starts[place].job, (demand, &ask), &spot);
+    draft.add_to_start(bucket, draft.plan.starts[place].job, &ask, &spot);
 }
 
 /// The largest number up to `most` that is allowed, where all below an allowed one are.

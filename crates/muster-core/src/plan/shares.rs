@@ -1,7 +1,7 @@
 //! Fair shares: how much of the cluster everyone should have, how much they have, and the factor between.
 //!
 //! Tenants with work divide the cluster by weight, level by level down the tree. What one has is the mean of two
-//! figures: the dominant share of what it holds now (the largest of its parts of all GPUs, cores and memory), and
+//! figures: the dominant share of what it holds now (the largest of its parts of all GPUs, cores, memory and watts), and
 //! the GPUs it held of late. The load of a tenant is what it has over what it should have; the loads of all levels
 //! on which someone else has work too are averaged, so that a team is judged beside its siblings and its department
 //! beside others. Inside a tenant those who have jobs divide its share evenly; beside other tenants that is an
@@ -255,6 +255,7 @@ impl Shares {
         let (held, total) = (branch.held, self.total);
         let now = ratio(held.gpus, total.gpus).max(ratio(held.cpus, total.cpus));
         let now = now.max(ratio(held.memory_mib, total.memory_mib));
+        let now = now.max(ratio(held.milliwatts, total.milliwatts));
         let of_late = ratio(branch.recent_micro_gpus, total.gpus * WHOLE);
         now.midpoint(of_late)
     }
@@ -307,7 +308,8 @@ fn weight(tenant: &Tenant) -> u64 {
 
 /// What all registered nodes have together, in whatever state they are. O(kinds).
 fn total(state: &State) -> Demand {
-    state.capacity.kinds().fold(Demand::default(), |sum, (kind, nodes)| {
+    let power = Demand { milliwatts: state.capacity.milliwatts(), ..Demand::default() };
+    state.capacity.kinds().fold(power, |sum, (kind, nodes)| {
         let nodes = nodes as u64;
         sum.plus(Demand {
             gpus: kind.gpus.len() as u64 * nodes,

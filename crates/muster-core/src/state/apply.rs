@@ -236,10 +236,11 @@ impl State {
 
     // Attempts.
 
-    fn place(&mut self, id: JobId, attempt: Attempt) {
+    fn place(&mut self, id: JobId, mut attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
+        attempt.milliwatts = self.milliwatts_of(&attempt.tasks);
         let (spec, told, at) = (job.spec.clone(), job.foreseen.clone(), attempt.placed_at);
-        let demand = spec.demand_of(&attempt.tasks);
+        let demand = attempt.demand(&spec);
         for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
         }
@@ -322,7 +323,7 @@ impl State {
         let half_life_ms = self.settings.usage_half_life_ms;
         self.tenant_mut(&spec.tenant).give_back(
             &spec.user,
-            (spec.demand_of(&attempt.tasks), attempt.placed_at),
+            (attempt.demand(&spec), attempt.placed_at),
             at,
             half_life_ms,
         );

@@ -15,7 +15,7 @@ use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model
 
 use crate::world::{
     demand_of, gives_only_what_it_owes, guarantor, held_below, held_by, is_admitted, is_below, is_ready,
-    is_within_quota,
+    is_within_quota, milliwatts_of,
 };
 
 /// The judge's own books.
@@ -30,6 +30,7 @@ pub struct Judge {
 struct Lease {
     attempt: u32,
     at: Timestamp,
+    milliwatts: u64,
     /// Each with its cores and memory.
     tasks: Vec<(PlacedTask, (u64, u64))>,
 }
@@ -78,8 +79,12 @@ impl Judge {
             self.see_devices(before, job, task, at);
         }
         see_model_limits(before, job, tasks);
-        let lease =
-            Lease { attempt, at, tasks: tasks.iter().map(|task| (task.clone(), own(job, task))).collect() };
+        let lease = Lease {
+            attempt,
+            at,
+            milliwatts: milliwatts_of(before, tasks),
+            tasks: tasks.iter().map(|task| (task.clone(), own(job, task))).collect(),
+        };
         let former = self.leases.insert(id, lease);
         assert!(former.is_none(), "{id} has two live attempts");
         // A machine may come back with fewer cores than it had given out; a task that wants none still fits.
@@ -136,6 +141,7 @@ impl Judge {
             cpu_ms: lease.tasks.iter().map(|(_, (cpus, _))| cpus).sum::<u64>() * ms,
             memory_gib_ms: lease.tasks.iter().map(|(_, (_, mib))| mib).sum::<u64>() * ms / 1_024,
             cost_micro: 0,
+            energy_mj: lease.milliwatts * ms / 1_000,
         };
         assert_eq!(charge, own, "{id} was charged wrongly");
         *self.used.entry(before.jobs[&id].spec.tenant.clone()).or_default() += own;

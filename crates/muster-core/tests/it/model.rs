@@ -20,6 +20,7 @@ use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
 use crate::world::{
     gives_only_what_it_owes, guarantor, held_below, held_by, is_below, is_ready, is_within_budget,
+    milliwatts_of,
 };
 
 #[test]
@@ -312,6 +313,10 @@ impl<'a> Naive<'a> {
             millionths(held.gpus, gpus),
             millionths(held.cpus, all(|node| u64::from(node.facts.cpus))),
             millionths(held.memory_mib, all(|node| node.facts.memory_mib)),
+            millionths(
+                held.milliwatts,
+                all(|node| node.facts.gpus.iter().filter_map(|gpu| gpu.power_limit_milliwatts).sum()),
+            ),
         ];
         (now.into_iter().max().unwrap() + millionths(recent, gpus * 1_000_000)) / 2
     }
@@ -369,6 +374,7 @@ impl<'a> Naive<'a> {
             let demand = Demand { jobs: 0, ..further.spec.demand() };
             let beside = own.iter().filter_map(|node| Some((node.clone(), Bench::new(&spaces.get(node)?.1))));
             let tasks = self.spread_beside(&further, &spaces, beside.collect())?;
+            let demand = Demand { milliwatts: milliwatts_of(self.state, &tasks), ..demand };
             self.quota_admits(job, demand).then_some((demand, tasks))
         });
         let Some((demand, tasks)) = more else { return };
@@ -477,8 +483,14 @@ impl<'a> Naive<'a> {
     fn start_on(&mut self, job: &'a Job, tasks: Vec<PlacedTask>) {
         let ending = self.ending(job);
         tasks.iter().for_each(|task| self.take(job, task, ending));
-        self.more_held.push((job, job.spec.demand()));
+        self.hold(job, &tasks);
         self.starts.push((job.id, tasks));
+    }
+
+    /// What a gang takes in a place counts as held.
+    fn hold(&mut self, job: &'a Job, tasks: &[PlacedTask]) {
+        let milliwatts = milliwatts_of(self.state, tasks);
+        self.more_held.push((job, Demand { milliwatts, ..job.spec.demand() }));
     }
 
     fn take(&mut self, job: &'a Job, task: &PlacedTask, ending: (Timestamp, bool)) {
@@ -623,7 +635,7 @@ impl<'a> Naive<'a> {
                 None => waiting.push(job),
             }
         }
-        self.more_held.extend(waiting.into_iter().map(|job| (job, job.spec.demand())));
+        waiting.into_iter().for_each(|job| self.hold(job, &self.state.claims[&job.id].tasks));
     }
 
     /// What is free on a node for one who has a claim there: its own claim is, those of others, and what was started
@@ -698,7 +710,7 @@ impl<'a> Naive<'a> {
             self.owed.entry(id.clone()).or_default().add(&taken.shared_with(&leaving));
             self.free.get_mut(&id).unwrap().take(&still_needed(&leaving, &taken));
         }
-        self.more_held.push((job, job.spec.demand()));
+        self.hold(job, &tasks);
         true
     }
 
@@ -728,7 +740,7 @@ impl<'a> Naive<'a> {
             self.leaving.entry(node).or_default().add(&rest);
         }
         self.displaced.extend(victims.iter().map(|victim| victim.id));
-        self.more_held.push((job, job.spec.demand()));
+        self.hold(job, &tasks);
         self.claims.push((job.id, tasks, victims.iter().map(|victim| victim.id).collect()));
         true
     }

@@ -142,6 +142,7 @@ impl Script {
                 "jobs" => config.maximum.jobs = Some(number(value)),
                 "guaranteed" => config.guaranteed.gpus = Some(number(value)),
                 "gpu_hours" => config.budget.gpu_ms = Some(number::<u64>(value) * HOUR as u64),
+                "kwh" => config.budget.energy_mj = Some(number::<u64>(value) * 3_600_000_000),
                 "cost" => config.budget.cost_micro = Some(number::<u64>(value) * 1_000_000),
                 "price" => {
                     (config.billed, config.price_gpu_hour_micro) = (true, number::<u64>(value) * 1_000_000)
@@ -171,6 +172,7 @@ impl Script {
         let mut facts = facts(gpus, model, number(option("cpus", "64")), mib(option("memory", "512g")));
         for gpu in &mut facts.gpus {
             gpu.memory_mib = mib(option("gpu_memory", "80g"));
+            gpu.power_limit_milliwatts = words.get("watts").map(|watts| number::<u64>(watts) * 1_000);
         }
         facts.labels = words.labels();
         facts.rack = words.get("rack").map(str::to_string);

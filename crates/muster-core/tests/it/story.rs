@@ -364,6 +364,7 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     }
     config.damage_gpu_ms_per_day = (variant == 1).then_some(10 * MINUTE as u64);
     config.budget.gpu_ms = (variant == 7).then_some(30 * MINUTE as u64);
+    config.budget.energy_mj = (variant == 3).then_some(300_000_000);
     // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
     config.parent = (name == "blue" && variant % 3 == 1).then(|| tenant_name(1));
     config

@@ -81,7 +81,10 @@ pub fn facts(gpus: usize, model: &str, cpus: u32, memory_mib: u64) -> NodeFacts 
         memory_mib: 81_920,
         numa_node: None,
         nvlink: Vec::new(),
-        power_limit_milliwatts: None,
+        // Far apart, so that shares by watts differ from shares by GPUs.
+        power_limit_milliwatts: [("H100", 700_000), ("A100", 40_000)]
+            .iter()
+            .find_map(|(name, milliwatts)| model.contains(name).then_some(*milliwatts)),
     };
     NodeFacts {
         hostname: String::new(),
@@ -152,11 +155,19 @@ pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
     state.lineage(&job.spec.tenant).all(|top| {
         let below = |tenant: &TenantId| is_below(state, tenant, &top.id);
         let charged = state.ledger.accounts().filter(|(tenant, _)| below(tenant));
-        let charged: u64 = charged.map(|(_, account)| account.used.gpu_ms).sum();
-        let running = state.jobs.values().filter(|job| below(&job.spec.tenant));
-        let running = running.filter_map(|job| Some((job.attempt()?, held_by(job).gpus)));
-        let running: u64 = running.map(|(attempt, gpus)| gpus * now.since(attempt.placed_at) as u64).sum();
-        top.config.budget.gpu_ms.is_none_or(|limit| charged + running < limit)
+        let (mut gpu_ms, mut energy_mj) = (0, 0);
+        for (_, account) in charged {
+            gpu_ms += account.used.gpu_ms;
+            energy_mj += account.used.energy_mj;
+        }
+        for job in state.jobs.values().filter(|job| below(&job.spec.tenant)) {
+            let Some(attempt) = job.attempt() else { continue };
+            let ms = now.since(attempt.placed_at) as u64;
+            gpu_ms += held_by(job).gpus * ms;
+            energy_mj += attempt.milliwatts * ms / 1_000;
+        }
+        top.config.budget.gpu_ms.is_none_or(|limit| gpu_ms < limit)
+            && top.config.budget.energy_mj.is_none_or(|limit| energy_mj < limit)
     })
 }
 
@@ -176,6 +187,18 @@ pub fn demand_of(job: &Job, tasks: &[PlacedTask]) -> Demand {
 /// What the attempt of a job holds.
 pub fn held_by(job: &Job) -> Demand {
     demand_of(job, &job.attempt().unwrap().tasks)
+}
+
+/// The power limits of devices together, as nodes are now.
+pub fn milliwatts_of(state: &State, tasks: &[PlacedTask]) -> u64 {
+    let mut sum = 0;
+    for task in tasks {
+        for gpu in &task.gpus {
+            let facts = state.nodes.get(&task.node).and_then(|node| node.facts.gpus.get(usize::from(*gpu)));
+            sum += facts.and_then(|gpu| gpu.power_limit_milliwatts).unwrap_or(0);
+        }
+    }
+    sum
 }
 
 /// Whether the quota of its tenant lets a job have so much now.

@@ -19,7 +19,7 @@ use crate::http::json::Json;
 use crate::http::query::Id;
 use crate::http::show::factor;
 use crate::http::who::Reach;
-use crate::http::written::{hours, micro, money, tier};
+use crate::http::written::{hours, kwh, micro, money, tier};
 use crate::identity::Who;
 
 /// The fields that are given in GPU-hours.
@@ -165,6 +165,7 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
         budget: Budget {
             gpu_ms: spec.budget_gpu_hours.map(|hours| gpu_ms(BUDGET, hours)).transpose()?,
             cost_micro: spec.budget_cost.map(|cost| micro("budget_cost", cost)).transpose()?,
+            energy_mj: spec.budget_kwh.map(|kwh| energy_mj("budget_kwh", kwh)).transpose()?,
         },
         tier: spec
             .priority_tier
@@ -221,6 +222,8 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     put(&mut config.budget.gpu_ms, hours);
     let cost = change.budget_cost.map(|cost| cost.map(|cost| micro("budget_cost", cost)).transpose());
     put(&mut config.budget.cost_micro, cost.transpose()?);
+    let energy = change.budget_kwh.map(|kwh| kwh.map(|kwh| energy_mj("budget_kwh", kwh)).transpose());
+    put(&mut config.budget.energy_mj, energy.transpose()?);
     put(
         &mut config.tier,
         change.priority_tier.as_deref().map(|name| tier("priority_tier", name)).transpose()?,
@@ -248,6 +251,13 @@ fn gpu_ms(field: &'static str, hours: f64) -> Result<u64, Fault> {
     match hours.is_finite() && (0.0..=1e12).contains(&hours) {
         true => Ok((hours * 3_600_000.0).round() as u64),
         false => Err(Fault::invalid(field, "must be from 0 to 1,000,000,000,000")),
+    }
+}
+
+fn energy_mj(field: &'static str, kwh: f64) -> Result<u64, Fault> {
+    match kwh.is_finite() && (0.0..=1e9).contains(&kwh) {
+        true => Ok((kwh * 3.6e9).round() as u64),
+        false => Err(Fault::invalid(field, "must be from 0 to 1,000,000,000")),
     }
 }
 
@@ -303,13 +313,16 @@ fn shown(
         max_gpus_by_model: config.maximum_by_model.clone(),
         guaranteed_gpus: guaranteed.gpus,
         budget_gpu_hours: config.budget.gpu_ms.map(hours),
+        budget_kwh: config.budget.energy_mj.map(kwh),
         budget_cost: config.budget.cost_micro.map(money),
         spent_gpu_hours: hours(spent.gpu_ms),
+        spent_kwh: kwh(spent.energy_mj),
         spent_cost: money(spent.cost_micro),
         current_gpus: tenant.held.gpus,
         current_gpu_memory: tenant.held.gpu_memory_mib,
         current_cpu_cores: tenant.held.cpus,
         current_memory: tenant.held.memory_mib,
+        current_power_w: tenant.held.milliwatts as f64 / 1_000.0,
         current_jobs: tenant.held.jobs,
         live_jobs: tenant.live_jobs,
         total_gpu_hours: hours(account.used.gpu_ms),

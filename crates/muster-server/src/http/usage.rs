@@ -13,7 +13,7 @@ use crate::http::fault::Fault;
 use crate::http::json::Json;
 use crate::http::query::Query;
 use crate::http::who::Reach;
-use crate::http::written::{hours, moment_text, money, stamp};
+use crate::http::written::{hours, kwh, moment_text, money, stamp};
 use crate::identity::Who;
 
 /// The span when nothing is said: thirty days.
@@ -75,7 +75,15 @@ fn by_of(text: &str) -> Result<(UsageBy, &'static str), Fault> {
 }
 
 fn nothing() -> UsageRow {
-    UsageRow { key: "total".to_string(), attempts: 0, gpu_ms: 0, cpu_ms: 0, memory_gib_ms: 0, cost_micro: 0 }
+    UsageRow {
+        key: "total".to_string(),
+        attempts: 0,
+        gpu_ms: 0,
+        cpu_ms: 0,
+        memory_gib_ms: 0,
+        cost_micro: 0,
+        energy_mj: 0,
+    }
 }
 
 fn add(sum: UsageRow, row: &UsageRow) -> UsageRow {
@@ -86,6 +94,7 @@ fn add(sum: UsageRow, row: &UsageRow) -> UsageRow {
         cpu_ms: sum.cpu_ms + row.cpu_ms,
         memory_gib_ms: sum.memory_gib_ms + row.memory_gib_ms,
         cost_micro: sum.cost_micro + row.cost_micro,
+        energy_mj: sum.energy_mj + row.energy_mj,
     }
 }
 
@@ -99,5 +108,6 @@ fn shown(row: UsageRow) -> Usage {
         memory_gib_hours: hours(row.memory_gib_ms),
         cost: money(row.cost_micro),
         cost_micro: row.cost_micro,
+        energy_kwh: kwh(row.energy_mj),
     }
 }

@@ -29,6 +29,11 @@ pub fn hours(ms: u64) -> f64 {
     ms as f64 / HOUR_MS
 }
 
+/// Millijoules as kilowatt-hours.
+pub fn kwh(mj: u64) -> f64 {
+    mj as f64 / 3.6e9
+}
+
 /// Millionths of the currency as money.
 pub fn money(micro: u64) -> f64 {
     micro as f64 / MICRO

@@ -95,17 +95,19 @@ static STOP_JOB: Statement = Statement {
 static ADD_USAGE: Statement = Statement {
     name: "charge an attempt",
     sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, cpu_ms, \
-          memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, a.gpus, \
+          memory_gib_ms, cost_micro, energy_mj) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, a.gpus, \
           a.placed_at, CAST(?4 AS BIGINT), CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), \
-          CAST(?8 AS BIGINT) FROM jobs AS j JOIN attempts AS a ON a.number = j.number AND a.idx = j.idx \
+          CAST(?8 AS BIGINT), CAST(?9 AS BIGINT) FROM jobs AS j JOIN attempts AS a ON a.number = j.number AND a.idx = j.idx \
           WHERE j.number = ?1 AND j.idx = ?2 AND a.attempt = ?3",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, \
-              cpu_ms, memory_gib_ms, cost_micro) SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, \
-              a.gpus, a.placed_at, u.at, u.gpu_ms, u.cpu_ms, u.memory_gib_ms, u.cost_micro \
+              cpu_ms, memory_gib_ms, cost_micro, energy_mj) \
+              SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, \
+              a.gpus, a.placed_at, u.at, u.gpu_ms, u.cpu_ms, u.memory_gib_ms, u.cost_micro, u.energy_mj \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], \
-              $7::bigint[], $8::bigint[]) AS u (number, idx, attempt, at, gpu_ms, cpu_ms, memory_gib_ms, cost_micro) \
+              $7::bigint[], $8::bigint[], $9::bigint[]) \
+              AS u (number, idx, attempt, at, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, energy_mj) \
               JOIN jobs AS j ON j.number = u.number AND j.idx = u.idx \
               JOIN attempts AS a ON a.number = u.number AND a.idx = u.idx AND a.attempt = u.attempt",
         rows: Rows::Each,
@@ -221,6 +223,7 @@ pub fn ended(end: &End) -> Vec<Change> {
             charge.cpu_ms.into(),
             charge.memory_gib_ms.into(),
             charge.cost_micro.into(),
+            charge.energy_mj.into(),
         ])),
         END_ATTEMPT.change(with(vec![
             attempt_word(end.next).into(),

@@ -290,8 +290,8 @@ fn compare_ledger(state: &State, book: &Book) {
     for row in rows {
         let used = state.ledger.account(&row.key.parse().unwrap()).used;
         assert_eq!(
-            (row.gpu_ms, row.cpu_ms, row.memory_gib_ms),
-            (used.gpu_ms, used.cpu_ms, used.memory_gib_ms)
+            (row.gpu_ms, row.cpu_ms, row.memory_gib_ms, row.energy_mj),
+            (used.gpu_ms, used.cpu_ms, used.memory_gib_ms, used.energy_mj)
         );
     }
 }

@@ -323,6 +323,7 @@ fn usage_adds_up(bench: &dyn Bench) {
         cpu_ms: 10_800,
         memory_gib_ms: 21_600,
         cost_micro: 15,
+        energy_mj: 0,
     };
     assert_eq!(book.store.tables.usage(&span, UsageBy::User).unwrap(), vec![whole]);
 }

@@ -147,9 +147,14 @@ fn budget(tenant: &Tenant) -> Option<String> {
     let hours = tenant
         .budget_gpu_hours
         .map(|limit| format!("{:.2} of {limit:.2} GPU-hours used", tenant.spent_gpu_hours));
+    let energy = tenant.budget_kwh.map(|limit| format!("{:.2} of {limit:.2} kWh used", tenant.spent_kwh));
     let cost = tenant.budget_cost.map(|limit| format!("{:.2} of {limit:.2} spent", tenant.spent_cost));
-    let lines: Vec<String> = hours.into_iter().chain(cost).collect();
+    let lines: Vec<String> = hours.into_iter().chain(energy).chain(cost).collect();
     (!lines.is_empty()).then(|| lines.join(", "))
+}
+
+fn power(watts: f64) -> String {
+    format!("{:.2} kW at the limits of its GPUs", watts / 1_000.0)
 }
 
 fn damage(tenant: &Tenant) -> Option<String> {
@@ -200,6 +205,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))
         .field("cpus", count(tenant.current_cpu_cores, tenant.max_cpu_cores))
         .field("memory", memory(tenant.current_memory, tenant.max_memory_mb))
+        .maybe("power", Some(tenant.current_power_w).filter(|watts| *watts > 0.0).map(power))
         .field("running", count(tenant.current_jobs, tenant.max_concurrent_jobs))
         .field("live jobs", tenant.live_jobs.to_string())
         .field("preemption", preemption(tenant))

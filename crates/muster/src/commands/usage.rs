@@ -46,7 +46,7 @@ impl By {
         }
     }
 
-    fn columns(self) -> [Column<Usage>; 6] {
+    fn columns(self) -> [Column<Usage>; 7] {
         let title = match self {
             By::Tenant => "TENANT",
             By::User => "USER",
@@ -58,6 +58,7 @@ impl By {
             Column::new("GPU-HOURS", |usage| format!("{:.4}", usage.gpu_hours).into()),
             Column::new("CPU-HOURS", |usage| format!("{:.4}", usage.cpu_hours).into()),
             Column::new("GIB-HOURS", |usage| format!("{:.4}", usage.memory_gib_hours).into()),
+            Column::new("KWH", |usage| format!("{:.4}", usage.energy_kwh).into()),
             Column::new("COST", |usage| format!("{:.2}", usage.cost).into()),
         ]
     }

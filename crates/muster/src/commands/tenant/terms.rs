@@ -29,6 +29,9 @@ pub struct Terms {
     /// GPU-hours it may use in all; `none` is without limit
     #[arg(long, value_name = "X", value_parser = amount)]
     budget_gpu_hours: Option<Amount>,
+    /// The same in kWh, at the power limits of the GPUs
+    #[arg(long, value_name = "X", value_parser = amount)]
+    budget_kwh: Option<Amount>,
     /// The same in money
     #[arg(long, value_name = "X", value_parser = amount)]
     budget_cost: Option<Amount>,
@@ -78,6 +81,7 @@ impl Terms {
             max_concurrent_jobs: number(self.max_jobs),
             guaranteed_gpus: number(self.guaranteed_gpus),
             budget_gpu_hours: self.budget_gpu_hours.and_then(|amount| amount.0),
+            budget_kwh: self.budget_kwh.and_then(|amount| amount.0),
             budget_cost: self.budget_cost.and_then(|amount| amount.0),
             priority_tier: self.tier,
             fair_share_weight: self.weight,
@@ -103,6 +107,7 @@ impl Terms {
             max_concurrent_jobs: number(self.max_jobs),
             guaranteed_gpus: number(self.guaranteed_gpus),
             budget_gpu_hours: self.budget_gpu_hours.map(|amount| amount.0),
+            budget_kwh: self.budget_kwh.map(|amount| amount.0),
             budget_cost: self.budget_cost.map(|amount| amount.0),
             priority_tier: self.tier,
             fair_share_weight: self.weight,

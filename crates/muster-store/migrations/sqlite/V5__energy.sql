@@ -1,0 +1,2 @@
+-- Energy of each attempt in millijoules, at the power limits of its GPUs.
+ALTER TABLE usage ADD COLUMN energy_mj INTEGER NOT NULL DEFAULT 0;
