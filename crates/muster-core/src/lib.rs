@@ -31,6 +31,7 @@ pub mod loss;
 mod models;
 pub mod queue;
 pub mod state;
+mod users;
 
 pub mod plan;
 pub mod verdict;

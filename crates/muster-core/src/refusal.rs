@@ -97,6 +97,14 @@ pub enum Refusal {
         /// By how much.
         excess: Excess,
     },
+    /// The job alone is more than one user may ever hold.
+    #[error("the job asks for {} {}, each user of tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.words(), excess.limit)]
+    OverUserQuota {
+        /// Whose users.
+        tenant: TenantId,
+        /// By how much.
+        excess: Excess,
+    },
     /// No node could hold the job even if it were empty.
     #[error("this job could never start here: {problem}")]
     Infeasible {
@@ -177,6 +185,7 @@ impl Refusal {
             Refusal::NodeBusy { .. } => "node-busy",
             Refusal::Invalid { .. } => "invalid",
             Refusal::OverQuota { .. } => "over-quota",
+            Refusal::OverUserQuota { .. } => "over-user-quota",
             Refusal::Infeasible { .. } => "infeasible",
             Refusal::QueueFull { .. } => "queue-full",
             Refusal::KeyReused { .. } => "key-reused",
@@ -197,7 +206,7 @@ impl Refusal {
             }
             Refusal::UnknownToken { .. } => Some("`muster token ls` lists the tokens".into()),
             Refusal::UnknownWindow { .. } => Some("`muster window ls` lists the windows".into()),
-            Refusal::OverQuota { excess, .. } => Some(format!(
+            Refusal::OverQuota { excess, .. } | Refusal::OverUserQuota { excess, .. } => Some(format!(
                 "ask for at most {} {}, or have the quota raised",
                 excess.limit,
                 excess.resource.words()

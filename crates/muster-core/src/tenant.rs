@@ -40,8 +40,8 @@ pub struct Tenant {
 /// Someone who works for a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Member {
-    /// GPUs of their live attempts. Derived; `State::check` recomputes it.
-    pub held_gpus: u64,
+    /// What their live attempts hold. Derived; `State::check` recomputes it.
+    pub held: Demand,
     /// Their jobs that wait or run. Derived; `State::check` recomputes it.
     pub live_jobs: u64,
     /// How many GPUs they held of late.
@@ -87,7 +87,8 @@ impl Tenant {
         self.advance(user, at, half_life_ms);
         self.placed_gpu_ms += demand.gpus as i64 * at.0;
         self.held = self.held.plus(demand);
-        self.member_mut(user).held_gpus += demand.gpus;
+        let member = self.member_mut(user);
+        member.held = member.held.plus(demand);
     }
 
     /// An attempt that was placed at a moment gives it back.
@@ -101,7 +102,8 @@ impl Tenant {
         self.advance(user, at, half_life_ms);
         self.placed_gpu_ms -= demand.gpus as i64 * placed_at.0;
         self.held = self.held.minus(demand);
-        self.member_mut(user).held_gpus -= demand.gpus;
+        let member = self.member_mut(user);
+        member.held = member.held.minus(demand);
     }
 
     /// A job of someone has come to its end.
@@ -112,14 +114,14 @@ impl Tenant {
     /// Forget members who have no jobs and whose usage is long past.
     pub(crate) fn forget_idle(&mut self, now: Timestamp, half_life_ms: i64) {
         self.members.retain(|_, member| {
-            member.live_jobs > 0 || member.recent.micro_gpus(member.held_gpus, now, half_life_ms) > 0
+            member.live_jobs > 0 || member.recent.micro_gpus(member.held.gpus, now, half_life_ms) > 0
         });
     }
 
     fn advance(&mut self, user: &str, at: Timestamp, half_life_ms: i64) {
         self.recent.advance(self.held.gpus, at, half_life_ms);
         let member = self.member_mut(user);
-        member.recent.advance(member.held_gpus, at, half_life_ms);
+        member.recent.advance(member.held.gpus, at, half_life_ms);
     }
 
     fn member_mut(&mut self, user: &str) -> &mut Member {
@@ -147,6 +149,9 @@ pub struct TenantConfig {
     /// The most it may hold at one time.
     #[serde(default)]
     pub maximum: Quota,
+    /// The most each of its users may hold at one time, here and in all below it together.
+    #[serde(default)]
+    pub maximum_per_user: Quota,
     /// What it can count on; the rest up to the maximum is borrowed.
     #[serde(default)]
     pub guaranteed: Quota,
@@ -211,6 +216,7 @@ impl TenantConfig {
             organization: String::new(),
             parent: None,
             maximum: Quota::default(),
+            maximum_per_user: Quota::default(),
             guaranteed: Quota::default(),
             maximum_by_model: BTreeMap::new(),
             budget: Budget::default(),

@@ -152,6 +152,15 @@ pub enum Reason {
         /// Which limit, and what would be held.
         excess: Excess,
     },
+    /// The user holds too much already.
+    QuotaUser {
+        /// Who.
+        user: String,
+        /// The tenant that says how much each of its users may hold.
+        tenant: TenantId,
+        /// Which limit, and what would be held there and in all tenants below.
+        excess: Excess,
+    },
     /// The tenant has used up what it may use in all.
     Budget {
         /// Whose budget.
@@ -248,6 +257,7 @@ impl Reason {
             Reason::Capacity { .. } => "Capacity",
             Reason::Fragmented { .. } | Reason::Seats { .. } => "Fragmented",
             Reason::QuotaTenant { .. } | Reason::Budget { .. } => "QuotaTenant",
+            Reason::QuotaUser { .. } => "QuotaUser",
             Reason::QuotaModel { .. } => "QuotaModel",
             Reason::NodeHealth { .. } => "NodeHealth",
             Reason::Reservation { .. } | Reason::Window { .. } => "Reservation",
@@ -295,6 +305,12 @@ impl Reason {
             ),
             Reason::QuotaTenant { tenant, excess } => format!(
                 "tenant `{tenant}` would hold {} {}, its limit is {}",
+                excess.wanted,
+                excess.resource.words(),
+                excess.limit
+            ),
+            Reason::QuotaUser { user, tenant, excess } => format!(
+                "user `{user}` would hold {} {} in tenant `{tenant}`, the limit for each user is {}",
                 excess.wanted,
                 excess.resource.words(),
                 excess.limit

@@ -1,9 +1,11 @@
 //! Phase admit: whether a job may run at all now, wherever there is room. Every blocker is collected.
 
+use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
 use crate::queue::Bucket;
+use crate::tenant::Excess;
 use crate::verdict::Reason;
 
 /// What keeps the jobs of a bucket from running, apart from room.
@@ -25,6 +27,10 @@ fn array_limit(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
 
 /// Quotas that would be passed if the jobs of a bucket took more.
 pub(super) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
+    [quota_of_tenants(draft, bucket, more), quota_of_user(draft, bucket, more)].concat()
+}
+
+fn quota_of_tenants(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
     let mut found = Vec::new();
     for tenant in draft.state.lineage(&bucket.tenant) {
         let wanted = draft.shares.held(&tenant.id).plus(more);
@@ -32,6 +38,16 @@ pub(super) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason>
         found.extend(excess.map(|excess| Reason::QuotaTenant { tenant: tenant.id.clone(), excess }));
     }
     found
+}
+
+fn quota_of_user(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
+    let over = draft.users.over(&bucket.tenant, &bucket.user, more).into_iter();
+    let reason = |(tenant, excess): (&TenantId, Excess)| Reason::QuotaUser {
+        user: bucket.user.clone(),
+        tenant: tenant.clone(),
+        excess,
+    };
+    over.map(reason).collect()
 }
 
 fn budget(draft: &Draft, bucket: &Bucket) -> Option<Reason> {

@@ -23,6 +23,7 @@ use crate::plan::{MakeRoom, Plan, Start, claims};
 use crate::queue::{Bucket, Shape};
 use crate::state::State;
 use crate::time::Timestamp;
+use crate::users::UserUse;
 use crate::verdict::Reason;
 
 /// Where a gang would sit, rank by rank.
@@ -69,6 +70,7 @@ pub(super) struct Draft<'a> {
     /// What is free for everyone: less what is set aside. What of it is reserved for later is told by `usable`.
     pub capacity: Capacity,
     pub models: ModelUse<'a>,
+    pub users: UserUse<'a>,
     /// Tasks of limited arrays that would run beside those that do.
     arrays: BTreeMap<u64, u32>,
     /// GPUs that are given out only if nothing better is free.
@@ -108,6 +110,7 @@ impl<'a> Draft<'a> {
             shares: Shares::of(state, now, guest),
             capacity: state.capacity.clone(),
             models: ModelUse::of(state),
+            users: UserUse::of(state),
             arrays: BTreeMap::new(),
             degraded: degraded(state),
             asides: BTreeMap::new(),
@@ -191,9 +194,10 @@ impl<'a> Draft<'a> {
         now + self.arrays.get(&array).copied().unwrap_or_default()
     }
 
-    /// Count a job against its tenant and its array.
+    /// Count a job against its tenant, its user and its array.
     pub fn count(&mut self, bucket: &Bucket, demand: Demand) {
         self.shares.take(&bucket.tenant, &bucket.user, demand);
+        self.users.take(&bucket.tenant, &bucket.user, demand);
         if let Some(array) = bucket.array {
             *self.arrays.entry(array).or_default() += 1;
         }
@@ -228,6 +232,7 @@ impl<'a> Draft<'a> {
     pub fn add_to_start(&mut self, bucket: &Bucket, job: JobId, ask: &Ask, spot: &Spot) {
         let demand = Demand { jobs: 0, ..self.demand(ask, spot) };
         self.shares.take(&bucket.tenant, &bucket.user, demand);
+        self.users.take(&bucket.tenant, &bucket.user, demand);
         self.shares.start(&bucket.tenant, demand);
         self.take_models(bucket, spot);
         let ending = self.ending(bucket);

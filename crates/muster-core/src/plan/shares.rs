@@ -286,8 +286,8 @@ impl Tree<'_> {
             .members
             .iter()
             .map(|(name, member)| {
-                let recent = member.recent.micro_gpus(member.held_gpus, self.now, half_life_ms);
-                (name.clone(), (member.held_gpus, recent))
+                let recent = member.recent.micro_gpus(member.held.gpus, self.now, half_life_ms);
+                (name.clone(), (member.held.gpus, recent))
             })
             .collect();
         Branch {

@@ -98,6 +98,7 @@ impl State {
         let demand = job.spec.demand_of(tasks);
         let affordable = |tenant: &Tenant| !tally.broke.contains_key(&tenant.id);
         self.lineage(&job.spec.tenant).all(affordable)
+            && tally.users.over(&job.spec.tenant, &job.spec.user, demand).is_empty()
             && self.lineage(&job.spec.tenant).all(|tenant| {
                 let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
                 tenant.config.maximum.excess(held.plus(demand)).is_empty()

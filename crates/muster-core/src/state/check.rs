@@ -99,23 +99,23 @@ impl State {
     /// cap may be lowered below what is held.)
     fn check_tenants(&self, found: &mut Vec<Violation>) {
         let mut held: BTreeMap<&TenantId, (Demand, u64, i64)> = BTreeMap::new();
-        let mut members: BTreeMap<(&TenantId, &str), (u64, u64)> = BTreeMap::new();
+        let mut members: BTreeMap<(&TenantId, &str), (Demand, u64)> = BTreeMap::new();
         for job in self.jobs.values() {
             let (demand, live, placed) = held.entry(&job.spec.tenant).or_default();
-            let (gpus, jobs) = members.entry((&job.spec.tenant, &job.spec.user)).or_default();
+            let (own, jobs) = members.entry((&job.spec.tenant, &job.spec.user)).or_default();
             *live += 1;
             *jobs += 1;
             if let Some(attempt) = job.attempt() {
                 *demand = demand.plus(job.held());
                 *placed += attempt.gpu_count() as i64 * attempt.placed_at.0;
-                *gpus += attempt.gpu_count();
+                *own = own.plus(job.held());
             }
         }
         for (tenant, (name, member)) in
             self.tenants.values().flat_map(|tenant| tenant.members.iter().map(move |member| (tenant, member)))
         {
             let real = members.remove(&(&tenant.id, name.as_str())).unwrap_or_default();
-            if real != (member.held_gpus, member.live_jobs) {
+            if real != (member.held, member.live_jobs) {
                 found.push(Violation(format!(
                     "{name} of tenant {} is miscounted: {member:?}, really {real:?}",
                     tenant.id

@@ -78,6 +78,9 @@ impl State {
             if let Some(excess) = above.config.maximum.excess(spec.demand()).into_iter().next() {
                 return Err(Refusal::OverQuota { tenant: above.id.clone(), excess });
             }
+            if let Some(excess) = above.config.maximum_per_user.excess(spec.demand()).into_iter().next() {
+                return Err(Refusal::OverUserQuota { tenant: above.id.clone(), excess });
+            }
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::models::ModelUse;
 use crate::plan::MakeRoom;
 use crate::state::State;
 use crate::time::Timestamp;
+use crate::users::UserUse;
 
 /// What one plan has taken so far.
 pub(super) struct Tally<'a> {
@@ -27,6 +28,8 @@ pub(super) struct Tally<'a> {
     pub claimed: BTreeMap<NodeId, Vec<(JobId, Free)>>,
     /// GPUs of limited models, this plan included.
     pub models: ModelUse<'a>,
+    /// What users with limits hold, this plan included.
+    pub users: UserUse<'a>,
     /// Tenants whose budget is used up.
     pub broke: BTreeMap<TenantId, Spent>,
 }
@@ -43,6 +46,7 @@ impl<'a> Tally<'a> {
             fewer: Leaving::of(state, now),
             claimed: state.claimed(),
             models: ModelUse::of(state),
+            users: UserUse::of(state),
             broke: out_of_budget(state, now),
         };
         for tenant in state.tenants.values() {
@@ -68,10 +72,11 @@ impl<'a> Tally<'a> {
         self.count(state, job, demand);
     }
 
-    /// Count a job against its tenant, all above it, and its array; a claim holds them as a start does.
+    /// Count a job against its tenant, all above it, its user and its array; a claim holds them as a start does.
     fn count(&mut self, state: &State, job: &Job, demand: Demand) {
         self.jobs.insert(job.id);
         add(&mut self.held, state, &job.spec.tenant, demand);
+        self.users.take(&job.spec.tenant, &job.spec.user, demand);
         if job.id.index.is_some() {
             *self.arrays.entry(job.id.number).or_default() += 1;
         }

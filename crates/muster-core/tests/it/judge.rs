@@ -15,7 +15,7 @@ use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model
 
 use crate::world::{
     demand_of, gives_only_what_it_owes, guarantor, held_below, held_by, is_admitted, is_below, is_ready,
-    is_within_quota, milliwatts_of,
+    is_within_quota, is_within_user_quota, milliwatts_of,
 };
 
 /// The judge's own books.
@@ -69,7 +69,9 @@ impl Judge {
         assert!(!self.ended.contains(&id), "{id} has ended and runs again");
         let job = &before.jobs[&id];
         assert!(is_ready(job), "{id} was placed before it was ready");
-        assert!(is_admitted(before, job, demand_of(job, tasks), at), "{id} was placed above a limit");
+        let demand = demand_of(job, tasks);
+        assert!(is_within_user_quota(before, job, demand), "{id} was placed above what its user may hold");
+        assert!(is_admitted(before, job, demand, at), "{id} was placed above a limit");
         for (group, of) in (0..).zip(&job.spec.tasks) {
             let placed = tasks.iter().filter(|task| task.group == group).count() as u32;
             assert!(of.count <= placed, "{id} was placed in part");
@@ -234,10 +236,9 @@ fn see_damage_borne(before: &State, victims: &[JobId], now: Timestamp) {
 fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId], now: Timestamp) {
     let job = &before.jobs[&id];
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
-    assert!(
-        is_ready(job) && is_within_quota(before, job, demand_of(job, tasks)),
-        "{id} displaces others and may not start"
-    );
+    let demand = demand_of(job, tasks);
+    assert!(is_ready(job) && is_within_quota(before, job, demand), "{id} displaces others and may not start");
+    assert!(is_within_user_quota(before, job, demand), "{id} displaces others and its user holds too much");
     see_damage_borne(before, victims, now);
     let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
     for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {

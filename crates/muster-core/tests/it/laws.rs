@@ -372,6 +372,7 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
                     | Reason::Window { .. }
                     | Reason::Claimed { .. }
                     | Reason::QuotaTenant { .. }
+                    | Reason::QuotaUser { .. }
                     | Reason::ArrayLimit { .. }
             )
         };

@@ -19,8 +19,8 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
 use crate::world::{
-    gives_only_what_it_owes, guarantor, held_below, held_by, is_below, is_ready, is_within_budget,
-    milliwatts_of,
+    gives_only_what_it_owes, guarantor, held_below, held_by, held_by_user, is_below, is_ready,
+    is_within_budget, milliwatts_of,
 };
 
 #[test]
@@ -271,9 +271,9 @@ impl<'a> Naive<'a> {
         let more: u64 = more.map(|(_, demand)| demand.gpus).sum();
         let user = tenant.members.get(&job.spec.user).copied().unwrap_or_default();
         let half_life = self.state.settings.usage_half_life_ms;
-        let recent = user.recent.micro_gpus(user.held_gpus, self.now, half_life);
+        let recent = user.recent.micro_gpus(user.held.gpus, self.now, half_life);
         let gpus: u64 = self.state.nodes.values().map(|node| node.facts.gpus.len() as u64).sum();
-        let used = (millionths(user.held_gpus + more, gpus) + millionths(recent, gpus * 1_000_000)) / 2;
+        let used = (millionths(user.held.gpus + more, gpus) + millionths(recent, gpus * 1_000_000)) / 2;
         (busy > 1).then(|| used * 1_000 / (self.share(&tenant.id) / busy).max(1))
     }
 
@@ -342,7 +342,20 @@ impl<'a> Naive<'a> {
         let room_in = |tenant: &muster_core::Tenant| {
             tenant.config.maximum.excess(self.held(&tenant.id).plus(more)).is_empty()
         };
+        let user_has_room = |top: &muster_core::Tenant| self.user_has_room(job, top, more);
         self.state.lineage(&job.spec.tenant).all(room_in)
+            && self.state.lineage(&job.spec.tenant).all(user_has_room)
+    }
+
+    /// Whether a tenant lets the user of a job hold so much more, in it and everywhere below.
+    fn user_has_room(&self, job: &Job, top: &muster_core::Tenant, more: Demand) -> bool {
+        let same = |other: &Job| {
+            other.spec.user == job.spec.user && is_below(self.state, &other.spec.tenant, &top.id)
+        };
+        let planned = self.more_held.iter().filter(|(other, _)| same(other));
+        let held = held_by_user(self.state, &top.id, &job.spec.user);
+        let held = planned.fold(held, |sum, (_, demand)| sum.plus(*demand));
+        top.config.maximum_per_user.excess(held.plus(more)).is_empty()
     }
 
     /// Those who start take more tasks than they need, as many as fit in what is left over.

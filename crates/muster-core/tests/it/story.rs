@@ -353,6 +353,9 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     let mut config = TenantConfig::unlimited(name);
     config.maximum.gpus = [Some(4), None, None, Some(6)][variant % 4];
     config.maximum.jobs = (variant == 5).then_some(2);
+    config.maximum_per_user.gpus = [Some(3), None, None, Some(2), None, None, None, None][variant % 8];
+    config.maximum_per_user.jobs = (variant == 6).then_some(1);
+    config.maximum_per_user.cpus = (variant == 2).then_some(2);
     config.may_preempt = variant != 3;
     config.may_be_preempted = variant != 2;
     config.preemptions_per_job_max = (variant > 4).then_some(1);

@@ -143,11 +143,12 @@ pub fn is_ready(job: &Job) -> bool {
     job.is_queued() && job.wakes_at.is_none() && job.open_dependencies.is_empty()
 }
 
-/// Whether the quota of its tenant and the limit of its array let a job run now.
+/// Whether the quotas of its tenant and its user and the limit of its array let a job have so much now.
 pub fn is_admitted(state: &State, job: &Job, demand: Demand, now: Timestamp) -> bool {
     let array = state.arrays.get(&job.id.number).filter(|_| job.id.index.is_some());
     let array_full = array.is_some_and(|array| array.running_max.is_some_and(|max| array.active >= max));
-    is_within_quota(state, job, demand) && is_within_budget(state, job, now) && !array_full
+    let within = is_within_quota(state, job, demand) && is_within_user_quota(state, job, demand);
+    within && is_within_budget(state, job, now) && !array_full
 }
 
 /// Whether no budget of its tenant, or of one above, is used up: by what was charged and what runs.
@@ -206,6 +207,21 @@ pub fn is_within_quota(state: &State, job: &Job, demand: Demand) -> bool {
     state
         .lineage(&job.spec.tenant)
         .all(|tenant| tenant.config.maximum.excess(held_below(state, &tenant.id).plus(demand)).is_empty())
+}
+
+/// Whether its tenant, and all above it, let its user hold so much more; counted job by job.
+pub fn is_within_user_quota(state: &State, job: &Job, demand: Demand) -> bool {
+    state.lineage(&job.spec.tenant).all(|top| {
+        let held = held_by_user(state, &top.id, &job.spec.user);
+        top.config.maximum_per_user.excess(held.plus(demand)).is_empty()
+    })
+}
+
+/// What the attempts of a user hold in a tenant and everywhere below it.
+pub fn held_by_user(state: &State, top: &TenantId, user: &str) -> Demand {
+    let own = state.jobs.values().filter(|job| job.attempt().is_some() && job.spec.user == user);
+    let below = own.filter(|job| is_below(state, &job.spec.tenant, top));
+    below.fold(Demand::default(), |sum, job| sum.plus(held_by(job)))
 }
 
 /// The tenant of a job, or one above it, that is guaranteed what it holds and this job together.

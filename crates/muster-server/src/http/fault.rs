@@ -108,7 +108,9 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::UnknownGpu { .. }
         | Refusal::UnknownToken { .. }
         | Refusal::UnknownWindow { .. } => StatusCode::NOT_FOUND,
-        Refusal::OverQuota { .. } | Refusal::InactiveTenant { .. } => StatusCode::FORBIDDEN,
+        Refusal::OverQuota { .. } | Refusal::OverUserQuota { .. } | Refusal::InactiveTenant { .. } => {
+            StatusCode::FORBIDDEN
+        }
         Refusal::DuplicateTenant { .. }
         | Refusal::DuplicateToken { .. }
         | Refusal::TenantBusy { .. }

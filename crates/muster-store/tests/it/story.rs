@@ -178,8 +178,7 @@ pub fn started(job: JobId, attempt: u32, node: &str) -> Event {
 }
 
 pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: Next) -> Event {
-    let charge =
-        Charge { gpu_ms: 900, cpu_ms: 3_600, memory_gib_ms: 7_200, cost_micro: 5, energy_mj: 0 };
+    let charge = Charge { gpu_ms: 900, cpu_ms: 3_600, memory_gib_ms: 7_200, cost_micro: 5, energy_mj: 0 };
     Event::AttemptEnded {
         job,
         attempt,

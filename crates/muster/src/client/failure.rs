@@ -103,7 +103,7 @@ impl Declined {
 /// What the process returns for a refusal, by status and code.
 pub fn exit_of(status: u16, code: &str) -> Exit {
     match (status, code) {
-        (_, "over-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
+        (_, "over-quota" | "over-user-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
         (_, "infeasible") => Exit::Infeasible,
         (404, _) => Exit::NotFound,
         (401 | 403, _) => Exit::NotAllowed,
@@ -151,6 +151,7 @@ mod tests {
             (401, "unauthenticated", Exit::NotAllowed),
             (403, "forbidden", Exit::NotAllowed),
             (403, "over-quota", Exit::Conflict),
+            (403, "over-user-quota", Exit::Conflict),
             (409, "wrong-phase", Exit::Conflict),
             (422, "infeasible", Exit::Infeasible),
             (400, "invalid", Exit::Usage),
