@@ -43,6 +43,21 @@ pub struct TenantSpec {
     /// Most jobs running at one time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent_jobs: Option<u64>,
+    /// Most GPUs that each user may hold at one time, in it and all below it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_gpus_per_user: Option<u64>,
+    /// Most GPU memory that each user may ask for at one time, over all GPUs, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_gpu_memory_mb_per_user: Option<u64>,
+    /// Most CPU cores that each user may hold at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cpu_cores_per_user: Option<u64>,
+    /// Most main memory that each user may hold at one time, in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory_mb_per_user: Option<u64>,
+    /// Most jobs that each user may have running at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_jobs_per_user: Option<u64>,
     /// Most GPUs of one model, by model.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub max_gpus_by_model: BTreeMap<String, u64>,
@@ -144,6 +159,26 @@ pub struct TenantChange {
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_concurrent_jobs: Option<Option<u64>>,
+    /// Most GPUs that each user may hold at one time, in it and all below it.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_gpus_per_user: Option<Option<u64>>,
+    /// Most GPU memory that each user may ask for at one time, over all GPUs, in MiB.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_gpu_memory_mb_per_user: Option<Option<u64>>,
+    /// Most CPU cores that each user may hold at one time.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_cpu_cores_per_user: Option<Option<u64>>,
+    /// Most main memory that each user may hold at one time, in MiB.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_memory_mb_per_user: Option<Option<u64>>,
+    /// Most jobs that each user may have running at one time.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub max_concurrent_jobs_per_user: Option<Option<u64>>,
     /// Most GPUs of one model, by model; all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_gpus_by_model: Option<BTreeMap<String, u64>>,
@@ -227,6 +262,16 @@ pub struct Tenant {
     pub max_memory_mb: Option<u64>,
     /// Most jobs running at one time; absent is unlimited.
     pub max_concurrent_jobs: Option<u64>,
+    /// Most GPUs that each user may hold at one time, in it and all below it; absent is unlimited.
+    pub max_gpus_per_user: Option<u64>,
+    /// Most GPU memory that each user may ask for at one time, over all GPUs in MiB; absent is unlimited.
+    pub max_gpu_memory_mb_per_user: Option<u64>,
+    /// Most CPU cores that each user may hold at one time; absent is unlimited.
+    pub max_cpu_cores_per_user: Option<u64>,
+    /// Most main memory that each user may hold at one time in MiB; absent is unlimited.
+    pub max_memory_mb_per_user: Option<u64>,
+    /// Most jobs that each user may have running at one time; absent is unlimited.
+    pub max_concurrent_jobs_per_user: Option<u64>,
     /// Most GPUs of one model, by model.
     pub max_gpus_by_model: BTreeMap<String, u64>,
     /// GPUs it can count on.

@@ -160,6 +160,13 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
             memory_mib: spec.max_memory_mb,
             jobs: spec.max_concurrent_jobs,
         },
+        maximum_per_user: Quota {
+            gpus: spec.max_gpus_per_user,
+            gpu_memory_mib: spec.max_gpu_memory_mb_per_user,
+            cpus: spec.max_cpu_cores_per_user,
+            memory_mib: spec.max_memory_mb_per_user,
+            jobs: spec.max_concurrent_jobs_per_user,
+        },
         guaranteed: Quota { gpus: spec.guaranteed_gpus, ..Quota::default() },
         maximum_by_model: spec.max_gpus_by_model.clone(),
         budget: Budget {
@@ -215,6 +222,11 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     put(&mut config.maximum.cpus, change.max_cpu_cores);
     put(&mut config.maximum.memory_mib, change.max_memory_mb);
     put(&mut config.maximum.jobs, change.max_concurrent_jobs);
+    put(&mut config.maximum_per_user.gpus, change.max_gpus_per_user);
+    put(&mut config.maximum_per_user.gpu_memory_mib, change.max_gpu_memory_mb_per_user);
+    put(&mut config.maximum_per_user.cpus, change.max_cpu_cores_per_user);
+    put(&mut config.maximum_per_user.memory_mib, change.max_memory_mb_per_user);
+    put(&mut config.maximum_per_user.jobs, change.max_concurrent_jobs_per_user);
     put(&mut config.maximum_by_model, change.max_gpus_by_model);
     put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
     let all_ms = |field, hours: Option<f64>| hours.map(|hours| gpu_ms(field, hours)).transpose();
@@ -290,7 +302,7 @@ fn shown(
     (shares, spent): (&BTreeMap<TenantId, FairShare>, &BTreeMap<&TenantId, Spent>),
     now: Timestamp,
 ) -> wire::Tenant {
-    let TenantConfig { maximum, guaranteed, .. } = &tenant.config;
+    let TenantConfig { maximum, maximum_per_user, guaranteed, .. } = &tenant.config;
     let share = shares.get(&tenant.id).copied();
     let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
     let spent = spent.get(&tenant.id).copied().unwrap_or_default();
@@ -310,6 +322,11 @@ fn shown(
         max_cpu_cores: maximum.cpus,
         max_memory_mb: maximum.memory_mib,
         max_concurrent_jobs: maximum.jobs,
+        max_gpus_per_user: maximum_per_user.gpus,
+        max_gpu_memory_mb_per_user: maximum_per_user.gpu_memory_mib,
+        max_cpu_cores_per_user: maximum_per_user.cpus,
+        max_memory_mb_per_user: maximum_per_user.memory_mib,
+        max_concurrent_jobs_per_user: maximum_per_user.jobs,
         max_gpus_by_model: config.maximum_by_model.clone(),
         guaranteed_gpus: guaranteed.gpus,
         budget_gpu_hours: config.budget.gpu_ms.map(hours),

@@ -17,6 +17,8 @@ fn every_field_comes_back() {
     let body = json!({
         "name": "ML Team", "email": "ml@example.org", "organization": "Lab", "parent": "research",
         "max_gpus": 10, "max_gpu_memory_mb": 800000, "max_cpu_cores": 64, "max_memory_mb": 256000,
+        "max_gpus_per_user": 4, "max_gpu_memory_mb_per_user": 320000, "max_cpu_cores_per_user": 16,
+        "max_memory_mb_per_user": 64000, "max_concurrent_jobs_per_user": 5,
         "max_concurrent_jobs": 20, "max_gpus_by_model": {"h100": 4}, "guaranteed_gpus": 2,
         "budget_gpu_hours": 1000.5, "budget_cost": 2500.0,
         "priority_tier": "critical", "fair_share_weight": 1.5, "priority_decay": 0.25,
@@ -102,6 +104,55 @@ fn a_quota_of_zero_is_zero_and_an_inactive_tenant_submits_nothing() {
         |tenant: &str| house.client().post("/api/v1/jobs", &json!({"tenant_id": tenant, "script": "true"}));
     house.refused(&submit("none"), 403, "over-quota");
     house.refused(&submit("asleep"), 403, "inactive-tenant");
+}
+
+#[test]
+fn what_each_user_may_hold_is_changed_and_lifted_one_by_one() {
+    let house = House::empty();
+    let limits = [
+        "max_gpus_per_user",
+        "max_gpu_memory_mb_per_user",
+        "max_cpu_cores_per_user",
+        "max_memory_mb_per_user",
+        "max_concurrent_jobs_per_user",
+    ];
+    let made = create(&house, json!({"name": "red", "max_gpus": 4}));
+    assert!(limits.iter().all(|limit| made[limit].is_null()), "unlimited when nothing is said: {made}");
+    for limit in limits {
+        let change = |value: Value| {
+            let body = Value::Object([(limit.to_string(), value)].into_iter().collect());
+            house.client().patch("/api/v1/tenants/red", &body)
+        };
+        assert_eq!(change(json!(2)).json()[limit], 2);
+        let others = house.get("/api/v1/tenants/red");
+        assert_eq!(limits.iter().filter(|other| others[other] == 2).count(), 1, "{limit}: {others}");
+        assert_eq!(others["max_gpus"], 4);
+        assert_eq!(change(json!(null)).json()[limit], json!(null), "lifted");
+    }
+}
+
+#[test]
+fn a_user_who_holds_enough_waits_and_a_colleague_does_not() {
+    let house = House::new();
+    create(&house, json!({"name": "red", "max_gpus_per_user": 2}));
+    let job = |user: &str, gpus: u32| {
+        json!({"tenant_id": "red", "user": user, "gpu_count": gpus, "command": ["x"],
+            "annotations": {"muster.sim/runtime": "10m"}})
+    };
+    house.refused(&house.client().post("/api/v1/jobs", &job("ada", 3)), 403, "over-user-quota");
+    house.until_state(&house.submit(job("ada", 2)), "running");
+    let waiting = house.submit(job("ada", 1));
+    house.until_state(&house.submit(job("bob", 2)), "running");
+    let path = format!("/api/v1/jobs/{waiting}/why");
+    house.until("a verdict", |house| house.get(&path)["reasons"][0]["reason"] == "QuotaUser");
+    assert_eq!(
+        house.get(&path)["reasons"][0]["sentence"],
+        "user `ada` would hold 3 GPUs in tenant `red`, the limit for each user is 2"
+    );
+    let metrics = house.client().get("/metrics").text;
+    assert!(metrics.contains(r#"muster_pending_jobs{reason="QuotaUser"} 1"#), "{metrics}");
+    house.client().patch("/api/v1/tenants/red", &json!({"max_gpus_per_user": null}));
+    house.until_state(&waiting, "running");
 }
 
 #[test]

@@ -207,6 +207,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("memory", memory(tenant.current_memory, tenant.max_memory_mb))
         .maybe("power", Some(tenant.current_power_w).filter(|watts| *watts > 0.0).map(power))
         .field("running", count(tenant.current_jobs, tenant.max_concurrent_jobs))
+        .maybe("each user", each_user(tenant))
         .field("live jobs", tenant.live_jobs.to_string())
         .field("preemption", preemption(tenant))
         .maybe("damage", damage(tenant))
@@ -226,6 +227,19 @@ fn card(tenant: &Tenant) -> Card {
                 String::new()
             },
         )
+}
+
+/// What each of its users may hold, where anything is said about it.
+fn each_user(tenant: &Tenant) -> Option<String> {
+    let limits = [
+        tenant.max_gpus_per_user.map(|most| units::count(most, "GPU")),
+        tenant.max_gpu_memory_mb_per_user.map(|most| format!("{} of GPU memory", units::memory(most))),
+        tenant.max_cpu_cores_per_user.map(|most| units::count(most, "CPU core")),
+        tenant.max_memory_mb_per_user.map(|most| format!("{} of memory", units::memory(most))),
+        tenant.max_concurrent_jobs_per_user.map(|most| units::count(most, "running job")),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    (!limits.is_empty()).then(|| format!("at most {}", limits.join(", ")))
 }
 
 fn preemption(tenant: &Tenant) -> String {

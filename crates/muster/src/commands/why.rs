@@ -124,6 +124,9 @@ fn advice(why: &Why) -> Option<String> {
         "QuotaTenant" => format!(
             "`muster ps --tenant {tenant}` shows what holds the quota, `muster tenant show {tenant}` the quota"
         ),
+        "QuotaUser" => format!(
+            "`muster ps --tenant {tenant}` shows what runs, `muster tenant show {tenant}` what each user may hold"
+        ),
         "NodeHealth" => "`muster node ls` shows what is out of service and why".to_string(),
         "Held" => format!("`muster release {job}`"),
         "Dependency" => "`muster show` the jobs it waits for".to_string(),

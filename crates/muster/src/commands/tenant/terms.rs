@@ -23,6 +23,21 @@ pub struct Terms {
     /// Most jobs running at one time
     #[arg(long, value_name = "N", value_parser = limit)]
     max_jobs: Option<Limit>,
+    /// Most GPUs that each user may hold at one time; `none` is without limit
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_gpus_per_user: Option<Limit>,
+    /// Most GPU memory that each user may ask for at one time
+    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    max_gpu_memory_per_user: Option<Limit>,
+    /// Most CPU cores that each user may hold at one time
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_cpus_per_user: Option<Limit>,
+    /// Most main memory that each user may hold at one time
+    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    max_mem_per_user: Option<Limit>,
+    /// Most jobs that each user may have running at one time
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_jobs_per_user: Option<Limit>,
     /// GPUs it can count on
     #[arg(long, value_name = "N", value_parser = limit)]
     guaranteed_gpus: Option<Limit>,
@@ -79,6 +94,11 @@ impl Terms {
             max_cpu_cores: number(self.max_cpus),
             max_memory_mb: number(self.max_mem),
             max_concurrent_jobs: number(self.max_jobs),
+            max_gpus_per_user: number(self.max_gpus_per_user),
+            max_gpu_memory_mb_per_user: number(self.max_gpu_memory_per_user),
+            max_cpu_cores_per_user: number(self.max_cpus_per_user),
+            max_memory_mb_per_user: number(self.max_mem_per_user),
+            max_concurrent_jobs_per_user: number(self.max_jobs_per_user),
             guaranteed_gpus: number(self.guaranteed_gpus),
             budget_gpu_hours: self.budget_gpu_hours.and_then(|amount| amount.0),
             budget_kwh: self.budget_kwh.and_then(|amount| amount.0),
@@ -105,6 +125,11 @@ impl Terms {
             max_cpu_cores: number(self.max_cpus),
             max_memory_mb: number(self.max_mem),
             max_concurrent_jobs: number(self.max_jobs),
+            max_gpus_per_user: number(self.max_gpus_per_user),
+            max_gpu_memory_mb_per_user: number(self.max_gpu_memory_per_user),
+            max_cpu_cores_per_user: number(self.max_cpus_per_user),
+            max_memory_mb_per_user: number(self.max_mem_per_user),
+            max_concurrent_jobs_per_user: number(self.max_jobs_per_user),
             guaranteed_gpus: number(self.guaranteed_gpus),
             budget_gpu_hours: self.budget_gpu_hours.map(|amount| amount.0),
             budget_kwh: self.budget_kwh.map(|amount| amount.0),
