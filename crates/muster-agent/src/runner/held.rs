@@ -41,11 +41,10 @@ pub(super) struct Held {
     trouble: Pace,
 }
 
-/// What the shim was told, when, and how long it may take. Not by the wall clock: that may be set.
+/// What the shim was told last, and when it is late. Not by the wall clock: that may be set.
 struct AskedToStop {
     because: Ending,
-    at: Instant,
-    at_most: Duration,
+    overdue_at: Instant,
 }
 
 impl Held {
@@ -156,22 +155,25 @@ impl Held {
         self.help_when_overdue(shim)
     }
 
-    /// Asked once per reason: the grace shrinks as time passes, and the shim is already counting.
+    /// Asked once per word of the orders: the grace shrinks as time passes, and the shim is already counting. A word
+    /// with a shorter grace hurries it.
     fn ask_to_stop(&mut self, now_ms: i64, because: Ending) -> Result<(), AgentError> {
         if self.stop.as_ref().is_some_and(|stop| stop.because == because) {
             return Ok(());
         }
         let record = stop_record(now_ms, &because);
         self.folder.ask_to_stop(&record)?;
-        let at_most = Duration::from_millis(record.grace_ms.unsigned_abs()) + SHIM_GRACE;
-        self.stop = Some(AskedToStop { because, at: Instant::now(), at_most });
+        let grace = Duration::from_millis(record.grace_ms.unsigned_abs());
+        let overdue_at = Instant::now() + grace + SHIM_GRACE;
+        let overdue_at = self.stop.as_ref().map_or(overdue_at, |stop| stop.overdue_at.min(overdue_at));
+        self.stop = Some(AskedToStop { because, overdue_at });
         Ok(())
     }
 
     /// A shim that hangs (suspended, or stuck in the kernel) cannot end its tasks, so we do; itself last, because
     /// by it we find them. Then it counts as lost.
     fn help_when_overdue(&self, shim: &ShimRecord) -> Result<(), AgentError> {
-        if self.stop.as_ref().is_none_or(|stop| stop.at.elapsed() < stop.at_most) {
+        if self.stop.as_ref().is_none_or(|stop| Instant::now() < stop.overdue_at) {
             return Ok(());
         }
         let left = members::kill(Some(shim), self.folder.path())?;

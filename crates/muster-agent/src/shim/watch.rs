@@ -40,13 +40,13 @@ pub(super) fn until_gone(folder: &Folder, gang: &Gang) -> Result<(Exit, bool), S
         let all_ended = exits.len() == gang.tasks.len();
         if let Some(grace) = asked_to_stop(folder) {
             stopped |= !all_ended;
-            ending.begin(grace);
+            ending.begin(grace, Instant::now());
         } else if all_ended {
-            ending.begin(LEFTOVER_GRACE);
+            ending.begin(LEFTOVER_GRACE, Instant::now());
         } else if let Some(failed) = first_failure(&exits) {
             // Whoever is ended for this failure must not speak for the gang.
             culprit.get_or_insert(failed);
-            ending.begin(GANG_GRACE);
+            ending.begin(GANG_GRACE, Instant::now());
         }
         ending.carry_on(gang)?;
     }
@@ -70,24 +70,23 @@ fn asked_to_stop(folder: &Folder) -> Option<Duration> {
 /// How far the end has come.
 #[derive(Debug, Default)]
 struct Ending {
-    begun_at: Option<Instant>,
-    grace: Duration,
+    /// By when all must be gone, once the end has begun.
+    by: Option<Instant>,
     was_told: bool,
 }
 
 impl Ending {
-    /// Another grace than before is a new word, and counts from now.
-    fn begin(&mut self, grace: Duration) {
-        if self.begun_at.is_none() || self.grace != grace {
-            self.begun_at = Some(Instant::now());
-            self.grace = grace;
-        }
+    /// A grace counts from when it is seen first. A shorter one hurries; a longer one changes nothing, because others
+    /// were told by when the space is free.
+    fn begin(&mut self, grace: Duration, now: Instant) {
+        let by = now + grace;
+        self.by = Some(self.by.map_or(by, |known| known.min(by)));
     }
 
     fn carry_on(&mut self, gang: &Gang) -> Result<(), ShimError> {
-        let Some(begun_at) = self.begun_at else { return Ok(()) };
+        let Some(by) = self.by else { return Ok(()) };
         let left = members::descendants(&proc::processes()?, own_pid());
-        if begun_at.elapsed() >= self.grace {
+        if Instant::now() >= by {
             left.iter().for_each(|process| send(process, Signal::KILL));
         } else if !self.was_told {
             tell(gang, &left);
@@ -185,5 +184,17 @@ mod tests {
         let exits = BTreeMap::from([(4, Exit::Code(0)), (5, Exit::Code(0))]);
         assert_eq!(whole_exit(&gang(&[4, 5]), &exits), Exit::Code(0));
         assert!(matches!(whole_exit(&gang(&[4, 5, 6]), &exits), Exit::Unknown(_)));
+    }
+
+    #[test]
+    fn an_end_can_be_hurried_and_not_put_off() {
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let mut ending = Ending::default();
+        for (grace, seen_after, ends_after) in
+            [(60, 0, 60), (60, 5, 60), (2, 10, 12), (2, 11, 12), (60, 11, 12)]
+        {
+            ending.begin(grace * second, now + seen_after * second);
+            assert_eq!(ending.by, Some(now + ends_after * second), "{grace} s, seen after {seen_after} s");
+        }
     }
 }

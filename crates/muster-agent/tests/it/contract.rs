@@ -2,7 +2,7 @@
 
 use muster_protocol::agent::{Exit, Order, Report};
 
-use crate::bench::{Bench, NODE, order, script, stopped, wait_until};
+use crate::bench::{Bench, NODE, now_ms, order, script, stopped, wait_until};
 
 /// An attempt that ends by itself with code 3 soon, in both worlds.
 fn short() -> Order {
@@ -16,6 +16,13 @@ fn short() -> Order {
 fn long() -> Order {
     let mut order = order(script("sleep 300"));
     order.annotations.insert("muster.sim/runtime".to_string(), "5m".to_string());
+    order
+}
+
+/// One that does not listen when it is told to stop.
+fn deaf() -> Order {
+    let mut order = Order { run: script("trap '' TERM; while true; do sleep 0.1; done"), ..long() };
+    order.annotations.insert("muster.sim/ignore-stop".to_string(), "true".to_string());
     order
 }
 
@@ -43,6 +50,22 @@ fn stops_when_told(mut bench: Bench) {
     bench.await_start();
     bench.order(vec![stopped(&asked, 20_000)]);
     assert_eq!(bench.await_end(), Exit::Signal(15));
+    assert!(bench.ends()[0].1, "it was told to stop");
+}
+
+/// A stop whose grace was long is ordered again with hardly any.
+fn is_hurried_by_a_shorter_grace(mut bench: Bench) {
+    let mut asked = deaf();
+    bench.order(vec![asked.clone()]);
+    bench.await_start();
+    asked = stopped(&asked, 600_000);
+    bench.order(vec![asked.clone()]);
+    bench.await_beats(5);
+    assert_eq!(bench.ends(), [], "it has ten minutes");
+    let stop = asked.stop.as_mut().unwrap();
+    stop.grace_ms = now_ms() - stop.since_ms + 500;
+    bench.order(vec![asked]);
+    assert_eq!(bench.await_end(), Exit::Signal(9));
     assert!(bench.ends()[0].1, "it was told to stop");
 }
 
@@ -106,6 +129,7 @@ promises!(
     registers_and_beats,
     starts_and_then_ends,
     stops_when_told,
+    is_hurried_by_a_shorter_grace,
     repeats_its_end_until_dropped,
     ignores_older_orders,
     ignores_orders_for_others,
