@@ -178,6 +178,9 @@ pub enum Event {
         job: JobId,
         /// Which attempt.
         attempt: u32,
+        /// It was told to stop, and need not be waited for any longer: the new grace, from when it was told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grace_ms: Option<i64>,
         /// When.
         at: Timestamp,
     },

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::plan::Range;
-use crate::time::Timestamp;
+use crate::time::{SECOND, Timestamp};
+
+/// What is left of the grace of an attempt that has saved its work: it may still leave by itself, in order.
+const SAVED_GRACE_MS: i64 = 2 * SECOND;
 
 /// Everything a person said about a job. It never changes after submission except by `JobChanged`, and it is
 /// shared between all tasks of an array and all replicas of the state.
@@ -532,8 +535,17 @@ pub struct Stopping {
     pub cause: StopCause,
     /// When.
     pub since: Timestamp,
-    /// How long the processes may take before they are killed.
+    /// How long the processes may take before they are killed; less once there is nothing more to wait for.
     pub grace_ms: i64,
+}
+
+impl Stopping {
+    /// The grace of an attempt that says now that its work is saved, where that is shorter. Only who comes back was
+    /// waited for because of its work; who ends for good has the rest of the time for whatever it ends with.
+    pub(crate) fn grace_ms_once_saved(&self, now: Timestamp) -> Option<i64> {
+        let shorter = now.since(self.since).saturating_add(SAVED_GRACE_MS);
+        (self.cause.comes_back() && shorter < self.grace_ms).then_some(shorter)
+    }
 }
 
 /// Why an attempt was told to stop.
@@ -567,6 +579,16 @@ pub enum StopCause {
     },
     /// Another part of the gang has ended with a failure.
     GangFailed,
+}
+
+impl StopCause {
+    /// Whether the job goes on later, from what it has saved.
+    fn comes_back(&self) -> bool {
+        match self {
+            StopCause::Preempted { .. } | StopCause::Requeued { .. } | StopCause::Held { .. } => true,
+            StopCause::Cancelled { .. } | StopCause::TimeLimit | StopCause::GangFailed => false,
+        }
+    }
 }
 
 /// One task on one node with its GPUs.

@@ -83,6 +83,7 @@ impl Route {
             }
             Event::AttemptStarted { job, .. }
             | Event::AttemptStopping { job, .. }
+            | Event::CheckpointSaved { job, grace_ms: Some(_), .. }
             | Event::PartEnded { job, .. } => self.parts.get(job).cloned().unwrap_or_default(),
             Event::AttemptEnded { job, .. } => self.parts.remove(job).unwrap_or_default(),
             Event::NodeRegistered { node, .. } => BTreeSet::from([node.clone()]),
@@ -159,3 +160,6 @@ fn why(cause: &StopCause) -> String {
         StopCause::GangFailed => "another part of the gang failed".to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

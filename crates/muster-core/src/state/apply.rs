@@ -62,9 +62,13 @@ impl State {
                 self.settle(*job, (next, lost_a_node), *charge, *at)
             }
 
-            Event::CheckpointSaved { job, at, .. } => {
-                self.move_job(*job, *at, |job| attempt_mut(job).saved_at = Some(*at));
-            }
+            Event::CheckpointSaved { job, grace_ms, at, .. } => self.move_job(*job, *at, |job| {
+                let attempt = attempt_mut(job);
+                attempt.saved_at = Some(*at);
+                if let (Some(stopping), Some(grace_ms)) = (&mut attempt.stopping, grace_ms) {
+                    stopping.grace_ms = *grace_ms;
+                }
+            }),
 
             Event::StartForeseen { job, range, at } => {
                 self.clock = self.clock.max(*at);

@@ -30,12 +30,11 @@ impl State {
         }
         let mut events = Vec::new();
         match (said, attempt.parts.get(node)) {
+            // The work is that of the whole gang, so it does not matter which node says it.
+            (Said::Saved, _) => events.push(saved(job, attempt, now)),
             // Agents repeat themselves until they are heard.
             (_, Some(Part::Ended { .. })) | (Said::Started, Some(Part::Started)) => {}
             (Said::Started, None) => events.push(started(job, attempt, node, now)),
-            (Said::Saved, _) => {
-                events.push(Event::CheckpointSaved { job: id, attempt: number, at: now });
-            }
             (Said::Ended { exit, stopped }, _) => {
                 self.end_part(job, node, exit, *stopped, now, &mut events);
                 self.settle_ends(&mut events, now);
@@ -147,6 +146,11 @@ fn started(job: &Job, attempt: &Attempt, node: &NodeId, now: Timestamp) -> Event
     let missing = attempt.nodes().into_iter().filter(|other| attempt.parts.get(other).is_none()).count();
     let whole = missing == 1;
     Event::AttemptStarted { job: job.id, attempt: attempt.number, node: node.clone(), whole, at: now }
+}
+
+fn saved(job: &Job, attempt: &Attempt, now: Timestamp) -> Event {
+    let grace_ms = attempt.stopping.as_ref().and_then(|stopping| stopping.grace_ms_once_saved(now));
+    Event::CheckpointSaved { job: job.id, attempt: attempt.number, grace_ms, at: now }
 }
 
 /// The exit of the whole gang: the first part that did not succeed, in order of node; and whether any part

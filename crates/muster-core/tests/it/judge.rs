@@ -54,6 +54,9 @@ impl Judge {
                 let meant = before.claims.get(by).is_some_and(|claim| claim.victims.contains(job));
                 assert!(meant, "{job} was displaced, but not for a claim of {by}");
             }
+            Event::CheckpointSaved { job, grace_ms: Some(grace_ms), at, .. } => {
+                see_shorter_grace(before, *job, *grace_ms, *at);
+            }
             Event::AttemptEnded { job, attempt, next, charge, at, .. } => {
                 self.see_attempt_end(before, *job, *attempt, *charge, *at);
                 if matches!(next, Next::Ended { .. }) {
@@ -230,6 +233,17 @@ fn see_damage_borne(before: &State, victims: &[JobId], now: Timestamp) {
         let borne = own.is_empty() || tenant.damage.gpu_ms(per_day, now) + lost <= per_day;
         assert!(borne, "{} loses more than it bears", tenant.id);
     }
+}
+
+/// Only who comes back is let go early, only once it was told to stop, and never with more time than it had.
+fn see_shorter_grace(before: &State, id: JobId, grace_ms: i64, at: Timestamp) {
+    let attempt = before.jobs[&id].attempt().unwrap();
+    let stopping = attempt.stopping.as_ref().unwrap_or_else(|| panic!("{id} was not told to stop"));
+    let ends =
+        matches!(stopping.cause, StopCause::Cancelled { .. } | StopCause::TimeLimit | StopCause::GangFailed);
+    assert!(!ends, "{id} ends for good and keeps its grace");
+    assert!(grace_ms < stopping.grace_ms, "{id} has more time than before");
+    assert!(at.since(stopping.since) < grace_ms, "{id} has no time left to leave by itself");
 }
 
 /// Displacing is allowed, and helps.

@@ -59,8 +59,9 @@ fn sees(who: &Who, tables: &dyn Tables, job: JobId) -> Result<bool, Fault> {
 
 /// Say that a running job has saved its work
 ///
-/// From then on only what came after is lost if the job is displaced. Jobs that are asked to stop say so before they
-/// end.
+/// From then on only what came after is lost if the job is displaced. A job that says so after it was asked to stop,
+/// and will come back, is not waited for any longer: what it left running is ended two seconds later. One word counts
+/// for all tasks of a gang, so say it when all have saved.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/checkpoint", tag = "jobs",
     params(("id" = String, Path, description = "The job")),
     responses((status = 200, description = "Noted", body = Done)))]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::house::{House, TWO_NODES};
 
 /// A job that says everything.
 fn everything() -> Value {
@@ -151,6 +151,26 @@ fn a_running_job_is_requeued_and_cancelled() {
     assert_eq!(house.client().delete(&path).status, 200);
     let job = house.until_state(&id, "cancelled");
     assert_eq!(job["requeue_count"], 1);
+}
+
+/// It does not listen when it is told to stop, so that without its word it would keep its GPUs for ten minutes.
+#[test]
+fn a_displaced_job_that_has_saved_its_work_is_not_waited_for() {
+    let house = House::with(&[("scheduler.stop_grace", "10m")], Some(TWO_NODES)).with_gpus(8);
+    let gang = |priority: u32, annotations: Value| {
+        house.submit(json!({"command": ["train"], "tasks": [{"count": 2, "gpus": 4}], "priority": priority,
+            "annotations": annotations}))
+    };
+    let victim = gang(100, json!({"muster.sim/runtime": "1h", "muster.sim/ignore-stop": "true"}));
+    house.until_state(&victim, "running");
+    let urgent = gang(500, json!({"muster.sim/runtime": "1h"}));
+    let path = format!("/api/v1/jobs/{victim}");
+    house.until("the victim to be told", |house| house.get(&path)["phase"] == "Stopping");
+    assert_eq!(house.client().post(&format!("{path}/checkpoint"), &json!({})).status, 200);
+    house.until_state(&urgent, "running");
+    let receipt = &house.get(&format!("{path}/receipts"))["lost"][0];
+    let at = |field: &str| receipt[field].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    assert!(at("asked_at") <= at("saved_at") && at("saved_at") < at("gone_at"), "{receipt}");
 }
 
 #[test]

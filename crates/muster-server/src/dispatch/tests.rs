@@ -1,0 +1,138 @@
+//! Orders as nodes get them, and which events make them worth sending again.
+
+use muster_core::command::{Actor, Command, Said, SubmitJob};
+use muster_core::node::{GpuFacts, NodeFacts};
+use muster_core::plan::plan;
+use muster_core::tenant::TenantConfig;
+use muster_core::{JobSpec, Timestamp};
+
+use super::*;
+
+const JOB: JobId = JobId::single(1);
+
+/// A cluster, and the nodes whose orders have changed since somebody last looked.
+struct Desk {
+    state: State,
+    route: Route,
+    touched: BTreeSet<NodeId>,
+    now: Timestamp,
+}
+
+impl Desk {
+    /// Two nodes of two GPUs, and a gang that takes all of them: one lead and three workers.
+    fn with_gang() -> Desk {
+        let (state, route) = (State::empty(), Route::default());
+        let mut desk = Desk { state, route, touched: BTreeSet::new(), now: Timestamp(1_000) };
+        let config = Box::new(TenantConfig::unlimited("red"));
+        desk.tell(Command::CreateTenant { id: "red".parse().unwrap(), config });
+        for name in ["n1", "n2"] {
+            desk.tell(register(name));
+        }
+        desk.tell(submit(
+            r#"[{"name":"lead","count":1,"each":{"gpus":1,"cpus":1,"memory_mib":1}},
+                {"name":"worker","count":3,"each":{"gpus":1,"cpus":2,"memory_mib":1}}]"#,
+        ));
+        let planned = plan(&desk.state, desk.now).plan;
+        desk.tell(Command::AdoptPlan { plan: Box::new(planned), epoch: 1 });
+        assert_eq!(desk.changed(), ["n1", "n2"]);
+        desk
+    }
+
+    fn tell(&mut self, command: Command) {
+        let by = Actor { name: "ada".to_string() };
+        let decision = self.state.decide(&by, &command, self.now).unwrap();
+        for event in &decision.events {
+            self.touched.extend(self.route.touched(event));
+            self.state.apply(event);
+        }
+    }
+
+    fn say(&mut self, node: &str, said: Said) {
+        self.tell(Command::ReportTask { node: node.parse().unwrap(), job: JOB, attempt: 1, said });
+    }
+
+    fn changed(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.touched).iter().map(NodeId::to_string).collect()
+    }
+
+    /// What a node is told of the gang.
+    fn order(&self, node: &str) -> Order {
+        let orders = orders(&self.state, &node.parse().unwrap(), 1);
+        assert_eq!(orders.attempts.len(), 1);
+        orders.attempts[0].clone()
+    }
+
+    fn grace_ms(&self, node: &str) -> i64 {
+        self.order(node).stop.unwrap().grace_ms
+    }
+}
+
+fn register(name: &str) -> Command {
+    let gpu = |index: u8| GpuFacts {
+        uuid: format!("{name}-{index}"),
+        model: "H100".to_string(),
+        memory_mib: 80_000,
+        numa_node: None,
+        nvlink: Vec::new(),
+        power_limit_milliwatts: None,
+    };
+    let facts = NodeFacts {
+        hostname: String::new(),
+        address: String::new(),
+        cpus: 8,
+        memory_mib: 1_024,
+        gpus: vec![gpu(0), gpu(1)],
+        rack: None,
+        power_feed: None,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        agent_version: String::new(),
+        simulated: true,
+    };
+    Command::RegisterNode { node: name.parse().unwrap(), facts: Box::new(facts) }
+}
+
+fn submit(tasks: &str) -> Command {
+    let spec: JobSpec = muster_json::from_str(&format!(
+        r#"{{"name":"x","tenant":"red","user":"ada","priority":100,"run":{{"command":["x"]}},"tasks":{tasks}}}"#
+    ))
+    .unwrap();
+    let (spec, known_outcomes) = (spec.into(), Default::default());
+    Command::SubmitJob(SubmitJob { spec, array: None, hold: false, key: None, known_outcomes })
+}
+
+#[test]
+fn who_has_saved_its_work_when_told_to_stop_is_let_go_on_all_nodes() {
+    let mut desk = Desk::with_gang();
+    for node in ["n1", "n2"] {
+        desk.say(node, Said::Started);
+    }
+    desk.tell(Command::RequeueJob { job: JOB });
+    assert_eq!((desk.grace_ms("n1"), desk.grace_ms("n2")), (30_000, 30_000));
+    desk.changed();
+
+    desk.now = desk.now.plus(5_000);
+    desk.say("n2", Said::Saved);
+    assert_eq!(desk.changed(), ["n1", "n2"], "both are told");
+    assert_eq!((desk.grace_ms("n1"), desk.grace_ms("n2")), (7_000, 7_000));
+
+    desk.now = desk.now.plus(1_000);
+    desk.say("n1", Said::Saved);
+    assert_eq!(desk.grace_ms("n1"), 7_000, "saying it again gains no time");
+    assert_eq!(desk.changed(), [""; 0], "and changes nothing");
+}
+
+#[test]
+fn who_saves_its_work_while_it_runs_or_ends_for_good_is_not_hurried() {
+    let mut desk = Desk::with_gang();
+    desk.say("n1", Said::Started);
+    desk.changed();
+    desk.say("n1", Said::Saved);
+    assert_eq!(desk.changed(), [""; 0]);
+    desk.tell(Command::RequeueJob { job: JOB });
+    assert_eq!(desk.grace_ms("n1"), 30_000, "what it saved before is not an answer");
+    desk.tell(Command::CancelJob { job: JOB });
+    desk.changed();
+    desk.say("n1", Said::Saved);
+    assert_eq!((desk.changed(), desk.grace_ms("n1")), (vec![], 30_000));
+}
