@@ -21,9 +21,27 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("GPU_PLATFORM_OBSERVABILITY__OTEL_ENDPOINT", "telemetry.otlp_endpoint"),
 ];
 
-/// Variables with our prefix that are not configuration: they speak to the command line, or to running jobs.
+/// Variables with our prefix that are not configuration: they speak to the command line.
 const NOT_OURS: &[&str] =
     &["CONFIG", "TOKEN", "TOKEN_FILE", "URL", "API_URL", "SERVER", "TENANT", "OUTPUT", "CA"];
+/// Or to running jobs: single ones, and families by how they begin.
+const FOR_TASKS: &[&str] = &[
+    "USER",
+    "ATTEMPT",
+    "ATTEMPT_DIR",
+    "RESTART_COUNT",
+    "CHECKPOINT_DIR",
+    "GPUS",
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP",
+    "GROUP_RANK",
+    "NODES",
+    "NODE_COUNT",
+    "NODE_RANK",
+    "MASTER",
+    "MASTER_ADDRESS",
+];
 const FOR_JOBS: &[&str] = &["JOB_", "TASK_", "GANG_", "ARRAY_", "SIM_", "TEST_"];
 
 /// Read the variables that are meant for us. An empty one says nothing, as in most container files.
@@ -109,7 +127,9 @@ fn warn_unknown(raw: &mut RawConfig, name: &str, spelling: impl Fn(&str) -> Stri
 }
 
 fn is_for_others(rest: &str) -> bool {
-    NOT_OURS.contains(&rest) || FOR_JOBS.iter().any(|prefix| rest.starts_with(prefix))
+    NOT_OURS.contains(&rest)
+        || FOR_TASKS.contains(&rest)
+        || FOR_JOBS.iter().any(|prefix| rest.starts_with(prefix))
 }
 
 /// Kubernetes gives every pod variables named after services, such as `MUSTER_PORT=tcp://10.0.0.1:8080`. They
