@@ -266,6 +266,19 @@ mod tests {
         assert!(matches!(folder.exit(), Err(AgentError::Damaged { .. })));
     }
 
+    /// An agent that was upgraded finds what its predecessor wrote.
+    #[test]
+    fn an_intent_of_an_older_release_is_readable() {
+        let dir = Scratch::new();
+        let folder = folder(&dir);
+        let intent = r#"{"order":{"job":"job-1","attempt":1,"placed_at_ms":5,"started":false,
+            "tasks":[{"rank":0,"gpus":[1],"cpus":1,"memory_mib":64}],"gang_size":1,"run":{"command":["train"]},
+            "name":"demo","tenant":"default","user":"ann"},"boot_id":"b"}"#;
+        fs::write(folder.file(INTENT), intent).unwrap();
+        let order = folder.intent().unwrap().unwrap().order;
+        assert_eq!((order.placed_at_ms, order.nodes, order.tasks[0].group.as_str()), (5, vec![], ""));
+    }
+
     #[test]
     fn tidying_keeps_logs_and_the_exit_record() {
         let dir = Scratch::new();

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 pub struct Registration {
     /// The node's name.
     pub node: String,
-    /// Host name, for people.
+    /// Host name, for people and for the tasks of a gang.
     #[serde(default)]
     pub hostname: String,
-    /// Address, for people.
+    /// Address, for people and for the tasks of a gang; empty where it has none of its own.
     #[serde(default)]
     pub address: String,
     /// CPU cores.
@@ -94,6 +94,15 @@ pub struct Order {
     pub tasks: Vec<TaskOrder>,
     /// Tasks of the whole gang, on all nodes.
     pub gang_size: u32,
+    /// The nodes of the whole gang, each once, in order of rank; empty where a server did not say.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    /// Which of them this node is, from 0.
+    #[serde(default)]
+    pub node_rank: u32,
+    /// Where the first of them can be reached.
+    #[serde(default)]
+    pub master_address: String,
     /// What to run.
     pub run: Run,
     /// Name, tenant and user, for the environment of the job.
@@ -115,6 +124,12 @@ pub struct Order {
 pub struct TaskOrder {
     /// Rank inside the gang.
     pub rank: u32,
+    /// The name of its group.
+    #[serde(default)]
+    pub group: String,
+    /// Rank inside its group.
+    #[serde(default)]
+    pub group_rank: u32,
     /// Devices it holds, by index.
     pub gpus: Vec<u8>,
     /// CPU cores it holds.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 
 use muster_agent::Agent;
-use muster_core::job::{Attempt, Job, Part, StopCause};
+use muster_core::job::{Attempt, Job, Part, PlacedTask, StopCause};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{Order, Orders, Run, Stop, TaskOrder};
 use tracing::debug;
@@ -100,23 +100,22 @@ pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
         node: node.to_string(),
         epoch,
         generation: state.seq,
-        attempts: open.map(|(job, attempt)| order(job, attempt, node)).collect(),
+        attempts: open.map(|(job, attempt)| order(state, job, attempt, node)).collect(),
     }
 }
 
-fn order(job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
-    let here = attempt.tasks.iter().filter(|task| task.node == *node);
-    let task_order = |task: &muster_core::job::PlacedTask| {
-        let each = &job.spec.tasks[task.group as usize].each;
-        TaskOrder { rank: task.rank, gpus: task.gpus.clone(), cpus: each.cpus, memory_mib: each.memory_mib }
-    };
+fn order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
+    let nodes = nodes_by_rank(&attempt.tasks);
     Order {
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
         started: attempt.parts.get(node).is_some(),
-        tasks: here.map(task_order).collect(),
+        tasks: tasks_on(node, job, &attempt.tasks),
         gang_size: attempt.tasks.len() as u32,
+        node_rank: nodes.iter().position(|other| *other == node).unwrap_or_default() as u32,
+        master_address: nodes.first().map(|first| address(state, first)).unwrap_or_default(),
+        nodes: nodes.into_iter().map(NodeId::to_string).collect(),
         run: run(job),
         name: job.spec.name.clone(),
         tenant: job.spec.tenant.to_string(),
@@ -128,6 +127,41 @@ fn order(job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
             why: why(&stopping.cause),
         }),
     }
+}
+
+/// Each node once, where its first task comes: a gang is adopted rank by rank, and so its tasks stand.
+fn nodes_by_rank(tasks: &[PlacedTask]) -> Vec<&NodeId> {
+    let mut known = BTreeSet::new();
+    tasks.iter().map(|task| &task.node).filter(|node| known.insert(*node)).collect()
+}
+
+/// The tasks of one node. All are walked, because the ranks inside a group count over all nodes.
+fn tasks_on(node: &NodeId, job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
+    let mut group_sizes = vec![0; job.spec.tasks.len()];
+    let mut here = Vec::new();
+    for task in tasks {
+        let group = &job.spec.tasks[task.group as usize];
+        let group_size = &mut group_sizes[task.group as usize];
+        if task.node == *node {
+            here.push(TaskOrder {
+                rank: task.rank,
+                group: group.name.clone(),
+                group_rank: *group_size,
+                gpus: task.gpus.clone(),
+                cpus: group.each.cpus,
+                memory_mib: group.each.memory_mib,
+            });
+        }
+        *group_size += 1;
+    }
+    here
+}
+
+/// Where a node can be reached: its address if it has said one, else its host name, else the name it has here.
+fn address(state: &State, node: &NodeId) -> String {
+    let facts = state.nodes.get(node).map(|node| &node.facts);
+    let said = facts.into_iter().flat_map(|facts| [&facts.address, &facts.hostname]);
+    said.into_iter().find(|said| !said.is_empty()).cloned().unwrap_or_else(|| node.to_string())
 }
 
 fn run(job: &Job) -> Run {

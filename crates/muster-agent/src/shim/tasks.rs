@@ -138,7 +138,7 @@ fn command(
 /// What we tell a task about itself.
 fn told(folder: &Folder, order: &Order, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
     let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
-    vec![
+    let mut told = vec![
         ("MUSTER_JOB_ID", OsString::from(&order.job)),
         ("MUSTER_JOB_NAME", OsString::from(&order.name)),
         ("MUSTER_TENANT", OsString::from(&order.tenant)),
@@ -150,6 +150,25 @@ fn told(folder: &Folder, order: &Order, task: &TaskOrder) -> Vec<(&'static str, 
         ("MUSTER_GPUS", OsString::from(&gpus)),
         ("CUDA_VISIBLE_DEVICES", OsString::from(gpus)), // Empty without GPUs: then CUDA shows none.
         (MARK, folder.path().as_os_str().to_os_string()),
+    ];
+    told.extend(told_of_gang(order, task));
+    told
+}
+
+/// Its place among the others, which launchers such as torchrun and mpirun ask for. Nothing where the server did not
+/// say: a count of no nodes would be believed.
+fn told_of_gang(order: &Order, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
+    let Some(master) = order.nodes.first() else { return Vec::new() };
+    let local_rank = order.tasks.iter().filter(|other| other.rank < task.rank).count();
+    vec![
+        ("MUSTER_NODES", OsString::from(order.nodes.join(","))),
+        ("MUSTER_NODE_COUNT", OsString::from(order.nodes.len().to_string())),
+        ("MUSTER_NODE_RANK", OsString::from(order.node_rank.to_string())),
+        ("MUSTER_MASTER", OsString::from(master)),
+        ("MUSTER_MASTER_ADDRESS", OsString::from(&order.master_address)),
+        ("MUSTER_LOCAL_RANK", OsString::from(local_rank.to_string())),
+        ("MUSTER_GROUP", OsString::from(&task.group)),
+        ("MUSTER_GROUP_RANK", OsString::from(task.group_rank.to_string())),
     ]
 }
 

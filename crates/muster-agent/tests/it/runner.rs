@@ -3,9 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 
 use muster_agent::logs::Stream;
-use muster_protocol::agent::{Exit, Run, TaskOrder};
+use muster_protocol::agent::{Exit, Order, Run, TaskOrder};
 
-use crate::bench::{Bench, JOB, command, order, script};
+use crate::bench::{Bench, JOB, NODE, command, order, script};
 
 /// Run one thing to its end.
 fn run(run: Run) -> (Bench, Exit) {
@@ -62,7 +62,9 @@ fn a_command_meets_no_shell() {
 #[test]
 fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
     let mut run_this = script("env; pwd");
-    for (key, value) in [("LR", "0.1"), ("CUDA_VISIBLE_DEVICES", "0,1,2,3"), ("MUSTER_RANK", "9")] {
+    for (key, value) in
+        [("LR", "0.1"), ("CUDA_VISIBLE_DEVICES", "0,1,2,3"), ("MUSTER_RANK", "9"), ("MUSTER_NODE_RANK", "9")]
+    {
         run_this.env.insert(key.to_string(), value.to_string());
     }
     let (bench, _) = run(run_this);
@@ -76,6 +78,7 @@ fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
         "MUSTER_RESTART_COUNT=0",
         "MUSTER_RANK=0",
         "MUSTER_GANG_SIZE=1",
+        "MUSTER_NODE_RANK=0",
         "MUSTER_GPUS=1,3",
         "CUDA_VISIBLE_DEVICES=1,3",
         "LR=0.1",
@@ -86,6 +89,50 @@ fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
     assert!(seen.trim_end().ends_with(&format!("{JOB}/1/work")), "{seen}");
 }
 
+fn task(rank: u32, group: &str, group_rank: u32) -> TaskOrder {
+    TaskOrder { rank, group: group.to_string(), group_rank, gpus: vec![], cpus: 1, memory_mib: 1 }
+}
+
+/// The second of three nodes, with a task of each group, in an order that is not that of the ranks.
+#[test]
+fn a_task_of_a_gang_is_told_its_place_among_the_others() {
+    let mut bench = Bench::real();
+    let mut asked = order(script("env | grep ^MUSTER_ | sort"));
+    asked.nodes = ["n7", NODE, "n2"].map(str::to_string).to_vec();
+    (asked.node_rank, asked.master_address, asked.gang_size) = (1, "10.0.0.7".to_string(), 6);
+    asked.tasks = vec![task(4, "worker", 2), task(1, "lead", 1), task(3, "worker", 1)];
+    bench.order(vec![asked]);
+    assert_eq!(bench.await_end(), Exit::Code(0));
+    for (rank, group, group_rank, local_rank) in [(1, "lead", 1, 0), (3, "worker", 1, 1), (4, "worker", 2, 2)]
+    {
+        let seen = bench.log(rank, Stream::Stdout);
+        for line in [
+            format!("MUSTER_RANK={rank}"),
+            "MUSTER_GANG_SIZE=6".to_string(),
+            format!("MUSTER_LOCAL_RANK={local_rank}"),
+            format!("MUSTER_GROUP={group}"),
+            format!("MUSTER_GROUP_RANK={group_rank}"),
+            format!("MUSTER_NODES=n7,{NODE},n2"),
+            "MUSTER_NODE_COUNT=3".to_string(),
+            "MUSTER_NODE_RANK=1".to_string(),
+            "MUSTER_MASTER=n7".to_string(),
+            "MUSTER_MASTER_ADDRESS=10.0.0.7".to_string(),
+        ] {
+            assert!(seen.lines().any(|found| found == line), "{line} is missing in\n{seen}");
+        }
+    }
+}
+
+/// A server of an older release does not know where the others are; then nothing is made up.
+#[test]
+fn a_task_is_told_nothing_of_a_gang_that_nobody_told_us_of() {
+    let mut bench = Bench::real();
+    bench.order(vec![Order { nodes: Vec::new(), ..order(script("env")) }]);
+    assert_eq!(bench.await_end(), Exit::Code(0));
+    let seen = bench.log(0, Stream::Stdout);
+    assert!(seen.contains("MUSTER_RANK=0") && !seen.contains("MUSTER_NODE"), "{seen}");
+}
+
 #[test]
 fn a_gang_has_a_log_per_rank_and_one_exit() {
     let mut bench = Bench::real();
@@ -93,8 +140,7 @@ fn a_gang_has_a_log_per_rank_and_one_exit() {
     let mut asked = order(script(
         "echo rank $MUSTER_RANK of $MUSTER_GANG_SIZE; [ $MUSTER_RANK = 3 ] && exec sleep 1000; exit $((MUSTER_RANK * 2))",
     ));
-    let task = |rank| TaskOrder { rank, gpus: vec![], cpus: 1, memory_mib: 1 };
-    (asked.tasks, asked.gang_size) = (vec![task(0), task(2), task(3)], 4);
+    (asked.tasks, asked.gang_size) = ([0, 2, 3].map(|rank| task(rank, "task", rank)).to_vec(), 4);
     bench.order(vec![asked]);
     assert_eq!(bench.await_end(), Exit::Code(4), "the rank that failed, not the one that was ended for it");
     assert_eq!(bench.log(2, Stream::Stdout), "rank 2 of 4\n");

@@ -2,7 +2,7 @@
 
 use muster_core::command::{Actor, Command, Said, SubmitJob};
 use muster_core::node::{GpuFacts, NodeFacts};
-use muster_core::plan::plan;
+use muster_core::plan::{Plan, Start};
 use muster_core::tenant::TenantConfig;
 use muster_core::{JobSpec, Timestamp};
 
@@ -19,21 +19,21 @@ struct Desk {
 }
 
 impl Desk {
-    /// Two nodes of two GPUs, and a gang that takes all of them: one lead and three workers.
+    /// Three nodes of two GPUs, and a gang that takes two of them in turn: one lead and three workers.
     fn with_gang() -> Desk {
         let (state, route) = (State::empty(), Route::default());
         let mut desk = Desk { state, route, touched: BTreeSet::new(), now: Timestamp(1_000) };
         let config = Box::new(TenantConfig::unlimited("red"));
         desk.tell(Command::CreateTenant { id: "red".parse().unwrap(), config });
-        for name in ["n1", "n2"] {
-            desk.tell(register(name));
-        }
+        desk.tell(register("n1", "", "one.example.org"));
+        desk.tell(register("n2", "10.0.0.2", "two.example.org"));
+        desk.tell(register("n3", "", ""));
         desk.tell(submit(
             r#"[{"name":"lead","count":1,"each":{"gpus":1,"cpus":1,"memory_mib":1}},
                 {"name":"worker","count":3,"each":{"gpus":1,"cpus":2,"memory_mib":1}}]"#,
         ));
-        let planned = plan(&desk.state, desk.now).plan;
-        desk.tell(Command::AdoptPlan { plan: Box::new(planned), epoch: 1 });
+        desk.changed();
+        desk.tell(Command::AdoptPlan { plan: Box::new(in_turn(["n2", "n1", "n2", "n1"])), epoch: 1 });
         assert_eq!(desk.changed(), ["n1", "n2"]);
         desk
     }
@@ -67,7 +67,20 @@ impl Desk {
     }
 }
 
-fn register(name: &str) -> Command {
+/// A plan that starts the gang, with rank 0 on the first of these nodes and so on.
+fn in_turn(nodes: [&str; 4]) -> Plan {
+    let task = |(rank, node): (u32, &str)| PlacedTask {
+        rank,
+        group: rank.min(1),
+        node: node.parse().unwrap(),
+        gpus: vec![rank as u8 / 2],
+    };
+    let tasks = (0..).zip(nodes).map(task).collect();
+    let start = Start { job: JOB, tasks, effective: None, expected_ms: None };
+    Plan { starts: vec![start], ..Plan::default() }
+}
+
+fn register(name: &str, address: &str, hostname: &str) -> Command {
     let gpu = |index: u8| GpuFacts {
         uuid: format!("{name}-{index}"),
         model: "H100".to_string(),
@@ -77,8 +90,8 @@ fn register(name: &str) -> Command {
         power_limit_milliwatts: None,
     };
     let facts = NodeFacts {
-        hostname: String::new(),
-        address: String::new(),
+        hostname: hostname.to_string(),
+        address: address.to_string(),
         cpus: 8,
         memory_mib: 1_024,
         gpus: vec![gpu(0), gpu(1)],
@@ -99,6 +112,29 @@ fn submit(tasks: &str) -> Command {
     .unwrap();
     let (spec, known_outcomes) = (spec.into(), Default::default());
     Command::SubmitJob(SubmitJob { spec, array: None, hold: false, key: None, known_outcomes })
+}
+
+#[test]
+fn each_task_is_told_its_place_in_the_gang() {
+    let desk = Desk::with_gang();
+    let places = |order: &Order| -> Vec<(u32, String, u32)> {
+        order.tasks.iter().map(|task| (task.rank, task.group.clone(), task.group_rank)).collect()
+    };
+    let (first, second) = (desk.order("n2"), desk.order("n1"));
+    assert_eq!(places(&first), [(0, "lead".to_string(), 0), (2, "worker".to_string(), 1)]);
+    assert_eq!(places(&second), [(1, "worker".to_string(), 0), (3, "worker".to_string(), 2)]);
+    assert_eq!((first.node_rank, second.node_rank), (0, 1));
+    for order in [first, second] {
+        assert_eq!((order.nodes, order.gang_size), (vec!["n2".to_string(), "n1".to_string()], 4));
+        assert_eq!(order.master_address, "10.0.0.2", "where rank 0 is");
+    }
+}
+
+#[test]
+fn a_node_is_reached_by_what_it_has_said() {
+    let desk = Desk::with_gang();
+    let address = |node: &str| address(&desk.state, &node.parse().unwrap());
+    assert_eq!(["n1", "n2", "n3"].map(address), ["one.example.org", "10.0.0.2", "n3"]);
 }
 
 #[test]
