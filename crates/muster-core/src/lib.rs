@@ -25,6 +25,7 @@ pub mod budget;
 pub mod capacity;
 pub mod foresight;
 mod guarantee;
+mod haste;
 pub mod lasting;
 pub mod ledger;
 pub mod loss;

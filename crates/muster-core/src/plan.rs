@@ -20,6 +20,7 @@ mod explain;
 mod feasible;
 mod forecast;
 mod grow;
+mod hasten;
 mod leaving;
 mod offers;
 mod order;
@@ -140,6 +141,11 @@ fn take_turn(draft: &mut Draft, turn: &Turn) -> Tried {
     if place::best_fit(draft, turn, &ask) || preempt::make_room(draft, turn, &ask) {
         return Tried::Settled;
     }
-    reserve::earliest_place(draft, turn, &ask);
+    if let Some(place) = reserve::earliest_place(draft, turn, &ask) {
+        if hasten::make_room(draft, turn, &ask, place.at) {
+            return Tried::Settled;
+        }
+        reserve::keep(draft, turn, place);
+    }
     Tried::Blocked
 }

@@ -5,10 +5,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::{HOUR, MINUTE, SECOND};
 
+/// What the order of jobs is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// Everyone has their share: by priority, age and fair share.
+    #[default]
+    Fair,
+    /// Jobs are done soon: the least GPU time first, and long ones give way where that gains more than it costs.
+    Fast,
+}
+
 /// Settings that the planner and the guards read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
+    /// What the order of jobs is for.
+    pub objective: Objective,
     /// Priority of a job that names none and whose tenant names none.
     pub default_priority: u32,
     /// Most jobs waiting at once.
@@ -59,6 +72,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
+            objective: Objective::Fair,
             default_priority: 100,
             queue_size_max: 1_000_000,
             aging_after_ms: 5 * MINUTE,

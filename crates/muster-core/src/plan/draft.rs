@@ -92,6 +92,8 @@ pub(super) struct Draft<'a> {
     pub hopeless: BTreeMap<Arc<Shape>, Reach>,
     /// How often every node was asked who could go.
     pub searches: usize,
+    /// While others are looked for who give way to a job of this size.
+    pub hastens: Option<u64>,
     /// Nodes on which something has changed, in order.
     pub changed: Vec<NodeId>,
     pub blocked: Vec<Turn<'a>>,
@@ -124,6 +126,7 @@ impl<'a> Draft<'a> {
             offers: BTreeMap::new(),
             hopeless: BTreeMap::new(),
             searches: 0,
+            hastens: None,
             changed: Vec::new(),
             blocked: Vec::new(),
             reasons: BTreeMap::new(),

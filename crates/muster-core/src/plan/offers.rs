@@ -101,12 +101,20 @@ pub(super) fn displaceable<'a>(
     candidates: impl Iterator<Item = &'a Candidate>,
     fewer: &guarantee::Leaving,
 ) -> Vec<&'a Candidate> {
-    let weaker = |victim: &&Candidate| turn.outranks(victim.priority, victim.effective);
+    let weaker = |victim: &&Candidate| match draft.hastens {
+        Some(size) => {
+            victim.priority <= turn.bucket.priority && victim.left_gpu_ms.is_some_and(|left| size < left)
+        }
+        None => turn.outranks(victim.priority, victim.effective),
+    };
     let (state, shares) = (draft.state, &draft.shares);
     if !shares.has_guarantees() {
         return candidates.filter(weaker).collect();
     }
-    let guarantor = shares.guarantor(state, &turn.bucket.tenant, || ask.demand);
+    let guarantor = match draft.hastens {
+        Some(_) => None,
+        None => shares.guarantor(state, &turn.bucket.tenant, || ask.demand),
+    };
     let foreign = |victim: &Job| guarantor.is_some_and(|by| !is_below(state, &victim.spec.tenant, by));
     let mut fewer = fewer.clone();
     let mut found = Vec::new();

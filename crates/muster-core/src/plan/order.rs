@@ -6,6 +6,8 @@
 //! `max_wait_ms` comes before all but operator priority, oldest first, whatever it asked for: that bounds every
 //! wait. After those come the jobs that stay within what their tenants are guaranteed, then all others.
 //!
+//! Where the objective is `fast`, the GPU time that a job is expected to take comes before its effective priority.
+//!
 //! Inside a bucket everyone asked for the same, so submission decides and only the heads are compared: a round
 //! costs O(buckets + placements × log buckets). Each start makes its tenant's fair share smaller and so weakens
 //! those behind it. Ranks only fall in a round, so a head is looked at again when it comes out on top.
@@ -21,7 +23,7 @@ use crate::plan::ask::demand;
 use crate::plan::draft::Draft;
 use crate::plan::shares::{FairShare, Shares};
 use crate::queue::{Bucket, Place, waiting_since};
-use crate::settings::{PRIORITY_MAX, Settings};
+use crate::settings::{Objective, PRIORITY_MAX, Settings};
 use crate::state::State;
 use crate::time::{MINUTE, Timestamp};
 
@@ -85,9 +87,18 @@ enum Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     standing: Standing,
+    /// The GPU time it is expected to take, where the order goes by that; nothing for who is back or waited too long.
+    size: Reverse<u64>,
     /// The same for all who are overdue: among them the oldest comes first, or those who asked for little would starve.
     effective: i64,
     place: Reverse<Place>,
+}
+
+impl Rank {
+    /// Who was running and lost a node is complete again before new work.
+    fn of_returning(self, returning: bool) -> Rank {
+        if returning { Rank { size: NO_SIZE, ..self } } else { self }
+    }
 }
 
 /// What ranks are worked out from.
@@ -102,7 +113,11 @@ pub(super) struct Scale<'a> {
 pub(super) struct Common {
     penalty: u32,
     guaranteed: bool,
+    size: Reverse<u64>,
 }
+
+/// What comes before all sizes.
+const NO_SIZE: Reverse<u64> = Reverse(0);
 
 impl Scale<'_> {
     pub fn common(self, shares: &Shares, bucket: &Bucket) -> Common {
@@ -110,6 +125,14 @@ impl Scale<'_> {
         Common {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
             guaranteed: shares.guarantor(self.state, &bucket.tenant, demand).is_some(),
+            size: self.size(bucket),
+        }
+    }
+
+    fn size(self, bucket: &Bucket) -> Reverse<u64> {
+        match self.state.settings.objective {
+            Objective::Fair => NO_SIZE,
+            Objective::Fast => Reverse(self.state.size(bucket)),
         }
     }
 
@@ -117,9 +140,11 @@ impl Scale<'_> {
     pub fn rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
         let plain = self.plain_rank(bucket, common, place);
         if plain.standing < Standing::Overdue && self.is_overdue(place) {
-            return Rank { standing: Standing::Overdue, effective: 0, ..plain };
+            return Rank { standing: Standing::Overdue, size: NO_SIZE, effective: 0, ..plain };
         }
-        Rank { effective: self.effective(bucket, common.penalty, place, self.is_returning(place)), ..plain }
+        let returning = self.is_returning(place);
+        let effective = self.effective(bucket, common.penalty, place, returning);
+        Rank { effective, ..plain }.of_returning(returning)
     }
 
     /// The rank without asking how long the job has been waiting, and whether it is back; never above the true one,
@@ -131,7 +156,8 @@ impl Scale<'_> {
             false => Standing::Ordinary,
         };
         let effective = self.effective(bucket, common.penalty, place, false);
-        Rank { standing, effective, place: Reverse(place) }
+        let size = if standing == Standing::Operator { NO_SIZE } else { common.size };
+        Rank { standing, size, effective, place: Reverse(place) }
     }
 
     fn effective(self, bucket: &Bucket, penalty: u32, place: Place, returning: bool) -> i64 {
@@ -289,7 +315,8 @@ impl Turn<'_> {
             return false;
         }
         let plain = scale.plain_rank(self.bucket, common, self.place);
-        let before = std::mem::replace(&mut self.rank, Rank { effective: self.effective, ..plain });
+        let rank = Rank { effective: self.effective, ..plain }.of_returning(self.returning);
+        let before = std::mem::replace(&mut self.rank, rank);
         self.rank < before
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
 }
 
 /// The rules that do not depend on the place.
-fn may_preempt(draft: &Draft, turn: &Turn) -> bool {
+pub(super) fn may_preempt(draft: &Draft, turn: &Turn) -> bool {
     let tenant = draft.state.tenants.get(&turn.bucket.tenant);
     draft.state.settings.preemption
         && tenant.is_some_and(|tenant| tenant.config.may_preempt)
@@ -96,7 +96,7 @@ fn best_known_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) 
     proposal
 }
 
-fn best_offer(draft: &Draft, turn: &Turn, ask: &Ask, offers: &Offers) -> Option<Proposal> {
+pub(super) fn best_offer(draft: &Draft, turn: &Turn, ask: &Ask, offers: &Offers) -> Option<Proposal> {
     let offer = offers.best()?;
     let here = draft.running.as_ref()?.nodes.get(&offer.node)?;
     let (victims, chosen) = victims(draft, turn, ask, &offer.node, here)?;
@@ -106,7 +106,7 @@ fn best_offer(draft: &Draft, turn: &Turn, ask: &Ask, offers: &Offers) -> Option<
     })
 }
 
-fn accept(draft: &mut Draft, turn: &Turn, ask: &Ask, proposal: Proposal) {
+pub(super) fn accept(draft: &mut Draft, turn: &Turn, ask: &Ask, proposal: Proposal) {
     let (state, Proposal { spot, victims }) = (draft.state, proposal);
     let taken = spot.taken(ask);
     let freed = all_space(state, &victims);

@@ -190,19 +190,28 @@ struct Needs {
     spare: Free,
 }
 
-/// Give a job that is blocked a place in the future, if it is among the first.
-pub(super) fn earliest_place(draft: &mut Draft, turn: &Turn, ask: &Ask) {
+/// Where a gang could have its place in the future.
+pub(super) struct Place {
+    pub at: Timestamp,
+    needs: Vec<Needs>,
+}
+
+/// The earliest place in the future for a job that is blocked, if it is among the first.
+pub(super) fn earliest_place(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Place> {
     if !ask.feasible || has_enough(draft) {
-        return;
+        return None;
     }
     draft.reservations.searches += 1;
-    let ending = draft.ending(turn.bucket);
-    let lasts_ms = ending.at.since(draft.now);
-    if let Some((at, needs)) = Future::new(draft, ask, ending).first_fit() {
-        let span = (at.plus(lasts_ms), turn.overdue);
-        draft.reservations.add(Reservation { job: turn.job, at }, span, needs);
-        needs_again(draft);
-    }
+    let (at, needs) = Future::new(draft, ask, draft.ending(turn.bucket)).first_fit()?;
+    Some(Place { at, needs })
+}
+
+/// Keep a place for a job.
+pub(super) fn keep(draft: &mut Draft, turn: &Turn, Place { at, needs }: Place) {
+    let lasts_ms = draft.ending(turn.bucket).at.since(draft.now);
+    let span = (at.plus(lasts_ms), turn.overdue);
+    draft.reservations.add(Reservation { job: turn.job, at }, span, needs);
+    needs_again(draft);
 }
 
 /// Whether so many have a place that more would keep too much of the cluster waiting.

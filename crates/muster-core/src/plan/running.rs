@@ -23,6 +23,8 @@ pub(super) struct Candidate {
     pub effective: i64,
     /// GPU-milliseconds since it last saved its work.
     pub lost_gpu_ms: u64,
+    /// GPU-milliseconds that are left of it, if it may give way to a smaller job.
+    pub left_gpu_ms: Option<u64>,
     /// What it would give back on this node.
     pub space: Free,
 }
@@ -134,6 +136,7 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
         priority: job.spec.priority,
         effective: attempt.effective.unwrap_or(i64::from(job.spec.priority)),
         lost_gpu_ms: lost_gpu_ms(job, attempt, now),
+        left_gpu_ms: state.left_of(job, now),
         space: Free::used_on(node, job),
     })
 }

@@ -248,7 +248,7 @@ impl State {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
             let reclaimed = guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
-            let weaker = victim.spec.priority < job.spec.priority;
+            let weaker = victim.spec.priority < job.spec.priority || self.gives_way(victim, &job.spec, now);
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim, now);
             let owed = || fewer.allows(self, (victim, reclaimed), guarantor, runs);
             let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::Next;
 use muster_core::job::{Demand, Job, PlacedTask, StopCause};
+use muster_core::lasting::rounded;
 use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
 use muster_core::node::NodeWord;
+use muster_core::settings::Objective;
 use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
@@ -257,7 +259,7 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
     let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
     for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {
         let config = &before.tenants[&victim.spec.tenant].config;
-        let weaker = victim.spec.priority < job.spec.priority;
+        let weaker = victim.spec.priority < job.spec.priority || gives_way(before, victim, job, now);
         let elsewhere = |by: &muster_core::Tenant| !is_below(before, &victim.spec.tenant, &by.id);
         let reclaimed = guarantor.is_some_and(elsewhere);
         assert!(weaker || reclaimed, "{} is not weaker than {id}", victim.id);
@@ -273,6 +275,24 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
     for node in tasks.iter().map(|task| &task.node).collect::<BTreeSet<_>>() {
         see_room_after(before, job, tasks.iter().filter(|task| task.node == *node).collect(), victims);
     }
+}
+
+/// Where jobs should be done soon, longer work of no higher priority gives way to shorter, once.
+fn gives_way(before: &State, victim: &Job, to: &Job, now: Timestamp) -> bool {
+    let usually = |job: &Job| {
+        let member = before.tenants[&job.spec.tenant].members.get(&job.spec.user);
+        let known = member.and_then(|member| member.lasted.usual_and_longest());
+        let limit = job.spec.time_limit_ms.map(rounded);
+        let known = known.map(|(usual, _)| usual.min(limit.unwrap_or(i64::MAX))).or(limit);
+        known.unwrap_or(before.settings.default_runtime_ms)
+    };
+    let attempt = victim.attempt().unwrap();
+    let ran = now.since(attempt.started_at.unwrap_or(attempt.placed_at));
+    let left = (usually(victim) - ran).max(0) * held_by(victim).gpus as i64;
+    before.settings.objective == Objective::Fast
+        && victim.preemptions == 0
+        && victim.spec.priority <= to.spec.priority
+        && usually(to) * i64::from(to.spec.gpus()) < left
 }
 
 /// On one node, with these tasks: devices are free or will be, and cores are enough.

@@ -10,7 +10,7 @@ use muster_core::lasting::rounded;
 use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::plan::plan;
 use muster_core::queue::Shape;
-use muster_core::settings::PRIORITY_MAX;
+use muster_core::settings::{Objective, PRIORITY_MAX};
 use muster_core::state::Claim;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::window::Window;
@@ -116,6 +116,8 @@ struct Naive<'a> {
     booked: Vec<Booked>,
     /// How often the future was searched.
     searches: u32,
+    /// While others are looked for who give way to a smaller job.
+    hastens: bool,
     starts: Vec<(JobId, Vec<PlacedTask>)>,
     claims: Vec<(JobId, Vec<PlacedTask>, Vec<JobId>)>,
     /// Devices that starts and claims of this plan take.
@@ -136,6 +138,7 @@ impl<'a> Naive<'a> {
             owed: BTreeMap::new(),
             booked: Vec::new(),
             searches: 0,
+            hastens: false,
             starts: Vec::new(),
             claims: Vec::new(),
             devices: Vec::new(),
@@ -150,8 +153,13 @@ impl<'a> Naive<'a> {
             {
                 continue;
             }
-            if naive.admits(job) {
-                naive.reserve(job);
+            if naive.admits(job)
+                && let Some(booked) = naive.earliest_place(job)
+            {
+                if naive.hasten(job, booked.at) {
+                    continue;
+                }
+                naive.book(booked);
             }
             // Those behind it ask for the same, so this round is over for them.
             let same = |other: &Job| shared(state, other) == shared(state, job);
@@ -185,19 +193,75 @@ impl<'a> Naive<'a> {
         Some(best.remove(0))
     }
 
-    fn rank(&self, job: &Job) -> (u8, i64, Reverse<Timestamp>, Reverse<JobId>) {
+    fn rank(&self, job: &Job) -> (u8, Reverse<u64>, i64, Reverse<Timestamp>, Reverse<JobId>) {
         let (class, effective) = match () {
             () if job.spec.priority == PRIORITY_MAX => (3, self.effective(job)),
             () if self.is_overdue(job) => (2, 0),
             () if self.guarantor(job).is_some() => (1, self.effective(job)),
             () => (0, self.effective(job)),
         };
-        (class, effective, Reverse(job.submitted_at), Reverse(job.id))
+        let by_size = self.is_fast() && class < 2 && !is_returning(job);
+        let size = Reverse(if by_size { self.size(job) } else { 0 });
+        (class, size, effective, Reverse(job.submitted_at), Reverse(job.id))
+    }
+
+    fn is_fast(&self) -> bool {
+        self.state.settings.objective == Objective::Fast
+    }
+
+    /// The GPU time that a job is expected to take.
+    fn size(&self, job: &Job) -> u64 {
+        u64::from(job.spec.gpus()) * self.usually_takes(job) as u64
+    }
+
+    fn usually_takes(&self, job: &Job) -> i64 {
+        let member = self.state.tenants[&job.spec.tenant].members.get(&job.spec.user);
+        let known = member.and_then(|member| member.lasted.usual_and_longest()).map(|(usual, _)| usual);
+        match (known, job.spec.time_limit_ms.map(rounded)) {
+            (Some(usual), Some(limit)) => usual.min(limit),
+            (Some(usual), None) => usual,
+            (None, Some(limit)) => limit,
+            (None, None) => self.state.settings.default_runtime_ms,
+        }
+    }
+
+    /// Whether a running job gives way to a smaller one, as far as the two are concerned.
+    fn gives_way(&self, victim: &Job, to: &Job) -> bool {
+        let attempt = victim.attempt().unwrap();
+        let end = attempt.started_at.unwrap_or(attempt.placed_at).plus(self.usually_takes(victim));
+        let left = end.since(self.now) as u64 * held_by(victim).gpus;
+        let by_right = attempt.placed_at.since(victim.submitted_at) > self.state.settings.max_wait_ms;
+        victim.preemptions == 0
+            && !by_right
+            && victim.spec.priority <= to.spec.priority
+            && self.size(to) < left
+    }
+
+    /// Let longer work give way, if the job gains more time than the others lose.
+    fn hasten(&mut self, job: &'a Job, at: Timestamp) -> bool {
+        if !self.is_fast() || !self.may_preempt(job) {
+            return false;
+        }
+        self.hastens = true;
+        let found = self.whom_to_displace(job);
+        self.hastens = false;
+        let Some((victims, tasks)) = found else { return false };
+        let grace = self.state.settings.stop_grace_ms;
+        let takes = self.usually_takes(job) + grace;
+        let lost = |victim: &&Job| self.lost(victim) / held_by(victim).gpus;
+        let costs: i64 = victims.iter().map(|victim| takes + lost(victim) as i64).sum();
+        if costs >= at.since(self.now) - grace {
+            return false;
+        }
+        if !self.wait_for_leaving(job) {
+            self.make_room(job, victims, tasks);
+        }
+        true
     }
 
     fn effective(&self, job: &Job) -> i64 {
         let settings = &self.state.settings;
-        if matches!(job.phase, muster_core::job::Phase::Queued { returning: true, .. }) {
+        if is_returning(job) {
             return i64::from(job.spec.priority) + i64::from(settings.aging_max);
         }
         let aged_ms = (self.now.since(job.submitted_at) - settings.aging_after_ms).max(0);
@@ -670,10 +734,13 @@ impl<'a> Naive<'a> {
         own
     }
 
-    fn preempt(&mut self, job: &'a Job) -> bool {
-        let allowed = self.state.settings.preemption
+    fn may_preempt(&self, job: &Job) -> bool {
+        self.state.settings.preemption
             && self.state.tenants[&job.spec.tenant].config.may_preempt
-            && !self.state.claims.contains_key(&job.id);
+            && !self.state.claims.contains_key(&job.id)
+    }
+
+    fn preempt(&mut self, job: &'a Job) -> bool {
         let open = |victim: &Job| {
             let nodes = victim.attempt().into_iter().flat_map(Attempt::nodes);
             nodes.into_iter().any(|node| self.state.nodes[&node].takes_work())
@@ -681,7 +748,7 @@ impl<'a> Naive<'a> {
         let there = || self.state.jobs.values().filter(|victim| self.may_go(victim) && open(victim));
         let weaker = there().any(|victim| victim.spec.priority < job.spec.priority)
             && there().any(|victim| self.effective_at_start(victim) < self.effective(job));
-        allowed
+        self.may_preempt(job)
             && (weaker || self.guarantor(job).is_some())
             && (self.wait_for_leaving(job) || self.displace(job))
     }
@@ -728,6 +795,13 @@ impl<'a> Naive<'a> {
     }
 
     fn displace(&mut self, job: &'a Job) -> bool {
+        let Some((victims, tasks)) = self.whom_to_displace(job) else { return false };
+        self.make_room(job, victims, tasks);
+        true
+    }
+
+    /// Who must go with the least loss, and where the job sits then.
+    fn whom_to_displace(&self, job: &'a Job) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
         let offers = self.free.keys().filter_map(|node| {
             let (victims, tasks) = self.victims_on(job, node)?;
             let lost: u64 = victims.iter().map(|victim| self.lost(victim)).sum();
@@ -735,7 +809,10 @@ impl<'a> Naive<'a> {
         });
         let best = offers.min_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
         let on_one = best.map(|(_, _, _, victims, tasks)| (victims, tasks));
-        let Some((victims, tasks)) = on_one.or_else(|| Clearing::of(self, job)) else { return false };
+        on_one.or_else(|| Clearing::of(self, job))
+    }
+
+    fn make_room(&mut self, job: &'a Job, victims: Vec<&'a Job>, tasks: Vec<PlacedTask>) {
         let mut freed: BTreeMap<NodeId, Space> = BTreeMap::new();
         for victim in &victims {
             for task in &victim.attempt().unwrap().tasks {
@@ -755,7 +832,6 @@ impl<'a> Naive<'a> {
         self.displaced.extend(victims.iter().map(|victim| victim.id));
         self.hold(job, &tasks);
         self.claims.push((job.id, tasks, victims.iter().map(|victim| victim.id).collect()));
-        true
     }
 
     /// Those on a node who may go at all, in order of their loss.
@@ -791,11 +867,12 @@ impl<'a> Naive<'a> {
 
     /// Who may go for the job: the weaker, and those on borrowed space for one within a guarantee.
     fn displaceable(&self, job: &Job, candidates: Vec<&'a Job>, gone: &[&'a Job]) -> Vec<&'a Job> {
-        let guarantor = self.guarantor(job);
+        let guarantor = self.guarantor(job).filter(|_| !self.hastens);
         let mut found: Vec<&Job> = Vec::new();
         for victim in candidates {
-            let weaker = victim.spec.priority < job.spec.priority
+            let outranked = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
+            let weaker = if self.hastens { self.gives_way(victim, job) } else { outranked };
             let foreign = guarantor.is_some_and(|by| !is_below(self.state, &victim.spec.tenant, &by.id));
             let with = [gone, &found].concat();
             let bearable = self.is_bearable(victim, &with);
@@ -884,7 +961,7 @@ impl<'a> Naive<'a> {
     }
 
     /// The earliest moment at which the gang fits, moment by moment.
-    fn reserve(&mut self, job: &Job) {
+    fn earliest_place(&mut self, job: &Job) -> Option<Booked> {
         let nodes: BTreeSet<&NodeId> = self.booked.iter().flat_map(|booked| booked.taken.keys()).collect();
         let one_in = self.state.settings.reserve_one_node_in as usize;
         let enough = one_in > 1 && nodes.len() >= self.state.nodes.len().div_ceil(one_in);
@@ -899,7 +976,7 @@ impl<'a> Naive<'a> {
         };
         let feasible = feasible && self.state.nodes.values().any(holds_some);
         if !feasible || enough || self.searches >= self.state.settings.reservations {
-            return;
+            return None;
         }
         self.searches += 1;
         let lasts = self.ending(job).0.since(self.now);
@@ -928,7 +1005,7 @@ impl<'a> Naive<'a> {
             let on_one = touched.find_map(|node| self.fit(job, node, &spaces[node].1));
             if let Some(tasks) = on_one.or_else(|| self.spread(job, &spaces)) {
                 let taken = by_node(job, &tasks);
-                self.book(Booked {
+                return Some(Booked {
                     at,
                     until: at.plus(lasts),
                     strict: self.is_overdue(job),
@@ -938,9 +1015,9 @@ impl<'a> Naive<'a> {
                         .collect(),
                     taken,
                 });
-                return;
             }
         }
+        None
     }
 
     /// All moments at which space comes free, with the space and the nodes that change.
@@ -1167,6 +1244,10 @@ impl Bench {
     fn new(space: &Space) -> Bench {
         Bench { left: space.clone(), tasks: Vec::new() }
     }
+}
+
+fn is_returning(job: &Job) -> bool {
+    matches!(job.phase, muster_core::job::Phase::Queued { returning: true, .. })
 }
 
 /// Whether its tasks may sit on several nodes.

@@ -11,6 +11,7 @@ use muster_core::job::{
 };
 use muster_core::node::{GpuWord, NodeFacts, NodeWord};
 use muster_core::plan::{MakeRoom, Plan, Start};
+use muster_core::settings::Objective;
 use muster_core::settings::PRIORITY_MAX;
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
@@ -122,7 +123,10 @@ impl Story {
     /// What comes before the story.
     pub fn opening(&self) -> Vec<Command> {
         // As many reservations as fit, or these small clusters would hardly have two.
-        let settings = Box::new(Settings { reserve_one_node_in: 1, ..Settings::default() });
+        let fast = self.machines.first().is_some_and(|machine| machine.model == 2);
+        let objective = if fast { Objective::Fast } else { Objective::Fair };
+        let settings = Settings { objective, reserve_one_node_in: 1, ..Settings::default() };
+        let settings = Box::new(settings);
         let tenants = TENANTS[1..].iter().enumerate().map(|(index, name)| {
             let config = Box::new(tenant_config(name, index));
             Command::CreateTenant { id: name.parse().unwrap(), config }
@@ -389,6 +393,7 @@ fn window(index: usize, kind: usize, now: Timestamp) -> Window {
 
 fn settings(variant: usize) -> Settings {
     Settings {
+        objective: if [3, 4].contains(&variant) { Objective::Fast } else { Objective::Fair },
         aging_per_minute: [10, 0, 100][variant % 3],
         fair_share_max: [400, 0, 5_000][variant % 3],
         usage_half_life_ms: [7 * 24 * HOUR, 10 * MINUTE][variant % 2],
