@@ -9,6 +9,7 @@ use crate::ids::{JobId, TenantId};
 use crate::job::{Job, Phase};
 use crate::plan::{FairShare, position, strength};
 use crate::queue::{Bucket, bucket_of};
+use crate::settings::Objective;
 use crate::state::State;
 use crate::tenant::Excess;
 use crate::time::{HOUR, Timestamp};
@@ -94,6 +95,9 @@ impl Verdicts {
 
 /// Others are ahead, and the share is a cause of it.
 fn above_share(state: &State, job: &Job, now: Timestamp) -> Option<Reason> {
+    if state.settings.objective == Objective::Fast {
+        return None;
+    }
     let share = strength(state, job, now).share.filter(|share| share.factor_milli < 500)?;
     Some(Reason::FairShare { tenant: job.spec.tenant.clone(), share })
 }

@@ -9,6 +9,7 @@ use muster_core::job::{
 };
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
+use muster_core::settings::Objective;
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::window::Window;
@@ -108,6 +109,7 @@ impl Script {
         let mut settings = self.world.state.settings.clone();
         for (key, value) in &words.options {
             match *key {
+                "objective" => settings.objective = objective(value)?,
                 "aging_after" => settings.aging_after_ms = span(value),
                 "aging_per_minute" => settings.aging_per_minute = number(value),
                 "aging_max" => settings.aging_max = number(value),
@@ -423,6 +425,14 @@ fn said_end(words: &Words) -> Said {
         (None, None) => Exit::Code { code: 0 },
     };
     Said::Ended { exit, stopped: words.has("stopped") }
+}
+
+fn objective(text: &str) -> Result<Objective, String> {
+    match text {
+        "fair" => Ok(Objective::Fair),
+        "fast" => Ok(Objective::Fast),
+        text => Err(format!("no objective `{text}`")),
+    }
 }
 
 fn topology(text: &str) -> Result<Topology, String> {
