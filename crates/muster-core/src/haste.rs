@@ -40,10 +40,16 @@ impl State {
         {
             return None;
         }
-        let began = attempt.started_at.unwrap_or(attempt.placed_at);
-        let usual_ms = self.usual_ms(&job.spec.tenant, &job.spec.user, job.spec.time_limit_ms.map(rounded));
-        let left_ms = began.plus(usual_ms).since(now).max(0) as u64;
+        let left_ms = self.usual_end(job)?.since(now) as u64;
         Some(left_ms.saturating_mul(attempt.gpu_count()))
+    }
+
+    /// When a running job would be over if it ran as long as is usual.
+    pub(crate) fn usual_end(&self, job: &Job) -> Option<Timestamp> {
+        let attempt = job.attempt()?;
+        let began = attempt.started_at.unwrap_or(attempt.placed_at);
+        let limit_ms = job.spec.time_limit_ms.map(rounded);
+        Some(began.plus(self.usual_ms(&job.spec.tenant, &job.spec.user, limit_ms)))
     }
 
     /// Whether a running job may give way to a smaller one.

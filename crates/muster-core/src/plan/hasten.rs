@@ -48,13 +48,20 @@ fn usual_ms(draft: &Draft, turn: &Turn) -> i64 {
 /// Whether the job gains more time than all others lose.
 fn pays(draft: &Draft, turn: &Turn, proposal: &Proposal, at: Timestamp) -> bool {
     let grace_ms = draft.state.settings.stop_grace_ms;
-    let gained_ms = at.since(draft.now).saturating_sub(grace_ms);
+    let gained_ms = at.min(usual_end(draft, proposal)).since(draft.now).saturating_sub(grace_ms);
     let takes_ms = usual_ms(draft, turn).saturating_add(grace_ms);
     let lost_ms = proposal
         .victims
         .iter()
         .fold(0i64, |sum, victim| sum.saturating_add(takes_ms).saturating_add(set_back_ms(draft, *victim)));
     lost_ms < gained_ms
+}
+
+/// When the last of those who would give way is usually over: the place in the future knows only when they must be.
+fn usual_end(draft: &Draft, proposal: &Proposal) -> Timestamp {
+    let jobs = proposal.victims.iter().filter_map(|victim| draft.state.jobs.get(victim));
+    let ends = jobs.filter_map(|job| draft.state.usual_end(job));
+    ends.max().unwrap_or(draft.now)
 }
 
 /// Work that a job loses, as time.

@@ -250,6 +250,11 @@ impl<'a> Naive<'a> {
         let takes = self.usually_takes(job) + grace;
         let lost = |victim: &&Job| self.lost(victim) / held_by(victim).gpus;
         let costs: i64 = victims.iter().map(|victim| takes + lost(victim) as i64).sum();
+        let over = |victim: &&Job| {
+            let attempt = victim.attempt().unwrap();
+            attempt.started_at.unwrap_or(attempt.placed_at).plus(self.usually_takes(victim))
+        };
+        let at = at.min(victims.iter().map(over).max().unwrap());
         if costs >= at.since(self.now) - grace {
             return false;
         }
