@@ -41,6 +41,9 @@ pub struct Why {
     pub fair_share_penalty: Option<u32>,
     /// 1 for who has nothing, one half for who has just their share, towards 0; 1 where nobody competes.
     pub fair_share_factor: Option<f64>,
+    /// GPU-hours that it is expected to take, where the objective of the cluster is `fast`: the least comes first.
+    #[serde(default)]
+    pub expected_gpu_hours: Option<f64>,
     /// Every blocker, the most telling first; empty when it does not wait.
     pub reasons: Vec<Reason>,
     /// When it may start, for people; absent while nothing honest can be said.

@@ -38,6 +38,8 @@ pub struct Strength {
     pub penalty: u32,
     /// How that came about.
     pub share: Option<FairShare>,
+    /// GPU-milliseconds that it is expected to take, where that comes first in the order.
+    pub size_gpu_ms: Option<u64>,
 }
 
 impl Strength {
@@ -56,7 +58,9 @@ pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
         false => (aging(&state.settings, now.since(job.submitted_at)), shares.penalty(tenant, user)),
     };
     let share = shares.fair_share(tenant, user);
-    Strength { priority: job.spec.priority, aging, penalty, share }
+    let fast = state.settings.objective == Objective::Fast;
+    let size_gpu_ms = fast.then(|| state.size(&Bucket::of_spec(&job.spec, None)));
+    Strength { priority: job.spec.priority, aging, penalty, share, size_gpu_ms }
 }
 
 fn is_returning(job: &Job) -> bool {

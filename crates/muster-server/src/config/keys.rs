@@ -35,6 +35,7 @@ const PAUSE_MS: Kind = between(1, 3_600_000);
 /// Below lies the idle temperature of a GPU, above its shutdown.
 const THERMAL: Kind = Kind::Celsius { min: 40.0, max: 110.0 };
 const LEVELS: Kind = Kind::Word(&["error", "warn", "info", "debug", "trace"]);
+const OBJECTIVES: Kind = Kind::Word(&["fair", "fast"]);
 const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require"]);
 
 /// Every key that has an effect. Sorted by section as people meet them.
@@ -65,6 +66,12 @@ pub(super) const KEYS: &[Key] = &[
         "priority of a job that names none",
     ),
     key("scheduler.cooling", Kind::Duration, "5m", "how long a hot GPU cools"),
+    key(
+        "scheduler.objective",
+        OBJECTIVES,
+        "fair",
+        "what the order is for: `fair` shares, or jobs done `fast`",
+    ),
     key("scheduler.aging_after", Kind::Duration, "5m", "wait before a job's priority begins to grow"),
     key(
         "scheduler.aging_per_minute",

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::Settings;
+use muster_core::settings::Objective;
 
 use super::problem::{ConfigError, Problem, Wrong};
 use super::said::{self, Said};
@@ -237,7 +238,12 @@ impl Resolver<'_> {
 }
 
 fn settings(said: &Said) -> Settings {
+    let objective = match said.text("scheduler.objective") {
+        Some("fast") => Objective::Fast,
+        _ => Objective::Fair,
+    };
     Settings {
+        objective,
         default_priority: said.number("scheduler.default_priority"),
         queue_size_max: said.number("scheduler.max_queue_size"),
         aging_after_ms: said.number("scheduler.aging_after"),

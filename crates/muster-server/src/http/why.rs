@@ -24,7 +24,7 @@ use crate::http::query::Id;
 use crate::http::show;
 use crate::http::submit::{JOB_BYTES_MAX, read_ask};
 use crate::http::who::Reach;
-use crate::http::written::{humane, stamp};
+use crate::http::written::{hours, humane, stamp};
 use crate::identity::Who;
 
 /// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
@@ -155,6 +155,7 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         aging: strength.map(|strength| strength.aging),
         fair_share_penalty: strength.map(|strength| strength.penalty),
         fair_share_factor: strength.and_then(|strength| strength.share).map(show::factor),
+        expected_gpu_hours: strength.and_then(|strength| strength.size_gpu_ms).map(hours),
         reasons,
         estimated_start: None,
         expected_start: None,
@@ -224,6 +225,7 @@ fn why_ended(row: JobRow) -> Why {
         aging: None,
         fair_share_penalty: None,
         fair_share_factor: None,
+        expected_gpu_hours: None,
         reasons: Vec::new(),
         estimated_start: None,
         expected_start: None,

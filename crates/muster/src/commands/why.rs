@@ -67,6 +67,9 @@ fn blockers(why: &Why) -> Vec<String> {
 
 /// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
 fn priority(why: &Why) -> Option<String> {
+    if let Some(hours) = why.expected_gpu_hours {
+        return Some(format!("Ordered by the GPU time it is expected to take: {hours:.2} GPU-hours"));
+    }
     let now = why.effective_priority?;
     let waiting = why.aging.filter(|aging| *aging > 0).map(|aging| format!(" plus {aging} for waiting"));
     let factor = why.fair_share_factor.unwrap_or(1.0);
@@ -168,6 +171,7 @@ mod tests {
             aging: Some(90),
             fair_share_penalty: Some(40),
             fair_share_factor: Some(0.9),
+            expected_gpu_hours: None,
             reasons: vec![reason("Held", "held by ann"), reason("Priority", "5 jobs are ahead")],
             estimated_start: None,
             expected_start: Some(ExpectedStart {
