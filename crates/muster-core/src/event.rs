@@ -110,6 +110,9 @@ pub enum Event {
         /// How long it is expected to run, where it has no time limit.
         #[serde(default)]
         expected_ms: Option<i64>,
+        /// It has its space on loan.
+        #[serde(default)]
+        lent: bool,
         /// When.
         at: Timestamp,
     },

@@ -453,6 +453,9 @@ pub struct Attempt {
     /// How long it was expected to run, where it has no time limit.
     #[serde(default)]
     pub expected_ms: Option<i64>,
+    /// It has its space on loan: those it passed may ask it to leave when its expected time is over.
+    #[serde(default)]
+    pub lent: bool,
     /// Which task sits where. Together they are the leases of the attempt.
     pub tasks: Vec<PlacedTask>,
     /// The power limits of its GPUs as they were then, together.
@@ -486,6 +489,7 @@ impl Attempt {
             epoch,
             effective,
             expected_ms,
+            lent: false,
             tasks: tasks.to_vec(),
             milliwatts: 0,
             placed_at,

@@ -13,22 +13,43 @@ use crate::time::{DAY, HOUR, MINUTE, Timestamp};
 pub struct Ending {
     /// The moment.
     pub at: Timestamp,
-    /// Whether it is a bound and not an estimate.
-    pub bounded: bool,
+    /// How much that can be relied on.
+    pub word: Word,
     /// Windows that are open to the job, as bits in the order of their names.
     pub windows: u64,
 }
 
+/// How much an ending can be relied on; the greater the more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    /// An estimate, and nothing can be done if it is wrong.
+    Estimate,
+    /// An estimate, but if it is wrong the job may be asked to leave: it can have space on loan.
+    Loan,
+    /// A bound.
+    Bound,
+}
+
 impl Ending {
     /// Never, as far as anyone knows.
-    pub const NEVER: Ending = Ending { at: Timestamp(i64::MAX), bounded: false, windows: 0 };
+    pub const NEVER: Ending = Ending { at: Timestamp(i64::MAX), word: Word::Estimate, windows: 0 };
 
     /// At once, for sure.
-    pub const NOW: Ending = Ending { at: Timestamp(i64::MIN), bounded: true, windows: u64::MAX };
+    pub const NOW: Ending = Ending { at: Timestamp(i64::MIN), word: Word::Bound, windows: u64::MAX };
+
+    /// The same for who takes nothing on loan.
+    pub fn outright(self) -> Ending {
+        if self.is_bound() { self } else { Ending { word: Word::Estimate, ..self } }
+    }
+
+    /// Whether it is a bound and not an estimate.
+    pub fn is_bound(self) -> bool {
+        self.word == Word::Bound
+    }
 
     /// Whether whatever is in the way of the other is in the way of this one.
     pub fn is_no_easier_than(self, other: Ending) -> bool {
-        self.at >= other.at && (!self.bounded || other.bounded) && self.windows & !other.windows == 0
+        self.at >= other.at && self.word <= other.word && self.windows & !other.windows == 0
     }
 }
 

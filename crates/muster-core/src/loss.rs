@@ -6,8 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::{JobId, TenantId};
 use crate::job::{Attempt, Job};
+use crate::lasting::planned_end;
+use crate::queue::waiting_since;
 use crate::state::State;
+use crate::tenant::Tenant;
 use crate::time::{DAY, Timestamp};
 
 /// GPUs × milliseconds of work that would be lost if a job stopped now.
@@ -25,7 +29,30 @@ fn saved_at(job: &Job, attempt: &Attempt, now: Timestamp) -> Timestamp {
     }
 }
 
+/// Whether a job was waiting already when another was placed.
+pub(crate) fn was_passed(job: &Job, placed_at: Timestamp) -> bool {
+    waiting_since(job).is_some_and(|since| since <= placed_at)
+}
+
 impl State {
+    /// Whether a job of a tenant may have space on loan: it can be asked to leave, and was not asked before.
+    pub(crate) fn may_borrow(&self, tenant: &TenantId, job: JobId) -> bool {
+        let displaced = self.jobs.get(&job).is_some_and(|job| job.preemptions > 0);
+        let Some(config) = self.tenants.get(tenant).map(|tenant| &tenant.config) else { return false };
+        let limits_damage = |tenant: &Tenant| tenant.config.damage_gpu_ms_per_day.is_some();
+        self.settings.preemption
+            && config.may_be_preempted
+            && config.preemptions_per_job_max != Some(0)
+            && !displaced
+            && !self.lineage(tenant).any(limits_damage)
+    }
+
+    /// When an attempt was placed that has its space on loan and whose time is over.
+    pub(crate) fn overstays(&self, job: &Job, now: Timestamp) -> Option<Timestamp> {
+        let attempt = job.attempt().filter(|attempt| attempt.lent)?;
+        (planned_end(job, attempt) <= now).then_some(attempt.placed_at)
+    }
+
     /// Whether the rules of the cluster and of its tenant let a running job be displaced.
     pub fn may_be_displaced(&self, victim: &Job, now: Timestamp) -> bool {
         let Some(attempt) = victim.attempt() else { return false };

@@ -80,6 +80,9 @@ pub struct Start {
     /// How long it is expected to run, where it has no time limit.
     #[serde(default)]
     pub expected_ms: Option<i64>,
+    /// It has its space on loan: those it passes may ask it to leave when that time is over.
+    #[serde(default)]
+    pub lent: bool,
 }
 
 /// Running jobs to displace so that another fits afterwards.

@@ -10,7 +10,7 @@ use crate::capacity::{Capacity, Free, mask, placed_tasks};
 use crate::guarantee;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, JobSpec, PlacedTask};
-use crate::lasting::Ending;
+use crate::lasting::{Ending, Word};
 use crate::models::ModelUse;
 use crate::node::GpuWord;
 use crate::plan::ask::Ask;
@@ -155,13 +155,18 @@ impl<'a> Draft<'a> {
     }
 
     /// When a job of a bucket would be over if it started now.
-    pub fn ending(&self, bucket: &Bucket) -> Ending {
+    pub fn ending(&self, bucket: &Bucket, job: JobId) -> Ending {
         let lasts_ms = bucket.limit_ms.unwrap_or_else(|| self.expected_ms(&bucket.tenant, &bucket.user));
         let at = self.now.plus(lasts_ms).plus(self.state.settings.stop_grace_ms);
         let open = (0..).zip(self.state.windows.values());
         let open = open.filter(|(_, window)| window.is_open_to(self.state, &bucket.tenant));
         let windows = open.fold(0u64, |bits, (index, _): (u32, _)| bits | 1 << index);
-        Ending { at, bounded: bucket.limit_ms.is_some(), windows }
+        let word = match bucket.limit_ms {
+            Some(_) => Word::Bound,
+            None if self.state.may_borrow(&bucket.tenant, job) => Word::Loan,
+            None => Word::Estimate,
+        };
+        Ending { at, word, windows }
     }
 
     /// How long a job without a limit is expected to run: as long as the longest of its owner's last ones.
@@ -212,7 +217,8 @@ impl<'a> Draft<'a> {
         self.count(bucket, demand);
         self.shares.start(&bucket.tenant, demand);
         self.take_models(bucket, spot);
-        let (ending, taken) = (self.ending(bucket), spot.taken(ask));
+        let (ending, taken) = (self.ending(bucket, job), spot.taken(ask));
+        let lent = self.is_loan(ending, &taken);
         for (node, taken) in &taken {
             self.take_free(node, *taken);
             self.reservations.take(node, *taken, ending);
@@ -223,7 +229,16 @@ impl<'a> Draft<'a> {
             None => Some(self.expected_ms(&bucket.tenant, &bucket.user)),
         };
         let (tasks, effective) = (spot.tasks.clone(), Some(effective));
-        self.plan.starts.push(Start { job, tasks, effective, expected_ms });
+        self.plan.starts.push(Start { job, tasks, effective, expected_ms, lent });
+    }
+
+    /// Whether some of what is taken is kept for others and may be had only because they can have it back.
+    fn is_loan(&self, ending: Ending, taken: &BTreeMap<NodeId, Free>) -> bool {
+        let is_free = |(node, taken): (&NodeId, &Free)| {
+            let usable = self.free_on(node).and_then(|free| self.usable(node, free, ending.outright()));
+            usable.is_some_and(|usable| usable.holds(*taken))
+        };
+        ending.word == Word::Loan && !self.reservations.is_empty() && !taken.iter().all(is_free)
     }
 
     /// What a gang takes from its tenant's quota in a spot.
@@ -238,7 +253,7 @@ impl<'a> Draft<'a> {
         self.users.take(&bucket.tenant, &bucket.user, demand);
         self.shares.start(&bucket.tenant, demand);
         self.take_models(bucket, spot);
-        let ending = self.ending(bucket);
+        let ending = self.ending(bucket, job);
         for (node, taken) in spot.taken(ask) {
             self.take_free(&node, taken);
             self.reservations.take(&node, taken, ending);

@@ -38,7 +38,9 @@ fn grow(draft: &mut Draft, place: usize, bucket: &Bucket, spec: &JobSpec, group:
     };
     let more = largest(of.most() - of.count, allowed);
     let own: Vec<NodeId> = nodes_of(&draft.plan.starts[place].tasks);
-    let search = Search { draft, bucket, own, ending: draft.ending(bucket) };
+    // Nothing is had on loan beyond what is needed.
+    let ending = draft.ending(bucket, draft.plan.starts[place].job).outright();
+    let search = Search { draft, bucket, own, ending };
     let Some((ask, spot)) = search.find(&bucket.shape, group, more) else { return };
     let tasks = spot.tasks.iter().map(|task| PlacedTask { group: group as u32, ..task.clone() });
     let tasks = draft.plan.starts[place].tasks.iter().cloned().chain(tasks).collect();

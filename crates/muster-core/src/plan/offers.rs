@@ -105,7 +105,10 @@ pub(super) fn displaceable<'a>(
         Some(size) => {
             victim.priority <= turn.bucket.priority && victim.left_gpu_ms.is_some_and(|left| size < left)
         }
-        None => turn.outranks(victim.priority, victim.effective),
+        None => {
+            turn.outranks(victim.priority, victim.effective)
+                || victim.overstays.is_some_and(|placed| turn.was_passed(placed))
+        }
     };
     let (state, shares) = (draft.state, &draft.shares);
     if !shares.has_guarantees() {

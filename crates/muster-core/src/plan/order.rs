@@ -173,6 +173,10 @@ impl Scale<'_> {
         i64::from(bucket.priority) + i64::from(aging) - i64::from(penalty)
     }
 
+    fn waits_since(self, place: Place) -> Timestamp {
+        self.state.jobs.get(&place.1).and_then(waiting_since).unwrap_or(self.now)
+    }
+
     fn is_returning(self, place: Place) -> bool {
         self.state.jobs.get(&place.1).is_some_and(is_returning)
     }
@@ -204,6 +208,8 @@ pub(super) struct Turn<'a> {
     pub overdue: bool,
     /// The priority it is ordered by.
     pub effective: i64,
+    /// Since when it waits.
+    since: Timestamp,
     returning: bool,
     place: Place,
     rank: Rank,
@@ -215,6 +221,11 @@ impl Turn<'_> {
     /// Whether it may displace a job of this priority that was ordered by `effective` when it was placed.
     pub fn outranks(&self, priority: u32, effective: i64) -> bool {
         self.bucket.priority > priority && self.effective > effective
+    }
+
+    /// Whether it was waiting already when another was placed.
+    pub fn was_passed(&self, placed_at: Timestamp) -> bool {
+        self.since <= placed_at
     }
 
     /// Its priority as asked for, and as it is ordered by.
@@ -268,6 +279,7 @@ impl<'a> Order<'a> {
             job: place.1,
             overdue: false,
             effective: rank.effective,
+            since: self.scale.now,
             returning: false,
             place,
             rank,
@@ -301,6 +313,7 @@ impl<'a> Order<'a> {
                 job: place.1,
                 overdue: self.scale.is_overdue(*place),
                 effective: self.scale.effective(bucket, common.penalty, *place, returning),
+                since: self.scale.waits_since(*place),
                 returning,
                 place: *place,
                 rank: self.scale.rank(bucket, common, *place),

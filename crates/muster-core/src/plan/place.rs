@@ -11,7 +11,7 @@ use crate::plan::spread::{self, Usable};
 
 /// Start the job where it fits best. False if there is no room.
 pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
-    let ending = draft.ending(turn.bucket);
+    let ending = draft.ending(turn.bucket, turn.job);
     if draft.is_full_for(turn.bucket, ending) {
         return false;
     }

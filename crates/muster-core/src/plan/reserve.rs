@@ -5,16 +5,19 @@
 //! devices that it will have. It is drawn up anew each round. Nobody behind it in the order can make it later, so for
 //! the first of all it only ever comes earlier, but for faults and for those who run longer than was known.
 //!
-//! Who has waited too long is protected from estimates as well: only those whose time is bounded may pass then.
+//! Who passes by an estimate has its space on loan: if it is still there when its time is over, those it passed may ask
+//! it to leave. Who could not be asked to leave passes only by a bound, and so does everyone where the job they pass may
+//! not displace others, or has waited too long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::{Capacity, Free};
 use crate::ids::{JobId, NodeId};
-use crate::lasting::Ending;
+use crate::lasting::{Ending, Word};
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
+use crate::plan::preempt::may_preempt;
 use crate::plan::running::overdrawn;
 use crate::plan::spread;
 use crate::plan::timeline::{Release, releases};
@@ -42,7 +45,7 @@ pub(super) struct Held {
     holder: Holder,
     at: Timestamp,
     until: Timestamp,
-    /// Estimates are not good enough to pass.
+    /// Only bounds are good enough to pass.
     strict: bool,
     taken: Free,
     /// What will be left beside it then. Devices are told apart, cores and memory are only counted.
@@ -52,12 +55,17 @@ pub(super) struct Held {
 impl Held {
     /// Whether someone who starts now and ends then is still there when the space is needed.
     fn is_delayed_by(&self, ending: Ending) -> bool {
-        !self.is_open_to(ending) && (ending.at > self.at || (self.strict && !ending.bounded))
+        let relies = match ending.word {
+            Word::Bound => true,
+            Word::Loan => !self.strict,
+            Word::Estimate => false,
+        };
+        !self.is_open_to(ending) && (ending.at > self.at || !relies)
     }
 
     /// Whether it is in the way of someone who stays from a moment on and would end like this if they started now.
     fn overlaps(&self, from: Timestamp, lasts_ms: i64, ending: Ending) -> bool {
-        let endless = matches!(self.holder, Holder::Window(_)) && !ending.bounded;
+        let endless = matches!(self.holder, Holder::Window(_)) && !ending.is_bound();
         let begins_before_end = endless || self.at < from.plus(lasts_ms);
         !self.is_open_to(ending) && begins_before_end && from < self.until
     }
@@ -202,14 +210,14 @@ pub(super) fn earliest_place(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Optio
         return None;
     }
     draft.reservations.searches += 1;
-    let (at, needs) = Future::new(draft, ask, draft.ending(turn.bucket)).first_fit()?;
+    let (at, needs) = Future::new(draft, ask, draft.ending(turn.bucket, turn.job)).first_fit(turn)?;
     Some(Place { at, needs })
 }
 
 /// Keep a place for a job.
 pub(super) fn keep(draft: &mut Draft, turn: &Turn, Place { at, needs }: Place) {
-    let lasts_ms = draft.ending(turn.bucket).at.since(draft.now);
-    let span = (at.plus(lasts_ms), turn.overdue);
+    let lasts_ms = draft.ending(turn.bucket, turn.job).at.since(draft.now);
+    let span = (at.plus(lasts_ms), turn.overdue || !may_preempt(draft, turn));
     draft.reservations.add(Reservation { job: turn.job, at }, span, needs);
     needs_again(draft);
 }
@@ -283,10 +291,10 @@ impl<'a> Future<'a> {
     }
 
     /// The earliest moment at which the gang fits, and what it needs on each node then.
-    fn first_fit(mut self) -> Option<(Timestamp, Vec<Needs>)> {
+    fn first_fit(mut self, turn: &Turn) -> Option<(Timestamp, Vec<Needs>)> {
         let ends = self.draft.reservations.ends();
         let mut ends = ends.into_iter().filter(|(at, _)| *at > self.draft.now).peekable();
-        for release in releases(self.draft) {
+        for release in releases(self.draft, turn) {
             while let Some((at, node)) = ends.next_if(|(at, _)| *at <= release.at) {
                 if let Some(found) = self.fit_on(at, &[node]) {
                     return Some(found);

@@ -23,6 +23,8 @@ pub(super) struct Candidate {
     pub effective: i64,
     /// GPU-milliseconds since it last saved its work.
     pub lost_gpu_ms: u64,
+    /// When it was placed, if it has its space on loan and its time is over.
+    pub overstays: Option<Timestamp>,
     /// GPU-milliseconds that are left of it, if it may give way to a smaller job.
     pub left_gpu_ms: Option<u64>,
     /// What it would give back on this node.
@@ -58,6 +60,8 @@ pub(super) struct Running {
     /// Priorities of all candidates, as asked for and as ordered by, each ascending.
     priorities: Vec<u32>,
     effectives: Vec<i64>,
+    /// When those were placed who have their space on loan and should be gone, ascending.
+    overstayed: Vec<Timestamp>,
 }
 
 /// How many candidates are weaker by either priority. Two jobs with the same reach may displace the same
@@ -66,17 +70,21 @@ pub(super) struct Running {
 pub(super) struct Reach {
     priority: usize,
     effective: usize,
+    /// How many overstay who passed it.
+    overstayed: usize,
 }
 
 impl Reach {
     /// Whether it reaches nobody that `other` does not.
     pub fn is_within(self, other: Reach) -> bool {
-        self.priority <= other.priority && self.effective <= other.effective
+        self.priority <= other.priority
+            && self.effective <= other.effective
+            && self.overstayed <= other.overstayed
     }
 
     /// Whether it reaches nobody at all.
     pub fn is_nothing(self) -> bool {
-        self.priority == 0 || self.effective == 0
+        (self.priority == 0 || self.effective == 0) && self.overstayed == 0
     }
 }
 
@@ -90,14 +98,18 @@ impl Running {
         let mut effectives: Vec<i64> = candidates().map(|one| one.effective).collect();
         priorities.sort_unstable();
         effectives.sort_unstable();
+        let mut overstayed: Vec<Timestamp> = candidates().filter_map(|one| one.overstays).collect();
+        overstayed.sort_unstable();
         let fewer = guarantee::Leaving::of(state, now);
-        Running { nodes, leaving: Leaving::of(state, now), fewer, priorities, effectives }
+        Running { nodes, leaving: Leaving::of(state, now), fewer, priorities, effectives, overstayed }
     }
 
     /// Whom a job could displace.
     pub fn reach(&self, turn: &Turn) -> Reach {
         let (priority, effective) = turn.strength();
+        let before = self.overstayed.partition_point(|placed| !turn.was_passed(*placed));
         Reach {
+            overstayed: self.overstayed.len() - before,
             priority: self.priorities.partition_point(|weaker| *weaker < priority),
             effective: self.effectives.partition_point(|weaker| *weaker < effective),
         }
@@ -136,6 +148,7 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
         priority: job.spec.priority,
         effective: attempt.effective.unwrap_or(i64::from(job.spec.priority)),
         lost_gpu_ms: lost_gpu_ms(job, attempt, now),
+        overstays: state.overstays(job, now),
         left_gpu_ms: state.left_of(job, now),
         space: Free::used_on(node, job),
     })

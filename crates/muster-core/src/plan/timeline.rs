@@ -8,6 +8,8 @@ use crate::capacity::Free;
 use crate::ids::{JobId, NodeId};
 use crate::lasting::overdue_end;
 use crate::plan::draft::Draft;
+use crate::plan::order::Turn;
+use crate::plan::preempt::may_preempt;
 use crate::time::Timestamp;
 
 /// Space that comes free at a moment, by node.
@@ -16,12 +18,15 @@ pub(super) struct Release<'a> {
     pub space: BTreeMap<&'a NodeId, Free>,
 }
 
-/// What comes free from now on, in order.
-pub(super) fn releases<'a>(draft: &'a Draft) -> impl Iterator<Item = Release<'a>> {
+/// What comes free for a job from now on, in order.
+pub(super) fn releases<'a>(draft: &'a Draft, turn: &Turn) -> impl Iterator<Item = Release<'a>> {
     let (now, grace_ms) = (draft.now, draft.state.settings.stop_grace_ms);
     let late = draft.state.ends.iter().take_while(|(end, _)| end.plus(grace_ms) <= now);
-    // Who has outlived its end goes on for as long again, as far as anyone can tell.
-    let late = late.map(|(end, job)| (overdue_end(end.plus(grace_ms), now), *job));
+    let late = late.map(|(end, job)| match may_call_in(draft, turn, *job) {
+        true => (now.plus(grace_ms), *job),
+        // Who has outlived its end goes on for as long again, as far as anyone can tell.
+        false => (overdue_end(end.plus(grace_ms), now), *job),
+    });
     let started = draft.started.iter().map(|(job, started)| (started.end, *job));
     let mut known: Vec<(Timestamp, JobId)> = late.chain(started).collect();
     known.sort_unstable();
@@ -36,6 +41,12 @@ pub(super) fn releases<'a>(draft: &'a Draft) -> impl Iterator<Item = Release<'a>
         }?;
         Some(Release { at, space: space(draft, job) })
     })
+}
+
+/// Whether a job has passed the one whose turn it is on a loan that is over.
+fn may_call_in(draft: &Draft, turn: &Turn, late: JobId) -> bool {
+    let placed = draft.state.jobs.get(&late).and_then(|job| draft.state.overstays(job, draft.now));
+    placed.is_some_and(|placed| turn.was_passed(placed)) && may_preempt(draft, turn)
 }
 
 /// What a job holds, or would hold if the plan so far came true.

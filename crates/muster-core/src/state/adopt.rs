@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::guarantee::{guarantor, is_below};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, JobSpec, PlacedTask, StopCause};
+use crate::loss::was_passed;
 use crate::model;
 use crate::plan::{MakeRoom, Plan, Start};
 use crate::queue::Shape;
@@ -82,6 +83,7 @@ impl State {
             tasks: start.tasks.clone(),
             effective: start.effective,
             expected_ms: start.expected_ms,
+            lent: start.lent,
             at: now,
         });
         Some(facts)
@@ -248,7 +250,9 @@ impl State {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
             let reclaimed = guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
-            let weaker = victim.spec.priority < job.spec.priority || self.gives_way(victim, &job.spec, now);
+            let weaker = victim.spec.priority < job.spec.priority
+                || self.gives_way(victim, &job.spec, now)
+                || self.overstays(victim, now).is_some_and(|since| was_passed(job, since));
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim, now);
             let owed = || fewer.allows(self, (victim, reclaimed), guarantor, runs);
             let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;

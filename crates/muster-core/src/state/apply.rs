@@ -41,9 +41,9 @@ impl State {
             Event::JobChanged { job, change, at } => self.change(*job, change, *at),
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
-            Event::JobPlaced { job, attempt, epoch, tasks, effective, expected_ms, at } => {
+            Event::JobPlaced { job, attempt, epoch, tasks, effective, expected_ms, lent, at } => {
                 let attempt = Attempt::placed((*attempt, *epoch), (*effective, *expected_ms), tasks, *at);
-                self.place(*job, attempt);
+                self.place(*job, Attempt { lent: *lent, ..attempt });
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
             Event::AttemptStopping { job, cause, grace_ms, at, .. } => {

@@ -65,7 +65,7 @@ fn tasks_of_one_gang_are_counted_beside_each_other() {
         let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(gang))) else { panic!("refused") };
         let tasks =
             (0..).zip(devices).map(|(rank, gpus)| PlacedTask { rank, group: 0, node: node.clone(), gpus });
-        let start = Start { job, tasks: tasks.collect(), effective: None, expected_ms: None };
+        let start = Start { job, tasks: tasks.collect(), effective: None, expected_ms: None, lent: false };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
         assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }), "{cpus} cores each");

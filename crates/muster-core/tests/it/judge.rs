@@ -11,6 +11,7 @@ use muster_core::lasting::rounded;
 use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
 use muster_core::node::NodeWord;
+use muster_core::queue::waiting_since;
 use muster_core::settings::Objective;
 use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
@@ -259,7 +260,10 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
     let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
     for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {
         let config = &before.tenants[&victim.spec.tenant].config;
-        let weaker = victim.spec.priority < job.spec.priority || gives_way(before, victim, job, now);
+        let attempt = victim.attempt().unwrap();
+        let passed = attempt.lent && waiting_since(job).is_some_and(|since| since <= attempt.placed_at);
+        let weaker = victim.spec.priority < job.spec.priority;
+        let weaker = weaker || passed || gives_way(before, victim, job, now);
         let elsewhere = |by: &muster_core::Tenant| !is_below(before, &victim.spec.tenant, &by.id);
         let reclaimed = guarantor.is_some_and(elsewhere);
         assert!(weaker || reclaimed, "{} is not weaker than {id}", victim.id);

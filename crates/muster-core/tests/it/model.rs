@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::capacity::Kind;
 use muster_core::job::{Attempt, Demand, Job, PlacedTask, Resources, TaskGroup, Topology};
-use muster_core::lasting::rounded;
+use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::plan::plan;
 use muster_core::queue::Shape;
@@ -43,6 +43,8 @@ fn compare(state: &State, now: Timestamp) {
     let naive = Naive::plan(state, now);
     assert_eq!(starts.collect::<Vec<_>>(), naive.starts, "who starts where");
     assert_eq!(claims.collect::<Vec<_>>(), naive.claims, "who must go for whom");
+    let lent = planned.starts.iter().filter(|start| start.lent).map(|start| start.job);
+    assert_eq!(lent.collect::<BTreeSet<_>>(), naive.lent, "who has space on loan");
 }
 
 /// What is free on a node, or used by a job there.
@@ -118,6 +120,8 @@ struct Naive<'a> {
     searches: u32,
     /// While others are looked for who give way to a smaller job.
     hastens: bool,
+    /// Who starts on space that is kept for others.
+    lent: BTreeSet<JobId>,
     starts: Vec<(JobId, Vec<PlacedTask>)>,
     claims: Vec<(JobId, Vec<PlacedTask>, Vec<JobId>)>,
     /// Devices that starts and claims of this plan take.
@@ -139,6 +143,7 @@ impl<'a> Naive<'a> {
             booked: Vec::new(),
             searches: 0,
             hastens: false,
+            lent: BTreeSet::new(),
             starts: Vec::new(),
             claims: Vec::new(),
             devices: Vec::new(),
@@ -443,7 +448,7 @@ impl<'a> Naive<'a> {
         for (id, free) in &self.free {
             let mut usable = free.clone();
             usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
-            let usable = self.not_reserved(id, &usable, self.ending(job), Some(&job.spec.tenant));
+            let usable = self.not_reserved(id, &usable, outright(self.ending(job)), Some(&job.spec.tenant));
             let near = job.spec.topology == Topology::Any || own.contains(id);
             spaces.extend(usable.filter(|_| near).map(|usable| (id.clone(), (free.gpus.len(), usable))));
         }
@@ -564,6 +569,13 @@ impl<'a> Naive<'a> {
 
     fn start_on(&mut self, job: &'a Job, tasks: Vec<PlacedTask>) {
         let ending = self.ending(job);
+        let is_free = |(node, taken): (&NodeId, &Space)| {
+            let usable = self.not_reserved(node, &self.free[node], outright(ending), Some(&job.spec.tenant));
+            usable.is_some_and(|usable| usable.holds(taken))
+        };
+        if ending.1 == Word::Loan && !by_node(job, &tasks).iter().all(is_free) {
+            self.lent.insert(job.id);
+        }
         tasks.iter().for_each(|task| self.take(job, task, ending));
         self.hold(job, &tasks);
         self.starts.push((job.id, tasks));
@@ -575,7 +587,7 @@ impl<'a> Naive<'a> {
         self.more_held.push((job, Demand { milliwatts, ..job.spec.demand() }));
     }
 
-    fn take(&mut self, job: &'a Job, task: &PlacedTask, ending: (Timestamp, bool)) {
+    fn take(&mut self, job: &'a Job, task: &PlacedTask, ending: (Timestamp, Word)) {
         let taken = of_task(job, task);
         self.free.get_mut(&task.node).unwrap().take(&taken);
         self.devices.push((&job.spec.tenant, task.clone()));
@@ -753,8 +765,9 @@ impl<'a> Naive<'a> {
         let there = || self.state.jobs.values().filter(|victim| self.may_go(victim) && open(victim));
         let weaker = there().any(|victim| victim.spec.priority < job.spec.priority)
             && there().any(|victim| self.effective_at_start(victim) < self.effective(job));
+        let passed = there().any(|victim| self.overstays(victim, job));
         self.may_preempt(job)
-            && (weaker || self.guarantor(job).is_some())
+            && (weaker || passed || self.guarantor(job).is_some())
             && (self.wait_for_leaving(job) || self.displace(job))
     }
 
@@ -877,7 +890,8 @@ impl<'a> Naive<'a> {
         for victim in candidates {
             let outranked = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
-            let weaker = if self.hastens { self.gives_way(victim, job) } else { outranked };
+            let goes = outranked || self.overstays(victim, job);
+            let weaker = if self.hastens { self.gives_way(victim, job) } else { goes };
             let foreign = guarantor.is_some_and(|by| !is_below(self.state, &victim.spec.tenant, &by.id));
             let with = [gone, &found].concat();
             let bearable = self.is_bearable(victim, &with);
@@ -921,14 +935,41 @@ impl<'a> Naive<'a> {
         self.now.since(saved) as u64 * held_by(victim).gpus
     }
 
-    /// When a job would be over if it started now, and whether that is a bound.
-    fn ending(&self, job: &Job) -> (Timestamp, bool) {
+    /// When a job would be over if it started now, and how much that can be relied on.
+    fn ending(&self, job: &Job) -> (Timestamp, Word) {
         let settings = &self.state.settings;
         let member = self.state.tenants[&job.spec.tenant].members.get(&job.spec.user);
         let known = member.and_then(|member| member.lasted.usual_and_longest());
         let expected = known.map_or(settings.default_runtime_ms, |(_, longest)| longest);
         let lasts = job.spec.time_limit_ms.map_or(expected, rounded);
-        (self.now.plus(lasts + settings.stop_grace_ms), job.spec.time_limit_ms.is_some())
+        let word = match job.spec.time_limit_ms {
+            Some(_) => Word::Bound,
+            None if self.may_borrow(job) => Word::Loan,
+            None => Word::Estimate,
+        };
+        (self.now.plus(lasts + settings.stop_grace_ms), word)
+    }
+
+    /// Whether a job can be asked to leave space that it has on loan.
+    fn may_borrow(&self, job: &Job) -> bool {
+        let config = &self.state.tenants[&job.spec.tenant].config;
+        let mut above = self.state.lineage(&job.spec.tenant);
+        self.state.settings.preemption
+            && config.may_be_preempted
+            && config.preemptions_per_job_max != Some(0)
+            && job.preemptions == 0
+            && above.all(|tenant| tenant.config.damage_gpu_ms_per_day.is_none())
+    }
+
+    /// Whether a running job has space on loan, should be gone, and has passed another.
+    fn overstays(&self, victim: &Job, passed: &Job) -> bool {
+        let attempt = victim.attempt().unwrap();
+        let end = match victim.spec.time_limit_ms {
+            Some(limit) => attempt.started_at.unwrap_or(attempt.placed_at).plus(limit),
+            None => attempt.placed_at.plus(attempt.expected_ms.unwrap_or(HOUR)),
+        };
+        let muster_core::job::Phase::Queued { since, .. } = passed.phase else { return false };
+        attempt.lent && attempt.stopping.is_none() && end <= self.now && since <= attempt.placed_at
     }
 
     /// Windows that a tenant may not use.
@@ -945,12 +986,13 @@ impl<'a> Naive<'a> {
         &self,
         node: &NodeId,
         space: &Space,
-        ending: (Timestamp, bool),
+        ending: (Timestamp, Word),
         tenant: Option<&TenantId>,
     ) -> Option<Space> {
         let mut usable = space.clone();
-        let (at, bounded) = ending;
-        let closed = |window: &Window| window.nodes.contains(node) && (at > window.from || !bounded);
+        let (at, word) = ending;
+        let closed =
+            |window: &Window| window.nodes.contains(node) && (at > window.from || word != Word::Bound);
         if self.windows_against(tenant).any(closed) {
             return None;
         }
@@ -987,7 +1029,7 @@ impl<'a> Naive<'a> {
         let lasts = self.ending(job).0.since(self.now);
         let mut freed: BTreeMap<NodeId, Space> = BTreeMap::new();
         let mut owed = self.owed.clone();
-        for (at, released, touched) in self.moments() {
+        for (at, released, touched) in self.moments(job) {
             for (node, mut space) in released {
                 let theirs = owed.entry(node.clone()).or_default();
                 let (cpus, memory_mib) = (theirs.cpus, theirs.memory_mib);
@@ -1013,7 +1055,7 @@ impl<'a> Naive<'a> {
                 return Some(Booked {
                     at,
                     until: at.plus(lasts),
-                    strict: self.is_overdue(job),
+                    strict: self.is_overdue(job) || !self.may_preempt(job),
                     spare: taken
                         .iter()
                         .map(|(node, taken)| (node.clone(), spaces[node].1.less(taken)))
@@ -1026,7 +1068,7 @@ impl<'a> Naive<'a> {
     }
 
     /// All moments at which space comes free, with the space and the nodes that change.
-    fn moments(&self) -> Vec<(Timestamp, BTreeMap<NodeId, Space>, Vec<NodeId>)> {
+    fn moments(&self, waits: &Job) -> Vec<(Timestamp, BTreeMap<NodeId, Space>, Vec<NodeId>)> {
         let grace = self.state.settings.stop_grace_ms;
         let mut moments: Vec<(When, BTreeMap<NodeId, Space>)> = Vec::new();
         for job in self.state.jobs.values() {
@@ -1037,7 +1079,8 @@ impl<'a> Naive<'a> {
                 (None, None) => attempt.placed_at.plus(attempt.expected_ms.unwrap_or(HOUR)),
             };
             let end = end.plus(grace);
-            let late = self.now.plus(self.now.since(end).max(MINUTE));
+            let called_in = self.overstays(job, waits) && self.may_preempt(waits);
+            let late = self.now.plus(if called_in { grace } else { self.now.since(end).max(MINUTE) });
             let end = if end <= self.now { late } else { end };
             moments.push(((end, Some(job.id), None), by_node(job, &attempt.tasks)));
         }
@@ -1106,12 +1149,17 @@ struct Booked {
 }
 
 impl Booked {
-    fn is_delayed_by(&self, (at, bounded): (Timestamp, bool)) -> bool {
-        at > self.at || (self.strict && !bounded)
+    fn is_delayed_by(&self, (at, word): (Timestamp, Word)) -> bool {
+        at > self.at || word == Word::Estimate || (self.strict && word == Word::Loan)
     }
 }
 
-const NEVER: (Timestamp, bool) = (Timestamp(i64::MAX), false);
+/// The same for who takes nothing on loan.
+fn outright((at, word): (Timestamp, Word)) -> (Timestamp, Word) {
+    (at, if word == Word::Bound { word } else { Word::Estimate })
+}
+
+const NEVER: (Timestamp, Word) = (Timestamp(i64::MAX), Word::Estimate);
 
 /// Room made task by task, on several nodes.
 struct Clearing<'n, 'a> {

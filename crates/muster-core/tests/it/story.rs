@@ -412,7 +412,13 @@ fn settings(variant: usize) -> Settings {
 fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<Plan> {
     let start = |wild: &WildStart| {
         let job = any_job(state, wild.job)?;
-        Some(Start { job, tasks: wild_tasks(state, job, wild), effective: None, expected_ms: None })
+        Some(Start {
+            job,
+            tasks: wild_tasks(state, job, wild),
+            effective: None,
+            expected_ms: None,
+            lent: false,
+        })
     };
     let claim = |wild: &WildClaim| {
         let job = any_job(state, wild.job)?;

@@ -174,6 +174,66 @@ fn nobody_who_passes_delays_the_first_in_line() {
     assert!(passed > seeds * 10, "only {passed} jobs passed others");
 }
 
+/// Small jobs without limits pass by estimates that are wrong. Whoever they pass starts when that was promised all the
+/// same, as long as only they are in the way: what they have on loan is called in.
+#[test]
+fn nobody_on_loan_delays_the_first_in_line() {
+    let (mut kept, mut called_in) = (0, 0);
+    for seed in 0..60 {
+        let (of_seed, back) = one_line_with_loans(seed);
+        kept += of_seed;
+        called_in += back;
+    }
+    assert!(kept > 100, "only {kept} promises were kept");
+    assert!(called_in > 30, "only {called_in} loans were called in");
+}
+
+/// How many started when it was promised, and how many were asked to leave for it.
+fn one_line_with_loans(seed: u64) -> (u64, u64) {
+    let rules = Settings {
+        default_runtime_ms: 5 * MINUTE,
+        fair_share_max: 0,
+        aging_per_minute: 0,
+        ..Settings::default()
+    };
+    let mut world = cluster(rules);
+    let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut promises: BTreeMap<JobId, Timestamp> = BTreeMap::new();
+    let mut runtimes: BTreeMap<JobId, i64> = BTreeMap::new();
+    let (mut kept, mut called_in) = (0, 0);
+    for _ in 0..240 {
+        if chance.one_in(4) {
+            let (job, runtime) = random_job(&mut world, &mut chance);
+            runtimes.insert(job, runtime);
+        }
+        if chance.one_in(3) && !world.state.queue.is_empty() {
+            let mut small = spec("loan", 1);
+            small.user = format!("user-{}", world.state.next_job);
+            runtimes.insert(accept(&mut world, small), (1 + chance.below(60) as i64) * MINUTE);
+        }
+        let planned = world.plan();
+        for start in &planned.plan.starts {
+            let Some(by) = promises.remove(&start.job) else { continue };
+            let late = world.now.since(by);
+            assert!(late <= 2 * MINUTE, "seed {seed}: {} starts {late} ms too late", start.job);
+            kept += 1;
+        }
+        let sure =
+            |job: &Job| job.attempt().is_none_or(|attempt| attempt.lent || job.spec.time_limit_ms.is_some());
+        let head = world.state.jobs.values().filter(|job| job.is_queued()).map(|job| job.id).min();
+        if let Some((head, at)) = head.and_then(|head| Some((head, planned.verdicts.reserved_at(head)?)))
+            && world.state.jobs.values().all(sure)
+        {
+            promises.entry(head).or_insert(at);
+        }
+        start_all(&mut world);
+        world.tick(MINUTE);
+        called_in += end_stopped(&mut world).len() as u64;
+        end_all(&mut world, &runtimes);
+    }
+    (kept, called_in)
+}
+
 /// How many were promised a start, and how many passed someone who came before them.
 fn one_line(seed: u64) -> (u64, u64) {
     let rules = Settings { preemption: false, fair_share_max: 0, aging_per_minute: 0, ..Settings::default() };

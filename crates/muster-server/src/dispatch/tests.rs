@@ -76,7 +76,7 @@ fn in_turn(nodes: [&str; 4]) -> Plan {
         gpus: vec![rank as u8 / 2],
     };
     let tasks = (0..).zip(nodes).map(task).collect();
-    let start = Start { job: JOB, tasks, effective: None, expected_ms: None };
+    let start = Start { job: JOB, tasks, effective: None, expected_ms: None, lent: false };
     Plan { starts: vec![start], ..Plan::default() }
 }
 

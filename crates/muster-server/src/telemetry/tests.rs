@@ -123,7 +123,16 @@ fn placed(job: JobId, attempt: u32, at: i64) -> Event {
     let task =
         |rank, node: &str| PlacedTask { rank, group: 0, node: node.parse().unwrap(), gpus: vec![0, 1] };
     let tasks = vec![task(0, "n1"), task(1, "n2")];
-    Event::JobPlaced { job, attempt, epoch: 1, tasks, effective: None, expected_ms: None, at: Timestamp(at) }
+    Event::JobPlaced {
+        job,
+        attempt,
+        epoch: 1,
+        tasks,
+        effective: None,
+        expected_ms: None,
+        lent: false,
+        at: Timestamp(at),
+    }
 }
 
 fn started(job: JobId, attempt: u32, whole: bool, at: i64) -> Event {

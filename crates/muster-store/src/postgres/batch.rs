@@ -242,6 +242,7 @@ mod tests {
                 tasks: Vec::new(),
                 effective: None,
                 expected_ms: None,
+                lent: false,
                 at: AT,
             },
             "done" => Event::AttemptEnded {

@@ -170,7 +170,16 @@ pub fn placed_task(node: &str, gpus: &[u8]) -> PlacedTask {
 
 pub fn placed(job: JobId, attempt: u32, node: &str, gpus: &[u8]) -> Event {
     let tasks = vec![placed_task(node, gpus)];
-    Event::JobPlaced { job, attempt, epoch: 1, tasks, effective: None, expected_ms: None, at: Timestamp(100) }
+    Event::JobPlaced {
+        job,
+        attempt,
+        epoch: 1,
+        tasks,
+        effective: None,
+        expected_ms: None,
+        lent: false,
+        at: Timestamp(100),
+    }
 }
 
 pub fn started(job: JobId, attempt: u32, node: &str) -> Event {

@@ -251,6 +251,7 @@ fn gang(job: JobId, tasks: &[(&str, &[u8])]) -> Event {
         tasks,
         effective: None,
         expected_ms: None,
+        lent: false,
         at: Timestamp(100),
     }
 }
