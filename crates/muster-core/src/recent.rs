@@ -3,10 +3,12 @@
 //! Who held eight GPUs for a whole half-life and none before has an average of four. The average is brought up to
 //! date whenever what is held changes, which gives the same as a sum over all of history, at O(1). It may be brought
 //! up to date a thousand times a second, so it is kept far finer than it is read.
+//!
+//! The half-life is the cluster's, or follows from what part of the past a tenant says is forgotten in a day.
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::Timestamp;
+use crate::time::{DAY, Timestamp};
 
 /// A moving average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -75,10 +77,58 @@ fn kept(passed_ms: i64, half_life_ms: i64) -> u128 {
     digits.fold(ONE >> halves, |kept, digit| share_of(kept, ROOTS[digit]))
 }
 
+/// The half-life at which so many thousandths of the past are forgotten in a day; as good as none where all of it is.
+pub(crate) fn half_life_ms(forgotten_milli: u32) -> i64 {
+    let kept = ONE * u128::from(1_000_u32.saturating_sub(forgotten_milli)) / 1_000;
+    if kept == 0 {
+        return 1;
+    }
+    let (day, halvings) = ((DAY as u128) << DIGITS, halvings(kept).max(1));
+    i64::try_from((day + halvings / 2) / halvings).unwrap_or(i64::MAX)
+}
+
+/// How often one is halved until a part of 2^64 is left, in parts of 2^40: what `kept` does, backwards. No platform's
+/// logarithm is asked: not all of them agree in the last digit.
+fn halvings(part: u128) -> u128 {
+    let whole = part.leading_zeros() - ONE.leading_zeros();
+    // Between one and two, in parts of 2^63. Squared, it passes two where the next binary digit of its logarithm is 1.
+    let (mut left, mut digits) = ((part << whole) >> 1, 0);
+    for _ in 0..DIGITS {
+        left = (left * left) >> 63;
+        let digit = left >> 64;
+        left >>= digit;
+        digits = (digits << 1) | digit;
+    }
+    (u128::from(whole) << DIGITS) - digits
+}
+
+/// Binary digits of a logarithm: a half-life of a year is right to a hundredth of a second.
+const DIGITS: u32 = 40;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::time::HOUR;
+
+    #[test]
+    fn a_day_forgets_what_it_should() {
+        for milli in 1..1_000 {
+            let wanted = ONE * u128::from(1_000 - milli) / 1_000;
+            let off = kept(DAY, half_life_ms(milli)).abs_diff(wanted);
+            assert!(off < ONE / 100_000_000, "{milli} thousandths: {off} parts of 2^64 off");
+        }
+    }
+
+    #[test]
+    fn half_lives_are_those_of_the_books() {
+        let cases = [(1, 59_857_967_449), (250, 208_173_961), (500, DAY), (750, DAY / 2), (999, 8_669_664)];
+        for (milli, ms) in cases {
+            assert!(half_life_ms(milli).abs_diff(ms) <= 10, "{milli}: {} is not {ms}", half_life_ms(milli));
+        }
+        let mut all = (1..=1_000).map(half_life_ms);
+        assert!(all.by_ref().is_sorted_by(|a, b| a > b), "who forgets more has the shorter half-life");
+        assert_eq!((half_life_ms(1_000), half_life_ms(u32::MAX)), (1, 1), "all of it is forgotten at once");
+    }
 
     /// In thousandths of a GPU.
     fn milli(recent: Recent, held: u64, hours: i64) -> u64 {

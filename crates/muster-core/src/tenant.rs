@@ -9,7 +9,7 @@ use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::lasting::Lasted;
 use crate::loss::Damage;
-use crate::recent::Recent;
+use crate::recent::{self, Recent};
 use crate::time::Timestamp;
 
 /// A team, a project or a customer. A savepoint that lacks one of the figures is passed over and the journal read
@@ -82,6 +82,14 @@ impl Tenant {
         held.saturating_sub(self.placed_gpu_ms).max(0) as u64
     }
 
+    /// After how long past usage counts half: by its own decay, or as usual in the cluster.
+    pub fn half_life_ms(&self, usual_ms: i64) -> i64 {
+        match self.config.decay_milli_per_day {
+            0 => usual_ms,
+            decay => recent::half_life_ms(decay),
+        }
+    }
+
     /// An attempt takes what its job asked for.
     pub(crate) fn take(&mut self, user: &str, demand: Demand, at: Timestamp, half_life_ms: i64) {
         self.advance(user, at, half_life_ms);
@@ -113,12 +121,23 @@ impl Tenant {
 
     /// Forget members who have no jobs and whose usage is long past.
     pub(crate) fn forget_idle(&mut self, now: Timestamp, half_life_ms: i64) {
+        let half_life_ms = self.half_life_ms(half_life_ms);
         self.members.retain(|_, member| {
             member.live_jobs > 0 || member.recent.micro_gpus(member.held.gpus, now, half_life_ms) > 0
         });
     }
 
+    /// Bring all past usage up to date, before the half-life changes: what is past was forgotten as it was then.
+    pub(crate) fn advance_all(&mut self, at: Timestamp, half_life_ms: i64) {
+        let half_life_ms = self.half_life_ms(half_life_ms);
+        self.recent.advance(self.held.gpus, at, half_life_ms);
+        for member in self.members.values_mut() {
+            member.recent.advance(member.held.gpus, at, half_life_ms);
+        }
+    }
+
     fn advance(&mut self, user: &str, at: Timestamp, half_life_ms: i64) {
+        let half_life_ms = self.half_life_ms(half_life_ms);
         self.recent.advance(self.held.gpus, at, half_life_ms);
         let member = self.member_mut(user);
         member.recent.advance(member.held.gpus, at, half_life_ms);
@@ -167,7 +186,7 @@ pub struct TenantConfig {
     /// Share against its siblings.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// How fast past usage is forgotten, in thousandths a day.
+    /// How much of the past usage of it and its members is forgotten, in thousandths a day; 0 is as in the cluster.
     #[serde(default)]
     pub decay_milli_per_day: u32,
     /// Its running jobs may be displaced by jobs of higher priority.
@@ -338,6 +357,25 @@ impl Tier {
             Tier::Medium => 500,
             Tier::High => 1_000,
             Tier::Critical => 5_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::DAY;
+
+    #[test]
+    fn members_are_forgotten_as_fast_as_their_usage() {
+        for (decay_milli_per_day, stays) in [(0, true), (1, true), (999, false), (1_000, false)] {
+            let config = TenantConfig { decay_milli_per_day, ..TenantConfig::unlimited("red") };
+            let mut tenant = Tenant::new("red".parse().unwrap(), config);
+            let demand = Demand { gpus: 8, ..Demand::default() };
+            tenant.take("ada", demand, Timestamp(0), 7 * DAY);
+            tenant.give_back("ada", (demand, Timestamp(0)), Timestamp(DAY), 7 * DAY);
+            tenant.forget_idle(Timestamp(10 * DAY), 7 * DAY);
+            assert_eq!(tenant.members.contains_key("ada"), stays, "{decay_milli_per_day} thousandths a day");
         }
     }
 }

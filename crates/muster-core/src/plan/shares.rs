@@ -281,7 +281,7 @@ impl Tree<'_> {
     }
 
     fn branch(&self, tenant: &Tenant, above: Option<usize>, entitled: u64) -> Branch {
-        let half_life_ms = self.state.settings.usage_half_life_ms;
+        let half_life_ms = tenant.half_life_ms(self.state.settings.usage_half_life_ms);
         let members: BTreeMap<String, (u64, u64)> = tenant
             .members
             .iter()

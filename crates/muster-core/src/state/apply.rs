@@ -90,10 +90,7 @@ impl State {
             Event::PlanAdopted { .. } => {}
 
             Event::TenantCreated { id, config, at } => self.create_tenant(id, config, *at),
-            Event::TenantChanged { id, config, at } => {
-                self.clock = self.clock.max(*at);
-                self.tenant_mut(id).config = (**config).clone();
-            }
+            Event::TenantChanged { id, config, at } => self.change_tenant(id, config, *at),
             Event::TenantDeleted { id, at } => {
                 self.clock = self.clock.max(*at);
                 let tenant = self.tenants.remove(id);
@@ -123,6 +120,10 @@ impl State {
 
             Event::Configured { settings, at } => {
                 self.clock = self.clock.max(*at);
+                let half_life_ms = self.settings.usage_half_life_ms;
+                if settings.usage_half_life_ms != half_life_ms {
+                    self.tenants.values_mut().for_each(|tenant| tenant.advance_all(*at, half_life_ms));
+                }
                 self.settings = (**settings).clone();
             }
             Event::TokenAdded { token, at } => {
@@ -439,6 +440,16 @@ impl State {
         self.clock = self.clock.max(at);
         let former = self.tenants.insert(id.clone(), Tenant::new(id.clone(), config.clone()));
         assert!(former.is_none(), "tenant {id} exists twice");
+    }
+
+    fn change_tenant(&mut self, id: &TenantId, config: &TenantConfig, at: Timestamp) {
+        self.clock = self.clock.max(at);
+        let half_life_ms = self.settings.usage_half_life_ms;
+        let tenant = self.tenant_mut(id);
+        if tenant.config.decay_milli_per_day != config.decay_milli_per_day {
+            tenant.advance_all(at, half_life_ms);
+        }
+        tenant.config = config.clone();
     }
 
     fn register(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {

@@ -12,13 +12,14 @@ use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
 use muster_core::node::NodeWord;
 use muster_core::queue::waiting_since;
+use muster_core::recent::Recent;
 use muster_core::settings::Objective;
 use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::world::{
-    demand_of, gives_only_what_it_owes, guarantor, held_below, held_by, is_admitted, is_below, is_ready,
-    is_within_quota, is_within_user_quota, milliwatts_of,
+    demand_of, gives_only_what_it_owes, guarantor, half_life, held_below, held_by, is_admitted, is_below,
+    is_ready, is_within_quota, is_within_user_quota, milliwatts_of,
 };
 
 /// The judge's own books.
@@ -28,6 +29,7 @@ pub struct Judge {
     ended: BTreeSet<JobId>,
     used: BTreeMap<TenantId, Charge>,
     clock: Timestamp,
+    past: Past,
 }
 
 struct Lease {
@@ -161,7 +163,8 @@ impl Judge {
     }
 
     /// What must hold after every step.
-    pub fn see_state(&self, state: &State) {
+    pub fn see_state(&mut self, state: &State) {
+        self.past.see(state);
         let live = state.jobs.keys().find(|job| self.ended.contains(job));
         assert_eq!(live, None, "an ended job lives");
         let running: BTreeSet<JobId> =
@@ -171,6 +174,49 @@ impl Judge {
             let own = self.used.get(tenant).copied().unwrap_or_default();
             assert_eq!(account.used, own, "the ledger of {tenant} is not the sum of its leases");
         }
+    }
+}
+
+/// A tenant, or one of its members.
+type Holder = (TenantId, Option<String>);
+
+/// What everyone held of late, by the judge's own reckoning.
+#[derive(Default)]
+struct Past {
+    gpus: BTreeMap<Holder, f64>,
+    /// What they hold since then, and the half-life by which they forget.
+    since: Timestamp,
+    holding: BTreeMap<Holder, (u64, i64)>,
+}
+
+impl Past {
+    /// All that happened in a step happened at its end: until then everyone held, and forgot, as after the step before.
+    fn see(&mut self, state: &State) {
+        let passed = state.clock.since(self.since);
+        for (who, (held, half_life)) in std::mem::take(&mut self.holding) {
+            let kept = 0.5_f64.powf(passed as f64 / half_life as f64);
+            let gpus = self.gpus.entry(who).or_default();
+            *gpus = *gpus * kept + held as f64 * (1.0 - kept);
+        }
+        self.since = state.clock;
+        for tenant in state.tenants.values() {
+            let (id, half_life) = (&tenant.id, half_life(state, tenant));
+            self.compare((id.clone(), None), tenant.held.gpus, tenant.recent, half_life);
+            for (name, member) in &tenant.members {
+                let who = (id.clone(), Some(name.clone()));
+                self.compare(who, member.held.gpus, member.recent, half_life);
+            }
+        }
+    }
+
+    fn compare(&mut self, who: Holder, held: u64, recent: Recent, half_life: i64) {
+        let said = recent.micro_gpus(held, self.since, half_life) as f64;
+        let own = self.gpus.get(&who).copied().unwrap_or_default() * 1e6;
+        assert!(
+            (said - own).abs() < 5.0,
+            "{who:?} is said to have held {said} millionths of late, not {own}"
+        );
+        self.holding.insert(who, (held, half_life));
     }
 }
 

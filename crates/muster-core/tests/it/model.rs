@@ -19,7 +19,7 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
 use crate::world::{
-    gives_only_what_it_owes, guarantor, held_below, held_by, held_by_user, is_below, is_ready,
+    gives_only_what_it_owes, guarantor, half_life, held_below, held_by, held_by_user, is_below, is_ready,
     is_within_budget, milliwatts_of,
 };
 
@@ -344,7 +344,7 @@ impl<'a> Naive<'a> {
         let more = self.more_held.iter().filter(|(other, _)| same(other));
         let more: u64 = more.map(|(_, demand)| demand.gpus).sum();
         let user = tenant.members.get(&job.spec.user).copied().unwrap_or_default();
-        let half_life = self.state.settings.usage_half_life_ms;
+        let half_life = half_life(self.state, tenant);
         let recent = user.recent.micro_gpus(user.held.gpus, self.now, half_life);
         let gpus: u64 = self.state.nodes.values().map(|node| node.facts.gpus.len() as u64).sum();
         let used = (millionths(user.held.gpus + more, gpus) + millionths(recent, gpus * 1_000_000)) / 2;
@@ -378,9 +378,10 @@ impl<'a> Naive<'a> {
         let more = self.more_held.iter().filter(|(job, _)| below.contains(&&job.spec.tenant));
         let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|(_, demand)| *demand));
         let held = held.fold(Demand::default(), Demand::plus);
-        let half_life = self.state.settings.usage_half_life_ms;
-        let recent: u64 =
-            self.below(id).map(|one| one.recent.micro_gpus(one.held.gpus, self.now, half_life)).sum();
+        let late = |one: &muster_core::Tenant| {
+            one.recent.micro_gpus(one.held.gpus, self.now, half_life(self.state, one))
+        };
+        let recent: u64 = self.below(id).map(late).sum();
         let all = |of: fn(&Node) -> u64| self.state.nodes.values().map(of).sum::<u64>();
         let gpus = all(|node| node.facts.gpus.len() as u64);
         let now = [

@@ -155,6 +155,7 @@ impl Script {
                     (config.billed, config.price_gpu_hour_micro) = (true, number::<u64>(value) * 1_000_000)
                 }
                 "weight" => config.weight = number(value),
+                "decay" => config.decay_milli_per_day = number(value),
                 "parent" => config.parent = Some(value.parse().unwrap()),
                 "can_preempt" => config.may_preempt = yes(value),
                 "preemptable" => config.may_be_preempted = yes(value),

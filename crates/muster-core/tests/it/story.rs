@@ -364,6 +364,7 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     config.may_be_preempted = variant != 2;
     config.preemptions_per_job_max = (variant > 4).then_some(1);
     config.weight = [100, 300, 100, 1][variant % 4];
+    config.decay_milli_per_day = [0, 999, 500, 0, 1_000, 0, 900, 250][variant % 8];
     config.guaranteed.gpus = [None, Some(2), None, None, Some(4), None, Some(1), None][variant % 8];
     config.guaranteed.jobs = (variant == 6).then_some(1);
     if [0, 4, 5].contains(&variant) {

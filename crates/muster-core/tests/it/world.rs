@@ -10,6 +10,7 @@ use muster_core::job::{
 use muster_core::node::{GpuFacts, NodeFacts};
 use muster_core::plan::{Planned, plan};
 use muster_core::tenant::TenantConfig;
+use muster_core::time::DAY;
 use muster_core::{Event, Refusal, State, TenantId, Timestamp};
 
 /// A cluster, its clock, and everything that happened.
@@ -249,6 +250,16 @@ pub fn gives_only_what_it_owes(
     let keeps = (demand.gpus == 0 || guaranteed.gpus.unwrap_or(0) <= left.gpus)
         && guaranteed.jobs.unwrap_or(0) <= left.jobs;
     keeps || (reclaimed && !guaranteed.excess(left.plus(demand)).is_empty())
+}
+
+/// After how long the past usage of a tenant counts half, as the books have it.
+pub fn half_life(state: &State, tenant: &muster_core::Tenant) -> i64 {
+    let forgotten = f64::from(tenant.config.decay_milli_per_day) / 1_000.0;
+    match tenant.config.decay_milli_per_day {
+        0 => state.settings.usage_half_life_ms,
+        1_000 => 1,
+        _ => (DAY as f64 * 0.5_f64.ln() / (1.0 - forgotten).ln()).round() as i64,
+    }
 }
 
 /// Whether a tenant is another one, or below it.
