@@ -80,7 +80,7 @@ pub struct TenantSpec {
     /// Share against its siblings; 1 is the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_share_weight: Option<f64>,
-    /// Part of its past usage that is forgotten each day, 0 to 1.
+    /// Part of its past usage, and that of its users, that is forgotten each day, 0 to 1; 0 is as usual in the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_decay: Option<f64>,
     /// Its running jobs may be displaced by jobs of higher priority; true when not given.
@@ -204,7 +204,7 @@ pub struct TenantChange {
     /// Share against its siblings; 1 is the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_share_weight: Option<f64>,
-    /// Part of its past usage that is forgotten each day, 0 to 1.
+    /// Part of its past usage, and that of its users, that is forgotten each day, 0 to 1; 0 is as usual in the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_decay: Option<f64>,
     /// Its running jobs may be displaced.
@@ -332,7 +332,9 @@ pub struct Tenant {
     pub fair_share_used: f64,
     /// GPUs it held of late: an average in which the past counts half after each half-life.
     pub recent_gpus: f64,
-    /// Part of its past usage that is forgotten each day, 0 to 1.
+    /// The half-life of its past usage in milliseconds: by its own `priority_decay`, or as usual in the cluster.
+    pub usage_half_life_ms: i64,
+    /// Part of its past usage, and that of its users, that is forgotten each day, 0 to 1; 0 is as usual in the cluster.
     pub priority_decay: f64,
     /// Its running jobs may be displaced by jobs of higher priority.
     pub allow_preemption: bool,

@@ -306,7 +306,8 @@ fn shown(
     let share = shares.get(&tenant.id).copied();
     let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
     let spent = spent.get(&tenant.id).copied().unwrap_or_default();
-    let recent = tenant.recent.micro_gpus(tenant.held.gpus, now, state.settings.usage_half_life_ms);
+    let half_life_ms = tenant.half_life_ms(state.settings.usage_half_life_ms);
+    let recent = tenant.recent.micro_gpus(tenant.held.gpus, now, half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
     let wants = |notices: &BTreeMap<String, bool>, word: &str| notices.get(word).copied().unwrap_or(false);
@@ -354,6 +355,7 @@ fn shown(
         fair_share: part(|share| share.share_milli),
         fair_share_used: part(|share| share.used_milli),
         recent_gpus: (recent / 1_000) as f64 / 1_000.0,
+        usage_half_life_ms: half_life_ms,
         priority_decay: f64::from(config.decay_milli_per_day) / 1_000.0,
         allow_preemption: config.may_be_preempted,
         can_preempt_others: config.may_preempt,

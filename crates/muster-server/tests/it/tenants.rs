@@ -44,6 +44,8 @@ fn every_field_comes_back() {
     ] {
         assert_eq!(made[counter], 0, "{counter}");
     }
+    assert_eq!(made["usage_half_life_ms"], 208_173_961, "a quarter is forgotten each day");
+    assert_eq!(house.get("/api/v1/tenants/default")["usage_half_life_ms"], 7 * 86_400_000);
     assert_eq!(house.get("/api/v1/tenants/ml-team"), made);
     assert_eq!(house.get("/api/v1/tenants")["total"], 3, "with the one that is there from the start");
 }

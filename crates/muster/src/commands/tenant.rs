@@ -172,6 +172,17 @@ fn fair_share(tenant: &Tenant) -> String {
     )
 }
 
+fn past_usage(tenant: &Tenant) -> String {
+    let half_life = units::span(tenant.usage_half_life_ms);
+    match tenant.priority_decay {
+        decay if decay >= 1.0 => "is forgotten at once".to_string(),
+        decay if decay > 0.0 => {
+            format!("counts half after {half_life}: {} of it is forgotten each day", percent(decay))
+        }
+        _ => format!("counts half after {half_life}, as usual in the cluster"),
+    }
+}
+
 fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
@@ -199,6 +210,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("tier", tenant.priority_tier.clone())
         .field("weight", tenant.fair_share_weight.to_string())
         .field("fair share", fair_share(tenant))
+        .field("past usage", past_usage(tenant))
         .field("gpus", count(tenant.current_gpus, tenant.max_gpus))
         .maybe("guaranteed", tenant.guaranteed_gpus)
         .maybe("budget", budget(tenant))

@@ -56,6 +56,9 @@ pub struct Terms {
     /// Share against other tenants; 1 is the usual one
     #[arg(long, value_name = "X")]
     weight: Option<f64>,
+    /// Part of its past usage that is forgotten each day, 0 to 1; 0 is as usual in the cluster
+    #[arg(long, value_name = "X")]
+    decay: Option<f64>,
     /// Whether its running jobs may be displaced
     #[arg(long, value_name = "BOOL")]
     may_be_preempted: Option<bool>,
@@ -105,6 +108,7 @@ impl Terms {
             budget_cost: self.budget_cost.and_then(|amount| amount.0),
             priority_tier: self.tier,
             fair_share_weight: self.weight,
+            priority_decay: self.decay,
             allow_preemption: self.may_be_preempted,
             can_preempt_others: self.may_preempt,
             damage_gpu_hours_per_day: self.damage_gpu_hours_per_day.and_then(|amount| amount.0),
@@ -136,6 +140,7 @@ impl Terms {
             budget_cost: self.budget_cost.map(|amount| amount.0),
             priority_tier: self.tier,
             fair_share_weight: self.weight,
+            priority_decay: self.decay,
             allow_preemption: self.may_be_preempted,
             can_preempt_others: self.may_preempt,
             damage_gpu_hours_per_day: self.damage_gpu_hours_per_day.map(|amount| amount.0),
