@@ -121,7 +121,8 @@ impl Tenant {
 
     /// Forget members who have no jobs and whose usage is long past.
     pub(crate) fn forget_idle(&mut self, now: Timestamp, half_life_ms: i64) {
-        let half_life_ms = self.half_life_ms(half_life_ms);
+        // Where usage is forgotten faster than elsewhere, it is still worth knowing how long their jobs ran.
+        let half_life_ms = self.half_life_ms(half_life_ms).max(half_life_ms);
         self.members.retain(|_, member| {
             member.live_jobs > 0 || member.recent.micro_gpus(member.held.gpus, now, half_life_ms) > 0
         });
@@ -367,14 +368,16 @@ mod tests {
     use crate::time::DAY;
 
     #[test]
-    fn members_are_forgotten_as_fast_as_their_usage() {
-        for (decay_milli_per_day, stays) in [(0, true), (1, true), (999, false), (1_000, false)] {
+    fn members_are_remembered_as_long_as_their_usage_and_not_less_than_usual() {
+        for (decay_milli_per_day, stays) in [(0, false), (1, true), (500, false), (1_000, false)] {
             let config = TenantConfig { decay_milli_per_day, ..TenantConfig::unlimited("red") };
             let mut tenant = Tenant::new("red".parse().unwrap(), config);
             let demand = Demand { gpus: 8, ..Demand::default() };
             tenant.take("ada", demand, Timestamp(0), 7 * DAY);
             tenant.give_back("ada", (demand, Timestamp(0)), Timestamp(DAY), 7 * DAY);
             tenant.forget_idle(Timestamp(10 * DAY), 7 * DAY);
+            assert!(tenant.members.contains_key("ada"), "ten days are not long ago");
+            tenant.forget_idle(Timestamp(400 * DAY), 7 * DAY);
             assert_eq!(tenant.members.contains_key("ada"), stays, "{decay_milli_per_day} thousandths a day");
         }
     }

@@ -29,7 +29,7 @@ impl<'a> UserUse<'a> {
 
     fn count_all(&mut self) {
         for tenant in self.state.tenants.values() {
-            for (user, member) in &tenant.members {
+            for (user, member) in tenant.members.iter().filter(|(_, member)| member.held.jobs > 0) {
                 self.take(&tenant.id, user, member.held);
             }
         }
