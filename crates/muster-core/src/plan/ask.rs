@@ -74,6 +74,11 @@ impl Ask {
         groups
     }
 
+    /// What the least demanding task needs: where fewer are free nobody of the gang sits.
+    pub fn least_gpus(&self) -> u32 {
+        self.shape.groups.iter().map(|(_, each)| each.gpus).min().unwrap_or_default()
+    }
+
     /// How many tasks of a group fit into what is free.
     pub fn tasks_that_fit(&self, found: &Match, group: usize, free: Free) -> u32 {
         tasks_that_fit(&self.shape.groups[group].1, found.eligible[group], free)

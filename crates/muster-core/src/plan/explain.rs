@@ -212,7 +212,8 @@ fn free_blocks(draft: &Draft, who: Who, ask: &Ask) -> Vec<(u32, Free)> {
 }
 
 fn free_blocks_by_match<'a>(draft: &Draft, who: Who, ask: &'a Ask) -> Vec<(&'a Match, Free)> {
-    let least = u32::from(ask.gpus() > 0 && !ask.may_span());
+    // Tasks without GPUs may sit where none is free.
+    let least = ask.least_gpus().min(1);
     let mut blocks = Vec::new();
     for found in &ask.matches {
         for (_, node) in draft.capacity.with_free(&found.kind, least) {

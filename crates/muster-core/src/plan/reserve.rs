@@ -272,11 +272,11 @@ impl<'a> Future<'a> {
         future
     }
 
-    /// How many tasks every node would take now. In a full cluster hardly any does, and only those are kept.
+    /// How many tasks every node would take now. In a full cluster hardly any does, and only those are looked at.
     fn count_all_seats(&mut self) {
         let draft = self.draft;
         for found in &self.ask.matches {
-            for (_, node) in draft.capacity.with_free(&found.kind, 0) {
+            for (_, node) in draft.capacity.with_free(&found.kind, self.ask.least_gpus()) {
                 let reserved = draft.reservations.is_on(node);
                 let free = if reserved { self.space_on(node, draft.now) } else { draft.free_on(node) };
                 let seats = free.map(|free| self.seats_in(found, free)).unwrap_or_default();
