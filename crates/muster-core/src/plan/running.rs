@@ -38,7 +38,8 @@ pub(super) struct Here {
     pub candidates: Vec<Candidate>,
     /// Devices that may be given out once nobody holds them.
     pub usable: u64,
-    /// What was given out beyond what there is: the machine came back smaller. Victims fill that hole first.
+    /// What was given out, or is kept for claims, beyond what there is: the machine came back smaller. Victims fill that
+    /// hole first.
     pub overdrawn: Free,
 }
 
@@ -92,7 +93,12 @@ impl Running {
     pub fn of(state: &State, now: Timestamp) -> Running {
         let open = state.nodes.values().filter(|node| node.takes_work());
         let nodes = open.filter_map(|node| Some((node.id.clone(), here(state, now, node)?)));
-        let nodes: BTreeMap<NodeId, Here> = nodes.collect();
+        let mut nodes: BTreeMap<NodeId, Here> = nodes.collect();
+        for (node, kept) in state.claimed() {
+            if let Some(here) = nodes.get_mut(&node) {
+                here.overdrawn = here.overdrawn.with(missing(state, &node, &kept));
+            }
+        }
         let candidates = || nodes.values().flat_map(|here| &here.candidates);
         let mut priorities: Vec<u32> = candidates().map(|one| one.priority).collect();
         let mut effectives: Vec<i64> = candidates().map(|one| one.effective).collect();
@@ -152,6 +158,13 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
         left_gpu_ms: state.left_of(job, now),
         space: Free::used_on(node, job),
     })
+}
+
+/// Cores and memory that are kept for claims and not free.
+fn missing(state: &State, node: &NodeId, kept: &[(JobId, Free)]) -> Free {
+    let free = state.capacity.filed(node).map(|filed| filed.free).unwrap_or_default();
+    let kept = kept.iter().fold(Free::default(), |sum, (_, space)| sum.with(*space));
+    Free { gpus: 0, ..kept.without(free) }
 }
 
 pub(super) fn overdrawn(node: &Node) -> Free {

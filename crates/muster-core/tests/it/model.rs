@@ -872,8 +872,22 @@ impl<'a> Naive<'a> {
                 .filter(|task| task.node == *id)
                 .for_each(|task| space.add(&usable(node, &of_task(victim, task))));
         }
-        let space = if victims.is_empty() { space } else { space.less_overdrawn(node) };
+        if !victims.is_empty() {
+            space = space.less_overdrawn(node).less(&self.missing_for_claims(id));
+        }
         self.not_reserved(id, &space, NEVER, None)
+    }
+
+    /// Cores and memory that claims on a node need and nobody has free for them.
+    fn missing_for_claims(&self, id: &NodeId) -> Space {
+        let mut missing = Space::default();
+        for (job, claim) in &self.state.claims {
+            if let Some(all) = by_node(&self.state.jobs[job], &claim.tasks).get(id) {
+                missing.add(&still_needed(&self.coming(claim, id), all));
+            }
+        }
+        missing.take(&free_on(&self.state.nodes[id]));
+        Space { gpus: BTreeSet::new(), ..missing }
     }
 
     fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
