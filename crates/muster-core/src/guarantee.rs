@@ -4,12 +4,16 @@
 //! within a guarantee of its tenant, or of one above, may have borrowed space back, whatever the priorities. And
 //! nobody is displaced out of a guarantee but by a stronger job within the same one: else a strong borrower would
 //! take back what a weak owner has just reclaimed, and so on for ever.
+//!
+//! There are guarantees of amounts, and of GPUs of one model. Each entitles by itself, and each shields by itself: what
+//! was had back by the one is not lost to the other.
 
 use std::collections::BTreeMap;
 
 use crate::ids::TenantId;
 use crate::job::{Demand, Job};
 use crate::loss::lost_gpu_ms;
+use crate::model_guarantee::{ByModel, ModelBooks, guaranteed_models};
 use crate::state::State;
 use crate::tenant::{Quota, Tenant};
 use crate::time::Timestamp;
@@ -19,6 +23,7 @@ use crate::time::Timestamp;
 pub(crate) struct Leaving {
     now: Timestamp,
     gone: BTreeMap<TenantId, Demand>,
+    gone_of_models: ByModel,
     /// Work that is lost by those who were added, beside what tenants have lost before.
     lost_gpu_ms: BTreeMap<TenantId, u64>,
 }
@@ -28,6 +33,7 @@ impl Leaving {
     pub fn of(state: &State, now: Timestamp) -> Leaving {
         let mut leaving = Leaving { now, ..Leaving::default() };
         if anyone_is_guaranteed(state) {
+            leaving.gone_of_models = ByModel::none(state);
             let active = state.nodes.values().flat_map(|node| &node.jobs).filter_map(|id| state.jobs.get(id));
             let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
             let stopping: BTreeMap<_, _> = active.filter(stopping).map(|job| (job.id, job)).collect();
@@ -50,6 +56,7 @@ impl Leaving {
             let gone = self.gone.entry(tenant.id.clone()).or_default();
             *gone = gone.plus(job.held());
         }
+        self.gone_of_models.add_job(state, job);
     }
 
     /// Whether its tenant, and everyone above it, can bear the loss of a job.
@@ -73,21 +80,78 @@ impl Leaving {
         &self,
         state: &State,
         (victim, reclaimed): (&Job, bool),
-        guarantor: Option<&TenantId>,
-        runs: impl Fn(&TenantId) -> Demand,
+        cover: &Cover,
+        (runs, books): (impl Fn(&TenantId) -> Demand, &ModelBooks),
     ) -> bool {
-        if !self.is_bearable(state, victim) {
-            return false;
-        }
         let demand = victim.held();
-        let above = |tenant: &Tenant| guarantor.is_some_and(|by| is_below(state, by, &tenant.id));
-        state.lineage(&victim.spec.tenant).filter(|tenant| !above(tenant)).all(|tenant| {
+        let amounts = |tenant: &Tenant| {
             let guaranteed = &tenant.config.guaranteed;
             let gone = self.gone.get(&tenant.id).copied().unwrap_or_default();
             let before = runs(&tenant.id).less(gone);
             guaranteed.is_kept(before.less(demand), demand)
                 || (reclaimed && !guaranteed.excess(before).is_empty())
+        };
+        self.is_bearable(state, victim)
+            && state.lineage(&victim.spec.tenant).all(|tenant| {
+                (cover.is_from_below(state, &tenant.id) || amounts(tenant))
+                    && self.allows_by_model(state, (victim, reclaimed), tenant, (cover, books))
+            })
+    }
+
+    /// The same for what one tenant is guaranteed of single models. Each model counts by itself: who has borrowed of
+    /// one loses nothing of another.
+    fn allows_by_model(
+        &self,
+        state: &State,
+        (victim, reclaimed): (&Job, bool),
+        tenant: &Tenant,
+        (cover, books): (&Cover, &ModelBooks),
+    ) -> bool {
+        tenant.config.guaranteed_by_model.iter().all(|(model, guaranteed)| {
+            let demand = books.held_by(state, victim, model);
+            let gone = self.gone_of_models.get(&tenant.id, model);
+            let before = books.runs(&tenant.id, model).saturating_sub(gone);
+            demand == 0
+                || *guaranteed <= before.saturating_sub(demand)
+                || (reclaimed && before > *guaranteed)
+                || cover.is_from_below_of(state, &tenant.id, model)
         })
+    }
+}
+
+/// The guarantees that a waiting job stays within, each of its own tenant or of one above it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cover<'a> {
+    /// The first tenant that is guaranteed the amounts.
+    pub amounts: Option<&'a TenantId>,
+    /// Every tenant that is guaranteed as many GPUs of a model that the job cannot but sit on, and the model.
+    pub models: Vec<(&'a TenantId, &'a str)>,
+}
+
+impl Cover<'_> {
+    /// Whether there is any.
+    pub fn is_some(&self) -> bool {
+        self.amounts.is_some() || !self.models.is_empty()
+    }
+
+    /// Whether a job sits on what may be had back: outside of those who are guaranteed it, and on at least one device of
+    /// the model, where only that is guaranteed.
+    pub fn reclaims(&self, state: &State, victim: &Job, books: &ModelBooks) -> bool {
+        let outside = |by: &TenantId| !is_below(state, &victim.spec.tenant, by);
+        let on_model =
+            |(by, model): &(&TenantId, &str)| outside(by) && books.held_by(state, victim, model) > 0;
+        self.amounts.is_some_and(outside) || self.models.iter().any(on_model)
+    }
+
+    /// Whether one of the guarantors is this tenant or below it: the tenant has the job instead of what goes for it.
+    fn is_from_below(&self, state: &State, tenant: &TenantId) -> bool {
+        let models = self.models.iter().map(|(by, _)| *by);
+        self.amounts.into_iter().chain(models).any(|by| is_below(state, by, tenant))
+    }
+
+    /// The same for a guarantee of one model, where the job must be within that of the same model.
+    fn is_from_below_of(&self, state: &State, tenant: &TenantId, model: &str) -> bool {
+        self.models.iter().any(|(by, of)| *of == model && is_below(state, by, tenant))
     }
 }
 
@@ -100,7 +164,7 @@ pub(crate) fn is_below(state: &State, tenant: &TenantId, top: &TenantId) -> bool
     state.lineage(tenant).any(|above| above.id == *top)
 }
 
-/// The tenant, itself or one above it, whose guarantee a demand stays within.
+/// The tenant, itself or one above it, whose guarantee of amounts a demand stays within.
 pub(crate) fn guarantor<'a>(
     state: &'a State,
     tenant: &TenantId,
@@ -116,7 +180,9 @@ pub(crate) fn guarantor<'a>(
 
 /// Whether any tenant has a guarantee.
 pub(crate) fn anyone_is_guaranteed(state: &State) -> bool {
-    state.tenants.values().any(|tenant| tenant.config.guaranteed.is_set())
+    let any =
+        |tenant: &Tenant| tenant.config.guaranteed.is_set() || guaranteed_models(tenant).next().is_some();
+    state.tenants.values().any(any)
 }
 
 impl Quota {

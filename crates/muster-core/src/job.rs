@@ -430,6 +430,11 @@ impl Job {
         matches!(self.phase, Phase::Queued { .. })
     }
 
+    /// Whether it could be placed now: it waits, awake and without open dependencies.
+    pub fn is_ready(&self) -> bool {
+        self.is_queued() && self.wakes_at.is_none() && self.open_dependencies.is_empty()
+    }
+
     /// The fine word of the phase, as people read it.
     pub fn phase_word(&self) -> &'static str {
         match &self.phase {

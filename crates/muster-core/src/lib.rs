@@ -29,6 +29,7 @@ mod haste;
 pub mod lasting;
 pub mod ledger;
 pub mod loss;
+mod model_guarantee;
 mod models;
 pub mod queue;
 pub mod state;

@@ -178,6 +178,9 @@ pub struct TenantConfig {
     /// Most GPUs of one model, by canonical model name.
     #[serde(default)]
     pub maximum_by_model: BTreeMap<String, u64>,
+    /// GPUs of one model it can count on, by canonical model name; the rest it has of them is borrowed.
+    #[serde(default)]
+    pub guaranteed_by_model: BTreeMap<String, u64>,
     /// The most it may use in all.
     #[serde(default)]
     pub budget: Budget,
@@ -239,6 +242,7 @@ impl TenantConfig {
             maximum_per_user: Quota::default(),
             guaranteed: Quota::default(),
             maximum_by_model: BTreeMap::new(),
+            guaranteed_by_model: BTreeMap::new(),
             budget: Budget::default(),
             tier: Tier::default(),
             weight: default_weight(),

@@ -23,7 +23,7 @@ pub(super) fn set_all_aside(draft: &mut Draft) {
         for (node, space) in belongs_to(state, *id, claim) {
             draft.owe(&node, space);
         }
-        if is_ready(job) && state.claim_works(job, claim, draft.now) {
+        if job.is_ready() && state.claim_works(job, claim, draft.now) {
             draft.note_claimant(*id);
         }
     }
@@ -45,7 +45,7 @@ pub(super) fn start_where_room_is_made(draft: &mut Draft) {
     // Those who start come first: a quota that was lowered must not make claims wait for each other.
     for (job, claim) in waiting {
         let milliwatts = state.milliwatts_of(&claim.tasks);
-        draft.count(&bucket(state, job), Demand { milliwatts, ..job.spec.demand() });
+        draft.count(&bucket(state, job), Demand { milliwatts, ..job.spec.demand() }, &claim.tasks);
     }
 }
 
@@ -111,10 +111,6 @@ pub(super) fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeI
         (node.clone(), Free { gpus: wanted.gpus, ..wanted.shared_with(coming) })
     });
     theirs.collect()
-}
-
-fn is_ready(job: &Job) -> bool {
-    job.is_queued() && job.wakes_at.is_none() && job.open_dependencies.is_empty()
 }
 
 fn bucket(state: &State, job: &Job) -> Bucket {

@@ -109,7 +109,7 @@ impl<'a> Draft<'a> {
             state,
             now,
             guest: None,
-            shares: Shares::of(state, now, guest),
+            shares: Shares::of(state, now, guest).with_models(state),
             capacity: state.capacity.clone(),
             models: ModelUse::of(state),
             users: UserUse::of(state),
@@ -202,9 +202,10 @@ impl<'a> Draft<'a> {
         now + self.arrays.get(&array).copied().unwrap_or_default()
     }
 
-    /// Count a job against its tenant, its user and its array.
-    pub fn count(&mut self, bucket: &Bucket, demand: Demand) {
+    /// Count a job and its devices against its tenant, its user and its array.
+    pub fn count(&mut self, bucket: &Bucket, demand: Demand, tasks: &[PlacedTask]) {
         self.shares.take(&bucket.tenant, &bucket.user, demand);
+        self.shares.models.take(self.state, &bucket.tenant, tasks);
         self.users.take(&bucket.tenant, &bucket.user, demand);
         if let Some(array) = bucket.array {
             *self.arrays.entry(array).or_default() += 1;
@@ -214,8 +215,9 @@ impl<'a> Draft<'a> {
     /// Start a gang that was ordered by `effective`.
     pub fn start(&mut self, bucket: &Bucket, (job, effective): (JobId, i64), ask: &Ask, spot: &Spot) {
         let demand = self.demand(ask, spot);
-        self.count(bucket, demand);
+        self.count(bucket, demand, &spot.tasks);
         self.shares.start(&bucket.tenant, demand);
+        self.shares.models.start(self.state, &bucket.tenant, &spot.tasks);
         self.take_models(bucket, spot);
         let (ending, taken) = (self.ending(bucket, job), spot.taken(ask));
         let lent = self.is_loan(ending, &taken);
@@ -252,6 +254,8 @@ impl<'a> Draft<'a> {
         self.shares.take(&bucket.tenant, &bucket.user, demand);
         self.users.take(&bucket.tenant, &bucket.user, demand);
         self.shares.start(&bucket.tenant, demand);
+        self.shares.models.take(self.state, &bucket.tenant, &spot.tasks);
+        self.shares.models.start(self.state, &bucket.tenant, &spot.tasks);
         self.take_models(bucket, spot);
         let ending = self.ending(bucket, job);
         for (node, taken) in spot.taken(ask) {
@@ -272,7 +276,7 @@ impl<'a> Draft<'a> {
 
     /// Propose to make room for a gang. What it will need counts as held from now on.
     pub fn make_room(&mut self, bucket: &Bucket, ask: &Ask, spot: &Spot, room: MakeRoom) {
-        self.count(bucket, self.demand(ask, spot));
+        self.count(bucket, self.demand(ask, spot), &spot.tasks);
         self.take_models(bucket, spot);
         self.reasons.insert(room.job, vec![Reason::Claimed { victims: room.victims.clone() }]);
         self.plan.claims.push(room);

@@ -36,7 +36,7 @@ pub(super) fn wait_for(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
         draft.running().leaving.take(&node, taken);
         victims.extend(leaving.jobs);
     }
-    draft.count(turn.bucket, draft.demand(ask, &spot));
+    draft.count(turn.bucket, draft.demand(ask, &spot), &spot.tasks);
     let victims = victims.into_iter().collect();
     draft.reasons.insert(turn.job, vec![Reason::Claimed { victims }]);
     true

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::Free;
-use crate::guarantee::{self, is_below};
+use crate::guarantee::{self, Cover};
 use crate::ids::{NodeId, TenantId};
-use crate::job::Job;
 use crate::lasting::Ending;
 use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
@@ -114,18 +113,17 @@ pub(super) fn displaceable<'a>(
     if !shares.has_guarantees() {
         return candidates.filter(weaker).collect();
     }
-    let guarantor = match draft.hastens {
-        Some(_) => None,
-        None => shares.guarantor(state, &turn.bucket.tenant, || ask.demand),
+    let cover = match draft.hastens {
+        Some(_) => Cover::default(),
+        None => shares.cover(state, &turn.bucket.tenant, &ask.shape),
     };
-    let foreign = |victim: &Job| guarantor.is_some_and(|by| !is_below(state, &victim.spec.tenant, by));
     let mut fewer = fewer.clone();
     let mut found = Vec::new();
     for candidate in candidates {
         let Some(victim) = state.jobs.get(&candidate.job) else { continue };
-        let runs = |tenant: &TenantId| shares.runs(tenant);
-        let reclaimed = foreign(victim);
-        if (weaker(&candidate) || reclaimed) && fewer.allows(state, (victim, reclaimed), guarantor, runs) {
+        let held = (|tenant: &TenantId| shares.runs(tenant), &shares.models);
+        let reclaimed = cover.reclaims(state, victim, &shares.models);
+        if (weaker(&candidate) || reclaimed) && fewer.allows(state, (victim, reclaimed), &cover, held) {
             fewer.add(state, victim);
             found.push(candidate);
         }

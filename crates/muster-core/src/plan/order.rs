@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::job::{Job, Phase};
-use crate::plan::ask::demand;
 use crate::plan::draft::Draft;
 use crate::plan::shares::{FairShare, Shares};
 use crate::queue::{Bucket, Place, waiting_since};
@@ -125,10 +124,9 @@ const NO_SIZE: Reverse<u64> = Reverse(0);
 
 impl Scale<'_> {
     pub fn common(self, shares: &Shares, bucket: &Bucket) -> Common {
-        let demand = || demand(&bucket.shape);
         Common {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
-            guaranteed: shares.guarantor(self.state, &bucket.tenant, demand).is_some(),
+            guaranteed: shares.cover(self.state, &bucket.tenant, &bucket.shape).is_some(),
             size: self.size(bucket),
         }
     }

@@ -31,7 +31,7 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     if !places.contains(&place) {
         return None;
     }
-    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None));
+    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None).with_models(state));
     let common = scale.common(&shares, &bucket);
     // Nobody overtakes an earlier job of its own bucket, so the lowest rank up to here is the one that counts.
     let own = places.range(..=place).map(|place| scale.rank(&bucket, common, *place)).min()?;
@@ -46,7 +46,7 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
     let Some(places) = state.queue.bucket(&own).filter(|places| places.contains(&place)) else {
         return Vec::new();
     };
-    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None));
+    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None).with_models(state));
     let common = scale.common(&shares, &own);
     let rank = places.range(..=place).map(|place| scale.rank(&own, common, *place)).min();
     let mut ahead: Vec<(Rank, JobId)> = Vec::new();

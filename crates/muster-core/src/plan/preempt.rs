@@ -26,7 +26,7 @@ pub(super) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
         return false;
     }
     let reach = draft.running().reach(turn);
-    let reclaims = draft.shares.guarantor(draft.state, &turn.bucket.tenant, || ask.demand).is_some();
+    let reclaims = draft.shares.cover(draft.state, &turn.bucket.tenant, &ask.shape).is_some();
     if reach.is_nothing() && !reclaims {
         return false;
     }

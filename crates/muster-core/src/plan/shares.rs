@@ -17,9 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Spent, out_of_budget};
-use crate::guarantee::{anyone_is_guaranteed, guarantor};
+use crate::guarantee::{Cover, anyone_is_guaranteed, guarantor};
 use crate::ids::TenantId;
 use crate::job::Demand;
+use crate::model_guarantee::ModelBooks;
+use crate::plan::ask::demand;
+use crate::queue::Shape;
 use crate::state::State;
 use crate::tenant::Tenant;
 use crate::time::Timestamp;
@@ -67,6 +70,8 @@ pub(super) struct Shares {
     fair_share_max: u64,
     /// Whether any tenant has a guarantee or limits damage: who may go depends on who goes then.
     guarantees: bool,
+    /// GPUs of models that someone is guaranteed; empty unless they are asked for.
+    pub models: ModelBooks,
     /// Tenants whose budget is used up, with what was used.
     broke: BTreeMap<TenantId, Spent>,
 }
@@ -113,6 +118,11 @@ impl Shares {
         let tree = Tree { state, now, guest, below, working };
         shares.add_level(&tree, None, WHOLE);
         shares
+    }
+
+    /// The same with what is held of models that someone is guaranteed; without it nobody is within such a guarantee.
+    pub fn with_models(self, state: &State) -> Shares {
+        Shares { models: ModelBooks::of(state), ..self }
     }
 
     /// Add the tenants below one, and all below them; they divide `whole` by weight.
@@ -164,17 +174,15 @@ impl Shares {
         self.guarantees
     }
 
-    /// The tenant whose guarantee a demand stays within.
-    pub fn guarantor<'a>(
-        &self,
-        state: &'a State,
-        tenant: &TenantId,
-        demand: impl FnOnce() -> Demand,
-    ) -> Option<&'a TenantId> {
+    /// The guarantees that jobs of a shape stay within.
+    pub fn cover<'a>(&self, state: &'a State, tenant: &TenantId, shape: &Shape) -> Cover<'a> {
         if !self.guarantees {
-            return None;
+            return Cover::default();
         }
-        guarantor(state, tenant, demand(), |tenant| self.held(tenant))
+        Cover {
+            amounts: guarantor(state, tenant, demand(shape), |tenant| self.held(tenant)),
+            models: self.models.guarantors(state, tenant, shape),
+        }
     }
 
     /// What a tenant would run, with all below it.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::capacity::{Free, mask};
 use crate::command::Answer;
 use crate::event::Event;
-use crate::guarantee::{guarantor, is_below};
+use crate::guarantee::{Cover, guarantor};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, JobSpec, PlacedTask, StopCause};
 use crate::loss::was_passed;
@@ -92,8 +92,7 @@ impl State {
     /// A job that waits, awake and without open dependencies, and was not taken by this plan already.
     fn placeable(&self, id: JobId, tally: &Tally) -> Option<&Job> {
         let job = self.jobs.get(&id)?;
-        let ready = job.is_queued() && job.wakes_at.is_none() && job.open_dependencies.is_empty();
-        (ready && !tally.jobs.contains(&id)).then_some(job)
+        (job.is_ready() && !tally.jobs.contains(&id)).then_some(job)
     }
 
     fn quota_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
@@ -244,17 +243,20 @@ impl State {
         let nodes: BTreeSet<&NodeId> = room.tasks.iter().map(|task| &task.node).collect();
         let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
         let runs = |tenant: &TenantId| tally.runs.get(tenant).copied().unwrap_or_default();
-        let guarantor = guarantor(self, &job.spec.tenant, job.spec.demand(), held);
+        let cover = Cover {
+            amounts: guarantor(self, &job.spec.tenant, job.spec.demand(), held),
+            models: tally.guaranteed.guarantors(self, &job.spec.tenant, &Shape::of(&job.spec)),
+        };
         let mut fewer = tally.fewer.clone();
         let may_go = |id: &JobId| {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
-            let reclaimed = guarantor.is_some_and(|by| !is_below(self, &victim.spec.tenant, by));
+            let reclaimed = cover.reclaims(self, victim, &tally.guaranteed);
             let weaker = victim.spec.priority < job.spec.priority
                 || self.gives_way(victim, &job.spec, now)
                 || self.overstays(victim, now).is_some_and(|since| was_passed(job, since));
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim, now);
-            let owed = || fewer.allows(self, (victim, reclaimed), guarantor, runs);
+            let owed = || fewer.allows(self, (victim, reclaimed), &cover, (runs, &tally.guaranteed));
             let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;
             fewer.add(self, goes);
             Some(goes)

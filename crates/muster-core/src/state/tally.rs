@@ -7,6 +7,7 @@ use crate::capacity::Free;
 use crate::guarantee::Leaving;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, PlacedTask};
+use crate::model_guarantee::ModelBooks;
 use crate::models::ModelUse;
 use crate::plan::MakeRoom;
 use crate::state::State;
@@ -28,6 +29,10 @@ pub(super) struct Tally<'a> {
     pub claimed: BTreeMap<NodeId, Vec<(JobId, Free)>>,
     /// GPUs of limited models, this plan included.
     pub models: ModelUse<'a>,
+    /// GPUs of guaranteed models, this plan included, and what is claimed for jobs that wait.
+    pub guaranteed: ModelBooks,
+    /// Jobs whose claim is counted there.
+    claimants: BTreeSet<JobId>,
     /// What users with limits hold, this plan included.
     pub users: UserUse<'a>,
     /// Tenants whose budget is used up.
@@ -46,6 +51,8 @@ impl<'a> Tally<'a> {
             fewer: Leaving::of(state, now),
             claimed: state.claimed(),
             models: ModelUse::of(state),
+            guaranteed: ModelBooks::of(state),
+            claimants: BTreeSet::new(),
             users: UserUse::of(state),
             broke: out_of_budget(state, now),
         };
@@ -53,7 +60,20 @@ impl<'a> Tally<'a> {
             add(&mut tally.held, state, &tenant.id, tenant.held);
             add(&mut tally.runs, state, &tenant.id, tenant.held);
         }
+        if !tally.guaranteed.is_empty() {
+            tally.count_claims(state, now);
+        }
         tally
+    }
+
+    /// The devices of claims that work count for guarantees per model, as they do for the planner.
+    fn count_claims(&mut self, state: &State, now: Timestamp) {
+        let claims = state.claims.iter().filter_map(|(id, claim)| Some((state.jobs.get(id)?, claim)));
+        for (job, claim) in claims.filter(|(job, claim)| job.is_ready() && state.claim_works(job, claim, now))
+        {
+            self.guaranteed.take(state, &job.spec.tenant, &claim.tasks);
+            self.claimants.insert(job.id);
+        }
     }
 
     /// What is held on a node for jobs that wait, except for one. Whoever this plan has started no longer needs its
@@ -67,15 +87,20 @@ impl<'a> Tally<'a> {
     /// A gang starts.
     pub fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
         self.use_up(job, tasks);
-        let demand = job.spec.demand_of(tasks);
-        add(&mut self.runs, state, &job.spec.tenant, demand);
-        self.count(state, job, demand);
+        add(&mut self.runs, state, &job.spec.tenant, job.spec.demand_of(tasks));
+        self.guaranteed.start(state, &job.spec.tenant, tasks);
+        if let Some(claim) = state.claims.get(&job.id).filter(|_| self.claimants.remove(&job.id)) {
+            self.guaranteed.give_back(state, &job.spec.tenant, &claim.tasks);
+        }
+        self.count(state, job, tasks);
     }
 
     /// Count a job against its tenant, all above it, its user and its array; a claim holds them as a start does.
-    fn count(&mut self, state: &State, job: &Job, demand: Demand) {
+    fn count(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
+        let demand = job.spec.demand_of(tasks);
         self.jobs.insert(job.id);
         add(&mut self.held, state, &job.spec.tenant, demand);
+        self.guaranteed.take(state, &job.spec.tenant, tasks);
         self.users.take(&job.spec.tenant, &job.spec.user, demand);
         if job.id.index.is_some() {
             *self.arrays.entry(job.id.number).or_default() += 1;
@@ -85,7 +110,7 @@ impl<'a> Tally<'a> {
     /// Room is made for a gang.
     pub fn claim(&mut self, state: &State, job: &Job, room: &MakeRoom) {
         self.use_up(job, &room.tasks);
-        self.count(state, job, job.spec.demand_of(&room.tasks));
+        self.count(state, job, &room.tasks);
     }
 
     fn use_up(&mut self, job: &Job, tasks: &[PlacedTask]) {

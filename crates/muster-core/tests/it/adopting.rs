@@ -4,47 +4,115 @@ use muster_core::command::{Answer, Command};
 use muster_core::job::PlacedTask;
 use muster_core::plan::{MakeRoom, Plan, Start};
 use muster_core::tenant::TenantConfig;
-use muster_core::{JobId, TenantId};
+use muster_core::{JobId, JobSpec, NodeId};
 
 use crate::world::{World, facts, spec, submission};
 
 fn tenant(world: &mut World, name: &str, guaranteed: u64) {
     let mut config = TenantConfig::unlimited(name);
     config.guaranteed.gpus = Some(guaranteed);
+    create(world, name, config);
+}
+
+fn tenant_with_model(world: &mut World, name: &str, guaranteed: u64) {
+    let mut config = TenantConfig::unlimited(name);
+    config.guaranteed_by_model.insert("h100".to_string(), guaranteed);
+    create(world, name, config);
+}
+
+fn create(world: &mut World, name: &str, config: TenantConfig) {
     let command = Command::CreateTenant { id: name.parse().unwrap(), config: Box::new(config) };
     world.ask(command).unwrap();
 }
 
 fn submit(world: &mut World, tenant: &str) -> JobId {
-    let tenant: TenantId = tenant.parse().unwrap();
-    let spec = muster_core::JobSpec { tenant, ..spec("job", 2) };
+    submit_spec(world, tenant, spec("job", 2))
+}
+
+fn submit_spec(world: &mut World, tenant: &str, mut spec: JobSpec) -> JobId {
+    spec.tenant = tenant.parse().unwrap();
+    if spec.gpus() > 0 {
+        spec.tasks[0].each.gpu_models.insert("H100".to_string());
+    }
     match world.ask(Command::SubmitJob(submission(spec))) {
         Ok(Answer::Job(job)) => job,
         other => panic!("{other:?}"),
     }
 }
 
+/// A cluster of one node.
+fn one_node(gpus: usize, cpus: u32) -> (World, NodeId) {
+    let (mut world, node): (World, NodeId) = (World::new(), "n1".parse().unwrap());
+    let facts = Box::new(facts(gpus, "NVIDIA H100 80GB HBM3", cpus, 64 * 1_024));
+    world.ask(Command::RegisterNode { node: node.clone(), facts }).unwrap();
+    (world, node)
+}
+
+/// Room for a job of one task on devices of a node.
+fn room(job: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) -> MakeRoom {
+    let task = PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: gpus.to_vec() };
+    MakeRoom { job, tasks: vec![task], victims: victims.to_vec() }
+}
+
+/// How many claims of a plan are taken, and how many are left.
+fn adopt(world: &mut World, claims: Vec<MakeRoom>) -> (usize, usize) {
+    let plan = Box::new(Plan { claims, ..Plan::default() });
+    match world.ask(Command::AdoptPlan { plan, epoch: 1 }) {
+        Ok(Answer::Adopted { taken, left }) => (taken, left),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn gpus_of(world: &World, job: JobId) -> Vec<u8> {
+    world.state.jobs[&job].attempt().unwrap().tasks[0].gpus.clone()
+}
+
 #[test]
 fn two_claims_of_one_plan_do_not_reach_into_a_guarantee() {
-    let mut world = World::new();
-    let node: muster_core::NodeId = "n1".parse().unwrap();
-    let facts = Box::new(facts(4, "NVIDIA H100 80GB HBM3", 64, 64 * 1_024));
-    world.ask(Command::RegisterNode { node: node.clone(), facts }).unwrap();
-    for (name, guaranteed) in [("blue", 2), ("red", 2), ("green", 2)] {
-        tenant(&mut world, name, guaranteed);
+    for guarantee in [tenant, tenant_with_model] {
+        let (mut world, node) = one_node(4, 64);
+        for name in ["blue", "red", "green"] {
+            guarantee(&mut world, name, 2);
+        }
+        let running = [submit(&mut world, "blue"), submit(&mut world, "blue")];
+        world.plan();
+        let waiting = [submit(&mut world, "red"), submit(&mut world, "green")];
+        let rooms = waiting.iter().zip(&running);
+        let rooms = rooms.map(|(job, victim)| room(*job, &node, &gpus_of(&world, *victim), &[*victim]));
+        let rooms = rooms.collect();
+        assert_eq!(adopt(&mut world, rooms), (1, 1), "blue borrows two GPUs, not four");
     }
+}
+
+/// Two plans, each drawn before the other was adopted: what is claimed counts for the guarantee.
+#[test]
+fn a_guarantee_of_a_model_is_not_used_twice() {
+    let (mut world, node) = one_node(4, 64);
+    tenant_with_model(&mut world, "red", 2);
+    create(&mut world, "blue", TenantConfig::unlimited("blue"));
     let running = [submit(&mut world, "blue"), submit(&mut world, "blue")];
     world.plan();
-    let waiting = [submit(&mut world, "red"), submit(&mut world, "green")];
-    let gpus = |job: &JobId| world.state.jobs[job].attempt().unwrap().tasks[0].gpus.clone();
-    let rooms = waiting.iter().zip(&running).map(|(job, victim)| MakeRoom {
-        job: *job,
-        tasks: vec![PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: gpus(victim) }],
-        victims: vec![*victim],
-    });
-    let plan = Plan { claims: rooms.collect(), ..Plan::default() };
-    let answer = world.ask(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
-    assert_eq!(answer, Ok(Answer::Adopted { taken: 1, left: 1 }), "blue borrows two GPUs, not four");
+    let waiting = [submit(&mut world, "red"), submit(&mut world, "red")];
+    for (place, expected) in [(0, (1, 0)), (1, (0, 1))] {
+        let gpus = gpus_of(&world, running[place]);
+        let claim = room(waiting[place], &node, &gpus, &[running[place]]);
+        assert_eq!(adopt(&mut world, vec![claim]), expected, "claim {place}");
+    }
+}
+
+/// The devices are free and only cores are short: who holds none of the model is not displaced for it.
+#[test]
+fn a_guarantee_of_a_model_has_back_only_that_model() {
+    let (mut world, node) = one_node(2, 1);
+    tenant_with_model(&mut world, "red", 2);
+    tenant(&mut world, "green", 2);
+    create(&mut world, "blue", TenantConfig::unlimited("blue"));
+    let running = submit_spec(&mut world, "blue", spec("cores", 0));
+    world.plan();
+    for (tenant, expected) in [("red", (0, 1)), ("green", (1, 0))] {
+        let job = submit(&mut world, tenant);
+        assert_eq!(adopt(&mut world, vec![room(job, &node, &[0, 1], &[running])]), expected, "{tenant}");
+    }
 }
 
 /// Two tasks of a gang on one device, and two that need more cores together than their node has.

@@ -18,8 +18,9 @@ use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::world::{
-    demand_of, gives_only_what_it_owes, guarantor, half_life, held_below, held_by, is_admitted, is_below,
-    is_ready, is_within_quota, is_within_user_quota, milliwatts_of,
+    demand_of, gives_only_what_it_owes, gives_only_what_it_owes_of, guarantor, half_life, held_below,
+    held_by, is_admitted, is_below, is_ready, is_within_quota, is_within_user_quota, milliwatts_of,
+    model_guarantors, of_model, runs_on_model,
 };
 
 /// The judge's own books.
@@ -249,11 +250,14 @@ fn see_model_limits(before: &State, job: &Job, tasks: &[PlacedTask]) {
     }
 }
 
+/// Who is guaranteed what a job displaces others for: amounts, or devices of one model.
+type Guarantors<'a> = (Option<&'a TenantId>, &'a [(&'a TenantId, &'a str)]);
+
 /// Nobody is displaced out of a guarantee but by a job within the same one, one victim after the other; only what
 /// was borrowed may be had back with the job that lies across the line.
 fn see_guarantees_kept(
     before: &State,
-    by: Option<&TenantId>,
+    (by, by_model): Guarantors<'_>,
     (victim, reclaimed): (&Job, bool),
     gone: &[JobId],
 ) {
@@ -263,13 +267,32 @@ fn see_guarantees_kept(
     };
     for tenant in before.lineage(&victim.spec.tenant) {
         let of_tenant = |job: &&Job| is_below(before, &job.spec.tenant, &tenant.id);
-        let stays =
-            before.jobs.values().filter(|job| job.attempt().is_some() && !goes(job)).filter(of_tenant);
-        let left = stays.fold(Demand::default(), |sum, job| sum.plus(held_by(job)));
-        let same = by.is_some_and(|by| is_below(before, by, &tenant.id));
-        let owed = same || gives_only_what_it_owes(tenant, left, (victim, reclaimed));
+        let stays = || {
+            let running = before.jobs.values().filter(|job| job.attempt().is_some());
+            running.filter(|job| !goes(job)).filter(of_tenant)
+        };
+        let left = stays().fold(Demand::default(), |sum, job| sum.plus(held_by(job)));
+        let same = |by: &TenantId| is_below(before, by, &tenant.id);
+        let from_below = by.is_some_and(same) || by_model.iter().any(|(by, _)| same(by));
+        let owed = from_below || gives_only_what_it_owes(tenant, left, (victim, reclaimed));
         assert!(owed, "{} loses what it is guaranteed", tenant.id);
+        for (model, guaranteed) in &tenant.config.guaranteed_by_model {
+            let of = |job: &Job| of_model(before, &job.attempt().unwrap().tasks, model);
+            let owed =
+                gives_only_what_it_owes_of(*guaranteed, stays().map(of).sum(), (of(victim), reclaimed));
+            let same = by_model.iter().any(|(by, of)| of == model && same(by));
+            assert!(owed || same, "{} loses what it is guaranteed of {model}", tenant.id);
+        }
     }
+}
+
+/// What a tenant runs on of a model, and has claimed where the claim still works.
+fn held_of_model(before: &State, top: &TenantId, model: &str, now: Timestamp) -> u64 {
+    let claims = before.claims.iter().map(|(id, claim)| (&before.jobs[id], claim));
+    let below = claims.filter(|(job, _)| is_below(before, &job.spec.tenant, top));
+    let works = below.filter(|(job, claim)| is_ready(job) && before.claim_works(job, claim, now));
+    let claimed: u64 = works.map(|(_, claim)| of_model(before, &claim.tasks, model)).sum();
+    runs_on_model(before, top, model) + claimed
 }
 
 /// No tenant loses more of its work within a day than it said it would bear.
@@ -303,17 +326,20 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
     assert!(is_ready(job) && is_within_quota(before, job, demand), "{id} displaces others and may not start");
     assert!(is_within_user_quota(before, job, demand), "{id} displaces others and its user holds too much");
     see_damage_borne(before, victims, now);
-    let guarantor = guarantor(before, job, |tenant| held_below(before, tenant));
+    let guarantor = guarantor(before, job, |tenant| held_below(before, tenant)).map(|by| &by.id);
+    let by_model = model_guarantors(before, job, |tenant, model| held_of_model(before, tenant, model, now));
     for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {
         let config = &before.tenants[&victim.spec.tenant].config;
         let attempt = victim.attempt().unwrap();
         let passed = attempt.lent && waiting_since(job).is_some_and(|since| since <= attempt.placed_at);
         let weaker = victim.spec.priority < job.spec.priority;
         let weaker = weaker || passed || gives_way(before, victim, job, now);
-        let elsewhere = |by: &muster_core::Tenant| !is_below(before, &victim.spec.tenant, &by.id);
-        let reclaimed = guarantor.is_some_and(elsewhere);
+        let elsewhere = |by: &TenantId| !is_below(before, &victim.spec.tenant, by);
+        let on_model = |model: &str| of_model(before, &attempt.tasks, model) > 0;
+        let reclaimed = guarantor.is_some_and(elsewhere)
+            || by_model.iter().any(|(by, model)| elsewhere(by) && on_model(model));
         assert!(weaker || reclaimed, "{} is not weaker than {id}", victim.id);
-        see_guarantees_kept(before, guarantor.map(|by| &by.id), (victim, reclaimed), &victims[..place]);
+        see_guarantees_kept(before, (guarantor, &by_model), (victim, reclaimed), &victims[..place]);
         assert!(config.may_be_preempted, "{} may not be displaced", victim.id);
         let often = config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
         assert!(!often, "{} was displaced often enough", victim.id);

@@ -19,8 +19,9 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 use crate::laws::{Teller, stories, tell};
 use crate::story::Step;
 use crate::world::{
-    gives_only_what_it_owes, guarantor, half_life, held_below, held_by, held_by_user, is_below, is_ready,
-    is_within_budget, milliwatts_of,
+    gives_only_what_it_owes, gives_only_what_it_owes_of, guarantor, half_life, held_below, held_by,
+    held_by_user, is_below, is_ready, is_within_budget, milliwatts_of, model_guarantors, of_model,
+    runs_on_model,
 };
 
 #[test]
@@ -110,6 +111,8 @@ struct Naive<'a> {
     leaving: BTreeMap<NodeId, Space>,
     /// Who starts or has space kept, and how much of it.
     more_held: Vec<(&'a Job, Demand)>,
+    /// Where they sit, or will.
+    seats: Vec<(&'a Job, Vec<PlacedTask>)>,
     claimants: BTreeSet<JobId>,
     displaced: BTreeSet<JobId>,
     /// What will come free and is somebody's already.
@@ -137,6 +140,7 @@ impl<'a> Naive<'a> {
             free: open.map(|node| (node.id.clone(), free_on(node))).collect(),
             leaving: BTreeMap::new(),
             more_held: Vec::new(),
+            seats: Vec::new(),
             claimants: BTreeSet::new(),
             displaced: BTreeSet::new(),
             owed: BTreeMap::new(),
@@ -202,7 +206,7 @@ impl<'a> Naive<'a> {
         let (class, effective) = match () {
             () if job.spec.priority == PRIORITY_MAX => (3, self.effective(job)),
             () if self.is_overdue(job) => (2, 0),
-            () if self.guarantor(job).is_some() => (1, self.effective(job)),
+            () if self.is_guaranteed(job) => (1, self.effective(job)),
             () => (0, self.effective(job)),
         };
         let by_size = self.is_fast() && class < 2 && !is_returning(job);
@@ -294,11 +298,28 @@ impl<'a> Naive<'a> {
     }
 
     fn guarantor(&self, job: &Job) -> Option<&'a muster_core::Tenant> {
-        guarantor(self.state, job, |tenant| self.held(tenant))
+        guarantor(self.state, job, |tenant| self.held(tenant)).filter(|_| !self.hastens)
     }
 
-    /// Whether everyone keeps what they are guaranteed when a job goes after others, or gives back what they owe.
-    fn owes(&self, (victim, reclaimed): (&Job, bool), with: &[&Job], by: Option<&TenantId>) -> bool {
+    /// The tenants that are guaranteed as much of a model as the job asks for beside what they would hold.
+    fn model_guarantors(&self, job: &Job) -> Vec<(&'a TenantId, &'a str)> {
+        if self.hastens {
+            return Vec::new();
+        }
+        model_guarantors(self.state, job, |top, model| {
+            let more = self.seats.iter().filter(|(job, _)| is_below(self.state, &job.spec.tenant, top));
+            let more: u64 = more.map(|(_, tasks)| of_model(self.state, tasks, model)).sum();
+            runs_on_model(self.state, top, model) + more
+        })
+    }
+
+    fn is_guaranteed(&self, job: &Job) -> bool {
+        self.guarantor(job).is_some() || !self.model_guarantors(job).is_empty()
+    }
+
+    /// Whether everyone keeps what they are guaranteed when a job goes after others for this one, or gives back what
+    /// they owe.
+    fn owes(&self, (victim, reclaimed): (&Job, bool), with: &[&Job], by: &Job) -> bool {
         let stopping = |job: &Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
         let goes = |job: &Job| {
             stopping(job)
@@ -306,14 +327,36 @@ impl<'a> Naive<'a> {
                 || job.id == victim.id
                 || with.iter().any(|other| other.id == job.id)
         };
-        let owes = |tenant: &muster_core::Tenant| {
+        let gone = |tenant: &muster_core::Tenant| {
             let gone = self.state.jobs.values().filter(|job| job.attempt().is_some() && goes(job));
             let gone = gone.filter(|job| is_below(self.state, &job.spec.tenant, &tenant.id));
-            let gone = gone.fold(Demand::default(), |sum, job| sum.plus(held_by(job)));
+            gone.collect::<Vec<&Job>>()
+        };
+        let owes = |tenant: &muster_core::Tenant| {
+            let gone = gone(tenant).iter().fold(Demand::default(), |sum, job| sum.plus(held_by(job)));
             gives_only_what_it_owes(tenant, self.runs(&tenant.id).less(gone), (victim, reclaimed))
         };
-        let same = |one: &muster_core::Tenant| by.is_some_and(|by| is_below(self.state, by, &one.id));
-        self.state.lineage(&victim.spec.tenant).all(|one| same(one) || owes(one))
+        let of = |job: &Job, model: &str| of_model(self.state, &job.attempt().unwrap().tasks, model);
+        let owes_of = |tenant: &muster_core::Tenant, model: &str, guaranteed: u64| {
+            let gone: u64 = gone(tenant).iter().map(|job| of(job, model)).sum();
+            let started = self.starts.iter().map(|(job, tasks)| (&self.state.jobs[job], tasks));
+            let started = started.filter(|(job, _)| is_below(self.state, &job.spec.tenant, &tenant.id));
+            let started: u64 = started.map(|(_, tasks)| of_model(self.state, tasks, model)).sum();
+            let left = runs_on_model(self.state, &tenant.id, model) + started - gone;
+            gives_only_what_it_owes_of(guaranteed, left, (of(victim, model), reclaimed))
+        };
+        let (guarantor, by_model) = (self.guarantor(by), self.model_guarantors(by));
+        let same = |one: &muster_core::Tenant| {
+            guarantor.is_some_and(|by| is_below(self.state, &by.id, &one.id))
+                || by_model.iter().any(|(by, _)| is_below(self.state, by, &one.id))
+        };
+        let same_of = |one: &muster_core::Tenant, model: &str| {
+            by_model.iter().any(|(by, of)| *of == model && is_below(self.state, by, &one.id))
+        };
+        self.state.lineage(&victim.spec.tenant).all(|one| {
+            let mut models = one.config.guaranteed_by_model.iter();
+            (same(one) || owes(one)) && models.all(|(of, count)| same_of(one, of) || owes_of(one, of, *count))
+        })
     }
 
     /// What having more than others costs, each measured by what they should have.
@@ -586,6 +629,7 @@ impl<'a> Naive<'a> {
     fn hold(&mut self, job: &'a Job, tasks: &[PlacedTask]) {
         let milliwatts = milliwatts_of(self.state, tasks);
         self.more_held.push((job, Demand { milliwatts, ..job.spec.demand() }));
+        self.seats.push((job, tasks.to_vec()));
     }
 
     fn take(&mut self, job: &'a Job, task: &PlacedTask, ending: (Timestamp, Word)) {
@@ -768,7 +812,7 @@ impl<'a> Naive<'a> {
             && there().any(|victim| self.effective_at_start(victim) < self.effective(job));
         let passed = there().any(|victim| self.overstays(victim, job));
         self.may_preempt(job)
-            && (weaker || passed || self.guarantor(job).is_some())
+            && (weaker || passed || self.is_guaranteed(job))
             && (self.wait_for_leaving(job) || self.displace(job))
     }
 
@@ -900,20 +944,20 @@ impl<'a> Naive<'a> {
 
     /// Who may go for the job: the weaker, and those on borrowed space for one within a guarantee.
     fn displaceable(&self, job: &Job, candidates: Vec<&'a Job>, gone: &[&'a Job]) -> Vec<&'a Job> {
-        let guarantor = self.guarantor(job).filter(|_| !self.hastens);
+        let (guarantor, by_model) = (self.guarantor(job), self.model_guarantors(job));
         let mut found: Vec<&Job> = Vec::new();
         for victim in candidates {
             let outranked = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
             let goes = outranked || self.overstays(victim, job);
             let weaker = if self.hastens { self.gives_way(victim, job) } else { goes };
-            let foreign = guarantor.is_some_and(|by| !is_below(self.state, &victim.spec.tenant, &by.id));
+            let elsewhere = |by: &TenantId| !is_below(self.state, &victim.spec.tenant, by);
+            let on_model = |model| of_model(self.state, &victim.attempt().unwrap().tasks, model) > 0;
+            let foreign = guarantor.is_some_and(|by| elsewhere(&by.id))
+                || by_model.iter().any(|(by, model)| elsewhere(by) && on_model(model));
             let with = [gone, &found].concat();
             let bearable = self.is_bearable(victim, &with);
-            if (weaker || foreign)
-                && bearable
-                && self.owes((victim, foreign), &with, guarantor.map(|by| &by.id))
-            {
+            if (weaker || foreign) && bearable && self.owes((victim, foreign), &with, job) {
                 found.push(victim);
             }
         }

@@ -161,9 +161,14 @@ impl Script {
                 "preemptable" => config.may_be_preempted = yes(value),
                 "damage" => config.damage_gpu_ms_per_day = Some(span(value) as u64),
                 "preemptions_max" => config.preemptions_per_job_max = Some(number(value)),
-                key => match key.strip_prefix("model.") {
-                    Some(model) => drop(config.maximum_by_model.insert(model.to_string(), number(value))),
-                    None => return Err(format!("tenants have no `{key}`")),
+                key => match key.split_once('.') {
+                    Some(("model", model)) => {
+                        config.maximum_by_model.insert(model.to_string(), number(value));
+                    }
+                    Some(("guaranteed", model)) => {
+                        config.guaranteed_by_model.insert(model.to_string(), number(value));
+                    }
+                    _ => return Err(format!("tenants have no `{key}`")),
                 },
             }
         }
@@ -178,7 +183,9 @@ impl Script {
         let option = |key, default| words.get(key).unwrap_or(default);
         let (gpus, model) = (number(option("gpus", "8")), option("model", "NVIDIA H100 80GB HBM3"));
         let mut facts = facts(gpus, model, number(option("cpus", "64")), mib(option("memory", "512g")));
-        for gpu in &mut facts.gpus {
+        // `model=H100,A100`: by turns.
+        for (gpu, model) in facts.gpus.iter_mut().zip(model.split(',').cycle()) {
+            gpu.model = model.to_string();
             gpu.memory_mib = mib(option("gpu_memory", "80g"));
             gpu.power_limit_milliwatts = words.get("watts").map(|watts| number::<u64>(watts) * 1_000);
         }

@@ -3,6 +3,7 @@
 //! Steps name things by small numbers that are resolved while the story is told, so that a story stays
 //! meaningful when a failing one is cut down to the least that fails.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
@@ -101,8 +102,10 @@ pub struct WildClaim {
     victims: Vec<usize>,
 }
 
-const MODELS: [&str; 3] = ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"];
-const WISHES: [&str; 8] = ["", "", "", "", "", "", "H100", "A100"];
+/// Everything there is. Two are an `H100`, and one of them an `H100-80GB`.
+pub const MODELS: [&str; 4] =
+    ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA H100 PCIe"];
+const WISHES: [&str; 10] = ["", "", "", "", "", "H100", "H100", "A100", "H100-80GB", "H100,A100"];
 const TENANTS: [&str; 3] = ["default", "red", "blue"];
 const PRIORITIES: [u32; 8] = [50, 100, 100, 100, 200, 500, 900, PRIORITY_MAX];
 
@@ -128,7 +131,9 @@ impl Story {
         let settings = Settings { objective, reserve_one_node_in: 1, ..Settings::default() };
         let settings = Box::new(settings);
         let tenants = TENANTS[1..].iter().enumerate().map(|(index, name)| {
-            let config = Box::new(tenant_config(name, index));
+            let mut config = Box::new(tenant_config(name, index));
+            // Nobody, one of them, or both.
+            config.guaranteed_by_model = guaranteed_by_model(index + self.machines.len());
             Command::CreateTenant { id: name.parse().unwrap(), config }
         });
         let nodes = self.machines.iter().enumerate().map(|(index, machine)| Command::RegisterNode {
@@ -295,7 +300,7 @@ impl Ask {
         }
         let wish = WISHES[self.model];
         let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
-        worker.each.gpu_models = [wish].iter().filter(|w| !w.is_empty()).map(|w| w.to_string()).collect();
+        worker.each.gpu_models = wish.split(',').filter(|w| !w.is_empty()).map(str::to_string).collect();
         spec.restart.max_restarts = (self.rules % 3) as u32;
         spec.time_limit_ms = (self.rules % 4 == 1).then_some([10 * MINUTE, MINUTE, 3 * HOUR][self.tenant]);
         spec.checkpoint = (self.rules % 6 == 2)
@@ -370,12 +375,25 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
     if [0, 4, 5].contains(&variant) {
         config.maximum_by_model.insert("H100".to_string(), [2, 1][variant % 2]);
     }
+    config.guaranteed_by_model = guaranteed_by_model(variant);
     config.damage_gpu_ms_per_day = (variant == 1).then_some(10 * MINUTE as u64);
     config.budget.gpu_ms = (variant == 7).then_some(30 * MINUTE as u64);
     config.budget.energy_mj = (variant == 3).then_some(300_000_000);
     // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
     config.parent = (name == "blue" && variant % 3 == 1).then(|| tenant_name(1));
     config
+}
+
+fn guaranteed_by_model(variant: usize) -> BTreeMap<String, u64> {
+    let models: &[(&str, u64)] = match variant % 8 {
+        2 => &[("H100", 2)],
+        3 => &[("H100", 1), ("A100", 2)],
+        5 => &[("H100-80GB", 2), ("H100", 3)],
+        6 => &[("H100", 4)],
+        7 => &[("A100", 1), ("H200", 0)],
+        _ => &[],
+    };
+    models.iter().map(|(model, count)| (model.to_string(), *count)).collect()
 }
 
 /// One or two nodes, from now or later, for maintenance or for a tenant.

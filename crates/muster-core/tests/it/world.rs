@@ -11,7 +11,9 @@ use muster_core::node::{GpuFacts, NodeFacts};
 use muster_core::plan::{Planned, plan};
 use muster_core::tenant::TenantConfig;
 use muster_core::time::DAY;
-use muster_core::{Event, Refusal, State, TenantId, Timestamp};
+use muster_core::{Event, Refusal, State, TenantId, Timestamp, model};
+
+use crate::story::MODELS;
 
 /// A cluster, its clock, and everything that happened.
 #[derive(Clone)]
@@ -260,6 +262,58 @@ pub fn half_life(state: &State, tenant: &muster_core::Tenant) -> i64 {
         1_000 => 1,
         _ => (DAY as f64 * 0.5_f64.ln() / (1.0 - forgotten).ln()).round() as i64,
     }
+}
+
+/// Every tenant, that of a job or one above it, that is guaranteed as many GPUs of a model as it has and this job
+/// together, and the model; where the job can have no others.
+pub fn model_guarantors<'a>(
+    state: &'a State,
+    job: &Job,
+    held: impl Fn(&TenantId, &str) -> u64,
+) -> Vec<(&'a TenantId, &'a str)> {
+    let mut found = Vec::new();
+    for tenant in state.lineage(&job.spec.tenant) {
+        for (model, count) in &tenant.config.guaranteed_by_model {
+            if asks_only_for(job, model) && held(&tenant.id, model) + job.spec.demand().gpus <= *count {
+                found.push((&tenant.id, model.as_str()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether all devices there are that would do for a job are of a model.
+fn asks_only_for(job: &Job, model: &str) -> bool {
+    let asking: Vec<&TaskGroup> = job.spec.tasks.iter().filter(|group| group.each.gpus > 0).collect();
+    let would_do = |group: &TaskGroup, device: &str| {
+        let wishes = &group.each.gpu_models;
+        wishes.is_empty() || wishes.iter().any(|wish| model::matches(wish, device))
+    };
+    let mut others = MODELS.iter().filter(|device| !model::matches(model, device));
+    !asking.is_empty() && !others.any(|device| asking.iter().any(|group| would_do(group, device)))
+}
+
+/// How many devices of a model are among those of some tasks.
+pub fn of_model(state: &State, tasks: &[PlacedTask], model: &str) -> u64 {
+    let mut count = 0;
+    for task in tasks {
+        for gpu in &task.gpus {
+            let facts = state.nodes.get(&task.node).and_then(|node| node.facts.gpus.get(usize::from(*gpu)));
+            count += u64::from(facts.is_some_and(|gpu| model::matches(model, &gpu.model)));
+        }
+    }
+    count
+}
+
+/// How many devices of a model a tenant and everyone below it run on.
+pub fn runs_on_model(state: &State, top: &TenantId, model: &str) -> u64 {
+    let below = state.jobs.values().filter(|job| is_below(state, &job.spec.tenant, top));
+    below.filter_map(Job::attempt).map(|attempt| of_model(state, &attempt.tasks, model)).sum()
+}
+
+/// The same as `gives_only_what_it_owes` for one model of which so much is left.
+pub fn gives_only_what_it_owes_of(guaranteed: u64, left: u64, (of_victim, reclaimed): (u64, bool)) -> bool {
+    of_victim == 0 || left >= guaranteed || (reclaimed && left + of_victim > guaranteed)
 }
 
 /// Whether a tenant is another one, or below it.
