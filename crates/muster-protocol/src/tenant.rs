@@ -64,6 +64,9 @@ pub struct TenantSpec {
     /// GPUs it can count on; the rest up to the maximum is borrowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed_gpus: Option<u64>,
+    /// GPUs of one model it can count on, by model; the rest it has of them is borrowed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub guaranteed_gpus_by_model: BTreeMap<String, u64>,
     /// GPU-hours that it and all below it may use in all. When they are used up nothing new starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_gpu_hours: Option<f64>,
@@ -186,6 +189,9 @@ pub struct TenantChange {
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_gpus: Option<Option<u64>>,
+    /// GPUs of one model it can count on, by model; all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_gpus_by_model: Option<BTreeMap<String, u64>>,
     /// GPU-hours that it and all below it may use in all.
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
@@ -276,6 +282,9 @@ pub struct Tenant {
     pub max_gpus_by_model: BTreeMap<String, u64>,
     /// GPUs it can count on.
     pub guaranteed_gpus: Option<u64>,
+    /// GPUs of one model it can count on, by model.
+    #[serde(default)]
+    pub guaranteed_gpus_by_model: BTreeMap<String, u64>,
     /// GPU-hours that it and all below it may use in all; absent is unlimited.
     pub budget_gpu_hours: Option<f64>,
     /// The same in kilowatt-hours at the power limits of the GPUs.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use muster_core::budget::{Budget, Spent};
 use muster_core::plan::{FairShare, fair_shares};
 use muster_core::tenant::{Quota, Tenant, TenantConfig, Tier};
-use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp};
+use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp, model};
 use muster_protocol::submit::Done;
 use muster_protocol::tenant::{self as wire, TenantChange, TenantList, TenantSpec};
 
@@ -25,6 +25,9 @@ use crate::identity::Who;
 /// The fields that are given in GPU-hours.
 const BUDGET: &str = "budget_gpu_hours";
 const DAMAGE: &str = "damage_gpu_hours_per_day";
+/// The fields that are given by model.
+const MOST_BY_MODEL: &str = "max_gpus_by_model";
+const GUARANTEED_BY_MODEL: &str = "guaranteed_gpus_by_model";
 /// The share that counts as 1.
 const USUAL_WEIGHT: f64 = 100.0;
 /// The notices a tenant may want, in the order of the fields.
@@ -168,7 +171,8 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
             jobs: spec.max_concurrent_jobs_per_user,
         },
         guaranteed: Quota { gpus: spec.guaranteed_gpus, ..Quota::default() },
-        maximum_by_model: spec.max_gpus_by_model.clone(),
+        maximum_by_model: by_model(MOST_BY_MODEL, &spec.max_gpus_by_model)?,
+        guaranteed_by_model: by_model(GUARANTEED_BY_MODEL, &spec.guaranteed_gpus_by_model)?,
         budget: Budget {
             gpu_ms: spec.budget_gpu_hours.map(|hours| gpu_ms(BUDGET, hours)).transpose()?,
             cost_micro: spec.budget_cost.map(|cost| micro("budget_cost", cost)).transpose()?,
@@ -227,8 +231,10 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     put(&mut config.maximum_per_user.cpus, change.max_cpu_cores_per_user);
     put(&mut config.maximum_per_user.memory_mib, change.max_memory_mb_per_user);
     put(&mut config.maximum_per_user.jobs, change.max_concurrent_jobs_per_user);
-    put(&mut config.maximum_by_model, change.max_gpus_by_model);
+    let models = |field, sent: Option<BTreeMap<_, _>>| sent.map(|sent| by_model(field, &sent)).transpose();
+    put(&mut config.maximum_by_model, models(MOST_BY_MODEL, change.max_gpus_by_model)?);
     put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
+    put(&mut config.guaranteed_by_model, models(GUARANTEED_BY_MODEL, change.guaranteed_gpus_by_model)?);
     let all_ms = |field, hours: Option<f64>| hours.map(|hours| gpu_ms(field, hours)).transpose();
     let hours = change.budget_gpu_hours.map(|hours| all_ms(BUDGET, hours)).transpose()?;
     put(&mut config.budget.gpu_ms, hours);
@@ -257,6 +263,21 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
 
 fn parent(id: &str) -> Result<TenantId, Fault> {
     id.parse().map_err(|error| Fault::invalid("parent", format!("{error}")))
+}
+
+/// GPUs by model, with the models as the core calls them: one that is said in two spellings would count twice.
+fn by_model(field: &'static str, sent: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>, Fault> {
+    let mut models = BTreeMap::new();
+    for (name, count) in sent {
+        let model = model::canonical(name);
+        if model.is_empty() {
+            return Err(Fault::invalid(field, format!("`{name}` names no model")));
+        }
+        if models.insert(model, *count).is_some() {
+            return Err(Fault::invalid(field, format!("`{name}` is there in two spellings")));
+        }
+    }
+    Ok(models)
 }
 
 fn gpu_ms(field: &'static str, hours: f64) -> Result<u64, Fault> {
@@ -330,6 +351,7 @@ fn shown(
         max_concurrent_jobs_per_user: maximum_per_user.jobs,
         max_gpus_by_model: config.maximum_by_model.clone(),
         guaranteed_gpus: guaranteed.gpus,
+        guaranteed_gpus_by_model: config.guaranteed_by_model.clone(),
         budget_gpu_hours: config.budget.gpu_ms.map(hours),
         budget_kwh: config.budget.energy_mj.map(kwh),
         budget_cost: config.budget.cost_micro.map(money),

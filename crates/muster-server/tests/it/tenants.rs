@@ -20,6 +20,7 @@ fn every_field_comes_back() {
         "max_gpus_per_user": 4, "max_gpu_memory_mb_per_user": 320000, "max_cpu_cores_per_user": 16,
         "max_memory_mb_per_user": 64000, "max_concurrent_jobs_per_user": 5,
         "max_concurrent_jobs": 20, "max_gpus_by_model": {"h100": 4}, "guaranteed_gpus": 2,
+        "guaranteed_gpus_by_model": {"a100": 1, "h100": 2},
         "budget_gpu_hours": 1000.5, "budget_cost": 2500.0,
         "priority_tier": "critical", "fair_share_weight": 1.5, "priority_decay": 0.25,
         "allow_preemption": false, "can_preempt_others": false, "max_preemptions": 3,
@@ -131,6 +132,44 @@ fn what_each_user_may_hold_is_changed_and_lifted_one_by_one() {
         assert_eq!(others["max_gpus"], 4);
         assert_eq!(change(json!(null)).json()[limit], json!(null), "lifted");
     }
+}
+
+#[test]
+fn what_is_said_of_models_is_replaced_as_a_whole_and_has_one_spelling() {
+    let house = House::empty();
+    for field in ["max_gpus_by_model", "guaranteed_gpus_by_model"] {
+        let body = |value: Value| {
+            let named = [("name".to_string(), json!(field)), (field.to_string(), value)];
+            Value::Object(named.into_iter().collect())
+        };
+        let made = create(&house, body(json!({"NVIDIA H100": 4, "RTX 5070 Ti": 1})));
+        assert_eq!(made[field], json!({"h100": 4, "rtx-5070-ti": 1}));
+        let path = format!("/api/v1/tenants/{field}");
+        let changed = |value: Value| house.client().patch(&path, &body(value));
+        assert_eq!(changed(json!({"A100": 2})).json()[field], json!({"a100": 2}), "all of them");
+        assert_eq!(house.client().patch(&path, &json!({"max_gpus": 1})).json()[field], json!({"a100": 2}));
+        house.refused(&changed(json!({"H100": 1, "h100": 2})), 422, "invalid");
+        house.refused(&changed(json!({"NVIDIA": 1})), 422, "invalid");
+        assert_eq!(house.client().put(&path, &json!({"name": field})).json()[field], json!({}));
+    }
+}
+
+#[test]
+fn what_is_guaranteed_of_a_model_is_had_back_at_any_priority() {
+    let house = House::new();
+    create(&house, json!({"name": "red", "guaranteed_gpus_by_model": {"H100": 4}}));
+    create(&house, json!({"name": "blue"}));
+    let job = |tenant: &str, priority: u32, models: Value| {
+        json!({"tenant_id": tenant, "gpu_count": 4, "priority": priority, "gpu_models": models,
+            "command": ["x"], "annotations": {"muster.sim/runtime": "10m"}})
+    };
+    for _ in 0..2 {
+        house.until_state(&house.submit(job("blue", 500, json!([]))), "running");
+    }
+    let any = house.submit(job("red", 100, json!([])));
+    let own = house.submit(job("red", 100, json!(["H100"])));
+    house.until_state(&own, "running");
+    assert_eq!(house.get(&format!("/api/v1/jobs/{any}"))["state"], "pending", "it would do with any model");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod terms;
 
+use std::collections::BTreeMap;
+
 use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::submit::Done;
@@ -212,7 +214,8 @@ fn card(tenant: &Tenant) -> Card {
         .field("fair share", fair_share(tenant))
         .field("past usage", past_usage(tenant))
         .field("gpus", count(tenant.current_gpus, tenant.max_gpus))
-        .maybe("guaranteed", tenant.guaranteed_gpus)
+        .maybe("by model", by_model(&tenant.max_gpus_by_model).map(|most| format!("at most {most}")))
+        .maybe("guaranteed", guaranteed(tenant))
         .maybe("budget", budget(tenant))
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))
         .field("cpus", count(tenant.current_cpu_cores, tenant.max_cpu_cores))
@@ -239,6 +242,18 @@ fn card(tenant: &Tenant) -> Card {
                 String::new()
             },
         )
+}
+
+/// What it can count on, where anything is said about it.
+fn guaranteed(tenant: &Tenant) -> Option<String> {
+    let gpus = tenant.guaranteed_gpus.map(|gpus| gpus.to_string());
+    let all: Vec<String> = gpus.into_iter().chain(by_model(&tenant.guaranteed_gpus_by_model)).collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+fn by_model(models: &BTreeMap<String, u64>) -> Option<String> {
+    let models: Vec<String> = models.iter().map(|(model, gpus)| format!("{gpus} of model {model}")).collect();
+    (!models.is_empty()).then(|| models.join(", "))
 }
 
 /// What each of its users may hold, where anything is said about it.

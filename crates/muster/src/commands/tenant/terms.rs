@@ -1,5 +1,7 @@
 //! What may be said of a tenant when it is made or changed.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use muster_protocol::tenant::{TenantChange, TenantSpec};
 
@@ -38,9 +40,15 @@ pub struct Terms {
     /// Most jobs that each user may have running at one time
     #[arg(long, value_name = "N", value_parser = limit)]
     max_jobs_per_user: Option<Limit>,
+    /// Most GPUs of single models at one time, for example h100=4,a100=8; all others are without such a limit
+    #[arg(long, value_name = "MODEL=N,…", value_parser = by_model)]
+    max_gpus_by_model: Option<ByModel>,
     /// GPUs it can count on
     #[arg(long, value_name = "N", value_parser = limit)]
     guaranteed_gpus: Option<Limit>,
+    /// GPUs of single models it can count on, for example h100=2; `none` is of no model
+    #[arg(long, value_name = "MODEL=N,…", value_parser = by_model)]
+    guaranteed_gpus_by_model: Option<ByModel>,
     /// GPU-hours it may use in all; `none` is without limit
     #[arg(long, value_name = "X", value_parser = amount)]
     budget_gpu_hours: Option<Amount>,
@@ -83,6 +91,10 @@ pub struct Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(Option<u64>);
 
+/// A number for each model that is named; for none of them is a number too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ByModel(BTreeMap<String, u64>);
+
 /// A number that may have a fraction, or no limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Amount(Option<f64>);
@@ -102,7 +114,9 @@ impl Terms {
             max_cpu_cores_per_user: number(self.max_cpus_per_user),
             max_memory_mb_per_user: number(self.max_mem_per_user),
             max_concurrent_jobs_per_user: number(self.max_jobs_per_user),
+            max_gpus_by_model: models(self.max_gpus_by_model).unwrap_or_default(),
             guaranteed_gpus: number(self.guaranteed_gpus),
+            guaranteed_gpus_by_model: models(self.guaranteed_gpus_by_model).unwrap_or_default(),
             budget_gpu_hours: self.budget_gpu_hours.and_then(|amount| amount.0),
             budget_kwh: self.budget_kwh.and_then(|amount| amount.0),
             budget_cost: self.budget_cost.and_then(|amount| amount.0),
@@ -134,7 +148,9 @@ impl Terms {
             max_cpu_cores_per_user: number(self.max_cpus_per_user),
             max_memory_mb_per_user: number(self.max_mem_per_user),
             max_concurrent_jobs_per_user: number(self.max_jobs_per_user),
+            max_gpus_by_model: models(self.max_gpus_by_model),
             guaranteed_gpus: number(self.guaranteed_gpus),
+            guaranteed_gpus_by_model: models(self.guaranteed_gpus_by_model),
             budget_gpu_hours: self.budget_gpu_hours.map(|amount| amount.0),
             budget_kwh: self.budget_kwh.map(|amount| amount.0),
             budget_cost: self.budget_cost.map(|amount| amount.0),
@@ -151,6 +167,28 @@ impl Terms {
             ..TenantChange::default()
         }
     }
+}
+
+fn models(said: Option<ByModel>) -> Option<BTreeMap<String, u64>> {
+    said.map(|models| models.0)
+}
+
+/// `h100=4,a100=8`, or `none`.
+fn by_model(text: &str) -> Result<ByModel, String> {
+    if text == "none" {
+        return Ok(ByModel(BTreeMap::new()));
+    }
+    let mut models = BTreeMap::new();
+    for part in text.split(',') {
+        let pair = part.split_once('=').map(|(model, count)| (model.trim(), count.trim().parse::<u64>()));
+        let Some((model, Ok(count))) = pair.filter(|(model, _)| !model.is_empty()) else {
+            return Err(format!("`{part}` is not MODEL=N; write for example h100=4,a100=8, or `none`"));
+        };
+        if models.insert(model.to_string(), count).is_some() {
+            return Err(format!("`{model}` is there twice"));
+        }
+    }
+    Ok(ByModel(models))
 }
 
 fn amount(text: &str) -> Result<Amount, String> {
@@ -181,6 +219,28 @@ mod tests {
         let terms = || Terms { max_gpus: Some(Limit(None)), max_mem: limit("8").ok(), ..Terms::default() };
         assert_eq!((terms().into_spec().max_gpus, terms().into_spec().max_memory_mb), (None, Some(8)));
         assert_eq!((terms().into_change().max_gpus, terms().into_change().max_cpu_cores), (Some(None), None));
+    }
+
+    #[test]
+    fn models_are_named_with_a_number_each() {
+        let said = |text: &str| by_model(text).map(|models| models.0.into_iter().collect::<Vec<_>>());
+        let two = vec![("a100".to_string(), 8), ("h100".to_string(), 4)];
+        assert_eq!(said("h100=4, a100=8"), Ok(two));
+        assert_eq!(said("none"), Ok(Vec::new()));
+        for wrong in ["", "h100", "h100=", "=4", "h100=few", "h100=1,", "h100=1,h100=2"] {
+            assert!(said(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn all_models_are_said_anew_or_left() {
+        let terms = |text: &str| Terms { guaranteed_gpus_by_model: by_model(text).ok(), ..Terms::default() };
+        let change = terms("none").into_change();
+        assert_eq!(
+            (change.guaranteed_gpus_by_model, change.max_gpus_by_model),
+            (Some(BTreeMap::new()), None)
+        );
+        assert_eq!(terms("h100=2").into_spec().guaranteed_gpus_by_model["h100"], 2);
     }
 
     #[test]
