@@ -467,7 +467,9 @@ fn wild_tasks(state: &State, job: JobId, wild: &WildStart) -> Vec<PlacedTask> {
     };
     // A skewed gang has all its tasks at rank 0, or one task too few.
     let missing = u32::from(wild.skewed && !wild.job.is_multiple_of(2));
-    (0..group.count.saturating_sub(missing)).map(task).collect()
+    // On the last nodes as many as it takes, elsewhere as many as it needs.
+    let count = if wild.node > 1 { group.most() } else { group.count };
+    (0..count.saturating_sub(missing)).map(task).collect()
 }
 
 fn bits(mask: u8) -> Vec<u8> {
