@@ -64,6 +64,18 @@ pub struct TenantSpec {
     /// GPUs it can count on; the rest up to the maximum is borrowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed_gpus: Option<u64>,
+    /// GPU memory in MiB it can count on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_gpu_memory_mb: Option<u64>,
+    /// CPU cores it can count on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_cpu_cores: Option<u64>,
+    /// Main memory in MiB it can count on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_memory_mb: Option<u64>,
+    /// Running jobs it can count on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_concurrent_jobs: Option<u64>,
     /// GPUs of one model it can count on, by model; the rest it has of them is borrowed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub guaranteed_gpus_by_model: BTreeMap<String, u64>,
@@ -189,6 +201,22 @@ pub struct TenantChange {
     #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_gpus: Option<Option<u64>>,
+    /// GPU memory in MiB it can count on.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub guaranteed_gpu_memory_mb: Option<Option<u64>>,
+    /// CPU cores it can count on.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub guaranteed_cpu_cores: Option<Option<u64>>,
+    /// Main memory in MiB it can count on.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub guaranteed_memory_mb: Option<Option<u64>>,
+    /// Running jobs it can count on.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub guaranteed_concurrent_jobs: Option<Option<u64>>,
     /// GPUs of one model it can count on, by model; all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed_gpus_by_model: Option<BTreeMap<String, u64>>,
@@ -282,6 +310,21 @@ pub struct Tenant {
     pub max_gpus_by_model: BTreeMap<String, u64>,
     /// GPUs it can count on.
     pub guaranteed_gpus: Option<u64>,
+    /// GPU memory in MiB it can count on.
+    #[serde(default)]
+    pub guaranteed_gpu_memory_mb: Option<u64>,
+    /// CPU cores it can count on.
+    #[serde(default)]
+    pub guaranteed_cpu_cores: Option<u64>,
+    /// Main memory in MiB it can count on.
+    #[serde(default)]
+    pub guaranteed_memory_mb: Option<u64>,
+    /// Running jobs it can count on.
+    #[serde(default)]
+    pub guaranteed_concurrent_jobs: Option<u64>,
+    /// GPUs it holds with all below it beyond what it can count on; absent where nothing is guaranteed.
+    #[serde(default)]
+    pub borrowed_gpus: Option<u64>,
     /// GPUs of one model it can count on, by model.
     #[serde(default)]
     pub guaranteed_gpus_by_model: BTreeMap<String, u64>,

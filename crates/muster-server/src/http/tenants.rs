@@ -170,7 +170,13 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
             memory_mib: spec.max_memory_mb_per_user,
             jobs: spec.max_concurrent_jobs_per_user,
         },
-        guaranteed: Quota { gpus: spec.guaranteed_gpus, ..Quota::default() },
+        guaranteed: Quota {
+            gpus: spec.guaranteed_gpus,
+            gpu_memory_mib: spec.guaranteed_gpu_memory_mb,
+            cpus: spec.guaranteed_cpu_cores,
+            memory_mib: spec.guaranteed_memory_mb,
+            jobs: spec.guaranteed_concurrent_jobs,
+        },
         maximum_by_model: by_model(MOST_BY_MODEL, &spec.max_gpus_by_model)?,
         guaranteed_by_model: by_model(GUARANTEED_BY_MODEL, &spec.guaranteed_gpus_by_model)?,
         budget: Budget {
@@ -234,6 +240,10 @@ fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     let models = |field, sent: Option<BTreeMap<_, _>>| sent.map(|sent| by_model(field, &sent)).transpose();
     put(&mut config.maximum_by_model, models(MOST_BY_MODEL, change.max_gpus_by_model)?);
     put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
+    put(&mut config.guaranteed.gpu_memory_mib, change.guaranteed_gpu_memory_mb);
+    put(&mut config.guaranteed.cpus, change.guaranteed_cpu_cores);
+    put(&mut config.guaranteed.memory_mib, change.guaranteed_memory_mb);
+    put(&mut config.guaranteed.jobs, change.guaranteed_concurrent_jobs);
     put(&mut config.guaranteed_by_model, models(GUARANTEED_BY_MODEL, change.guaranteed_gpus_by_model)?);
     let all_ms = |field, hours: Option<f64>| hours.map(|hours| gpu_ms(field, hours)).transpose();
     let hours = change.budget_gpu_hours.map(|hours| all_ms(BUDGET, hours)).transpose()?;
@@ -285,6 +295,12 @@ fn gpu_ms(field: &'static str, hours: f64) -> Result<u64, Fault> {
         true => Ok((hours * 3_600_000.0).round() as u64),
         false => Err(Fault::invalid(field, "must be from 0 to 1,000,000,000,000")),
     }
+}
+
+/// GPUs that a tenant holds with all below it.
+fn held_below(state: &muster_core::State, top: &TenantId) -> u64 {
+    let below = |id: &TenantId| state.lineage(id).any(|above| above.id == *top);
+    state.tenants.values().filter(|one| below(&one.id)).map(|one| one.held.gpus).sum()
 }
 
 fn energy_mj(field: &'static str, kwh: f64) -> Result<u64, Fault> {
@@ -351,6 +367,11 @@ fn shown(
         max_concurrent_jobs_per_user: maximum_per_user.jobs,
         max_gpus_by_model: config.maximum_by_model.clone(),
         guaranteed_gpus: guaranteed.gpus,
+        guaranteed_gpu_memory_mb: guaranteed.gpu_memory_mib,
+        guaranteed_cpu_cores: guaranteed.cpus,
+        guaranteed_memory_mb: guaranteed.memory_mib,
+        guaranteed_concurrent_jobs: guaranteed.jobs,
+        borrowed_gpus: guaranteed.gpus.map(|gpus| held_below(state, &tenant.id).saturating_sub(gpus)),
         guaranteed_gpus_by_model: config.guaranteed_by_model.clone(),
         budget_gpu_hours: config.budget.gpu_ms.map(hours),
         budget_kwh: config.budget.energy_mj.map(kwh),

@@ -216,6 +216,10 @@ fn card(tenant: &Tenant) -> Card {
         .field("gpus", count(tenant.current_gpus, tenant.max_gpus))
         .maybe("by model", by_model(&tenant.max_gpus_by_model).map(|most| format!("at most {most}")))
         .maybe("guaranteed", guaranteed(tenant))
+        .maybe(
+            "borrowed",
+            tenant.borrowed_gpus.filter(|gpus| *gpus > 0).map(|gpus| units::count(gpus, "GPU")),
+        )
         .maybe("budget", budget(tenant))
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))
         .field("cpus", count(tenant.current_cpu_cores, tenant.max_cpu_cores))
@@ -246,8 +250,15 @@ fn card(tenant: &Tenant) -> Card {
 
 /// What it can count on, where anything is said about it.
 fn guaranteed(tenant: &Tenant) -> Option<String> {
-    let gpus = tenant.guaranteed_gpus.map(|gpus| gpus.to_string());
-    let all: Vec<String> = gpus.into_iter().chain(by_model(&tenant.guaranteed_gpus_by_model)).collect();
+    let amounts = [
+        tenant.guaranteed_gpus.map(|gpus| units::count(gpus, "GPU")),
+        by_model(&tenant.guaranteed_gpus_by_model),
+        tenant.guaranteed_gpu_memory_mb.map(|mib| format!("{} of GPU memory", units::memory(mib))),
+        tenant.guaranteed_cpu_cores.map(|cores| units::count(cores, "core")),
+        tenant.guaranteed_memory_mb.map(|mib| format!("{} of memory", units::memory(mib))),
+        tenant.guaranteed_concurrent_jobs.map(|jobs| units::count(jobs, "running job")),
+    ];
+    let all: Vec<String> = amounts.into_iter().flatten().collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 

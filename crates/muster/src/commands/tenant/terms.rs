@@ -46,6 +46,18 @@ pub struct Terms {
     /// GPUs it can count on
     #[arg(long, value_name = "N", value_parser = limit)]
     guaranteed_gpus: Option<Limit>,
+    /// GPU memory it can count on
+    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    guaranteed_gpu_memory: Option<Limit>,
+    /// CPU cores it can count on
+    #[arg(long, value_name = "N", value_parser = limit)]
+    guaranteed_cpus: Option<Limit>,
+    /// Main memory it can count on
+    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    guaranteed_mem: Option<Limit>,
+    /// Running jobs it can count on
+    #[arg(long, value_name = "N", value_parser = limit)]
+    guaranteed_jobs: Option<Limit>,
     /// GPUs of single models it can count on, for example h100=2; `none` is of no model
     #[arg(long, value_name = "MODEL=N,…", value_parser = by_model)]
     guaranteed_gpus_by_model: Option<ByModel>,
@@ -116,6 +128,10 @@ impl Terms {
             max_concurrent_jobs_per_user: number(self.max_jobs_per_user),
             max_gpus_by_model: models(self.max_gpus_by_model).unwrap_or_default(),
             guaranteed_gpus: number(self.guaranteed_gpus),
+            guaranteed_gpu_memory_mb: number(self.guaranteed_gpu_memory),
+            guaranteed_cpu_cores: number(self.guaranteed_cpus),
+            guaranteed_memory_mb: number(self.guaranteed_mem),
+            guaranteed_concurrent_jobs: number(self.guaranteed_jobs),
             guaranteed_gpus_by_model: models(self.guaranteed_gpus_by_model).unwrap_or_default(),
             budget_gpu_hours: self.budget_gpu_hours.and_then(|amount| amount.0),
             budget_kwh: self.budget_kwh.and_then(|amount| amount.0),
@@ -150,6 +166,10 @@ impl Terms {
             max_concurrent_jobs_per_user: number(self.max_jobs_per_user),
             max_gpus_by_model: models(self.max_gpus_by_model),
             guaranteed_gpus: number(self.guaranteed_gpus),
+            guaranteed_gpu_memory_mb: number(self.guaranteed_gpu_memory),
+            guaranteed_cpu_cores: number(self.guaranteed_cpus),
+            guaranteed_memory_mb: number(self.guaranteed_mem),
+            guaranteed_concurrent_jobs: number(self.guaranteed_jobs),
             guaranteed_gpus_by_model: models(self.guaranteed_gpus_by_model),
             budget_gpu_hours: self.budget_gpu_hours.map(|amount| amount.0),
             budget_kwh: self.budget_kwh.map(|amount| amount.0),
