@@ -139,3 +139,23 @@ fn tasks_of_one_gang_are_counted_beside_each_other() {
         assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }), "{cpus} cores each");
     }
 }
+
+#[test]
+fn an_elastic_gang_counts_as_large_as_it_starts() {
+    for (tasks, taken) in [(1, 0), (2, 1), (3, 1), (4, 0), (5, 0)] {
+        let (mut world, node) = one_node(8, 64);
+        let mut config = TenantConfig::unlimited("red");
+        config.maximum.gpus = Some(3);
+        create(&mut world, "red", config);
+        let mut gang = spec("gang", 1);
+        (gang.tasks[0].count, gang.tasks[0].count_max) = (2, Some(4));
+        let job = submit_spec(&mut world, "red", gang);
+        let task =
+            |rank: u8| PlacedTask { rank: rank.into(), group: 0, node: node.clone(), gpus: vec![rank] };
+        let tasks_placed = (0..tasks).map(task).collect();
+        let start = Start { job, tasks: tasks_placed, effective: None, expected_ms: None, lent: false };
+        let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
+        let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 }).unwrap();
+        assert_eq!(answer, Answer::Adopted { taken, left: 1 - taken }, "{tasks} tasks of 2 to 4, 3 allowed");
+    }
+}
