@@ -3,8 +3,10 @@
 use muster_core::command::{Answer, Command};
 use muster_core::job::PlacedTask;
 use muster_core::plan::{MakeRoom, Plan, Start};
+use muster_core::settings::Objective;
 use muster_core::tenant::TenantConfig;
-use muster_core::{JobId, JobSpec, NodeId};
+use muster_core::time::{HOUR, MINUTE};
+use muster_core::{JobId, JobSpec, NodeId, Settings};
 
 use crate::world::{World, facts, spec, submission};
 
@@ -157,5 +159,22 @@ fn an_elastic_gang_counts_as_large_as_it_starts() {
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 }).unwrap();
         assert_eq!(answer, Answer::Adopted { taken, left: 1 - taken }, "{tasks} tasks of 2 to 4, 3 allowed");
+    }
+}
+
+#[test]
+fn nobody_gives_way_to_a_lower_priority() {
+    for (priority, taken) in [(99, 0), (100, 1)] {
+        let (mut world, node) = one_node(2, 64);
+        let settings = Settings { objective: Objective::Fast, ..Settings::default() };
+        world.ask(Command::Configure { settings: Box::new(settings) }).unwrap();
+        create(&mut world, "red", TenantConfig::unlimited("red"));
+        let long =
+            submit_spec(&mut world, "red", JobSpec { time_limit_ms: Some(8 * HOUR), ..spec("long", 2) });
+        world.plan();
+        let short = JobSpec { priority, time_limit_ms: Some(MINUTE), ..spec("short", 2) };
+        let short = submit_spec(&mut world, "red", short);
+        let claim = room(short, &node, &[0, 1], &[long]);
+        assert_eq!(adopt(&mut world, vec![claim]), (taken, 1 - taken), "priority {priority}");
     }
 }
