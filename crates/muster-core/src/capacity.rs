@@ -4,104 +4,25 @@
 //! GPUs. A shape is matched against kinds, of which there are few; inside a kind the fullest node that still
 //! has enough comes first. Finding a place costs O(kinds × log nodes) unless cores or memory run short.
 
+mod free;
+mod kind;
+mod parts;
+mod seat;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::ids::NodeId;
-use crate::job::{Job, JobSpec, PlacedTask, Resources};
-use crate::model;
+use crate::job::PlacedTask;
 use crate::node::{GpuFacts, Node};
 use crate::queue::Shape;
 
-/// What nodes of one kind have in common.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Kind {
-    /// Model and memory of each device, by index.
-    pub gpus: Vec<(String, u64)>,
-    /// CPU cores.
-    pub cpus: u32,
-    /// Main memory.
-    pub memory_mib: u64,
-    /// Labels.
-    pub labels: BTreeMap<String, String>,
-    /// Taints keep jobs away; nothing tolerates them yet.
-    pub taints: Vec<String>,
-}
-
-impl Kind {
-    /// The kind of a node.
-    pub fn of(node: &Node) -> Kind {
-        let facts = &node.facts;
-        let gpu = |gpu: &GpuFacts| (gpu.model.clone(), gpu.memory_mib);
-        Kind {
-            gpus: facts.gpus.iter().map(gpu).collect(),
-            cpus: facts.cpus,
-            memory_mib: facts.memory_mib,
-            labels: facts.labels.clone(),
-            taints: facts.taints.clone(),
-        }
-    }
-
-    /// An empty node of this kind.
-    pub fn empty(&self) -> Free {
-        let gpus = if self.gpus.len() == 64 { u64::MAX } else { (1 << self.gpus.len()) - 1 };
-        Free { gpus, cpus: u64::from(self.cpus), memory_mib: self.memory_mib }
-    }
-
-    /// Which devices would do for a task, as bits.
-    pub fn eligible_gpus(&self, each: &Resources) -> u64 {
-        let would_do = |(model, memory_mib): &(String, u64)| {
-            *memory_mib >= each.gpu_memory_mib
-                && (each.gpu_models.is_empty()
-                    || each.gpu_models.iter().any(|wish| model::matches(wish, model)))
-        };
-        let bits = self.gpus.iter().enumerate().filter(|(_, gpu)| would_do(gpu));
-        bits.fold(0, |mask, (index, _)| mask | 1 << index)
-    }
-
-    /// Whether the labels are there and no taint is in the way.
-    pub fn admits(&self, shape: &Shape) -> bool {
-        let labelled = |(key, value)| self.labels.get(key) == Some(value);
-        self.taints.is_empty() && shape.node_labels.iter().all(labelled)
-    }
-
-    /// Whether an empty node of this kind could hold the whole gang.
-    pub fn could_hold(&self, shape: &Shape) -> bool {
-        self.admits(shape) && self.fit(shape, self.empty()).is_some()
-    }
-
-    /// How many tasks of a group an empty node of this kind could hold.
-    pub fn could_hold_tasks(&self, shape: &Shape, each: &Resources) -> u32 {
-        if self.admits(shape) { tasks_that_fit(each, self.eligible_gpus(each), self.empty()) } else { 0 }
-    }
-
-    /// Choose devices for every task of the gang from what is free, lowest index first.
-    pub fn fit(&self, shape: &Shape, free: Free) -> Option<Vec<u64>> {
-        if free.cpus < shape.cpus() || free.memory_mib < shape.memory_mib() {
-            return None;
-        }
-        let mut left = free.gpus;
-        let mut chosen = Vec::new();
-        for (count, each) in &shape.groups {
-            let eligible = self.eligible_gpus(each);
-            for _ in 0..*count {
-                let taken = lowest_bits(left & eligible, each.gpus)?;
-                left &= !taken;
-                chosen.push(taken);
-            }
-        }
-        Some(chosen)
-    }
-}
-
-/// How many tasks fit into what is free, given the devices that would do. Unbounded for a task that needs nothing.
-pub(crate) fn tasks_that_fit(each: &Resources, eligible: u64, free: Free) -> u32 {
-    let times = |have: u64, each: u64| have.checked_div(each).unwrap_or(u64::from(u32::MAX));
-    let gpus = times(u64::from((free.gpus & eligible).count_ones()), u64::from(each.gpus));
-    let fit = gpus.min(times(free.cpus, u64::from(each.cpus))).min(times(free.memory_mib, each.memory_mib));
-    u32::try_from(fit).unwrap_or(u32::MAX)
-}
+pub use free::Free;
+pub(crate) use kind::fit;
+pub use kind::{Eligible, GpuKind, InstanceKind, Kind};
+pub use parts::{Part, Parts};
+pub use seat::Seat;
 
 /// The `count` lowest set bits, if there are that many.
 pub(crate) fn lowest_bits(mut mask: u64, count: u32) -> Option<u64> {
@@ -115,92 +36,6 @@ pub(crate) fn lowest_bits(mut mask: u64, count: u32) -> Option<u64> {
         mask &= !lowest;
     }
     Some(taken)
-}
-
-/// Space on one node: what is free, or what something uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Free {
-    /// Devices, as bits.
-    pub gpus: u64,
-    /// CPU cores.
-    pub cpus: u64,
-    /// Main memory.
-    pub memory_mib: u64,
-}
-
-impl Free {
-    /// Both together.
-    pub fn with(self, more: Free) -> Free {
-        Free {
-            gpus: self.gpus | more.gpus,
-            cpus: self.cpus + more.cpus,
-            memory_mib: self.memory_mib + more.memory_mib,
-        }
-    }
-
-    /// What one task uses on its devices.
-    pub fn of_task(each: &Resources, gpus: u64) -> Free {
-        Free { gpus, cpus: u64::from(each.cpus), memory_mib: each.memory_mib }
-    }
-
-    /// What one task uses.
-    pub fn used_by(spec: &JobSpec, task: &PlacedTask) -> Free {
-        Free::of_task(&spec.tasks[task.group as usize].each, mask(&task.gpus))
-    }
-
-    /// What tasks use together on each of their nodes.
-    pub fn by_node<'a>(
-        spec: &JobSpec,
-        tasks: impl IntoIterator<Item = &'a PlacedTask>,
-    ) -> BTreeMap<&'a NodeId, Free> {
-        let mut nodes: BTreeMap<&NodeId, Free> = BTreeMap::new();
-        for task in tasks {
-            let here = nodes.entry(&task.node).or_default();
-            *here = here.with(Free::used_by(spec, task));
-        }
-        nodes
-    }
-
-    /// What an attempt uses on one node.
-    pub fn used_on(node: &NodeId, job: &Job) -> Free {
-        let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-        let here = tasks.filter(|task| task.node == *node);
-        here.fold(Free::default(), |sum, task| sum.with(Free::used_by(&job.spec, task)))
-    }
-
-    /// What is in both.
-    pub fn shared_with(self, other: Free) -> Free {
-        Free {
-            gpus: self.gpus & other.gpus,
-            cpus: self.cpus.min(other.cpus),
-            memory_mib: self.memory_mib.min(other.memory_mib),
-        }
-    }
-
-    /// Whether so much is there.
-    pub fn holds(self, wanted: Free) -> bool {
-        wanted.gpus & !self.gpus == 0 && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib
-    }
-
-    /// What is left when something is set apart.
-    pub fn without(self, apart: Free) -> Free {
-        Free {
-            gpus: self.gpus & !apart.gpus,
-            cpus: self.cpus.saturating_sub(apart.cpus),
-            memory_mib: self.memory_mib.saturating_sub(apart.memory_mib),
-        }
-    }
-
-    /// What is free on a node, whether or not it takes work now.
-    fn of(node: &Node) -> Free {
-        let usable = |index: &usize| node.holders[*index].is_none() && node.gpu_usable(*index);
-        let gpus = (0..node.facts.gpus.len()).filter(usable).fold(0, |mask, index| mask | 1 << index);
-        Free {
-            gpus,
-            cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
-            memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
-        }
-    }
 }
 
 /// All nodes that take work, filed by kind and free GPUs. Derived from the nodes.
@@ -242,7 +77,12 @@ impl Capacity {
             self.shelves.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
         self.remove(&node.id);
         let milliwatts = node.facts.gpus.iter().map(GpuFacts::milliwatts).sum();
-        let filed = Filed { kind: kind.clone(), free: Free::of(node), open: node.takes_work(), milliwatts };
+        let filed = Filed {
+            kind: kind.clone(),
+            free: Free::of(node, kind.empty()),
+            open: node.takes_work(),
+            milliwatts,
+        };
         self.milliwatts += milliwatts;
         let shelf = self.shelves.entry(kind).or_default();
         shelf.registered += 1;
@@ -373,20 +213,12 @@ impl Shelf {
     }
 }
 
-/// Turn chosen devices into the tasks of a gang on one node, rank by rank.
-pub fn placed_tasks(shape: &Shape, node: &NodeId, chosen: &[u64]) -> Vec<PlacedTask> {
-    let groups = shape.groups.iter().enumerate();
-    let ranks = groups.flat_map(|(group, (count, _))| (0..*count).map(move |_| group as u32));
-    ranks
-        .zip(chosen)
-        .enumerate()
-        .map(|(rank, (group, mask))| PlacedTask {
-            rank: rank as u32,
-            group,
-            node: node.clone(),
-            gpus: bits(*mask),
-        })
-        .collect()
+/// The tasks of a gang on one node, rank by rank.
+pub fn placed_tasks(shape: &Shape, (node, kind): (&NodeId, &Kind), seats: &[Seat]) -> Vec<PlacedTask> {
+    let groups = (0..).zip(&shape.groups);
+    let ranks = groups.flat_map(|(group, (count, each))| (0..*count).map(move |_| (group, each)));
+    let tasks = (0..).zip(ranks.zip(seats));
+    tasks.map(|(rank, ((group, each), seat))| kind.placed(each, (rank, group), node, *seat)).collect()
 }
 
 /// Devices as bits. No node has more than 64.

@@ -111,9 +111,10 @@ impl Leaving {
             let demand = books.held_by(state, victim, model);
             let gone = self.gone_of_models.get(&tenant.id, model);
             let before = books.runs(&tenant.id, model).saturating_sub(gone);
+            let guaranteed = guaranteed.saturating_mul(1_000);
             demand == 0
-                || *guaranteed <= before.saturating_sub(demand)
-                || (reclaimed && before > *guaranteed)
+                || guaranteed <= before.saturating_sub(demand)
+                || (reclaimed && before > guaranteed)
                 || cover.is_from_below_of(state, &tenant.id, model)
         })
     }
@@ -206,7 +207,7 @@ impl Quota {
     /// What is guaranteed of each resource, none being nothing, beside what is held or demanded of it.
     fn amounts(&self, other: Demand) -> [(u64, u64); 5] {
         [
-            (self.gpus.unwrap_or(0), other.gpus),
+            (self.gpus.unwrap_or(0).saturating_mul(1_000), other.gpu_milli),
             (self.gpu_memory_mib.unwrap_or(0), other.gpu_memory_mib),
             (self.cpus.unwrap_or(0), other.cpus),
             (self.memory_mib.unwrap_or(0), other.memory_mib),

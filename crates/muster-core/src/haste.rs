@@ -27,7 +27,7 @@ impl State {
     /// GPUs × milliseconds that each job of a bucket is expected to take.
     pub(crate) fn size(&self, bucket: &Bucket) -> u64 {
         let usual_ms = self.usual_ms(&bucket.tenant, &bucket.user, bucket.limit_ms).max(0) as u64;
-        u64::from(bucket.shape.gpus()).saturating_mul(usual_ms)
+        bucket.shape.gpu_milli().saturating_mul(usual_ms) / 1_000
     }
 
     /// GPUs × milliseconds that are left of a running job, if it may give way to smaller ones.
@@ -41,7 +41,7 @@ impl State {
             return None;
         }
         let left_ms = self.usual_end(job)?.since(now) as u64;
-        Some(left_ms.saturating_mul(attempt.gpu_count()))
+        Some(left_ms.saturating_mul(attempt.gpu_milli()) / 1_000)
     }
 
     /// When a running job would be over if it ran as long as is usual.

@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::plan::Range;
+use crate::share::Share;
 use crate::time::{SECOND, Timestamp};
+
+pub use crate::demand::Demand;
 
 /// What is left of the grace of an attempt that has saved its work: it may still leave by itself, in order.
 const SAVED_GRACE_MS: i64 = 2 * SECOND;
@@ -64,7 +67,7 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Whole GPUs of the gang, all tasks together.
+    /// GPUs of the gang, all tasks together, whole or shared.
     pub fn gpus(&self) -> u32 {
         self.tasks.iter().map(|group| group.count.saturating_mul(group.each.gpus)).sum()
     }
@@ -96,77 +99,6 @@ impl JobSpec {
     /// Whether it takes more tasks than it needs, where there is room.
     pub fn is_elastic(&self) -> bool {
         self.tasks.iter().any(|group| group.most() > group.count)
-    }
-}
-
-/// Amounts counted against a tenant's quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Demand {
-    /// Whole GPUs.
-    pub gpus: u64,
-    /// GPU memory asked for, over all GPUs.
-    pub gpu_memory_mib: u64,
-    /// CPU cores.
-    pub cpus: u64,
-    /// Main memory.
-    pub memory_mib: u64,
-    /// Jobs running at once.
-    pub jobs: u64,
-    /// The power limits of the GPUs, as far as they are known; nothing before it is known which they are.
-    pub milliwatts: u64,
-}
-
-impl Demand {
-    /// So many times as much.
-    pub fn times(self, count: u64) -> Demand {
-        Demand {
-            gpus: self.gpus * count,
-            gpu_memory_mib: self.gpu_memory_mib * count,
-            cpus: self.cpus * count,
-            memory_mib: self.memory_mib * count,
-            jobs: self.jobs * count,
-            milliwatts: self.milliwatts * count,
-        }
-    }
-
-    /// Both together.
-    pub fn plus(self, other: Demand) -> Demand {
-        Demand {
-            gpus: self.gpus + other.gpus,
-            gpu_memory_mib: self.gpu_memory_mib + other.gpu_memory_mib,
-            cpus: self.cpus + other.cpus,
-            memory_mib: self.memory_mib + other.memory_mib,
-            jobs: self.jobs + other.jobs,
-            milliwatts: self.milliwatts + other.milliwatts,
-        }
-    }
-
-    /// What is left when `other` is gone; nothing at least.
-    pub fn less(self, other: Demand) -> Demand {
-        Demand {
-            gpus: self.gpus.saturating_sub(other.gpus),
-            gpu_memory_mib: self.gpu_memory_mib.saturating_sub(other.gpu_memory_mib),
-            cpus: self.cpus.saturating_sub(other.cpus),
-            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
-            jobs: self.jobs.saturating_sub(other.jobs),
-            milliwatts: self.milliwatts.saturating_sub(other.milliwatts),
-        }
-    }
-
-    /// What is left when `other` is given back. Giving back more than was taken is a bug.
-    pub fn minus(self, other: Demand) -> Demand {
-        let take = |have: u64, give: u64| {
-            assert!(give <= have, "gave back {give} of {have}");
-            have - give
-        };
-        Demand {
-            gpus: take(self.gpus, other.gpus),
-            gpu_memory_mib: take(self.gpu_memory_mib, other.gpu_memory_mib),
-            cpus: take(self.cpus, other.cpus),
-            memory_mib: take(self.memory_mib, other.memory_mib),
-            jobs: take(self.jobs, other.jobs),
-            milliwatts: take(self.milliwatts, other.milliwatts),
-        }
     }
 }
 
@@ -220,7 +152,7 @@ impl Resources {
     pub fn demand(&self) -> Demand {
         let gpus = u64::from(self.gpus);
         Demand {
-            gpus,
+            gpu_milli: gpus * u64::from(self.gpu_compute_milli),
             gpu_memory_mib: gpus * self.gpu_memory_mib,
             cpus: u64::from(self.cpus),
             memory_mib: self.memory_mib,
@@ -244,6 +176,17 @@ pub enum Isolation {
     Memory,
     /// Memory and compute are apart in hardware.
     Full,
+}
+
+impl Isolation {
+    /// As people write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Isolation::None => "none",
+            Isolation::Memory => "memory",
+            Isolation::Full => "full",
+        }
+    }
 }
 
 /// How close together the GPUs of a gang want to be.
@@ -517,9 +460,14 @@ impl Attempt {
             .flat_map(|task| task.gpus.iter().map(|index| GpuId { node: task.node.clone(), index: *index }))
     }
 
-    /// How many GPUs it holds.
+    /// How many GPUs it holds, whole or a part of.
     pub fn gpu_count(&self) -> u64 {
         self.tasks.iter().map(|task| task.gpus.len() as u64).sum()
+    }
+
+    /// How much of GPUs it holds, in thousandths.
+    pub fn gpu_milli(&self) -> u64 {
+        self.tasks.iter().map(PlacedTask::gpu_milli).sum()
     }
 
     /// Its nodes, each once, in order.
@@ -611,9 +559,22 @@ pub struct PlacedTask {
     pub node: NodeId,
     /// Which devices there.
     pub gpus: Vec<u8>,
+    /// What it has of its device, where that is not the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Box<Share>>,
 }
 
 impl PlacedTask {
+    /// What it holds of each of its devices, in thousandths.
+    pub fn milli_each(&self) -> u64 {
+        self.share.as_ref().map_or(1_000, |share| u64::from(share.compute_milli))
+    }
+
+    /// How much of GPUs it holds, in thousandths.
+    pub fn gpu_milli(&self) -> u64 {
+        self.milli_each() * self.gpus.len() as u64
+    }
+
     /// Its devices, each with their node.
     pub fn devices(&self) -> impl Iterator<Item = (&NodeId, u8)> {
         self.gpus.iter().map(|gpu| (&self.node, *gpu))

@@ -71,7 +71,8 @@ impl Ledger {
 pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Timestamp) -> Charge {
     let ms = end.since(attempt.placed_at) as u64;
     let held = spec.demand_of(&attempt.tasks);
-    let gpu_ms = held.gpus * ms;
+    // Rounded down once per attempt.
+    let gpu_ms = held.gpu_milli * ms / 1_000;
     Charge {
         gpu_ms,
         cpu_ms: held.cpus * ms,

@@ -9,10 +9,12 @@
 pub mod ids;
 pub mod time;
 
+pub mod demand;
 pub mod job;
 pub mod model;
 pub mod node;
 pub mod recent;
+pub mod share;
 pub mod tenant;
 pub mod token;
 

@@ -16,7 +16,7 @@ use crate::time::{DAY, Timestamp};
 
 /// GPUs × milliseconds of work that would be lost if a job stopped now.
 pub fn lost_gpu_ms(job: &Job, attempt: &Attempt, now: Timestamp) -> u64 {
-    (now.since(saved_at(job, attempt, now)) as u64).saturating_mul(attempt.gpu_count())
+    (now.since(saved_at(job, attempt, now)) as u64).saturating_mul(attempt.gpu_milli()) / 1_000
 }
 
 /// When an attempt last saved its work, as far as is known; before that, when it was placed.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ids::{JobId, TenantId};
+use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, PlacedTask, Resources};
 use crate::model;
 use crate::queue::Shape;
@@ -73,10 +73,10 @@ impl ModelBooks {
         if self.is_empty() {
             return Vec::new();
         }
-        let more = u64::from(shape.gpus());
+        let more = shape.gpu_milli();
         let within = |tenant: &TenantId, model: &str, guaranteed: u64| {
             let wanted = self.held.get(tenant, model).saturating_add(more);
-            wanted <= guaranteed && self.asks_only_for(shape, model)
+            wanted <= guaranteed.saturating_mul(1_000) && self.asks_only_for(shape, model)
         };
         let mut found = Vec::new();
         for tenant in state.lineage(tenant) {
@@ -87,12 +87,12 @@ impl ModelBooks {
         found
     }
 
-    /// How many GPUs of a model the jobs of a tenant, and of all below it, run on.
+    /// What the jobs of a tenant, and of all below it, run on of a model, in thousandths of a GPU.
     pub fn runs(&self, tenant: &TenantId, model: &str) -> u64 {
         self.runs.get(tenant, model)
     }
 
-    /// How many GPUs of a guaranteed model a job runs on.
+    /// What a job runs on of a guaranteed model, in thousandths of a GPU.
     pub fn held_by(&self, state: &State, job: &Job, model: &str) -> u64 {
         self.runs.devices.held_by(state, job, model)
     }
@@ -184,7 +184,7 @@ impl Devices {
             return Devices::default();
         }
         let mut devices = BTreeMap::new();
-        for (device, _) in state.capacity.kinds().flat_map(|(kind, _)| &kind.gpus) {
+        for device in state.capacity.kinds().flat_map(|(kind, _)| &kind.gpus).map(|gpu| &gpu.model) {
             let models = || guaranteed.iter().filter(|model| model::matches(model, device));
             let models = || models().map(|model| model.to_string()).collect();
             devices.entry(device.clone()).or_insert_with(models);
@@ -200,11 +200,14 @@ impl Devices {
         self.0.get(device).is_some_and(|models| models.contains(model))
     }
 
-    /// How many devices of a model some tasks have.
+    /// What some tasks have of devices of a model, in thousandths.
     fn count(&self, state: &State, tasks: &[PlacedTask], model: &str) -> u64 {
-        let facts = tasks.iter().flat_map(PlacedTask::devices);
-        let facts = facts.filter_map(|(node, gpu)| state.nodes.get(node)?.facts.gpus.get(usize::from(gpu)));
-        facts.filter(|device| self.is_of(&device.model, model)).count() as u64
+        let facts = |(node, gpu): (&NodeId, u8)| state.nodes.get(node)?.facts.gpus.get(usize::from(gpu));
+        let of_model = |task: &PlacedTask| {
+            let devices = task.devices().filter_map(facts).filter(|gpu| self.is_of(&gpu.model, model));
+            devices.count() as u64 * task.milli_each()
+        };
+        tasks.iter().map(of_model).sum()
     }
 
     fn held_by(&self, state: &State, job: &Job, model: &str) -> u64 {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{NodeId, TenantId};
+use crate::ids::TenantId;
+use crate::job::PlacedTask;
 use crate::model;
 use crate::state::State;
 
@@ -15,6 +16,7 @@ pub(crate) struct ModelUse<'a> {
 
 #[derive(Debug, Clone, Copy)]
 struct Limit {
+    /// In thousandths of a GPU.
     used: u64,
     limit: u64,
 }
@@ -49,18 +51,18 @@ impl<'a> ModelUse<'a> {
         !self.tenants.is_empty() && self.state.lineage(tenant).any(|one| self.tenants.contains_key(&one.id))
     }
 
-    /// Count devices that a tenant takes on a node.
-    pub fn take(&mut self, tenant: &TenantId, node: &NodeId, gpus: impl IntoIterator<Item = u8>) {
+    /// Count what a task of a tenant takes.
+    pub fn take(&mut self, tenant: &TenantId, task: &PlacedTask) {
         if !self.limits(tenant) {
             return;
         }
-        let Some(node) = self.state.nodes.get(node) else { return };
-        for gpu in gpus.into_iter().filter_map(|gpu| node.facts.gpus.get(usize::from(gpu))) {
-            self.count(tenant, &gpu.model);
+        let Some(node) = self.state.nodes.get(&task.node) else { return };
+        for gpu in task.gpus.iter().filter_map(|gpu| node.facts.gpus.get(usize::from(*gpu))) {
+            self.count(tenant, &gpu.model, task.milli_each());
         }
     }
 
-    /// The first limit that is passed when a tenant takes more, told by model.
+    /// The first limit that is passed when a tenant takes more, told by model in thousandths of a GPU.
     pub fn over(&self, tenant: &TenantId, more_of: impl Fn(&str) -> u64) -> Option<Over<'a>> {
         if self.tenants.is_empty() {
             return None;
@@ -69,7 +71,8 @@ impl<'a> ModelUse<'a> {
         limited.flat_map(|(tenant, limits)| limits.iter().map(|limit| (*tenant, limit))).find_map(
             |(tenant, (model, Limit { used, limit }))| {
                 let more = more_of(model);
-                let over = Over { tenant, model, wanted: used + more, limit: *limit };
+                let wanted = (used + more).div_ceil(1_000);
+                let over = Over { tenant, model, wanted, limit: *limit };
                 (more > 0 && over.wanted > over.limit).then_some(over)
             },
         )
@@ -78,19 +81,18 @@ impl<'a> ModelUse<'a> {
     fn count_all(&mut self) {
         let state = self.state;
         for node in state.nodes.values() {
-            for (gpu, holder) in node.facts.gpus.iter().zip(&node.holders) {
-                if let Some(job) = holder.and_then(|job| state.jobs.get(&job)) {
-                    self.count(&job.spec.tenant, &gpu.model);
-                }
+            for job in node.jobs.iter().filter_map(|job| state.jobs.get(job)) {
+                let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
+                tasks.filter(|task| task.node == node.id).for_each(|task| self.take(&job.spec.tenant, task));
             }
         }
     }
 
-    fn count(&mut self, tenant: &TenantId, device: &str) {
+    fn count(&mut self, tenant: &TenantId, device: &str, milli: u64) {
         for above in self.state.lineage(tenant) {
             let Some(limits) = self.tenants.get_mut(&above.id) else { continue };
             for (_, limit) in limits.iter_mut().filter(|(model, _)| model::matches(model, device)) {
-                limit.used += 1;
+                limit.used += milli;
             }
         }
     }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::capacity::Part;
 use crate::ids::{JobId, NodeId};
+use crate::job::PlacedTask;
+use crate::share::{ShareMode, WHOLE};
 use crate::time::Timestamp;
 
 /// Most GPUs in one node: free devices are kept as bits of one word.
@@ -23,14 +26,77 @@ pub struct Node {
     pub gpu_health: Vec<GpuHealth>,
     /// When it was first seen.
     pub registered_at: Timestamp,
-    /// Who holds each GPU. Derived from the jobs; `State::check` recomputes it.
-    pub holders: Vec<Option<JobId>>,
+    /// Who holds each GPU: one the whole of it, or several a part each. Derived from the jobs; `State::check` recomputes
+    /// it.
+    #[serde(skip)]
+    pub holders: Vec<Vec<Lease>>,
     /// CPU cores held. Derived.
     pub cpus_held: u64,
     /// Main memory held. Derived.
     pub memory_mib_held: u64,
     /// Attempts with a part here. Derived.
     pub jobs: std::collections::BTreeSet<JobId>,
+}
+
+/// What a job holds of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lease {
+    /// Which job.
+    pub job: JobId,
+    /// What it holds.
+    pub slot: Slot,
+}
+
+/// What can be held of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slot {
+    /// All of it.
+    Whole,
+    /// An instance of it.
+    Instance {
+        /// Where on the device it begins.
+        start: u8,
+    },
+    /// A part of it.
+    Part(Part),
+}
+
+impl Slot {
+    /// What a task holds of each of its devices.
+    pub fn of(task: &PlacedTask) -> Slot {
+        let Some(share) = &task.share else { return Slot::Whole };
+        let thousandths = |milli: u32| u16::try_from(milli.min(WHOLE)).unwrap_or_default();
+        match share.mode {
+            ShareMode::Mig { start, .. } => Slot::Instance { start },
+            ShareMode::Mps | ShareMode::TimeSlice => Slot::Part(Part {
+                compute: thousandths(share.compute_milli),
+                memory: thousandths(share.memory_milli),
+            }),
+        }
+    }
+}
+
+/// Whether so many can hold a device together: one the whole of it, or each an instance of its own, or parts that do not
+/// exceed it.
+pub fn fit_on_one_device(leases: &[Lease]) -> bool {
+    let (mut whole, mut starts, mut compute, mut memory) = (0, 0u64, 0u32, 0u32);
+    let (mut parts, mut instances) = (0, 0);
+    for lease in leases {
+        match lease.slot {
+            Slot::Whole => whole += 1,
+            Slot::Instance { start } => {
+                starts |= 1 << start.min(63);
+                instances += 1;
+            }
+            Slot::Part(part) => {
+                compute += u32::from(part.compute);
+                memory += u32::from(part.memory);
+                parts += 1;
+            }
+        }
+    }
+    let alone = whole.max(parts).max(instances) == leases.len();
+    alone && whole <= 1 && starts.count_ones() as usize == instances && compute.max(memory) <= WHOLE
 }
 
 /// What an agent says its machine is.
@@ -196,6 +262,46 @@ impl Node {
     /// Whether new work may be placed here at all.
     pub fn takes_work(&self) -> bool {
         self.state.word == NodeWord::Ready
+    }
+
+    /// A task takes its devices.
+    pub(crate) fn take_leases(&mut self, job: JobId, task: &PlacedTask) {
+        let lease = Lease { job, slot: Slot::of(task) };
+        for gpu in &task.gpus {
+            let leases = &mut self.holders[usize::from(*gpu)];
+            leases.insert(leases.partition_point(|other| *other < lease), lease);
+            assert!(fit_on_one_device(leases), "{}/gpu-{gpu} is oversubscribed: {leases:?}", self.id);
+        }
+    }
+
+    /// A task gives its devices back.
+    pub(crate) fn end_leases(&mut self, job: JobId, task: &PlacedTask) {
+        let lease = Lease { job, slot: Slot::of(task) };
+        for gpu in &task.gpus {
+            let leases = &mut self.holders[usize::from(*gpu)];
+            let Ok(place) = leases.binary_search(&lease) else {
+                panic!("{job} does not hold {}/gpu-{gpu}", self.id)
+            };
+            leases.remove(place);
+        }
+    }
+
+    /// Whether anyone holds this GPU or a part of it.
+    pub fn is_held(&self, index: usize) -> bool {
+        self.holders.get(index).is_some_and(|leases| !leases.is_empty())
+    }
+
+    /// How many of its GPUs are held, whole or in part.
+    pub fn held_gpus(&self) -> usize {
+        (0..self.holders.len()).filter(|index| self.is_held(*index)).count()
+    }
+
+    /// Who holds this GPU, if it is one job alone.
+    pub fn sole_holder(&self, index: usize) -> Option<JobId> {
+        match self.holders.get(index)?[..] {
+            [Lease { job, slot: Slot::Whole }] => Some(job),
+            _ => None,
+        }
     }
 
     /// Whether this GPU may be given out, if nobody holds it. A cooling period is ended by an event.

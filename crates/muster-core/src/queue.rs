@@ -47,9 +47,15 @@ impl Shape {
         self.groups.iter().map(|(count, _)| count).sum()
     }
 
-    /// Whole GPUs of the gang.
+    /// GPUs of the gang, whole or shared.
     pub fn gpus(&self) -> u32 {
         self.groups.iter().map(|(count, each)| count * each.gpus).sum()
+    }
+
+    /// How much of GPUs the gang takes, in thousandths.
+    pub fn gpu_milli(&self) -> u64 {
+        let groups = self.groups.iter();
+        groups.map(|(count, each)| u64::from(*count) * each.demand().gpu_milli).sum()
     }
 
     /// CPU cores of the gang.

@@ -23,23 +23,23 @@ pub struct Recent {
 const FINE_BITS: u32 = 26;
 
 impl Recent {
-    /// The average now, in millionths of a GPU, for someone who has held so many since it was last brought up to
-    /// date.
-    pub fn micro_gpus(self, held: u64, now: Timestamp, half_life_ms: i64) -> u64 {
-        self.fine(held, now, half_life_ms) >> FINE_BITS
+    /// The average now, in millionths of a GPU, for someone who has held so many thousandths since it was last
+    /// brought up to date.
+    pub fn micro_gpus(self, held_milli: u64, now: Timestamp, half_life_ms: i64) -> u64 {
+        self.fine(held_milli, now, half_life_ms) >> FINE_BITS
     }
 
     /// Bring it up to date, before what is held changes.
-    pub(crate) fn advance(&mut self, held: u64, now: Timestamp, half_life_ms: i64) {
+    pub(crate) fn advance(&mut self, held_milli: u64, now: Timestamp, half_life_ms: i64) {
         let now = now.max(self.at);
-        *self = Recent { fine: self.fine(held, now, half_life_ms), at: now };
+        *self = Recent { fine: self.fine(held_milli, now, half_life_ms), at: now };
     }
 
-    fn fine(self, held: u64, now: Timestamp, half_life_ms: i64) -> u64 {
+    fn fine(self, held_milli: u64, now: Timestamp, half_life_ms: i64) -> u64 {
         let kept = kept(now.since(self.at), half_life_ms);
         let past = u128::from(self.fine);
         // No cluster has more GPUs than that; beyond it the sum below would not fit.
-        let present = (u128::from(held.min(100_000)) * 1_000_000) << FINE_BITS;
+        let present = (u128::from(held_milli.min(100_000_000)) * 1_000) << FINE_BITS;
         let average = share_of(past, kept) + share_of(present, ONE - kept);
         u64::try_from(average).unwrap_or(u64::MAX)
     }

@@ -190,13 +190,17 @@ impl State {
         std::iter::successors(self.tenants.get(tenant), above)
     }
 
-    /// The power limits of all devices of some tasks together, as far as they are known.
+    /// The power limits of all devices of some tasks together, as far as they are known; of a shared device their part.
     pub fn milliwatts_of(&self, tasks: &[PlacedTask]) -> u64 {
         if self.capacity.milliwatts() == 0 {
             return 0;
         }
         let facts = |(node, gpu): (&NodeId, u8)| self.nodes.get(node)?.facts.gpus.get(usize::from(gpu));
-        tasks.iter().flat_map(PlacedTask::devices).filter_map(facts).map(GpuFacts::milliwatts).sum()
+        let of_task = |task: &PlacedTask| {
+            let devices: u64 = task.devices().filter_map(facts).map(GpuFacts::milliwatts).sum();
+            devices * task.milli_each() / 1_000
+        };
+        tasks.iter().map(of_task).sum()
     }
 
     /// The attempts that have a part on a node and have not ended.

@@ -26,8 +26,9 @@ pub struct Tenant {
     /// Jobs that wait or run. Derived; `State::check` recomputes it.
     #[serde(default)]
     pub live_jobs: u64,
-    /// GPUs × moment of placement, over all live attempts. Derived; `State::check` recomputes it.
-    pub placed_gpu_ms: i64,
+    /// Thousandths of GPUs × moment of placement, over all live attempts. Derived; `State::check` recomputes it.
+    #[serde(skip)]
+    pub placed_gpu_milli_ms: i128,
     /// How many GPUs it held of late.
     pub recent: Recent,
     /// What it has lost to others of late, with all below it.
@@ -59,7 +60,7 @@ impl Tenant {
             config,
             held: Demand::default(),
             live_jobs: 0,
-            placed_gpu_ms: 0,
+            placed_gpu_milli_ms: 0,
             recent: Recent::default(),
             damage: Damage::default(),
             members: BTreeMap::new(),
@@ -78,8 +79,8 @@ impl Tenant {
 
     /// GPUs × milliseconds that its live attempts have used until now.
     pub fn running_gpu_ms(&self, now: Timestamp) -> u64 {
-        let held = (self.held.gpus as i64).saturating_mul(now.0);
-        held.saturating_sub(self.placed_gpu_ms).max(0) as u64
+        let held = i128::from(self.held.gpu_milli) * i128::from(now.0);
+        u64::try_from((held - self.placed_gpu_milli_ms) / 1_000).unwrap_or(0)
     }
 
     /// After how long past usage counts half: by its own decay, or as usual in the cluster.
@@ -93,7 +94,7 @@ impl Tenant {
     /// An attempt takes what its job asked for.
     pub(crate) fn take(&mut self, user: &str, demand: Demand, at: Timestamp, half_life_ms: i64) {
         self.advance(user, at, half_life_ms);
-        self.placed_gpu_ms += demand.gpus as i64 * at.0;
+        self.placed_gpu_milli_ms += i128::from(demand.gpu_milli) * i128::from(at.0);
         self.held = self.held.plus(demand);
         let member = self.member_mut(user);
         member.held = member.held.plus(demand);
@@ -108,7 +109,7 @@ impl Tenant {
         half_life_ms: i64,
     ) {
         self.advance(user, at, half_life_ms);
-        self.placed_gpu_ms -= demand.gpus as i64 * placed_at.0;
+        self.placed_gpu_milli_ms -= i128::from(demand.gpu_milli) * i128::from(placed_at.0);
         self.held = self.held.minus(demand);
         let member = self.member_mut(user);
         member.held = member.held.minus(demand);
@@ -124,24 +125,24 @@ impl Tenant {
         // Where usage is forgotten faster than elsewhere, it is still worth knowing how long their jobs ran.
         let half_life_ms = self.half_life_ms(half_life_ms).max(half_life_ms);
         self.members.retain(|_, member| {
-            member.live_jobs > 0 || member.recent.micro_gpus(member.held.gpus, now, half_life_ms) > 0
+            member.live_jobs > 0 || member.recent.micro_gpus(member.held.gpu_milli, now, half_life_ms) > 0
         });
     }
 
     /// Bring all past usage up to date, before the half-life changes: what is past was forgotten as it was then.
     pub(crate) fn advance_all(&mut self, at: Timestamp, half_life_ms: i64) {
         let half_life_ms = self.half_life_ms(half_life_ms);
-        self.recent.advance(self.held.gpus, at, half_life_ms);
+        self.recent.advance(self.held.gpu_milli, at, half_life_ms);
         for member in self.members.values_mut() {
-            member.recent.advance(member.held.gpus, at, half_life_ms);
+            member.recent.advance(member.held.gpu_milli, at, half_life_ms);
         }
     }
 
     fn advance(&mut self, user: &str, at: Timestamp, half_life_ms: i64) {
         let half_life_ms = self.half_life_ms(half_life_ms);
-        self.recent.advance(self.held.gpus, at, half_life_ms);
+        self.recent.advance(self.held.gpu_milli, at, half_life_ms);
         let member = self.member_mut(user);
-        member.recent.advance(member.held.gpus, at, half_life_ms);
+        member.recent.advance(member.held.gpu_milli, at, half_life_ms);
     }
 
     fn member_mut(&mut self, user: &str) -> &mut Member {
@@ -324,7 +325,7 @@ impl Quota {
     /// Every limit that `wanted` would pass, in a fixed order.
     pub fn excess(&self, wanted: Demand) -> Vec<Excess> {
         [
-            (QuotaResource::Gpus, wanted.gpus, self.gpus),
+            (QuotaResource::Gpus, wanted.gpus(), self.gpus),
             (QuotaResource::GpuMemory, wanted.gpu_memory_mib, self.gpu_memory_mib),
             (QuotaResource::Cpus, wanted.cpus, self.cpus),
             (QuotaResource::Memory, wanted.memory_mib, self.memory_mib),
@@ -376,7 +377,7 @@ mod tests {
         for (decay_milli_per_day, stays) in [(0, false), (1, true), (500, false), (1_000, false)] {
             let config = TenantConfig { decay_milli_per_day, ..TenantConfig::unlimited("red") };
             let mut tenant = Tenant::new("red".parse().unwrap(), config);
-            let demand = Demand { gpus: 8, ..Demand::default() };
+            let demand = Demand { gpu_milli: 8_000, ..Demand::default() };
             tenant.take("ada", demand, Timestamp(0), 7 * DAY);
             tenant.give_back("ada", (demand, Timestamp(0)), Timestamp(DAY), 7 * DAY);
             tenant.forget_idle(Timestamp(10 * DAY), 7 * DAY);

@@ -117,7 +117,7 @@ fn gpus(state: &State) -> Vec<([(String, String); 2], u64)> {
 
 fn allocated_ratio(state: &State) -> f64 {
     let all: usize = state.nodes.values().map(|node| node.holders.len()).sum();
-    let held: usize = state.nodes.values().map(|node| node.holders.iter().flatten().count()).sum();
+    let held: usize = state.nodes.values().map(|node| node.held_gpus()).sum();
     if all == 0 { 0.0 } else { held as f64 / all as f64 }
 }
 
@@ -128,7 +128,7 @@ fn gpu_seconds(state: &State, now: Timestamp) -> Vec<(String, f64)> {
     for job in state.jobs.values() {
         if let Some(attempt) = job.attempt() {
             let ms = now.since(attempt.placed_at) as u64;
-            *used.entry(job.spec.tenant.to_string()).or_default() += attempt.gpu_count() * ms;
+            *used.entry(job.spec.tenant.to_string()).or_default() += attempt.gpu_milli() * ms / 1_000;
         }
     }
     used.into_iter().map(|(tenant, ms)| (tenant, ms as f64 / 1_000.0)).collect()

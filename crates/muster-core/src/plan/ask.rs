@@ -4,10 +4,9 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Free, Kind, bits, lowest_bits, tasks_that_fit};
+use crate::capacity::{Capacity, Eligible, Free, Kind, Seat, fit};
 use crate::ids::TenantId;
 use crate::job::{Demand, Resources};
-use crate::model;
 use crate::models::{ModelUse, Over};
 use crate::queue::Shape;
 use crate::verdict::Reason;
@@ -33,10 +32,12 @@ pub(super) struct Match {
     pub kind: Arc<Kind>,
     /// Whether a single node could hold the whole gang.
     pub whole: bool,
-    /// Devices that would do for each group of tasks, as bits.
-    pub eligible: Vec<u64>,
-    /// Devices that would do for some group.
+    /// What would do for each group of tasks.
+    pub eligible: Vec<Eligible>,
+    /// Devices that would do for some group, as bits.
     pub useful: u64,
+    /// Devices that would do as a whole for some group, as bits.
+    useful_whole: u64,
 }
 
 impl Ask {
@@ -74,14 +75,14 @@ impl Ask {
         groups
     }
 
-    /// What the least demanding task needs: where fewer are free nobody of the gang sits.
+    /// What the least demanding task needs for itself: where fewer are free nobody of the gang sits.
     pub fn least_gpus(&self) -> u32 {
-        self.shape.groups.iter().map(|(_, each)| each.gpus).min().unwrap_or_default()
+        self.shape.groups.iter().map(|(_, each)| each.whole_gpus()).min().unwrap_or_default()
     }
 
     /// How many tasks of a group fit into what is free.
     pub fn tasks_that_fit(&self, found: &Match, group: usize, free: Free) -> u32 {
-        tasks_that_fit(&self.shape.groups[group].1, found.eligible[group], free)
+        found.eligible[group].tasks_that_fit(&self.shape.groups[group].1, free)
     }
 
     /// The same without the kinds of nodes on which the gang would pass a limit of its tenant per model.
@@ -90,8 +91,9 @@ impl Ask {
     /// sat on nodes of this kind only: simple, and never above the limit.
     pub fn within(&self, models: &ModelUse, tenant: &TenantId) -> Ask {
         let most = |found: &Match, model: &str| {
-            let here = devices_of(&found.kind, found.useful, model);
-            if self.may_span() && here > 0 { self.demand.gpus } else { self.demand.gpus.min(here) }
+            let here = found.kind.devices_of(found.useful, model);
+            let all = self.demand.gpu_milli;
+            if self.may_span() && here > 0 { all } else { all.min(here * 1_000) }
         };
         let over = |found: &Match| models.over(tenant, |model| most(found, model));
         let (out, matches): (Vec<Match>, Vec<Match>) =
@@ -103,9 +105,14 @@ impl Ask {
         Ask { shape: self.shape.clone(), demand: self.demand, matches, feasible: self.feasible, model_limits }
     }
 
-    /// GPUs of the gang, as bits are counted.
+    /// GPUs of the gang, whole or shared.
     pub fn gpus(&self) -> u32 {
-        u32::try_from(self.demand.gpus).unwrap_or(u32::MAX)
+        self.shape.gpus()
+    }
+
+    /// Devices that the gang needs for itself.
+    pub fn whole_gpus(&self) -> u32 {
+        self.shape.groups.iter().map(|(count, each)| count * each.whole_gpus()).sum()
     }
 
     /// The match for a kind, if it could hold the shape or a part of it. Kinds are shared by all nodes of the capacity and its
@@ -117,39 +124,34 @@ impl Ask {
     /// Whether the gang fits into what is free.
     pub fn fits(&self, found: &Match, free: Free) -> bool {
         // Tasks of one group want the same devices, so counting is enough.
-        self.has_enough(found, free) && (self.shape.groups.len() == 1 || self.fit(found, free).is_some())
+        match &self.shape.groups[..] {
+            [(count, each)] => found.eligible[0].tasks_that_fit(each, free) >= *count,
+            _ => self.fit(found, free).is_some(),
+        }
     }
 
     fn has_enough(&self, found: &Match, free: Free) -> bool {
         free.cpus >= self.demand.cpus
             && free.memory_mib >= self.demand.memory_mib
-            && u64::from((free.gpus & found.useful).count_ones()) >= self.demand.gpus
+            && (free.gpus & found.useful_whole).count_ones() >= self.whole_gpus()
     }
 
-    /// Choose devices for every task from what is free, as `Kind::fit` does.
-    pub fn fit(&self, found: &Match, free: Free) -> Option<Vec<u64>> {
+    /// A seat for every task in what is free on one node.
+    pub fn fit(&self, found: &Match, free: Free) -> Option<Vec<Seat>> {
         if !self.has_enough(found, free) {
             return None;
         }
-        let mut left = free.gpus;
-        let mut chosen = Vec::new();
-        for ((count, each), eligible) in self.shape.groups.iter().zip(&found.eligible) {
-            for _ in 0..*count {
-                let taken = lowest_bits(left & eligible, each.gpus)?;
-                left &= !taken;
-                chosen.push(taken);
-            }
-        }
-        Some(chosen)
+        fit(&self.shape, &found.eligible, free)
     }
 }
 
 impl Match {
     fn new(kind: &Arc<Kind>, shape: &Shape) -> Match {
-        let eligible: Vec<u64> = shape.groups.iter().map(|(_, each)| kind.eligible_gpus(each)).collect();
-        let asked = shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
-        let useful = asked.fold(0, |all, (_, mask)| all | mask);
-        Match { kind: kind.clone(), whole: kind.could_hold(shape), useful, eligible }
+        let eligible: Vec<Eligible> = shape.groups.iter().map(|(_, each)| kind.eligible(each)).collect();
+        let asked = || shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
+        let useful = asked().fold(0, |all, (_, eligible)| all | eligible.devices());
+        let useful_whole = asked().fold(0, |all, (_, eligible)| all | eligible.gpus);
+        Match { kind: kind.clone(), whole: kind.could_hold(shape), useful, useful_whole, eligible }
     }
 }
 
@@ -162,12 +164,6 @@ impl From<Over<'_>> for Reason {
             limit: over.limit,
         }
     }
-}
-
-/// How many of the useful devices are of a model.
-fn devices_of(kind: &Kind, useful: u64, model: &str) -> u64 {
-    let named = bits(useful).into_iter().filter_map(|index| kind.gpus.get(usize::from(index)));
-    named.filter(|(device, _)| model::matches(model, device)).count() as u64
 }
 
 /// What a gang of this shape takes from its tenant's quota.

@@ -4,10 +4,10 @@
 //! pointless. A claim is broken when its node takes no more work or one of its devices may not be given out;
 //! its job then takes part in the order like all others.
 
-use crate::capacity::{Free, mask};
+use crate::capacity::Free;
 use crate::ids::{JobId, NodeId};
 use crate::job::{Demand, Job, PlacedTask};
-use crate::plan::ask::Ask;
+use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::{admit, order};
 use crate::queue::{Bucket, bucket_of, place_of};
@@ -80,7 +80,7 @@ fn fit(draft: &Draft, ask: &Ask, claim: &Claim) -> Option<Spot> {
     let node = &claim.tasks.first()?.node;
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
     let found = ask.on(&filed.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
-    Some(Spot::on_one(ask, node, &ask.fit(found, filed.free)?))
+    Some(Spot::on_one(ask, (node, found), &ask.fit(found, filed.free)?))
 }
 
 /// Whether everything a spot needs is free and will do: a machine may have come back as another one.
@@ -88,7 +88,12 @@ fn is_free(draft: &Draft, ask: &Ask, spot: &Spot) -> bool {
     let would_do = |task: &PlacedTask| {
         let filed = draft.capacity.filed(&task.node).filter(|filed| filed.open);
         let found = filed.and_then(|filed| ask.on(&filed.kind));
-        found.is_some_and(|found| mask(&task.gpus) & !found.eligible[task.group as usize] == 0)
+        let group = task.group as usize;
+        let each = &ask.shape.groups[group].1;
+        let allows = |found: &Match| {
+            found.kind.seat_of(task).is_some_and(|seat| found.eligible[group].allows(seat, each))
+        };
+        found.is_some_and(allows)
     };
     let is_there =
         |(node, taken): (&NodeId, &Free)| draft.free_on(node).is_some_and(|free| free.holds(*taken));
@@ -108,7 +113,8 @@ pub(super) fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeI
     let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
     let theirs = wanted.map(|(node, wanted)| {
         let coming = state.coming_for(claim, node);
-        (node.clone(), Free { gpus: wanted.gpus, ..wanted.shared_with(coming) })
+        let whole = Free { gpus: wanted.gpus, instances: wanted.instances, ..Free::default() };
+        (node.clone(), wanted.divisible().shared_with(coming).with(whole))
     });
     theirs.collect()
 }

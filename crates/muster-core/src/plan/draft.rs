@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::capacity::{Capacity, Free, mask, placed_tasks};
+use crate::capacity::{Capacity, Free, Seat, placed_tasks};
 use crate::guarantee;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, JobSpec, PlacedTask};
 use crate::lasting::{Ending, Word};
 use crate::models::ModelUse;
 use crate::node::GpuWord;
-use crate::plan::ask::Ask;
+use crate::plan::ask::{Ask, Match};
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
 use crate::plan::reserve::Reservations;
@@ -33,9 +33,9 @@ pub(super) struct Spot {
 }
 
 impl Spot {
-    /// The whole gang on one node, with the devices chosen for each task, as bits.
-    pub fn on_one(ask: &Ask, node: &NodeId, chosen: &[u64]) -> Spot {
-        Spot { tasks: placed_tasks(&ask.shape, node, chosen) }
+    /// The whole gang on one node, with a seat for each task.
+    pub fn on_one(ask: &Ask, (node, found): (&NodeId, &Match), seats: &[Seat]) -> Spot {
+        Spot { tasks: placed_tasks(&ask.shape, (node, &found.kind), seats) }
     }
 
     /// What the gang takes on each node.
@@ -43,7 +43,9 @@ impl Spot {
         let mut nodes: BTreeMap<NodeId, Free> = BTreeMap::new();
         for task in &self.tasks {
             let here = nodes.entry(task.node.clone()).or_default();
-            *here = here.with(Free::of_task(&ask.shape.groups[task.group as usize].1, mask(&task.gpus)));
+            let each = &ask.shape.groups[task.group as usize].1;
+            let host = Free { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..Free::default() };
+            *here = here.with(host).with(Free::held_by(task));
         }
         nodes
     }
@@ -284,18 +286,14 @@ impl<'a> Draft<'a> {
 
     fn take_models(&mut self, bucket: &Bucket, spot: &Spot) {
         for task in &spot.tasks {
-            self.models.take(&bucket.tenant, &task.node, task.gpus.iter().copied());
+            self.models.take(&bucket.tenant, task);
         }
     }
 
     /// Keep as much of `wanted` as is free for one job.
     pub fn set_aside(&mut self, job: JobId, node: &NodeId, wanted: Free) {
         let Some(free) = self.free_on(node) else { return };
-        let space = Free {
-            gpus: free.gpus & wanted.gpus,
-            cpus: free.cpus.min(wanted.cpus),
-            memory_mib: free.memory_mib.min(wanted.memory_mib),
-        };
+        let space = free.shared_with(wanted);
         self.take_free(node, space);
         self.asides.entry(job).or_default().insert(node.clone(), space);
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::capacity::{Capacity, Kind};
 use crate::ids::NodeId;
+use crate::job::Isolation;
 use crate::model;
 use crate::queue::Shape;
 
@@ -19,8 +20,15 @@ pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
     if shape.may_span() {
         return no_seats(capacity, shape);
     }
-    let single =
-        [too_many_gpus, too_many_cores, too_much_memory, too_much_gpu_memory, wrong_model, wrong_labels];
+    let single = [
+        not_apart,
+        too_many_gpus,
+        too_many_cores,
+        too_much_memory,
+        too_much_gpu_memory,
+        wrong_model,
+        wrong_labels,
+    ];
     let single = single.into_iter().find_map(|problem| problem(capacity, shape));
     single.unwrap_or_else(|| nothing_comes_close(capacity, shape))
 }
@@ -48,6 +56,21 @@ fn no_seats(capacity: &Capacity, shape: &Shape) -> (String, String) {
     }
     let problem = "all nodes together could not hold all groups of its tasks at once".to_string();
     (problem, "ask for fewer tasks, or for less each".to_string())
+}
+
+/// A part of a device that is kept apart from its neighbours more strictly than any device can.
+fn not_apart(capacity: &Capacity, shape: &Shape) -> Problem {
+    let asked = shape.groups.iter().map(|(_, each)| each).filter(|each| each.is_shared());
+    let asked = asked.map(|each| each.isolation).max()?;
+    let enough = |isolation: Isolation| {
+        let relaxed = without(shape, |each| each.isolation = each.isolation.min(isolation));
+        kinds_for(capacity, &relaxed).into_iter().next().map(|kind| (isolation, kind))
+    };
+    let (nearest, kind) = [Isolation::Memory, Isolation::None].into_iter().find_map(enough)?;
+    let problem = format!("no GPU that would do is shared with isolation `{}`", asked.word());
+    let nearest =
+        format!("ask for isolation `{}` ({}), or for a whole GPU", nearest.word(), example(capacity, kind));
+    Some((problem, nearest))
 }
 
 fn too_many_gpus(capacity: &Capacity, shape: &Shape) -> Problem {
@@ -88,7 +111,7 @@ fn wrong_model(capacity: &Capacity, shape: &Shape) -> Problem {
     let relaxed = without(shape, |each| each.gpu_models.clear());
     let models: BTreeSet<String> = kinds_for(capacity, &relaxed)
         .into_iter()
-        .flat_map(|kind| kind.gpus.iter().map(|(model, _)| model::canonical(model)))
+        .flat_map(|kind| kind.gpus.iter().map(|gpu| model::canonical(&gpu.model)))
         .collect();
     if models.is_empty() {
         return None;
@@ -144,12 +167,12 @@ fn without(shape: &Shape, change: impl Fn(&mut crate::job::Resources)) -> Shape 
 /// Devices of a kind that would do for some task.
 fn useful(kind: &Kind, shape: &Shape) -> u32 {
     let asking = shape.groups.iter().filter(|(_, each)| each.gpus > 0);
-    asking.fold(0, |mask, (_, each)| mask | kind.eligible_gpus(each)).count_ones()
+    asking.fold(0u64, |mask, (_, each)| mask | kind.eligible(each).devices()).count_ones()
 }
 
 /// The most memory that enough GPUs of a kind have.
 fn enough_gpus_with(kind: &Kind, shape: &Shape) -> u64 {
-    let mut sizes: Vec<u64> = kind.gpus.iter().map(|(_, memory_mib)| *memory_mib).collect();
+    let mut sizes: Vec<u64> = kind.gpus.iter().map(|gpu| gpu.memory_mib).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
     let needed = (shape.gpus() as usize).max(1);
     sizes.get(needed - 1).copied().unwrap_or_default()

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::capacity::{Free, tasks_that_fit};
+use crate::capacity::Free;
 use crate::ids::NodeId;
 use crate::job::{JobSpec, PlacedTask, Topology};
 use crate::lasting::Ending;
@@ -117,10 +117,10 @@ impl Search<'_, '_> {
         let capacity = &self.draft.capacity;
         let each = &ask.shape.groups[0].1;
         let seats = ask.matches.iter().flat_map(|found| {
-            let nodes = capacity.with_free(&found.kind, each.gpus);
+            let nodes = capacity.with_free(&found.kind, each.whole_gpus());
             nodes.filter_map(move |(_, node)| {
                 let free = self.usable(node, capacity.filed(node)?.free)?;
-                Some(tasks_that_fit(each, found.eligible[0], free))
+                Some(found.eligible[0].tasks_that_fit(each, free))
             })
         });
         let mut room = 0u32;

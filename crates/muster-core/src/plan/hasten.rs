@@ -68,7 +68,7 @@ fn usual_end(draft: &Draft, proposal: &Proposal) -> Timestamp {
 fn set_back_ms(draft: &Draft, victim: JobId) -> i64 {
     let attempt = draft.state.jobs.get(&victim).and_then(|job| Some((job, job.attempt()?)));
     attempt.map_or(0, |(job, attempt)| {
-        let lost = lost_gpu_ms(job, attempt, draft.now) / attempt.gpu_count().max(1);
+        let lost = lost_gpu_ms(job, attempt, draft.now).saturating_mul(1_000) / attempt.gpu_milli().max(1);
         i64::try_from(lost).unwrap_or(i64::MAX)
     })
 }

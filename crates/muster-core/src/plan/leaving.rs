@@ -31,7 +31,7 @@ pub(super) fn wait_for(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     for (node, taken) in spot.taken(ask) {
         let leaving = draft.running().leaving.on(&node);
         // What leaves is used first, so that as little as possible stands idle until then.
-        draft.set_aside(turn.job, &node, taken.without(Free { gpus: 0, ..leaving.space }));
+        draft.set_aside(turn.job, &node, taken.without(leaving.space.divisible()));
         draft.owe(&node, taken.shared_with(leaving.space));
         draft.running().leaving.take(&node, taken);
         victims.extend(leaving.jobs);
@@ -130,8 +130,8 @@ impl Leaving {
 fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
     for node in draft.running().leaving.pending(&ask.shape) {
         let space = draft.running().leaving.on(&node).space;
-        if let Some(chosen) = fit(draft, ask, &node, space) {
-            return Some(Spot::on_one(ask, &node, &chosen));
+        if let Some(spot) = fit(draft, ask, &node, space) {
+            return Some(spot);
         }
         // Limits per model are the tenant's own, so what they rule out says nothing about others.
         if !draft.models.limits(&turn.bucket.tenant) {
@@ -141,14 +141,16 @@ fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
     None
 }
 
-fn fit(draft: &Draft, ask: &Ask, node: &NodeId, leaving: Free) -> Option<Vec<u64>> {
+fn fit(draft: &Draft, ask: &Ask, node: &NodeId, leaving: Free) -> Option<Spot> {
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
-    ask.fit(ask.on(&filed.kind).filter(|found| found.whole)?, later(draft, node, filed.free, leaving)?)
+    let found = ask.on(&filed.kind).filter(|found| found.whole)?;
+    let seats = ask.fit(found, later(draft, node, filed.free, leaving)?)?;
+    Some(Spot::on_one(ask, (node, found), &seats))
 }
 
 /// What will be free on a node once others have left.
 fn later(draft: &Draft, node: &NodeId, free: Free, leaving: Free) -> Option<Free> {
-    let usable = Free { gpus: leaving.gpus & draft.state.usable_gpus(node), ..leaving };
+    let usable = leaving.on_devices(draft.state.usable_gpus(node));
     let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
     draft.usable(node, free.with(usable).without(overdrawn), Ending::NEVER)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::capacity::Free;
+use crate::capacity::{Free, Seat};
 use crate::guarantee::{self, Cover};
 use crate::ids::{NodeId, TenantId};
 use crate::lasting::Ending;
@@ -72,14 +72,14 @@ fn offer(draft: &Draft, turn: &Turn, ask: &Ask, node: &NodeId, here: &Here) -> O
     Some(Offer { lost_gpu_ms, victims: victims.len(), node: node.clone() })
 }
 
-/// Who must go on a node so that the whole gang fits there, and the devices of each task then.
+/// Who must go on a node so that the whole gang fits there, and the seat of each task then.
 pub(super) fn victims<'a>(
     draft: &Draft,
     turn: &Turn,
     ask: &Ask,
     node: &NodeId,
     here: &'a Here,
-) -> Option<(Vec<&'a Candidate>, Vec<u64>)> {
+) -> Option<(Vec<&'a Candidate>, Vec<Seat>)> {
     let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
     let found = ask.on(&filed.kind).filter(|found| found.whole)?;
     let candidates = displaceable(draft, turn, ask, here.candidates.iter(), &draft.fewer());
@@ -87,8 +87,8 @@ pub(super) fn victims<'a>(
         draft.usable(node, here.after(filed.free, all_space(victims)), Ending::NEVER)
     };
     let victims = least(candidates, |victims| after(victims).is_some_and(|free| ask.fits(found, free)))?;
-    let chosen = ask.fit(found, after(&victims)?)?;
-    Some((victims, chosen))
+    let seats = ask.fit(found, after(&victims)?)?;
+    Some((victims, seats))
 }
 
 /// Who may be displaced for the job: whoever is weaker, and for a job within a guarantee those of other tenants;

@@ -1,7 +1,7 @@
 //! Phase place: the whole gang or nothing. On one node if that is possible, the one that it leaves fullest; else on
 //! as few as possible.
 
-use crate::capacity::Free;
+use crate::capacity::{Free, Seat};
 use crate::ids::NodeId;
 use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
@@ -38,29 +38,32 @@ pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
 
 fn find_among(draft: &Draft, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let fullest = ask.wholes().filter_map(|found| fullest_of_kind(draft, ask, found, usable));
-    let best = fullest.min_by_key(|(count, node, _)| (*count, *node));
-    let on_one = best.map(|(_, node, chosen)| Spot::on_one(ask, node, &chosen));
+    let best = fullest.min_by_key(|fit| (fit.free_gpus, fit.node));
+    let on_one = best.map(|fit| Spot::on_one(ask, (fit.node, fit.found), &fit.seats));
     let across = || spread::find(draft.state, &draft.capacity, ask, usable);
     on_one.or_else(|| if ask.may_span() { across() } else { None })
 }
 
-/// The node of a kind with the fewest free GPUs on which the gang fits, then by name; with the devices of each task.
-fn fullest_of_kind<'a>(
-    draft: &'a Draft,
-    ask: &Ask,
-    found: &Match,
-    usable: &Usable,
-) -> Option<(u32, &'a NodeId, Vec<u64>)> {
-    let candidates = draft.capacity.with_free(&found.kind, ask.gpus());
-    candidates.into_iter().find_map(|(count, node)| {
-        let chosen = ask.fit(found, usable(node, draft.free_on(node)?)?)?;
-        Some((count, node, chosen))
+/// A node on which the gang fits.
+struct Fit<'a> {
+    free_gpus: u32,
+    node: &'a NodeId,
+    found: &'a Match,
+    seats: Vec<Seat>,
+}
+
+/// The node of a kind with the fewest free GPUs on which the gang fits, then by name.
+fn fullest_of_kind<'a>(draft: &'a Draft, ask: &Ask, found: &'a Match, usable: &Usable) -> Option<Fit<'a>> {
+    let candidates = draft.capacity.with_free(&found.kind, ask.whole_gpus());
+    candidates.into_iter().find_map(|(free_gpus, node)| {
+        let seats = ask.fit(found, usable(node, draft.free_on(node)?)?)?;
+        Some(Fit { free_gpus, node, found, seats })
     })
 }
 
 impl Draft<'_> {
     pub fn without_degraded(&self, node: &NodeId, free: Free) -> Free {
         let hot = self.degraded.get(node).copied().unwrap_or_default();
-        Free { gpus: free.gpus & !hot, ..free }
+        if hot == 0 { free } else { free.on_devices(!hot) }
     }
 }

@@ -99,9 +99,10 @@ fn best_known_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) 
 pub(super) fn best_offer(draft: &Draft, turn: &Turn, ask: &Ask, offers: &Offers) -> Option<Proposal> {
     let offer = offers.best()?;
     let here = draft.running.as_ref()?.nodes.get(&offer.node)?;
-    let (victims, chosen) = victims(draft, turn, ask, &offer.node, here)?;
+    let (victims, seats) = victims(draft, turn, ask, &offer.node, here)?;
+    let found = ask.on(&draft.capacity.filed(&offer.node)?.kind)?;
     Some(Proposal {
-        spot: Spot::on_one(ask, &offer.node, &chosen),
+        spot: Spot::on_one(ask, (&offer.node, found), &seats),
         victims: victims.iter().map(|victim| victim.job).collect(),
     })
 }
@@ -118,7 +119,7 @@ pub(super) fn accept(draft: &mut Draft, turn: &Turn, ask: &Ask, proposal: Propos
     }
     for (node, taken) in &taken {
         let freed = freed.get(node).map(|(freed, _)| *freed).unwrap_or_default();
-        draft.set_aside(turn.job, node, taken.without(Free { gpus: 0, ..freed }));
+        draft.set_aside(turn.job, node, taken.without(freed.divisible()));
         draft.owe(node, taken.shared_with(freed));
     }
     let room = MakeRoom { job: turn.job, tasks: spot.tasks.clone(), victims };

@@ -118,11 +118,7 @@ impl Reservations {
         let mut others = held.iter().filter(|held| Some(held.holder) != own && held.is_delayed_by(ending));
         others.try_fold(free, |free, held| match held.holder {
             Holder::Window(_) => None,
-            Holder::Job(_) => Some(Free {
-                gpus: free.gpus & !held.taken.gpus,
-                cpus: free.cpus.min(held.spare.cpus),
-                memory_mib: free.memory_mib.min(held.spare.memory_mib),
-            }),
+            Holder::Job(_) => Some(free.beside(held.taken, held.spare)),
         })
     }
 
@@ -314,7 +310,7 @@ impl<'a> Future<'a> {
     fn free(&mut self, node: &'a NodeId, space: Free) {
         let owed = self.owed.get(node).copied().unwrap_or_default();
         if let Some(left) = self.owed.get_mut(node) {
-            *left = Free { gpus: left.gpus, ..left.without(space) };
+            *left = left.less_paid(space);
         }
         let freed = self.freed.entry(node).or_default();
         *freed = freed.with(space.without(owed));
@@ -324,7 +320,8 @@ impl<'a> Future<'a> {
     fn fit_on(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<(Timestamp, Vec<Needs>)> {
         let on_one = nodes.iter().find_map(|node| {
             let found = self.match_of(node).filter(|found| found.whole)?;
-            Some(Spot::on_one(self.ask, node, &self.ask.fit(found, self.space_on(node, at)?)?))
+            let seats = self.ask.fit(found, self.space_on(node, at)?)?;
+            Some(Spot::on_one(self.ask, (node, found), &seats))
         });
         let spot = on_one.or_else(|| if self.ask.may_span() { self.fit_across(at, nodes) } else { None })?;
         let needs = spot.taken(self.ask).into_iter().filter_map(|(node, taken)| {
@@ -379,7 +376,7 @@ impl<'a> Future<'a> {
         let free = match freed {
             None => filed.free,
             Some(freed) => {
-                let usable = Free { gpus: freed.gpus & self.draft.state.usable_gpus(node), ..freed };
+                let usable = freed.on_devices(self.draft.state.usable_gpus(node));
                 let overdrawn = self.draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
                 filed.free.with(usable).without(overdrawn)
             }

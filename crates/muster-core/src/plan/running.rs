@@ -46,7 +46,7 @@ pub(super) struct Here {
 impl Here {
     /// What is free once something is given back.
     pub fn after(&self, free: Free, freed: Free) -> Free {
-        free.with(Free { gpus: freed.gpus & self.usable, ..freed }).without(self.overdrawn)
+        free.with(freed.on_devices(self.usable)).without(self.overdrawn)
     }
 }
 
@@ -164,13 +164,13 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
 fn missing(state: &State, node: &NodeId, kept: &[(JobId, Free)]) -> Free {
     let free = state.capacity.filed(node).map(|filed| filed.free).unwrap_or_default();
     let kept = kept.iter().fold(Free::default(), |sum, (_, space)| sum.with(*space));
-    Free { gpus: 0, ..kept.without(free) }
+    kept.without(free).host()
 }
 
 pub(super) fn overdrawn(node: &Node) -> Free {
     Free {
-        gpus: 0,
         cpus: node.cpus_held.saturating_sub(u64::from(node.facts.cpus)),
         memory_mib: node.memory_mib_held.saturating_sub(node.facts.memory_mib),
+        ..Free::default()
     }
 }

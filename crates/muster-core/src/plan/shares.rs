@@ -29,6 +29,8 @@ use crate::time::Timestamp;
 
 /// The whole, in millionths.
 const WHOLE: u64 = 1_000_000;
+/// Millionths in a thousandth.
+const MICRO_PER_MILLI: u64 = 1_000;
 /// One, in thousandths.
 const ONE: u64 = 1_000;
 /// One part in so many of the load is the member's own, where tenants compete too.
@@ -204,7 +206,7 @@ impl Shares {
         let branch = &mut self.branches[place];
         branch.held = branch.held.plus(demand);
         let member = branch.members.by_name.entry(user.to_string()).or_default();
-        member.0 += demand.gpus;
+        member.0 += demand.gpu_milli;
     }
 
     /// Priority that is taken from a member's jobs now.
@@ -253,7 +255,8 @@ impl Shares {
     /// Against an even part of the tenant's share, if others have jobs there too.
     fn load_of_member(&self, branch: &Branch, user: &str) -> Option<u64> {
         let (held, recent) = branch.members.by_name.get(user).copied().unwrap_or_default();
-        let used = ratio(held, self.total.gpus).midpoint(ratio(recent, self.total.gpus * WHOLE));
+        let used =
+            ratio(held, self.total.gpu_milli).midpoint(ratio(recent, self.total.gpu_milli * MICRO_PER_MILLI));
         let busy = branch.members.busy;
         (busy > 1).then(|| load(used, branch.entitled / busy))
     }
@@ -261,10 +264,10 @@ impl Shares {
     /// What a branch has, in millionths of the cluster.
     fn used(&self, branch: &Branch) -> u64 {
         let (held, total) = (branch.held, self.total);
-        let now = ratio(held.gpus, total.gpus).max(ratio(held.cpus, total.cpus));
+        let now = ratio(held.gpu_milli, total.gpu_milli).max(ratio(held.cpus, total.cpus));
         let now = now.max(ratio(held.memory_mib, total.memory_mib));
         let now = now.max(ratio(held.milliwatts, total.milliwatts));
-        let of_late = ratio(branch.recent_micro_gpus, total.gpus * WHOLE);
+        let of_late = ratio(branch.recent_micro_gpus, total.gpu_milli * MICRO_PER_MILLI);
         now.midpoint(of_late)
     }
 }
@@ -294,8 +297,8 @@ impl Tree<'_> {
             .members
             .iter()
             .map(|(name, member)| {
-                let recent = member.recent.micro_gpus(member.held.gpus, self.now, half_life_ms);
-                (name.clone(), (member.held.gpus, recent))
+                let recent = member.recent.micro_gpus(member.held.gpu_milli, self.now, half_life_ms);
+                (name.clone(), (member.held.gpu_milli, recent))
             })
             .collect();
         Branch {
@@ -304,7 +307,7 @@ impl Tree<'_> {
             entitled,
             held: tenant.held,
             runs: tenant.held,
-            recent_micro_gpus: tenant.recent.micro_gpus(tenant.held.gpus, self.now, half_life_ms),
+            recent_micro_gpus: tenant.recent.micro_gpus(tenant.held.gpu_milli, self.now, half_life_ms),
             members: Members { busy: self.busy(tenant), by_name: members },
         }
     }
@@ -320,7 +323,7 @@ fn total(state: &State) -> Demand {
     state.capacity.kinds().fold(power, |sum, (kind, nodes)| {
         let nodes = nodes as u64;
         sum.plus(Demand {
-            gpus: kind.gpus.len() as u64 * nodes,
+            gpu_milli: kind.gpus.len() as u64 * nodes * 1_000,
             cpus: u64::from(kind.cpus) * nodes,
             memory_mib: kind.memory_mib * nodes,
             ..Demand::default()

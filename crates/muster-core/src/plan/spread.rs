@@ -12,9 +12,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
-use crate::capacity::{Capacity, Free, bits, lowest_bits};
+use crate::capacity::{Capacity, Free, Seat};
 use crate::ids::NodeId;
-use crate::job::PlacedTask;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Spot;
 use crate::state::State;
@@ -56,8 +55,8 @@ pub(super) struct Seats {
 pub(super) struct Seated {
     /// What is left on the node.
     pub left: Free,
-    /// Each with its group and its devices, as bits.
-    tasks: Vec<(usize, u64)>,
+    /// Each with its group.
+    tasks: Vec<(usize, Seat)>,
 }
 
 impl Seated {
@@ -72,11 +71,9 @@ impl Seated {
             return false;
         }
         for _ in 0..count {
-            let Some(gpus) = lowest_bits(self.left.gpus & found.eligible[group], each.gpus) else {
-                return false;
-            };
-            self.left = self.left.without(Free::of_task(each, gpus));
-            self.tasks.push((group, gpus));
+            let Some(seat) = found.eligible[group].seat(each, self.left) else { return false };
+            self.left = self.left.without(Free::of_task(each, seat));
+            self.tasks.push((group, seat));
         }
         true
     }
@@ -85,6 +82,7 @@ impl Seated {
 impl Seats {
     /// Give out ranks: group by group as they were asked for, and inside a group rack by rack.
     pub fn spot(&self, state: &State, ask: &Ask) -> Spot {
+        let kind = |node: &NodeId| state.capacity.filed(node).map(|filed| &filed.kind);
         let rack = |node: &NodeId| state.nodes.get(node).and_then(|node| node.facts.rack.as_deref());
         let mut nodes: Vec<&NodeId> = self.nodes.keys().collect();
         nodes.sort_by_key(|node| (rack(node), *node));
@@ -92,10 +90,10 @@ impl Seats {
         for group in 0..ask.shape.groups.len() {
             for node in &nodes {
                 let here = self.nodes[*node].tasks.iter().filter(|(of, _)| *of == group);
-                for (_, gpus) in here {
-                    let rank = tasks.len() as u32;
-                    let (group, node) = (group as u32, (*node).clone());
-                    tasks.push(PlacedTask { rank, group, node, gpus: bits(*gpus) });
+                for (_, seat) in here {
+                    let (rank, each) = (tasks.len() as u32, &ask.shape.groups[group].1);
+                    let Some(kind) = kind(node) else { continue };
+                    tasks.push(kind.placed(each, (rank, group as u32), node, *seat));
                 }
             }
         }
@@ -165,7 +163,7 @@ impl<'a> Hall<'a> {
 
     /// The node with the fewest free GPUs that takes so many tasks, then by name.
     fn fullest_for(&self, group: usize, count: u32, chosen: &[(&NodeId, u32)]) -> Option<&'a NodeId> {
-        let gpus = self.ask.shape.groups[group].1.gpus.saturating_mul(count);
+        let gpus = self.ask.shape.groups[group].1.whole_gpus().saturating_mul(count);
         let taken: BTreeSet<&NodeId> = chosen.iter().map(|(node, _)| *node).collect();
         let fits =
             |found: &Match, node: &NodeId| !taken.contains(node) && self.room(found, group, node) >= count;
@@ -201,7 +199,7 @@ struct Roomiest<'h, 'a> {
 
 impl<'h, 'a> Roomiest<'h, 'a> {
     fn new(hall: &'h Hall<'a>, group: usize) -> Roomiest<'h, 'a> {
-        let each = hall.ask.shape.groups[group].1.gpus;
+        let each = hall.ask.shape.groups[group].1.whole_gpus();
         let class = u64::BITS.checked_div(each).unwrap_or(0);
         let mut roomiest = Roomiest { hall, group, class, streams: Vec::new(), waiting: BTreeSet::new() };
         match each {
@@ -225,7 +223,7 @@ impl<'h, 'a> Roomiest<'h, 'a> {
         }
     }
 
-    /// Tasks without GPUs have no index to go by.
+    /// Tasks without GPUs of their own have no index to go by.
     fn read_all(&mut self) {
         for found in &self.hall.ask.matches {
             for (free, node) in self.hall.capacity.with_free(&found.kind, 0) {
@@ -241,7 +239,7 @@ impl<'h, 'a> Roomiest<'h, 'a> {
     }
 
     fn open_class(&mut self) {
-        let (hall, each) = (self.hall, self.hall.ask.shape.groups[self.group].1.gpus);
+        let (hall, each) = (self.hall, self.hall.ask.shape.groups[self.group].1.whole_gpus());
         let range = self.class * each..=(self.class * each).saturating_add(each - 1);
         let stream = |found: &'a Match| -> Stream<'a> {
             let nodes = hall.capacity.with_free_in(&found.kind, range.clone());

@@ -69,8 +69,7 @@ impl State {
         if !windows || !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
             return None;
         }
-        let devices = start.tasks.iter().flat_map(PlacedTask::devices);
-        if !self.models_admit(job, &devices.collect::<Vec<_>>(), tally) {
+        if !self.models_admit(job, &start.tasks, tally) {
             return None;
         }
         tally.take(self, job, &start.tasks);
@@ -107,14 +106,17 @@ impl State {
     }
 
     /// Whether the limits per model of the tenant, and of all above it, let the job have these devices.
-    fn models_admit(&self, job: &Job, devices: &[(&NodeId, u8)], tally: &Tally) -> bool {
-        let model_of = |(node, gpu): &(&NodeId, u8)| {
-            let gpus = &self.nodes.get(*node)?.facts.gpus;
-            Some(gpus.get(usize::from(*gpu))?.model.as_str())
+    fn models_admit(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
+        let model_of = |(node, gpu): (&NodeId, u8)| {
+            let gpus = &self.nodes.get(node)?.facts.gpus;
+            Some(gpus.get(usize::from(gpu))?.model.as_str())
         };
-        let of_model = |limited: &str| {
-            let models = devices.iter().filter_map(model_of);
-            models.filter(|device| model::matches(limited, device)).count() as u64
+        let of_model = |limited: &str| -> u64 {
+            let of_task = |task: &PlacedTask| {
+                let models = task.devices().filter_map(model_of);
+                models.filter(|device| model::matches(limited, device)).count() as u64 * task.milli_each()
+            };
+            tasks.iter().map(of_task).sum()
         };
         tally.models.over(&job.spec.tenant, of_model).is_none()
     }
@@ -150,10 +152,15 @@ impl State {
             let more = Free::used_by(&job.spec, task);
             *here = here.with(more);
             let left = free.without(tally.claimed_by_others(&task.node, job.id));
-            let eligible = filed.kind.eligible_gpus(&job.spec.tasks[task.group as usize].each);
+            let each = &job.spec.tasks[task.group as usize].each;
+            let allows = |seat| {
+                let told = filed.kind.placed(each, (task.rank, task.group), &task.node, seat);
+                filed.kind.eligible(each).allows(seat, each) && told.share == task.share
+            };
             filed.open
                 && filed.kind.admits(&shape)
-                && more.gpus & !(left.gpus & !taken.gpus & eligible) == 0
+                && filed.kind.seat_of(task).is_some_and(allows)
+                && left.without(taken.without_host()).without_host().holds(more.without_host())
                 && taken.cpus + more.cpus <= left.cpus
                 && taken.memory_mib + more.memory_mib <= left.memory_mib
         })
@@ -174,7 +181,7 @@ impl State {
         let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
         let kept = wanted.map(|(node, wanted)| {
             let coming = self.coming_for(claim, node);
-            (node.clone(), wanted.without(Free { gpus: 0, ..coming }))
+            (node.clone(), wanted.without(coming.divisible()))
         });
         kept.collect()
     }
@@ -212,8 +219,7 @@ impl State {
         if !windows || !self.quota_admits(job, &room.tasks, tally) || !self.array_admits(job, tally) {
             return None;
         }
-        let devices: Vec<(&NodeId, u8)> = room.tasks.iter().flat_map(PlacedTask::devices).collect();
-        if !self.fits_after(job, room, &victims, tally) || !self.models_admit(job, &devices, tally) {
+        if !self.fits_after(job, room, &victims, tally) || !self.models_admit(job, &room.tasks, tally) {
             return None;
         }
         tally.jobs.extend(room.victims.iter().copied());
@@ -279,9 +285,9 @@ impl State {
             let (node, filed) = (self.nodes.get(id)?, self.capacity.filed(id)?);
             let freed = freed.get(id).copied().unwrap_or_default();
             Some(Free {
-                gpus: filed.free.gpus | freed.gpus & self.usable_gpus(id),
                 cpus: (u64::from(node.facts.cpus) + freed.cpus).saturating_sub(node.cpus_held),
                 memory_mib: (node.facts.memory_mib + freed.memory_mib).saturating_sub(node.memory_mib_held),
+                ..filed.free.with(freed.on_devices(self.usable_gpus(id)))
             })
         };
         is_whole_gang(&job.spec, &room.tasks) && self.tasks_fit(job, &room.tasks, tally, free_after)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::event::{Back, Event, Next};
-use crate::ids::{GpuId, JobId, NodeId, TenantId};
+use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{
     Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, StopCause, Stopping,
 };
@@ -266,10 +266,7 @@ impl State {
     fn take_slots(&mut self, id: JobId, spec: &JobSpec, task: &PlacedTask) {
         let each = &spec.tasks[task.group as usize].each;
         let node = self.node_mut(&task.node);
-        for gpu in &task.gpus {
-            let former = node.holders[usize::from(*gpu)].replace(id);
-            assert_eq!(former, None, "{} has two holders", GpuId { node: task.node.clone(), index: *gpu });
-        }
+        node.take_leases(id, task);
         node.cpus_held += u64::from(each.cpus);
         node.memory_mib_held += each.memory_mib;
         node.jobs.insert(id);
@@ -279,15 +276,7 @@ impl State {
     fn give_slots_back(&mut self, id: JobId, spec: &JobSpec, task: &PlacedTask) {
         let each = &spec.tasks[task.group as usize].each;
         let node = self.node_mut(&task.node);
-        for gpu in &task.gpus {
-            let holder = node.holders[usize::from(*gpu)].take();
-            assert_eq!(
-                holder,
-                Some(id),
-                "{} had another holder",
-                GpuId { node: task.node.clone(), index: *gpu }
-            );
-        }
+        node.end_leases(id, task);
         node.cpus_held -= u64::from(each.cpus);
         node.memory_mib_held -= each.memory_mib;
         node.jobs.remove(&id);
@@ -458,7 +447,7 @@ impl State {
         let healthy =
             GpuHealth { word: GpuWord::Healthy, why: String::new(), since: at, cooling_until: None };
         node.gpu_health.resize(facts.gpus.len(), healthy);
-        node.holders.resize(facts.gpus.len(), None);
+        node.holders.resize(facts.gpus.len(), Vec::new());
         self.clock = self.clock.max(at);
         self.refile_node(id);
     }

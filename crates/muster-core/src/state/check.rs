@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::ids::{GpuId, JobId, NodeId, TenantId};
-use crate::job::{Demand, Job, Phase, PlacedTask};
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::job::{Demand, Job, Phase};
+use crate::node::{Lease, Slot, fit_on_one_device};
 use crate::state::{Array, State};
 
 /// A broken law, in a sentence.
@@ -33,18 +34,17 @@ impl State {
         found
     }
 
-    /// A slot has at most one holder, and it is the one the node knows.
+    /// A slot has at most one holder, shares never exceed their device, and the holders are those the node knows.
     fn check_holders(&self, found: &mut Vec<Violation>) {
-        let mut holders: BTreeMap<GpuId, JobId> = BTreeMap::new();
+        let mut holders: BTreeMap<(&NodeId, usize), Vec<Lease>> = BTreeMap::new();
         let mut used: BTreeMap<&NodeId, (u64, u64)> = BTreeMap::new();
         let mut jobs: BTreeMap<&NodeId, BTreeSet<JobId>> = BTreeMap::new();
         for (job, attempt) in self.jobs.values().filter_map(|job| Some((job, job.attempt()?))) {
-            for gpu in attempt.gpus() {
-                if let Some(other) = holders.insert(gpu.clone(), job.id) {
-                    found.push(Violation(format!("{gpu} is held by {other} and {}", job.id)));
-                }
-            }
             for task in &attempt.tasks {
+                let lease = Lease { job: job.id, slot: Slot::of(task) };
+                for gpu in &task.gpus {
+                    holders.entry((&task.node, usize::from(*gpu))).or_default().push(lease);
+                }
                 let each = &job.spec.tasks[task.group as usize].each;
                 let (cpus, memory) = used.entry(&task.node).or_default();
                 *cpus += u64::from(each.cpus);
@@ -53,16 +53,16 @@ impl State {
             }
         }
         for node in self.nodes.values() {
-            let known: BTreeMap<GpuId, JobId> = (0..)
-                .zip(&node.holders)
-                .filter_map(|(index, holder)| Some((GpuId { node: node.id.clone(), index }, (*holder)?)))
-                .collect();
-            let range =
-                GpuId { node: node.id.clone(), index: 0 }..=GpuId { node: node.id.clone(), index: u8::MAX };
-            let real: BTreeMap<GpuId, JobId> =
-                holders.range(range).map(|(gpu, job)| (gpu.clone(), *job)).collect();
-            if known != real {
-                found.push(Violation(format!("{}: holders are {real:?}, the node says {known:?}", node.id)));
+            for (gpu, known) in node.holders.iter().enumerate() {
+                let mut real = holders.remove(&(&node.id, gpu)).unwrap_or_default();
+                real.sort_unstable();
+                if *known != real {
+                    let gpu = format!("{}/gpu-{gpu}", node.id);
+                    found.push(Violation(format!("{gpu} is held by {real:?}, the node says {known:?}")));
+                }
+                if !fit_on_one_device(known) {
+                    found.push(Violation(format!("{}/gpu-{gpu} is oversubscribed: {known:?}", node.id)));
+                }
             }
             let (cpus, memory) = used.get(&node.id).copied().unwrap_or_default();
             if (cpus, memory) != (node.cpus_held, node.memory_mib_held) {
@@ -71,6 +71,9 @@ impl State {
             if jobs.get(&node.id).cloned().unwrap_or_default() != node.jobs {
                 found.push(Violation(format!("{}: its list of jobs is wrong", node.id)));
             }
+        }
+        for ((node, gpu), leases) in holders {
+            found.push(Violation(format!("{node}/gpu-{gpu} does not exist and is held by {leases:?}")));
         }
     }
 
@@ -98,7 +101,7 @@ impl State {
     /// What tenants hold is what their attempts hold. (That a cap is never passed is a law of transitions: a
     /// cap may be lowered below what is held.)
     fn check_tenants(&self, found: &mut Vec<Violation>) {
-        let mut held: BTreeMap<&TenantId, (Demand, u64, i64)> = BTreeMap::new();
+        let mut held: BTreeMap<&TenantId, (Demand, u64, i128)> = BTreeMap::new();
         let mut members: BTreeMap<(&TenantId, &str), (Demand, u64)> = BTreeMap::new();
         for job in self.jobs.values() {
             let (demand, live, placed) = held.entry(&job.spec.tenant).or_default();
@@ -107,7 +110,7 @@ impl State {
             *jobs += 1;
             if let Some(attempt) = job.attempt() {
                 *demand = demand.plus(job.held());
-                *placed += attempt.gpu_count() as i64 * attempt.placed_at.0;
+                *placed += i128::from(attempt.gpu_milli()) * i128::from(attempt.placed_at.0);
                 *own = own.plus(job.held());
             }
         }
@@ -127,7 +130,7 @@ impl State {
         }
         for (id, tenant) in &self.tenants {
             let (demand, live, placed) = held.remove(id).unwrap_or_default();
-            if (demand, live, placed) != (tenant.held, tenant.live_jobs, tenant.placed_gpu_ms) {
+            if (demand, live, placed) != (tenant.held, tenant.live_jobs, tenant.placed_gpu_milli_ms) {
                 found.push(Violation(format!(
                     "tenant {id} is miscounted: {:?}, really {demand:?}",
                     tenant.held
@@ -159,16 +162,18 @@ impl State {
 
     /// Space is held only for jobs that wait, and no device for two.
     fn check_claims(&self, found: &mut Vec<Violation>) {
-        let mut devices = BTreeSet::new();
+        let mut devices: BTreeMap<(&NodeId, u8), Vec<Lease>> = BTreeMap::new();
         for (id, claim) in &self.claims {
             if !self.jobs.get(id).is_some_and(Job::is_queued) {
                 found.push(Violation(format!("{id} has a claim but does not wait")));
             }
-            for (node, gpu) in claim.tasks.iter().flat_map(PlacedTask::devices) {
-                if !devices.insert((node, gpu)) {
-                    found.push(Violation(format!("{node}/gpu-{gpu} is claimed twice")));
-                }
+            for task in &claim.tasks {
+                let lease = Lease { job: *id, slot: Slot::of(task) };
+                task.devices().for_each(|device| devices.entry(device).or_default().push(lease));
             }
+        }
+        for ((node, gpu), leases) in devices.into_iter().filter(|(_, leases)| !fit_on_one_device(leases)) {
+            found.push(Violation(format!("{node}/gpu-{gpu} is claimed twice: {leases:?}")));
         }
     }
 

@@ -154,6 +154,7 @@ impl State {
         self.dependents.clear();
         self.deadlines.clear();
         self.ends.clear();
+        self.derive_leases();
         for job in self.jobs.values() {
             if job.is_queued() {
                 let limited = job.id.index.is_some()
@@ -169,6 +170,26 @@ impl State {
         self.capacity = Default::default();
         for node in self.nodes.values() {
             self.capacity.file(node);
+        }
+    }
+}
+
+impl State {
+    /// Who holds which device, and since when, told by the jobs.
+    fn derive_leases(&mut self) {
+        self.tenants.values_mut().for_each(|tenant| tenant.placed_gpu_milli_ms = 0);
+        for node in self.nodes.values_mut() {
+            node.holders = vec![Vec::new(); node.facts.gpus.len()];
+        }
+        for (job, attempt) in self.jobs.values().filter_map(|job| Some((job, job.attempt()?))) {
+            if let Some(tenant) = self.tenants.get_mut(&job.spec.tenant) {
+                let placed_at = i128::from(attempt.placed_at.0);
+                tenant.placed_gpu_milli_ms += i128::from(attempt.gpu_milli()) * placed_at;
+            }
+            for task in &attempt.tasks {
+                let Some(node) = self.nodes.get_mut(&task.node) else { continue };
+                node.take_leases(job.id, task);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::plan::infeasible;
 use crate::queue::Shape;
 use crate::refusal::Refusal;
 use crate::settings::PRIORITY_MAX;
+use crate::share::{SHARE_MIN, WHOLE};
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::time::Timestamp;
@@ -183,8 +184,18 @@ fn check_resources(each: &Resources) -> Result<(), Refusal> {
     if each.memory_mib > MEMORY_MIB_MAX || each.gpu_memory_mib > MEMORY_MIB_MAX {
         return Err(invalid("memory", "is more than any machine has"));
     }
-    if each.gpu_compute_milli != 1_000 {
-        return Err(Refusal::Unsupported { what: "asking for a share of a GPU" });
+    check_share(each)
+}
+
+fn check_share(each: &Resources) -> Result<(), Refusal> {
+    if each.gpu_compute_milli < WHOLE && each.gpus > 1 {
+        let problem = format!("a task shares one GPU, not {}; ask for several tasks", each.gpus);
+        return Err(invalid("gpu_share", problem));
+    }
+    if each.gpus > 0 && !(SHARE_MIN..=WHOLE).contains(&each.gpu_compute_milli) {
+        let problem =
+            format!("must be {SHARE_MIN} to {WHOLE} thousandths of a GPU, not {}", each.gpu_compute_milli);
+        return Err(invalid("gpu_share", problem));
     }
     Ok(())
 }

@@ -117,7 +117,7 @@ impl<'a> Tally<'a> {
         for task in tasks {
             let used = self.used.entry(task.node.clone()).or_default();
             *used = used.with(Free::used_by(&job.spec, task));
-            self.models.take(&job.spec.tenant, &task.node, task.gpus.iter().copied());
+            self.models.take(&job.spec.tenant, task);
         }
     }
 }

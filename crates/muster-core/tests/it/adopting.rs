@@ -52,7 +52,7 @@ fn one_node(gpus: usize, cpus: u32) -> (World, NodeId) {
 
 /// Room for a job of one task on devices of a node.
 fn room(job: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) -> MakeRoom {
-    let task = PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: gpus.to_vec() };
+    let task = PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: gpus.to_vec(), share: None };
     MakeRoom { job, tasks: vec![task], victims: victims.to_vec() }
 }
 
@@ -133,8 +133,13 @@ fn tasks_of_one_gang_are_counted_beside_each_other() {
             ("n2".parse().unwrap(), crate::world::facts(4, "NVIDIA H100 80GB HBM3", 10, 65_536));
         world.ask(Command::RegisterNode { node: other, facts: Box::new(facts) }).unwrap();
         let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(gang))) else { panic!("refused") };
-        let tasks =
-            (0..).zip(devices).map(|(rank, gpus)| PlacedTask { rank, group: 0, node: node.clone(), gpus });
+        let tasks = (0..).zip(devices).map(|(rank, gpus)| PlacedTask {
+            rank,
+            group: 0,
+            node: node.clone(),
+            gpus,
+            share: None,
+        });
         let start = Start { job, tasks: tasks.collect(), effective: None, expected_ms: None, lent: false };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
@@ -152,8 +157,13 @@ fn an_elastic_gang_counts_as_large_as_it_starts() {
         let mut gang = spec("gang", 1);
         (gang.tasks[0].count, gang.tasks[0].count_max) = (2, Some(4));
         let job = submit_spec(&mut world, "red", gang);
-        let task =
-            |rank: u8| PlacedTask { rank: rank.into(), group: 0, node: node.clone(), gpus: vec![rank] };
+        let task = |rank: u8| PlacedTask {
+            rank: rank.into(),
+            group: 0,
+            node: node.clone(),
+            gpus: vec![rank],
+            share: None,
+        };
         let tasks_placed = (0..tasks).map(task).collect();
         let start = Start { job, tasks: tasks_placed, effective: None, expected_ms: None, lent: false };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });

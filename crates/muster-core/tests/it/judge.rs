@@ -120,16 +120,25 @@ impl Judge {
             );
             assert!(facts.memory_mib >= each.gpu_memory_mib, "{gpu} has too little memory");
             assert!(node.gpu_usable(usize::from(*index)), "{gpu} may not be given out");
-            assert_eq!(self.holder(&gpu), None, "{gpu} has two holders");
+            let mine = part_of(task);
+            let held = self.held_of(&gpu);
+            assert!(
+                held.0 + mine.0 <= 1_000 && held.1 + mine.1 <= 1_000,
+                "{gpu} is oversubscribed: {held:?}"
+            );
             let claimed = |(id, claim): (&JobId, &Claim)| *id != job.id && claim.holds(&task.node, *index);
-            assert!(!before.claims.iter().any(claimed), "{gpu} is claimed by another");
+            let whole = |(_, claim): &(&JobId, &Claim)| claim.tasks.iter().all(|task| task.share.is_none());
+            let mut claims = before.claims.iter().filter(|(id, claim)| claimed((id, claim)));
+            assert!(mine != (1_000, 1_000) || claims.next().is_none(), "{gpu} is claimed by another");
+            assert!(!claims.any(|claim| whole(&claim)), "{gpu} is claimed as a whole by another");
         }
     }
 
-    fn holder(&self, gpu: &GpuId) -> Option<JobId> {
-        let holds =
-            |(task, _): &(PlacedTask, (u64, u64))| task.node == gpu.node && task.gpus.contains(&gpu.index);
-        self.leases.iter().find(|(_, lease)| lease.tasks.iter().any(holds)).map(|(job, _)| *job)
+    /// What is held of a device, in thousandths of compute and of memory.
+    fn held_of(&self, gpu: &GpuId) -> (u32, u32) {
+        let tasks = self.leases.values().flat_map(|lease| &lease.tasks).map(|(task, _)| task);
+        let here = tasks.filter(|task| task.node == gpu.node && task.gpus.contains(&gpu.index));
+        here.map(part_of).fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1))
     }
 
     fn see_node_not_overfull(&self, before: &State, node: &NodeId) {
@@ -146,9 +155,10 @@ impl Judge {
         let lease = self.leases.remove(&id).unwrap_or_else(|| panic!("{id} had no lease to end"));
         assert_eq!(lease.attempt, attempt, "another attempt of {id} ended");
         let ms = at.since(lease.at) as u64;
-        let gpus: usize = lease.tasks.iter().map(|(task, _)| task.gpus.len()).sum();
+        let gpu_milli = |task: &PlacedTask| u64::from(part_of(task).0) * task.gpus.len() as u64;
+        let gpu_milli: u64 = lease.tasks.iter().map(|(task, _)| gpu_milli(task)).sum();
         let own = Charge {
-            gpu_ms: gpus as u64 * ms,
+            gpu_ms: gpu_milli * ms / 1_000,
             cpu_ms: lease.tasks.iter().map(|(_, (cpus, _))| cpus).sum::<u64>() * ms,
             memory_gib_ms: lease.tasks.iter().map(|(_, (_, mib))| mib).sum::<u64>() * ms / 1_024,
             cost_micro: 0,
@@ -197,15 +207,15 @@ impl Past {
         for (who, (held, half_life)) in std::mem::take(&mut self.holding) {
             let kept = 0.5_f64.powf(passed as f64 / half_life as f64);
             let gpus = self.gpus.entry(who).or_default();
-            *gpus = *gpus * kept + held as f64 * (1.0 - kept);
+            *gpus = *gpus * kept + held as f64 / 1e3 * (1.0 - kept);
         }
         self.since = state.clock;
         for tenant in state.tenants.values() {
             let (id, half_life) = (&tenant.id, half_life(state, tenant));
-            self.compare((id.clone(), None), tenant.held.gpus, tenant.recent, half_life);
+            self.compare((id.clone(), None), tenant.held.gpu_milli, tenant.recent, half_life);
             for (name, member) in &tenant.members {
                 let who = (id.clone(), Some(name.clone()));
-                self.compare(who, member.held.gpus, member.recent, half_life);
+                self.compare(who, member.held.gpu_milli, member.recent, half_life);
             }
         }
     }
@@ -234,17 +244,21 @@ fn see_windows(before: &State, job: &Job, node: &NodeId, at: Timestamp) {
 /// No limit per model is passed, of the tenant or of one above it.
 fn see_model_limits(before: &State, job: &Job, tasks: &[PlacedTask]) {
     let device = |node: &NodeId, gpu: u8| before.nodes[node].facts.gpus[usize::from(gpu)].model.as_str();
-    let new: Vec<&str> =
-        tasks.iter().flat_map(|task| task.gpus.iter().map(|gpu| device(&task.node, *gpu))).collect();
+    let parts = |task: &PlacedTask| {
+        let part = u64::from(part_of(task).0);
+        task.gpus.iter().map(|gpu| (device(&task.node, *gpu), part)).collect::<Vec<_>>()
+    };
+    let new: Vec<(&str, u64)> = tasks.iter().flat_map(parts).collect();
     for tenant in before.lineage(&job.spec.tenant) {
         let below = |job: &&Job| is_below(before, &job.spec.tenant, &tenant.id);
         let held =
-            before.jobs.values().filter(below).filter_map(Job::attempt).flat_map(|attempt| attempt.gpus());
-        let held: Vec<&str> = held.map(|gpu| device(&gpu.node, gpu.index)).collect();
+            before.jobs.values().filter(below).filter_map(Job::attempt).flat_map(|attempt| &attempt.tasks);
+        let held: Vec<(&str, u64)> = held.flat_map(parts).collect();
         for (model, limit) in &tenant.config.maximum_by_model {
-            let of_model =
-                |devices: &[&str]| devices.iter().filter(|one| model::matches(model, one)).count() as u64;
-            let passed = of_model(&new) > 0 && of_model(&held) + of_model(&new) > *limit;
+            let of_model = |devices: &[(&str, u64)]| -> u64 {
+                devices.iter().filter(|(one, _)| model::matches(model, one)).map(|(_, part)| part).sum()
+            };
+            let passed = of_model(&new) > 0 && of_model(&held) + of_model(&new) > *limit * 1_000;
             assert!(!passed, "{} passes the limit of {model} of {}", job.id, tenant.id);
         }
     }
@@ -364,22 +378,25 @@ fn gives_way(before: &State, victim: &Job, to: &Job, now: Timestamp) -> bool {
     };
     let attempt = victim.attempt().unwrap();
     let ran = now.since(attempt.started_at.unwrap_or(attempt.placed_at));
-    let left = (usually(victim) - ran).max(0) * held_by(victim).gpus as i64;
+    let left = (usually(victim) - ran).max(0) * held_by(victim).gpu_milli as i64 / 1_000;
     before.settings.objective == Objective::Fast
         && victim.preemptions == 0
         && victim.spec.priority <= to.spec.priority
-        && usually(to) * i64::from(to.spec.gpus()) < left
+        && usually(to) * to.spec.demand().gpu_milli as i64 / 1_000 < left
 }
 
 /// On one node, with these tasks: devices are free or will be, and cores are enough.
 fn see_room_after(before: &State, job: &Job, tasks: Vec<&PlacedTask>, victims: &[JobId]) {
     let (id, node) = (job.id, &before.nodes[&tasks[0].node]);
     assert_eq!(node.state.word, NodeWord::Ready);
-    let frees = |gpu: &u8| node.holders[usize::from(*gpu)].is_none_or(|holder| victims.contains(&holder));
-    assert!(
-        tasks.iter().all(|task| task.gpus.iter().all(frees)),
-        "{id} would find its devices held by others"
-    );
+    for gpu in 0..node.holders.len() as u8 {
+        let stays = node.jobs.iter().filter(|job| !victims.contains(job)).map(|job| &before.jobs[job]);
+        let stays = stays.flat_map(|job| &job.attempt().unwrap().tasks).filter(|task| task.node == node.id);
+        let here = stays.chain(tasks.iter().copied()).filter(|task| task.gpus.contains(&gpu));
+        let sum = here.map(part_of).fold((0, 0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+        let wanted = tasks.iter().any(|task| task.gpus.contains(&gpu));
+        assert!(!wanted || sum.0.max(sum.1) <= 1_000, "{id} would find its devices held by others");
+    }
     let staying = node.jobs.iter().filter(|job| !victims.contains(job)).map(|job| &before.jobs[job]);
     let staying: u64 = staying
         .flat_map(|job| job.attempt().unwrap().tasks.iter().map(move |task| (job, task)))
@@ -388,6 +405,11 @@ fn see_room_after(before: &State, job: &Job, tasks: Vec<&PlacedTask>, victims: &
         .sum();
     let wanted: u64 = tasks.iter().map(|task| own(job, task).0).sum();
     assert!(wanted == 0 || staying + wanted <= u64::from(node.facts.cpus), "{id} would find too few cores");
+}
+
+/// What a task has of each of its devices, in thousandths of compute and of memory.
+fn part_of(task: &PlacedTask) -> (u32, u32) {
+    task.share.as_ref().map_or((1_000, 1_000), |share| (share.compute_milli, share.memory_milli))
 }
 
 /// Cores and memory of one task.

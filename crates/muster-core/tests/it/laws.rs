@@ -44,7 +44,7 @@ fn a_claim_takes_only_what_it_needs() {
     strong.priority = 500;
     let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(strong))) else { panic!("refused") };
     let victims = world.state.nodes[&node_name(0)].jobs.iter().copied().collect();
-    let task = PlacedTask { rank: 0, group: 0, node: node_name(0), gpus: vec![0, 1, 2, 40] };
+    let task = PlacedTask { rank: 0, group: 0, node: node_name(0), gpus: vec![0, 1, 2, 40], share: None };
     let room = MakeRoom { job, tasks: vec![task], victims };
     let plan = Box::new(Plan { claims: vec![room], ..Plan::default() });
     let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });

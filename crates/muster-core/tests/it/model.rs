@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_core::capacity::Kind;
 use muster_core::job::{Attempt, Demand, Job, PlacedTask, Resources, TaskGroup, Topology};
 use muster_core::lasting::{Word, rounded};
-use muster_core::node::{GpuWord, Node, NodeWord};
+use muster_core::node::{GpuWord, Node, NodeWord, Slot};
 use muster_core::plan::plan;
 use muster_core::queue::Shape;
 use muster_core::settings::{Objective, PRIORITY_MAX};
+use muster_core::share::{Share, ShareMode};
 use muster_core::state::Claim;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::window::Window;
@@ -48,23 +49,47 @@ fn compare(state: &State, now: Timestamp) {
     assert_eq!(lent.collect::<BTreeSet<_>>(), naive.lent, "who has space on loan");
 }
 
-/// What is free on a node, or used by a job there.
+/// What is free on a node, or used by a job there. Of each device so many thousandths of compute and of memory.
 #[derive(Debug, Clone, Default)]
 struct Space {
-    gpus: BTreeSet<u8>,
+    gpus: BTreeMap<u8, (u32, u32)>,
     cpus: u64,
     memory_mib: u64,
 }
 
+const WHOLE: (u32, u32) = (1_000, 1_000);
+
 impl Space {
+    /// Devices of which nothing is missing.
+    fn whole(&self) -> usize {
+        self.gpus.values().filter(|part| **part == WHOLE).count()
+    }
+
+    fn of(&self, gpu: u8) -> (u32, u32) {
+        self.gpus.get(&gpu).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, gpu: u8, part: (u32, u32)) {
+        match part {
+            (0, 0) => drop(self.gpus.remove(&gpu)),
+            _ => drop(self.gpus.insert(gpu, part)),
+        }
+    }
+
     fn add(&mut self, more: &Space) {
-        self.gpus.extend(&more.gpus);
+        for (gpu, (compute, memory)) in &more.gpus {
+            let have = self.of(*gpu);
+            self.set(*gpu, ((have.0 + compute).min(1_000), (have.1 + memory).min(1_000)));
+        }
         self.cpus += more.cpus;
         self.memory_mib += more.memory_mib;
     }
 
     fn take(&mut self, less: &Space) {
-        self.gpus.retain(|gpu| !less.gpus.contains(gpu));
+        for (gpu, (compute, memory)) in &less.gpus {
+            let have = self.of(*gpu);
+            self.set(*gpu, (have.0.saturating_sub(*compute), have.1.saturating_sub(*memory)));
+        }
         self.cpus = self.cpus.saturating_sub(less.cpus);
         self.memory_mib = self.memory_mib.saturating_sub(less.memory_mib);
     }
@@ -79,15 +104,34 @@ impl Space {
     }
 
     fn shared_with(&self, other: &Space) -> Space {
-        Space {
-            gpus: self.gpus.intersection(&other.gpus).copied().collect(),
+        let mut both = Space {
+            gpus: BTreeMap::new(),
             cpus: self.cpus.min(other.cpus),
             memory_mib: self.memory_mib.min(other.memory_mib),
+        };
+        for (gpu, one) in &self.gpus {
+            let other = other.of(*gpu);
+            both.set(*gpu, (one.0.min(other.0), one.1.min(other.1)));
         }
+        both
     }
 
     fn holds(&self, wanted: &Space) -> bool {
-        wanted.gpus.is_subset(&self.gpus) && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib
+        let enough = |(gpu, part): (&u8, &(u32, u32))| {
+            let have = self.of(*gpu);
+            part.0 <= have.0 && part.1 <= have.1
+        };
+        wanted.gpus.iter().all(enough) && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib
+    }
+
+    /// What of all that someone needs they get from who leaves: whole devices, and parts as far as they leave.
+    fn promised_of(&self, coming: &Space) -> Space {
+        let mut promised = self.shared_with(coming);
+        self.gpus
+            .iter()
+            .filter(|(_, part)| **part == WHOLE)
+            .for_each(|(gpu, part)| promised.set(*gpu, *part));
+        promised
     }
 
     fn less(&self, less: &Space) -> Space {
@@ -220,7 +264,7 @@ impl<'a> Naive<'a> {
 
     /// The GPU time that a job is expected to take.
     fn size(&self, job: &Job) -> u64 {
-        u64::from(job.spec.gpus()) * self.usually_takes(job) as u64
+        job.spec.demand().gpu_milli * self.usually_takes(job) as u64 / 1_000
     }
 
     fn usually_takes(&self, job: &Job) -> i64 {
@@ -238,7 +282,7 @@ impl<'a> Naive<'a> {
     fn gives_way(&self, victim: &Job, to: &Job) -> bool {
         let attempt = victim.attempt().unwrap();
         let end = attempt.started_at.unwrap_or(attempt.placed_at).plus(self.usually_takes(victim));
-        let left = end.since(self.now) as u64 * held_by(victim).gpus;
+        let left = end.since(self.now) as u64 * held_by(victim).gpu_milli / 1_000;
         let by_right = attempt.placed_at.since(victim.submitted_at) > self.state.settings.max_wait_ms;
         victim.preemptions == 0
             && !by_right
@@ -257,7 +301,7 @@ impl<'a> Naive<'a> {
         let Some((victims, tasks)) = found else { return false };
         let grace = self.state.settings.stop_grace_ms;
         let takes = self.usually_takes(job) + grace;
-        let lost = |victim: &&Job| self.lost(victim) / held_by(victim).gpus;
+        let lost = |victim: &&Job| self.lost(victim) * 1_000 / held_by(victim).gpu_milli;
         let costs: i64 = victims.iter().map(|victim| takes + lost(victim) as i64).sum();
         let over = |victim: &&Job| {
             let attempt = victim.attempt().unwrap();
@@ -385,12 +429,13 @@ impl<'a> Naive<'a> {
         let busy = tenant.members.values().filter(|member| member.live_jobs > 0).count() as u64;
         let same = |other: &Job| other.spec.tenant == job.spec.tenant && other.spec.user == job.spec.user;
         let more = self.more_held.iter().filter(|(other, _)| same(other));
-        let more: u64 = more.map(|(_, demand)| demand.gpus).sum();
+        let more: u64 = more.map(|(_, demand)| demand.gpu_milli).sum();
         let user = tenant.members.get(&job.spec.user).copied().unwrap_or_default();
         let half_life = half_life(self.state, tenant);
-        let recent = user.recent.micro_gpus(user.held.gpus, self.now, half_life);
+        let recent = user.recent.micro_gpus(user.held.gpu_milli, self.now, half_life);
         let gpus: u64 = self.state.nodes.values().map(|node| node.facts.gpus.len() as u64).sum();
-        let used = (millionths(user.held.gpus + more, gpus) + millionths(recent, gpus * 1_000_000)) / 2;
+        let used =
+            (millionths(user.held.gpu_milli + more, gpus * 1_000) + millionths(recent, gpus * 1_000_000)) / 2;
         (busy > 1).then(|| used * 1_000 / (self.share(&tenant.id) / busy).max(1))
     }
 
@@ -422,13 +467,13 @@ impl<'a> Naive<'a> {
         let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|(_, demand)| *demand));
         let held = held.fold(Demand::default(), Demand::plus);
         let late = |one: &muster_core::Tenant| {
-            one.recent.micro_gpus(one.held.gpus, self.now, half_life(self.state, one))
+            one.recent.micro_gpus(one.held.gpu_milli, self.now, half_life(self.state, one))
         };
         let recent: u64 = self.below(id).map(late).sum();
         let all = |of: fn(&Node) -> u64| self.state.nodes.values().map(of).sum::<u64>();
         let gpus = all(|node| node.facts.gpus.len() as u64);
         let now = [
-            millionths(held.gpus, gpus),
+            millionths(held.gpu_milli, gpus * 1_000),
             millionths(held.cpus, all(|node| u64::from(node.facts.cpus))),
             millionths(held.memory_mib, all(|node| node.facts.memory_mib)),
             millionths(
@@ -491,10 +536,10 @@ impl<'a> Naive<'a> {
         let mut spaces = BTreeMap::new();
         for (id, free) in &self.free {
             let mut usable = free.clone();
-            usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
+            usable.gpus.retain(|gpu, _| !is_hot(&self.state.nodes[id], *gpu));
             let usable = self.not_reserved(id, &usable, outright(self.ending(job)), Some(&job.spec.tenant));
             let near = job.spec.topology == Topology::Any || own.contains(id);
-            spaces.extend(usable.filter(|_| near).map(|usable| (id.clone(), (free.gpus.len(), usable))));
+            spaces.extend(usable.filter(|_| near).map(|usable| (id.clone(), (free.whole(), usable))));
         }
         let of = &job.spec.tasks[group];
         let more = (1..=of.count_max.unwrap_or(of.count) - of.count).rev().find_map(|more| {
@@ -527,10 +572,10 @@ impl<'a> Naive<'a> {
             for (id, free) in &self.free {
                 let mut usable = free.clone();
                 if spare_hot {
-                    usable.gpus.retain(|gpu| !is_hot(&self.state.nodes[id], *gpu));
+                    usable.gpus.retain(|gpu, _| !is_hot(&self.state.nodes[id], *gpu));
                 }
                 let usable = self.not_reserved(id, &usable, self.ending(job), Some(&job.spec.tenant));
-                spaces.extend(usable.map(|usable| (id.clone(), (free.gpus.len(), usable))));
+                spaces.extend(usable.map(|usable| (id.clone(), (free.whole(), usable))));
             }
             if let Some(tasks) = self.best_place(job, &spaces) {
                 self.start_on(job, tasks);
@@ -598,11 +643,11 @@ impl<'a> Naive<'a> {
         let mut spec = (*job.spec).clone();
         spec.tasks = vec![TaskGroup { count: 1, ..spec.tasks[group].clone() }];
         one.spec = std::sync::Arc::new(spec);
-        let Some(gpus) = fit(&one, node, &bench.left).filter(|_| self.model_allows(job, node)) else {
+        let Some(seats) = fit(&one, node, &bench.left).filter(|_| self.model_allows(job, node)) else {
             return false;
         };
-        bench.left.take(&wanted(&one, gpus[0].iter().copied().collect()));
-        bench.tasks.push((group, gpus[0].clone()));
+        bench.left.take(&seats[0].space(&one.spec.tasks[0].each));
+        bench.tasks.push((group, seats[0].clone()));
         true
     }
 
@@ -644,17 +689,17 @@ impl<'a> Naive<'a> {
     /// The whole gang on a node, if there is room and no limit per model is in the way.
     fn fit(&self, job: &Job, id: &NodeId, space: &Space) -> Option<Vec<PlacedTask>> {
         let node = &self.state.nodes[id];
-        let gpus = fit(job, node, space).filter(|_| self.model_allows(job, node))?;
+        let seats = fit(job, node, space).filter(|_| self.model_allows(job, node))?;
         let groups =
             job.spec.tasks.iter().zip(0..).flat_map(|(group, index)| vec![index; group.count as usize]);
-        let task = |((rank, group), gpus)| PlacedTask { rank, group, node: id.clone(), gpus };
-        Some((0..).zip(groups).zip(gpus).map(task).collect())
+        let task = |((rank, group), seat): (_, Seat)| seat.placed(rank, group, id);
+        Some((0..).zip(groups).zip(seats).map(task).collect())
     }
 
     /// Nodes of a story have one model each, so a gang takes it or nothing.
     fn model_allows(&self, job: &Job, node: &Node) -> bool {
         let Some(here) = node.facts.gpus.first().map(|gpu| gpu.model.as_str()) else { return true };
-        let more = job.spec.demand().gpus;
+        let more = job.spec.demand().gpu_milli;
         let wishes = job.spec.tasks.iter().filter(|group| group.each.gpus > 0);
         let wanted = |group: &TaskGroup| {
             let models = &group.each.gpu_models;
@@ -665,15 +710,14 @@ impl<'a> Naive<'a> {
         let more = match (wishes.into_iter().any(wanted), may_span(job)) {
             (false, _) => 0,
             (true, true) => more,
-            (true, false) => more.min(there),
+            (true, false) => more.min(there * 1_000),
         };
         self.state.lineage(&job.spec.tenant).all(|tenant| {
             let below = |id: &TenantId| is_below(self.state, id, &tenant.id);
             let held = self.state.jobs.values().filter(|job| below(&job.spec.tenant));
-            let held = held.filter_map(Job::attempt).flat_map(|attempt| attempt.gpus()).map(|gpu| gpu.node);
-            let planned = self.devices.iter().filter(|(owner, _)| below(owner));
-            let planned = planned.flat_map(|(_, task)| task.gpus.iter().map(move |_| task.node.clone()));
-            let nodes: Vec<NodeId> = held.chain(planned).collect();
+            let held = held.filter_map(Job::attempt).flat_map(|attempt| &attempt.tasks);
+            let planned = self.devices.iter().filter(|(owner, _)| below(owner)).map(|(_, task)| task);
+            let tasks: Vec<&PlacedTask> = held.chain(planned).collect();
             tenant.config.maximum_by_model.iter().all(|(limited, limit)| {
                 let is_model = |node: &NodeId| {
                     self.state.nodes[node]
@@ -682,8 +726,9 @@ impl<'a> Naive<'a> {
                         .first()
                         .is_some_and(|gpu| model::matches(limited, &gpu.model))
                 };
-                let used = nodes.iter().filter(|node| is_model(node)).count() as u64;
-                more == 0 || !model::matches(limited, here) || used + more <= *limit
+                let used: u64 =
+                    tasks.iter().filter(|task| is_model(&task.node)).map(|task| task.gpu_milli()).sum();
+                more == 0 || !model::matches(limited, here) || used + more <= *limit * 1_000
             })
         })
     }
@@ -709,15 +754,12 @@ impl<'a> Naive<'a> {
             for (node, all) in by_node(job, &claim.tasks) {
                 let coming = self.coming(claim, &node);
                 if let Some(leaving) = self.leaving.get_mut(&node) {
-                    let cpus = all.cpus.min(coming.cpus);
-                    let memory_mib = all.memory_mib.min(coming.memory_mib);
-                    leaving.take(&Space { gpus: all.gpus.clone(), cpus, memory_mib });
+                    leaving.take(&all.promised_of(&coming));
                 }
                 if let Some(free) = self.free.get_mut(&node) {
                     free.take(&still_needed(&coming, &all));
                 }
-                let theirs = Space { gpus: all.gpus.clone(), ..all.shared_with(&coming) };
-                self.owed.entry(node).or_default().add(&theirs);
+                self.owed.entry(node).or_default().add(&all.promised_of(&coming));
             }
             let works = |task: &PlacedTask| {
                 let node = &self.state.nodes[&task.node];
@@ -760,7 +802,7 @@ impl<'a> Naive<'a> {
             let would_do = |task: &PlacedTask| {
                 let node = &self.state.nodes[&task.node];
                 let each = &job.spec.tasks[task.group as usize].each;
-                let fits = |gpu: &u8| would_do(each, node, *gpu);
+                let fits = |gpu: &u8| would_do(each, node, *gpu) && is_told(each, node, *gpu, task);
                 task.gpus.iter().all(fits) && self.model_allows(job, node)
             };
             let first = &claim.tasks[0].node;
@@ -836,9 +878,9 @@ impl<'a> Naive<'a> {
                     let node = &self.state.nodes[id];
                     let later = free.plus(&usable(node, leaving)).less_overdrawn(node);
                     let later = self.not_reserved(id, &later, NEVER, None)?;
-                    Some((id.clone(), (later.gpus.len(), later)))
+                    Some((id.clone(), (later.whole(), later)))
                 }
-                None => Some((id.clone(), (free.gpus.len(), self.not_reserved(id, free, NEVER, None)?))),
+                None => Some((id.clone(), (free.whole(), self.not_reserved(id, free, NEVER, None)?))),
             })
             .collect();
         let mut where_some_leave = later.iter().filter(|(id, _)| self.leaving.contains_key(*id));
@@ -931,7 +973,7 @@ impl<'a> Naive<'a> {
             }
         }
         missing.take(&free_on(&self.state.nodes[id]));
-        Space { gpus: BTreeSet::new(), ..missing }
+        Space { gpus: BTreeMap::new(), ..missing }
     }
 
     fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
@@ -991,7 +1033,7 @@ impl<'a> Naive<'a> {
             last
         });
         let saved = attempt.saved_at.or(by_the_clock).unwrap_or(attempt.placed_at);
-        self.now.since(saved) as u64 * held_by(victim).gpus
+        self.now.since(saved) as u64 * held_by(victim).gpu_milli / 1_000
     }
 
     /// When a job would be over if it started now, and how much that can be relied on.
@@ -1059,7 +1101,10 @@ impl<'a> Naive<'a> {
             let (Some(taken), Some(spare)) = (booked.taken.get(node), booked.spare.get(node)) else {
                 continue;
             };
-            usable.gpus.retain(|gpu| !taken.gpus.contains(gpu));
+            for gpu in taken.gpus.keys() {
+                let (now, then) = (usable.of(*gpu), spare.of(*gpu));
+                usable.set(*gpu, (now.0.min(then.0), now.1.min(then.1)));
+            }
             usable.cpus = usable.cpus.min(spare.cpus);
             usable.memory_mib = usable.memory_mib.min(spare.memory_mib);
         }
@@ -1091,10 +1136,13 @@ impl<'a> Naive<'a> {
         for (at, released, touched) in self.moments(job) {
             for (node, mut space) in released {
                 let theirs = owed.entry(node.clone()).or_default();
-                let (cpus, memory_mib) = (theirs.cpus, theirs.memory_mib);
-                theirs.cpus = theirs.cpus.saturating_sub(space.cpus);
-                theirs.memory_mib = theirs.memory_mib.saturating_sub(space.memory_mib);
-                space.take(&Space { gpus: theirs.gpus.clone(), cpus, memory_mib });
+                let before = theirs.clone();
+                theirs.take(&space);
+                // A whole device is owed until its time has come.
+                before.gpus.iter().filter(|(_, part)| **part == WHOLE).for_each(|(gpu, part)| {
+                    theirs.set(*gpu, *part);
+                });
+                space.take(&before);
                 freed.entry(node).or_default().add(&space);
             }
             let spaces: Spaces = self
@@ -1103,7 +1151,7 @@ impl<'a> Naive<'a> {
                 .filter(|node| !self.is_booked(job, node, at, at.plus(lasts)))
                 .map(|node| {
                     let space = self.space_at(node, freed.get(node), at, at.plus(lasts));
-                    (node.clone(), (space.gpus.len(), space))
+                    (node.clone(), (space.whole(), space))
                 })
                 .collect();
             let there = |node: &&NodeId| spaces.contains_key(*node);
@@ -1345,11 +1393,33 @@ fn least(candidates: Vec<&Job>, enough: impl Fn(&[&Job]) -> bool) -> Option<Vec<
 /// Free space on nodes, with the number of free GPUs they are filed under.
 type Spaces = BTreeMap<NodeId, (usize, Space)>;
 
-/// Tasks of a gang on one node, with their group and devices, and what they leave.
+/// Tasks of a gang on one node, with their group and seat, and what they leave.
 #[derive(Clone)]
 struct Bench {
     left: Space,
-    tasks: Vec<(usize, Vec<u8>)>,
+    tasks: Vec<(usize, Seat)>,
+}
+
+/// The devices of a task, and its share if it shares one.
+#[derive(Debug, Clone)]
+struct Seat {
+    gpus: Vec<u8>,
+    share: Option<Share>,
+}
+
+impl Seat {
+    fn space(&self, each: &Resources) -> Space {
+        let part = self.share.as_ref().map_or(WHOLE, |share| (share.compute_milli, share.memory_milli));
+        Space {
+            gpus: self.gpus.iter().map(|gpu| (*gpu, part)).collect(),
+            cpus: u64::from(each.cpus),
+            memory_mib: each.memory_mib,
+        }
+    }
+
+    fn placed(self, rank: u32, group: u32, node: &NodeId) -> PlacedTask {
+        PlacedTask { rank, group, node: node.clone(), gpus: self.gpus, share: self.share.map(Box::new) }
+    }
 }
 
 impl Bench {
@@ -1383,9 +1453,8 @@ fn ranks(job: &Job, hall: &BTreeMap<NodeId, Bench>) -> Vec<PlacedTask> {
     let mut tasks: Vec<PlacedTask> = Vec::new();
     for group in 0..job.spec.tasks.len() {
         for (node, bench) in hall {
-            for (_, gpus) in bench.tasks.iter().filter(|(of, _)| *of == group) {
-                let (rank, group, node) = (tasks.len() as u32, group as u32, node.clone());
-                tasks.push(PlacedTask { rank, group, node, gpus: gpus.clone() });
+            for (_, seat) in bench.tasks.iter().filter(|(of, _)| *of == group) {
+                tasks.push(seat.clone().placed(tasks.len() as u32, group as u32, node));
             }
         }
     }
@@ -1395,11 +1464,7 @@ fn ranks(job: &Job, hall: &BTreeMap<NodeId, Bench>) -> Vec<PlacedTask> {
 /// What one task uses.
 fn of_task(job: &Job, task: &PlacedTask) -> Space {
     let each = &job.spec.tasks[task.group as usize].each;
-    Space {
-        gpus: task.gpus.iter().copied().collect(),
-        cpus: u64::from(each.cpus),
-        memory_mib: each.memory_mib,
-    }
+    Seat { gpus: task.gpus.clone(), share: task.share.as_deref().cloned() }.space(each)
 }
 
 /// What tasks use on each node.
@@ -1411,9 +1476,14 @@ fn by_node(job: &Job, tasks: &[PlacedTask]) -> BTreeMap<NodeId, Space> {
 
 /// Use what comes first, and what is free only for the rest.
 fn still_needed(coming: &Space, all: &Space) -> Space {
-    let cpus = all.cpus.saturating_sub(coming.cpus);
-    let memory_mib = all.memory_mib.saturating_sub(coming.memory_mib);
-    Space { gpus: all.gpus.clone(), cpus, memory_mib }
+    let mut needed = all.less(coming);
+    // A whole device is kept as such.
+    coming
+        .gpus
+        .iter()
+        .filter(|(_, part)| **part == WHOLE)
+        .for_each(|(gpu, _)| needed.set(*gpu, all.of(*gpu)));
+    needed
 }
 
 /// A part of a whole, in millionths.
@@ -1431,22 +1501,26 @@ fn shared(state: &State, job: &Job) -> Shared {
 }
 
 fn free_on(node: &Node) -> Space {
-    let free = |gpu: &usize| node.holders[*gpu].is_none() && node.gpu_usable(*gpu);
+    let free = |gpu: usize| {
+        let leases = &node.holders[gpu];
+        let used = leases.iter().fold((0, 0), |(compute, memory), lease| match lease.slot {
+            Slot::Whole => WHOLE,
+            Slot::Part(part) => (compute + u32::from(part.compute), memory + u32::from(part.memory)),
+            Slot::Instance { .. } => panic!("nothing is partitioned"),
+        });
+        (gpu as u8, (1_000 - used.0, 1_000 - used.1))
+    };
+    let usable = (0..node.holders.len()).filter(|gpu| node.gpu_usable(*gpu));
     Space {
-        gpus: (0..node.holders.len()).filter(free).map(|gpu| gpu as u8).collect(),
+        gpus: usable.map(free).filter(|(_, part)| *part != (0, 0)).collect(),
         cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
         memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
     }
 }
 
-fn wanted(job: &Job, gpus: BTreeSet<u8>) -> Space {
-    let demand = job.spec.demand();
-    Space { gpus, cpus: demand.cpus, memory_mib: demand.memory_mib }
-}
-
 fn usable(node: &Node, space: &Space) -> Space {
     let mut space = space.clone();
-    space.gpus.retain(|gpu| node.gpu_usable(usize::from(*gpu)));
+    space.gpus.retain(|gpu, _| node.gpu_usable(usize::from(*gpu)));
     space
 }
 
@@ -1454,26 +1528,59 @@ fn is_hot(node: &Node, gpu: u8) -> bool {
     node.gpu_health[usize::from(gpu)].word == GpuWord::Degraded
 }
 
-/// Devices for every task, lowest index first; nothing if anything is short.
-fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<Vec<u8>>> {
+/// A seat for every task; nothing if anything is short.
+fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<Seat>> {
     let demand = job.spec.demand();
     if space.cpus < demand.cpus || space.memory_mib < demand.memory_mib {
         return None;
     }
-    let mut left = space.gpus.clone();
-    let mut chosen = Vec::new();
+    let mut left = space.clone();
+    let mut seats = Vec::new();
     for group in &job.spec.tasks {
         for _ in 0..group.count {
-            let mut own = Vec::new();
-            for _ in 0..group.each.gpus {
-                let gpu = *left.iter().find(|gpu| would_do(&group.each, node, **gpu))?;
-                left.remove(&gpu);
-                own.push(gpu);
-            }
-            chosen.push(own);
+            let seat = sit(&group.each, node, &left)?;
+            left.take(&Space { cpus: 0, memory_mib: 0, ..seat.space(&group.each) });
+            seats.push(seat);
         }
     }
-    Some(chosen)
+    Some(seats)
+}
+
+/// Whole devices by lowest index; of a device that is shared what was asked for, the fullest first that has it.
+fn sit(each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
+    let good = || left.gpus.iter().filter(|(gpu, _)| would_do(each, node, **gpu));
+    if each.gpus == 0 || each.gpu_compute_milli == 1_000 {
+        let whole = good().filter(|(_, part)| **part == WHOLE).map(|(gpu, _)| *gpu);
+        let gpus: Vec<u8> = whole.take(each.gpus as usize).collect();
+        return (gpus.len() == each.gpus as usize).then_some(Seat { gpus, share: None });
+    }
+    let wanted = |gpu: u8| share(each, node, gpu);
+    let room = good().filter(|(gpu, part)| {
+        let wanted = wanted(**gpu);
+        wanted.compute_milli <= part.0 && wanted.memory_milli <= part.1
+    });
+    let (gpu, _) = room.min_by_key(|(gpu, part)| (**part == WHOLE, part.0, **gpu))?;
+    Some(Seat { gpus: vec![*gpu], share: Some(wanted(*gpu)) })
+}
+
+/// What a task gets of a device.
+fn share(each: &Resources, node: &Node, gpu: u8) -> Share {
+    let (all, mib) = (node.facts.gpus[usize::from(gpu)].memory_mib, each.gpu_memory_mib);
+    let by_compute = u64::from(each.gpu_compute_milli) * all / 1_000;
+    let memory_milli = if mib == 0 { each.gpu_compute_milli } else { (mib * 1_000).div_ceil(all) as u32 };
+    Share {
+        compute_milli: each.gpu_compute_milli,
+        memory_milli,
+        memory_mib: if mib == 0 { by_compute } else { mib },
+        mode: ShareMode::Mps,
+    }
+}
+
+/// Whether a task that was placed has of a device what it would get now.
+fn is_told(each: &Resources, node: &Node, gpu: u8, task: &PlacedTask) -> bool {
+    let now = (each.gpu_compute_milli < 1_000).then(|| share(each, node, gpu));
+    let parts = |share: &Share| (share.compute_milli, share.memory_milli);
+    now.as_ref().map(parts) == task.share.as_deref().map(parts)
 }
 
 fn would_do(each: &Resources, node: &Node, gpu: u8) -> bool {

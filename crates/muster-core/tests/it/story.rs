@@ -14,6 +14,7 @@ use muster_core::node::{GpuWord, NodeFacts, NodeWord};
 use muster_core::plan::{MakeRoom, Plan, Start};
 use muster_core::settings::Objective;
 use muster_core::settings::PRIORITY_MAX;
+use muster_core::share::ShareMode;
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::window::Window;
@@ -82,6 +83,8 @@ pub struct Ask {
     after: Option<(usize, usize)>,
     array: Option<(u32, Option<u32>)>,
     rules: usize,
+    /// A part of a GPU instead of whole ones.
+    share: Option<usize>,
 }
 
 /// A start that may be wrong in any way.
@@ -106,6 +109,8 @@ pub struct WildClaim {
 pub const MODELS: [&str; 4] =
     ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA H100 PCIe"];
 const WISHES: [&str; 10] = ["", "", "", "", "", "H100", "H100", "A100", "H100-80GB", "H100,A100"];
+/// Parts of a GPU: compute in thousandths, memory in MiB.
+const SHARES: [(u32, u64); 6] = [(500, 0), (300, 40_960), (250, 0), (700, 8_192), (999, 0), (100, 27_307)];
 const TENANTS: [&str; 3] = ["default", "red", "blue"];
 const PRIORITIES: [u32; 8] = [50, 100, 100, 100, 200, 500, 900, PRIORITY_MAX];
 
@@ -163,10 +168,13 @@ fn ask() -> impl Strategy<Value = Ask> {
     let array = prop::option::weighted(0.1, (1..4u32, prop::option::of(1..3u32)));
     let after = prop::option::weighted(0.08, (0..8usize, 0..3usize));
     let size = (1..3u32, prop_oneof![1 => Just(0u32), 6 => 1..3u32, 1 => 3..5u32], 0..3u32);
-    (0..TENANTS.len(), 0..PRIORITIES.len(), size, 0..WISHES.len(), after, array, 0..20usize).prop_map(
-        |(tenant, priority, (tasks, gpus, cpus), model, after, array, rules)| {
+    let share = prop::option::weighted(0.3, 0..SHARES.len());
+    let rules = (0..20usize, share);
+    (0..TENANTS.len(), 0..PRIORITIES.len(), size, 0..WISHES.len(), after, array, rules).prop_map(
+        |(tenant, priority, (tasks, gpus, cpus), model, after, array, (rules, share))| {
             let (priority, tasks) = (PRIORITIES[priority], if rules.is_multiple_of(3) { tasks } else { 1 });
-            Ask { tenant, priority, tasks, gpus, cpus, model, after, array, rules }
+            let tasks = if share.is_some_and(|share| share % 2 == 1) { 2 * tasks } else { tasks };
+            Ask { tenant, priority, tasks, gpus, cpus, model, after, array, rules, share }
         },
     )
 }
@@ -297,6 +305,10 @@ impl Ask {
         spec.tasks[0].each.memory_mib = 1_000 * u64::from(self.cpus);
         if self.rules % 5 == 4 {
             spec.tasks.insert(self.rules % 2, launcher(spec.tasks[0].clone()));
+        }
+        if let Some((milli, mib)) = self.share.map(|share| SHARES[share]).filter(|_| self.gpus > 0) {
+            let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
+            (worker.each.gpus, worker.each.gpu_compute_milli, worker.each.gpu_memory_mib) = (1, milli, mib);
         }
         let wish = WISHES[self.model];
         let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
@@ -464,6 +476,11 @@ fn wild_tasks(state: &State, job: JobId, wild: &WildStart) -> Vec<PlacedTask> {
         // Odd ranks of odd jobs sit on the next node.
         node: node_name(wild.node + (wild.job % 2) * (rank as usize % 2)),
         gpus: devices.by_ref().take(group.each.gpus as usize).collect(),
+        // Mostly what was asked for, sometimes less of the memory, sometimes the whole device.
+        share: (group.each.is_shared() && wild.gpus % 8 != 7).then(|| {
+            let share = group.each.share_of(81_920 + u64::from(wild.gpus & 16) * 1_024, ShareMode::Mps);
+            Box::new(share)
+        }),
     };
     // A skewed gang has all its tasks at rank 0, or one task too few.
     let missing = u32::from(wild.skewed && !wild.job.is_multiple_of(2));

@@ -167,7 +167,7 @@ pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
         for job in state.jobs.values().filter(|job| below(&job.spec.tenant)) {
             let Some(attempt) = job.attempt() else { continue };
             let ms = now.since(attempt.placed_at) as u64;
-            gpu_ms += held_by(job).gpus * ms;
+            gpu_ms += held_by(job).gpu_milli * ms / 1_000;
             energy_mj += attempt.milliwatts * ms / 1_000;
         }
         top.config.budget.gpu_ms.is_none_or(|limit| gpu_ms < limit)
@@ -180,7 +180,7 @@ pub fn demand_of(job: &Job, tasks: &[PlacedTask]) -> Demand {
     let mut sum = Demand { jobs: 1, ..Demand::default() };
     for task in tasks {
         let each = &job.spec.tasks[task.group as usize].each;
-        sum.gpus += u64::from(each.gpus);
+        sum.gpu_milli += u64::from(each.gpus) * u64::from(each.gpu_compute_milli);
         sum.gpu_memory_mib += u64::from(each.gpus) * each.gpu_memory_mib;
         sum.cpus += u64::from(each.cpus);
         sum.memory_mib += each.memory_mib;
@@ -199,7 +199,8 @@ pub fn milliwatts_of(state: &State, tasks: &[PlacedTask]) -> u64 {
     for task in tasks {
         for gpu in &task.gpus {
             let facts = state.nodes.get(&task.node).and_then(|node| node.facts.gpus.get(usize::from(*gpu)));
-            sum += facts.and_then(|gpu| gpu.power_limit_milliwatts).unwrap_or(0);
+            let all = facts.and_then(|gpu| gpu.power_limit_milliwatts).unwrap_or(0);
+            sum += all * task.share.as_ref().map_or(1_000, |share| u64::from(share.compute_milli)) / 1_000;
         }
     }
     sum
@@ -236,7 +237,7 @@ pub fn guarantor<'a>(
     state.lineage(&job.spec.tenant).find(|tenant| {
         let guaranteed = &tenant.config.guaranteed;
         let demand = job.spec.demand();
-        let spoken_of = guaranteed.gpus.is_some() && demand.gpus > 0 || guaranteed.jobs.is_some();
+        let spoken_of = guaranteed.gpus.is_some() && demand.gpu_milli > 0 || guaranteed.jobs.is_some();
         spoken_of && guaranteed.excess(held(&tenant.id).plus(job.spec.demand())).is_empty()
     })
 }
@@ -249,7 +250,7 @@ pub fn gives_only_what_it_owes(
     (victim, reclaimed): (&Job, bool),
 ) -> bool {
     let (guaranteed, demand) = (&tenant.config.guaranteed, held_by(victim));
-    let keeps = (demand.gpus == 0 || guaranteed.gpus.unwrap_or(0) <= left.gpus)
+    let keeps = (demand.gpu_milli == 0 || guaranteed.gpus.unwrap_or(0) * 1_000 <= left.gpu_milli)
         && guaranteed.jobs.unwrap_or(0) <= left.jobs;
     keeps || (reclaimed && !guaranteed.excess(left.plus(demand)).is_empty())
 }
@@ -274,7 +275,9 @@ pub fn model_guarantors<'a>(
     let mut found = Vec::new();
     for tenant in state.lineage(&job.spec.tenant) {
         for (model, count) in &tenant.config.guaranteed_by_model {
-            if asks_only_for(job, model) && held(&tenant.id, model) + job.spec.demand().gpus <= *count {
+            if asks_only_for(job, model)
+                && held(&tenant.id, model) + job.spec.demand().gpu_milli <= *count * 1_000
+            {
                 found.push((&tenant.id, model.as_str()));
             }
         }
@@ -293,13 +296,15 @@ fn asks_only_for(job: &Job, model: &str) -> bool {
     !asking.is_empty() && !others.any(|device| asking.iter().any(|group| would_do(group, device)))
 }
 
-/// How many devices of a model are among those of some tasks.
+/// How much of devices of a model some tasks have, in thousandths.
 pub fn of_model(state: &State, tasks: &[PlacedTask], model: &str) -> u64 {
     let mut count = 0;
     for task in tasks {
         for gpu in &task.gpus {
             let facts = state.nodes.get(&task.node).and_then(|node| node.facts.gpus.get(usize::from(*gpu)));
-            count += u64::from(facts.is_some_and(|gpu| model::matches(model, &gpu.model)));
+            let of_model = facts.is_some_and(|gpu| model::matches(model, &gpu.model));
+            let part = task.share.as_ref().map_or(1_000, |share| u64::from(share.compute_milli));
+            count += if of_model { part } else { 0 };
         }
     }
     count
@@ -313,6 +318,7 @@ pub fn runs_on_model(state: &State, top: &TenantId, model: &str) -> u64 {
 
 /// The same as `gives_only_what_it_owes` for one model of which so much is left.
 pub fn gives_only_what_it_owes_of(guaranteed: u64, left: u64, (of_victim, reclaimed): (u64, bool)) -> bool {
+    let guaranteed = guaranteed * 1_000;
     of_victim == 0 || left >= guaranteed || (reclaimed && left + of_victim > guaranteed)
 }
 

@@ -74,6 +74,7 @@ fn in_turn(nodes: [&str; 4]) -> Plan {
         group: rank.min(1),
         node: node.parse().unwrap(),
         gpus: vec![rank as u8 / 2],
+        share: None,
     };
     let tasks = (0..).zip(nodes).map(task).collect();
     let start = Start { job: JOB, tasks, effective: None, expected_ms: None, lent: false };

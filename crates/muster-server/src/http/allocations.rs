@@ -220,7 +220,7 @@ fn live(door: &Door, job: JobId) -> Option<Live> {
             cpus: held.cpus,
             memory_mib: held.memory_mib,
             time_limit_ms: job.spec.time_limit_ms,
-            cost_per_hour_micro: price.saturating_mul(held.gpus),
+            cost_per_hour_micro: price.saturating_mul(held.gpu_milli) / 1_000,
         })
     });
     found.ok().flatten()

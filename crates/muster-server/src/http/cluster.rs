@@ -94,7 +94,7 @@ fn gpus_by_model(state: &Core) -> BTreeMap<String, GpuCount> {
     for node in state.nodes.values() {
         for (index, gpu) in node.facts.gpus.iter().enumerate() {
             let count = models.entry(gpu.model.clone()).or_default();
-            let held = node.holders[index].is_some();
+            let held = node.is_held(index);
             count.total += 1;
             count.allocated += u64::from(held);
             count.available += u64::from(!held && node.takes_work() && node.gpu_usable(index));

@@ -140,7 +140,7 @@ pub fn of_node(state: &Core, who: &Who, node: &Node) -> Vec<Gpu> {
 fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
     let facts = &node.facts.gpus[index];
     let health = &node.gpu_health[index];
-    let holder = node.holders[index].and_then(|id| state.jobs.get(&id));
+    let holder = node.sole_holder(index).and_then(|id| state.jobs.get(&id));
     let seen = holder.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
     let attempt = seen.and_then(|job| job.attempt().map(|attempt| format!("{}:{}", job.id, attempt.number)));
     Gpu {
@@ -176,11 +176,11 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
 /// Where a GPU stands, in one word.
 pub fn state_word(state: &Core, node: &Node, index: usize) -> &'static str {
     let claimed = || state.claims.values().any(|claim| claim.holds(&node.id, index as u8));
-    match node.holders[index] {
-        Some(_) => "held",
-        None if node.gpu_health[index].cooling_until.is_some() => "cooling",
-        None if !node.takes_work() || !node.gpu_usable(index) => "out",
-        None if claimed() => "claimed",
-        None => "free",
+    match node.is_held(index) {
+        true => "held",
+        false if node.gpu_health[index].cooling_until.is_some() => "cooling",
+        false if !node.takes_work() || !node.gpu_usable(index) => "out",
+        false if claimed() => "claimed",
+        false => "free",
     }
 }

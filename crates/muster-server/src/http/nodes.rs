@@ -244,7 +244,7 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
 fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
     let facts = &node.facts;
     let word = node.state.word;
-    let held = node.holders.iter().flatten().count();
+    let held = node.held_gpus();
     let sees = |id: &&muster_core::JobId| {
         state.jobs.get(id).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()))
     };

@@ -300,7 +300,13 @@ fn gpu_ms(field: &'static str, hours: f64) -> Result<u64, Fault> {
 /// GPUs that a tenant holds with all below it.
 fn held_below(state: &muster_core::State, top: &TenantId) -> u64 {
     let below = |id: &TenantId| state.lineage(id).any(|above| above.id == *top);
-    state.tenants.values().filter(|one| below(&one.id)).map(|one| one.held.gpus).sum()
+    state
+        .tenants
+        .values()
+        .filter(|one| below(&one.id))
+        .map(|one| one.held.gpu_milli)
+        .sum::<u64>()
+        .div_ceil(1_000)
 }
 
 fn energy_mj(field: &'static str, kwh: f64) -> Result<u64, Fault> {
@@ -344,7 +350,7 @@ fn shown(
     let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
     let spent = spent.get(&tenant.id).copied().unwrap_or_default();
     let half_life_ms = tenant.half_life_ms(state.settings.usage_half_life_ms);
-    let recent = tenant.recent.micro_gpus(tenant.held.gpus, now, half_life_ms);
+    let recent = tenant.recent.micro_gpus(tenant.held.gpu_milli, now, half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
     let wants = |notices: &BTreeMap<String, bool>, word: &str| notices.get(word).copied().unwrap_or(false);
@@ -379,7 +385,7 @@ fn shown(
         spent_gpu_hours: hours(spent.gpu_ms),
         spent_kwh: kwh(spent.energy_mj),
         spent_cost: money(spent.cost_micro),
-        current_gpus: tenant.held.gpus,
+        current_gpus: tenant.held.gpus(),
         current_gpu_memory: tenant.held.gpu_memory_mib,
         current_cpu_cores: tenant.held.cpus,
         current_memory: tenant.held.memory_mib,

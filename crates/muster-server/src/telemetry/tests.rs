@@ -120,8 +120,13 @@ fn submitted(job: JobId, indexes: &[u32], at: i64) -> Event {
 }
 
 fn placed(job: JobId, attempt: u32, at: i64) -> Event {
-    let task =
-        |rank, node: &str| PlacedTask { rank, group: 0, node: node.parse().unwrap(), gpus: vec![0, 1] };
+    let task = |rank, node: &str| PlacedTask {
+        rank,
+        group: 0,
+        node: node.parse().unwrap(),
+        gpus: vec![0, 1],
+        share: None,
+    };
     let tasks = vec![task(0, "n1"), task(1, "n2")];
     Event::JobPlaced {
         job,

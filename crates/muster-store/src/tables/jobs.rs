@@ -151,7 +151,7 @@ fn new_job(id: JobId, spec: &JobSpec, labels: &str, held_by: Option<&str>, at: T
         phase.into(),
         why.into(),
         held_by.into(),
-        demand.gpus.into(),
+        demand.gpus().into(),
         demand.gpu_memory_mib.into(),
         demand.cpus.into(),
         demand.memory_mib.into(),

@@ -257,14 +257,14 @@ fn compare_holders(state: &State, bench: &dyn Bench) {
     for tenant in state.tenants.values() {
         let columns = ["gpus", "gpu_memory_mib", "cpus", "memory_mib", "jobs"];
         let held = tenant.held;
-        let wanted = [held.gpus, held.gpu_memory_mib, held.cpus, held.memory_mib, held.jobs];
+        let wanted = [held.gpus(), held.gpu_memory_mib, held.cpus, held.memory_mib, held.jobs];
         for (column, wanted) in columns.iter().zip(wanted) {
             let used = bench.sql(&format!("SELECT {column}_used FROM tenants WHERE id = '{}'", tenant.id));
             assert_eq!(used, wanted.to_string(), "{column} of {}", tenant.id);
         }
     }
     for node in state.nodes.values() {
-        let held = node.holders.iter().flatten().count();
+        let held = node.held_gpus();
         let one = |sql: String| bench.sql(&sql);
         let leases = one(format!("SELECT count(*) FROM leases WHERE node = '{}' AND to_ms IS NULL", node.id));
         assert_eq!(leases, held.to_string());

@@ -124,7 +124,7 @@ fn story() -> Vec<Event> {
         started(job(1), 1, "n1"),
         Event::ClaimMade {
             job: job(3),
-            tasks: vec![PlacedTask { rank: 0, group: 0, node: n1(), gpus: vec![0, 1] }],
+            tasks: vec![PlacedTask { rank: 0, group: 0, node: n1(), gpus: vec![0, 1], share: None }],
             victims: vec![job(1)],
             at,
             until: Timestamp(60_500),

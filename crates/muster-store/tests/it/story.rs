@@ -165,7 +165,7 @@ pub fn submit_array(number: u64, tenant: &str, tasks: u32) -> Event {
 }
 
 pub fn placed_task(node: &str, gpus: &[u8]) -> PlacedTask {
-    PlacedTask { rank: 0, group: 0, node: node.parse().unwrap(), gpus: gpus.to_vec() }
+    PlacedTask { rank: 0, group: 0, node: node.parse().unwrap(), gpus: gpus.to_vec(), share: None }
 }
 
 pub fn placed(job: JobId, attempt: u32, node: &str, gpus: &[u8]) -> Event {

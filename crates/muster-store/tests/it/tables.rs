@@ -242,6 +242,7 @@ fn gang(job: JobId, tasks: &[(&str, &[u8])]) -> Event {
         group: 0,
         node: node.parse().unwrap(),
         gpus: gpus.to_vec(),
+        share: None,
     };
     let tasks = (0..).zip(tasks).map(task).collect();
     Event::JobPlaced {

@@ -1,0 +1,325 @@
+//! What nodes of one kind have in common, and where a task sits on such a node.
+
+use std::collections::BTreeMap;
+
+use super::free::{Free, instance};
+use super::seat::Seat;
+use super::{Part, bits, lowest_bits, mask};
+use crate::ids::NodeId;
+use crate::job::{PlacedTask, Resources};
+use crate::model;
+use crate::node::{GpuFacts, Node};
+use crate::queue::Shape;
+use crate::share::{SHARED_GPUS_MAX, Share, ShareMode, WHOLE};
+
+/// What nodes of one kind have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind {
+    /// The devices, by index.
+    pub gpus: Vec<GpuKind>,
+    /// CPU cores.
+    pub cpus: u32,
+    /// Main memory.
+    pub memory_mib: u64,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Taints keep jobs away; nothing tolerates them yet.
+    pub taints: Vec<String>,
+}
+
+/// What matters about a device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GpuKind {
+    /// As the driver spells it.
+    pub model: String,
+    /// Memory of the device.
+    pub memory_mib: u64,
+    /// How it is shared, if it is not partitioned.
+    pub mode: ShareMode,
+    /// Its instances, if it is partitioned.
+    pub instances: Vec<InstanceKind>,
+}
+
+/// An instance of a partitioned device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InstanceKind {
+    /// Where on the device it begins.
+    pub start: u8,
+    /// What it is called, for example `1g.18gb`.
+    pub profile: String,
+    /// Thousandths of the device that it computes with.
+    pub compute_milli: u32,
+    /// Its memory.
+    pub memory_mib: u64,
+}
+
+impl GpuKind {
+    fn of(gpu: &GpuFacts) -> GpuKind {
+        GpuKind {
+            model: gpu.model.clone(),
+            memory_mib: gpu.memory_mib,
+            mode: ShareMode::Mps,
+            instances: Vec::new(),
+        }
+    }
+
+    fn is_of(&self, each: &Resources) -> bool {
+        each.gpu_models.is_empty() || each.gpu_models.iter().any(|wish| model::matches(wish, &self.model))
+    }
+
+    /// Whether the whole device would do.
+    fn would_do(&self, each: &Resources) -> bool {
+        self.instances.is_empty() && self.memory_mib >= each.gpu_memory_mib && self.is_of(each)
+    }
+
+    /// What a task that shares takes of it; nothing if it would not do.
+    fn part_for(&self, each: &Resources) -> Part {
+        let memory = each.memory_milli(self.memory_mib);
+        let fits = self.instances.is_empty() && each.accepts(&self.mode) && memory <= WHOLE;
+        if !fits || !self.is_of(each) {
+            return Part::NONE;
+        }
+        Part { compute: each.gpu_compute_milli as u16, memory: memory as u16 }
+    }
+
+    /// Instances that would do for a task that shares, the smallest first.
+    fn instances_for(&self, each: &Resources) -> Vec<&InstanceKind> {
+        if !self.is_of(each) {
+            return Vec::new();
+        }
+        let enough = |one: &&InstanceKind| {
+            one.memory_mib >= each.gpu_memory_mib && one.compute_milli >= each.gpu_compute_milli
+        };
+        let mut found: Vec<&InstanceKind> = self.instances.iter().filter(enough).collect();
+        found.sort_by_key(|one| (one.compute_milli, one.memory_mib, one.start));
+        found
+    }
+}
+
+/// Which devices of a kind would do for a task, and what it would take of each.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eligible {
+    /// Devices that would do as a whole, as bits; none for a task that shares.
+    pub gpus: u64,
+    /// What a task that shares takes of each device; nothing of those that would not do.
+    parts: [Part; SHARED_GPUS_MAX],
+    /// Instances that would do for a task that shares, the smallest first.
+    instances: Vec<(u8, u8)>,
+    /// The same as bits.
+    instance_bits: u128,
+}
+
+impl Eligible {
+    /// Devices that would do in any way, as bits.
+    pub fn devices(&self) -> u64 {
+        let parts = (0..).zip(&self.parts).filter(|(_, part)| **part != Part::NONE);
+        let shared = parts.fold(self.gpus, |gpus, (device, _): (u8, _)| gpus | 1 << device);
+        self.instances.iter().fold(shared, |gpus, (device, _)| gpus | 1 << device)
+    }
+
+    /// Whether a task may sit like this.
+    pub fn allows(&self, seat: Seat, each: &Resources) -> bool {
+        match seat {
+            Seat::Whole(gpus) => gpus & !self.gpus == 0 && gpus.count_ones() == each.gpus,
+            Seat::Part { device, part } => part != Part::NONE && self.part(device) == part,
+            Seat::Instance { device, start } => self.instance_bits & instance(device, start) != 0,
+        }
+    }
+
+    fn part(&self, device: u8) -> Part {
+        self.parts.get(usize::from(device)).copied().unwrap_or_default()
+    }
+
+    /// Every seat for one task in what is free. Whole devices are chosen once: which of them are best is another
+    /// question.
+    pub fn seats<'a>(&'a self, each: &'a Resources, free: Free) -> impl Iterator<Item = Seat> + 'a {
+        let whole = (!each.is_shared()).then(|| lowest_bits(free.gpus & self.gpus, each.gpus)).flatten();
+        let shares = (0..)
+            .zip(self.parts)
+            .filter(move |(device, part)| *part != Part::NONE && free.part(*device).holds(*part));
+        let shares = shares.map(|(device, part)| Seat::Part { device, part });
+        let instances = self.instances.iter().map(|(device, start)| (*device, *start));
+        let instances =
+            instances.filter(move |(device, start)| free.instances & instance(*device, *start) != 0);
+        let instances = instances.map(|(device, start)| Seat::Instance { device, start });
+        whole.map(Seat::Whole).into_iter().chain(shares).chain(instances)
+    }
+
+    /// A seat for one task in what is free: on a device that is shared already, the fullest that has room; else in the
+    /// smallest instance; else on a device nobody uses. The lowest index among equals.
+    pub fn seat(&self, each: &Resources, free: Free) -> Option<Seat> {
+        self.seats(each, free).min_by_key(|seat| match seat {
+            Seat::Whole(gpus) => (0, 0, *gpus),
+            Seat::Part { device, .. } => {
+                let left = free.part(*device);
+                (if left == Part::WHOLE { 2 } else { 0 }, left.compute, u64::from(*device))
+            }
+            Seat::Instance { device, start } => {
+                let place = self.instances.iter().position(|one| one == &(*device, *start));
+                (1, 0, place.unwrap_or(usize::MAX) as u64)
+            }
+        })
+    }
+
+    /// How many tasks fit into what is free. Unbounded for a task that needs nothing.
+    pub fn tasks_that_fit(&self, each: &Resources, free: Free) -> u32 {
+        let times = |have: u64, each: u64| have.checked_div(each).unwrap_or(u64::from(u32::MAX));
+        let gpus = match each.is_shared() {
+            false => times(u64::from((free.gpus & self.gpus).count_ones()), u64::from(each.gpus)),
+            true => u64::from(self.shares_in(free)),
+        };
+        let fit =
+            gpus.min(times(free.cpus, u64::from(each.cpus))).min(times(free.memory_mib, each.memory_mib));
+        u32::try_from(fit).unwrap_or(u32::MAX)
+    }
+
+    fn shares_in(&self, free: Free) -> u32 {
+        let parts = (0..).zip(self.parts).filter(|(_, part)| *part != Part::NONE);
+        let parts: u32 = parts.map(|(device, part)| free.part(device).times(part)).sum();
+        parts + (free.instances & self.instance_bits).count_ones()
+    }
+}
+
+impl Kind {
+    /// The kind of a node.
+    pub fn of(node: &Node) -> Kind {
+        let facts = &node.facts;
+        Kind {
+            gpus: facts.gpus.iter().map(GpuKind::of).collect(),
+            cpus: facts.cpus,
+            memory_mib: facts.memory_mib,
+            labels: facts.labels.clone(),
+            taints: facts.taints.clone(),
+        }
+    }
+
+    /// An empty node of this kind.
+    pub fn empty(&self) -> Free {
+        let devices = (0..).zip(&self.gpus);
+        let whole = devices.clone().filter(|(_, gpu)| gpu.instances.is_empty());
+        let instances = devices
+            .flat_map(|(device, gpu)| gpu.instances.iter().map(move |one| instance(device, one.start)));
+        Free {
+            gpus: whole.fold(0, |mask, (device, _): (u8, _)| mask | 1 << device),
+            instances: instances.fold(0, |all, one| all | one),
+            cpus: u64::from(self.cpus),
+            memory_mib: self.memory_mib,
+            ..Free::default()
+        }
+    }
+
+    /// Which devices would do for a task.
+    pub fn eligible(&self, each: &Resources) -> Eligible {
+        let mut eligible = Eligible {
+            gpus: 0,
+            parts: [Part::NONE; SHARED_GPUS_MAX],
+            instances: Vec::new(),
+            instance_bits: 0,
+        };
+        if !each.is_shared() {
+            let whole = (0..).zip(&self.gpus).filter(|(_, gpu)| gpu.would_do(each));
+            eligible.gpus = whole.fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
+            return eligible;
+        }
+        let mut instances = Vec::new();
+        for (device, gpu) in (0..).zip(&self.gpus).take(SHARED_GPUS_MAX) {
+            eligible.parts[usize::from(device)] = gpu.part_for(each);
+            instances.extend(gpu.instances_for(each).into_iter().map(|one| (device, one)));
+        }
+        instances.sort_by_key(|(device, one)| (one.compute_milli, one.memory_mib, *device, one.start));
+        eligible.instances =
+            instances.into_iter().map(|(device, one): (u8, _)| (device, one.start)).collect();
+        let bits = eligible.instances.iter().map(|(device, start)| instance(*device, *start));
+        eligible.instance_bits = bits.fold(0, |all, one| all | one);
+        eligible
+    }
+
+    /// A task that has a seat on a node of this kind, by its rank and its group.
+    pub fn placed(
+        &self,
+        each: &Resources,
+        (rank, group): (u32, u32),
+        node: &NodeId,
+        seat: Seat,
+    ) -> PlacedTask {
+        let share = self.share(each, seat).map(Box::new);
+        PlacedTask { rank, group, node: node.clone(), gpus: seat.devices(), share }
+    }
+
+    /// What a task has of its device, where that is not the whole.
+    fn share(&self, each: &Resources, seat: Seat) -> Option<Share> {
+        let gpu = |device: u8| self.gpus.get(usize::from(device));
+        match seat {
+            Seat::Whole(_) => None,
+            Seat::Part { device, .. } => {
+                let gpu = gpu(device)?;
+                Some(each.share_of(gpu.memory_mib, gpu.mode.clone()))
+            }
+            Seat::Instance { device, start } => {
+                let gpu = gpu(device)?;
+                let one = gpu.instances.iter().find(|one| one.start == start)?;
+                let mode = ShareMode::Mig { profile: one.profile.clone(), start };
+                Some(Share { memory_mib: one.memory_mib, ..each.share_of(gpu.memory_mib, mode) })
+            }
+        }
+    }
+
+    /// The seat of a task that was placed on a node of this kind; nothing if it names a part of nothing.
+    pub fn seat_of(&self, task: &PlacedTask) -> Option<Seat> {
+        let Some(share) = &task.share else { return Some(Seat::Whole(mask(&task.gpus))) };
+        let [device] = task.gpus[..] else { return None };
+        match share.mode {
+            ShareMode::Mig { start, .. } => Some(Seat::Instance { device, start }),
+            ShareMode::Mps | ShareMode::TimeSlice => {
+                let thousandths = |milli: u32| u16::try_from(milli).ok();
+                let (compute, memory) = (thousandths(share.compute_milli)?, thousandths(share.memory_milli)?);
+                Some(Seat::Part { device, part: Part { compute, memory } })
+            }
+        }
+    }
+
+    /// Whether the labels are there and no taint is in the way.
+    pub fn admits(&self, shape: &Shape) -> bool {
+        let labelled = |(key, value)| self.labels.get(key) == Some(value);
+        self.taints.is_empty() && shape.node_labels.iter().all(labelled)
+    }
+
+    /// Whether an empty node of this kind could hold the whole gang.
+    pub fn could_hold(&self, shape: &Shape) -> bool {
+        self.admits(shape) && self.fit(shape, self.empty()).is_some()
+    }
+
+    /// How many tasks of a group an empty node of this kind could hold.
+    pub fn could_hold_tasks(&self, shape: &Shape, each: &Resources) -> u32 {
+        if self.admits(shape) { self.eligible(each).tasks_that_fit(each, self.empty()) } else { 0 }
+    }
+
+    /// Seats for every task of the gang in what is free.
+    pub fn fit(&self, shape: &Shape, free: Free) -> Option<Vec<Seat>> {
+        let eligible: Vec<Eligible> = shape.groups.iter().map(|(_, each)| self.eligible(each)).collect();
+        fit(shape, &eligible, free)
+    }
+
+    /// How many of some devices, given as bits, are of a model.
+    pub fn devices_of(&self, devices: u64, model: &str) -> u64 {
+        let named = bits(devices).into_iter().filter_map(|index| self.gpus.get(usize::from(index)));
+        named.filter(|gpu| model::matches(model, &gpu.model)).count() as u64
+    }
+}
+
+/// Seats for every task of a gang in what is free on one node, given the devices that would do for each group.
+pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<Vec<Seat>> {
+    if free.cpus < shape.cpus() || free.memory_mib < shape.memory_mib() {
+        return None;
+    }
+    let mut left = free;
+    let mut seats = Vec::new();
+    for ((count, each), eligible) in shape.groups.iter().zip(eligible) {
+        for _ in 0..*count {
+            let seat = eligible.seat(each, left)?;
+            left = left.without(seat.space());
+            seats.push(seat);
+        }
+    }
+    Some(seats)
+}
