@@ -11,6 +11,7 @@ pub mod time;
 
 pub mod demand;
 pub mod job;
+pub mod mig;
 pub mod model;
 pub mod node;
 pub mod recent;
