@@ -229,7 +229,9 @@ fn registration(group: &NodeGroup, node: String) -> Registration {
         cpus: u32::try_from(group.cpus.value).unwrap_or(u32::MAX),
         memory_mib: group.memory_gib.value.saturating_mul(1024),
         gpus: gpus(group, &node),
+        numa: Vec::new(),
         rack: group.rack.clone(),
+        block: None,
         power_feed: group.power_feed.clone(),
         labels: group.labels.clone(),
         taints: group.taints.clone(),
@@ -251,6 +253,8 @@ fn gpus(group: &NodeGroup, node: &str) -> Vec<Gpu> {
                 memory_mib: part.memory_mib.value,
                 numa_node: u32::try_from(index * group.numa_nodes.value / total).ok(),
                 nvlink: nvlink(part.nvlink, first..first + part.count.value, index),
+                socket: None,
+                pcie_switch: None,
                 power_limit_milliwatts: part.power_limit_watts.map(|watts| watts.saturating_mul(1000)),
             });
         }

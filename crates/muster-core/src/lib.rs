@@ -18,6 +18,7 @@ pub mod recent;
 pub mod share;
 pub mod tenant;
 pub mod token;
+pub mod wiring;
 
 pub mod command;
 pub mod event;

@@ -26,9 +26,15 @@ pub struct Registration {
     /// The devices, by index.
     #[serde(default)]
     pub gpus: Vec<Gpu>,
+    /// Its NUMA nodes, by number; empty where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numa: Vec<Numa>,
     /// Which rack it stands in.
     #[serde(default)]
     pub rack: Option<String>,
+    /// Which block of racks it stands in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<String>,
     /// Which power feed it hangs on.
     #[serde(default)]
     pub power_feed: Option<String>,
@@ -61,9 +67,26 @@ pub struct Gpu {
     /// Indexes of the GPUs it reaches by NVLink.
     #[serde(default)]
     pub nvlink: Vec<u8>,
+    /// Processor socket it hangs on, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<u32>,
+    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_switch: Option<u32>,
     /// Power limit, where known.
     #[serde(default)]
     pub power_limit_milliwatts: Option<u64>,
+}
+
+/// A NUMA node: cores and the memory that is near to them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numa {
+    /// CPU cores.
+    pub cpus: u32,
+    /// Main memory.
+    pub memory_mib: u64,
+    /// Processor socket it belongs to.
+    pub socket: u32,
 }
 
 /// Everything a node owes, at one moment.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use muster_agent::Mouth;
 use muster_core::command::Said;
 use muster_core::job;
-use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord};
+use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord, NumaFacts};
 use muster_core::{Actor, Command, NodeId, State, Timestamp};
 use muster_protocol::agent::{Exit, Registration, Report};
 use tracing::{debug, warn};
@@ -138,7 +138,14 @@ fn facts(registration: Registration) -> NodeFacts {
         memory_mib: gpu.memory_mib,
         numa_node: gpu.numa_node,
         nvlink: gpu.nvlink,
+        socket: gpu.socket,
+        pcie_switch: gpu.pcie_switch,
         power_limit_milliwatts: gpu.power_limit_milliwatts,
+    };
+    let numa = |numa: muster_protocol::agent::Numa| NumaFacts {
+        cpus: numa.cpus,
+        memory_mib: numa.memory_mib,
+        socket: numa.socket,
     };
     NodeFacts {
         hostname: registration.hostname,
@@ -146,7 +153,9 @@ fn facts(registration: Registration) -> NodeFacts {
         cpus: registration.cpus,
         memory_mib: registration.memory_mib,
         gpus: registration.gpus.into_iter().map(gpu).collect(),
+        numa: registration.numa.into_iter().map(numa).collect(),
         rack: registration.rack,
+        block: registration.block,
         power_feed: registration.power_feed,
         labels: registration.labels,
         taints: registration.taints,

@@ -408,6 +408,8 @@ fn counted_gpus(count: u32) -> Vec<muster_protocol::agent::Gpu> {
         memory_mib: 16_384,
         numa_node: None,
         nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
         power_limit_milliwatts: None,
     };
     (0..count).map(gpu).collect()

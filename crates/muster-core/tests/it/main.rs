@@ -12,5 +12,6 @@ mod scenarios;
 mod script;
 mod story;
 mod waiting;
+mod wiring;
 mod words;
 mod world;

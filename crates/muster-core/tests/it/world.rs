@@ -84,6 +84,8 @@ pub fn facts(gpus: usize, model: &str, cpus: u32, memory_mib: u64) -> NodeFacts 
         memory_mib: 81_920,
         numa_node: None,
         nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
         // Far apart, so that shares by watts differ from shares by GPUs.
         power_limit_milliwatts: [("H100", 700_000), ("A100", 40_000)]
             .iter()
@@ -95,7 +97,9 @@ pub fn facts(gpus: usize, model: &str, cpus: u32, memory_mib: u64) -> NodeFacts 
         cpus,
         memory_mib,
         gpus: (0..gpus).map(gpu).collect(),
+        numa: Vec::new(),
         rack: None,
+        block: None,
         power_feed: None,
         labels: BTreeMap::new(),
         taints: Vec::new(),

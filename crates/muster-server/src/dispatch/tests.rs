@@ -88,6 +88,8 @@ fn register(name: &str, address: &str, hostname: &str) -> Command {
         memory_mib: 80_000,
         numa_node: None,
         nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
         power_limit_milliwatts: None,
     };
     let facts = NodeFacts {
@@ -96,7 +98,9 @@ fn register(name: &str, address: &str, hostname: &str) -> Command {
         cpus: 8,
         memory_mib: 1_024,
         gpus: vec![gpu(0), gpu(1)],
+        numa: Vec::new(),
         rack: None,
+        block: None,
         power_feed: None,
         labels: BTreeMap::new(),
         taints: Vec::new(),

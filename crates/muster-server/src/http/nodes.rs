@@ -222,6 +222,8 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
                 memory_mib: gpu.memory_mb,
                 numa_node: gpu.numa_node,
                 nvlink: Vec::new(),
+                socket: None,
+                pcie_switch: None,
                 power_limit_milliwatts: gpu.power_limit_w.map(|watts| u64::from(watts) * 1_000),
             });
         }
@@ -232,7 +234,9 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
         cpus: spec.cpu_cores,
         memory_mib: spec.memory_mb,
         gpus,
+        numa: Vec::new(),
         rack: spec.rack,
+        block: None,
         power_feed: spec.power_feed,
         labels: spec.labels,
         taints: spec.taints,

@@ -89,6 +89,8 @@ pub fn node(name: &str, gpus: usize) -> Event {
         memory_mib: 143_000,
         numa_node: None,
         nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
         power_limit_milliwatts: Some(700_000),
     };
     let facts = NodeFacts {
@@ -97,7 +99,9 @@ pub fn node(name: &str, gpus: usize) -> Event {
         cpus: 64,
         memory_mib: 512_000,
         gpus: (0..gpus).map(gpu).collect(),
+        numa: Vec::new(),
         rack: Some("r1".to_string()),
+        block: None,
         power_feed: None,
         labels: BTreeMap::new(),
         taints: Vec::new(),

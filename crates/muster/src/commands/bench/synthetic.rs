@@ -163,6 +163,8 @@ fn facts(index: usize) -> NodeFacts {
         memory_mib: 81_920,
         numa_node: None,
         nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
         power_limit_milliwatts: None,
     };
     NodeFacts {
@@ -171,7 +173,9 @@ fn facts(index: usize) -> NodeFacts {
         cpus: 64,
         memory_mib: 1 << 20,
         gpus: (0..8).map(gpu).collect(),
+        numa: Vec::new(),
         rack: Some(format!("r{:03}", index / 16)),
+        block: None,
         power_feed: None,
         labels: BTreeMap::new(),
         taints: Vec::new(),
