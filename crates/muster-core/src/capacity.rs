@@ -24,20 +24,6 @@ pub use kind::{Eligible, GpuKind, InstanceKind, Kind};
 pub use parts::{Part, Parts};
 pub use seat::Seat;
 
-/// The `count` lowest set bits, if there are that many.
-pub(crate) fn lowest_bits(mut mask: u64, count: u32) -> Option<u64> {
-    if mask.count_ones() < count {
-        return None;
-    }
-    let mut taken = 0;
-    for _ in 0..count {
-        let lowest = mask & mask.wrapping_neg();
-        taken |= lowest;
-        mask &= !lowest;
-    }
-    Some(taken)
-}
-
 /// All nodes that take work, filed by kind and free GPUs. Derived from the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Capacity {
@@ -45,6 +31,23 @@ pub struct Capacity {
     nodes: BTreeMap<NodeId, Filed>,
     /// The power limits of all devices.
     milliwatts: u64,
+    /// The nodes of each rack, in whatever state they are. Those that stand nowhere are in none.
+    racks: BTreeMap<Arc<Rack>, BTreeSet<NodeId>>,
+}
+
+/// Where a node stands: racks of one block are near each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rack {
+    /// The block, where it is known.
+    pub block: Option<String>,
+    /// The rack.
+    pub rack: String,
+}
+
+impl Rack {
+    fn of(node: &Node) -> Option<Rack> {
+        Some(Rack { block: node.facts.block.clone(), rack: node.facts.rack.clone()? })
+    }
 }
 
 /// A node as it is filed.
@@ -56,6 +59,8 @@ pub struct Filed {
     pub free: Free,
     /// Whether it takes work; if not it is only counted.
     pub open: bool,
+    /// Where it stands.
+    pub rack: Option<Arc<Rack>>,
     /// The power limits of its devices.
     milliwatts: u64,
 }
@@ -77,12 +82,15 @@ impl Capacity {
             self.shelves.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
         self.remove(&node.id);
         let milliwatts = node.facts.gpus.iter().map(GpuFacts::milliwatts).sum();
-        let filed = Filed {
-            kind: kind.clone(),
-            free: Free::of(node, kind.empty()),
-            open: node.takes_work(),
-            milliwatts,
-        };
+        let rack = Rack::of(node).map(|rack| match self.racks.get_key_value(&rack) {
+            Some((known, _)) => known.clone(),
+            None => Arc::new(rack),
+        });
+        if let Some(rack) = &rack {
+            self.racks.entry(rack.clone()).or_default().insert(node.id.clone());
+        }
+        let (free, open) = (Free::of(node, kind.empty()), node.takes_work());
+        let filed = Filed { kind: kind.clone(), free, open, rack, milliwatts };
         self.milliwatts += milliwatts;
         let shelf = self.shelves.entry(kind).or_default();
         shelf.registered += 1;
@@ -96,6 +104,9 @@ impl Capacity {
     pub fn remove(&mut self, node: &NodeId) {
         let Some(filed) = self.nodes.remove(node) else { return };
         self.milliwatts -= filed.milliwatts;
+        if let Some(rack) = &filed.rack {
+            self.leave(rack, node);
+        }
         let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
         shelf.registered -= 1;
         if filed.open {
@@ -104,6 +115,34 @@ impl Capacity {
         if shelf.registered == 0 {
             self.shelves.remove(&filed.kind);
         }
+    }
+
+    fn leave(&mut self, rack: &Arc<Rack>, node: &NodeId) {
+        if let Some(nodes) = self.racks.get_mut(rack) {
+            nodes.remove(node);
+            if nodes.is_empty() {
+                self.racks.remove(rack);
+            }
+        }
+    }
+
+    /// The racks, in a fixed order, each with its nodes in whatever state.
+    pub fn racks(&self) -> impl Iterator<Item = (&Arc<Rack>, &BTreeSet<NodeId>)> {
+        self.racks.iter()
+    }
+
+    /// Some of its nodes alone.
+    pub fn only<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> Capacity {
+        let mut part = Capacity::default();
+        for (node, filed) in nodes.filter_map(|node| self.nodes.get_key_value(node)) {
+            let shelf = part.shelves.entry(filed.kind.clone()).or_default();
+            shelf.registered += 1;
+            if filed.open {
+                shelf.put(filed.free, node);
+            }
+            part.nodes.insert(node.clone(), filed.clone());
+        }
+        part
     }
 
     /// Change what is free on a node that is filed.
@@ -139,7 +178,7 @@ impl Capacity {
     }
 
     /// The kinds there are, in a fixed order, each with the number of its nodes in any state.
-    pub fn kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, usize)> {
+    pub fn kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, usize)> + Clone {
         self.shelves.iter().map(|(kind, shelf)| (kind, shelf.registered))
     }
 
@@ -174,16 +213,11 @@ impl Capacity {
     }
 
     fn could_ever_span(&self, shape: &Shape) -> bool {
-        let sum = |of: &dyn Fn(&Kind) -> u64| -> u64 {
-            let kinds = self.kinds().filter(|(kind, _)| kind.admits(shape));
-            kinds.map(|(kind, nodes)| of(kind).saturating_mul(nodes as u64)).fold(0, u64::saturating_add)
-        };
-        let groups = &mut shape.groups.iter();
-        groups.all(|(count, each)| {
-            sum(&|kind| u64::from(kind.could_hold_tasks(shape, each))) >= u64::from(*count)
-        }) && sum(&|kind| kind.gpus.len() as u64) >= u64::from(shape.gpus())
-            && sum(&|kind| u64::from(kind.cpus)) >= shape.cpus()
-            && sum(&|kind| kind.memory_mib) >= shape.memory_mib()
+        if !shape.must_share_a_rack() {
+            return could_span(shape, self.kinds().map(|(kind, nodes)| (kind.as_ref(), nodes)));
+        }
+        let kind = |node| self.filed(node).map(|filed| (filed.kind.as_ref(), 1));
+        self.racks().any(|(_, nodes)| could_span(shape, nodes.iter().filter_map(kind)))
     }
 
     /// The power limits of the devices of all registered nodes, in whatever state they are.
@@ -195,6 +229,20 @@ impl Capacity {
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
+}
+
+/// Whether empty nodes of some kinds, so many of each, could hold the shape together.
+fn could_span<'a>(shape: &Shape, kinds: impl Iterator<Item = (&'a Kind, usize)> + Clone) -> bool {
+    let sum = |of: &dyn Fn(&Kind) -> u64| -> u64 {
+        let kinds = kinds.clone().filter(|(kind, _)| kind.admits(shape));
+        kinds.map(|(kind, nodes)| of(kind).saturating_mul(nodes as u64)).fold(0, u64::saturating_add)
+    };
+    let groups = &mut shape.groups.iter();
+    groups
+        .all(|(count, each)| sum(&|kind| u64::from(kind.could_hold_tasks(shape, each))) >= u64::from(*count))
+        && sum(&|kind| kind.gpus.len() as u64) >= u64::from(shape.whole_gpus())
+        && sum(&|kind| u64::from(kind.cpus)) >= shape.cpus()
+        && sum(&|kind| kind.memory_mib) >= shape.memory_mib()
 }
 
 impl Shelf {

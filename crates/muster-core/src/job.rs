@@ -29,9 +29,15 @@ pub struct JobSpec {
     pub priority: u32,
     /// The gang: all tasks of all groups start together or not at all.
     pub tasks: Vec<TaskGroup>,
-    /// How close together the tasks want to be.
+    /// How close together its GPUs must be.
     #[serde(default)]
     pub topology: Topology,
+    /// Its GPUs may lie on several NUMA nodes; where this is denied they must not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_cross_numa: Option<bool>,
+    /// NVLink is worth more to it than one NUMA node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prefer_nvlink: bool,
     /// The job is stopped when it has run this long.
     #[serde(default)]
     pub time_limit_ms: Option<i64>,
@@ -189,7 +195,7 @@ impl Isolation {
     }
 }
 
-/// How close together the GPUs of a gang want to be.
+/// How close together the GPUs of a gang must be. Where nothing is said they are as close as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {

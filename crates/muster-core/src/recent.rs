@@ -132,7 +132,7 @@ mod tests {
 
     /// In thousandths of a GPU.
     fn milli(recent: Recent, held: u64, hours: i64) -> u64 {
-        (recent.micro_gpus(held, Timestamp(hours * HOUR), 24 * HOUR) + 500) / 1_000
+        (recent.micro_gpus(held * 1_000, Timestamp(hours * HOUR), 24 * HOUR) + 500) / 1_000
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(milli(recent, 8, 48), 6_000);
         assert_eq!(milli(recent, 8, 12), 2_343);
         assert_eq!(milli(recent, 8, 24 * 40), 8_000);
-        recent.advance(8, Timestamp(24 * HOUR), 24 * HOUR);
+        recent.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
         assert_eq!(milli(recent, 0, 24), 4_000);
         assert_eq!(milli(recent, 0, 48), 2_000);
         assert_eq!(milli(recent, 0, 24 * 40), 0);
@@ -153,8 +153,8 @@ mod tests {
         for step_ms in [1, 997, 9_000, 60_000, HOUR] {
             let steps = (24 * HOUR / step_ms).min(200_000);
             let (mut stepwise, end) = (Recent::default(), Timestamp(steps * step_ms));
-            (1..=steps).for_each(|step| stepwise.advance(5, Timestamp(step * step_ms), 24 * HOUR));
-            let at_once = Recent::default().micro_gpus(5, end, 24 * HOUR);
+            (1..=steps).for_each(|step| stepwise.advance(5_000, Timestamp(step * step_ms), 24 * HOUR));
+            let at_once = Recent::default().micro_gpus(5_000, end, 24 * HOUR);
             let off = stepwise.micro_gpus(0, end, 24 * HOUR).abs_diff(at_once);
             assert!(off <= 2, "steps of {step_ms} ms are {off} millionths off");
         }
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn many_steps_forget_as_one_does() {
         let mut recent = Recent::default();
-        recent.advance(8, Timestamp(24 * HOUR), 24 * HOUR);
+        recent.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
         (1..=24 * 3_600)
             .for_each(|second| recent.advance(0, Timestamp(24 * HOUR + second * 1_000), 24 * HOUR));
         assert!(recent.micro_gpus(0, Timestamp(48 * HOUR), 24 * HOUR).abs_diff(2_000_000) <= 2);

@@ -16,6 +16,9 @@ pub const SHARE_MIN: u32 = 21;
 /// Only the first devices of a node are shared: no machine that is sold has more than sixteen.
 pub const SHARED_GPUS_MAX: usize = 16;
 
+/// Only the first devices of a node are partitioned: no machine that is sold has more that can be.
+pub const PARTITIONED_GPUS_MAX: u32 = 8;
+
 /// What a task has of its device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {

@@ -149,6 +149,22 @@ pub enum Reason {
         /// For how many of them there is room; for all, if only the groups of the gang together find none.
         seats: u32,
     },
+    /// There is room, but not as close together as it must be.
+    Apart {
+        /// How close that is, for example `on one NUMA node`.
+        place: String,
+    },
+    /// A part of a GPU is not free on any device that would do.
+    Share {
+        /// Compute that it needs, in thousandths of a GPU.
+        needs_milli: u32,
+        /// GPU memory that it needs; nothing where as much as of compute.
+        needs_mib: u64,
+        /// Most compute that is free on one device, in thousandths.
+        largest_milli: u32,
+        /// Free on all devices that would do, in thousandths.
+        free_milli: u64,
+    },
     /// The tenant holds too much already.
     QuotaTenant {
         /// Whose quota.
@@ -259,7 +275,11 @@ impl Reason {
     pub fn word(&self) -> &'static str {
         match self {
             Reason::Capacity { .. } => "Capacity",
-            Reason::Fragmented { .. } | Reason::Seats { .. } => "Fragmented",
+            Reason::Fragmented { .. } | Reason::Seats { .. } | Reason::Apart { .. } => "Fragmented",
+            Reason::Share { needs_milli, free_milli, .. } if *free_milli >= u64::from(*needs_milli) => {
+                "Fragmented"
+            }
+            Reason::Share { .. } => "Capacity",
             Reason::QuotaTenant { .. } | Reason::Budget { .. } => "QuotaTenant",
             Reason::QuotaUser { .. } => "QuotaUser",
             Reason::QuotaModel { .. } => "QuotaModel",
@@ -307,6 +327,17 @@ impl Reason {
                 "needs {tasks} times {} at once, {seats} would find a node with room",
                 gpus(*gpus_each)
             ),
+            Reason::Apart { place } => format!("there is room for it, but not {place}"),
+            Reason::Share { needs_milli, needs_mib, largest_milli, free_milli } => {
+                let memory = match needs_mib {
+                    0 => String::new(),
+                    mib => format!(" with {mib} MiB"),
+                };
+                format!(
+                    "needs {needs_milli}/1000 of a GPU{memory}; the most that is free on one is {largest_milli}/1000 \
+                     ({free_milli}/1000 in all)"
+                )
+            }
             Reason::QuotaTenant { tenant, excess } => format!(
                 "tenant `{tenant}` would hold {} {}, its limit is {}",
                 excess.wanted,

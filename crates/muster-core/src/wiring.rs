@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use choose::{Rank, Spread};
 
-use crate::job::Topology;
+use crate::job::{JobSpec, Topology};
 use crate::node::{GPUS_PER_NODE_MAX, GpuFacts, NodeFacts};
 
 /// How the devices of a node are wired. Nodes whose wiring is equal give equal choices.
@@ -111,6 +111,27 @@ impl Wish {
             Topology::SameNuma => Wish { same_numa: true, ..Wish::default() },
             Topology::Nvlink => Wish { nvlink: Nvlink::Required, ..Wish::default() },
         }
+    }
+
+    /// The same with what else a job said about it.
+    pub fn of_job(spec: &JobSpec) -> Wish {
+        let Wish { same_numa, nvlink } = Wish::of(spec.topology);
+        let prefers = nvlink == Nvlink::Welcome && spec.prefer_nvlink;
+        Wish {
+            same_numa: same_numa || spec.allow_cross_numa == Some(false),
+            nvlink: if prefers { Nvlink::Preferred } else { nvlink },
+        }
+    }
+
+    /// Whether anything is demanded, and not only wished.
+    pub fn is_demand(self) -> bool {
+        self.same_numa || self.nvlink == Nvlink::Required
+    }
+
+    /// The same, as far as it can be had.
+    pub fn as_wish(self) -> Wish {
+        let nvlink = if self.nvlink == Nvlink::Welcome { Nvlink::Welcome } else { Nvlink::Preferred };
+        Wish { same_numa: false, nvlink }
     }
 
     /// Whether devices so close will do.

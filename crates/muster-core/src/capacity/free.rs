@@ -8,13 +8,14 @@ use super::{Part, mask};
 use crate::ids::NodeId;
 use crate::job::{Job, JobSpec, PlacedTask, Resources};
 use crate::node::{Node, Slot};
+use crate::share::PARTITIONED_GPUS_MAX;
 
 /// Space on one node: what is free, or what something uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Free {
     /// Whole devices, as bits.
     pub gpus: u64,
-    /// Instances of partitioned devices, as bits: eight for each device, one for each place where one may begin.
+    /// Instances of partitioned devices, as bits.
     pub instances: u128,
     /// Parts of devices that are shared.
     pub parts: Parts,
@@ -95,7 +96,8 @@ impl Free {
     /// Devices of which anything is there, as bits.
     pub fn touched(self) -> u64 {
         let shared = self.parts.iter().fold(self.gpus, |gpus, (device, _)| gpus | 1 << device);
-        let partitioned = (0..16).filter(|device| self.instances >> (8 * device) & 0xff != 0);
+        let partitioned =
+            (0..PARTITIONED_GPUS_MAX).filter(|device| self.instances >> (16 * device) & 0xffff != 0);
         partitioned.fold(shared, |gpus, device| gpus | 1 << device)
     }
 
@@ -191,12 +193,14 @@ impl Slot {
     }
 }
 
-/// The bit of an instance. Only the first sixteen devices are partitioned.
+/// The bit of an instance: sixteen for each device, one for each place where one may begin.
 pub(super) fn instance(device: u8, start: u8) -> u128 {
-    if device < 16 && start < 8 { 1 << (8 * u32::from(device) + u32::from(start)) } else { 0 }
+    let known = u32::from(device) < PARTITIONED_GPUS_MAX && start < 16;
+    if known { 1 << (16 * u32::from(device) + u32::from(start)) } else { 0 }
 }
 
 /// All instances of some devices.
 fn instances_of(gpus: u64) -> u128 {
-    (0..16).filter(|device| gpus >> device & 1 == 1).fold(0, |all, device| all | 0xff << (8 * device))
+    let devices = (0..PARTITIONED_GPUS_MAX).filter(|device| gpus >> device & 1 == 1);
+    devices.fold(0, |all, device| all | 0xffff << (16 * device))
 }

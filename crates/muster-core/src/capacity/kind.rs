@@ -1,16 +1,18 @@
 //! What nodes of one kind have in common, and where a task sits on such a node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::free::{Free, instance};
 use super::seat::Seat;
-use super::{Part, bits, lowest_bits, mask};
+use super::{Part, bits, mask};
 use crate::ids::NodeId;
 use crate::job::{PlacedTask, Resources};
 use crate::model;
 use crate::node::{GpuFacts, Node};
 use crate::queue::Shape;
 use crate::share::{SHARED_GPUS_MAX, Share, ShareMode, WHOLE};
+use crate::wiring::{Wiring, Wish};
 
 /// What nodes of one kind have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +27,8 @@ pub struct Kind {
     pub labels: BTreeMap<String, String>,
     /// Taints keep jobs away; nothing tolerates them yet.
     pub taints: Vec<String>,
+    /// How its devices are wired.
+    pub wiring: Arc<Wiring>,
 }
 
 /// What matters about a device.
@@ -107,6 +111,9 @@ pub struct Eligible {
     instances: Vec<(u8, u8)>,
     /// The same as bits.
     instance_bits: u128,
+    /// How close together the devices of a task are wished.
+    wish: Wish,
+    wiring: Arc<Wiring>,
 }
 
 impl Eligible {
@@ -130,10 +137,11 @@ impl Eligible {
         self.parts.get(usize::from(device)).copied().unwrap_or_default()
     }
 
-    /// Every seat for one task in what is free. Whole devices are chosen once: which of them are best is another
-    /// question.
+    /// Every seat for one task in what is free. Of whole devices only the best set is looked at.
     pub fn seats<'a>(&'a self, each: &'a Resources, free: Free) -> impl Iterator<Item = Seat> + 'a {
-        let whole = (!each.is_shared()).then(|| lowest_bits(free.gpus & self.gpus, each.gpus)).flatten();
+        // What is demanded is demanded of the gang, and seen to in `fit`.
+        let whole = || self.wiring.choose(free.gpus & self.gpus, each.gpus, self.wish.as_wish());
+        let whole = if each.is_shared() { None } else { whole() };
         let shares = (0..)
             .zip(self.parts)
             .filter(move |(device, part)| *part != Part::NONE && free.part(*device).holds(*part));
@@ -165,7 +173,9 @@ impl Eligible {
     pub fn tasks_that_fit(&self, each: &Resources, free: Free) -> u32 {
         let times = |have: u64, each: u64| have.checked_div(each).unwrap_or(u64::from(u32::MAX));
         let gpus = match each.is_shared() {
-            false => times(u64::from((free.gpus & self.gpus).count_ones()), u64::from(each.gpus)),
+            false => {
+                times(u64::from(self.wiring.most(free.gpus & self.gpus, self.wish)), u64::from(each.gpus))
+            }
             true => u64::from(self.shares_in(free)),
         };
         let fit =
@@ -190,6 +200,7 @@ impl Kind {
             memory_mib: facts.memory_mib,
             labels: facts.labels.clone(),
             taints: facts.taints.clone(),
+            wiring: Arc::new(Wiring::of(facts)),
         }
     }
 
@@ -209,12 +220,14 @@ impl Kind {
     }
 
     /// Which devices would do for a task.
-    pub fn eligible(&self, each: &Resources) -> Eligible {
+    pub fn eligible(&self, each: &Resources, wish: Wish) -> Eligible {
         let mut eligible = Eligible {
             gpus: 0,
             parts: [Part::NONE; SHARED_GPUS_MAX],
             instances: Vec::new(),
             instance_bits: 0,
+            wish,
+            wiring: self.wiring.clone(),
         };
         if !each.is_shared() {
             let whole = (0..).zip(&self.gpus).filter(|(_, gpu)| gpu.would_do(each));
@@ -291,12 +304,17 @@ impl Kind {
 
     /// How many tasks of a group an empty node of this kind could hold.
     pub fn could_hold_tasks(&self, shape: &Shape, each: &Resources) -> u32 {
-        if self.admits(shape) { self.eligible(each).tasks_that_fit(each, self.empty()) } else { 0 }
+        if self.admits(shape) {
+            self.eligible(each, shape.wish).tasks_that_fit(each, self.empty())
+        } else {
+            0
+        }
     }
 
     /// Seats for every task of the gang in what is free.
     pub fn fit(&self, shape: &Shape, free: Free) -> Option<Vec<Seat>> {
-        let eligible: Vec<Eligible> = shape.groups.iter().map(|(_, each)| self.eligible(each)).collect();
+        let eligible: Vec<Eligible> =
+            shape.groups.iter().map(|(_, each)| self.eligible(each, shape.wish)).collect();
         fit(shape, &eligible, free)
     }
 
@@ -313,6 +331,9 @@ pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<Ve
         return None;
     }
     let mut left = free;
+    if shape.wish.is_demand() {
+        left.gpus = close_together(shape, eligible, free)?;
+    }
     let mut seats = Vec::new();
     for ((count, each), eligible) in shape.groups.iter().zip(eligible) {
         for _ in 0..*count {
@@ -322,4 +343,13 @@ pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<Ve
         }
     }
     Some(seats)
+}
+
+/// Devices for a whole gang that must all be close together, out of those that would do for each of its tasks.
+fn close_together(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<u64> {
+    let mut asking = shape.groups.iter().zip(eligible).filter(|((_, each), _)| each.whole_gpus() > 0);
+    let Some((_, first)) = asking.clone().next() else { return Some(free.gpus) };
+    let would_do = asking.clone().fold(free.gpus, |gpus, (_, eligible)| gpus & eligible.gpus);
+    let count = asking.by_ref().map(|((count, each), _)| count * each.whole_gpus()).sum();
+    first.wiring.choose(would_do, count, shape.wish)
 }

@@ -24,11 +24,11 @@ pub(super) fn proposal(draft: &Draft, turn: &Turn, ask: &Ask) -> Option<Proposal
     if !ask.may_span() || !ask.feasible {
         return None;
     }
-    let mut clearing =
-        Clearing { draft, turn, ask, nodes: BTreeMap::new(), victims: BTreeMap::new(), fewer: draft.fewer() };
-    let seated = ask.groups_by_size().into_iter().all(|group| clearing.seat_group(group));
-    clearing.spare_the_unneeded();
-    (seated && !clearing.victims.is_empty()).then(|| clearing.proposal())
+    if !ask.shape.must_share_a_rack() {
+        return Clearing::of(draft, turn, ask, None).map(|clearing| clearing.proposal());
+    }
+    let racks = draft.capacity.racks().filter_map(|(_, nodes)| Clearing::of(draft, turn, ask, Some(nodes)));
+    racks.min_by_key(Clearing::price_in_all).map(|clearing| clearing.proposal())
 }
 
 /// What is drawn up for the gang so far.
@@ -39,6 +39,8 @@ struct Clearing<'a> {
     nodes: BTreeMap<NodeId, Site>,
     victims: BTreeMap<JobId, u64>,
     fewer: guarantee::Leaving,
+    /// The nodes it must stay on, if it must stay in one rack.
+    rack: Option<&'a BTreeSet<NodeId>>,
 }
 
 /// One node as it would be.
@@ -54,6 +56,25 @@ struct Site {
 type Price = (u64, usize, NodeId);
 
 impl<'a> Clearing<'a> {
+    /// Room for the whole gang; nothing if there cannot be any, or if nobody need go for it.
+    fn of(
+        draft: &'a Draft<'a>,
+        turn: &'a Turn<'a>,
+        ask: &'a Ask,
+        rack: Option<&'a BTreeSet<NodeId>>,
+    ) -> Option<Clearing<'a>> {
+        let (nodes, victims, fewer) = (BTreeMap::new(), BTreeMap::new(), draft.fewer());
+        let mut clearing = Clearing { draft, turn, ask, nodes, victims, fewer, rack };
+        let seated = ask.groups_by_size().into_iter().all(|group| clearing.seat_group(group));
+        clearing.spare_the_unneeded();
+        (seated && !clearing.victims.is_empty()).then_some(clearing)
+    }
+
+    /// Work lost in all, then victims.
+    fn price_in_all(&self) -> (u64, usize) {
+        (self.victims.values().fold(0, |sum, lost| sum.saturating_add(*lost)), self.victims.len())
+    }
+
     fn seat_group(&mut self, group: usize) -> bool {
         let mut left = self.seat_where_free(group, self.ask.shape.groups[group].0);
         if left == 0 {
@@ -76,7 +97,9 @@ impl<'a> Clearing<'a> {
             let touched = self.clear(group, &node);
             left -= 1;
             left -= self.seat_on(group, &node, left);
-            for other in touched {
+            let rack = self.rack;
+            let near = |node: &NodeId| rack.is_none_or(|rack| rack.contains(node));
+            for other in touched.into_iter().filter(near) {
                 left -= self.seat_on(group, &other, left);
                 prices.retain(|(_, _, node)| *node != other);
                 prices.extend(self.price(group, &other));
@@ -86,7 +109,9 @@ impl<'a> Clearing<'a> {
     }
 
     fn all_nodes(&self) -> impl Iterator<Item = &'a NodeId> + use<'a> {
-        self.draft.capacity.nodes().filter(|(_, filed)| filed.open).map(|(node, _)| node)
+        let rack = self.rack;
+        let open = self.draft.capacity.nodes().filter(|(_, filed)| filed.open).map(|(node, _)| node);
+        open.filter(move |node| rack.is_none_or(|rack| rack.contains(*node)))
     }
 
     /// Seat as many as fit without anyone going; how many are left.

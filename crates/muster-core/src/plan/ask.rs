@@ -112,7 +112,7 @@ impl Ask {
 
     /// Devices that the gang needs for itself.
     pub fn whole_gpus(&self) -> u32 {
-        self.shape.groups.iter().map(|(count, each)| count * each.whole_gpus()).sum()
+        self.shape.whole_gpus()
     }
 
     /// The match for a kind, if it could hold the shape or a part of it. Kinds are shared by all nodes of the capacity and its
@@ -147,7 +147,8 @@ impl Ask {
 
 impl Match {
     fn new(kind: &Arc<Kind>, shape: &Shape) -> Match {
-        let eligible: Vec<Eligible> = shape.groups.iter().map(|(_, each)| kind.eligible(each)).collect();
+        let eligible: Vec<Eligible> =
+            shape.groups.iter().map(|(_, each)| kind.eligible(each, shape.wish)).collect();
         let asked = || shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
         let useful = asked().fold(0, |all, (_, eligible)| all | eligible.devices());
         let useful_whole = asked().fold(0, |all, (_, eligible)| all | eligible.gpus);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::capacity::{Free, Kind};
+use crate::capacity::{Free, Kind, bits};
 use crate::ids::{JobId, NodeId};
 use crate::job::PlacedTask;
 use crate::lasting::Ending;
@@ -164,6 +164,9 @@ fn set_aside_across(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option
 
 /// Too little in all, or too little in one place, or GPUs enough but not what goes with them.
 fn too_little(draft: &Draft, who: Who, ask: &Ask) -> Reason {
+    if let Some(reason) = too_far_apart(draft, who, ask).or_else(|| no_part_free(draft, who, ask)) {
+        return reason;
+    }
     let (needs_gpus, blocks) = (ask.gpus(), free_blocks(draft, who, ask));
     let free_gpus = blocks.iter().map(|(gpus, _)| gpus).sum();
     let largest_block = blocks.iter().map(|(gpus, _)| *gpus).max().unwrap_or_default();
@@ -189,6 +192,39 @@ fn too_little(draft: &Draft, who: Who, ask: &Ask) -> Reason {
     Reason::Capacity { needs_gpus, free_gpus, short_of: short_of.to_string() }
 }
 
+/// Where it must be close together: there is room, but not there.
+fn too_far_apart(draft: &Draft, who: Who, ask: &Ask) -> Option<Reason> {
+    let relaxed = ask.shape.anywhere();
+    if relaxed == *ask.shape {
+        return None;
+    }
+    let relaxed = Ask::new(&draft.state.capacity, &Arc::new(relaxed));
+    let found = place::find(draft, &relaxed, who.ending);
+    found.map(|_| Reason::Apart { place: ask.shape.demanded().to_string() })
+}
+
+/// For tasks that share GPUs: parts that are large enough are not free, whatever else is.
+fn no_part_free(draft: &Draft, who: Who, ask: &Ask) -> Option<Reason> {
+    let [(count, each)] = &ask.shape.groups[..] else { return None };
+    let blocks = free_blocks_by_match(draft, who, ask);
+    let beside = |free: Free| Free { cpus: u64::MAX, memory_mib: u64::MAX, ..free };
+    let seats = blocks.iter().map(|(found, free)| ask.tasks_that_fit(found, 0, beside(*free)));
+    if !each.is_shared() || seats.fold(0, u32::saturating_add) >= *count {
+        return None;
+    }
+    let parts = blocks.iter().flat_map(|(found, free)| {
+        let devices = bits(found.useful).into_iter();
+        devices.map(|device| u32::from(free.part(device).compute)).collect::<Vec<_>>()
+    });
+    let parts: Vec<u32> = parts.collect();
+    Some(Reason::Share {
+        needs_milli: each.gpu_compute_milli,
+        needs_mib: each.gpu_memory_mib,
+        largest_milli: parts.iter().copied().max().unwrap_or_default(),
+        free_milli: parts.iter().map(|part| u64::from(*part)).sum(),
+    })
+}
+
 /// Where a gang may sit on several nodes: the first group of tasks that would not all find room, even alone.
 fn seats_short(draft: &Draft, who: Who, ask: &Ask) -> Reason {
     let seats = |group: usize| -> u64 {
@@ -208,7 +244,12 @@ fn seats_short(draft: &Draft, who: Who, ask: &Ask) -> Reason {
 /// Free GPUs that would do, node by node, and what is free beside them.
 fn free_blocks(draft: &Draft, who: Who, ask: &Ask) -> Vec<(u32, Free)> {
     let blocks = free_blocks_by_match(draft, who, ask).into_iter();
-    blocks.map(|(found, free)| ((free.gpus & found.useful).count_ones(), free)).collect()
+    let parts = ask.whole_gpus() == 0;
+    let count = |found: &Match, free: Free| match parts {
+        true => free.without_host().on_devices(found.useful).touched().count_ones(),
+        false => (free.gpus & found.useful).count_ones(),
+    };
+    blocks.map(|(found, free)| (count(found, free), free)).collect()
 }
 
 fn free_blocks_by_match<'a>(draft: &Draft, who: Who, ask: &'a Ask) -> Vec<(&'a Match, Free)> {

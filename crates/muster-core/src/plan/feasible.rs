@@ -17,6 +17,9 @@ pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
     if capacity.is_empty() {
         return ("no node is registered".to_string(), "register a node".to_string());
     }
+    if let Some(found) = too_far_apart(capacity, shape) {
+        return found;
+    }
     if shape.may_span() {
         return no_seats(capacity, shape);
     }
@@ -34,6 +37,17 @@ pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
 }
 
 type Problem = Option<(String, String)>;
+
+/// All of it could be held, but nowhere as close together as it must be.
+fn too_far_apart(capacity: &Capacity, shape: &Shape) -> Problem {
+    let relaxed = shape.anywhere();
+    if relaxed == *shape || !capacity.could_ever_hold(&relaxed) {
+        return None;
+    }
+    let place = shape.demanded();
+    let problem = format!("nowhere are there {} {place}", gpus(shape));
+    Some((problem, format!("ask for fewer GPUs, or do not ask for them {place}")))
+}
 
 /// A gang that may sit on several nodes: a task of it finds no node at all, or not all of them do at once.
 fn no_seats(capacity: &Capacity, shape: &Shape) -> (String, String) {
@@ -167,7 +181,7 @@ fn without(shape: &Shape, change: impl Fn(&mut crate::job::Resources)) -> Shape 
 /// Devices of a kind that would do for some task.
 fn useful(kind: &Kind, shape: &Shape) -> u32 {
     let asking = shape.groups.iter().filter(|(_, each)| each.gpus > 0);
-    asking.fold(0u64, |mask, (_, each)| mask | kind.eligible(each).devices()).count_ones()
+    asking.fold(0u64, |mask, (_, each)| mask | kind.eligible(each, shape.wish).devices()).count_ones()
 }
 
 /// The most memory that enough GPUs of a kind have.

@@ -16,6 +16,7 @@ use crate::plan::draft::{Draft, Spot};
 use crate::plan::{admit, spread};
 use crate::queue::{Bucket, Shape};
 use crate::state::State;
+use crate::wiring::Wish;
 
 /// Let those who start now take what is left.
 pub(super) fn take_the_rest(draft: &mut Draft) {
@@ -68,7 +69,7 @@ fn nodes_of(tasks: &[PlacedTask]) -> Vec<NodeId> {
 
 /// Give out ranks anew: group by group, rack by rack, node by node.
 fn ranked(state: &State, mut tasks: Vec<PlacedTask>) -> Vec<PlacedTask> {
-    let rack = |node: &NodeId| state.nodes.get(node).and_then(|node| node.facts.rack.as_deref());
+    let rack = |node: &NodeId| state.capacity.filed(node).and_then(|filed| filed.rack.as_ref());
     tasks.sort_by(|a, b| {
         (a.group, rack(&a.node), &a.node, &a.gpus).cmp(&(b.group, rack(&b.node), &b.node, &b.gpus))
     });
@@ -106,7 +107,7 @@ impl Search<'_, '_> {
     fn ask(&self, shape: &Shape, group: usize, more: u32) -> (Ask, bool) {
         let groups = vec![(more, shape.groups[group].1.clone())];
         // How close together they must sit is seen to by what is usable.
-        let shape = Shape { groups, topology: Topology::Any, ..shape.clone() };
+        let shape = Shape { groups, topology: Topology::Any, wish: Wish::default(), ..shape.clone() };
         let ask = Ask::new(&self.draft.state.capacity, &Arc::new(shape));
         let limited = self.draft.models.limits(&self.bucket.tenant);
         (if limited { ask.within(&self.draft.models, &self.bucket.tenant) } else { ask }, limited)
@@ -133,9 +134,20 @@ impl Search<'_, '_> {
         room
     }
 
-    /// What of the free space of a node the gang may use. One that must stay on one node stays on its own.
+    /// Whether a node is too far from those on which the gang sits already. Where all its GPUs must be close together it
+    /// stays as it is.
+    fn is_too_far(&self, node: &NodeId) -> bool {
+        let shape = &self.bucket.shape;
+        let elsewhere = !self.own.contains(node);
+        let rack =
+            |node: &NodeId| self.draft.state.nodes.get(node).and_then(|node| node.facts.rack.as_deref());
+        let same_rack = || rack(node).is_some() && self.own.iter().all(|own| rack(own) == rack(node));
+        shape.wish.is_demand() || (elsewhere && shape.must_share_a_rack() && !same_rack())
+    }
+
+    /// What of the free space of a node the gang may use. One that must stay close stays close.
     fn usable(&self, node: &NodeId, free: Free) -> Option<Free> {
-        let near = self.bucket.shape.topology == Topology::Any || self.own.contains(node);
+        let near = !self.is_too_far(node);
         let usable = near.then(|| self.draft.usable(node, free, self.ending)).flatten()?;
         Some(self.draft.without_degraded(node, usable))
     }

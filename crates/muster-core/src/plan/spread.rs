@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
-use crate::capacity::{Capacity, Free, Seat};
+use crate::capacity::{Capacity, Free, Rack, Seat};
 use crate::ids::NodeId;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Spot;
@@ -21,8 +21,66 @@ use crate::state::State;
 /// What of the free space of a node may be used; nothing if the node is closed to who asks.
 pub(super) type Usable<'u> = dyn Fn(&NodeId, Free) -> Option<Free> + 'u;
 
-/// Find seats for the whole gang.
+/// Find seats for the whole gang: in one rack if that is possible, else in one block, else anywhere.
 pub(super) fn find(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usable) -> Option<Spot> {
+    let anywhere = || anywhere(state, capacity, ask, usable);
+    let racks: Vec<Room> = capacity.racks().map(|(rack, nodes)| Room::of(capacity, rack, nodes)).collect();
+    if racks.is_empty() {
+        return if ask.shape.must_share_a_rack() { None } else { anywhere() };
+    }
+    let within = |rooms: Vec<Room>| {
+        fullest_first(rooms, ask).into_iter().find_map(|room| {
+            let nodes = room.nodes.iter().flat_map(|nodes| nodes.iter());
+            self::anywhere(state, &capacity.only(nodes), ask, usable)
+        })
+    };
+    let in_a_rack = within(racks.clone());
+    if ask.shape.must_share_a_rack() {
+        return in_a_rack;
+    }
+    in_a_rack.or_else(|| within(blocks(racks))).or_else(anywhere)
+}
+
+/// Nodes that stand together.
+#[derive(Clone)]
+struct Room<'a> {
+    rack: &'a Rack,
+    free_gpus: u32,
+    nodes: Vec<&'a BTreeSet<NodeId>>,
+}
+
+impl<'a> Room<'a> {
+    fn of(capacity: &Capacity, rack: &'a Rack, nodes: &'a BTreeSet<NodeId>) -> Room<'a> {
+        let open = nodes.iter().filter_map(|node| capacity.filed(node)).filter(|filed| filed.open);
+        let free_gpus = open.map(|filed| filed.free.gpus.count_ones()).sum();
+        Room { rack, free_gpus, nodes: vec![nodes] }
+    }
+}
+
+/// Racks of one block together; those whose block is not known stand alone and were looked at before.
+fn blocks(racks: Vec<Room>) -> Vec<Room> {
+    let mut blocks: BTreeMap<&str, Room> = BTreeMap::new();
+    for room in racks {
+        let Some(block) = room.rack.block.as_deref() else { continue };
+        match blocks.get_mut(block) {
+            Some(sum) => {
+                sum.free_gpus += room.free_gpus;
+                sum.nodes.extend(room.nodes);
+            }
+            None => drop(blocks.insert(block, room)),
+        }
+    }
+    blocks.into_values().collect()
+}
+
+/// Those with enough free GPUs, the fullest first.
+fn fullest_first<'a>(mut rooms: Vec<Room<'a>>, ask: &Ask) -> Vec<Room<'a>> {
+    rooms.retain(|room| room.free_gpus >= ask.whole_gpus());
+    rooms.sort_by_key(|room| room.free_gpus);
+    rooms
+}
+
+fn anywhere(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let mut hall = Hall { capacity, ask, usable, seats: Seats::default() };
     ask.groups_by_size().into_iter().all(|group| hall.seat_group(group)).then(|| hall.seats.spot(state, ask))
 }
@@ -83,7 +141,7 @@ impl Seats {
     /// Give out ranks: group by group as they were asked for, and inside a group rack by rack.
     pub fn spot(&self, state: &State, ask: &Ask) -> Spot {
         let kind = |node: &NodeId| state.capacity.filed(node).map(|filed| &filed.kind);
-        let rack = |node: &NodeId| state.nodes.get(node).and_then(|node| node.facts.rack.as_deref());
+        let rack = |node: &NodeId| state.capacity.filed(node).and_then(|filed| filed.rack.as_ref());
         let mut nodes: Vec<&NodeId> = self.nodes.keys().collect();
         nodes.sort_by_key(|node| (rack(node), *node));
         let mut tasks = Vec::new();

@@ -142,6 +142,9 @@ impl State {
         free_on: impl Fn(&NodeId) -> Option<Free>,
     ) -> bool {
         let shape = Shape::of(&job.spec);
+        if !self.is_close(&shape, tasks) {
+            return false;
+        }
         let mut used: BTreeMap<&NodeId, Free> = BTreeMap::new();
         tasks.iter().all(|task| {
             let (Some(filed), Some(free)) = (self.capacity.filed(&task.node), free_on(&task.node)) else {
@@ -155,7 +158,7 @@ impl State {
             let each = &job.spec.tasks[task.group as usize].each;
             let allows = |seat| {
                 let told = filed.kind.placed(each, (task.rank, task.group), &task.node, seat);
-                filed.kind.eligible(each).allows(seat, each) && told.share == task.share
+                filed.kind.eligible(each, shape.wish).allows(seat, each) && told.share == task.share
             };
             filed.open
                 && filed.kind.admits(&shape)
@@ -164,6 +167,19 @@ impl State {
                 && taken.cpus + more.cpus <= left.cpus
                 && taken.memory_mib + more.memory_mib <= left.memory_mib
         })
+    }
+
+    /// Whether a gang is as close together as its shape demands: its GPUs on one node, its nodes in one rack.
+    fn is_close(&self, shape: &Shape, tasks: &[PlacedTask]) -> bool {
+        let Some(first) = tasks.first().and_then(|task| self.capacity.filed(&task.node)) else { return true };
+        let one_node = tasks.iter().all(|task| task.node == tasks[0].node);
+        let devices = tasks.iter().filter(|task| task.share.is_none());
+        let devices = devices.fold(0, |all, task| all | mask(&task.gpus));
+        let near = one_node && shape.wish.admits(first.kind.wiring.closeness(devices));
+        let rack = |task: &PlacedTask| self.nodes.get(&task.node).and_then(|node| node.facts.rack.as_deref());
+        let one_rack =
+            one_node || tasks.iter().all(|task| rack(task).is_some() && rack(task) == rack(&tasks[0]));
+        (near || !shape.wish.is_demand()) && (one_rack || !shape.must_share_a_rack())
     }
 
     /// What the victims of a claim still hold on a node. One that came back and runs again is no victim.

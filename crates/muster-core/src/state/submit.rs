@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::command::{Actor, Answer, ArrayAsk, SubmitJob};
 use crate::event::Event;
 use crate::ids::JobId;
-use crate::job::{Dependency, JobSpec, Outcome, Resources, TaskGroup, Topology};
+use crate::job::{Dependency, JobSpec, Outcome, Resources, TaskGroup};
 use crate::plan::infeasible;
 use crate::queue::Shape;
 use crate::refusal::Refusal;
@@ -149,9 +149,6 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.pool.is_some() {
         return Err(Refusal::Unsupported { what: "naming a pool" });
-    }
-    if matches!(spec.topology, Topology::SameNuma | Topology::Nvlink) {
-        return Err(Refusal::Unsupported { what: "requiring a NUMA node or NVLink" });
     }
     check_tasks(&spec.tasks)?;
     check_run(spec)

@@ -1,6 +1,7 @@
 //! The board of a scenario: where every job stands, in words.
 
 use muster_core::job::{Job, StopCause};
+use muster_core::share::{Share, ShareMode};
 use muster_core::time::SECOND;
 use muster_core::{JobId, Timestamp};
 
@@ -86,11 +87,21 @@ fn cause(cause: &StopCause) -> String {
     }
 }
 
+/// `500` by MPS, `500t` in turns, `1g.10gb@6` as an instance.
+fn told(share: &Share) -> String {
+    match &share.mode {
+        ShareMode::Mps => share.compute_milli.to_string(),
+        ShareMode::TimeSlice => format!("{}t", share.compute_milli),
+        ShareMode::Mig { profile, start } => format!("{profile}@{start}"),
+    }
+}
+
 fn place(job: &Job) -> String {
     let Some(attempt) = job.attempt() else { return String::new() };
     let mut places: Vec<String> = Vec::new();
     for task in &attempt.tasks {
-        places.extend(task.devices().map(|(node, gpu)| format!("{node}/gpu-{gpu}")));
+        let share = task.share.as_ref().map(|share| format!(":{}", told(share))).unwrap_or_default();
+        places.extend(task.devices().map(|(node, gpu)| format!("{node}/gpu-{gpu}{share}")));
         places.extend(task.gpus.is_empty().then(|| task.node.to_string()));
     }
     places.join(" ")

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::Next;
-use muster_core::job::{Demand, Job, PlacedTask, StopCause};
+use muster_core::job::{Demand, Job, PlacedTask, StopCause, Topology};
 use muster_core::lasting::rounded;
 use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
@@ -90,6 +90,7 @@ impl Judge {
             self.see_devices(before, job, task, at);
         }
         see_model_limits(before, job, tasks);
+        see_close_together(before, job, tasks);
         let lease = Lease {
             attempt,
             at,
@@ -239,6 +240,35 @@ fn see_windows(before: &State, job: &Job, node: &NodeId, at: Timestamp) {
         let gone = over_by.is_some_and(|end| end <= window.from);
         assert!(theirs || gone, "{} is placed on {node}, which is booked by {}", job.id, window.name);
     }
+}
+
+/// What is demanded of how close its GPUs are holds for all of them together.
+fn see_close_together(before: &State, job: &Job, tasks: &[PlacedTask]) {
+    let gpus = || tasks.iter().flat_map(|task| task.gpus.iter().map(move |gpu| (&task.node, *gpu)));
+    let facts = |(node, gpu): (&NodeId, u8)| &before.nodes[node].facts.gpus[usize::from(gpu)];
+    let nodes: BTreeSet<&NodeId> = tasks.iter().map(|task| &task.node).collect();
+    let (id, topology) = (job.id, job.spec.topology);
+    let numa: BTreeSet<Option<u32>> = gpus().map(|gpu| facts(gpu).numa_node).collect();
+    let one_numa = topology == Topology::SameNuma || job.spec.allow_cross_numa == Some(false);
+    let shared = tasks.iter().any(|task| task.share.is_some());
+    assert!(!one_numa || shared || (nodes.len() == 1 && numa.len() <= 1), "{id} is on several NUMA nodes");
+    if topology == Topology::Nvlink && !shared {
+        let all: Vec<u8> = gpus().map(|(_, gpu)| gpu).collect();
+        let linked = |one: u8, other: u8| {
+            let node = tasks[0].node.clone();
+            facts((&node, one)).nvlink.contains(&other) || facts((&node, other)).nvlink.contains(&one)
+        };
+        let mut reached: Vec<u8> = all.first().copied().into_iter().collect();
+        while let Some(next) =
+            all.iter().find(|gpu| !reached.contains(gpu) && reached.iter().any(|one| linked(*one, **gpu)))
+        {
+            reached.push(*next);
+        }
+        assert!(nodes.len() == 1 && reached.len() == all.len(), "{id} is not joined by NVLink");
+    }
+    let racks: BTreeSet<&Option<String>> = nodes.iter().map(|node| &before.nodes[*node].facts.rack).collect();
+    let one_rack = nodes.len() == 1 || (racks.len() == 1 && !racks.contains(&None));
+    assert!(topology != Topology::SameRack || one_rack, "{id} is in several racks");
 }
 
 /// No limit per model is passed, of the tenant or of one above it.

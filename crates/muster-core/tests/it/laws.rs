@@ -405,7 +405,15 @@ fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
     };
     let seats: Vec<(&NodeId, u32)> =
         state.nodes.values().filter_map(|node| Some((&node.id, seats(node)?))).collect();
-    let enough = seats.iter().map(|(_, count)| count).sum::<u32>() >= group.count;
+    let rack = |node: &NodeId| state.nodes[node].facts.rack.clone();
+    let near = |one: &NodeId, other: &NodeId| match () {
+        () if one == other || (!shape.wish.is_demand() && !shape.must_share_a_rack()) => true,
+        () if shape.wish.is_demand() => false,
+        () => rack(one).is_some() && rack(one) == rack(other),
+    };
+    let around =
+        |one: &NodeId| seats.iter().filter(|(node, _)| near(one, node)).map(|(_, count)| count).sum::<u32>();
+    let enough = seats.iter().any(|(node, _)| around(node) >= group.count);
     (job.spec.tasks.len() == 1 && enough).then(|| format!("{seats:?}"))
 }
 

@@ -15,6 +15,7 @@ use muster_core::share::{Share, ShareMode};
 use muster_core::state::Claim;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::window::Window;
+use muster_core::wiring::{Wiring, Wish};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
@@ -538,7 +539,7 @@ impl<'a> Naive<'a> {
             let mut usable = free.clone();
             usable.gpus.retain(|gpu, _| !is_hot(&self.state.nodes[id], *gpu));
             let usable = self.not_reserved(id, &usable, outright(self.ending(job)), Some(&job.spec.tenant));
-            let near = job.spec.topology == Topology::Any || own.contains(id);
+            let near = self.may_grow_on(job, &own, id);
             spaces.extend(usable.filter(|_| near).map(|usable| (id.clone(), (free.whole(), usable))));
         }
         let of = &job.spec.tasks[group];
@@ -560,9 +561,23 @@ impl<'a> Naive<'a> {
             self.take(job, &task, ending);
             self.starts[place].1.push(task);
         }
-        self.starts[place].1.sort_by_key(|task| (task.group, task.node.clone(), task.gpus.clone()));
+        let state = self.state;
+        self.starts[place].1.sort_by_key(|task| {
+            (task.group, standing(state, &task.node), task.node.clone(), task.gpus.clone())
+        });
         (0..).zip(&mut self.starts[place].1).for_each(|(rank, task)| task.rank = rank);
         self.more_held.push((job, demand));
+    }
+
+    /// Whether an elastic gang that sits on some nodes may have more tasks on another.
+    fn may_grow_on(&self, job: &Job, own: &BTreeSet<NodeId>, id: &NodeId) -> bool {
+        let rack = |node: &NodeId| self.state.nodes[node].facts.rack.clone();
+        let same_rack = rack(id).is_some() && own.iter().all(|own| rack(own) == rack(id));
+        match job.spec.topology {
+            _ if demands_closeness(job) => false,
+            Topology::SameRack => own.contains(id) || same_rack,
+            _ => true,
+        }
     }
 
     /// Where it fits best; on hot devices only if there is no other way.
@@ -595,7 +610,30 @@ impl<'a> Naive<'a> {
 
     /// On as few nodes as possible: those that take the most, and the last tasks on the fullest that takes them all.
     fn spread(&self, job: &Job, spaces: &Spaces) -> Option<Vec<PlacedTask>> {
-        if may_span(job) { self.spread_beside(job, spaces, BTreeMap::new()) } else { None }
+        if !may_span(job) {
+            return None;
+        }
+        let facts = |node: &NodeId| &self.state.nodes[node].facts;
+        let mut racks: BTreeMap<(Option<String>, String), Spaces> = BTreeMap::new();
+        let mut blocks: BTreeMap<String, Spaces> = BTreeMap::new();
+        for (node, space) in spaces {
+            let (block, Some(rack)) = (facts(node).block.clone(), facts(node).rack.clone()) else { continue };
+            racks.entry((block.clone(), rack)).or_default().insert(node.clone(), space.clone());
+            let block = block.map(|block| blocks.entry(block).or_default());
+            block.into_iter().for_each(|block| drop(block.insert(node.clone(), space.clone())));
+        }
+        let within = |rooms: Vec<Spaces>| {
+            let free = |room: &Spaces| room.values().map(|(count, _)| count).sum::<usize>();
+            let mut rooms = rooms;
+            rooms.sort_by_key(free);
+            rooms.into_iter().find_map(|room| self.spread_beside(job, &room, BTreeMap::new()))
+        };
+        let in_a_rack = within(racks.into_values().collect());
+        if job.spec.topology == Topology::SameRack {
+            return in_a_rack;
+        }
+        let in_a_block = || within(blocks.into_values().collect());
+        in_a_rack.or_else(in_a_block).or_else(|| self.spread_beside(job, spaces, BTreeMap::new()))
     }
 
     /// The same where others of the gang may sit already.
@@ -633,7 +671,7 @@ impl<'a> Naive<'a> {
                 }
             }
         }
-        Some(ranks(job, &hall))
+        Some(ranks(self.state, job, &hall))
     }
 
     /// Seat one task, if it fits.
@@ -1275,11 +1313,29 @@ struct Clearing<'n, 'a> {
     /// Tasks of each group on each node.
     tasks: BTreeMap<NodeId, Vec<u32>>,
     victims: Vec<&'a Job>,
+    /// The rack it must stay in.
+    rack: Option<(Option<String>, String)>,
 }
 
 impl<'a> Clearing<'_, 'a> {
     fn of(naive: &Naive<'a>, job: &Job) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
-        let mut clearing = Clearing { naive, job, tasks: BTreeMap::new(), victims: Vec::new() };
+        if job.spec.topology != Topology::SameRack {
+            return Clearing::within(naive, job, None);
+        }
+        let facts = naive.state.nodes.values().map(|node| &node.facts);
+        let racks: BTreeSet<(Option<String>, String)> =
+            facts.filter_map(|facts| Some((facts.block.clone(), facts.rack.clone()?))).collect();
+        let found = racks.into_iter().filter_map(|rack| Clearing::within(naive, job, Some(rack)));
+        let price = |victims: &[&Job]| victims.iter().map(|victim| naive.lost(victim)).sum::<u64>();
+        found.min_by_key(|(victims, _)| (price(victims), victims.len()))
+    }
+
+    fn within(
+        naive: &Naive<'a>,
+        job: &Job,
+        rack: Option<(Option<String>, String)>,
+    ) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
+        let mut clearing = Clearing { naive, job, tasks: BTreeMap::new(), victims: Vec::new(), rack };
         if !may_span(job) || !by_size(job).into_iter().all(|group| clearing.seat_group(group)) {
             return None;
         }
@@ -1296,12 +1352,12 @@ impl<'a> Clearing<'_, 'a> {
         let nodes: Vec<NodeId> = clearing.tasks.keys().cloned().collect();
         let hall =
             nodes.into_iter().map(|node| (node.clone(), clearing.bench(&node, &[]).unwrap())).collect();
-        (!clearing.victims.is_empty()).then(|| (clearing.victims, ranks(job, &hall)))
+        (!clearing.victims.is_empty()).then(|| (clearing.victims, ranks(naive.state, job, &hall)))
     }
 
     fn seat_group(&mut self, group: usize) -> bool {
         let mut left = self.job.spec.tasks[group].count;
-        let nodes: Vec<NodeId> = self.naive.free.keys().cloned().collect();
+        let nodes: Vec<NodeId> = self.naive.free.keys().filter(|node| self.may_use(node)).cloned().collect();
         nodes.iter().for_each(|node| left -= self.seat_on(group, node, left));
         if left == 0 {
             return true;
@@ -1322,13 +1378,21 @@ impl<'a> Clearing<'_, 'a> {
             self.victims.extend(victims);
             left -= self.seat_on(group, &best.2, 1);
             left -= self.seat_on(group, &best.2, left);
-            for node in touched.iter().filter(|node| self.naive.free.contains_key(*node)) {
+            let there = |node: &&NodeId| self.naive.free.contains_key(*node) && self.may_use(node);
+            let touched: Vec<&NodeId> = touched.iter().filter(there).collect();
+            for node in touched {
                 left -= self.seat_on(group, node, left);
                 prices.retain(|(_, _, other)| other != node);
                 prices.extend(self.price(group, node));
             }
         }
         true
+    }
+
+    fn may_use(&self, node: &NodeId) -> bool {
+        let facts = &self.naive.state.nodes[node].facts;
+        let stands = (facts.block.clone(), facts.rack.clone());
+        self.rack.as_ref().is_none_or(|(block, rack)| stands == (block.clone(), Some(rack.clone())))
     }
 
     fn seat_on(&mut self, group: usize, node: &NodeId, most: u32) -> u32 {
@@ -1434,7 +1498,13 @@ fn is_returning(job: &Job) -> bool {
 
 /// Whether its tasks may sit on several nodes.
 fn may_span(job: &Job) -> bool {
-    job.spec.tasks.iter().map(|group| group.count).sum::<u32>() > 1
+    job.spec.tasks.iter().map(|group| group.count).sum::<u32>() > 1 && !demands_closeness(job)
+}
+
+/// Whether all its GPUs must be close together on one node.
+fn demands_closeness(job: &Job) -> bool {
+    matches!(job.spec.topology, Topology::SameNuma | Topology::Nvlink)
+        || job.spec.allow_cross_numa == Some(false)
 }
 
 /// The groups of a gang, the most demanding first.
@@ -1448,11 +1518,19 @@ fn by_size(job: &Job) -> Vec<usize> {
     groups
 }
 
-/// Ranks group by group, and inside a group by name of node.
-fn ranks(job: &Job, hall: &BTreeMap<NodeId, Bench>) -> Vec<PlacedTask> {
+/// Where a node stands: its block and its rack.
+fn standing(state: &State, node: &NodeId) -> Option<(Option<String>, String)> {
+    let facts = &state.nodes[node].facts;
+    Some((facts.block.clone(), facts.rack.clone()?))
+}
+
+/// Ranks group by group, and inside a group by rack and name of node.
+fn ranks(state: &State, job: &Job, hall: &BTreeMap<NodeId, Bench>) -> Vec<PlacedTask> {
     let mut tasks: Vec<PlacedTask> = Vec::new();
+    let mut nodes: Vec<(&NodeId, &Bench)> = hall.iter().collect();
+    nodes.sort_by_key(|(node, _)| (standing(state, node), (*node).clone()));
     for group in 0..job.spec.tasks.len() {
-        for (node, bench) in hall {
+        for (node, bench) in &nodes {
             for (_, seat) in bench.tasks.iter().filter(|(of, _)| *of == group) {
                 tasks.push(seat.clone().placed(tasks.len() as u32, group as u32, node));
             }
@@ -1535,10 +1613,15 @@ fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<Seat>> {
         return None;
     }
     let mut left = space.clone();
+    let whole = |group: &TaskGroup| group.each.gpus > 0 && group.each.gpu_compute_milli == 1_000;
+    if demands_closeness(job) && job.spec.tasks.iter().any(whole) {
+        let together = close_together(job, node, space)?;
+        left.gpus.retain(|gpu, part| *part != WHOLE || together.contains(gpu));
+    }
     let mut seats = Vec::new();
     for group in &job.spec.tasks {
         for _ in 0..group.count {
-            let seat = sit(&group.each, node, &left)?;
+            let seat = sit(job, &group.each, node, &left)?;
             left.take(&Space { cpus: 0, memory_mib: 0, ..seat.space(&group.each) });
             seats.push(seat);
         }
@@ -1546,13 +1629,34 @@ fn fit(job: &Job, node: &Node, space: &Space) -> Option<Vec<Seat>> {
     Some(seats)
 }
 
-/// Whole devices by lowest index; of a device that is shared what was asked for, the fullest first that has it.
-fn sit(each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
+/// Devices for all tasks of a gang that must be close together: the best of all sets.
+fn close_together(job: &Job, node: &Node, space: &Space) -> Option<BTreeSet<u8>> {
+    let whole = |group: &&TaskGroup| group.each.gpus > 0 && group.each.gpu_compute_milli == 1_000;
+    let groups: Vec<&TaskGroup> = job.spec.tasks.iter().filter(whole).collect();
+    let count = groups.iter().map(|group| group.count * group.each.gpus).sum();
+    let good = |gpu: &u8| groups.iter().all(|group| would_do(&group.each, node, *gpu));
+    let free = space.gpus.iter().filter(|(_, part)| **part == WHOLE).map(|(gpu, _)| *gpu);
+    best_set(node, free.filter(good).collect(), count, Wish::of_job(&job.spec))
+}
+
+/// The best set of so many devices out of some, among all there are.
+fn best_set(node: &Node, free: Vec<u8>, count: u32, wish: Wish) -> Option<BTreeSet<u8>> {
+    let wiring = Wiring::of(&node.facts);
+    let bits = |set: u64| (0..64).filter(move |gpu| set >> gpu & 1 == 1);
+    let free: u64 = free.iter().fold(0, |all, gpu| all | 1 << gpu);
+    let sets = (0..=free).filter(|set| set & !free == 0 && set.count_ones() == count);
+    let ranked = sets.filter_map(|set| Some((wiring.rank(free, set, wish)?, set)));
+    ranked.min().map(|(_, set)| bits(set).collect())
+}
+
+/// Whole devices, the best set of them; of a device that is shared what was asked for, the fullest first that has it.
+fn sit(job: &Job, each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
     let good = || left.gpus.iter().filter(|(gpu, _)| would_do(each, node, **gpu));
     if each.gpus == 0 || each.gpu_compute_milli == 1_000 {
         let whole = good().filter(|(_, part)| **part == WHOLE).map(|(gpu, _)| *gpu);
-        let gpus: Vec<u8> = whole.take(each.gpus as usize).collect();
-        return (gpus.len() == each.gpus as usize).then_some(Seat { gpus, share: None });
+        let wish = Wish::of_job(&job.spec).as_wish();
+        let gpus = best_set(node, whole.collect(), each.gpus, wish)?.into_iter().collect();
+        return Some(Seat { gpus, share: None });
     }
     let wanted = |gpu: u8| share(each, node, gpu);
     let room = good().filter(|(gpu, part)| {

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use muster_core::command::{Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
 use muster_core::job::{
-    Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, Resources,
-    TaskGroup, Topology,
+    Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Isolation, Job, JobSpec, OnNodeLost,
+    Resources, TaskGroup, Topology,
 };
-use muster_core::node::{GpuWord, NodeWord};
+use muster_core::node::{GpuWord, NodeFacts, NodeWord};
 use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
 use muster_core::settings::Objective;
 use muster_core::tenant::TenantConfig;
@@ -189,8 +189,10 @@ impl Script {
             gpu.memory_mib = mib(option("gpu_memory", "80g"));
             gpu.power_limit_milliwatts = words.get("watts").map(|watts| number::<u64>(watts) * 1_000);
         }
+        wire(&mut facts, words)?;
         facts.labels = words.labels();
         facts.rack = words.get("rack").map(str::to_string);
+        facts.block = words.get("block").map(str::to_string);
         facts.taints = words.get("taint").map(str::to_string).into_iter().collect();
         self.tell(Command::RegisterNode { node: words.object().parse().unwrap(), facts: Box::new(facts) })
     }
@@ -261,7 +263,11 @@ impl Script {
                 "memory" => group.each.memory_mib = mib(value),
                 "gpu_memory" => group.each.gpu_memory_mib = mib(value),
                 "models" => group.each.gpu_models = value.split(',').map(str::to_string).collect(),
+                "share" => group.each.gpu_compute_milli = number(value),
+                "isolation" => group.each.isolation = isolation(value)?,
                 "topology" => spec.topology = topology(value)?,
+                "prefer_nvlink" => spec.prefer_nvlink = *value == "yes",
+                "cross_numa" => spec.allow_cross_numa = Some(*value == "yes"),
                 "launcher" => spec.tasks.push(TaskGroup {
                     name: "launcher".to_string(),
                     count: 1,
@@ -443,10 +449,38 @@ fn objective(text: &str) -> Result<Objective, String> {
     }
 }
 
+fn isolation(text: &str) -> Result<Isolation, String> {
+    match text {
+        "none" => Ok(Isolation::None),
+        "memory" => Ok(Isolation::Memory),
+        "full" => Ok(Isolation::Full),
+        text => Err(format!("no isolation `{text}`")),
+    }
+}
+
+/// `numa=0011 socket=0011 switch=0123` say of each device where it hangs, `nvlink=pairs|ring|mesh` who reaches whom.
+fn wire(facts: &mut NodeFacts, words: &Words) -> Result<(), String> {
+    let count = facts.gpus.len() as u8;
+    for (index, gpu) in (0..count).zip(&mut facts.gpus) {
+        let digit = |key| words.get(key).and_then(|text| text.chars().nth(index.into())?.to_digit(10));
+        (gpu.numa_node, gpu.socket, gpu.pcie_switch) = (digit("numa"), digit("socket"), digit("switch"));
+        gpu.nvlink = match words.get("nvlink") {
+            None => Vec::new(),
+            Some("pairs") => vec![index ^ 1],
+            Some("ring") => vec![(index + 1) % count],
+            Some("mesh") => (0..count).filter(|peer| *peer != index).collect(),
+            Some(text) => return Err(format!("no wiring `{text}`")),
+        };
+    }
+    Ok(())
+}
+
 fn topology(text: &str) -> Result<Topology, String> {
     match text {
         "any" => Ok(Topology::Any),
         "same-rack" => Ok(Topology::SameRack),
+        "same-numa" => Ok(Topology::SameNuma),
+        "nvlink" => Ok(Topology::Nvlink),
         text => Err(format!("no topology `{text}`")),
     }
 }

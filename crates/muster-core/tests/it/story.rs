@@ -9,6 +9,7 @@ use std::fmt;
 use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
 use muster_core::job::{
     CheckpointRule, Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask, Resources, TaskGroup,
+    Topology,
 };
 use muster_core::node::{GpuWord, NodeFacts, NodeWord};
 use muster_core::plan::{MakeRoom, Plan, Start};
@@ -36,6 +37,8 @@ pub struct Machine {
     gpus: usize,
     model: usize,
     cpus: u32,
+    /// How its devices are wired, and where it stands.
+    wiring: usize,
 }
 
 /// One thing that happens. Numbers are taken modulo what there is.
@@ -154,13 +157,27 @@ fn machine() -> impl Strategy<Value = Machine> {
         prop_oneof![1 => Just(0usize), 9 => 1..5usize],
         0..MODELS.len(),
         prop_oneof![Just(4u32), Just(8), Just(64)],
+        0..24usize,
     )
-        .prop_map(|(gpus, model, cpus)| Machine { gpus, model, cpus })
+        .prop_map(|(gpus, model, cpus, wiring)| Machine { gpus, model, cpus, wiring })
 }
 
 impl Machine {
     fn facts(&self) -> NodeFacts {
-        facts(self.gpus, MODELS[self.model], self.cpus, 64 * 1_024)
+        let mut facts = facts(self.gpus, MODELS[self.model], self.cpus, 64 * 1_024);
+        for (index, gpu) in (0u8..).zip(&mut facts.gpus) {
+            let (half, pair) = (u32::from(index / 2), u32::from(index % 2));
+            gpu.numa_node = [None, Some(half), Some(pair), Some(0)][self.wiring % 4];
+            gpu.pcie_switch = [None, Some(half)][self.wiring / 4 % 2];
+            gpu.nvlink = match self.wiring % 3 {
+                0 => Vec::new(),
+                1 => vec![index ^ 1],
+                _ => vec![(index + 1) % 4],
+            };
+        }
+        facts.rack = [None, Some("r1"), Some("r2")][self.wiring / 8].map(str::to_string);
+        facts.block = (self.wiring % 2 == 1).then(|| "b1".to_string());
+        facts
     }
 }
 
@@ -313,6 +330,14 @@ impl Ask {
         let wish = WISHES[self.model];
         let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
         worker.each.gpu_models = wish.split(',').filter(|w| !w.is_empty()).map(str::to_string).collect();
+        spec.topology = match (self.rules, self.model) {
+            (0..3, 0..4) => Topology::SameNuma,
+            (3..6, 0..4) => Topology::Nvlink,
+            (6..10, 0..6) => Topology::SameRack,
+            _ => Topology::Any,
+        };
+        spec.prefer_nvlink = self.rules % 4 == 2;
+        spec.allow_cross_numa = (self.rules == 11).then_some(self.model > 2);
         spec.restart.max_restarts = (self.rules % 3) as u32;
         spec.time_limit_ms = (self.rules % 4 == 1).then_some([10 * MINUTE, MINUTE, 3 * HOUR][self.tenant]);
         spec.checkpoint = (self.rules % 6 == 2)

@@ -126,6 +126,8 @@ pub fn spec(name: &str, gpus: u32) -> JobSpec {
         priority: 100,
         tasks: vec![TaskGroup { name: "task".to_string(), count: 1, count_max: None, each }],
         topology: Topology::Any,
+        allow_cross_numa: None,
+        prefer_nvlink: false,
         time_limit_ms: None,
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,
