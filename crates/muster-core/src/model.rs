@@ -243,7 +243,7 @@ mod tests {
     fn devices_are_told_by_name_and_memory() {
         let cases = [
             ("NVIDIA H200", 143_771, Some("h200")),
-            ("NVIDIA H200", 16_384, None),
+            ("NVIDIA H200", 130_000, None),
             ("NVIDIA A100-SXM4-80GB", 81_251, Some("a100-sxm4-80gb")),
             ("NVIDIA A40", 49_140, Some("a40")),
             ("GH200", 97_871, Some("gh200-480gb")),

@@ -17,6 +17,16 @@ pub struct Gpu {
     pub uuid: String,
     /// As the driver spells it.
     pub model: String,
+    /// What CUDA calls its generation, where the model is known.
+    #[schema(example = "9.0")]
+    #[serde(default)]
+    pub compute_capability: Option<String>,
+    /// CUDA cores, where the model is known.
+    #[serde(default)]
+    pub cuda_cores: Option<u32>,
+    /// Tensor cores, where the model is known.
+    #[serde(default)]
+    pub tensor_cores: Option<u32>,
     /// `free`, `held`, `claimed` (kept for a job that others make room for), `cooling` or `out` (unhealthy, or
     /// its node takes no work).
     #[schema(example = "free")]

@@ -199,6 +199,9 @@ fn the_smallest_profile_that_is_enough() {
         let found = table.smallest_profile(memory_mib, compute_milli);
         assert_eq!(found.map(|index| table.profiles[usize::from(index)].name), name, "{memory_mib} MiB");
     }
+    // Media extensions are kept for who asks for them, even where nothing else is left.
+    let media_only = MigTable { profiles: &H200_141GB.profiles[1..2], ..H200_141GB };
+    assert_eq!(media_only.smallest_profile(0, 0), None);
     assert_eq!(H200_141GB.compute_milli(named(&H200_141GB, "MIG 7g.141gb")), 1_000);
     assert_eq!(H200_141GB.compute_milli(7), 0);
 }

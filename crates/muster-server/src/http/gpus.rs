@@ -143,12 +143,17 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
     let holder = node.sole_holder(index).and_then(|id| state.jobs.get(&id));
     let seen = holder.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
     let attempt = seen.and_then(|job| job.attempt().map(|attempt| format!("{}:{}", job.id, attempt.number)));
+    let known = model::of_device(&facts.model, facts.memory_mib);
+    let capability = known.and_then(|model| model.compute_capability);
     Gpu {
         id: GpuId { node: node.id.clone(), index: index as u8 }.to_string(),
         node_id: node.id.to_string(),
         index: index as u8,
         uuid: facts.uuid.clone(),
         model: facts.model.clone(),
+        compute_capability: capability.map(|(major, minor)| format!("{major}.{minor}")),
+        cuda_cores: known.and_then(|model| model.cuda_cores()),
+        tensor_cores: known.and_then(|model| model.tensor_cores()),
         state: state_word(state, node, index).to_string(),
         memory_total_mb: facts.memory_mib,
         memory_used_mb: None,

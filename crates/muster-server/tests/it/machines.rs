@@ -63,6 +63,9 @@ fn gpus_are_listed_filtered_and_judged() {
     assert_eq!(house.get("/api/v1/gpus/a1/2")["id"], "a1/gpu-2");
     assert_eq!(house.get("/api/v1/gpus/a1/gpu-2")["model"], "NVIDIA A10");
     house.refused(&house.client().get("/api/v1/gpus/a1/3"), 404, "unknown-gpu");
+    let known = house.get("/api/v1/gpus/a1/2");
+    assert_eq!((&known["compute_capability"], &known["cuda_cores"]), (&json!("8.6"), &json!(9_216)));
+    assert_eq!(known["tensor_cores"], 288);
 
     let judge = |health: &str| {
         house.client().post("/api/v1/gpus/a1/0/health", &json!({"health": health, "why": "smells"}))
