@@ -97,28 +97,36 @@ pub fn of_device(name: &str, memory_mib: u64) -> Option<&'static Model> {
 
 /// The canonical spelling of a model or a wish: lower-case words joined by `-`, without the maker.
 pub fn canonical(name: &str) -> String {
-    words(name).join("-")
+    words(name).collect::<Vec<_>>().join("-").to_ascii_lowercase()
 }
 
 /// Whether a device that calls itself `device` is what `wish` asks for.
 pub fn matches(wish: &str, device: &str) -> bool {
-    let wish = joined(wish);
-    let device = words(device);
-    !wish.is_empty()
-        && ((0..device.len()).any(|start| run_matches(&wish, &device[start..]))
-            || means(&wish, &device.concat()))
+    let (wish, whole) = (joined(wish), joined(device));
+    !wish.is_empty() && (is_run_of_words(&wish, device, &whole) || means(&wish, &whole))
 }
 
-fn run_matches(wish: &str, device: &[String]) -> bool {
-    let mut joined = String::new();
-    for (place, word) in device.iter().enumerate() {
-        joined.push_str(word);
-        if joined == wish {
-            let next = device.get(place + 1);
-            return next.is_none_or(|next| !VARIANTS.contains(&next.as_str()));
-        }
+/// Whether a wish is some of a device's words in a row, from the first letter of one to the last letter of another, and
+/// the next does not make another model of it.
+fn is_run_of_words(wish: &str, device: &str, whole: &str) -> bool {
+    let mut start = 0;
+    let mut starts = words(device).map(|word| {
+        start += word.len();
+        start - word.len()
+    });
+    starts.any(|start| whole[start..].starts_with(wish) && ends_a_model(device, start + wish.len()))
+}
+
+/// Whether a word of a device ends at this letter, and none follows that makes another model of it.
+fn ends_a_model(device: &str, end: usize) -> bool {
+    let mut words = words(device);
+    let mut reached = 0;
+    while reached < end {
+        let Some(word) = words.next() else { return false };
+        reached += word.len();
     }
-    false
+    let is_variant = |next: &str| VARIANTS.iter().any(|variant| next.eq_ignore_ascii_case(variant));
+    reached == end && !words.next().is_some_and(is_variant)
 }
 
 /// Whether the model that a device is for sure is among those that a wish names.
@@ -143,15 +151,17 @@ fn called(joined: &str) -> &'static [&'static Model] {
     CALLED.get(joined).map_or(&[], Vec::as_slice)
 }
 
+/// The words of a name in lower case, without gaps.
 fn joined(name: &str) -> String {
-    words(name).concat()
+    let mut joined: String = words(name).collect();
+    joined.make_ascii_lowercase();
+    joined
 }
 
-fn words(name: &str) -> Vec<String> {
-    name.split(|c: char| !c.is_ascii_alphanumeric())
-        .map(str::to_ascii_lowercase)
-        .filter(|word| !word.is_empty() && !MAKERS.contains(&word.as_str()))
-        .collect()
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let of_the_model = |word: &&str| !MAKERS.iter().any(|maker| word.eq_ignore_ascii_case(maker));
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.filter(of_the_model)
 }
 
 #[cfg(test)]
