@@ -1,5 +1,6 @@
-//! How fast this build is on this machine.
+//! How fast this build is on this machine, and how well it places.
 
+mod placement;
 mod plan;
 mod synthetic;
 
@@ -11,6 +12,8 @@ use crate::output::ShowArgs;
 pub enum Verb {
     /// Measure the planner on clusters that exist in memory only: placements, gangs, preemption, fair rounds
     Plan(PlanArgs),
+    /// Measure how much of a cluster policies of placement fill, on recorded pods
+    Placement(placement::Args),
 }
 
 /// `muster bench plan`.
@@ -27,5 +30,6 @@ pub struct PlanArgs {
 pub fn run(verb: Verb) -> Ending {
     match verb {
         Verb::Plan(args) => plan::run(args.quick, &args.show),
+        Verb::Placement(args) => placement::run(args),
     }
 }

@@ -9,6 +9,7 @@ mod criteria;
 mod docs;
 mod expect;
 mod markdown;
+mod placement;
 mod restart;
 mod server;
 mod transcripts;
