@@ -9,11 +9,20 @@
 //!     gpus: { model: "NVIDIA H100 80GB HBM3", count: 8, memory_mib: 81559 }   # or a list of such groups
 //!     rack: r1
 //!     labels: { zone: a }
+//!   - name: dgx
+//!     count: 64
+//!     box: dgx-h100        # all of the machine: GPUs, cores, memory, NUMA nodes, switches, NVLink
+//!     memory_gib: 1024     # … but for what is given here
+//!     nodes_per_rack: 4    # racks r1 to r16; another word than `r` with `rack`
+//!     racks_per_block: 8   # blocks b1 and b2; another word than `b` with `block`
 //! ```
 //!
-//! The text is read in `cluster/file.rs`; here it is checked and turned into registrations.
+//! The text is read in `cluster/file.rs`; here it is checked and turned into registrations. The boxes are in
+//! `cluster/boxes.rs`; `numa_nodes`, `sockets` and `pcie_switches` describe others.
 
+mod boxes;
 mod file;
+mod layout;
 mod nearest;
 
 use std::collections::BTreeSet;
@@ -23,7 +32,8 @@ use std::path::{Path, PathBuf};
 use muster_protocol::agent::{Gpu, Registration};
 use serde_saphyr::{Location, Spanned};
 
-use file::{ClusterFile, GpuGroup, NodeGroup, Nvlink, With};
+use file::{ClusterFile, GpuGroup, NodeGroup, With};
+use layout::Layout;
 
 /// Longest name of a node, as everywhere in muster.
 const NAME_LENGTH_MAX: usize = 63;
@@ -86,6 +96,28 @@ pub enum Wrong {
         /// The nearest known key, or all of them.
         hint: String,
     },
+    /// A box nobody knows.
+    #[error("unknown box `{name}`; {hint}")]
+    UnknownBox {
+        /// As written.
+        name: String,
+        /// The nearest one, if one is near, and all of them.
+        hint: String,
+    },
+    /// Something that is not told by a box either.
+    #[error("`{key}` is missing: give it, or name a `box` that has it")]
+    Missing {
+        /// Which key.
+        key: &'static str,
+    },
+    /// A key that says nothing without another.
+    #[error("`{key}` needs `{other}`")]
+    Needs {
+        /// Which key.
+        key: &'static str,
+        /// The one that is not there.
+        other: &'static str,
+    },
     /// No node is described.
     #[error("the cluster has no nodes")]
     NoNodes,
@@ -133,7 +165,7 @@ impl Cluster {
         let mut names = BTreeSet::new();
         for group in &file.nodes {
             check_group(group)?;
-            let alike = expand(group);
+            let alike = expand(group, &Layout::of(group)?);
             check_names(group, &alike, &mut names)?;
             nodes.extend(alike);
             in_range("nodes", &group.count.with(nodes.len() as u64), 1, NODES_MAX)?;
@@ -147,7 +179,8 @@ impl Cluster {
     /// The cluster of `muster dev`: two nodes, `gpu01` and `gpu02`, with four GPUs each.
     pub fn default_dev() -> Cluster {
         let group = NodeGroup::plain("gpu", 2, 32, 256, GpuGroup::plain("NVIDIA H100 80GB HBM3", 4, 81_559));
-        Cluster { nodes: expand(&group) }
+        // Everything is given, so nothing can be missing.
+        Cluster { nodes: Layout::of(&group).map(|layout| expand(&group, &layout)).unwrap_or_default() }
     }
 
     /// What the agents of this cluster say their machines are. The same text gives the same answer.
@@ -158,11 +191,27 @@ impl Cluster {
 
 fn check_group(group: &NodeGroup) -> Result<(), ClusterError> {
     in_range("count", &group.count, 1, NODES_MAX)?;
-    in_range("cpus", &group.cpus, 1, CPUS_MAX)?;
-    in_range("memory_gib", &group.memory_gib, 1, MEMORY_GIB_MAX)?;
-    in_range("numa_nodes", &group.numa_nodes, 1, NUMA_NODES_MAX)?;
+    for (key, number, min, max) in [
+        ("cpus", &group.cpus, 1, CPUS_MAX),
+        ("memory_gib", &group.memory_gib, 1, MEMORY_GIB_MAX),
+        ("numa_nodes", &group.numa_nodes, 1, NUMA_NODES_MAX),
+        ("sockets", &group.sockets, 1, NUMA_NODES_MAX),
+        ("pcie_switches", &group.pcie_switches, 0, GPUS_PER_NODE_MAX),
+        ("nodes_per_rack", &group.nodes_per_rack, 1, NODES_MAX),
+        ("racks_per_block", &group.racks_per_block, 1, NODES_MAX),
+    ] {
+        number.iter().try_for_each(|number| in_range(key, number, min, max))?;
+    }
+    if let (Some(number), None) = (&group.racks_per_block, &group.nodes_per_rack) {
+        let wrong = Wrong::Needs { key: "racks_per_block", other: "nodes_per_rack" };
+        return Err(at(number.referenced, wrong));
+    }
+    check_gpus(group.gpus.as_ref().map_or(&[][..], |gpus| &gpus.0))
+}
+
+fn check_gpus(parts: &[GpuGroup]) -> Result<(), ClusterError> {
     let mut gpus: u64 = 0;
-    for part in &group.gpus.0 {
+    for part in parts {
         in_range("gpus.count", &part.count, 1, GPUS_PER_NODE_MAX)?;
         gpus += part.count.value;
         in_range("gpus.count", &part.count.with(gpus), 1, GPUS_PER_NODE_MAX)?;
@@ -212,26 +261,27 @@ fn at(location: Location, wrong: Wrong) -> ClusterError {
 }
 
 /// The nodes of a group that was checked.
-fn expand(group: &NodeGroup) -> Vec<Registration> {
+fn expand(group: &NodeGroup, layout: &Layout) -> Vec<Registration> {
     let count = group.count.value;
     let width = count.to_string().len().max(2);
     let name = |number: u64| match count {
         1 => group.name.value.clone(),
         _ => format!("{}{number:0width$}", group.name.value),
     };
-    (1..=count).map(|number| registration(group, name(number))).collect()
+    (1..=count).map(|number| registration(group, layout, name(number), number)).collect()
 }
 
-fn registration(group: &NodeGroup, node: String) -> Registration {
+fn registration(group: &NodeGroup, layout: &Layout, node: String, number: u64) -> Registration {
+    let (rack, block) = place(group, number);
     Registration {
         hostname: node.clone(),
         address: String::new(),
-        cpus: u32::try_from(group.cpus.value).unwrap_or(u32::MAX),
-        memory_mib: group.memory_gib.value.saturating_mul(1024),
-        gpus: gpus(group, &node),
-        numa: Vec::new(),
-        rack: group.rack.clone(),
-        block: None,
+        cpus: u32::try_from(layout.cpus).unwrap_or(u32::MAX),
+        memory_mib: layout.memory_mib,
+        gpus: (0..).zip(&layout.gpus).map(|(index, gpu)| identified(gpu, &node, index)).collect(),
+        numa: layout.numa.clone(),
+        rack,
+        block,
         power_feed: group.power_feed.clone(),
         labels: group.labels.clone(),
         taints: group.taints.clone(),
@@ -241,34 +291,18 @@ fn registration(group: &NodeGroup, node: String) -> Registration {
     }
 }
 
-fn gpus(group: &NodeGroup, node: &str) -> Vec<Gpu> {
-    let total: u64 = group.gpus.0.iter().map(|part| part.count.value).sum();
-    let mut gpus = Vec::new();
-    for part in &group.gpus.0 {
-        let first = gpus.len() as u64;
-        for index in first..first + part.count.value {
-            gpus.push(Gpu {
-                uuid: uuid(node, index),
-                model: part.model.clone(),
-                memory_mib: part.memory_mib.value,
-                numa_node: u32::try_from(index * group.numa_nodes.value / total).ok(),
-                nvlink: nvlink(part.nvlink, first..first + part.count.value, index),
-                socket: None,
-                pcie_switch: None,
-                power_limit_milliwatts: part.power_limit_watts.map(|watts| watts.saturating_mul(1000)),
-            });
-        }
-    }
-    gpus
+/// The rack and the block of a node. They fill up in order, the last ones may stay partly empty.
+fn place(group: &NodeGroup, number: u64) -> (Option<String>, Option<String>) {
+    let Some(nodes) = &group.nodes_per_rack else { return (group.rack.clone(), group.block.clone()) };
+    let rack = (number - 1) / nodes.value;
+    let rack_name = format!("{}{}", group.rack.as_deref().unwrap_or("r"), rack + 1);
+    let Some(racks) = &group.racks_per_block else { return (Some(rack_name), group.block.clone()) };
+    let block_name = format!("{}{}", group.block.as_deref().unwrap_or("b"), rack / racks.value + 1);
+    (Some(rack_name), Some(block_name))
 }
 
-fn nvlink(nvlink: Nvlink, group: std::ops::Range<u64>, index: u64) -> Vec<u8> {
-    let linked = |peer: &u64| match nvlink {
-        Nvlink::Mesh => *peer != index,
-        Nvlink::Pairs => *peer != index && (*peer - group.start) / 2 == (index - group.start) / 2,
-        Nvlink::None => false,
-    };
-    group.clone().filter(linked).filter_map(|peer| u8::try_from(peer).ok()).collect()
+fn identified(gpu: &Gpu, node: &str, index: u64) -> Gpu {
+    Gpu { uuid: uuid(node, index), ..gpu.clone() }
 }
 
 /// The same node and index always give the same id, so a restarted server meets the devices it knows.

@@ -191,7 +191,8 @@ impl Wiring {
         touched.filter_map(|(number, _)| *number).collect()
     }
 
-    /// The most devices that a task of this wish can have of the free ones. Any smaller number can be had, too.
+    /// The most devices that a task of this wish can have of the free ones. Any smaller number can be had,
+    /// too.
     pub fn most(&self, free: u64, wish: Wish) -> u32 {
         let free = free & self.all;
         let regions = self.numa.iter().map(|(_, group)| group & free);
@@ -232,8 +233,8 @@ impl Wiring {
         })
     }
 
-    /// Devices on the same NUMA node, socket and switch, with the same NVLink peers apart from each other. Two
-    /// that are each like a third are alike themselves, so one of a class stands for all.
+    /// Devices on the same NUMA node, socket and switch, with the same NVLink peers apart from each other.
+    /// Two that are each like a third are alike themselves, so one of a class stands for all.
     fn interchangeable(&self) -> Vec<u64> {
         let together = |a: usize, b: usize| {
             let mut groups =

@@ -25,14 +25,24 @@ pub(super) struct NodeGroup {
     pub name: Spanned<String>,
     #[serde(default)]
     pub count: Number<1>,
-    pub cpus: Spanned<u64>,
-    pub memory_gib: Spanned<u64>,
-    #[serde(default)]
-    pub gpus: OneOrMany<GpuGroup>,
+    /// A ready-made machine; the keys that are given here replace what it has.
+    #[serde(rename = "box")]
+    pub machine: Option<Spanned<String>>,
+    pub cpus: Option<Spanned<u64>>,
+    pub memory_gib: Option<Spanned<u64>>,
+    pub gpus: Option<OneOrMany<GpuGroup>>,
     /// The GPUs are spread over them in order; two by default, as in most servers.
-    #[serde(default)]
-    pub numa_nodes: Number<2>,
+    pub numa_nodes: Option<Spanned<u64>>,
+    /// The NUMA nodes are spread over them in order; as many as NUMA nodes by default.
+    pub sockets: Option<Spanned<u64>>,
+    /// The GPUs are spread over them in order; none by default.
+    pub pcie_switches: Option<Spanned<u64>>,
+    /// With `nodes_per_rack` the racks are numbered: r1, r2, …
     pub rack: Option<String>,
+    pub nodes_per_rack: Option<Spanned<u64>>,
+    /// With `racks_per_block` the blocks are numbered: b1, b2, …
+    pub block: Option<String>,
+    pub racks_per_block: Option<Spanned<u64>>,
     pub power_feed: Option<String>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -128,11 +138,17 @@ impl NodeGroup {
         NodeGroup {
             name: nowhere(name.to_string()),
             count: Number(nowhere(count)),
-            cpus: nowhere(cpus),
-            memory_gib: nowhere(memory_gib),
-            gpus: OneOrMany(vec![gpus]),
-            numa_nodes: Number::default(),
+            machine: None,
+            cpus: Some(nowhere(cpus)),
+            memory_gib: Some(nowhere(memory_gib)),
+            gpus: Some(OneOrMany(vec![gpus])),
+            numa_nodes: None,
+            sockets: None,
+            pcie_switches: None,
             rack: None,
+            nodes_per_rack: None,
+            block: None,
+            racks_per_block: None,
             power_feed: None,
             labels: BTreeMap::new(),
             taints: Vec::new(),
@@ -156,12 +172,6 @@ impl GpuGroup {
 /// One thing, or a list of them. Not an untagged enum: that would forget the places and blur the errors.
 #[derive(Debug)]
 pub(super) struct OneOrMany<T>(pub Vec<T>);
-
-impl<T> Default for OneOrMany<T> {
-    fn default() -> Self {
-        OneOrMany(Vec::new())
-    }
-}
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -5,14 +5,20 @@ const SLIPS_MAX: usize = 3;
 
 /// A hint for the message: the nearest known key, or all of them when none is near.
 pub(super) fn hint(key: &str, known: &[&str]) -> String {
-    let nearest = known.iter().map(|word| (slips(key, word), *word)).min();
-    match nearest {
-        Some((count, word)) if count <= SLIPS_MAX && count < word.len() => format!("did you mean `{word}`?"),
-        _ => format!("known keys are {}", quoted(known)),
+    match nearest(key, known) {
+        Some(word) => format!("did you mean `{word}`?"),
+        None => format!("known keys are {}", quoted(known)),
     }
 }
 
-fn quoted(words: &[&str]) -> String {
+/// The known word that differs least, if it is near.
+pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let (count, nearest) = known.iter().map(|known| (slips(word, known), *known)).min()?;
+    (count <= SLIPS_MAX && count < nearest.len()).then_some(nearest)
+}
+
+/// Words as a sentence lists them.
+pub(super) fn quoted(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 

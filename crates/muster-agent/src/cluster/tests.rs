@@ -113,3 +113,132 @@ fn other_texts_are_refused_with_a_sentence() {
         assert!(!said.is_empty() && !said.contains("::"), "{text:?} -> {said}");
     }
 }
+
+/// One node of a box, with further keys.
+fn boxed(keys: &str) -> Registration {
+    let text = format!("nodes: [{{name: a, {keys}}}]");
+    Cluster::parse(&text).unwrap().registrations().remove(0)
+}
+
+fn numa_of_gpus(node: &Registration) -> Vec<u32> {
+    node.gpus.iter().map(|gpu| gpu.numa_node.unwrap()).collect()
+}
+
+#[test]
+fn a_box_brings_everything() {
+    let node = boxed("box: dgx-a100");
+    assert_eq!((node.cpus, node.memory_mib, node.gpus.len()), (128, 2_048 * 1_024, 8));
+    let gpu = &node.gpus[5];
+    assert_eq!((gpu.model.as_str(), gpu.memory_mib), ("NVIDIA A100-SXM4-80GB", 81_920));
+    assert_eq!((gpu.power_limit_milliwatts, gpu.pcie_switch), (Some(400_000), Some(2)));
+    assert_eq!(gpu.nvlink, [0, 1, 2, 3, 4, 6, 7]);
+    assert_eq!(gpu.uuid, uuid("a", 5));
+    assert_eq!(numa_of_gpus(&node), [3, 3, 1, 1, 7, 7, 5, 5]);
+    let sockets: Vec<_> = node.numa.iter().map(|numa| numa.socket).collect();
+    assert_eq!(sockets, [0, 0, 0, 0, 1, 1, 1, 1]);
+    assert_eq!((node.numa[6].cpus, node.numa[6].memory_mib), (16, 256 * 1_024));
+}
+
+#[test]
+fn keys_replace_what_the_box_has() {
+    let node = boxed("box: dgx-a100, cpus: 100, memory_gib: 512, numa_nodes: 3, pcie_switches: 0");
+    assert_eq!(numa_of_gpus(&node), [0, 0, 0, 1, 1, 1, 2, 2]);
+    let numa: Vec<_> = node.numa.iter().map(|numa| (numa.cpus, numa.socket)).collect();
+    assert_eq!(numa, [(33, 0), (33, 0), (34, 1)], "cores are neither lost nor doubled");
+    assert_eq!(node.numa.iter().map(|numa| numa.memory_mib).sum::<u64>(), 512 * 1_024);
+    assert!(node.gpus.iter().all(|gpu| gpu.pcie_switch.is_none() && gpu.nvlink.len() == 7));
+    let node =
+        boxed("box: dgx-a100, gpus: {model: x, count: 2, memory_mib: 7, nvlink: none}, pcie_switches: 1");
+    assert_eq!((node.cpus, node.gpus.len(), node.gpus[0].nvlink.len()), (128, 2, 0));
+    assert_eq!((numa_of_gpus(&node), node.gpus[1].pcie_switch), (vec![0, 4], Some(0)));
+    let node = boxed("box: gb200-tray, sockets: 1");
+    assert_eq!(node.numa.iter().map(|numa| numa.socket).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(numa_of_gpus(&node), [0, 0, 1, 1]);
+}
+
+#[test]
+fn boxes_agree_with_themselves() {
+    for name in boxes::names() {
+        let node = boxed(&format!("box: {name}"));
+        assert_eq!(node.numa.iter().map(|numa| numa.cpus).sum::<u32>(), node.cpus, "{name}");
+        assert!(!node.gpus.is_empty(), "{name}");
+        for (index, gpu) in node.gpus.iter().enumerate() {
+            assert!((gpu.numa_node.unwrap() as usize) < node.numa.len(), "{name}");
+            for peer in &gpu.nvlink {
+                let back = &node.gpus[usize::from(*peer)].nvlink;
+                assert!(back.contains(&(index as u8)), "{name}: {index} is linked to {peer} but not back");
+            }
+            let mates = node
+                .gpus
+                .iter()
+                .filter(|mate| gpu.pcie_switch.is_some() && mate.pcie_switch == gpu.pcie_switch);
+            assert!(
+                mates.clone().all(|mate| mate.numa_node == gpu.numa_node),
+                "{name}: a switch on two NUMA nodes"
+            );
+        }
+    }
+    let names: BTreeSet<_> = boxes::names().into_iter().collect();
+    assert_eq!(names.len(), boxes::names().len(), "a name is there twice");
+}
+
+#[test]
+fn an_unknown_box_names_the_nearest_and_all() {
+    let said = refusal("nodes:\n  - name: a\n    box: dgx-h10\n");
+    assert!(
+        said.starts_with(
+            "line 3, column 10: unknown box `dgx-h10`; did you mean `dgx-h100`? known boxes are "
+        ),
+        "{said}"
+    );
+    assert!(said.contains("`workstation-rtx6000`"), "{said}");
+    let said = refusal("nodes: [{name: a, box: mainframe}]");
+    assert!(said.contains("unknown box `mainframe`; known boxes are `dgx-1-v100`, "), "{said}");
+}
+
+#[test]
+fn without_a_box_cores_and_memory_must_be_given() {
+    let said = refusal("nodes:\n  - name: a\n    memory_gib: 4\n");
+    assert_eq!(said, "line 2, column 11: `cpus` is missing: give it, or name a `box` that has it");
+    assert!(refusal("nodes: [{name: a, cpus: 4}]").contains("`memory_gib` is missing"));
+}
+
+#[test]
+fn nodes_fill_racks_and_racks_fill_blocks() {
+    let places = |keys: &str| -> Vec<String> {
+        let text = format!("nodes: [{{name: n, count: 5, box: hgx-h200, {keys}}}]");
+        let word = |word: Option<String>| word.unwrap_or_else(|| "-".to_string());
+        let nodes = Cluster::parse(&text).unwrap().registrations();
+        nodes.into_iter().map(|node| format!("{} {}", word(node.rack), word(node.block))).collect()
+    };
+    assert_eq!(places("nodes_per_rack: 2"), ["r1 -", "r1 -", "r2 -", "r2 -", "r3 -"]);
+    let both = "nodes_per_rack: 2, racks_per_block: 2";
+    assert_eq!(places(both), ["r1 b1", "r1 b1", "r2 b1", "r2 b1", "r3 b2"]);
+    let named = "nodes_per_rack: 3, racks_per_block: 1, rack: hall-a-, block: row";
+    assert_eq!(
+        places(named),
+        ["hall-a-1 row1", "hall-a-1 row1", "hall-a-1 row1", "hall-a-2 row2", "hall-a-2 row2"]
+    );
+    assert_eq!(places("rack: r7, block: b2"), ["r7 b2"; 5]);
+    let said = refusal("nodes: [{name: n, box: hgx-h200, racks_per_block: 2}]");
+    assert!(said.ends_with("`racks_per_block` needs `nodes_per_rack`"), "{said}");
+    assert!(
+        refusal("nodes: [{name: n, box: hgx-h200, nodes_per_rack: 0}]").contains("`nodes_per_rack` is 0")
+    );
+}
+
+/// The examples that people copy.
+#[test]
+fn the_documented_examples_are_clusters() {
+    let header = include_str!("../cluster.rs");
+    let lines = header.lines().map_while(|line| line.strip_prefix("//!"));
+    let example: Vec<&str> =
+        lines.skip_while(|line| *line != " ```yaml").skip(1).take_while(|line| *line != " ```").collect();
+    assert_eq!(Cluster::parse(&example.join("\n")).unwrap().registrations().len(), 68);
+    let guide = include_str!("../../../../docs/GETTING_STARTED.md");
+    let examples: Vec<&str> =
+        guide.split("<<'YAML'\n").skip(1).map(|rest| rest.split("\nYAML").next().unwrap()).collect();
+    let sizes: Vec<usize> =
+        examples.iter().map(|text| Cluster::parse(text).unwrap().registrations().len()).collect();
+    assert_eq!(sizes, [4, 35]);
+}

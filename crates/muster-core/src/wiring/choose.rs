@@ -1,9 +1,9 @@
 //! Which devices a task gets: the best set of the free ones, by an order that is written down in [`Rank`].
 //!
-//! The choice is the least of all sets, not a guess. Three things make that cheap. Sets on one NUMA node are
-//! looked at first and those on one socket next: what is found there ends the search where nothing wider could
-//! be better. Devices that are interchangeable are counted, not told apart. And the costlier half of a rank is
-//! computed only for sets that are as near as the best one so far.
+//! The choice is the least of all sets, not a guess. Three things make that cheap. Sets on one NUMA node
+//! are looked at first and those on one socket next: what is found there ends the search where nothing
+//! wider could be better. Devices that are interchangeable are counted, not told apart. And the costlier
+//! half of a rank is computed only for sets that are as near as the best one so far.
 
 use super::{Closeness, Nvlink, Wiring, Wish, ones};
 
@@ -20,10 +20,10 @@ pub struct Rank {
     pub spread: Spread,
     /// Pairs in it that are not linked by NVLink.
     pub unlinked: u32,
-    /// Bonds that are lost among the free devices when it is taken. A pair of devices has a bond for each of
-    /// these: the same switch, the same NUMA node, the same socket, an NVLink. A pair that is taken from a group
-    /// of two loses less than one from a group of four, so small groups are used up first and large ones stay
-    /// whole.
+    /// Bonds that are lost among the free devices when it is taken. A pair of devices has a bond for each
+    /// of these: the same switch, the same NUMA node, the same socket, an NVLink. A pair that is taken from
+    /// a group of two loses less than one from a group of four, so small groups are used up first and large
+    /// ones stay whole.
     pub spoiled: u32,
     /// The devices; as a number, so that the lowest indexes come first.
     pub devices: u64,
@@ -165,8 +165,8 @@ impl Search<'_> {
     }
 
     /// Fill a region that is too rich for trying all: once from each of its islands of NVLink and, where it
-    /// need not be joined, once from all of it. Finds a set wherever there is one; it may not be the best, but
-    /// it is never wider than the region. Takes O(islands × count × devices).
+    /// need not be joined, once from all of it. Finds a set wherever there is one; it may not be the best,
+    /// but it is never wider than the region. Takes O(islands × count × devices).
     fn filled(&mut self, region: u64, count: u32) {
         let wiring = self.wiring;
         for island in wiring.islands(region).filter(|island| island.count_ones() >= count) {
