@@ -30,6 +30,7 @@ pub fn job(cells: &mut Cells) -> Result<JobRow, StoreError> {
         phase: cells.take()?,
         why: cells.take()?,
         gpus: cells.take()?,
+        gpu_milli: cells.take()?,
         gpu_memory_mib: cells.take()?,
         cpus: cells.take()?,
         memory_mib: cells.take()?,
@@ -97,7 +98,10 @@ pub fn lease(cells: &mut Cells) -> Result<((JobId, u32), LeaseRow), StoreError> 
         node: cells.take()?,
         gpu: cells.take()?,
         rank: cells.take()?,
+        slot: cells.take()?,
         compute_milli: cells.take()?,
+        memory_milli: cells.take()?,
+        memory_mib: cells.take()?,
         from_ms: cells.take()?,
         to_ms: cells.take()?,
     };

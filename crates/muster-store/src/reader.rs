@@ -31,8 +31,8 @@ pub trait Source: Send + Sync {
 pub struct Reader<S>(pub S);
 
 pub(crate) const JOB_COLUMNS: &str = "id, tenant, user_name, name, priority, state, phase, why, gpus, \
-    gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, wakes_at, \
-    attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, cost_micro, labels";
+    gpu_milli, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, \
+    wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, cost_micro, labels";
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
     ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro";
@@ -64,8 +64,8 @@ impl<S: Source> Reader<S> {
             .map(|row| format!("({}, {}, {})", row.job.number, idx(row.job), row.attempt))
             .collect();
         let sql = format!(
-            "SELECT job, attempt, node, gpu, rank, compute_milli, from_ms, to_ms FROM leases \
-             WHERE (number, idx, attempt) IN (VALUES {}) ORDER BY number, idx, attempt, rank, node, gpu",
+            "SELECT job, attempt, node, gpu, rank, slot, compute_milli, memory_milli, memory_mib, from_ms, to_ms \
+             FROM leases WHERE (number, idx, attempt) IN (VALUES {}) ORDER BY number, idx, attempt, rank, node, gpu",
             keys.join(", ")
         );
         for (key, lease) in self.select("read leases", &Select::plain(sql), lease)? {

@@ -74,8 +74,10 @@ pub struct JobRow {
     pub phase: String,
     /// Why it is held, waits again, or ended; empty if there is nothing to say.
     pub why: String,
-    /// Whole GPUs of the gang.
+    /// GPUs of the gang, whole or shared.
     pub gpus: u64,
+    /// How much of them, in thousandths.
+    pub gpu_milli: u64,
     /// GPU memory asked for, over all GPUs.
     pub gpu_memory_mib: u64,
     /// CPU cores of the gang.
@@ -176,7 +178,7 @@ pub struct AttemptRow {
     pub cost_micro: u64,
 }
 
-/// A GPU held by an attempt.
+/// A GPU or a part of it, held by an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeaseRow {
     /// Which node.
@@ -185,8 +187,15 @@ pub struct LeaseRow {
     pub gpu: u8,
     /// Which task of the gang.
     pub rank: u32,
+    /// What is held of it: nothing for all of it, `mps` or `time-slice` for a part, `mig:<profile>@<start>` for an
+    /// instance.
+    pub slot: String,
     /// Share of the device in thousandths.
     pub compute_milli: u32,
+    /// Share of its memory in thousandths.
+    pub memory_milli: u32,
+    /// The same in MiB; `None` for all of it.
+    pub memory_mib: Option<u64>,
     /// Since when.
     pub from_ms: i64,
     /// Until when; `None` while it is held.

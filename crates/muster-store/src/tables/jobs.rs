@@ -23,20 +23,20 @@ static ADD_SPEC: Statement = Statement {
 static ADD_JOB: Statement = Statement {
     name: "add a job",
     sql: "INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, why, held_by, \
-          gpus, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
-          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+          gpus, gpu_milli, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
     rows: Rows::Each,
     bulk: Some(Bulk {
         // Here the tenant is looked up with the rows: it costs the same for one as for a thousand.
         sql: "INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, why, held_by, \
-              gpus, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
+              gpus, gpu_milli, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
               SELECT u.number, u.idx, u.job, t.id, u.user_name, u.name, u.priority, 'pending', u.phase, u.why, \
-              u.held_by, u.gpus, u.gpu_memory_mib, u.cpus, u.memory_mib, u.time_limit_ms, u.at, u.wakes_at, \
-              u.labels FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], \
+              u.held_by, u.gpus, u.gpu_milli, u.gpu_memory_mib, u.cpus, u.memory_mib, u.time_limit_ms, u.at, \
+              u.wakes_at, u.labels FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], \
               $7::bigint[], $8::text[], $9::text[], $10::text[], $11::bigint[], $12::bigint[], $13::bigint[], \
-              $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::text[]) AS u (number, idx, job, \
-              tenant, user_name, name, priority, phase, why, held_by, gpus, gpu_memory_mib, cpus, memory_mib, \
-              time_limit_ms, at, wakes_at, labels) \
+              $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], $19::text[]) \
+              AS u (number, idx, job, tenant, user_name, name, priority, phase, why, held_by, gpus, gpu_milli, \
+              gpu_memory_mib, cpus, memory_mib, time_limit_ms, at, wakes_at, labels) \
               JOIN tenants t ON t.id = u.tenant AND t.deleted_at IS NULL",
         rows: Rows::Each,
     }),
@@ -151,7 +151,8 @@ fn new_job(id: JobId, spec: &JobSpec, labels: &str, held_by: Option<&str>, at: T
         phase.into(),
         why.into(),
         held_by.into(),
-        demand.gpus().into(),
+        spec.gpus().into(),
+        demand.gpu_milli.into(),
         demand.gpu_memory_mib.into(),
         demand.cpus.into(),
         demand.memory_mib.into(),

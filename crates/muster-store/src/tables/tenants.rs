@@ -5,14 +5,17 @@ use muster_core::{TenantId, Timestamp};
 
 use super::{Change, Rows, Statement, Value};
 
+/// The highest limit: its thousandths are a number that a table can hold.
+const GPUS_MAX: u64 = i64::MAX as u64 / 1_000;
+
 // A name may come back after its tenant was deleted. A tenant that exists is not written over: no row is touched.
 static CREATE: Statement = Statement {
     name: "create a tenant",
     sql: "INSERT INTO tenants (id, created_at, updated_at, name, email, organization, parent, priority_tier, \
           weight, allow_preemption, can_preempt_others, active, config, max_gpus, max_gpu_memory_mib, max_cpus, \
-          max_memory_mib, max_jobs, gpus_ceiling, gpu_memory_mib_ceiling, cpus_ceiling, memory_mib_ceiling, \
+          max_memory_mib, max_jobs, gpu_milli_ceiling, gpu_memory_mib_ceiling, cpus_ceiling, memory_mib_ceiling, \
           jobs_ceiling) VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
-          ?13, ?14, ?15, ?16, ?17) \
+          CAST(?13 AS BIGINT) * 1000, ?14, ?15, ?16, ?17) \
           ON CONFLICT (id) DO UPDATE SET created_at = excluded.created_at, updated_at = excluded.updated_at, \
           deleted_at = NULL, name = excluded.name, email = excluded.email, organization = excluded.organization, \
           parent = excluded.parent, priority_tier = excluded.priority_tier, weight = excluded.weight, \
@@ -20,7 +23,7 @@ static CREATE: Statement = Statement {
           active = excluded.active, config = excluded.config, max_gpus = excluded.max_gpus, \
           max_gpu_memory_mib = excluded.max_gpu_memory_mib, max_cpus = excluded.max_cpus, \
           max_memory_mib = excluded.max_memory_mib, max_jobs = excluded.max_jobs, \
-          gpus_ceiling = excluded.gpus_ceiling, gpu_memory_mib_ceiling = excluded.gpu_memory_mib_ceiling, \
+          gpu_milli_ceiling = excluded.gpu_milli_ceiling, gpu_memory_mib_ceiling = excluded.gpu_memory_mib_ceiling, \
           cpus_ceiling = excluded.cpus_ceiling, memory_mib_ceiling = excluded.memory_mib_ceiling, \
           jobs_ceiling = excluded.jobs_ceiling WHERE tenants.deleted_at IS NOT NULL",
     rows: Rows::Each,
@@ -33,7 +36,8 @@ static CHANGE: Statement = Statement {
           priority_tier = ?7, weight = ?8, allow_preemption = ?9, can_preempt_others = ?10, active = ?11, \
           config = ?12, max_gpus = ?13, max_gpu_memory_mib = ?14, max_cpus = ?15, max_memory_mib = ?16, \
           max_jobs = ?17, \
-          gpus_ceiling = CASE WHEN gpus_used > CAST(?13 AS BIGINT) THEN gpus_used ELSE ?13 END, \
+          gpu_milli_ceiling = CASE WHEN gpu_milli_used > CAST(?13 AS BIGINT) * 1000 THEN gpu_milli_used \
+          ELSE CAST(?13 AS BIGINT) * 1000 END, \
           gpu_memory_mib_ceiling = CASE WHEN gpu_memory_mib_used > CAST(?14 AS BIGINT) \
           THEN gpu_memory_mib_used ELSE ?14 END, \
           cpus_ceiling = CASE WHEN cpus_used > CAST(?15 AS BIGINT) THEN cpus_used ELSE ?15 END, \
@@ -83,7 +87,7 @@ fn values(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<Value> {
         config.may_preempt.into(),
         config.active.into(),
         muster_json::to_string(config).into(),
-        maximum.gpus.into(),
+        maximum.gpus.map(|gpus| gpus.min(GPUS_MAX)).into(),
         maximum.gpu_memory_mib.into(),
         maximum.cpus.into(),
         maximum.memory_mib.into(),

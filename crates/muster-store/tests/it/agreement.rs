@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use muster_core::capacity::Part;
 use muster_core::command::{ArrayAsk, JobChange, Said, SubmitJob};
 use muster_core::job::{Dependency, DependencyWhen, Exit};
-use muster_core::node::{GpuWord, NodeWord};
+use muster_core::node::{GpuWord, Lease, NodeWord, Slot};
 use muster_core::plan::plan;
 use muster_core::{Actor, Command, Event, Job, JobId, State, Timestamp};
 use muster_store::queries::{JobFilter, Order, Page, Start, UsageBy, UsageSpan};
@@ -73,7 +74,12 @@ impl Cluster {
 
     fn submit(&mut self) {
         let tenant = self.dice.pick(&["red", "blue"]);
-        let mut asked = spec(tenant, "work", self.dice.below(5) as u32);
+        let mut asked = match self.dice.below(3) {
+            0 => {
+                shared_spec(tenant, 1 + self.dice.below(4) as u32, self.dice.pick(&[21, 250, 333, 500, 750]))
+            }
+            _ => spec(tenant, "work", self.dice.below(5) as u32),
+        };
         asked.priority = self.dice.pick(&[100, 500, 1_000, 5_000]);
         asked.restart.max_restarts = self.dice.below(3) as u32;
         asked.time_limit_ms = self.dice.pick(&[None, Some(5_000), Some(60_000)]);
@@ -184,6 +190,7 @@ fn tables_and_state_agree(bench: &dyn Bench) {
     let mut book = Book::lead(bench.open());
     cluster.found();
     let mut kinds = std::collections::BTreeSet::new();
+    let mut neighbours = 0;
     for turn in 0..TURNS {
         let events = cluster.turn();
         kinds.extend(events.iter().map(Event::kind));
@@ -191,6 +198,8 @@ fn tables_and_state_agree(bench: &dyn Bench) {
             panic!("turn {turn}: {error}");
         }
         assert_eq!(cluster.state.check(), Vec::new());
+        let devices = cluster.state.nodes.values().flat_map(|node| &node.holders);
+        neighbours += devices.filter(|leases| leases.len() > 1).count();
         if turn % 10 == 9 {
             compare(&cluster.state, &book, bench, turn);
         }
@@ -201,6 +210,7 @@ fn tables_and_state_agree(bench: &dyn Bench) {
     {
         assert!(kinds.contains(kind) || kind == "PartEnded", "{kind} never happened");
     }
+    assert!(neighbours > 0, "no GPU was ever shared");
     let mut replayed = State::empty();
     book.store
         .journal
@@ -255,21 +265,23 @@ fn compare_job(row: &JobRow, job: &Job) {
 
 fn compare_holders(state: &State, bench: &dyn Bench) {
     for tenant in state.tenants.values() {
-        let columns = ["gpus", "gpu_memory_mib", "cpus", "memory_mib", "jobs"];
+        let columns = ["gpu_milli", "gpu_memory_mib", "cpus", "memory_mib", "jobs"];
         let held = tenant.held;
-        let wanted = [held.gpus(), held.gpu_memory_mib, held.cpus, held.memory_mib, held.jobs];
+        let wanted = [held.gpu_milli, held.gpu_memory_mib, held.cpus, held.memory_mib, held.jobs];
         for (column, wanted) in columns.iter().zip(wanted) {
             let used = bench.sql(&format!("SELECT {column}_used FROM tenants WHERE id = '{}'", tenant.id));
             assert_eq!(used, wanted.to_string(), "{column} of {}", tenant.id);
         }
     }
     for node in state.nodes.values() {
-        let held = node.held_gpus();
+        let held: usize = node.holders.iter().map(Vec::len).sum();
         let one = |sql: String| bench.sql(&sql);
         let leases = one(format!("SELECT count(*) FROM leases WHERE node = '{}' AND to_ms IS NULL", node.id));
         assert_eq!(leases, held.to_string());
-        let used = one(format!("SELECT count(*) FROM gpus WHERE node = '{}' AND used_milli = 1000", node.id));
-        assert_eq!(used, held.to_string());
+        let each: Vec<String> = (0..).zip(&node.holders).map(|(index, leases)| used(index, leases)).collect();
+        let right =
+            format!("SELECT count(*) FROM gpus WHERE node = '{}' AND ({})", node.id, each.join(" OR "));
+        assert_eq!(bench.sql(&right), node.holders.len().to_string(), "{right}");
         assert_eq!(one(format!("SELECT state FROM nodes WHERE id = '{}'", node.id)), node.state.word.word());
         let words: Vec<&str> = node.gpu_health.iter().map(|health| health.word.word()).collect();
         let sql = "SELECT health FROM gpus WHERE removed_at IS NULL AND node";
@@ -282,6 +294,21 @@ fn compare_holders(state: &State, bench: &dyn Bench) {
             );
         }
     }
+}
+
+/// A condition that says what is held of a device.
+fn used(index: usize, leases: &[Lease]) -> String {
+    let (mut compute, mut memory) = (0, 0);
+    for lease in leases {
+        let part = match lease.slot {
+            Slot::Whole => Part::WHOLE,
+            Slot::Part(part) => part,
+            Slot::Instance { .. } => panic!("no device is partitioned here"),
+        };
+        compute += part.compute;
+        memory += part.memory;
+    }
+    format!("(idx = {index} AND used_milli = {compute} AND used_memory_milli = {memory})")
 }
 
 fn compare_ledger(state: &State, book: &Book) {

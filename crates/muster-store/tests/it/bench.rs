@@ -13,6 +13,37 @@ pub trait Bench {
 
     /// Run SQL behind the store's back; the first cell of the answer, if there is one.
     fn sql(&self, sql: &str) -> String;
+
+    /// The tables of each release.
+    fn migrations(&self) -> refinery::Runner;
+
+    /// Make the tables as an older release left them.
+    fn bring_to(&self, version: i32) {
+        self.sql(
+            "CREATE TABLE refinery_schema_history (version INTEGER PRIMARY KEY, name VARCHAR(255), \
+             applied_on VARCHAR(255), checksum VARCHAR(255)); SELECT 1",
+        );
+        let runner = self.migrations();
+        let mut migrations: Vec<_> = runner.get_migrations().iter().collect();
+        migrations.sort_by_key(|migration| migration.version());
+        for migration in migrations.into_iter().filter(|migration| migration.version() <= version) {
+            self.sql(&format!("{}; SELECT 1", migration.sql().unwrap()));
+            self.sql(&format!(
+                "INSERT INTO refinery_schema_history VALUES ({}, '{}', '2026-01-01T00:00:00Z', '{}')",
+                migration.version(),
+                migration.name(),
+                migration.checksum()
+            ));
+        }
+    }
+}
+
+mod sqlite_tables {
+    refinery::embed_migrations!("migrations/sqlite");
+}
+
+mod postgres_tables {
+    refinery::embed_migrations!("migrations/postgres");
 }
 
 /// A file in a folder of its own.
@@ -66,6 +97,10 @@ impl Bench for SqliteBench {
             _ => String::new(),
         }
     }
+
+    fn migrations(&self) -> refinery::Runner {
+        sqlite_tables::migrations::runner()
+    }
 }
 
 /// A database on the PostgreSQL server of this test run.
@@ -89,5 +124,9 @@ impl Bench for PostgresBench {
 
     fn sql(&self, sql: &str) -> String {
         self.server.psql(&self.config.database, sql).unwrap().trim().to_string()
+    }
+
+    fn migrations(&self) -> refinery::Runner {
+        postgres_tables::migrations::runner()
     }
 }

@@ -3,6 +3,7 @@
 use muster_core::Event;
 use muster_core::Timestamp;
 use muster_core::event::{Back, Next};
+use muster_core::share::ShareMode;
 use muster_store::StoreError;
 
 use crate::bench::Bench;
@@ -13,6 +14,15 @@ contract!(
     a_freed_gpu_may_be_given_out_again,
     two_holders_in_one_run_are_noticed,
     shares_of_a_gpu_never_exceed_it,
+    parts_that_fit_share_a_gpu,
+    parts_never_exceed_the_compute_of_a_gpu,
+    parts_never_exceed_the_memory_of_a_gpu,
+    parts_of_one_run_are_added_up,
+    nothing_fits_beside_a_whole_gpu,
+    an_instance_has_one_holder,
+    tasks_of_a_gang_share_a_gpu,
+    a_quota_counts_parts,
+    the_highest_quota_is_a_quota,
     a_quota_cannot_be_passed,
     a_quota_counts_a_whole_run,
     a_lowered_quota_breaks_nothing_and_sinks,
@@ -75,6 +85,118 @@ fn shares_of_a_gpu_never_exceed_it(bench: &dyn Bench) {
     refused(&mut book, &[place(2, &[1, 2])], "take a GPU");
 }
 
+const MPS: ShareMode = ShareMode::Mps;
+
+/// Jobs that ask for half a GPU each, on a node with two.
+fn begin_shared(bench: &dyn Bench, quota: Option<u64>) -> Book {
+    let mut book = Book::lead(bench.open());
+    let jobs = (1..=6).map(|number| submitted(number, shared_spec("red", 1, 500)));
+    book.add(&[tenant("red", quota), node("n1", 2)].into_iter().chain(jobs).collect::<Vec<Event>>());
+    book
+}
+
+/// A job gets these thousandths of the compute and the memory of a GPU.
+fn place_on(gpu: u8, number: u64, thousandths: (u32, u32)) -> Event {
+    placed_tasks(job(number), 1, vec![part(("n1", gpu), thousandths, MPS)])
+}
+
+/// And here of the first one.
+fn place_part(number: u64, thousandths: (u32, u32)) -> Event {
+    place_on(0, number, thousandths)
+}
+
+fn used(bench: &dyn Bench) -> (String, String) {
+    let of = |column: &str| bench.sql(&format!("SELECT {column} FROM gpus WHERE node = 'n1' AND idx = 0"));
+    (of("used_milli"), of("used_memory_milli"))
+}
+
+fn parts_that_fit_share_a_gpu(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    book.add(&[place_part(1, (500, 100))]);
+    book.add(&[place_part(2, (300, 600)), place_part(3, (200, 300))]);
+    assert_eq!(used(bench), ("1000".to_string(), "1000".to_string()));
+    book.add(&[done(job(2), 1), done(job(3), 1), place_part(4, (400, 900))]);
+    assert_eq!(used(bench), ("900".to_string(), "1000".to_string()));
+    book.add(&[done(job(1), 1), done(job(4), 1)]);
+    assert_eq!(used(bench), ("0".to_string(), "0".to_string()));
+}
+
+fn parts_never_exceed_the_compute_of_a_gpu(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    book.add(&[place_part(1, (500, 100))]);
+    refused(&mut book, &[place_part(2, (501, 100))], "take a GPU");
+    book.add(&[place_part(2, (500, 100))]);
+}
+
+fn parts_never_exceed_the_memory_of_a_gpu(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    book.add(&[place_part(1, (100, 500))]);
+    refused(&mut book, &[place_part(2, (100, 501))], "take a GPU");
+    book.add(&[place_part(2, (100, 500))]);
+}
+
+fn parts_of_one_run_are_added_up(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    let run = [place_part(1, (400, 300)), place_part(2, (400, 300)), place_part(3, (400, 300))];
+    refused(&mut book, &run, "take a GPU");
+    book.add(&run[..2]);
+    assert_eq!(used(bench), ("800".to_string(), "600".to_string()));
+}
+
+fn nothing_fits_beside_a_whole_gpu(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    book.add(&[place(1, &[0]), place_on(1, 2, (21, 1))]);
+    refused(&mut book, &[place_part(3, (21, 1))], "take a GPU");
+    refused(&mut book, &[place(3, &[1])], "take a GPU");
+    refused(&mut book, &[done(job(1), 1), place(3, &[0]), place_part(4, (21, 1))], "take a GPU");
+    book.add(&[done(job(1), 1), place_part(3, (21, 1)), done(job(2), 1), place(4, &[1])]);
+}
+
+fn an_instance_has_one_holder(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    let instance = |number, gpu, start| {
+        let mode = ShareMode::Mig { profile: "1g.18gb".to_string(), start };
+        placed_tasks(job(number), 1, vec![part(("n1", gpu), (142, 125), mode)])
+    };
+    book.add(&[instance(1, 0, 0), instance(2, 0, 1), instance(3, 1, 0)]);
+    refused(&mut book, &[instance(4, 0, 1)], "add a lease");
+    refused(&mut book, &[instance(4, 1, 1), instance(5, 1, 1)], "add a lease");
+    book.add(&[done(job(2), 1), instance(4, 0, 1)]);
+}
+
+fn tasks_of_a_gang_share_a_gpu(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    let gang = |each: &[u32]| {
+        let tasks = each.iter().map(|milli| part(("n1", 0), (*milli, *milli), MPS));
+        placed_tasks(job(7), 1, tasks.collect())
+    };
+    book.add(&[submitted(7, shared_spec("red", 3, 300))]);
+    refused(&mut book, &[gang(&[400, 300, 400])], "take a GPU");
+    book.add(&[gang(&[300, 300, 300])]);
+    assert_eq!(bench.sql("SELECT count(*) FROM leases WHERE number = 7 AND to_ms IS NULL"), "3");
+    assert_eq!(used(bench), ("900".to_string(), "900".to_string()));
+    book.add(&[done(job(7), 1)]);
+    assert_eq!(used(bench), ("0".to_string(), "0".to_string()));
+}
+
+fn a_quota_counts_parts(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, Some(1));
+    let of = |column: &str| bench.sql(&format!("SELECT {column} FROM tenants WHERE id = 'red'"));
+    book.add(&[place_part(1, (500, 500))]);
+    assert_eq!((of("gpu_milli_used"), of("gpu_milli_ceiling")), ("500".to_string(), "1000".to_string()));
+    book.add(&[place_part(2, (500, 500))]);
+    refused(&mut book, &[place_on(1, 3, (500, 500))], "quota");
+    book.add(&[done(job(1), 1), place_part(3, (500, 500))]);
+    assert_eq!(of("gpu_milli_used"), "1000");
+}
+
+/// Someone's way to say "as many as there are"; its thousandths are more than a table can hold.
+fn the_highest_quota_is_a_quota(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, Some(u64::MAX));
+    book.add(&[tenant_changed("red", Some(u64::MAX / 2)), place_part(1, (500, 500)), done(job(1), 1)]);
+    assert_eq!(bench.sql("SELECT gpu_milli_used FROM tenants WHERE id = 'red'"), "0");
+}
+
 fn a_quota_cannot_be_passed(bench: &dyn Bench) {
     let mut book = begin(bench, Some(4));
     book.add(&[place(1, &[0, 1]), place(2, &[2, 3])]);
@@ -91,14 +213,14 @@ fn a_lowered_quota_breaks_nothing_and_sinks(bench: &dyn Bench) {
     let mut book = begin(bench, Some(8));
     book.add(&[place(1, &[0, 1]), place(2, &[2, 3]), place(3, &[4, 5])]);
     book.add(&[tenant_changed("red", Some(1))]);
-    let ceiling = || bench.sql("SELECT gpus_ceiling FROM tenants WHERE id = 'red'");
-    assert_eq!(ceiling(), "6");
+    let ceiling = || bench.sql("SELECT gpu_milli_ceiling FROM tenants WHERE id = 'red'");
+    assert_eq!(ceiling(), "6000");
     refused(&mut book, &[place(4, &[6, 7])], "quota");
     book.add(&[done(job(1), 1)]);
-    assert_eq!(ceiling(), "4");
+    assert_eq!(ceiling(), "4000");
     refused(&mut book, &[place(4, &[6, 7])], "quota");
     book.add(&[done(job(2), 1), done(job(3), 1)]);
-    assert_eq!(ceiling(), "1");
+    assert_eq!(ceiling(), "1000");
     refused(&mut book, &[place(4, &[6, 7])], "quota");
 }
 
@@ -106,8 +228,8 @@ fn a_lifted_quota_is_no_limit(bench: &dyn Bench) {
     let mut book = begin(bench, Some(2));
     book.add(&[place(1, &[0, 1]), tenant_changed("red", None), place(2, &[2, 3]), place(3, &[4, 5])]);
     book.add(&[done(job(1), 1), done(job(2), 1)]);
-    assert_eq!(bench.sql("SELECT gpus_ceiling FROM tenants WHERE id = 'red'"), "");
-    assert_eq!(bench.sql("SELECT gpus_used FROM tenants WHERE id = 'red'"), "2");
+    assert_eq!(bench.sql("SELECT gpu_milli_ceiling FROM tenants WHERE id = 'red'"), "");
+    assert_eq!(bench.sql("SELECT gpu_milli_used FROM tenants WHERE id = 'red'"), "2000");
 }
 
 fn a_job_has_one_live_attempt(bench: &dyn Bench) {
@@ -148,8 +270,8 @@ fn a_job_needs_its_tenant(bench: &dyn Bench) {
 
 fn a_gpu_must_exist(bench: &dyn Bench) {
     let mut book = begin(bench, None);
-    refused(&mut book, &[place(1, &[7, 8])], "take a GPU");
-    refused(&mut book, &[placed(job(1), 1, "n2", &[0, 1])], "take a GPU");
+    refused(&mut book, &[place(1, &[7, 8])], "add a lease");
+    refused(&mut book, &[placed(job(1), 1, "n2", &[0, 1])], "add a lease");
 }
 
 fn an_attempt_is_charged_once(bench: &dyn Bench) {

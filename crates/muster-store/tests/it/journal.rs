@@ -82,7 +82,7 @@ fn a_batch_is_written_whole_or_not_at_all(bench: &dyn Bench) {
     for table in ["jobs WHERE number > 2", "attempts", "leases", "specs WHERE number > 2"] {
         assert_eq!(bench.sql(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
     }
-    assert_eq!(bench.sql("SELECT gpus_used FROM tenants WHERE id = 'red'"), "0");
+    assert_eq!(bench.sql("SELECT gpu_milli_used FROM tenants WHERE id = 'red'"), "0");
     // What was right of it can still happen.
     book.add(&batch[..4]);
     assert_eq!(book.replay(0).unwrap().len(), 8);

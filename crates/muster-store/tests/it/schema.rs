@@ -1,5 +1,7 @@
 //! The tables are made once, by the leader, and an older release keeps its hands off newer ones.
 
+use muster_core::share::ShareMode;
+use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, StoreConfig, StoreError, open};
 
 use crate::bench::{Bench, SqliteBench};
@@ -10,6 +12,7 @@ contract!(
     leading_again_changes_no_tables,
     a_newer_database_is_refused,
     a_changed_migration_is_refused,
+    leases_live_on_when_gpus_become_shareable,
 );
 
 fn tables_exist_once_someone_has_led(bench: &dyn Bench) {
@@ -42,7 +45,7 @@ fn a_newer_database_is_refused(bench: &dyn Bench) {
          SELECT 99, 'from_the_future', applied_on, checksum FROM refinery_schema_history LIMIT 1",
     );
     let error = bench.open().journal.lead("b", LEASE_MS).unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 5 }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 6 }), "{error}");
     assert!(error.to_string().contains("start the release that wrote it"), "{error}");
 }
 
@@ -53,6 +56,64 @@ fn a_changed_migration_is_refused(bench: &dyn Bench) {
     bench.sql("UPDATE refinery_schema_history SET checksum = '1'");
     let error = bench.open().journal.lead("b", LEASE_MS).unwrap_err();
     assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+}
+
+/// Tables of the release before GPUs were shared, with a job that ended, one that runs and one that waits.
+const BEFORE_SHARES: &str = "
+    INSERT INTO tenants (id, name, email, organization, priority_tier, weight, allow_preemption, can_preempt_others,
+        active, max_gpus, gpus_used, cpus_used, memory_mib_used, gpu_memory_mib_used, jobs_used, gpus_ceiling, config,
+        created_at, updated_at)
+    VALUES ('red', 'red', '', '', 'medium', 1, 1 = 1, 1 = 1, 1 = 1, 9223372036854775807, 2, 4, 8192, 2000, 1, 3, '{}',
+        1, 1);
+    INSERT INTO nodes (id, hostname, address, state, set_by, why, since, cpus, memory_mib, gpus, agent_version,
+        simulated, facts, registered_at, updated_at)
+    VALUES ('n1', 'n1', '', 'Ready', 'muster', '', 1, 64, 512000, 3, '', 1 = 1, '{}', 1, 1);
+    INSERT INTO gpus (node, idx, uuid, model, memory_mib, health, why, since, used_milli) VALUES
+        ('n1', 0, 'a', 'NVIDIA H200', 143000, 'healthy', '', 1, 1000),
+        ('n1', 1, 'b', 'NVIDIA H200', 143000, 'healthy', '', 1, 1000),
+        ('n1', 2, 'c', 'NVIDIA H200', 143000, 'healthy', '', 1, 0);
+    INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, gpus, gpu_memory_mib, cpus,
+        memory_mib, submitted_at, ended_at, attempt, labels) VALUES
+        (1, -1, 'job-1', 'red', 'ada', 'old', 100, 'completed', 'Done', 3, 3000, 4, 8192, 1, 9, 1, '{}'),
+        (2, -1, 'job-2', 'red', 'ada', 'train', 100, 'running', 'Running', 2, 2000, 4, 8192, 1, NULL, 1, '{}'),
+        (3, -1, 'job-3', 'red', 'ada', 'next', 100, 'pending', 'Queued', 1, 1000, 4, 8192, 1, NULL, 0, '{}');
+    INSERT INTO job_counts (tenant, state, jobs) VALUES ('red', 'completed', 1), ('red', 'running', 1),
+        ('red', 'pending', 1);
+    INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, ended_at, gpus, nodes)
+    VALUES (1, -1, 1, 'job-1', 101, 'red', 1, 'Done', 1, 9, 3, '[]'),
+        (2, -1, 1, 'job-2', 102, 'red', 1, 'Running', 9, NULL, 2, '[]');
+    INSERT INTO leases (number, idx, attempt, node, gpu, job, seq, rank, tenant, compute_milli, from_ms, to_ms)
+    VALUES (1, -1, 1, 'n1', 0, 'job-1', 101, 0, 'red', 1000, 1, 9),
+        (2, -1, 1, 'n1', 0, 'job-2', 102, 0, 'red', 1000, 9, NULL),
+        (2, -1, 1, 'n1', 1, 'job-2', 102, 1, 'red', 1000, 9, NULL)";
+
+fn leases_live_on_when_gpus_become_shareable(bench: &dyn Bench) {
+    bench.bring_to(5);
+    bench.sql(BEFORE_SHARES);
+    let mut book = Book::lead(bench.open());
+    let one = |sql: &str| bench.sql(sql);
+    assert_eq!(
+        one("SELECT count(*) FROM leases WHERE slot = '' AND compute_milli + memory_milli = 2000"),
+        "3"
+    );
+    assert_eq!(one("SELECT sum(used_memory_milli) FROM gpus WHERE used_memory_milli = used_milli"), "2000");
+    assert_eq!(one("SELECT gpu_milli_used FROM tenants"), "2000");
+    assert_eq!(one("SELECT gpu_milli_ceiling FROM tenants"), "3000");
+    assert_eq!(one("SELECT max_gpus FROM tenants"), "9223372036854775");
+    assert_eq!(one("SELECT sum(gpu_milli) FROM jobs WHERE gpu_milli = gpus * 1000"), "6000");
+
+    let half =
+        |number, gpu| placed_tasks(job(number), 1, vec![part(("n1", gpu), (500, 500), ShareMode::Mps)]);
+    let mut refused = |event, word| {
+        let error = book.try_add(&[event]).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    };
+    refused(half(3, 0), "take a GPU");
+    refused(placed(job(3), 1, "n1", &[1]), "add a lease");
+    refused(Event::JobWoken { job: job(1), at: Timestamp(9) }, "ended job");
+    book.add(&[half(3, 2), done(job(2), 1), submit(4, "red", 1), placed(job(4), 1, "n1", &[0])]);
+    assert_eq!(one("SELECT sum(used_milli) FROM gpus"), "1500");
+    assert_eq!(one("SELECT gpu_milli_used FROM tenants"), "2000");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use muster_core::event::{Event, Next};
 use muster_core::job::{Exit, JobSpec, Outcome, PlacedTask, Resources, Run, TaskGroup};
 use muster_core::ledger::Charge;
 use muster_core::node::{GpuFacts, NodeFacts};
+use muster_core::share::{Share, ShareMode};
 use muster_core::tenant::{Quota, TenantConfig};
 use muster_core::{JobId, Timestamp};
 use muster_store::{Entry, Leadership, Store, StoreError};
@@ -142,6 +143,14 @@ pub fn spec(tenant: &str, name: &str, gpus: u32) -> JobSpec {
     }
 }
 
+/// What asks for so many tasks with a part of a GPU each.
+pub fn shared_spec(tenant: &str, tasks: u32, compute_milli: u32) -> JobSpec {
+    let mut spec = spec(tenant, "notebook", 1);
+    spec.tasks[0].count = tasks;
+    spec.tasks[0].each.gpu_compute_milli = compute_milli;
+    spec
+}
+
 pub fn submitted(number: u64, spec: JobSpec) -> Event {
     Event::JobSubmitted {
         job: job(number),
@@ -172,8 +181,26 @@ pub fn placed_task(node: &str, gpus: &[u8]) -> PlacedTask {
     PlacedTask { rank: 0, group: 0, node: node.parse().unwrap(), gpus: gpus.to_vec(), share: None }
 }
 
+/// A part of one device: thousandths of compute and of memory.
+pub fn part(
+    (node, gpu): (&str, u8),
+    (compute_milli, memory_milli): (u32, u32),
+    mode: ShareMode,
+) -> PlacedTask {
+    let memory_mib = u64::from(memory_milli) * 143;
+    let share = Share { compute_milli, memory_milli, memory_mib, mode };
+    PlacedTask { share: Some(Box::new(share)), ..placed_task(node, &[gpu]) }
+}
+
 pub fn placed(job: JobId, attempt: u32, node: &str, gpus: &[u8]) -> Event {
-    let tasks = vec![placed_task(node, gpus)];
+    placed_tasks(job, attempt, vec![placed_task(node, gpus)])
+}
+
+/// Tasks get their ranks in order.
+pub fn placed_tasks(job: JobId, attempt: u32, mut tasks: Vec<PlacedTask>) -> Event {
+    for (rank, task) in (0..).zip(&mut tasks) {
+        task.rank = rank;
+    }
     Event::JobPlaced {
         job,
         attempt,

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use muster_core::command::JobChange;
 use muster_core::event::{Back, Next};
-use muster_core::job::{Exit, Outcome, PlacedTask, StopCause};
+use muster_core::job::{Exit, Outcome, StopCause};
 use muster_core::node::{GpuWord, NodeWord};
+use muster_core::share::ShareMode;
 use muster_core::verdict::Reason;
 use muster_core::window::Window;
 use muster_core::{Event, JobId, Timestamp};
@@ -26,6 +27,7 @@ contract!(
     outcomes_of_jobs_and_arrays,
     events_of_a_job,
     allocations_are_attempts_with_leases,
+    a_lease_tells_what_is_held_of_a_gpu,
     usage_adds_up,
     counts_follow_the_jobs,
     acts_are_listed,
@@ -237,24 +239,7 @@ fn events_of_a_job(bench: &dyn Bench) {
 }
 
 fn gang(job: JobId, tasks: &[(&str, &[u8])]) -> Event {
-    let task = |(rank, (node, gpus)): (u32, &(&str, &[u8]))| PlacedTask {
-        rank,
-        group: 0,
-        node: node.parse().unwrap(),
-        gpus: gpus.to_vec(),
-        share: None,
-    };
-    let tasks = (0..).zip(tasks).map(task).collect();
-    Event::JobPlaced {
-        job,
-        attempt: 1,
-        epoch: 1,
-        tasks,
-        effective: None,
-        expected_ms: None,
-        lent: false,
-        at: Timestamp(100),
-    }
+    placed_tasks(job, 1, tasks.iter().map(|(node, gpus)| placed_task(node, gpus)).collect())
 }
 
 fn allocations_are_attempts_with_leases(bench: &dyn Bench) {
@@ -293,6 +278,34 @@ fn allocations_are_attempts_with_leases(bench: &dyn Bench) {
     assert!(found.rows[1].leases.is_empty());
     assert_eq!(found.rows[2].leases[0].to_ms, Some(1_000));
     assert_eq!(found.rows[0].leases[0].to_ms, None);
+}
+
+fn a_lease_tells_what_is_held_of_a_gpu(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    book.add(&[submitted(1, shared_spec("red", 3, 250)), submit(2, "red", 1)]);
+    let mig = ShareMode::Mig { profile: "2g.35gb".to_string(), start: 4 };
+    let tasks = vec![
+        part(("n1", 3), (250, 300), ShareMode::Mps),
+        part(("n1", 3), (250, 400), ShareMode::TimeSlice),
+        part(("n1", 4), (250, 250), mig),
+    ];
+    book.add(&[placed_tasks(job(1), 1, tasks), placed(job(2), 1, "n1", &[0])]);
+    let found = book.store.tables.allocations(&AllocationFilter::default(), &Page::first(10)).unwrap();
+    let leases = |at: usize| -> Vec<(u8, &str, u32, u32, Option<u64>)> {
+        let held = found.rows[at].leases.iter();
+        held.map(|one| (one.gpu, one.slot.as_str(), one.compute_milli, one.memory_milli, one.memory_mib))
+            .collect()
+    };
+    assert_eq!(leases(0), vec![(0, "", 1_000, 1_000, None)]);
+    let wanted = vec![
+        (3, "mps", 250, 300, Some(42_900)),
+        (3, "time-slice", 250, 400, Some(57_200)),
+        (4, "mig:2g.35gb@4", 250, 250, Some(35_750)),
+    ];
+    assert_eq!(leases(1), wanted);
+    let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
+    assert_eq!((row.gpus, row.gpu_milli), (3, 750));
+    assert_eq!(book.store.tables.job(job(2)).unwrap().unwrap().row.gpu_milli, 1_000);
 }
 
 fn usage_adds_up(bench: &dyn Bench) {
