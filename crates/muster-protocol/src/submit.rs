@@ -57,9 +57,16 @@ pub struct SubmitJob {
     /// Accepted for compatibility. All GPUs of a job are always given together or not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang_scheduling: Option<bool>,
-    /// How close together the GPUs want to be: `any`, `same-numa`, `nvlink` or `same-rack`.
+    /// How close together the GPUs must be: `any`, `same-numa`, `nvlink` or `same-rack`. With `any` they are as close as
+    /// possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
+    /// `false` demands that all GPUs lie on one NUMA node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_cross_numa: Option<bool>,
+    /// NVLink is worth more than one NUMA node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefer_nvlink: Option<bool>,
     /// Only nodes that carry all of these labels.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_labels: BTreeMap<String, String>,

@@ -24,6 +24,8 @@ pub fn spec(written: &wire::SubmitJob, who: &Who, tenant: TenantId, priority: u3
         priority,
         tasks: tasks(written)?,
         topology: topology(written)?,
+        allow_cross_numa: written.allow_cross_numa,
+        prefer_nvlink: written.prefer_nvlink.unwrap_or(false),
         time_limit_ms: time_limit_ms(written)?,
         restart: restart(written),
         on_node_lost: on_node_lost(written)?,

@@ -129,6 +129,8 @@ pub fn spec(tenant: &str, name: &str, gpus: u32) -> JobSpec {
         priority: 100,
         tasks: vec![TaskGroup { name: "worker".to_string(), count: 1, count_max: None, each }],
         topology: Default::default(),
+        allow_cross_numa: None,
+        prefer_nvlink: false,
         time_limit_ms: Some(60_000),
         restart: Default::default(),
         on_node_lost: Default::default(),

@@ -123,6 +123,8 @@ pub fn spec(ask: Ask) -> JobSpec {
         priority: ask.priority,
         tasks: vec![TaskGroup { name: "task".to_string(), count: ask.tasks, count_max: None, each }],
         topology: Topology::Any,
+        allow_cross_numa: None,
+        prefer_nvlink: false,
         time_limit_ms: Some(HOUR),
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,
