@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::ids::NodeId;
-use crate::job::PlacedTask;
+use crate::job::{PlacedTask, Resources};
 use crate::node::{GpuFacts, Node};
 use crate::queue::Shape;
 
@@ -210,6 +210,13 @@ impl Capacity {
     pub fn could_ever_hold(&self, shape: &Shape) -> bool {
         self.shelves.keys().any(|kind| kind.could_hold(shape))
             || (shape.may_span() && self.could_ever_span(shape))
+            || self.could_be_cut_for(shape)
+    }
+
+    /// Whether devices could be partitioned so that each task that shares finds an instance that would do.
+    fn could_be_cut_for(&self, shape: &Shape) -> bool {
+        let possible = |each: &Resources| self.shelves.keys().any(|kind| kind.could_be_cut_for(shape, each));
+        shape.groups.iter().all(|(_, each)| each.is_shared() && possible(each))
     }
 
     fn could_ever_span(&self, shape: &Shape) -> bool {

@@ -127,6 +127,18 @@ pub enum Command {
         cooling_until: Option<Timestamp>,
     },
 
+    /// Partition a GPU that nobody uses.
+    PartitionGpu {
+        /// The node.
+        node: NodeId,
+        /// The device.
+        gpu: u8,
+        /// Into instances of these profiles; none to make it whole again.
+        profiles: Vec<String>,
+        /// Why; may be empty.
+        why: String,
+    },
+
     /// Book nodes for a time.
     OpenWindow {
         /// All of it; who books is filled in.
@@ -307,6 +319,7 @@ impl Command {
             // By a person; agents speak for the system, whose acts are not audited.
             Command::RegisterNode { node, .. } => ("node.register", node.to_string()),
             Command::SetGpuHealth { node, gpu, .. } => ("gpu.health", format!("{node}/gpu-{gpu}")),
+            Command::PartitionGpu { node, gpu, .. } => ("gpu.partition", format!("{node}/gpu-{gpu}")),
             Command::SubmitJob(_)
             | Command::AdoptPlan { .. }
             | Command::ReportTask { .. }

@@ -13,6 +13,7 @@ use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
 use crate::ledger::Charge;
 use crate::node::{GpuWord, NodeFacts, NodeWord};
+use crate::partition::MigInstance;
 use crate::plan::Range;
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
@@ -315,6 +316,20 @@ pub enum Event {
         at: Timestamp,
     },
 
+    /// A GPU was partitioned otherwise. Nobody held anything of it.
+    GpuPartitioned {
+        /// Which.
+        gpu: GpuId,
+        /// Into what; nothing if it is whole again.
+        instances: Vec<MigInstance>,
+        /// Who or what wanted it.
+        by: String,
+        /// Why.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
+
     /// Nodes are booked for a time.
     WindowOpened {
         /// All of it.
@@ -458,6 +473,7 @@ impl Event {
             Event::NodeStateChanged { .. } => "NodeStateChanged",
             Event::NodeRemoved { .. } => "NodeRemoved",
             Event::GpuHealthChanged { .. } => "GpuHealthChanged",
+            Event::GpuPartitioned { .. } => "GpuPartitioned",
             Event::WindowOpened { .. } => "WindowOpened",
             Event::WindowClosed { .. } => "WindowClosed",
             Event::Configured { .. } => "Configured",

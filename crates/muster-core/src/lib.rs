@@ -14,6 +14,7 @@ pub mod job;
 pub mod mig;
 pub mod model;
 pub mod node;
+pub mod partition;
 pub mod recent;
 pub mod share;
 pub mod tenant;

@@ -95,6 +95,14 @@ pub fn of_device(name: &str, memory_mib: u64) -> Option<&'static Model> {
     }
 }
 
+/// Whether limits can be set on what each of those who share a device gets of it: since Volta. What is not known
+/// cannot.
+pub fn can_limit_shares(name: &str) -> bool {
+    let known = called(&joined(name));
+    !known.is_empty()
+        && known.iter().all(|model| model.compute_capability.is_some_and(|since| since >= (7, 0)))
+}
+
 /// The canonical spelling of a model or a wish: lower-case words joined by `-`, without the maker.
 pub fn canonical(name: &str) -> String {
     words(name).collect::<Vec<_>>().join("-").to_ascii_lowercase()

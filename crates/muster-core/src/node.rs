@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::capacity::Part;
 use crate::ids::{JobId, NodeId};
 use crate::job::PlacedTask;
+use crate::partition::{MigInstance, Partition};
 use crate::share::{ShareMode, WHOLE};
 use crate::time::Timestamp;
 
@@ -24,6 +25,9 @@ pub struct Node {
     pub state: NodeState,
     /// Health of each GPU, by index; as many as `facts.gpus`.
     pub gpu_health: Vec<GpuHealth>,
+    /// GPUs that are partitioned, or were, by index.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub partitions: BTreeMap<u8, Partition>,
     /// When it was first seen.
     pub registered_at: Timestamp,
     /// Who holds each GPU: one the whole of it, or several a part each. Derived from the jobs; `State::check` recomputes
@@ -161,6 +165,9 @@ pub struct GpuFacts {
     /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_switch: Option<u32>,
+    /// What it is partitioned into, as its agent found it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mig: Vec<MigInstance>,
     /// Power limit, where known.
     #[serde(default)]
     pub power_limit_milliwatts: Option<u64>,
@@ -307,6 +314,11 @@ impl Node {
             };
             leases.remove(place);
         }
+    }
+
+    /// What this GPU is partitioned into.
+    pub fn instances(&self, index: u8) -> &[MigInstance] {
+        self.partitions.get(&index).map_or(&[], |partition| &partition.instances)
     }
 
     /// Whether anyone holds this GPU or a part of it.

@@ -15,6 +15,7 @@ mod across;
 mod admit;
 mod ask;
 mod claims;
+mod cut;
 mod draft;
 mod explain;
 mod feasible;
@@ -39,6 +40,7 @@ use draft::Draft;
 use order::{Order, Turn};
 
 pub use crate::verdict::Verdicts;
+pub use cut::Cut;
 pub use feasible::infeasible;
 pub use forecast::{Forecast, Range, forecast};
 pub use order::{Strength, strength};
@@ -58,12 +60,15 @@ pub struct Plan {
     pub starts: Vec<Start>,
     /// Gangs to make room for, in order.
     pub claims: Vec<MakeRoom>,
+    /// Idle devices to partition otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cuts: Vec<Cut>,
 }
 
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.starts.is_empty() && self.claims.is_empty()
+        self.starts.is_empty() && self.claims.is_empty() && self.cuts.is_empty()
     }
 }
 
@@ -122,6 +127,7 @@ fn round<'a>(mut draft: Draft<'a>, mut order: Order<'a>) -> Planned {
         }
     }
     grow::take_the_rest(&mut draft);
+    cut::propose(&mut draft);
     explain::all_blocked(draft)
 }
 

@@ -1,6 +1,6 @@
 //! Everything that can be declined, with a stable code, a sentence, and a hint where there is one.
 
-use crate::ids::{JobId, NodeId, TenantId};
+use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::tenant::Excess;
 
 /// Why a command was declined. A refusal is an answer, not a fault.
@@ -80,6 +80,12 @@ pub enum Refusal {
         node: NodeId,
         /// How many.
         jobs: usize,
+    },
+    /// Someone holds a part of the GPU, or it is kept for someone.
+    #[error("`{gpu}` is in use")]
+    GpuBusy {
+        /// Which.
+        gpu: GpuId,
     },
     /// A field has a value that cannot be.
     #[error("{field}: {problem}")]
@@ -183,6 +189,7 @@ impl Refusal {
             Refusal::TenantBusy { .. } => "tenant-busy",
             Refusal::DefaultTenant => "default-tenant",
             Refusal::NodeBusy { .. } => "node-busy",
+            Refusal::GpuBusy { .. } => "gpu-busy",
             Refusal::Invalid { .. } => "invalid",
             Refusal::OverQuota { .. } => "over-quota",
             Refusal::OverUserQuota { .. } => "over-user-quota",
@@ -215,6 +222,7 @@ impl Refusal {
             Refusal::KeyReused { .. } => Some("send a new key with a new request".into()),
             Refusal::TenantBusy { .. } => Some("cancel its jobs or wait for them".into()),
             Refusal::NodeBusy { .. } => Some("drain it first, and wait for its jobs".into()),
+            Refusal::GpuBusy { .. } => Some("wait until nobody uses it; `muster gpus` shows who does".into()),
             Refusal::QueueFull { .. } => Some("submit again later".into()),
             _ => None,
         }

@@ -16,6 +16,19 @@ pub enum Objective {
     Fast,
 }
 
+/// What is done about idle GPUs that are partitioned otherwise than those who wait need them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Repartition {
+    /// Nothing.
+    Off,
+    /// `why` tells what would help, and an operator does it.
+    #[default]
+    Propose,
+    /// Simulated devices are partitioned at once; others are proposed.
+    Apply,
+}
+
 /// Settings that the planner and the guards read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -67,6 +80,12 @@ pub struct Settings {
     pub thermal_limit_c: i32,
     /// How long it cools.
     pub cooling_ms: i64,
+    /// What is done about idle GPUs that are partitioned otherwise than those who wait need them.
+    pub repartition: Repartition,
+    /// Only for those who have waited this long.
+    pub repartition_after_ms: i64,
+    /// A GPU that was partitioned stays so for this long.
+    pub repartition_cooldown_ms: i64,
 }
 
 impl Default for Settings {
@@ -96,6 +115,9 @@ impl Default for Settings {
             thermal: true,
             thermal_limit_c: 75,
             cooling_ms: 5 * MINUTE,
+            repartition: Repartition::Propose,
+            repartition_after_ms: MINUTE,
+            repartition_cooldown_ms: 10 * MINUTE,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, Spent};
-use crate::ids::{JobId, TenantId};
+use crate::ids::{GpuId, JobId, TenantId};
 use crate::job::{Job, Phase};
 use crate::plan::{FairShare, position, strength};
 use crate::queue::{Bucket, bucket_of};
@@ -88,6 +88,14 @@ impl Verdicts {
         self.reserved.insert(job, at);
     }
 
+    /// One more reason for the bucket of a job.
+    pub(crate) fn add_reason(&mut self, state: &State, job: JobId, reason: Reason) {
+        let bucket = state.jobs.get(&job).map(|job| bucket_of(job, state.is_limited(job.id)));
+        if let Some(verdict) = bucket.and_then(|bucket| self.buckets.get_mut(&bucket)) {
+            verdict.reasons.push(reason);
+        }
+    }
+
     pub(crate) fn add_job(&mut self, job: JobId, verdict: Verdict) {
         self.jobs.insert(job, verdict);
     }
@@ -164,6 +172,13 @@ pub enum Reason {
         largest_milli: u32,
         /// Free on all devices that would do, in thousandths.
         free_milli: u64,
+    },
+    /// An idle GPU would do if it were partitioned otherwise.
+    Partition {
+        /// Which GPU.
+        gpu: GpuId,
+        /// Into instances of these profiles; none to make it whole again.
+        profiles: Vec<String>,
     },
     /// The tenant holds too much already.
     QuotaTenant {
@@ -280,6 +295,7 @@ impl Reason {
                 "Fragmented"
             }
             Reason::Share { .. } => "Capacity",
+            Reason::Partition { .. } => "Partition",
             Reason::QuotaTenant { .. } | Reason::Budget { .. } => "QuotaTenant",
             Reason::QuotaUser { .. } => "QuotaUser",
             Reason::QuotaModel { .. } => "QuotaModel",
@@ -337,6 +353,12 @@ impl Reason {
                     "needs {needs_milli}/1000 of a GPU{memory}; the most that is free on one is {largest_milli}/1000 \
                      ({free_milli}/1000 in all)"
                 )
+            }
+            Reason::Partition { gpu, profiles } if profiles.is_empty() => {
+                format!("`{gpu}` is idle and partitioned; it would do if it were made whole")
+            }
+            Reason::Partition { gpu, profiles } => {
+                format!("`{gpu}` is idle and would do if it were partitioned into {}", profiles.join(", "))
             }
             Reason::QuotaTenant { tenant, excess } => format!(
                 "tenant `{tenant}` would hold {} {}, its limit is {}",

@@ -8,10 +8,12 @@ use super::seat::Seat;
 use super::{Part, bits, mask};
 use crate::ids::NodeId;
 use crate::job::{PlacedTask, Resources};
+use crate::mig::MigTable;
 use crate::model;
 use crate::node::{GpuFacts, Node};
+use crate::partition::{self, MigInstance};
 use crate::queue::Shape;
-use crate::share::{SHARED_GPUS_MAX, Share, ShareMode, WHOLE};
+use crate::share::{PARTITIONED_GPUS_MAX, SHARED_GPUS_MAX, Share, ShareMode, WHOLE};
 use crate::wiring::{Wiring, Wish};
 
 /// What nodes of one kind have in common.
@@ -40,7 +42,9 @@ pub struct GpuKind {
     pub memory_mib: u64,
     /// How it is shared, if it is not partitioned.
     pub mode: ShareMode,
-    /// Its instances, if it is partitioned.
+    /// It is partitioned, and not given out as a whole.
+    pub partitioned: bool,
+    /// Its instances, if it is partitioned in a way that is known.
     pub instances: Vec<InstanceKind>,
 }
 
@@ -57,14 +61,40 @@ pub struct InstanceKind {
     pub memory_mib: u64,
 }
 
+impl InstanceKind {
+    /// Those of a device; none where it is cut in a way that we do not know to be legal, or not at all.
+    fn all((index, gpu): (u8, &GpuFacts), instances: &[MigInstance]) -> Vec<InstanceKind> {
+        if instances.is_empty() || partition::check(gpu, index, instances).is_err() {
+            return Vec::new();
+        }
+        let Some(table) = partition::table_of(gpu) else { return Vec::new() };
+        let kind = |one: &MigInstance| {
+            let profile = table.profile(&one.profile)?;
+            let memory_mib = table.profiles.get(usize::from(profile))?.memory_mib;
+            let compute_milli = table.compute_milli(profile);
+            Some(InstanceKind { start: one.start, profile: one.profile.clone(), compute_milli, memory_mib })
+        };
+        instances.iter().filter_map(kind).collect()
+    }
+}
+
 impl GpuKind {
-    fn of(gpu: &GpuFacts) -> GpuKind {
+    fn of((index, gpu): (u8, &GpuFacts), instances: &[MigInstance]) -> GpuKind {
+        let limits = model::can_limit_shares(&gpu.model);
         GpuKind {
             model: gpu.model.clone(),
             memory_mib: gpu.memory_mib,
-            mode: ShareMode::Mps,
-            instances: Vec::new(),
+            mode: if limits { ShareMode::Mps } else { ShareMode::TimeSlice },
+            partitioned: !instances.is_empty(),
+            instances: InstanceKind::all((index, gpu), instances),
         }
+    }
+
+    /// Whether it could be cut so that an instance would do for a task that shares.
+    fn could_be_cut_for(&self, each: &Resources) -> bool {
+        let table = model::of_device(&self.model, self.memory_mib).and_then(|model| model.mig);
+        let profile = |table: &MigTable| table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli);
+        each.is_shared() && self.is_of(each) && table.and_then(profile).is_some()
     }
 
     fn is_of(&self, each: &Resources) -> bool {
@@ -73,13 +103,13 @@ impl GpuKind {
 
     /// Whether the whole device would do.
     fn would_do(&self, each: &Resources) -> bool {
-        self.instances.is_empty() && self.memory_mib >= each.gpu_memory_mib && self.is_of(each)
+        !self.partitioned && self.memory_mib >= each.gpu_memory_mib && self.is_of(each)
     }
 
     /// What a task that shares takes of it; nothing if it would not do.
     fn part_for(&self, each: &Resources) -> Part {
         let memory = each.memory_milli(self.memory_mib);
-        let fits = self.instances.is_empty() && each.accepts(&self.mode) && memory <= WHOLE;
+        let fits = !self.partitioned && each.accepts(&self.mode) && memory <= WHOLE;
         if !fits || !self.is_of(each) {
             return Part::NONE;
         }
@@ -195,7 +225,7 @@ impl Kind {
     pub fn of(node: &Node) -> Kind {
         let facts = &node.facts;
         Kind {
-            gpus: facts.gpus.iter().map(GpuKind::of).collect(),
+            gpus: (0..).zip(&facts.gpus).map(|gpu| GpuKind::of(gpu, node.instances(gpu.0))).collect(),
             cpus: facts.cpus,
             memory_mib: facts.memory_mib,
             labels: facts.labels.clone(),
@@ -207,7 +237,7 @@ impl Kind {
     /// An empty node of this kind.
     pub fn empty(&self) -> Free {
         let devices = (0..).zip(&self.gpus);
-        let whole = devices.clone().filter(|(_, gpu)| gpu.instances.is_empty());
+        let whole = devices.clone().filter(|(_, gpu)| !gpu.partitioned);
         let instances = devices
             .flat_map(|(device, gpu)| gpu.instances.iter().map(move |one| instance(device, one.start)));
         Free {
@@ -316,6 +346,12 @@ impl Kind {
         let eligible: Vec<Eligible> =
             shape.groups.iter().map(|(_, each)| self.eligible(each, shape.wish)).collect();
         fit(shape, &eligible, free)
+    }
+
+    /// Whether its devices could be cut so that an instance would do for a task that shares.
+    pub fn could_be_cut_for(&self, shape: &Shape, each: &Resources) -> bool {
+        self.admits(shape)
+            && self.gpus.iter().take(PARTITIONED_GPUS_MAX as usize).any(|gpu| gpu.could_be_cut_for(each))
     }
 
     /// How many of some devices, given as bits, are of a model.

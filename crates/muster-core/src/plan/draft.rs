@@ -19,7 +19,7 @@ use crate::plan::order::Turn;
 use crate::plan::reserve::Reservations;
 use crate::plan::running::{Reach, Running};
 use crate::plan::shares::{Guest, Shares};
-use crate::plan::{MakeRoom, Plan, Start, claims};
+use crate::plan::{Cut, MakeRoom, Plan, Start, claims};
 use crate::queue::{Bucket, Shape};
 use crate::state::State;
 use crate::time::Timestamp;
@@ -99,6 +99,8 @@ pub(super) struct Draft<'a> {
     /// Nodes on which something has changed, in order.
     pub changed: Vec<NodeId>,
     pub blocked: Vec<Turn<'a>>,
+    /// Idle devices that should be partitioned otherwise.
+    pub cuts: Vec<Cut>,
     /// Why single jobs wait, where it is not the reason of their bucket.
     pub reasons: BTreeMap<JobId, Vec<Reason>>,
     pub plan: Plan,
@@ -131,8 +133,9 @@ impl<'a> Draft<'a> {
             hastens: None,
             changed: Vec::new(),
             blocked: Vec::new(),
+            cuts: Vec::new(),
             reasons: BTreeMap::new(),
-            plan: Plan { snapshot: state.seq, now, starts: Vec::new(), claims: Vec::new() },
+            plan: Plan { snapshot: state.seq, now, starts: Vec::new(), claims: Vec::new(), cuts: Vec::new() },
         };
         claims::set_all_aside(&mut draft);
         draft

@@ -38,6 +38,10 @@ pub(super) fn all_blocked(mut draft: Draft) -> Planned {
     for reservation in &draft.reservations.list {
         verdicts.add_reservation(reservation.job, reservation.at);
     }
+    for cut in &draft.cuts {
+        let reason = Reason::Partition { gpu: cut.gpu.clone(), profiles: cut.profiles.clone() };
+        verdicts.add_reason(draft.state, cut.job, reason);
+    }
     for (job, reasons) in draft.reasons {
         verdicts.add_job(job, Verdict { reasons });
     }
@@ -89,7 +93,7 @@ impl Facts {
 
 /// Why there is no room; nothing if there is.
 fn no_room(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Vec<Reason> {
-    if ask.matches.is_empty() || !ask.feasible {
+    if !ask.feasible || (ask.matches.is_empty() && !ask.model_limits.is_empty()) {
         return infeasible(draft, ask);
     }
     if place::find(draft, ask, who.ending).is_some() {

@@ -143,7 +143,7 @@ impl Reservations {
     }
 
     /// Whether anyone has a place on a node.
-    fn is_on(&self, node: &NodeId) -> bool {
+    pub fn is_on(&self, node: &NodeId) -> bool {
         !self.nodes.is_empty() && self.nodes.contains_key(node)
     }
 

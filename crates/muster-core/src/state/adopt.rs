@@ -6,15 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::capacity::{Free, mask};
-use crate::command::Answer;
+use crate::command::{Actor, Answer};
 use crate::event::Event;
 use crate::guarantee::{Cover, guarantor};
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, JobSpec, PlacedTask, StopCause};
 use crate::loss::was_passed;
 use crate::model;
-use crate::plan::{MakeRoom, Plan, Start};
+use crate::partition;
+use crate::plan::{Cut, MakeRoom, Plan, Start};
 use crate::queue::Shape;
+use crate::settings::Repartition;
 use crate::state::decide::Decision;
 use crate::state::tally::Tally;
 use crate::state::{Claim, State};
@@ -38,6 +40,9 @@ impl State {
                 events.extend(facts);
                 claimed += 1;
             }
+        }
+        for cut in &plan.cuts {
+            events.extend(self.adopt_cut(cut, now, &tally));
         }
         let taken = placed + claimed;
         let left = plan.starts.len() + plan.claims.len() - taken;
@@ -86,6 +91,27 @@ impl State {
             at: now,
         });
         Some(facts)
+    }
+
+    /// A device is partitioned otherwise, if the settings let the planner do so and nobody uses it now.
+    fn adopt_cut(&self, cut: &Cut, now: Timestamp, tally: &Tally) -> Option<Event> {
+        let node = self.nodes.get(&cut.gpu.node)?;
+        let facts = node.facts.gpus.get(usize::from(cut.gpu.index))?;
+        let instances = partition::laid_out(facts, &cut.profiles).ok()?;
+        let legal = partition::check(facts, cut.gpu.index, &instances).is_ok();
+        let taken = tally.used.get(&cut.gpu.node).copied().unwrap_or_default().touched();
+        let used = taken >> cut.gpu.index & 1 == 1 || !self.is_unused(&cut.gpu);
+        let since = node.partitions.get(&cut.gpu.index).map(|partition| partition.since);
+        let cool = since.is_none_or(|since| now.since(since) >= self.settings.repartition_cooldown_ms);
+        let allowed = self.settings.repartition == Repartition::Apply && node.facts.simulated;
+        let news = node.instances(cut.gpu.index) != instances;
+        (allowed && legal && !used && cool && news).then(|| Event::GpuPartitioned {
+            gpu: cut.gpu.clone(),
+            instances,
+            by: Actor::system().name,
+            why: format!("{} waits for it", cut.job),
+            at: now,
+        })
     }
 
     /// A job that waits, awake and without open dependencies, and was not taken by this plan already.

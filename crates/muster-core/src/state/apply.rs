@@ -1,6 +1,6 @@
 //! Step 6, make true: what an event changes. Never says no; what cannot be is asserted.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
@@ -12,7 +12,8 @@ use crate::job::{
 use crate::lasting::planned_end;
 use crate::ledger::Charge;
 use crate::loss::lost_gpu_ms;
-use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
+use crate::node::{GpuFacts, GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
+use crate::partition::Partition;
 use crate::state::{Array, Claim, Ended, KeyUse, State};
 use crate::tenant::{Tenant, TenantConfig};
 use crate::time::Timestamp;
@@ -107,6 +108,14 @@ impl State {
                 let health =
                     GpuHealth { word: *word, why: why.clone(), since: *at, cooling_until: *cooling_until };
                 self.change_node(&gpu.node, *at, |node| node.gpu_health[usize::from(gpu.index)] = health);
+            }
+
+            Event::GpuPartitioned { gpu, instances, at, .. } => {
+                let partition = Partition { instances: instances.clone(), since: *at };
+                self.change_node(&gpu.node, *at, |node| {
+                    assert!(!node.is_held(usize::from(gpu.index)), "{gpu} was partitioned while it is held");
+                    node.partitions.insert(gpu.index, partition);
+                });
             }
 
             Event::WindowOpened { window, at } => {
@@ -442,10 +451,22 @@ impl State {
     }
 
     fn register(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {
+        let former = self.nodes.get(id).map(|node| node.facts.clone());
         let node = self.nodes.entry(id.clone()).or_insert_with(|| new_node(id, facts, at));
         node.facts = facts.clone();
         let healthy =
             GpuHealth { word: GpuWord::Healthy, why: String::new(), since: at, cooling_until: None };
+        let idle = |index: &u8| !node.is_held(usize::from(*index));
+        let changed = |(index, gpu): (u8, &GpuFacts)| {
+            let known = former.as_ref().and_then(|facts| facts.gpus.get(usize::from(index)));
+            let news =
+                known.map_or(!gpu.mig.is_empty(), |known| known.mig != gpu.mig || known.model != gpu.model);
+            news.then(|| (index, Partition { instances: gpu.mig.clone(), since: at }))
+        };
+        let changed: Vec<(u8, Partition)> =
+            (0..).zip(&facts.gpus).filter_map(changed).filter(|(index, _)| idle(index)).collect();
+        node.partitions.extend(changed);
+        node.partitions.retain(|index, _| usize::from(*index) < facts.gpus.len());
         node.gpu_health.resize(facts.gpus.len(), healthy);
         node.holders.resize(facts.gpus.len(), Vec::new());
         self.clock = self.clock.max(at);
@@ -513,6 +534,7 @@ fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
             since: at,
         },
         gpu_health: Vec::new(),
+        partitions: BTreeMap::new(),
         registered_at: at,
         holders: Vec::new(),
         cpus_held: 0,

@@ -44,6 +44,9 @@ impl State {
             Command::SetGpuHealth { node, gpu, word, why, cooling_until } => {
                 self.decide_gpu_health((node, *gpu), *word, why, *cooling_until, now)
             }
+            Command::PartitionGpu { node, gpu, profiles, why } => {
+                self.decide_partition((by, why), (node, *gpu), profiles, now)
+            }
             Command::OpenWindow { window } => self.decide_open_window(by, window, now),
             Command::CloseWindow { name } => self.decide_close_window(name, now),
             Command::AdoptPlan { plan, epoch } => Ok(self.decide_adopt(plan, *epoch, now)),

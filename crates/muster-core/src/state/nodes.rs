@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::ids::{GpuId, NodeId};
 use crate::job::Exit;
 use crate::node::{GPUS_PER_NODE_MAX, GpuWord, NodeFacts, NodeWord};
+use crate::partition;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::state::decide::Decision;
@@ -105,6 +106,37 @@ impl State {
             .collect();
         events.push(Event::NodeRemoved { node: id.clone(), at: now });
         Ok(Decision::done(events))
+    }
+
+    pub(super) fn decide_partition(
+        &self,
+        (by, why): (&Actor, &str),
+        (node, gpu): (&NodeId, u8),
+        profiles: &[String],
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let found = self.node(node)?;
+        let Some(facts) = found.facts.gpus.get(usize::from(gpu)) else {
+            return Err(Refusal::UnknownGpu { node: node.clone(), gpu });
+        };
+        let invalid = |problem| Refusal::Invalid { field: "profiles", problem };
+        let instances = partition::laid_out(facts, profiles).map_err(invalid)?;
+        partition::check(facts, gpu, &instances).map_err(invalid)?;
+        let id = GpuId { node: node.clone(), index: gpu };
+        if !self.is_unused(&id) {
+            return Err(Refusal::GpuBusy { gpu: id });
+        }
+        if found.instances(gpu) == instances {
+            return Ok(Decision::done(Vec::new()));
+        }
+        let (by, why) = (by.name.clone(), why.to_string());
+        Ok(Decision::done(vec![Event::GpuPartitioned { gpu: id, instances, by, why, at: now }]))
+    }
+
+    /// Whether nobody holds anything of a device, and nothing of it is kept for anyone.
+    pub(super) fn is_unused(&self, gpu: &GpuId) -> bool {
+        let held = self.nodes.get(&gpu.node).is_none_or(|node| node.is_held(usize::from(gpu.index)));
+        !held && !self.claims.values().any(|claim| claim.holds(&gpu.node, gpu.index))
     }
 
     pub(super) fn decide_gpu_health(

@@ -13,6 +13,7 @@ fn facts(devices: &[Device], sockets: &[u32]) -> NodeFacts {
         memory_mib: 143_771,
         numa_node: *numa_node,
         nvlink: nvlink.to_vec(),
+        mig: Vec::new(),
         socket: None,
         pcie_switch: *pcie_switch,
         power_limit_milliwatts: None,

@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::Next;
-use muster_core::job::{Demand, Job, PlacedTask, StopCause, Topology};
+use muster_core::job::{Demand, Isolation, Job, PlacedTask, StopCause, Topology};
 use muster_core::lasting::rounded;
 use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
-use muster_core::node::NodeWord;
+use muster_core::node::{Node, NodeWord};
 use muster_core::queue::waiting_since;
 use muster_core::recent::Recent;
 use muster_core::settings::Objective;
+use muster_core::share::ShareMode;
 use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
@@ -121,6 +122,14 @@ impl Judge {
             );
             assert!(facts.memory_mib >= each.gpu_memory_mib, "{gpu} has too little memory");
             assert!(node.gpu_usable(usize::from(*index)), "{gpu} may not be given out");
+            if let Some(share) = &task.share {
+                see_kept_apart(each.isolation, &share.mode, &facts.model);
+            }
+            if let Some(ShareMode::Mig { profile, start }) = task.share.as_ref().map(|share| &share.mode) {
+                self.see_instance(node, (*index, *start), profile);
+                continue;
+            }
+            assert!(node.instances(*index).is_empty(), "{gpu} is partitioned");
             let mine = part_of(task);
             let held = self.held_of(&gpu);
             assert!(
@@ -133,6 +142,19 @@ impl Judge {
             assert!(mine != (1_000, 1_000) || claims.next().is_none(), "{gpu} is claimed by another");
             assert!(!claims.any(|claim| whole(&claim)), "{gpu} is claimed as a whole by another");
         }
+    }
+
+    /// An instance that is given out exists, and nobody else has it.
+    fn see_instance(&self, node: &Node, (gpu, start): (u8, u8), profile: &str) {
+        let there = node.instances(gpu).iter().any(|one| one.start == start && one.profile == profile);
+        assert!(there, "{}/gpu-{gpu} has no {profile} at {start}", node.id);
+        let tasks = self.leases.values().flat_map(|lease| &lease.tasks).map(|(task, _)| task);
+        let mut here = tasks.filter(|task| task.node == node.id && task.gpus == [gpu]);
+        let taken = here.any(|task| {
+            let mode = task.share.as_ref().map(|share| &share.mode);
+            !matches!(mode, Some(ShareMode::Mig { start: other, .. }) if *other != start)
+        });
+        assert!(!taken, "{}/gpu-{gpu} has two holders at {start}", node.id);
     }
 
     /// What is held of a device, in thousandths of compute and of memory.
@@ -435,6 +457,16 @@ fn see_room_after(before: &State, job: &Job, tasks: Vec<&PlacedTask>, victims: &
         .sum();
     let wanted: u64 = tasks.iter().map(|task| own(job, task).0).sum();
     assert!(wanted == 0 || staying + wanted <= u64::from(node.facts.cpus), "{id} would find too few cores");
+}
+
+/// Who shares a device is kept apart from the others as they asked.
+fn see_kept_apart(isolation: Isolation, mode: &ShareMode, model: &str) {
+    match (isolation, mode) {
+        (Isolation::Full, ShareMode::Mps | ShareMode::TimeSlice) => panic!("{mode:?} keeps nobody apart"),
+        (Isolation::Memory, ShareMode::TimeSlice) => panic!("memory is not kept apart in turns"),
+        (_, ShareMode::Mps) => assert!(model::can_limit_shares(model), "{model} knows no limits"),
+        _ => {}
+    }
 }
 
 /// What a task has of each of its devices, in thousandths of compute and of memory.

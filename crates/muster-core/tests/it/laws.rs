@@ -369,6 +369,7 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
             matches!(
                 reason,
                 Reason::Reservation { .. }
+                    | Reason::Partition { .. }
                     | Reason::Window { .. }
                     | Reason::Claimed { .. }
                     | Reason::QuotaTenant { .. }

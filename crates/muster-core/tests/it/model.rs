@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::capacity::Kind;
-use muster_core::job::{Attempt, Demand, Job, PlacedTask, Resources, TaskGroup, Topology};
+use muster_core::job::{Attempt, Demand, Isolation, Job, PlacedTask, Resources, TaskGroup, Topology};
 use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord, Slot};
+use muster_core::partition::check;
 use muster_core::plan::plan;
 use muster_core::queue::Shape;
 use muster_core::settings::{Objective, PRIORITY_MAX};
@@ -54,6 +55,8 @@ fn compare(state: &State, now: Timestamp) {
 #[derive(Debug, Clone, Default)]
 struct Space {
     gpus: BTreeMap<u8, (u32, u32)>,
+    /// Instances of devices, by where they begin.
+    instances: BTreeSet<(u8, u8)>,
     cpus: u64,
     memory_mib: u64,
 }
@@ -82,6 +85,7 @@ impl Space {
             let have = self.of(*gpu);
             self.set(*gpu, ((have.0 + compute).min(1_000), (have.1 + memory).min(1_000)));
         }
+        self.instances.extend(&more.instances);
         self.cpus += more.cpus;
         self.memory_mib += more.memory_mib;
     }
@@ -91,6 +95,7 @@ impl Space {
             let have = self.of(*gpu);
             self.set(*gpu, (have.0.saturating_sub(*compute), have.1.saturating_sub(*memory)));
         }
+        self.instances.retain(|one| !less.instances.contains(one));
         self.cpus = self.cpus.saturating_sub(less.cpus);
         self.memory_mib = self.memory_mib.saturating_sub(less.memory_mib);
     }
@@ -107,6 +112,7 @@ impl Space {
     fn shared_with(&self, other: &Space) -> Space {
         let mut both = Space {
             gpus: BTreeMap::new(),
+            instances: self.instances.intersection(&other.instances).copied().collect(),
             cpus: self.cpus.min(other.cpus),
             memory_mib: self.memory_mib.min(other.memory_mib),
         };
@@ -122,7 +128,10 @@ impl Space {
             let have = self.of(*gpu);
             part.0 <= have.0 && part.1 <= have.1
         };
-        wanted.gpus.iter().all(enough) && wanted.cpus <= self.cpus && wanted.memory_mib <= self.memory_mib
+        wanted.gpus.iter().all(enough)
+            && wanted.instances.is_subset(&self.instances)
+            && wanted.cpus <= self.cpus
+            && wanted.memory_mib <= self.memory_mib
     }
 
     /// What of all that someone needs they get from who leaves: whole devices, and parts as far as they leave.
@@ -132,6 +141,7 @@ impl Space {
             .iter()
             .filter(|(_, part)| **part == WHOLE)
             .for_each(|(gpu, part)| promised.set(*gpu, *part));
+        promised.instances = self.instances.clone();
         promised
     }
 
@@ -538,6 +548,7 @@ impl<'a> Naive<'a> {
         for (id, free) in &self.free {
             let mut usable = free.clone();
             usable.gpus.retain(|gpu, _| !is_hot(&self.state.nodes[id], *gpu));
+            usable.instances.retain(|(gpu, _)| !is_hot(&self.state.nodes[id], *gpu));
             let usable = self.not_reserved(id, &usable, outright(self.ending(job)), Some(&job.spec.tenant));
             let near = self.may_grow_on(job, &own, id);
             spaces.extend(usable.filter(|_| near).map(|usable| (id.clone(), (free.whole(), usable))));
@@ -588,6 +599,7 @@ impl<'a> Naive<'a> {
                 let mut usable = free.clone();
                 if spare_hot {
                     usable.gpus.retain(|gpu, _| !is_hot(&self.state.nodes[id], *gpu));
+                    usable.instances.retain(|(gpu, _)| !is_hot(&self.state.nodes[id], *gpu));
                 }
                 let usable = self.not_reserved(id, &usable, self.ending(job), Some(&job.spec.tenant));
                 spaces.extend(usable.map(|usable| (id.clone(), (free.whole(), usable))));
@@ -1011,7 +1023,7 @@ impl<'a> Naive<'a> {
             }
         }
         missing.take(&free_on(&self.state.nodes[id]));
-        Space { gpus: BTreeMap::new(), ..missing }
+        Space { gpus: BTreeMap::new(), instances: BTreeSet::new(), ..missing }
     }
 
     fn victims_on(&self, job: &Job, id: &NodeId) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
@@ -1143,6 +1155,10 @@ impl<'a> Naive<'a> {
                 let (now, then) = (usable.of(*gpu), spare.of(*gpu));
                 usable.set(*gpu, (now.0.min(then.0), now.1.min(then.1)));
             }
+            usable.instances.retain(|one| {
+                let apart = taken.instances.iter().any(|(gpu, _)| *gpu == one.0);
+                !apart || spare.instances.contains(one)
+            });
             usable.cpus = usable.cpus.min(spare.cpus);
             usable.memory_mib = usable.memory_mib.min(spare.memory_mib);
         }
@@ -1180,6 +1196,7 @@ impl<'a> Naive<'a> {
                 before.gpus.iter().filter(|(_, part)| **part == WHOLE).for_each(|(gpu, part)| {
                     theirs.set(*gpu, *part);
                 });
+                theirs.instances = before.instances.clone();
                 space.take(&before);
                 freed.entry(node).or_default().add(&space);
             }
@@ -1474,8 +1491,14 @@ struct Seat {
 impl Seat {
     fn space(&self, each: &Resources) -> Space {
         let part = self.share.as_ref().map_or(WHOLE, |share| (share.compute_milli, share.memory_milli));
+        let start = self.share.as_ref().and_then(|share| match share.mode {
+            ShareMode::Mig { start, .. } => Some(start),
+            _ => None,
+        });
+        let parts = || self.gpus.iter().map(|gpu| (*gpu, part)).collect();
         Space {
-            gpus: self.gpus.iter().map(|gpu| (*gpu, part)).collect(),
+            gpus: if start.is_some() { BTreeMap::new() } else { parts() },
+            instances: start.into_iter().map(|start| (self.gpus[0], start)).collect(),
             cpus: u64::from(each.cpus),
             memory_mib: each.memory_mib,
         }
@@ -1561,6 +1584,7 @@ fn still_needed(coming: &Space, all: &Space) -> Space {
         .iter()
         .filter(|(_, part)| **part == WHOLE)
         .for_each(|(gpu, _)| needed.set(*gpu, all.of(*gpu)));
+    needed.instances = all.instances.clone();
     needed
 }
 
@@ -1584,13 +1608,22 @@ fn free_on(node: &Node) -> Space {
         let used = leases.iter().fold((0, 0), |(compute, memory), lease| match lease.slot {
             Slot::Whole => WHOLE,
             Slot::Part(part) => (compute + u32::from(part.compute), memory + u32::from(part.memory)),
-            Slot::Instance { .. } => panic!("nothing is partitioned"),
+            Slot::Instance { .. } => (compute, memory),
         });
         (gpu as u8, (1_000 - used.0, 1_000 - used.1))
     };
     let usable = (0..node.holders.len()).filter(|gpu| node.gpu_usable(*gpu));
+    let cut = |gpu: &usize| !node.instances(*gpu as u8).is_empty();
+    let instances = usable.clone().filter(cut).flat_map(|gpu| {
+        let taken = |start| node.holders[gpu].iter().any(|lease| lease.slot == Slot::Instance { start });
+        let known = check(&node.facts.gpus[gpu], gpu as u8, node.instances(gpu as u8)).is_ok();
+        let all = node.instances(gpu as u8).iter().filter(move |_| known);
+        let free = all.filter(|one| !taken(one.start)).map(|one| (gpu as u8, one.start));
+        free.collect::<Vec<_>>()
+    });
     Space {
-        gpus: usable.map(free).filter(|(_, part)| *part != (0, 0)).collect(),
+        instances: instances.collect(),
+        gpus: usable.filter(|gpu| !cut(gpu)).map(free).filter(|(_, part)| *part != (0, 0)).collect(),
         cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
         memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
     }
@@ -1599,6 +1632,7 @@ fn free_on(node: &Node) -> Space {
 fn usable(node: &Node, space: &Space) -> Space {
     let mut space = space.clone();
     space.gpus.retain(|gpu, _| node.gpu_usable(usize::from(*gpu)));
+    space.instances.retain(|(gpu, _)| node.gpu_usable(usize::from(*gpu)));
     space
 }
 
@@ -1663,8 +1697,39 @@ fn sit(job: &Job, each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
         let wanted = wanted(**gpu);
         wanted.compute_milli <= part.0 && wanted.memory_milli <= part.1
     });
-    let (gpu, _) = room.min_by_key(|(gpu, part)| (**part == WHOLE, part.0, **gpu))?;
-    Some(Seat { gpus: vec![*gpu], share: Some(wanted(*gpu)) })
+    let limits = |gpu: &u8| model::can_limit_shares(&node.facts.gpus[usize::from(*gpu)].model);
+    let apart = |gpu: &u8| match each.isolation {
+        Isolation::None => true,
+        Isolation::Memory => limits(gpu),
+        Isolation::Full => false,
+    };
+    let room = room.filter(|(gpu, _)| apart(gpu));
+    let best = room.min_by_key(|(gpu, part)| (**part == WHOLE, part.0, **gpu));
+    let part = best.map(|(gpu, part)| (*part == WHOLE, Seat { gpus: vec![*gpu], share: Some(wanted(*gpu)) }));
+    match part {
+        Some((false, seat)) => Some(seat),
+        whole => smallest_instance(each, node, left).or(whole.map(|(_, seat)| seat)),
+    }
+}
+
+/// The smallest instance that would do.
+fn smallest_instance(each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
+    let mut found = Vec::new();
+    for (gpu, start) in &left.instances {
+        let facts = &node.facts.gpus[usize::from(*gpu)];
+        let wished = |wish: &String| model::matches(wish, &facts.model);
+        let one = node.instances(*gpu).iter().find(|one| one.start == *start).unwrap();
+        let table = model::of_device(&facts.model, facts.memory_mib).unwrap().mig.unwrap();
+        let profile = table.profile(&one.profile).unwrap();
+        let (milli, mib) = (table.compute_milli(profile), table.profiles[usize::from(profile)].memory_mib);
+        let enough = milli >= each.gpu_compute_milli && mib >= each.gpu_memory_mib;
+        if enough && (each.gpu_models.is_empty() || each.gpu_models.iter().any(wished)) {
+            found.push((milli, mib, *gpu, *start, one.profile.clone()));
+        }
+    }
+    let (_, memory_mib, gpu, start, profile) = found.into_iter().min()?;
+    let mode = ShareMode::Mig { profile, start };
+    Some(Seat { gpus: vec![gpu], share: Some(Share { mode, memory_mib, ..share(each, node, gpu) }) })
 }
 
 /// What a task gets of a device.
@@ -1676,12 +1741,21 @@ fn share(each: &Resources, node: &Node, gpu: u8) -> Share {
         compute_milli: each.gpu_compute_milli,
         memory_milli,
         memory_mib: if mib == 0 { by_compute } else { mib },
-        mode: ShareMode::Mps,
+        mode: match model::can_limit_shares(&node.facts.gpus[usize::from(gpu)].model) {
+            true => ShareMode::Mps,
+            false => ShareMode::TimeSlice,
+        },
     }
 }
 
 /// Whether a task that was placed has of a device what it would get now.
 fn is_told(each: &Resources, node: &Node, gpu: u8, task: &PlacedTask) -> bool {
+    if let Some(ShareMode::Mig { start, .. }) = task.share.as_ref().map(|share| &share.mode) {
+        let mut left = Space::default();
+        let there = node.instances(gpu).iter().any(|one| one.start == *start);
+        left.instances.insert((gpu, *start));
+        return there && smallest_instance(each, node, &left).is_some();
+    }
     let now = (each.gpu_compute_milli < 1_000).then(|| share(each, node, gpu));
     let parts = |share: &Share| (share.compute_milli, share.memory_milli);
     now.as_ref().map(parts) == task.share.as_deref().map(parts)
@@ -1689,6 +1763,9 @@ fn is_told(each: &Resources, node: &Node, gpu: u8, task: &PlacedTask) -> bool {
 
 fn would_do(each: &Resources, node: &Node, gpu: u8) -> bool {
     let Some(facts) = node.facts.gpus.get(usize::from(gpu)) else { return false };
+    if !node.instances(gpu).is_empty() {
+        return each.gpu_compute_milli < 1_000;
+    }
     let wishes = &each.gpu_models;
     facts.memory_mib >= each.gpu_memory_mib
         && (wishes.is_empty() || wishes.iter().any(|wish| model::matches(wish, &facts.model)))

@@ -8,13 +8,14 @@ use std::fmt;
 
 use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
 use muster_core::job::{
-    CheckpointRule, Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask, Resources, TaskGroup,
-    Topology,
+    CheckpointRule, Dependency, DependencyWhen, Exit, Isolation, JobSpec, OnNodeLost, PlacedTask, Resources,
+    TaskGroup, Topology,
 };
 use muster_core::node::{GpuWord, NodeFacts, NodeWord};
+use muster_core::partition::laid_out;
 use muster_core::plan::{MakeRoom, Plan, Start};
-use muster_core::settings::Objective;
 use muster_core::settings::PRIORITY_MAX;
+use muster_core::settings::{Objective, Repartition};
 use muster_core::share::ShareMode;
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
@@ -55,6 +56,7 @@ pub enum Step {
     Register(usize, Machine),
     Remove(usize),
     Window(usize, usize),
+    Partition(usize, u8, usize),
     Close(usize),
     Tenant(usize, usize),
     Settings(usize),
@@ -114,6 +116,14 @@ pub const MODELS: [&str; 4] =
 const WISHES: [&str; 10] = ["", "", "", "", "", "H100", "H100", "A100", "H100-80GB", "H100,A100"];
 /// Parts of a GPU: compute in thousandths, memory in MiB.
 const SHARES: [(u32, u64); 6] = [(500, 0), (300, 40_960), (250, 0), (700, 8_192), (999, 0), (100, 27_307)];
+/// Ways to cut a GPU; the last one is none.
+const CUTS: [&[&str]; 5] = [
+    &["3g.40gb", "4g.40gb"],
+    &["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"],
+    &["7g.80gb"],
+    &[],
+    &["3g.40gb", "3g.40gb", "1g.10gb"],
+];
 const TENANTS: [&str; 3] = ["default", "red", "blue"];
 const PRIORITIES: [u32; 8] = [50, 100, 100, 100, 200, 500, 900, PRIORITY_MAX];
 
@@ -175,6 +185,13 @@ impl Machine {
                 _ => vec![(index + 1) % 4],
             };
         }
+        // The A100 of some machines are partitioned from the beginning.
+        if self.model == 1 && self.wiring % 5 == 0 {
+            for (gpu, cut) in facts.gpus.iter_mut().zip([0, 1, 3, 2]) {
+                let profiles: Vec<String> = CUTS[cut].iter().map(|name| name.to_string()).collect();
+                gpu.mig = laid_out(gpu, &profiles).unwrap();
+            }
+        }
         facts.rack = [None, Some("r1"), Some("r2")][self.wiring / 8].map(str::to_string);
         facts.block = (self.wiring % 2 == 1).then(|| "b1".to_string());
         facts
@@ -228,6 +245,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => some.clone().prop_map(Step::Remove),
         1 => (some.clone(), 0..12usize).prop_map(|(node, kind)| Step::Window(node, kind)),
         1 => some.clone().prop_map(Step::Close),
+        2 => (some.clone(), 0..3u8, 0..CUTS.len()).prop_map(|(n, g, c)| Step::Partition(n, g, c)),
         1 => (0..TENANTS.len(), 0..8usize).prop_map(|(tenant, config)| Step::Tenant(tenant, config)),
         1 => (0..8usize).prop_map(Step::Settings),
         2 => some.clone().prop_map(Step::OldPlan),
@@ -275,6 +293,12 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             Command::RegisterNode { node: node_name(index % 4), facts: Box::new(machine.facts()) }
         }
         Step::Window(index, kind) => Command::OpenWindow { window: Box::new(window(*index, *kind, now)) },
+        Step::Partition(index, gpu, cut) => Command::PartitionGpu {
+            node: node_name(index % 4),
+            gpu: *gpu,
+            profiles: CUTS[*cut].iter().map(|name| name.to_string()).collect(),
+            why: String::new(),
+        },
         Step::Close(index) => Command::CloseWindow { name: format!("w{}", index % 4) },
         Step::Remove(index) => Command::RemoveNode { node: node_name(index % 4) },
         Step::Tenant(index, config) => Command::ChangeTenant {
@@ -326,6 +350,7 @@ impl Ask {
         if let Some((milli, mib)) = self.share.map(|share| SHARES[share]).filter(|_| self.gpus > 0) {
             let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
             (worker.each.gpus, worker.each.gpu_compute_milli, worker.each.gpu_memory_mib) = (1, milli, mib);
+            worker.each.isolation = [Isolation::None, Isolation::Memory, Isolation::Full][self.model % 3];
         }
         let wish = WISHES[self.model];
         let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
@@ -461,6 +486,9 @@ fn settings(variant: usize) -> Settings {
         preemption_min_runtime_ms: [0, MINUTE][usize::from(variant == 6)],
         preemption_cooldown_ms: [10 * MINUTE, 0, MINUTE][variant % 3],
         queue_size_max: [1_000_000, 6][usize::from(variant == 7)],
+        repartition: [Repartition::Propose, Repartition::Apply, Repartition::Off][variant % 3],
+        repartition_after_ms: [MINUTE, 0][variant % 2],
+        repartition_cooldown_ms: [10 * MINUTE, 0][usize::from(variant == 1)],
         ..Settings::default()
     }
 }
@@ -487,6 +515,7 @@ fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<P
         now: Timestamp(0),
         starts: starts.iter().filter_map(start).collect(),
         claims: claims.iter().filter_map(claim).collect(),
+        cuts: Vec::new(),
     })
 }
 

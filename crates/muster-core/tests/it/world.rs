@@ -84,6 +84,7 @@ pub fn facts(gpus: usize, model: &str, cpus: u32, memory_mib: u64) -> NodeFacts 
         memory_mib: 81_920,
         numa_node: None,
         nvlink: Vec::new(),
+        mig: Vec::new(),
         socket: None,
         pcie_switch: None,
         // Far apart, so that shares by watts differ from shares by GPUs.
