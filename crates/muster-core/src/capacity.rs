@@ -15,8 +15,10 @@ use std::sync::Arc;
 
 use crate::ids::NodeId;
 use crate::job::{PlacedTask, Resources};
+use crate::mix::Kinds;
 use crate::node::{GpuFacts, Node};
 use crate::queue::Shape;
+use crate::waste::Prospect;
 
 pub use free::Free;
 pub(crate) use kind::fit;
@@ -31,6 +33,8 @@ pub struct Capacity {
     nodes: BTreeMap<NodeId, Filed>,
     /// The power limits of all devices.
     milliwatts: u64,
+    /// What is expected to be asked for.
+    lesson: Arc<Kinds>,
     /// The nodes of each rack, in whatever state they are. Those that stand nowhere are in none.
     racks: BTreeMap<Arc<Rack>, BTreeSet<NodeId>>,
 }
@@ -68,13 +72,40 @@ pub struct Filed {
 /// Nodes of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Shelf {
+    /// What is expected to become of what is free on them.
+    prospect: Arc<Prospect>,
     /// Nodes that take work, by number of free GPUs.
     by_free: BTreeMap<u32, BTreeSet<NodeId>>,
+    /// The same nodes, by all that is free.
+    alike: BTreeMap<Free, BTreeSet<NodeId>>,
     /// Nodes of this kind in any state.
     registered: usize,
 }
 
 impl Capacity {
+    /// Without nodes, for what is expected to be asked for.
+    pub fn going_by(lesson: &Arc<Kinds>) -> Capacity {
+        Capacity { lesson: lesson.clone(), ..Capacity::default() }
+    }
+
+    /// From now on something else is expected to be asked for. O(kinds).
+    pub fn learn(&mut self, lesson: &Arc<Kinds>) {
+        self.lesson = lesson.clone();
+        for (kind, shelf) in &mut self.shelves {
+            shelf.prospect = kind.prospect(lesson);
+        }
+    }
+
+    /// What is expected to become of what is free on nodes of a kind.
+    pub fn prospect(&self, kind: &Kind) -> Arc<Prospect> {
+        self.shelves.get(kind).map(|shelf| shelf.prospect.clone()).unwrap_or_default()
+    }
+
+    /// Nodes of a kind that take work, those together on which the same is free.
+    pub fn alike(&self, kind: &Kind) -> impl Iterator<Item = (&Free, &BTreeSet<NodeId>)> {
+        self.shelves.get(kind).into_iter().flat_map(|shelf| &shelf.alike)
+    }
+
     /// File a node as it is now, anew if it was filed before. O(log nodes).
     pub fn file(&mut self, node: &Node) {
         let kind = Kind::of(node);
@@ -92,12 +123,21 @@ impl Capacity {
         let (free, open) = (Free::of(node, kind.empty()), node.takes_work());
         let filed = Filed { kind: kind.clone(), free, open, rack, milliwatts };
         self.milliwatts += milliwatts;
-        let shelf = self.shelves.entry(kind).or_default();
+        let lesson = &self.lesson;
+        let shelf = self.shelves.entry(kind).or_insert_with_key(|kind| Shelf::new(kind.prospect(lesson)));
         shelf.registered += 1;
         if filed.open {
             shelf.put(filed.free, &node.id);
         }
         self.nodes.insert(node.id.clone(), filed);
+    }
+
+    /// Look at what is held on a node that is filed. O(log nodes).
+    pub fn refresh(&mut self, node: &Node) {
+        if let Some(filed) = self.nodes.get(&node.id) {
+            let free = Free::of(node, filed.kind.empty());
+            self.set_free(&node.id, free);
+        }
     }
 
     /// Forget a node.
@@ -135,7 +175,9 @@ impl Capacity {
     pub fn only<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> Capacity {
         let mut part = Capacity::default();
         for (node, filed) in nodes.filter_map(|node| self.nodes.get_key_value(node)) {
-            let shelf = part.shelves.entry(filed.kind.clone()).or_default();
+            let prospect =
+                || self.shelves.get(&filed.kind).map(|shelf| shelf.prospect.clone()).unwrap_or_default();
+            let shelf = part.shelves.entry(filed.kind.clone()).or_insert_with(|| Shelf::new(prospect()));
             shelf.registered += 1;
             if filed.open {
                 shelf.put(filed.free, node);
@@ -253,11 +295,22 @@ fn could_span<'a>(shape: &Shape, kinds: impl Iterator<Item = (&'a Kind, usize)> 
 }
 
 impl Shelf {
+    fn new(prospect: Arc<Prospect>) -> Shelf {
+        Shelf { prospect, ..Shelf::default() }
+    }
+
     fn put(&mut self, free: Free, node: &NodeId) {
+        self.alike.entry(free).or_default().insert(node.clone());
         self.by_free.entry(free.gpus.count_ones()).or_default().insert(node.clone());
     }
 
     fn pull(&mut self, free: Free, node: &NodeId) {
+        if let Some(nodes) = self.alike.get_mut(&free) {
+            nodes.remove(node);
+            if nodes.is_empty() {
+                self.alike.remove(&free);
+            }
+        }
         let count = free.gpus.count_ones();
         if let Some(nodes) = self.by_free.get_mut(&count) {
             nodes.remove(node);

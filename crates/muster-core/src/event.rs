@@ -15,6 +15,7 @@ use crate::ledger::Charge;
 use crate::node::{GpuWord, NodeFacts, NodeWord};
 use crate::partition::MigInstance;
 use crate::plan::Range;
+use crate::plan::score::Score;
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -114,6 +115,9 @@ pub enum Event {
         /// It has its space on loan.
         #[serde(default)]
         lent: bool,
+        /// Why it starts there, where there was a choice.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        score: Option<Box<Score>>,
         /// When.
         at: Timestamp,
     },

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::plan::Range;
+use crate::plan::score::Score;
 use crate::share::Share;
 use crate::time::{SECOND, Timestamp};
 
@@ -410,6 +411,9 @@ pub struct Attempt {
     /// It has its space on loan: those it passed may ask it to leave when its expected time is over.
     #[serde(default)]
     pub lent: bool,
+    /// Why it was placed there, where there was a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Box<Score>>,
     /// Which task sits where. Together they are the leases of the attempt.
     pub tasks: Vec<PlacedTask>,
     /// The power limits of its GPUs as they were then, together.
@@ -444,6 +448,7 @@ impl Attempt {
             effective,
             expected_ms,
             lent: false,
+            score: None,
             tasks: tasks.to_vec(),
             milliwatts: 0,
             placed_at,

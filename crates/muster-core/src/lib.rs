@@ -34,11 +34,13 @@ mod haste;
 pub mod lasting;
 pub mod ledger;
 pub mod loss;
+pub mod mix;
 mod model_guarantee;
 mod models;
 pub mod queue;
 pub mod state;
 mod users;
+pub mod waste;
 
 pub mod plan;
 pub mod verdict;

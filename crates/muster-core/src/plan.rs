@@ -32,12 +32,14 @@ mod preempt;
 mod remedies;
 mod reserve;
 mod running;
+pub mod score;
 mod shares;
 mod spread;
 mod timeline;
 
 use draft::Draft;
 use order::{Order, Turn};
+use score::Score;
 
 pub use crate::verdict::Verdicts;
 pub use cut::Cut;
@@ -88,6 +90,9 @@ pub struct Start {
     /// It has its space on loan: those it passes may ask it to leave when that time is over.
     #[serde(default)]
     pub lent: bool,
+    /// Why it starts there, where there was a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Box<Score>>,
 }
 
 /// Running jobs to displace so that another fits afterwards.

@@ -29,6 +29,31 @@ pub enum Repartition {
     Apply,
 }
 
+/// What each term of a score counts, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Weights {
+    /// GPU that is going to be left over.
+    pub waste: u32,
+    /// Slow links between the devices of a task.
+    pub locality: u32,
+    /// Devices that are warm or have had errors.
+    pub health: u32,
+    /// What was learned of such jobs on a model.
+    pub learned: u32,
+    /// What policies say.
+    pub policy: u32,
+    /// What it takes of the power that is left.
+    pub power: u32,
+}
+
+impl Default for Weights {
+    fn default() -> Weights {
+        let (waste, locality, health) = (1_000, 1_000, 1_000);
+        Weights { waste, locality, health, learned: 1_000, policy: 1_000, power: 1_000 }
+    }
+}
+
 /// Settings that the planner and the guards read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -80,6 +105,8 @@ pub struct Settings {
     pub thermal_limit_c: i32,
     /// How long it cools.
     pub cooling_ms: i64,
+    /// What each term of a score counts.
+    pub weights: Weights,
     /// What is done about idle GPUs that are partitioned otherwise than those who wait need them.
     pub repartition: Repartition,
     /// Only for those who have waited this long.
@@ -115,6 +142,7 @@ impl Default for Settings {
             thermal: true,
             thermal_limit_c: 75,
             cooling_ms: 5 * MINUTE,
+            weights: Weights::default(),
             repartition: Repartition::Propose,
             repartition_after_ms: MINUTE,
             repartition_cooldown_ms: 10 * MINUTE,

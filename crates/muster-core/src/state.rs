@@ -10,6 +10,7 @@ use crate::foresight::Foresight;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, Outcome, PlacedTask};
 use crate::ledger::Ledger;
+use crate::mix::Mix;
 use crate::node::{GpuFacts, Node};
 use crate::queue::Queue;
 use crate::refusal::Refusal;
@@ -72,6 +73,8 @@ pub struct State {
     pub ledger: Ledger,
     /// How right the planner was about when jobs start.
     pub foresight: Foresight,
+    /// What has been asked for of late.
+    pub mix: Mix,
 
     /// Who waits. Derived.
     pub queue: Queue,

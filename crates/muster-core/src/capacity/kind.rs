@@ -9,11 +9,13 @@ use super::{Part, bits, mask};
 use crate::ids::NodeId;
 use crate::job::{PlacedTask, Resources};
 use crate::mig::MigTable;
+use crate::mix::Kinds;
 use crate::model;
 use crate::node::{GpuFacts, Node};
 use crate::partition::{self, MigInstance};
 use crate::queue::Shape;
 use crate::share::{PARTITIONED_GPUS_MAX, SHARED_GPUS_MAX, Share, ShareMode, WHOLE};
+use crate::waste::{Coming, Left, Prospect};
 use crate::wiring::{Wiring, Wish};
 
 /// What nodes of one kind have in common.
@@ -186,17 +188,22 @@ impl Eligible {
     /// A seat for one task in what is free: on a device that is shared already, the fullest that has room; else in the
     /// smallest instance; else on a device nobody uses. The lowest index among equals.
     pub fn seat(&self, each: &Resources, free: Free) -> Option<Seat> {
-        self.seats(each, free).min_by_key(|seat| match seat {
-            Seat::Whole(gpus) => (0, 0, *gpus),
+        self.seats(each, free).min_by_key(|seat| self.order(free, *seat))
+    }
+
+    /// The place of a seat in that order.
+    pub(crate) fn order(&self, free: Free, seat: Seat) -> (u8, u16, u64) {
+        match seat {
+            Seat::Whole(gpus) => (0, 0, gpus),
             Seat::Part { device, .. } => {
-                let left = free.part(*device);
-                (if left == Part::WHOLE { 2 } else { 0 }, left.compute, u64::from(*device))
+                let left = free.part(device);
+                (if left == Part::WHOLE { 2 } else { 0 }, left.compute, u64::from(device))
             }
             Seat::Instance { device, start } => {
-                let place = self.instances.iter().position(|one| one == &(*device, *start));
+                let place = self.instances.iter().position(|one| *one == (device, start));
                 (1, 0, place.unwrap_or(usize::MAX) as u64)
             }
-        })
+        }
     }
 
     /// How many tasks fit into what is free. Unbounded for a task that needs nothing.
@@ -346,6 +353,51 @@ impl Kind {
         let eligible: Vec<Eligible> =
             shape.groups.iter().map(|(_, each)| self.eligible(each, shape.wish)).collect();
         fit(shape, &eligible, free)
+    }
+
+    /// What is expected to become of what is free on its nodes, from the kinds of tasks that came.
+    pub(super) fn prospect(&self, lesson: &Kinds) -> Arc<Prospect> {
+        let coming = lesson.iter().filter_map(|(each, count)| self.coming(each, count));
+        Arc::new(Prospect::of(&coming.collect::<Vec<_>>()))
+    }
+
+    /// A kind of task, if it could make use of a device.
+    fn coming(&self, each: &Resources, count: u64) -> Option<Coming> {
+        let gpu = self.gpus.iter().find(|gpu| gpu.is_of(each) && gpu.memory_mib >= each.gpu_memory_mib)?;
+        let memory = if each.is_shared() { each.memory_milli(gpu.memory_mib) } else { WHOLE };
+        Some(Coming {
+            cpus: u64::from(each.cpus),
+            memory_mib: each.memory_mib,
+            gpus: each.gpus,
+            gpu_milli: each.gpu_compute_milli.max(memory).min(WHOLE),
+            weight: count as f64,
+        })
+    }
+
+    /// Thousandths of a device that are going to be left over on a node on which so much is free.
+    pub fn waste(&self, prospect: &Prospect, free: Free) -> f64 {
+        let mut devices = [0; 64];
+        let count = self.gpus.len().min(devices.len());
+        for (index, device) in (0u8..).zip(&mut devices[..count]) {
+            let part = free.part(index);
+            *device = u32::from(part.compute.min(part.memory));
+        }
+        let left = Left { cpus: free.cpus, memory_mib: free.memory_mib, devices: &devices[..count] };
+        prospect.waste(left)
+    }
+
+    /// How much is free on a node: thousandths of GPUs, then of its cores.
+    pub fn emptiness(&self, free: Free) -> (u64, u64) {
+        let gpus = (0..self.gpus.len()).map(|gpu| u64::from(free.part(gpu as u8).compute)).sum();
+        (gpus, (free.cpus * 1_000).checked_div(u64::from(self.cpus)).unwrap_or(0))
+    }
+
+    /// What of an instance a task does not use, in thousandths of the device.
+    pub fn unused_of(&self, each: &Resources, seat: Seat) -> u32 {
+        let Seat::Instance { device, start } = seat else { return 0 };
+        let instances = self.gpus.get(usize::from(device)).into_iter().flat_map(|gpu| &gpu.instances);
+        let one = instances.into_iter().find(|one| one.start == start);
+        one.map_or(0, |one| one.compute_milli.saturating_sub(each.gpu_compute_milli))
     }
 
     /// Whether its devices could be cut so that an instance would do for a task that shares.

@@ -10,6 +10,7 @@ use crate::job::{Demand, Resources};
 use crate::models::{ModelUse, Over};
 use crate::queue::Shape;
 use crate::verdict::Reason;
+use crate::waste::Prospect;
 
 /// What a shape asks for, worked out.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Match {
     pub kind: Arc<Kind>,
     /// Whether a single node could hold the whole gang.
     pub whole: bool,
+    /// What is expected to become of what is free on its nodes.
+    pub prospect: Arc<Prospect>,
     /// What would do for each group of tasks.
     pub eligible: Vec<Eligible>,
     /// Devices that would do for some group, as bits.
@@ -49,7 +52,7 @@ impl Ask {
         Ask {
             shape: shape.clone(),
             demand: demand(shape),
-            matches: kinds.map(|(kind, _)| Match::new(kind, shape)).collect(),
+            matches: kinds.map(|(kind, _)| Match::new(capacity, kind, shape)).collect(),
             feasible: capacity.could_ever_hold(shape),
             model_limits: Vec::new(),
         }
@@ -130,7 +133,7 @@ impl Ask {
         }
     }
 
-    fn has_enough(&self, found: &Match, free: Free) -> bool {
+    pub fn has_enough(&self, found: &Match, free: Free) -> bool {
         free.cpus >= self.demand.cpus
             && free.memory_mib >= self.demand.memory_mib
             && (free.gpus & found.useful_whole).count_ones() >= self.whole_gpus()
@@ -146,13 +149,14 @@ impl Ask {
 }
 
 impl Match {
-    fn new(kind: &Arc<Kind>, shape: &Shape) -> Match {
+    fn new(capacity: &Capacity, kind: &Arc<Kind>, shape: &Shape) -> Match {
         let eligible: Vec<Eligible> =
             shape.groups.iter().map(|(_, each)| kind.eligible(each, shape.wish)).collect();
         let asked = || shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
         let useful = asked().fold(0, |all, (_, eligible)| all | eligible.devices());
         let useful_whole = asked().fold(0, |all, (_, eligible)| all | eligible.gpus);
-        Match { kind: kind.clone(), whole: kind.could_hold(shape), useful, useful_whole, eligible }
+        let (whole, prospect) = (kind.could_hold(shape), capacity.prospect(kind));
+        Match { kind: kind.clone(), whole, prospect, useful, useful_whole, eligible }
     }
 }
 

@@ -73,7 +73,7 @@ fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>>
 
 /// On the claimed devices if they are free; where all of them are on one node, on others of it that came free earlier.
 fn fit(draft: &Draft, ask: &Ask, claim: &Claim) -> Option<Spot> {
-    let claimed = Spot { tasks: claim.tasks.clone() };
+    let claimed = Spot { tasks: claim.tasks.clone(), score: None };
     if is_free(draft, ask, &claimed) {
         return Some(claimed);
     }

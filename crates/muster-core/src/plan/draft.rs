@@ -18,6 +18,7 @@ use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
 use crate::plan::reserve::Reservations;
 use crate::plan::running::{Reach, Running};
+use crate::plan::score::Score;
 use crate::plan::shares::{Guest, Shares};
 use crate::plan::{Cut, MakeRoom, Plan, Start, claims};
 use crate::queue::{Bucket, Shape};
@@ -30,12 +31,14 @@ use crate::verdict::Reason;
 #[derive(Debug, Clone)]
 pub(super) struct Spot {
     pub tasks: Vec<PlacedTask>,
+    /// Why there, where there was a choice.
+    pub score: Option<Box<Score>>,
 }
 
 impl Spot {
     /// The whole gang on one node, with a seat for each task.
     pub fn on_one(ask: &Ask, (node, found): (&NodeId, &Match), seats: &[Seat]) -> Spot {
-        Spot { tasks: placed_tasks(&ask.shape, (node, &found.kind), seats) }
+        Spot { tasks: placed_tasks(&ask.shape, (node, &found.kind), seats), score: None }
     }
 
     /// What the gang takes on each node.
@@ -77,6 +80,8 @@ pub(super) struct Draft<'a> {
     arrays: BTreeMap<u64, u32>,
     /// GPUs that are given out only if nothing better is free.
     pub degraded: BTreeMap<NodeId, u64>,
+    /// GPUs that are warm or have had an error.
+    pub doubtful: BTreeMap<NodeId, u64>,
     pub asides: BTreeMap<JobId, Aside>,
     /// What will come free and is somebody's already.
     pub owed: BTreeMap<NodeId, Free>,
@@ -118,7 +123,8 @@ impl<'a> Draft<'a> {
             models: ModelUse::of(state),
             users: UserUse::of(state),
             arrays: BTreeMap::new(),
-            degraded: degraded(state),
+            degraded: gpus_of(state, GpuWord::Degraded),
+            doubtful: gpus_of(state, GpuWord::Warning),
             asides: BTreeMap::new(),
             owed: BTreeMap::new(),
             started: BTreeMap::new(),
@@ -147,7 +153,7 @@ impl<'a> Draft<'a> {
         let ask = match self.asks.get(&bucket.shape) {
             Some(ask) => ask.clone(),
             None => {
-                let ask = Arc::new(Ask::new(&self.state.capacity, &bucket.shape));
+                let ask = Arc::new(Ask::new(&self.capacity, &bucket.shape));
                 self.asks.insert(bucket.shape.clone(), ask.clone());
                 ask
             }
@@ -236,7 +242,8 @@ impl<'a> Draft<'a> {
             None => Some(self.expected_ms(&bucket.tenant, &bucket.user)),
         };
         let (tasks, effective) = (spot.tasks.clone(), Some(effective));
-        self.plan.starts.push(Start { job, tasks, effective, expected_ms, lent });
+        let score = spot.score.clone();
+        self.plan.starts.push(Start { job, tasks, effective, expected_ms, lent, score });
     }
 
     /// Whether some of what is taken is kept for others and may be had only because they can have it back.
@@ -369,10 +376,10 @@ impl<'a> Draft<'a> {
     }
 }
 
-fn degraded(state: &State) -> BTreeMap<NodeId, u64> {
+fn gpus_of(state: &State, word: GpuWord) -> BTreeMap<NodeId, u64> {
     let mut found = BTreeMap::new();
     for node in state.nodes.values() {
-        let hot = (0..).zip(&node.gpu_health).filter(|(_, health)| health.word == GpuWord::Degraded);
+        let hot = (0..).zip(&node.gpu_health).filter(|(_, health)| health.word == word);
         let mask = hot.fold(0u64, |mask, (index, _): (u32, _)| mask | 1 << index);
         if mask != 0 {
             found.insert(node.id.clone(), mask);

@@ -35,6 +35,10 @@ pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
     let guest = Guest { tenant: &spec.tenant, user: &spec.user };
     let mut draft = Draft::new(state, now, Some(&guest));
     draft.guest = Some((job, spec));
+    let mut mix = state.mix.clone();
+    if mix.add(spec, 1) {
+        draft.capacity.learn(mix.lesson());
+    }
     let position = position_of_guest(state, now, &draft.shares, &bucket, (now, job));
     let own = own_reasons(state, spec, now);
     if !own.is_empty() {

@@ -1,12 +1,15 @@
-//! Phase place: the whole gang or nothing. On one node if that is possible, the one that it leaves fullest; else on
+//! Phase place: the whole gang or nothing. On one node if that is possible, the one on which it costs least; else on
 //! as few as possible.
 
-use crate::capacity::{Free, Seat};
+use std::collections::BTreeSet;
+
+use crate::capacity::Free;
 use crate::ids::NodeId;
 use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
+use crate::plan::score::{self, Cost, Place, Site};
 use crate::plan::spread::{self, Usable};
 
 /// Start the job where it fits best. False if there is no room.
@@ -37,28 +40,74 @@ pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
 }
 
 fn find_among(draft: &Draft, ask: &Ask, usable: &Usable) -> Option<Spot> {
-    let fullest = ask.wholes().filter_map(|found| fullest_of_kind(draft, ask, found, usable));
-    let best = fullest.min_by_key(|fit| (fit.free_gpus, fit.node));
-    let on_one = best.map(|fit| Spot::on_one(ask, (fit.node, fit.found), &fit.seats));
+    let on_one = cheapest_node(draft, ask, usable);
     let across = || spread::find(draft.state, &draft.capacity, ask, usable);
     on_one.or_else(|| if ask.may_span() { across() } else { None })
 }
 
-/// A node on which the gang fits.
-struct Fit<'a> {
-    free_gpus: u32,
-    node: &'a NodeId,
-    found: &'a Match,
-    seats: Vec<Seat>,
+/// The node on which the whole gang costs least. Nodes of one kind on which the same is free are alike, and only the
+/// first of them is looked at, unless something on it is kept for others.
+fn cheapest_node(draft: &Draft, ask: &Ask, usable: &Usable) -> Option<Spot> {
+    let mut compared = 0;
+    let mut best: Option<Fit> = None;
+    for found in ask.wholes() {
+        for (free, nodes) in draft.capacity.alike(&found.kind) {
+            if !ask.has_enough(found, *free) {
+                continue;
+            }
+            compared += 1;
+            if let Some(fit) = cheapest_of(draft, ask, (found, *free), nodes, usable)
+                && best.as_ref().is_none_or(|best| fit.key() < best.key())
+            {
+                best = Some(fit);
+            }
+        }
+    }
+    best.map(|fit| {
+        let score = fit.place.terms.told(&draft.state.settings.weights, compared);
+        let spot = Spot::on_one(ask, (fit.node, fit.found), &fit.place.seats);
+        Spot { score: Some(Box::new(score)), ..spot }
+    })
 }
 
-/// The node of a kind with the fewest free GPUs on which the gang fits, then by name.
-fn fullest_of_kind<'a>(draft: &'a Draft, ask: &Ask, found: &'a Match, usable: &Usable) -> Option<Fit<'a>> {
-    let candidates = draft.capacity.with_free(&found.kind, ask.whole_gpus());
-    candidates.into_iter().find_map(|(free_gpus, node)| {
-        let seats = ask.fit(found, usable(node, draft.free_on(node)?)?)?;
-        Some(Fit { free_gpus, node, found, seats })
-    })
+/// A node on which the gang fits.
+struct Fit<'a> {
+    node: &'a NodeId,
+    found: &'a Match,
+    place: Place,
+}
+
+impl Fit<'_> {
+    fn key(&self) -> (Cost, &NodeId) {
+        (self.place.cost, self.node)
+    }
+}
+
+/// Of nodes on which the same is free: the one that costs least, the first of several.
+fn cheapest_of<'a>(
+    draft: &'a Draft,
+    ask: &Ask,
+    (found, free): (&'a Match, Free),
+    nodes: &'a BTreeSet<NodeId>,
+    usable: &Usable,
+) -> Option<Fit<'a>> {
+    let mut best: Option<Fit> = None;
+    for node in nodes {
+        let Some(usable) = usable(node, free) else { continue };
+        let doubtful = draft.doubtful.get(node).copied().unwrap_or_default();
+        let site = Site { free, usable, doubtful };
+        if let Some(place) = score::place(ask, found, site, &draft.state.settings.weights) {
+            let fit = Fit { node, found, place };
+            if best.as_ref().is_none_or(|best| fit.key() < best.key()) {
+                best = Some(fit);
+            }
+        }
+        // Nothing on the rest of them is better than on one that is plainly free.
+        if usable == free && doubtful == 0 {
+            break;
+        }
+    }
+    best
 }
 
 impl Draft<'_> {

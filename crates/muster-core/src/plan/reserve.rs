@@ -202,7 +202,7 @@ pub(super) struct Place {
 
 /// The earliest place in the future for a job that is blocked, if it is among the first.
 pub(super) fn earliest_place(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Place> {
-    if !ask.feasible || has_enough(draft) {
+    if !ask.feasible || ask.matches.is_empty() || has_enough(draft) {
         return None;
     }
     draft.reservations.searches += 1;

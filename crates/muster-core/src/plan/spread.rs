@@ -155,7 +155,7 @@ impl Seats {
                 }
             }
         }
-        Spot { tasks }
+        Spot { tasks, score: None }
     }
 }
 

@@ -88,6 +88,7 @@ impl State {
             effective: start.effective,
             expected_ms: start.expected_ms,
             lent: start.lent,
+            score: start.score.clone(),
             at: now,
         });
         Some(facts)

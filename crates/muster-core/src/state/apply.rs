@@ -42,9 +42,9 @@ impl State {
             Event::JobChanged { job, change, at } => self.change(*job, change, *at),
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
-            Event::JobPlaced { job, attempt, epoch, tasks, effective, expected_ms, lent, at } => {
+            Event::JobPlaced { job, attempt, epoch, tasks, effective, expected_ms, lent, score, at } => {
                 let attempt = Attempt::placed((*attempt, *epoch), (*effective, *expected_ms), tasks, *at);
-                self.place(*job, Attempt { lent: *lent, ..attempt });
+                self.place(*job, Attempt { lent: *lent, score: score.clone(), ..attempt });
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
             Event::AttemptStopping { job, cause, grace_ms, at, .. } => {
@@ -153,6 +153,10 @@ impl State {
     fn accept(&mut self, id: JobId, array: Option<&ArrayAsk>, born: &Born) {
         assert_eq!(id, JobId::single(self.next_job), "job numbers are counted up");
         self.next_job += 1;
+        let times = array.map_or(1, |array| array.indexes.len() as u64);
+        if self.mix.add(born.spec, times) {
+            self.capacity.learn(self.mix.lesson());
+        }
         match array {
             None => self.add_job(id, born),
             Some(array) => {
@@ -279,7 +283,7 @@ impl State {
         node.cpus_held += u64::from(each.cpus);
         node.memory_mib_held += each.memory_mib;
         node.jobs.insert(id);
-        self.refile_node(&task.node);
+        self.refresh_node(&task.node);
     }
 
     fn give_slots_back(&mut self, id: JobId, spec: &JobSpec, task: &PlacedTask) {
@@ -289,7 +293,7 @@ impl State {
         node.cpus_held -= u64::from(each.cpus);
         node.memory_mib_held -= each.memory_mib;
         node.jobs.remove(&id);
-        self.refile_node(&task.node);
+        self.refresh_node(&task.node);
     }
 
     fn start(&mut self, id: JobId, node: &NodeId, whole: bool, at: Timestamp) {
@@ -489,6 +493,13 @@ impl State {
     pub(super) fn refile_node(&mut self, id: &NodeId) {
         if let Some(node) = self.nodes.get(id) {
             self.capacity.file(node);
+        }
+    }
+
+    /// Only what is held on a node has changed.
+    fn refresh_node(&mut self, id: &NodeId) {
+        if let Some(node) = self.nodes.get(id) {
+            self.capacity.refresh(node);
         }
     }
 

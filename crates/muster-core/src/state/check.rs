@@ -218,6 +218,7 @@ impl State {
             jobs: self.jobs.clone(),
             nodes: self.nodes.clone(),
             arrays: self.arrays.clone(),
+            mix: self.mix.clone(),
             ..State::default()
         };
         fresh.derive();

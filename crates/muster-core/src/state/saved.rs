@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::capacity::Capacity;
 use crate::foresight::Foresight;
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, JobSpec};
 use crate::lasting::planned_end;
 use crate::ledger::Ledger;
+use crate::mix::Mix;
 use crate::node::Node;
 use crate::settings::Settings;
 use crate::state::apply::deadline;
@@ -56,6 +58,8 @@ pub struct Frame {
     ledger: Ledger,
     #[serde(default)]
     foresight: Foresight,
+    #[serde(default)]
+    mix: Mix,
 }
 
 /// A job, with its spec by place.
@@ -145,6 +149,7 @@ impl State {
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
             foresight: self.foresight.clone(),
+            mix: self.mix.clone(),
         }
     }
 
@@ -167,7 +172,7 @@ impl State {
             self.deadlines.extend(deadline(job).map(|deadline| (deadline, job.id)));
             self.ends.extend(job.attempt().map(|attempt| (planned_end(job, attempt), job.id)));
         }
-        self.capacity = Default::default();
+        self.capacity = Capacity::going_by(self.mix.lesson());
         for node in self.nodes.values() {
             self.capacity.file(node);
         }
@@ -254,6 +259,7 @@ impl Frame {
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             ledger: self.ledger,
             foresight: self.foresight,
+            mix: self.mix,
             ..State::default()
         }
     }

@@ -140,7 +140,14 @@ fn tasks_of_one_gang_are_counted_beside_each_other() {
             gpus,
             share: None,
         });
-        let start = Start { job, tasks: tasks.collect(), effective: None, expected_ms: None, lent: false };
+        let start = Start {
+            job,
+            tasks: tasks.collect(),
+            effective: None,
+            expected_ms: None,
+            lent: false,
+            score: None,
+        };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
         assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }), "{cpus} cores each");
@@ -165,7 +172,8 @@ fn an_elastic_gang_counts_as_large_as_it_starts() {
             share: None,
         };
         let tasks_placed = (0..tasks).map(task).collect();
-        let start = Start { job, tasks: tasks_placed, effective: None, expected_ms: None, lent: false };
+        let start =
+            Start { job, tasks: tasks_placed, effective: None, expected_ms: None, lent: false, score: None };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 }).unwrap();
         assert_eq!(answer, Answer::Adopted { taken, left: 1 - taken }, "{tasks} tasks of 2 to 4, 3 allowed");

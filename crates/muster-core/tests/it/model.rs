@@ -4,12 +4,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::capacity::Kind;
+use muster_core::capacity::{Free, Kind, Part};
 use muster_core::job::{Attempt, Demand, Isolation, Job, PlacedTask, Resources, TaskGroup, Topology};
 use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord, Slot};
 use muster_core::partition::check;
 use muster_core::plan::plan;
+use muster_core::plan::score::{Cost, Site, terms};
 use muster_core::queue::Shape;
 use muster_core::settings::{Objective, PRIORITY_MAX};
 use muster_core::share::{Share, ShareMode};
@@ -612,12 +613,44 @@ impl<'a> Naive<'a> {
         false
     }
 
-    /// On the node with the fewest free GPUs, then by name; else on several. Spaces come with their free GPUs.
+    /// On the node on which it costs least, then by name; else on several. All nodes and all seats are tried.
     fn best_place(&self, job: &Job, spaces: &Spaces) -> Option<Vec<PlacedTask>> {
-        let fitting =
-            spaces.iter().filter_map(|(id, (count, space))| Some((*count, id, self.fit(job, id, space)?)));
-        let on_one = fitting.min_by_key(|(count, id, _)| (*count, *id)).map(|(_, _, tasks)| tasks);
+        let mut found = Vec::new();
+        for (id, (_, space)) in spaces {
+            for tasks in self.all_fits(job, id, space) {
+                found.push((self.cost(job, id, space, &tasks), id, tasks));
+            }
+        }
+        // The first of several that are equally good.
+        let on_one = found.into_iter().min_by_key(|(cost, id, _)| (*cost, *id)).map(|(_, _, tasks)| tasks);
         on_one.or_else(|| self.spread(job, spaces))
+    }
+
+    /// Every way to seat a single task that shares; of other gangs the usual one.
+    fn all_fits(&self, job: &Job, id: &NodeId, space: &Space) -> Vec<Vec<PlacedTask>> {
+        let node = &self.state.nodes[id];
+        let usual: Vec<Vec<PlacedTask>> = self.fit(job, id, space).into_iter().collect();
+        let [group] = &job.spec.tasks[..] else { return usual };
+        if group.count > 1 || group.each.gpu_compute_milli == 1_000 || usual.is_empty() {
+            return usual;
+        }
+        let seats = parts(&group.each, node, space).into_iter();
+        let instances = instances(&group.each, node, space).into_iter();
+        let mut seats: Vec<(_, Seat)> = seats.chain(instances).collect();
+        seats.sort_by_key(|(order, _)| *order);
+        seats.into_iter().map(|(_, seat)| vec![seat.placed(0, 0, id)]).collect()
+    }
+
+    fn cost(&self, job: &Job, id: &NodeId, space: &Space, tasks: &[PlacedTask]) -> Cost {
+        let (node, shape) = (&self.state.nodes[id], Shape::of(&job.spec));
+        let kind = Kind::of(node);
+        let warm = (0..node.gpu_health.len()).filter(|gpu| node.gpu_health[*gpu].word == GpuWord::Warning);
+        let doubtful = warm.fold(0, |all, gpu| all | 1 << gpu);
+        let site = Site { free: free(&self.free[id]), usable: free(space), doubtful };
+        let prospect = self.state.capacity.prospect(&kind);
+        let seats: Vec<muster_core::capacity::Seat> =
+            tasks.iter().map(|task| kind.seat_of(task).unwrap()).collect();
+        terms(&shape, (&kind, &prospect), site, &seats).cost(&kind, site, &self.state.settings.weights)
     }
 
     /// On as few nodes as possible: those that take the most, and the last tasks on the fullest that takes them all.
@@ -1692,28 +1725,35 @@ fn sit(job: &Job, each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
         let gpus = best_set(node, whole.collect(), each.gpus, wish)?.into_iter().collect();
         return Some(Seat { gpus, share: None });
     }
-    let wanted = |gpu: u8| share(each, node, gpu);
-    let room = good().filter(|(gpu, part)| {
-        let wanted = wanted(**gpu);
-        wanted.compute_milli <= part.0 && wanted.memory_milli <= part.1
-    });
+    // A device that is shared already, else the smallest instance, else a device nobody uses.
+    let all = parts(each, node, left).into_iter().chain(instances(each, node, left));
+    all.min_by_key(|(order, _)| *order).map(|(_, seat)| seat)
+}
+
+/// Parts of devices that would do, each with its place in the usual order.
+fn parts(each: &Resources, node: &Node, left: &Space) -> Vec<(Usual, Seat)> {
     let limits = |gpu: &u8| model::can_limit_shares(&node.facts.gpus[usize::from(*gpu)].model);
     let apart = |gpu: &u8| match each.isolation {
         Isolation::None => true,
         Isolation::Memory => limits(gpu),
         Isolation::Full => false,
     };
-    let room = room.filter(|(gpu, _)| apart(gpu));
-    let best = room.min_by_key(|(gpu, part)| (**part == WHOLE, part.0, **gpu));
-    let part = best.map(|(gpu, part)| (*part == WHOLE, Seat { gpus: vec![*gpu], share: Some(wanted(*gpu)) }));
-    match part {
-        Some((false, seat)) => Some(seat),
-        whole => smallest_instance(each, node, left).or(whole.map(|(_, seat)| seat)),
+    let mut found = Vec::new();
+    for (gpu, part) in left.gpus.iter().filter(|(gpu, _)| would_do(each, node, **gpu) && apart(gpu)) {
+        let share = share(each, node, *gpu);
+        if share.compute_milli <= part.0 && share.memory_milli <= part.1 {
+            let order = (if *part == WHOLE { 2 } else { 0 }, part.0, (0, 0), *gpu, 0);
+            found.push((order, Seat { gpus: vec![*gpu], share: Some(share) }));
+        }
     }
+    found
 }
 
-/// The smallest instance that would do.
-fn smallest_instance(each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
+/// The place of a seat among others.
+type Usual = (u8, u32, (u32, u64), u8, u8);
+
+/// Instances that would do, each with its place in the usual order.
+fn instances(each: &Resources, node: &Node, left: &Space) -> Vec<(Usual, Seat)> {
     let mut found = Vec::new();
     for (gpu, start) in &left.instances {
         let facts = &node.facts.gpus[usize::from(*gpu)];
@@ -1721,15 +1761,30 @@ fn smallest_instance(each: &Resources, node: &Node, left: &Space) -> Option<Seat
         let one = node.instances(*gpu).iter().find(|one| one.start == *start).unwrap();
         let table = model::of_device(&facts.model, facts.memory_mib).unwrap().mig.unwrap();
         let profile = table.profile(&one.profile).unwrap();
-        let (milli, mib) = (table.compute_milli(profile), table.profiles[usize::from(profile)].memory_mib);
-        let enough = milli >= each.gpu_compute_milli && mib >= each.gpu_memory_mib;
+        let (milli, memory_mib) =
+            (table.compute_milli(profile), table.profiles[usize::from(profile)].memory_mib);
+        let enough = milli >= each.gpu_compute_milli && memory_mib >= each.gpu_memory_mib;
         if enough && (each.gpu_models.is_empty() || each.gpu_models.iter().any(wished)) {
-            found.push((milli, mib, *gpu, *start, one.profile.clone()));
+            let mode = ShareMode::Mig { profile: one.profile.clone(), start: *start };
+            let share = Share { mode, memory_mib, ..share(each, node, *gpu) };
+            let order = (1, 0, (milli, memory_mib), *gpu, *start);
+            found.push((order, Seat { gpus: vec![*gpu], share: Some(share) }));
         }
     }
-    let (_, memory_mib, gpu, start, profile) = found.into_iter().min()?;
-    let mode = ShareMode::Mig { profile, start };
-    Some(Seat { gpus: vec![gpu], share: Some(Share { mode, memory_mib, ..share(each, node, gpu) }) })
+    found
+}
+
+/// Some space as the planner writes it.
+fn free(space: &Space) -> Free {
+    let parts = space.gpus.iter().map(|(device, (compute, memory))| {
+        let part = Part { compute: *compute as u16, memory: *memory as u16 };
+        muster_core::capacity::Seat::Part { device: *device, part }.space()
+    });
+    let instances = space.instances.iter().map(|(device, start)| {
+        muster_core::capacity::Seat::Instance { device: *device, start: *start }.space()
+    });
+    let host = Free { cpus: space.cpus, memory_mib: space.memory_mib, ..Free::default() };
+    parts.chain(instances).fold(host, Free::with)
 }
 
 /// What a task gets of a device.
@@ -1754,7 +1809,7 @@ fn is_told(each: &Resources, node: &Node, gpu: u8, task: &PlacedTask) -> bool {
         let mut left = Space::default();
         let there = node.instances(gpu).iter().any(|one| one.start == *start);
         left.instances.insert((gpu, *start));
-        return there && smallest_instance(each, node, &left).is_some();
+        return there && !instances(each, node, &left).is_empty();
     }
     let now = (each.gpu_compute_milli < 1_000).then(|| share(each, node, gpu));
     let parts = |share: &Share| (share.compute_milli, share.memory_milli);

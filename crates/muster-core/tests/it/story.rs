@@ -224,6 +224,7 @@ fn step() -> impl Strategy<Value = Step> {
     let health = prop_oneof![
         3 => Just(GpuWord::Healthy),
         1 => Just(GpuWord::Degraded),
+        1 => Just(GpuWord::Warning),
         1 => Just(GpuWord::Unhealthy),
     ];
     let ticks = prop_oneof![Just(SECOND), Just(30 * SECOND), Just(MINUTE), Just(10 * MINUTE), Just(2 * HOUR)];
@@ -502,6 +503,7 @@ fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<P
             effective: None,
             expected_ms: None,
             lent: false,
+            score: None,
         })
     };
     let claim = |wild: &WildClaim| {
