@@ -25,6 +25,7 @@ criteria: ## the success criteria of the commissioning document, one line each
 
 bench: build ## the table of docs/results.md
 	$(BIN)/muster bench plan
+	$(BIN)/muster bench numa
 	$(CARGO) run --release --locked --package muster-bench
 
 lint: ## what CI holds a change to, besides the tests

@@ -131,7 +131,8 @@ fn speaker(report: &Report) -> &str {
     }
 }
 
-fn facts(registration: Registration) -> NodeFacts {
+/// What an agent says, in the words of the core.
+pub fn facts(registration: Registration) -> NodeFacts {
     let gpu = |gpu: muster_protocol::agent::Gpu| GpuFacts {
         uuid: gpu.uuid,
         model: gpu.model,

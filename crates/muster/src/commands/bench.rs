@@ -1,6 +1,7 @@
 //! How fast this build is on this machine, and how well it places.
 
 mod placement;
+mod numa;
 mod plan;
 mod synthetic;
 
@@ -14,6 +15,8 @@ pub enum Verb {
     Plan(PlanArgs),
     /// Measure how much of a cluster policies of placement fill, on recorded pods
     Placement(placement::Args),
+    /// Reckon what it is worth to choose GPUs by NUMA node, PCIe switch and NVLink, and what it costs in waiting
+    Numa(numa::NumaArgs),
 }
 
 /// `muster bench plan`.
@@ -31,5 +34,6 @@ pub fn run(verb: Verb) -> Ending {
     match verb {
         Verb::Plan(args) => plan::run(args.quick, &args.show),
         Verb::Placement(args) => placement::run(args),
+        Verb::Numa(args) => numa::run(&args),
     }
 }
