@@ -157,9 +157,9 @@ impl Wiring {
         let mut wiring = Wiring {
             all: numa.values().fold(0, |all, group| all | group),
             numa: numa.into_iter().collect(),
-            sockets: sockets.into_values().collect(),
+            sockets: in_order(sockets.into_values()),
             // A switch with one device joins nothing: it is as good as none.
-            switches: switches.into_values().filter(|group| group.count_ones() > 1).collect(),
+            switches: in_order(switches.into_values().filter(|group| group.count_ones() > 1)),
             nvlink: links(gpus),
             classes: Vec::new(),
         };
@@ -276,6 +276,13 @@ fn grouped<K: Ord>(keys: impl Iterator<Item = Option<K>>) -> BTreeMap<K, u64> {
             *groups.entry(key).or_default() |= 1 << device;
         }
     }
+    groups
+}
+
+/// Groups without their numbers, so that boards are equal that only count in another order.
+fn in_order(groups: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut groups: Vec<u64> = groups.collect();
+    groups.sort_unstable();
     groups
 }
 

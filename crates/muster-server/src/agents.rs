@@ -201,3 +201,39 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
     };
     Some(Command::SetGpuHealth { node, gpu: reading.gpu, word, why, cooling_until })
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_agent::Cluster;
+    use muster_core::wiring::{Closeness, Wiring};
+
+    use super::*;
+
+    fn registered(text: &str) -> Vec<NodeFacts> {
+        Cluster::parse(text).unwrap().registrations().into_iter().map(facts).collect()
+    }
+
+    #[test]
+    fn the_wiring_of_a_node_arrives_whole() {
+        let nodes =
+            registered("nodes: [{name: a, count: 3, box: dgx-a100, nodes_per_rack: 1, racks_per_block: 2}]");
+        assert_eq!((nodes[2].rack.as_deref(), nodes[2].block.as_deref()), (Some("r3"), Some("b2")));
+        let numa = &nodes[0].numa[7];
+        assert_eq!((numa.cpus, numa.memory_mib, numa.socket), (16, 262_144, 1));
+        assert_eq!(nodes[0].gpus[7].pcie_switch, Some(3));
+        let wiring = Wiring::of(&nodes[0]);
+        assert_eq!(wiring.closeness(0b0000_0011), Closeness::NvlinkNuma);
+        assert_eq!(wiring.closeness(0b0000_1111), Closeness::NvlinkSocket);
+        assert_eq!(wiring.closeness(0b0001_1111), Closeness::NvlinkNode);
+        assert_eq!(wiring.numa_nodes(0b0001_0001), [3, 7]);
+    }
+
+    #[test]
+    fn an_agent_that_says_nothing_of_its_wiring_is_understood() {
+        let text = r#"{"node":"a","cpus":8,"memory_mib":1024,
+            "gpus":[{"uuid":"x","model":"y","memory_mib":7},{"uuid":"z","model":"y","memory_mib":7}]}"#;
+        let node = facts(muster_json::from_str(text).unwrap());
+        assert_eq!((node.block.as_ref(), node.numa.len(), node.gpus[0].socket), (None, 0, None));
+        assert_eq!(Wiring::of(&node).closeness(0b11), Closeness::Numa);
+    }
+}

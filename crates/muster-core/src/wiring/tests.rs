@@ -195,6 +195,9 @@ fn a_board_that_is_too_rich_is_filled_switch_by_switch() {
 #[test]
 fn equal_machines_are_wired_equally() {
     assert_eq!(meshed(), meshed());
+    let device = |index: u32| (Some(index / 4), Some(9 - index / 2), &[0, 1, 2, 3, 4, 5, 6, 7][..]);
+    let counted_backwards = Wiring::of(&facts(&(0..8).map(device).collect::<Vec<_>>(), &[]));
+    assert_eq!(meshed(), counted_backwards);
     assert!(meshed() != quartered() && meshed().cmp(&quartered()) != std::cmp::Ordering::Equal);
 }
 
