@@ -45,6 +45,7 @@ pub(crate) fn order(job: &str, annotations: &[(&str, &str)]) -> Order {
             group: "task".to_string(),
             group_rank: 0,
             gpus: vec![1],
+            share: None,
             cpus: 1,
             memory_mib: 64,
         }],

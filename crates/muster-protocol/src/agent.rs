@@ -155,10 +155,30 @@ pub struct TaskOrder {
     pub group_rank: u32,
     /// Devices it holds, by index.
     pub gpus: Vec<u8>,
+    /// What it has of its device, where that is not all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<TaskShare>,
     /// CPU cores it holds.
     pub cpus: u32,
     /// Main memory it holds.
     pub memory_mib: u64,
+}
+
+/// What a task has of its device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskShare {
+    /// How the device is shared: `mig`, `mps` or `time-slice`.
+    pub mode: String,
+    /// Thousandths of its compute.
+    pub compute_milli: u32,
+    /// What the task may use of its memory.
+    pub memory_mib: u64,
+    /// What the instance is called, where it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Where on the device the instance begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<u8>,
 }
 
 /// What to run.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::share::Share;
+
 /// An attempt with its leases. It is read-only; deleting it puts its job back into the queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Allocation {
@@ -22,6 +24,9 @@ pub struct Allocation {
     pub phase: String,
     /// The GPUs.
     pub gpu_ids: Vec<String>,
+    /// What its tasks have of them, one by one, where that is not all of a GPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Share>,
     /// The first node.
     pub node_id: Option<String>,
     /// All nodes.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::share::Holder;
+
 /// A GPU, as it stands now. What cannot be read is absent: an unknown GPU is not a cold GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Gpu {
@@ -27,7 +29,8 @@ pub struct Gpu {
     /// Tensor cores, where the model is known.
     #[serde(default)]
     pub tensor_cores: Option<u32>,
-    /// `free`, `held`, `claimed` (kept for a job that others make room for), `cooling` or `out` (unhealthy, or
+    /// `free`, `held`, `shared` (held in part), `claimed` (kept for a job that others make room for), `cooling` or `out`
+    /// (unhealthy, or
     /// its node takes no work).
     #[schema(example = "free")]
     pub state: String,
@@ -37,14 +40,20 @@ pub struct Gpu {
     pub memory_used_mb: Option<u64>,
     /// Memory free in MiB, where it is measured.
     pub memory_free_mb: Option<u64>,
-    /// Somebody holds it.
+    /// Somebody holds it or a part of it.
     pub allocated: bool,
-    /// The attempt that holds it; absent for callers who may not see it.
+    /// Thousandths of its compute that are held.
+    #[serde(default)]
+    pub used_milli: u32,
+    /// The attempt that holds all of it; absent for callers who may not see it.
     pub allocation_id: Option<String>,
-    /// The job that holds it; absent for callers who may not see it.
+    /// The job that holds all of it; absent for callers who may not see it.
     pub job_id: Option<String>,
-    /// The tenant that holds it; absent for callers who may not see it.
+    /// The tenant that holds all of it; absent for callers who may not see it.
     pub tenant_id: Option<String>,
+    /// Who holds it or parts of it, as far as the caller may see them.
+    #[serde(default)]
+    pub holders: Vec<Holder>,
     /// `healthy`, `warning`, `degraded` or `unhealthy`.
     #[schema(example = "healthy")]
     pub health: String,

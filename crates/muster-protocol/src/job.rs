@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::amount::Amount;
+use crate::share::Share;
+
 /// The state of a job; the finer word is the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -50,8 +53,12 @@ pub struct JobSummary {
     pub waits_for: Option<String>,
     /// As asked, or as changed since.
     pub priority: u32,
-    /// Whole GPUs, all tasks together: what it holds now, or else what it needs at least.
+    /// GPUs, all tasks together, whole or shared: what it holds now, or else what it needs at least.
     pub gpu_count: u64,
+    /// How much of GPUs that is, where parts are among them: half a GPU is 0.5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub gpu_amount: Option<Amount>,
     /// GPU memory asked for each GPU in MiB; the mean where tasks differ.
     pub gpu_memory_mb: u64,
     /// CPU cores, all tasks together.
@@ -131,6 +138,9 @@ pub struct Job {
     /// The GPUs it holds now.
     #[schema(example = json!(["gpu01/gpu-0"]))]
     pub allocated_gpus: Vec<String>,
+    /// What its tasks have of them, one by one, where that is not all of a GPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Share>,
     /// Where it stands in the queue, from 1; absent when it does not wait for its turn.
     pub queue_position: Option<u64>,
     /// How many wait for their turn.
@@ -216,6 +226,9 @@ pub struct Task {
     pub gpu_memory_mb: u64,
     /// Share of each GPU, up to 1.
     pub gpu_share: f64,
+    /// How strictly neighbours on a shared GPU are kept apart; absent for whole GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// CPU cores of each.
     pub cpu_cores: u32,
     /// Main memory of each in MiB.

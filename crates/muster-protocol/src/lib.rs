@@ -6,6 +6,7 @@
 pub mod agent;
 
 pub mod allocation;
+pub mod amount;
 pub mod audit;
 pub mod cluster;
 pub mod event;
@@ -15,6 +16,7 @@ pub mod node;
 pub mod outlook;
 pub mod problem;
 pub mod receipt;
+pub mod share;
 pub mod submit;
 pub mod tenant;
 pub mod token;

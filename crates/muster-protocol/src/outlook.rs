@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::job::{JobState, Reason};
 use crate::problem::Problem;
+use crate::share::Share;
 
 /// Why a job does not run: all its blockers, with numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -128,6 +129,9 @@ pub struct Outlook {
     pub node_name: Option<String>,
     /// The GPUs it would get.
     pub gpus: Vec<String>,
+    /// What its tasks would have of them, one by one, where that is not all of a GPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Share>,
     /// Jobs that would make room for it.
     pub victims: Vec<String>,
     /// Where it would stand in the queue, from 1.

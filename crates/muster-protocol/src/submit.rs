@@ -29,7 +29,7 @@ pub struct SubmitJob {
     /// Whole GPUs, at least 1; 1 when not given. For a job without GPUs use `tasks`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_count: Option<u32>,
-    /// Memory that each GPU must have at least, in MiB.
+    /// Memory that each GPU must have at least, in MiB; of a shared GPU, what the job may use of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory_mb: Option<u64>,
     /// A GPU model that will do, for example `H100` or `RTX_5070ti`.
@@ -38,7 +38,7 @@ pub struct SubmitJob {
     /// GPU models that will do; any when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_models: Vec<String>,
-    /// Share of each GPU, above 0 and up to 1; whole GPUs when not given.
+    /// Share of one GPU, 0.021 to 1, that others may use beside it; whole GPUs when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_share: Option<f64>,
     /// How strictly neighbours on a shared GPU are kept apart: `none`, `memory` or `full`.
@@ -161,6 +161,12 @@ pub struct SubmitTask {
     /// GPU models that will do.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_models: Vec<String>,
+    /// Share of one GPU for each task; the job's when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_share: Option<f64>,
+    /// How strictly neighbours on a shared GPU are kept apart; the job's when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<String>,
     /// CPU cores of each task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_cores: Option<u32>,

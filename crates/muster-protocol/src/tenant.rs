@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::amount::Amount;
 use crate::written::sent;
 
 /// A tenant to make, or all of what may change of one. A quota that is not given is unlimited; 0 is 0.
@@ -324,7 +325,8 @@ pub struct Tenant {
     pub guaranteed_concurrent_jobs: Option<u64>,
     /// GPUs it holds with all below it beyond what it can count on; absent where nothing is guaranteed.
     #[serde(default)]
-    pub borrowed_gpus: Option<u64>,
+    #[schema(value_type = Option<f64>)]
+    pub borrowed_gpus: Option<Amount>,
     /// GPUs of one model it can count on, by model.
     #[serde(default)]
     pub guaranteed_gpus_by_model: BTreeMap<String, u64>,
@@ -343,8 +345,9 @@ pub struct Tenant {
     /// The same in money.
     pub spent_cost: f64,
 
-    /// GPUs held now.
-    pub current_gpus: u64,
+    /// GPUs held now; half a GPU is 0.5.
+    #[schema(value_type = f64)]
+    pub current_gpus: Amount,
     /// GPU memory asked for by what runs now, in MiB.
     pub current_gpu_memory: u64,
     /// CPU cores held now.

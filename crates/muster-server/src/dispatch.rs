@@ -8,8 +8,9 @@ use std::sync::mpsc::Receiver;
 
 use muster_agent::Agent;
 use muster_core::job::{Attempt, Job, Part, PlacedTask, StopCause};
+use muster_core::share::{Share, ShareMode};
 use muster_core::{Event, JobId, NodeId, State};
-use muster_protocol::agent::{Order, Orders, Run, Stop, TaskOrder};
+use muster_protocol::agent::{Order, Orders, Run, Stop, TaskOrder, TaskShare};
 use tracing::debug;
 
 use crate::cluster::Cluster;
@@ -148,6 +149,7 @@ fn tasks_on(node: &NodeId, job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
                 group: group.name.clone(),
                 group_rank: *group_size,
                 gpus: task.gpus.clone(),
+                share: task.share.as_deref().map(share),
                 cpus: group.each.cpus,
                 memory_mib: group.each.memory_mib,
             });
@@ -155,6 +157,20 @@ fn tasks_on(node: &NodeId, job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
         *group_size += 1;
     }
     here
+}
+
+fn share(share: &Share) -> TaskShare {
+    let (profile, start) = match &share.mode {
+        ShareMode::Mig { profile, start } => (Some(profile.clone()), Some(*start)),
+        ShareMode::Mps | ShareMode::TimeSlice => (None, None),
+    };
+    TaskShare {
+        mode: share.mode.word().to_string(),
+        compute_milli: share.compute_milli,
+        memory_mib: share.memory_mib,
+        profile,
+        start,
+    }
 }
 
 /// Where a node can be reached: its address if it has said one, else its host name, else the name it has here.

@@ -34,6 +34,7 @@ mod history;
 mod home;
 mod logs;
 mod scrape;
+mod share;
 mod show;
 mod stream;
 mod tokens;

@@ -117,8 +117,8 @@ fn gpus(state: &State) -> Vec<([(String, String); 2], u64)> {
 
 fn allocated_ratio(state: &State) -> f64 {
     let all: usize = state.nodes.values().map(|node| node.holders.len()).sum();
-    let held: usize = state.nodes.values().map(|node| node.held_gpus()).sum();
-    if all == 0 { 0.0 } else { held as f64 / all as f64 }
+    let held_milli: u64 = state.tenants.values().map(|tenant| tenant.held.gpu_milli).sum();
+    if all == 0 { 0.0 } else { held_milli as f64 / 1_000.0 / all as f64 }
 }
 
 /// What each tenant used: attempts that ended, and what is held until now. So the counter grows steadily.

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use muster_protocol::agent::{Exit, Order, Run, TaskOrder};
+use muster_protocol::agent::{Exit, Order, Run, TaskOrder, TaskShare};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
@@ -151,7 +151,24 @@ fn told(folder: &Folder, order: &Order, task: &TaskOrder) -> Vec<(&'static str, 
         ("CUDA_VISIBLE_DEVICES", OsString::from(gpus)), // Empty without GPUs: then CUDA shows none.
         (MARK, folder.path().as_os_str().to_os_string()),
     ];
+    told.extend(task.share.as_ref().map(told_of_share).unwrap_or_default());
     told.extend(told_of_gang(order, task));
+    told
+}
+
+/// What it has of a device that others use beside it. The limits are those that an MPS server keeps for its clients; the
+/// device is the first that the task sees, and the only one.
+fn told_of_share(share: &TaskShare) -> Vec<(&'static str, OsString)> {
+    let mut told = vec![
+        ("MUSTER_GPU_SHARE_MODE", OsString::from(&share.mode)),
+        ("MUSTER_GPU_SHARE_MILLI", OsString::from(share.compute_milli.to_string())),
+        ("MUSTER_GPU_MEMORY_MIB", OsString::from(share.memory_mib.to_string())),
+    ];
+    if share.mode == "mps" {
+        let percentage = (share.compute_milli / 10).max(1);
+        told.push(("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", OsString::from(percentage.to_string())));
+        told.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", OsString::from(format!("0={}M", share.memory_mib))));
+    }
     told
 }
 

@@ -180,7 +180,11 @@ impl Attempt {
     fn opening(&self, node: &str, task: &TaskOrder) -> String {
         let Order { job, attempt, name, gang_size, run, .. } = &self.order;
         let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
-        let gpus = if gpus.is_empty() { "no GPUs".to_string() } else { format!("GPUs {gpus}") };
+        let gpus = match &task.share {
+            Some(share) => format!("{} thousandths of GPU {gpus} by {}", share.compute_milli, share.mode),
+            None if gpus.is_empty() => "no GPUs".to_string(),
+            None => format!("GPUs {gpus}"),
+        };
         let runs = match (&run.script, &run.image) {
             (Some(script), _) => {
                 script.lines().find(|line| !line.starts_with("#!")).unwrap_or("").to_string()

@@ -203,6 +203,7 @@ pub fn order(run: Run) -> Order {
             group: "task".to_string(),
             group_rank: 0,
             gpus: vec![1, 3],
+            share: None,
             cpus: 1,
             memory_mib: 64,
         }],

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use muster_agent::logs::Stream;
-use muster_protocol::agent::{Exit, Order, Run, TaskOrder};
+use muster_protocol::agent::{Exit, Order, Run, TaskOrder, TaskShare};
 
 use crate::bench::{Bench, JOB, NODE, command, order, script};
 
@@ -89,8 +89,48 @@ fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
     assert!(seen.trim_end().ends_with(&format!("{JOB}/1/work")), "{seen}");
 }
 
+#[test]
+fn a_task_is_told_what_it_has_of_a_shared_gpu() {
+    let lines = |mode: &str, compute_milli| {
+        let mut bench = Bench::real();
+        let mut asked = order(script("env | grep -E '^(MUSTER_GPU|CUDA_)' | sort"));
+        let share = TaskShare {
+            mode: mode.to_string(),
+            compute_milli,
+            memory_mib: 40_779,
+            profile: None,
+            start: None,
+        };
+        asked.tasks[0].gpus = vec![3];
+        asked.tasks[0].share = Some(share);
+        asked.run.env.insert("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".to_string(), "100".to_string());
+        bench.order(vec![asked]);
+        assert_eq!(bench.await_end(), Exit::Code(0));
+        bench.log(0, Stream::Stdout)
+    };
+    let told = |percentage: &str, limit: &str, milli: u32, mode: &str| {
+        format!(
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percentage}\n{limit}CUDA_VISIBLE_DEVICES=3\nMUSTER_GPUS=3\n\
+             MUSTER_GPU_MEMORY_MIB=40779\nMUSTER_GPU_SHARE_MILLI={milli}\nMUSTER_GPU_SHARE_MODE={mode}\n"
+        )
+    };
+    // The device is the first that the task sees.
+    let limit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40779M\n";
+    assert_eq!(lines("mps", 500), told("50", limit, 500, "mps"));
+    assert_eq!(lines("mps", 9), told("1", limit, 9, "mps"), "a task without any multiprocessor would hang");
+    assert_eq!(lines("time-slice", 500), told("100", "", 500, "time-slice"), "MPS limits mean nothing here");
+}
+
 fn task(rank: u32, group: &str, group_rank: u32) -> TaskOrder {
-    TaskOrder { rank, group: group.to_string(), group_rank, gpus: vec![], cpus: 1, memory_mib: 1 }
+    TaskOrder {
+        rank,
+        group: group.to_string(),
+        group_rank,
+        gpus: vec![],
+        share: None,
+        cpus: 1,
+        memory_mib: 1,
+    }
 }
 
 /// The second of three nodes, with a task of each group, in an order that is not that of the ranks.

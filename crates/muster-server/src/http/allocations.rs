@@ -18,6 +18,7 @@ use crate::http::fault::Fault;
 use crate::http::jobs::steer;
 use crate::http::json::Json;
 use crate::http::query::{Id, Named, Query, page_limit, page_start};
+use crate::http::share;
 use crate::http::show::stop_cause;
 use crate::http::who::Reach;
 use crate::http::written::{hours, humane, money, stamp};
@@ -177,7 +178,8 @@ fn shown(door: &Door, row: AllocationRow) -> Allocation {
         tenant_id: attempt.tenant,
         state: state_of(&attempt.state).to_string(),
         phase: attempt.state,
-        gpu_ids: leases.iter().map(|lease| format!("{}/gpu-{}", lease.node, lease.gpu)).collect(),
+        gpu_ids: share::gpus(&leases),
+        shares: share::shares(&leases),
         node_id: attempt.nodes.first().cloned(),
         nodes: attempt.nodes,
         cpu_cores: live.as_ref().map(|live| live.cpus),

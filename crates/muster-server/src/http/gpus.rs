@@ -13,6 +13,7 @@ use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::json::Json;
 use crate::http::query::{Query, window};
+use crate::http::share;
 use crate::http::who::Reach;
 use crate::http::written::stamp;
 use crate::identity::Who;
@@ -26,7 +27,7 @@ pub struct GpuQuery {
     model: Option<String>,
     /// Of this node.
     node: Option<String>,
-    /// In this state: `free`, `held`, `claimed`, `cooling`, `out`.
+    /// In this state: `free`, `held`, `shared`, `claimed`, `cooling`, `out`.
     state: Option<String>,
     /// Of this health: `healthy`, `warning`, `degraded`, `unhealthy`.
     health: Option<String>,
@@ -145,6 +146,8 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
     let attempt = seen.and_then(|job| job.attempt().map(|attempt| format!("{}:{}", job.id, attempt.number)));
     let known = model::of_device(&facts.model, facts.memory_mib);
     let capability = known.and_then(|model| model.compute_capability);
+    let holders = share::holders(state, node, index).into_iter();
+    let holders = holders.filter(|(job, _)| who.sees_tenant(job.spec.tenant.as_str()));
     Gpu {
         id: GpuId { node: node.id.clone(), index: index as u8 }.to_string(),
         node_id: node.id.to_string(),
@@ -158,7 +161,9 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
         memory_total_mb: facts.memory_mib,
         memory_used_mb: None,
         memory_free_mb: None,
-        allocated: holder.is_some(),
+        allocated: node.is_held(index),
+        used_milli: share::used_milli(state, node, index),
+        holders: holders.map(|(job, share)| share::holder(job, share, facts.memory_mib)).collect(),
         allocation_id: attempt,
         job_id: seen.map(|job| job.id.to_string()),
         tenant_id: seen.map(|job| job.spec.tenant.to_string()),
@@ -182,6 +187,7 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
 pub fn state_word(state: &Core, node: &Node, index: usize) -> &'static str {
     let claimed = || state.claims.values().any(|claim| claim.holds(&node.id, index as u8));
     match node.is_held(index) {
+        true if node.sole_holder(index).is_none() => "shared",
         true => "held",
         false if node.gpu_health[index].cooling_until.is_some() => "cooling",
         false if !node.takes_work() || !node.gpu_usable(index) => "out",

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use muster_core::command::JobChange;
-use muster_core::job::Attempt;
 use muster_core::{Command, JobId, Refusal};
 use muster_protocol::job::{AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Done, Reasoned};
 use muster_store::Tables;
 use muster_store::queries::{AllocationFilter, JobFilter, Order, Page};
-use muster_store::rows::{JobDetail, JobState};
+use muster_store::rows::{JobDetail, JobState, LeaseRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -20,9 +19,9 @@ use crate::http::fault::Fault;
 use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
 use crate::http::json::Json;
 use crate::http::query::{Id, Query, key_and_value, page_limit, page_start};
-use crate::http::show;
 use crate::http::who::Reach;
 use crate::http::written::{priority, span_ms};
+use crate::http::{share, show};
 use crate::identity::Who;
 
 /// Which jobs to list. All conditions must hold.
@@ -79,7 +78,7 @@ pub async fn list(
         {
             let verdict = verdicts.without_position(state, live);
             job.waits_for = verdict.reasons.first().map(|reason| reason.sentence());
-            job.gpu_count = live.attempt().map_or(job.gpu_count, Attempt::gpu_count);
+            tell_held(job, live);
         }
     });
     Ok(Json(JobList { jobs, total: paged.total, next_cursor: paged.next.map(|job| job.to_string()) }))
@@ -119,12 +118,12 @@ fn state_of(word: &str) -> Result<JobState, Fault> {
 pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Result<Json<Job>, Fault> {
     let now_ms = door.cluster.now().0;
     let found = door.tables(move |tables| find(tables, id)).await?;
-    let (detail, gpus, array) = found
+    let (detail, leases, array) = found
         .filter(|(detail, ..)| who.sees_tenant(&detail.row.tenant))
         .ok_or(Refusal::UnknownJob { job: id })?;
     let first = detail.row.id;
     let mut job = show::job(detail, now_ms);
-    job.allocated_gpus = gpus;
+    (job.allocated_gpus, job.shares) = (share::gpus(&leases), share::shares(&leases));
     if let Some(counts) = array {
         describe_array(&mut job, id, counts);
     }
@@ -137,21 +136,28 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         job.queue_length = position.map(|place| place.of);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
         job.summary.waits_for = job.reasons.first().map(|reason| reason.sentence.clone());
-        job.summary.gpu_count = live.attempt().map_or(job.summary.gpu_count, Attempt::gpu_count);
+        tell_held(&mut job.summary, live);
     });
     Ok(Json(job))
 }
 
-type Found = (JobDetail, Vec<String>, Option<Vec<(JobState, u64)>>);
+/// An elastic gang may hold more than it needs.
+fn tell_held(job: &mut JobSummary, live: &muster_core::Job) {
+    if let Some(attempt) = live.attempt() {
+        job.gpu_count = attempt.gpu_count();
+        job.gpu_amount = share::in_parts(attempt.gpu_milli());
+    }
+}
 
-/// A job with the GPUs it holds, or the first task of an array with the counts of all.
+type Found = (JobDetail, Vec<LeaseRow>, Option<Vec<(JobState, u64)>>);
+
+/// A job with the leases it holds, or the first task of an array with the counts of all.
 fn find(tables: &dyn Tables, id: JobId) -> Result<Option<Found>, Fault> {
     if let Some(detail) = tables.job(id)? {
         let held = AllocationFilter { job: Some(id), live_only: true, ..AllocationFilter::default() };
         let live = tables.allocations(&held, &Page::first(1))?.rows;
-        let leases = live.iter().flat_map(|row| &row.leases);
-        let gpus = leases.map(|lease| format!("{}/gpu-{}", lease.node, lease.gpu)).collect();
-        return Ok(Some((detail, gpus, None)));
+        let leases = live.into_iter().flat_map(|row| row.leases).collect();
+        return Ok(Some((detail, leases, None)));
     }
     let first = match id.index {
         Some(_) => None,

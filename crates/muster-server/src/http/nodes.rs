@@ -16,6 +16,7 @@ use crate::http::fault::Fault;
 use crate::http::gpus;
 use crate::http::json::Json;
 use crate::http::query::{Id, Query, key_and_value, window};
+use crate::http::share;
 use crate::http::who::Reach;
 use crate::http::written::stamp;
 use crate::identity::Who;
@@ -248,7 +249,7 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
 fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
     let facts = &node.facts;
     let word = node.state.word;
-    let held = node.held_gpus();
+    let held: u32 = (0..facts.gpus.len()).map(|index| share::used_milli(state, node, index)).sum();
     let sees = |id: &&muster_core::JobId| {
         state.jobs.get(id).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()))
     };
@@ -271,7 +272,11 @@ fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
         available_cpu_cores: u64::from(facts.cpus).saturating_sub(node.cpus_held),
         memory_mb: facts.memory_mib,
         available_memory_mb: facts.memory_mib.saturating_sub(node.memory_mib_held),
-        gpu_allocation: if facts.gpus.is_empty() { 0.0 } else { held as f64 / facts.gpus.len() as f64 },
+        gpu_allocation: if facts.gpus.is_empty() {
+            0.0
+        } else {
+            f64::from(held) / 1_000.0 / facts.gpus.len() as f64
+        },
         rack: facts.rack.clone(),
         power_feed: facts.power_feed.clone(),
         labels: facts.labels.clone(),

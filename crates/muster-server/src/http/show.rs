@@ -7,6 +7,7 @@ use muster_core::verdict;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
 use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
 
+use crate::http::share;
 use crate::http::written::{dependency_text, hours, humane, money, stamp};
 
 /// A state in the words of the API.
@@ -36,6 +37,7 @@ pub fn summary(row: JobRow, now_ms: i64) -> JobSummary {
         waits_for: None,
         priority: row.priority,
         gpu_count: row.gpus,
+        gpu_amount: share::in_parts(row.gpu_milli),
         gpu_memory_mb: row.gpu_memory_mib.checked_div(row.gpus).unwrap_or(0),
         cpu_cores: row.cpus,
         memory_mb: row.memory_mib,
@@ -82,6 +84,7 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
     Job {
         summary: summary(row, now_ms),
         allocated_gpus: Vec::new(),
+        shares: Vec::new(),
         queue_position: None,
         queue_length: None,
         estimated_wait: None,
@@ -123,7 +126,9 @@ fn models(spec: &JobSpec) -> Vec<String> {
 }
 
 fn task(group: TaskGroup) -> Task {
+    let isolation = group.each.is_shared().then(|| group.each.isolation.word().to_string());
     Task {
+        isolation,
         name: group.name,
         count: group.count,
         max_count: group.count_max.filter(|max| *max > group.count),

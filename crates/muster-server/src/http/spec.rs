@@ -80,8 +80,8 @@ fn group(written: &wire::SubmitJob, task: &SubmitTask) -> Result<TaskGroup, Faul
             gpus: task.gpus.unwrap_or(1),
             gpu_models: models.into_iter().map(|name| model_name(name)).collect::<Result<_, _>>()?,
             gpu_memory_mib,
-            gpu_compute_milli: share_milli(written.gpu_share)?,
-            isolation: isolation(written)?,
+            gpu_compute_milli: share_milli(task.gpu_share.or(written.gpu_share))?,
+            isolation: isolation(task.isolation.as_deref().or(written.isolation.as_deref()))?,
             cpus: task.cpu_cores.or(written.cpu_cores).unwrap_or(CPUS_DEFAULT),
             memory_mib: task.memory_mb.or(written.memory_mb).unwrap_or(MEMORY_MIB_DEFAULT),
         },
@@ -99,13 +99,14 @@ fn model_name(name: &str) -> Result<String, Fault> {
 fn share_milli(share: Option<f64>) -> Result<u32, Fault> {
     match share {
         None => Ok(1_000),
-        Some(share) if share > 0.0 && share <= 1.0 => Ok((share * 1_000.0).ceil() as u32),
+        // Never less than was asked; but 0.07 times a thousand is a hair more than 70.
+        Some(share) if share > 0.0 && share <= 1.0 => Ok((share * 1_000.0 - 1e-6).ceil() as u32),
         Some(_) => Err(Fault::invalid("gpu_share", "must be above 0 and at most 1")),
     }
 }
 
-fn isolation(written: &wire::SubmitJob) -> Result<Isolation, Fault> {
-    match written.isolation.as_deref().unwrap_or("none") {
+fn isolation(word: Option<&str>) -> Result<Isolation, Fault> {
+    match word.unwrap_or("none") {
         "none" => Ok(Isolation::None),
         "memory" => Ok(Isolation::Memory),
         "full" => Ok(Isolation::Full),

@@ -10,6 +10,7 @@ use muster_core::budget::{Budget, Spent};
 use muster_core::plan::{FairShare, fair_shares};
 use muster_core::tenant::{Quota, Tenant, TenantConfig, Tier};
 use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp, model};
+use muster_protocol::amount::Amount;
 use muster_protocol::submit::Done;
 use muster_protocol::tenant::{self as wire, TenantChange, TenantList, TenantSpec};
 
@@ -297,16 +298,15 @@ fn gpu_ms(field: &'static str, hours: f64) -> Result<u64, Fault> {
     }
 }
 
-/// GPUs that a tenant holds with all below it.
+/// Thousandths of GPUs that a tenant holds with all below it.
 fn held_below(state: &muster_core::State, top: &TenantId) -> u64 {
     let below = |id: &TenantId| state.lineage(id).any(|above| above.id == *top);
-    state
-        .tenants
-        .values()
-        .filter(|one| below(&one.id))
-        .map(|one| one.held.gpu_milli)
-        .sum::<u64>()
-        .div_ceil(1_000)
+    state.tenants.values().filter(|one| below(&one.id)).map(|one| one.held.gpu_milli).sum()
+}
+
+/// What it holds with all below it beyond what it can count on.
+fn borrowed(state: &muster_core::State, tenant: &TenantId, guaranteed: u64) -> Amount {
+    Amount::of_milli(held_below(state, tenant).saturating_sub(guaranteed.saturating_mul(1_000)))
 }
 
 fn energy_mj(field: &'static str, kwh: f64) -> Result<u64, Fault> {
@@ -377,7 +377,7 @@ fn shown(
         guaranteed_cpu_cores: guaranteed.cpus,
         guaranteed_memory_mb: guaranteed.memory_mib,
         guaranteed_concurrent_jobs: guaranteed.jobs,
-        borrowed_gpus: guaranteed.gpus.map(|gpus| held_below(state, &tenant.id).saturating_sub(gpus)),
+        borrowed_gpus: guaranteed.gpus.map(|gpus| borrowed(state, &tenant.id, gpus)),
         guaranteed_gpus_by_model: config.guaranteed_by_model.clone(),
         budget_gpu_hours: config.budget.gpu_ms.map(hours),
         budget_kwh: config.budget.energy_mj.map(kwh),
@@ -385,7 +385,7 @@ fn shown(
         spent_gpu_hours: hours(spent.gpu_ms),
         spent_kwh: kwh(spent.energy_mj),
         spent_cost: money(spent.cost_micro),
-        current_gpus: tenant.held.gpus(),
+        current_gpus: Amount::of_milli(tenant.held.gpu_milli),
         current_gpu_memory: tenant.held.gpu_memory_mib,
         current_cpu_cores: tenant.held.cpus,
         current_memory: tenant.held.memory_mib,

@@ -21,10 +21,10 @@ use crate::http::fault::Fault;
 use crate::http::history::{of_number, oldest};
 use crate::http::json::{Json, read_bytes};
 use crate::http::query::Id;
-use crate::http::show;
 use crate::http::submit::{JOB_BYTES_MAX, read_ask};
 use crate::http::who::Reach;
 use crate::http::written::{hours, humane, stamp};
+use crate::http::{share, show};
 use crate::identity::Who;
 
 /// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
@@ -285,6 +285,7 @@ fn refused(refusal: Refusal) -> Outlook {
         summary: format!("would be refused: {refusal}"),
         node_name: None,
         gpus: Vec::new(),
+        shares: Vec::new(),
         victims: Vec::new(),
         queue_position: None,
         queue_length: None,
@@ -315,7 +316,8 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
         outcome,
         summary,
         node_name: tasks().next().map(|task| task.node.to_string()),
-        gpus: tasks().flat_map(gpus_of).collect(),
+        gpus: share::gpus_of(tasks()),
+        shares: share::shares_of(tasks()),
         victims: room.into_iter().flat_map(|room| room.victims.iter().map(ToString::to_string)).collect(),
         queue_position: outlook.start.is_none().then_some(outlook.position.position),
         queue_length: outlook.start.is_none().then_some(outlook.position.of),
@@ -337,8 +339,4 @@ fn nodes(tasks: &[PlacedTask]) -> String {
         Some(node) if nodes.len() == 1 => format!("`{node}`"),
         _ => format!("{} nodes", nodes.len()),
     }
-}
-
-fn gpus_of(task: &PlacedTask) -> impl Iterator<Item = String> + '_ {
-    task.gpus.iter().map(|gpu| format!("{}/gpu-{gpu}", task.node))
 }

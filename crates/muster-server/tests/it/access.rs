@@ -155,6 +155,25 @@ fn each_role_does_what_it_may_and_no_more() {
 }
 
 #[test]
+fn who_shares_a_gpu_does_not_see_the_others_on_it() {
+    let Town { house, member, blue, .. } = town();
+    let half = json!({"command": ["x"], "gpu_share": 0.5, "annotations": {"muster.sim/runtime": "1h"}});
+    let ids = [&member, &blue].map(|who| {
+        let id = who.post("/api/v1/jobs", &half).json()["job_id"].as_str().unwrap().to_string();
+        (house.until_state(&id, "running")["allocated_gpus"][0].clone(), id)
+    });
+    assert_eq!(ids[0].0, ids[1].0, "they share a GPU");
+    let gpu = ids[0].0.as_str().unwrap().replace("gpu-", "");
+    for (who, sees) in [(&member, &ids[0].1), (&blue, &ids[1].1)] {
+        let shown = who.get(&format!("/api/v1/gpus/{gpu}")).json();
+        assert_eq!(shown["used_milli"], 1_000);
+        let jobs: Vec<&Value> =
+            shown["holders"].as_array().unwrap().iter().map(|one| &one["job_id"]).collect();
+        assert_eq!(jobs, vec![&json!(sees)]);
+    }
+}
+
+#[test]
 fn what_belongs_to_others_does_not_exist() {
     let Town { house, member, blue, .. } = town();
     let id = member

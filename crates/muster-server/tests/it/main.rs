@@ -15,5 +15,6 @@ mod lists;
 mod machines;
 mod pages;
 mod seed;
+mod sharing;
 mod streams;
 mod tenants;
