@@ -20,7 +20,7 @@ use crate::error::CliError;
 use crate::jobs;
 use crate::options::{Connection, GlobalArgs};
 use crate::output::{self, Card, Column, ListArgs};
-use crate::units;
+use crate::{shares, units};
 
 /// What the seed's client always sends.
 const GPU_MEMORY_MB: u64 = 16_000;
@@ -109,7 +109,7 @@ const COLUMNS: [Column<JobSummary>; 6] = [
     Column::new("JOB ID", |job| job.id.as_str().into()),
     Column::new("NAME", |job| job.name.as_str().into()),
     Column::new("STATE", |job| state_word(job.state).into()),
-    Column::new("GPUs", |job| job.gpu_count.into()),
+    Column::new("GPUs", |job| shares::of_job(job).into()),
     Column::new("PRIORITY", |job| job.priority.into()),
     Column::new("SUBMITTED", |job| units::moment(job.submitted_at_ms).trim_end_matches('Z').into()),
 ];

@@ -37,7 +37,13 @@ pub struct JobArgs {
     /// GPU model that will do, for example H100; may be repeated
     #[arg(long, value_name = "MODEL", value_delimiter = ',', help_heading = "Resources")]
     pub gpu_model: Vec<String>,
-    /// Memory that each GPU must have, for example 40G
+    /// A part of one GPU, beside others, for example 0.5
+    #[arg(long, value_name = "PART", value_parser = units::share, help_heading = "Resources")]
+    pub gpu_share: Option<f64>,
+    /// How strictly neighbours on a shared GPU are kept apart: none, memory or full
+    #[arg(long, value_name = "HOW", help_heading = "Resources", hide_possible_values = true)]
+    pub isolation: Option<Isolation>,
+    /// Memory that each GPU must have, for example 40G; of a shared one, what it may use of it
     #[arg(long, value_name = "SIZE", value_parser = units::memory_mib, help_heading = "Resources")]
     pub gpu_memory: Option<u64>,
     /// CPU cores, of each task
@@ -117,6 +123,17 @@ pub enum Topology {
     SameRack,
 }
 
+/// How strictly the neighbours on a shared GPU are kept apart.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Isolation {
+    /// However the GPU is shared
+    None,
+    /// Nobody can take more memory than they have
+    Memory,
+    /// In hardware: memory, bandwidth and faults
+    Full,
+}
+
 /// What happens to a job when its node is lost.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum OnNodeLost {
@@ -168,6 +185,8 @@ impl JobArgs {
             (job.gpu_model, job.gpu_models) = (None, self.gpu_model.clone());
         }
         over(&mut job.gpu_memory_mb, &self.gpu_memory);
+        over(&mut job.gpu_share, &self.gpu_share);
+        over(&mut job.isolation, &self.isolation.as_ref().and_then(word));
         over(&mut job.cpu_cores, &self.cpus);
         over(&mut job.memory_mb, &self.mem);
         over(&mut job.topology, &self.topology.as_ref().and_then(word));

@@ -12,6 +12,7 @@ mod jobs;
 mod options;
 mod output;
 mod role;
+mod shares;
 mod tail;
 mod units;
 

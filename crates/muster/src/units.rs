@@ -65,6 +65,13 @@ fn number(text: &str) -> Option<i64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
+/// Read a part of a GPU: `0.5`.
+pub fn share(text: &str) -> Result<f64, String> {
+    let bad =
+        || format!("`{text}` is not a part of a GPU; write a number above 0 and up to 1, for example `0.5`");
+    text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(bad)
+}
+
 /// Read `40G`, `512M`, `1.5T`, `64GiB`, or plain MiB. Everything is binary: 1 G is 1,024 MiB.
 pub fn memory_mib(text: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is not an amount of memory; write for example `40G`, `512M` or `1.5T`");

@@ -2,13 +2,15 @@
 
 use hyper::Method;
 use muster_core::GpuId;
+use muster_protocol::amount::Amount;
 use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList};
+use muster_protocol::share::Holder;
 
 use super::{Code, Ending};
 use crate::client::Target;
 use crate::options::Options;
 use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs, Tint};
-use crate::units;
+use crate::{shares, units};
 
 /// `muster gpu …`.
 #[derive(Debug, clap::Subcommand)]
@@ -53,15 +55,16 @@ pub struct HealthArgs {
     why: String,
 }
 
-const COLUMNS: [Column<Gpu>; 12] = [
+const COLUMNS: [Column<Gpu>; 13] = [
     Column::new("GPU", |gpu| gpu.id.as_str().into()),
     Column::new("MODEL", |gpu| gpu.model.as_str().into()),
     Column::new("MEMORY", |gpu| units::memory(gpu.memory_total_mb).into()),
     Column::new("STATE", |gpu| Cell::tinted(gpu.state.clone(), state_tint(&gpu.state))),
     Column::new("HEALTH", |gpu| Cell::tinted(gpu.health.clone(), health_tint(&gpu.health))),
     Column::new("TEMP", |gpu| Cell::or_dash(gpu.temperature.map(|celsius| format!("{celsius:.0}°C")))),
-    Column::new("JOB", |gpu| Cell::or_dash(gpu.job_id.clone())),
-    Column::wide("TENANT", |gpu| Cell::or_dash(gpu.tenant_id.clone())),
+    Column::new("USED", |gpu| Amount::of_milli(gpu.used_milli.into()).to_string().into()),
+    Column::new("JOB", |gpu| each_once(gpu, |holder| &holder.job_id).into()),
+    Column::wide("TENANT", |gpu| each_once(gpu, |holder| &holder.tenant_id).into()),
     Column::wide("POWER", |gpu| Cell::or_dash(gpu.power_usage.map(|watts| format!("{watts:.0} W")))),
     Column::wide("NUMA", |gpu| Cell::or_dash(gpu.numa_node)),
     Column::wide("UUID", |gpu| gpu.uuid.as_str().into()),
@@ -103,6 +106,7 @@ fn card(gpu: &Gpu) -> Card {
         .field("state", gpu.state.clone())
         .maybe("job", gpu.job_id.clone())
         .maybe("tenant", gpu.tenant_id.clone())
+        .field("shared by", shared_by(gpu))
         .field("health", gpu.health.clone())
         .field("why", gpu.health_why.clone())
         .field("since", gpu.health_since.clone())
@@ -114,10 +118,22 @@ fn card(gpu: &Gpu) -> Card {
         .field("nvlink", nvlink.join(" "))
 }
 
+/// One line for each, where nobody has all of it.
+fn shared_by(gpu: &Gpu) -> String {
+    let parts = gpu.holders.iter().filter(|holder| holder.mode != "whole");
+    parts.map(shares::holder).collect::<Vec<String>>().join("\n")
+}
+
+fn each_once(gpu: &Gpu, name: fn(&Holder) -> &str) -> String {
+    let mut names: Vec<&str> = gpu.holders.iter().map(name).collect();
+    names.dedup();
+    names.join(" ")
+}
+
 fn state_tint(state: &str) -> Tint {
     match state {
         "free" => Tint::Good,
-        "held" | "claimed" => Tint::Plain,
+        "held" | "shared" | "claimed" => Tint::Plain,
         "cooling" => Tint::Warn,
         _ => Tint::Bad,
     }

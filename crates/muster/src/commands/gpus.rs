@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_protocol::amount::Amount;
 use muster_protocol::cluster::Myself;
 use muster_protocol::gpu::{Gpu, GpuList};
 use muster_protocol::tenant::Tenant;
@@ -34,6 +35,7 @@ struct Row {
     free_in_quota: u64,
     largest_block: u64,
     busy: u64,
+    used: Amount,
     out: u64,
     total: u64,
 }
@@ -44,12 +46,13 @@ struct Whole<'a> {
     models: &'a [Row],
 }
 
-const COLUMNS: [Column<Row>; 7] = [
+const COLUMNS: [Column<Row>; 8] = [
     Column::new("MODEL", |row| row.model.as_str().into()),
     Column::new("FREE", |row| row.free.into()),
     Column::new("FREE≤QUOTA", |row| row.free_in_quota.into()),
     Column::new("LARGEST-BLOCK", |row| row.largest_block.into()),
     Column::new("BUSY", |row| row.busy.into()),
+    Column::new("USED", |row| row.used.to_string().into()),
     Column::new("OUT", |row| row.out.into()),
     Column::new("TOTAL", |row| row.total.into()),
 ];
@@ -71,7 +74,8 @@ fn room_in_quota(client: &Client, tenant: Option<String>) -> Result<u64, CliErro
         None => client.get::<Myself>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string()),
     };
     let tenant: Tenant = client.get(Target::new("tenants").at(&tenant))?;
-    Ok(tenant.max_gpus.map_or(u64::MAX, |most| most.saturating_sub(tenant.current_gpus)))
+    let left = |most: u64| most.saturating_mul(1_000).saturating_sub(tenant.current_gpus.milli) / 1_000;
+    Ok(tenant.max_gpus.map_or(u64::MAX, left))
 }
 
 fn by_model(gpus: &[Gpu], room: u64) -> Vec<Row> {
@@ -81,6 +85,7 @@ fn by_model(gpus: &[Gpu], room: u64) -> Vec<Row> {
         let row =
             models.entry(&gpu.model).or_insert_with(|| Row { model: gpu.model.clone(), ..Row::default() });
         row.total += 1;
+        row.used.milli += u64::from(gpu.used_milli);
         match gpu.state.as_str() {
             "free" => {
                 row.free += 1;
@@ -88,7 +93,7 @@ fn by_model(gpus: &[Gpu], room: u64) -> Vec<Row> {
                 *block += 1;
                 row.largest_block = row.largest_block.max(*block);
             }
-            "held" | "claimed" => row.busy += 1,
+            "held" | "shared" | "claimed" => row.busy += 1,
             _ => row.out += 1,
         }
     }

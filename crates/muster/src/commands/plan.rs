@@ -10,7 +10,7 @@ use crate::client::{Target, exit_of};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
-use crate::units;
+use crate::{shares, units};
 
 /// `muster plan`.
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ fn card(outlook: &Outlook) -> Card {
         .field("outcome", prospect_word(outlook.outcome))
         .field("summary", outlook.summary.clone())
         .maybe("node", outlook.node_name.clone())
-        .field("gpus", outlook.gpus.join(" "))
+        .field("gpus", shares::placed(&outlook.gpus, &outlook.shares))
         .field("displaces", outlook.victims.join(" "))
         .maybe("position", place)
         .field("blocked by", reasons(&outlook.reasons))

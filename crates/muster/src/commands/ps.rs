@@ -9,7 +9,7 @@ use crate::client::{Client, Target};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, Tint};
-use crate::units;
+use crate::{shares, units};
 
 /// Rows when nobody says how many; more than fit on a screen, few enough to be quick.
 const LIMIT_DEFAULT: usize = 200;
@@ -57,7 +57,7 @@ const COLUMNS: [Column<Row>; 15] = [
     Column::new("ID", |row| row.job.id.as_str().into()),
     Column::new("NAME", |row| row.job.name.as_str().into()),
     Column::new("STATE", |row| Cell::tinted(row.job.phase.clone(), tint(&row.job))),
-    Column::new("GPUS", |row| row.job.gpu_count.into()),
+    Column::new("GPUS", |row| shares::of_job(&row.job).into()),
     Column::new("WHERE/WHY", |row| where_or_why(&row.job).into()),
     Column::new("ELAPSED", |row| Cell::or_dash(elapsed_ms(row).map(units::span))),
     Column::new("LEFT", |row| Cell::or_dash(left_ms(row).map(units::span))),

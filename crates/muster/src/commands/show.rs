@@ -9,7 +9,7 @@ use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
-use crate::units;
+use crate::{shares, units};
 
 /// `muster show`.
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ fn place(card: Card, job: &Job) -> Card {
     card.field("blocked by", lines(job.reasons.iter().map(|reason| reason.sentence.clone())))
         .maybe("position", place)
         .field("nodes", job.summary.nodes.join(" "))
-        .field("gpus", job.allocated_gpus.join(" "))
+        .field("gpus", shares::placed(&job.allocated_gpus, &job.shares))
         .maybe("exit code", job.summary.exit_code)
         .maybe("signal", job.summary.signal)
 }
@@ -104,7 +104,7 @@ fn what(card: Card, job: &Job) -> Card {
 }
 
 fn task_line(task: &Task) -> String {
-    let mut parts = vec![units::count(task.gpus, "GPU")];
+    let mut parts = vec![gpus(task)];
     if !task.gpu_models.is_empty() {
         parts.push(format!("of {}", task.gpu_models.join(" or ")));
     }
@@ -117,6 +117,15 @@ fn task_line(task: &Task) -> String {
         (1, None) => each,
         (count, None) => format!("{count} × {}: {each}", task.name),
         (count, Some(most)) => format!("{count} to {most} × {}: {each}", task.name),
+    }
+}
+
+fn gpus(task: &Task) -> String {
+    let isolation = task.isolation.as_deref().filter(|word| *word != "none");
+    match (task.gpus, isolation) {
+        (1, None) if task.gpu_share < 1.0 => format!("{} of a GPU", task.gpu_share),
+        (1, Some(word)) => format!("{} of a GPU (isolation {word})", task.gpu_share),
+        (gpus, _) => units::count(gpus, "GPU"),
     }
 }
 

@@ -3,6 +3,7 @@
 mod terms;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
@@ -14,7 +15,7 @@ use crate::client::{Client, Target};
 use crate::confirm::{self, Consent};
 use crate::options::Options;
 use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs};
-use crate::units;
+use crate::{shares, units};
 use terms::Terms;
 
 /// `muster tenant …`.
@@ -198,10 +199,6 @@ fn card(tenant: &Tenant) -> Card {
         Some(limit) => format!("{} of {}", units::memory(mib), units::memory(limit)),
         None => format!("{}, no limit", units::memory(mib)),
     };
-    let count = |used: u64, limit: Option<u64>| match limit {
-        Some(limit) => format!("{used} of {limit}"),
-        None => format!("{used}, no limit"),
-    };
     Card::default()
         .field("tenant", tenant.id.clone())
         .field("name", tenant.name.clone())
@@ -213,19 +210,16 @@ fn card(tenant: &Tenant) -> Card {
         .field("weight", tenant.fair_share_weight.to_string())
         .field("fair share", fair_share(tenant))
         .field("past usage", past_usage(tenant))
-        .field("gpus", count(tenant.current_gpus, tenant.max_gpus))
+        .field("gpus", counted(tenant.current_gpus, tenant.max_gpus))
         .maybe("by model", by_model(&tenant.max_gpus_by_model).map(|most| format!("at most {most}")))
         .maybe("guaranteed", guaranteed(tenant))
-        .maybe(
-            "borrowed",
-            tenant.borrowed_gpus.filter(|gpus| *gpus > 0).map(|gpus| units::count(gpus, "GPU")),
-        )
+        .maybe("borrowed", tenant.borrowed_gpus.filter(|gpus| gpus.milli > 0).map(shares::gpus))
         .maybe("budget", budget(tenant))
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))
-        .field("cpus", count(tenant.current_cpu_cores, tenant.max_cpu_cores))
+        .field("cpus", counted(tenant.current_cpu_cores, tenant.max_cpu_cores))
         .field("memory", memory(tenant.current_memory, tenant.max_memory_mb))
         .maybe("power", Some(tenant.current_power_w).filter(|watts| *watts > 0.0).map(power))
-        .field("running", count(tenant.current_jobs, tenant.max_concurrent_jobs))
+        .field("running", counted(tenant.current_jobs, tenant.max_concurrent_jobs))
         .maybe("each user", each_user(tenant))
         .field("live jobs", tenant.live_jobs.to_string())
         .field("preemption", preemption(tenant))
@@ -289,10 +283,17 @@ fn preemption(tenant: &Tenant) -> String {
     )
 }
 
-fn of_limit(used: u64, limit: Option<u64>) -> Cell {
+fn of_limit(used: impl Display, limit: Option<u64>) -> Cell {
     match limit {
         Some(limit) => format!("{used}/{limit}").into(),
-        None => used.into(),
+        None => used.to_string().into(),
+    }
+}
+
+fn counted(used: impl Display, limit: Option<u64>) -> String {
+    match limit {
+        Some(limit) => format!("{used} of {limit}"),
+        None => format!("{used}, no limit"),
     }
 }
 

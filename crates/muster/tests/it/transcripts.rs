@@ -39,6 +39,7 @@ transcripts! {
     job_file,
     real,
     seed,
+    sharing,
     tokens,
     tls,
 }

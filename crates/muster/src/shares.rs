@@ -1,0 +1,68 @@
+//! GPUs and parts of them, in words.
+
+use muster_protocol::amount::Amount;
+use muster_protocol::job::JobSummary;
+use muster_protocol::share::{Holder, Share};
+
+/// `1 GPU`, `2 GPUs`, `1.5 GPUs`.
+pub fn gpus(amount: Amount) -> String {
+    let word = if amount.milli == 1_000 { "GPU" } else { "GPUs" };
+    format!("{amount} {word}")
+}
+
+/// How many GPUs a job has or asks for; half a GPU is 0.5.
+pub fn of_job(job: &JobSummary) -> String {
+    job.gpu_amount.map_or_else(|| job.gpu_count.to_string(), |amount| amount.to_string())
+}
+
+/// The GPUs of a job: whole ones in one line, then a line for each part.
+pub fn placed(gpus: &[String], shares: &[Share]) -> String {
+    let is_shared = |gpu: &&String| shares.iter().any(|share| share.gpu == **gpu);
+    let whole: Vec<&str> = gpus.iter().filter(|gpu| !is_shared(gpu)).map(String::as_str).collect();
+    let whole = Some(whole.join(" ")).filter(|line| !line.is_empty());
+    whole.into_iter().chain(shares.iter().map(line)).collect::<Vec<String>>().join("\n")
+}
+
+fn line(share: &Share) -> String {
+    let way = way(&share.mode, share.profile.as_deref());
+    format!("{}: {}/1000 {way}, {} MiB", share.gpu, share.compute_milli, share.memory_mib)
+}
+
+/// Who holds something of a GPU.
+pub fn holder(holder: &Holder) -> String {
+    let way = way(&holder.mode, holder.profile.as_deref());
+    format!("{}: {}/1000 {way}, {} MiB", holder.job_id, holder.compute_milli, holder.memory_mib)
+}
+
+/// How a GPU is shared.
+fn way(mode: &str, profile: Option<&str>) -> String {
+    match (mode, profile) {
+        ("whole", _) => "for itself".to_string(),
+        ("mps", _) => "by MPS".to_string(),
+        ("time-slice", _) => "in turns".to_string(),
+        ("mig", Some(profile)) => format!("as MIG instance {profile}"),
+        (other, _) => format!("by {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_gpus_and_parts_are_told_apart() {
+        let share = |mode: &str, profile: Option<&str>| Share {
+            gpu: "n1/gpu-3".to_string(),
+            mode: mode.to_string(),
+            compute_milli: 500,
+            memory_mib: 40_779,
+            profile: profile.map(str::to_string),
+        };
+        let gpus = ["n1/gpu-0", "n1/gpu-1", "n1/gpu-3"].map(str::to_string);
+        assert_eq!(placed(&gpus[..2], &[]), "n1/gpu-0 n1/gpu-1");
+        let parts = [share("mps", None), share("mig", Some("3g.71gb"))];
+        let wanted = "n1/gpu-0 n1/gpu-1\nn1/gpu-3: 500/1000 by MPS, 40779 MiB\n\
+                      n1/gpu-3: 500/1000 as MIG instance 3g.71gb, 40779 MiB";
+        assert_eq!(placed(&gpus, &parts), wanted);
+    }
+}
