@@ -1,6 +1,7 @@
 //! GPUs and parts of them, in words.
 
 use muster_protocol::amount::Amount;
+use muster_protocol::gpu::Gpu;
 use muster_protocol::job::JobSummary;
 use muster_protocol::share::{Holder, Share};
 
@@ -28,7 +29,18 @@ fn line(share: &Share) -> String {
     format!("{}: {}/1000 {way}, {} MiB", share.gpu, share.compute_milli, share.memory_mib)
 }
 
-/// Who holds something of a GPU.
+/// Names of those who hold something of a GPU, each once: their jobs, or their tenants.
+pub fn names(gpu: &Gpu, name: fn(&Holder) -> &str) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for name in gpu.holders.iter().map(name) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(" ")
+}
+
+/// Who holds something of a GPU, and what.
 pub fn holder(holder: &Holder) -> String {
     let way = way(&holder.mode, holder.profile.as_deref());
     format!("{}: {}/1000 {way}, {} MiB", holder.job_id, holder.compute_milli, holder.memory_mib)

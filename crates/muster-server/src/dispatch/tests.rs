@@ -136,6 +136,29 @@ fn each_task_is_told_its_place_in_the_gang() {
 }
 
 #[test]
+fn a_task_with_a_part_of_a_gpu_is_told_which_part() {
+    let mut desk = Desk::with_gang();
+    assert_eq!(desk.order("n1").tasks[0].share, None, "a whole GPU is no part");
+    desk.tell(submit(
+        r#"[{"name":"reader","count":1,
+            "each":{"gpus":1,"gpu_compute_milli":250,"gpu_memory_mib":10000,"cpus":1,"memory_mib":1}}]"#,
+    ));
+    let plan = muster_core::plan::plan(&desk.state, desk.now).plan;
+    let node = plan.starts[0].tasks[0].node.clone();
+    desk.tell(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
+    let orders = orders(&desk.state, &node, 1);
+    let share = orders.attempts.iter().find_map(|order| order.tasks[0].share.clone());
+    let wanted = TaskShare {
+        mode: "mps".to_string(),
+        compute_milli: 250,
+        memory_mib: 10_000,
+        profile: None,
+        start: None,
+    };
+    assert_eq!(share, Some(wanted));
+}
+
+#[test]
 fn a_node_is_reached_by_what_it_has_said() {
     let desk = Desk::with_gang();
     let address = |node: &str| address(&desk.state, &node.parse().unwrap());

@@ -4,7 +4,6 @@ use hyper::Method;
 use muster_core::GpuId;
 use muster_protocol::amount::Amount;
 use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList};
-use muster_protocol::share::Holder;
 
 use super::{Code, Ending};
 use crate::client::Target;
@@ -63,8 +62,8 @@ const COLUMNS: [Column<Gpu>; 13] = [
     Column::new("HEALTH", |gpu| Cell::tinted(gpu.health.clone(), health_tint(&gpu.health))),
     Column::new("TEMP", |gpu| Cell::or_dash(gpu.temperature.map(|celsius| format!("{celsius:.0}°C")))),
     Column::new("USED", |gpu| Amount::of_milli(gpu.used_milli.into()).to_string().into()),
-    Column::new("JOB", |gpu| each_once(gpu, |holder| &holder.job_id).into()),
-    Column::wide("TENANT", |gpu| each_once(gpu, |holder| &holder.tenant_id).into()),
+    Column::new("JOB", |gpu| shares::names(gpu, |holder| &holder.job_id).into()),
+    Column::wide("TENANT", |gpu| shares::names(gpu, |holder| &holder.tenant_id).into()),
     Column::wide("POWER", |gpu| Cell::or_dash(gpu.power_usage.map(|watts| format!("{watts:.0} W")))),
     Column::wide("NUMA", |gpu| Cell::or_dash(gpu.numa_node)),
     Column::wide("UUID", |gpu| gpu.uuid.as_str().into()),
@@ -122,12 +121,6 @@ fn card(gpu: &Gpu) -> Card {
 fn shared_by(gpu: &Gpu) -> String {
     let parts = gpu.holders.iter().filter(|holder| holder.mode != "whole");
     parts.map(shares::holder).collect::<Vec<String>>().join("\n")
-}
-
-fn each_once(gpu: &Gpu, name: fn(&Holder) -> &str) -> String {
-    let mut names: Vec<&str> = gpu.holders.iter().map(name).collect();
-    names.dedup();
-    names.join(" ")
 }
 
 fn state_tint(state: &str) -> Tint {

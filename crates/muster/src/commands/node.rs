@@ -13,7 +13,7 @@ use crate::client::{Client, Target};
 use crate::confirm::{self, Consent};
 use crate::options::Options;
 use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs, Tint};
-use crate::units;
+use crate::{shares, units};
 
 /// `muster node …`.
 #[derive(Debug, Subcommand)]
@@ -215,7 +215,8 @@ fn card(node: &Node) -> Card {
 }
 
 fn gpu_line(gpu: &Gpu) -> String {
-    let holder = gpu.job_id.as_ref().map(|job| format!(" by {job}")).unwrap_or_default();
+    let jobs = shares::names(gpu, |holder| &holder.job_id);
+    let holder = if jobs.is_empty() { jobs } else { format!(" by {jobs}") };
     format!(
         "gpu-{} {} {} {}{holder}, {}",
         gpu.index,
