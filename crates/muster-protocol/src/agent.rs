@@ -73,9 +73,21 @@ pub struct Gpu {
     /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_switch: Option<u32>,
+    /// What it is partitioned into; nothing if it is whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mig: Vec<MigInstance>,
     /// Power limit, where known.
     #[serde(default)]
     pub power_limit_milliwatts: Option<u64>,
+}
+
+/// An instance of a partitioned GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigInstance {
+    /// As the driver names it, for example `1g.18gb`.
+    pub profile: String,
+    /// Where on the device it begins.
+    pub start: u8,
 }
 
 /// A NUMA node: cores and the memory that is near to them.

@@ -80,14 +80,14 @@ mod tests {
                 (amount.to_string(), serde_json::to_string(&amount).unwrap()),
                 (written.into(), written.into())
             );
-            assert_eq!(serde_json::from_str::<Amount>(written).unwrap(), amount);
+            assert_eq!(muster_json::from_str::<Amount>(written).unwrap(), amount);
         }
     }
 
     #[test]
     fn what_is_no_amount_is_refused_or_the_nearest_one() {
-        assert_eq!(serde_json::from_str::<Amount>("1e300").unwrap().milli, u64::MAX);
-        assert!(serde_json::from_str::<Amount>("\"2\"").is_err());
-        assert!(serde_json::from_str::<Amount>("-2").is_err());
+        assert_eq!(muster_json::from_str::<Amount>("1e300").unwrap().milli, u64::MAX);
+        assert!(muster_json::from_str::<Amount>("\"2\"").is_err());
+        assert!(muster_json::from_str::<Amount>("-2").is_err());
     }
 }

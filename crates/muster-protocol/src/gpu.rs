@@ -30,8 +30,7 @@ pub struct Gpu {
     #[serde(default)]
     pub tensor_cores: Option<u32>,
     /// `free`, `held`, `shared` (held in part), `claimed` (kept for a job that others make room for), `cooling` or `out`
-    /// (unhealthy, or
-    /// its node takes no work).
+    /// (unhealthy, or its node takes no work).
     #[schema(example = "free")]
     pub state: String,
     /// Memory of the device in MiB.

@@ -8,6 +8,7 @@ use muster_agent::Mouth;
 use muster_core::command::Said;
 use muster_core::job;
 use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord, NumaFacts};
+use muster_core::partition::MigInstance;
 use muster_core::{Actor, Command, NodeId, State, Timestamp};
 use muster_protocol::agent::{Exit, Registration, Report};
 use tracing::{debug, warn};
@@ -141,6 +142,7 @@ pub fn facts(registration: Registration) -> NodeFacts {
         nvlink: gpu.nvlink,
         socket: gpu.socket,
         pcie_switch: gpu.pcie_switch,
+        mig: gpu.mig.into_iter().map(|one| MigInstance { profile: one.profile, start: one.start }).collect(),
         power_limit_milliwatts: gpu.power_limit_milliwatts,
     };
     let numa = |numa: muster_protocol::agent::Numa| NumaFacts {

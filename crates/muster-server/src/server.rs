@@ -410,6 +410,7 @@ fn counted_gpus(count: u32) -> Vec<muster_protocol::agent::Gpu> {
         nvlink: Vec::new(),
         socket: None,
         pcie_switch: None,
+        mig: Vec::new(),
         power_limit_milliwatts: None,
     };
     (0..count).map(gpu).collect()

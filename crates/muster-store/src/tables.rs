@@ -169,6 +169,7 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::GpuHealthChanged { gpu, word, why, cooling_until, at } => {
             nodes::health_changed(gpu, *word, why, *cooling_until, *at)
         }
+        Event::GpuPartitioned { gpu, instances, .. } => nodes::partitioned(gpu, instances),
 
         Event::Configured { settings, at } => desk::configured(settings, *at),
         Event::TokenAdded { token, .. } => desk::token_added(token),

@@ -87,6 +87,7 @@ fn ready_made(machine: &Machine) -> Vec<Gpu> {
         },
         socket: None,
         pcie_switch: machine.gpu_switch.get(index as usize).copied(),
+        mig: Vec::new(),
         power_limit_milliwatts: Some(machine.gpu_watts * 1_000),
     };
     (0..count).map(gpu).collect()
@@ -105,6 +106,7 @@ fn described(parts: &[GpuGroup]) -> Vec<Gpu> {
                 nvlink: nvlink(part.nvlink, first..first + part.count.value, index),
                 socket: None,
                 pcie_switch: None,
+                mig: Vec::new(),
                 power_limit_milliwatts: part.power_limit_watts.map(|watts| watts.saturating_mul(1000)),
             });
         }

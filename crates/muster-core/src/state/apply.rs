@@ -12,7 +12,7 @@ use crate::job::{
 use crate::lasting::planned_end;
 use crate::ledger::Charge;
 use crate::loss::lost_gpu_ms;
-use crate::node::{GpuFacts, GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
+use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
 use crate::partition::Partition;
 use crate::state::{Array, Claim, Ended, KeyUse, State};
 use crate::tenant::{Tenant, TenantConfig};
@@ -455,21 +455,10 @@ impl State {
     }
 
     fn register(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {
-        let former = self.nodes.get(id).map(|node| node.facts.clone());
         let node = self.nodes.entry(id.clone()).or_insert_with(|| new_node(id, facts, at));
         node.facts = facts.clone();
         let healthy =
             GpuHealth { word: GpuWord::Healthy, why: String::new(), since: at, cooling_until: None };
-        let idle = |index: &u8| !node.is_held(usize::from(*index));
-        let changed = |(index, gpu): (u8, &GpuFacts)| {
-            let known = former.as_ref().and_then(|facts| facts.gpus.get(usize::from(index)));
-            let news =
-                known.map_or(!gpu.mig.is_empty(), |known| known.mig != gpu.mig || known.model != gpu.model);
-            news.then(|| (index, Partition { instances: gpu.mig.clone(), since: at }))
-        };
-        let changed: Vec<(u8, Partition)> =
-            (0..).zip(&facts.gpus).filter_map(changed).filter(|(index, _)| idle(index)).collect();
-        node.partitions.extend(changed);
         node.partitions.retain(|index, _| usize::from(*index) < facts.gpus.len());
         node.gpu_health.resize(facts.gpus.len(), healthy);
         node.holders.resize(facts.gpus.len(), Vec::new());

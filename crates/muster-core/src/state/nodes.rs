@@ -4,7 +4,7 @@ use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::{GpuId, NodeId};
 use crate::job::Exit;
-use crate::node::{GPUS_PER_NODE_MAX, GpuWord, NodeFacts, NodeWord};
+use crate::node::{GPUS_PER_NODE_MAX, GpuFacts, GpuWord, NodeFacts, NodeWord};
 use crate::partition;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -43,8 +43,29 @@ impl State {
                 at: now,
             }),
         }
+        events.extend(self.found_partitioned(id, facts, now));
         events.extend(self.welcome_back(id, now));
         Ok(Decision::done(events))
+    }
+
+    /// Devices that nobody uses are partitioned as their agent found them, if it found them otherwise than before.
+    fn found_partitioned(&self, id: &NodeId, facts: &NodeFacts, now: Timestamp) -> Vec<Event> {
+        let known = self.nodes.get(id);
+        let news = |(index, gpu): (u8, &GpuFacts)| {
+            let before = known.and_then(|node| node.facts.gpus.get(usize::from(index)));
+            let same = |before: &GpuFacts| before.mig == gpu.mig && before.model == gpu.model;
+            let as_it_is = known.map_or(&[][..], |node| node.instances(index)) == gpu.mig;
+            let id = GpuId { node: id.clone(), index };
+            let busy = known.is_some() && !self.is_unused(&id);
+            (!before.is_some_and(same) && !as_it_is && !busy).then(|| Event::GpuPartitioned {
+                gpu: id,
+                instances: gpu.mig.clone(),
+                by: Actor::system().name,
+                why: "its agent found it so".to_string(),
+                at: now,
+            })
+        };
+        (0..).zip(&facts.gpus).filter_map(news).collect()
     }
 
     /// A node that was only out of sight takes work again; one that a person took out stays out.

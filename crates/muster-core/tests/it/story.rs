@@ -186,7 +186,7 @@ impl Machine {
             };
         }
         // The A100 of some machines are partitioned from the beginning.
-        if self.model == 1 && self.wiring % 5 == 0 {
+        if self.model == 1 && self.wiring.is_multiple_of(5) {
             for (gpu, cut) in facts.gpus.iter_mut().zip([0, 1, 3, 2]) {
                 let profiles: Vec<String> = CUTS[cut].iter().map(|name| name.to_string()).collect();
                 gpu.mig = laid_out(gpu, &profiles).unwrap();

@@ -36,6 +36,8 @@ const PAUSE_MS: Kind = between(1, 3_600_000);
 const THERMAL: Kind = Kind::Celsius { min: 40.0, max: 110.0 };
 const LEVELS: Kind = Kind::Word(&["error", "warn", "info", "debug", "trace"]);
 const OBJECTIVES: Kind = Kind::Word(&["fair", "fast"]);
+const REPARTITIONS: Kind = Kind::Word(&["off", "propose", "apply"]);
+const WEIGHT: Kind = between(0, 1_000_000);
 const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require"]);
 
 /// Every key that has an effect. Sorted by section as people meet them.
@@ -66,6 +68,22 @@ pub(super) const KEYS: &[Key] = &[
         "priority of a job that names none",
     ),
     key("scheduler.cooling", Kind::Duration, "5m", "how long a hot GPU cools"),
+    key(
+        "scheduler.repartition",
+        REPARTITIONS,
+        "propose",
+        "what is done about idle GPUs that are partitioned otherwise than needed: `off`, `propose` or `apply`",
+    ),
+    key("scheduler.repartition_after", Kind::Duration, "1m", "only for jobs that have waited this long"),
+    key(
+        "scheduler.repartition_cooldown",
+        Kind::Duration,
+        "10m",
+        "a GPU that was partitioned stays so this long",
+    ),
+    key("scheduler.weight_waste", WEIGHT, "1000", "what GPU that is going to be left over counts in a score"),
+    key("scheduler.weight_locality", WEIGHT, "1000", "what slow links between the GPUs of a task count"),
+    key("scheduler.weight_health", WEIGHT, "1000", "what GPUs that are warm or have had errors count"),
     key(
         "scheduler.objective",
         OBJECTIVES,

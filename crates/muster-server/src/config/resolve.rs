@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::Settings;
-use muster_core::settings::Objective;
+use muster_core::settings::{Objective, Repartition, Weights};
 
 use super::problem::{ConfigError, Problem, Wrong};
 use super::said::{self, Said};
@@ -266,6 +266,19 @@ fn settings(said: &Said) -> Settings {
         thermal: said.flag("scheduler.enable_thermal_aware"),
         thermal_limit_c: said.celsius("scheduler.thermal_threshold"),
         cooling_ms: said.number("scheduler.cooling"),
+        weights: Weights {
+            waste: said.number("scheduler.weight_waste"),
+            locality: said.number("scheduler.weight_locality"),
+            health: said.number("scheduler.weight_health"),
+            ..Weights::default()
+        },
+        repartition: match said.text("scheduler.repartition") {
+            Some("off") => Repartition::Off,
+            Some("apply") => Repartition::Apply,
+            _ => Repartition::Propose,
+        },
+        repartition_after_ms: said.number("scheduler.repartition_after"),
+        repartition_cooldown_ms: said.number("scheduler.repartition_cooldown"),
     }
 }
 

@@ -77,7 +77,7 @@ fn in_turn(nodes: [&str; 4]) -> Plan {
         share: None,
     };
     let tasks = (0..).zip(nodes).map(task).collect();
-    let start = Start { job: JOB, tasks, effective: None, expected_ms: None, lent: false };
+    let start = Start { job: JOB, tasks, effective: None, expected_ms: None, lent: false, score: None };
     Plan { starts: vec![start], ..Plan::default() }
 }
 
@@ -90,6 +90,7 @@ fn register(name: &str, address: &str, hostname: &str) -> Command {
         nvlink: Vec::new(),
         socket: None,
         pcie_switch: None,
+        mig: Vec::new(),
         power_limit_milliwatts: None,
     };
     let facts = NodeFacts {

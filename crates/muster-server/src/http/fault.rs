@@ -116,6 +116,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::TenantBusy { .. }
         | Refusal::DefaultTenant
         | Refusal::NodeBusy { .. }
+        | Refusal::GpuBusy { .. }
         | Refusal::KeyReused { .. }
         | Refusal::WrongPhase { .. }
         | Refusal::StaleReport { .. } => StatusCode::CONFLICT,

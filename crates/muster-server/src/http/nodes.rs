@@ -225,6 +225,7 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
                 nvlink: Vec::new(),
                 socket: None,
                 pcie_switch: None,
+                mig: Vec::new(),
                 power_limit_milliwatts: gpu.power_limit_w.map(|watts| u64::from(watts) * 1_000),
             });
         }

@@ -136,6 +136,7 @@ fn placed(job: JobId, attempt: u32, at: i64) -> Event {
         effective: None,
         expected_ms: None,
         lent: false,
+        score: None,
         at: Timestamp(at),
     }
 }

@@ -34,3 +34,6 @@ UPDATE tenants SET
 -- job cannot be updated.
 ALTER TABLE jobs ADD COLUMN gpu_milli BIGINT;
 ALTER TABLE jobs ALTER COLUMN gpu_milli TYPE BIGINT USING gpus * 1000, ALTER COLUMN gpu_milli SET NOT NULL;
+
+-- What a device is partitioned into, as JSON; an empty list if it is whole.
+ALTER TABLE gpus ADD COLUMN mig TEXT NOT NULL DEFAULT '[]';

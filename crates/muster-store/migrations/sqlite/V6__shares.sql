@@ -53,3 +53,6 @@ UPDATE jobs SET gpu_milli = gpus * 1000;
 CREATE TRIGGER jobs_stay_ended BEFORE UPDATE ON jobs WHEN OLD.ended_at IS NOT NULL BEGIN
     SELECT RAISE(ABORT, 'an ended job was changed');
 END;
+
+-- What a device is partitioned into, as JSON; an empty list if it is whole.
+ALTER TABLE gpus ADD COLUMN mig TEXT NOT NULL DEFAULT '[]';

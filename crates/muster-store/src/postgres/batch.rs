@@ -243,6 +243,7 @@ mod tests {
                 effective: None,
                 expected_ms: None,
                 lent: false,
+                score: None,
                 at: AT,
             },
             "done" => Event::AttemptEnded {

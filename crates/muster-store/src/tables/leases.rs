@@ -171,9 +171,13 @@ fn devices(tasks: &[PlacedTask]) -> impl Iterator<Item = (&PlacedTask, u8)> {
     tasks.iter().flat_map(|task| task.gpus.iter().map(move |gpu| (task, *gpu)))
 }
 
-/// What a task takes of each of its devices: thousandths of compute and of memory.
+/// What a task takes of each of its devices: thousandths of compute and of memory. An instance counts one less, because
+/// seven sevenths that are each rounded up are more than one.
 fn thousandths(task: &PlacedTask) -> (u32, u32) {
-    task.share.as_ref().map_or((WHOLE, WHOLE), |share| (share.compute_milli, share.memory_milli))
+    let Some(share) = &task.share else { return (WHOLE, WHOLE) };
+    let rounded = u32::from(matches!(share.mode, ShareMode::Mig { .. }));
+    let counted = |milli: u32| milli.saturating_sub(rounded).clamp(1, WHOLE);
+    (counted(share.compute_milli), counted(share.memory_milli))
 }
 
 /// What a task holds of each of its devices, in a word; none for all of it.

@@ -1,6 +1,7 @@
 //! Rows of nodes and their GPUs.
 
 use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord};
+use muster_core::partition::MigInstance;
 use muster_core::{GpuId, NodeId, Timestamp};
 
 use super::{Change, Rows, Statement};
@@ -42,7 +43,7 @@ static REGISTER_GPU: Statement = Statement {
           why = CASE WHEN gpus.removed_at IS NULL THEN gpus.why ELSE excluded.why END, \
           since = CASE WHEN gpus.removed_at IS NULL THEN gpus.since ELSE excluded.since END, \
           cooling_until = CASE WHEN gpus.removed_at IS NULL THEN gpus.cooling_until ELSE NULL END, \
-          removed_at = NULL",
+          mig = CASE WHEN gpus.removed_at IS NULL THEN gpus.mig ELSE excluded.mig END, removed_at = NULL",
     rows: Rows::Each,
     bulk: None,
 };
@@ -58,6 +59,13 @@ static SET_STATE: Statement = Statement {
 static REMOVE: Statement = Statement {
     name: "remove a node",
     sql: "UPDATE nodes SET removed_at = ?2, updated_at = ?2 WHERE id = ?1 AND removed_at IS NULL",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static PARTITION: Statement = Statement {
+    name: "partition a GPU",
+    sql: "UPDATE gpus SET mig = ?3 WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
@@ -114,6 +122,15 @@ pub fn removed(node: &NodeId, at: Timestamp) -> Vec<Change> {
         REMOVE.change(vec![node.into(), at.into()]),
         REMOVE_GPUS_FROM.change(vec![node.into(), 0_i64.into(), at.into()]),
     ]
+}
+
+/// A GPU was partitioned otherwise.
+pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<Change> {
+    vec![PARTITION.change(vec![
+        (&gpu.node).into(),
+        gpu.index.into(),
+        muster_json::to_string(&instances).into(),
+    ])]
 }
 
 /// The health of a GPU changed.

@@ -92,6 +92,7 @@ pub fn node(name: &str, gpus: usize) -> Event {
         nvlink: Vec::new(),
         socket: None,
         pcie_switch: None,
+        mig: Vec::new(),
         power_limit_milliwatts: Some(700_000),
     };
     let facts = NodeFacts {
@@ -211,6 +212,7 @@ pub fn placed_tasks(job: JobId, attempt: u32, mut tasks: Vec<PlacedTask>) -> Eve
         effective: None,
         expected_ms: None,
         lent: false,
+        score: None,
         at: Timestamp(100),
     }
 }

@@ -1,7 +1,7 @@
 //! How fast this build is on this machine, and how well it places.
 
-mod placement;
 mod numa;
+mod placement;
 mod plan;
 mod synthetic;
 

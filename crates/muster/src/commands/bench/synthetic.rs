@@ -66,17 +66,15 @@ pub fn mixed(index: usize) -> Ask {
     }
 }
 
+/// A job to submit, by itself.
+pub fn submission(spec: JobSpec) -> SubmitJob {
+    SubmitJob { spec: Arc::new(spec), array: None, hold: false, key: None, known_outcomes: BTreeMap::new() }
+}
+
 /// Submit a job, or an array of so many.
 pub fn submit(state: &mut State, ask: Ask, count: usize) {
     let array = (count > 1).then(|| ArrayAsk { indexes: (0..count as u32).collect(), running_max: None });
-    let ask = SubmitJob {
-        spec: Arc::new(spec(ask)),
-        array,
-        hold: false,
-        key: None,
-        known_outcomes: BTreeMap::new(),
-    };
-    tell(state, &Command::SubmitJob(ask));
+    tell(state, &Command::SubmitJob(SubmitJob { array, ..submission(spec(ask)) }));
 }
 
 /// Draw up a round and make it true, everything started.
@@ -153,11 +151,13 @@ fn tell_at(state: &mut State, command: &Command, now: Timestamp) -> Vec<Event> {
     }
 }
 
-fn tenant_name(index: usize) -> String {
+/// What a tenant is called.
+pub fn tenant_name(index: usize) -> String {
     format!("team-{index}")
 }
 
-fn facts(index: usize) -> NodeFacts {
+/// A node of 8 GPUs and 64 cores, of one of four kinds.
+pub fn facts(index: usize) -> NodeFacts {
     let models = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"];
     let gpu = |device: usize| GpuFacts {
         uuid: format!("gpu-{device}"),
@@ -167,6 +167,7 @@ fn facts(index: usize) -> NodeFacts {
         nvlink: Vec::new(),
         socket: None,
         pcie_switch: None,
+        mig: Vec::new(),
         power_limit_milliwatts: None,
     };
     NodeFacts {

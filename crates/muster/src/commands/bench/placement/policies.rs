@@ -1,9 +1,10 @@
-//! The published policies, by the rules that give the published numbers.
+//! The published policies, by the rules that give the published numbers; and ours.
 
 mod bestfit;
 mod clustering;
 mod dotprod;
 mod fgd;
+mod muster;
 mod packing;
 mod random;
 
@@ -32,6 +33,8 @@ pub enum Name {
     Clustering,
     /// The node on which the least becomes useless to typical pods
     Fgd,
+    /// The planner of this product as it is
+    Muster,
 }
 
 impl Name {
@@ -49,6 +52,7 @@ impl Name {
             Name::Packing => "packing",
             Name::Clustering => "clustering",
             Name::Fgd => "fgd",
+            Name::Muster => "muster",
         }
     }
 
@@ -60,7 +64,8 @@ impl Name {
             Name::Dotprod => "DotProd",
             Name::Packing => "GpuPacking",
             Name::Clustering => "GpuClustering",
-            Name::Fgd => "FGD",
+            // Ours is compared with the best of them.
+            Name::Fgd | Name::Muster => "FGD",
         }
     }
 
@@ -72,6 +77,7 @@ impl Name {
             Name::Dotprod => Box::new(Highest::new(dotprod::DotProd, cluster, shapes)),
             Name::Packing => Box::new(Highest::new(packing::Packing, cluster, shapes)),
             Name::Clustering => Box::new(Highest::new(clustering::Clustering, cluster, shapes)),
+            Name::Muster => Box::new(muster::Muster::new(cluster)),
             Name::Fgd => Box::new(Highest::new(fgd::Fgd::new(typical, cluster), cluster, shapes)),
         }
     }
