@@ -99,7 +99,7 @@ fn model_name(name: &str) -> Result<String, Fault> {
 fn share_milli(share: Option<f64>) -> Result<u32, Fault> {
     match share {
         None => Ok(1_000),
-        // Never less than was asked; but 0.07 times a thousand is a hair more than 70.
+        // Never less than was asked; but 0.1 + 0.2 is a hair more than 0.3.
         Some(share) if share > 0.0 && share <= 1.0 => Ok((share * 1_000.0 - 1e-6).ceil() as u32),
         Some(_) => Err(Fault::invalid("gpu_share", "must be above 0 and at most 1")),
     }
