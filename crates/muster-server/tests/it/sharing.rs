@@ -94,9 +94,10 @@ fn a_whole_gpu_is_shown_as_before() {
 #[test]
 fn a_group_of_tasks_may_ask_for_a_part_of_its_own() {
     let house = House::with(&[], Some(TWO_NODES)).with_gpus(8);
-    let job = house
-        .submit(json!({"script": "x", "gpu_share": 0.1 + 0.2, "isolation": "memory", "hold": true, "tasks": [
-        {"name": "lead", "gpu_share": 1.0, "isolation": "none"}, {"name": "reader", "count": 3}]}));
+    let job = house.submit(
+        json!({"script": "x", "gpu_share": 0.1 + 0.2, "isolation": "memory", "hold": true, "tasks": [
+        {"name": "lead", "gpu_share": 1.0, "isolation": "none"}, {"name": "reader", "count": 3}]}),
+    );
     let tasks = house.get(&format!("/api/v1/jobs/{job}"))["tasks"].clone();
     assert_eq!((&tasks[0]["gpu_share"], &tasks[0]["isolation"]), (&json!(1.0), &Value::Null));
     assert_eq!((&tasks[1]["gpu_share"], &tasks[1]["isolation"]), (&json!(0.3), &json!("memory")));
