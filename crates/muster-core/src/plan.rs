@@ -16,6 +16,7 @@ mod admit;
 mod ask;
 mod claims;
 mod cut;
+mod defragment;
 mod draft;
 mod explain;
 mod feasible;
@@ -43,6 +44,7 @@ use score::Score;
 
 pub use crate::verdict::Verdicts;
 pub use cut::Cut;
+pub use defragment::{Move, moves};
 pub use feasible::infeasible;
 pub use forecast::{Forecast, Range, forecast};
 pub use order::{Strength, strength};
@@ -123,17 +125,23 @@ pub fn plan(state: &State, now: Timestamp) -> Planned {
 }
 
 /// The phases of a round. `outlook` runs the same round with a guest in the order.
-fn round<'a>(mut draft: Draft<'a>, mut order: Order<'a>) -> Planned {
-    claims::start_where_room_is_made(&mut draft);
+fn round<'a>(mut draft: Draft<'a>, order: Order<'a>) -> Planned {
+    round_until_blocked(&mut draft, order);
+    defragment::make_room(&mut draft);
+    grow::take_the_rest(&mut draft);
+    cut::propose(&mut draft);
+    explain::all_blocked(draft)
+}
+
+/// Everyone has their turn, until all are settled or blocked.
+fn round_until_blocked<'a>(draft: &mut Draft<'a>, mut order: Order<'a>) {
+    claims::start_where_room_is_made(draft);
     while let Some(turn) = order.next_turn(&draft.shares) {
-        match take_turn(&mut draft, &turn) {
+        match take_turn(draft, &turn) {
             Tried::Settled => order.next_of_bucket(&draft.shares, turn),
             Tried::Blocked => draft.note_blocked(turn),
         }
     }
-    grow::take_the_rest(&mut draft);
-    cut::propose(&mut draft);
-    explain::all_blocked(draft)
 }
 
 /// What came of a turn.

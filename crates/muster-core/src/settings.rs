@@ -105,6 +105,8 @@ pub struct Settings {
     pub thermal_limit_c: i32,
     /// How long it cools.
     pub cooling_ms: i64,
+    /// Whether running jobs that save their work are moved so that others fit, where that pays.
+    pub defragment: bool,
     /// What each term of a score counts.
     pub weights: Weights,
     /// What is done about idle GPUs that are partitioned otherwise than those who wait need them.
@@ -142,6 +144,7 @@ impl Default for Settings {
             thermal: true,
             thermal_limit_c: 75,
             cooling_ms: 5 * MINUTE,
+            defragment: false,
             weights: Weights::default(),
             repartition: Repartition::Propose,
             repartition_after_ms: MINUTE,

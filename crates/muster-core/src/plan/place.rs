@@ -39,6 +39,12 @@ pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
     if draft.degraded.is_empty() { any() } else { good().or_else(any) }
 }
 
+/// The same apart from one node.
+pub(super) fn find_apart(draft: &Draft, ask: &Ask, ending: Ending, apart: &NodeId) -> Option<Spot> {
+    let usable = |node: &NodeId, free| if node == apart { None } else { draft.usable(node, free, ending) };
+    find_among(draft, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)))
+}
+
 fn find_among(draft: &Draft, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let on_one = cheapest_node(draft, ask, usable);
     let across = || spread::find(draft.state, &draft.capacity, ask, usable);

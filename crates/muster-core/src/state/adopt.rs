@@ -303,7 +303,8 @@ impl State {
             let reclaimed = cover.reclaims(self, victim, &tally.guaranteed);
             let weaker = victim.spec.priority < job.spec.priority
                 || self.gives_way(victim, &job.spec, now)
-                || self.overstays(victim, now).is_some_and(|since| was_passed(job, since));
+                || self.overstays(victim, now).is_some_and(|since| was_passed(job, since))
+                || (self.settings.defragment && self.may_be_moved(victim, job.spec.priority));
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim, now);
             let owed = || fewer.allows(self, (victim, reclaimed), &cover, (runs, &tally.guaranteed));
             let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;

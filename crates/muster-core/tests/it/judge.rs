@@ -399,7 +399,12 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
         let attempt = victim.attempt().unwrap();
         let passed = attempt.lent && waiting_since(job).is_some_and(|since| since <= attempt.placed_at);
         let weaker = victim.spec.priority < job.spec.priority;
-        let weaker = weaker || passed || gives_way(before, victim, job, now);
+        let saves = victim.spec.checkpoint.is_some() || attempt.saved_at.is_some();
+        let moved = before.settings.defragment
+            && saves
+            && victim.preemptions == 0
+            && victim.spec.priority <= job.spec.priority;
+        let weaker = weaker || passed || moved || gives_way(before, victim, job, now);
         let elsewhere = |by: &TenantId| !is_below(before, &victim.spec.tenant, by);
         let on_model = |model: &str| of_model(before, &attempt.tasks, model) > 0;
         let reclaimed = guarantor.is_some_and(elsewhere)

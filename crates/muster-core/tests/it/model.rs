@@ -212,6 +212,7 @@ impl<'a> Naive<'a> {
         naive.hold_claims();
         naive.start_claimants();
         let mut lines = naive.lines();
+        let mut blocked = Vec::new();
         while let Some(job) = naive.next(&mut lines) {
             if naive.claimants.contains(&job.id)
                 || (naive.admits(job) && (naive.start(job) || naive.preempt(job)))
@@ -226,12 +227,60 @@ impl<'a> Naive<'a> {
                 }
                 naive.book(booked);
             }
+            blocked.push(job);
             // Those behind it ask for the same, so this round is over for them.
             let same = |other: &Job| shared(state, other) == shared(state, job);
             lines.retain(|line| !line.first().is_some_and(|other| same(other)));
         }
+        naive.defragment(blocked);
         naive.grow();
         naive
+    }
+
+    /// Move those who save their work so that the first who are blocked fit, where that gains twice what it loses.
+    fn defragment(&mut self, blocked: Vec<&'a Job>) {
+        for job in blocked.into_iter().take(8).filter(|_| self.state.settings.defragment) {
+            let at = self.booked.iter().find(|booked| booked.job == job.id).map(|booked| booked.at);
+            let Some(at) = at.filter(|_| self.may_preempt(job) && self.admits(job)) else { continue };
+            let grace = self.state.settings.stop_grace_ms;
+            let gained = (at.since(self.now) - grace).max(0) as u64 * job.spec.demand().gpu_milli / 1_000;
+            let mut best: Option<((u64, JobId), &Job, Vec<PlacedTask>)> = None;
+            for node in self.free.keys() {
+                for victim in self.candidates(node) {
+                    let attempt = victim.attempt().unwrap();
+                    let saves = victim.spec.checkpoint.is_some() || attempt.saved_at.is_some();
+                    let lost = self.lost(victim) + grace as u64 * held_by(victim).gpu_milli / 1_000;
+                    let gentle =
+                        saves && victim.preemptions == 0 && victim.spec.priority <= job.spec.priority;
+                    let better = best.as_ref().is_none_or(|(known, _, _)| (lost, victim.id) < *known);
+                    if !gentle || !better || gained == 0 || gained < 2 * lost {
+                        continue;
+                    }
+                    let space = self.after_for(Some(job.id), node, &[victim]);
+                    let tasks = space.and_then(|space| self.fit(job, node, &space));
+                    if let Some(tasks) = tasks.filter(|_| self.finds_room_apart(victim, node)) {
+                        best = Some(((lost, victim.id), victim, tasks));
+                    }
+                }
+            }
+            if let Some((_, victim, tasks)) = best {
+                self.make_room(job, vec![victim], tasks);
+            }
+        }
+    }
+
+    /// Whether all of a gang that runs would find room now without a node.
+    fn finds_room_apart(&self, victim: &Job, apart: &NodeId) -> bool {
+        let mut spaces = BTreeMap::new();
+        for (id, free) in self.free.iter().filter(|(id, _)| *id != apart) {
+            let mut usable = free.clone();
+            usable.gpus.retain(|gpu, _| !is_hot(&self.state.nodes[id], *gpu));
+            usable.instances.retain(|(gpu, _)| !is_hot(&self.state.nodes[id], *gpu));
+            let ending = outright(self.ending(victim));
+            let usable = self.not_reserved(id, &usable, ending, Some(&victim.spec.tenant));
+            spaces.extend(usable.map(|usable| (id.clone(), (free.whole(), usable))));
+        }
+        self.best_place(victim, &spaces).is_some()
     }
 
     /// Everyone who is ready, in lines of those who ask for the same. Nobody overtakes in a line.
@@ -1033,6 +1082,11 @@ impl<'a> Naive<'a> {
 
     /// What is free on a node once these have gone.
     fn after(&self, id: &NodeId, victims: &[&Job]) -> Option<Space> {
+        self.after_for(None, id, victims)
+    }
+
+    /// The same for one whose own place in the future is no obstacle.
+    fn after_for(&self, own: Option<JobId>, id: &NodeId, victims: &[&Job]) -> Option<Space> {
         let node = &self.state.nodes[id];
         let mut space = self.free[id].clone();
         for victim in victims {
@@ -1044,7 +1098,7 @@ impl<'a> Naive<'a> {
         if !victims.is_empty() {
             space = space.less_overdrawn(node).less(&self.missing_for_claims(id));
         }
-        self.not_reserved(id, &space, NEVER, None)
+        self.not_reserved_but_for(own, id, &space, (NEVER, None))
     }
 
     /// Cores and memory that claims on a node need and nobody has free for them.
@@ -1173,6 +1227,16 @@ impl<'a> Naive<'a> {
         ending: (Timestamp, Word),
         tenant: Option<&TenantId>,
     ) -> Option<Space> {
+        self.not_reserved_but_for(None, node, space, (ending, tenant))
+    }
+
+    fn not_reserved_but_for(
+        &self,
+        own: Option<JobId>,
+        node: &NodeId,
+        space: &Space,
+        (ending, tenant): ((Timestamp, Word), Option<&TenantId>),
+    ) -> Option<Space> {
         let mut usable = space.clone();
         let (at, word) = ending;
         let closed =
@@ -1180,7 +1244,8 @@ impl<'a> Naive<'a> {
         if self.windows_against(tenant).any(closed) {
             return None;
         }
-        for booked in self.booked.iter().filter(|booked| booked.is_delayed_by(ending)) {
+        let others = self.booked.iter().filter(|booked| Some(booked.job) != own);
+        for booked in others.filter(|booked| booked.is_delayed_by(ending)) {
             let (Some(taken), Some(spare)) = (booked.taken.get(node), booked.spare.get(node)) else {
                 continue;
             };
@@ -1248,6 +1313,7 @@ impl<'a> Naive<'a> {
             if let Some(tasks) = on_one.or_else(|| self.spread(job, &spaces)) {
                 let taken = by_node(job, &tasks);
                 return Some(Booked {
+                    job: job.id,
                     at,
                     until: at.plus(lasts),
                     strict: self.is_overdue(job) || !self.may_preempt(job),
@@ -1335,6 +1401,7 @@ type When = (Timestamp, Option<JobId>, Option<NodeId>);
 
 /// A place in the future.
 struct Booked {
+    job: JobId,
     at: Timestamp,
     until: Timestamp,
     strict: bool,
