@@ -1,4 +1,7 @@
 //! Fragmentation: how much of the free GPU is of no use to the pods that typically come.
+//!
+//! FGD cuts its scores to whole numbers, so the last bit of a sum can send a pod elsewhere. Sums are therefore taken as
+//! in the published runs: by the reason why GPU is of no use, and then over the reasons.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,8 +16,23 @@ const COVERED: usize = 95;
 #[derive(Debug, Clone)]
 pub struct Typical {
     kinds: Vec<Kind>,
-    /// The share of pods that need no GPU: to them all of it is of no use.
-    without_gpu: f64,
+}
+
+/// Why GPU is of no use to a pod, in the order in which the published runs add them up.
+#[derive(Debug, Clone, Copy)]
+enum Reason {
+    /// Neither cores nor devices suffice.
+    LacksBoth,
+    /// Devices do not suffice, or not all of them are free enough.
+    LacksGpu,
+    /// Cores do not suffice.
+    LacksCpu,
+    /// It needs no GPU, and fits.
+    NeedsNone,
+    /// It needs no GPU, and cores do not suffice.
+    NeedsNoneLacksCpu,
+    /// The model is not one that it takes.
+    OtherModel,
 }
 
 #[derive(Debug, Clone)]
@@ -43,15 +61,15 @@ impl Typical {
         });
         let taken: Vec<_> = taken.collect();
         let all: usize = taken.iter().map(|(_, (count, _))| count).sum();
+        let part = |count: usize| count as f64 / pods.len() as f64;
         let kinds = taken.into_iter().map(|((cpu, milli, gpus, _), (count, models))| Kind {
             cpu: *cpu,
             gpus: *gpus,
             milli: *milli,
             models: *models,
-            share: *count as f64 / all as f64,
+            share: part(*count) / part(all),
         });
-        let (with, without): (Vec<Kind>, Vec<Kind>) = kinds.partition(|kind| kind.gpus > 0);
-        Typical { kinds: with, without_gpu: without.iter().map(|kind| kind.share).sum() }
+        Typical { kinds: kinds.collect() }
     }
 
     /// Thousandths of a GPU on this node that the next pod is not expected to be able to use.
@@ -62,16 +80,24 @@ impl Typical {
     /// The same of a node that is described rather than given.
     pub fn fragments_of(&self, model: Models, cpu: u64, devices: &[u32]) -> f64 {
         let free: u32 = devices.iter().sum();
-        let of_kind = |kind: &Kind| kind.share * f64::from(kind.useless(model, cpu, devices, free));
-        self.without_gpu * f64::from(free) + self.kinds.iter().map(of_kind).sum::<f64>()
+        let mut sums = [0.0; 6];
+        for kind in &self.kinds {
+            let (reason, useless) = kind.useless(model, cpu, devices, free);
+            sums[reason as usize] += kind.share * f64::from(useless);
+        }
+        sums.iter().sum()
     }
 }
 
 impl Kind {
     /// Thousandths that are of no use to a pod of this kind: all, or those of devices that are too full for it.
-    fn useless(&self, model: Models, cpu: u64, devices: &[u32], free: u32) -> u32 {
-        if cpu < self.cpu || !model.meets(self.models) {
-            return free;
+    fn useless(&self, model: Models, cpu: u64, devices: &[u32], free: u32) -> (Reason, u32) {
+        let enough_cpu = cpu >= self.cpu;
+        if self.gpus == 0 {
+            return (if enough_cpu { Reason::NeedsNone } else { Reason::NeedsNoneLacksCpu }, free);
+        }
+        if !model.meets(self.models) {
+            return (Reason::OtherModel, free);
         }
         let (mut fitting, mut useless) = (0, 0);
         for device in devices {
@@ -79,7 +105,12 @@ impl Kind {
             fitting += u32::from(fits);
             useless += if fits { 0 } else { *device };
         }
-        if fitting < self.gpus { free } else { useless }
+        match (enough_cpu, fitting >= self.gpus) {
+            (true, true) => (Reason::LacksGpu, useless),
+            (true, false) => (Reason::LacksGpu, free),
+            (false, true) => (Reason::LacksCpu, free),
+            (false, false) => (Reason::LacksBoth, free),
+        }
     }
 }
 
@@ -127,6 +158,6 @@ mod tests {
         let typical = Typical::of(&pods);
         // Of two that are as common, the larger one is taken.
         let shares: Vec<(u64, f64)> = typical.kinds.iter().map(|kind| (kind.cpu, kind.share)).collect();
-        assert_eq!(shares, [(1_000, 94.0 / 97.0), (3_000, 3.0 / 97.0)]);
+        assert_eq!(shares, [(1_000, 0.94 / 0.97), (3_000, 0.03 / 0.97)]);
     }
 }
