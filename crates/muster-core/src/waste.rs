@@ -1,11 +1,12 @@
 //! How much GPU of a node is going to be left over, seen from the tasks that come.
 //!
-//! A task is best placed where it adds the least to this. Three things leave GPU over, and each is priced in
+//! A task is best placed where it adds the least to this. Four things make GPU useless, and each is priced in
 //! thousandths of a device:
 //!
 //! * **holes**: a device in part use is filled by what happens to come, and what is too small for all of it stays;
 //! * **hunger**: the node's cores or memory run out before its devices do;
-//! * **places**: tasks of several devices leave nothing over, so a place for them is worth what others would waste.
+//! * **places**: tasks of several devices leave nothing over, so a place for them is worth what others would waste;
+//! * **strangers**: tasks that want another model cannot use it at all, however many of them come.
 //!
 //! Nothing here knows of other nodes or of time, so what it says can be kept for as long as a node and the mix of
 //! tasks stay as they are. What comes is learned from what came: there is nothing to tune but [`PATIENCE`].
@@ -31,6 +32,8 @@ pub struct Coming {
     pub gpu_milli: u32,
     /// How often, in any unit.
     pub weight: f64,
+    /// Whether nodes of this kind have what it wants.
+    pub suits: bool,
 }
 
 /// What is free on a node.
@@ -52,6 +55,8 @@ pub struct Prospect {
     cpu: Need,
     memory: Need,
     gangs: Vec<Gang>,
+    /// The part of all GPU that is asked for by tasks that such nodes do not suit.
+    strangers: f64,
 }
 
 /// What it takes of one resource to fill devices, for each thousandth of a device.
@@ -82,16 +87,18 @@ impl Default for Prospect {
 impl Eq for Prospect {}
 
 impl Prospect {
-    /// From the tasks that this model suits. Without any, nothing is of use, and no node is better than another.
+    /// From all tasks that come. If such nodes suit none of them, nothing is of use, and no node is better than another.
     pub fn of(coming: &[Coming]) -> Prospect {
-        let coming: Vec<&Coming> = coming.iter().filter(|one| one.gpu_milli() > 0.0).collect();
-        let tasks: f64 = coming.iter().map(|one| one.weight).sum();
-        let asked: f64 = coming.iter().map(|one| one.weight * one.gpu_milli()).sum();
-        if tasks <= 0.0 {
-            let holes = (0..=WHOLE).map(f64::from).collect();
-            return Prospect { holes, cpu: Need::default(), memory: Need::default(), gangs: Vec::new() };
+        let asked = |coming: &[&Coming]| coming.iter().map(|one| one.weight * one.gpu_milli()).sum::<f64>();
+        let all: Vec<&Coming> = coming.iter().filter(|one| one.gpu_milli() > 0.0).collect();
+        let coming: Vec<&Coming> = all.iter().copied().filter(|one| one.suits).collect();
+        let (all, asked) = (asked(&all), asked(&coming));
+        if asked <= 0.0 {
+            return Prospect::unknown();
         }
+        let tasks: f64 = coming.iter().map(|one| one.weight).sum();
         Prospect {
+            strangers: 1.0 - asked / all,
             holes: holes(&coming, tasks),
             cpu: Need::of(&coming, asked, |one| one.cpus as f64),
             memory: Need::of(&coming, asked, |one| one.memory_mib as f64),
@@ -99,15 +106,21 @@ impl Prospect {
         }
     }
 
+    fn unknown() -> Prospect {
+        let holes = (0..=WHOLE).map(f64::from).collect();
+        let (cpu, memory) = (Need::default(), Need::default());
+        Prospect { holes, cpu, memory, gangs: Vec::new(), strangers: 0.0 }
+    }
+
     /// Thousandths of a device that are going to be left over on a node.
     pub fn waste(&self, free: Left<'_>) -> f64 {
-        let all: u32 = free.devices.iter().sum();
+        let all = f64::from(free.devices.iter().sum::<u32>());
         let holes: f64 = free.devices.iter().map(|device| self.holes[*device as usize]).sum();
         // What lies in holes asks for no cores: it is lost already.
-        let useful = f64::from(all) - holes;
+        let useful = all - holes;
         let cpu = self.cpu.hunger(useful, free.cpus as f64);
         let memory = self.memory.hunger(useful, free.memory_mib as f64);
-        holes + cpu.max(memory) + self.missing_places(free, f64::from(all))
+        holes + cpu.max(memory) + self.missing_places(free, all) + self.strangers * all
     }
 
     /// What it is worth that tasks of several devices cannot use all of this. They leave nothing over where others
@@ -215,7 +228,7 @@ mod tests {
     use super::*;
 
     fn demand(gpus: u32, gpu_milli: u32, cores: u64, weight: f64) -> Coming {
-        Coming { cpus: cores, memory_mib: 1_024, gpus, gpu_milli, weight }
+        Coming { cpus: cores, memory_mib: 1_024, gpus, gpu_milli, weight, suits: true }
     }
 
     fn free(cores: u64, devices: &[u32]) -> Left<'_> {
@@ -262,6 +275,17 @@ mod tests {
             &[300, 300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000],
         );
         assert!(of_one_in_use < of_an_empty_node, "{of_one_in_use} {of_an_empty_node}");
+    }
+
+    #[test]
+    fn a_model_that_few_can_use_is_taken_first() {
+        let other = Coming { suits: false, ..demand(1, 1_000, 1, 0.5) };
+        let for_all = Prospect::of(&[demand(1, 1_000, 1, 0.5), demand(1, 1_000, 1, 0.5)]);
+        let for_half = Prospect::of(&[demand(1, 1_000, 1, 0.5), other]);
+        let cost = |prospect: &Prospect| {
+            prospect.waste(free(31, &[0, 1_000])) - prospect.waste(free(32, &[1_000, 1_000]))
+        };
+        assert!((cost(&for_half) - cost(&for_all) + 500.0).abs() < 20.0);
     }
 
     #[test]

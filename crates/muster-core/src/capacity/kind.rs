@@ -357,21 +357,25 @@ impl Kind {
 
     /// What is expected to become of what is free on its nodes, from the kinds of tasks that came.
     pub(super) fn prospect(&self, lesson: &Kinds) -> Arc<Prospect> {
-        let coming = lesson.iter().filter_map(|(each, count)| self.coming(each, count));
-        Arc::new(Prospect::of(&coming.collect::<Vec<_>>()))
+        let coming: Vec<Coming> = lesson.iter().map(|(each, count)| self.coming(each, count)).collect();
+        Arc::new(Prospect::of(&coming))
     }
 
-    /// A kind of task, if it could make use of a device.
-    fn coming(&self, each: &Resources, count: u64) -> Option<Coming> {
-        let gpu = self.gpus.iter().find(|gpu| gpu.is_of(each) && gpu.memory_mib >= each.gpu_memory_mib)?;
-        let memory = if each.is_shared() { each.memory_milli(gpu.memory_mib) } else { WHOLE };
-        Some(Coming {
+    /// A kind of task, and whether it could make use of a device.
+    fn coming(&self, each: &Resources, count: u64) -> Coming {
+        let gpu = self.gpus.iter().find(|gpu| gpu.is_of(each) && gpu.memory_mib >= each.gpu_memory_mib);
+        let memory = match gpu {
+            Some(gpu) if each.is_shared() => each.memory_milli(gpu.memory_mib),
+            _ => each.gpu_compute_milli,
+        };
+        Coming {
+            suits: gpu.is_some(),
             cpus: u64::from(each.cpus),
             memory_mib: each.memory_mib,
             gpus: each.gpus,
             gpu_milli: each.gpu_compute_milli.max(memory).min(WHOLE),
             weight: count as f64,
-        })
+        }
     }
 
     /// Thousandths of a device that are going to be left over on a node on which so much is free.
