@@ -5,6 +5,7 @@
 
 mod adopting;
 mod board;
+mod devices;
 mod judge;
 mod laws;
 mod model;

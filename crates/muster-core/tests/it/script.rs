@@ -7,14 +7,15 @@ use muster_core::job::{
     Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Isolation, Job, JobSpec, OnNodeLost,
     Resources, TaskGroup, Topology,
 };
-use muster_core::node::{GpuWord, NodeFacts, NodeWord};
+use muster_core::node::NodeWord;
 use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
-use muster_core::settings::Objective;
+use muster_core::settings::{Objective, Repartition};
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::window::Window;
-use muster_core::{Event, GpuId, JobId, NodeId, Refusal};
+use muster_core::{Event, JobId, NodeId, Refusal};
 
+use crate::devices;
 use crate::words::{Words, mib, number, span, tasks, yes};
 use crate::world::{World, facts, spec, submission};
 
@@ -76,6 +77,8 @@ impl Script {
             "fence" => self.node_state(words, NodeWord::Fenced),
             "remove" => self.tell(Command::RemoveNode { node: words.object().parse().unwrap() }),
             "gpu" => self.gpu(words),
+            "partition" => self.partition(words),
+            "instances" => self.instances(words),
             "window" => self.window(words),
             "close" => self.tell(Command::CloseWindow { name: words.object().to_string() }),
             "submit" => self.submit(words),
@@ -93,12 +96,13 @@ impl Script {
             "look" => self.look(words),
             "end" => self.report(words, said_end(words)),
             "outlook" => self.outlook(words),
+            "score" => self.score(words),
             "used" => self.used(words),
             verb => Err(format!("`{verb}` is not a word of the language")),
         }
     }
 
-    fn tell(&mut self, command: Command) -> Result<(), String> {
+    pub fn tell(&mut self, command: Command) -> Result<(), String> {
         if let Err(refusal) = self.world.ask(command) {
             self.refused = Some(refusal);
         }
@@ -126,6 +130,12 @@ impl Script {
                 "claim" => settings.claim_ms = span(value),
                 "backoff" => settings.launch_backoff_ms = span(value),
                 "queue_size" => settings.queue_size_max = number(value),
+                "repartition" => settings.repartition = repartition(value)?,
+                "repartition_after" => settings.repartition_after_ms = span(value),
+                "repartition_cooldown" => settings.repartition_cooldown_ms = span(value),
+                "waste" => settings.weights.waste = number(value),
+                "locality" => settings.weights.locality = number(value),
+                "health" => settings.weights.health = number(value),
                 key => return Err(format!("no setting `{key}`")),
             }
         }
@@ -189,7 +199,9 @@ impl Script {
             gpu.memory_mib = mib(option("gpu_memory", "80g"));
             gpu.power_limit_milliwatts = words.get("watts").map(|watts| number::<u64>(watts) * 1_000);
         }
-        wire(&mut facts, words)?;
+        devices::wire(&mut facts, words)?;
+        devices::cut(&mut facts, words);
+        facts.simulated = !words.has("real");
         facts.labels = words.labels();
         facts.rack = words.get("rack").map(str::to_string);
         facts.block = words.get("block").map(str::to_string);
@@ -220,19 +232,6 @@ impl Script {
             by: String::new(),
         };
         self.tell(Command::OpenWindow { window: Box::new(window) })
-    }
-
-    fn gpu(&mut self, words: &Words) -> Result<(), String> {
-        let gpu: GpuId = words.object().parse().unwrap();
-        let word = match words.plain.get(1).copied().unwrap_or_default() {
-            "healthy" => GpuWord::Healthy,
-            "degraded" => GpuWord::Degraded,
-            "unhealthy" => GpuWord::Unhealthy,
-            word => return Err(format!("no health `{word}`")),
-        };
-        let cooling_until = words.get("cooling").map(|span_text| self.world.now.plus(span(span_text)));
-        let (node, gpu, why) = (gpu.node, gpu.index, String::new());
-        self.tell(Command::SetGpuHealth { node, gpu, word, why, cooling_until })
     }
 
     fn submit(&mut self, words: &Words) -> Result<(), String> {
@@ -396,6 +395,21 @@ impl Script {
         Ok(())
     }
 
+    /// What a job's place cost, term by term.
+    fn score(&mut self, words: &Words) -> Result<(), String> {
+        let job = self.job(words.object())?;
+        let attempt = self.world.state.jobs.get(&job).and_then(Job::attempt).ok_or("it has no place")?;
+        let told = match &attempt.score {
+            None => "was not compared".to_string(),
+            Some(score) => {
+                let terms = score.terms.iter().map(|term| format!("{} {}, ", term.name.word(), term.milli));
+                format!("{}{} compared", terms.collect::<String>(), score.compared)
+            }
+        };
+        self.seen.push(format!("{}  {told}", words.object()));
+        Ok(())
+    }
+
     fn remedies(&mut self, words: &Words) -> Result<(), String> {
         let job = self.job(words.object())?;
         let found = remedies(&self.world.state, job, self.world.now);
@@ -449,6 +463,15 @@ fn objective(text: &str) -> Result<Objective, String> {
     }
 }
 
+fn repartition(text: &str) -> Result<Repartition, String> {
+    match text {
+        "off" => Ok(Repartition::Off),
+        "propose" => Ok(Repartition::Propose),
+        "apply" => Ok(Repartition::Apply),
+        text => Err(format!("no repartition `{text}`")),
+    }
+}
+
 fn isolation(text: &str) -> Result<Isolation, String> {
     match text {
         "none" => Ok(Isolation::None),
@@ -456,23 +479,6 @@ fn isolation(text: &str) -> Result<Isolation, String> {
         "full" => Ok(Isolation::Full),
         text => Err(format!("no isolation `{text}`")),
     }
-}
-
-/// `numa=0011 socket=0011 switch=0123` say of each device where it hangs, `nvlink=pairs|ring|mesh` who reaches whom.
-fn wire(facts: &mut NodeFacts, words: &Words) -> Result<(), String> {
-    let count = facts.gpus.len() as u8;
-    for (index, gpu) in (0..count).zip(&mut facts.gpus) {
-        let digit = |key| words.get(key).and_then(|text| text.chars().nth(index.into())?.to_digit(10));
-        (gpu.numa_node, gpu.socket, gpu.pcie_switch) = (digit("numa"), digit("socket"), digit("switch"));
-        gpu.nvlink = match words.get("nvlink") {
-            None => Vec::new(),
-            Some("pairs") => vec![index ^ 1],
-            Some("ring") => vec![(index + 1) % count],
-            Some("mesh") => (0..count).filter(|peer| *peer != index).collect(),
-            Some(text) => return Err(format!("no wiring `{text}`")),
-        };
-    }
-    Ok(())
 }
 
 fn topology(text: &str) -> Result<Topology, String> {
