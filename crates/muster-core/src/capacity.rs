@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::ids::NodeId;
-use crate::job::{PlacedTask, Resources};
+use crate::job::PlacedTask;
 use crate::mix::Kinds;
 use crate::node::{GpuFacts, Node};
 use crate::queue::Shape;
@@ -255,10 +255,21 @@ impl Capacity {
             || self.could_be_cut_for(shape)
     }
 
-    /// Whether devices could be partitioned so that each task that shares finds an instance that would do.
+    /// Whether nodes would do if their devices were partitioned otherwise: for a task that shares, or made whole again
+    /// for those who need whole ones.
     fn could_be_cut_for(&self, shape: &Shape) -> bool {
-        let possible = |each: &Resources| self.shelves.keys().any(|kind| kind.could_be_cut_for(shape, each));
-        shape.groups.iter().all(|(_, each)| each.is_shared() && possible(each))
+        match &shape.groups[..] {
+            [(1, each)] if each.is_shared() => {
+                self.shelves.keys().any(|kind| kind.could_be_cut_for(shape, each))
+            }
+            [(_, each)] if each.whole_gpus() > 0 => self.could_hold_uncut(shape),
+            _ => false,
+        }
+    }
+
+    fn could_hold_uncut(&self, shape: &Shape) -> bool {
+        let cut = self.shelves.keys().filter(|kind| kind.gpus.iter().any(|gpu| gpu.partitioned));
+        cut.into_iter().any(|kind| kind.uncut().could_hold(shape))
     }
 
     fn could_ever_span(&self, shape: &Shape) -> bool {

@@ -168,8 +168,14 @@ pub enum Reason {
         needs_milli: u32,
         /// GPU memory that it needs; nothing where as much as of compute.
         needs_mib: u64,
+        /// It needs an instance of a partitioned device.
+        #[serde(default)]
+        instance: bool,
         /// Most compute that is free on one device, in thousandths.
         largest_milli: u32,
+        /// Memory that is free on that device.
+        #[serde(default)]
+        largest_mib: u64,
         /// Free on all devices that would do, in thousandths.
         free_milli: u64,
     },
@@ -344,14 +350,16 @@ impl Reason {
                 gpus(*gpus_each)
             ),
             Reason::Apart { place } => format!("there is room for it, but not {place}"),
-            Reason::Share { needs_milli, needs_mib, largest_milli, free_milli } => {
-                let memory = match needs_mib {
-                    0 => String::new(),
-                    mib => format!(" with {mib} MiB"),
-                };
+            Reason::Share { needs_milli, needs_mib, instance: true, .. } => format!(
+                "needs an instance of a partitioned GPU with {needs_milli}/1000 of it{}, and none is free",
+                memory(*needs_mib).replace(" with", " and")
+            ),
+            Reason::Share { needs_milli, needs_mib, largest_milli, largest_mib, free_milli, .. } => {
                 format!(
-                    "needs {needs_milli}/1000 of a GPU{memory}; the most that is free on one is {largest_milli}/1000 \
-                     ({free_milli}/1000 in all)"
+                    "needs {needs_milli}/1000 of a GPU{}; the most that is free on one is {largest_milli}/1000{} \
+                     ({free_milli}/1000 in all)",
+                    memory(*needs_mib),
+                    memory(if *needs_mib == 0 { 0 } else { *largest_mib })
                 )
             }
             Reason::Partition { gpu, profiles } if profiles.is_empty() => {
@@ -414,6 +422,11 @@ impl Reason {
             Reason::Considering => "arrived just now, the next round looks at it".to_string(),
         }
     }
+}
+
+/// Memory that goes with it, where any was asked for.
+fn memory(mib: u64) -> String {
+    if mib == 0 { String::new() } else { format!(" with {mib} MiB") }
 }
 
 /// Milliseconds as hours, to a hundredth.

@@ -115,7 +115,9 @@ impl Prospect {
     /// Thousandths of a device that are going to be left over on a node.
     pub fn waste(&self, free: Left<'_>) -> f64 {
         let all = f64::from(free.devices.iter().sum::<u32>());
-        let holes: f64 = free.devices.iter().map(|device| self.holes[*device as usize]).sum();
+        // What nobody has touched yet is no hole, so that a device is opened only where it pays.
+        let touched = free.devices.iter().filter(|device| **device < WHOLE);
+        let holes: f64 = touched.map(|device| self.holes[*device as usize]).sum();
         // What lies in holes asks for no cores: it is lost already.
         let useful = all - holes;
         let cpu = self.cpu.hunger(useful, free.cpus as f64);
@@ -291,7 +293,7 @@ mod tests {
     #[test]
     fn where_nothing_is_known_all_nodes_are_alike() {
         let prospect = Prospect::of(&[demand(0, 0, 4, 1.0)]);
-        assert_eq!(prospect.waste(free(0, &[1_000, 300])), 1_300.0);
+        assert_eq!(prospect.waste(free(0, &[1_000, 300])), 300.0);
     }
 
     #[test]

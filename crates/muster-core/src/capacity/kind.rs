@@ -404,6 +404,15 @@ impl Kind {
         one.map_or(0, |one| one.compute_milli.saturating_sub(each.gpu_compute_milli))
     }
 
+    /// The same with all devices whole.
+    pub(super) fn uncut(&self) -> Kind {
+        let mut kind = self.clone();
+        for gpu in &mut kind.gpus {
+            (gpu.partitioned, gpu.instances) = (false, Vec::new());
+        }
+        kind
+    }
+
     /// Whether its devices could be cut so that an instance would do for a task that shares.
     pub fn could_be_cut_for(&self, shape: &Shape, each: &Resources) -> bool {
         self.admits(shape)

@@ -70,6 +70,8 @@ struct Want<'a> {
     each: &'a Resources,
     /// Whole devices that it wants on one node; none if it wants an instance.
     whole: u32,
+    /// The node on which devices are made whole for it, and how many it still lacks there.
+    node: Option<(NodeId, u32)>,
 }
 
 /// What the jobs of a bucket want, each by itself, if it is for want of room that they wait.
@@ -85,7 +87,9 @@ fn wants<'a>(draft: &mut Draft<'a>, turn: &Turn<'a>) -> Vec<Want<'a>> {
     };
     let jobs = draft.state.queue.bucket(turn.bucket).into_iter().flatten().map(|(_, job)| *job);
     let jobs = jobs.filter(|job| *job >= turn.job).filter(lasts).take(CUTS_MAX * 8);
-    jobs.map(|job| Want { job, each, whole: each.whole_gpus() }).filter(|_| each.gpus > 0).collect()
+    jobs.map(|job| Want { job, each, whole: each.whole_gpus(), node: None })
+        .filter(|_| each.gpus > 0)
+        .collect()
 }
 
 /// A device of which nothing is held or kept for anyone.
@@ -99,14 +103,15 @@ struct Idle<'a> {
     free: Free,
     /// Devices of its node that are whole and free, or could be made so.
     around: u32,
+    /// For whom space is kept on its node.
+    kept_for: Vec<JobId>,
 }
 
 fn idle_on<'a>(draft: &Draft<'a>, id: &NodeId) -> Vec<Idle<'a>> {
     let open = draft.capacity.filed(id).filter(|filed| filed.open);
     let (Some(filed), Some(node)) = (open, draft.state.nodes.get(id)) else { return Vec::new() };
-    if draft.reservations.is_on(id) {
-        return Vec::new();
-    }
+    // What is kept on a node for one is no obstacle for the same one.
+    let Some(kept_for) = draft.reservations.jobs_on(id) else { return Vec::new() };
     let devices = (0u8..).zip(&node.facts.gpus).take(PARTITIONED_GPUS_MAX as usize);
     let idle: Vec<(u8, &GpuFacts)> =
         devices.filter(|(index, _)| is_idle(draft, node, filed.free, filed.kind.empty(), *index)).collect();
@@ -115,7 +120,8 @@ fn idle_on<'a>(draft: &Draft<'a>, id: &NodeId) -> Vec<Idle<'a>> {
     let known = |(index, facts): (u8, &'a GpuFacts)| {
         let gpu = GpuId { node: id.clone(), index };
         let (instances, free) = (node.instances(index), filed.free);
-        Some(Idle { gpu, facts, table: table_of(facts)?, instances, free, around })
+        let kept_for = kept_for.clone();
+        Some(Idle { gpu, facts, table: table_of(facts)?, instances, free, around, kept_for })
     };
     idle.into_iter().filter_map(known).collect()
 }
@@ -135,7 +141,7 @@ impl Idle<'_> {
         let first = wants.iter().position(|want| self.would_do_for(want))?;
         let job = wants[first].job;
         if wants[first].whole > 0 {
-            wants.remove(first);
+            self.count_on(wants, first);
             return Some(Cut { gpu: self.gpu.clone(), profiles: Vec::new(), job });
         }
         let name = |profile: &u8| self.table.profiles[usize::from(*profile)].name.to_string();
@@ -146,6 +152,17 @@ impl Idle<'_> {
         news.then(|| Cut { gpu: self.gpu.clone(), profiles, job })
     }
 
+    /// This device is made whole for someone; all that they need are on one node.
+    fn count_on(&self, wants: &mut Vec<Want>, first: usize) {
+        let want = &mut wants[first];
+        let lacks = want.whole.saturating_sub(self.free.gpus.count_ones());
+        let left = want.node.as_ref().map_or(lacks, |(_, left)| *left).saturating_sub(1);
+        want.node = Some((self.gpu.node.clone(), left));
+        if left == 0 {
+            wants.remove(first);
+        }
+    }
+
     fn is_of(&self, each: &Resources) -> bool {
         each.gpu_models.is_empty()
             || each.gpu_models.iter().any(|wish| model::matches(wish, &self.facts.model))
@@ -154,12 +171,14 @@ impl Idle<'_> {
     fn would_do_for(&self, want: &Want) -> bool {
         let host =
             u64::from(want.each.cpus) <= self.free.cpus && want.each.memory_mib <= self.free.memory_mib;
+        let kept = self.kept_for.iter().any(|job| *job != want.job);
         match want.whole {
-            _ if !host => false,
+            _ if !host || kept => false,
             0 => self.profile_for(want).is_some(),
             whole => {
                 let memory = self.facts.memory_mib >= want.each.gpu_memory_mib;
-                !self.instances.is_empty() && self.is_of(want.each) && memory && self.around >= whole
+                let there = want.node.as_ref().is_none_or(|(node, _)| *node == self.gpu.node);
+                there && !self.instances.is_empty() && self.is_of(want.each) && memory && self.around >= whole
             }
         }
     }
@@ -171,7 +190,7 @@ impl Idle<'_> {
         if shared { profile() } else { None }
     }
 
-    /// As many instances as fit, in the order of those who want them; what is left over is cut like the first of them.
+    /// As many instances as fit, in the order of those who want them.
     fn profiles_for(&self, wants: &mut Vec<Want>) -> Vec<u8> {
         let mut chosen: Vec<u8> = Vec::new();
         let fits = |chosen: &[u8], more: u8| {
@@ -184,8 +203,13 @@ impl Idle<'_> {
             chosen.extend(profile);
             profile.is_none()
         });
-        while let Some(first) = chosen.first().copied().filter(|first| fits(&chosen, *first)) {
-            chosen.push(first);
+        // What is left over is cut like what is wanted, the largest first, and then as small as possible.
+        let mut like: Vec<u8> = chosen.clone();
+        like.sort_unstable_by(|a, b| b.cmp(a));
+        like.dedup();
+        like.extend((0..).zip(self.table.profiles).filter(|(_, one)| one.is_plain()).map(|(index, _)| index));
+        while let Some(more) = like.iter().copied().find(|profile| fits(&chosen, *profile)) {
+            chosen.push(more);
         }
         chosen.sort_unstable();
         chosen

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::capacity::{Free, Kind, bits};
 use crate::ids::{JobId, NodeId};
-use crate::job::PlacedTask;
+use crate::job::{Isolation, PlacedTask};
 use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
@@ -218,14 +218,22 @@ fn no_part_free(draft: &Draft, who: Who, ask: &Ask) -> Option<Reason> {
     }
     let parts = blocks.iter().flat_map(|(found, free)| {
         let devices = bits(found.useful).into_iter();
-        devices.map(|device| u32::from(free.part(device).compute)).collect::<Vec<_>>()
+        let memory_of = |device: u8| found.kind.gpus.get(usize::from(device)).map_or(0, |gpu| gpu.memory_mib);
+        let part = |device: u8| {
+            let part = free.part(device);
+            (u64::from(part.compute), u64::from(part.memory) * memory_of(device) / 1_000)
+        };
+        devices.map(part).collect::<Vec<_>>()
     });
-    let parts: Vec<u32> = parts.collect();
+    let parts: Vec<(u64, u64)> = parts.collect();
+    let (largest, largest_mib) = parts.iter().copied().max().unwrap_or_default();
     Some(Reason::Share {
         needs_milli: each.gpu_compute_milli,
         needs_mib: each.gpu_memory_mib,
-        largest_milli: parts.iter().copied().max().unwrap_or_default(),
-        free_milli: parts.iter().map(|part| u64::from(*part)).sum(),
+        instance: each.isolation == Isolation::Full,
+        largest_milli: largest as u32,
+        largest_mib,
+        free_milli: parts.iter().map(|(compute, _)| compute).sum(),
     })
 }
 

@@ -139,8 +139,7 @@ impl Search<'_, '_> {
     fn is_too_far(&self, node: &NodeId) -> bool {
         let shape = &self.bucket.shape;
         let elsewhere = !self.own.contains(node);
-        let rack =
-            |node: &NodeId| self.draft.state.nodes.get(node).and_then(|node| node.facts.rack.as_deref());
+        let rack = |node: &NodeId| self.draft.capacity.filed(node).and_then(|filed| filed.rack.as_ref());
         let same_rack = || rack(node).is_some() && self.own.iter().all(|own| rack(own) == rack(node));
         shape.wish.is_demand() || (elsewhere && shape.must_share_a_rack() && !same_rack())
     }

@@ -142,8 +142,18 @@ impl Reservations {
         self.list.iter().find(|reservation| reservation.job == job)
     }
 
+    /// The jobs for whom space is kept on a node; nothing if it is booked.
+    pub fn jobs_on(&self, node: &NodeId) -> Option<Vec<JobId>> {
+        let held = self.nodes.get(node).into_iter().flatten();
+        let job = |held: &Held| match held.holder {
+            Holder::Job(job) => Some(job),
+            Holder::Window(_) => None,
+        };
+        held.map(job).collect()
+    }
+
     /// Whether anyone has a place on a node.
-    pub fn is_on(&self, node: &NodeId) -> bool {
+    fn is_on(&self, node: &NodeId) -> bool {
         !self.nodes.is_empty() && self.nodes.contains_key(node)
     }
 

@@ -147,6 +147,16 @@ pub struct Site {
 
 /// The best seats for a gang on a node, and what they cost; nothing if it does not fit.
 pub(super) fn place(ask: &Ask, found: &Match, site: Site, weights: &Weights) -> Option<Place> {
+    let any = place_within(ask, found, site, weights);
+    if site.doubtful == 0 {
+        return any;
+    }
+    let usable = site.usable.on_devices(!site.doubtful);
+    let in_order = place_within(ask, found, Site { usable, ..site }, weights);
+    in_order.into_iter().chain(any).min_by_key(|place| place.cost)
+}
+
+fn place_within(ask: &Ask, found: &Match, site: Site, weights: &Weights) -> Option<Place> {
     let seats = match &ask.shape.groups[..] {
         [(1, each)] => vec![cheapest_seat(ask, found, site, each, weights)?],
         _ => fit(&ask.shape, &found.eligible, site.usable)?,

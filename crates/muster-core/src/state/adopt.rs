@@ -203,7 +203,7 @@ impl State {
         let devices = tasks.iter().filter(|task| task.share.is_none());
         let devices = devices.fold(0, |all, task| all | mask(&task.gpus));
         let near = one_node && shape.wish.admits(first.kind.wiring.closeness(devices));
-        let rack = |task: &PlacedTask| self.nodes.get(&task.node).and_then(|node| node.facts.rack.as_deref());
+        let rack = |task: &PlacedTask| self.capacity.filed(&task.node).and_then(|filed| filed.rack.as_ref());
         let one_rack =
             one_node || tasks.iter().all(|task| rack(task).is_some() && rack(task) == rack(&tasks[0]));
         (near || !shape.wish.is_demand()) && (one_rack || !shape.must_share_a_rack())

@@ -14,6 +14,7 @@ use crate::share::{SHARE_MIN, WHOLE};
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::time::Timestamp;
+use crate::wiring::Wish;
 
 /// Longest name of a job.
 const NAME_LENGTH_MAX: usize = 255;
@@ -151,6 +152,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         return Err(Refusal::Unsupported { what: "naming a pool" });
     }
     check_tasks(&spec.tasks)?;
+    check_closeness(spec)?;
     check_run(spec)
 }
 
@@ -182,6 +184,17 @@ fn check_resources(each: &Resources) -> Result<(), Refusal> {
         return Err(invalid("memory", "is more than any machine has"));
     }
     check_share(each)
+}
+
+/// Closeness is demanded of whole GPUs; parts are on one device each.
+fn check_closeness(spec: &JobSpec) -> Result<(), Refusal> {
+    let shares = spec.tasks.iter().any(|group| group.each.is_shared());
+    let several = spec.tasks.iter().map(TaskGroup::most).sum::<u32>() > 1;
+    if Wish::of_job(spec).is_demand() && shares && several {
+        let problem = "tasks that share GPUs cannot be held on one NUMA node or joined by NVLink";
+        return Err(invalid("topology", problem));
+    }
+    Ok(())
 }
 
 fn check_share(each: &Resources) -> Result<(), Refusal> {

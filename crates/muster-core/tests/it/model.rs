@@ -678,7 +678,12 @@ impl<'a> Naive<'a> {
     /// Every way to seat a single task that shares; of other gangs the usual one.
     fn all_fits(&self, job: &Job, id: &NodeId, space: &Space) -> Vec<Vec<PlacedTask>> {
         let node = &self.state.nodes[id];
-        let usual: Vec<Vec<PlacedTask>> = self.fit(job, id, space).into_iter().collect();
+        let warm = |gpu: u8| node.gpu_health[usize::from(gpu)].word == GpuWord::Warning;
+        let mut in_order = space.clone();
+        in_order.gpus.retain(|gpu, _| !warm(*gpu));
+        in_order.instances.retain(|(gpu, _)| !warm(*gpu));
+        let usual = [self.fit(job, id, &in_order), self.fit(job, id, space)];
+        let usual: Vec<Vec<PlacedTask>> = usual.into_iter().flatten().collect();
         let [group] = &job.spec.tasks[..] else { return usual };
         if group.count > 1 || group.each.gpu_compute_milli == 1_000 || usual.is_empty() {
             return usual;

@@ -81,6 +81,12 @@ pub(super) const KEYS: &[Key] = &[
         "10m",
         "a GPU that was partitioned stays so this long",
     ),
+    key(
+        "scheduler.defragment",
+        Kind::Flag,
+        "false",
+        "whether jobs that save their work are moved so that others fit, where that pays",
+    ),
     key("scheduler.weight_waste", WEIGHT, "1000", "what GPU that is going to be left over counts in a score"),
     key("scheduler.weight_locality", WEIGHT, "1000", "what slow links between the GPUs of a task count"),
     key("scheduler.weight_health", WEIGHT, "1000", "what GPUs that are warm or have had errors count"),

@@ -266,6 +266,7 @@ fn settings(said: &Said) -> Settings {
         thermal: said.flag("scheduler.enable_thermal_aware"),
         thermal_limit_c: said.celsius("scheduler.thermal_threshold"),
         cooling_ms: said.number("scheduler.cooling"),
+        defragment: said.flag("scheduler.defragment"),
         weights: Weights {
             waste: said.number("scheduler.weight_waste"),
             locality: said.number("scheduler.weight_locality"),
