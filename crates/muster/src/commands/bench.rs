@@ -3,7 +3,10 @@
 mod numa;
 mod placement;
 mod plan;
+mod product;
+mod random;
 mod synthetic;
+mod traces;
 
 use super::Ending;
 use crate::output::ShowArgs;

@@ -14,6 +14,7 @@ mod typical;
 
 use std::path::PathBuf;
 
+use super::traces;
 use crate::commands::{Code, Ending};
 use crate::error::{CliError, Exit};
 use crate::output::{self, ListArgs};
@@ -21,9 +22,6 @@ use policies::Name;
 use replay::{Outcome, Pods};
 use seeds::Seeds;
 use trace::{Trace, Workload};
-
-/// Where traces lie unless it is said.
-const TRACES: &str = "../shared/traces";
 
 /// `muster bench placement`.
 #[derive(Debug, clap::Args)]
@@ -46,9 +44,7 @@ pub struct Args {
 
 /// Replay, and print a line for each workload and policy.
 pub fn run(args: Args) -> Ending {
-    let from_variable = || std::env::var_os("MUSTER_TRACES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let traces = args.traces.or_else(from_variable).unwrap_or_else(|| PathBuf::from(TRACES));
-    let trace = Trace::open(&traces)?;
+    let trace = Trace::open(&traces::folder(args.traces))?;
     let policies = if args.policy.is_empty() { Name::all() } else { &args.policy };
     let published = trace.published()?;
     let (mut lines, mut whole) = (Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 use muster_core::wiring::{Wiring, Wish};
 
 use super::serve::{Place, Places};
-use super::stream::Random;
+use crate::commands::bench::random::Random;
 
 /// How devices are chosen. Unless it says otherwise, the node is the fullest one that has enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

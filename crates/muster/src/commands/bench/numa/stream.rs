@@ -1,5 +1,7 @@
 //! Jobs by chance, the same for the same seed.
 
+use crate::commands::bench::random::Random;
+
 /// How many in a hundred ask for so many GPUs. Most jobs of published traces are small; most GPU time is not.
 const SIZES: [(u32, u64); 4] = [(1, 50), (2, 25), (4, 15), (8, 10)];
 /// How long a job holds its GPUs, on average.
@@ -29,34 +31,4 @@ pub fn jobs(seed: u64, count: usize, load: f64, gpus: usize, largest: u32) -> Ve
         Job { arrives_ms: now_ms as u64, gpus, lasts_ms: random.exponential(MEAN_MS as f64) as u64 + 1 }
     };
     (0..count).map(|_| next()).collect()
-}
-
-/// SplitMix64: small, and the same everywhere.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn exponential(&mut self, mean: f64) -> f64 {
-        // Above zero, so that the logarithm is finite.
-        let unit = ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
-        -mean * unit.ln()
-    }
-
-    fn pick(&mut self, sizes: &[(u32, u64)], weights: u64) -> u32 {
-        let mut left = self.next() % weights;
-        for (size, weight) in sizes {
-            if left < *weight {
-                return *size;
-            }
-            left -= weight;
-        }
-        1
-    }
 }

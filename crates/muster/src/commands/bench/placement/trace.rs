@@ -1,17 +1,10 @@
 //! Reading a trace: nodes, pods, the order of arrival, and which node is preferred among equals.
-//!
-//! The files have no quotes and no commas within a field, so a line is split where the commas are.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::str::FromStr;
-
-use flate2::read::GzDecoder;
 
 use super::cluster::{Ask, Cluster, Models, Node};
+use crate::commands::bench::traces::{self, Row, Table};
 use crate::error::CliError;
 
 /// The folder of the trace.
@@ -49,11 +42,7 @@ pub struct Workload {
 impl Trace {
     /// Read the nodes of the trace in this folder of traces.
     pub fn open(traces: &Path) -> Result<Trace, CliError> {
-        let folder = traces.join(TRACE);
-        if !folder.is_dir() {
-            return Err(CliError::failed(format!("there is no trace at `{}`", folder.display()))
-                .hint("the folder of traces with `--traces DIR`, or in MUSTER_TRACES"));
-        }
+        let folder = traces::trace(traces, TRACE)?;
         let nodes = Table::read(&folder.join("nodes.csv"))?;
         let mut models = Vec::new();
         let nodes = nodes.rows().map(|row| node(&row?, &mut models)).collect::<Result<_, _>>()?;
@@ -63,7 +52,7 @@ impl Trace {
 
     /// The names of its workloads, in order.
     pub fn workloads(&self) -> Result<Vec<String>, CliError> {
-        let listed = self.folder.read_dir().map_err(|error| unreadable(&self.folder, &error))?;
+        let listed = self.folder.read_dir().map_err(|error| traces::unreadable(&self.folder, &error))?;
         let files = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<String> = files
             .filter_map(|file| Some(file.strip_prefix("pods_")?.strip_suffix(".csv")?.to_string()))
@@ -165,64 +154,4 @@ fn read_ranks(folder: &Path) -> Result<BTreeMap<(String, u64), Vec<u32>>, CliErr
         listed.push(row.number("rank")?);
     }
     Ok(ranks)
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
-    CliError::failed(format!("cannot read `{}`: {error}", path.display()))
-}
-
-/// A file of lines with commas, packed or not.
-struct Table {
-    path: PathBuf,
-    text: String,
-}
-
-impl Table {
-    fn read(path: &Path) -> Result<Table, CliError> {
-        let mut text = String::new();
-        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
-        let packed = path.extension().is_some_and(|extension| extension == "gz");
-        let mut source: Box<dyn Read> = if packed { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
-        source.read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;
-        Ok(Table { path: path.to_path_buf(), text })
-    }
-
-    fn rows(&self) -> impl Iterator<Item = Result<Row<'_>, CliError>> {
-        let mut lines = self.text.lines().enumerate();
-        let titles: Vec<&str> = lines.next().map(|(_, line)| line.split(',').collect()).unwrap_or_default();
-        let titles = Rc::new(titles);
-        lines.map(move |(at, line)| {
-            let row = Row { table: self, titles: titles.clone(), at, fields: line.split(',').collect() };
-            match row.fields.len() == row.titles.len() {
-                true => Ok(row),
-                false => Err(row.wrong(&format!("{} fields, {} titles", row.fields.len(), row.titles.len()))),
-            }
-        })
-    }
-}
-
-/// One line.
-struct Row<'a> {
-    table: &'a Table,
-    titles: Rc<Vec<&'a str>>,
-    at: usize,
-    fields: Vec<&'a str>,
-}
-
-impl Row<'_> {
-    fn text(&self, title: &str) -> Result<&str, CliError> {
-        let place = self.titles.iter().position(|known| *known == title);
-        place
-            .map(|place| self.fields[place])
-            .ok_or_else(|| self.wrong(&format!("there is no column `{title}`")))
-    }
-
-    fn number<N: FromStr>(&self, title: &str) -> Result<N, CliError> {
-        let text = self.text(title)?;
-        text.parse().map_err(|_| self.wrong(&format!("`{text}` is no number for `{title}`")))
-    }
-
-    fn wrong(&self, what: &str) -> CliError {
-        CliError::failed(format!("`{}`, line {}: {what}", self.table.path.display(), self.at + 1))
-    }
 }

@@ -2,28 +2,19 @@
 
 use super::super::cluster::{Ask, Cluster, Devices, Spot};
 use super::super::policy::Policy;
+use crate::commands::bench::random;
 
-/// A stream of numbers from a seed: a Weyl sequence, its bits mixed (splitmix64). The published runs drew theirs
-/// otherwise, so only means compare.
-pub struct Random {
-    state: u64,
-}
+/// Draws from a seed. The published runs drew theirs otherwise, so only means compare.
+pub struct Random(random::Random);
 
 impl Random {
     /// From a seed.
     pub fn new(seed: u64) -> Random {
-        Random { state: seed }
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+        Random(random::Random(seed))
     }
 
     fn one_of(&mut self, places: &[usize]) -> Option<usize> {
-        if places.is_empty() { None } else { Some(places[self.below(places.len())]) }
+        if places.is_empty() { None } else { Some(places[self.0.below(places.len())]) }
     }
 }
 
