@@ -5,6 +5,7 @@ mod placement;
 mod plan;
 mod product;
 mod random;
+mod share;
 mod synthetic;
 mod traces;
 
@@ -20,6 +21,8 @@ pub enum Verb {
     Placement(placement::Args),
     /// Reckon what it is worth to choose GPUs by NUMA node, PCIe switch and NVLink, and what it costs in waiting
     Numa(numa::NumaArgs),
+    /// Reckon how many GPUs small jobs need that share them in one manner or another, and how much slower they get
+    Share(share::Args),
 }
 
 /// `muster bench plan`.
@@ -38,5 +41,6 @@ pub fn run(verb: Verb) -> Ending {
         Verb::Plan(args) => plan::run(args.quick, &args.show),
         Verb::Placement(args) => placement::run(args),
         Verb::Numa(args) => numa::run(&args),
+        Verb::Share(args) => share::run(args),
     }
 }

@@ -12,4 +12,6 @@ mod markdown;
 mod placement;
 mod restart;
 mod server;
+mod share;
+mod traces;
 mod transcripts;

@@ -9,7 +9,7 @@ use std::process::Command;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 
-use super::docs::root;
+use super::traces::traces;
 
 /// Our names of the policies that leave nothing to chance, and the published ones.
 const EXACT: [(&str, &str); 5] = [
@@ -30,19 +30,6 @@ struct Outcome {
     alloc_at_130: f64,
     frag_at_130: f64,
     cpu_us_per_decision: f64,
-}
-
-/// The folder of traces. `None` where there is none, which is a failure where `CI` is `true`.
-fn traces() -> Option<PathBuf> {
-    let said = std::env::var_os("MUSTER_TRACES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    let traces = said.unwrap_or_else(|| root().join("../shared/traces"));
-    if traces.join("openb").is_dir() {
-        return Some(traces);
-    }
-    let on_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-    assert!(!on_ci, "no traces for tests at {}", traces.display());
-    eprintln!("skipped: no traces for tests at {}; MUSTER_TRACES says where they are", traces.display());
-    None
 }
 
 fn bench(words: &[&str]) -> (String, String, Option<i32>) {
@@ -68,7 +55,7 @@ fn published(file: PathBuf, name: &str) -> BTreeMap<(String, u64), f64> {
 
 #[test]
 fn the_published_policies_give_the_published_numbers() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = traces("openb") else { return };
     let (json, talk, code) =
         bench(&["--traces", traces.to_str().unwrap(), "--workload", "default", "-o", "json"]);
     assert_eq!(code, Some(0), "{talk}");
@@ -133,7 +120,7 @@ fn what_is_not_there_is_said_with_what_to_try() {
     let (_, talk, code) = bench(&["--seeds", "51-42"]);
     assert_eq!(code, Some(2), "{talk}");
     assert!(talk.contains("`51-42` ends before it begins"), "{talk}");
-    let Some(traces) = traces() else { return };
+    let Some(traces) = traces("openb") else { return };
     let traces = traces.to_str().unwrap();
     let (_, talk, code) = bench(&["--traces", traces, "--workload", "defalt"]);
     assert_eq!(code, Some(3), "{talk}");
