@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod event;
 pub mod gpu;
 pub mod job;
+pub mod moves;
 pub mod node;
 pub mod outlook;
 pub mod problem;

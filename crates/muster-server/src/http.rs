@@ -33,6 +33,7 @@ mod health;
 mod history;
 mod home;
 mod logs;
+mod moves;
 mod scrape;
 mod share;
 mod show;
@@ -169,6 +170,7 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(why::why))
         .routes(routes!(receipts::saved))
         .routes(routes!(receipts::receipts))
+        .routes(routes!(moves::moves))
         .routes(routes!(events::of_job))
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))

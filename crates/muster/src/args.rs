@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs,
-    node, plan, ps, receipts, release, requeue, run, serve, show, submit, tenant, token, usage, version,
-    wait, why, window,
+    moves, node, plan, ps, receipts, release, requeue, run, serve, show, submit, tenant, token, usage,
+    version, wait, why, window,
 };
 use crate::options::GlobalArgs;
 
@@ -23,7 +23,7 @@ Usage: muster [OPTIONS] <COMMAND>
 
 Jobs     run submit plan ps show why logs wait cancel hold release requeue
          change checkpoint receipts
-Cluster  gpus gpu node window usage events doctor
+Cluster  gpus gpu node window moves usage events doctor
 Admin    tenant token audit config
 Server   dev serve
 Other    bench completion version help
@@ -90,6 +90,8 @@ pub enum Verb {
     /// Book nodes for maintenance or for a tenant
     #[command(subcommand)]
     Window(window::Verb),
+    /// Say which running jobs could go on elsewhere so that others fit
+    Moves(moves::Args),
     /// Say who used how much
     Usage(usage::Args),
     /// Print what happens in the cluster

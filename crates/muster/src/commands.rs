@@ -14,6 +14,7 @@ pub mod gpu;
 pub mod gpus;
 pub mod hold;
 pub mod logs;
+pub mod moves;
 pub mod node;
 pub mod plan;
 pub mod ps;
@@ -79,6 +80,7 @@ fn do_verb(verb: Verb, options: &Options) -> Ending {
         Verb::Change(args) => change::run(args, options),
         Verb::Checkpoint(args) => checkpoint::run(args, options),
         Verb::Receipts(args) => receipts::run(args, options),
+        Verb::Moves(args) => moves::run(args, options),
         Verb::Gpus(args) => gpus::run(args, options),
         Verb::Gpu(verb) => gpu::run(verb, options),
         Verb::Node(verb) => node::run(verb, options),

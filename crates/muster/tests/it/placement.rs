@@ -92,7 +92,7 @@ fn the_published_policies_give_the_published_numbers() {
 /// Where many pods ask for a model, scores lie on the edge of whole numbers: sums must be taken as they were.
 #[test]
 fn fgd_is_exact_to_the_last_bit() {
-    let Some(traces) = traces() else { return };
+    let Some(traces) = traces("openb") else { return };
     let words = ["--workload", "gpuspec10", "--policy", "fgd", "-o", "json"];
     let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap()], &words[..]].concat());
     assert_eq!(code, Some(0), "{talk}");
