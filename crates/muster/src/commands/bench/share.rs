@@ -10,6 +10,7 @@ mod planner;
 mod policies;
 mod report;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use self::demand::Wall;
@@ -27,8 +28,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
     /// Jobs that are to run at once
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    jobs: usize,
+    #[arg(long, value_name = "N", default_value = "200")]
+    jobs: NonZeroUsize,
     /// Which jobs come, and in which order: the same seed, the same jobs
     #[arg(long, value_name = "N", default_value_t = 7)]
     seed: u64,
@@ -39,7 +40,7 @@ pub struct Args {
 /// Seat the jobs in each manner, and print a line for each.
 pub fn run(args: Args) -> Ending {
     let pairs = Pairs::read(&traces::folder(args.traces))?;
-    let rows = rows(&pairs, args.jobs, args.seed)?;
+    let rows = rows(&pairs, args.jobs.get(), args.seed)?;
     output::list(&args.list, false, &report::COLUMNS, rows.clone(), &rows)?;
     if args.list.show.output == Format::Table {
         output::talk(report::NOTE);

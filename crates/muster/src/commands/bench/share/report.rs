@@ -63,7 +63,7 @@ impl Row {
             jobs,
             gpus: devices.len(),
             gpus_saved: jobs - devices.len(),
-            slowdown_mean: each.iter().map(|(slowdown, ..)| slowdown).sum::<f64>() / jobs.max(1) as f64,
+            slowdown_mean: each.iter().map(|(slowdown, ..)| slowdown).sum::<f64>() / jobs as f64,
             slowdown_worst: worst.map_or(1.0, |(slowdown, ..)| *slowdown),
             worst: worst.map(|(_, device, at)| who(device, *at)).unwrap_or_default(),
             beyond_tolerance: each.iter().filter(beyond).count(),
