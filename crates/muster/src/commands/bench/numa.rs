@@ -6,18 +6,21 @@
 
 mod model;
 mod placer;
+mod planner;
 mod report;
 mod serve;
 mod stream;
 
 use muster_agent::Cluster;
 use muster_core::node::NodeFacts;
-use muster_core::wiring::Wiring;
 
 use self::model::{Board, Work};
-use self::placer::{Manner, Placer};
+use self::placer::{Blind, Manner};
+use self::planner::Planner;
 use self::report::Row;
+use self::serve::Served;
 use self::stream::Job;
+use super::random::Random;
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
 use crate::output::{self, ShowArgs};
@@ -32,7 +35,7 @@ pub struct NumaArgs {
     #[arg(long, default_value_t = 32)]
     nodes: usize,
     /// Streams of jobs; waits differ much from one to the next
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 8)]
     streams: u64,
     /// Jobs of each stream
     #[arg(long, default_value_t = 20_000)]
@@ -71,17 +74,26 @@ pub fn run(args: &NumaArgs) -> Ending {
 
 /// The streams of one load, served in each manner.
 fn runs(args: &NumaArgs, facts: &NodeFacts, board: &Board, work: Work, load: f64) -> Vec<Row> {
-    let wiring = Wiring::of(facts);
     let gpus = facts.gpus.len();
     let seeds = args.seed..args.seed + args.streams;
     let stream = |seed| stream::jobs(seed, args.jobs, load, args.nodes * gpus, gpus as u32);
     let streams: Vec<(u64, Vec<Job>)> = seeds.map(|seed| (seed, stream(seed))).collect();
     let serve = |manner: Manner| {
-        let placer = |seed| Placer::new(wiring.clone(), gpus as u32, args.nodes, manner, seed);
-        let served = streams.iter().map(|(seed, jobs)| serve::serve(jobs, &mut placer(*seed)));
+        let served = streams.iter().map(|(seed, jobs)| served(jobs, facts, args.nodes, manner, *seed));
         (manner, served.collect())
     };
     report::rows(board, work, load, &Manner::ALL.map(serve))
+}
+
+/// One stream, served in one manner.
+fn served(jobs: &[Job], facts: &NodeFacts, nodes: usize, manner: Manner, seed: u64) -> Vec<Served> {
+    let gpus = facts.gpus.len() as u32;
+    match manner {
+        Manner::Planner => serve::serve(jobs, &mut Planner::new(facts, nodes)),
+        Manner::SameNuma => serve::serve(jobs, &mut Planner::same_numa(facts, nodes)),
+        Manner::Lowest => serve::serve(jobs, &mut Blind::new(gpus, nodes, None)),
+        Manner::Random => serve::serve(jobs, &mut Blind::new(gpus, nodes, Some(Random(seed)))),
+    }
 }
 
 /// A node of a box, as its agent would describe it.

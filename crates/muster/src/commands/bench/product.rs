@@ -61,6 +61,11 @@ impl Product {
         self.tell(&Command::CancelJob { job });
     }
 
+    /// A job that has its place ends.
+    pub fn end(&mut self, job: JobId) {
+        synthetic::end(&mut self.state, job, NOW);
+    }
+
     fn tell(&mut self, command: &Command) -> Option<Answer> {
         let decision = self.state.decide(&Actor::system(), command, NOW).ok()?;
         decision.events.iter().for_each(|event| self.state.apply(event));

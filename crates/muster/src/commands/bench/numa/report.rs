@@ -115,9 +115,9 @@ pub fn table(rows: &[Row]) -> String {
         manners.iter().map(|manner| format!("{:>width$}", manner.word())).collect::<String>()
     };
     let (steps, gains) = (words(&Manner::ALL, 10), words(&GAINS, 10));
-    let waits = words(&[Manner::Lowest], 8) + &words(&ADDED, 15);
+    let waits = words(&[Manner::Lowest], 8) + &words(&GAINS, 15);
     let mut text = format!(
-        "{:<38}|{:^50}|{:^20}|{:^38}\n{:<12} {:>4} {:>4} {:>6} {:>7} |{steps}|{gains}|{waits}\n",
+        "{:<38}|{:^40}|{:^20}|{:^38}\n{:<12} {:>4} {:>4} {:>6} {:>7} |{steps}|{gains}|{waits}\n",
         "",
         "mean step, ms",
         "gain over lowest",
@@ -134,9 +134,8 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-const GAINS: [Manner; 2] = [Manner::Wired, Manner::Nearest];
-/// Those that may wait longer: the choice of devices alone changes no wait.
-const ADDED: [Manner; 2] = [Manner::Nearest, Manner::SameNuma];
+/// Those that look at the wiring, and may let jobs wait longer for it.
+const GAINS: [Manner; 2] = [Manner::Planner, Manner::SameNuma];
 
 fn line(alike: &[Row]) -> String {
     let first = &alike[0];
@@ -144,7 +143,7 @@ fn line(alike: &[Row]) -> String {
     let steps = Manner::ALL.map(|manner| format!("{:>10.1}", of(manner).step_ms)).concat();
     let gains = GAINS.map(|manner| format!("{:>9.1}%", of(manner).gain_percent)).concat();
     let added = |row: &Row| format!("{:+.1} ± {:.1}", row.wait_added_min, row.wait_added_min_error);
-    let added = ADDED.map(|manner| format!("{:>15}", added(of(manner)))).concat();
+    let added = GAINS.map(|manner| format!("{:>15}", added(of(manner)))).concat();
     let wait_min = of(Manner::Lowest).wait_min;
     let Row { machine, load, gpus, jobs, step_ms_alone, .. } = first;
     let head = format!("{machine:<12} {load:>4.1} {gpus:>4} {jobs:>6} {step_ms_alone:>7.1} ");
