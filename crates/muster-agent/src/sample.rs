@@ -46,6 +46,7 @@ pub(crate) fn order(job: &str, annotations: &[(&str, &str)]) -> Order {
             group_rank: 0,
             gpus: vec![1],
             share: None,
+            numa_nodes: Vec::new(),
             cpus: 1,
             memory_mib: 64,
         }],

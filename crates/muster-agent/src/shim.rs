@@ -11,6 +11,7 @@
 //!
 //! Not yet here: another user than the agent's, cgroups and device filters, secrets, the self-fence timer.
 
+mod cores;
 mod tasks;
 mod watch;
 

@@ -170,6 +170,9 @@ pub struct TaskOrder {
     /// What it has of its device, where that is not all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<TaskShare>,
+    /// The NUMA nodes of its devices; none where not all of them are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numa_nodes: Vec<u32>,
     /// CPU cores it holds.
     pub cpus: u32,
     /// Main memory it holds.

@@ -8,6 +8,7 @@ use std::sync::mpsc::Receiver;
 
 use muster_agent::Agent;
 use muster_core::job::{Attempt, Job, Part, PlacedTask, StopCause};
+use muster_core::node::NodeFacts;
 use muster_core::share::{Share, ShareMode};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{Order, Orders, Run, Stop, TaskOrder, TaskShare};
@@ -107,12 +108,13 @@ pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
 
 fn order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
     let nodes = nodes_by_rank(&attempt.tasks);
+    let facts = state.nodes.get(node).map(|node| &node.facts);
     Order {
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
         started: attempt.parts.get(node).is_some(),
-        tasks: tasks_on(node, job, &attempt.tasks),
+        tasks: tasks_on((node, facts), job, &attempt.tasks),
         gang_size: attempt.tasks.len() as u32,
         node_rank: nodes.iter().position(|other| *other == node).unwrap_or_default() as u32,
         master_address: nodes.first().map(|first| address(state, first)).unwrap_or_default(),
@@ -137,7 +139,7 @@ fn nodes_by_rank(tasks: &[PlacedTask]) -> Vec<&NodeId> {
 }
 
 /// The tasks of one node. All are walked, because the ranks inside a group count over all nodes.
-fn tasks_on(node: &NodeId, job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
+fn tasks_on((node, facts): (&NodeId, Option<&NodeFacts>), job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
     let mut group_sizes = vec![0; job.spec.tasks.len()];
     let mut here = Vec::new();
     for task in tasks {
@@ -150,6 +152,7 @@ fn tasks_on(node: &NodeId, job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
                 group_rank: *group_size,
                 gpus: task.gpus.clone(),
                 share: task.share.as_deref().map(share),
+                numa_nodes: numa_nodes(facts, &task.gpus).unwrap_or_default(),
                 cpus: group.each.cpus,
                 memory_mib: group.each.memory_mib,
             });
@@ -157,6 +160,13 @@ fn tasks_on(node: &NodeId, job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
         *group_size += 1;
     }
     here
+}
+
+/// The NUMA nodes that GPUs hang on, if that is known of all of them: cores that are near to some would be far from others.
+fn numa_nodes(facts: Option<&NodeFacts>, gpus: &[u8]) -> Option<Vec<u32>> {
+    let numa = |gpu: &u8| facts?.gpus.get(usize::from(*gpu))?.numa_node;
+    let known: BTreeSet<u32> = gpus.iter().map(numa).collect::<Option<_>>()?;
+    Some(known.into_iter().collect())
 }
 
 fn share(share: &Share) -> TaskShare {

@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use muster_protocol::agent::{Exit, Order, Run, TaskOrder, TaskShare};
 use rustix::io::Errno;
 use rustix::process::Pid;
+use rustix::thread::CpuSet;
 
+use super::cores;
 use crate::folder::Folder;
 use crate::logs::{self, Stream};
 use crate::members::MARK;
@@ -107,7 +109,8 @@ fn start_each(folder: &Folder, order: &Order, tasks: &mut Vec<(u32, Pid)>) -> Re
         command
             .current_dir(&directory)
             .process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
-        let child = command.spawn().map_err(|source| program.cannot_start(source)).inspect_err(|error| {
+        let child = cores::spawn(&mut command, near_cores(task).as_ref());
+        let child = child.map_err(|source| program.cannot_start(source)).inspect_err(|error| {
             note(folder, task.rank, error);
         })?;
         let pid = Pid::from_child(&child);
@@ -115,6 +118,15 @@ fn start_each(folder: &Folder, order: &Order, tasks: &mut Vec<(u32, Pid)>) -> Re
         tasks.push((task.rank, pid));
     }
     group.ok_or(TaskError::NoTasks)
+}
+
+/// The cores it is to stay on. It runs anywhere where they are not known or too few: far cores are slow, none are worse.
+fn near_cores(task: &TaskOrder) -> Option<CpuSet> {
+    if task.numa_nodes.is_empty() {
+        return None;
+    }
+    let found = cores::near(&task.numa_nodes, task.cpus);
+    found.inspect_err(|error| eprintln!("task {} is not bound to cores: {error}", task.rank)).ok()
 }
 
 fn command(
@@ -151,6 +163,10 @@ fn told(folder: &Folder, order: &Order, task: &TaskOrder) -> Vec<(&'static str, 
         ("CUDA_VISIBLE_DEVICES", OsString::from(gpus)), // Empty without GPUs: then CUDA shows none.
         (MARK, folder.path().as_os_str().to_os_string()),
     ];
+    if !task.numa_nodes.is_empty() {
+        let numbers: Vec<String> = task.numa_nodes.iter().map(u32::to_string).collect();
+        told.push(("MUSTER_NUMA_NODES", OsString::from(numbers.join(","))));
+    }
     told.extend(task.share.as_ref().map(told_of_share).unwrap_or_default());
     told.extend(told_of_gang(order, task));
     told

@@ -204,6 +204,7 @@ pub fn order(run: Run) -> Order {
             group_rank: 0,
             gpus: vec![1, 3],
             share: None,
+            numa_nodes: Vec::new(),
             cpus: 1,
             memory_mib: 64,
         }],

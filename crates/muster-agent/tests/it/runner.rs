@@ -121,6 +121,29 @@ fn a_task_is_told_what_it_has_of_a_shared_gpu() {
     assert_eq!(lines("time-slice", 500), told("100", "", 500, "time-slice"), "MPS limits mean nothing here");
 }
 
+/// Which cores those are is tested beside the code: on a machine with one NUMA node nobody sees a difference.
+#[test]
+fn a_task_stays_on_the_cores_that_are_near_to_its_gpus() {
+    if !std::path::Path::new("/sys/devices/system/node/node0").exists() {
+        return; // A kernel without NUMA.
+    }
+    let seen = |numa_nodes: Vec<u32>, cpus: u32| {
+        let mut bench = Bench::real();
+        let mut asked =
+            order(script("echo nodes=$MUSTER_NUMA_NODES; grep Cpus_allowed_list /proc/self/status"));
+        (asked.tasks[0].numa_nodes, asked.tasks[0].cpus) = (numa_nodes, cpus);
+        bench.order(vec![asked]);
+        assert_eq!(bench.await_end(), Exit::Code(0));
+        bench.log(0, Stream::Stdout)
+    };
+    let free = seen(Vec::new(), 1);
+    let own = free.strip_prefix("nodes=\n").unwrap();
+    assert!(seen(vec![0], 1).starts_with("nodes=0\nCpus_allowed_list:"));
+    // What cannot be kept leaves the task where it would be without.
+    assert_eq!(seen(vec![0], 1_000_000), format!("nodes=0\n{own}"));
+    assert_eq!(seen(vec![0, 77], 1), format!("nodes=0,77\n{own}"));
+}
+
 fn task(rank: u32, group: &str, group_rank: u32) -> TaskOrder {
     TaskOrder {
         rank,
@@ -128,6 +151,7 @@ fn task(rank: u32, group: &str, group_rank: u32) -> TaskOrder {
         group_rank,
         gpus: vec![],
         share: None,
+        numa_nodes: Vec::new(),
         cpus: 1,
         memory_mib: 1,
     }

@@ -86,7 +86,7 @@ fn register(name: &str, address: &str, hostname: &str) -> Command {
         uuid: format!("{name}-{index}"),
         model: "H100".to_string(),
         memory_mib: 80_000,
-        numa_node: None,
+        numa_node: (name == "n2").then_some(u32::from(index)), // Of the others it is not known.
         nvlink: Vec::new(),
         socket: None,
         pcie_switch: None,
@@ -134,6 +134,20 @@ fn each_task_is_told_its_place_in_the_gang() {
         assert_eq!((order.nodes, order.gang_size), (vec!["n2".to_string(), "n1".to_string()], 4));
         assert_eq!(order.master_address, "10.0.0.2", "where rank 0 is");
     }
+}
+
+#[test]
+fn a_task_is_told_the_numa_nodes_of_its_gpus_where_all_are_known() {
+    let desk = Desk::with_gang();
+    let told = |node: &str| -> Vec<Vec<u32>> {
+        desk.order(node).tasks.into_iter().map(|task| task.numa_nodes).collect()
+    };
+    assert_eq!(told("n2"), [vec![0], vec![1]]);
+    assert_eq!(told("n1"), [Vec::<u32>::new(), Vec::new()]);
+    let mut facts = desk.state.nodes[&"n2".parse().unwrap()].facts.clone();
+    assert_eq!(numa_nodes(Some(&facts), &[1, 0]), Some(vec![0, 1]));
+    facts.gpus[0].numa_node = None;
+    assert_eq!(numa_nodes(Some(&facts), &[1, 0]), None, "near to one and far from the other");
 }
 
 #[test]
