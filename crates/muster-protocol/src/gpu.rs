@@ -29,8 +29,8 @@ pub struct Gpu {
     /// Tensor cores, where the model is known.
     #[serde(default)]
     pub tensor_cores: Option<u32>,
-    /// `free`, `held`, `shared` (held in part), `claimed` (kept for a job that others make room for), `cooling` or `out`
-    /// (unhealthy, or its node takes no work).
+    /// `free`, `held`, `shared` (held in part), `partitioned` (nobody holds an instance of it), `claimed` (kept for a job
+    /// that others make room for), `cooling` or `out` (unhealthy, or its node takes no work).
     #[schema(example = "free")]
     pub state: String,
     /// Memory of the device in MiB.
@@ -80,6 +80,31 @@ pub struct Gpu {
     pub numa_node: Option<u32>,
     /// Indexes of the GPUs it reaches by NVLink.
     pub nvlink: Vec<u8>,
+    /// Processor socket it hangs on, where known.
+    #[serde(default)]
+    pub socket: Option<u32>,
+    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
+    #[serde(default)]
+    pub pcie_switch: Option<u32>,
+    /// What it is partitioned into, by place; empty if it is whole.
+    #[serde(default)]
+    pub mig: Vec<GpuInstance>,
+    /// What it could be partitioned into, from the smallest; empty if its model cannot be, or is not known.
+    #[serde(default)]
+    #[schema(example = json!(["1g.18gb", "3g.71gb"]))]
+    pub mig_profiles: Vec<String>,
+}
+
+/// An instance of a partitioned GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GpuInstance {
+    /// As the driver names it.
+    #[schema(example = "3g.71gb")]
+    pub profile: String,
+    /// Where on the device it begins.
+    pub start: u8,
+    /// Somebody holds it.
+    pub held: bool,
 }
 
 /// GPUs that match the filters.
@@ -97,6 +122,18 @@ pub struct GpuList {
 pub struct GpuHealthChange {
     /// `healthy`, `warning`, `degraded` or `unhealthy`.
     pub health: String,
+    /// Why.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// What a GPU that nobody uses is to be partitioned into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GpuPartition {
+    /// Instances of these profiles, each where it spoils least; none make it whole again.
+    #[schema(example = json!(["3g.71gb", "4g.71gb"]))]
+    pub profiles: Vec<String>,
     /// Why.
     #[serde(default)]
     pub why: String,

@@ -31,6 +31,12 @@ pub struct NodeSpec {
     /// Which rack it stands in.
     #[serde(default)]
     pub rack: Option<String>,
+    /// Which block of racks it stands in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<String>,
+    /// Its NUMA nodes, by number; none where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numa_nodes: Vec<NumaNode>,
     /// Which power feed it hangs on.
     #[serde(default)]
     pub power_feed: Option<String>,
@@ -62,9 +68,31 @@ pub struct GpuSpec {
     /// NUMA node it hangs on, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
+    /// Indexes of the GPUs it reaches by NVLink; with `count`, its own may be among them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nvlink: Vec<u8>,
+    /// Processor socket it hangs on, where known; that of its NUMA node when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<u32>,
+    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_switch: Option<u32>,
     /// Power limit in watts, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_limit_w: Option<u32>,
+}
+
+/// A NUMA node: cores and the memory that is near to them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NumaNode {
+    /// CPU cores.
+    pub cpu_cores: u32,
+    /// Main memory in MiB.
+    pub memory_mb: u64,
+    /// Processor socket it belongs to.
+    #[serde(default)]
+    pub socket: u32,
 }
 
 /// What to change of a node. What is not sent stays.
@@ -130,6 +158,12 @@ pub struct Node {
     pub gpu_allocation: f64,
     /// Which rack it stands in.
     pub rack: Option<String>,
+    /// Which block of racks it stands in.
+    #[serde(default)]
+    pub block: Option<String>,
+    /// Its NUMA nodes, by number; none where they are not known.
+    #[serde(default)]
+    pub numa_nodes: Vec<NumaNode>,
     /// Which power feed it hangs on.
     pub power_feed: Option<String>,
     /// Free words for placement.

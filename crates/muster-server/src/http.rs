@@ -186,6 +186,7 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(gpus::list))
         .routes(routes!(gpus::get))
         .routes(routes!(gpus::set_health))
+        .routes(routes!(gpus::partition))
         .routes(routes!(allocations::list))
         .routes(routes!(allocations::get, allocations::give_up))
         .routes(routes!(cluster::status))

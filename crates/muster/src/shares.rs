@@ -1,7 +1,9 @@
 //! GPUs and parts of them, in words.
 
+use std::collections::BTreeMap;
+
 use muster_protocol::amount::Amount;
-use muster_protocol::gpu::Gpu;
+use muster_protocol::gpu::{Gpu, GpuInstance};
 use muster_protocol::job::JobSummary;
 use muster_protocol::share::{Holder, Share};
 
@@ -46,6 +48,18 @@ pub fn holder(holder: &Holder) -> String {
     format!("{}: {}/1000 {way}, {} MiB", holder.job_id, holder.compute_milli, holder.memory_mib)
 }
 
+/// Instances by their kind, and how many of each are free: `1g.18gb 3 free of 7`.
+pub fn instances<'a>(instances: impl IntoIterator<Item = &'a GpuInstance>) -> String {
+    let mut kinds: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for instance in instances {
+        let (free, all) = kinds.entry(&instance.profile).or_default();
+        *free += u32::from(!instance.held);
+        *all += 1;
+    }
+    let words = kinds.iter().map(|(profile, (free, all))| format!("{profile} {free} free of {all}"));
+    words.collect::<Vec<String>>().join(", ")
+}
+
 /// How a GPU is shared.
 fn way(mode: &str, profile: Option<&str>) -> String {
     match (mode, profile) {
@@ -60,6 +74,13 @@ fn way(mode: &str, profile: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instances_are_counted_by_kind() {
+        let one = |profile: &str, start: u8, held: bool| GpuInstance { profile: profile.into(), start, held };
+        let parts = [one("3g.71gb", 4, true), one("1g.18gb", 0, false), one("1g.18gb", 1, true)];
+        assert_eq!(instances(&parts), "1g.18gb 1 free of 2, 3g.71gb 0 free of 1");
+    }
 
     #[test]
     fn whole_gpus_and_parts_are_told_apart() {

@@ -82,6 +82,7 @@ pub const RULES: &[(Method, &str, Need)] = &[
     (Method::GET, "/api/v1/gpus", LOOK),
     (Method::GET, "/api/v1/gpus/{node}/{index}", LOOK),
     (Method::POST, "/api/v1/gpus/{node}/{index}/health", OPERATE),
+    (Method::POST, "/api/v1/gpus/{node}/{index}/partition", OPERATE),
     (Method::GET, "/api/v1/allocations", LOOK),
     (Method::GET, "/api/v1/allocations/{id}", LOOK),
     (Method::DELETE, "/api/v1/allocations/{id}", WORK),

@@ -1,11 +1,11 @@
-//! GPUs: list, look, and an operator's word about their health.
+//! GPUs: list, look, and an operator's word about their health and what they are partitioned into.
 
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use muster_core::node::{GpuWord, Node};
-use muster_core::{Command, GpuId, NodeId, Refusal, State as Core, model};
-use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList};
+use muster_core::node::{GpuFacts, GpuWord, Node};
+use muster_core::{Command, GpuId, NodeId, Refusal, State as Core, model, partition};
+use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList, GpuPartition};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -27,7 +27,7 @@ pub struct GpuQuery {
     model: Option<String>,
     /// Of this node.
     node: Option<String>,
-    /// In this state: `free`, `held`, `shared`, `claimed`, `cooling`, `out`.
+    /// In this state: `free`, `held`, `shared`, `partitioned`, `claimed`, `cooling`, `out`.
     state: Option<String>,
     /// Of this health: `healthy`, `warning`, `degraded`, `unhealthy`.
     health: Option<String>,
@@ -126,6 +126,24 @@ pub async fn set_health(
     Ok(Json(look(&door, &who, &node, gpu)?))
 }
 
+/// Partition a GPU that nobody uses
+///
+/// Its instances are laid where they spoil least for what may come. Without profiles it is made whole again.
+#[utoipa::path(post, path = "/api/v1/gpus/{node}/{index}/partition", tag = "gpus", request_body = GpuPartition,
+    params(("node" = String, Path, description = "Its node"),
+        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
+    responses((status = 200, description = "Partitioned, or whole again", body = Gpu)))]
+pub async fn partition(
+    State(door): State<Door>,
+    who: Who,
+    At(node, gpu): At,
+    Json(GpuPartition { profiles, why }): Json<GpuPartition>,
+) -> Result<Json<Gpu>, Fault> {
+    let command = Command::PartitionGpu { node: node.clone(), gpu, profiles, why };
+    door.cluster.ask(who.actor.clone(), command).await?;
+    Ok(Json(look(&door, &who, &node, gpu)?))
+}
+
 fn health_of(text: &str) -> Result<GpuWord, Fault> {
     let words = [GpuWord::Healthy, GpuWord::Warning, GpuWord::Degraded, GpuWord::Unhealthy];
     words.into_iter().find(|word| word.word() == text).ok_or_else(|| {
@@ -180,7 +198,17 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
         power_limit_w: facts.power_limit_milliwatts.map(|milliwatts| milliwatts as f64 / 1_000.0),
         numa_node: facts.numa_node,
         nvlink: facts.nvlink.clone(),
+        socket: facts.socket,
+        pcie_switch: facts.pcie_switch,
+        mig: share::instances(node, index as u8),
+        mig_profiles: mig_profiles(facts),
     }
+}
+
+/// What a GPU could be partitioned into.
+fn mig_profiles(facts: &GpuFacts) -> Vec<String> {
+    let profiles = partition::table_of(facts).map_or(&[][..], |table| table.profiles);
+    profiles.iter().map(|profile| profile.name.to_string()).collect()
 }
 
 /// Where a GPU stands, in one word.
@@ -192,6 +220,7 @@ pub fn state_word(state: &Core, node: &Node, index: usize) -> &'static str {
         false if node.gpu_health[index].cooling_until.is_some() => "cooling",
         false if !node.takes_work() || !node.gpu_usable(index) => "out",
         false if claimed() => "claimed",
+        false if !node.instances(index as u8).is_empty() => "partitioned",
         false => "free",
     }
 }

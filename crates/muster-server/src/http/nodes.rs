@@ -4,9 +4,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use muster_core::node::{GPUS_PER_NODE_MAX, GpuFacts, Node, NodeFacts, NodeWord};
+use muster_core::node::{GPUS_PER_NODE_MAX, GpuFacts, Node, NodeFacts, NodeWord, NumaFacts};
 use muster_core::{Command, NodeId, State as Core};
-use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec};
+use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec, NumaNode};
 use muster_protocol::submit::{Done, Reasoned};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -222,9 +222,9 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
                 model: gpu.model.clone(),
                 memory_mib: gpu.memory_mb,
                 numa_node: gpu.numa_node,
-                nvlink: Vec::new(),
-                socket: None,
-                pcie_switch: None,
+                nvlink: gpu.nvlink.clone(),
+                socket: gpu.socket,
+                pcie_switch: gpu.pcie_switch,
                 mig: Vec::new(),
                 power_limit_milliwatts: gpu.power_limit_w.map(|watts| u64::from(watts) * 1_000),
             });
@@ -236,15 +236,23 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
         cpus: spec.cpu_cores,
         memory_mib: spec.memory_mb,
         gpus,
-        numa: Vec::new(),
+        numa: spec.numa_nodes.iter().map(numa_facts).collect(),
         rack: spec.rack,
-        block: None,
+        block: spec.block,
         power_feed: spec.power_feed,
         labels: spec.labels,
         taints: spec.taints,
         agent_version: String::new(),
         simulated: spec.simulated,
     })
+}
+
+fn numa_facts(numa: &NumaNode) -> NumaFacts {
+    NumaFacts { cpus: numa.cpu_cores, memory_mib: numa.memory_mb, socket: numa.socket }
+}
+
+fn shown_numa(numa: &NumaFacts) -> NumaNode {
+    NumaNode { cpu_cores: numa.cpus, memory_mb: numa.memory_mib, socket: numa.socket }
 }
 
 fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
@@ -279,6 +287,8 @@ fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
             f64::from(held) / 1_000.0 / facts.gpus.len() as f64
         },
         rack: facts.rack.clone(),
+        block: facts.block.clone(),
+        numa_nodes: facts.numa.iter().map(shown_numa).collect(),
         power_feed: facts.power_feed.clone(),
         labels: facts.labels.clone(),
         taints: facts.taints.clone(),

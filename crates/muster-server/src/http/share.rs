@@ -1,10 +1,12 @@
 //! Parts of GPUs as the API shows them.
 
 use muster_core::job::{Job, PlacedTask};
-use muster_core::node::Node;
+use muster_core::node::{Node, Slot};
+use muster_core::partition::MigInstance;
 use muster_core::share::{self, ShareMode, WHOLE};
 use muster_core::{JobId, State};
 use muster_protocol::amount::Amount;
+use muster_protocol::gpu::GpuInstance;
 use muster_protocol::share::{Holder, Share};
 use muster_store::rows::LeaseRow;
 
@@ -93,6 +95,18 @@ fn shares_on<'a>(job: &'a Job, node: &'a Node, index: usize) -> impl Iterator<It
     let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
     let here = tasks.filter(move |task| task.node == node.id && task.gpus.contains(&(index as u8)));
     here.filter_map(|task| task.share.as_deref())
+}
+
+/// What a GPU is partitioned into.
+pub fn instances(node: &Node, index: u8) -> Vec<GpuInstance> {
+    let leases = node.holders.get(usize::from(index)).map_or(&[][..], Vec::as_slice);
+    let held = |start: u8| leases.iter().any(|lease| lease.slot == Slot::Instance { start });
+    let shown = |instance: &MigInstance| GpuInstance {
+        profile: instance.profile.clone(),
+        start: instance.start,
+        held: held(instance.start),
+    };
+    node.instances(index).iter().map(shown).collect()
 }
 
 /// Thousandths of a GPU that are held.

@@ -3,7 +3,7 @@
 use hyper::Method;
 use muster_core::GpuId;
 use muster_protocol::amount::Amount;
-use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList};
+use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList, GpuPartition};
 
 use super::{Code, Ending};
 use crate::client::Target;
@@ -20,6 +20,8 @@ pub enum Verb {
     Show(OneArgs),
     /// Say how a GPU is doing: an unhealthy one is not given out
     Health(HealthArgs),
+    /// Partition a GPU that nobody uses, or make it whole again
+    Partition(PartitionArgs),
 }
 
 /// `muster gpu ls`.
@@ -54,7 +56,24 @@ pub struct HealthArgs {
     why: String,
 }
 
-const COLUMNS: [Column<Gpu>; 13] = [
+/// `muster gpu partition`.
+#[derive(Debug, clap::Args)]
+#[command(before_help = "Example:\n  muster gpu partition gpu01/gpu-3 3g.71gb 4g.71gb")]
+pub struct PartitionArgs {
+    /// Which, as `gpu01/gpu-3`
+    gpu: GpuId,
+    /// Into instances of these profiles; `muster gpu show` lists what there is
+    #[arg(value_name = "PROFILE", required_unless_present = "whole", conflicts_with = "whole")]
+    profiles: Vec<String>,
+    /// Make it whole again
+    #[arg(long)]
+    whole: bool,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    why: String,
+}
+
+const COLUMNS: [Column<Gpu>; 14] = [
     Column::new("GPU", |gpu| gpu.id.as_str().into()),
     Column::new("MODEL", |gpu| gpu.model.as_str().into()),
     Column::new("MEMORY", |gpu| units::memory(gpu.memory_total_mb).into()),
@@ -65,6 +84,7 @@ const COLUMNS: [Column<Gpu>; 13] = [
     Column::new("JOB", |gpu| shares::names(gpu, |holder| &holder.job_id).into()),
     Column::wide("TENANT", |gpu| shares::names(gpu, |holder| &holder.tenant_id).into()),
     Column::wide("POWER", |gpu| Cell::or_dash(gpu.power_usage.map(|watts| format!("{watts:.0} W")))),
+    Column::wide("INSTANCES", |gpu| Cell::or_dash(instances(gpu))),
     Column::wide("NUMA", |gpu| Cell::or_dash(gpu.numa_node)),
     Column::wide("UUID", |gpu| gpu.uuid.as_str().into()),
     Column::wide("WHY", |gpu| gpu.health_why.as_str().into()),
@@ -87,6 +107,12 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
             let gpu: Gpu = client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
             output::talk(&format!("`{}` is {}", gpu.id, gpu.health));
         }
+        Verb::Partition(args) => {
+            let partition = GpuPartition { profiles: args.profiles, why: args.why };
+            let gpu: Gpu = client.send(Method::POST, target(&args.gpu).at("partition"), &partition)?;
+            let parts = instances(&gpu).map_or("whole".to_string(), |parts| format!("partitioned: {parts}"));
+            output::talk(&format!("`{}` is {parts}", gpu.id));
+        }
     }
     Ok(Code::DONE)
 }
@@ -106,6 +132,7 @@ fn card(gpu: &Gpu) -> Card {
         .maybe("job", gpu.job_id.clone())
         .maybe("tenant", gpu.tenant_id.clone())
         .field("shared by", shared_by(gpu))
+        .maybe("instances", instances(gpu))
         .field("health", gpu.health.clone())
         .field("why", gpu.health_why.clone())
         .field("since", gpu.health_since.clone())
@@ -114,7 +141,15 @@ fn card(gpu: &Gpu) -> Card {
         .maybe("power", gpu.power_usage.map(|watts| format!("{watts:.0} W")))
         .maybe("power limit", gpu.power_limit_w.map(|watts| format!("{watts:.0} W")))
         .maybe("numa node", gpu.numa_node)
+        .maybe("socket", gpu.socket)
+        .maybe("pcie switch", gpu.pcie_switch)
         .field("nvlink", nvlink.join(" "))
+        .field("profiles", gpu.mig_profiles.join(" "))
+}
+
+/// What it is partitioned into, if it is.
+fn instances(gpu: &Gpu) -> Option<String> {
+    (!gpu.mig.is_empty()).then(|| shares::instances(&gpu.mig))
 }
 
 /// One line for each, where nobody has all of it.
@@ -125,7 +160,7 @@ fn shared_by(gpu: &Gpu) -> String {
 
 fn state_tint(state: &str) -> Tint {
     match state {
-        "free" => Tint::Good,
+        "free" | "partitioned" => Tint::Good,
         "held" | "shared" | "claimed" => Tint::Plain,
         "cooling" => Tint::Warn,
         _ => Tint::Bad,

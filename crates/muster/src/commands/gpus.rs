@@ -12,7 +12,8 @@ use super::{Code, Ending};
 use crate::client::{Client, Target};
 use crate::error::CliError;
 use crate::options::Options;
-use crate::output::{self, Column, ListArgs};
+use crate::output::{self, Column, Format, ListArgs};
+use crate::shares;
 
 /// The tenant of callers who reach all of them.
 const DEFAULT_TENANT: &str = "default";
@@ -38,6 +39,8 @@ struct Row {
     used: Amount,
     out: u64,
     total: u64,
+    /// Of GPUs that are partitioned, by kind.
+    instances: String,
 }
 
 /// All of them, as machines read it.
@@ -46,7 +49,7 @@ struct Whole<'a> {
     models: &'a [Row],
 }
 
-const COLUMNS: [Column<Row>; 8] = [
+const COLUMNS: [Column<Row>; 9] = [
     Column::new("MODEL", |row| row.model.as_str().into()),
     Column::new("FREE", |row| row.free.into()),
     Column::new("FREE≤QUOTA", |row| row.free_in_quota.into()),
@@ -55,6 +58,7 @@ const COLUMNS: [Column<Row>; 8] = [
     Column::new("USED", |row| row.used.to_string().into()),
     Column::new("OUT", |row| row.out.into()),
     Column::new("TOTAL", |row| row.total.into()),
+    Column::new("INSTANCES", |row| row.instances.as_str().into()),
 ];
 
 /// Print what is free.
@@ -63,8 +67,21 @@ pub fn run(args: Args, options: &Options) -> Ending {
     let gpus: GpuList = client.get("gpus")?;
     let room = room_in_quota(&client, args.tenant)?;
     let rows = by_model(&gpus.gpus, room);
-    output::list(&args.list, options.color, &COLUMNS, rows.clone(), &Whole { models: &rows })?;
+    output::list(
+        &args.list,
+        options.color,
+        columns(&args.list, &rows),
+        rows.clone(),
+        &Whole { models: &rows },
+    )?;
     Ok(Code::DONE)
+}
+
+/// People need no column that says nothing; programs have always all of them.
+fn columns(args: &ListArgs, rows: &[Row]) -> &'static [Column<Row>] {
+    let for_people = matches!(args.show.output, Format::Table) && args.columns.is_empty();
+    let nothing = rows.iter().all(|row| row.instances.is_empty());
+    if for_people && nothing { &COLUMNS[..COLUMNS.len() - 1] } else { &COLUMNS }
 }
 
 /// GPUs that the tenant may still take.
@@ -93,9 +110,14 @@ fn by_model(gpus: &[Gpu], room: u64) -> Vec<Row> {
                 *block += 1;
                 row.largest_block = row.largest_block.max(*block);
             }
-            "held" | "shared" | "claimed" => row.busy += 1,
+            // One of which instances are free is not free for who wants all of it.
+            "held" | "shared" | "partitioned" | "claimed" => row.busy += 1,
             _ => row.out += 1,
         }
     }
-    models.into_values().map(|row| Row { free_in_quota: row.free.min(room), ..row }).collect()
+    let row = |row: Row| {
+        let parts = gpus.iter().filter(|gpu| gpu.model == row.model).flat_map(|gpu| &gpu.mig);
+        Row { free_in_quota: row.free.min(room), instances: shares::instances(parts), ..row }
+    };
+    models.into_values().map(row).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::gpu::{Gpu, GpuList};
-use muster_protocol::node::{Node, NodeList};
+use muster_protocol::node::{Node, NodeList, NumaNode};
 use muster_protocol::submit::{Done, Reasoned};
 
 use super::{Code, Ending};
@@ -78,7 +78,7 @@ struct Row {
     health: String,
 }
 
-const COLUMNS: [Column<Row>; 14] = [
+const COLUMNS: [Column<Row>; 15] = [
     Column::new("NODE", |row| row.node.name.as_str().into()),
     Column::new("STATE", |row| Cell::tinted(row.node.state.clone(), tint(&row.node))),
     Column::new("GPUS", |row| format!("{}/{}", row.node.available_gpus, row.node.total_gpus).into()),
@@ -91,6 +91,7 @@ const COLUMNS: [Column<Row>; 14] = [
     Column::new("SINCE", |row| units::moment(row.node.state_since_ms).into()),
     Column::wide("BY", |row| row.node.state_by.as_str().into()),
     Column::wide("RACK", |row| Cell::or_dash(row.node.rack.clone())),
+    Column::wide("BLOCK", |row| Cell::or_dash(row.node.block.clone())),
     Column::wide("ADDRESS", |row| row.node.ip_address.as_str().into()),
     Column::wide("AGENT", |row| row.node.agent_version.as_str().into()),
 ];
@@ -189,6 +190,7 @@ fn health(gpus: &[&Gpu]) -> String {
 fn card(node: &Node) -> Card {
     let labels: Vec<String> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let gpus: Vec<String> = node.gpus.iter().map(gpu_line).collect();
+    let numa: Vec<String> = node.numa_nodes.iter().enumerate().map(numa_line).collect();
     Card::default()
         .field("node", node.name.clone())
         .field("state", node.state.clone())
@@ -204,6 +206,8 @@ fn card(node: &Node) -> Card {
         )
         .field("jobs", node.jobs.join(" "))
         .maybe("rack", node.rack.clone())
+        .maybe("block", node.block.clone())
+        .field("numa nodes", numa.join("\n"))
         .maybe("power feed", node.power_feed.clone())
         .field("labels", labels.join("\n"))
         .field("taints", node.taints.join(" "))
@@ -214,15 +218,32 @@ fn card(node: &Node) -> Card {
         .maybe("last heard", node.last_heartbeat.clone())
 }
 
+fn numa_line((number, numa): (usize, &NumaNode)) -> String {
+    let (cores, memory) = (units::count(numa.cpu_cores, "core"), units::memory(numa.memory_mb));
+    format!("{number}: {cores}, {memory}, socket {}", numa.socket)
+}
+
 fn gpu_line(gpu: &Gpu) -> String {
     let jobs = shares::names(gpu, |holder| &holder.job_id);
     let holder = if jobs.is_empty() { jobs } else { format!(" by {jobs}") };
     format!(
-        "gpu-{} {} {} {}{holder}, {}",
+        "gpu-{} {} {} {}{holder}, {}{}",
         gpu.index,
         gpu.model,
         units::memory(gpu.memory_total_mb),
         gpu.state,
-        gpu.health
+        gpu.health,
+        wiring(gpu)
     )
+}
+
+/// Where it hangs, and whom it reaches from there, as far as that is known.
+fn wiring(gpu: &Gpu) -> String {
+    let peers: Vec<String> = gpu.nvlink.iter().map(u8::to_string).collect();
+    let words = [
+        gpu.numa_node.map(|number| format!(", numa {number}")),
+        gpu.pcie_switch.map(|number| format!(", switch {number}")),
+        (!peers.is_empty()).then(|| format!(", nvlink to {}", peers.join(" "))),
+    ];
+    words.into_iter().flatten().collect()
 }
