@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::score::Score;
 use crate::share::Share;
 
 /// An attempt with its leases. It is read-only; deleting it puts its job back into the queue.
@@ -31,6 +32,9 @@ pub struct Allocation {
     pub node_id: Option<String>,
     /// All nodes.
     pub nodes: Vec<String>,
+    /// Why it was placed there, where there was a choice, while it is live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Score>,
     /// CPU cores held, while it is live.
     pub cpu_cores: Option<u64>,
     /// Main memory held in MiB, while it is live.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::amount::Amount;
+use crate::score::Score;
 use crate::share::Share;
 
 /// The state of a job; the finer word is the phase.
@@ -163,6 +164,12 @@ pub struct Job {
     pub gang_scheduling: bool,
     /// How close together the GPUs want to be.
     pub topology: String,
+    /// Whether its GPUs may lie on several NUMA nodes, where something was said about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_cross_numa: Option<bool>,
+    /// NVLink is worth more to it than one NUMA node.
+    #[serde(default)]
+    pub prefer_nvlink: bool,
     /// GPU models that will do, over all groups; any when empty.
     pub gpu_models: Vec<String>,
     /// Only nodes that carry all of these labels.
@@ -289,6 +296,9 @@ pub struct Attempt {
     pub gpu_count: u64,
     /// Its nodes.
     pub nodes: Vec<String>,
+    /// Why it was placed there, where there was a choice, while it is live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Score>,
     /// GPU-hours charged.
     pub gpu_hours: f64,
     /// What they cost.

@@ -17,6 +17,7 @@ pub mod node;
 pub mod outlook;
 pub mod problem;
 pub mod receipt;
+pub mod score;
 pub mod share;
 pub mod submit;
 pub mod tenant;

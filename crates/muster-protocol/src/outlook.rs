@@ -5,6 +5,7 @@ use utoipa::ToSchema;
 
 use crate::job::{JobState, Reason};
 use crate::problem::Problem;
+use crate::score::Score;
 use crate::share::Share;
 
 /// Why a job does not run: all its blockers, with numbers.
@@ -32,6 +33,12 @@ pub struct Why {
     pub queue_position: Option<u64>,
     /// How many wait for their turn.
     pub queue_length: Option<u64>,
+    /// Where it is, if it has its place.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    /// Why it is there, where there was a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Score>,
     /// The priority asked for.
     pub priority: u32,
     /// The priority it is ordered by now: as asked for, plus aging, less the penalty.
@@ -132,6 +139,9 @@ pub struct Outlook {
     /// What its tasks would have of them, one by one, where that is not all of a GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
+    /// Why it would be there, where there is a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Score>,
     /// Jobs that would make room for it.
     pub victims: Vec<String>,
     /// Where it would stand in the queue, from 1.

@@ -58,6 +58,12 @@ pub struct JobArgs {
     /// How close together the GPUs must be: any, same-numa, nvlink or same-rack
     #[arg(long, value_name = "WISH", help_heading = "Resources", hide_possible_values = true)]
     pub topology: Option<Topology>,
+    /// The GPUs of a task must lie on one NUMA node
+    #[arg(long, help_heading = "Resources")]
+    pub no_cross_numa: bool,
+    /// NVLink is worth more than one NUMA node
+    #[arg(long, help_heading = "Resources")]
+    pub prefer_nvlink: bool,
     /// Only nodes with this label; may be repeated
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Resources")]
     pub node_label: Vec<Pair>,
@@ -190,6 +196,8 @@ impl JobArgs {
         over(&mut job.cpu_cores, &self.cpus);
         over(&mut job.memory_mb, &self.mem);
         over(&mut job.topology, &self.topology.as_ref().and_then(word));
+        over(&mut job.allow_cross_numa, &self.no_cross_numa.then_some(false));
+        over(&mut job.prefer_nvlink, &self.prefer_nvlink.then_some(true));
         job.node_labels.extend(pairs::map(&self.node_label));
         match (self.tasks, self.gpus) {
             (None, None) => {}

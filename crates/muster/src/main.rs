@@ -11,6 +11,7 @@ mod job_flags;
 mod jobs;
 mod options;
 mod output;
+mod places;
 mod role;
 mod shares;
 mod tail;

@@ -8,6 +8,7 @@ use crate::job::{JobSpec, PlacedTask};
 use crate::plan::draft::Draft;
 use crate::plan::order::Order;
 use crate::plan::position::{Position, position_of_guest};
+use crate::plan::score::Score;
 use crate::plan::shares::Guest;
 use crate::plan::{MakeRoom, round};
 use crate::queue::Bucket;
@@ -20,6 +21,9 @@ use crate::verdict::{Reason, Verdict};
 pub struct Outlook {
     /// Where it would start in the next round; nothing if it would wait.
     pub start: Option<Vec<PlacedTask>>,
+    /// Why there, where there was a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Box<Score>>,
     /// Who would be displaced for it, and where.
     pub room: Option<MakeRoom>,
     /// Why it would wait; no reasons if it would start.
@@ -42,18 +46,19 @@ pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
     let position = position_of_guest(state, now, &draft.shares, &bucket, (now, job));
     let own = own_reasons(state, spec, now);
     if !own.is_empty() {
-        return Outlook { start: None, room: None, verdict: Verdict { reasons: own }, position };
+        return Outlook { start: None, score: None, room: None, verdict: Verdict { reasons: own }, position };
     }
     let mut order = Order::new(state, now, &draft.shares);
     order.invite(&draft.shares, &bucket, (now, job));
     let planned = round(draft, order);
-    let start = planned.plan.starts.into_iter().find(|start| start.job == job).map(|start| start.tasks);
+    let start = planned.plan.starts.into_iter().find(|start| start.job == job);
+    let (start, score) = start.map(|start| (start.tasks, start.score)).unzip();
     let room = planned.plan.claims.into_iter().find(|room| room.job == job);
     let verdict = match start {
         Some(_) => Verdict::default(),
         None => planned.verdicts.of_guest(job, &bucket),
     };
-    Outlook { start, room, verdict, position }
+    Outlook { start, score: score.flatten(), room, verdict, position }
 }
 
 /// What the job itself says about waiting.

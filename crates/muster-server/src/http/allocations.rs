@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use muster_core::{Command, JobId, Refusal};
 use muster_protocol::allocation::{Allocation, AllocationList};
+use muster_protocol::score::Score;
 use muster_protocol::submit::Done;
 use muster_store::queries::{AllocationFilter, Order, Page};
 use muster_store::rows::AllocationRow;
@@ -18,10 +19,10 @@ use crate::http::fault::Fault;
 use crate::http::jobs::steer;
 use crate::http::json::Json;
 use crate::http::query::{Id, Named, Query, page_limit, page_start};
-use crate::http::share;
 use crate::http::show::stop_cause;
 use crate::http::who::Reach;
 use crate::http::written::{hours, humane, money, stamp};
+use crate::http::{share, show};
 use crate::identity::Who;
 
 /// One attempt of a job, `job-42:1`.
@@ -182,6 +183,7 @@ fn shown(door: &Door, row: AllocationRow) -> Allocation {
         shares: share::shares(&leases),
         node_id: attempt.nodes.first().cloned(),
         nodes: attempt.nodes,
+        score: live.as_ref().and_then(|live| live.score.clone()),
         cpu_cores: live.as_ref().map(|live| live.cpus),
         memory_mb: live.as_ref().map(|live| live.memory_mib),
         allocated_at: stamp(attempt.placed_at),
@@ -210,6 +212,7 @@ struct Live {
     memory_mib: u64,
     time_limit_ms: Option<i64>,
     cost_per_hour_micro: u64,
+    score: Option<Score>,
 }
 
 fn live(door: &Door, job: JobId) -> Option<Live> {
@@ -223,6 +226,7 @@ fn live(door: &Door, job: JobId) -> Option<Live> {
             memory_mib: held.memory_mib,
             time_limit_ms: job.spec.time_limit_ms,
             cost_per_hour_micro: price.saturating_mul(held.gpu_milli) / 1_000,
+            score: show::score_of(job),
         })
     });
     found.ok().flatten()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use muster_core::command::JobChange;
 use muster_core::{Command, JobId, Refusal};
-use muster_protocol::job::{AttemptList, Job, JobList, JobSummary};
+use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Done, Reasoned};
 use muster_store::Tables;
 use muster_store::queries::{AllocationFilter, JobFilter, Order, Page};
@@ -259,7 +259,13 @@ pub async fn attempts(
     });
     let (_, rows) =
         found.await?.filter(|(tenant, _)| who.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
-    Ok(Json(AttemptList { attempts: rows.into_iter().map(show::attempt).collect() }))
+    let mut attempts: Vec<Attempt> = rows.into_iter().map(show::attempt).collect();
+    // A standby answers without what only the leader knows.
+    let score = door.state(|state| state.jobs.get(&job).and_then(show::score_of)).ok().flatten();
+    if let Some(live) = attempts.iter_mut().rev().find(|attempt| attempt.ended_at.is_none()) {
+        live.score = score;
+    }
+    Ok(Json(AttemptList { attempts }))
 }
 
 /// Ask the engine for something about one job.

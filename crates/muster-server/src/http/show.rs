@@ -2,9 +2,10 @@
 
 use muster_core::JobSpec;
 use muster_core::job::{OnNodeLost, TaskGroup, Topology};
-use muster_core::plan::FairShare;
+use muster_core::plan::{FairShare, score};
 use muster_core::verdict;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
+use muster_protocol::score::{Score, Term};
 use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
 
 use crate::http::share;
@@ -95,6 +96,8 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
         tasks: spec.tasks.into_iter().map(task).collect(),
         gang_scheduling: true,
         topology: topology(spec.topology).to_string(),
+        allow_cross_numa: spec.allow_cross_numa,
+        prefer_nvlink: spec.prefer_nvlink,
         gpu_models,
         node_labels: spec.node_labels,
         pool: spec.pool,
@@ -178,7 +181,7 @@ pub fn reasons(verdict: &verdict::Verdict) -> Vec<Reason> {
     verdict.reasons.iter().map(reason).collect()
 }
 
-/// One try at running a job.
+/// One try at running a job. What only the leader knows is filled in by the caller.
 pub fn attempt(row: AttemptRow) -> Attempt {
     Attempt {
         job_id: row.job.to_string(),
@@ -198,9 +201,21 @@ pub fn attempt(row: AttemptRow) -> Attempt {
         message: row.why,
         gpu_count: row.gpus,
         nodes: row.nodes,
+        score: None,
         gpu_hours: hours(row.gpu_ms),
         cost: money(row.cost_micro),
     }
+}
+
+/// Why a place was chosen.
+pub fn score(score: &score::Score) -> Score {
+    let term = |term: &score::Term| Term { name: term.name.word().to_string(), milli: term.milli };
+    Score { terms: score.terms.iter().map(term).collect(), compared: score.compared }
+}
+
+/// Why the attempt of a job that is under way has its place, where there was a choice.
+pub fn score_of(job: &muster_core::Job) -> Option<Score> {
+    job.attempt()?.score.as_deref().map(score)
 }
 
 /// Why an attempt was told to stop, and by whom, from the event's own JSON.

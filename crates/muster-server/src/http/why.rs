@@ -150,6 +150,8 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         waited: since.map(|at| humane(now.since(at))),
         queue_position: place.map(|place| place.position),
         queue_length: place.map(|place| place.of),
+        nodes: nodes_of(job),
+        score: show::score_of(job),
         priority: job.spec.priority,
         effective_priority: strength.map(|strength| strength.effective()),
         aging: strength.map(|strength| strength.aging),
@@ -164,6 +166,11 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         ahead: Vec::new(),
         history: Vec::new(),
     }
+}
+
+fn nodes_of(job: &Job) -> Vec<String> {
+    let nodes = job.attempt().map(|attempt| attempt.nodes()).unwrap_or_default();
+    nodes.iter().map(ToString::to_string).collect()
 }
 
 /// When it starts, and what would help. Many rounds are drawn up on a copy of the state, so the lock is held only for
@@ -220,6 +227,8 @@ fn why_ended(row: JobRow) -> Why {
         waited: None,
         queue_position: None,
         queue_length: None,
+        nodes: Vec::new(),
+        score: None,
         priority: row.priority,
         effective_priority: None,
         aging: None,
@@ -286,6 +295,7 @@ fn refused(refusal: Refusal) -> Outlook {
         node_name: None,
         gpus: Vec::new(),
         shares: Vec::new(),
+        score: None,
         victims: Vec::new(),
         queue_position: None,
         queue_length: None,
@@ -318,6 +328,7 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
         node_name: tasks().next().map(|task| task.node.to_string()),
         gpus: share::gpus_of(tasks()),
         shares: share::shares_of(tasks()),
+        score: outlook.score.as_deref().map(show::score),
         victims: room.into_iter().flat_map(|room| room.victims.iter().map(ToString::to_string)).collect(),
         queue_position: outlook.start.is_none().then_some(outlook.position.position),
         queue_length: outlook.start.is_none().then_some(outlook.position.of),

@@ -136,6 +136,9 @@ fn each_role_does_what_it_may_and_no_more() {
     assert_eq!(member.post("/api/v1/jobs", &job).status, 201);
     house.refused(&member.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
     house.refused(&member.post("/api/v1/nodes/n01/drain", &json!({})), 403, "forbidden");
+    let whole = json!({"profiles": []});
+    house.refused(&tenant_admin.post("/api/v1/gpus/n01/0/partition", &whole), 403, "forbidden");
+    assert_eq!(operator.post("/api/v1/gpus/n01/0/partition", &whole).status, 200);
     house.refused(&member.get("/api/v1/tokens"), 403, "forbidden");
     house.refused(&tenant_admin.get("/api/v1/audit"), 403, "forbidden");
     house.refused(&operator.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");

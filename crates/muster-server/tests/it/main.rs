@@ -18,3 +18,4 @@ mod seed;
 mod sharing;
 mod streams;
 mod tenants;
+mod topology;

@@ -10,7 +10,7 @@ use crate::client::{Target, exit_of};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
-use crate::{shares, units};
+use crate::{places, shares, units};
 
 /// `muster plan`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +41,7 @@ fn card(outlook: &Outlook) -> Card {
         .field("summary", outlook.summary.clone())
         .maybe("node", outlook.node_name.clone())
         .field("gpus", shares::placed(&outlook.gpus, &outlook.shares))
+        .maybe("placed", placed(outlook))
         .field("displaces", outlook.victims.join(" "))
         .maybe("position", place)
         .field("blocked by", reasons(&outlook.reasons))
@@ -53,6 +54,12 @@ fn card(outlook: &Outlook) -> Card {
         )
         .field("sooner with", sooner(outlook))
         .maybe("try", outlook.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))
+}
+
+/// Why there.
+fn placed(outlook: &Outlook) -> Option<String> {
+    let (node, score) = (outlook.node_name.as_ref()?, outlook.score.as_ref()?);
+    Some(places::placed(std::slice::from_ref(node), score))
 }
 
 /// What would start it now.

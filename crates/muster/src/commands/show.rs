@@ -9,7 +9,7 @@ use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
-use crate::{shares, units};
+use crate::{places, shares, units};
 
 /// `muster show`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
 fn card(job: &Job, attempts: &[Attempt]) -> Card {
     let card = who(job);
     // Of an array these would be those of its first task.
-    let card = if job.array.is_some() { card } else { times(place(card, job), &job.summary) };
+    let card = if job.array.is_some() { card } else { times(place(card, job, attempts), &job.summary) };
     what(card, job).field("attempts", lines(attempts.iter().map(attempt_line)))
 }
 
@@ -60,7 +60,8 @@ fn who(job: &Job) -> Card {
         .field("submitted", units::moment(summary.submitted_at_ms))
 }
 
-fn place(card: Card, job: &Job) -> Card {
+fn place(card: Card, job: &Job, attempts: &[Attempt]) -> Card {
+    let newest = attempts.last().and_then(|attempt| Some((attempt, attempt.score.as_ref()?)));
     let place = job.queue_position.map(|place| match job.queue_length {
         Some(length) => format!("{place} of {length}"),
         None => place.to_string(),
@@ -69,6 +70,7 @@ fn place(card: Card, job: &Job) -> Card {
         .maybe("position", place)
         .field("nodes", job.summary.nodes.join(" "))
         .field("gpus", shares::placed(&job.allocated_gpus, &job.shares))
+        .maybe("placed", newest.map(|(attempt, score)| places::placed(&attempt.nodes, score)))
         .maybe("exit code", job.summary.exit_code)
         .maybe("signal", job.summary.signal)
 }
@@ -89,9 +91,8 @@ fn times(card: Card, summary: &JobSummary) -> Card {
 }
 
 fn what(card: Card, job: &Job) -> Card {
-    let topology = if job.topology == "any" { String::new() } else { job.topology.clone() };
     card.field("asks for", lines(job.tasks.iter().map(task_line)))
-        .field("topology", topology)
+        .field("topology", topology(job))
         .field("after", job.after.join(" "))
         .maybe("not before", job.summary.start_after.clone())
         .maybe("image", job.image.clone())
@@ -101,6 +102,14 @@ fn what(card: Card, job: &Job) -> Card {
         .field("environment", pairs(&job.environment))
         .field("labels", pairs(&job.summary.labels))
         .field("annotations", pairs(&job.annotations))
+}
+
+/// How close together its GPUs must be or should be, where something was said about it.
+fn topology(job: &Job) -> String {
+    let demand = (job.topology != "any").then_some(job.topology.as_str());
+    let numa = (job.allow_cross_numa == Some(false)).then_some("no cross-numa");
+    let nvlink = job.prefer_nvlink.then_some("NVLink preferred");
+    [demand, numa, nvlink].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn task_line(task: &Task) -> String {

@@ -1,4 +1,4 @@
-//! Why a job waits: all its blockers, its place, and what would help.
+//! Why a job waits: all its blockers, its place, and what would help; of one that runs, why it is where it is.
 
 use muster_protocol::outlook::{WaitNote, Why};
 
@@ -6,7 +6,7 @@ use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
-use crate::units;
+use crate::{places, units};
 
 /// `muster why`.
 #[derive(Debug, clap::Args)]
@@ -33,6 +33,7 @@ fn text(why: &Why) -> String {
     } else {
         lines.extend(blockers(why));
     }
+    lines.extend(why.score.as_ref().map(|score| format!("Placed on {}", places::placed(&why.nodes, score))));
     lines.extend(priority(why));
     lines.extend(history(why));
     lines.extend(expected(why));
@@ -166,6 +167,8 @@ mod tests {
             waited: Some("14m".into()),
             queue_position: Some(6),
             queue_length: Some(41),
+            nodes: Vec::new(),
+            score: None,
             priority: 100,
             effective_priority: Some(150),
             aging: Some(90),

@@ -38,6 +38,15 @@ fn flags_become_the_fields_of_the_api() {
 }
 
 #[test]
+fn wishes_about_the_wiring_are_passed_on() {
+    let wishes = job("--gpus 2 --topology nvlink --no-cross-numa --prefer-nvlink -- true").unwrap();
+    assert_eq!(wishes.topology.as_deref(), Some("nvlink"));
+    assert_eq!((wishes.allow_cross_numa, wishes.prefer_nvlink), (Some(false), Some(true)));
+    let none = job("--gpus 2 -- true").unwrap();
+    assert_eq!((none.topology, none.allow_cross_numa, none.prefer_nvlink), (None, None, None));
+}
+
+#[test]
 fn a_job_without_gpus_and_a_gang_are_said_in_tasks() {
     let none = job("--gpus 0 -- true").unwrap();
     assert_eq!((none.gpu_count, none.tasks[0].gpus, none.tasks[0].count), (None, Some(0), None));
