@@ -46,23 +46,42 @@ static TAKE_GPU: Statement = Statement {
     }),
 };
 
+/// What a lease counts, as `thousandths` has it.
+macro_rules! counted {
+    ($column:literal) => {
+        concat!($column, " - CASE WHEN slot LIKE 'mig:%' AND ", $column, " > 1 THEN 1 ELSE 0 END")
+    };
+}
+
 static GIVE_GPUS: Statement = Statement {
     name: "give GPUs back",
-    sql: "UPDATE gpus SET used_milli = used_milli - l.compute, used_memory_milli = used_memory_milli - l.memory FROM \
-          (SELECT node, gpu, CAST(sum(compute_milli) AS BIGINT) AS compute, \
-          CAST(sum(memory_milli) AS BIGINT) AS memory FROM leases \
+    sql: concat!(
+        "UPDATE gpus SET used_milli = used_milli - l.compute, used_memory_milli = used_memory_milli - l.memory FROM \
+          (SELECT node, gpu, CAST(sum(",
+        counted!("compute_milli"),
+        ") AS BIGINT) AS compute, \
+          CAST(sum(",
+        counted!("memory_milli"),
+        ") AS BIGINT) AS memory FROM leases \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL GROUP BY node, gpu) AS l \
-          WHERE gpus.node = l.node AND gpus.idx = l.gpu",
+          WHERE gpus.node = l.node AND gpus.idx = l.gpu"
+    ),
     rows: Rows::Any,
     bulk: Some(Bulk {
-        sql: "UPDATE gpus SET used_milli = used_milli - l.compute, \
+        sql: concat!(
+            "UPDATE gpus SET used_milli = used_milli - l.compute, \
               used_memory_milli = used_memory_milli - l.memory FROM \
-              (SELECT leases.node, leases.gpu, CAST(sum(leases.compute_milli) AS BIGINT) AS compute, \
-              CAST(sum(leases.memory_milli) AS BIGINT) AS memory \
+              (SELECT leases.node, leases.gpu, CAST(sum(",
+            counted!("leases.compute_milli"),
+            ") AS BIGINT) AS compute, \
+              CAST(sum(",
+            counted!("leases.memory_milli"),
+            ") AS BIGINT) AS memory \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (number, idx, attempt) \
               JOIN leases ON leases.number = u.number AND leases.idx = u.idx AND leases.attempt = u.attempt \
               AND leases.to_ms IS NULL GROUP BY leases.node, leases.gpu) AS l \
-              WHERE gpus.node = l.node AND gpus.idx = l.gpu",
+              WHERE gpus.node = l.node AND gpus.idx = l.gpu"
+        ),
         rows: Rows::Any,
     }),
 };
@@ -160,7 +179,7 @@ pub fn begun(seq: u64, job: JobId, attempt: u32, tasks: &[PlacedTask], at: Times
         ])
     };
     let take = |(task, gpu): (&PlacedTask, u8)| {
-        let (compute, memory) = thousandths(task);
+        let (compute, memory) = counted(task);
         TAKE_GPU.change(vec![(&task.node).into(), gpu.into(), compute.into(), memory.into()])
     };
     let quota = TAKE_QUOTA.change(vec![job.number.into(), idx(job).into()]);
@@ -171,13 +190,19 @@ fn devices(tasks: &[PlacedTask]) -> impl Iterator<Item = (&PlacedTask, u8)> {
     tasks.iter().flat_map(|task| task.gpus.iter().map(move |gpu| (task, *gpu)))
 }
 
-/// What a task takes of each of its devices: thousandths of compute and of memory. An instance counts one less, because
-/// seven sevenths that are each rounded up are more than one.
+/// What a task has of each of its devices: thousandths of compute and of memory.
 fn thousandths(task: &PlacedTask) -> (u32, u32) {
-    let Some(share) = &task.share else { return (WHOLE, WHOLE) };
-    let rounded = u32::from(matches!(share.mode, ShareMode::Mig { .. }));
-    let counted = |milli: u32| milli.saturating_sub(rounded).clamp(1, WHOLE);
-    (counted(share.compute_milli), counted(share.memory_milli))
+    task.share.as_ref().map_or((WHOLE, WHOLE), |share| (share.compute_milli, share.memory_milli))
+}
+
+/// What of that is counted against the device. An instance counts one less, because seven sevenths that are each rounded
+/// up are more than one.
+fn counted(task: &PlacedTask) -> (u32, u32) {
+    let (compute, memory) = thousandths(task);
+    match task.share.as_ref().map(|share| &share.mode) {
+        Some(ShareMode::Mig { .. }) => (compute.saturating_sub(1).max(1), memory.saturating_sub(1).max(1)),
+        _ => (compute, memory),
+    }
 }
 
 /// What a task holds of each of its devices, in a word; none for all of it.

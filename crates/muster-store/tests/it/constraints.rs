@@ -20,6 +20,7 @@ contract!(
     parts_of_one_run_are_added_up,
     nothing_fits_beside_a_whole_gpu,
     an_instance_has_one_holder,
+    seven_sevenths_are_one,
     tasks_of_a_gang_share_a_gpu,
     a_quota_counts_parts,
     the_highest_quota_is_a_quota,
@@ -162,6 +163,20 @@ fn an_instance_has_one_holder(bench: &dyn Bench) {
     refused(&mut book, &[instance(4, 0, 1)], "add a lease");
     refused(&mut book, &[instance(4, 1, 1), instance(5, 1, 1)], "add a lease");
     book.add(&[done(job(2), 1), instance(4, 0, 1)]);
+}
+
+/// Each is rounded up to 143 thousandths, and all of them fit.
+fn seven_sevenths_are_one(bench: &dyn Bench) {
+    let mut book = begin_shared(bench, None);
+    book.add(&[submitted(7, shared_spec("red", 7, 143))]);
+    let seventh = |start: u8| {
+        let mode = ShareMode::Mig { profile: "1g.18gb".to_string(), start };
+        part(("n1", 0), (143, 143), mode)
+    };
+    book.add(&[placed_tasks(job(7), 1, (0..7).map(seventh).collect())]);
+    refused(&mut book, &[place(1, &[0])], "take a GPU");
+    book.add(&[done(job(7), 1)]);
+    assert_eq!(used(bench), ("0".to_string(), "0".to_string()));
 }
 
 fn tasks_of_a_gang_share_a_gpu(bench: &dyn Bench) {
