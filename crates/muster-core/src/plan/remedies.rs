@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::capacity::Capacity;
 use crate::command::{Actor, Command, JobChange, SubmitJob};
 use crate::ids::JobId;
-use crate::job::{Job, JobSpec};
+use crate::job::{Isolation, Job, JobSpec, Topology};
 use crate::lasting::STEPS;
 use crate::plan::{outlook, plan};
 use crate::state::State;
 use crate::tenant::Tier;
 use crate::time::{DAY, HOUR, MINUTE, Timestamp};
+use crate::wiring::Wish;
 
 /// Most sizes of one kind that are tried.
 const TRIES_MAX: usize = 8;
@@ -37,6 +38,13 @@ pub enum Remedy {
     },
     /// GPUs of any model.
     AnyModel,
+    /// GPUs that may lie apart.
+    AnyTopology,
+    /// Neighbours on a shared GPU that are kept apart less strictly.
+    Isolation {
+        /// How strictly.
+        isolation: Isolation,
+    },
     /// Fewer CPU cores for each task.
     Cpus {
         /// How many.
@@ -91,6 +99,12 @@ impl Remedy {
                 }
             }
             Remedy::AnyModel => spec.tasks.iter_mut().for_each(|group| group.each.gpu_models.clear()),
+            Remedy::AnyTopology => (spec.topology, spec.allow_cross_numa) = (Topology::Any, None),
+            Remedy::Isolation { isolation } => {
+                spec.tasks
+                    .iter_mut()
+                    .for_each(|group| group.each.isolation = group.each.isolation.min(*isolation));
+            }
             Remedy::Cpus { each } => {
                 spec.tasks.iter_mut().for_each(|group| group.each.cpus = group.each.cpus.min(*each));
             }
@@ -107,6 +121,8 @@ impl Remedy {
             Remedy::Gpus { each } => format!("{each} GPU{}", plural(*each)),
             Remedy::Tasks { count } => format!("{count} task{}", plural(*count)),
             Remedy::AnyModel => "any GPU model".to_string(),
+            Remedy::AnyTopology => "any topology".to_string(),
+            Remedy::Isolation { isolation } => format!("isolation {}", isolation.word()),
             Remedy::Cpus { each } => format!("{each} CPU core{} a task", plural(*each)),
             Remedy::TimeLimit { ms } if ms % DAY == 0 => format!("a time limit of {}d", ms / DAY),
             Remedy::TimeLimit { ms } if ms % HOUR == 0 => format!("a time limit of {}h", ms / HOUR),
@@ -135,6 +151,8 @@ pub fn remedies(state: &State, id: JobId, now: Timestamp) -> Vec<Remedy> {
     found.extend(fewer_gpus(&job.spec).find(starts));
     found.extend(fewer_tasks(&job.spec).find(starts));
     found.extend(any_model(&job.spec).filter(starts));
+    found.extend(any_topology(&job.spec).filter(starts));
+    found.extend(less_isolation(&job.spec).find(starts));
     found.extend(fewer_cores(&job.spec, &state.capacity).find(starts));
     found
 }
@@ -210,6 +228,19 @@ fn fewer_tasks(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
 fn any_model(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
     let wishes = spec.tasks.iter().any(|group| !group.each.gpu_models.is_empty());
     wishes.then_some(Remedy::AnyModel).into_iter()
+}
+
+fn any_topology(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
+    let demands = spec.topology != Topology::Any || Wish::of_job(spec).is_demand();
+    demands.then_some(Remedy::AnyTopology).into_iter()
+}
+
+/// Less isolation, the strictest first.
+fn less_isolation(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
+    let shared = spec.tasks.iter().filter(|group| group.each.is_shared());
+    let asked = shared.map(|group| group.each.isolation).max().unwrap_or_default();
+    let less = [Isolation::Memory, Isolation::None].into_iter().filter(move |isolation| *isolation < asked);
+    less.map(|isolation| Remedy::Isolation { isolation })
 }
 
 /// Fewer cores: what nodes have left, most first.
