@@ -2,13 +2,15 @@
 
 use muster_protocol::score::{Score, Term};
 
-/// `gpu01, cheapest of 12 kinds of free space: waste +35, locality +60 (thousandths of a GPU)`.
-pub fn placed(nodes: &[String], score: &Score) -> String {
+/// `gpu01, cheapest of 12 kinds of free space: waste +35, locality +60 (thousandths of a GPU)`. Nothing of a gang that
+/// grew over more nodes: the score is that of its first place.
+pub fn placed(nodes: &[String], score: &Score) -> Option<String> {
+    let [node] = nodes else { return None };
     let among = match score.compared {
         0 | 1 => "the only kind of free space that would do".to_string(),
         compared => format!("cheapest of {compared} kinds of free space"),
     };
-    format!("{}, {among}: {}", nodes.join(" "), costs(&score.terms))
+    Some(format!("{node}, {among}: {}", costs(&score.terms)))
 }
 
 fn costs(terms: &[Term]) -> String {
@@ -31,8 +33,9 @@ mod tests {
         let chosen = score(vec![term("waste", -35), term("locality", 60)], 12);
         let wanted =
             "gpu01, cheapest of 12 kinds of free space: waste -35, locality +60 (thousandths of a GPU)";
-        assert_eq!(placed(&nodes, &chosen), wanted);
+        assert_eq!(placed(&nodes, &chosen).as_deref(), Some(wanted));
         let only = "gpu01, the only kind of free space that would do: it costs nothing";
-        assert_eq!(placed(&nodes, &score(Vec::new(), 1)), only);
+        assert_eq!(placed(&nodes, &score(Vec::new(), 1)).as_deref(), Some(only));
+        assert_eq!(placed(&["gpu01", "gpu02"].map(String::from), &chosen), None);
     }
 }

@@ -6,6 +6,7 @@ use muster_protocol::amount::Amount;
 use muster_protocol::gpu::{Gpu, GpuInstance};
 use muster_protocol::job::JobSummary;
 use muster_protocol::share::{Holder, Share};
+use serde::Serialize;
 
 /// `1 GPU`, `2 GPUs`, `1.5 GPUs`.
 pub fn gpus(amount: Amount) -> String {
@@ -48,15 +49,29 @@ pub fn holder(holder: &Holder) -> String {
     format!("{}: {}/1000 {way}, {} MiB", holder.job_id, holder.compute_milli, holder.memory_mib)
 }
 
-/// Instances by their kind, and how many of each are free: `1g.18gb 3 free of 7`.
-pub fn instances<'a>(instances: impl IntoIterator<Item = &'a GpuInstance>) -> String {
-    let mut kinds: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+/// Instances of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct InstanceKind {
+    profile: String,
+    free: u32,
+    total: u32,
+}
+
+/// Instances, counted by their kind.
+pub fn by_kind<'a>(instances: impl IntoIterator<Item = &'a GpuInstance>) -> Vec<InstanceKind> {
+    let mut kinds: BTreeMap<&str, InstanceKind> = BTreeMap::new();
     for instance in instances {
-        let (free, all) = kinds.entry(&instance.profile).or_default();
-        *free += u32::from(!instance.held);
-        *all += 1;
+        let new = || InstanceKind { profile: instance.profile.clone(), ..InstanceKind::default() };
+        let kind = kinds.entry(&instance.profile).or_insert_with(new);
+        kind.free += u32::from(!instance.held);
+        kind.total += 1;
     }
-    let words = kinds.iter().map(|(profile, (free, all))| format!("{profile} {free} free of {all}"));
+    kinds.into_values().collect()
+}
+
+/// `1g.18gb 3 free of 7`, for each kind.
+pub fn instances(kinds: &[InstanceKind]) -> String {
+    let words = kinds.iter().map(|kind| format!("{} {} free of {}", kind.profile, kind.free, kind.total));
     words.collect::<Vec<String>>().join(", ")
 }
 
@@ -79,7 +94,7 @@ mod tests {
     fn instances_are_counted_by_kind() {
         let one = |profile: &str, start: u8, held: bool| GpuInstance { profile: profile.into(), start, held };
         let parts = [one("3g.71gb", 4, true), one("1g.18gb", 0, false), one("1g.18gb", 1, true)];
-        assert_eq!(instances(&parts), "1g.18gb 1 free of 2, 3g.71gb 0 free of 1");
+        assert_eq!(instances(&by_kind(&parts)), "1g.18gb 1 free of 2, 3g.71gb 0 free of 1");
     }
 
     #[test]

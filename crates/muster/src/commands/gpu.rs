@@ -149,7 +149,7 @@ fn card(gpu: &Gpu) -> Card {
 
 /// What it is partitioned into, if it is.
 fn instances(gpu: &Gpu) -> Option<String> {
-    (!gpu.mig.is_empty()).then(|| shares::instances(&gpu.mig))
+    (!gpu.mig.is_empty()).then(|| shares::instances(&shares::by_kind(&gpu.mig)))
 }
 
 /// One line for each, where nobody has all of it.

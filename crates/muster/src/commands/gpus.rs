@@ -13,7 +13,7 @@ use crate::client::{Client, Target};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Column, Format, ListArgs};
-use crate::shares;
+use crate::shares::{self, InstanceKind};
 
 /// The tenant of callers who reach all of them.
 const DEFAULT_TENANT: &str = "default";
@@ -40,7 +40,7 @@ struct Row {
     out: u64,
     total: u64,
     /// Of GPUs that are partitioned, by kind.
-    instances: String,
+    instances: Vec<InstanceKind>,
 }
 
 /// All of them, as machines read it.
@@ -58,7 +58,7 @@ const COLUMNS: [Column<Row>; 9] = [
     Column::new("USED", |row| row.used.to_string().into()),
     Column::new("OUT", |row| row.out.into()),
     Column::new("TOTAL", |row| row.total.into()),
-    Column::new("INSTANCES", |row| row.instances.as_str().into()),
+    Column::new("INSTANCES", |row| shares::instances(&row.instances).into()),
 ];
 
 /// Print what is free.
@@ -117,7 +117,7 @@ fn by_model(gpus: &[Gpu], room: u64) -> Vec<Row> {
     }
     let row = |row: Row| {
         let parts = gpus.iter().filter(|gpu| gpu.model == row.model).flat_map(|gpu| &gpu.mig);
-        Row { free_in_quota: row.free.min(room), instances: shares::instances(parts), ..row }
+        Row { free_in_quota: row.free.min(room), instances: shares::by_kind(parts), ..row }
     };
     models.into_values().map(row).collect()
 }

@@ -59,7 +59,7 @@ fn card(outlook: &Outlook) -> Card {
 /// Why there.
 fn placed(outlook: &Outlook) -> Option<String> {
     let (node, score) = (outlook.node_name.as_ref()?, outlook.score.as_ref()?);
-    Some(places::placed(std::slice::from_ref(node), score))
+    places::placed(std::slice::from_ref(node), score)
 }
 
 /// What would start it now.

@@ -33,7 +33,8 @@ fn text(why: &Why) -> String {
     } else {
         lines.extend(blockers(why));
     }
-    lines.extend(why.score.as_ref().map(|score| format!("Placed on {}", places::placed(&why.nodes, score))));
+    let place = why.score.as_ref().and_then(|score| places::placed(&why.nodes, score));
+    lines.extend(place.map(|place| format!("Placed on {place}")));
     lines.extend(priority(why));
     lines.extend(history(why));
     lines.extend(expected(why));

@@ -41,6 +41,7 @@ transcripts! {
     seed,
     sharing,
     tokens,
+    topology,
     tls,
 }
 
