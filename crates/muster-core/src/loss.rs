@@ -47,9 +47,10 @@ impl State {
             && !self.lineage(tenant).any(limits_damage)
     }
 
-    /// When an attempt was placed that has its space on loan and whose time is over.
+    /// When an attempt was placed that has its space on loan, whose time is over, and who was not told to stop yet: to
+    /// ask once more would not make it leave.
     pub(crate) fn overstays(&self, job: &Job, now: Timestamp) -> Option<Timestamp> {
-        let attempt = job.attempt().filter(|attempt| attempt.lent)?;
+        let attempt = job.attempt().filter(|attempt| attempt.lent && attempt.stopping.is_none())?;
         (planned_end(job, attempt) <= now).then_some(attempt.placed_at)
     }
 

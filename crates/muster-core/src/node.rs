@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::capacity::Part;
 use crate::ids::{JobId, NodeId};
 use crate::job::PlacedTask;
-use crate::partition::{MigInstance, Partition};
+use crate::partition::{self, MigInstance, Partition};
 use crate::share::{ShareMode, WHOLE};
 use crate::time::Timestamp;
 
@@ -316,9 +316,13 @@ impl Node {
         }
     }
 
-    /// What this GPU is partitioned into.
+    /// What this GPU is partitioned into. A machine that came back as another one is what its agent found.
     pub fn instances(&self, index: u8) -> &[MigInstance] {
-        self.partitions.get(&index).map_or(&[], |partition| &partition.instances)
+        let Some(Partition { instances, .. }) = self.partitions.get(&index) else { return &[] };
+        match self.facts.gpus.get(usize::from(index)) {
+            Some(gpu) if partition::check(gpu, index, instances).is_err() => &gpu.mig,
+            _ => instances,
+        }
     }
 
     /// Whether anyone holds this GPU or a part of it.

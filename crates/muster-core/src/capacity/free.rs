@@ -7,7 +7,7 @@ use super::seat::Seat;
 use super::{Part, mask};
 use crate::ids::NodeId;
 use crate::job::{Job, JobSpec, PlacedTask, Resources};
-use crate::node::{Node, Slot};
+use crate::node::{Lease, Node, Slot};
 use crate::share::PARTITIONED_GPUS_MAX;
 
 /// Space on one node: what is free, or what something uses.
@@ -147,14 +147,23 @@ impl Free {
     pub(super) fn of(node: &Node, empty: Free) -> Free {
         let usable = (0..node.facts.gpus.len()).filter(|index| node.gpu_usable(*index));
         let usable = usable.fold(0, |mask, index| mask | 1 << index);
-        let held = |(device, leases): (u8, &Vec<crate::node::Lease>)| {
+        let held = |(device, leases): (u8, &Vec<Lease>)| {
             leases.iter().fold(Free::default(), |sum, lease| sum.with(lease.slot.on(device)))
         };
         let held = (0..).zip(&node.holders).map(held).fold(Free::default(), Free::with);
+        // Who holds an instance of a device that is none any more holds the device.
+        let gone = |(device, leases): &(u8, &Vec<Lease>)| {
+            let instance = |lease: &Lease| matches!(lease.slot, Slot::Instance { .. });
+            leases
+                .iter()
+                .any(|lease| instance(lease) && lease.slot.on(*device).instances & empty.instances == 0)
+        };
+        let gone =
+            (0..).zip(&node.holders).filter(gone).fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
         Free {
             cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
             memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
-            ..empty.on_devices(usable).without(held)
+            ..empty.on_devices(usable & !gone).without(held)
         }
     }
 

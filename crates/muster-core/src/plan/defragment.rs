@@ -14,7 +14,7 @@ use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::{Order, Turn};
 use crate::plan::preempt::{Proposal, accept, may_preempt};
 use crate::plan::running::Candidate;
-use crate::plan::{admit, place, round_until_blocked};
+use crate::plan::{MakeRoom, admit, place, round_until_blocked};
 use crate::queue::{Bucket, bucket_of};
 use crate::state::State;
 use crate::time::Timestamp;
@@ -99,6 +99,10 @@ fn best_move(draft: &mut Draft, turn: &Turn) -> Option<Found> {
             continue;
         };
         let (job, tasks) = (turn.job, spot.tasks.clone());
+        let room = MakeRoom { job, tasks: tasks.clone(), victims: vec![victim.id] };
+        if draft.state.settings.defragment && !draft.state.would_adopt(&room, draft.now) {
+            continue;
+        }
         let one = Move { job, tasks, victim: victim.id, to: to.tasks, gained_gpu_ms, lost_gpu_ms };
         best = Some(((lost_gpu_ms, victim.id), one, Proposal { spot, victims: vec![victim.id] }));
     }

@@ -16,7 +16,6 @@ use crate::plan::draft::{Draft, Spot};
 use crate::plan::{admit, spread};
 use crate::queue::{Bucket, Shape};
 use crate::state::State;
-use crate::wiring::Wish;
 
 /// Let those who start now take what is left.
 pub(super) fn take_the_rest(draft: &mut Draft) {
@@ -107,7 +106,7 @@ impl Search<'_, '_> {
     fn ask(&self, shape: &Shape, group: usize, more: u32) -> (Ask, bool) {
         let groups = vec![(more, shape.groups[group].1.clone())];
         // How close together they must sit is seen to by what is usable.
-        let shape = Shape { groups, topology: Topology::Any, wish: Wish::default(), ..shape.clone() };
+        let shape = Shape { groups, topology: Topology::Any, wish: shape.wish.as_wish(), ..shape.clone() };
         let ask = Ask::new(&self.draft.state.capacity, &Arc::new(shape));
         let limited = self.draft.models.limits(&self.bucket.tenant);
         (if limited { ask.within(&self.draft.models, &self.bucket.tenant) } else { ask }, limited)

@@ -249,6 +249,11 @@ impl State {
         nodes
     }
 
+    /// Whether making room would be adopted as things are now.
+    pub fn would_adopt(&self, room: &MakeRoom, now: Timestamp) -> bool {
+        self.adopt_claim(room, now, &mut Tally::of(self, now)).is_some()
+    }
+
     /// The facts of making room, if every victim may be displaced and the job fits afterwards.
     fn adopt_claim(&self, room: &MakeRoom, now: Timestamp, tally: &mut Tally) -> Option<Vec<Event>> {
         let job = self.placeable(room.job, tally)?;

@@ -8,7 +8,6 @@ use std::fmt;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, Phase};
 use crate::node::{Lease, Slot, fit_on_one_device};
-use crate::partition;
 use crate::state::{Array, State};
 
 /// A broken law, in a sentence.
@@ -30,7 +29,6 @@ impl State {
         self.check_tenants(&mut found);
         self.check_arrays(&mut found);
         self.check_claims(&mut found);
-        self.check_partitions(&mut found);
         self.check_ends(&mut found);
         self.check_derived(&mut found);
         found
@@ -176,24 +174,6 @@ impl State {
         }
         for ((node, gpu), leases) in devices.into_iter().filter(|(_, leases)| !fit_on_one_device(leases)) {
             found.push(Violation(format!("{node}/gpu-{gpu} is claimed twice: {leases:?}")));
-        }
-    }
-
-    /// Devices are cut only as their model allows, or as their agent found them.
-    fn check_partitions(&self, found: &mut Vec<Violation>) {
-        for node in self.nodes.values() {
-            for (index, partition) in &node.partitions {
-                let Some(gpu) = node.facts.gpus.get(usize::from(*index)) else { continue };
-                let as_found = gpu.mig == partition.instances || node.is_held(usize::from(*index));
-                if let Err(problem) = partition::check(gpu, *index, &partition.instances)
-                    && !as_found
-                {
-                    found.push(Violation(format!(
-                        "{}/gpu-{index} cannot be cut like that: {problem}",
-                        node.id
-                    )));
-                }
-            }
         }
     }
 

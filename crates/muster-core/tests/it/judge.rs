@@ -11,6 +11,7 @@ use muster_core::lasting::rounded;
 use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
 use muster_core::node::{Node, NodeWord};
+use muster_core::partition::{MigInstance, check};
 use muster_core::queue::waiting_since;
 use muster_core::recent::Recent;
 use muster_core::settings::Objective;
@@ -71,6 +72,7 @@ impl Judge {
                 }
             }
             Event::JobEnded { job, .. } => self.see_end(*job),
+            Event::GpuPartitioned { gpu, instances, why, .. } => see_cut(before, gpu, instances, why),
             _ => {}
         }
     }
@@ -462,6 +464,16 @@ fn see_room_after(before: &State, job: &Job, tasks: Vec<&PlacedTask>, victims: &
         .sum();
     let wanted: u64 = tasks.iter().map(|task| own(job, task).0).sum();
     assert!(wanted == 0 || staying + wanted <= u64::from(node.facts.cpus), "{id} would find too few cores");
+}
+
+/// A device is cut only as its model allows, or as its agent found it, and never while anyone holds or has claimed it.
+fn see_cut(before: &State, gpu: &GpuId, instances: &[MigInstance], why: &str) {
+    let Some(node) = before.nodes.get(&gpu.node) else { return };
+    assert!(!node.is_held(usize::from(gpu.index)), "{gpu} is cut while it is held");
+    let claimed = before.claims.values().any(|claim| claim.holds(&gpu.node, gpu.index));
+    assert!(!claimed, "{gpu} is cut while it is claimed");
+    let legal = check(&node.facts.gpus[usize::from(gpu.index)], gpu.index, instances);
+    assert!(legal.is_ok() || why == "its agent found it so", "{gpu}: {legal:?}");
 }
 
 /// Who shares a device is kept apart from the others as they asked.

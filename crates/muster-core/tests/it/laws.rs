@@ -153,7 +153,7 @@ impl Teller {
         assert!(takes_claim || taken >= starts, "a fresh plan did not hold: {:#?}", planned.plan);
         see_verdicts(&self.world, &planned);
         // What was left is free again, and the verdicts do not know it.
-        if left == 0 {
+        if left == 0 && planned.plan.cuts.is_empty() {
             see_no_room_wasted(&self.world, &planned);
         }
     }
@@ -406,7 +406,10 @@ fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
     };
     let seats: Vec<(&NodeId, u32)> =
         state.nodes.values().filter_map(|node| Some((&node.id, seats(node)?))).collect();
-    let rack = |node: &NodeId| state.nodes[node].facts.rack.clone();
+    let rack = |node: &NodeId| {
+        let facts = &state.nodes[node].facts;
+        Some((facts.block.clone(), facts.rack.clone()?))
+    };
     let near = |one: &NodeId, other: &NodeId| match () {
         () if one == other || (!shape.wish.is_demand() && !shape.must_share_a_rack()) => true,
         () if shape.wish.is_demand() => false,

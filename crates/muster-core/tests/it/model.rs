@@ -9,8 +9,8 @@ use muster_core::job::{Attempt, Demand, Isolation, Job, PlacedTask, Resources, T
 use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord, Slot};
 use muster_core::partition::check;
-use muster_core::plan::plan;
 use muster_core::plan::score::{Cost, Site, terms};
+use muster_core::plan::{MakeRoom, plan};
 use muster_core::queue::Shape;
 use muster_core::settings::{Objective, PRIORITY_MAX};
 use muster_core::share::{Share, ShareMode};
@@ -258,7 +258,12 @@ impl<'a> Naive<'a> {
                     }
                     let space = self.after_for(Some(job.id), node, &[victim]);
                     let tasks = space.and_then(|space| self.fit(job, node, &space));
-                    if let Some(tasks) = tasks.filter(|_| self.finds_room_apart(victim, node)) {
+                    let tasks = tasks.filter(|_| self.finds_room_apart(victim, node));
+                    let holds = |tasks: &Vec<PlacedTask>| {
+                        let (tasks, victims) = (tasks.clone(), vec![victim.id]);
+                        self.state.would_adopt(&MakeRoom { job: job.id, tasks, victims }, self.now)
+                    };
+                    if let Some(tasks) = tasks.filter(holds) {
                         best = Some(((lost, victim.id), victim, tasks));
                     }
                 }
