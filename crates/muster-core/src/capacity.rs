@@ -36,7 +36,16 @@ pub struct Capacity {
     /// What is expected to be asked for.
     lesson: Arc<Kinds>,
     /// The nodes of each rack, in whatever state they are. Those that stand nowhere are in none.
-    racks: BTreeMap<Arc<Rack>, BTreeSet<NodeId>>,
+    racks: BTreeMap<Arc<Rack>, Room>,
+}
+
+/// What stands in a rack.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Room {
+    /// Its nodes, in whatever state they are.
+    pub nodes: BTreeSet<NodeId>,
+    /// GPUs that are wholly free on those that take work.
+    pub free_gpus: u32,
 }
 
 /// Where a node stands: racks of one block are near each other.
@@ -118,10 +127,11 @@ impl Capacity {
             None => Arc::new(rack),
         });
         if let Some(rack) = &rack {
-            self.racks.entry(rack.clone()).or_default().insert(node.id.clone());
+            self.racks.entry(rack.clone()).or_default().nodes.insert(node.id.clone());
         }
         let (free, open) = (Free::of(node, kind.empty()), node.takes_work());
         let filed = Filed { kind: kind.clone(), free, open, rack, milliwatts };
+        self.count_free(&filed, u32::wrapping_add);
         self.milliwatts += milliwatts;
         let lesson = &self.lesson;
         let shelf = self.shelves.entry(kind).or_insert_with_key(|kind| Shelf::new(kind.prospect(lesson)));
@@ -144,6 +154,7 @@ impl Capacity {
     pub fn remove(&mut self, node: &NodeId) {
         let Some(filed) = self.nodes.remove(node) else { return };
         self.milliwatts -= filed.milliwatts;
+        self.count_free(&filed, u32::wrapping_sub);
         if let Some(rack) = &filed.rack {
             self.leave(rack, node);
         }
@@ -158,16 +169,24 @@ impl Capacity {
     }
 
     fn leave(&mut self, rack: &Arc<Rack>, node: &NodeId) {
-        if let Some(nodes) = self.racks.get_mut(rack) {
-            nodes.remove(node);
-            if nodes.is_empty() {
+        if let Some(room) = self.racks.get_mut(rack) {
+            room.nodes.remove(node);
+            if room.nodes.is_empty() {
                 self.racks.remove(rack);
             }
         }
     }
 
+    /// What is free on a node counts for its rack, or no longer does.
+    fn count_free(&mut self, filed: &Filed, to: fn(u32, u32) -> u32) {
+        let room = filed.rack.as_ref().filter(|_| filed.open).and_then(|rack| self.racks.get_mut(rack));
+        if let Some(room) = room {
+            room.free_gpus = to(room.free_gpus, filed.free.gpus.count_ones());
+        }
+    }
+
     /// The racks, in a fixed order, each with its nodes in whatever state.
-    pub fn racks(&self) -> impl Iterator<Item = (&Arc<Rack>, &BTreeSet<NodeId>)> {
+    pub fn racks(&self) -> impl Iterator<Item = (&Arc<Rack>, &Room)> {
         self.racks.iter()
     }
 
@@ -194,6 +213,9 @@ impl Capacity {
         if filed.open {
             shelf.pull(filed.free, node);
             shelf.put(free, node);
+            if let Some(room) = filed.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
+                room.free_gpus = room.free_gpus + free.gpus.count_ones() - filed.free.gpus.count_ones();
+            }
         }
         filed.free = free;
     }
@@ -207,6 +229,10 @@ impl Capacity {
             false => shelf.pull(filed.free, node),
         }
         filed.open = open;
+        let gpus = filed.free.gpus.count_ones();
+        if let Some(room) = filed.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
+            room.free_gpus = if open { room.free_gpus + gpus } else { room.free_gpus - gpus };
+        }
     }
 
     /// A node as it is filed.
@@ -277,7 +303,7 @@ impl Capacity {
             return could_span(shape, self.kinds().map(|(kind, nodes)| (kind.as_ref(), nodes)));
         }
         let kind = |node| self.filed(node).map(|filed| (filed.kind.as_ref(), 1));
-        self.racks().any(|(_, nodes)| could_span(shape, nodes.iter().filter_map(kind)))
+        self.racks().any(|(_, room)| could_span(shape, room.nodes.iter().filter_map(kind)))
     }
 
     /// The power limits of the devices of all registered nodes, in whatever state they are.

@@ -27,7 +27,8 @@ pub(super) fn proposal(draft: &Draft, turn: &Turn, ask: &Ask) -> Option<Proposal
     if !ask.shape.must_share_a_rack() {
         return Clearing::of(draft, turn, ask, None).map(|clearing| clearing.proposal());
     }
-    let racks = draft.capacity.racks().filter_map(|(_, nodes)| Clearing::of(draft, turn, ask, Some(nodes)));
+    let racks =
+        draft.capacity.racks().filter_map(|(_, room)| Clearing::of(draft, turn, ask, Some(&room.nodes)));
     racks.min_by_key(Clearing::price_in_all).map(|clearing| clearing.proposal())
 }
 

@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
-use crate::capacity::{Capacity, Free, Rack, Seat};
+use crate::capacity::{Capacity, Free, Rack, Room, Seat};
 use crate::ids::NodeId;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Spot;
@@ -24,11 +24,11 @@ pub(super) type Usable<'u> = dyn Fn(&NodeId, Free) -> Option<Free> + 'u;
 /// Find seats for the whole gang: in one rack if that is possible, else in one block, else anywhere.
 pub(super) fn find(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let anywhere = || anywhere(state, capacity, ask, usable);
-    let racks: Vec<Room> = capacity.racks().map(|(rack, nodes)| Room::of(capacity, rack, nodes)).collect();
+    let racks: Vec<Place> = capacity.racks().map(|(rack, room)| Place::of(rack, room)).collect();
     if racks.is_empty() {
         return if ask.shape.must_share_a_rack() { None } else { anywhere() };
     }
-    let within = |rooms: Vec<Room>| {
+    let within = |rooms: Vec<Place>| {
         fullest_first(rooms, ask).into_iter().find_map(|room| {
             let nodes = room.nodes.iter().flat_map(|nodes| nodes.iter());
             self::anywhere(state, &capacity.only(nodes), ask, usable)
@@ -43,23 +43,21 @@ pub(super) fn find(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usabl
 
 /// Nodes that stand together.
 #[derive(Clone)]
-struct Room<'a> {
+struct Place<'a> {
     rack: &'a Rack,
     free_gpus: u32,
     nodes: Vec<&'a BTreeSet<NodeId>>,
 }
 
-impl<'a> Room<'a> {
-    fn of(capacity: &Capacity, rack: &'a Rack, nodes: &'a BTreeSet<NodeId>) -> Room<'a> {
-        let open = nodes.iter().filter_map(|node| capacity.filed(node)).filter(|filed| filed.open);
-        let free_gpus = open.map(|filed| filed.free.gpus.count_ones()).sum();
-        Room { rack, free_gpus, nodes: vec![nodes] }
+impl<'a> Place<'a> {
+    fn of(rack: &'a Rack, room: &'a Room) -> Place<'a> {
+        Place { rack, free_gpus: room.free_gpus, nodes: vec![&room.nodes] }
     }
 }
 
 /// Racks of one block together; those whose block is not known stand alone and were looked at before.
-fn blocks(racks: Vec<Room>) -> Vec<Room> {
-    let mut blocks: BTreeMap<&str, Room> = BTreeMap::new();
+fn blocks(racks: Vec<Place>) -> Vec<Place> {
+    let mut blocks: BTreeMap<&str, Place> = BTreeMap::new();
     for room in racks {
         let Some(block) = room.rack.block.as_deref() else { continue };
         match blocks.get_mut(block) {
@@ -74,7 +72,7 @@ fn blocks(racks: Vec<Room>) -> Vec<Room> {
 }
 
 /// Those with enough free GPUs, the fullest first.
-fn fullest_first<'a>(mut rooms: Vec<Room<'a>>, ask: &Ask) -> Vec<Room<'a>> {
+fn fullest_first<'a>(mut rooms: Vec<Place<'a>>, ask: &Ask) -> Vec<Place<'a>> {
     rooms.retain(|room| room.free_gpus >= ask.whole_gpus());
     rooms.sort_by_key(|room| room.free_gpus);
     rooms
