@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::free::{Free, instance};
 use super::seat::Seat;
-use super::{Part, bits, mask};
+use super::{Part, bits};
 use crate::ids::NodeId;
 use crate::job::{PlacedTask, Resources};
 use crate::mig::MigTable;
@@ -310,20 +310,6 @@ impl Kind {
                 let one = gpu.instances.iter().find(|one| one.start == start)?;
                 let mode = ShareMode::Mig { profile: one.profile.clone(), start };
                 Some(Share { memory_mib: one.memory_mib, ..each.share_of(gpu.memory_mib, mode) })
-            }
-        }
-    }
-
-    /// The seat of a task that was placed on a node of this kind; nothing if it names a part of nothing.
-    pub fn seat_of(&self, task: &PlacedTask) -> Option<Seat> {
-        let Some(share) = &task.share else { return Some(Seat::Whole(mask(&task.gpus))) };
-        let [device] = task.gpus[..] else { return None };
-        match share.mode {
-            ShareMode::Mig { start, .. } => Some(Seat::Instance { device, start }),
-            ShareMode::Mps | ShareMode::TimeSlice => {
-                let thousandths = |milli: u32| u16::try_from(milli).ok();
-                let (compute, memory) = (thousandths(share.compute_milli)?, thousandths(share.memory_milli)?);
-                Some(Seat::Part { device, part: Part { compute, memory } })
             }
         }
     }

@@ -1,7 +1,9 @@
 //! Where a task sits on a node: which devices it has, and what of them.
 
 use super::free::{Free, instance};
-use super::{Part, Parts, bits};
+use super::{Part, Parts, bits, mask};
+use crate::job::PlacedTask;
+use crate::node::Slot;
 
 /// What a task has of the devices of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +27,16 @@ pub enum Seat {
 }
 
 impl Seat {
+    /// The seat of a task that was placed; nothing if it names parts of several devices.
+    pub fn of(task: &PlacedTask) -> Option<Seat> {
+        let device = || task.gpus.first().copied().filter(|_| task.gpus.len() == 1);
+        match Slot::of(task) {
+            Slot::Whole => Some(Seat::Whole(mask(&task.gpus))),
+            Slot::Instance { start } => Some(Seat::Instance { device: device()?, start }),
+            Slot::Part(part) => Some(Seat::Part { device: device()?, part }),
+        }
+    }
+
     /// No device at all.
     pub const NONE: Seat = Seat::Whole(0);
 

@@ -4,7 +4,7 @@
 //! pointless. A claim is broken when its node takes no more work or one of its devices may not be given out;
 //! its job then takes part in the order like all others.
 
-use crate::capacity::Free;
+use crate::capacity::{Free, Seat};
 use crate::ids::{JobId, NodeId};
 use crate::job::{Demand, Job, PlacedTask};
 use crate::plan::ask::{Ask, Match};
@@ -90,9 +90,8 @@ fn is_free(draft: &Draft, ask: &Ask, spot: &Spot) -> bool {
         let found = filed.and_then(|filed| ask.on(&filed.kind));
         let group = task.group as usize;
         let each = &ask.shape.groups[group].1;
-        let allows = |found: &Match| {
-            found.kind.seat_of(task).is_some_and(|seat| found.eligible[group].allows(seat, each))
-        };
+        let allows =
+            |found: &Match| Seat::of(task).is_some_and(|seat| found.eligible[group].allows(seat, each));
         found.is_some_and(allows)
     };
     let is_there =

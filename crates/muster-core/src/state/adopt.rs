@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::capacity::{Free, mask};
+use crate::capacity::{Free, Seat, mask};
 use crate::command::{Actor, Answer};
 use crate::event::Event;
 use crate::guarantee::{Cover, guarantor};
@@ -189,7 +189,7 @@ impl State {
             };
             filed.open
                 && filed.kind.admits(&shape)
-                && filed.kind.seat_of(task).is_some_and(allows)
+                && Seat::of(task).is_some_and(allows)
                 && left.without(taken.without_host()).without_host().holds(more.without_host())
                 && taken.cpus + more.cpus <= left.cpus
                 && taken.memory_mib + more.memory_mib <= left.memory_mib

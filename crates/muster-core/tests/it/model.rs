@@ -708,7 +708,7 @@ impl<'a> Naive<'a> {
         let site = Site { free: free(&self.free[id]), usable: free(space), doubtful };
         let prospect = self.state.capacity.prospect(&kind);
         let seats: Vec<muster_core::capacity::Seat> =
-            tasks.iter().map(|task| kind.seat_of(task).unwrap()).collect();
+            tasks.iter().map(|task| muster_core::capacity::Seat::of(task).unwrap()).collect();
         terms(&shape, (&kind, &prospect), site, &seats).cost(&kind, site, &self.state.settings.weights)
     }
 
