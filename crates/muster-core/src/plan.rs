@@ -12,6 +12,7 @@ use crate::state::State;
 use crate::time::Timestamp;
 
 mod across;
+pub mod advice;
 mod admit;
 mod ask;
 mod claims;
@@ -34,10 +35,12 @@ mod remedies;
 mod reserve;
 mod running;
 pub mod score;
+mod seats;
 mod shares;
 mod spread;
 mod timeline;
 
+use advice::{Advice, Silent};
 use draft::Draft;
 use order::{Order, Turn};
 use score::Score;
@@ -119,7 +122,13 @@ pub struct Planned {
 
 /// Draw up what should run next. The verdicts say why each other job waits.
 pub fn plan(state: &State, now: Timestamp) -> Planned {
-    let draft = Draft::new(state, now, None);
+    plan_with(state, now, &Silent)
+}
+
+/// The same with the advice of others on where jobs go.
+pub fn plan_with(state: &State, now: Timestamp, advice: &dyn Advice) -> Planned {
+    let mut draft = Draft::new(state, now, None);
+    draft.advice = advice;
     let order = Order::new(state, now, &draft.shares);
     round(draft, order)
 }

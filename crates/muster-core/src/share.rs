@@ -59,6 +59,15 @@ impl ShareMode {
             ShareMode::TimeSlice => "time-slice",
         }
     }
+
+    /// Why a device is shared in this way: it follows from what the device can do.
+    pub fn why(&self) -> &'static str {
+        match self {
+            ShareMode::Mig { .. } => "the GPU is partitioned: apart in hardware",
+            ShareMode::Mps => "the GPU is not partitioned and can keep each within limits",
+            ShareMode::TimeSlice => "the GPU is not partitioned and can keep nobody within limits",
+        }
+    }
 }
 
 impl Resources {

@@ -145,6 +145,19 @@ impl Wish {
         let apart = self.nvlink == Nvlink::Preferred && !closeness.is_joined();
         closeness as u8 + if apart { Closeness::Node as u8 } else { 0 }
     }
+
+    /// What a closeness costs, in thousandths of each device. Rough, and only there to tell near from far; it never
+    /// falls along the order of preference, so the set that is chosen is the cheapest.
+    pub fn cost(self, closeness: Closeness) -> u32 {
+        let near = match closeness {
+            Closeness::Single | Closeness::NvlinkNuma => 0,
+            Closeness::Numa | Closeness::NvlinkSocket => 20,
+            Closeness::Socket | Closeness::NvlinkNode => 60,
+            Closeness::Node => 150,
+        };
+        let misses_nvlink = self.nvlink != Nvlink::Welcome && !closeness.is_joined();
+        near + if misses_nvlink { 100 } else { 0 }
+    }
 }
 
 impl Wiring {

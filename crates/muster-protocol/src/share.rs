@@ -22,6 +22,9 @@ pub struct Share {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "1g.18gb")]
     pub profile: Option<String>,
+    /// Why it is shared in this way.
+    #[schema(example = "the GPU is not partitioned and can keep each within limits")]
+    pub why: String,
 }
 
 /// Who holds a GPU, or a part of it.

@@ -29,7 +29,8 @@ pub fn placed(gpus: &[String], shares: &[Share]) -> String {
 
 fn line(share: &Share) -> String {
     let way = way(&share.mode, share.profile.as_deref());
-    format!("{}: {}/1000 {way}, {} MiB", share.gpu, share.compute_milli, share.memory_mib)
+    let part = format!("{}: {}/1000 {way}, {} MiB", share.gpu, share.compute_milli, share.memory_mib);
+    format!("{part}; {}", share.why)
 }
 
 /// Names of those who hold something of a GPU, each once: their jobs, or their tenants.
@@ -105,12 +106,13 @@ mod tests {
             compute_milli: 500,
             memory_mib: 40_779,
             profile: profile.map(str::to_string),
+            why: "so it is".to_string(),
         };
         let gpus = ["n1/gpu-0", "n1/gpu-1", "n1/gpu-3"].map(str::to_string);
         assert_eq!(placed(&gpus[..2], &[]), "n1/gpu-0 n1/gpu-1");
         let parts = [share("mps", None), share("mig", Some("3g.71gb"))];
-        let wanted = "n1/gpu-0 n1/gpu-1\nn1/gpu-3: 500/1000 by MPS, 40779 MiB\n\
-                      n1/gpu-3: 500/1000 as MIG instance 3g.71gb, 40779 MiB";
+        let wanted = "n1/gpu-0 n1/gpu-1\nn1/gpu-3: 500/1000 by MPS, 40779 MiB; so it is\n\
+                      n1/gpu-3: 500/1000 as MIG instance 3g.71gb, 40779 MiB; so it is";
         assert_eq!(placed(&gpus, &parts), wanted);
     }
 }

@@ -185,6 +185,17 @@ impl Eligible {
         whole.map(Seat::Whole).into_iter().chain(shares).chain(instances)
     }
 
+    /// Every seat for one task in what is free, in ascending order; of whole devices every set. Nothing if there are
+    /// more than so many.
+    pub(crate) fn every_seat(&self, each: &Resources, free: Free, max: usize) -> Option<Vec<Seat>> {
+        let mut seats: Vec<Seat> = match each.is_shared() {
+            true => self.seats(each, free).collect(),
+            false => sets(free.gpus & self.gpus, each.gpus, max)?.into_iter().map(Seat::Whole).collect(),
+        };
+        seats.sort_unstable();
+        Some(seats)
+    }
+
     /// A seat for one task in what is free: on a device that is shared already, the fullest that has room; else in the
     /// smallest instance; else on a device nobody uses. The lowest index among equals.
     pub fn seat(&self, each: &Resources, free: Free) -> Option<Seat> {
@@ -430,6 +441,27 @@ pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<Ve
         }
     }
     Some(seats)
+}
+
+/// All sets of so many of some devices; nothing if there are more than so many sets.
+fn sets(devices: u64, count: u32, max: usize) -> Option<Vec<u64>> {
+    let mut sets = vec![(0, 0)];
+    for taken in 0..count {
+        let mut larger = Vec::new();
+        for (set, above) in sets {
+            let next = bits(devices & u64::MAX.checked_shl(above).unwrap_or(0)).into_iter();
+            // Those that are still to come must be above it.
+            let next = next.filter(|device| {
+                (devices >> device).count_ones() >= count - taken
+            });
+            larger.extend(next.map(|device| (set | 1 << device, u32::from(device) + 1)));
+        }
+        if larger.len() > max {
+            return None;
+        }
+        sets = larger;
+    }
+    Some(sets.into_iter().map(|(set, _)| set).collect())
 }
 
 /// Devices for a whole gang that must all be close together, out of those that would do for each of its tasks.

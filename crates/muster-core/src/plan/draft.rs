@@ -13,6 +13,7 @@ use crate::job::{Demand, JobSpec, PlacedTask};
 use crate::lasting::{Ending, Word};
 use crate::models::ModelUse;
 use crate::node::GpuWord;
+use crate::plan::advice::{Advice, Silent};
 use crate::plan::ask::{Ask, Match};
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
@@ -71,6 +72,8 @@ pub(super) struct Draft<'a> {
     pub now: Timestamp,
     /// A job that is not in the state.
     pub guest: Option<(JobId, &'a JobSpec)>,
+    /// Who is asked where jobs should go.
+    pub advice: &'a dyn Advice,
     pub shares: Shares,
     /// What is free for everyone: less what is set aside. What of it is reserved for later is told by `usable`.
     pub capacity: Capacity,
@@ -118,6 +121,7 @@ impl<'a> Draft<'a> {
             state,
             now,
             guest: None,
+            advice: &Silent,
             shares: Shares::of(state, now, guest).with_models(state),
             capacity: state.capacity.clone(),
             models: ModelUse::of(state),

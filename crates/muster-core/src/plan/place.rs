@@ -10,7 +10,9 @@ use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
 use crate::plan::score::{self, Cost, Place, Site};
+use crate::plan::seats::WAYS_MAX;
 use crate::plan::spread::{self, Usable};
+use crate::queue::Bucket;
 
 /// Start the job where it fits best. False if there is no room.
 pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
@@ -18,7 +20,7 @@ pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     if draft.is_full_for(turn.bucket, ending) {
         return false;
     }
-    match find(draft, ask, ending) {
+    match find_for(draft, Some(turn.bucket), ask, ending) {
         Some(spot) => {
             draft.start(turn.bucket, (turn.job, turn.effective), ask, &spot);
             true
@@ -32,45 +34,44 @@ pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
 
 /// Where the gang fits best without delaying a reservation. Devices in doubt are used only if there is no other way.
 pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
+    find_for(draft, None, ask, ending)
+}
+
+/// The same with what others say of it for a gang.
+fn find_for(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, ending: Ending) -> Option<Spot> {
     let usable = |node: &NodeId, free| draft.usable(node, free, ending);
     let good =
-        || find_among(draft, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)));
-    let any = || find_among(draft, ask, &usable);
+        || find_among(draft, gang, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)));
+    let any = || find_among(draft, gang, ask, &usable);
     if draft.degraded.is_empty() { any() } else { good().or_else(any) }
 }
 
 /// The same apart from one node.
 pub(super) fn find_apart(draft: &Draft, ask: &Ask, ending: Ending, apart: &NodeId) -> Option<Spot> {
     let usable = |node: &NodeId, free| if node == apart { None } else { draft.usable(node, free, ending) };
-    find_among(draft, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)))
+    find_among(draft, None, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)))
 }
 
-fn find_among(draft: &Draft, ask: &Ask, usable: &Usable) -> Option<Spot> {
-    let on_one = cheapest_node(draft, ask, usable);
+fn find_among(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, usable: &Usable) -> Option<Spot> {
+    let on_one = cheapest_node(draft, gang, ask, usable);
     let across = || spread::find(draft.state, &draft.capacity, ask, usable);
     on_one.or_else(|| if ask.may_span() { across() } else { None })
 }
 
 /// The node on which the whole gang costs least. Nodes of one kind on which the same is free are alike, and only the
 /// first of them is looked at, unless something on it is kept for others.
-fn cheapest_node(draft: &Draft, ask: &Ask, usable: &Usable) -> Option<Spot> {
-    let mut compared = 0;
-    let mut best: Option<Fit> = None;
-    for found in ask.wholes() {
-        for (free, nodes) in draft.capacity.alike(&found.kind) {
-            if !ask.has_enough(found, *free) {
-                continue;
-            }
-            compared += 1;
-            if let Some(fit) = cheapest_of(draft, ask, (found, *free), nodes, usable)
-                && best.as_ref().is_none_or(|best| fit.key() < best.key())
-            {
-                best = Some(fit);
-            }
-        }
-    }
-    best.map(|fit| {
-        let score = fit.place.terms.told(&draft.state.settings.weights, compared);
+fn cheapest_node(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, usable: &Usable) -> Option<Spot> {
+    let classes = ask.wholes().flat_map(|found| {
+        let alike = draft.capacity.alike(&found.kind).filter(|(free, _)| ask.has_enough(found, **free));
+        alike.map(move |(free, nodes)| (found, *free, nodes))
+    });
+    let classes: Vec<_> = classes.collect();
+    let ways = WAYS_MAX / classes.len().max(1);
+    let fits = classes.iter().filter_map(|(found, free, nodes)| {
+        cheapest_of(draft, (gang, ask, ways), (*found, *free), nodes, usable)
+    });
+    fits.min_by(|one, other| one.key().cmp(&other.key())).map(|fit| {
+        let score = fit.place.terms.told(&draft.state.settings.weights, classes.len() as u32);
         let spot = Spot::on_one(ask, (fit.node, fit.found), &fit.place.seats);
         Spot { score: Some(Box::new(score)), ..spot }
     })
@@ -92,7 +93,7 @@ impl Fit<'_> {
 /// Of nodes on which the same is free: the one that costs least, the first of several.
 fn cheapest_of<'a>(
     draft: &'a Draft,
-    ask: &Ask,
+    (gang, ask, ways): (Option<&Bucket>, &Ask, usize),
     (found, free): (&'a Match, Free),
     nodes: &'a BTreeSet<NodeId>,
     usable: &Usable,
@@ -101,15 +102,16 @@ fn cheapest_of<'a>(
     for node in nodes {
         let Some(usable) = usable(node, free) else { continue };
         let doubtful = draft.doubtful.get(node).copied().unwrap_or_default();
-        let site = Site { free, usable, doubtful };
-        if let Some(place) = score::place(ask, found, site, &draft.state.settings.weights) {
+        let said = gang.map(|gang| draft.advice.said(gang, node, &found.kind)).unwrap_or_default();
+        let site = Site { free, usable, doubtful, said };
+        if let Some(place) = score::place(ask, found, site, &draft.state.settings.weights, ways) {
             let fit = Fit { node, found, place };
             if best.as_ref().is_none_or(|best| fit.key() < best.key()) {
                 best = Some(fit);
             }
         }
         // Nothing on the rest of them is better than on one that is plainly free.
-        if usable == free && doubtful == 0 {
+        if usable == free && doubtful == 0 && !draft.advice.tells_nodes_apart() {
             break;
         }
     }

@@ -2,18 +2,20 @@
 //!
 //! Every term is told in thousandths of a device, so that they can be added: what is going to be left over, what is lost
 //! by slow links, what is risked on devices in doubt. The least sum wins; among equals the node that is fullest already,
-//! then the name. What others will say later (what was learned of a job on a model, policies, power) has its terms here
-//! and costs nothing until they speak.
+//! then the name. What others say (what was learned of a job on a model, policies, power) comes by [`Advice`] and has
+//! its terms here.
+//!
+//! [`Advice`]: crate::plan::advice::Advice
 
 use serde::{Deserialize, Serialize};
 
-use crate::capacity::{Free, Kind, Seat, fit};
-use crate::job::Resources;
+use crate::capacity::{Free, Kind, Seat};
 use crate::plan::ask::{Ask, Match};
+use crate::plan::seats;
 use crate::queue::Shape;
 use crate::settings::Weights;
 use crate::waste::Prospect;
-use crate::wiring::Closeness;
+use crate::wiring::Wish;
 
 /// What a device that is warm or has had an error costs beside one that is in order.
 const DOUBT: f64 = 50.0;
@@ -79,7 +81,7 @@ pub struct Terms {
     said: Said,
 }
 
-/// What is said of a shape on a kind of node by those who know more than the planner.
+/// What is said of a place by those who know more than the planner, in thousandths of a device.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Said {
     /// What was learned.
@@ -121,7 +123,12 @@ impl Terms {
         Cost { micro: self.micro(weights), emptiness: kind.emptiness(site.free) }
     }
 
-    fn micro(&self, weights: &Weights) -> i64 {
+    /// Whether it costs nothing but what is left over.
+    pub(super) fn is_free_but_for_waste(&self) -> bool {
+        self.locality == 0.0 && self.health == 0.0
+    }
+
+    pub(super) fn micro(&self, weights: &Weights) -> i64 {
         (self.each(weights).iter().map(|(_, milli)| milli).sum::<f64>() * 1_000.0).round() as i64
     }
 }
@@ -143,46 +150,20 @@ pub struct Site {
     pub usable: Free,
     /// Devices that are warm or have had errors, as bits.
     pub doubtful: u64,
+    /// What others say of it.
+    pub said: Said,
 }
 
-/// The best seats for a gang on a node, and what they cost; nothing if it does not fit.
-pub(super) fn place(ask: &Ask, found: &Match, site: Site, weights: &Weights) -> Option<Place> {
-    let any = place_within(ask, found, site, weights);
-    if site.doubtful == 0 {
-        return any;
-    }
-    let usable = site.usable.on_devices(!site.doubtful);
-    let in_order = place_within(ask, found, Site { usable, ..site }, weights);
-    in_order.into_iter().chain(any).min_by_key(|place| place.cost)
-}
-
-fn place_within(ask: &Ask, found: &Match, site: Site, weights: &Weights) -> Option<Place> {
-    let seats = match &ask.shape.groups[..] {
-        [(1, each)] => vec![cheapest_seat(ask, found, site, each, weights)?],
-        _ => fit(&ask.shape, &found.eligible, site.usable)?,
-    };
-    let terms = terms(&ask.shape, (&found.kind, &found.prospect), site, &seats);
-    let cost = terms.cost(&found.kind, site, weights);
-    Some(Place { cost, seats, terms })
-}
-
-/// For one task: the seat that costs least. Parts of devices on which the same is free cost the same.
-fn cheapest_seat(ask: &Ask, found: &Match, site: Site, each: &Resources, weights: &Weights) -> Option<Seat> {
-    let wanted = Free { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..Free::default() };
-    if !site.usable.host().holds(wanted) {
-        return None;
-    }
-    if !each.is_shared() {
-        return fit(&ask.shape, &found.eligible, site.usable)?.first().copied();
-    }
-    let eligible = &found.eligible[0];
-    let usual = |seat: &Seat| eligible.order(site.usable, *seat);
-    let mut seats: Vec<Seat> = eligible.seats(each, site.usable).collect();
-    seats.sort_by_key(usual);
-    let micro = |seat: &Seat| {
-        terms(&ask.shape, (&found.kind, &found.prospect), site, std::slice::from_ref(seat)).micro(weights)
-    };
-    seats.into_iter().min_by_key(micro)
+/// The best seats for a gang on a node, found by looking at so many ways to sit at most, and what they cost; nothing if
+/// it does not fit.
+pub(super) fn place(ask: &Ask, found: &Match, site: Site, weights: &Weights, ways: usize) -> Option<Place> {
+    let places = seats::sparing(site).filter_map(|usable| {
+        let site = Site { usable, ..site };
+        let seats = seats::cheapest(ask, found, site, weights, ways)?;
+        let terms = terms(&ask.shape, (&found.kind, &found.prospect), site, &seats);
+        Some(Place { cost: terms.cost(&found.kind, site, weights), seats, terms })
+    });
+    places.min_by_key(|place| place.cost)
 }
 
 /// What a place costs, with a seat for each task of the gang.
@@ -192,7 +173,7 @@ pub fn terms(shape: &Shape, (kind, prospect): (&Kind, &Prospect), site: Site, se
     for (each, seat) in groups.zip(seats) {
         after = after.without(Free::of_task(each, *seat));
         unused += kind.unused_of(each, *seat);
-        locality += apart(kind, *seat);
+        locality += apart(kind, shape.wish, *seat);
         taken |= seat.space().touched();
     }
     let waste = |free| kind.waste(prospect, free);
@@ -200,20 +181,13 @@ pub fn terms(shape: &Shape, (kind, prospect): (&Kind, &Prospect), site: Site, se
         waste: waste(after) - waste(site.free) + f64::from(unused),
         locality,
         health: DOUBT * f64::from((taken & site.doubtful).count_ones()),
-        said: Said::default(),
+        said: site.said,
     }
 }
 
 /// What slow links between the devices of a task cost: as if so much of each device stood idle while it waits for the
-/// others. Rough, and only there to tell near from far.
-fn apart(kind: &Kind, seat: Seat) -> f64 {
+/// others.
+fn apart(kind: &Kind, wish: Wish, seat: Seat) -> f64 {
     let Seat::Whole(gpus) = seat else { return 0.0 };
-    let each = match kind.wiring.closeness(gpus) {
-        Closeness::Single | Closeness::NvlinkNuma => 0.0,
-        Closeness::NvlinkSocket | Closeness::NvlinkNode => 20.0,
-        Closeness::Numa => 60.0,
-        Closeness::Socket => 100.0,
-        Closeness::Node => 150.0,
-    };
-    each * f64::from(gpus.count_ones())
+    f64::from(wish.cost(kind.wiring.closeness(gpus)) * gpus.count_ones())
 }

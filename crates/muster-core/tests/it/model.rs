@@ -9,9 +9,10 @@ use muster_core::job::{Attempt, Demand, Isolation, Job, PlacedTask, Resources, T
 use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord, Slot};
 use muster_core::partition::check;
-use muster_core::plan::score::{Cost, Site, terms};
-use muster_core::plan::{MakeRoom, plan};
-use muster_core::queue::Shape;
+use muster_core::plan::score::{Cost, Said, Site, terms};
+use muster_core::plan::advice::{Advice, Silent};
+use muster_core::plan::{MakeRoom, plan_with};
+use muster_core::queue::{Bucket, Shape};
 use muster_core::settings::{Objective, PRIORITY_MAX};
 use muster_core::share::{Share, ShareMode};
 use muster_core::state::Claim;
@@ -42,14 +43,106 @@ fn a_naive_planner_agrees_in_every_story() {
 }
 
 fn compare(state: &State, now: Timestamp) {
-    let planned = plan(state, now).plan;
+    let advice: &dyn Advice = if state.seq.is_multiple_of(3) { &Whims } else { &Silent };
+    let planned = plan_with(state, now, advice).plan;
     let starts = planned.starts.iter().map(|start| (start.job, start.tasks.clone()));
     let claims = planned.claims.iter().map(|room| (room.job, room.tasks.clone(), room.victims.clone()));
-    let naive = Naive::plan(state, now);
+    let naive = Naive::plan(state, now, advice);
     assert_eq!(starts.collect::<Vec<_>>(), naive.starts, "who starts where");
     assert_eq!(claims.collect::<Vec<_>>(), naive.claims, "who must go for whom");
     let lent = planned.starts.iter().filter(|start| start.lent).map(|start| start.job);
     assert_eq!(lent.collect::<BTreeSet<_>>(), naive.lent, "who has space on loan");
+}
+
+/// A single task that has a part of a device or an instance.
+fn is_single_share(job: &Job) -> bool {
+    matches!(&job.spec.tasks[..], [group] if group.count == 1 && is_shared(&group.each))
+}
+
+fn is_shared(each: &Resources) -> bool {
+    each.gpus > 0 && each.gpu_compute_milli < 1_000
+}
+
+/// Every way to seat a gang on a node on which it fits.
+fn every_way(job: &Job, node: &Node, space: &Space) -> Vec<Vec<PlacedTask>> {
+    let mut ways: Vec<(Space, Vec<(usize, Seat)>)> = vec![(space.clone(), Vec::new())];
+    for (group, of) in job.spec.tasks.iter().enumerate() {
+        for _ in 0..of.count {
+            let mut longer = Vec::new();
+            for (left, seated) in ways {
+                for seat in every_seat(&of.each, node, &left, is_single_share(job)) {
+                    let before = seated.last().filter(|(other, _)| *other == group);
+                    if before.is_some_and(|(_, before)| place_of(&seat) < place_of(before)) {
+                        continue;
+                    }
+                    let mut left = left.clone();
+                    left.take(&seat.space(&of.each));
+                    longer.push((left, [&seated[..], &[(group, seat)]].concat()));
+                }
+            }
+            ways = longer;
+        }
+    }
+    assert!(ways.len() <= 100, "{} ways", ways.len());
+    let (wiring, wish) = (Wiring::of(&node.facts), Wish::of_job(&job.spec));
+    let placed = ways.into_iter().map(|(_, seated)| {
+        let ranked = (0..).zip(seated);
+        ranked.map(|(rank, (group, seat))| seat.placed(rank, group as u32, &node.id)).collect::<Vec<_>>()
+    });
+    let close = |tasks: &Vec<PlacedTask>| {
+        let whole = tasks.iter().filter(|task| task.share.is_none()).flat_map(|task| &task.gpus);
+        let devices = whole.fold(0u64, |all, gpu| all | 1 << gpu);
+        !wish.is_demand() || wish.admits(wiring.closeness(devices))
+    };
+    placed.filter(close).collect()
+}
+
+/// Every seat for a task, by kind of seat and by device; for a task that is alone in the usual order. Of whole devices
+/// every set.
+fn every_seat(each: &Resources, node: &Node, left: &Space, alone: bool) -> Vec<Seat> {
+    if left.cpus < u64::from(each.cpus) || left.memory_mib < each.memory_mib {
+        return Vec::new();
+    }
+    if !is_shared(each) {
+        let free = left.gpus.iter().filter(|(_, part)| **part == WHOLE).map(|(gpu, _)| *gpu);
+        let free: Vec<u8> = free.filter(|gpu| would_do(each, node, *gpu)).collect();
+        let sets = (0..1u32 << free.len()).filter(|set| set.count_ones() == each.gpus);
+        let gpus = |set: u32| (0..).zip(&free).filter(move |(at, _): &(u32, _)| set >> at & 1 == 1);
+        let seat = |set: u32| Seat { gpus: gpus(set).map(|(_, gpu)| *gpu).collect(), share: None };
+        return sets.map(seat).collect();
+    }
+    let mut seats = [parts(each, node, left), instances(each, node, left)].concat();
+    match alone {
+        true => seats.sort_by_key(|(order, _)| *order),
+        false => seats.sort_by_key(|(_, seat)| place_of(seat)),
+    }
+    seats.into_iter().map(|(_, seat)| seat).collect()
+}
+
+/// By kind of seat, then by devices.
+fn place_of(seat: &Seat) -> (u8, u64, u8) {
+    let devices = seat.gpus.iter().fold(0u64, |all, gpu| all | 1 << gpu);
+    match seat.share.as_ref().map(|share| &share.mode) {
+        None => (0, devices, 0),
+        Some(ShareMode::Mig { start, .. }) => (2, devices, *start),
+        Some(_) => (1, devices, 0),
+    }
+}
+
+/// Somebody who likes some nodes for some users and dislikes others.
+struct Whims;
+
+impl Advice for Whims {
+    fn said(&self, gang: &Bucket, node: &NodeId, _: &Kind) -> Said {
+        let letters = gang.user.bytes().chain(node.as_str().bytes());
+        let whim = letters.fold(7u32, |sum, letter| sum.wrapping_mul(31) ^ u32::from(letter));
+        let milli = |shift: u32| f64::from(whim >> shift & 0xff) - 128.0;
+        Said { learned: milli(0), policy: milli(8), power: milli(16) }
+    }
+
+    fn tells_nodes_apart(&self) -> bool {
+        true
+    }
 }
 
 /// What is free on a node, or used by a job there. Of each device so many thousandths of compute and of memory.
@@ -162,6 +255,7 @@ impl Space {
 struct Naive<'a> {
     state: &'a State,
     now: Timestamp,
+    advice: &'a dyn Advice,
     /// Nodes that take work and are not kept for anyone.
     free: BTreeMap<NodeId, Space>,
     leaving: BTreeMap<NodeId, Space>,
@@ -188,11 +282,12 @@ struct Naive<'a> {
 }
 
 impl<'a> Naive<'a> {
-    fn plan(state: &'a State, now: Timestamp) -> Naive<'a> {
+    fn plan(state: &'a State, now: Timestamp, advice: &'a dyn Advice) -> Naive<'a> {
         let open = state.nodes.values().filter(|node| node.state.word == NodeWord::Ready);
         let mut naive = Naive {
             state,
             now,
+            advice,
             free: open.map(|node| (node.id.clone(), free_on(node))).collect(),
             leaving: BTreeMap::new(),
             more_held: Vec::new(),
@@ -680,24 +775,29 @@ impl<'a> Naive<'a> {
         on_one.or_else(|| self.spread(job, spaces))
     }
 
-    /// Every way to seat a single task that shares; of other gangs the usual one.
+    /// Every way to seat a gang on a node, the usual one first, and those first that spare devices in doubt.
     fn all_fits(&self, job: &Job, id: &NodeId, space: &Space) -> Vec<Vec<PlacedTask>> {
         let node = &self.state.nodes[id];
-        let warm = |gpu: u8| node.gpu_health[usize::from(gpu)].word == GpuWord::Warning;
-        let mut in_order = space.clone();
-        in_order.gpus.retain(|gpu, _| !warm(*gpu));
-        in_order.instances.retain(|(gpu, _)| !warm(*gpu));
-        let usual = [self.fit(job, id, &in_order), self.fit(job, id, space)];
-        let usual: Vec<Vec<PlacedTask>> = usual.into_iter().flatten().collect();
-        let [group] = &job.spec.tasks[..] else { return usual };
-        if group.count > 1 || group.each.gpu_compute_milli == 1_000 || usual.is_empty() {
-            return usual;
+        let warm = |gpu: &u8| node.gpu_health[usize::from(*gpu)].word == GpuWord::Warning;
+        let touched: BTreeSet<u8> =
+            space.gpus.keys().copied().chain(space.instances.iter().map(|(gpu, _)| *gpu)).collect();
+        let warm: Vec<u8> = touched.into_iter().filter(warm).collect();
+        let sets = (0..1u32 << warm.len()).rev();
+        let sets = sets.filter(|set| warm.len() <= 4 || *set == 0 || *set + 1 == 1 << warm.len());
+        let mut found = Vec::new();
+        for set in sets {
+            let spared = |gpu: &u8| warm.iter().position(|one| one == gpu).is_some_and(|at| set >> at & 1 == 1);
+            let mut space = space.clone();
+            space.gpus.retain(|gpu, _| !spared(gpu));
+            space.instances.retain(|(gpu, _)| !spared(gpu));
+            if let Some(usual) = self.fit(job, id, &space) {
+                if !is_single_share(job) {
+                    found.push(usual);
+                }
+                found.extend(every_way(job, node, &space));
+            }
         }
-        let seats = parts(&group.each, node, space).into_iter();
-        let instances = instances(&group.each, node, space).into_iter();
-        let mut seats: Vec<(_, Seat)> = seats.chain(instances).collect();
-        seats.sort_by_key(|(order, _)| *order);
-        seats.into_iter().map(|(_, seat)| vec![seat.placed(0, 0, id)]).collect()
+        found
     }
 
     fn cost(&self, job: &Job, id: &NodeId, space: &Space, tasks: &[PlacedTask]) -> Cost {
@@ -705,7 +805,8 @@ impl<'a> Naive<'a> {
         let kind = Kind::of(node);
         let warm = (0..node.gpu_health.len()).filter(|gpu| node.gpu_health[*gpu].word == GpuWord::Warning);
         let doubtful = warm.fold(0, |all, gpu| all | 1 << gpu);
-        let site = Site { free: free(&self.free[id]), usable: free(space), doubtful };
+        let said = self.advice.said(&Bucket::of_spec(&job.spec, None), id, &kind);
+        let site = Site { free: free(&self.free[id]), usable: free(space), doubtful, said };
         let prospect = self.state.capacity.prospect(&kind);
         let seats: Vec<muster_core::capacity::Seat> =
             tasks.iter().map(|task| muster_core::capacity::Seat::of(task).unwrap()).collect();

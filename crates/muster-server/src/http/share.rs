@@ -36,17 +36,22 @@ pub fn shares(leases: &[LeaseRow]) -> Vec<Share> {
 }
 
 fn of_lease(lease: &LeaseRow) -> Option<Share> {
-    let (mode, profile) = match lease.slot.split_once(':') {
+    let mode = match lease.slot.split_once(':') {
         None if lease.slot.is_empty() => return None,
-        None => (lease.slot.as_str(), None),
-        Some((mode, instance)) => (mode, instance.split('@').next()),
+        None if lease.slot == ShareMode::Mps.word() => ShareMode::Mps,
+        None => ShareMode::TimeSlice,
+        Some((_, instance)) => {
+            let (profile, start) = instance.split_once('@').unwrap_or((instance, ""));
+            ShareMode::Mig { profile: profile.to_string(), start: start.parse().unwrap_or_default() }
+        }
     };
     Some(Share {
         gpu: format!("{}/gpu-{}", lease.node, lease.gpu),
-        mode: mode.to_string(),
+        mode: mode.word().to_string(),
+        why: mode.why().to_string(),
         compute_milli: lease.compute_milli,
         memory_mib: lease.memory_mib?,
-        profile: profile.map(str::to_string),
+        profile: profile(&mode),
     })
 }
 
@@ -61,14 +66,15 @@ fn of_task(task: &PlacedTask) -> Option<Share> {
     Some(Share {
         gpu: format!("{node}/gpu-{gpu}"),
         mode: share.mode.word().to_string(),
+        why: share.mode.why().to_string(),
         compute_milli: share.compute_milli,
         memory_mib: share.memory_mib,
-        profile: profile(share),
+        profile: profile(&share.mode),
     })
 }
 
-fn profile(share: &share::Share) -> Option<String> {
-    match &share.mode {
+fn profile(mode: &ShareMode) -> Option<String> {
+    match mode {
         ShareMode::Mig { profile, .. } => Some(profile.clone()),
         ShareMode::Mps | ShareMode::TimeSlice => None,
     }
@@ -127,7 +133,7 @@ pub fn holder(job: &Job, share: Option<&share::Share>, device_mib: u64) -> Holde
         mode: share.map_or("whole", |share| share.mode.word()).to_string(),
         compute_milli: compute_milli(share),
         memory_mib: share.map_or(device_mib, |share| share.memory_mib),
-        profile: share.and_then(profile),
+        profile: share.and_then(|share| profile(&share.mode)),
     }
 }
 
