@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muster_agent::Mouth;
 use muster_core::command::Said;
@@ -13,6 +13,7 @@ use muster_core::{Actor, Command, NodeId, State, Timestamp};
 use muster_protocol::agent::{Exit, Registration, Report};
 use tracing::{debug, warn};
 
+use crate::clock::Clock;
 use crate::cluster::{Cluster, Role};
 
 /// Silence after which a node gets no new work: three heartbeats and a bit.
@@ -20,49 +21,25 @@ const SUSPECT_AFTER: Duration = Duration::from_secs(5);
 /// Silence after which its jobs wait for its return or its fence.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// Listens to the agents and notices who has fallen silent.
-pub struct Ear {
-    cluster: Cluster,
-    heard: Mutex<BTreeMap<NodeId, Instant>>,
+/// Understands what agents say and notices who has fallen silent. Nothing here waits: the simulator runs it too.
+#[derive(Default)]
+pub struct Hearing {
+    heard: BTreeMap<NodeId, Duration>,
 }
 
-impl Ear {
-    /// An ear for this cluster.
-    pub fn new(cluster: Cluster) -> Arc<Ear> {
-        Arc::new(Ear { cluster, heard: Mutex::default() })
-    }
-
-    /// What the agents speak into.
-    pub fn mouth(self: &Arc<Ear>) -> Mouth {
-        let ear = self.clone();
-        Arc::new(move |report| ear.hear(report))
-    }
-
-    fn hear(&self, report: Report) {
+impl Hearing {
+    /// The command that a report means; `None` if it says nothing new.
+    pub fn hear(&mut self, state: &State, report: Report, clock: &dyn Clock) -> Option<Command> {
         let Ok(node) = speaker(&report).parse::<NodeId>() else {
             warn!(node = speaker(&report), "a report under a name that no node can have");
-            return;
+            return None;
         };
-        self.heard().insert(node.clone(), Instant::now());
-        if let Some(command) = self.command(node, report) {
-            self.tell(command);
-        }
-    }
-
-    fn tell(&self, command: Command) {
-        // Agents repeat themselves, so a report that finds no leader costs a moment.
-        if let Err(declined) = self.cluster.tell(Actor::system(), command) {
-            debug!(%declined, "a report was not taken");
-        }
-    }
-
-    /// The command a report means; `None` if it says nothing new.
-    fn command(&self, node: NodeId, report: Report) -> Option<Command> {
+        self.heard.insert(node.clone(), clock.elapsed());
         match report {
             Report::Registered(registration) => {
                 Some(Command::RegisterNode { node, facts: Box::new(facts(*registration)) })
             }
-            Report::Heartbeat { .. } => self.welcome_back(node),
+            Report::Heartbeat { .. } => welcome_back(state, node),
             Report::Started { job, attempt, .. } => {
                 let job = job.parse().ok()?;
                 Some(Command::ReportTask { node, job, attempt, said: Said::Started })
@@ -73,43 +50,82 @@ impl Ear {
             }
             Report::GpuReading { gpu, temperature_c, errors, last_error, .. } => {
                 let reading = Reading { gpu, temperature_c, errors, last_error };
-                let now = self.cluster.now();
-                self.cluster.read(|state| health(state, node, reading, now))
+                health(state, node, reading, clock.now())
             }
         }
     }
 
-    /// A heartbeat of a node that was out of sight brings it back.
-    fn welcome_back(&self, node: NodeId) -> Option<Command> {
-        let facts = self.cluster.read(|state| {
-            let known = state.nodes.get(&node)?;
-            let away = matches!(known.state.word, NodeWord::Suspect | NodeWord::Unreachable);
-            away.then(|| known.facts.clone())
-        })?;
-        Some(Command::RegisterNode { node, facts: Box::new(facts) })
+    /// What follows of nodes that have said nothing for too long.
+    pub fn silence(&mut self, state: &State, clock: &dyn Clock) -> Vec<Command> {
+        let elapsed = clock.elapsed();
+        let mut commands = Vec::new();
+        for node in state.nodes.values() {
+            let heard = self.heard.entry(node.id.clone()).or_insert(elapsed);
+            let silent = elapsed.saturating_sub(*heard);
+            if let Some(word) = worse(node.state.word, silent) {
+                let why = format!("no word from its agent for {} s", silent.as_secs());
+                commands.push(Command::SetNodeState { node: node.id.clone(), word, why });
+            }
+        }
+        commands
+    }
+
+    /// A control plane that was away must not take its own absence for theirs.
+    pub fn forget(&mut self) {
+        self.heard.clear();
+    }
+}
+
+/// A heartbeat of a node that was out of sight brings it back.
+fn welcome_back(state: &State, node: NodeId) -> Option<Command> {
+    let known = state.nodes.get(&node)?;
+    let away = matches!(known.state.word, NodeWord::Suspect | NodeWord::Unreachable);
+    away.then(|| Command::RegisterNode { node, facts: Box::new(known.facts.clone()) })
+}
+
+/// Listens to the agents of a server.
+pub struct Ear {
+    cluster: Cluster,
+    clock: Arc<dyn Clock>,
+    hearing: Mutex<Hearing>,
+}
+
+impl Ear {
+    /// An ear for this cluster.
+    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>) -> Arc<Ear> {
+        Arc::new(Ear { cluster, clock, hearing: Mutex::default() })
+    }
+
+    /// What the agents speak into.
+    pub fn mouth(self: &Arc<Ear>) -> Mouth {
+        let ear = self.clone();
+        Arc::new(move |report| ear.hear(report))
+    }
+
+    fn hear(&self, report: Report) {
+        let command = self.cluster.read(|state| self.hearing().hear(state, report, &*self.clock));
+        command.into_iter().for_each(|command| self.tell(command));
+    }
+
+    fn tell(&self, command: Command) {
+        // Agents repeat themselves, so a report that finds no leader costs a moment.
+        if let Err(declined) = self.cluster.tell(Actor::system(), command) {
+            debug!(%declined, "a report was not taken");
+        }
     }
 
     /// Take note of nodes that have said nothing for too long. Called every second or so.
     pub fn notice_silence(&self) {
         if !matches!(self.cluster.role(), Role::Leading { .. }) {
-            // A control plane that was away must not take its own absence for theirs.
-            self.heard().clear();
+            self.hearing().forget();
             return;
         }
-        let nodes: Vec<(NodeId, NodeWord)> = self
-            .cluster
-            .read(|state| state.nodes.values().map(|node| (node.id.clone(), node.state.word)).collect());
-        for (node, word) in nodes {
-            let silent = self.heard().entry(node.clone()).or_insert_with(Instant::now).elapsed();
-            if let Some(word) = worse(word, silent) {
-                let why = format!("no word from its agent for {} s", silent.as_secs());
-                self.tell(Command::SetNodeState { node, word, why });
-            }
-        }
+        let commands = self.cluster.read(|state| self.hearing().silence(state, &*self.clock));
+        commands.into_iter().for_each(|command| self.tell(command));
     }
 
-    fn heard(&self) -> std::sync::MutexGuard<'_, BTreeMap<NodeId, Instant>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn hearing(&self) -> std::sync::MutexGuard<'_, Hearing> {
+        self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

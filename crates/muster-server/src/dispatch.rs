@@ -55,14 +55,16 @@ impl Dispatch {
 
 /// Which nodes a batch concerns.
 #[derive(Default)]
-struct Route {
-    epoch: u64,
+pub struct Route {
+    /// Under which leadership orders are given.
+    pub epoch: u64,
     /// Where each attempt under way has its parts; an end no longer says.
     parts: BTreeMap<JobId, BTreeSet<NodeId>>,
 }
 
 impl Route {
-    fn follow(&mut self, news: &Feed) -> BTreeSet<NodeId> {
+    /// Follow the journal: the nodes whose orders have changed.
+    pub fn follow(&mut self, news: &Feed) -> BTreeSet<NodeId> {
         match news {
             Feed::Reset { state, epoch } => {
                 self.epoch = *epoch;

@@ -13,10 +13,9 @@ use tokio::sync::oneshot;
 use crate::clock::Clock;
 use crate::cluster::{Ask, Batch, Declined};
 
-/// The working state and the journal it is written to.
-pub struct Engine<'a> {
+/// The working state.
+pub struct Engine {
     state: State,
-    journal: &'a mut dyn Journal,
     clock: Arc<dyn Clock>,
     epoch: u64,
 }
@@ -52,10 +51,10 @@ impl Replies {
     }
 }
 
-impl<'a> Engine<'a> {
+impl Engine {
     /// An engine that goes on from a state read from the journal, under its own epoch.
-    pub fn new(state: State, journal: &'a mut dyn Journal, clock: Arc<dyn Clock>, epoch: u64) -> Engine<'a> {
-        Engine { state, journal, clock, epoch }
+    pub fn new(state: State, clock: Arc<dyn Clock>, epoch: u64) -> Engine {
+        Engine { state, clock, epoch }
     }
 
     /// The working state. Equal to what is durable between turns.
@@ -63,15 +62,15 @@ impl<'a> Engine<'a> {
         &self.state
     }
 
-    /// The journal, to renew the lease.
-    pub fn journal(&mut self) -> &mut dyn Journal {
-        self.journal
+    /// Under which leadership it decides.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Take a turn with everything that was asked.
     ///
     /// After an error the working state is ahead of the journal and must not be used again.
-    pub fn turn(&mut self, asks: Vec<Ask>) -> Result<Turn, StoreError> {
+    pub fn turn(&mut self, journal: &mut dyn Journal, asks: Vec<Ask>) -> Result<Turn, StoreError> {
         let mut entries = Vec::new();
         let mut replies = Replies::default();
         for ask in asks {
@@ -82,7 +81,7 @@ impl<'a> Engine<'a> {
             return Ok(Turn { batch: None, replies });
         }
         self.assert_laws();
-        if let Err(fault) = self.journal.append(&entries) {
+        if let Err(fault) = journal.append(&entries) {
             replies.decline(&format!("nothing was promised: {fault}"));
             return Err(fault);
         }

@@ -8,6 +8,7 @@ pub mod tls;
 pub mod clock;
 pub mod cluster;
 pub mod engine;
+pub mod lead;
 pub mod reign;
 pub mod savepoint;
 

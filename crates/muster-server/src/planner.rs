@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use muster_core::plan::plan;
+use muster_core::plan::{Planned, Verdicts, plan};
 use muster_core::{Actor, Command, State};
 use muster_store::Savepoints;
 use tracing::{debug, warn};
@@ -46,9 +46,61 @@ pub struct Planner {
     pub forecaster: SyncSender<Box<State>>,
 }
 
-/// The planner's own replica.
-struct Replica {
-    state: Box<State>,
+/// What follows the journal and proposes. Nothing here waits: the simulator runs it too.
+#[derive(Default)]
+pub struct Proposer {
+    replica: Option<Box<State>>,
+    waits: Waits,
+}
+
+/// What a round came to.
+pub struct Proposal {
+    /// Why jobs wait.
+    pub verdicts: Verdicts,
+    /// What is to be put on record of that.
+    pub notes: Option<Command>,
+    /// The plan, if there is anything to do.
+    pub adopt: Option<Command>,
+    /// Gangs to start.
+    pub starts: usize,
+    /// Gangs to make room for.
+    pub claims: usize,
+}
+
+impl Proposer {
+    /// Follow the journal.
+    pub fn follow(&mut self, news: Feed) {
+        match (news, &mut self.replica) {
+            (Feed::Reset { state, .. }, replica) => *replica = Some(state),
+            (Feed::Batch(batch), Some(replica)) => batch.events().for_each(|event| replica.apply(event)),
+            (Feed::Batch(_), None) => {}
+            (Feed::Pause, replica) => *replica = None,
+        }
+    }
+
+    /// What is known of the cluster; nothing while nobody leads here.
+    pub fn state(&self) -> Option<&State> {
+        self.replica.as_deref()
+    }
+
+    /// One round.
+    pub fn round(&mut self, clock: &dyn Clock) -> Option<Proposal> {
+        let state = self.replica.as_deref()?;
+        let Planned { plan, verdicts } = plan(state, clock.now().max(state.clock));
+        let waits = self.waits.news(&verdicts, clock.elapsed());
+        Some(Proposal {
+            verdicts,
+            notes: (!waits.is_empty()).then_some(Command::NoteWaits { waits }),
+            starts: plan.starts.len(),
+            claims: plan.claims.len(),
+            adopt: (!plan.is_empty()).then(|| Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }),
+        })
+    }
+}
+
+/// What was last done with the replica.
+#[derive(Default)]
+struct Chores {
     saved_at: u64,
     /// What was last looked ahead from, and when.
     foreseen: Option<(u64, Instant)>,
@@ -57,60 +109,42 @@ struct Replica {
 impl Planner {
     /// Plan until the engine is gone.
     pub fn run(self) {
-        let mut replica: Option<Replica> = None;
+        let mut proposer = Proposer::default();
+        let mut chores = Chores::default();
         let mut planned_at = Instant::now();
-        let mut waits = Waits::default();
         loop {
             let pause = self.interval.saturating_sub(planned_at.elapsed());
             match self.feed.recv_timeout(pause) {
-                Ok(news) => self.follow(&mut replica, news),
+                Ok(news) => follow(&mut proposer, &mut chores, news),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             while let Ok(news) = self.feed.try_recv() {
-                self.follow(&mut replica, news);
+                follow(&mut proposer, &mut chores, news);
             }
-            if let Some(replica) = &mut replica {
-                let started = Instant::now();
-                self.round(&replica.state, &mut waits);
-                self.save(replica);
-                self.look_ahead(replica);
+            let started = Instant::now();
+            if let Some(proposal) = proposer.round(&*self.clock) {
+                self.rounds.note(started.elapsed(), proposal.starts, proposal.claims);
+                self.propose(proposal);
+                if let Some(state) = proposer.state() {
+                    self.save(state, &mut chores);
+                    self.look_ahead(state, &mut chores);
+                }
                 std::thread::sleep((started.elapsed() * 4).min(REST_MAX));
             }
             planned_at = Instant::now();
         }
     }
 
-    fn follow(&self, replica: &mut Option<Replica>, news: Feed) {
-        match (news, replica) {
-            (Feed::Reset { state, .. }, replica) => {
-                *replica = Some(Replica { saved_at: state.seq, state, foreseen: None });
-            }
-            (Feed::Batch(batch), Some(replica)) => {
-                batch.events().for_each(|event| replica.state.apply(event));
-            }
-            (Feed::Batch(_), None) => {}
-            (Feed::Pause, replica) => *replica = None,
-        }
-    }
-
-    /// One round: propose, publish the verdicts, and wait until the proposal is settled.
-    fn round(&self, state: &State, waits: &mut Waits) {
-        let now = self.clock.now().max(state.clock);
-        let started = Instant::now();
-        let planned = plan(state, now);
-        self.rounds.note(started.elapsed(), planned.plan.starts.len(), planned.plan.claims.len());
-        let news = waits.news(&planned.verdicts, Instant::now());
-        self.cluster.set_verdicts(planned.verdicts);
-        if !news.is_empty()
-            && let Err(declined) = self.cluster.tell(Actor::system(), Command::NoteWaits { waits: news })
+    /// Publish the verdicts, hand in the proposal, and wait until it is settled.
+    fn propose(&self, proposal: Proposal) {
+        self.cluster.set_verdicts(proposal.verdicts);
+        if let Some(notes) = proposal.notes
+            && let Err(declined) = self.cluster.tell(Actor::system(), notes)
         {
             debug!(%declined, "why jobs wait is not on record");
         }
-        if planned.plan.is_empty() {
-            return;
-        }
-        let adopt = Command::AdoptPlan { plan: Box::new(planned.plan), epoch: 0 };
+        let Some(adopt) = proposal.adopt else { return };
         match self.cluster.ask_blocking(Actor::system(), adopt) {
             Ok(answer) => debug!(?answer, "plan adopted"),
             Err(declined) => debug!(%declined, "plan not adopted"),
@@ -118,13 +152,13 @@ impl Planner {
     }
 
     /// Have the future looked at when someone waits and something has changed; less often in large clusters.
-    fn look_ahead(&self, replica: &mut Replica) {
-        let pause = FORECAST_EVERY + Duration::from_micros(200) * replica.state.jobs.len() as u32;
-        let due = replica.foreseen.is_none_or(|(seq, at)| seq != replica.state.seq && at.elapsed() >= pause);
-        if due && !replica.state.queue.is_empty() {
-            let sent = self.forecaster.try_send(Box::new(replica.state.excerpt(FORECAST_WAITING_MAX)));
+    fn look_ahead(&self, state: &State, chores: &mut Chores) {
+        let pause = FORECAST_EVERY + Duration::from_micros(200) * state.jobs.len() as u32;
+        let due = chores.foreseen.is_none_or(|(seq, at)| seq != state.seq && at.elapsed() >= pause);
+        if due && !state.queue.is_empty() {
+            let sent = self.forecaster.try_send(Box::new(state.excerpt(FORECAST_WAITING_MAX)));
             if sent.is_ok() {
-                replica.foreseen = Some((replica.state.seq, Instant::now()));
+                chores.foreseen = Some((state.seq, Instant::now()));
             }
         }
     }
@@ -132,15 +166,21 @@ impl Planner {
     /// Save the state now and then, so that the next start reads little of the journal. A savepoint costs what
     /// the live jobs cost, so it waits for as many events as there are jobs: O(1) for each event, and a start
     /// that reads at most twice the state.
-    fn save(&self, replica: &mut Replica) {
-        let seq = replica.state.seq;
-        let jobs = replica.state.jobs.len() as u64;
-        if seq < replica.saved_at + jobs.max(SAVEPOINT_EVERY) {
+    fn save(&self, state: &State, chores: &mut Chores) {
+        let (seq, jobs) = (state.seq, state.jobs.len() as u64);
+        if seq < chores.saved_at + jobs.max(SAVEPOINT_EVERY) {
             return;
         }
-        replica.saved_at = seq;
-        if let Err(fault) = self.savepoints.save(seq, &savepoint::write(&replica.state)) {
+        chores.saved_at = seq;
+        if let Err(fault) = self.savepoints.save(seq, &savepoint::write(state)) {
             warn!(%fault, seq, "no savepoint was written; the next start reads more of the journal");
         }
     }
+}
+
+fn follow(proposer: &mut Proposer, chores: &mut Chores, news: Feed) {
+    if let Feed::Reset { state, .. } = &news {
+        *chores = Chores { saved_at: state.seq, foreseen: None };
+    }
+    proposer.follow(news);
 }

@@ -1,29 +1,20 @@
-//! The life of the engine's thread: stand by, lead, read the journal, take turns, and over again.
-//!
-//! A server acts only while its lease holds, measured on its own monotonic clock from before the renewal was
-//! sent; it stops acting at two thirds of the lease, so that it has stepped down before anyone can take over.
+//! The life of the engine's thread: stand by, lead, take turns, and over again. What leading means is in `lead.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use muster_core::State;
 use muster_core::settings::Settings;
-use muster_core::tenant::TenantConfig;
-use muster_core::{Actor, Command, State};
 use muster_store::{Journal, Leadership, Savepoints, StoreError};
-use tokio::sync::oneshot;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use crate::clock::Clock;
 use crate::cluster::{Ask, Batch, Cluster, Declined, Role};
-use crate::engine::Engine;
-use crate::savepoint;
+use crate::engine::Turn;
+use crate::lead::{LEASE, Lead, TICK};
 
-/// How long a lease lasts. Three renewals fit, and a takeover after a crash takes about this long.
-const LEASE: Duration = Duration::from_secs(6);
-/// How often time-bound things are looked at.
-const TICK: Duration = Duration::from_millis(200);
 /// Most commands taken in one turn: bounds the size of a transaction.
 const TURN_MAX: usize = 4_096;
 /// Pause before the database is tried again.
@@ -78,7 +69,7 @@ impl Reign {
     /// Run until stopped or broken.
     pub fn run(mut self, mut journal: Box<dyn Journal>) -> End {
         while !self.stopping() {
-            let sent = Instant::now();
+            let sent = self.clock.elapsed();
             match journal.lead(&self.holder, LEASE.as_millis() as i64) {
                 Ok(Leadership::Leading { epoch, .. }) => match self.lead(journal.as_mut(), epoch, sent) {
                     Ok(()) => {}
@@ -102,70 +93,39 @@ impl Reign {
     }
 
     /// Lead until the lease, the database or the server ends.
-    fn lead(&mut self, journal: &mut dyn Journal, epoch: u64, since: Instant) -> Result<(), StoreError> {
+    fn lead(&mut self, journal: &mut dyn Journal, epoch: u64, since: Duration) -> Result<(), StoreError> {
         self.cluster.set_role(Role::Starting);
-        let mut lease = Lease { since };
-        let state = self.load(journal, &mut lease)?;
-        info!(epoch, seq = state.seq, jobs = state.jobs.len(), "leading");
-        let mut engine = Engine::new(state, journal, self.clock.clone(), epoch);
-        let outcome = self.reign(&mut engine, epoch, lease);
+        let mut lead = Lead::begin(journal, &*self.savepoints, &self.clock, epoch, since)?;
+        info!(epoch, seq = lead.state().seq, jobs = lead.state().jobs.len(), "leading");
+        let outcome = self.reign(journal, &mut lead);
         self.tell(Feed::Pause);
         outcome?;
-        self.leave(&mut engine);
+        lead.leave(journal, &*self.savepoints);
+        self.cluster.set_role(Role::Away { why: "the server is stopping".to_string() });
         Ok(())
     }
 
-    /// Newest savepoint and the tail of the journal.
-    fn load(&self, journal: &mut dyn Journal, lease: &mut Lease) -> Result<State, StoreError> {
-        let mut state = newest_state(&*self.savepoints)?;
-        journal.replay(state.seq, &mut |entry| {
-            state.apply(&entry.event);
-            Ok(())
-        })?;
-        // Reading may have taken longer than the lease; then someone else may lead by now.
-        lease.renew(journal)?;
-        Ok(state)
-    }
-
     /// Publish what was read, then take turns until told to stop.
-    fn reign(&mut self, engine: &mut Engine<'_>, epoch: u64, mut lease: Lease) -> Result<(), StoreError> {
-        self.cluster.reset(engine.state().clone());
-        self.tell(Feed::Reset { state: Box::new(engine.state().clone()), epoch });
-        self.take_turn(engine, self.first_asks(engine.state()))?;
+    fn reign(&mut self, journal: &mut dyn Journal, lead: &mut Lead) -> Result<(), StoreError> {
+        let epoch = lead.epoch();
+        self.cluster.reset(lead.state().clone());
+        self.tell(Feed::Reset { state: Box::new(lead.state().clone()), epoch });
+        self.publish(lead.first_turn(journal, &self.settings)?);
         self.cluster.set_role(Role::Leading { epoch });
-        let mut ticked = Instant::now();
         while !self.stopping() {
-            lease.keep(engine.journal())?;
-            let mut asks = self.wait_for_asks();
-            if ticked.elapsed() >= TICK {
-                ticked = Instant::now();
-                asks.push(from_system(Command::Tick));
-            }
-            lease.check()?;
-            self.take_turn(engine, asks)?;
+            lead.keep(journal)?;
+            let asks = self.wait_for_asks();
+            self.publish(lead.turn(journal, asks)?);
         }
         Ok(())
     }
 
-    fn take_turn(&self, engine: &mut Engine<'_>, asks: Vec<Ask>) -> Result<(), StoreError> {
-        let turn = engine.turn(asks)?;
+    fn publish(&self, turn: Turn) {
         if let Some(batch) = turn.batch {
             self.cluster.publish(batch.clone());
             self.tell(Feed::Batch(batch));
         }
         turn.replies.send();
-        Ok(())
-    }
-
-    /// The tenant `default` exists from the first start, and the configuration of the leader counts.
-    fn first_asks(&self, state: &State) -> Vec<Ask> {
-        let mut commands = vec![Command::Configure { settings: Box::new(self.settings.clone()) }];
-        if state.tenants.is_empty()
-            && let Ok(id) = "default".parse()
-        {
-            commands.push(Command::CreateTenant { id, config: Box::new(TenantConfig::unlimited("default")) });
-        }
-        commands.into_iter().map(from_system).collect()
     }
 
     /// The commands that wait, or none after a tick.
@@ -180,18 +140,6 @@ impl Reign {
         };
         asks.extend(self.inbox.try_iter().take(TURN_MAX - 1));
         asks
-    }
-
-    /// Leave in order: save the state for a quick start, and let a standby take over at once.
-    fn leave(&self, engine: &mut Engine<'_>) {
-        let state = engine.state();
-        if let Err(fault) = self.savepoints.save(state.seq, &savepoint::write(state)) {
-            warn!(%fault, "no savepoint was written; the next start reads more of the journal");
-        }
-        if let Err(fault) = engine.journal().resign() {
-            warn!(%fault, "the lease could not be given away; it runs out by itself");
-        }
-        self.cluster.set_role(Role::Away { why: "the server is stopping".to_string() });
     }
 
     /// Nothing can be promised now: say so, and try again in a moment.
@@ -223,54 +171,5 @@ impl Reign {
 
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-    }
-}
-
-/// The newest savepoint that this release can read, or the empty state.
-fn newest_state(savepoints: &dyn Savepoints) -> Result<State, StoreError> {
-    let mut before = None;
-    while let Some(found) = savepoints.newest(before)? {
-        match savepoint::read(&found.bytes) {
-            Ok(state) => return Ok(state),
-            Err(problem) => {
-                // The journal holds everything, so an unreadable savepoint only costs time.
-                warn!(seq = found.seq, %problem, "passing over a savepoint that cannot be read");
-                before = Some(found.seq);
-            }
-        }
-    }
-    Ok(State::empty())
-}
-
-fn from_system(command: Command) -> Ask {
-    let (reply, _) = oneshot::channel();
-    Ask { by: Actor::system(), command, reply }
-}
-
-/// Our turn to lead, as far as we can be sure of it.
-struct Lease {
-    /// Before the last good renewal was sent.
-    since: Instant,
-}
-
-impl Lease {
-    /// Renew when a third of the lease has passed.
-    fn keep(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
-        if self.since.elapsed() < LEASE / 3 { Ok(()) } else { self.renew(journal) }
-    }
-
-    fn renew(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
-        let sent = Instant::now();
-        journal.renew(LEASE.as_millis() as i64)?;
-        self.since = sent;
-        Ok(())
-    }
-
-    /// Whether we may still act.
-    fn check(&self) -> Result<(), StoreError> {
-        if self.since.elapsed() < LEASE * 2 / 3 {
-            return Ok(());
-        }
-        Err(StoreError::Deposed { why: "the lease was not renewed in time".to_string() })
     }
 }

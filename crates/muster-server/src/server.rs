@@ -196,7 +196,7 @@ impl Parts {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (inbox, asks) = mpsc::sync_channel(INBOX_SIZE);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
-        let ear = Ear::new(cluster.clone());
+        let ear = Ear::new(cluster.clone(), clock.clone());
         let agents = start_agents(config, nodes, &ear)?;
         let stop = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(Rounds::default());

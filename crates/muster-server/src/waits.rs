@@ -5,7 +5,7 @@
 //! seconds for one bucket, and not at all for waits that nobody would notice.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muster_core::plan::Verdicts;
 use muster_core::verdict::Reason;
@@ -23,21 +23,21 @@ pub struct Waits {
 
 struct Wait {
     /// Since when it is blocked, or when it was last noted.
-    since: Instant,
+    since: Duration,
     /// The words of what was noted; nothing yet if it was not.
     noted: Option<Vec<&'static str>>,
 }
 
 impl Waits {
     /// What is to be noted after a round.
-    pub fn news(&mut self, verdicts: &Verdicts, now: Instant) -> Vec<(String, Vec<Reason>)> {
+    pub fn news(&mut self, verdicts: &Verdicts, now: Duration) -> Vec<(String, Vec<Reason>)> {
         let blocked: BTreeMap<String, &Vec<Reason>> =
             verdicts.buckets().map(|(bucket, verdict)| (bucket.key(), &verdict.reasons)).collect();
         let mut news = self.free_again(&blocked);
         for (key, reasons) in blocked {
             let words: Vec<&'static str> = reasons.iter().map(Reason::word).collect();
             let wait = self.buckets.entry(key.clone()).or_insert(Wait { since: now, noted: None });
-            let due = now.duration_since(wait.since) >= PAUSE && news.len() < NOTES_MAX;
+            let due = now.saturating_sub(wait.since) >= PAUSE && news.len() < NOTES_MAX;
             if due && wait.noted.as_ref() != Some(&words) {
                 *wait = Wait { since: now, noted: Some(words) };
                 news.push((key, reasons.clone()));
@@ -92,7 +92,7 @@ mod tests {
     fn a_wait_is_noted_late_once_and_when_it_is_over() {
         let (blocked, free) = (plan(&waiting(), Timestamp(0)).verdicts, Verdicts::default());
         let mut waits = Waits::default();
-        let begin = Instant::now();
+        let begin = Duration::from_secs(7);
         let words = |news: Vec<(String, Vec<Reason>)>| -> Vec<usize> {
             news.iter().map(|(_, reasons)| reasons.len()).collect()
         };

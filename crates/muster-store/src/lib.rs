@@ -8,6 +8,7 @@
 
 pub mod error;
 pub mod journal;
+pub mod memory;
 pub mod queries;
 pub mod record;
 pub mod rows;

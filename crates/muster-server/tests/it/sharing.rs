@@ -13,7 +13,8 @@ fn part(share: f64) -> Value {
 }
 
 fn half_of(gpu: &str) -> Value {
-    json!({"gpu": gpu, "mode": "mps", "compute_milli": 500, "memory_mib": 40_000})
+    let why = "the GPU is not partitioned and can keep each within limits";
+    json!({"gpu": gpu, "mode": "mps", "compute_milli": 500, "memory_mib": 40_000, "why": why})
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn a_job_shows_what_it_wished_and_why_it_is_where_it_is() {
     let score = &attempts["attempts"][0]["score"];
     assert_eq!(score["compared"], 1, "both nodes are alike: {score}");
     let locality = score["terms"].as_array().unwrap().iter().find(|term| term["name"] == "locality");
-    assert_eq!(locality.unwrap()["milli"], 60, "{score}");
+    assert_eq!(locality.unwrap()["milli"], 180, "{score}");
     assert_eq!(&house.get(&format!("/api/v1/allocations/{job}:1"))["score"], score);
     let why = house.get(&format!("/api/v1/jobs/{job}/why"));
     assert_eq!((&why["score"], why["nodes"].as_array().unwrap().len()), (score, 1));
