@@ -5,6 +5,7 @@ mod placement;
 mod plan;
 mod product;
 mod random;
+mod replay;
 mod share;
 mod synthetic;
 mod traces;
@@ -19,6 +20,8 @@ pub enum Verb {
     Plan(PlanArgs),
     /// Measure how much of a cluster policies of placement fill, on recorded pods
     Placement(placement::Args),
+    /// Measure how soon training jobs are done under policies of scheduling, on recorded queues
+    Replay(replay::Args),
     /// Reckon what it is worth to choose GPUs by NUMA node, PCIe switch and NVLink, and what it costs in waiting
     Numa(numa::NumaArgs),
     /// Reckon how many GPUs small jobs need that share them in one manner or another, and how much slower they get
@@ -40,6 +43,7 @@ pub fn run(verb: Verb) -> Ending {
     match verb {
         Verb::Plan(args) => plan::run(args.quick, &args.show),
         Verb::Placement(args) => placement::run(args),
+        Verb::Replay(args) => replay::run(args),
         Verb::Numa(args) => numa::run(&args),
         Verb::Share(args) => share::run(args),
     }

@@ -10,6 +10,7 @@ mod docs;
 mod expect;
 mod markdown;
 mod placement;
+mod replay;
 mod restart;
 mod server;
 mod share;

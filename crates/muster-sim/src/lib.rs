@@ -1,0 +1,5 @@
+//! Clusters that exist in memory only, on one thread, in simulated time.
+//!
+//! Nothing here touches the network or a clock: the same input gives the same figures everywhere.
+
+pub mod replay;
