@@ -10,10 +10,12 @@ mod engine;
 mod nodes;
 mod outcome;
 pub mod policies;
+mod product;
 
 pub use engine::{Live, Policy, replay};
 pub use nodes::Nodes;
 pub use outcome::Outcome;
+pub use product::Product;
 
 /// A job as it was recorded.
 #[derive(Debug, Clone, PartialEq)]

@@ -49,9 +49,12 @@ fn mixed() -> Vec<TraceJob> {
     jobs(&[(4, 0.0, 100.0), (8, 10.0, 200.0), (4, 20.0, 50.0), (8, 30.0, 10.0)])
 }
 
+/// A policy by its name, when each job ends, and how often one had to stop.
+type Case = (&'static str, Box<dyn Policy>, [f64; 4], u64);
+
 #[test]
 fn each_policy_has_its_order() {
-    let cases: [(&str, Box<dyn Policy>, [f64; 4], u64); 6] = [
+    let cases: [Case; 6] = [
         // The second keeps everyone out until the first is gone.
         ("fifo", Box::new(Fifo), [100.0, 300.0, 350.0, 360.0], 0),
         // The third starts beside the first; of the two that need all of it the shorter goes first.

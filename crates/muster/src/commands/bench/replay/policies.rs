@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use muster_sim::replay::policies::{Easy, Fifo, Las, Sjf, Srsf, Srtf, Tiresias};
-use muster_sim::replay::{Outcome, Policy, TraceJob, replay};
+use muster_sim::replay::{Outcome, Policy, Product, TraceJob, replay};
 
 /// A policy by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -21,6 +21,10 @@ pub enum Name {
     Las,
     /// In the order of arrival, who delays nobody passes
     Easy,
+    /// The planner of this product with the objective `fast`, which learns how long jobs run
+    Muster,
+    /// The same, and it is told
+    MusterKnown,
 }
 
 impl Name {
@@ -39,6 +43,8 @@ impl Name {
             Name::Tiresias => "tiresias",
             Name::Las => "las",
             Name::Easy => "easy",
+            Name::Muster => "muster",
+            Name::MusterKnown => "muster-known",
         }
     }
 
@@ -62,6 +68,8 @@ impl Name {
             Name::Tiresias => Box::new(Tiresias::default()),
             Name::Las => Box::new(Las),
             Name::Easy => Box::new(Easy),
+            Name::Muster => Box::new(Product::new(false)),
+            Name::MusterKnown => Box::new(Product::new(true)),
         };
         replay(jobs, nodes, &mut *policy)
     }
