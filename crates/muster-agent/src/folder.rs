@@ -1,7 +1,6 @@
-//! The folder of one attempt: the records by which agent and shim find each other again.
+//! The folder of one attempt, with its records as files: `intent.json`, `pid.json` for the claim, `stop.json`,
+//! `exit.json`.
 //!
-//! `intent.json` is written before the shim is started, `pid.json` when a shim takes the attempt, `stop.json`
-//! when it must end, `exit.json` when nothing of it is left. Each is complete and on disk, or not there.
 //! Besides them lie the logs, the script, the shim's own log, and `work`, where the job runs by default.
 
 use std::fs::{self, File, OpenOptions};
@@ -9,12 +8,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use muster_protocol::agent::{Exit, Order};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::error::AgentError;
 use crate::logs;
+use crate::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
 
 const INTENT: &str = "intent.json";
 const CLAIM: &str = "pid.json";
@@ -23,50 +22,6 @@ const EXIT: &str = "exit.json";
 /// What can go when an attempt is over and reported. The intent goes last: by it we find the others again.
 /// The exit record stays with the logs, so that this attempt is never launched a second time.
 const PASSING: [&str; 5] = ["script", STOP, CLAIM, "shim.log", INTENT];
-
-/// That we are about to launch, and what.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Intent {
-    pub order: Order,
-    pub boot_id: String,
-}
-
-/// Who has the attempt. It is taken once, by a shim that will run it or by an agent that gives it up: whoever
-/// comes second knows, so a shim that was slow to start cannot run what was already reported as over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Claim {
-    Shim(ShimRecord),
-    Abandoned,
-}
-
-/// Which process the shim is, and where its tasks are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ShimRecord {
-    pub pid: i32,
-    pub start_time: u64,
-    pub boot_id: String,
-    pub session: i32,
-    /// Known as soon as all tasks run.
-    pub group: Option<i32>,
-}
-
-/// That it must end. The grace counts from when the shim sees it: wall clocks may be set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StopRecord {
-    pub grace_ms: i64,
-    pub why: String,
-}
-
-/// How it ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ExitRecord {
-    pub exit: Exit,
-    /// It had been told to stop.
-    pub stopped: bool,
-    /// Tells this attempt from one of the same number under a server that began anew.
-    pub placed_at_ms: i64,
-}
 
 /// The folder itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -232,6 +187,7 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::sample::Scratch;
+    use muster_protocol::agent::Exit;
 
     fn folder(dir: &Path) -> Folder {
         let folder = Folder::of(dir, "job-1", 1).unwrap();

@@ -18,6 +18,8 @@ pub mod simulated;
 pub mod runner;
 pub mod shim;
 
+pub mod records;
+
 mod folder;
 mod members;
 mod proc;

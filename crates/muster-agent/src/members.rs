@@ -11,8 +11,8 @@ use std::path::Path;
 use rustix::process::Signal;
 
 use crate::error::AgentError;
-use crate::folder::ShimRecord;
 use crate::proc::{self, Process};
+use crate::records::ShimRecord;
 
 /// Set for every task; by it we know a process that has left session and group after its shim was lost.
 pub(crate) const MARK: &str = "MUSTER_ATTEMPT_DIR";

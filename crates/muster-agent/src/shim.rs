@@ -22,7 +22,8 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
 use crate::error::AgentError;
-use crate::folder::{Claim, ExitRecord, Folder, Intent, ShimRecord};
+use crate::folder::Folder;
+use crate::records::{Claim, ExitRecord, Intent, ShimRecord};
 use crate::{members, proc};
 
 /// It did what it is for, whatever became of the job.

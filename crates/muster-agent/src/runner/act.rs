@@ -3,7 +3,7 @@
 use muster_protocol::agent::{Exit, Order, Stop};
 
 use super::standing::Standing;
-use crate::folder::ShimRecord;
+use crate::records::ShimRecord;
 
 /// What to do next about an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use super::Site;
 use super::act::{self, Act, Ending};
 use super::standing::{self, Standing};
 use crate::error::AgentError;
-use crate::folder::{Claim, ExitRecord, Folder, Intent, ShimRecord, StopRecord};
+use crate::folder::Folder;
 use crate::pace::Pace;
+use crate::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
 use crate::{logs, members, proc};
 
 /// Grace for a living attempt that the orders do not name: the server counts it as over.

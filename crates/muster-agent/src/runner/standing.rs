@@ -3,8 +3,9 @@
 use muster_protocol::agent::Exit;
 
 use crate::error::AgentError;
-use crate::folder::{Claim, ExitRecord, Folder, ShimRecord};
+use crate::folder::Folder;
 use crate::proc;
+use crate::records::{Claim, ExitRecord, ShimRecord};
 
 /// How an attempt stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,8 +69,8 @@ fn lives(shim: &ShimRecord, boot_id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::Intent;
     use crate::logs;
+    use crate::records::Intent;
     use crate::sample::{Scratch, order};
     use std::path::Path;
 
