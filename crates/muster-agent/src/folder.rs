@@ -13,15 +13,17 @@ use serde::de::DeserializeOwned;
 
 use crate::error::AgentError;
 use crate::logs;
+use crate::machine::AttemptKey;
 use crate::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
 
 const INTENT: &str = "intent.json";
 const CLAIM: &str = "pid.json";
 const STOP: &str = "stop.json";
 const EXIT: &str = "exit.json";
+const SHIM_LOG: &str = "shim.log";
 /// What can go when an attempt is over and reported. The intent goes last: by it we find the others again.
 /// The exit record stays with the logs, so that this attempt is never launched a second time.
-const PASSING: [&str; 5] = ["script", STOP, CLAIM, "shim.log", INTENT];
+const PASSING: [&str; 5] = ["script", STOP, CLAIM, SHIM_LOG, INTENT];
 
 /// The folder itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,11 @@ impl Folder {
 
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
+    }
+
+    /// What the shim says of its own accord.
+    pub fn shim_log(&self) -> PathBuf {
+        self.file(SHIM_LOG)
     }
 
     pub fn intent(&self) -> Result<Option<Intent>, AgentError> {
@@ -101,14 +108,6 @@ impl Folder {
         self.write(EXIT, exit)
     }
 
-    /// When the attempt in this folder was placed, if there is one.
-    pub fn placed_at_ms(&self) -> Result<Option<i64>, AgentError> {
-        if let Some(exit) = self.exit()? {
-            return Ok(Some(exit.placed_at_ms));
-        }
-        Ok(self.intent()?.map(|intent| intent.order.placed_at_ms))
-    }
-
     /// Remove what nobody needs after the end. Logs, the exit record and the job's own files stay.
     pub fn tidy(&self) -> Result<(), AgentError> {
         for name in PASSING {
@@ -162,7 +161,7 @@ impl Folder {
 }
 
 /// The attempts in a data folder that were launched and not yet tidied up.
-pub(crate) fn untidied(data_dir: &Path) -> Vec<(String, u32)> {
+pub(crate) fn untidied(data_dir: &Path) -> Vec<AttemptKey> {
     let names = |dir: &Path| -> Vec<String> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
@@ -171,10 +170,10 @@ pub(crate) fn untidied(data_dir: &Path) -> Vec<(String, u32)> {
     let mut found = Vec::new();
     for job in names(&attempts_dir) {
         let numbers = names(&attempts_dir.join(&job)).into_iter().filter_map(|name| name.parse().ok());
-        found.extend(numbers.map(|attempt| (job.clone(), attempt)));
+        found.extend(numbers.filter_map(|attempt| AttemptKey::new(&job, attempt).ok()));
     }
-    found.retain(|(job, attempt)| {
-        Folder::of(data_dir, job, *attempt).is_ok_and(|folder| folder.file(INTENT).exists())
+    found.retain(|key| {
+        Folder::of(data_dir, key.job(), key.attempt()).is_ok_and(|folder| folder.file(INTENT).exists())
     });
     found
 }
@@ -217,7 +216,6 @@ mod tests {
         let record = ExitRecord { exit: Exit::Signal(15), stopped: true, placed_at_ms: 5 };
         folder.end(&record).unwrap();
         assert_eq!(folder.exit().unwrap(), Some(record));
-        assert_eq!(folder.placed_at_ms().unwrap(), Some(5));
         fs::write(folder.file(EXIT), "{").unwrap();
         assert!(matches!(folder.exit(), Err(AgentError::Damaged { .. })));
     }

@@ -1,7 +1,8 @@
 //! The node agent: it takes orders, runs attempts and reports what became of them. It never schedules.
 //!
 //! Two adapters stand behind one port: [`simulated::Simulated`] plays a whole cluster from one thread,
-//! [`runner::Runner`] runs real processes on this machine. The modules stand in the order in which a job meets
+//! [`runner::Runner`] runs real processes on this machine. What the runner decides is [`desk::Desk`], over the port
+//! [`machine::Machine`]. The modules stand in the order in which a job meets
 //! them: what there is, who takes the orders, how they are carried out, what is left to read.
 
 pub mod cluster;
@@ -16,9 +17,12 @@ mod pace;
 pub mod simulated;
 
 pub mod runner;
-pub mod shim;
 
+pub mod desk;
+pub mod machine;
 pub mod records;
+
+pub mod shim;
 
 mod folder;
 mod members;
@@ -33,7 +37,9 @@ pub mod error;
 mod sample;
 
 pub use cluster::{Cluster, ClusterError};
+pub use desk::{Desk, Moment};
 pub use error::AgentError;
+pub use machine::{AttemptKey, Machine};
 pub use port::{Agent, Mouth};
 pub use runner::{Runner, RunnerConfig};
 pub use shim::shim_main;

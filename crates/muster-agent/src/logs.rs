@@ -38,9 +38,7 @@ pub struct NotAJobId(pub String);
 
 /// The folder of one attempt. Only well-formed job ids pass, so no id can lead outside `data_dir`.
 pub fn attempt_dir(data_dir: &Path, job: &str, attempt: u32) -> Result<PathBuf, NotAJobId> {
-    if !is_job_id(job) {
-        return Err(NotAJobId(job.to_string()));
-    }
+    check_job_id(job)?;
     Ok(data_dir.join("attempts").join(job).join(attempt.to_string()))
 }
 
@@ -67,6 +65,10 @@ pub fn read_from(path: &Path, offset: u64, max: usize) -> io::Result<(Vec<u8>, u
     file.take(max.min(READ_BYTES_MAX) as u64).read_to_end(&mut bytes)?;
     let next_offset = offset + bytes.len() as u64;
     Ok((bytes, next_offset))
+}
+
+pub(crate) fn check_job_id(job: &str) -> Result<(), NotAJobId> {
+    if is_job_id(job) { Ok(()) } else { Err(NotAJobId(job.to_string())) }
 }
 
 pub(crate) fn log_name(rank: u32, stream: Stream) -> String {

@@ -37,13 +37,13 @@ pub(super) enum Ending {
     Unnamed,
 }
 
-/// Decide. `shim_on_its_way` is true while a shim that we started has neither come nor failed.
-pub(super) fn next(standing: Standing, order: Option<&Order>, shim_on_its_way: bool) -> Act {
+/// Decide. `is_shim_up` is true while a shim that we started has not ended: it may still come.
+pub(super) fn next(standing: Standing, order: Option<&Order>, is_shim_up: bool) -> Act {
     match (standing, order) {
         (Standing::Ended { exit, stopped }, Some(_)) => Act::SayEnded { exit, stopped },
         (Standing::Ended { .. } | Standing::Absent, None) => Act::Tidy,
         (Standing::Absent, Some(order)) => first_act(order),
-        (Standing::Unclaimed, _) if shim_on_its_way => Act::Wait,
+        (Standing::Unclaimed, _) if is_shim_up => Act::Wait,
         (Standing::Unclaimed, _) => Act::GiveUp,
         (Standing::Lost { why, shim }, _) => Act::Sweep { why, shim },
         (Standing::Alive(shim), order) => Act::Tend { shim, ending: ending(order) },
