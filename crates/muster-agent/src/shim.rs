@@ -12,8 +12,9 @@
 //! Not yet here: another user than the agent's, cgroups and device filters, secrets, the self-fence timer.
 
 mod cores;
+mod processes;
 mod tasks;
-mod watch;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,8 +24,8 @@ use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
 use crate::error::AgentError;
 use crate::folder::Folder;
+use crate::proc;
 use crate::records::{Claim, ExitRecord, Intent, ShimRecord};
-use crate::{members, proc};
 
 /// It did what it is for, whatever became of the job.
 const DONE: i32 = 0;
@@ -119,17 +120,14 @@ fn run(folder: &Folder, intent: &Intent, mut shim: ShimRecord) -> Result<ExitRec
     };
     shim.group = Some(gang.group.as_raw_nonzero().get());
     folder.renew(&shim)?;
-    let (exit, stopped) = watch::until_gone(folder, &gang)?;
-    Ok(ExitRecord { exit, stopped, placed_at_ms })
+    Ok(processes::until_gone(folder, &gang)?.into_record(placed_at_ms))
 }
 
 /// After a gang that could not start whole: the ranks that did must not stay.
 fn kill_all() -> Result<(), ShimError> {
     loop {
-        for process in members::descendants(&proc::processes()?, getpid().as_raw_nonzero().get()) {
-            watch::send(&process, Signal::KILL);
-        }
-        if watch::reap_one().is_none() {
+        processes::left()?.iter().for_each(|process| processes::send(process, Signal::KILL));
+        if processes::reap_one().is_none() {
             return Ok(());
         }
     }

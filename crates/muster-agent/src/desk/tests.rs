@@ -220,6 +220,7 @@ fn an_attempt_of_another_life_makes_room() {
     let mut house = House::over(Memory::default());
     house.order(&[order()]);
     house.memory().finish(&key(), record(Exit::Code(0)));
+    house.order(&[]); // Of what it was, only the exit record tells.
     let anew = Order { placed_at_ms: order().placed_at_ms + 1, ..order() };
     let mut house = house.restarted();
     house.order(&[anew]);
