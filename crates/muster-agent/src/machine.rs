@@ -1,7 +1,8 @@
 //! Port: the machine under an agent: folders of attempts, shims and processes.
 //!
 //! What to do when, and what follows from what is found, is the desk's (`desk.rs`). Here is one method for each thing
-//! that can be looked at or done, and no more: the real machine and the simulated one differ in nothing else.
+//! that can be looked at or done, so that the real machine and a simulated one differ in nothing else. That makes
+//! the port wide; wider calls would move decisions into each machine.
 
 mod linux;
 
@@ -36,8 +37,11 @@ impl AttemptKey {
     }
 }
 
-/// One machine. What it has written survives a power cut as soon as the method has returned; when a method fails, it
-/// may have done its work or not.
+/// One machine. A method that fails may have done its work or not.
+///
+/// When [`begin`](Machine::begin), [`abandon`](Machine::abandon), [`ask_to_stop`](Machine::ask_to_stop) or
+/// [`end`](Machine::end) has returned, what it wrote survives a power cut; but the end of what was never begun may be
+/// lost. What was tidied up or set aside may be back after a power cut, until the next `begin` of that attempt.
 pub trait Machine {
     /// Different after each start of the machine: pids of another boot mean nothing.
     fn boot_id(&self) -> &str;
