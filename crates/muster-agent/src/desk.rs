@@ -1,10 +1,12 @@
 //! Step 10, run, and step 11, report: what an agent does about its orders, turn by turn.
 //!
-//! The desk holds no truth of its own. At each turn it looks how each attempt stands (`standing.rs`), decides what
-//! follows (`act.rs`) and does it (`held.rs`). So a desk that is set up anew goes on where the last one ended: it adopts
-//! what lives, reports what ended meanwhile, and never launches an attempt that has left a trace.
+//! The desk holds no truth of its own. At each turn it looks how each attempt stands (`standing.rs`), decides
+//! what follows (`act.rs`) and does it (`held.rs`). So a desk that is set up anew goes on where the last one
+//! ended: it adopts what lives, reports what ended meanwhile, and never launches an attempt that has left a
+//! trace.
 //!
-//! It touches the world through its [`Machine`] only and is told the time, so that the simulator runs this very code.
+//! It touches the world through its [`Machine`] only and is told the time, so that the simulator runs this
+//! very code.
 
 mod act;
 mod held;
@@ -78,8 +80,8 @@ impl<M: Machine> Desk<M> {
         }
     }
 
-    /// Do what is due and return when, by the wall clock, the next thing is. The node registers at the first turn;
-    /// attempts are touched only after the first orders.
+    /// Do what is due and return when, by the wall clock, the next thing is. The node registers at the first
+    /// turn; attempts are touched only after the first orders.
     pub fn turn(&mut self, now: Moment, orders: Option<Orders>, say: &mut dyn FnMut(Report)) -> i64 {
         self.say_presence(now.wall_ms, say);
         if let Some(orders) = orders {

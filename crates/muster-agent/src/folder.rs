@@ -1,5 +1,5 @@
-//! The folder of one attempt, with its records as files: `intent.json`, `pid.json` for the claim, `stop.json`,
-//! `exit.json`.
+//! The folder of one attempt, with its records as files: `intent.json`, `pid.json` for the claim,
+//! `stop.json`, `exit.json`.
 //!
 //! Besides them lie the logs, the script, the shim's own log, and `work`, where the job runs by default.
 

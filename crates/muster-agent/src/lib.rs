@@ -1,9 +1,9 @@
 //! The node agent: it takes orders, runs attempts and reports what became of them. It never schedules.
 //!
 //! Two adapters stand behind one port: [`simulated::Simulated`] plays a whole cluster from one thread,
-//! [`runner::Runner`] runs real processes on this machine. What the runner decides is [`desk::Desk`], over the port
-//! [`machine::Machine`]. The modules stand in the order in which a job meets
-//! them: what there is, who takes the orders, how they are carried out, what is left to read.
+//! [`runner::Runner`] runs real processes on this machine. What the runner decides is [`desk::Desk`], over
+//! the port [`machine::Machine`]. The modules stand in the order in which a job meets them: what there is,
+//! who takes the orders, how they are carried out, what is left to read.
 
 pub mod cluster;
 pub mod inventory;

@@ -1,8 +1,8 @@
 //! Port: the machine under an agent: folders of attempts, shims and processes.
 //!
-//! What to do when, and what follows from what is found, is the desk's (`desk.rs`). Here is one method for each thing
-//! that can be looked at or done, so that the real machine and a simulated one differ in nothing else. That makes
-//! the port wide; wider calls would move decisions into each machine.
+//! What to do when, and what follows from what is found, is the desk's (`desk.rs`). Here is one method for
+//! each thing that can be looked at or done, so that the real machine and a simulated one differ in nothing
+//! else. That makes the port wide; wider calls would move decisions into each machine.
 
 mod linux;
 
@@ -40,8 +40,9 @@ impl AttemptKey {
 /// One machine. A method that fails may have done its work or not.
 ///
 /// When [`begin`](Machine::begin), [`abandon`](Machine::abandon), [`ask_to_stop`](Machine::ask_to_stop) or
-/// [`end`](Machine::end) has returned, what it wrote survives a power cut; but the end of what was never begun may be
-/// lost. What was tidied up or set aside may be back after a power cut, until the next `begin` of that attempt.
+/// [`end`](Machine::end) has returned, what it wrote survives a power cut; but the end of what was never
+/// begun may be lost. What was tidied up or set aside may be back after a power cut, until the next `begin`
+/// of that attempt.
 pub trait Machine {
     /// Different after each start of the machine: pids of another boot mean nothing.
     fn boot_id(&self) -> &str;
@@ -70,8 +71,8 @@ pub trait Machine {
     /// Start the shim of an attempt that was begun. It takes the attempt in its own time, or fails.
     fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError>;
 
-    /// Whether the shim that this agent started has not been seen to end. As its parent we must look at its end, or it
-    /// stays as a zombie.
+    /// Whether the shim that this agent started has not been seen to end. As its parent we must look at its
+    /// end, or it stays as a zombie.
     fn is_our_shim_up(&mut self, key: &AttemptKey) -> bool;
 
     /// What a shim wrote before it failed, from the beginning; empty if it cannot be read.
@@ -83,8 +84,8 @@ pub trait Machine {
     /// Tell its shim that it must end, in place of what it was told before.
     fn ask_to_stop(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError>;
 
-    /// Kill everything that belongs to an attempt except its shim, and say how many there were. Zero means that
-    /// nothing is left; a process that was just killed still counts, so the caller comes again.
+    /// Kill everything that belongs to an attempt except its shim, and say how many there were. Zero means
+    /// that nothing is left; a process that was just killed still counts, so the caller comes again.
     fn kill(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> Result<usize, AgentError>;
 
     /// Kill the shim itself. If it cannot be done, the caller sees that the shim lives and comes again.

@@ -1,7 +1,7 @@
 //! What is written down about an attempt: the records by which agent and shim find each other again.
 //!
-//! The intent comes before the shim is started, the claim when a shim takes the attempt, the stop when it must end,
-//! the exit when nothing of it is left. Each is complete and on disk, or not there.
+//! The intent comes before the shim is started, the claim when a shim takes the attempt, the stop when it
+//! must end, the exit when nothing of it is left. Each is complete and on disk, or not there.
 
 use muster_protocol::agent::{Exit, Order};
 use serde::{Deserialize, Serialize};

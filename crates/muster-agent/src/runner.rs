@@ -1,7 +1,7 @@
 //! Adapter (Agent): real processes on this machine. Step 10, run, and step 11, report.
 //!
-//! Each attempt lives in a folder (`folder.rs`) and under a shim (`shim.rs`). What to do about it is decided by the
-//! [`Desk`]; here is only the thread, the clocks and the mouth.
+//! Each attempt lives in a folder (`folder.rs`) and under a shim (`shim.rs`). What to do about it is decided
+//! by the [`Desk`]; here is only the thread, the clocks and the mouth.
 //!
 //! Tasks run as the agent's own user. Dropping privileges, cgroups and secrets come with the network agent.
 

@@ -39,8 +39,8 @@ pub(super) struct Held {
 #[derive(Debug)]
 struct AskedToStop {
     because: Ending,
-    /// A grace that does not count yet. It does from the look after it was written down: that may have taken long, and
-    /// the shim cannot have seen it before.
+    /// A grace that does not count yet. It does from the look after it was written down: that may have taken
+    /// long, and the shim cannot have seen it before.
     grace_ms: Option<i64>,
     overdue_at_mono_ms: Option<i64>,
 }
@@ -104,15 +104,15 @@ impl Held {
         Ok(true)
     }
 
-    /// The folder holds an attempt of the same number that was placed at another time: the server has begun anew
-    /// with an old data folder. It is treated as unnamed until it is out of the way.
+    /// The folder holds an attempt of the same number that was placed at another time: the server has begun
+    /// anew with an old data folder. It is treated as unnamed until it is out of the way.
     fn is_of_another_life(&self) -> bool {
         let ordered = self.order.as_ref().map(|order| order.placed_at_ms);
         self.placed_at_ms.is_some() && ordered.is_some() && self.placed_at_ms != ordered
     }
 
-    /// Write down the intent, then start the shim. If the first fails nothing has happened; if the second fails,
-    /// that is on disk before it is said.
+    /// Write down the intent, then start the shim. If the first fails nothing has happened; if the second
+    /// fails, that is on disk before it is said.
     fn launch(&mut self, look: &mut Look<'_, impl Machine>) {
         let Some(order) = self.order.clone() else { return };
         self.placed_at_ms = Some(order.placed_at_ms);
@@ -150,8 +150,8 @@ impl Held {
         self.help_when_overdue(look.machine, look.now, shim)
     }
 
-    /// Asked once per word of the orders: the grace shrinks as time passes, and the shim is already counting. A word
-    /// with a shorter grace hurries it.
+    /// Asked once per word of the orders: the grace shrinks as time passes, and the shim is already counting.
+    /// A word with a shorter grace hurries it.
     fn ask_to_stop(
         &mut self,
         machine: &mut impl Machine,
@@ -168,8 +168,8 @@ impl Held {
         Ok(())
     }
 
-    /// A shim that hangs (suspended, or stuck in the kernel) cannot end its tasks, so we do; itself last, because
-    /// by it we find them. Then it counts as lost.
+    /// A shim that hangs (suspended, or stuck in the kernel) cannot end its tasks, so we do; itself last,
+    /// because by it we find them. Then it counts as lost.
     fn help_when_overdue(
         &self,
         machine: &mut impl Machine,

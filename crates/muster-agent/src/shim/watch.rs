@@ -1,5 +1,5 @@
-//! When a gang must end and how it ended: TERM, a grace, KILL. Pure: the shim tells it what it sees and does what it
-//! says.
+//! When a gang must end and how it ended: TERM, a grace, KILL. Pure: the shim tells it what it sees and does
+//! what it says.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use muster_protocol::agent::Exit;
 use crate::error::AgentError;
 use crate::records::{ExitRecord, StopRecord};
 
-/// How often a shim looks for a stop, and how soon a kill is repeated. It also looks whenever a task has ended.
+/// How often a shim looks for a stop, and how soon a kill is repeated. It also looks whenever a task has
+/// ended.
 pub const LOOK_MS: i64 = 100;
 /// For the rest of a gang when one task has failed: they can only wait for the one that is gone.
 const GANG_GRACE_MS: i64 = 30_000;
@@ -73,8 +74,8 @@ impl Watch {
         ExitRecord { exit, stopped: self.stopped, placed_at_ms }
     }
 
-    /// A grace counts from when it is seen first. A shorter one hurries; a longer one changes nothing, because others
-    /// were told by when the space is free.
+    /// A grace counts from when it is seen first. A shorter one hurries; a longer one changes nothing,
+    /// because others were told by when the space is free.
     fn begin(&mut self, now_mono_ms: i64, grace_ms: i64) {
         let by_ms = now_mono_ms.saturating_add(grace_ms);
         self.by_ms = Some(self.by_ms.map_or(by_ms, |known| known.min(by_ms)));
