@@ -12,8 +12,8 @@ use crate::state::State;
 use crate::time::Timestamp;
 
 mod across;
-pub mod advice;
 mod admit;
+pub mod advice;
 mod ask;
 mod claims;
 mod cut;

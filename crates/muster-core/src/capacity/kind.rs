@@ -451,9 +451,7 @@ fn sets(devices: u64, count: u32, max: usize) -> Option<Vec<u64>> {
         for (set, above) in sets {
             let next = bits(devices & u64::MAX.checked_shl(above).unwrap_or(0)).into_iter();
             // Those that are still to come must be above it.
-            let next = next.filter(|device| {
-                (devices >> device).count_ones() >= count - taken
-            });
+            let next = next.filter(|device| (devices >> device).count_ones() >= count - taken);
             larger.extend(next.map(|device| (set | 1 << device, u32::from(device) + 1)));
         }
         if larger.len() > max {

@@ -40,8 +40,9 @@ pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
 /// The same with what others say of it for a gang.
 fn find_for(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, ending: Ending) -> Option<Spot> {
     let usable = |node: &NodeId, free| draft.usable(node, free, ending);
-    let good =
-        || find_among(draft, gang, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)));
+    let good = || {
+        find_among(draft, gang, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)))
+    };
     let any = || find_among(draft, gang, ask, &usable);
     if draft.degraded.is_empty() { any() } else { good().or_else(any) }
 }

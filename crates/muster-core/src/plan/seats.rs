@@ -23,7 +23,8 @@ pub(super) fn sparing(site: Site) -> impl Iterator<Item = Free> {
         0..=DOUBTFUL_MAX => std::iter::successors(Some(doubtful), smaller).collect(),
         _ => vec![doubtful, 0],
     };
-    sets.into_iter().map(move |spared| if spared == 0 { site.usable } else { site.usable.on_devices(!spared) })
+    sets.into_iter()
+        .map(move |spared| if spared == 0 { site.usable } else { site.usable.on_devices(!spared) })
 }
 
 /// The cheapest seats for a gang on a node, found by looking at so many ways at most; nothing if it does not fit.
@@ -43,7 +44,17 @@ pub(super) fn cheapest(
     if usual.len() == 1 {
         return Some(usual);
     }
-    let search = Search { ask, found, site, weights, left: site.usable, seats: Vec::new(), ways: 0, ways_max, best: None };
+    let search = Search {
+        ask,
+        found,
+        site,
+        weights,
+        left: site.usable,
+        seats: Vec::new(),
+        ways: 0,
+        ways_max,
+        best: None,
+    };
     Some(search.better_than(usual))
 }
 
@@ -87,7 +98,8 @@ impl Search<'_> {
             return usual;
         }
         self.seat_the_rest(&self.groups());
-        let cheaper = self.best.filter(|(micro, _)| self.ways <= self.ways_max && *micro < terms.micro(self.weights));
+        let cheaper =
+            self.best.filter(|(micro, _)| self.ways <= self.ways_max && *micro < terms.micro(self.weights));
         cheaper.map_or(usual, |(_, seats)| seats)
     }
 

@@ -9,8 +9,8 @@ use muster_core::job::{Attempt, Demand, Isolation, Job, PlacedTask, Resources, T
 use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord, Slot};
 use muster_core::partition::check;
-use muster_core::plan::score::{Cost, Said, Site, terms};
 use muster_core::plan::advice::{Advice, Silent};
+use muster_core::plan::score::{Cost, Said, Site, terms};
 use muster_core::plan::{MakeRoom, plan_with};
 use muster_core::queue::{Bucket, Shape};
 use muster_core::settings::{Objective, PRIORITY_MAX};
@@ -786,7 +786,8 @@ impl<'a> Naive<'a> {
         let sets = sets.filter(|set| warm.len() <= 4 || *set == 0 || *set + 1 == 1 << warm.len());
         let mut found = Vec::new();
         for set in sets {
-            let spared = |gpu: &u8| warm.iter().position(|one| one == gpu).is_some_and(|at| set >> at & 1 == 1);
+            let spared =
+                |gpu: &u8| warm.iter().position(|one| one == gpu).is_some_and(|at| set >> at & 1 == 1);
             let mut space = space.clone();
             space.gpus.retain(|gpu, _| !spared(gpu));
             space.instances.retain(|(gpu, _)| !spared(gpu));

@@ -1,0 +1,745 @@
+//! A whole cluster on one thread: servers, database, agents, machines, network, users and operators, all from one seed.
+//!
+//! The code of servers and agents is the product's own. What is played here is what surrounds them: time, chance, disks
+//! and processes, and messages that are late, lost or doubled. One thing happens at a time, and after each the laws are
+//! looked at. When a story is told, everything is healed, and the cluster must come to rest.
+
+mod clock;
+mod laws;
+mod machine;
+mod server;
+mod users;
+
+use std::collections::BTreeMap;
+
+use muster_agent::desk::{Desk, Moment};
+use muster_core::job::Phase;
+use muster_core::node::{GpuWord, Node, NodeWord};
+use muster_core::settings::{Objective, Settings};
+use muster_core::tenant::{Quota, TenantConfig};
+use muster_core::{Answer, Command, NodeId, State};
+use muster_protocol::agent::{Gpu, Orders, Registration, Report};
+use muster_server::cluster::Declined;
+use muster_store::memory::{Connection, Fault, Memory};
+
+use crate::random::Random;
+use crate::story::{Act, Story};
+use clock::{MachineClock, Sun};
+use laws::{Broken, Laws};
+use machine::{Due, Host, HostOfAgent};
+use server::{Server, Turned};
+use users::Users;
+
+/// How often nodes say that they are there.
+const HEARTBEAT_MS: i64 = 2_000;
+/// How long the cluster may take to come to rest once all is healed.
+const REST_MS: i64 = 4 * 3_600_000;
+
+/// What came of a story that went well.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Things that happened, with those after the healing.
+    pub steps: u64,
+    /// Entries of the journal.
+    pub entries: u64,
+    /// Jobs that were accepted.
+    pub jobs: u64,
+    /// Simulated time.
+    pub ms: i64,
+}
+
+/// A story that ended badly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Which law.
+    pub law: String,
+    /// At which step.
+    pub step: u64,
+}
+
+/// Tell a story to its end.
+pub fn tell(story: &Story) -> Result<Told, Failure> {
+    let mut world = World::new(story);
+    let outcome = world.run();
+    outcome.map(|()| world.told()).map_err(|law| Failure { law, step: world.steps })
+}
+
+/// Something that will happen.
+enum Coming {
+    Engine(usize),
+    Planner(usize),
+    Dispatch(usize),
+    Silence(usize),
+    Save(usize),
+    Agent(usize),
+    Machine(usize, u64, Due),
+    ToServer(usize, ToServer),
+    ToNode(usize, Box<Orders>),
+    ToUser(u64, Result<Answer, Declined>),
+    Retry(u64),
+    Act(usize),
+    ServerIsBack(usize),
+    AgentIsBack(usize),
+    NodeIsBack(usize),
+    DatabaseIsBack(usize),
+    Tidy,
+}
+
+enum ToServer {
+    Report(Box<Report>),
+    Letter(u64),
+}
+
+/// Where a server process runs, or will again.
+struct ServerPlace {
+    name: String,
+    clock: MachineClock,
+    connection: Connection,
+    process: Option<Server>,
+    paused_until: i64,
+    /// When each of its threads wakes next; other wakings are out of date.
+    wakes: BTreeMap<&'static str, i64>,
+}
+
+/// A node and its agent.
+struct NodePlace {
+    registration: Registration,
+    clock: MachineClock,
+    host: Host,
+    is_on: bool,
+    agent: Option<Desk<HostOfAgent>>,
+    lives: u64,
+    wakes_at: i64,
+}
+
+struct Weather {
+    until: i64,
+    /// So many messages in a thousand are lost, and as many come twice.
+    per_mille: u64,
+    delay_ms_max: i64,
+}
+
+struct World<'a> {
+    story: &'a Story,
+    sun: Sun,
+    random: Random,
+    queue: BTreeMap<(i64, u64), Coming>,
+    queued: u64,
+    database: Memory,
+    servers: Vec<ServerPlace>,
+    nodes: Vec<NodePlace>,
+    names: Vec<String>,
+    weather: Weather,
+    /// Until when a server and a node cannot reach each other.
+    cuts: BTreeMap<(usize, usize), i64>,
+    users: Users,
+    settings: Settings,
+    laws: Laws,
+    steps: u64,
+    is_healed: bool,
+}
+
+impl<'a> World<'a> {
+    fn new(story: &'a Story) -> World<'a> {
+        let sun = Sun::default();
+        let mut random = Random(story.seed ^ 0x5eed);
+        let database = Memory::default();
+        let servers = (0..story.servers).map(|index| ServerPlace {
+            name: format!("server-{index}"),
+            clock: MachineClock::new(&sun, 0),
+            connection: database.connect(),
+            process: None,
+            paused_until: 0,
+            wakes: BTreeMap::new(),
+        });
+        let servers = servers.collect();
+        let names: Vec<String> = (0..story.nodes.len()).map(|index| format!("n{index}")).collect();
+        let nodes = names.iter().zip(&story.nodes).map(|(name, gpus)| NodePlace {
+            registration: registration(name, *gpus),
+            clock: MachineClock::new(&sun, 0),
+            host: Host::new(random.next()),
+            is_on: true,
+            agent: None,
+            lives: 0,
+            wakes_at: 0,
+        });
+        let nodes = nodes.collect();
+        let settings = Settings {
+            stop_grace_ms: 2_000,
+            preemption_cooldown_ms: 5_000,
+            claim_ms: 10_000,
+            max_wait_ms: 120_000,
+            cooling_ms: 10_000,
+            ..Settings::default()
+        };
+        let weather = Weather { until: 0, per_mille: 0, delay_ms_max: 20 };
+        let mut world = World {
+            story,
+            sun,
+            random,
+            queue: BTreeMap::new(),
+            queued: 0,
+            database,
+            servers,
+            nodes,
+            names,
+            weather,
+            cuts: BTreeMap::new(),
+            users: Users::new(story),
+            settings,
+            laws: Laws::new(),
+            steps: 0,
+            is_healed: false,
+        };
+        (0..world.servers.len()).for_each(|server| world.start_server(server));
+        (0..world.nodes.len()).for_each(|node| world.start_agent(node));
+        for index in 0..story.acts.len() {
+            world.at(story.acts[index].0, Coming::Act(index));
+        }
+        world
+    }
+
+    fn told(&self) -> Told {
+        let jobs = self.laws.state().next_job - 1;
+        Told { steps: self.steps, entries: self.laws.published(), jobs, ms: self.sun.ms() }
+    }
+
+    fn run(&mut self) -> Result<(), Broken> {
+        while self.steps < self.story.steps {
+            self.step()?;
+        }
+        self.heal();
+        let until = self.sun.ms() + REST_MS;
+        while self.sun.ms() < until {
+            self.step()?;
+            if self.laws.rest().is_ok() && self.users.all_answered() {
+                return self.end();
+            }
+        }
+        self.laws.rest()
+    }
+
+    /// At rest: what the leader believes is what the journal says.
+    fn end(&mut self) -> Result<(), Broken> {
+        let leader = self
+            .servers
+            .iter()
+            .filter_map(|place| place.process.as_ref()?.state())
+            .max_by_key(|state| state.seq);
+        leader.map_or(Ok(()), |state| self.laws.agree(state))
+    }
+
+    fn step(&mut self) -> Result<(), Broken> {
+        let Some(((at, _), coming)) = self.queue.pop_first() else {
+            return Err("nothing will ever happen again".to_string());
+        };
+        self.sun.set(at);
+        self.database.set_time(clock::BEGIN_MS + at);
+        self.happen(coming)?;
+        self.look_at_machines()
+    }
+
+    // ---- time
+
+    fn now(&self) -> i64 {
+        self.sun.ms()
+    }
+
+    fn at(&mut self, ms: i64, coming: Coming) {
+        self.queued += 1;
+        self.queue.insert((ms.max(self.now()), self.queued), coming);
+    }
+
+    fn after(&mut self, from_ms: i64, to_ms: i64, coming: Coming) {
+        let ms = self.now() + self.random.between(from_ms, to_ms);
+        self.at(ms, coming);
+    }
+
+    fn happen(&mut self, coming: Coming) -> Result<(), Broken> {
+        if let Some(server) = self.is_paused(&coming) {
+            let until = self.servers[server].paused_until;
+            self.at(until, coming);
+            return Ok(());
+        }
+        if !self.is_current(&coming) {
+            return Ok(());
+        }
+        self.steps += 1;
+        match coming {
+            Coming::Engine(server) => return self.engine(server),
+            Coming::Planner(server) => self.planner(server),
+            Coming::Dispatch(server) => self.dispatch(server),
+            Coming::Silence(server) => self.silence(server),
+            Coming::Save(server) => self.save(server),
+            Coming::Agent(node) => self.agent(node, None),
+            Coming::Machine(node, _, due) => self.nodes[node].host.happen(due),
+            Coming::ToServer(server, message) => self.arrive(server, message),
+            Coming::ToNode(node, orders) => self.agent(node, Some(*orders)),
+            Coming::ToUser(letter, answer) => return self.answer(letter, answer),
+            Coming::Retry(letter) => self.write_again(letter),
+            Coming::Act(index) => self.act(index),
+            Coming::ServerIsBack(server) => self.start_server(server),
+            Coming::AgentIsBack(node) => self.start_agent(node),
+            Coming::NodeIsBack(node) => self.start_node(node),
+            Coming::DatabaseIsBack(server) => self.servers[server].connection.fail(Fault::None),
+            Coming::Tidy => self.tidy(),
+        }
+        Ok(())
+    }
+
+    /// The server that stands still and would have to do this.
+    fn is_paused(&self, coming: &Coming) -> Option<usize> {
+        let server = match coming {
+            Coming::Engine(server)
+            | Coming::Planner(server)
+            | Coming::Dispatch(server)
+            | Coming::Silence(server)
+            | Coming::Save(server)
+            | Coming::ToServer(server, _) => *server,
+            _ => return None,
+        };
+        let place = &self.servers[server];
+        (place.process.is_some() && place.paused_until > self.now()).then_some(server)
+    }
+
+    /// Whether it concerns someone who still lives, and is not out of date.
+    fn is_current(&self, coming: &Coming) -> bool {
+        let awake = |server: usize, thread: &str| {
+            let place = &self.servers[server];
+            place.process.is_some() && place.wakes.get(thread).is_some_and(|at| *at <= self.now())
+        };
+        match coming {
+            Coming::Engine(server) => awake(*server, "engine"),
+            Coming::Planner(server) => awake(*server, "planner"),
+            Coming::Dispatch(server) => awake(*server, "dispatch"),
+            Coming::Silence(server) => awake(*server, "silence"),
+            Coming::Save(server) => awake(*server, "save"),
+            Coming::Agent(node) => {
+                self.nodes[*node].agent.is_some() && self.nodes[*node].wakes_at <= self.now()
+            }
+            Coming::Machine(node, boot, _) => self.nodes[*node].host.boot() == *boot,
+            Coming::ToServer(server, _) => self.servers[*server].process.is_some(),
+            Coming::ToNode(node, _) => self.nodes[*node].agent.is_some(),
+            _ => true,
+        }
+    }
+
+    /// Wake a thread of a server between two moments from now, unless it wakes sooner anyway.
+    fn wake(&mut self, server: usize, thread: &'static str, from_ms: i64, to_ms: i64) {
+        let at = self.now() + self.random.between(from_ms, to_ms);
+        let wakes = &mut self.servers[server].wakes;
+        if wakes.get(thread).is_some_and(|known| *known > self.sun.ms() && *known <= at) {
+            return;
+        }
+        wakes.insert(thread, at);
+        let coming = match thread {
+            "engine" => Coming::Engine(server),
+            "planner" => Coming::Planner(server),
+            "dispatch" => Coming::Dispatch(server),
+            "silence" => Coming::Silence(server),
+            _ => Coming::Save(server),
+        };
+        self.at(at, coming);
+    }
+
+    // ---- servers
+
+    fn start_server(&mut self, server: usize) {
+        let place = &mut self.servers[server];
+        if place.process.is_none() {
+            place.process = Some(Server::new(&place.name, &place.clock, place.connection.clone()));
+            place.wakes.clear();
+            place.paused_until = 0;
+            self.wake(server, "engine", 1, 200);
+            self.wake(server, "planner", 50, 500);
+            self.wake(server, "silence", 1_000, 1_000);
+            self.wake(server, "save", 3_000, 30_000);
+        }
+    }
+
+    fn engine(&mut self, server: usize) -> Result<(), Broken> {
+        let settings = self.settings.clone();
+        let Some(process) = &mut self.servers[server].process else { return Ok(()) };
+        let turned = process.engine(&settings).map_err(|fault| format!("a server ends: {fault}"))?;
+        match turned {
+            Turned::Nothing => {}
+            Turned::Leads(batch) => {
+                let durable = self.database.entries().map_err(|fault| format!("unreadable: {fault}"))?;
+                self.laws.lead(&durable, &self.names)?;
+                drop(batch);
+                self.agree_with(server)?;
+                self.wake(server, "dispatch", 1, 100);
+            }
+            Turned::Wrote(batch) => {
+                self.laws.publish(&batch, &self.names)?;
+                self.laws.check()?;
+                if self.laws.published() % 8 == 0 {
+                    self.agree_with(server)?;
+                }
+                self.wake(server, "dispatch", 1, 100);
+                self.wake(server, "planner", 20, 600);
+            }
+        }
+        self.send_answers(server);
+        self.wake(server, "engine", 200, 900);
+        Ok(())
+    }
+
+    fn agree_with(&self, server: usize) -> Result<(), Broken> {
+        let state = self.servers[server].process.as_ref().and_then(Server::state);
+        state.map_or(Ok(()), |state| self.laws.agree(state))
+    }
+
+    fn send_answers(&mut self, server: usize) {
+        let Some(process) = &mut self.servers[server].process else { return };
+        for (letter, answer) in process.answers() {
+            self.send(None, Coming::ToUser(letter, answer));
+        }
+    }
+
+    fn planner(&mut self, server: usize) {
+        if let Some(process) = &mut self.servers[server].process {
+            process.planner();
+        }
+        self.wake(server, "engine", 1, 30);
+        self.wake(server, "planner", 700, 2_500);
+    }
+
+    fn dispatch(&mut self, server: usize) {
+        let Some(process) = &mut self.servers[server].process else { return };
+        for (node, orders) in process.dispatch() {
+            self.send_orders(server, &node, orders);
+        }
+    }
+
+    fn send_orders(&mut self, server: usize, node: &NodeId, orders: Orders) {
+        if let Some(index) = self.names.iter().position(|name| name == node.as_str()) {
+            self.send(Some((server, index)), Coming::ToNode(index, Box::new(orders)));
+        }
+    }
+
+    fn silence(&mut self, server: usize) {
+        if let Some(process) = &mut self.servers[server].process {
+            process.silence();
+        }
+        self.wake(server, "engine", 1, 30);
+        self.wake(server, "silence", 1_000, 1_000);
+    }
+
+    fn save(&mut self, server: usize) {
+        if let Some(process) = &self.servers[server].process {
+            process.save();
+        }
+        self.wake(server, "save", 3_000, 30_000);
+    }
+
+    fn arrive(&mut self, server: usize, message: ToServer) {
+        let Some(process) = &mut self.servers[server].process else { return };
+        match message {
+            ToServer::Report(report) => {
+                let node = match &*report {
+                    Report::Heartbeat { node } => node.parse::<NodeId>().ok(),
+                    _ => None,
+                };
+                process.hear(*report);
+                // The server repeats what a node owes whenever the node is heard: orders may have been lost.
+                let orders = node.and_then(|node| Some((node.clone(), process.orders(&node)?)));
+                if let Some((node, orders)) = orders {
+                    self.send_orders(server, &node, orders);
+                }
+            }
+            ToServer::Letter(letter) => {
+                if let Some((by, command)) = self.users.letter(letter) {
+                    process.receive(letter, by, command);
+                }
+            }
+        }
+        self.wake(server, "engine", 1, 30);
+    }
+
+    // ---- network
+
+    /// Send something, between a server and a node if they are named. It may be lost, late or doubled.
+    fn send(&mut self, between: Option<(usize, usize)>, coming: Coming) {
+        let is_cut =
+            between.is_some_and(|pair| self.cuts.get(&pair).is_some_and(|until| *until > self.now()));
+        let bad = self.weather.until > self.now();
+        if is_cut || (bad && self.random.happens(self.weather.per_mille)) {
+            return;
+        }
+        let most = if bad { self.weather.delay_ms_max } else { 20 };
+        if bad
+            && self.random.happens(self.weather.per_mille)
+            && let Some(twin) = twin(&coming)
+        {
+            self.after(1, most, twin);
+        }
+        self.after(1, most, coming);
+    }
+
+    // ---- nodes
+
+    fn start_node(&mut self, node: usize) {
+        self.nodes[node].is_on = true;
+        self.start_agent(node);
+    }
+
+    fn start_agent(&mut self, node: usize) {
+        let place = &mut self.nodes[node];
+        if place.is_on && place.agent.is_none() {
+            place.lives += 1;
+            let machine = place.host.for_agent(place.lives);
+            place.agent = Some(Desk::new(place.registration.clone(), HEARTBEAT_MS, machine));
+            place.wakes_at = self.sun.ms();
+            self.at(self.now(), Coming::Agent(node));
+        }
+    }
+
+    fn agent(&mut self, node: usize, orders: Option<Orders>) {
+        let place = &mut self.nodes[node];
+        let Some(desk) = &mut place.agent else { return };
+        let wall_ms = place.clock.wall_ms();
+        let moment = Moment { wall_ms, mono_ms: self.sun.ms() };
+        let mut said = Vec::new();
+        let wakes_ms = desk.turn(moment, orders, &mut |report| said.push(report));
+        // An agent oversleeps a little, and never sleeps longer than its driver lets it.
+        let sleeps_ms = (wakes_ms - wall_ms).clamp(1, 1_000) + self.random.between(0, 900);
+        self.nodes[node].wakes_at = self.now() + sleeps_ms;
+        self.at(self.now() + sleeps_ms, Coming::Agent(node));
+        for report in said {
+            for server in 0..self.servers.len() {
+                let message = ToServer::Report(Box::new(report.clone()));
+                self.send(Some((server, node)), Coming::ToServer(server, message));
+            }
+        }
+    }
+
+    /// What was begun on machines takes its course, and what happened there is judged.
+    fn look_at_machines(&mut self) -> Result<(), Broken> {
+        for node in 0..self.nodes.len() {
+            let host = self.nodes[node].host.clone();
+            for (delay_ms, due) in host.take_due() {
+                self.at(self.now() + delay_ms, Coming::Machine(node, host.boot(), due));
+            }
+            for seen in host.take_seen() {
+                self.laws.see(node, seen)?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- users
+
+    fn write(&mut self, letter: u64) {
+        let server = self.random.below(self.servers.len() as u64) as usize;
+        self.send(None, Coming::ToServer(server, ToServer::Letter(letter)));
+        self.after(2_000, 6_000, Coming::Retry(letter));
+    }
+
+    fn write_again(&mut self, letter: u64) {
+        if self.users.asks_again(letter) {
+            self.write(letter);
+        }
+    }
+
+    fn answer(&mut self, letter: u64, answer: Result<Answer, Declined>) -> Result<(), Broken> {
+        if let Ok(Answer::Job(job)) = &answer {
+            self.laws.tell(letter, *job)?;
+        }
+        self.users.hear(letter, &answer);
+        Ok(())
+    }
+
+    // ---- acts
+
+    fn act(&mut self, index: usize) {
+        let act = self.story.acts[index].1.clone();
+        if self.is_healed && act.is_misfortune() {
+            return;
+        }
+        let (now, servers, nodes) = (self.now(), self.servers.len(), self.nodes.len());
+        match act {
+            Act::CrashServer(server, ms) => {
+                self.servers[server % servers].process = None;
+                self.at(now + ms, Coming::ServerIsBack(server % servers));
+            }
+            Act::PauseServer(server, ms) => self.servers[server % servers].paused_until = now + ms,
+            Act::CrashAgent(node, ms) => {
+                self.nodes[node % nodes].agent = None;
+                self.at(now + ms, Coming::AgentIsBack(node % nodes));
+            }
+            Act::CrashNode(node, ms) => {
+                let place = &mut self.nodes[node % nodes];
+                (place.agent, place.is_on) = (None, false);
+                place.host.power_cut();
+                self.at(now + ms, Coming::NodeIsBack(node % nodes));
+            }
+            Act::KillShim(node) => self.nodes[node % nodes].host.kill_a_shim(),
+            Act::FailDisk(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
+            Act::LoseDatabase(server, ms) => {
+                self.servers[server % servers].connection.fail(Fault::Away);
+                self.at(now + ms, Coming::DatabaseIsBack(server % servers));
+            }
+            Act::SilenceDatabase(server) => self.servers[server % servers].connection.fail(Fault::Silent),
+            Act::TearDatabase(server) => self.servers[server % servers].connection.fail(Fault::Torn),
+            Act::Partition(server, node, ms) => {
+                self.cuts.insert((server % servers, node % nodes), now + ms);
+            }
+            Act::Weather(ms, per_mille, delay_ms_max) => {
+                self.weather = Weather { until: now + ms, per_mille, delay_ms_max };
+            }
+            Act::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_off(off_ms),
+            Act::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_off(off_ms),
+            Act::GpuReading(node, gpu, celsius, errors) => self.read_gpu(node % nodes, gpu, celsius, errors),
+            Act::Configure(number) => {
+                self.settings = settings_of(number, &self.settings);
+                let settings = Box::new(self.settings.clone());
+                self.ask(Command::Configure { settings });
+            }
+            Act::Drain(node) => self.set_node(node % nodes, NodeWord::Draining),
+            Act::Resume(node) => self.set_node(node % nodes, NodeWord::Ready),
+            deed => {
+                for letter in self.users.act(&deed, self.laws.state()) {
+                    self.write(letter);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self, command: Command) {
+        let letter = self.users.operator(command);
+        self.write(letter);
+    }
+
+    fn set_node(&mut self, node: usize, word: NodeWord) {
+        if let Ok(node) = self.names[node].parse() {
+            self.ask(Command::SetNodeState { node, word, why: "an operator".to_string() });
+        }
+    }
+
+    fn read_gpu(&mut self, node: usize, gpu: u8, celsius: i32, errors: u32) {
+        let report = Report::GpuReading {
+            node: self.names[node].clone(),
+            gpu: gpu % self.story.nodes[node] as u8,
+            temperature_c: Some(celsius),
+            errors,
+            last_error: String::new(),
+        };
+        for server in 0..self.servers.len() {
+            let message = ToServer::Report(Box::new(report.clone()));
+            self.send(Some((server, node)), Coming::ToServer(server, message));
+        }
+    }
+
+    // ---- the end
+
+    /// All misfortune is over; from now on everything works, and everyone may go on.
+    fn heal(&mut self) {
+        self.is_healed = true;
+        self.weather.until = 0;
+        self.cuts.clear();
+        for server in 0..self.servers.len() {
+            self.servers[server].connection.fail(Fault::None);
+            self.servers[server].paused_until = 0;
+            self.servers[server].clock.set_off(0);
+            self.start_server(server);
+        }
+        for node in 0..self.nodes.len() {
+            self.nodes[node].host.fail_writes(0);
+            self.nodes[node].clock.set_off(0);
+            self.start_node(node);
+        }
+        self.tidy();
+    }
+
+    /// Operators put everything back in order, again and again until all have ended.
+    fn tidy(&mut self) {
+        for command in orderly(self.laws.state()) {
+            self.ask(command);
+        }
+        let doubtful = self.laws.state().nodes.values().flat_map(|node| {
+            let health = (0u8..).zip(&node.gpu_health).filter(|(_, health)| health.word != GpuWord::Healthy);
+            health.map(|(gpu, _)| (node.id.clone(), gpu))
+        });
+        for (node, gpu) in doubtful.collect::<Vec<_>>() {
+            if let Some(node) = self.names.iter().position(|name| name == node.as_str()) {
+                self.read_gpu(node, gpu, 40, 0);
+            }
+        }
+        self.after(5_000, 5_000, Coming::Tidy);
+    }
+}
+
+/// What operators do so that every job can run.
+fn orderly(state: &State) -> Vec<Command> {
+    let held = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. }));
+    let release = held.map(|job| Command::ReleaseJob { job: job.id });
+    let away = |node: &&Node| matches!(node.state.word, NodeWord::Draining | NodeWord::Hold);
+    let resume = state.nodes.values().filter(away).map(|node| Command::SetNodeState {
+        node: node.id.clone(),
+        word: NodeWord::Ready,
+        why: "all is well".to_string(),
+    });
+    let limited = state.tenants.values().filter(|tenant| tenant.config.maximum != Quota::default());
+    let lift = limited.map(|tenant| Command::ChangeTenant {
+        id: tenant.id.clone(),
+        config: Box::new(TenantConfig { maximum: Quota::default(), ..tenant.config.clone() }),
+    });
+    release.chain(resume).chain(lift).collect()
+}
+
+/// The same message once more; only what the network carries can come twice.
+fn twin(coming: &Coming) -> Option<Coming> {
+    match coming {
+        Coming::ToServer(server, ToServer::Report(report)) => {
+            Some(Coming::ToServer(*server, ToServer::Report(report.clone())))
+        }
+        Coming::ToServer(server, ToServer::Letter(letter)) => {
+            Some(Coming::ToServer(*server, ToServer::Letter(*letter)))
+        }
+        Coming::ToNode(node, orders) => Some(Coming::ToNode(*node, orders.clone())),
+        Coming::ToUser(letter, answer) => Some(Coming::ToUser(*letter, answer.clone())),
+        _ => None,
+    }
+}
+
+fn settings_of(number: u64, before: &Settings) -> Settings {
+    let mut random = Random(number);
+    Settings {
+        objective: if random.happens(500) { Objective::Fast } else { Objective::Fair },
+        preemption: random.happens(700),
+        defragment: random.happens(500),
+        reservations: random.below(4) as u32,
+        ..before.clone()
+    }
+}
+
+fn registration(name: &str, gpus: u32) -> Registration {
+    let gpu = |index: u32| Gpu {
+        uuid: format!("{name}-{index}"),
+        model: "NVIDIA H100 80GB HBM3".to_string(),
+        memory_mib: 81_559,
+        numa_node: Some(index / 4),
+        nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
+        mig: Vec::new(),
+        power_limit_milliwatts: Some(700_000),
+    };
+    Registration {
+        node: name.to_string(),
+        hostname: name.to_string(),
+        address: String::new(),
+        cpus: 64,
+        memory_mib: 262_144,
+        gpus: (0..gpus).map(gpu).collect(),
+        numa: Vec::new(),
+        rack: None,
+        block: None,
+        power_feed: None,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        agent_version: "simulated".to_string(),
+        simulated: true,
+    }
+}

@@ -1,0 +1,217 @@
+//! What must hold, whatever befalls the cluster. Looked at after every step, by a judge who sees everything: the journal,
+//! what servers believe, what users were told and which processes really run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::job::Exit;
+use muster_core::{Event, JobId, State};
+use muster_protocol::agent::Order;
+use muster_server::cluster::Batch;
+use muster_store::Entry;
+
+use super::machine::Seen;
+
+/// A part of an attempt: which node, which job, which attempt.
+type Part = (usize, String, u32);
+
+/// The judge.
+#[derive(Default)]
+pub struct Laws {
+    /// What was published, in order.
+    history: Vec<Entry>,
+    /// The state that follows from it.
+    judge: State,
+    /// Parts whose tasks run, really.
+    running: BTreeMap<Part, Order>,
+    /// Parts whose tasks have ever run, with the moment they were placed.
+    launched: BTreeSet<(Part, i64)>,
+    /// Parts that did all their work and left with code 0 or another.
+    finished: BTreeSet<Part>,
+    /// Which job a user's letter became.
+    told: BTreeMap<u64, JobId>,
+}
+
+/// A law that does not hold.
+pub type Broken = String;
+
+impl Laws {
+    /// Nothing has happened yet.
+    pub fn new() -> Laws {
+        Laws { judge: State::empty(), ..Laws::default() }
+    }
+
+    /// The cluster as it was last published.
+    pub fn state(&self) -> &State {
+        &self.judge
+    }
+
+    /// How many entries were published.
+    pub fn published(&self) -> u64 {
+        self.history.len() as u64
+    }
+
+    /// A server publishes what it has written.
+    pub fn publish(&mut self, batch: &Batch, nodes: &[String]) -> Result<(), Broken> {
+        batch.entries.iter().try_for_each(|entry| self.enter(entry, nodes))
+    }
+
+    fn enter(&mut self, entry: &Entry, nodes: &[String]) -> Result<(), Broken> {
+        match self.history.get(entry.seq as usize - 1) {
+            Some(known) if known == entry => return Ok(()),
+            Some(known) => return Err(format!("history was rewritten: {known:?} became {entry:?}")),
+            None if entry.seq != self.published() + 1 => {
+                return Err(format!("entry {} was published after {}", entry.seq, self.published()));
+            }
+            None => {}
+        }
+        if self.history.last().is_some_and(|last| last.epoch > entry.epoch) {
+            return Err(format!("entry {} is of an epoch that was over", entry.seq));
+        }
+        self.believe(&entry.event, nodes)?;
+        self.judge.apply(&entry.event);
+        self.history.push(entry.clone());
+        Ok(())
+    }
+
+    /// What the server says of a part must be what really became of it.
+    fn believe(&self, event: &Event, nodes: &[String]) -> Result<(), Broken> {
+        match event {
+            Event::PartEnded { job, attempt, node, exit, .. } => {
+                let Some(index) = nodes.iter().position(|name| name == node.as_str()) else { return Ok(()) };
+                let part = (index, job.to_string(), *attempt);
+                if self.running.contains_key(&part) {
+                    return Err(format!("{part:?} is said to have ended with {exit:?}, but it runs"));
+                }
+                if matches!(exit, Exit::Code { .. }) && !self.finished.contains(&part) {
+                    return Err(format!(
+                        "{part:?} is said to have ended with {exit:?}, but it never finished"
+                    ));
+                }
+                Ok(())
+            }
+            Event::JobPlaced { job, .. } => {
+                let name = job.to_string();
+                match self.running.keys().find(|(_, other, _)| *other == name) {
+                    Some(part) => Err(format!("{name} is placed again while {part:?} runs")),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A server begins to lead with what it has read: everything that was ever published must be in it.
+    pub fn lead(&mut self, durable: &[Entry], nodes: &[String]) -> Result<(), Broken> {
+        if (durable.len() as u64) < self.published() {
+            return Err(format!(
+                "{} entries are left of {} that were published",
+                durable.len(),
+                self.published()
+            ));
+        }
+        durable.iter().try_for_each(|entry| self.enter(entry, nodes))
+    }
+
+    /// What a leader holds to be true is what follows from the journal.
+    pub fn agree(&self, state: &State) -> Result<(), Broken> {
+        if *state == self.judge {
+            Ok(())
+        } else {
+            Err("the state of the leader is not that of the journal".to_string())
+        }
+    }
+
+    /// No law of a single state is broken.
+    pub fn check(&self) -> Result<(), Broken> {
+        let broken = self.judge.check();
+        if broken.is_empty() { Ok(()) } else { Err(format!("broken laws: {broken:?}")) }
+    }
+
+    /// Something happened on a node.
+    pub fn see(&mut self, node: usize, seen: Seen) -> Result<(), Broken> {
+        match seen {
+            Seen::Began(order) => self.began(node, *order),
+            Seen::Gone { job, attempt, finished } => {
+                let part = (node, job, attempt);
+                self.running.remove(&part);
+                if finished {
+                    self.finished.insert(part);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn began(&mut self, node: usize, order: Order) -> Result<(), Broken> {
+        let part = (node, order.job.clone(), order.attempt);
+        if !self.launched.insert((part.clone(), order.placed_at_ms)) {
+            return Err(format!("{part:?} was launched twice"));
+        }
+        if let Some(other) =
+            self.running.keys().find(|(_, job, attempt)| *job == part.1 && *attempt != part.2)
+        {
+            return Err(format!("{part:?} runs beside another attempt of the same job, {other:?}"));
+        }
+        self.is_expected(&part)?;
+        self.running.insert(part, order);
+        self.fits(node)
+    }
+
+    /// Whoever runs has its place: the server has not counted it as over.
+    fn is_expected(&self, part: &Part) -> Result<(), Broken> {
+        let job: Option<JobId> = part.1.parse().ok();
+        let attempt = job.and_then(|job| self.judge.jobs.get(&job)?.attempt());
+        match attempt {
+            Some(attempt) if attempt.number == part.2 => Ok(()),
+            _ => Err(format!("{part:?} began although its attempt is over")),
+        }
+    }
+
+    /// What runs on a node fits on its devices.
+    fn fits(&self, node: usize) -> Result<(), Broken> {
+        let mut used: BTreeMap<u8, (u32, Vec<&str>)> = BTreeMap::new();
+        let here = self.running.iter().filter(|((at, _, _), _)| *at == node).map(|(_, order)| order);
+        for (order, task) in here.flat_map(|order| order.tasks.iter().map(move |task| (order, task))) {
+            for gpu in &task.gpus {
+                let (sum, jobs) = used.entry(*gpu).or_default();
+                *sum += task.share.as_ref().map_or(1_000, |share| share.compute_milli);
+                jobs.push(&order.job);
+            }
+        }
+        match used.into_iter().find(|(_, (sum, _))| *sum > 1_000) {
+            Some((gpu, (sum, jobs))) => Err(format!("gpu-{gpu} of node {node} runs {sum}/1000 for {jobs:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// A user is told that a letter became a job.
+    pub fn tell(&mut self, letter: u64, job: JobId) -> Result<(), Broken> {
+        match self.told.insert(letter, job) {
+            Some(before) if before != job => Err(format!("letter {letter} became {before} and {job}")),
+            _ if self.is_known(job) => Ok(()),
+            _ => Err(format!("letter {letter} became {job}, which is nowhere")),
+        }
+    }
+
+    fn is_known(&self, job: JobId) -> bool {
+        !self.judge.members(job).is_empty() || self.judge.ended.contains_key(&job)
+    }
+
+    /// When all is healed and everyone had time: every job has ended, nothing runs, and nobody was told a lie.
+    pub fn rest(&self) -> Result<(), Broken> {
+        if let Some(job) = self.judge.jobs.values().next() {
+            return Err(format!(
+                "{} of {} jobs never end, first {job:?}",
+                self.judge.jobs.len(),
+                self.judge.next_job - 1
+            ));
+        }
+        if let Some(part) = self.running.keys().next() {
+            return Err(format!("{part:?} runs on although every job has ended"));
+        }
+        match self.told.iter().find(|(_, job)| !self.is_known(**job)) {
+            Some((letter, job)) => Err(format!("letter {letter} became {job}, which was lost")),
+            None => Ok(()),
+        }
+    }
+}
