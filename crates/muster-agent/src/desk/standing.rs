@@ -51,13 +51,15 @@ pub(super) fn placed_at_ms(machine: &mut impl Machine, key: &AttemptKey) -> Resu
 }
 
 fn read(machine: &mut impl Machine, key: &AttemptKey, boot_id: &str) -> Result<Standing, AgentError> {
-    let claim = machine.claim(key)?;
+    let claim = machine.claim(key);
     // First whether it lives, then the exit record: a shim writes it before it goes, so we cannot miss both.
-    let lives = matches!(&claim, Some(Claim::Shim(shim)) if shim.boot_id == boot_id && machine.lives(shim));
+    let lives =
+        matches!(&claim, Ok(Some(Claim::Shim(shim))) if shim.boot_id == boot_id && machine.lives(shim));
+    // Before the claim is judged: one that stays damaged must not hide the end that we wrote for its sake.
     if let Some(record) = machine.exit(key)? {
         return Ok(record.into());
     }
-    Ok(match claim {
+    Ok(match claim? {
         Some(Claim::Shim(shim)) if lives => Standing::Alive(shim),
         Some(Claim::Shim(shim)) if shim.boot_id == boot_id => {
             Standing::Lost { why: "shim lost".to_string(), shim: Some(shim) }

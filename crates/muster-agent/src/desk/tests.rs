@@ -262,3 +262,17 @@ fn a_damaged_record_is_a_lost_shim() {
     let found = standing::of(&mut memory, &key(), &boot_id).unwrap();
     assert!(matches!(found, Standing::Lost { shim: None, .. }));
 }
+
+#[test]
+fn an_attempt_with_a_damaged_record_ends_and_says_so() {
+    for damaged in ["claim", "intent", "stop"] {
+        let mut house = House::over(Memory::default());
+        house.order(&[order()]);
+        house.memory().damaged.insert(damaged);
+        let mut house = house.restarted();
+        house.memory().lose_shim(&key());
+        house.order(&[order()]);
+        house.pass_ms(300);
+        assert!(matches!(house.ends()[..], [Exit::Unknown(_)]), "{damaged}: {:?}", house.heard);
+    }
+}
