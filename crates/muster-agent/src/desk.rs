@@ -111,11 +111,13 @@ impl<M: Machine> Desk<M> {
     }
 
     fn say_presence(&mut self, now_ms: i64, say: &mut dyn FnMut(Report)) {
-        if !self.heartbeat.has_begun() {
-            say(Report::Registered(Box::new(self.registration.clone())));
+        if !self.heartbeat.is_due(now_ms, self.site.every_ms) {
+            return;
         }
-        if self.heartbeat.is_due(now_ms, self.site.every_ms) {
-            say(Report::Heartbeat { node: self.site.node.clone() });
+        // A server that does not lead hears nothing, so it is said until orders show that someone knows this node.
+        match self.newest.has_some() {
+            true => say(Report::Heartbeat { node: self.site.node.clone() }),
+            false => say(Report::Registered(Box::new(self.registration.clone()))),
         }
     }
 

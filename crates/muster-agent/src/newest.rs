@@ -17,6 +17,11 @@ impl Newest {
         }
         fresh
     }
+
+    /// Whether any orders came: then the server knows this node.
+    pub fn has_some(&self) -> bool {
+        self.0.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 
 use muster_agent::Agent;
 use muster_core::job::{Attempt, Job, Part, PlacedTask, StopCause};
-use muster_core::node::NodeFacts;
+use muster_core::node::{NodeFacts, NodeWord};
 use muster_core::share::{Share, ShareMode};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{Order, Orders, Run, Stop, TaskOrder, TaskShare};
@@ -90,7 +90,9 @@ impl Route {
             | Event::CheckpointSaved { job, grace_ms: Some(_), .. }
             | Event::PartEnded { job, .. } => self.parts.get(job).cloned().unwrap_or_default(),
             Event::AttemptEnded { job, .. } => self.parts.remove(job).unwrap_or_default(),
-            Event::NodeRegistered { node, .. } => BTreeSet::from([node.clone()]),
+            // Its agent may have begun anew, and then it knows of nothing.
+            Event::NodeRegistered { node, .. }
+            | Event::NodeStateChanged { node, word: NodeWord::Ready, .. } => BTreeSet::from([node.clone()]),
             _ => BTreeSet::new(),
         }
     }

@@ -64,7 +64,16 @@ pub fn tell(story: &Story) -> Result<Told, Failure> {
     outcome.map(|()| world.told()).map_err(|law| Failure { law, step: world.steps })
 }
 
+/// Tell a story and write down what happens.
+pub fn tell_in_full(story: &Story) -> (Result<Told, Failure>, Vec<String>) {
+    let mut world = World::new(story);
+    world.diary = Some(Vec::new());
+    let outcome = world.run().map(|()| world.told()).map_err(|law| Failure { law, step: world.steps });
+    (outcome, world.diary.unwrap_or_default())
+}
+
 /// Something that will happen.
+#[derive(Debug)]
 enum Coming {
     Engine(usize),
     Planner(usize),
@@ -85,6 +94,7 @@ enum Coming {
     Tidy,
 }
 
+#[derive(Debug)]
 enum ToServer {
     Report(Box<Report>),
     Letter(u64),
@@ -137,6 +147,8 @@ struct World<'a> {
     laws: Laws,
     steps: u64,
     is_healed: bool,
+    /// What happened, in words, if someone wants to read it.
+    diary: Option<Vec<String>>,
 }
 
 impl<'a> World<'a> {
@@ -190,6 +202,7 @@ impl<'a> World<'a> {
             laws: Laws::new(),
             steps: 0,
             is_healed: false,
+            diary: None,
         };
         (0..world.servers.len()).for_each(|server| world.start_server(server));
         (0..world.nodes.len()).for_each(|node| world.start_agent(node));
@@ -265,6 +278,7 @@ impl<'a> World<'a> {
             return Ok(());
         }
         self.steps += 1;
+        self.note(|| format!("{coming:?}"));
         match coming {
             Coming::Engine(server) => return self.engine(server),
             Coming::Planner(server) => self.planner(server),
@@ -342,6 +356,13 @@ impl<'a> World<'a> {
         self.at(at, coming);
     }
 
+    fn note(&mut self, words: impl FnOnce() -> String) {
+        let (step, ms) = (self.steps, self.sun.ms());
+        if let Some(diary) = &mut self.diary {
+            diary.push(format!("{step:>6} {:>10.3} s  {}", ms as f64 / 1_000.0, words()));
+        }
+    }
+
     // ---- servers
 
     fn start_server(&mut self, server: usize) {
@@ -371,6 +392,9 @@ impl<'a> World<'a> {
                 self.wake(server, "dispatch", 1, 100);
             }
             Turned::Wrote(batch) => {
+                for entry in &batch.entries {
+                    self.note(|| format!("        {} {:?}", entry.seq, entry.event));
+                }
                 self.laws.publish(&batch, &self.names)?;
                 self.laws.check()?;
                 if self.laws.published() % 8 == 0 {
@@ -439,10 +463,11 @@ impl<'a> World<'a> {
             ToServer::Report(report) => {
                 let node = match &*report {
                     Report::Heartbeat { node } => node.parse::<NodeId>().ok(),
+                    Report::Registered(registration) => registration.node.parse::<NodeId>().ok(),
                     _ => None,
                 };
                 process.hear(*report);
-                // The server repeats what a node owes whenever the node is heard: orders may have been lost.
+                // Whoever says that it is there is told what it owes: orders may have been lost.
                 let orders = node.and_then(|node| Some((node.clone(), process.orders(&node)?)));
                 if let Some((node, orders)) = orders {
                     self.send_orders(server, &node, orders);

@@ -80,11 +80,14 @@ impl SimulatedNode {
     }
 
     fn say_presence(&mut self, now_ms: i64, acts: &mut Vec<Act>) {
-        if !self.heartbeat.has_begun() {
-            acts.push(Act::Say(Report::Registered(Box::new(self.registration.clone()))));
+        if !self.heartbeat.is_due(now_ms, self.every_ms) {
+            return;
         }
-        if self.heartbeat.is_due(now_ms, self.every_ms) {
+        // A server that does not lead hears nothing, so it is said until orders show that someone knows this node.
+        if self.newest.has_some() {
             acts.push(Act::Say(Report::Heartbeat { node: self.registration.node.clone() }));
+        } else {
+            acts.push(Act::Say(Report::Registered(Box::new(self.registration.clone()))));
         }
     }
 
