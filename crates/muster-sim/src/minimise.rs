@@ -1,34 +1,24 @@
-//! A shorter story that breaks the same law.
+//! A shorter story that ends badly as well.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::story::Story;
-use crate::world::{Failure, tell};
+use crate::world::{Failure, Told, tell};
 
 /// Tell a story; a panic is a failure like any other.
-pub fn judge(story: &Story) -> Option<Failure> {
-    match catch_unwind(AssertUnwindSafe(|| tell(story))) {
-        Ok(told) => told.err(),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            Some(Failure { law: format!("panicked: {}", text.unwrap_or_default()), step: 0 })
-        }
-    }
+pub fn judge(story: &Story) -> Result<Told, Failure> {
+    catch_unwind(AssertUnwindSafe(|| tell(story))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        Err(Failure { law: format!("panicked: {}", text.unwrap_or_default()), step: u64::MAX })
+    })
 }
 
 /// Leave out what is not needed: halves of the acts, quarters and so on down to single ones, as long as the story still
 /// ends badly; it need not be in the same manner. So many stories are told at most.
 pub fn minimise(story: &Story, tries: usize) -> Story {
-    let mut best = story.clone();
+    let mut best = up_to_the_failure(story);
     let mut left = tries;
-    if let Some(failure) = judge(&best) {
-        // What comes after the failure did not cause it.
-        best.steps = best.steps.min(failure.step.max(1));
-    }
-    if judge(&best).is_none() {
-        best.steps = story.steps;
-    }
     let mut chunk = best.acts.len().div_ceil(2).max(1);
     loop {
         let mut from = 0;
@@ -37,8 +27,8 @@ pub fn minimise(story: &Story, tries: usize) -> Story {
             shorter.acts.drain(from..(from + chunk).min(shorter.acts.len()));
             left -= 1;
             match judge(&shorter) {
-                Some(_) => best = shorter,
-                None => from += chunk,
+                Err(_) => best = shorter,
+                Ok(_) => from += chunk,
             }
         }
         if chunk == 1 || left == 0 {
@@ -46,4 +36,11 @@ pub fn minimise(story: &Story, tries: usize) -> Story {
         }
         chunk = chunk.div_ceil(2);
     }
+}
+
+/// What comes after the failure did not cause it.
+fn up_to_the_failure(story: &Story) -> Story {
+    let Err(failure) = judge(story) else { return story.clone() };
+    let shorter = Story { steps: story.steps.min(failure.step), ..story.clone() };
+    if judge(&shorter).is_err() { shorter } else { story.clone() }
 }

@@ -36,7 +36,7 @@ const HEARTBEAT_MS: i64 = 2_000;
 const REST_MS: i64 = 4 * 3_600_000;
 
 /// What came of a story that went well.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Told {
     /// Things that happened, with those after the healing.
     pub steps: u64,
@@ -46,6 +46,10 @@ pub struct Told {
     pub jobs: u64,
     /// Simulated time.
     pub ms: i64,
+    /// How often someone began to lead.
+    pub leaders: u64,
+    /// How many events of each kind there were.
+    pub events: BTreeMap<&'static str, u64>,
 }
 
 /// A story that ended badly.
@@ -214,7 +218,9 @@ impl<'a> World<'a> {
 
     fn told(&self) -> Told {
         let jobs = self.laws.state().next_job - 1;
-        Told { steps: self.steps, entries: self.laws.published(), jobs, ms: self.sun.ms() }
+        let (leaders, events) = self.laws.counts();
+        let entries = self.laws.published();
+        Told { steps: self.steps, entries, jobs, ms: self.sun.ms(), leaders, events }
     }
 
     fn run(&mut self) -> Result<(), Broken> {
@@ -286,7 +292,7 @@ impl<'a> World<'a> {
             Coming::Silence(server) => self.silence(server),
             Coming::Save(server) => self.save(server),
             Coming::Agent(node) => self.agent(node, None),
-            Coming::Machine(node, _, due) => self.nodes[node].host.happen(due),
+            Coming::Machine(node, _, due) => self.nodes[node].host.happen(due, self.sun.ms()),
             Coming::ToServer(server, message) => self.arrive(server, message),
             Coming::ToNode(node, orders) => self.agent(node, Some(*orders)),
             Coming::ToUser(letter, answer) => return self.answer(letter, answer),

@@ -4,7 +4,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs,
-    moves, node, plan, ps, receipts, release, requeue, run, serve, show, submit, tenant, token, usage,
+    moves, node, plan, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant, token, usage,
     version, wait, why, window,
 };
 use crate::options::GlobalArgs;
@@ -119,6 +119,8 @@ pub enum Verb {
     /// Measure how fast this build is on this machine
     #[command(subcommand)]
     Bench(bench::Verb),
+    /// Play whole clusters in memory, with every misfortune, and look for broken laws
+    Sim(sim::Args),
     /// Print a completion script for a shell
     Completion(completion::Args),
     /// Print the versions of this program and of the server

@@ -25,8 +25,8 @@ pub struct Laws {
     running: BTreeMap<Part, Order>,
     /// Parts whose tasks have ever run, with the moment they were placed.
     launched: BTreeSet<(Part, i64)>,
-    /// Parts that did all their work and left with code 0 or another.
-    finished: BTreeSet<Part>,
+    /// Parts that are gone, with the exit codes of the tasks that left by themselves.
+    gone: BTreeMap<Part, Vec<i32>>,
     /// Which job a user's letter became.
     told: BTreeMap<u64, JobId>,
 }
@@ -48,6 +48,15 @@ impl Laws {
     /// How many entries were published.
     pub fn published(&self) -> u64 {
         self.history.len() as u64
+    }
+
+    /// How many leaderships there were, and how many events of each kind.
+    pub fn counts(&self) -> (u64, BTreeMap<&'static str, u64>) {
+        let mut events = BTreeMap::new();
+        for entry in &self.history {
+            *events.entry(entry.event.kind()).or_default() += 1;
+        }
+        (self.history.last().map_or(0, |last| last.epoch), events)
     }
 
     /// A server publishes what it has written.
@@ -82,12 +91,13 @@ impl Laws {
                 if self.running.contains_key(&part) {
                     return Err(format!("{part:?} is said to have ended with {exit:?}, but it runs"));
                 }
-                if matches!(exit, Exit::Code { .. }) && !self.finished.contains(&part) {
-                    return Err(format!(
-                        "{part:?} is said to have ended with {exit:?}, but it never finished"
-                    ));
+                match (exit, self.gone.get(&part)) {
+                    (Exit::Code { code }, Some(codes)) if codes.contains(code) => Ok(()),
+                    (Exit::Code { .. }, codes) => Err(format!(
+                        "{part:?} is said to have ended with {exit:?}, but its tasks said {codes:?}"
+                    )),
+                    _ => Ok(()),
                 }
-                Ok(())
             }
             Event::JobPlaced { job, .. } => {
                 let name = job.to_string();
@@ -131,12 +141,10 @@ impl Laws {
     pub fn see(&mut self, node: usize, seen: Seen) -> Result<(), Broken> {
         match seen {
             Seen::Began(order) => self.began(node, *order),
-            Seen::Gone { job, attempt, finished } => {
+            Seen::Gone { job, attempt, codes } => {
                 let part = (node, job, attempt);
                 self.running.remove(&part);
-                if finished {
-                    self.finished.insert(part);
-                }
+                self.gone.insert(part, codes);
                 Ok(())
             }
         }

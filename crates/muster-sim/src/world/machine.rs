@@ -10,6 +10,7 @@ use std::rc::Rc;
 use muster_agent::AgentError;
 use muster_agent::machine::{AttemptKey, Machine};
 use muster_agent::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
+use muster_agent::shim::watch::{Act, Watch};
 use muster_protocol::agent::{Exit, Order};
 
 use crate::random::Random;
@@ -21,12 +22,12 @@ pub enum Due {
     ShimBegins(i32),
     /// Its tasks run.
     TasksBegin(i32),
-    /// Its tasks end by themselves.
-    TasksEnd(i32),
-    /// It looks whether it must stop.
-    LooksForStop(i32),
-    /// The tasks have had their grace.
-    GraceIsOver(i32),
+    /// A task has done its work.
+    TaskEnds(i32, u32),
+    /// A task goes because it was asked to.
+    TaskGoes(i32, u32),
+    /// The shim looks after its tasks.
+    ShimLooks(i32),
     /// It writes down how they ended, and goes.
     ShimWrites(i32),
 }
@@ -36,8 +37,8 @@ pub enum Due {
 pub enum Seen {
     /// Tasks of an attempt began to run.
     Began(Box<Order>),
-    /// Tasks of an attempt are gone; whether they had done all their work.
-    Gone { job: String, attempt: u32, finished: bool },
+    /// All tasks of an attempt are gone; the exit codes of those that left by themselves.
+    Gone { job: String, attempt: u32, codes: Vec<i32> },
 }
 
 /// What a job does when it runs, drawn from its name.
@@ -50,7 +51,8 @@ struct Fate {
 }
 
 impl Fate {
-    fn of(seed: u64, order: &Order) -> Fate {
+    /// Of one task; those of a gang take about as long.
+    fn of(seed: u64, order: &Order, rank: u32) -> Fate {
         let letters = order.job.bytes().fold(seed, |sum, letter| sum.wrapping_mul(131) ^ u64::from(letter));
         let mut random = Random(letters ^ u64::from(order.attempt) << 32);
         let runs_ms = match random.below(10) {
@@ -58,7 +60,8 @@ impl Fate {
             1 => random.between(60_000, 120_000),
             _ => random.between(1_000, 25_000),
         };
-        let code = if random.happens(150) { 1 } else { 0 };
+        let runs_ms = runs_ms + i64::from(rank) * random.between(0, 500);
+        let code = if random.happens(150) && rank == 0 { 1 } else { 0 };
         let goes_ms = if random.happens(200) { None } else { Some(random.between(1, 1_500)) };
         Fate { runs_ms, code, goes_ms }
     }
@@ -72,21 +75,19 @@ struct Folder {
     exit: Option<ExitRecord>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Shim {
     record: ShimRecord,
     key: AttemptKey,
     lives: bool,
     /// Which life of the agent started it.
     parent: u64,
-    tasks: Tasks,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Tasks {
-    Coming,
-    Run,
-    Ended(Exit),
+    /// Its eye on the tasks, from when they run.
+    watch: Option<Watch>,
+    /// Tasks that run, by rank.
+    running: BTreeSet<u32>,
+    /// Codes of those that left by themselves.
+    codes: Vec<i32>,
 }
 
 /// One machine. Clones are the same one.
@@ -147,7 +148,7 @@ impl Host {
         let mut inside = self.0.borrow_mut();
         let pids: Vec<i32> = inside.shims.keys().copied().collect();
         for pid in pids {
-            inside.tasks_are_gone(pid, false);
+            inside.kill(pid);
         }
         inside.shims.clear();
         inside.due.clear();
@@ -163,16 +164,9 @@ impl Host {
     /// Something kills a shim; its tasks run on.
     pub fn kill_a_shim(&self) {
         let mut inside = self.0.borrow_mut();
-        if let Some(shim) = inside.shims.values_mut().find(|shim| shim.lives && shim.tasks == Tasks::Run) {
+        if let Some(shim) = inside.shims.values_mut().find(|shim| shim.lives && !shim.running.is_empty()) {
             shim.lives = false;
         }
-    }
-
-    /// Attempts whose tasks run.
-    pub fn running(&self) -> BTreeSet<AttemptKey> {
-        let inside = self.0.borrow();
-        let running = inside.shims.values().filter(|shim| shim.tasks == Tasks::Run);
-        running.map(|shim| shim.key.clone()).collect()
     }
 
     /// What will happen, each with its delay. Taken once.
@@ -186,14 +180,14 @@ impl Host {
     }
 
     /// Its time has come.
-    pub fn happen(&self, due: Due) {
+    pub fn happen(&self, due: Due, now_ms: i64) {
         let mut inside = self.0.borrow_mut();
         match due {
             Due::ShimBegins(pid) => inside.shim_begins(pid),
             Due::TasksBegin(pid) => inside.tasks_begin(pid),
-            Due::TasksEnd(pid) => inside.tasks_end(pid),
-            Due::LooksForStop(pid) => inside.looks_for_stop(pid),
-            Due::GraceIsOver(pid) => inside.end_tasks(pid, Exit::Signal(9), false),
+            Due::TaskEnds(pid, rank) => inside.task_leaves(pid, rank, now_ms, false),
+            Due::TaskGoes(pid, rank) => inside.task_leaves(pid, rank, now_ms, true),
+            Due::ShimLooks(pid) => inside.shim_looks(pid, now_ms),
             Due::ShimWrites(pid) => inside.shim_writes(pid),
         }
     }
@@ -228,74 +222,109 @@ impl Inside {
     }
 
     fn tasks_begin(&mut self, pid: i32) {
-        let Some(key) = self.alive(pid) else { return };
-        let Some(order) = self.folder(&key).intent.as_ref().map(|intent| intent.order.clone()) else {
+        let Some((key, order)) = self.alive(pid).and_then(|key| Some((key.clone(), self.order(&key)?)))
+        else {
             return;
         };
-        let fate = Fate::of(self.seed, &order);
-        self.seen.push(Seen::Began(Box::new(order)));
         let Some(shim) = self.shims.get_mut(&pid) else { return };
-        shim.tasks = Tasks::Run;
+        shim.watch = Some(Watch::new(order.tasks.len()));
+        shim.running = order.tasks.iter().map(|task| task.rank).collect();
         shim.record.group = Some(pid + 1);
         let record = shim.record.clone();
         self.folder(&key).claim = Some(Claim::Shim(record));
-        self.due.push((fate.runs_ms, Due::TasksEnd(pid)));
-        self.later(50, 300, Due::LooksForStop(pid));
-    }
-
-    fn fate(&mut self, pid: i32) -> Option<Fate> {
-        let key = self.shims.get(&pid)?.key.clone();
-        let order = self.folder(&key).intent.as_ref()?.order.clone();
-        Some(Fate::of(self.seed, &order))
-    }
-
-    fn tasks_end(&mut self, pid: i32) {
-        if let Some(fate) = self.fate(pid) {
-            self.end_tasks(pid, Exit::Code(fate.code), true);
+        for task in &order.tasks {
+            let fate = Fate::of(self.seed, &order, task.rank);
+            self.due.push((fate.runs_ms, Due::TaskEnds(pid, task.rank)));
         }
+        self.seen.push(Seen::Began(Box::new(order)));
+        self.later(50, 300, Due::ShimLooks(pid));
     }
 
-    /// The tasks end; their shim sees it if it lives.
-    fn end_tasks(&mut self, pid: i32, exit: Exit, finished: bool) {
-        if self.tasks_are_gone(pid, finished) {
-            self.shims.entry(pid).and_modify(|shim| shim.tasks = Tasks::Ended(exit));
+    fn order(&mut self, key: &AttemptKey) -> Option<Order> {
+        Some(self.folder(key).intent.as_ref()?.order.clone())
+    }
+
+    /// A task leaves by itself: its work is done, or it was asked to go. Its shim sees it if it lives.
+    fn task_leaves(&mut self, pid: i32, rank: u32, now_ms: i64, was_asked: bool) {
+        let Some(key) = self.shims.get(&pid).map(|shim| shim.key.clone()) else { return };
+        let Some(order) = self.order(&key) else { return };
+        let fate = Fate::of(self.seed, &order, rank);
+        let exit = match was_asked {
+            // Some save their work and leave in order.
+            true if fate.runs_ms % 3 == 0 => Exit::Code(0),
+            true => Exit::Signal(15),
+            false => Exit::Code(fate.code),
+        };
+        self.task_is_gone(pid, rank, exit);
+        self.shim_looks_once(pid, now_ms);
+    }
+
+    fn task_is_gone(&mut self, pid: i32, rank: u32, exit: Exit) {
+        let Some(shim) = self.shims.get_mut(&pid) else { return };
+        if !shim.running.remove(&rank) {
+            return;
+        }
+        if let Exit::Code(code) = exit {
+            shim.codes.push(code);
+        }
+        if let Some(watch) = &mut shim.watch {
+            watch.note(rank, exit);
+        }
+        if shim.running.is_empty() {
+            let (job, attempt) = (shim.key.job().to_string(), shim.key.attempt());
+            let codes = shim.codes.clone();
+            self.seen.push(Seen::Gone { job, attempt, codes });
             self.later(1, 40, Due::ShimWrites(pid));
         }
     }
 
-    fn tasks_are_gone(&mut self, pid: i32, finished: bool) -> bool {
-        let Some(shim) = self.shims.get_mut(&pid).filter(|shim| shim.tasks == Tasks::Run) else {
-            return false;
-        };
-        shim.tasks = Tasks::Ended(Exit::Signal(9));
-        let (job, attempt) = (shim.key.job().to_string(), shim.key.attempt());
-        self.seen.push(Seen::Gone { job, attempt, finished });
-        true
+    /// Every task of a shim is killed; how many there were.
+    fn kill(&mut self, pid: i32) -> usize {
+        let running: Vec<u32> =
+            self.shims.get(&pid).into_iter().flat_map(|shim| shim.running.clone()).collect();
+        for rank in &running {
+            self.task_is_gone(pid, *rank, Exit::Signal(9));
+        }
+        running.len()
     }
 
     /// A shim that lives and has tasks looks again and again.
-    fn looks_for_stop(&mut self, pid: i32) {
+    fn shim_looks(&mut self, pid: i32, now_ms: i64) {
+        self.shim_looks_once(pid, now_ms);
+        if self.alive(pid).is_some() && !self.shims[&pid].running.is_empty() {
+            self.later(50, 300, Due::ShimLooks(pid));
+        }
+    }
+
+    fn shim_looks_once(&mut self, pid: i32, now_ms: i64) {
         let Some(key) = self.alive(pid) else { return };
-        if self.shims[&pid].tasks != Tasks::Run {
-            return;
+        let stop = Ok(self.folder(&key).stop.clone());
+        let Some(shim) = self.shims.get_mut(&pid) else { return };
+        let act = shim.watch.as_mut().map(|watch| watch.next(now_ms, &stop));
+        match act {
+            Some(Act::Tell) => self.ask_to_go(pid, &key),
+            Some(Act::Kill) => drop(self.kill(pid)),
+            Some(Act::Wait) | None => {}
         }
-        let (stop, fate) = (self.folder(&key).stop.clone(), self.fate(pid));
-        if let (Some(stop), Some(fate)) = (stop, fate) {
-            let grace_ms = stop.grace_ms.max(0);
-            let goes_ms = fate.goes_ms.unwrap_or(i64::MAX).min(grace_ms);
-            self.due.push((goes_ms, Due::GraceIsOver(pid)));
+    }
+
+    fn ask_to_go(&mut self, pid: i32, key: &AttemptKey) {
+        let Some(order) = self.order(key) else { return };
+        for rank in self.shims[&pid].running.clone() {
+            if let Some(goes_ms) = Fate::of(self.seed, &order, rank).goes_ms {
+                self.due.push((goes_ms, Due::TaskGoes(pid, rank)));
+            }
         }
-        self.later(50, 300, Due::LooksForStop(pid));
     }
 
     fn shim_writes(&mut self, pid: i32) {
         let Some(key) = self.alive(pid) else { return };
-        let Some(Tasks::Ended(exit)) = self.shims.get(&pid).map(|shim| shim.tasks.clone()) else { return };
-        let folder = self.folder(&key);
-        let placed_at_ms = folder.intent.as_ref().map_or(0, |intent| intent.order.placed_at_ms);
-        let stopped = folder.stop.is_some();
-        folder.exit = Some(ExitRecord { exit, stopped, placed_at_ms });
-        self.shims.entry(pid).and_modify(|shim| shim.lives = false);
+        let placed_at_ms = self.order(&key).map_or(0, |order| order.placed_at_ms);
+        let Some(shim) = self.shims.get_mut(&pid) else { return };
+        shim.lives = false;
+        if let Some(watch) = shim.watch.take() {
+            self.folder(&key).exit = Some(watch.into_record(placed_at_ms));
+        }
     }
 
     fn write(&mut self) -> Result<(), AgentError> {
@@ -362,7 +391,15 @@ impl Machine for HostOfAgent {
             session: pid,
             group: None,
         };
-        let shim = Shim { record, key: key.clone(), lives: true, parent: self.life, tasks: Tasks::Coming };
+        let shim = Shim {
+            record,
+            key: key.clone(),
+            lives: true,
+            parent: self.life,
+            watch: None,
+            running: BTreeSet::new(),
+            codes: Vec::new(),
+        };
         inside.shims.insert(pid, shim);
         inside.later(1, 400, Due::ShimBegins(pid));
         Ok(())
@@ -399,14 +436,7 @@ impl Machine for HostOfAgent {
         let mut inside = self.host.0.borrow_mut();
         let pids: Vec<i32> =
             inside.shims.iter().filter(|(_, shim)| shim.key == *key).map(|(pid, _)| *pid).collect();
-        let mut killed = 0;
-        for pid in pids {
-            if inside.shims[&pid].tasks == Tasks::Run {
-                inside.end_tasks(pid, Exit::Signal(9), false);
-                killed += 1;
-            }
-        }
-        Ok(killed)
+        Ok(pids.into_iter().map(|pid| inside.kill(pid)).sum())
     }
 
     fn kill_shim(&mut self, shim: &ShimRecord) {
