@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::job::Exit;
+use muster_core::event::Next;
+use muster_core::job::{Exit, Outcome};
 use muster_core::{Event, JobId, State};
 use muster_protocol::agent::Order;
 use muster_server::cluster::Batch;
@@ -99,6 +100,14 @@ impl Laws {
                     _ => Ok(()),
                 }
             }
+            Event::AttemptEnded { job, attempt, exit, next, .. } => {
+                self.is_over(&job.to_string(), *attempt)?;
+                let done = matches!(next, Next::Ended { outcome: Outcome::Done, .. });
+                if done && !self.did_its_work(&job.to_string(), *attempt) {
+                    return Err(format!("{job} is said to be done with {exit:?}, and its tasks were not"));
+                }
+                Ok(())
+            }
             Event::JobPlaced { job, .. } => {
                 let name = job.to_string();
                 match self.running.keys().find(|(_, other, _)| *other == name) {
@@ -108,6 +117,21 @@ impl Laws {
             }
             _ => Ok(()),
         }
+    }
+
+    fn is_over(&self, job: &str, attempt: u32) -> Result<(), Broken> {
+        match self.running.keys().find(|(_, other, number)| other == job && *number == attempt) {
+            Some(part) => Err(format!("{part:?} runs, and its attempt is said to be over")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether every part of an attempt left by itself, and with code 0.
+    fn did_its_work(&self, job: &str, attempt: u32) -> bool {
+        let mut parts =
+            self.gone.iter().filter(|((_, other, number), _)| other == job && *number == attempt).peekable();
+        parts.peek().is_some()
+            && parts.all(|(_, codes)| !codes.is_empty() && codes.iter().all(|code| *code == 0))
     }
 
     /// A server begins to lead with what it has read: everything that was ever published must be in it.
