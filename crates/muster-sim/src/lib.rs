@@ -3,6 +3,7 @@
 //! Nothing here touches the network or a clock: the same input gives the same figures everywhere.
 
 pub mod campaign;
+pub mod decisions;
 pub mod minimise;
 pub mod random;
 pub mod replay;

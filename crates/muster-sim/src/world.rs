@@ -20,6 +20,7 @@ use muster_core::tenant::{Quota, TenantConfig};
 use muster_core::{Answer, Command, NodeId, State};
 use muster_protocol::agent::{Gpu, Orders, Registration, Report};
 use muster_server::cluster::Declined;
+use muster_store::Entry;
 use muster_store::memory::{Connection, Fault, Memory};
 
 use crate::random::Random;
@@ -74,6 +75,13 @@ pub fn tell_in_full(story: &Story) -> (Result<Told, Failure>, Vec<String>) {
     world.diary = Some(Vec::new());
     let outcome = world.run().map(|()| world.told()).map_err(|law| Failure { law, step: world.steps });
     (outcome, world.diary.unwrap_or_default())
+}
+
+/// Tell a story and give away its journal.
+pub fn journal_of(story: &Story) -> Result<Vec<Entry>, Failure> {
+    let mut world = World::new(story);
+    let outcome = world.run().and_then(|()| world.database.entries().map_err(|fault| fault.to_string()));
+    outcome.map_err(|law| Failure { law, step: world.steps })
 }
 
 /// Something that will happen.

@@ -4,9 +4,10 @@
 use std::num::NonZero;
 
 use muster_sim::campaign;
+use muster_sim::decisions;
 use muster_sim::minimise::{judge, minimise};
 use muster_sim::story::Story;
-use muster_sim::world::tell_in_full;
+use muster_sim::world::{journal_of, tell_in_full};
 
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
@@ -46,4 +47,15 @@ fn the_same_seed_is_the_same_story() {
         let story = Story::of_seed(seed, 1_000);
         assert_eq!(tell_in_full(&story), tell_in_full(&story));
     }
+}
+
+/// The journal tells from what state and at what moment each plan was drawn up, and that is enough to draw it up again.
+#[test]
+fn every_decision_can_be_made_again() {
+    let mut plans = 0;
+    for seed in 0..40 {
+        let entries = journal_of(&Story::of_seed(seed, 2_000)).unwrap();
+        plans += decisions::check(&entries).unwrap_or_else(|other| panic!("seed {seed}: {other:?}"));
+    }
+    assert!(plans > 1_000, "{plans} plans");
 }
