@@ -355,7 +355,8 @@ impl Kind {
     /// What is expected to become of what is free on its nodes, from the kinds of tasks that came.
     pub(super) fn prospect(&self, lesson: &Kinds) -> Arc<Prospect> {
         let coming: Vec<Coming> = lesson.iter().map(|(each, count)| self.coming(each, count)).collect();
-        Arc::new(Prospect::of(&coming))
+        let node = Left { cpus: self.cpus.into(), memory_mib: self.memory_mib, devices: &[] };
+        Arc::new(Prospect::of(&coming, node))
     }
 
     /// A kind of task, and whether it could make use of a device.
