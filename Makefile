@@ -3,7 +3,7 @@ CARGO ?= cargo
 BIN   := bin
 FACES := scheduler gpu-cli agent star
 
-.PHONY: build run test demo bench lint fmt docs criteria clean
+.PHONY: build run test demo soak bench lint fmt docs criteria clean
 
 build: ## bin/muster, and the names it also answers to
 	$(CARGO) build --release --locked --package muster
@@ -22,6 +22,9 @@ demo: build ## a scripted tour
 
 criteria: ## the success criteria of the commissioning document, one line each
 	$(CARGO) test --quiet --locked --package muster --test it criteria:: -- --format pretty
+
+soak: build ## stories of whole clusters with every misfortune, for as long as you like: SEEDS=, FIRST=, STEPS=
+	$(BIN)/muster sim --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0) --steps $(or $(STEPS),2000)
 
 bench: build ## the table of docs/results.md
 	$(BIN)/muster bench plan

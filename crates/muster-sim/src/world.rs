@@ -630,6 +630,11 @@ impl<'a> World<'a> {
             Act::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_off(off_ms),
             Act::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_off(off_ms),
             Act::GpuReading(node, gpu, celsius, errors) => self.read_gpu(node % nodes, gpu, celsius, errors),
+            Act::GpuFault(node, gpu, errors) => {
+                let gpu = gpu % self.story.nodes[node % nodes] as u8;
+                self.nodes[node % nodes].host.gpu_fails(gpu);
+                self.read_gpu(node % nodes, gpu, 60, errors);
+            }
             Act::Configure(number) => {
                 self.settings = settings_of(number, &self.settings);
                 let settings = Box::new(self.settings.clone());

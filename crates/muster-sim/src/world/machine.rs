@@ -169,6 +169,19 @@ impl Host {
         }
     }
 
+    /// A GPU fails under whoever uses it.
+    pub fn gpu_fails(&self, gpu: u8) {
+        let mut inside = self.0.borrow_mut();
+        let shims: Vec<(i32, AttemptKey)> =
+            inside.shims.iter().map(|(pid, shim)| (*pid, shim.key.clone())).collect();
+        for (pid, key) in shims {
+            let tasks = inside.order(&key).map(|order| order.tasks).unwrap_or_default();
+            for task in tasks.iter().filter(|task| task.gpus.contains(&gpu)) {
+                inside.task_is_gone(pid, task.rank, Exit::Signal(6));
+            }
+        }
+    }
+
     /// What will happen, each with its delay. Taken once.
     pub fn take_due(&self) -> Vec<(i64, Due)> {
         std::mem::take(&mut self.0.borrow_mut().due)
