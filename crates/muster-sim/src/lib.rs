@@ -5,6 +5,7 @@
 pub mod campaign;
 pub mod decisions;
 pub mod minimise;
+pub mod mixed;
 pub mod random;
 pub mod replay;
 pub mod story;

@@ -1,5 +1,6 @@
 //! How fast this build is on this machine, and how well it places.
 
+mod mixed;
 mod numa;
 mod placement;
 mod plan;
@@ -24,6 +25,8 @@ pub enum Verb {
     Replay(replay::Args),
     /// Reckon what it is worth to choose GPUs by NUMA node, PCIe switch and NVLink, and what it costs in waiting
     Numa(numa::NumaArgs),
+    /// Measure what it is worth to know how fast each job is on each kind of GPU
+    Mixed(mixed::Args),
     /// Reckon how many GPUs small jobs need that share them in one manner or another, and how much slower they get
     Share(share::Args),
 }
@@ -45,6 +48,7 @@ pub fn run(verb: Verb) -> Ending {
         Verb::Placement(args) => placement::run(args),
         Verb::Replay(args) => replay::run(args),
         Verb::Numa(args) => numa::run(&args),
+        Verb::Mixed(args) => mixed::run(&args),
         Verb::Share(args) => share::run(args),
     }
 }
