@@ -4,9 +4,14 @@
 
 pub mod campaign;
 pub mod decisions;
+pub mod figures;
+pub mod history;
+pub mod jobs;
 pub mod minimise;
 pub mod mixed;
+pub mod plots;
 pub mod random;
+pub mod rehearsal;
 pub mod replay;
 pub mod story;
 pub mod world;

@@ -12,7 +12,7 @@ mod outcome;
 pub mod policies;
 mod product;
 
-pub use engine::{Live, Policy, replay};
+pub use engine::{Live, Policy, replay, replay_on};
 pub use nodes::Nodes;
 pub use outcome::Outcome;
 pub use product::Product;

@@ -26,7 +26,7 @@ Jobs     run submit plan ps show why logs wait cancel hold release requeue
 Cluster  gpus gpu node window moves usage events doctor
 Admin    tenant token audit config
 Server   dev serve
-Other    bench completion version help
+Other    bench sim completion version help
 
 `muster help COMMAND` explains one. Everywhere: --server URL, --token-file FILE,
 --ca-file FILE, --color WHEN; every read takes -o table|wide|json|yaml|csv|name.

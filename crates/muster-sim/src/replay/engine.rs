@@ -48,6 +48,11 @@ pub trait Policy {
 
 /// Play a trace on so many nodes. Jobs that are larger than the cluster never come.
 pub fn replay(jobs: &[TraceJob], nodes: usize, policy: &mut dyn Policy) -> Outcome {
+    replay_on(jobs, Nodes::new(nodes), policy)
+}
+
+/// The same on nodes of another size.
+pub fn replay_on(jobs: &[TraceJob], nodes: Nodes, policy: &mut dyn Policy) -> Outcome {
     let mut play = Play::new(jobs, nodes);
     while let Some(next_s) = play.next_event_s(policy) {
         play.go_to(next_s, policy);
@@ -68,8 +73,7 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn new(jobs: &'a [TraceJob], nodes: usize) -> Play<'a> {
-        let nodes = Nodes::new(nodes);
+    fn new(jobs: &'a [TraceJob], nodes: Nodes) -> Play<'a> {
         let mut coming: Vec<usize> =
             (0..jobs.len()).filter(|job| jobs[*job].gpus <= nodes.gpus()).rev().collect();
         coming.sort_by(|one, other| jobs[*other].submit_s.total_cmp(&jobs[*one].submit_s));

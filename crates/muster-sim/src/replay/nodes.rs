@@ -2,26 +2,33 @@
 
 use std::collections::BTreeMap;
 
-/// GPUs of each node.
+/// GPUs of each node in the published runs.
 const GPUS: u32 = 8;
 
-/// Nodes of 8 GPUs each. Nothing but GPUs binds.
+/// Nodes that are alike. Nothing but GPUs binds.
 #[derive(Debug, Clone)]
 pub struct Nodes {
+    /// GPUs of each.
+    each: u32,
     free: Vec<u32>,
     /// For each job its nodes, and how many GPUs it has there.
     held: BTreeMap<usize, Vec<(usize, u32)>>,
 }
 
 impl Nodes {
-    /// So many nodes, all free.
+    /// So many nodes of 8 GPUs, all free.
     pub fn new(count: usize) -> Nodes {
-        Nodes { free: vec![GPUS; count], held: BTreeMap::new() }
+        Nodes::of(count, GPUS)
+    }
+
+    /// So many nodes with so many GPUs each, all free.
+    pub fn of(count: usize, each: u32) -> Nodes {
+        Nodes { each, free: vec![each; count], held: BTreeMap::new() }
     }
 
     /// How many GPUs there are in all.
     pub fn gpus(&self) -> u32 {
-        self.free.len() as u32 * GPUS
+        self.free.len() as u32 * self.each
     }
 
     /// Free GPUs of all nodes together.
@@ -29,18 +36,24 @@ impl Nodes {
         self.free.iter().sum()
     }
 
+    /// Free GPUs of each node.
+    pub fn free_by_node(&self) -> &[u32] {
+        &self.free
+    }
+
     /// Everyone leaves.
     pub fn clear(&mut self) {
-        self.free.fill(GPUS);
+        self.free.fill(self.each);
         self.held.clear();
     }
 
     /// Seat a gang, if it fits: on the first node that has room for all of it; what needs more than a node on nodes that
     /// are free, and the rest on the first other node with room.
     pub fn seat(&mut self, job: usize, gpus: u32) -> bool {
-        let (whole, rest) = if gpus <= GPUS { (0, gpus) } else { (gpus / GPUS, gpus % GPUS) };
-        let empty = (0..self.free.len()).filter(|node| self.free[*node] == GPUS);
-        let mut seats: Vec<(usize, u32)> = empty.take(whole as usize).map(|node| (node, GPUS)).collect();
+        let each = self.each;
+        let (whole, rest) = if gpus <= each { (0, gpus) } else { (gpus / each, gpus % each) };
+        let empty = (0..self.free.len()).filter(|node| self.free[*node] == each);
+        let mut seats: Vec<(usize, u32)> = empty.take(whole as usize).map(|node| (node, each)).collect();
         if seats.len() < whole as usize {
             return false;
         }

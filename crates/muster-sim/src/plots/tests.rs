@@ -1,0 +1,62 @@
+//! The plots are well-formed and show what they are given.
+
+use super::*;
+use crate::figures::{Bin, figures};
+use crate::history::{End, History, Stretch};
+use crate::jobs::{Gang, LoggedJob};
+
+/// Every element that is opened is closed, and no letter of a name is taken for a tag.
+fn is_well_formed(svg: &str) -> bool {
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(1) {
+        let Some((tag, text)) = tag.split_once('>') else { return false };
+        let name = tag.split([' ', '/']).next().unwrap_or_default();
+        match tag.strip_prefix('/') {
+            Some(closed) if open.pop() != Some(closed) => return false,
+            Some(_) => {}
+            None if !tag.ends_with('/') => open.push(name),
+            None => {}
+        }
+        if text.contains('&') && !["&amp;", "&lt;", "&gt;", "&quot;"].iter().any(|word| text.contains(word)) {
+            return false;
+        }
+    }
+    open.is_empty() && svg.starts_with("<svg ")
+}
+
+#[test]
+fn plots_are_well_formed() {
+    let bins = [Bin { at_s: 0.0, utilisation: 0.5 }, Bin { at_s: 400_000.0, utilisation: 1.0 }];
+    let utilisation = utilisation(&[("muster", &bins), ("a<b & c", &bins)]);
+    assert!(is_well_formed(&utilisation), "{utilisation}");
+    assert!(utilisation.contains("(days)") && utilisation.contains("a&lt;b &amp; c"), "{utilisation}");
+    let waits = waits(&[("muster", &[0.0, 5.0, 5_000.0])]);
+    assert!(is_well_formed(&waits) && waits.contains(">1000<"), "{waits}");
+}
+
+#[test]
+fn a_gantt_chart_shows_who_waits_runs_and_gives_way() {
+    let job = |submit_ms| LoggedJob::new("", submit_ms, 3_600_000, Gang::Total(1));
+    let jobs = vec![job(0), job(1_000)];
+    let stretch = |job, from_ms, to_ms, end| Stretch {
+        job,
+        from_ms,
+        to_ms,
+        gpu_milli: 1_000,
+        milliwatts: 0,
+        useful_ms: to_ms - from_ms,
+        end,
+    };
+    let stretches = vec![
+        stretch(0, 0, 1_800_000, End::Displaced),
+        stretch(1, 1_800_000, 5_400_000, End::Done),
+        stretch(0, 5_400_000, 7_200_000, End::Done),
+    ];
+    let history = History { gpus: 1, stretches, ..History::default() };
+    let svg = gantt("muster", &jobs, &history);
+    assert!(is_well_formed(&svg), "{svg}");
+    // Each colour once more than in its bars, for the legend.
+    let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count() - 1;
+    assert_eq!((count("#d9d9d9"), count("#0072b2"), count("#d55e00")), (2, 2, 1));
+    assert_eq!(figures("muster", &jobs, &history).preemptions, 1);
+}
