@@ -42,7 +42,13 @@ struct Job {
 }
 
 /// The mean time from arrival to the end, in hours, with so many GPUs of each kind and so many jobs an hour.
-pub fn mean_hours(types: &[JobType], gpus: [usize; KINDS], jobs_per_hour: f64, seed: u64, chooser: Chooser) -> f64 {
+pub fn mean_hours(
+    types: &[JobType],
+    gpus: [usize; KINDS],
+    jobs_per_hour: f64,
+    seed: u64,
+    chooser: Chooser,
+) -> f64 {
     let mut random = Random(seed);
     let mut coming = arrivals(types, jobs_per_hour, &mut random);
     let (mut live, mut now_s, mut sum_s, mut open) = (Vec::new(), 0.0, 0.0, MEASURED.len());
@@ -89,7 +95,7 @@ fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<J
 
 /// Above 0 and at most 1.
 fn unit(random: &mut Random) -> f64 {
-    ((random.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    ((random.number() >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
 /// Those to whom most is owed come to stand first; how many run.
@@ -117,7 +123,8 @@ fn aware(live: &mut [Job], gpus: [usize; KINDS]) -> Vec<usize> {
     let mut places = vec![0; running];
     let mut waiting: Vec<usize> = (0..running).collect();
     while !waiting.is_empty() {
-        let mut wishes: Vec<(f64, usize, usize)> = waiting.iter().map(|job| wish(&live[*job], &left, *job)).collect();
+        let mut wishes: Vec<(f64, usize, usize)> =
+            waiting.iter().map(|job| wish(&live[*job], &left, *job)).collect();
         wishes.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
         let before = left;
         waiting.clear();
@@ -190,7 +197,8 @@ mod tests {
 
     #[test]
     fn each_kind_goes_to_those_for_whom_it_matters() {
-        let job = |speeds, number| Job { arrives_s: 0.0, kind: JobType { speeds }, left_s: 1.0, owed: 0.0, number };
+        let job =
+            |speeds, number| Job { arrives_s: 0.0, kind: JobType { speeds }, left_s: 1.0, owed: 0.0, number };
         let mut live = vec![job([1.0, 0.9, 0.8], 0), job([1.0, 0.2, 0.1], 1), job([1.0, 0.5, 0.1], 2)];
         assert_eq!(aware(&mut live, [1, 1, 1]), [2, 0, 1]);
     }

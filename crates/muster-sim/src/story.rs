@@ -150,15 +150,15 @@ impl Story {
 fn deed(random: &mut Random) -> Act {
     match random.below(100) {
         0..72 => Act::Submit(wish(random)),
-        72..78 => Act::Cancel(random.next()),
-        78..81 => Act::Hold(random.next()),
-        81..85 => Act::Release(random.next()),
-        85..88 => Act::Requeue(random.next()),
-        88..90 => Act::Reprioritise(random.next(), random.below(200) as u32),
+        72..78 => Act::Cancel(random.number()),
+        78..81 => Act::Hold(random.number()),
+        81..85 => Act::Release(random.number()),
+        85..88 => Act::Requeue(random.number()),
+        88..90 => Act::Reprioritise(random.number(), random.below(200) as u32),
         90..93 => Act::Drain(random.below(8) as usize),
         93..97 => Act::Resume(random.below(8) as usize),
         97..99 => Act::Quota(random.below(3) as usize, random.below(9)),
-        _ => Act::Configure(random.next()),
+        _ => Act::Configure(random.number()),
     }
 }
 

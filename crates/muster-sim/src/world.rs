@@ -181,7 +181,7 @@ impl<'a> World<'a> {
         let nodes = names.iter().zip(&story.nodes).map(|(name, gpus)| NodePlace {
             registration: registration(name, *gpus),
             clock: MachineClock::new(&sun, 0),
-            host: Host::new(random.next()),
+            host: Host::new(random.number()),
             is_on: true,
             agent: None,
             lives: 0,
@@ -411,7 +411,7 @@ impl<'a> World<'a> {
                 }
                 self.laws.publish(&batch, &self.names)?;
                 self.laws.check()?;
-                if self.laws.published() % 8 == 0 {
+                if self.laws.published().is_multiple_of(8) {
                     self.agree_with(server)?;
                 }
                 self.wake(server, "dispatch", 1, 100);

@@ -275,7 +275,11 @@ mod tests {
         assert!(matches!(journal.append(&batch(4, 2, 1)), Err(StoreError::OutcomeUnknown { .. })));
         assert_eq!(memory.len(), 5);
         let mut seen = Vec::new();
-        journal.replay(3, &mut |entry| Ok(seen.push(entry.seq))).unwrap();
+        let mut note = |entry: Entry| {
+            seen.push(entry.seq);
+            Ok(())
+        };
+        journal.replay(3, &mut note).unwrap();
         assert_eq!(seen, [4, 5]);
     }
 

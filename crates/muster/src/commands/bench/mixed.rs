@@ -72,7 +72,8 @@ pub fn run(args: &Args) -> Ending {
     let folder = traces::trace(&traces::folder(args.traces.clone()), "gavel")?;
     let types = types(&Table::read(&folder.join("isolated.csv"))?)?;
     let published = published(&Table::read(&folder.join("published_by_rate.csv"))?)?;
-    let lines: Vec<Line> = args.rate.iter().map(|rate| line(&types, *rate, args.streams.max(1), &published)).collect();
+    let lines: Vec<Line> =
+        args.rate.iter().map(|rate| line(&types, *rate, args.streams.max(1), &published)).collect();
     output::list(&args.list, false, &COLUMNS, lines.clone(), &lines)?;
     Ok(Code::DONE)
 }
@@ -107,7 +108,8 @@ fn types(table: &Table) -> Result<Vec<JobType>, CliError> {
             continue;
         }
         let kind = row.text("gpu_type")?;
-        let kind = NAMES.iter().position(|name| *name == kind).ok_or_else(|| row.wrong("an unknown kind of GPU"))?;
+        let kind =
+            NAMES.iter().position(|name| *name == kind).ok_or_else(|| row.wrong("an unknown kind of GPU"))?;
         let key = (row.text("model")?.to_string(), row.text("batch_size")?.to_string());
         speeds.entry(key).or_default()[kind] = row.number("steps_per_s")?;
     }
