@@ -1,60 +1,128 @@
 //! Short work first: what the objective `fast` orders jobs by, and who gives way to whom.
 //!
-//! The size of a job is the GPU time it is expected to take: its GPUs × how long its owner's jobs usually run, and no
-//! longer than its limit. Whoever runs may give way to a job that is smaller than what is left of it, once in its life,
-//! and not to one of a lower priority. Who has outlived the estimate is expected to end any moment and is left alone,
-//! and so is who had to wait so long that its turn came by right: the bound on every wait is the same as in `fair`.
+//! The size of a job is the GPU time that is left of it, as far as can be told: where it has a limit, as much of it as
+//! its owner's jobs usually use, less what it has run; else what is known of others of its kind (`past`). Its worth is
+//! how many such jobs would be done in a time on its GPUs.
+//!
+//! Who saves its work gives way to a job that is worth more than all who would have to stop for it, however often: what
+//! was done is not lost, and whoever is displaced has become smaller by what it ran. Who does not gives way once in its
+//! life, and only where that gains more time than it costs (`plan/hasten`). Nobody gives way to a lower priority; and
+//! nobody who had to wait so long that its turn came by right: the bound on every wait is the same as in `fair`.
 
 use crate::ids::TenantId;
-use crate::job::{Job, JobSpec};
-use crate::lasting::rounded;
+use crate::job::{Attempt, Job};
+use crate::loss::lost_gpu_ms;
+use crate::past::Expected;
 use crate::queue::Bucket;
 use crate::settings::Objective;
 use crate::state::State;
 use crate::time::Timestamp;
 
+/// What is known of an owner's jobs of one kind at a moment.
+pub(crate) struct Habits<'a> {
+    expected: Expected<'a>,
+    /// How much of their limits their jobs usually use, in thousandths.
+    used_milli: Option<i64>,
+    /// How long their jobs usually run.
+    usual_ms: Option<i64>,
+    gpu_milli: u64,
+}
+
+impl Habits<'_> {
+    /// How much longer a job runs, with a limit if it has one; by its number among those of its kind if it has come.
+    pub fn left_ms(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> i64 {
+        let Some(limit_ms) = limit_ms else { return self.expected.left_ms(number, ran_ms) };
+        let usual_ms = match (self.used_milli, self.usual_ms) {
+            (Some(used), _) => (limit_ms / 1_000).saturating_mul(used),
+            (None, Some(usual)) => usual.min(limit_ms),
+            (None, None) => limit_ms,
+        };
+        usual_ms.saturating_sub(ran_ms).max(0)
+    }
+
+    /// The same as GPUs × milliseconds.
+    pub fn size(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> u64 {
+        gpu_ms(self.left_ms(limit_ms, number, ran_ms), self.gpu_milli)
+    }
+}
+
+fn gpu_ms(ms: i64, gpu_milli: u64) -> u64 {
+    (ms.max(0) as u64).saturating_mul(gpu_milli) / 1_000
+}
+
+/// What it is worth to run a job of a size on so many GPUs: how many of them would be done in a time.
+pub(crate) fn worth(size_gpu_ms: u64, gpu_milli: u64) -> u64 {
+    (gpu_milli << 40) / size_gpu_ms.max(1)
+}
+
 impl State {
-    /// How long a job usually runs, with a limit if it has one.
-    pub(crate) fn usual_ms(&self, tenant: &TenantId, user: &str, limit_ms: Option<i64>) -> i64 {
+    /// What is known of an owner's jobs that ask for so many GPUs.
+    pub(crate) fn habits(&self, tenant: &TenantId, user: &str, gpu_milli: u64, now: Timestamp) -> Habits<'_> {
         let member = self.tenants.get(tenant).and_then(|tenant| tenant.members.get(user));
-        let known = member.and_then(|member| member.lasted.usual_and_longest()).map(|(usual, _)| usual);
-        match (known, limit_ms) {
-            (Some(usual), limit) => usual.min(limit.unwrap_or(i64::MAX)),
-            (None, limit) => limit.unwrap_or(self.settings.default_runtime_ms),
+        let kin = member.and_then(|member| member.kin.get(&gpu_milli));
+        let all = member.into_iter().flat_map(|member| member.kin.values());
+        let used = member.and_then(|member| member.used.usual_and_longest());
+        let lasted = member.and_then(|member| member.lasted.usual_and_longest());
+        Habits {
+            expected: Expected::new(kin, all, self.settings.default_runtime_ms, now),
+            used_milli: used.map(|(usual, _)| usual.min(1_000)),
+            usual_ms: lasted.map(|(usual, _)| usual),
+            gpu_milli,
         }
     }
 
-    /// GPUs × milliseconds that each job of a bucket is expected to take.
-    pub(crate) fn size(&self, bucket: &Bucket) -> u64 {
-        let usual_ms = self.usual_ms(&bucket.tenant, &bucket.user, bucket.limit_ms).max(0) as u64;
-        bucket.shape.gpu_milli().saturating_mul(usual_ms) / 1_000
+    /// The same for those of a bucket.
+    pub(crate) fn habits_of(&self, bucket: &Bucket, now: Timestamp) -> Habits<'_> {
+        self.habits(&bucket.tenant, &bucket.user, bucket.shape.gpu_milli(), now)
     }
 
-    /// GPUs × milliseconds that are left of a running job, if it may give way to smaller ones.
+    /// How much longer a job runs, as far as can be told.
+    pub fn left_ms(&self, job: &Job, now: Timestamp) -> i64 {
+        let began = job.attempt().and_then(|attempt| attempt.started_at);
+        let ran_ms = job.ran_ms.saturating_add(began.map_or(0, |began| now.since(began)));
+        let spec = &job.spec;
+        let habits = self.habits(&spec.tenant, &spec.user, spec.demand().gpu_milli, now);
+        habits.left_ms(spec.time_limit_ms, Some(job.number), ran_ms)
+    }
+
+    /// GPUs × milliseconds that are left of a job that waits.
+    pub(crate) fn size(&self, job: &Job, now: Timestamp) -> u64 {
+        gpu_ms(self.left_ms(job, now), job.spec.demand().gpu_milli)
+    }
+
+    /// GPUs × milliseconds that are left of a running job, if it may give way to others.
     pub(crate) fn left_of(&self, job: &Job, now: Timestamp) -> Option<u64> {
         let attempt = job.attempt()?;
         let waited_ms = attempt.placed_at.since(job.submitted_at);
         if self.settings.objective != Objective::Fast
-            || job.preemptions > 0
+            || (job.preemptions > 0 && !saves(job, attempt))
             || waited_ms > self.settings.max_wait_ms
         {
             return None;
         }
-        let left_ms = self.usual_end(job)?.since(now) as u64;
-        Some(left_ms.saturating_mul(attempt.gpu_milli()) / 1_000)
+        Some(gpu_ms(self.left_ms(job, now), attempt.gpu_milli()))
     }
 
-    /// When a running job would be over if it ran as long as is usual.
-    pub(crate) fn usual_end(&self, job: &Job) -> Option<Timestamp> {
-        let attempt = job.attempt()?;
-        let began = attempt.started_at.unwrap_or(attempt.placed_at);
-        let limit_ms = job.spec.time_limit_ms.map(rounded);
-        Some(began.plus(self.usual_ms(&job.spec.tenant, &job.spec.user, limit_ms)))
+    /// What it is worth that a running job goes on, if it loses next to nothing by giving way.
+    pub(crate) fn worth_of(&self, job: &Job, now: Timestamp) -> Option<u64> {
+        let attempt = job.attempt().filter(|attempt| saves(job, attempt))?;
+        let left = self.left_of(job, now).filter(|left| *left > 0)?;
+        let lost = lost_gpu_ms(job, attempt, now);
+        // What it would lose counts as if it had come that much nearer to its end.
+        (lost < left / 8).then(|| worth(left - lost, attempt.gpu_milli()))
     }
 
-    /// Whether a running job may give way to a smaller one.
-    pub(crate) fn gives_way(&self, victim: &Job, to: &JobSpec, now: Timestamp) -> bool {
-        let smaller = |left: u64| self.size(&Bucket::of_spec(to, None)) < left;
-        victim.spec.priority <= to.priority && self.left_of(victim, now).is_some_and(smaller)
+    /// Whether a running job may give way to another, as far as the two are concerned.
+    pub(crate) fn gives_way(&self, victim: &Job, to: &Job, now: Timestamp) -> bool {
+        let size = self.size(to, now);
+        let gently = |value: u64| value < worth(size, to.spec.demand().gpu_milli);
+        victim.spec.priority <= to.spec.priority
+            && (self.left_of(victim, now).is_some_and(|left| size < left)
+                || self.worth_of(victim, now).is_some_and(gently))
     }
+}
+
+/// Whether a running job saves its work.
+pub(crate) fn saves(job: &Job, attempt: &Attempt) -> bool {
+    job.spec.checkpoint.is_some() || attempt.saved_at.is_some()
 }

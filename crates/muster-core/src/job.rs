@@ -322,6 +322,12 @@ pub struct Job {
     /// How many ended for other outside reasons: a lost node, an operator's requeue, a refused launch.
     #[serde(default)]
     pub requeues: u32,
+    /// How long it ran in earlier attempts, as far as that work was not lost.
+    #[serde(default)]
+    pub ran_ms: i64,
+    /// Its number among those of its kind.
+    #[serde(default)]
+    pub number: u64,
     /// Asleep until this moment: its start time, or the pause after a failed launch.
     #[serde(default)]
     pub wakes_at: Option<Timestamp>,

@@ -37,6 +37,7 @@ pub mod loss;
 pub mod mix;
 mod model_guarantee;
 mod models;
+pub mod past;
 pub mod queue;
 pub mod state;
 mod users;

@@ -19,6 +19,11 @@ pub fn lost_gpu_ms(job: &Job, attempt: &Attempt, now: Timestamp) -> u64 {
     (now.since(saved_at(job, attempt, now)) as u64).saturating_mul(attempt.gpu_milli()) / 1_000
 }
 
+/// How long an attempt has run, as far as its work is saved.
+pub(crate) fn kept_ms(job: &Job, attempt: &Attempt, now: Timestamp) -> i64 {
+    attempt.started_at.map_or(0, |started| saved_at(job, attempt, now).since(started))
+}
+
 /// When an attempt last saved its work, as far as is known; before that, when it was placed.
 fn saved_at(job: &Job, attempt: &Attempt, now: Timestamp) -> Timestamp {
     let every_ms = job.spec.checkpoint.as_ref().and_then(|rule| rule.every_ms).filter(|every| *every > 0);

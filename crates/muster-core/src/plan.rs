@@ -169,7 +169,10 @@ fn take_turn(draft: &mut Draft, turn: &Turn) -> Tried {
     if !admit::blockers(draft, turn.bucket, &ask).is_empty() {
         return Tried::Blocked;
     }
-    if place::best_fit(draft, turn, &ask) || preempt::make_room(draft, turn, &ask) {
+    if place::best_fit(draft, turn, &ask)
+        || preempt::make_room(draft, turn, &ask)
+        || hasten::make_room_gently(draft, turn, &ask)
+    {
         return Tried::Settled;
     }
     if let Some(place) = reserve::earliest_place(draft, turn, &ask) {

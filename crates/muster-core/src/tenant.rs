@@ -9,6 +9,7 @@ use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::lasting::Lasted;
 use crate::loss::Damage;
+use crate::past::Kin;
 use crate::recent::{self, Recent};
 use crate::time::Timestamp;
 
@@ -39,7 +40,7 @@ pub struct Tenant {
 }
 
 /// Someone who works for a tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Member {
     /// What their live attempts hold. Derived; `State::check` recomputes it.
     pub held: Demand,
@@ -50,6 +51,12 @@ pub struct Member {
     /// How long their last jobs ran.
     #[serde(default)]
     pub lasted: Lasted,
+    /// How much of their limits their last jobs used, in thousandths.
+    #[serde(default)]
+    pub used: Lasted,
+    /// What is known of their jobs, by the GPUs they ask for, in thousandths.
+    #[serde(default)]
+    pub kin: BTreeMap<u64, Kin>,
 }
 
 impl Tenant {
@@ -115,9 +122,18 @@ impl Tenant {
         member.held = member.held.minus(demand);
     }
 
-    /// A job of someone has come to its end.
-    pub(crate) fn note_runtime(&mut self, user: &str, ms: i64) {
-        self.member_mut(user).lasted.add(ms);
+    /// A job of someone has come to its end after so long, with a limit if it had one.
+    pub(crate) fn note_runtime(&mut self, user: &str, ms: i64, limit_ms: Option<i64>) {
+        let member = self.member_mut(user);
+        member.lasted.add(ms);
+        if let Some(limit_ms) = limit_ms.filter(|limit| *limit > 0) {
+            member.used.add(ms.saturating_mul(1_000) / limit_ms);
+        }
+    }
+
+    /// What is known of someone's jobs of a kind.
+    pub(crate) fn kin_mut(&mut self, user: &str, gpu_milli: u64) -> &mut Kin {
+        self.member_mut(user).kin.entry(gpu_milli).or_default()
     }
 
     /// Forget members who have no jobs and whose usage is long past.

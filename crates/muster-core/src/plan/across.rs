@@ -179,7 +179,7 @@ impl<'a> Clearing<'a> {
 
     fn price(&self, group: usize, node: &NodeId) -> Option<Price> {
         let victims = self.victims_for_one(group, node)?;
-        let lost = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(victim.lost_gpu_ms));
+        let lost = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(self.draft.price_of(victim)));
         Some((lost, victims.len(), node.clone()))
     }
 
@@ -188,7 +188,7 @@ impl<'a> Clearing<'a> {
         let victims = self.victims_for_one(group, node).unwrap_or_default();
         let mut touched = BTreeSet::from([node.clone()]);
         for victim in victims {
-            self.victims.insert(victim.job, victim.lost_gpu_ms);
+            self.victims.insert(victim.job, self.draft.price_of(victim));
             let Some(job) = self.draft.state.jobs.get(&victim.job) else { continue };
             self.fewer.add(self.draft.state, job);
             let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);

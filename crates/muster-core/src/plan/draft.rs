@@ -18,7 +18,7 @@ use crate::plan::ask::{Ask, Match};
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
 use crate::plan::reserve::Reservations;
-use crate::plan::running::{Reach, Running};
+use crate::plan::running::{Candidate, Reach, Running};
 use crate::plan::score::Score;
 use crate::plan::shares::{Guest, Shares};
 use crate::plan::{Cut, MakeRoom, Plan, Start, claims};
@@ -66,6 +66,15 @@ pub(super) struct Started {
     pub taken: BTreeMap<NodeId, Free>,
 }
 
+/// Who gives way to a job.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Haste {
+    /// Those who lose next to nothing, and are worth less than this together.
+    Gently(u64),
+    /// Those of whom more is left than this.
+    AtACost(u64),
+}
+
 /// What would be true if the plan so far were adopted.
 pub(super) struct Draft<'a> {
     pub state: &'a State,
@@ -102,8 +111,8 @@ pub(super) struct Draft<'a> {
     pub hopeless: BTreeMap<Arc<Shape>, Reach>,
     /// How often every node was asked who could go.
     pub searches: usize,
-    /// While others are looked for who give way to a job of this size.
-    pub hastens: Option<u64>,
+    /// While others are looked for who give way to a job.
+    pub hastens: Option<Haste>,
     /// Nodes on which something has changed, in order.
     pub changed: Vec<NodeId>,
     pub blocked: Vec<Turn<'a>>,
@@ -189,6 +198,15 @@ impl<'a> Draft<'a> {
         let member = self.state.tenants.get(tenant).and_then(|tenant| tenant.members.get(user));
         let longest = member.and_then(|member| member.lasted.usual_and_longest()).map(|(_, longest)| longest);
         longest.unwrap_or(self.state.settings.default_runtime_ms)
+    }
+
+    /// What it costs that a job goes: the work it loses; where those are looked for who lose next to nothing, what they
+    /// are worth.
+    pub fn price_of(&self, victim: &Candidate) -> u64 {
+        match self.hastens {
+            Some(Haste::Gently(_)) => victim.worth.unwrap_or(u64::MAX),
+            _ => victim.lost_gpu_ms,
+        }
     }
 
     /// What of the free space of a node someone may use who will be gone by `ending`.

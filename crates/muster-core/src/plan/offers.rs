@@ -8,11 +8,11 @@ use crate::guarantee::{self, Cover};
 use crate::ids::{NodeId, TenantId};
 use crate::lasting::Ending;
 use crate::plan::ask::Ask;
-use crate::plan::draft::Draft;
+use crate::plan::draft::{Draft, Haste};
 use crate::plan::order::Turn;
 use crate::plan::running::{Candidate, Here, Reach};
 
-/// Making room on one node. The least work lost is best, then the fewest victims, then the name of the node.
+/// Making room on one node. The least work lost is best, or where nothing is lost the least worth, then the fewest victims, then the name of the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Offer {
     lost_gpu_ms: u64,
@@ -68,7 +68,7 @@ impl Offers {
 
 fn offer(draft: &Draft, turn: &Turn, ask: &Ask, node: &NodeId, here: &Here) -> Option<Offer> {
     let (victims, _) = victims(draft, turn, ask, node, here)?;
-    let lost_gpu_ms = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(victim.lost_gpu_ms));
+    let lost_gpu_ms = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(draft.price_of(victim)));
     Some(Offer { lost_gpu_ms, victims: victims.len(), node: node.clone() })
 }
 
@@ -101,7 +101,10 @@ pub(super) fn displaceable<'a>(
     fewer: &guarantee::Leaving,
 ) -> Vec<&'a Candidate> {
     let weaker = |victim: &&Candidate| match draft.hastens {
-        Some(size) => {
+        Some(Haste::Gently(most)) => {
+            victim.priority <= turn.bucket.priority && victim.worth.is_some_and(|worth| worth < most)
+        }
+        Some(Haste::AtACost(size)) => {
             victim.priority <= turn.bucket.priority && victim.left_gpu_ms.is_some_and(|left| size < left)
         }
         None => {
@@ -110,8 +113,13 @@ pub(super) fn displaceable<'a>(
         }
     };
     let (state, shares) = (draft.state, &draft.shares);
+    let mut candidates: Vec<&Candidate> = candidates.collect();
+    if let Some(Haste::Gently(_)) = draft.hastens {
+        candidates.sort_by_key(|candidate| (draft.price_of(candidate), candidate.priority, candidate.job));
+    }
     if !shares.has_guarantees() {
-        return candidates.filter(weaker).collect();
+        candidates.retain(weaker);
+        return candidates;
     }
     let cover = match draft.hastens {
         Some(_) => Cover::default(),

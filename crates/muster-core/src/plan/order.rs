@@ -13,7 +13,7 @@
 //! those behind it. Ranks only fall in a round, so a head is looked at again when it comes out on top.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, btree_set};
+use std::collections::{BTreeSet, BinaryHeap};
 
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
     };
     let share = shares.fair_share(tenant, user);
     let fast = state.settings.objective == Objective::Fast;
-    let size_gpu_ms = fast.then(|| state.size(&Bucket::of_spec(&job.spec, None)));
+    let size_gpu_ms = fast.then(|| state.size(job, now));
     Strength { priority: job.spec.priority, aging, penalty, share, size_gpu_ms }
 }
 
@@ -116,7 +116,6 @@ pub(super) struct Scale<'a> {
 pub(super) struct Common {
     penalty: u32,
     guaranteed: bool,
-    size: Reverse<u64>,
 }
 
 /// What comes before all sizes.
@@ -127,20 +126,45 @@ impl Scale<'_> {
         Common {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
             guaranteed: shares.cover(self.state, &bucket.tenant, &bucket.shape).is_some(),
-            size: self.size(bucket),
         }
     }
 
-    fn size(self, bucket: &Bucket) -> Reverse<u64> {
+    /// The jobs of a bucket in the order of their turns, each with its size. They are in the order of submission already
+    /// where sizes do not count.
+    pub fn places<'b>(
+        self,
+        bucket: &Bucket,
+        common: Common,
+        places: &'b BTreeSet<Place>,
+    ) -> Box<dyn Iterator<Item = (Place, u64)> + 'b> {
+        if self.state.settings.objective == Objective::Fair {
+            return Box::new(places.iter().map(|place| (*place, 0)));
+        }
+        let habits = self.state.habits_of(bucket, self.now);
+        let mut ranked: Vec<(Rank, u64)> = places
+            .iter()
+            .map(|place| {
+                let job = self.state.jobs.get(&place.1);
+                let (limit_ms, ran_ms) = job.map_or((None, 0), |job| (job.spec.time_limit_ms, job.ran_ms));
+                let size = habits.size(limit_ms, job.map(|job| job.number), ran_ms);
+                (self.rank(bucket, common, (*place, size)), size)
+            })
+            .collect();
+        ranked.sort_unstable_by(|one, other| other.0.cmp(&one.0));
+        Box::new(ranked.into_iter().map(|(rank, size)| (rank.place.0, size)))
+    }
+
+    /// The size of a job that is not in the state.
+    pub fn size_of_guest(self, bucket: &Bucket) -> u64 {
         match self.state.settings.objective {
-            Objective::Fair => NO_SIZE,
-            Objective::Fast => Reverse(self.state.size(bucket)),
+            Objective::Fair => 0,
+            Objective::Fast => self.state.habits_of(bucket, self.now).size(bucket.limit_ms, None, 0),
         }
     }
 
     /// The rank of a ready job.
-    pub fn rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
-        let plain = self.plain_rank(bucket, common, place);
+    pub fn rank(self, bucket: &Bucket, common: Common, (place, size): (Place, u64)) -> Rank {
+        let plain = self.plain_rank(bucket, common, (place, size));
         if plain.standing < Standing::Overdue && self.is_overdue(place) {
             return Rank { standing: Standing::Overdue, size: NO_SIZE, effective: 0, ..plain };
         }
@@ -149,16 +173,15 @@ impl Scale<'_> {
         Rank { effective, ..plain }.of_returning(returning)
     }
 
-    /// The rank without asking how long the job has been waiting, and whether it is back; never above the true one,
-    /// and falling from place to place inside a bucket.
-    pub fn plain_rank(self, bucket: &Bucket, common: Common, place: Place) -> Rank {
+    /// The rank without asking how long the job has been waiting, and whether it is back; never above the true one.
+    pub fn plain_rank(self, bucket: &Bucket, common: Common, (place, size): (Place, u64)) -> Rank {
         let standing = match common.guaranteed {
             _ if bucket.priority >= PRIORITY_MAX => Standing::Operator,
             true => Standing::Guaranteed,
             false => Standing::Ordinary,
         };
         let effective = self.effective(bucket, common.penalty, place, false);
-        let size = if standing == Standing::Operator { NO_SIZE } else { common.size };
+        let size = if standing == Standing::Operator { NO_SIZE } else { Reverse(size) };
         Rank { standing, size, effective, place: Reverse(place) }
     }
 
@@ -208,12 +231,17 @@ pub(super) struct Turn<'a> {
     pub effective: i64,
     /// Since when it waits.
     since: Timestamp,
+    /// GPU-milliseconds that are left of it, where that counts.
+    pub size: u64,
     returning: bool,
     place: Place,
     rank: Rank,
     /// Those behind it.
-    rest: btree_set::Iter<'a, Place>,
+    rest: Rest<'a>,
 }
+
+/// Jobs of a bucket in the order of their turns, each with its size.
+type Rest<'a> = Box<dyn Iterator<Item = (Place, u64)> + 'a>;
 
 impl Turn<'_> {
     /// Whether it may displace a job of this priority that was ordered by `effective` when it was placed.
@@ -264,16 +292,19 @@ impl<'a> Order<'a> {
     pub fn new(state: &'a State, now: Timestamp, shares: &Shares) -> Order<'a> {
         let mut order = Order { scale: Scale { state, now }, heads: BinaryHeap::new() };
         for (bucket, places) in state.queue.buckets() {
-            order.push(shares, bucket, places.iter());
+            let rest = order.scale.places(bucket, order.scale.common(shares, bucket), places);
+            order.push(shares, bucket, rest);
         }
         order
     }
 
     /// Let a job take part that is not in the state.
     pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place) {
-        let rank = self.scale.plain_rank(bucket, self.scale.common(shares, bucket), place);
+        let size = self.scale.size_of_guest(bucket);
+        let rank = self.scale.plain_rank(bucket, self.scale.common(shares, bucket), (place, size));
         self.heads.push(Turn {
             bucket,
+            size,
             job: place.1,
             overdue: false,
             effective: rank.effective,
@@ -281,7 +312,7 @@ impl<'a> Order<'a> {
             returning: false,
             place,
             rank,
-            rest: btree_set::Iter::default(),
+            rest: Box::new(std::iter::empty()),
         });
     }
 
@@ -302,19 +333,20 @@ impl<'a> Order<'a> {
         self.push(shares, turn.bucket, turn.rest);
     }
 
-    fn push(&mut self, shares: &Shares, bucket: &'a Bucket, mut rest: btree_set::Iter<'a, Place>) {
-        if let Some(place) = rest.next() {
+    fn push(&mut self, shares: &Shares, bucket: &'a Bucket, mut rest: Rest<'a>) {
+        if let Some((place, size)) = rest.next() {
             let common = self.scale.common(shares, bucket);
-            let returning = self.scale.is_returning(*place);
+            let returning = self.scale.is_returning(place);
             self.heads.push(Turn {
                 bucket,
+                size,
                 job: place.1,
-                overdue: self.scale.is_overdue(*place),
-                effective: self.scale.effective(bucket, common.penalty, *place, returning),
-                since: self.scale.waits_since(*place),
+                overdue: self.scale.is_overdue(place),
+                effective: self.scale.effective(bucket, common.penalty, place, returning),
+                since: self.scale.waits_since(place),
                 returning,
-                place: *place,
-                rank: self.scale.rank(bucket, common, *place),
+                place,
+                rank: self.scale.rank(bucket, common, (place, size)),
                 rest,
             });
         }
@@ -329,7 +361,7 @@ impl Turn<'_> {
         if self.rank.standing == Standing::Overdue {
             return false;
         }
-        let plain = scale.plain_rank(self.bucket, common, self.place);
+        let plain = scale.plain_rank(self.bucket, common, (self.place, self.size));
         let rank = Rank { effective: self.effective, ..plain }.of_returning(self.returning);
         let before = std::mem::replace(&mut self.rank, rank);
         self.rank < before

@@ -9,6 +9,7 @@ use crate::job::Job;
 use crate::plan::order::{Rank, Scale};
 use crate::plan::shares::Shares;
 use crate::queue::{Bucket, Place, bucket_of, place_of};
+use crate::settings::Objective;
 use crate::state::State;
 use crate::time::Timestamp;
 
@@ -33,9 +34,17 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     }
     let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None).with_models(state));
     let common = scale.common(&shares, &bucket);
-    // Nobody overtakes an earlier job of its own bucket, so the lowest rank up to here is the one that counts.
-    let own = places.range(..=place).map(|place| scale.rank(&bucket, common, *place)).min()?;
-    let ahead = places.range(..place).count() as u64 + ahead_elsewhere(scale, &shares, &bucket, own);
+    // Nobody overtakes who has their turn earlier in the bucket, so the lowest rank up to here is the one that counts.
+    let (mut before, mut own) = (0, None);
+    for one in scale.places(&bucket, common, places) {
+        let rank = scale.rank(&bucket, common, one);
+        own = Some(own.map_or(rank, |own: Rank| own.min(rank)));
+        if one.0 == place {
+            break;
+        }
+        before += 1;
+    }
+    let ahead = before + ahead_elsewhere(scale, &shares, &bucket, own?);
     Some(Position { position: ahead + 1, of: ready(state) })
 }
 
@@ -48,11 +57,19 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
     };
     let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None).with_models(state));
     let common = scale.common(&shares, &own);
-    let rank = places.range(..=place).map(|place| scale.rank(&own, common, *place)).min();
+    let mut until = scale.places(&own, common, places);
+    let mut passed = false;
+    let until = std::iter::from_fn(|| {
+        let next = until.next().filter(|_| !passed)?;
+        passed = next.0 == place;
+        Some(next)
+    });
+    let rank = until.map(|one| scale.rank(&own, common, one)).min();
     let mut ahead: Vec<(Rank, JobId)> = Vec::new();
     for (bucket, places) in state.queue.buckets() {
         let common = scale.common(&shares, bucket);
-        let ranked = places.iter().map(|place| (scale.rank(bucket, common, *place), place.1));
+        let ranked = scale.places(bucket, common, places);
+        let ranked = ranked.map(|one| (scale.rank(bucket, common, one), one.0.1));
         let before =
             |(other, id): &(Rank, JobId)| if *bucket == own { *id != job.id } else { Some(*other) > rank };
         // Nobody overtakes in a bucket: a rank counts only as far as those before it let it.
@@ -78,7 +95,8 @@ pub(super) fn position_of_guest(
     place: Place,
 ) -> Position {
     let scale = Scale { state, now };
-    let own = scale.plain_rank(bucket, scale.common(shares, bucket), place);
+    let size = scale.size_of_guest(bucket);
+    let own = scale.plain_rank(bucket, scale.common(shares, bucket), (place, size));
     let same = state.queue.bucket(bucket).map_or(0, |places| places.len() as u64);
     Position { position: same + ahead_elsewhere(scale, shares, bucket, own) + 1, of: ready(state) + 1 }
 }
@@ -94,10 +112,11 @@ fn ahead_elsewhere(scale: Scale, shares: &Shares, own: &Bucket, rank: Rank) -> u
 
 fn ahead_in(scale: Scale, shares: &Shares, bucket: &Bucket, places: &BTreeSet<Place>, rank: Rank) -> u64 {
     let common = scale.common(shares, bucket);
-    let surely = |place: &Place| scale.plain_rank(bucket, common, *place) > rank;
-    if places.last().is_some_and(surely) {
+    let surely = |one: &(Place, u64)| scale.plain_rank(bucket, common, *one) > rank;
+    let by_age = scale.state.settings.objective == Objective::Fair;
+    if by_age && places.last().is_some_and(|place| surely(&(*place, 0))) {
         return places.len() as u64;
     }
-    let ahead = |place: &&Place| surely(place) || scale.rank(bucket, common, **place) > rank;
-    places.iter().take_while(ahead).count() as u64
+    let ahead = |one: &(Place, u64)| surely(one) || scale.rank(bucket, common, *one) > rank;
+    scale.places(bucket, common, places).take_while(ahead).count() as u64
 }

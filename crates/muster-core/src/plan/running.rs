@@ -27,6 +27,8 @@ pub(super) struct Candidate {
     pub overstays: Option<Timestamp>,
     /// GPU-milliseconds that are left of it, if it may give way to a smaller job.
     pub left_gpu_ms: Option<u64>,
+    /// What it is worth that it goes on, if it loses next to nothing by giving way.
+    pub worth: Option<u64>,
     /// What it would give back on this node.
     pub space: Free,
 }
@@ -156,6 +158,7 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
         lost_gpu_ms: lost_gpu_ms(job, attempt, now),
         overstays: state.overstays(job, now),
         left_gpu_ms: state.left_of(job, now),
+        worth: state.worth_of(job, now),
         space: Free::used_on(node, job),
     })
 }

@@ -307,7 +307,7 @@ impl State {
             let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
             let reclaimed = cover.reclaims(self, victim, &tally.guaranteed);
             let weaker = victim.spec.priority < job.spec.priority
-                || self.gives_way(victim, &job.spec, now)
+                || self.gives_way(victim, job, now)
                 || self.overstays(victim, now).is_some_and(|since| was_passed(job, since))
                 || (self.settings.defragment && self.may_be_moved(victim, job.spec.priority));
             let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim, now);

@@ -11,9 +11,10 @@ use crate::job::{
 };
 use crate::lasting::planned_end;
 use crate::ledger::Charge;
-use crate::loss::lost_gpu_ms;
+use crate::loss::{kept_ms, lost_gpu_ms};
 use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
 use crate::partition::Partition;
+use crate::past::Kin;
 use crate::state::{Array, Claim, Ended, KeyUse, State};
 use crate::tenant::{Tenant, TenantConfig};
 use crate::time::Timestamp;
@@ -175,6 +176,7 @@ impl State {
             Some(by) => Phase::Held { by: by.to_string(), why: "held at submission".into(), since: born.at },
             None => Phase::Queued { preempted: false, returning: false, since: born.at },
         };
+        let number = self.kin_mut(born.spec).come();
         let job = Job {
             id,
             spec: born.spec.clone(),
@@ -184,6 +186,8 @@ impl State {
             restarts: 0,
             preemptions: 0,
             requeues: 0,
+            ran_ms: 0,
+            number,
             wakes_at: born.spec.start_after.filter(|start| *start > born.at),
             open_dependencies: born.open_dependencies.clone(),
             foreseen: None,
@@ -304,6 +308,11 @@ impl State {
                 attempt.started_at = Some(at);
             }
         });
+        if whole {
+            let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
+            let (spec, number) = (job.spec.clone(), job.number);
+            self.kin_mut(&spec).run(number, at);
+        }
     }
 
     /// A job is displaced: its tenant, and everyone above it, loses the work that is not saved.
@@ -335,10 +344,7 @@ impl State {
             half_life_ms,
         );
         self.ledger.account_mut(&spec.tenant).used += charge;
-        // How long a job ran is known only of those that came to their end by themselves.
-        if let (Next::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
-            self.tenant_mut(&spec.tenant).note_runtime(&spec.user, at.since(started));
-        }
+        let ran_ms = self.learn(id, &attempt, next, at);
         self.count_array(id, |array| array.active -= 1);
         match next {
             Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),
@@ -347,6 +353,7 @@ impl State {
                 let returning = lost_a_node && *because == Back::Requeued;
                 job.phase = Phase::Queued { preempted, returning, since: at };
                 job.wakes_at = *wakes_at;
+                job.ran_ms = ran_ms;
                 match because {
                     Back::Preempted => job.preemptions += 1,
                     Back::Restarted => job.restarts += 1,
@@ -355,8 +362,29 @@ impl State {
             }),
             Next::Held { by, why } => self.move_job(id, at, |job| {
                 job.phase = Phase::Held { by: by.clone(), why: why.clone(), since: at };
+                job.ran_ms = ran_ms;
             }),
         }
+    }
+
+    /// Learn from the end of an attempt. How long a job has run in all, as far as its work was not lost.
+    fn learn(&mut self, id: JobId, attempt: &Attempt, next: &Next, at: Timestamp) -> i64 {
+        let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
+        let (spec, number) = (job.spec.clone(), job.number);
+        // How long a job runs is known only of those that came to their end by themselves.
+        if let (Next::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
+            let ran_ms = job.ran_ms.saturating_add(at.since(started));
+            self.tenant_mut(&spec.tenant).note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
+            self.kin_mut(&spec).end(number, ran_ms);
+            return ran_ms;
+        }
+        let ran_ms = job.ran_ms.saturating_add(kept_ms(job, attempt, at));
+        self.kin_mut(&spec).stop(number, ran_ms);
+        ran_ms
+    }
+
+    fn kin_mut(&mut self, spec: &JobSpec) -> &mut Kin {
+        self.tenant_mut(&spec.tenant).kin_mut(&spec.user, spec.demand().gpu_milli)
     }
 
     // Jobs go.

@@ -84,6 +84,10 @@ struct JobWithoutSpec {
     preemptions: u32,
     #[serde(default)]
     requeues: u32,
+    #[serde(default)]
+    ran_ms: i64,
+    #[serde(default)]
+    number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wakes_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
@@ -298,6 +302,8 @@ impl Specs {
             restarts: job.restarts,
             preemptions: job.preemptions,
             requeues: job.requeues,
+            ran_ms: job.ran_ms,
+            number: job.number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies.clone(),
             foreseen: job.foreseen.clone(),
@@ -318,6 +324,8 @@ impl SavedJob {
             restarts: job.restarts,
             preemptions: job.preemptions,
             requeues: job.requeues,
+            ran_ms: job.ran_ms,
+            number: job.number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies,
             foreseen: job.foreseen,

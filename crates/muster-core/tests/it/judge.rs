@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::Next;
 use muster_core::job::{Demand, Isolation, Job, PlacedTask, StopCause, Topology};
-use muster_core::lasting::rounded;
 use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
 use muster_core::node::{Node, NodeWord};
@@ -426,22 +425,17 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
     }
 }
 
-/// Where jobs should be done soon, longer work of no higher priority gives way to shorter, once.
+/// Where jobs should be done soon, longer work of no higher priority gives way to shorter; once, unless it saves its work.
 fn gives_way(before: &State, victim: &Job, to: &Job, now: Timestamp) -> bool {
-    let usually = |job: &Job| {
-        let member = before.tenants[&job.spec.tenant].members.get(&job.spec.user);
-        let known = member.and_then(|member| member.lasted.usual_and_longest());
-        let limit = job.spec.time_limit_ms.map(rounded);
-        let known = known.map(|(usual, _)| usual.min(limit.unwrap_or(i64::MAX))).or(limit);
-        known.unwrap_or(before.settings.default_runtime_ms)
-    };
     let attempt = victim.attempt().unwrap();
-    let ran = now.since(attempt.started_at.unwrap_or(attempt.placed_at));
-    let left = (usually(victim) - ran).max(0) * held_by(victim).gpu_milli as i64 / 1_000;
+    let saves = victim.spec.checkpoint.is_some() || attempt.saved_at.is_some();
+    let (left, takes) = (before.left_ms(victim, now), before.left_ms(to, now));
+    let smaller = takes as u64 * to.spec.demand().gpu_milli < left as u64 * held_by(victim).gpu_milli;
     before.settings.objective == Objective::Fast
-        && victim.preemptions == 0
+        && (saves || victim.preemptions == 0)
         && victim.spec.priority <= to.spec.priority
-        && usually(to) * to.spec.demand().gpu_milli as i64 / 1_000 < left
+        // Who saves its work gives way to who is sooner done.
+        && (smaller || (saves && takes < left))
 }
 
 /// On one node, with these tasks: devices are free or will be, and cores are enough.

@@ -271,14 +271,24 @@ struct Naive<'a> {
     booked: Vec<Booked>,
     /// How often the future was searched.
     searches: u32,
-    /// While others are looked for who give way to a smaller job.
-    hastens: bool,
+    /// While others are looked for who give way to a job.
+    hastens: Haste,
     /// Who starts on space that is kept for others.
     lent: BTreeSet<JobId>,
     starts: Vec<(JobId, Vec<PlacedTask>)>,
     claims: Vec<(JobId, Vec<PlacedTask>, Vec<JobId>)>,
     /// Devices that starts and claims of this plan take.
     devices: Vec<(&'a TenantId, PlacedTask)>,
+}
+
+/// Who is looked for to give way to a job for speed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    No,
+    /// Those who lose next to nothing.
+    Gently,
+    /// Those of whom more is left.
+    AtACost,
 }
 
 impl<'a> Naive<'a> {
@@ -297,7 +307,7 @@ impl<'a> Naive<'a> {
             owed: BTreeMap::new(),
             booked: Vec::new(),
             searches: 0,
-            hastens: false,
+            hastens: Haste::No,
             lent: BTreeSet::new(),
             starts: Vec::new(),
             claims: Vec::new(),
@@ -310,7 +320,7 @@ impl<'a> Naive<'a> {
         let mut blocked = Vec::new();
         while let Some(job) = naive.next(&mut lines) {
             if naive.claimants.contains(&job.id)
-                || (naive.admits(job) && (naive.start(job) || naive.preempt(job)))
+                || (naive.admits(job) && (naive.start(job) || naive.preempt(job) || naive.hasten_gently(job)))
             {
                 continue;
             }
@@ -394,7 +404,10 @@ impl<'a> Naive<'a> {
             }
         }
         let sorted = |mut line: Vec<&'a Job>| {
-            line.sort_by_key(|job| (job.submitted_at, job.id));
+            match self.is_fast() {
+                true => line.sort_by_key(|job| Reverse(self.rank(job))),
+                false => line.sort_by_key(|job| (job.submitted_at, job.id)),
+            }
             line
         };
         lines.into_iter().map(|(_, line)| sorted(line)).collect()
@@ -423,32 +436,69 @@ impl<'a> Naive<'a> {
         self.state.settings.objective == Objective::Fast
     }
 
-    /// The GPU time that a job is expected to take.
+    /// The GPU time that is left of a job that waits. How long it runs is told by the state and tested there.
     fn size(&self, job: &Job) -> u64 {
-        job.spec.demand().gpu_milli * self.usually_takes(job) as u64 / 1_000
+        job.spec.demand().gpu_milli * self.state.left_ms(job, self.now) as u64 / 1_000
     }
 
-    fn usually_takes(&self, job: &Job) -> i64 {
-        let member = self.state.tenants[&job.spec.tenant].members.get(&job.spec.user);
-        let known = member.and_then(|member| member.lasted.usual_and_longest()).map(|(usual, _)| usual);
-        match (known, job.spec.time_limit_ms.map(rounded)) {
-            (Some(usual), Some(limit)) => usual.min(limit),
-            (Some(usual), None) => usual,
-            (None, Some(limit)) => limit,
-            (None, None) => self.state.settings.default_runtime_ms,
+    /// The GPU time that is left of a running job that may give way.
+    fn left(&self, victim: &Job) -> Option<u64> {
+        let attempt = victim.attempt().unwrap();
+        let by_right = attempt.placed_at.since(victim.submitted_at) > self.state.settings.max_wait_ms;
+        let once_more = victim.preemptions == 0 || self.saves(victim);
+        let left = self.state.left_ms(victim, self.now) as u64 * held_by(victim).gpu_milli / 1_000;
+        (once_more && !by_right).then_some(left)
+    }
+
+    fn saves(&self, victim: &Job) -> bool {
+        victim.spec.checkpoint.is_some() || victim.attempt().unwrap().saved_at.is_some()
+    }
+
+    /// What it is worth that a running job goes on that loses next to nothing by giving way.
+    fn worth(&self, victim: &Job) -> Option<u64> {
+        let left = self.left(victim).filter(|left| *left > 0 && self.saves(victim))?;
+        let lost = self.lost(victim);
+        (lost < left / 8).then(|| (held_by(victim).gpu_milli << 40) / (left - lost))
+    }
+
+    fn worth_to_start(&self, job: &Job) -> u64 {
+        (job.spec.demand().gpu_milli << 40) / self.size(job).max(1)
+    }
+
+    /// Whether a running job gives way to another, as far as the two are concerned.
+    fn gives_way(&self, victim: &Job, to: &Job) -> bool {
+        let weaker = match self.hastens {
+            Haste::Gently => self.worth(victim).is_some_and(|worth| worth < self.worth_to_start(to)),
+            _ => self.left(victim).is_some_and(|left| self.size(to) < left),
+        };
+        victim.spec.priority <= to.spec.priority && weaker
+    }
+
+    /// What it costs that a job goes.
+    fn price(&self, victim: &Job) -> u64 {
+        match self.hastens {
+            Haste::Gently => self.worth(victim).unwrap_or(u64::MAX),
+            _ => self.lost(victim),
         }
     }
 
-    /// Whether a running job gives way to a smaller one, as far as the two are concerned.
-    fn gives_way(&self, victim: &Job, to: &Job) -> bool {
-        let attempt = victim.attempt().unwrap();
-        let end = attempt.started_at.unwrap_or(attempt.placed_at).plus(self.usually_takes(victim));
-        let left = end.since(self.now) as u64 * held_by(victim).gpu_milli / 1_000;
-        let by_right = attempt.placed_at.since(victim.submitted_at) > self.state.settings.max_wait_ms;
-        victim.preemptions == 0
-            && !by_right
-            && victim.spec.priority <= to.spec.priority
-            && self.size(to) < left
+    /// Let those give way who lose next to nothing, if the job is worth more than all of them.
+    fn hasten_gently(&mut self, job: &'a Job) -> bool {
+        if !self.is_fast() || !self.may_preempt(job) {
+            return false;
+        }
+        self.hastens = Haste::Gently;
+        let found = self.whom_to_displace(job);
+        self.hastens = Haste::No;
+        let Some((victims, tasks)) = found else { return false };
+        let worth: u64 = victims.iter().map(|victim| self.worth(victim).unwrap()).sum();
+        if worth >= self.worth_to_start(job) {
+            return false;
+        }
+        if !self.wait_for_leaving(job) {
+            self.make_room(job, victims, tasks);
+        }
+        true
     }
 
     /// Let longer work give way, if the job gains more time than the others lose.
@@ -456,18 +506,16 @@ impl<'a> Naive<'a> {
         if !self.is_fast() || !self.may_preempt(job) {
             return false;
         }
-        self.hastens = true;
+        self.hastens = Haste::AtACost;
         let found = self.whom_to_displace(job);
-        self.hastens = false;
+        self.hastens = Haste::No;
         let Some((victims, tasks)) = found else { return false };
         let grace = self.state.settings.stop_grace_ms;
-        let takes = self.usually_takes(job) + grace;
+        let gpu_milli = job.spec.demand().gpu_milli.max(1);
+        let takes = (self.size(job) * 1_000 / gpu_milli) as i64 + grace;
         let lost = |victim: &&Job| self.lost(victim) * 1_000 / held_by(victim).gpu_milli;
         let costs: i64 = victims.iter().map(|victim| takes + lost(victim) as i64).sum();
-        let over = |victim: &&Job| {
-            let attempt = victim.attempt().unwrap();
-            attempt.started_at.unwrap_or(attempt.placed_at).plus(self.usually_takes(victim))
-        };
+        let over = |victim: &&Job| self.now.plus(self.state.left_ms(victim, self.now));
         let at = at.min(victims.iter().map(over).max().unwrap());
         if costs >= at.since(self.now) - grace {
             return false;
@@ -503,12 +551,12 @@ impl<'a> Naive<'a> {
     }
 
     fn guarantor(&self, job: &Job) -> Option<&'a muster_core::Tenant> {
-        guarantor(self.state, job, |tenant| self.held(tenant)).filter(|_| !self.hastens)
+        guarantor(self.state, job, |tenant| self.held(tenant)).filter(|_| self.hastens == Haste::No)
     }
 
     /// The tenants that are guaranteed as much of a model as the job asks for beside what they would hold.
     fn model_guarantors(&self, job: &Job) -> Vec<(&'a TenantId, &'a str)> {
-        if self.hastens {
+        if self.hastens != Haste::No {
             return Vec::new();
         }
         model_guarantors(self.state, job, |top, model| {
@@ -591,7 +639,7 @@ impl<'a> Naive<'a> {
         let same = |other: &Job| other.spec.tenant == job.spec.tenant && other.spec.user == job.spec.user;
         let more = self.more_held.iter().filter(|(other, _)| same(other));
         let more: u64 = more.map(|(_, demand)| demand.gpu_milli).sum();
-        let user = tenant.members.get(&job.spec.user).copied().unwrap_or_default();
+        let user = tenant.members.get(&job.spec.user).cloned().unwrap_or_default();
         let half_life = half_life(self.state, tenant);
         let recent = user.recent.micro_gpus(user.held.gpu_milli, self.now, half_life);
         let gpus: u64 = self.state.nodes.values().map(|node| node.facts.gpus.len() as u64).sum();
@@ -1153,7 +1201,7 @@ impl<'a> Naive<'a> {
     fn whom_to_displace(&self, job: &'a Job) -> Option<(Vec<&'a Job>, Vec<PlacedTask>)> {
         let offers = self.free.keys().filter_map(|node| {
             let (victims, tasks) = self.victims_on(job, node)?;
-            let lost: u64 = victims.iter().map(|victim| self.lost(victim)).sum();
+            let lost: u64 = victims.iter().map(|victim| self.price(victim)).sum();
             Some((lost, victims.len(), node.clone(), victims, tasks))
         });
         let best = offers.min_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
@@ -1188,7 +1236,7 @@ impl<'a> Naive<'a> {
         let mut found: Vec<&Job> =
             self.state.nodes[node].jobs.iter().map(|job| &self.state.jobs[job]).collect();
         found.retain(|victim| self.may_go(victim) && !self.displaced.contains(&victim.id));
-        found.sort_by_key(|victim| (self.lost(victim), victim.spec.priority, victim.id));
+        found.sort_by_key(|victim| (self.price(victim), victim.spec.priority, victim.id));
         found
     }
 
@@ -1241,7 +1289,7 @@ impl<'a> Naive<'a> {
             let outranked = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
             let goes = outranked || self.overstays(victim, job);
-            let weaker = if self.hastens { self.gives_way(victim, job) } else { goes };
+            let weaker = if self.hastens == Haste::No { goes } else { self.gives_way(victim, job) };
             let elsewhere = |by: &TenantId| !is_below(self.state, &victim.spec.tenant, by);
             let on_model = |model| of_model(self.state, &victim.attempt().unwrap().tasks, model) > 0;
             let foreign = guarantor.is_some_and(|by| elsewhere(&by.id))
@@ -1555,7 +1603,7 @@ impl<'a> Clearing<'_, 'a> {
         let racks: BTreeSet<(Option<String>, String)> =
             facts.filter_map(|facts| Some((facts.block.clone(), facts.rack.clone()?))).collect();
         let found = racks.into_iter().filter_map(|rack| Clearing::within(naive, job, Some(rack)));
-        let price = |victims: &[&Job]| victims.iter().map(|victim| naive.lost(victim)).sum::<u64>();
+        let price = |victims: &[&Job]| victims.iter().map(|victim| naive.price(victim)).sum::<u64>();
         found.min_by_key(|(victims, _)| (price(victims), victims.len()))
     }
 
@@ -1568,7 +1616,7 @@ impl<'a> Clearing<'_, 'a> {
         if !may_span(job) || !by_size(job).into_iter().all(|group| clearing.seat_group(group)) {
             return None;
         }
-        clearing.victims.sort_by_key(|victim| (naive.lost(victim), victim.id));
+        clearing.victims.sort_by_key(|victim| (naive.price(victim), victim.id));
         for victim in clearing.victims.clone().into_iter().rev() {
             let all = clearing.victims.clone();
             clearing.victims.retain(|other| other.id != victim.id);
@@ -1661,7 +1709,7 @@ impl<'a> Clearing<'_, 'a> {
 
     fn price(&self, group: usize, node: &NodeId) -> Option<(u64, usize, NodeId)> {
         let victims = self.victims_for_one(group, node)?;
-        Some((victims.iter().map(|victim| self.naive.lost(victim)).sum(), victims.len(), node.clone()))
+        Some((victims.iter().map(|victim| self.naive.price(victim)).sum(), victims.len(), node.clone()))
     }
 }
 

@@ -25,6 +25,8 @@ use super::{Live, Nodes, Policy, TraceJob};
 const ROUNDS_MAX: usize = 1_000;
 /// The queues of the traces are months long: a bound below that would make every policy first in, first out.
 const MAX_WAIT_MS: i64 = 3_650 * DAY;
+/// The least time between two looks.
+const LOOK_S: f64 = 600.0;
 /// GPUs of a node.
 const GPUS: u32 = 8;
 
@@ -141,6 +143,16 @@ impl Policy for Product {
         }
         self.plan(now);
         live.iter_mut().for_each(|job| job.running = self.runs(job.job));
+    }
+
+    /// What is expected of a job that is not told changes while it runs: look again when it has run for half as long
+    /// again. As long as everyone runs there is nothing to choose.
+    fn wakes_s(&self, now_s: f64, live: &[Live]) -> Option<f64> {
+        if self.known || live.iter().all(|job| job.running) {
+            return None;
+        }
+        let running = live.iter().filter(|job| job.running);
+        running.map(|job| now_s + (job.ran_s / 2.0).max(LOOK_S)).min_by(f64::total_cmp)
     }
 
     fn ended(&mut self, now_s: f64, job: &Live) {
