@@ -9,8 +9,8 @@
 //! life, and only where that gains more time than it costs (`plan/hasten`). Nobody gives way to a lower priority; and
 //! nobody who had to wait so long that its turn came by right: the bound on every wait is the same as in `fair`.
 
-use crate::ids::TenantId;
-use crate::job::{Attempt, Job};
+use crate::ids::{JobId, TenantId};
+use crate::job::{Attempt, Job, JobSpec};
 use crate::loss::lost_gpu_ms;
 use crate::past::Expected;
 use crate::queue::Bucket;
@@ -37,7 +37,8 @@ impl Habits<'_> {
             (None, Some(usual)) => usual.min(limit_ms),
             (None, None) => limit_ms,
         };
-        usual_ms.saturating_sub(ran_ms).max(0)
+        // Who is late is expected to be late by as much again; nobody knows the end to the last moment.
+        usual_ms.saturating_sub(ran_ms).abs().max(usual_ms / 64).max(1)
     }
 
     /// The same as GPUs × milliseconds.
@@ -101,6 +102,18 @@ impl State {
             return None;
         }
         Some(gpu_ms(self.left_ms(job, now), attempt.gpu_milli()))
+    }
+
+    /// Whether a job would give way to whoever is worth more if it started now; it may have come just now.
+    pub(crate) fn yields(&self, spec: &JobSpec, job: JobId, now: Timestamp) -> bool {
+        let Some(config) = self.tenants.get(&spec.tenant).map(|tenant| &tenant.config) else { return false };
+        let waited_ms = self.jobs.get(&job).map_or(0, |job| now.since(job.submitted_at));
+        self.settings.objective == Objective::Fast
+            && self.settings.preemption
+            && config.may_be_preempted
+            && config.preemptions_per_job_max.is_none()
+            && spec.checkpoint.is_some()
+            && waited_ms <= self.settings.max_wait_ms
     }
 
     /// What it is worth that a running job goes on, if it loses next to nothing by giving way.

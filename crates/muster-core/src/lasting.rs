@@ -15,6 +15,8 @@ pub struct Ending {
     pub at: Timestamp,
     /// How much that can be relied on.
     pub word: Word,
+    /// It gives way before that to whoever is worth more, and loses next to nothing by it.
+    pub yields: bool,
     /// Windows that are open to the job, as bits in the order of their names.
     pub windows: u64,
 }
@@ -32,14 +34,17 @@ pub enum Word {
 
 impl Ending {
     /// Never, as far as anyone knows.
-    pub const NEVER: Ending = Ending { at: Timestamp(i64::MAX), word: Word::Estimate, windows: 0 };
+    pub const NEVER: Ending =
+        Ending { at: Timestamp(i64::MAX), word: Word::Estimate, yields: false, windows: 0 };
 
     /// At once, for sure.
-    pub const NOW: Ending = Ending { at: Timestamp(i64::MIN), word: Word::Bound, windows: u64::MAX };
+    pub const NOW: Ending =
+        Ending { at: Timestamp(i64::MIN), word: Word::Bound, yields: true, windows: u64::MAX };
 
     /// The same for who takes nothing on loan.
     pub fn outright(self) -> Ending {
-        if self.is_bound() { self } else { Ending { word: Word::Estimate, ..self } }
+        let word = if self.is_bound() { self.word } else { Word::Estimate };
+        Ending { word, yields: false, ..self }
     }
 
     /// Whether it is a bound and not an estimate.
@@ -49,7 +54,10 @@ impl Ending {
 
     /// Whether whatever is in the way of the other is in the way of this one.
     pub fn is_no_easier_than(self, other: Ending) -> bool {
-        self.at >= other.at && self.word <= other.word && self.windows & !other.windows == 0
+        self.at >= other.at
+            && self.word <= other.word
+            && self.yields <= other.yields
+            && self.windows & !other.windows == 0
     }
 }
 

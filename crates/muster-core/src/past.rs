@@ -115,6 +115,8 @@ pub(crate) struct Expected<'a> {
     others: [f64; SPANS],
     /// What is expected while nothing is known.
     default_ms: i64,
+    /// What is left of a job that has not run and of whose neighbours nothing is known: many are like that.
+    at_first_ms: i64,
 }
 
 impl<'a> Expected<'a> {
@@ -136,25 +138,24 @@ impl<'a> Expected<'a> {
             kin.ended.iter().zip(&mut counts).for_each(|(ended, count)| *count = u64::from(*ended));
             add(&mut others, &counts);
         }
-        Expected { kin, now, others, default_ms }
+        let at_first_ms = left_ms(&others, &[0.0; SPANS], 0, default_ms);
+        Expected { kin, now, others, default_ms, at_first_ms }
     }
 
     /// How much longer a job runs that has run for so long; by its number, or the next one that comes.
     pub fn left_ms(&self, number: Option<u64>, ran_ms: i64) -> i64 {
-        let (mut ends, mut stays) = (self.others, [0.0; SPANS]);
         let number = number.or(self.kin.map(Kin::next)).unwrap_or_default();
-        for (away, seen) in self.kin.into_iter().flat_map(|kin| kin.near(number)) {
-            let weight = 1.0 / away as f64;
-            match (seen.ended, seen.ran_ms(self.now)) {
-                (true, ran_ms) => ends[span(ran_ms)] += weight,
-                (false, 0) => {}
-                (false, ran_ms) => stays[span(ran_ms)] += weight,
-            }
+        let near = || self.kin.into_iter().flat_map(|kin| kin.near(number));
+        let tells = |seen: Seen| seen.ended || seen.ran_ms(self.now) > 0;
+        if ran_ms == 0 && !near().any(|(_, seen)| tells(seen)) {
+            return self.at_first_ms;
         }
-        match ends.iter().any(|weight| *weight > 0.0) {
-            true => cheapest_end_ms(&ends, &stays, ran_ms),
-            false => ran_ms.max(self.default_ms),
+        let (mut ends, mut stays) = (self.others, [0.0; SPANS]);
+        for (away, seen) in near().filter(|(_, seen)| tells(*seen)) {
+            let spans = if seen.ended { &mut ends } else { &mut stays };
+            spans[span(seen.ran_ms(self.now))] += 1.0 / away as f64;
         }
+        left_ms(&ends, &stays, ran_ms, self.default_ms)
     }
 }
 
@@ -163,6 +164,13 @@ fn add(others: &mut [f64; SPANS], counts: &[u64; SPANS]) {
     let all: u64 = counts.iter().sum();
     if all > 0 {
         others.iter_mut().zip(counts).for_each(|(sum, count)| *sum += OTHERS * *count as f64 / all as f64);
+    }
+}
+
+fn left_ms(ends: &[f64; SPANS], stays: &[f64; SPANS], ran_ms: i64, default_ms: i64) -> i64 {
+    match ends.iter().any(|weight| *weight > 0.0) {
+        true => cheapest_end_ms(ends, stays, ran_ms),
+        false => ran_ms.max(default_ms),
     }
 }
 

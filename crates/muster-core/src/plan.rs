@@ -165,6 +165,9 @@ fn take_turn(draft: &mut Draft, turn: &Turn) -> Tried {
     if draft.is_claimant(turn.job) {
         return Tried::Settled;
     }
+    if draft.is_blocked(turn) {
+        return Tried::Blocked;
+    }
     let ask = draft.ask(turn.bucket);
     if !admit::blockers(draft, turn.bucket, &ask).is_empty() {
         return Tried::Blocked;

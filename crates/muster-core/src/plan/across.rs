@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::capacity::Free;
 use crate::guarantee;
 use crate::ids::{JobId, NodeId};
-use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
 use crate::plan::offers::{all_space, displaceable, least};
@@ -154,7 +153,7 @@ impl<'a> Clearing<'a> {
             Some(here) => here.after(filed.free, freed),
             None => filed.free,
         };
-        let mut seated = Seated::new(self.draft.usable(node, after, Ending::NEVER)?);
+        let mut seated = Seated::new(self.draft.usable(node, after, self.draft.stays(self.turn))?);
         if let Some(site) = self.nodes.get(node).filter(|site| !site.tasks.is_empty()) {
             let groups = self.ask.groups_by_size();
             let fit = groups.into_iter().all(|group| seated.take(self.ask, found, group, site.tasks[group]));

@@ -190,7 +190,8 @@ impl<'a> Draft<'a> {
             None if self.state.may_borrow(&bucket.tenant, job) => Word::Loan,
             None => Word::Estimate,
         };
-        Ending { at, word, windows }
+        let yields = self.spec(job).is_some_and(|spec| self.state.yields(spec, job, self.now));
+        Ending { at, word, yields, windows }
     }
 
     /// How long a job without a limit is expected to run: as long as the longest of its owner's last ones.
@@ -198,6 +199,20 @@ impl<'a> Draft<'a> {
         let member = self.state.tenants.get(tenant).and_then(|tenant| tenant.members.get(user));
         let longest = member.and_then(|member| member.lasted.usual_and_longest()).map(|(_, longest)| longest);
         longest.unwrap_or(self.state.settings.default_runtime_ms)
+    }
+
+    /// Whether someone who asks for the same is blocked already. Only a guest comes after such a one.
+    pub fn is_blocked(&self, turn: &Turn) -> bool {
+        let is_guest = self.guest.is_some_and(|(guest, _)| guest == turn.job);
+        is_guest && self.blocked.iter().any(|other| other.bucket == turn.bucket)
+    }
+
+    /// Until when a job would stay for which others go.
+    pub fn stays(&self, turn: &Turn) -> Ending {
+        match self.hastens {
+            Some(Haste::Gently(_)) => self.ending(turn.bucket, turn.job),
+            _ => Ending::NEVER,
+        }
     }
 
     /// What it costs that a job goes: the work it loses; where those are looked for who lose next to nothing, what they

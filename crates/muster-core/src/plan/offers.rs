@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::capacity::{Free, Seat};
 use crate::guarantee::{self, Cover};
 use crate::ids::{NodeId, TenantId};
-use crate::lasting::Ending;
 use crate::plan::ask::Ask;
 use crate::plan::draft::{Draft, Haste};
 use crate::plan::order::Turn;
@@ -84,7 +83,7 @@ pub(super) fn victims<'a>(
     let found = ask.on(&filed.kind).filter(|found| found.whole)?;
     let candidates = displaceable(draft, turn, ask, here.candidates.iter(), &draft.fewer());
     let after = |victims: &[&Candidate]| {
-        draft.usable(node, here.after(filed.free, all_space(victims)), Ending::NEVER)
+        draft.usable(node, here.after(filed.free, all_space(victims)), draft.stays(turn))
     };
     let victims = least(candidates, |victims| after(victims).is_some_and(|free| ask.fits(found, free)))?;
     let seats = ask.fit(found, after(&victims)?)?;

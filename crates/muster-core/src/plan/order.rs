@@ -147,28 +147,38 @@ impl Scale<'_> {
                 let job = self.state.jobs.get(&place.1);
                 let (limit_ms, ran_ms) = job.map_or((None, 0), |job| (job.spec.time_limit_ms, job.ran_ms));
                 let size = habits.size(limit_ms, job.map(|job| job.number), ran_ms);
-                (self.rank(bucket, common, (*place, size)), size)
+                (self.rank_of(bucket, common, (*place, size), job), size)
             })
             .collect();
         ranked.sort_unstable_by(|one, other| other.0.cmp(&one.0));
         Box::new(ranked.into_iter().map(|(rank, size)| (rank.place.0, size)))
     }
 
-    /// The size of a job that is not in the state.
-    pub fn size_of_guest(self, bucket: &Bucket) -> u64 {
+    /// The size of a job that is not in the state, with a limit if it has one.
+    pub fn size_of_guest(self, bucket: &Bucket, limit_ms: Option<i64>) -> u64 {
         match self.state.settings.objective {
             Objective::Fair => 0,
-            Objective::Fast => self.state.habits_of(bucket, self.now).size(bucket.limit_ms, None, 0),
+            Objective::Fast => self.state.habits_of(bucket, self.now).size(limit_ms, None, 0),
         }
     }
 
     /// The rank of a ready job.
     pub fn rank(self, bucket: &Bucket, common: Common, (place, size): (Place, u64)) -> Rank {
+        self.rank_of(bucket, common, (place, size), self.state.jobs.get(&place.1))
+    }
+
+    fn rank_of(
+        self,
+        bucket: &Bucket,
+        common: Common,
+        (place, size): (Place, u64),
+        job: Option<&Job>,
+    ) -> Rank {
         let plain = self.plain_rank(bucket, common, (place, size));
-        if plain.standing < Standing::Overdue && self.is_overdue(place) {
+        if plain.standing < Standing::Overdue && self.waits_too_long(place, job) {
             return Rank { standing: Standing::Overdue, size: NO_SIZE, effective: 0, ..plain };
         }
-        let returning = self.is_returning(place);
+        let returning = job.is_some_and(is_returning);
         let effective = self.effective(bucket, common.penalty, place, returning);
         Rank { effective, ..plain }.of_returning(returning)
     }
@@ -205,10 +215,13 @@ impl Scale<'_> {
     /// A job that was preempted counts its wait anew: it has had its turn. Its age in the queue counts on for
     /// aging only.
     fn is_overdue(self, place: Place) -> bool {
-        let (state, now, limit) = (self.state, self.now, self.state.settings.max_wait_ms);
+        self.waits_too_long(place, self.state.jobs.get(&place.1))
+    }
+
+    fn waits_too_long(self, place: Place, job: Option<&Job>) -> bool {
+        let (now, limit) = (self.now, self.state.settings.max_wait_ms);
         let ready_since = |job: &Job| waiting_since(job).max(job.spec.start_after);
-        now.since(place.0) > limit
-            && state.jobs.get(&place.1).and_then(ready_since).is_some_and(|since| now.since(since) > limit)
+        now.since(place.0) > limit && job.and_then(ready_since).is_some_and(|since| now.since(since) > limit)
     }
 }
 
@@ -299,8 +312,8 @@ impl<'a> Order<'a> {
     }
 
     /// Let a job take part that is not in the state.
-    pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place) {
-        let size = self.scale.size_of_guest(bucket);
+    pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place, limit_ms: Option<i64>) {
+        let size = self.scale.size_of_guest(bucket, limit_ms);
         let rank = self.scale.plain_rank(bucket, self.scale.common(shares, bucket), (place, size));
         self.heads.push(Turn {
             bucket,

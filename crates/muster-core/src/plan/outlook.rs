@@ -43,13 +43,13 @@ pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
     if mix.add(spec, 1) {
         draft.capacity.learn(mix.lesson());
     }
-    let position = position_of_guest(state, now, &draft.shares, &bucket, (now, job));
+    let position = position_of_guest(state, &draft.shares, &bucket, (now, job), spec.time_limit_ms);
     let own = own_reasons(state, spec, now);
     if !own.is_empty() {
         return Outlook { start: None, score: None, room: None, verdict: Verdict { reasons: own }, position };
     }
     let mut order = Order::new(state, now, &draft.shares);
-    order.invite(&draft.shares, &bucket, (now, job));
+    order.invite(&draft.shares, &bucket, (now, job), spec.time_limit_ms);
     let planned = round(draft, order);
     let start = planned.plan.starts.into_iter().find(|start| start.job == job);
     let (start, score) = start.map(|start| (start.tasks, start.score)).unzip();

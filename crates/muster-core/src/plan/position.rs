@@ -86,18 +86,21 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
     ahead.into_iter().map(|(_, id)| id).take(most).collect()
 }
 
-/// Where a job would stand that is not in the state.
+/// Where a job would stand that is not in the state and comes now, with a limit if it has one.
 pub(super) fn position_of_guest(
     state: &State,
-    now: Timestamp,
     shares: &Shares,
     bucket: &Bucket,
     place: Place,
+    limit_ms: Option<i64>,
 ) -> Position {
-    let scale = Scale { state, now };
-    let size = scale.size_of_guest(bucket);
+    let scale = Scale { state, now: place.0 };
+    let size = scale.size_of_guest(bucket, limit_ms);
     let own = scale.plain_rank(bucket, scale.common(shares, bucket), (place, size));
-    let same = state.queue.bucket(bucket).map_or(0, |places| places.len() as u64);
+    let same = state.queue.bucket(bucket).map_or(0, |places| match state.settings.objective {
+        Objective::Fair => places.len() as u64,
+        Objective::Fast => ahead_in(scale, shares, bucket, places, own),
+    });
     Position { position: same + ahead_elsewhere(scale, shares, bucket, own) + 1, of: ready(state) + 1 }
 }
 

@@ -60,7 +60,8 @@ impl Held {
             Word::Loan => !self.strict,
             Word::Estimate => false,
         };
-        !self.is_open_to(ending) && (ending.at > self.at || !relies)
+        let goes = ending.yields && !self.strict && matches!(self.holder, Holder::Job(_));
+        !self.is_open_to(ending) && !goes && (ending.at > self.at || !relies)
     }
 
     /// Whether it is in the way of someone who stays from a moment on and would end like this if they started now.

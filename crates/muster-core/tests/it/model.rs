@@ -272,7 +272,7 @@ struct Naive<'a> {
     /// How often the future was searched.
     searches: u32,
     /// While others are looked for who give way to a job.
-    hastens: Haste,
+    hastens: Haste<'a>,
     /// Who starts on space that is kept for others.
     lent: BTreeSet<JobId>,
     starts: Vec<(JobId, Vec<PlacedTask>)>,
@@ -282,11 +282,11 @@ struct Naive<'a> {
 }
 
 /// Who is looked for to give way to a job for speed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Haste {
+#[derive(Clone, Copy)]
+enum Haste<'a> {
     No,
     /// Those who lose next to nothing.
-    Gently,
+    Gently(&'a Job),
     /// Those of whom more is left.
     AtACost,
 }
@@ -468,7 +468,7 @@ impl<'a> Naive<'a> {
     /// Whether a running job gives way to another, as far as the two are concerned.
     fn gives_way(&self, victim: &Job, to: &Job) -> bool {
         let weaker = match self.hastens {
-            Haste::Gently => self.worth(victim).is_some_and(|worth| worth < self.worth_to_start(to)),
+            Haste::Gently(_) => self.worth(victim).is_some_and(|worth| worth < self.worth_to_start(to)),
             _ => self.left(victim).is_some_and(|left| self.size(to) < left),
         };
         victim.spec.priority <= to.spec.priority && weaker
@@ -477,7 +477,7 @@ impl<'a> Naive<'a> {
     /// What it costs that a job goes.
     fn price(&self, victim: &Job) -> u64 {
         match self.hastens {
-            Haste::Gently => self.worth(victim).unwrap_or(u64::MAX),
+            Haste::Gently(_) => self.worth(victim).unwrap_or(u64::MAX),
             _ => self.lost(victim),
         }
     }
@@ -487,7 +487,7 @@ impl<'a> Naive<'a> {
         if !self.is_fast() || !self.may_preempt(job) {
             return false;
         }
-        self.hastens = Haste::Gently;
+        self.hastens = Haste::Gently(job);
         let found = self.whom_to_displace(job);
         self.hastens = Haste::No;
         let Some((victims, tasks)) = found else { return false };
@@ -551,12 +551,12 @@ impl<'a> Naive<'a> {
     }
 
     fn guarantor(&self, job: &Job) -> Option<&'a muster_core::Tenant> {
-        guarantor(self.state, job, |tenant| self.held(tenant)).filter(|_| self.hastens == Haste::No)
+        guarantor(self.state, job, |tenant| self.held(tenant)).filter(|_| matches!(self.hastens, Haste::No))
     }
 
     /// The tenants that are guaranteed as much of a model as the job asks for beside what they would hold.
     fn model_guarantors(&self, job: &Job) -> Vec<(&'a TenantId, &'a str)> {
-        if self.hastens != Haste::No {
+        if !matches!(self.hastens, Haste::No) {
             return Vec::new();
         }
         model_guarantors(self.state, job, |top, model| {
@@ -969,7 +969,7 @@ impl<'a> Naive<'a> {
         self.seats.push((job, tasks.to_vec()));
     }
 
-    fn take(&mut self, job: &'a Job, task: &PlacedTask, ending: (Timestamp, Word)) {
+    fn take(&mut self, job: &'a Job, task: &PlacedTask, ending: Over) {
         let taken = of_task(job, task);
         self.free.get_mut(&task.node).unwrap().take(&taken);
         self.devices.push((&job.spec.tenant, task.clone()));
@@ -1258,7 +1258,11 @@ impl<'a> Naive<'a> {
         if !victims.is_empty() {
             space = space.less_overdrawn(node).less(&self.missing_for_claims(id));
         }
-        self.not_reserved_but_for(own, id, &space, (NEVER, None))
+        let until = match self.hastens {
+            Haste::Gently(job) => (self.ending(job), Some(&job.spec.tenant)),
+            _ => (NEVER, None),
+        };
+        self.not_reserved_but_for(own, id, &space, until)
     }
 
     /// Cores and memory that claims on a node need and nobody has free for them.
@@ -1289,7 +1293,7 @@ impl<'a> Naive<'a> {
             let outranked = victim.spec.priority < job.spec.priority
                 && self.effective_at_start(victim) < self.effective(job);
             let goes = outranked || self.overstays(victim, job);
-            let weaker = if self.hastens == Haste::No { goes } else { self.gives_way(victim, job) };
+            let weaker = if matches!(self.hastens, Haste::No) { goes } else { self.gives_way(victim, job) };
             let elsewhere = |by: &TenantId| !is_below(self.state, &victim.spec.tenant, by);
             let on_model = |model| of_model(self.state, &victim.attempt().unwrap().tasks, model) > 0;
             let foreign = guarantor.is_some_and(|by| elsewhere(&by.id))
@@ -1334,7 +1338,7 @@ impl<'a> Naive<'a> {
     }
 
     /// When a job would be over if it started now, and how much that can be relied on.
-    fn ending(&self, job: &Job) -> (Timestamp, Word) {
+    fn ending(&self, job: &Job) -> Over {
         let settings = &self.state.settings;
         let member = self.state.tenants[&job.spec.tenant].members.get(&job.spec.user);
         let known = member.and_then(|member| member.lasted.usual_and_longest());
@@ -1345,7 +1349,18 @@ impl<'a> Naive<'a> {
             None if self.may_borrow(job) => Word::Loan,
             None => Word::Estimate,
         };
-        (self.now.plus(lasts + settings.stop_grace_ms), word)
+        (self.now.plus(lasts + settings.stop_grace_ms), word, self.yields(job))
+    }
+
+    /// Whether a job that starts now gives way to whoever is worth more.
+    fn yields(&self, job: &Job) -> bool {
+        let config = &self.state.tenants[&job.spec.tenant].config;
+        self.is_fast()
+            && self.state.settings.preemption
+            && config.may_be_preempted
+            && config.preemptions_per_job_max.is_none()
+            && job.spec.checkpoint.is_some()
+            && self.now.since(job.submitted_at) <= self.state.settings.max_wait_ms
     }
 
     /// Whether a job can be asked to leave space that it has on loan.
@@ -1384,7 +1399,7 @@ impl<'a> Naive<'a> {
         &self,
         node: &NodeId,
         space: &Space,
-        ending: (Timestamp, Word),
+        ending: Over,
         tenant: Option<&TenantId>,
     ) -> Option<Space> {
         self.not_reserved_but_for(None, node, space, (ending, tenant))
@@ -1395,10 +1410,10 @@ impl<'a> Naive<'a> {
         own: Option<JobId>,
         node: &NodeId,
         space: &Space,
-        (ending, tenant): ((Timestamp, Word), Option<&TenantId>),
+        (ending, tenant): (Over, Option<&TenantId>),
     ) -> Option<Space> {
         let mut usable = space.clone();
-        let (at, word) = ending;
+        let (at, word, _) = ending;
         let closed =
             |window: &Window| window.nodes.contains(node) && (at > window.from || word != Word::Bound);
         if self.windows_against(tenant).any(closed) {
@@ -1571,17 +1586,21 @@ struct Booked {
 }
 
 impl Booked {
-    fn is_delayed_by(&self, (at, word): (Timestamp, Word)) -> bool {
-        at > self.at || word == Word::Estimate || (self.strict && word == Word::Loan)
+    fn is_delayed_by(&self, (at, word, yields): Over) -> bool {
+        let late = at > self.at || word == Word::Estimate || (self.strict && word == Word::Loan);
+        late && (self.strict || !yields)
     }
 }
 
 /// The same for who takes nothing on loan.
-fn outright((at, word): (Timestamp, Word)) -> (Timestamp, Word) {
-    (at, if word == Word::Bound { word } else { Word::Estimate })
+fn outright((at, word, _): Over) -> Over {
+    (at, if word == Word::Bound { word } else { Word::Estimate }, false)
 }
 
-const NEVER: (Timestamp, Word) = (Timestamp(i64::MAX), Word::Estimate);
+const NEVER: Over = (Timestamp(i64::MAX), Word::Estimate, false);
+
+/// When a job would be over, how much that can be relied on, and whether it gives way before.
+type Over = (Timestamp, Word, bool);
 
 /// Room made task by task, on several nodes.
 struct Clearing<'n, 'a> {

@@ -75,14 +75,12 @@ impl Product {
         }
     }
 
-    /// Plan until nothing more is proposed.
+    /// Plan until nobody is displaced any more.
     fn plan(&mut self, now: Timestamp) {
         self.tick(now);
         for _ in 0..ROUNDS_MAX {
             let plan = plan(&self.state, now).plan;
-            if plan.is_empty() {
-                return;
-            }
+            let settled = plan.claims.is_empty();
             for event in self.tell(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 }, now).0 {
                 match event {
                     Event::JobPlaced { job, .. } => self.report(job, &Said::Started, now),
@@ -92,6 +90,9 @@ impl Product {
                     }
                     _ => {}
                 }
+            }
+            if settled {
+                return;
             }
         }
     }
@@ -145,14 +146,14 @@ impl Policy for Product {
         live.iter_mut().for_each(|job| job.running = self.runs(job.job));
     }
 
-    /// What is expected of a job that is not told changes while it runs: look again when it has run for half as long
+    /// What is expected of a job that is not told changes while it runs: look again when it has run for as long
     /// again. As long as everyone runs there is nothing to choose.
     fn wakes_s(&self, now_s: f64, live: &[Live]) -> Option<f64> {
         if self.known || live.iter().all(|job| job.running) {
             return None;
         }
         let running = live.iter().filter(|job| job.running);
-        running.map(|job| now_s + (job.ran_s / 2.0).max(LOOK_S)).min_by(f64::total_cmp)
+        running.map(|job| now_s + job.ran_s.max(LOOK_S)).min_by(f64::total_cmp)
     }
 
     fn ended(&mut self, now_s: f64, job: &Live) {
