@@ -6,7 +6,8 @@
 //! `max_wait_ms` comes before all but operator priority, oldest first, whatever it asked for: that bounds every
 //! wait. After those come the jobs that stay within what their tenants are guaranteed, then all others.
 //!
-//! Where the objective is `fast`, the GPU time that a job is expected to take comes before its effective priority.
+//! Where the objective is `fast`, the GPU time that is left of a job comes before its effective priority, inside a bucket
+//! too: there every job is looked at.
 //!
 //! Inside a bucket everyone asked for the same, so submission decides and only the heads are compared: a round
 //! costs O(buckets + placements × log buckets). Each start makes its tenant's fair share smaller and so weakens

@@ -68,6 +68,18 @@ fn the_published_policies_give_the_published_numbers() {
     }
 }
 
+/// The product on the smallest trace: a little above what was measured, below the published policies that know as much.
+#[test]
+fn ours_is_sooner_than_the_published_policies() {
+    let Some(traces) = traces("muri") else { return };
+    let found = rows(&traces, &["--trace", "trace3", "--policy", "muster", "muster-known"]);
+    let published = published(&traces);
+    let theirs = |policy: &str| published[&("trace3".to_string(), policy.to_string())][0];
+    let mean = |policy: &str| found.iter().find(|row| row.policy == policy).unwrap().avg_jct_s;
+    assert!(mean("muster") < theirs("Tiresias").min(theirs("Themis")), "{found:?}");
+    assert!(mean("muster-known") < theirs("SRSF"), "{found:?}");
+}
+
 #[test]
 fn what_is_not_there_is_said_with_what_to_try() {
     let (_, talk, code) = bench(&["--traces", "/nowhere"]);
