@@ -151,7 +151,7 @@ impl Scale<'_> {
                 (self.rank_of(bucket, common, (*place, size), job), size)
             })
             .collect();
-        ranked.sort_unstable_by(|one, other| other.0.cmp(&one.0));
+        ranked.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
         Box::new(ranked.into_iter().map(|(rank, size)| (rank.place.0, size)))
     }
 
