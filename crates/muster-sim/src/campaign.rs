@@ -5,9 +5,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::minimise::judge;
 use crate::story::Story;
-use crate::world::{Failure, Told};
+use crate::world::{Failure, Told, tell};
 
 /// What came of many stories.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +32,7 @@ pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
                     if seed >= end {
                         return;
                     }
-                    let judged = judge(&Story::of_seed(seed, steps));
+                    let judged = tell(&Story::of_seed(seed, steps));
                     stop.fetch_or(judged.is_err(), Ordering::Relaxed);
                     sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, judged);
                 }

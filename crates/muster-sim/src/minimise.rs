@@ -1,18 +1,7 @@
 //! A shorter story that ends badly as well.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use crate::story::Story;
-use crate::world::{Failure, Told, tell};
-
-/// Tell a story; a panic is a failure like any other.
-pub fn judge(story: &Story) -> Result<Told, Failure> {
-    catch_unwind(AssertUnwindSafe(|| tell(story))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        Err(Failure { law: format!("panicked: {}", text.unwrap_or_default()), step: u64::MAX })
-    })
-}
+use crate::world::tell;
 
 /// Leave out what is not needed: halves of the acts, quarters and so on down to single ones, as long as the story still
 /// ends badly; it need not be in the same manner. So many stories are told at most.
@@ -26,7 +15,7 @@ pub fn minimise(story: &Story, tries: usize) -> Story {
             let mut shorter = best.clone();
             shorter.acts.drain(from..(from + chunk).min(shorter.acts.len()));
             left -= 1;
-            match judge(&shorter) {
+            match tell(&shorter) {
                 Err(_) => best = shorter,
                 Ok(_) => from += chunk,
             }
@@ -40,7 +29,7 @@ pub fn minimise(story: &Story, tries: usize) -> Story {
 
 /// What comes after the failure did not cause it.
 fn up_to_the_failure(story: &Story) -> Story {
-    let Err(failure) = judge(story) else { return story.clone() };
+    let Err(failure) = tell(story) else { return story.clone() };
     let shorter = Story { steps: story.steps.min(failure.step), ..story.clone() };
-    if judge(&shorter).is_err() { shorter } else { story.clone() }
+    if tell(&shorter).is_err() { shorter } else { story.clone() }
 }

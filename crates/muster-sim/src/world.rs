@@ -11,6 +11,7 @@ mod server;
 mod users;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use muster_agent::desk::{Desk, Moment};
 use muster_core::job::Phase;
@@ -34,7 +35,7 @@ use users::Users;
 /// How often nodes say that they are there.
 const HEARTBEAT_MS: i64 = 2_000;
 /// How long the cluster may take to come to rest once all is healed.
-const REST_MS: i64 = 4 * 3_600_000;
+const REST_MS: i64 = 3_600_000;
 
 /// What came of a story that went well.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,16 +66,14 @@ pub struct Failure {
 /// Tell a story to its end.
 pub fn tell(story: &Story) -> Result<Told, Failure> {
     let mut world = World::new(story);
-    let outcome = world.run();
-    outcome.map(|()| world.told()).map_err(|law| Failure { law, step: world.steps })
+    world.run_to_the_end()
 }
 
 /// Tell a story and write down what happens.
 pub fn tell_in_full(story: &Story) -> (Result<Told, Failure>, Vec<String>) {
     let mut world = World::new(story);
     world.diary = Some(Vec::new());
-    let outcome = world.run().map(|()| world.told()).map_err(|law| Failure { law, step: world.steps });
-    (outcome, world.diary.unwrap_or_default())
+    (world.run_to_the_end(), world.diary.unwrap_or_default())
 }
 
 /// Tell a story and give away its journal.
@@ -229,6 +228,17 @@ impl<'a> World<'a> {
         let (leaders, events) = self.laws.counts();
         let entries = self.laws.published();
         Told { steps: self.steps, entries, jobs, ms: self.sun.ms(), leaders, events }
+    }
+
+    /// A panic is a failure like any other.
+    fn run_to_the_end(&mut self) -> Result<Told, Failure> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.run()));
+        let outcome = outcome.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Err(format!("panicked: {}", text.unwrap_or_default()))
+        });
+        outcome.map(|()| self.told()).map_err(|law| Failure { law, step: self.steps })
     }
 
     fn run(&mut self) -> Result<(), Broken> {

@@ -5,9 +5,9 @@ use std::num::NonZero;
 
 use muster_sim::campaign;
 use muster_sim::decisions;
-use muster_sim::minimise::{judge, minimise};
+use muster_sim::minimise::minimise;
 use muster_sim::story::Story;
-use muster_sim::world::{journal_of, tell_in_full};
+use muster_sim::world::{journal_of, tell, tell_in_full};
 
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
@@ -22,7 +22,7 @@ fn every_story_ends_well() {
         let shorter = minimise(&Story::of_seed(seed, steps), 200);
         let (_, diary) = tell_in_full(&shorter);
         let last = diary.len().saturating_sub(40);
-        let again = judge(&shorter).err().map(|failure| failure.law).unwrap_or_default();
+        let again = tell(&shorter).err().map(|failure| failure.law).unwrap_or_default();
         panic!("{}\nseed {seed}: {}\nmade short:\n{shorter}{again}", diary[last..].join("\n"), failure.law);
     }
     assert_eq!(campaign.stories, seeds);
@@ -35,7 +35,7 @@ fn seeds_that_found_something_find_nothing_any_more() {
         let mut words = line.split_whitespace();
         let mut number = || words.next().and_then(|word| word.parse().ok());
         let (Some(seed), Some(steps)) = (number(), number()) else { continue };
-        if let Err(failure) = judge(&Story::of_seed(seed, steps)) {
+        if let Err(failure) = tell(&Story::of_seed(seed, steps)) {
             panic!("{line}: {}", failure.law);
         }
     }
