@@ -223,3 +223,35 @@ fn the_same_log_gives_the_same_bytes() {
     };
     assert_eq!(once(), once());
 }
+
+#[test]
+fn what_is_free_counts_only_while_someone_waits_who_cannot_use_it() {
+    let site = Site::of_words("2x4xV100").unwrap();
+    let (one, other) = (site.nodes()[0].0.clone(), site.nodes()[1].0.clone());
+    let task = |node: &muster_core::NodeId, gpus: &[u8]| PlacedTask {
+        rank: 0,
+        group: 0,
+        node: node.clone(),
+        gpus: gpus.to_vec(),
+        share: None,
+    };
+    let mut floor = Floor::new(&site);
+    floor.take(JobId::single(1), &[task(&one, &[0, 1, 2]), task(&other, &[0, 1])]);
+    floor.note_free(0);
+    floor.waits(4);
+    floor.waits(2);
+    // Nobody waited for 10 s. Then one was free that was of no use, and two that the smaller one could use.
+    floor.note_free(10 * SECOND);
+    floor.waits_no_more(2);
+    // From 30 on no GPU is of use to the one that needs four, until 40.
+    floor.note_free(30 * SECOND);
+    floor.give_back(JobId::single(1));
+    floor.note_free(40 * SECOND);
+    let gpu_s = |gpu_ms: u128| gpu_ms / SECOND as u128;
+    let free = floor.free();
+    assert_eq!(gpu_s(free.while_waiting_gpu_ms), 3 * 20 + 3 * 10);
+    assert_eq!(free.fragments_gpu_ms.map(gpu_s), Some(20 + 3 * 10));
+    // All is free now and of use.
+    floor.note_free(50 * SECOND);
+    assert_eq!(floor.free().fragments_gpu_ms.map(gpu_s), Some(50));
+}
