@@ -34,17 +34,18 @@ impl Axis {
         (scale(value) - scale(self.from)) / (scale(self.to) - scale(self.from))
     }
 
-    /// Round values, in order.
+    /// Round values; an axis may run downwards.
     fn ticks(&self) -> Vec<f64> {
+        let (low, high) = (self.from.min(self.to), self.from.max(self.to));
         if self.log {
-            let powers = self.from.log10().ceil() as i32..=self.to.log10().floor() as i32;
+            let powers = low.log10().ceil() as i32..=high.log10().floor() as i32;
             return powers.map(|power| 10f64.powi(power)).collect();
         }
-        let rough = (self.to - self.from) / TICKS;
+        let rough = (high - low) / TICKS;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power).find(|step| *step >= rough);
         let step = step.unwrap_or(power);
-        let (first, last) = ((self.from / step).ceil() as i64, (self.to / step + 1e-9).floor() as i64);
+        let (first, last) = ((low / step).ceil() as i64, (high / step + 1e-9).floor() as i64);
         (first..=last).map(|count| count as f64 * step).collect()
     }
 }

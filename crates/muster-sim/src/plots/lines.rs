@@ -15,7 +15,8 @@ pub fn utilisation(policies: &[(&str, &[Bin])]) -> String {
     let x = Axis { title, from: 0.0, to: last_s / unit_s, log: false };
     let y = Axis { title: "GPUs in use (%)".to_string(), from: 0.0, to: 100.0, log: false };
     let mut plot = Plot::new("GPU utilisation over time", x, y);
-    for (place, (_, bins)) in policies.iter().enumerate() {
+    // The first is the one that is asked about: it lies on top.
+    for (place, (_, bins)) in policies.iter().enumerate().rev() {
         plot.line(place, bins.iter().map(|bin| (bin.at_s / unit_s, bin.utilisation * 100.0)));
     }
     with_names(plot, policies)
@@ -33,7 +34,7 @@ pub fn waits(policies: &[(&str, &[f64])]) -> String {
     let y =
         Axis { title: "jobs that waited at most so long (%)".to_string(), from: 0.0, to: 100.0, log: false };
     let mut plot = Plot::new("Waiting times", x, y);
-    for (place, (_, waits)) in policies.iter().enumerate() {
+    for (place, (_, waits)) in policies.iter().enumerate().rev() {
         plot.line(place, distribution(waits).into_iter());
     }
     with_names(plot, policies)

@@ -106,13 +106,17 @@ impl Site {
         self.nodes.iter().flat_map(|(_, facts)| &facts.gpus).map(|gpu| gpu.milliwatts()).sum()
     }
 
-    /// For people: `16 nodes, 128 GPUs (Tesla V100-SXM2-32GB)`.
+    /// For people: `128 GPUs of 16 nodes (Tesla V100-SXM2-32GB)`.
     pub fn about(&self) -> String {
         let mut models: Vec<&str> =
             self.nodes.iter().flat_map(|(_, facts)| &facts.gpus).map(|gpu| gpu.model.as_str()).collect();
         models.sort_unstable();
         models.dedup();
-        format!("{} nodes, {} GPUs ({})", self.nodes.len(), self.gpus(), models.join(", "))
+        let nodes = match self.nodes.len() {
+            1 => "one node".to_string(),
+            nodes => format!("{nodes} nodes"),
+        };
+        format!("{} GPUs of {nodes} ({})", self.gpus(), models.join(", "))
     }
 }
 

@@ -38,6 +38,7 @@ transcripts! {
     fairness,
     job_file,
     real,
+    replay,
     seed,
     sharing,
     tokens,
