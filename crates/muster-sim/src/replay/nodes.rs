@@ -50,21 +50,31 @@ impl Nodes {
     /// Seat a gang, if it fits: on the first node that has room for all of it; what needs more than a node on nodes that
     /// are free, and the rest on the first other node with room.
     pub fn seat(&mut self, job: usize, gpus: u32) -> bool {
+        let Some(seats) = self.seats(gpus) else { return false };
+        seats.iter().for_each(|(node, gpus)| self.free[*node] -= gpus);
+        self.held.insert(job, seats);
+        true
+    }
+
+    /// Whether a gang fits. Where one does not, no larger one does.
+    pub fn fits(&self, gpus: u32) -> bool {
+        self.seats(gpus).is_some()
+    }
+
+    fn seats(&self, gpus: u32) -> Option<Vec<(usize, u32)>> {
         let each = self.each;
         let (whole, rest) = if gpus <= each { (0, gpus) } else { (gpus / each, gpus % each) };
         let empty = (0..self.free.len()).filter(|node| self.free[*node] == each);
         let mut seats: Vec<(usize, u32)> = empty.take(whole as usize).map(|node| (node, each)).collect();
         if seats.len() < whole as usize {
-            return false;
+            return None;
         }
         if rest > 0 {
             let other = |node: &usize| self.free[*node] >= rest && seats.iter().all(|(seat, _)| seat != node);
-            let Some(node) = (0..self.free.len()).find(other) else { return false };
+            let node = (0..self.free.len()).find(other)?;
             seats.push((node, rest));
         }
-        seats.iter().for_each(|(node, gpus)| self.free[*node] -= gpus);
-        self.held.insert(job, seats);
-        true
+        Some(seats)
     }
 
     /// A job leaves; nothing happens if it has no seat.

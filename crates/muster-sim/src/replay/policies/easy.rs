@@ -10,12 +10,19 @@ pub struct Easy;
 impl Policy for Easy {
     fn choose(&mut self, now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
         let mut head: Option<Head> = None;
+        // Room only gets less from here on: who needs as much as one that did not fit need not be looked at.
+        let mut too_many = u32::MAX;
         for at in 0..live.len() {
-            if live[at].running {
+            let gpus = live[at].spec.gpus;
+            if live[at].running || gpus >= too_many {
                 continue;
             }
             let fits = match &head {
-                None => nodes.seat(live[at].job, live[at].spec.gpus),
+                _ if !nodes.fits(gpus) => {
+                    too_many = gpus;
+                    false
+                }
+                None => nodes.seat(live[at].job, gpus),
                 Some(head) => head.lets_pass(&live[at], now_s, nodes),
             };
             live[at].running = fits;
@@ -44,20 +51,18 @@ impl Head {
         for (end_s, job) in ends {
             nodes.release(job);
             gone.push(job);
-            if nodes.clone().seat(head.job, head.spec.gpus) {
+            if nodes.fits(head.spec.gpus) {
                 return Some(Head { job: head.job, gpus: head.spec.gpus, starts_s: end_s, gone });
             }
         }
         None
     }
 
-    /// Seat a job that is over by then, or beside which there is still room then.
+    /// Seat a job that fits and is over by then, or beside which there is still room then.
     fn lets_pass(&self, job: &Live, now_s: f64, nodes: &mut Nodes) -> bool {
-        let mut then = nodes.clone();
-        if !then.seat(job.job, job.spec.gpus) {
-            return false;
-        }
         if now_s + job.left_s > self.starts_s {
+            let mut then = nodes.clone();
+            then.seat(job.job, job.spec.gpus);
             self.gone.iter().for_each(|gone| then.release(*gone));
             if !then.seat(self.job, self.gpus) {
                 return false;
