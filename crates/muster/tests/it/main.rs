@@ -9,6 +9,7 @@ mod criteria;
 mod docs;
 mod expect;
 mod markdown;
+mod mixed;
 mod placement;
 mod replay;
 mod restart;
