@@ -51,6 +51,8 @@ pub enum Act {
     CrashAgent(usize, i64),
     /// A node loses power, and is back after some time.
     CrashNode(usize, i64),
+    /// The same, and its disk is lost: it comes back knowing nothing.
+    LoseDisk(usize, i64),
     /// Something kills a shim.
     KillShim(usize),
     /// The disk of a node refuses so many writes.
@@ -189,7 +191,8 @@ fn misfortune_of(random: &mut Random) -> Act {
         0 | 1 => Act::CrashServer(any(random), long(random)),
         2 => Act::PauseServer(any(random), long(random)),
         3 | 4 => Act::CrashAgent(any(random), long(random)),
-        5 | 6 => Act::CrashNode(any(random), long(random)),
+        5 => Act::CrashNode(any(random), long(random)),
+        6 => Act::LoseDisk(any(random), long(random)),
         7 => Act::KillShim(any(random)),
         8 => Act::FailDisk(any(random), random.between(1, 4) as u32),
         9 => Act::LoseDatabase(any(random), long(random)),

@@ -623,6 +623,14 @@ impl<'a> World<'a> {
                 place.host.power_cut();
                 self.at(now + ms, Coming::NodeIsBack(node % nodes));
             }
+            Act::LoseDisk(node, ms) => {
+                let place = &mut self.nodes[node % nodes];
+                (place.agent, place.is_on) = (None, false);
+                place.host.power_cut();
+                place.host.lose_disk();
+                self.laws.disk_is_lost(node % nodes, &self.names[node % nodes]);
+                self.at(now + ms, Coming::NodeIsBack(node % nodes));
+            }
             Act::KillShim(node) => self.nodes[node % nodes].host.kill_a_shim(),
             Act::FailDisk(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
             Act::LoseDatabase(server, ms) => {

@@ -174,6 +174,19 @@ impl Laws {
         }
     }
 
+    /// A node that has lost its disk may launch again what it had launched, unless the server has heard of it.
+    pub fn disk_is_lost(&mut self, node: usize, name: &str) {
+        let judge = &self.judge;
+        let is_known = |(at, job, number): &Part| {
+            let job = job.parse().ok().and_then(|job: JobId| judge.jobs.get(&job));
+            let attempt = job.and_then(|job| job.attempt()).filter(|attempt| attempt.number == *number);
+            let heard =
+                attempt.map(|attempt| name.parse().is_ok_and(|name| attempt.parts.get(&name).is_some()));
+            *at != node || heard.unwrap_or(true)
+        };
+        self.launched.retain(|(part, _)| is_known(part));
+    }
+
     fn began(&mut self, node: usize, order: Order) -> Result<(), Broken> {
         let part = (node, order.job.clone(), order.attempt);
         if !self.launched.insert((part.clone(), order.placed_at_ms)) {

@@ -156,6 +156,11 @@ impl Host {
         inside.boot_id = format!("boot-{}", inside.boot);
     }
 
+    /// Nothing that was written is left.
+    pub fn lose_disk(&self) {
+        self.0.borrow_mut().folders.clear();
+    }
+
     /// The next writes fail.
     pub fn fail_writes(&self, count: u32) {
         self.0.borrow_mut().failing = count;
