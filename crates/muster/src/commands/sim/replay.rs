@@ -125,9 +125,9 @@ fn read(args: &Args) -> Result<Log, CliError> {
     let when = |text: &Option<String>| text.as_deref().map(|text| moment(text, first_ms)).transpose();
     log.between(when(&args.since)?, when(&args.until)?);
     if log.jobs.is_empty() {
-        let left_out: u64 = log.left_out.values().sum();
-        let what = format!("`{}` has no job to replay; {left_out} were left out", args.trace.display());
-        return Err(CliError::failed(what).hint(report::left_out(&log.left_out)));
+        let (path, left_out) = (args.trace.display(), report::left_out(&log.left_out));
+        return Err(CliError::failed(format!("`{path}` has no job to replay; {left_out}"))
+            .hint("other moments with `--since` and `--until`, or another log"));
     }
     Ok(log)
 }
