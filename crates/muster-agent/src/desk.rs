@@ -115,10 +115,10 @@ impl<M: Machine> Desk<M> {
             return;
         }
         // A server that does not lead hears nothing, so it is said until orders show that someone knows this node.
-        match self.newest.has_some() {
-            true => say(Report::Heartbeat { node: self.site.node.clone() }),
-            false => say(Report::Registered(Box::new(self.registration.clone()))),
+        if !self.newest.has_some() {
+            say(Report::Registered(Box::new(self.registration.clone())));
         }
+        say(Report::Heartbeat { node: self.site.node.clone() });
     }
 
     /// Take over orders, unless they are older than what we follow or meant for someone else.

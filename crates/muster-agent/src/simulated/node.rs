@@ -84,11 +84,10 @@ impl SimulatedNode {
             return;
         }
         // A server that does not lead hears nothing, so it is said until orders show that someone knows this node.
-        if self.newest.has_some() {
-            acts.push(Act::Say(Report::Heartbeat { node: self.registration.node.clone() }));
-        } else {
+        if !self.newest.has_some() {
             acts.push(Act::Say(Report::Registered(Box::new(self.registration.clone()))));
         }
+        acts.push(Act::Say(Report::Heartbeat { node: self.registration.node.clone() }));
     }
 
     /// The GPUs that running attempts heat; of two on one GPU the hotter counts.

@@ -47,8 +47,13 @@ fn every_node_registers_and_then_beats() {
     assert_eq!((registered, first.len()), (2, 4));
     assert_eq!(world.wake_at_ms(), 1_500);
     assert_eq!(world.step(1_499, Input::Tick), []);
-    let beats = world.step(1_500, Input::Tick);
-    assert!(beats.iter().all(|act| matches!(act, Act::Say(Report::Heartbeat { .. }))));
+    assert_eq!(world.step(1_500, Input::Tick).len(), 4, "nobody has shown that it knows them");
+    for node in Cluster::default_dev().registrations() {
+        let known = Orders { node: node.node, epoch: 1, generation: 1, attempts: Vec::new() };
+        world.step(1_600, Input::Orders(known));
+    }
+    let beats = world.step(2_500, Input::Tick);
+    assert!(beats.iter().all(|act| matches!(act, Act::Say(Report::Heartbeat { .. }))), "{beats:?}");
     assert_eq!(beats.len(), 2);
 }
 
@@ -166,6 +171,6 @@ fn the_same_inputs_give_the_same_words() {
 fn a_clock_put_back_silences_nobody() {
     let mut world = world();
     world.step(900_000, Input::Tick);
-    assert_eq!(world.step(5_000, Input::Tick).len(), 2, "both nodes beat");
+    assert_eq!(world.step(5_000, Input::Tick).len(), 4, "both nodes beat and register");
     assert_eq!(world.wake_at_ms(), 6_000);
 }
