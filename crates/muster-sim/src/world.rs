@@ -4,9 +4,12 @@
 //! and processes, and messages that are late, lost or doubled. One thing happens at a time, and after each the laws are
 //! looked at. When a story is told, everything is healed, and the cluster must come to rest.
 
+mod acts;
 mod clock;
+mod healing;
 mod laws;
 mod machine;
+mod network;
 mod server;
 mod users;
 
@@ -14,21 +17,19 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use muster_agent::desk::{Desk, Moment};
-use muster_core::job::Phase;
-use muster_core::node::{GpuWord, Node, NodeWord};
-use muster_core::settings::{Objective, Settings};
-use muster_core::tenant::{Quota, TenantConfig};
-use muster_core::{Answer, Command, NodeId, State};
-use muster_protocol::agent::{Gpu, Orders, Registration, Report};
+use muster_core::settings::Settings;
+use muster_core::{Answer, NodeId};
+use muster_protocol::agent::{Orders, Registration, Report};
 use muster_server::cluster::Declined;
 use muster_store::Entry;
 use muster_store::memory::{Connection, Fault, Memory};
 
 use crate::random::Random;
-use crate::story::{Act, Story};
+use crate::story::Story;
 use clock::{MachineClock, Sun};
 use laws::{Broken, Laws};
 use machine::{Due, Host, HostOfAgent};
+use network::Weather;
 use server::{Server, Turned};
 use users::Users;
 
@@ -133,13 +134,6 @@ struct NodePlace {
     wakes_at: i64,
 }
 
-struct Weather {
-    until: i64,
-    /// So many messages in a thousand are lost, and as many come twice.
-    per_mille: u64,
-    delay_ms_max: i64,
-}
-
 struct World<'a> {
     story: &'a Story,
     sun: Sun,
@@ -178,7 +172,7 @@ impl<'a> World<'a> {
         let servers = servers.collect();
         let names: Vec<String> = (0..story.nodes.len()).map(|index| format!("n{index}")).collect();
         let nodes = names.iter().zip(&story.nodes).map(|(name, gpus)| NodePlace {
-            registration: registration(name, *gpus),
+            registration: machine::registration(name, *gpus),
             clock: MachineClock::new(&sun, 0),
             host: Host::new(random.number()),
             is_on: true,
@@ -253,7 +247,8 @@ impl<'a> World<'a> {
                 return self.end();
             }
         }
-        self.laws.rest()
+        self.laws.rest()?;
+        Err("somebody was never answered".to_string())
     }
 
     /// At rest: what the leader believes is what the journal says.
@@ -506,26 +501,6 @@ impl<'a> World<'a> {
         self.wake(server, "engine", 1, 30);
     }
 
-    // ---- network
-
-    /// Send something, between a server and a node if they are named. It may be lost, late or doubled.
-    fn send(&mut self, between: Option<(usize, usize)>, coming: Coming) {
-        let is_cut =
-            between.is_some_and(|pair| self.cuts.get(&pair).is_some_and(|until| *until > self.now()));
-        let bad = self.weather.until > self.now();
-        if is_cut || (bad && self.random.happens(self.weather.per_mille)) {
-            return;
-        }
-        let most = if bad { self.weather.delay_ms_max } else { 20 };
-        if bad
-            && self.random.happens(self.weather.per_mille)
-            && let Some(twin) = twin(&coming)
-        {
-            self.after(1, most, twin);
-        }
-        self.after(1, most, coming);
-    }
-
     // ---- nodes
 
     fn start_node(&mut self, node: usize) {
@@ -597,211 +572,5 @@ impl<'a> World<'a> {
         }
         self.users.hear(letter, &answer);
         Ok(())
-    }
-
-    // ---- acts
-
-    fn act(&mut self, index: usize) {
-        let act = self.story.acts[index].1.clone();
-        if self.is_healed && act.is_misfortune() {
-            return;
-        }
-        let (now, servers, nodes) = (self.now(), self.servers.len(), self.nodes.len());
-        match act {
-            Act::CrashServer(server, ms) => {
-                self.servers[server % servers].process = None;
-                self.at(now + ms, Coming::ServerIsBack(server % servers));
-            }
-            Act::PauseServer(server, ms) => self.servers[server % servers].paused_until = now + ms,
-            Act::CrashAgent(node, ms) => {
-                self.nodes[node % nodes].agent = None;
-                self.at(now + ms, Coming::AgentIsBack(node % nodes));
-            }
-            Act::CrashNode(node, ms) => {
-                let place = &mut self.nodes[node % nodes];
-                (place.agent, place.is_on) = (None, false);
-                place.host.power_cut();
-                self.at(now + ms, Coming::NodeIsBack(node % nodes));
-            }
-            Act::LoseDisk(node, ms) => {
-                let place = &mut self.nodes[node % nodes];
-                (place.agent, place.is_on) = (None, false);
-                place.host.power_cut();
-                place.host.lose_disk();
-                self.laws.disk_is_lost(node % nodes, &self.names[node % nodes]);
-                self.at(now + ms, Coming::NodeIsBack(node % nodes));
-            }
-            Act::KillShim(node) => self.nodes[node % nodes].host.kill_a_shim(),
-            Act::FailDisk(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
-            Act::LoseDatabase(server, ms) => {
-                self.servers[server % servers].connection.fail(Fault::Away);
-                self.at(now + ms, Coming::DatabaseIsBack(server % servers));
-            }
-            Act::SilenceDatabase(server) => self.servers[server % servers].connection.fail(Fault::Silent),
-            Act::TearDatabase(server) => self.servers[server % servers].connection.fail(Fault::Torn),
-            Act::Partition(server, node, ms) => {
-                self.cuts.insert((server % servers, node % nodes), now + ms);
-            }
-            Act::Weather(ms, per_mille, delay_ms_max) => {
-                self.weather = Weather { until: now + ms, per_mille, delay_ms_max };
-            }
-            Act::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_off(off_ms),
-            Act::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_off(off_ms),
-            Act::GpuReading(node, gpu, celsius, errors) => self.read_gpu(node % nodes, gpu, celsius, errors),
-            Act::GpuFault(node, gpu, errors) => {
-                let gpu = gpu % self.story.nodes[node % nodes] as u8;
-                self.nodes[node % nodes].host.gpu_fails(gpu);
-                self.read_gpu(node % nodes, gpu, 60, errors);
-            }
-            Act::Configure(number) => {
-                self.settings = settings_of(number, &self.settings);
-                let settings = Box::new(self.settings.clone());
-                self.ask(Command::Configure { settings });
-            }
-            Act::Drain(node) => self.set_node(node % nodes, NodeWord::Draining),
-            Act::Resume(node) => self.set_node(node % nodes, NodeWord::Ready),
-            deed => {
-                for letter in self.users.act(&deed, self.laws.state()) {
-                    self.write(letter);
-                }
-            }
-        }
-    }
-
-    fn ask(&mut self, command: Command) {
-        let letter = self.users.operator(command);
-        self.write(letter);
-    }
-
-    fn set_node(&mut self, node: usize, word: NodeWord) {
-        if let Ok(node) = self.names[node].parse() {
-            self.ask(Command::SetNodeState { node, word, why: "an operator".to_string() });
-        }
-    }
-
-    fn read_gpu(&mut self, node: usize, gpu: u8, celsius: i32, errors: u32) {
-        let report = Report::GpuReading {
-            node: self.names[node].clone(),
-            gpu: gpu % self.story.nodes[node] as u8,
-            temperature_c: Some(celsius),
-            errors,
-            last_error: String::new(),
-        };
-        for server in 0..self.servers.len() {
-            let message = ToServer::Report(Box::new(report.clone()));
-            self.send(Some((server, node)), Coming::ToServer(server, message));
-        }
-    }
-
-    // ---- the end
-
-    /// All misfortune is over; from now on everything works, and everyone may go on.
-    fn heal(&mut self) {
-        self.is_healed = true;
-        self.weather.until = 0;
-        self.cuts.clear();
-        for server in 0..self.servers.len() {
-            self.servers[server].connection.fail(Fault::None);
-            self.servers[server].paused_until = 0;
-            self.servers[server].clock.set_off(0);
-            self.start_server(server);
-        }
-        for node in 0..self.nodes.len() {
-            self.nodes[node].host.fail_writes(0);
-            self.nodes[node].clock.set_off(0);
-            self.start_node(node);
-        }
-        self.tidy();
-    }
-
-    /// Operators put everything back in order, again and again until all have ended.
-    fn tidy(&mut self) {
-        for command in orderly(self.laws.state()) {
-            self.ask(command);
-        }
-        let doubtful = self.laws.state().nodes.values().flat_map(|node| {
-            let health = (0u8..).zip(&node.gpu_health).filter(|(_, health)| health.word != GpuWord::Healthy);
-            health.map(|(gpu, _)| (node.id.clone(), gpu))
-        });
-        for (node, gpu) in doubtful.collect::<Vec<_>>() {
-            if let Some(node) = self.names.iter().position(|name| name == node.as_str()) {
-                self.read_gpu(node, gpu, 40, 0);
-            }
-        }
-        self.after(5_000, 5_000, Coming::Tidy);
-    }
-}
-
-/// What operators do so that every job can run.
-fn orderly(state: &State) -> Vec<Command> {
-    let held = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. }));
-    let release = held.map(|job| Command::ReleaseJob { job: job.id });
-    let away = |node: &&Node| matches!(node.state.word, NodeWord::Draining | NodeWord::Hold);
-    let resume = state.nodes.values().filter(away).map(|node| Command::SetNodeState {
-        node: node.id.clone(),
-        word: NodeWord::Ready,
-        why: "all is well".to_string(),
-    });
-    let limited = state.tenants.values().filter(|tenant| tenant.config.maximum != Quota::default());
-    let lift = limited.map(|tenant| Command::ChangeTenant {
-        id: tenant.id.clone(),
-        config: Box::new(TenantConfig { maximum: Quota::default(), ..tenant.config.clone() }),
-    });
-    release.chain(resume).chain(lift).collect()
-}
-
-/// The same message once more; only what the network carries can come twice.
-fn twin(coming: &Coming) -> Option<Coming> {
-    match coming {
-        Coming::ToServer(server, ToServer::Report(report)) => {
-            Some(Coming::ToServer(*server, ToServer::Report(report.clone())))
-        }
-        Coming::ToServer(server, ToServer::Letter(letter)) => {
-            Some(Coming::ToServer(*server, ToServer::Letter(*letter)))
-        }
-        Coming::ToNode(node, orders) => Some(Coming::ToNode(*node, orders.clone())),
-        Coming::ToUser(letter, answer) => Some(Coming::ToUser(*letter, answer.clone())),
-        _ => None,
-    }
-}
-
-fn settings_of(number: u64, before: &Settings) -> Settings {
-    let mut random = Random(number);
-    Settings {
-        objective: if random.happens(500) { Objective::Fast } else { Objective::Fair },
-        preemption: random.happens(700),
-        defragment: random.happens(500),
-        reservations: random.below(4) as u32,
-        ..before.clone()
-    }
-}
-
-fn registration(name: &str, gpus: u32) -> Registration {
-    let gpu = |index: u32| Gpu {
-        uuid: format!("{name}-{index}"),
-        model: "NVIDIA H100 80GB HBM3".to_string(),
-        memory_mib: 81_559,
-        numa_node: Some(index / 4),
-        nvlink: Vec::new(),
-        socket: None,
-        pcie_switch: None,
-        mig: Vec::new(),
-        power_limit_milliwatts: Some(700_000),
-    };
-    Registration {
-        node: name.to_string(),
-        hostname: name.to_string(),
-        address: String::new(),
-        cpus: 64,
-        memory_mib: 262_144,
-        gpus: (0..gpus).map(gpu).collect(),
-        numa: Vec::new(),
-        rack: None,
-        block: None,
-        power_feed: None,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        agent_version: "simulated".to_string(),
-        simulated: true,
     }
 }

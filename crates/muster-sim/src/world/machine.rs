@@ -11,7 +11,7 @@ use muster_agent::AgentError;
 use muster_agent::machine::{AttemptKey, Machine};
 use muster_agent::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
 use muster_agent::shim::watch::{Act, Watch};
-use muster_protocol::agent::{Exit, Order};
+use muster_protocol::agent::{Exit, Gpu, Order, Registration};
 
 use crate::random::Random;
 
@@ -484,5 +484,36 @@ impl Machine for HostOfAgent {
         inside.write()?;
         *inside.folder(key) = Folder::default();
         Ok(())
+    }
+}
+
+/// What the agent of a machine says that it is.
+pub fn registration(name: &str, gpus: u32) -> Registration {
+    let gpu = |index: u32| Gpu {
+        uuid: format!("{name}-{index}"),
+        model: "NVIDIA H100 80GB HBM3".to_string(),
+        memory_mib: 81_559,
+        numa_node: Some(index / 4),
+        nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
+        mig: Vec::new(),
+        power_limit_milliwatts: Some(700_000),
+    };
+    Registration {
+        node: name.to_string(),
+        hostname: name.to_string(),
+        address: String::new(),
+        cpus: 64,
+        memory_mib: 262_144,
+        gpus: (0..gpus).map(gpu).collect(),
+        numa: Vec::new(),
+        rack: None,
+        block: None,
+        power_feed: None,
+        labels: BTreeMap::new(),
+        taints: Vec::new(),
+        agent_version: "simulated".to_string(),
+        simulated: true,
     }
 }
