@@ -80,10 +80,10 @@ fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<J
     let mut at_s = 0.0;
     let mut jobs: Vec<Job> = (0..MEASURED.end + 200)
         .map(|number| {
-            at_s += -unit(random).ln() / jobs_per_hour * 3_600.0;
+            at_s += random.exponential(3_600.0 / jobs_per_hour);
             let exponent = match random.below(5) {
-                0 => 3.0 + unit(random),
-                _ => 1.5 + 1.5 * unit(random),
+                0 => 3.0 + random.unit(),
+                _ => 1.5 + 1.5 * random.unit(),
             };
             let left_s = 10f64.powf(exponent) * 60.0;
             Job { arrives_s: at_s, kind: *random.of(types), left_s, owed: 0.0, number }
@@ -91,11 +91,6 @@ fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<J
         .collect();
     jobs.reverse();
     jobs
-}
-
-/// Above 0 and at most 1.
-fn unit(random: &mut Random) -> f64 {
-    ((random.number() >> 11) + 1) as f64 / (1u64 << 53) as f64
 }
 
 /// Those to whom most is owed come to stand first; how many run.

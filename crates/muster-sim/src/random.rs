@@ -32,4 +32,26 @@ impl Random {
     pub fn of<'a, T>(&mut self, several: &'a [T]) -> &'a T {
         &several[self.below(several.len() as u64) as usize]
     }
+
+    /// A number above zero with this mean, distributed as times between independent arrivals are.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * self.unit().ln()
+    }
+
+    /// A number above 0, so that its logarithm is finite, and at most 1.
+    pub fn unit(&mut self) -> f64 {
+        ((self.number() >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// One of these sizes, as often as its weight says.
+    pub fn pick(&mut self, sizes: &[(u32, u64)], weights: u64) -> u32 {
+        let mut left = self.below(weights);
+        for (size, weight) in sizes {
+            if left < *weight {
+                return *size;
+            }
+            left -= weight;
+        }
+        1
+    }
 }

@@ -16,7 +16,21 @@ pub use srsf::Srsf;
 pub use srtf::Srtf;
 pub use tiresias::Tiresias;
 
-use super::{Live, Nodes};
+use super::{Live, Nodes, Policy};
+
+/// A policy by the name that people give it on the command line.
+pub fn named(name: &str) -> Option<Box<dyn Policy>> {
+    Some(match name {
+        "fifo" => Box::new(Fifo),
+        "sjf" => Box::new(Sjf),
+        "srtf" => Box::new(Srtf),
+        "srsf" => Box::new(Srsf),
+        "tiresias" => Box::new(Tiresias::default()),
+        "las" => Box::new(Las),
+        "easy" => Box::new(Easy),
+        _ => return None,
+    })
+}
 
 /// Everyone leaves, and the jobs are seated anew as they stand; who does not fit is passed.
 pub fn seat_anew(live: &mut [Live], nodes: &mut Nodes) {

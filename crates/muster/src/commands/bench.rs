@@ -5,7 +5,6 @@ mod numa;
 mod placement;
 mod plan;
 mod product;
-mod random;
 mod replay;
 mod share;
 mod synthetic;

@@ -20,10 +20,10 @@ use self::planner::Planner;
 use self::report::Row;
 use self::serve::Served;
 use self::stream::Job;
-use super::random::Random;
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
 use crate::output::{self, ShowArgs};
+use muster_sim::random::Random;
 
 /// Shares of the GPUs that are asked for.
 const LOADS: [f64; 2] = [0.7, 0.9];

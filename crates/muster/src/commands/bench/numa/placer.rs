@@ -1,7 +1,7 @@
 //! Manners of choosing devices, and those that know nothing of the wiring.
 
 use super::serve::{Place, Places};
-use crate::commands::bench::random::Random;
+use muster_sim::random::Random;
 
 /// How devices are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Places for Blind {
         let room = |node: &usize| self.free[*node].count_ones();
         let enough = (0..self.free.len()).filter(|node| room(node) >= gpus);
         let node = enough.min_by_key(|node| (room(node), *node))?;
-        let number = || self.random.as_mut().map_or(0, Random::next);
+        let number = || self.random.as_mut().map_or(0, Random::number);
         let devices = some_bits(self.free[node], gpus, number)?;
         self.free[node] &= !devices;
         Some(Place { node, devices })

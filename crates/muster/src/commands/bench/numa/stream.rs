@@ -1,6 +1,6 @@
 //! Jobs by chance, the same for the same seed.
 
-use crate::commands::bench::random::Random;
+use muster_sim::random::Random;
 
 /// How many in a hundred ask for so many GPUs. Most jobs of published traces are small; most GPU time is not.
 const SIZES: [(u32, u64); 4] = [(1, 50), (2, 25), (4, 15), (8, 10)];

@@ -1,7 +1,7 @@
 //! The policies by their names.
 
 use clap::ValueEnum;
-use muster_sim::replay::policies::{Easy, Fifo, Las, Sjf, Srsf, Srtf, Tiresias};
+use muster_sim::replay::policies::named;
 use muster_sim::replay::{Outcome, Policy, Product, TraceJob, replay};
 
 /// A policy by its name.
@@ -60,17 +60,8 @@ impl Name {
 
     /// Play a trace by it.
     pub fn replay(self, jobs: &[TraceJob], nodes: usize) -> Outcome {
-        let mut policy: Box<dyn Policy> = match self {
-            Name::Fifo => Box::new(Fifo),
-            Name::Sjf => Box::new(Sjf),
-            Name::Srtf => Box::new(Srtf),
-            Name::Srsf => Box::new(Srsf),
-            Name::Tiresias => Box::new(Tiresias::default()),
-            Name::Las => Box::new(Las),
-            Name::Easy => Box::new(Easy),
-            Name::Muster => Box::new(Product::new(false)),
-            Name::MusterKnown => Box::new(Product::new(true)),
-        };
+        let product = || -> Box<dyn Policy> { Box::new(Product::new(self == Name::MusterKnown)) };
+        let mut policy = named(self.text()).unwrap_or_else(product);
         replay(jobs, nodes, &mut *policy)
     }
 }

@@ -2,7 +2,7 @@
 
 use muster_core::job::Isolation;
 
-use crate::commands::bench::random::Random;
+use muster_sim::random::Random;
 
 /// A type of job: what it asks for, and how much slower than alone it may get.
 #[derive(Debug, PartialEq)]
@@ -87,5 +87,5 @@ pub type Job = usize;
 /// So many jobs by chance.
 pub fn jobs(count: usize, seed: u64) -> Vec<Job> {
     let mut random = Random(seed);
-    (0..count).map(|_| random.below(TYPES.len())).collect()
+    (0..count).map(|_| random.below(TYPES.len() as u64) as usize).collect()
 }

@@ -5,8 +5,7 @@ use muster_core::settings::Objective;
 use muster_sim::history::History;
 use muster_sim::jobs::LoggedJob;
 use muster_sim::rehearsal::{Assumptions, Progress, Site, against, rehearse};
-use muster_sim::replay::Policy;
-use muster_sim::replay::policies::{Easy, Fifo, Las, Sjf, Srsf, Srtf, Tiresias};
+use muster_sim::replay::policies::named;
 
 use crate::error::CliError;
 
@@ -57,19 +56,10 @@ impl Name {
         assumptions: Assumptions,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<History, CliError> {
-        let mut policy: Box<dyn Policy> = match self {
-            Name::Muster => return Ok(rehearse(jobs, site, &assumptions, watch)),
-            Name::MusterFast => {
-                let assumptions = Assumptions { objective: Objective::Fast, ..assumptions };
-                return Ok(rehearse(jobs, site, &assumptions, watch));
-            }
-            Name::Fifo => Box::new(Fifo),
-            Name::Sjf => Box::new(Sjf),
-            Name::Srtf => Box::new(Srtf),
-            Name::Srsf => Box::new(Srsf),
-            Name::Tiresias => Box::new(Tiresias::default()),
-            Name::Las => Box::new(Las),
-            Name::Easy => Box::new(Easy),
+        let Some(mut policy) = named(self.text()) else {
+            let fast = self == Name::MusterFast;
+            let objective = if fast { Objective::Fast } else { assumptions.objective };
+            return Ok(rehearse(jobs, site, &Assumptions { objective, ..assumptions }, watch));
         };
         against(jobs, site, &mut *policy, watch).map_err(|error| {
             CliError::usage(format!("cannot play `{}`: {error}", self.text())).hint("`--policy muster`")

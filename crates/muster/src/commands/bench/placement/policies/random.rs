@@ -2,7 +2,7 @@
 
 use super::super::cluster::{Ask, Cluster, Devices, Spot};
 use super::super::policy::Policy;
-use crate::commands::bench::random;
+use muster_sim::random;
 
 /// Draws from a seed. The published runs drew theirs otherwise, so only means compare.
 pub struct Random(random::Random);
@@ -14,7 +14,7 @@ impl Random {
     }
 
     fn one_of(&mut self, places: &[usize]) -> Option<usize> {
-        if places.is_empty() { None } else { Some(places[self.0.below(places.len())]) }
+        if places.is_empty() { None } else { Some(*self.0.of(places)) }
     }
 }
 
