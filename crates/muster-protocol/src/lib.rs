@@ -23,5 +23,6 @@ pub mod submit;
 pub mod tenant;
 pub mod token;
 pub mod usage;
+pub mod whatif;
 pub mod window;
 pub mod written;

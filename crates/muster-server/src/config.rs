@@ -10,6 +10,7 @@ mod nearest;
 mod problem;
 mod resolve;
 mod said;
+mod settings;
 mod value;
 mod variables;
 
@@ -26,6 +27,7 @@ use serde::Serialize;
 pub(crate) use nearest::nearest;
 pub use problem::{ConfigError, Mark, Place, Problem, Wrong};
 use said::Said;
+pub use settings::amend;
 use value::Raw;
 
 /// Everything the server needs to know before it starts.

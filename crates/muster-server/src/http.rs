@@ -8,12 +8,12 @@ pub mod origin;
 pub mod rate;
 mod receipts;
 
-mod json;
+pub(crate) mod json;
 mod query;
 mod trace;
 mod who;
 mod windows;
-mod written;
+pub(crate) mod written;
 
 mod array;
 mod jobs;
@@ -24,7 +24,7 @@ mod why;
 mod allocations;
 mod gpus;
 mod nodes;
-mod tenants;
+pub(crate) mod tenants;
 
 mod audit;
 mod cluster;
@@ -40,13 +40,14 @@ mod show;
 mod stream;
 mod tokens;
 mod usage;
+mod whatif;
 
 mod document;
 mod reference;
 
 use std::ops::Deref;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -62,6 +63,7 @@ use crate::cluster::{Cluster, Role};
 use crate::identity::Identity;
 use crate::metrics::Seen;
 use crate::rounds::Rounds;
+use crate::whatif::Oracle;
 
 pub use fault::Fault;
 pub(crate) use gpus::state_word as gpu_state;
@@ -69,6 +71,7 @@ pub use origin::Origins;
 pub use rate::Limits;
 pub use reference::api_reference_markdown;
 pub(crate) use show::factor;
+pub use written::stamp;
 
 /// What every request finds. Each layer and handler takes one, so it is a single pointer.
 #[derive(Clone)]
@@ -92,6 +95,8 @@ pub struct Behind {
     pub seen: Arc<Seen>,
     /// Prefix of the metrics that the commissioning document names.
     pub metrics_namespace: String,
+    /// Who answers what-if questions, one at a time; nobody where the history cannot be replayed.
+    pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
     /// Turns true when the server stops: open streams end.
     pub stopping: watch::Receiver<bool>,
 }
@@ -171,6 +176,7 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(receipts::saved))
         .routes(routes!(receipts::receipts))
         .routes(routes!(moves::moves))
+        .routes(routes!(whatif::ask))
         .routes(routes!(events::of_job))
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))

@@ -22,5 +22,6 @@ pub mod dispatch;
 
 pub mod metrics;
 pub mod telemetry;
+pub mod whatif;
 
 pub mod server;

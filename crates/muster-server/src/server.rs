@@ -3,9 +3,8 @@
 use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use crate::http::{self, Behind, Door, Limits, Origins};
 use crate::planner::Planner;
 use crate::reign::{End, Reign};
 use crate::rounds::Rounds;
+use crate::whatif::Oracle;
 use crate::{identity, telemetry, tls};
 
 /// Which nodes live inside this process.
@@ -108,8 +108,13 @@ pub struct Running {
     _folder_lock: File,
 }
 
-/// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
-pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
+/// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads. What-if questions go to
+/// the oracle.
+pub fn start(
+    config: &Config,
+    nodes: Nodes,
+    oracle: Option<Arc<Mutex<dyn Oracle>>>,
+) -> Result<Running, StartError> {
     let folder_lock = lock_folder(&config.data_dir)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(listen(config.listen))?;
@@ -121,7 +126,7 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, StartError> {
     let names = names(config);
     let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, &names)).transpose()?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
-    let door_facts = door(config, &parts, closing.clone());
+    let door_facts = door(config, &parts, oracle, closing.clone());
     runtime.block_on(serve_metrics(config, &door_facts, closing.clone()));
     let router = http::router(door_facts);
     let door = runtime.spawn(tls::serve(listener, acceptor, router, closed(closing)));
@@ -163,7 +168,12 @@ fn names(config: &Config) -> Vec<String> {
     config.api.allowed_hosts.iter().cloned().chain(address.map(|ip| ip.to_string())).collect()
 }
 
-fn door(config: &Config, parts: &Parts, stopping: watch::Receiver<bool>) -> Door {
+fn door(
+    config: &Config,
+    parts: &Parts,
+    oracle: Option<Arc<Mutex<dyn Oracle>>>,
+    stopping: watch::Receiver<bool>,
+) -> Door {
     let cors = match &config.api.cors {
         Cors::SameOrigin => Vec::new(),
         Cors::Any => vec!["*".to_string()],
@@ -178,6 +188,7 @@ fn door(config: &Config, parts: &Parts, stopping: watch::Receiver<bool>) -> Door
         rounds: parts.rounds.clone(),
         seen: Arc::default(),
         metrics_namespace: config.metrics.namespace.clone(),
+        oracle,
         stopping,
     })
 }

@@ -28,29 +28,60 @@ struct Adopted<'a> {
 /// Draw up every plan of a journal again; how many there were. Memory holds one state, so a plan drawn from before the
 /// first entry cannot be looked at.
 pub fn check(entries: &[Entry]) -> Result<usize, Difference> {
-    let mut adopted: BTreeMap<u64, Vec<Adopted>> = BTreeMap::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if let Event::PlanAdopted { snapshot, now, placed, claimed, left } = &entry.event {
-            let proposed = (placed + claimed + left) as usize;
-            let placed = starts_before(&entries[..index], *placed as usize);
-            adopted.entry(*snapshot).or_default().push(Adopted {
-                seq: entry.seq,
-                now: *now,
-                proposed,
-                placed,
-            });
-        }
-    }
-    let mut state = State::empty();
     let mut looked_at = 0;
-    for entry in entries {
-        state.apply(&entry.event);
-        for one in adopted.remove(&state.seq).into_iter().flatten() {
-            compare(&one, &plan(&state, one.now).plan)?;
-            looked_at += 1;
-        }
+    for outcome in Again::new(&State::empty(), entries) {
+        outcome?;
+        looked_at += 1;
     }
     Ok(looked_at)
+}
+
+/// How many plans of a part of a journal, from a state on, can be drawn up again, and how many are others today.
+pub fn count(start: &State, entries: &[Entry]) -> (u64, u64) {
+    let outcomes = Again::new(start, entries);
+    outcomes.fold((0, 0), |(all, others), outcome| (all + 1, others + u64::from(outcome.is_err())))
+}
+
+/// Plans, drawn up again one after the other.
+struct Again<'a> {
+    state: State,
+    entries: std::slice::Iter<'a, Entry>,
+    /// By the number of the last entry they were drawn from.
+    adopted: BTreeMap<u64, Vec<Adopted<'a>>>,
+    due: Vec<Adopted<'a>>,
+}
+
+impl<'a> Again<'a> {
+    fn new(start: &State, entries: &'a [Entry]) -> Again<'a> {
+        let mut adopted: BTreeMap<u64, Vec<Adopted>> = BTreeMap::new();
+        for (index, entry) in entries.iter().enumerate() {
+            if let Event::PlanAdopted { snapshot, now, placed, claimed, left } = &entry.event {
+                let proposed = (placed + claimed + left) as usize;
+                let placed = starts_before(&entries[..index], *placed as usize);
+                adopted.entry(*snapshot).or_default().push(Adopted {
+                    seq: entry.seq,
+                    now: *now,
+                    proposed,
+                    placed,
+                });
+            }
+        }
+        let due = adopted.remove(&start.seq).unwrap_or_default();
+        Again { state: start.clone(), entries: entries.iter(), adopted, due }
+    }
+}
+
+impl Iterator for Again<'_> {
+    type Item = Result<(), Difference>;
+
+    fn next(&mut self) -> Option<Result<(), Difference>> {
+        while self.due.is_empty() {
+            self.state.apply(&self.entries.next()?.event);
+            self.due = self.adopted.remove(&self.state.seq).unwrap_or_default();
+        }
+        let one = self.due.pop()?;
+        Some(compare(&one, &plan(&self.state, one.now).plan))
+    }
 }
 
 /// The last so many placements before an adoption: they stand in the same batch.

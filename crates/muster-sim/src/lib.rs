@@ -13,5 +13,7 @@ pub mod plots;
 pub mod random;
 pub mod rehearsal;
 pub mod replay;
+pub mod stage;
 pub mod story;
+pub mod whatif;
 pub mod world;

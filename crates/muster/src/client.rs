@@ -30,6 +30,8 @@ pub use target::Target;
 
 /// How long a call may take before we give up on it. Streams may take for ever.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// The same for what is known to take long.
+const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// Far above any page we ask for; it only stops a server that never ends.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
@@ -47,6 +49,8 @@ pub(crate) struct Call {
     target: String,
     body: Option<Bytes>,
     key: Option<String>,
+    /// How long it may take.
+    patience: Duration,
 }
 
 impl Client {
@@ -78,6 +82,16 @@ impl Client {
         body: &impl Serialize,
     ) -> Result<T, CliError> {
         self.read(&self.call(method, target.into(), Some(muster_json::to_vec(body).into())))
+    }
+
+    /// Ask something that takes its time to be answered.
+    pub fn ask_at_length<T: DeserializeOwned>(
+        &self,
+        target: impl Into<Target>,
+        body: &impl Serialize,
+    ) -> Result<T, CliError> {
+        let call = self.call(Method::POST, target.into(), Some(muster_json::to_vec(body).into()));
+        self.read(&Call { patience: LONG_CALL_TIMEOUT, ..call })
     }
 
     /// Change something; the address says it all.
@@ -121,7 +135,7 @@ impl Client {
     }
 
     fn call(&self, method: Method, target: Target, body: Option<Bytes>) -> Call {
-        Call { method, target: target.to_string(), body, key: None }
+        Call { method, target: target.to_string(), body, key: None, patience: CALL_TIMEOUT }
     }
 
     fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, CliError> {
@@ -145,7 +159,7 @@ impl Client {
             body_of(response).await
         };
         self.runtime.block_on(async {
-            tokio::time::timeout(CALL_TIMEOUT, exchange).await.unwrap_or(Err(Failure::Silent(CALL_TIMEOUT)))
+            tokio::time::timeout(call.patience, exchange).await.unwrap_or(Err(Failure::Silent(call.patience)))
         })
     }
 

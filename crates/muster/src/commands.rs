@@ -77,7 +77,7 @@ fn do_verb(verb: Verb, options: &Options) -> Ending {
         Verb::Hold(args) => hold::run(args, options),
         Verb::Release(args) => release::run(args, options),
         Verb::Bench(verb) => bench::run(verb),
-        Verb::Sim(args) => sim::run(args),
+        Verb::Sim(args) => sim::run(args, options),
         Verb::Requeue(args) => requeue::run(args, options),
         Verb::Change(args) => change::run(args, options),
         Verb::Checkpoint(args) => checkpoint::run(args, options),

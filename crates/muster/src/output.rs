@@ -86,6 +86,11 @@ pub fn list<T>(
     print(&text)
 }
 
+/// A table for people, to stand among other things.
+pub fn table<T>(columns: &[Column<T>], rows: &[T], color: bool) -> String {
+    table::text(&columns.iter().collect::<Vec<_>>(), rows, true, color)
+}
+
 /// Print one thing.
 pub fn show(args: &ShowArgs, card: &Card, name: &str, whole: &impl Serialize) -> Result<(), CliError> {
     if let Some(text) = for_machines(args.output, whole)? {

@@ -3,11 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use muster_core::Settings;
-use muster_core::settings::{Objective, Repartition, Weights};
-
 use super::problem::{ConfigError, Problem, Wrong};
 use super::said::{self, Said};
+use super::settings;
 use super::{
     Agent, Api, AuthMode, Config, Cors, Database, Log, LogFormat, Metrics, Pool, RawConfig, SecretUrl,
     Telemetry, Tls,
@@ -51,7 +49,7 @@ impl Resolver<'_> {
             auth,
             tls,
             api: self.api(auth),
-            settings: settings(said),
+            settings: settings::all(said),
             scheduling_interval_ms: said.number("scheduler.scheduling_interval_ms"),
             agent: agent(said),
             metrics: self.metrics(listen),
@@ -234,52 +232,6 @@ impl Resolver<'_> {
             self.warnings.push(format!("`telemetry.tracing_enabled` has no effect: `{KEY}` is not set"));
         }
         Telemetry { otlp_endpoint: endpoint.filter(|_| wanted) }
-    }
-}
-
-fn settings(said: &Said) -> Settings {
-    let objective = match said.text("scheduler.objective") {
-        Some("fast") => Objective::Fast,
-        _ => Objective::Fair,
-    };
-    Settings {
-        objective,
-        default_priority: said.number("scheduler.default_priority"),
-        queue_size_max: said.number("scheduler.max_queue_size"),
-        aging_after_ms: said.number("scheduler.aging_after"),
-        aging_per_minute: said.number("scheduler.aging_per_minute"),
-        aging_max: said.number("scheduler.aging_max"),
-        fair_share_max: said.number("scheduler.fair_share_max"),
-        usage_half_life_ms: said.number("scheduler.usage_half_life"),
-        max_wait_ms: said.number("scheduler.max_wait"),
-        reservations: said.number("scheduler.reservations"),
-        reserve_one_node_in: said.number("scheduler.reserve_one_node_in"),
-        default_runtime_ms: said.number("scheduler.default_runtime"),
-        preemption: said.flag("scheduler.enable_preemption"),
-        preemption_min_runtime_ms: said.number("scheduler.min_runtime"),
-        preemption_cooldown_ms: said.number("scheduler.preemption_cooldown"),
-        stop_grace_ms: said.number("scheduler.stop_grace"),
-        claim_ms: said.number("scheduler.claim"),
-        launch_backoff_ms: said.number("scheduler.launch_backoff"),
-        memory_ms: said.number("scheduler.memory"),
-        gangs: said.flag("scheduler.enable_gang_scheduling"),
-        thermal: said.flag("scheduler.enable_thermal_aware"),
-        thermal_limit_c: said.celsius("scheduler.thermal_threshold"),
-        cooling_ms: said.number("scheduler.cooling"),
-        defragment: said.flag("scheduler.defragment"),
-        weights: Weights {
-            waste: said.number("scheduler.weight_waste"),
-            locality: said.number("scheduler.weight_locality"),
-            health: said.number("scheduler.weight_health"),
-            ..Weights::default()
-        },
-        repartition: match said.text("scheduler.repartition") {
-            Some("off") => Repartition::Off,
-            Some("apply") => Repartition::Apply,
-            _ => Repartition::Propose,
-        },
-        repartition_after_ms: said.number("scheduler.repartition_after"),
-        repartition_cooldown_ms: said.number("scheduler.repartition_cooldown"),
     }
 }
 

@@ -46,6 +46,7 @@ pub const RULES: &[(Method, &str, Need)] = &[
     (Method::GET, "/api/v1/whoami", LOOK),
     (Method::GET, "/api/v1/cluster/status", LOOK),
     (Method::GET, "/api/v1/moves", OPERATE),
+    (Method::POST, "/api/v1/whatif", OPERATE),
     (Method::POST, "/api/v1/jobs", WORK),
     (Method::GET, "/api/v1/jobs", LOOK),
     (Method::POST, "/api/v1/jobs/plan", WORK),

@@ -218,7 +218,7 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
 }
 
 /// Take over what was sent.
-fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
+pub fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Fault> {
     fn put<T>(place: &mut T, sent: Option<T>) {
         if let Some(value) = sent {
             *place = value;

@@ -20,7 +20,6 @@ pub struct Floor {
     held: BTreeMap<JobId, Vec<(usize, u8)>>,
     /// How many wait whose smallest task needs so many GPUs.
     waiting: BTreeMap<u32, usize>,
-    waiting_sum: usize,
     sum: FreeSum,
 }
 
@@ -34,7 +33,6 @@ impl Floor {
             nodes_by_free: Vec::new(),
             held: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            waiting_sum: 0,
             sum: FreeSum::default(),
         };
         for (place, (node, facts)) in site.nodes().iter().enumerate() {
@@ -51,12 +49,10 @@ impl Floor {
     /// One more waits, whose smallest task needs so many GPUs.
     pub fn waits(&mut self, least_gpus: u32) {
         *self.waiting.entry(least_gpus).or_default() += 1;
-        self.waiting_sum += 1;
     }
 
     /// It does not wait any more.
     pub fn waits_no_more(&mut self, least_gpus: u32) {
-        self.waiting_sum -= 1;
         let count = self.waiting.get_mut(&least_gpus).map(|count| {
             *count -= 1;
             *count
@@ -64,11 +60,6 @@ impl Floor {
         if count == Some(0) {
             self.waiting.remove(&least_gpus);
         }
-    }
-
-    /// How many wait.
-    pub fn waiting(&self) -> usize {
-        self.waiting_sum
     }
 
     /// A job takes its devices.

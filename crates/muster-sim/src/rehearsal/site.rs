@@ -56,7 +56,7 @@ impl Site {
         Site { nodes: cluster.registrations().into_iter().filter_map(node).collect() }
     }
 
-    /// By words such as `16x8xV100`: nodes × GPUs of each × model; several with commas.
+    /// By words such as `16x8xV100`: nodes × GPUs of each × model; several with commas. `4xH100` is four nodes of eight.
     pub fn of_words(words: &str) -> Result<Site, BadWords> {
         let wrong = |why: String| BadWords { words: words.to_string(), why };
         let groups = words.split(',').enumerate().map(|(place, word)| group(place, word.trim()));
@@ -155,14 +155,19 @@ fn largest_task(job: &LoggedJob) -> u32 {
 
 /// A group of the cluster file.
 fn group(place: usize, word: &str) -> Result<String, String> {
-    let mut parts = word.splitn(3, ['x', 'X']);
-    let mut number = |what: &str| {
-        let text = parts.next().unwrap_or_default();
+    let number = |text: &str, what: &str| {
         let number = text.parse::<u32>().ok().filter(|number| *number > 0);
         number.ok_or_else(|| format!("`{text}` is no number of {what}; write for example `16x8xV100`"))
     };
-    let (nodes, gpus) = (number("nodes")?, number("GPUs")?);
-    let short = parts.next().unwrap_or("V100").trim();
+    let (nodes, rest) = word.split_once(['x', 'X']).unwrap_or((word, ""));
+    let nodes = number(nodes, "nodes")?;
+    let begins_with_number = rest.starts_with(|letter: char| letter.is_ascii_digit());
+    let (gpus, short) = match rest.split_once(['x', 'X']) {
+        Some((gpus, short)) if begins_with_number => (number(gpus, "GPUs")?, short.trim()),
+        None if begins_with_number => (number(rest, "GPUs")?, "V100"),
+        // `4xH100`: nodes as they are usually sold.
+        _ => (NODE_GPUS, rest.trim()),
+    };
     if short.is_empty() || short.contains(['"', '\\', '\n']) {
         return Err("a model is missing; write for example `16x8xV100`".to_string());
     }

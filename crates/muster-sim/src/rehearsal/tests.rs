@@ -1,6 +1,7 @@
 //! Small logs, worked out by hand, and laws that hold for any log.
 
 use muster_core::settings::Objective;
+use muster_core::time::SECOND;
 
 use super::*;
 use crate::figures::{Figures, fates, figures};
@@ -109,6 +110,7 @@ fn a_cluster_is_made_that_a_log_fits_on() {
     assert_eq!(Site::words_for(&jobs(&[(8, 0, 10), (16, 0, 20)])), "3x8xV100", "all come at once");
     let about = Site::of_words("2x8xV100, 1x4xH100").unwrap();
     assert_eq!((about.gpus(), about.uniform_gpus()), (20, None));
+    assert_eq!(Site::of_words("4xH100"), Site::of_words("4x8xH100"));
     for words in ["", "8", "8x", "0x8xV100", "2x65xV100", "x8xV100", "2x8x"] {
         assert!(Site::of_words(words).is_err(), "{words}");
     }

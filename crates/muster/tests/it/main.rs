@@ -17,3 +17,4 @@ mod server;
 mod share;
 mod traces;
 mod transcripts;
+mod whatif;

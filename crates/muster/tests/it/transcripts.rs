@@ -44,6 +44,7 @@ transcripts! {
     tokens,
     topology,
     tls,
+    whatif,
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn door() -> Door {
         rounds: Arc::default(),
         seen: Arc::default(),
         metrics_namespace: "gpu_scheduler".into(),
+        oracle: None,
         stopping: watch::channel(false).1,
     })
 }

@@ -1,0 +1,93 @@
+//! The history of a server that really ran, replayed.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::server::Server;
+
+/// A server, and what people type.
+struct Session {
+    server: Server,
+    folder: std::path::PathBuf,
+}
+
+impl Session {
+    fn new() -> Session {
+        let folder = std::env::temp_dir().join(format!("muster-it-{}-history", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(folder.join("bin")).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin/muster")).unwrap();
+        let server = Server::start(&["muster", "dev"], &folder);
+        Session { server, folder }
+    }
+
+    fn says(&self, words: &str) -> String {
+        let output = Command::new(self.folder.join("bin/muster"))
+            .args(words.split_whitespace())
+            .current_dir(&self.folder)
+            .env("MUSTER_SERVER", &self.server.url)
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`muster {words}`: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn whatif(&self, words: &str) -> Value {
+        serde_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
+    }
+}
+
+/// Live decisions replayed without a change are the same: each is made again from the journal of a server that ran, by
+/// the planner of now, after submissions, preemption, a drain, a hold and cancellations.
+#[test]
+fn live_decisions_are_the_same_when_they_are_made_again() {
+    let session = Session::new();
+    session.says("tenant create red --max-gpus 6");
+    session.says("tenant create blue");
+    for number in 0..36 {
+        let tenant = ["red", "blue", "blue"][number % 3];
+        let gpus = [1, 2, 4, 1, 3][number % 5];
+        let priority = ["low", "medium", "medium", "critical"][number % 4];
+        let runtime = 100 + number * 37 % 900;
+        session.says(&format!(
+            "submit --tenant {tenant} --gpus {gpus} --priority {priority} \
+             --annotation muster.sim/runtime={runtime}ms -- work"
+        ));
+        match number {
+            10 => drop(session.says("node drain gpu01 --why test")),
+            14 => drop(session.says("hold job-14")),
+            18 => drop(session.says("node undrain gpu01")),
+            22 => drop(session.says("cancel job-14")),
+            _ => {}
+        }
+    }
+    let jobs: Vec<String> = (1..=36).filter(|job| *job != 14).map(|job| format!("job-{job}")).collect();
+    session.says(&format!("wait {} --timeout 120s", jobs.join(" ")));
+
+    let same = session.whatif("");
+    assert!(same["decisions"].as_u64().unwrap() > 10, "{same}");
+    assert_eq!(same["decisions_different"], 0, "{same}");
+    assert_eq!((&same["differs_from"], &same["sooner"]), (&Value::Null, &Value::from(0)));
+    assert_eq!(same["really"], same["changed"]);
+
+    let more = session.whatif("--add-nodes 4x8xH100");
+    assert_eq!(more["decisions_different"], 0);
+    let count = |which: &str| more[which].as_u64().unwrap();
+    assert!(count("sooner") > 2 * count("later"), "{}", serde_json::to_string_pretty(&more["jobs"]).unwrap());
+    let wait = |which: &str| more[which]["wait_mean_s"].as_f64().unwrap();
+    assert!(wait("changed") < wait("really"), "{} {}", wait("changed"), wait("really"));
+    assert_eq!(more["changed"]["ended"], 36);
+
+    // The file of the server, read by itself, says the same.
+    let file = session.folder.join("data/muster.db");
+    let from_file = session.whatif(&format!("--add-nodes 4x8xH100 --journal {}", path(&file)));
+    assert_eq!(from_file["changed"]["wait_mean_s"], more["changed"]["wait_mean_s"]);
+    std::fs::remove_dir_all(&session.folder).unwrap();
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
