@@ -21,6 +21,7 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use muster_core::JobSpec;
 
+pub use journal::{is_address, store};
 pub use moments::moment_ms;
 use table::{Row, Table};
 
@@ -145,7 +146,7 @@ pub enum Format {
     Muri,
     /// What `sacct -P` of Slurm prints.
     Sacct,
-    /// Our own journal, in a SQLite file.
+    /// Our own journal, in a SQLite file or in PostgreSQL.
     Journal,
 }
 
@@ -261,7 +262,9 @@ impl LogError {
             LogError::Line { .. } => {
                 "mend the line, or leave such lines out and count them with `--skip-bad`".to_string()
             }
-            LogError::Journal { .. } => "the file `muster.db` of a server's data folder".to_string(),
+            LogError::Journal { .. } => {
+                "the file `muster.db` of a server's data folder, or `postgres://…`".to_string()
+            }
         }
     }
 }
@@ -283,6 +286,9 @@ impl From<LoggedJob> for Line {
 
 /// Read a log; the format is told by its first bytes unless it is given.
 pub fn read(path: &Path, format: Option<Format>, bad: BadLines) -> Result<Log, LogError> {
+    if journal::is_address(path) {
+        return journal::read(path).map(in_order);
+    }
     let bytes = bytes_of(path)?;
     if format == Some(Format::Journal) || (format.is_none() && bytes.starts_with(SQLITE)) {
         return journal::read(path).map(in_order);

@@ -9,18 +9,34 @@ use std::sync::Arc;
 
 use muster_core::event::{Back, Event, Next};
 use muster_core::{JobId, JobSpec, Timestamp};
-use muster_store::{StoreConfig, StoreError};
+use muster_store::{Store, StoreConfig, StoreError};
 
 use super::{Format, Gang, Log, LogError, LoggedJob};
 
 /// Entries read at once.
 const PAGE: u32 = 1_000;
 
-/// Read the journal of a file; it may be in use.
+/// Whether it is the address of a database and no file.
+pub fn is_address(path: &Path) -> bool {
+    path.to_str().is_some_and(|text| text.starts_with("postgres://") || text.starts_with("postgresql://"))
+}
+
+/// Where a journal is: a file, or the address of a database.
+pub fn store(path: &Path) -> Result<Store, StoreError> {
+    let config = match path.to_str().filter(|_| is_address(path)) {
+        Some(address) => StoreConfig::Postgres(address.parse()?),
+        None => StoreConfig::Sqlite { path: path.to_path_buf() },
+    };
+    muster_store::open(&config)
+}
+
+/// Read the journal of a file or a database; it may be in use.
 pub fn read(path: &Path) -> Result<Log, LogError> {
-    let wrong = |what: String| LogError::Journal { path: path.to_path_buf(), what };
+    // An address may hold a password, which is nobody's business.
+    let shown = if is_address(path) { Path::new("PostgreSQL") } else { path };
+    let wrong = |what: String| LogError::Journal { path: shown.to_path_buf(), what };
     let failed = |error: StoreError| wrong(error.to_string());
-    let store = muster_store::open(&StoreConfig::Sqlite { path: path.to_path_buf() }).map_err(failed)?;
+    let store = store(path).map_err(failed)?;
     let (mut memory, mut after) = (Memory::default(), 0);
     loop {
         let page = store.tables.events(after, PAGE, None).map_err(failed)?;

@@ -297,8 +297,7 @@ fn a_history_that_is_played_on_is_the_same() {
         let mut at = 20;
         for _ in 0..60 {
             at += random.between(0, 200);
-            let tenant: &str = random.of(&["a", "b"]);
-            let mut spec = job(tenant, *random.of(&[1, 1, 2, 4, 6]));
+            let mut spec = job(random.of::<&str>(&["a", "b"]), *random.of(&[1, 1, 2, 4, 6]));
             spec.time_limit_ms = random.happens(300).then(|| random.between(60, 1_200) * SECOND);
             spec.priority = *random.of(&[100, 100, 500]);
             deeds.push(submits(at, spec, works(random.between(10, 900))));

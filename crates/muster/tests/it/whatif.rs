@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use muster_store::testing;
 use serde_json::Value;
 
 use super::server::Server;
@@ -14,12 +15,12 @@ struct Session {
 }
 
 impl Session {
-    fn new() -> Session {
-        let folder = std::env::temp_dir().join(format!("muster-it-{}-history", std::process::id()));
+    fn new(name: &str, words: &[&str]) -> Session {
+        let folder = std::env::temp_dir().join(format!("muster-it-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("bin")).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin/muster")).unwrap();
-        let server = Server::start(&["muster", "dev"], &folder);
+        let server = Server::start(&[&["muster", "dev"], words].concat(), &folder);
         Session { server, folder }
     }
 
@@ -36,7 +37,7 @@ impl Session {
     }
 
     fn whatif(&self, words: &str) -> Value {
-        serde_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
+        muster_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
     }
 }
 
@@ -44,7 +45,7 @@ impl Session {
 /// the planner of now, after submissions, preemption, a drain, a hold and cancellations.
 #[test]
 fn live_decisions_are_the_same_when_they_are_made_again() {
-    let session = Session::new();
+    let session = Session::new("history", &[]);
     session.says("tenant create red --max-gpus 6");
     session.says("tenant create blue");
     for number in 0..36 {
@@ -85,6 +86,32 @@ fn live_decisions_are_the_same_when_they_are_made_again() {
     let file = session.folder.join("data/muster.db");
     let from_file = session.whatif(&format!("--add-nodes 4x8xH100 --journal {}", path(&file)));
     assert_eq!(from_file["changed"]["wait_mean_s"], more["changed"]["wait_mean_s"]);
+    std::fs::remove_dir_all(&session.folder).unwrap();
+}
+
+/// The same where the journal is in PostgreSQL: by the server, and by whoever reads the database.
+#[test]
+fn a_history_in_postgresql_can_be_replayed() {
+    // Where it is not installed this says so; on CI it must be.
+    let Some(postgres) = testing::postgres() else { return };
+    let at = postgres.database().unwrap();
+    let url = format!("postgres://{}@/{}?host={}", at.user, at.database, at.host);
+    let session = Session::new("history-postgres", &["--database", &url]);
+    session.says("tenant create red --max-gpus 4");
+    for _ in 0..3 {
+        session.says("submit --tenant red --gpus 4 --annotation muster.sim/runtime=4s -- work");
+    }
+    session.says("wait job-1 job-2 job-3 --timeout 120s");
+    let asked = session.whatif("--set tenants.red.max_gpus=8");
+    let read = session.whatif(&format!("--set tenants.red.max_gpus=8 --journal {url}"));
+    assert_eq!((&asked["decisions"], &asked["decisions_different"]), (&Value::from(3), &Value::from(0)));
+    assert_eq!(
+        (&asked["sooner"], &asked["changed"]["wait_max_s"]),
+        (&read["sooner"], &read["changed"]["wait_max_s"])
+    );
+    assert_eq!(asked["sooner"], 2);
+    let replayed = session.says(&format!("sim replay {url} --nodes 2x4xH100 --columns done --no-headers"));
+    assert_eq!(replayed.trim(), "3");
     std::fs::remove_dir_all(&session.folder).unwrap();
 }
 

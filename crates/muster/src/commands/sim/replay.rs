@@ -30,7 +30,7 @@ use report::{ClusterReport, Report};
                          muster sim replay jobs.csv --cluster cluster.yaml --plots plots -o json"
 )]
 pub struct Args {
-    /// The log: our CSV, `sacct -P`, `muster.db` of a server, or a file of traces; packed with gzip or not
+    /// The log: our CSV, `sacct -P`, `muster.db` or `postgres://…` of a server, or a file of traces; packed with gzip or not
     trace: PathBuf,
     /// What it is, where its first line does not tell
     #[arg(long, value_name = "NAME")]

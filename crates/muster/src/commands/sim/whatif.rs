@@ -6,8 +6,8 @@ use muster_core::Timestamp;
 use muster_protocol::whatif::{WhatIf, WhatIfAsk, WhatIfFigures, WhatIfJob, WhatIfTenant};
 use muster_server::http::Fault;
 use muster_server::whatif::{Oracle, Question};
+use muster_sim::jobs;
 use muster_sim::whatif::Historian;
-use muster_store::{StoreConfig, StoreError};
 
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
@@ -39,7 +39,7 @@ pub struct Args {
     /// Show so many jobs that gain or lose most
     #[arg(long, value_name = "N", default_value_t = 10)]
     jobs: u32,
-    /// Read this `muster.db` instead of asking a server
+    /// Read this `muster.db`, or `postgres://…`, instead of asking a server
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     #[command(flatten)]
@@ -79,11 +79,11 @@ pub fn run(args: &Args, options: &Options) -> Ending {
 }
 
 fn from_journal(path: &Path, ask: &WhatIfAsk) -> Result<WhatIf, CliError> {
-    let cannot = |error: StoreError| CliError::failed(format!("cannot read `{}`: {error}", path.display()));
-    if !path.is_file() {
+    if !jobs::is_address(path) && !path.is_file() {
         return Err(CliError::usage(format!("there is no file `{}`", path.display())));
     }
-    let store = muster_store::open(&StoreConfig::Sqlite { path: path.to_path_buf() }).map_err(cannot)?;
+    let store = jobs::store(path)
+        .map_err(|error| CliError::failed(format!("the journal cannot be read: {error}")))?;
     let declined = |fault: Fault| {
         let problem = fault.problem();
         let error = CliError::failed(problem.detail);
