@@ -153,6 +153,43 @@ fn a_larger_quota_lets_a_job_start_at_once() {
     assert_eq!((more.decisions, more.decisions_different), (3, 0));
 }
 
+/// A tenant that is changed and a server that starts anew say all of their settings again.
+#[test]
+fn a_change_outlasts_what_is_said_later() {
+    let quiet = |name: &str, most| {
+        let mut config = TenantConfig::unlimited(name);
+        (config.maximum.gpus, config.email) = (most, "ann@example.org".to_string());
+        Deed::Ask("ann", Command::ChangeTenant { id: name.parse().unwrap(), config: Box::new(config) })
+    };
+    let started = || Deed::Ask("muster", Command::Configure { settings: Box::default() });
+    let more = |early: i64| {
+        let mut deeds = cluster([Some(4), None]);
+        deeds.push((early, quiet("a", Some(4))));
+        deeds.push((early, started()));
+        deeds.push(submits(40, job("a", 4), works(600)));
+        deeds.push(submits(50, job("a", 4), works(600)));
+        deeds.sort_by_key(|(at, _)| *at);
+        let entries = journal(deeds, 3 * 3_600);
+        ask(&entries, set("tenants.a.max_gpus", json!(8))).unwrap()
+    };
+    // Said before the two part, and after.
+    assert_eq!(told(&more(20), "job-2"), (Some(50), Some(651)));
+    assert_eq!(told(&more(45), "job-2"), (Some(50), Some(651)));
+    let mut deeds = cluster([None, None]);
+    deeds.push((15, Deed::Ask("muster", started_fair())));
+    deeds.push(submits(20, job("a", 8), works(600)));
+    deeds.push(submits(30, job("a", 8), works(3_000)));
+    deeds.push(submits(31, JobSpec { time_limit_ms: Some(60 * SECOND), ..job("b", 8) }, works(60)));
+    let entries = journal(deeds, 3 * 3_600);
+    let fast = ask(&entries, set("scheduler.objective", json!("fast"))).unwrap();
+    assert!(fast.differs_from.is_some(), "the shortest goes first");
+}
+
+fn started_fair() -> Command {
+    let settings = muster_core::Settings { aging_max: 400, ..muster_core::Settings::default() };
+    Command::Configure { settings: Box::new(settings) }
+}
+
 #[test]
 fn more_nodes_take_who_waits() {
     let added = WhatIfAsk { add_nodes: vec!["1x8xV100".to_string()], ..WhatIfAsk::default() };

@@ -72,7 +72,12 @@ pub fn run(args: &Args, options: &Options) -> Ending {
     };
     let answer: WhatIf = match &args.journal {
         Some(path) => from_journal(path, &ask)?,
-        None => options.client()?.ask_at_length("whatif", &ask)?,
+        None => {
+            if options.terminal {
+                output::talk("the server replays its history; a week of a busy cluster takes about a minute");
+            }
+            options.client()?.ask_at_length("whatif", &ask)?
+        }
     };
     output::say(&args.show, &text(&answer, options.color), "whatif", &answer)?;
     Ok(Code::DONE)
