@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::command::{Actor, Command, SubmitJob};
-use muster_core::job::{Exit, RestartRule};
+use muster_core::job::{CheckpointRule, Exit, RestartRule};
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{JobSpec, State};
@@ -285,6 +285,18 @@ fn tries_that_failed_fail_again_and_people_do_what_they_did() {
 }
 
 #[test]
+fn what_is_still_held_at_the_end_counts() {
+    let mut deeds = cluster([Some(4), None]);
+    let endless = vec![Trial { lasts: Lasts::On, exit: Exit::Code { code: 0 } }];
+    deeds.push(submits(100, job("a", 4), endless));
+    let entries = journal(deeds, 3_600);
+    let same = ask(&entries, WhatIfAsk::default()).unwrap();
+    // It started to run at 101, which is the last that happened; the question reaches an hour further.
+    assert_eq!((same.really.gpu_hours, same.really.ended), (4.001, 0));
+    assert_eq!(same.really.utilisation, Some(0.488), "half of the GPUs but for the first 90 of 3,691 s");
+}
+
+#[test]
 fn who_never_ran_is_guessed() {
     let mut deeds = cluster([Some(4), None]);
     deeds.push(submits(20, job("a", 4), works(5_000)));
@@ -337,7 +349,14 @@ fn a_history_that_is_played_on_is_the_same() {
             let mut spec = job(random.of::<&str>(&["a", "b"]), *random.of(&[1, 1, 2, 4, 6]));
             spec.time_limit_ms = random.happens(300).then(|| random.between(60, 1_200) * SECOND);
             spec.priority = *random.of(&[100, 100, 500]);
-            deeds.push(submits(at, spec, works(random.between(10, 900))));
+            let every_ms = random.happens(400).then(|| random.between(10, 100) * SECOND);
+            spec.checkpoint =
+                every_ms.map(|every| CheckpointRule { path: String::new(), every_ms: Some(every) });
+            spec.restart.max_restarts = 2;
+            let failed =
+                Trial { lasts: Lasts::For(random.between(10, 300) * SECOND), exit: Exit::Code { code: 1 } };
+            let tries = std::iter::repeat_n(failed, random.between(0, 3) as usize);
+            deeds.push(submits(at, spec, tries.chain(works(random.between(10, 900))).collect()));
         }
         let entries = journal(deeds, at + 4 * 3_600);
         let chronicle = Chronicle::of(entries, Timestamp(10 * SECOND)).unwrap();
