@@ -1,8 +1,10 @@
 //! What if: the history of the cluster under other rules.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 /// What would be otherwise, and since when.
@@ -18,8 +20,8 @@ pub struct WhatIfAsk {
     pub until: Option<String>,
     /// Other values: `tenants.NAME.FIELD` as in a change of a tenant, `scheduler.KEY` as in the configuration.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, Object>, example = json!({"tenants.vision.max_gpus": 32}))]
-    pub set: BTreeMap<String, serde_json::Value>,
+    #[schema(example = json!({"tenants.vision.max_gpus": 32}))]
+    pub set: BTreeMap<String, Setting>,
     /// Nodes that would have been there too: nodes × GPUs of each × model, for example `4x8xH100`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub add_nodes: Vec<String>,
@@ -29,6 +31,92 @@ pub struct WhatIfAsk {
     /// Tell of so many jobs that gain or lose most; 20 when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
+}
+
+/// Another value: a whole number, a fraction, a flag, a word, or `null` to lift a limit.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum Setting {
+    /// None.
+    Nothing,
+    /// Yes or no.
+    Flag(bool),
+    /// A whole number.
+    Whole(i64),
+    /// Any number.
+    Number(f64),
+    /// A word.
+    Word(String),
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::Nothing => f.write_str("none"),
+            Setting::Flag(flag) => flag.fmt(f),
+            Setting::Whole(number) => number.fmt(f),
+            Setting::Number(number) => number.fmt(f),
+            Setting::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl From<&str> for Setting {
+    /// As people write it: `none`, `true`, `32`, `1.5`, and all else is a word.
+    fn from(text: &str) -> Setting {
+        let number = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Setting::Number);
+        match text {
+            "none" | "null" => Setting::Nothing,
+            "true" => Setting::Flag(true),
+            "false" => Setting::Flag(false),
+            _ => text
+                .parse()
+                .ok()
+                .map(Setting::Whole)
+                .or_else(number)
+                .unwrap_or(Setting::Word(text.to_string())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Setting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Setting, D::Error> {
+        deserializer.deserialize_any(SettingVisitor)
+    }
+}
+
+struct SettingVisitor;
+
+impl Visitor<'_> for SettingVisitor {
+    type Value = Setting;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a number, a flag, a word or null")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Setting, E> {
+        Ok(Setting::Nothing)
+    }
+
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Setting, E> {
+        Ok(Setting::Flag(flag))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Setting, E> {
+        Ok(Setting::Whole(number))
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Setting, E> {
+        i64::try_from(number).map(Setting::Whole).map_err(E::custom)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Setting, E> {
+        Ok(Setting::Number(number))
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Setting, E> {
+        Ok(Setting::Word(word.to_string()))
+    }
 }
 
 /// What would have been.
@@ -153,4 +241,28 @@ pub struct WhatIfRefused {
     pub job_id: String,
     /// Why.
     pub why: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_keeps_its_kind() {
+        let cases = [
+            ("none", "null", Setting::Nothing),
+            ("true", "true", Setting::Flag(true)),
+            ("32", "32", Setting::Whole(32)),
+            ("1.5", "1.5", Setting::Number(1.5)),
+            ("fast", "\"fast\"", Setting::Word("fast".to_string())),
+            ("inf", "\"inf\"", Setting::Word("inf".to_string())),
+        ];
+        for (said, json, setting) in cases {
+            assert_eq!(Setting::from(said), setting);
+            assert_eq!(muster_json::to_string(&setting), json);
+            assert_eq!(muster_json::from_str::<Setting>(json).unwrap(), setting);
+            assert_eq!(setting.to_string(), said);
+        }
+        assert!(muster_json::from_str::<Setting>("[1]").is_err());
+    }
 }

@@ -6,9 +6,8 @@ use muster_agent::duration;
 use muster_core::tenant::TenantConfig;
 use muster_core::{NodeId, Settings, TenantId, Timestamp};
 use muster_protocol::tenant::TenantChange;
-use muster_protocol::whatif::{WhatIf, WhatIfAsk};
+use muster_protocol::whatif::{Setting, WhatIf, WhatIfAsk};
 use muster_store::Tables;
-use serde_json::{Map, Value};
 
 use crate::config;
 use crate::http::fault::Fault;
@@ -39,10 +38,13 @@ pub struct Question {
     pub jobs: usize,
 }
 
+/// Fields of a tenant and their other values.
+type Fields = BTreeMap<String, Setting>;
+
 /// What would be otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
-    tenants: BTreeMap<TenantId, Map<String, Value>>,
+    tenants: BTreeMap<TenantId, Fields>,
     settings: BTreeMap<String, String>,
     /// Nodes that would be there, in words.
     pub added: Vec<String>,
@@ -86,7 +88,7 @@ impl Change {
         Ok(change)
     }
 
-    fn set(&mut self, key: &str, value: &Value) -> Result<(), Fault> {
+    fn set(&mut self, key: &str, value: &Setting) -> Result<(), Fault> {
         if let Some(field) = key.strip_prefix("tenants.") {
             let wrong =
                 || Fault::invalid("set", format!("`{key}` names no field; write `tenants.NAME.FIELD`"));
@@ -97,7 +99,7 @@ impl Change {
             // Whether the field exists and fits is found out on any tenant.
             return tenants::apply(&mut TenantConfig::unlimited("any"), tenant_change(fields)?);
         }
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        let text = value.to_string();
         config::amend(&mut Settings::default(), key, &text)
             .map_err(|problem| Fault::invalid("set", problem))?;
         self.settings.insert(key.to_string(), text);
@@ -136,10 +138,8 @@ impl Change {
 
     /// For people, a line for each.
     pub fn words(&self) -> Vec<String> {
-        let of_tenant = |(tenant, fields): (&TenantId, &Map<String, Value>)| {
-            let tenant = tenant.clone();
-            let line =
-                move |(field, value): (&String, &Value)| format!("tenants.{tenant}.{field}={}", plain(value));
+        let of_tenant = |(tenant, fields): (&TenantId, &Fields)| {
+            let line = |(field, value): (&String, &Setting)| format!("tenants.{tenant}.{field}={value}");
             fields.iter().map(line).collect::<Vec<_>>()
         };
         let tenants = self.tenants.iter().flat_map(of_tenant);
@@ -150,11 +150,7 @@ impl Change {
     }
 }
 
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_string)
-}
-
 /// The same reading as of a request to change a tenant, so that a misspelt field is answered with the nearest one.
-fn tenant_change(fields: &Map<String, Value>) -> Result<TenantChange, Fault> {
+fn tenant_change(fields: &Fields) -> Result<TenantChange, Fault> {
     json::parse(&muster_json::to_vec(fields))
 }

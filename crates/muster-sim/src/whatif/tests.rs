@@ -7,10 +7,9 @@ use muster_core::job::{CheckpointRule, Exit, RestartRule};
 use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{JobSpec, State};
-use muster_protocol::whatif::{WhatIfAsk, WhatIfFigures};
+use muster_protocol::whatif::{Setting, WhatIfAsk, WhatIfFigures};
 use muster_server::whatif::Question;
 use muster_store::Entry;
-use serde_json::json;
 
 use super::*;
 use crate::jobs::{Gang, LoggedJob};
@@ -112,8 +111,8 @@ fn ask(entries: &[Entry], ask: WhatIfAsk) -> Result<WhatIf, Fault> {
     answer(&Chronicle::of(entries.to_vec(), question.since)?, &question)
 }
 
-fn set(key: &str, value: serde_json::Value) -> WhatIfAsk {
-    WhatIfAsk { set: [(key.to_string(), value)].into(), ..WhatIfAsk::default() }
+fn set(key: &str, value: &str) -> WhatIfAsk {
+    WhatIfAsk { set: [(key.to_string(), Setting::from(value))].into(), ..WhatIfAsk::default() }
 }
 
 /// When jobs started and ended under the change, in seconds.
@@ -138,7 +137,7 @@ fn two_in_a_row() -> Vec<Entry> {
 #[test]
 fn a_larger_quota_lets_a_job_start_at_once() {
     let entries = two_in_a_row();
-    let more = ask(&entries, set("tenants.a.max_gpus", json!(8))).unwrap();
+    let more = ask(&entries, set("tenants.a.max_gpus", "8")).unwrap();
     // The second of `a` comes at 30 and starts then, instead of at 621 when the first has ended; `b` waits instead.
     assert_eq!(told(&more, "job-2"), (Some(30), Some(631)));
     assert_eq!(told(&more, "job-3"), (Some(621), Some(1_622)));
@@ -170,7 +169,7 @@ fn a_change_outlasts_what_is_said_later() {
         deeds.push(submits(50, job("a", 4), works(600)));
         deeds.sort_by_key(|(at, _)| *at);
         let entries = journal(deeds, 3 * 3_600);
-        ask(&entries, set("tenants.a.max_gpus", json!(8))).unwrap()
+        ask(&entries, set("tenants.a.max_gpus", "8")).unwrap()
     };
     // Said before the two part, and after.
     assert_eq!(told(&more(20), "job-2"), (Some(50), Some(651)));
@@ -181,7 +180,7 @@ fn a_change_outlasts_what_is_said_later() {
     deeds.push(submits(30, job("a", 8), works(3_000)));
     deeds.push(submits(31, JobSpec { time_limit_ms: Some(60 * SECOND), ..job("b", 8) }, works(60)));
     let entries = journal(deeds, 3 * 3_600);
-    let fast = ask(&entries, set("scheduler.objective", json!("fast"))).unwrap();
+    let fast = ask(&entries, set("scheduler.objective", "fast")).unwrap();
     assert!(fast.differs_from.is_some(), "the shortest goes first");
 }
 
@@ -237,7 +236,7 @@ fn a_node_that_comes_later_can_be_taken_away() {
 
 #[test]
 fn a_job_that_would_not_be_accepted_is_named() {
-    let fewer = ask(&two_in_a_row(), set("tenants.a.max_gpus", json!(2))).unwrap();
+    let fewer = ask(&two_in_a_row(), set("tenants.a.max_gpus", "2")).unwrap();
     let refused: Vec<&str> = fewer.refused.iter().map(|refused| refused.job_id.as_str()).collect();
     assert_eq!(refused, ["job-1", "job-2"]);
     assert!(
@@ -252,9 +251,7 @@ fn a_job_that_would_not_be_accepted_is_named() {
 #[test]
 fn what_changes_nothing_is_said_to_change_nothing() {
     let entries = two_in_a_row();
-    for same in
-        [WhatIfAsk::default(), set("tenants.b.max_gpus", json!(8)), set("scheduler.aging_max", json!(400))]
-    {
+    for same in [WhatIfAsk::default(), set("tenants.b.max_gpus", "8"), set("scheduler.aging_max", "400")] {
         let same = ask(&entries, same).unwrap();
         assert_eq!(same.differs_from, None);
         assert_eq!((same.sooner, same.later, same.jobs.len()), (0, 0, 0));
@@ -274,7 +271,7 @@ fn tries_that_failed_fail_again_and_people_do_what_they_did() {
     deeds.push(submits(400, job("a", 4), endless));
     deeds.push((2_000, Deed::Ask("ann", Command::CancelJob { job: "job-3".parse().unwrap() })));
     let entries = journal(deeds, 3_600);
-    let more = ask(&entries, set("tenants.a.max_gpus", json!(8))).unwrap();
+    let more = ask(&entries, set("tenants.a.max_gpus", "8")).unwrap();
     // It fails at 131, pauses for five seconds, and then takes one to start and 200 to be done.
     assert_eq!(told(&more, "job-2"), (Some(30), Some(131 + 5 + 1 + 200)));
     // The third starts when it comes, and is cancelled when it was; stopping takes two seconds.
@@ -303,7 +300,7 @@ fn who_never_ran_is_guessed() {
     deeds.push(submits(30, job("a", 4), works(10)));
     deeds.push((1_000, Deed::Ask("ann", Command::CancelJob { job: "job-2".parse().unwrap() })));
     let entries = journal(deeds, 7_200);
-    let more = ask(&entries, set("tenants.a.max_gpus", json!(8))).unwrap();
+    let more = ask(&entries, set("tenants.a.max_gpus", "8")).unwrap();
     assert_eq!(more.guessed, 1);
     // It runs for as long as such jobs are expected to, and is cancelled before that. Nobody was ever stopped, so that is
     // taken to be done at once.
@@ -320,11 +317,11 @@ fn bad_questions_are_answered_with_what_is_wrong() {
     let added = |words: &str| WhatIfAsk { add_nodes: vec![words.to_string()], ..WhatIfAsk::default() };
     let removed = WhatIfAsk { remove_nodes: vec!["nowhere".to_string()], ..WhatIfAsk::default() };
     let cases = [
-        (set("tenants.c.max_gpus", json!(8)), "there was no tenant `c`"),
-        (set("tenants.a.max_gpu", json!(8)), "max_gpus"),
-        (set("tenants.a.max_gpus", json!("many")), "max_gpus"),
-        (set("tenants.a", json!(8)), "tenants.NAME.FIELD"),
-        (set("scheduler.objectiv", json!("fast")), "did you mean `scheduler.objective`"),
+        (set("tenants.c.max_gpus", "8"), "there was no tenant `c`"),
+        (set("tenants.a.max_gpu", "8"), "max_gpus"),
+        (set("tenants.a.max_gpus", "many"), "max_gpus"),
+        (set("tenants.a", "8"), "tenants.NAME.FIELD"),
+        (set("scheduler.objectiv", "fast"), "did you mean `scheduler.objective`"),
         (added("fourxV100"), "no number of nodes"),
         (removed, "nowhere"),
         (WhatIfAsk { until: Some("30d".to_string()), ..WhatIfAsk::default() }, "must be before"),
@@ -389,8 +386,8 @@ fn stories_with_every_misfortune_can_be_asked_about() {
         let questions = [
             WhatIfAsk { add_nodes: vec!["2x8xV100".to_string()], ..WhatIfAsk::default() },
             WhatIfAsk { remove_nodes: node.into_iter().collect(), ..WhatIfAsk::default() },
-            set(&format!("tenants.{}.max_gpus", tenant.unwrap()), json!(1)),
-            set("scheduler.objective", json!("fast")),
+            set(&format!("tenants.{}.max_gpus", tenant.unwrap()), "1"),
+            set("scheduler.objective", "fast"),
         ];
         for question in questions {
             let mut question = Question::of(&question, last).unwrap();
