@@ -45,10 +45,18 @@ pub enum Act {
 
     /// A server process dies, and is back after some time.
     CrashServer(usize, i64),
-    /// A server process stands still for some time.
+    /// A server process stands still for some time. Its clocks go on.
     PauseServer(usize, i64),
+    /// The machine of a server stands still for some time, and its clocks with it.
+    FreezeServer(usize, i64),
     /// An agent dies, and is back after some time. Jobs run on.
     CrashAgent(usize, i64),
+    /// An agent stands still for some time. Jobs and clocks go on.
+    PauseAgent(usize, i64),
+    /// The shim of one of the attempts on a node stands still for some time. Its tasks go on.
+    PauseShim(usize, u64, i64),
+    /// A whole node stands still for some time: agent, shims, tasks and clocks.
+    FreezeNode(usize, i64),
     /// A node loses power, and is back after some time.
     CrashNode(usize, i64),
     /// The same, and its disk is lost: it comes back knowing nothing.
@@ -71,6 +79,10 @@ pub enum Act {
     SetServerClock(usize, i64),
     /// Somebody sets the clock of a node.
     SetNodeClock(usize, i64),
+    /// The clocks of a server count so many milliseconds in a second from now on.
+    PaceServerClock(usize, i64),
+    /// The clocks of a node do.
+    PaceNodeClock(usize, i64),
     /// A GPU becomes warm, or has errors.
     GpuReading(usize, u8, i32, u32),
     /// A GPU fails: whoever uses it dies, and so many errors are read.
@@ -187,9 +199,10 @@ fn misfortune_of(random: &mut Random) -> Act {
     let long =
         |random: &mut Random| if random.happens(300) { random.between(4_000, 60_000) } else { short(random) };
     let any = |random: &mut Random| random.below(8) as usize;
-    match random.below(20) {
+    match random.below(24) {
         0 | 1 => Act::CrashServer(any(random), long(random)),
-        2 => Act::PauseServer(any(random), long(random)),
+        2 if random.happens(600) => Act::PauseServer(any(random), long(random)),
+        2 => Act::FreezeServer(any(random), long(random)),
         3 | 4 => Act::CrashAgent(any(random), long(random)),
         5 => Act::CrashNode(any(random), long(random)),
         6 => Act::LoseDisk(any(random), long(random)),
@@ -206,8 +219,18 @@ fn misfortune_of(random: &mut Random) -> Act {
             let celsius = random.between(40, 100) as i32;
             Act::GpuReading(any(random), random.below(8) as u8, celsius, random.below(3) as u32)
         }
+        16 => Act::PauseAgent(any(random), long(random)),
+        17 => Act::PauseShim(any(random), random.number(), long(random)),
+        18 => Act::FreezeNode(any(random), long(random)),
+        19 if random.happens(500) => Act::PaceServerClock(any(random), pace(random)),
+        19 => Act::PaceNodeClock(any(random), pace(random)),
         _ => hardware_fault(random),
     }
+}
+
+/// Most clocks that are wrong are wrong by a little; some are those of a machine that is not given its time.
+fn pace(random: &mut Random) -> i64 {
+    if random.happens(700) { random.between(950, 1_050) } else { *random.of(&[100, 500, 800, 1_300, 3_000]) }
 }
 
 /// What fails in large clusters, as often as it did in the 54 days of Llama 3 405B (419 interruptions of 16,384 H100, Meta

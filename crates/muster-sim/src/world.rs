@@ -10,6 +10,7 @@ mod healing;
 mod laws;
 mod machine;
 mod network;
+mod pauses;
 mod server;
 mod users;
 
@@ -30,6 +31,7 @@ use clock::{MachineClock, Sun};
 use laws::{Broken, Laws};
 use machine::{Due, Host, HostOfAgent};
 use network::Weather;
+use pauses::Who;
 use server::{Server, Turned};
 use users::Users;
 
@@ -103,6 +105,7 @@ enum Coming {
     AgentIsBack(usize),
     NodeIsBack(usize),
     DatabaseIsBack(usize),
+    GoesOn(Who),
     Tidy,
 }
 
@@ -132,6 +135,10 @@ struct NodePlace {
     agent: Option<Desk<HostOfAgent>>,
     lives: u64,
     wakes_at: i64,
+    /// The agent does nothing until then.
+    agent_paused_until: i64,
+    /// Nothing on it does.
+    frozen_until: i64,
 }
 
 struct World<'a> {
@@ -140,6 +147,8 @@ struct World<'a> {
     random: Random,
     queue: BTreeMap<(i64, u64), Coming>,
     queued: u64,
+    /// What would have happened to those who stand still.
+    waits: BTreeMap<Who, Vec<Coming>>,
     database: Memory,
     servers: Vec<ServerPlace>,
     nodes: Vec<NodePlace>,
@@ -163,7 +172,7 @@ impl<'a> World<'a> {
         let database = Memory::default();
         let servers = (0..story.servers).map(|index| ServerPlace {
             name: format!("server-{index}"),
-            clock: MachineClock::new(&sun, 0),
+            clock: MachineClock::new(&sun),
             connection: database.connect(),
             process: None,
             paused_until: 0,
@@ -173,12 +182,14 @@ impl<'a> World<'a> {
         let names: Vec<String> = (0..story.nodes.len()).map(|index| format!("n{index}")).collect();
         let nodes = names.iter().zip(&story.nodes).map(|(name, gpus)| NodePlace {
             registration: machine::registration(name, *gpus),
-            clock: MachineClock::new(&sun, 0),
+            clock: MachineClock::new(&sun),
             host: Host::new(random.number()),
             is_on: true,
             agent: None,
             lives: 0,
             wakes_at: 0,
+            agent_paused_until: 0,
+            frozen_until: 0,
         });
         let nodes = nodes.collect();
         let settings = Settings {
@@ -196,6 +207,7 @@ impl<'a> World<'a> {
             random,
             queue: BTreeMap::new(),
             queued: 0,
+            waits: BTreeMap::new(),
             database,
             servers,
             nodes,
@@ -288,11 +300,7 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self, coming: Coming) -> Result<(), Broken> {
-        if let Some(server) = self.is_paused(&coming) {
-            let until = self.servers[server].paused_until;
-            self.at(until, coming);
-            return Ok(());
-        }
+        let Some(coming) = self.unless_paused(coming) else { return Ok(()) };
         if !self.is_current(&coming) {
             return Ok(());
         }
@@ -305,7 +313,9 @@ impl<'a> World<'a> {
             Coming::Silence(server) => self.silence(server),
             Coming::Save(server) => self.save(server),
             Coming::Agent(node) => self.agent(node, None),
-            Coming::Machine(node, _, due) => self.nodes[node].host.happen(due, self.sun.ms()),
+            Coming::Machine(node, _, due) => {
+                self.nodes[node].host.happen(due, self.nodes[node].clock.mono_ms());
+            }
             Coming::ToServer(server, message) => self.arrive(server, message),
             Coming::ToNode(node, orders) => self.agent(node, Some(*orders)),
             Coming::ToUser(letter, answer) => return self.answer(letter, answer),
@@ -315,24 +325,10 @@ impl<'a> World<'a> {
             Coming::AgentIsBack(node) => self.start_agent(node),
             Coming::NodeIsBack(node) => self.start_node(node),
             Coming::DatabaseIsBack(server) => self.servers[server].connection.fail(Fault::None),
+            Coming::GoesOn(who) => self.goes_on(who),
             Coming::Tidy => self.tidy(),
         }
         Ok(())
-    }
-
-    /// The server that stands still and would have to do this.
-    fn is_paused(&self, coming: &Coming) -> Option<usize> {
-        let server = match coming {
-            Coming::Engine(server)
-            | Coming::Planner(server)
-            | Coming::Dispatch(server)
-            | Coming::Silence(server)
-            | Coming::Save(server)
-            | Coming::ToServer(server, _) => *server,
-            _ => return None,
-        };
-        let place = &self.servers[server];
-        (place.process.is_some() && place.paused_until > self.now()).then_some(server)
     }
 
     /// Whether it concerns someone who still lives, and is not out of date.
@@ -359,7 +355,8 @@ impl<'a> World<'a> {
 
     /// Wake a thread of a server between two moments from now, unless it wakes sooner anyway.
     fn wake(&mut self, server: usize, thread: &'static str, from_ms: i64, to_ms: i64) {
-        let at = self.now() + self.random.between(from_ms, to_ms);
+        let sleeps_ms = self.random.between(from_ms, to_ms);
+        let at = self.now() + self.servers[server].clock.lasts_ms(sleeps_ms);
         let wakes = &mut self.servers[server].wakes;
         if wakes.get(thread).is_some_and(|known| *known > self.sun.ms() && *known <= at) {
             return;
@@ -390,6 +387,8 @@ impl<'a> World<'a> {
             place.process = Some(Server::new(&place.name, &place.clock, place.connection.clone()));
             place.wakes.clear();
             place.paused_until = 0;
+            place.clock.go_on();
+            self.waits.remove(&Who::Server(server));
             self.wake(server, "engine", 1, 200);
             self.wake(server, "planner", 50, 500);
             self.wake(server, "silence", 1_000, 1_000);
@@ -504,7 +503,13 @@ impl<'a> World<'a> {
     // ---- nodes
 
     fn start_node(&mut self, node: usize) {
-        self.nodes[node].is_on = true;
+        let place = &mut self.nodes[node];
+        if !place.is_on {
+            place.is_on = true;
+            place.frozen_until = 0;
+            place.clock.go_on();
+            self.waits.remove(&Who::Machine(node));
+        }
         self.start_agent(node);
     }
 
@@ -512,6 +517,8 @@ impl<'a> World<'a> {
         let place = &mut self.nodes[node];
         if place.is_on && place.agent.is_none() {
             place.lives += 1;
+            place.agent_paused_until = 0;
+            self.waits.remove(&Who::Agent(node));
             let machine = place.host.for_agent(place.lives);
             place.agent = Some(Desk::new(place.registration.clone(), HEARTBEAT_MS, machine));
             place.wakes_at = self.sun.ms();
@@ -523,11 +530,12 @@ impl<'a> World<'a> {
         let place = &mut self.nodes[node];
         let Some(desk) = &mut place.agent else { return };
         let wall_ms = place.clock.wall_ms();
-        let moment = Moment { wall_ms, mono_ms: self.sun.ms() };
+        let moment = Moment { wall_ms, mono_ms: place.clock.mono_ms() };
         let mut said = Vec::new();
         let wakes_ms = desk.turn(moment, orders, &mut |report| said.push(report));
         // An agent oversleeps a little, and never sleeps longer than its driver lets it.
         let sleeps_ms = (wakes_ms - wall_ms).clamp(1, 1_000) + self.random.between(0, 900);
+        let sleeps_ms = self.nodes[node].clock.lasts_ms(sleeps_ms);
         self.nodes[node].wakes_at = self.now() + sleeps_ms;
         self.at(self.now() + sleeps_ms, Coming::Agent(node));
         for report in said {

@@ -24,9 +24,19 @@ impl World<'_> {
                 self.at(now + ms, Coming::ServerIsBack(server % servers));
             }
             Act::PauseServer(server, ms) => self.servers[server % servers].paused_until = now + ms,
+            Act::FreezeServer(server, ms) => {
+                self.servers[server % servers].paused_until = now + ms;
+                self.servers[server % servers].clock.stand_still(now + ms);
+            }
             Act::CrashAgent(node, ms) => {
                 self.nodes[node % nodes].agent = None;
                 self.at(now + ms, Coming::AgentIsBack(node % nodes));
+            }
+            Act::PauseAgent(node, ms) => self.nodes[node % nodes].agent_paused_until = now + ms,
+            Act::PauseShim(node, number, ms) => self.nodes[node % nodes].host.pause_a_shim(number, ms),
+            Act::FreezeNode(node, ms) => {
+                self.nodes[node % nodes].frozen_until = now + ms;
+                self.nodes[node % nodes].clock.stand_still(now + ms);
             }
             Act::CrashNode(node, ms) => {
                 let place = &mut self.nodes[node % nodes];
@@ -58,6 +68,8 @@ impl World<'_> {
             }
             Act::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_off(off_ms),
             Act::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_off(off_ms),
+            Act::PaceServerClock(server, pace) => self.servers[server % servers].clock.set_pace(pace),
+            Act::PaceNodeClock(node, pace) => self.nodes[node % nodes].clock.set_pace(pace),
             Act::GpuReading(node, gpu, celsius, errors) => self.read_gpu(node % nodes, gpu, celsius, errors),
             Act::GpuFault(node, gpu, errors) => {
                 let gpu = gpu % self.story.nodes[node % nodes] as u8;

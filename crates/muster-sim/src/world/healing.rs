@@ -17,14 +17,18 @@ impl World<'_> {
         for server in 0..self.servers.len() {
             self.servers[server].connection.fail(Fault::None);
             self.servers[server].paused_until = 0;
-            self.servers[server].clock.set_off(0);
+            self.servers[server].clock.repair();
             self.start_server(server);
         }
         for node in 0..self.nodes.len() {
             self.nodes[node].host.fail_writes(0);
-            self.nodes[node].clock.set_off(0);
+            self.nodes[node].agent_paused_until = 0;
+            self.nodes[node].frozen_until = 0;
+            self.nodes[node].clock.repair();
             self.start_node(node);
         }
+        let waiting: Vec<_> = self.waits.keys().copied().collect();
+        waiting.into_iter().for_each(|who| self.goes_on(who));
         self.tidy();
     }
 

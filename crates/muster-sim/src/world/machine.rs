@@ -3,6 +3,8 @@
 //! What was written survives everything but is refused while the disk fails; processes survive their agent and die with
 //! the power. Shims and tasks do nothing by themselves: what they will do stands in `due`, and the world wakes them.
 
+mod stopped;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -30,6 +32,8 @@ pub enum Due {
     ShimLooks(i32),
     /// It writes down how they ended, and goes.
     ShimWrites(i32),
+    /// It was stopped, and may go on.
+    ShimGoesOn(i32),
 }
 
 /// What happened that laws look at.
@@ -82,6 +86,8 @@ struct Shim {
     lives: bool,
     /// Which life of the agent started it.
     parent: u64,
+    /// What it would have done, while it is stopped.
+    waits: Option<Vec<Due>>,
     /// Its eye on the tasks, from when they run.
     watch: Option<Watch>,
     /// Tasks that run, by rank.
@@ -200,6 +206,9 @@ impl Host {
     /// Its time has come.
     pub fn happen(&self, due: Due, now_ms: i64) {
         let mut inside = self.0.borrow_mut();
+        if inside.is_put_off(due) {
+            return;
+        }
         match due {
             Due::ShimBegins(pid) => inside.shim_begins(pid),
             Due::TasksBegin(pid) => inside.tasks_begin(pid),
@@ -207,6 +216,7 @@ impl Host {
             Due::TaskGoes(pid, rank) => inside.task_leaves(pid, rank, now_ms, true),
             Due::ShimLooks(pid) => inside.shim_looks(pid, now_ms),
             Due::ShimWrites(pid) => inside.shim_writes(pid),
+            Due::ShimGoesOn(pid) => inside.shim_goes_on(pid),
         }
     }
 }
@@ -274,7 +284,9 @@ impl Inside {
             false => Exit::Code(fate.code),
         };
         self.task_is_gone(pid, rank, exit);
-        self.shim_looks_once(pid, now_ms);
+        if !self.is_stopped(pid) {
+            self.shim_looks_once(pid, now_ms);
+        }
     }
 
     fn task_is_gone(&mut self, pid: i32, rank: u32, exit: Exit) {
@@ -414,6 +426,7 @@ impl Machine for HostOfAgent {
             key: key.clone(),
             lives: true,
             parent: self.life,
+            waits: None,
             watch: None,
             running: BTreeSet::new(),
             codes: Vec::new(),
