@@ -141,6 +141,23 @@ struct NodePlace {
     frozen_until: i64,
 }
 
+impl NodePlace {
+    /// It is on, and its agent has not begun.
+    fn new(registration: Registration, seed: u64, clock: MachineClock) -> NodePlace {
+        NodePlace {
+            registration,
+            host: Host::new(seed, &clock),
+            clock,
+            is_on: true,
+            agent: None,
+            lives: 0,
+            wakes_at: 0,
+            agent_paused_until: 0,
+            frozen_until: 0,
+        }
+    }
+}
+
 struct World<'a> {
     story: &'a Story,
     sun: Sun,
@@ -180,16 +197,8 @@ impl<'a> World<'a> {
         });
         let servers = servers.collect();
         let names: Vec<String> = (0..story.nodes.len()).map(|index| format!("n{index}")).collect();
-        let nodes = names.iter().zip(&story.nodes).map(|(name, gpus)| NodePlace {
-            registration: machine::registration(name, *gpus),
-            clock: MachineClock::new(&sun),
-            host: Host::new(random.number()),
-            is_on: true,
-            agent: None,
-            lives: 0,
-            wakes_at: 0,
-            agent_paused_until: 0,
-            frozen_until: 0,
+        let nodes = names.iter().zip(&story.nodes).map(|(name, gpus)| {
+            NodePlace::new(machine::registration(name, *gpus), random.number(), MachineClock::new(&sun))
         });
         let nodes = nodes.collect();
         let settings = Settings {
@@ -313,9 +322,7 @@ impl<'a> World<'a> {
             Coming::Silence(server) => self.silence(server),
             Coming::Save(server) => self.save(server),
             Coming::Agent(node) => self.agent(node, None),
-            Coming::Machine(node, _, due) => {
-                self.nodes[node].host.happen(due, self.nodes[node].clock.mono_ms());
-            }
+            Coming::Machine(node, _, due) => self.nodes[node].host.happen(due),
             Coming::ToServer(server, message) => self.arrive(server, message),
             Coming::ToNode(node, orders) => self.agent(node, Some(*orders)),
             Coming::ToUser(letter, answer) => return self.answer(letter, answer),

@@ -12,6 +12,10 @@ use muster_store::Entry;
 
 use super::machine::Seen;
 
+/// A shim that is not disturbed ends its tasks that soon after their grace: it looks a few times a second, and the clock
+/// of its machine may be three times too fast. An agent that does it in its place comes later.
+const LATE_MS_MAX: i64 = 1_500;
+
 /// A part of an attempt: which node, which job, which attempt.
 type Part = (usize, String, u32);
 
@@ -165,12 +169,25 @@ impl Laws {
     pub fn see(&mut self, node: usize, seen: Seen) -> Result<(), Broken> {
         match seen {
             Seen::Began(order) => self.began(node, *order),
-            Seen::Gone { job, attempt, codes } => {
+            Seen::Gone { job, attempt, codes, late_ms } => {
                 let part = (node, job, attempt);
+                if let Some(late_ms) = late_ms.filter(|late_ms| *late_ms > LATE_MS_MAX) {
+                    return Err(format!("{part:?} ran for {late_ms} ms after its grace"));
+                }
                 self.running.remove(&part);
                 self.gone.insert(part, codes);
                 Ok(())
             }
+            Seen::ToldToStop { job, attempt } => self.must_stop(&job, attempt),
+        }
+    }
+
+    /// Whoever is told to stop has to: the server wants it, or counts it as over.
+    fn must_stop(&self, job: &str, number: u32) -> Result<(), Broken> {
+        let known = job.parse().ok().and_then(|job: JobId| self.judge.jobs.get(&job)?.attempt());
+        match known.filter(|attempt| attempt.number == number && attempt.stopping.is_none()) {
+            Some(_) => Err(format!("attempt {number} of {job} is told to stop, and nobody wants it to")),
+            None => Ok(()),
         }
     }
 

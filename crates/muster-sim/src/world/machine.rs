@@ -15,6 +15,7 @@ use muster_agent::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
 use muster_agent::shim::watch::{Act, Watch};
 use muster_protocol::agent::{Exit, Gpu, Order, Registration};
 
+use super::clock::MachineClock;
 use crate::random::Random;
 
 /// What will happen on the machine, and to which shim.
@@ -41,8 +42,17 @@ pub enum Due {
 pub enum Seen {
     /// Tasks of an attempt began to run.
     Began(Box<Order>),
-    /// All tasks of an attempt are gone; the exit codes of those that left by themselves.
-    Gone { job: String, attempt: u32, codes: Vec<i32> },
+    /// All tasks of an attempt are gone.
+    Gone {
+        job: String,
+        attempt: u32,
+        /// The exit codes of those that left by themselves.
+        codes: Vec<i32>,
+        /// How long after the end of their grace, if they had to end and someone looked after them all the time.
+        late_ms: Option<i64>,
+    },
+    /// An agent wants an attempt to end.
+    ToldToStop { job: String, attempt: u32 },
 }
 
 /// What a job does when it runs, drawn from its name.
@@ -76,6 +86,8 @@ struct Folder {
     intent: Option<Intent>,
     claim: Option<Claim>,
     stop: Option<StopRecord>,
+    /// When its grace is over, by the clock of the machine.
+    gone_by_ms: Option<i64>,
     exit: Option<ExitRecord>,
 }
 
@@ -88,6 +100,8 @@ struct Shim {
     parent: u64,
     /// What it would have done, while it is stopped.
     waits: Option<Vec<Due>>,
+    /// It was stopped once: whatever it does may be late.
+    was_stopped: bool,
     /// Its eye on the tasks, from when they run.
     watch: Option<Watch>,
     /// Tasks that run, by rank.
@@ -103,6 +117,7 @@ pub struct Host(Rc<RefCell<Inside>>);
 #[derive(Debug)]
 struct Inside {
     seed: u64,
+    clock: MachineClock,
     random: Random,
     boot: u64,
     boot_id: String,
@@ -124,9 +139,10 @@ pub struct HostOfAgent {
 
 impl Host {
     /// A machine that has just been switched on for the first time.
-    pub fn new(seed: u64) -> Host {
+    pub fn new(seed: u64, clock: &MachineClock) -> Host {
         Host(Rc::new(RefCell::new(Inside {
             seed,
+            clock: clock.clone(),
             random: Random(seed),
             boot: 0,
             boot_id: "boot-0".to_string(),
@@ -204,7 +220,7 @@ impl Host {
     }
 
     /// Its time has come.
-    pub fn happen(&self, due: Due, now_ms: i64) {
+    pub fn happen(&self, due: Due) {
         let mut inside = self.0.borrow_mut();
         if inside.is_put_off(due) {
             return;
@@ -212,9 +228,9 @@ impl Host {
         match due {
             Due::ShimBegins(pid) => inside.shim_begins(pid),
             Due::TasksBegin(pid) => inside.tasks_begin(pid),
-            Due::TaskEnds(pid, rank) => inside.task_leaves(pid, rank, now_ms, false),
-            Due::TaskGoes(pid, rank) => inside.task_leaves(pid, rank, now_ms, true),
-            Due::ShimLooks(pid) => inside.shim_looks(pid, now_ms),
+            Due::TaskEnds(pid, rank) => inside.task_leaves(pid, rank, false),
+            Due::TaskGoes(pid, rank) => inside.task_leaves(pid, rank, true),
+            Due::ShimLooks(pid) => inside.shim_looks(pid),
             Due::ShimWrites(pid) => inside.shim_writes(pid),
             Due::ShimGoesOn(pid) => inside.shim_goes_on(pid),
         }
@@ -273,7 +289,7 @@ impl Inside {
     }
 
     /// A task leaves by itself: its work is done, or it was asked to go. Its shim sees it if it lives.
-    fn task_leaves(&mut self, pid: i32, rank: u32, now_ms: i64, was_asked: bool) {
+    fn task_leaves(&mut self, pid: i32, rank: u32, was_asked: bool) {
         let Some(key) = self.shims.get(&pid).map(|shim| shim.key.clone()) else { return };
         let Some(order) = self.order(&key) else { return };
         let fate = Fate::of(self.seed, &order, rank);
@@ -285,7 +301,7 @@ impl Inside {
         };
         self.task_is_gone(pid, rank, exit);
         if !self.is_stopped(pid) {
-            self.shim_looks_once(pid, now_ms);
+            self.shim_looks_once(pid);
         }
     }
 
@@ -301,9 +317,12 @@ impl Inside {
             watch.note(rank, exit);
         }
         if shim.running.is_empty() {
-            let (job, attempt) = (shim.key.job().to_string(), shim.key.attempt());
-            let codes = shim.codes.clone();
-            self.seen.push(Seen::Gone { job, attempt, codes });
+            let (key, codes) = (shim.key.clone(), shim.codes.clone());
+            let is_watched = shim.lives && !shim.was_stopped;
+            let by_ms = self.folder(&key).gone_by_ms.filter(|_| is_watched);
+            let late_ms = by_ms.map(|by_ms| self.clock.mono_ms() - by_ms);
+            let (job, attempt) = (key.job().to_string(), key.attempt());
+            self.seen.push(Seen::Gone { job, attempt, codes, late_ms });
             self.later(1, 40, Due::ShimWrites(pid));
         }
     }
@@ -319,14 +338,15 @@ impl Inside {
     }
 
     /// A shim that lives and has tasks looks again and again.
-    fn shim_looks(&mut self, pid: i32, now_ms: i64) {
-        self.shim_looks_once(pid, now_ms);
+    fn shim_looks(&mut self, pid: i32) {
+        self.shim_looks_once(pid);
         if self.alive(pid).is_some() && !self.shims[&pid].running.is_empty() {
             self.later(50, 300, Due::ShimLooks(pid));
         }
     }
 
-    fn shim_looks_once(&mut self, pid: i32, now_ms: i64) {
+    fn shim_looks_once(&mut self, pid: i32) {
+        let now_ms = self.clock.mono_ms();
         let Some(key) = self.alive(pid) else { return };
         let stop = Ok(self.folder(&key).stop.clone());
         let Some(shim) = self.shims.get_mut(&pid) else { return };
@@ -427,6 +447,7 @@ impl Machine for HostOfAgent {
             lives: true,
             parent: self.life,
             waits: None,
+            was_stopped: false,
             watch: None,
             running: BTreeSet::new(),
             codes: Vec::new(),
@@ -459,7 +480,11 @@ impl Machine for HostOfAgent {
     fn ask_to_stop(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError> {
         let mut inside = self.host.0.borrow_mut();
         inside.write()?;
-        inside.folder(key).stop = Some(stop.clone());
+        let by_ms = inside.clock.mono_ms() + stop.grace_ms;
+        let folder = inside.folder(key);
+        folder.stop = Some(stop.clone());
+        folder.gone_by_ms = Some(folder.gone_by_ms.map_or(by_ms, |known| known.min(by_ms)));
+        inside.seen.push(Seen::ToldToStop { job: key.job().to_string(), attempt: key.attempt() });
         Ok(())
     }
 
@@ -488,7 +513,7 @@ impl Machine for HostOfAgent {
         let mut inside = self.host.0.borrow_mut();
         inside.write()?;
         let folder = inside.folder(key);
-        (folder.stop, folder.claim, folder.intent) = (None, None, None);
+        *folder = Folder { exit: folder.exit.take(), ..Folder::default() };
         Ok(())
     }
 

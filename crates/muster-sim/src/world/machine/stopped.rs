@@ -10,7 +10,7 @@ impl Host {
             inside.shims.iter().filter(|(_, shim)| shim.lives).map(|(pid, _)| *pid).collect();
         let Some(pid) = living.get(number as usize % living.len().max(1)) else { return };
         if let Some(shim) = inside.shims.get_mut(pid).filter(|shim| shim.waits.is_none()) {
-            shim.waits = Some(Vec::new());
+            (shim.waits, shim.was_stopped) = (Some(Vec::new()), true);
             inside.due.push((ms, Due::ShimGoesOn(*pid)));
         }
     }
