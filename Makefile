@@ -3,7 +3,7 @@ CARGO ?= cargo
 BIN   := bin
 FACES := scheduler gpu-cli agent star
 
-.PHONY: build run test demo soak bench lint fmt docs criteria clean
+.PHONY: build run test demo soak bench results lint fmt docs criteria clean
 
 build: ## bin/muster, and the names it also answers to
 	$(CARGO) build --release --locked --package muster
@@ -30,6 +30,9 @@ bench: build ## the table of docs/results.md
 	$(BIN)/muster bench plan
 	$(BIN)/muster bench numa
 	$(CARGO) run --release --locked --package muster-bench
+
+results: ## tables and plots of simulations in docs/results.md, from the traces: NAMES="mixed month queues placement"
+	$(CARGO) xtask results $(NAMES)
 
 lint: ## what CI holds a change to, besides the tests
 	$(CARGO) fmt --all --check

@@ -1,4 +1,6 @@
-//! Chores: what is generated from the code, and where the long places are.
+//! Chores: what is generated from the code, what was measured, and where the long places are.
+
+mod results;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -13,8 +15,9 @@ fn main() -> ExitCode {
         ["bless"] => bless(),
         ["docs"] => docs(Mode::Write),
         ["docs", "--check"] => docs(Mode::Check),
+        ["results", names @ ..] => results::write(names),
         ["sizes"] => sizes(),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask ci | bless | docs [--check] | sizes")),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask ci | bless | docs [--check] | results [NAME…] | sizes")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

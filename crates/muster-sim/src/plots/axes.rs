@@ -15,7 +15,7 @@ const BOTTOM: f64 = 56.0;
 const TICKS: f64 = 7.0;
 
 /// An axis: what it shows, and from where to where.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Axis {
     /// With its unit.
     pub title: String,
@@ -25,6 +25,8 @@ pub struct Axis {
     pub to: f64,
     /// By powers of ten; both ends are above zero then.
     pub log: bool,
+    /// Names in place of numbers, the first between 0 and 1, the next between 1 and 2, and so on.
+    pub names: Vec<String>,
 }
 
 impl Axis {
@@ -32,6 +34,13 @@ impl Axis {
     fn part(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.log { value.log10() } else { value };
         (scale(value) - scale(self.from)) / (scale(self.to) - scale(self.from))
+    }
+
+    /// Where something is written along it, and what.
+    fn marks(&self) -> Vec<(f64, String)> {
+        let named = (0..).map(|place| f64::from(place) + 0.5).zip(self.names.iter().cloned());
+        let round = self.ticks().into_iter().map(|value| (value, number(value)));
+        if self.names.is_empty() { round.collect() } else { named.collect() }
     }
 
     /// Round values; an axis may run downwards.
@@ -92,16 +101,16 @@ impl Plot {
 
     fn draw_axes(&mut self) {
         let (left, right, top, bottom) = (LEFT, WIDTH - RIGHT, TOP, self.height - BOTTOM);
-        for value in self.x.ticks() {
+        for (value, text) in self.x.marks() {
             let x = self.at_x(value);
             self.draw(&format!("<path d=\"M{x:.1} {top}V{bottom}\" stroke=\"#e4e4e4\"/>"));
-            let (y, text) = (bottom + 17.0, number(value));
+            let (y, text) = (bottom + 17.0, escaped(&text));
             self.draw(&format!("<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{text}</text>"));
         }
-        for value in self.y.ticks() {
+        for (value, text) in self.y.marks() {
             let y = self.at_y(value);
             self.draw(&format!("<path d=\"M{left} {y:.1}H{right}\" stroke=\"#e4e4e4\"/>"));
-            let (x, y, text) = (left - 8.0, y + 4.0, number(value));
+            let (x, y, text) = (left - 8.0, y + 4.0, escaped(&text));
             self.draw(&format!("<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{text}</text>"));
         }
         self.draw(&format!("<path d=\"M{left} {top}V{bottom}H{right}\" fill=\"none\" stroke=\"#444444\"/>"));

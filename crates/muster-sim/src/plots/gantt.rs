@@ -22,9 +22,16 @@ pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &History) -> String {
     let to_ms = end_of_picture(jobs, &fates, first..last);
     let hours = |ms: i64| (ms - from_ms) as f64 / HOUR_MS;
     let rows = last - first;
-    let x = Axis { title: "time (hours)".to_string(), from: 0.0, to: hours(to_ms).max(1e-3), log: false };
+    let x = Axis {
+        title: "time (hours)".to_string(),
+        from: 0.0,
+        to: hours(to_ms).max(1e-3),
+        log: false,
+        ..Axis::default()
+    };
     let title = format!("jobs {} to {last} in the order in which they came", first + 1);
-    let y = Axis { title: "job".to_string(), from: last as f64, to: first as f64, log: false };
+    let y =
+        Axis { title: "job".to_string(), from: last as f64, to: first as f64, log: false, ..Axis::default() };
     let mut plot = Plot::of_height(140.0 + 4.0 * rows.max(40) as f64, &format!("{policy}: {title}"), x, y);
     let row = |job: usize| ((job + 1) as f64, job as f64 + 0.15);
     for (job, fate) in fates.iter().enumerate().take(last).skip(first) {

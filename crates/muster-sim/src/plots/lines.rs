@@ -12,8 +12,9 @@ pub fn utilisation(policies: &[(&str, &[Bin])]) -> String {
     let last_s = policies.iter().filter_map(|(_, bins)| bins.last()).map(|bin| bin.at_s).fold(1.0, f64::max);
     let (unit_s, unit) = if last_s > 2.0 * DAY_S { (DAY_S, "days") } else { (HOUR_S, "hours") };
     let title = format!("time since the first submission ({unit})");
-    let x = Axis { title, from: 0.0, to: last_s / unit_s, log: false };
-    let y = Axis { title: "GPUs in use (%)".to_string(), from: 0.0, to: 100.0, log: false };
+    let x = Axis { title, from: 0.0, to: last_s / unit_s, log: false, ..Axis::default() };
+    let y =
+        Axis { title: "GPUs in use (%)".to_string(), from: 0.0, to: 100.0, log: false, ..Axis::default() };
     let mut plot = Plot::new("GPU utilisation over time", x, y);
     // The first is the one that is asked about: it lies on top.
     for (place, (_, bins)) in policies.iter().enumerate().rev() {
@@ -30,9 +31,15 @@ pub fn waits(policies: &[(&str, &[f64])]) -> String {
         from: 1.0,
         to: longest,
         log: true,
+        ..Axis::default()
     };
-    let y =
-        Axis { title: "jobs that waited at most so long (%)".to_string(), from: 0.0, to: 100.0, log: false };
+    let y = Axis {
+        title: "jobs that waited at most so long (%)".to_string(),
+        from: 0.0,
+        to: 100.0,
+        log: false,
+        ..Axis::default()
+    };
     let mut plot = Plot::new("Waiting times", x, y);
     for (place, (_, waits)) in policies.iter().enumerate().rev() {
         plot.line(place, distribution(waits).into_iter());
@@ -40,11 +47,11 @@ pub fn waits(policies: &[(&str, &[f64])]) -> String {
     with_names(plot, policies)
 }
 
-/// The steps of a distribution, at most some hundred of them.
+/// The steps of a distribution, some three hundred of them.
 fn distribution(waits: &[f64]) -> Vec<(f64, f64)> {
     let mut waits = waits.to_vec();
     waits.sort_by(f64::total_cmp);
-    let stride = (waits.len() / 600).max(1);
+    let stride = (waits.len() / 300).max(1);
     let last = waits.len().saturating_sub(1);
     let places = (0..waits.len()).filter(|place| place % stride == 0 || *place == last);
     let percent = |place: usize| (place + 1) as f64 * 100.0 / waits.len() as f64;

@@ -61,3 +61,26 @@ fn a_gantt_chart_shows_who_waits_runs_and_gives_way() {
     assert_eq!((count("#d9d9d9"), count("#0072b2"), count("#d55e00")), (2, 2, 1));
     assert_eq!(figures("muster", &jobs, &history).preemptions, 1);
 }
+
+#[test]
+fn bars_stand_over_their_names_and_a_missing_value_has_none() {
+    let words = Words { title: "a & b", x: "trace", y: "%" };
+    let groups = ["one".to_string(), "t<wo".to_string()];
+    let svg = bars(&words, &groups, &[("x", vec![Some(50.0), Some(100.0)]), ("y", vec![None, Some(1.0)])]);
+    assert!(is_well_formed(&svg) && svg.contains(">t&lt;wo<"), "{svg}");
+    // A bar and the legend for each colour, and one bar more for the first.
+    let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count();
+    assert_eq!((count(colour(0)), count(colour(1))), (3, 2));
+    let heights: Vec<f64> = svg
+        .split("height=\"")
+        .filter_map(|rest| rest.split_once("\" fill=\"#0072b2\"")?.0.parse().ok())
+        .collect();
+    assert!((heights[1] - 2.0 * heights[0]).abs() < 0.2, "twice as much is twice as high: {heights:?}");
+}
+
+#[test]
+fn curves_begin_at_their_first_point() {
+    let words = Words { title: "", x: "", y: "" };
+    let svg = curves(&words, &[("x", vec![(2.0, 1.0), (4.0, 2.0)]), ("y", vec![(3.0, 1.0), (4.0, 1.0)])]);
+    assert!(is_well_formed(&svg) && svg.contains("M78.0 "), "{svg}");
+}

@@ -1,0 +1,57 @@
+//! Several kinds of GPUs: how many times longer jobs take where nobody knows how fast they are, over the load.
+
+use anyhow::Result;
+use muster_sim::plots::{Words, curves};
+use serde::Deserialize;
+
+use super::Outcome;
+use super::bench::Bench;
+use super::page::{number, table};
+
+const RATES: &str = "2.0,2.8,3.6,4.0,4.4,4.8,5.2,5.6";
+
+#[derive(Deserialize)]
+struct Row {
+    jobs_per_hour: f64,
+    blind_h: f64,
+    aware_h: f64,
+    ratio: f64,
+    published_blind_h: Option<f64>,
+    published_aware_h: Option<f64>,
+    published_ratio: Option<f64>,
+}
+
+/// Twenty streams for each load.
+pub fn measure(bench: &Bench) -> Result<Outcome> {
+    let rows: Vec<Row> = bench.json(&["bench", "mixed", "--streams", "20", "--rate", RATES])?;
+    Ok(Outcome { table: written(&rows), plots: vec![("mixed-ratio.svg", drawn(&rows))] })
+}
+
+fn written(rows: &[Row]) -> String {
+    let titles = ["jobs an hour", "blind", "aware", "ratio", "published: blind", "aware", "ratio"];
+    let known =
+        |value: Option<f64>, decimals| value.map_or("–".to_string(), |value| number(value, decimals));
+    let cells = |row: &Row| {
+        vec![
+            number(row.jobs_per_hour, 1),
+            number(row.blind_h, 1),
+            number(row.aware_h, 1),
+            number(row.ratio, 2),
+            known(row.published_blind_h, 1),
+            known(row.published_aware_h, 1),
+            known(row.published_ratio, 2),
+        ]
+    };
+    table(&titles.map(str::to_string), &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+fn drawn(rows: &[Row]) -> String {
+    let words = Words {
+        title: "What it is worth to know how fast each job is on each kind of GPU",
+        x: "jobs an hour",
+        y: "completion time, blind in times aware",
+    };
+    let ours = rows.iter().map(|row| (row.jobs_per_hour, row.ratio)).collect();
+    let published = rows.iter().filter_map(|row| Some((row.jobs_per_hour, row.published_ratio?))).collect();
+    curves(&words, &[("measured here", ours), ("published", published)])
+}
