@@ -6,7 +6,7 @@ use std::num::NonZero;
 use muster_sim::campaign;
 use muster_sim::decisions;
 use muster_sim::minimise::minimise;
-use muster_sim::story::Story;
+use muster_sim::story::{Act, Story};
 use muster_sim::world::{journal_of, tell, tell_in_full};
 
 fn number(name: &str, usual: u64) -> u64 {
@@ -47,6 +47,30 @@ fn the_same_seed_is_the_same_story() {
         let story = Story::of_seed(seed, 1_000);
         assert_eq!(tell_in_full(&story), tell_in_full(&story));
     }
+}
+
+/// From 10 s to 30 s a part stands still: it does nothing meanwhile, and goes on afterwards.
+#[test]
+fn who_stands_still_does_nothing() {
+    let calm = Story { seed: 1, steps: 600, servers: 1, nodes: vec![1], acts: Vec::new() };
+    for (act, word) in [
+        (Act::PauseServer(0, 20_000), "Engine(0)"),
+        (Act::FreezeServer(0, 20_000), "Engine(0)"),
+        (Act::PauseAgent(0, 20_000), "Agent(0)"),
+        (Act::FreezeNode(0, 20_000), "Agent(0)"),
+    ] {
+        let story = Story { acts: vec![(10_000, act.clone())], ..calm.clone() };
+        let seconds: Vec<f64> = moments(&tell_in_full(&story).1, word);
+        let during = seconds.iter().filter(|at| (10.01..29.99).contains(*at)).count();
+        assert_eq!(during, 0, "{act:?}");
+        assert!(seconds.iter().any(|at| (30.0..32.0).contains(at)), "{act:?} goes on: {seconds:?}");
+    }
+}
+
+/// When something happened, in seconds.
+fn moments(diary: &[String], word: &str) -> Vec<f64> {
+    let lines = diary.iter().filter(|line| line.ends_with(word));
+    lines.filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect()
 }
 
 /// The journal tells from what state and at what moment each plan was drawn up, and that is enough to draw it up again.
