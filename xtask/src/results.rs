@@ -19,8 +19,18 @@ use page::Page;
 pub struct Outcome {
     /// The table, in Markdown.
     pub table: String,
-    /// Names of files in docs/plots, and what they hold.
-    pub plots: Vec<(&'static str, String)>,
+    /// What stands below it.
+    pub plots: Vec<Plot>,
+}
+
+/// A file in docs/plots.
+pub struct Plot {
+    /// Its name there.
+    pub file: &'static str,
+    /// What it shows, for those who do not see it.
+    pub says: &'static str,
+    /// What it holds.
+    pub svg: String,
 }
 
 type Measure = fn(&Bench) -> Result<Outcome>;
@@ -51,11 +61,13 @@ pub fn write(names: &[&str]) -> Result<()> {
 fn keep(name: &str, outcome: &Outcome) -> Result<()> {
     let folder = crate::root().join("docs/plots");
     std::fs::create_dir_all(&folder)?;
-    for (file, svg) in &outcome.plots {
+    let mut text = outcome.table.clone();
+    for Plot { file, says, svg } in &outcome.plots {
         std::fs::write(folder.join(file), svg).with_context(|| format!("writing docs/plots/{file}"))?;
+        text += &format!("\n![{says}](plots/{file})\n");
     }
     let path = crate::root().join("docs/results.md");
     let mut page = Page(std::fs::read_to_string(&path).context("reading docs/results.md")?);
-    page.replace(name, &outcome.table)?;
+    page.replace(name, &text)?;
     std::fs::write(&path, page.0).context("writing docs/results.md")
 }

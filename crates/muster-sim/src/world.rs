@@ -264,12 +264,21 @@ impl<'a> World<'a> {
         let until = self.sun.ms() + REST_MS;
         while self.sun.ms() < until {
             self.step()?;
-            if self.laws.rest().is_ok() && self.users.all_answered() {
+            if self.laws.rest().is_ok() && self.users.all_answered() && self.untidied().is_none() {
                 return self.end();
             }
         }
         self.laws.rest()?;
+        if let Some(node) = self.untidied() {
+            return Err(format!("{node} was never tidied up"));
+        }
         Err("somebody was never answered".to_string())
+    }
+
+    /// A node on which something of an attempt is left.
+    fn untidied(&self) -> Option<&str> {
+        let node = self.nodes.iter().position(|place| !place.host.is_tidy())?;
+        self.names.get(node).map(String::as_str)
     }
 
     /// At rest: what the leader believes is what the journal says.

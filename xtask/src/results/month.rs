@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::Outcome;
 use super::bench::Bench;
 use super::page::{number, table};
+use super::{Outcome, Plot};
 
 /// Those in the plots; the others stop jobs for nothing, which no cluster can.
 const PLAYED: &str = "muster,muster-fast,fifo,easy,sjf";
@@ -44,8 +44,11 @@ pub fn measure(bench: &Bench) -> Result<Outcome> {
     let played = replay(bench, &["--policy", PLAYED, "--plots", plots])?;
     let drawn =
         |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| format!("reading {name}"));
-    let plots =
-        vec![("month-utilisation.svg", drawn("utilisation.svg")?), ("month-waits.svg", drawn("waits.svg")?)];
+    let plot = |file, name: &str, says| anyhow::Ok(Plot { file, says, svg: drawn(name)? });
+    let plots = vec![
+        plot("month-utilisation.svg", "utilisation.svg", "Utilisation over the month")?,
+        plot("month-waits.svg", "waits.svg", "Which part of the jobs waited how long")?,
+    ];
     // What is left behind in a temporary folder harms nobody.
     let _ = std::fs::remove_dir_all(&folder);
     let mut told = replay(bench, &["--policy", TOLD, "--told"])?;

@@ -178,6 +178,11 @@ impl Host {
         inside.boot_id = format!("boot-{}", inside.boot);
     }
 
+    /// Whether nothing but ends is left of all attempts.
+    pub fn is_tidy(&self) -> bool {
+        self.0.borrow().folders.values().all(|folder| folder.intent.is_none())
+    }
+
     /// Nothing that was written is left.
     pub fn lose_disk(&self) {
         self.0.borrow_mut().folders.clear();
