@@ -3,7 +3,7 @@ CARGO ?= cargo
 BIN   := bin
 FACES := scheduler gpu-cli agent star
 
-.PHONY: build run test demo soak bench results lint fmt docs criteria clean
+.PHONY: build run test policy-test demo soak bench results lint fmt docs criteria clean
 
 build: ## bin/muster, and the names it also answers to
 	$(CARGO) build --release --locked --package muster
@@ -16,6 +16,9 @@ run: build ## a cluster with simulated GPUs on 127.0.0.1:8080
 
 test: ## all tests; PostgreSQL's are skipped with a word where no server is installed
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+policy-test: build ## load every policy of policies/, and try a GPU
+	$(BIN)/star --load-all --list-pools --list-schedules --test-gpu 0
 
 demo: build ## a scripted tour
 	scripts/demo.sh

@@ -7,6 +7,7 @@
 //! The modules stand in the order in which a job meets them.
 
 pub mod ids;
+pub mod nearest;
 pub mod time;
 
 pub mod demand;
@@ -24,6 +25,7 @@ pub mod wiring;
 pub mod command;
 pub mod event;
 pub mod refusal;
+pub mod rules;
 pub mod settings;
 
 pub mod budget;

@@ -6,7 +6,6 @@
 
 mod file;
 mod keys;
-mod nearest;
 mod problem;
 mod resolve;
 mod said;
@@ -24,7 +23,7 @@ use std::path::{Path, PathBuf};
 use muster_core::Settings;
 use serde::Serialize;
 
-pub(crate) use nearest::nearest;
+pub(crate) use muster_core::nearest::nearest;
 pub use problem::{ConfigError, Mark, Place, Problem, Wrong};
 use said::Said;
 pub use settings::amend;

@@ -14,6 +14,7 @@ mod output;
 mod places;
 mod role;
 mod shares;
+mod star;
 mod tail;
 mod units;
 
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
         Role::GpuCli => gpu_cli::run(&words),
         Role::Scheduler => commands::serve::run_as_scheduler(&words),
         Role::Agent => role::explain_agent(),
-        Role::Star => role::explain_star(),
+        Role::Star => star::run(&words),
     };
     match outcome {
         Ok(code) => ExitCode::from(code.0),

@@ -37,9 +37,6 @@ impl Role {
 
 /// `EX_UNAVAILABLE` of sysexits.h: what was asked for is not there.
 const UNAVAILABLE: u8 = 69;
-/// Usage.
-const USAGE: u8 = 2;
-
 /// The node agent does not run on its own yet.
 pub fn explain_agent() -> Ending {
     output::talk(concat!(
@@ -48,14 +45,6 @@ pub fn explain_agent() -> Ending {
         "  Agents on other machines come with a later version; nothing was started."
     ));
     Ok(Code(UNAVAILABLE))
-}
-
-/// Policies are not in yet.
-pub fn explain_star() -> Ending {
-    output::talk(
-        "star: the policy tool comes with policies, which this version does not have; nothing was done.",
-    );
-    Ok(Code(USAGE))
 }
 
 #[cfg(test)]

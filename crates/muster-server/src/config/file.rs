@@ -9,7 +9,7 @@ use serde::de::{
 };
 use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
-use super::nearest::nearest;
+use super::nearest;
 use super::problem::{Mark, Place, Problem, Wrong};
 use super::value::{Kind, Raw};
 use super::{RawConfig, keys};

@@ -1,6 +1,6 @@
 //! Source: the environment. Our own variables, and those that the seeds documented.
 
-use super::nearest::nearest;
+use super::nearest;
 use super::problem::Place;
 use super::value::Raw;
 use super::{RawConfig, keys};

@@ -45,8 +45,10 @@ impl Console {
         for name in NAMES {
             symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin").join(name)).unwrap();
         }
-        let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
-        symlink(config, folder.join("config")).unwrap();
+        for name in ["config", "policies"] {
+            let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+            symlink(ours, folder.join(name)).unwrap();
+        }
         let (screen, shell_out) = std::io::pipe().unwrap();
         let mut shell = bash(&folder, shell_out);
         let keyboard = shell.stdin.take().unwrap();

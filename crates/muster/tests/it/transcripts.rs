@@ -41,6 +41,7 @@ transcripts! {
     replay,
     seed,
     sharing,
+    star,
     tokens,
     topology,
     tls,

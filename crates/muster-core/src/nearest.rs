@@ -1,11 +1,11 @@
-//! Which known key somebody probably meant.
+//! Which known word somebody probably meant: for messages.
 
 /// More differences than this and it is another word, not a slip.
 const SLIPS_MAX: usize = 3;
 
 /// The known name that `said` most likely meant. A name at the wrong level counts as well: `http_port` at the
 /// top means `api.http_port`.
-pub(crate) fn nearest<'a>(said: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+pub fn nearest<'a>(said: &str, known: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let slip = known.clone().map(|name| (slips(said, name), name)).min();
     match slip {
         Some((count, name)) if count <= SLIPS_MAX && count * 2 <= name.len().max(said.len()) => Some(name),
@@ -45,5 +45,12 @@ mod tests {
         assert_eq!(near("scheduler.max_queue_sise"), Some("scheduler.max_queue_size"));
         assert_eq!(near("http_port"), Some("api.http_port"));
         assert_eq!(near("favourite_colour"), None);
+    }
+
+    #[test]
+    fn slips_are_counted() {
+        assert_eq!(slips("kitten", "sitting"), 3);
+        assert_eq!(slips("", "abc"), 3);
+        assert_eq!(slips("same", "same"), 0);
     }
 }

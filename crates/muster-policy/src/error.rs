@@ -1,0 +1,57 @@
+//! What is wrong with a policy, and where.
+
+use std::path::PathBuf;
+
+/// What is wrong with a policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// The file is not there, or cannot be read.
+    #[error("cannot read the policy `{}`: {why}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// It does not run.
+    #[error("{file}:{line}:{column}: {what}")]
+    Wrong {
+        /// In which file.
+        file: String,
+        /// Counted from one.
+        line: usize,
+        /// Counted from one.
+        column: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// It does not run, and nobody knows where.
+    #[error("{file}: {what}")]
+    Somewhere {
+        /// In which file.
+        file: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl PolicyError {
+    /// What the interpreter says, with the place where it happened.
+    pub(crate) fn of(error: &starlark::Error, file: &str) -> PolicyError {
+        let what = sentence(&error.without_diagnostic().to_string());
+        match error.span().map(|span| span.resolve()) {
+            Some(at) => PolicyError::Wrong {
+                file: at.file.clone(),
+                line: at.span.begin.line + 1,
+                column: at.span.begin.column + 1,
+                what,
+            },
+            None => PolicyError::Somewhere { file: file.to_string(), what },
+        }
+    }
+}
+
+/// The message without the frames of the interpreter.
+fn sentence(message: &str) -> String {
+    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+}
