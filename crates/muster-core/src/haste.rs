@@ -5,7 +5,8 @@
 //! how many such jobs would be done in a time on its GPUs.
 //!
 //! Who saves its work gives way to a job that is worth more than all who would have to stop for it, however often: what
-//! was done is not lost, and whoever is displaced has become smaller by what it ran. Who does not gives way once in its
+//! was done is not lost, and whoever is displaced has become smaller by what it ran. It gives way to several who are
+//! worth more only together as well (`plan/together`). Who does not save its work gives way once in its
 //! life, and only where that gains more time than it costs (`plan/hasten`). Nobody gives way to a lower priority; and
 //! nobody who had to wait so long that its turn came by right: the bound on every wait is the same as in `fair`.
 

@@ -39,6 +39,7 @@ mod seats;
 mod shares;
 mod spread;
 mod timeline;
+mod together;
 
 use advice::{Advice, Silent};
 use draft::Draft;
@@ -137,6 +138,7 @@ pub fn plan_with(state: &State, now: Timestamp, advice: &dyn Advice) -> Planned 
 fn round<'a>(mut draft: Draft<'a>, order: Order<'a>) -> Planned {
     round_until_blocked(&mut draft, order);
     defragment::make_room(&mut draft);
+    together::make_room(&mut draft);
     grow::take_the_rest(&mut draft);
     cut::propose(&mut draft);
     explain::all_blocked(draft)

@@ -257,6 +257,24 @@ pub(super) struct Turn<'a> {
 /// Jobs of a bucket in the order of their turns, each with its size.
 type Rest<'a> = Box<dyn Iterator<Item = (Place, u64)> + 'a>;
 
+impl<'a> Turn<'a> {
+    /// When it was submitted, and its id.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The first of those behind it, each with its size. They stay there.
+    pub fn behind(&mut self, most: usize) -> Vec<(Place, u64)> {
+        let rest: Rest<'a> = std::mem::replace(&mut self.rest, Box::new(std::iter::empty()));
+        let mut rest = rest.fuse();
+        let first: Vec<(Place, u64)> = rest.by_ref().take(most).collect();
+        if !first.is_empty() {
+            self.rest = Box::new(first.clone().into_iter().chain(rest));
+        }
+        first
+    }
+}
+
 impl Turn<'_> {
     /// Whether it may displace a job of this priority that was ordered by `effective` when it was placed.
     pub fn outranks(&self, priority: u32, effective: i64) -> bool {

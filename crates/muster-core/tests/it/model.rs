@@ -317,7 +317,7 @@ impl<'a> Naive<'a> {
         naive.hold_claims();
         naive.start_claimants();
         let mut lines = naive.lines();
-        let mut blocked = Vec::new();
+        let (mut blocked, mut left_over) = (Vec::new(), Vec::new());
         while let Some(job) = naive.next(&mut lines) {
             if naive.claimants.contains(&job.id)
                 || (naive.admits(job) && (naive.start(job) || naive.preempt(job) || naive.hasten_gently(job)))
@@ -335,9 +335,12 @@ impl<'a> Naive<'a> {
             blocked.push(job);
             // Those behind it ask for the same, so this round is over for them.
             let same = |other: &Job| shared(state, other) == shared(state, job);
+            let behind = lines.iter().filter(|line| line.first().is_some_and(|other| same(other))).flatten();
+            left_over.extend([job].into_iter().chain(behind.copied()));
             lines.retain(|line| !line.first().is_some_and(|other| same(other)));
         }
         naive.defragment(blocked);
+        naive.give_way_to_several(left_over);
         naive.grow();
         naive
     }
@@ -524,6 +527,79 @@ impl<'a> Naive<'a> {
             self.make_room(job, victims, tasks);
         }
         true
+    }
+
+    /// Let one go who loses next to nothing, if those who then sit on its nodes are worth more by a quarter.
+    fn give_way_to_several(&mut self, mut waiting: Vec<&'a Job>) {
+        let limited = |job: &Job| {
+            let mut lineage = self.state.lineage(&job.spec.tenant);
+            lineage.any(|tenant| !tenant.config.maximum_by_model.is_empty())
+        };
+        let promised = self.state.tenants.values().any(|tenant| {
+            let config = &tenant.config;
+            config.damage_gpu_ms_per_day.is_some()
+                || config.guaranteed.is_set()
+                || config.guaranteed_by_model.values().any(|gpus| *gpus > 0)
+        });
+        let quiet = self.state.claims.is_empty() && self.claims.is_empty();
+        if !self.is_fast() || !quiet || promised {
+            return;
+        }
+        waiting.retain(|job| self.may_preempt(job) && self.admits(job) && !limited(job));
+        waiting.sort_by_key(|job| (self.size(job), job.submitted_at, job.id));
+        waiting.truncate(32);
+        let mut best: Option<((u64, u64, Reverse<JobId>), &Job, Vec<PlacedTask>)> = None;
+        for victim in self.state.jobs.values().filter(|job| self.may_go(job)) {
+            let Some((first, tasks, gain)) = self.gain_of_several(victim, &waiting) else { continue };
+            let found = (gain, self.left(victim).unwrap(), Reverse(victim.id));
+            if best.as_ref().is_none_or(|(best, _, _)| found > *best) {
+                best = Some((found, first, tasks));
+            }
+        }
+        if let Some(((_, _, Reverse(victim)), first, tasks)) = best {
+            self.make_room(first, vec![&self.state.jobs[&victim]], tasks);
+        }
+    }
+
+    /// Who sits first where one was, and by how much all who then sit there are worth more.
+    fn gain_of_several(
+        &self,
+        victim: &'a Job,
+        waiting: &[&'a Job],
+    ) -> Option<(&'a Job, Vec<PlacedTask>, u64)> {
+        let worth = self.worth(victim)?;
+        let mut seated: Vec<(&Job, Vec<PlacedTask>)> = Vec::new();
+        for job in waiting.iter().copied().filter(|job| job.spec.priority >= victim.spec.priority) {
+            let nodes = victim.attempt().unwrap().nodes().into_iter();
+            let mut open = nodes.filter(|node| self.free.contains_key(node));
+            let tasks =
+                open.find_map(|node| self.fit(job, &node, &self.after_several(job, &node, victim, &seated)?));
+            seated.extend(tasks.map(|tasks| (job, tasks)));
+        }
+        let together: u64 = seated.iter().map(|(job, _)| self.worth_to_start(job)).sum();
+        let (first, tasks) = seated.into_iter().next()?;
+        let clearly = together > worth + worth / 4;
+        let smaller = self.size(first) < self.left(victim).unwrap();
+        (clearly && smaller).then(|| (first, tasks, together - worth))
+    }
+
+    /// What a job may use on a node once one has gone and others sit there.
+    fn after_several(
+        &self,
+        job: &Job,
+        id: &NodeId,
+        victim: &Job,
+        seated: &[(&Job, Vec<PlacedTask>)],
+    ) -> Option<Space> {
+        let mut space = self.free[id].clone();
+        let node = &self.state.nodes[id];
+        let own = victim.attempt().unwrap().tasks.iter().filter(|task| task.node == *id);
+        own.for_each(|task| space.add(&usable(node, &of_task(victim, task))));
+        space = space.less_overdrawn(node);
+        for (other, tasks) in seated {
+            by_node(other, tasks).get(id).into_iter().for_each(|taken| space.take(taken));
+        }
+        self.not_reserved_but_for(Some(job.id), id, &space, (self.ending(job), Some(&job.spec.tenant)))
     }
 
     fn effective(&self, job: &Job) -> i64 {
