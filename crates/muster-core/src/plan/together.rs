@@ -111,10 +111,13 @@ fn best(draft: &mut Draft, waiting: &[Waiting]) -> Option<Best> {
     best
 }
 
+/// One who runs, and the nodes it sits on.
+type Sitting<'a> = (&'a Candidate, Vec<&'a NodeId>);
+
 /// Of those who run and lose next to nothing by giving way, and of whom more is left than this, the largest, each
 /// with the nodes it sits on.
-fn largest<'a>(draft: &'a Draft, more_than: u64) -> Vec<(&'a Candidate, Vec<&'a NodeId>)> {
-    let mut found: BTreeMap<(Reverse<u64>, JobId), (&Candidate, Vec<&NodeId>)> = BTreeMap::new();
+fn largest<'a>(draft: &'a Draft, more_than: u64) -> Vec<Sitting<'a>> {
+    let mut found: BTreeMap<(Reverse<u64>, JobId), Sitting> = BTreeMap::new();
     for (node, here) in draft.running.iter().flat_map(|running| &running.nodes) {
         for one in here.candidates.iter().filter(|one| one.worth.is_some()) {
             let left = one.left_gpu_ms.unwrap_or_default();

@@ -548,11 +548,11 @@ impl<'a> Naive<'a> {
         waiting.retain(|job| self.may_preempt(job) && self.admits(job) && !limited(job));
         waiting.sort_by_key(|job| (self.size(job), job.submitted_at, job.id));
         waiting.truncate(32);
-        let mut best: Option<((u64, u64, Reverse<JobId>), &Job, Vec<PlacedTask>)> = None;
+        let mut best = None;
         for victim in self.state.jobs.values().filter(|job| self.may_go(job)) {
             let Some((first, tasks, gain)) = self.gain_of_several(victim, &waiting) else { continue };
             let found = (gain, self.left(victim).unwrap(), Reverse(victim.id));
-            if best.as_ref().is_none_or(|(best, _, _)| found > *best) {
+            if best.as_ref().is_none_or(|(best, _, _): &(_, &Job, Vec<PlacedTask>)| found > *best) {
                 best = Some((found, first, tasks));
             }
         }
