@@ -13,6 +13,8 @@ use crate::stage::Delays;
 /// Entries read at once.
 const PAGE: u32 = 1_000;
 
+/// Entries that are kept at most: some hundred bytes each.
+const ENTRIES_MAX: usize = 1_000_000;
 /// A server's planner looks at once when something has happened, and rests for some milliseconds.
 const ROUND_MS: i64 = 100;
 
@@ -45,7 +47,12 @@ impl Chronicle {
                 let event = muster_json::from_str(&row.payload).map_err(|error| {
                     Fault::internal(format!("entry {} of the journal cannot be read: {error}", row.seq))
                 })?;
+                let event = without_reasons(event);
                 chronicle.add(Entry { seq: row.seq, epoch: row.epoch, at: Timestamp(row.at_ms), event });
+            }
+            if chronicle.entries.len() > ENTRIES_MAX {
+                let many = format!("more than {ENTRIES_MAX} things have happened since then; ask for less");
+                return Err(Fault::invalid("since", many));
             }
             after = last;
         }
@@ -93,6 +100,14 @@ impl Chronicle {
         self.entries.iter().for_each(|entry| self.works.note(&entry.event));
         self.delays = delays(&self.entries);
         Ok(self)
+    }
+}
+
+/// Why jobs waited is the longest part of a journal, and nothing is decided by it.
+fn without_reasons(event: Event) -> Event {
+    match event {
+        Event::WaitNoted { at, .. } => Event::WaitNoted { bucket: String::new(), reasons: Vec::new(), at },
+        other => other,
     }
 }
 
