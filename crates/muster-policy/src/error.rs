@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use starlark::codemap::FileSpan;
+
 /// What is wrong with a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
@@ -39,15 +41,17 @@ impl PolicyError {
     /// What the interpreter says, with the place where it happened.
     pub(crate) fn of(error: &starlark::Error, file: &str) -> PolicyError {
         let what = sentence(&error.without_diagnostic().to_string());
-        match error.span().map(|span| span.resolve()) {
-            Some(at) => PolicyError::Wrong {
-                file: at.file.clone(),
-                line: at.span.begin.line + 1,
-                column: at.span.begin.column + 1,
-                what,
-            },
+        match error.span() {
+            Some(span) => PolicyError::at(span, what),
             None => PolicyError::Somewhere { file: file.to_string(), what },
         }
+    }
+
+    /// Something that is wrong at a place.
+    pub(crate) fn at(span: &FileSpan, what: String) -> PolicyError {
+        let at = span.resolve();
+        let (line, column) = (at.span.begin.line + 1, at.span.begin.column + 1);
+        PolicyError::Wrong { file: at.file, line, column, what }
     }
 }
 

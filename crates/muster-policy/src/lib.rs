@@ -10,6 +10,7 @@ mod error;
 mod fields;
 mod limits;
 mod load;
+mod recursion;
 
 pub use engine::{Gpu, PolicyEngine, Requirements};
 pub use error::PolicyError;

@@ -14,6 +14,7 @@ use starlark::values::FrozenHeapName;
 use crate::builtins::{Registry, globals};
 use crate::error::PolicyError;
 use crate::limits::Limits;
+use crate::recursion;
 
 /// How policies end.
 pub const ENDING: &str = "gsky";
@@ -51,17 +52,14 @@ impl Shelf<'_> {
         }
         let ast =
             AstModule::parse(&shown, source, &dialect()).map_err(|error| PolicyError::of(&error, &shown))?;
+        if let Some((span, what)) = recursion::find(&ast) {
+            return Err(PolicyError::at(&span, what));
+        }
         self.open.push(name.to_string());
         for load in ast.loads() {
-            let at = load.span.resolve();
             self.loaded(load.module_id).map_err(|what| match what {
                 Ok(error) => error,
-                Err(what) => PolicyError::Wrong {
-                    file: shown.clone(),
-                    line: at.span.begin.line + 1,
-                    column: at.span.begin.column + 1,
-                    what,
-                },
+                Err(what) => PolicyError::at(&load.span, what),
             })?;
         }
         self.open.pop();

@@ -198,12 +198,33 @@ fn what_is_wrong_is_told_with_its_line() {
         ("gpu_poll()", "policy.gsky:1:1: ", "gpu_pool"),
         ("def f():\n  return 1 // 0\nf()", "policy.gsky:2:10: ", "zero"),
         ("while True:\n  pass", "policy.gsky:1:1: ", "while"),
-        ("def f(n):\n  return f(n)\nf(1)", "policy.gsky:2:10: ", "call stack overflow"),
+        (
+            "def f(n):\n  return f(n)",
+            "policy.gsky:1:5: ",
+            "`f` calls itself (f -> f), and Starlark has no recursion",
+        ),
+        (
+            "def f(n):\n  return g(n)\ndef g(n):\n  return [f(i) for i in n]",
+            "policy.gsky:1:5: ",
+            "(f -> g -> f)",
+        ),
+        ("f = lambda g: g(g)\nf(f)", "policy.gsky:1:15: ", "call stack overflow"),
     ];
     for (source, place, expected) in cases {
         let said = wrong(source);
         assert!(said.starts_with(place) && said.contains(expected), "{source}\n  says: {said}");
     }
+}
+
+#[test]
+fn a_name_that_is_ones_own_is_no_recursion() {
+    let fine = [
+        "def f(f):\n  return f\nf(1)",
+        "def f(x):\n  for f in x:\n    pass\n  return f\nf([1])",
+        "def f():\n  return 1\ndef g():\n  return f() + f()\ng()",
+        "def outer():\n  def inner():\n    return 1\n  return inner()\nouter()",
+    ];
+    fine.into_iter().for_each(|source| drop(run(source).unwrap()));
 }
 
 #[test]
