@@ -42,7 +42,8 @@ fn a_naive_planner_agrees_in_every_story() {
     });
 }
 
-fn compare(state: &State, now: Timestamp) {
+/// The planner and the naive one propose the same.
+pub fn compare(state: &State, now: Timestamp) {
     let advice: &dyn Advice = if state.seq.is_multiple_of(3) { &Whims } else { &Silent };
     let planned = plan_with(state, now, advice).plan;
     let starts = planned.starts.iter().map(|start| (start.job, start.tasks.clone()));

@@ -10,6 +10,7 @@ use muster_core::settings::Objective;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{Event, JobId, JobSpec, Settings, Timestamp};
 
+use crate::model;
 use crate::world::{World, facts, spec, submission};
 
 /// Jobs run this long.
@@ -101,6 +102,46 @@ fn fast_is_faster() {
     );
     assert!(sooner < 85, "{sooner} % of the time of `fair`");
     assert!(giving_way < 90, "{giving_way} % where longer work gives way");
+}
+
+/// Long jobs that save their work fill a cluster without guarantees, and shorter ones come: one of the long ones gives
+/// way to several who are worth more only together, or nobody does, and a naive planner says the same.
+#[test]
+fn a_naive_planner_agrees_on_who_gives_way_to_several() {
+    let mut gave_way = 0;
+    for seed in 0..150u64 {
+        let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut world = cluster(Settings { objective: Objective::Fast, ..Settings::default() });
+        for _ in 0..6 {
+            let gpus = 2 + chance.below(3) as u32;
+            let hours = 4 + chance.below(16) as i64;
+            accept(&mut world, saver(gpus, hours * 60));
+        }
+        world.plan();
+        start_all(&mut world);
+        world.tick((10 + chance.below(100) as i64) * MINUTE);
+        for _ in 0..4 {
+            for _ in 0..chance.below(6) {
+                let gpus = 1 + chance.below(2) as u32;
+                let minutes = 60 + chance.below(1_200) as i64;
+                accept(&mut world, saver(gpus, minutes));
+            }
+            model::compare(&world.state, world.now);
+            world.plan();
+            start_all(&mut world);
+            gave_way += end_stopped(&mut world).len();
+            world.tick((1 + chance.below(30) as i64) * MINUTE);
+        }
+    }
+    assert!(gave_way > 50, "{gave_way} gave way");
+}
+
+/// One that saves its work every five minutes.
+fn saver(gpus: u32, limit_minutes: i64) -> JobSpec {
+    let mut spec = spec("line", gpus);
+    spec.time_limit_ms = Some(limit_minutes * MINUTE);
+    spec.checkpoint = Some(CheckpointRule { path: "/out".to_string(), every_ms: Some(5 * MINUTE) });
+    spec
 }
 
 type NextJob = fn(&mut World, &mut Chance) -> (JobId, i64);
