@@ -33,6 +33,24 @@ pub struct Gpu {
     pub tags: Vec<String>,
 }
 
+impl Gpu {
+    /// One to try policies on: a cool card with 24 GB.
+    pub fn synthetic(id: u32) -> Gpu {
+        Gpu {
+            id,
+            name: "NVIDIA GeForce RTX 5070 Ti".to_string(),
+            uuid: format!("GPU-{id:08x}"),
+            memory_gb: 24.0,
+            temperature_c: 35.0,
+            power_w: 10.0,
+            online: true,
+            registered: false,
+            pool: String::new(),
+            tags: Vec::new(),
+        }
+    }
+}
+
 /// What is asked of a GPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Requirements {

@@ -46,19 +46,9 @@ fn shipped() -> PolicyEngine {
     engine
 }
 
+/// That of the commissioning document.
 fn gpu() -> Gpu {
-    Gpu {
-        id: 0,
-        name: "NVIDIA GeForce RTX 5070 Ti".to_string(),
-        uuid: "GPU-00000000".to_string(),
-        memory_gb: 24.0,
-        temperature_c: 35.0,
-        power_w: 10.0,
-        online: true,
-        registered: false,
-        pool: String::new(),
-        tags: vec!["high-perf".to_string()],
-    }
+    Gpu { tags: vec!["high-perf".to_string()], ..Gpu::synthetic(0) }
 }
 
 fn needs(min_memory: f64, tags: &[&str]) -> Requirements {

@@ -2,8 +2,8 @@
 //!
 //! The state decides and the planner proposes, as in a server. A job that is placed runs, works for as long as its
 //! player knows, and ends as it says; who is told to stop stops. Who comes back goes on from what was saved, or begins
-//! anew where nothing is. Rounds of planning are held when something has happened, at most one in a simulated second,
-//! and now and then while someone waits, because waiting counts too.
+//! anew where nothing is. Rounds of planning are held when something has happened, with a pause between two, and now and
+//! then while someone waits, because waiting counts too.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -16,7 +16,7 @@ use muster_core::time::{MINUTE, SECOND};
 use muster_core::{JobId, JobSpec, Refusal, State, Timestamp};
 
 /// Longest time between two rounds while someone waits: order and loans change by themselves.
-const LOOK_AGAIN_MS: i64 = 5 * MINUTE;
+pub const LOOK_AGAIN_MS: i64 = 5 * MINUTE;
 /// Most rounds at one moment. A round that displaces someone is followed by one that uses the room.
 const ROUNDS_AT_ONCE: usize = 64;
 
@@ -165,6 +165,7 @@ pub struct Stage {
 impl Stage {
     /// A cluster as it is at a moment.
     pub fn new(state: State, now: Timestamp, delays: Delays) -> Stage {
+        let alarms = alarms_of(&state).filter(|at| *at > now).map(Reverse).collect();
         Stage {
             state,
             now,
@@ -175,7 +176,7 @@ impl Stage {
             delays,
             players: BTreeMap::new(),
             due: BinaryHeap::new(),
-            alarms: BinaryHeap::new(),
+            alarms,
             news: VecDeque::new(),
             stirred: false,
             last_round: now.plus(-delays.round_ms),
@@ -440,6 +441,14 @@ impl Stage {
             self.tell(&Command::ReportTask { node, job, attempt, said: said.clone() });
         }
     }
+}
+
+/// The moments that are news already: nobody will say them again.
+fn alarms_of(state: &State) -> impl Iterator<Item = Timestamp> {
+    let sleeping = state.jobs.values().filter_map(|job| job.wakes_at);
+    let booked = state.windows.values().flat_map(|window| [window.from, window.until]);
+    let health = state.nodes.values().flat_map(|node| &node.gpu_health);
+    sleeping.chain(booked).chain(health.filter_map(|health| health.cooling_until))
 }
 
 /// The moments that an event makes news of.

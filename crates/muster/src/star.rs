@@ -64,7 +64,8 @@ pub fn run(words: &[OsString]) -> Ending {
     }
     if let Some(number) = args.test_gpu {
         let wanted = Requirements { min_memory: Some(MIN_MEMORY_GB), ..Requirements::default() };
-        let result = if engine.evaluate_allocation(&synthetic(number), &wanted) { "True" } else { "False" };
+        let result =
+            if engine.evaluate_allocation(&Gpu::synthetic(number), &wanted) { "True" } else { "False" };
         text += &format!("GPU {number} allocation result: {result}\n");
     }
     output::print(&text)?;
@@ -112,20 +113,4 @@ fn schedule_line(ruleset: &Ruleset) -> String {
         rules => format!("{rules} rules"),
     };
     format!("  - {}: {rules}\n", ruleset.name)
-}
-
-/// The GPU that `--test-gpu` asks about.
-fn synthetic(number: u32) -> Gpu {
-    Gpu {
-        id: number,
-        name: "NVIDIA GeForce RTX 5070 Ti".to_string(),
-        uuid: format!("GPU-{number:08x}"),
-        memory_gb: 24.0,
-        temperature_c: 35.0,
-        power_w: 10.0,
-        online: true,
-        registered: false,
-        pool: String::new(),
-        tags: Vec::new(),
-    }
 }

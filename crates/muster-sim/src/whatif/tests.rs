@@ -372,6 +372,28 @@ fn a_history_that_is_played_on_is_the_same() {
     assert!(displaced > 0, "nobody was ever displaced, so nothing was asked of that");
 }
 
+/// Who sleeps when the two part wakes when it was to wake, though nobody says so again.
+#[test]
+fn who_sleeps_at_the_fork_wakes_in_time() {
+    let mut deeds = cluster([None, None]);
+    let mut spec = job("a", 4);
+    spec.restart.max_restarts = 1;
+    let failed = Trial { lasts: Lasts::For(100 * SECOND), exit: Exit::Code { code: 1 } };
+    deeds.push(submits(20, spec, vec![failed, Trial::done_after(200 * SECOND)]));
+    let chronicle = Chronicle::of(journal(deeds, 3_600), Timestamp(10 * SECOND)).unwrap();
+    let is_end = |entry: &Entry| matches!(entry.event, muster_core::Event::AttemptEnded { .. });
+    let end = chronicle.entries.iter().position(is_end).unwrap();
+    let mut fork = track::fork_at(&chronicle, end + 1);
+    fork.at = chronicle.entries[end].at;
+    let until = Timestamp(3_600 * SECOND);
+    let really = what_happened(&chronicle, until);
+    let none = Otherwise::default();
+    let replayed = play(&chronicle, &fork, (&none, &fork.real), until).tally;
+    let compared = Compared { really: &really, replayed: &really, changed: &replayed, until };
+    assert_eq!(compared.jobs(), []);
+    assert_eq!(compared.figures(&replayed, None).ended, 1);
+}
+
 /// Whatever happened, any question is answered, and no law of the state is broken by it.
 #[test]
 fn stories_with_every_misfortune_can_be_asked_about() {

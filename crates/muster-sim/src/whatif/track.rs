@@ -3,7 +3,7 @@
 use muster_core::command::{Actor, Command, SubmitJob};
 use muster_core::event::Event;
 use muster_core::plan::{Plan, plan};
-use muster_core::time::{MINUTE, SECOND};
+use muster_core::time::SECOND;
 use muster_core::{State, Timestamp};
 use muster_server::http::Fault;
 
@@ -11,11 +11,10 @@ use super::change::Otherwise;
 use super::chronicle::Chronicle;
 use super::future::submission;
 use super::works::Works;
+use crate::stage::LOOK_AGAIN_MS;
 
 /// Least time between two looks.
 const LOOK_MS: i64 = SECOND;
-/// Longest time between two looks while someone waits.
-const LOOK_AGAIN_MS: i64 = 5 * MINUTE;
 
 /// Where two histories part.
 #[derive(Debug, Clone)]
