@@ -2,8 +2,9 @@
 CARGO ?= cargo
 BIN   := bin
 FACES := scheduler gpu-cli agent star
+VENV  := python/.venv
 
-.PHONY: build run test policy-test demo soak bench results lint fmt docs criteria clean
+.PHONY: build run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
 
 build: ## bin/muster, and the names it also answers to
 	$(CARGO) build --release --locked --package muster
@@ -17,8 +18,23 @@ run: build ## a cluster with simulated GPUs on 127.0.0.1:8080
 test: ## all tests; PostgreSQL's are skipped with a word where no server is installed
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-policy-test: build ## load every policy of policies/, and try a GPU
+policy-test: build ## load every policy of policies/, try a GPU, and run the tests of the cookbook
 	$(BIN)/star --load-all --list-pools --list-schedules --test-gpu 0
+	$(BIN)/muster policy test --coverage
+
+python: $(VENV)/bin/pip ## a wheel for Python in python/dist
+	$(VENV)/bin/pip install --quiet 'maturin>=1.9.4,<2'
+	cd python && .venv/bin/maturin build --release --out dist
+
+python-test: $(VENV)/bin/pip ## the Python package: built as it is for tests, installed, linted, tried against the debug binary
+	$(VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
+	$(VENV)/bin/pip install --quiet --group python/pyproject.toml:dev
+	cd python && .venv/bin/maturin build --out .venv/wheel
+	$(VENV)/bin/pip install --quiet --force-reinstall --no-deps $(VENV)/wheel/*.whl
+	cd python && .venv/bin/ruff check . && .venv/bin/ruff format --check . && .venv/bin/mypy && .venv/bin/pytest
+
+$(VENV)/bin/pip:
+	python3 -m venv $(VENV)
 
 demo: build ## a scripted tour
 	scripts/demo.sh
@@ -49,4 +65,4 @@ docs: ## files that are generated from the code
 
 clean:
 	$(CARGO) clean
-	rm -rf $(BIN)
+	rm -rf $(BIN) $(VENV) python/dist

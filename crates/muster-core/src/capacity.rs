@@ -311,6 +311,11 @@ impl Capacity {
         self.milliwatts
     }
 
+    /// Whether a node of a kind is registered.
+    pub fn has(&self, kind: &Kind) -> bool {
+        self.shelves.contains_key(kind)
+    }
+
     /// Whether any node is registered.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

@@ -11,6 +11,7 @@ use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Exit, JobSpec, Outcome};
 use crate::node::{GpuWord, NodeFacts, NodeWord};
 use crate::plan::{Plan, Range};
+use crate::policy::{Answered, Bundle, Scope};
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -125,6 +126,8 @@ pub enum Command {
         why: String,
         /// Not to be given out before.
         cooling_until: Option<Timestamp>,
+        /// How warm it is, where that is known.
+        temperature_c: Option<i32>,
     },
 
     /// Partition a GPU that nobody uses.
@@ -195,6 +198,31 @@ pub enum Command {
     Configure {
         /// All of them.
         settings: Box<Settings>,
+    },
+    /// Put a bundle of policies into force; one without files puts none into force.
+    ApplyPolicy {
+        /// For whom.
+        scope: Scope,
+        /// What, compiled.
+        bundle: Arc<Bundle>,
+        /// Why; may be empty.
+        why: String,
+    },
+    /// Put the bundle of an earlier version into force again.
+    RollBackPolicy {
+        /// Which; without a number the one before the one in force.
+        scope: Scope,
+        /// Its number.
+        number: Option<u64>,
+        /// Why; may be empty.
+        why: String,
+    },
+    /// Put on record what policies answered.
+    NoteAnswers {
+        /// The hashes of the bundles that were asked.
+        bundles: Vec<String>,
+        /// What they said.
+        answers: Vec<Answered>,
     },
     /// Remember a token.
     AddToken {
@@ -309,6 +337,8 @@ impl Command {
             Command::OpenWindow { window } => ("window.open", window.name.clone()),
             Command::CloseWindow { name } => ("window.close", name.clone()),
             Command::Configure { .. } => ("cluster.configure", "cluster".to_string()),
+            Command::ApplyPolicy { scope, .. } => ("policy.apply", scope.to_string()),
+            Command::RollBackPolicy { scope, .. } => ("policy.rollback", scope.to_string()),
             Command::AddToken { token } => ("token.add", token.id.clone()),
             Command::RevokeToken { id } => ("token.revoke", id.clone()),
             Command::CancelJob { job } => ("job.cancel", job.to_string()),
@@ -326,6 +356,7 @@ impl Command {
             | Command::NoteRefusal { .. }
             | Command::NoteForecast { .. }
             | Command::NoteWaits { .. }
+            | Command::NoteAnswers { .. }
             | Command::Tick => return None,
         };
         Some(act)

@@ -16,6 +16,7 @@ use crate::node::{GpuWord, NodeFacts, NodeWord};
 use crate::partition::MigInstance;
 use crate::plan::Range;
 use crate::plan::score::Score;
+use crate::policy::{Answered, Version};
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -316,6 +317,9 @@ pub enum Event {
         /// Not to be given out before.
         #[serde(default)]
         cooling_until: Option<Timestamp>,
+        /// How warm it is, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        temperature_c: Option<i32>,
         /// When.
         at: Timestamp,
     },
@@ -355,6 +359,20 @@ pub enum Event {
     Configured {
         /// All of them.
         settings: Box<Settings>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A bundle of policies was put into force.
+    PolicyApplied {
+        /// All of it.
+        version: Box<Version>,
+    },
+    /// Policies answered what they were asked of jobs that wait.
+    PolicyAnswered {
+        /// The hashes of the bundles that said it.
+        bundles: Vec<String>,
+        /// Each for a job and all that are alike.
+        answers: Vec<Answered>,
         /// When.
         at: Timestamp,
     },
@@ -481,6 +499,8 @@ impl Event {
             Event::WindowOpened { .. } => "WindowOpened",
             Event::WindowClosed { .. } => "WindowClosed",
             Event::Configured { .. } => "Configured",
+            Event::PolicyApplied { .. } => "PolicyApplied",
+            Event::PolicyAnswered { .. } => "PolicyAnswered",
             Event::TokenAdded { .. } => "TokenAdded",
             Event::TokenRevoked { .. } => "TokenRevoked",
             Event::Acted { .. } => "Acted",

@@ -211,6 +211,18 @@ pub enum Topology {
     SameRack,
 }
 
+impl Topology {
+    /// As people write it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Topology::Any => "any",
+            Topology::SameNuma => "same-numa",
+            Topology::Nvlink => "nvlink",
+            Topology::SameRack => "same-rack",
+        }
+    }
+}
+
 /// What happens when an attempt fails by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartRule {

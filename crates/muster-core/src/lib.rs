@@ -40,6 +40,7 @@ pub mod mix;
 mod model_guarantee;
 mod models;
 pub mod past;
+pub mod policy;
 pub mod queue;
 pub mod state;
 mod users;

@@ -68,7 +68,8 @@ impl State {
         let shaken = victim.preemptions > 0 && ran_ms < self.settings.preemption_cooldown_ms;
         let spared = tenant.config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
         let stopping = attempt.stopping.is_some();
-        tenant.config.may_be_preempted && !(stopping || young || shaken || spared)
+        let by_rule = self.policies.spares(&self.settings, &victim.spec);
+        tenant.config.may_be_preempted && !(stopping || young || shaken || spared || by_rule)
     }
 
     /// Whether any tenant limits how much of its work others destroy.

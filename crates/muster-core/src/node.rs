@@ -40,6 +40,12 @@ pub struct Node {
     pub memory_mib_held: u64,
     /// Attempts with a part here. Derived.
     pub jobs: std::collections::BTreeSet<JobId>,
+    /// When something was last placed here.
+    #[serde(default)]
+    pub placed_at: Timestamp,
+    /// The pools that each GPU belongs to, and whether it is given out there as it is now. Derived from the policies.
+    #[serde(skip)]
+    pub pools: Vec<BTreeMap<String, bool>>,
 }
 
 /// What a job holds of a device.
@@ -249,6 +255,29 @@ pub struct GpuHealth {
     /// Not to be given out before this moment: the cooling period.
     #[serde(default)]
     pub cooling_until: Option<Timestamp>,
+    /// How warm it is, as far as that was worth a note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_c: Option<i32>,
+}
+
+/// Differences in °C below this are not worth a note.
+const TEMPERATURE_STEP_C: i32 = 5;
+
+impl GpuHealth {
+    /// One of which nothing is known yet.
+    pub fn healthy(since: Timestamp) -> GpuHealth {
+        let (word, why) = (GpuWord::Healthy, String::new());
+        GpuHealth { word, why, since, cooling_until: None, temperature_c: None }
+    }
+
+    /// Whether a temperature is worth a note.
+    pub fn is_news(&self, temperature_c: Option<i32>) -> bool {
+        match (self.temperature_c, temperature_c) {
+            (Some(noted), Some(read)) => (noted - read).abs() >= TEMPERATURE_STEP_C,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        }
+    }
 }
 
 /// The health levels of seed 004, and whether the device may be given out.
@@ -273,6 +302,16 @@ impl GpuWord {
             GpuWord::Warning => "warning",
             GpuWord::Degraded => "degraded",
             GpuWord::Unhealthy => "unhealthy",
+        }
+    }
+
+    /// How healthy that is in thousandths, for pools that ask for so much.
+    pub fn health_milli(self) -> i64 {
+        match self {
+            GpuWord::Healthy => 1_000,
+            GpuWord::Warning => 900,
+            GpuWord::Degraded => 500,
+            GpuWord::Unhealthy => 0,
         }
     }
 

@@ -29,6 +29,7 @@ mod offers;
 mod order;
 mod outlook;
 mod place;
+pub mod policy;
 mod position;
 mod preempt;
 mod remedies;
@@ -130,6 +131,7 @@ pub fn plan(state: &State, now: Timestamp) -> Planned {
 pub fn plan_with(state: &State, now: Timestamp, advice: &dyn Advice) -> Planned {
     let mut draft = Draft::new(state, now, None);
     draft.advice = advice;
+    draft.tells_nodes_apart |= advice.tells_nodes_apart();
     let order = Order::new(state, now, &draft.shares);
     round(draft, order)
 }

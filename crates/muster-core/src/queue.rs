@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, JobSpec, Phase, Resources, Topology};
 use crate::lasting::rounded;
+use crate::policy::{Marks, Policies};
 use crate::time::Timestamp;
 use crate::wiring::{Nvlink, Wish};
 
@@ -116,11 +117,13 @@ pub struct Bucket {
     pub limit_ms: Option<i64>,
     /// The array, if it limits how many of its tasks run at once.
     pub array: Option<u64>,
+    /// What policies could tell them by.
+    pub marks: Arc<Marks>,
 }
 
 impl Bucket {
     /// The bucket of jobs that ask for this.
-    pub fn of_spec(spec: &JobSpec, array: Option<u64>) -> Bucket {
+    pub fn of_spec(spec: &JobSpec, array: Option<u64>, policies: &Policies) -> Bucket {
         Bucket {
             tenant: spec.tenant.clone(),
             user: spec.user.clone(),
@@ -128,12 +131,20 @@ impl Bucket {
             shape: Arc::new(Shape::of(spec)),
             limit_ms: spec.time_limit_ms.map(rounded),
             array,
+            marks: policies.marks(spec),
         }
     }
 
     /// A short name for what all its jobs have in common, for the history.
     pub fn key(&self) -> String {
-        let text = format!("{self:?}");
+        let Bucket { tenant, user, priority, shape, limit_ms, array, marks } = self;
+        let mut text = format!(
+            "Bucket {{ tenant: {tenant:?}, user: {user:?}, priority: {priority:?}, shape: {shape:?}, \
+             limit_ms: {limit_ms:?}, array: {array:?} }}"
+        );
+        if !marks.is_empty() {
+            text.push_str(&format!("{marks:?}"));
+        }
         // FNV-1a: short and the same everywhere. Two buckets with one key would share their history, no more.
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -190,42 +201,44 @@ impl Queue {
     }
 
     /// File a job that waits. `limited` says whether its array limits how many run at once.
-    pub(crate) fn add(&mut self, job: &Job, limited: bool) {
+    pub(crate) fn add(&mut self, job: &Job, limited: bool, policies: &Policies) {
         assert!(job.is_queued(), "{} is not queued", job.id);
         self.len += 1;
         let new = match job.wakes_at {
             _ if !job.open_dependencies.is_empty() => self.dependent.insert(job.id),
             Some(at) => self.asleep.insert((at, job.id)),
-            None => self.ready.entry(bucket_of(job, limited)).or_default().insert(place_of(job)),
+            None => self.ready.entry(bucket_of(job, limited, policies)).or_default().insert(place_of(job)),
         };
         assert!(new, "{} is queued twice", job.id);
     }
 
-    /// Take a job out that was filed as it is now.
-    pub(crate) fn remove(&mut self, job: &Job, limited: bool) {
+    /// Take a job out that was filed as it is now. Says which bucket is empty now, if one is.
+    pub(crate) fn remove(&mut self, job: &Job, limited: bool, policies: &Policies) -> Option<Bucket> {
         self.len -= 1;
+        let mut emptied = None;
         let found = match job.wakes_at {
             _ if !job.open_dependencies.is_empty() => self.dependent.remove(&job.id),
             Some(at) => self.asleep.remove(&(at, job.id)),
-            None => self.remove_ready(job, limited),
+            None => self.remove_ready(job, bucket_of(job, limited, policies), &mut emptied),
         };
         assert!(found, "{} was not queued", job.id);
+        emptied
     }
 
-    fn remove_ready(&mut self, job: &Job, limited: bool) -> bool {
-        let bucket = bucket_of(job, limited);
+    fn remove_ready(&mut self, job: &Job, bucket: Bucket, emptied: &mut Option<Bucket>) -> bool {
         let Some(places) = self.ready.get_mut(&bucket) else { return false };
         let found = places.remove(&place_of(job));
         if places.is_empty() {
             self.ready.remove(&bucket);
+            *emptied = Some(bucket);
         }
         found
     }
 }
 
 /// The bucket a job stands in when it is ready.
-pub fn bucket_of(job: &Job, limited: bool) -> Bucket {
-    Bucket::of_spec(&job.spec, limited.then_some(job.id.number))
+pub fn bucket_of(job: &Job, limited: bool, policies: &Policies) -> Bucket {
+    Bucket::of_spec(&job.spec, limited.then_some(job.id.number), policies)
 }
 
 /// The place of a job inside its bucket.

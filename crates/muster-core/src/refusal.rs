@@ -1,6 +1,7 @@
 //! Everything that can be declined, with a stable code, a sentence, and a hint where there is one.
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
+use crate::policy::Scope;
 use crate::tenant::Excess;
 
 /// Why a command was declined. A refusal is an answer, not a fault.
@@ -43,6 +44,36 @@ pub enum Refusal {
     UnknownWindow {
         /// What was asked for.
         name: String,
+    },
+    /// No policy registers the pool.
+    #[error("there is no pool `{pool}`")]
+    UnknownPool {
+        /// What was asked for.
+        pool: String,
+        /// What may have been meant.
+        meant: Option<String>,
+    },
+    /// No such version of the policies is remembered.
+    #[error("{}", unknown_policy(*number, scope))]
+    UnknownPolicy {
+        /// Which was asked for; the one before if none was named.
+        number: Option<u64>,
+        /// For whom.
+        scope: Scope,
+    },
+    /// A job waits for a pool that would be gone.
+    #[error("`{job}` waits for the pool `{pool}`, which the new policies do not register")]
+    PoolInUse {
+        /// Which pool.
+        pool: String,
+        /// The first job that named it.
+        job: JobId,
+    },
+    /// A policy says no.
+    #[error("a policy refuses the job: {why}")]
+    PolicyRefuses {
+        /// In its words.
+        why: String,
     },
     /// A tenant of that name exists.
     #[error("tenant `{tenant}` exists already")]
@@ -183,6 +214,10 @@ impl Refusal {
             Refusal::UnknownGpu { .. } => "unknown-gpu",
             Refusal::UnknownToken { .. } => "unknown-token",
             Refusal::UnknownWindow { .. } => "unknown-window",
+            Refusal::UnknownPool { .. } => "unknown-pool",
+            Refusal::UnknownPolicy { .. } => "unknown-policy",
+            Refusal::PoolInUse { .. } => "pool-in-use",
+            Refusal::PolicyRefuses { .. } => "policy-refuses",
             Refusal::DuplicateTenant { .. } => "duplicate-tenant",
             Refusal::DuplicateToken { .. } => "duplicate-token",
             Refusal::InactiveTenant { .. } => "inactive-tenant",
@@ -213,6 +248,12 @@ impl Refusal {
             }
             Refusal::UnknownToken { .. } => Some("`muster token ls` lists the tokens".into()),
             Refusal::UnknownWindow { .. } => Some("`muster window ls` lists the windows".into()),
+            Refusal::UnknownPool { meant, .. } => Some(match meant {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => "`muster policy show` lists the pools".into(),
+            }),
+            Refusal::UnknownPolicy { .. } => Some("`muster policy ls` lists the versions".into()),
+            Refusal::PoolInUse { .. } => Some("register it too, or cancel the jobs that wait for it".into()),
             Refusal::OverQuota { excess, .. } | Refusal::OverUserQuota { excess, .. } => Some(format!(
                 "ask for at most {} {}, or have the quota raised",
                 excess.limit,
@@ -226,5 +267,12 @@ impl Refusal {
             Refusal::QueueFull { .. } => Some("submit again later".into()),
             _ => None,
         }
+    }
+}
+
+fn unknown_policy(number: Option<u64>, scope: &Scope) -> String {
+    match number {
+        Some(number) => format!("there is no version {number} of the policies for the {scope}"),
+        None => format!("there is no earlier version of the policies for the {scope}"),
     }
 }

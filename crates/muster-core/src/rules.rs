@@ -153,6 +153,29 @@ pub enum Rule {
     },
 }
 
+/// In words, for people.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Rule::Priority { label, values } => write!(f, "jobs go by `{label}`: {}", values.join(", ")),
+            Rule::Balance { metric, strategy } => {
+                write!(f, "{} {} first", word(strategy, &Extreme::ALL), word(metric, &Metric::ALL))
+            }
+            Rule::Distribution { strategy } => write!(f, "{}", word(strategy, &Layout::ALL)),
+            Rule::Preemption { allow: false, .. } => f.write_str("nobody is displaced"),
+            Rule::Preemption { priority_threshold: Some(word), .. } => {
+                write!(f, "who is `{word}` or more urgent is not displaced")
+            }
+            Rule::Preemption { .. } => f.write_str("jobs may be displaced"),
+        }
+    }
+}
+
+/// As policies write it.
+fn word<T: PartialEq>(wanted: &T, all: &[(&'static str, T)]) -> &'static str {
+    all.iter().find(|(_, one)| one == wanted).map_or("", |(word, _)| word)
+}
+
 /// What of a device is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -29,6 +29,17 @@ pub enum Repartition {
     Apply,
 }
 
+/// What a policy that fails means: one that takes too long, runs into an error, or answers nonsense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyFailure {
+    /// The jobs it was asked about wait, and nobody is displaced for them.
+    #[default]
+    Closed,
+    /// As if it had not been asked.
+    Open,
+}
+
 /// What each term of a score counts, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -115,6 +126,13 @@ pub struct Settings {
     pub repartition_after_ms: i64,
     /// A GPU that was partitioned stays so for this long.
     pub repartition_cooldown_ms: i64,
+    /// The ruleset of the policies that counts; the only one where none is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ruleset: Option<String>,
+    /// What a policy that fails means.
+    pub policy_failure: PolicyFailure,
+    /// How far the clocks on the walls are ahead of UTC, in minutes, for policies that look at the hour.
+    pub utc_offset_minutes: i32,
 }
 
 impl Default for Settings {
@@ -149,6 +167,9 @@ impl Default for Settings {
             repartition: Repartition::Propose,
             repartition_after_ms: MINUTE,
             repartition_cooldown_ms: 10 * MINUTE,
+            ruleset: None,
+            policy_failure: PolicyFailure::Closed,
+            utc_offset_minutes: 0,
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::job::{Job, Outcome, PlacedTask};
 use crate::ledger::Ledger;
 use crate::mix::Mix;
 use crate::node::{GpuFacts, Node};
-use crate::queue::Queue;
+use crate::policy::Policies;
+use crate::queue::{Bucket, Queue, bucket_of};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 use crate::tenant::Tenant;
@@ -25,6 +26,7 @@ mod apply;
 mod check;
 mod decide;
 mod nodes;
+mod policies;
 mod report;
 mod saved;
 mod steer;
@@ -75,6 +77,8 @@ pub struct State {
     pub foresight: Foresight,
     /// What has been asked for of late.
     pub mix: Mix,
+    /// Which policies are in force, and what they answered.
+    pub policies: Policies,
 
     /// Who waits. Derived.
     pub queue: Queue,
@@ -185,6 +189,11 @@ impl State {
     /// Whether a job belongs to an array that limits how many of its tasks run at once.
     pub fn is_limited(&self, id: JobId) -> bool {
         id.index.is_some() && self.arrays.get(&id.number).is_some_and(|array| array.running_max.is_some())
+    }
+
+    /// The bucket a live job stands in when it is ready.
+    pub fn bucket(&self, job: &Job) -> Bucket {
+        bucket_of(job, self.is_limited(job.id), &self.policies)
     }
 
     /// A tenant and all above it, itself first.

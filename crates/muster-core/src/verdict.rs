@@ -8,7 +8,7 @@ use crate::budget::{Budget, Spent};
 use crate::ids::{GpuId, JobId, TenantId};
 use crate::job::{Job, Phase};
 use crate::plan::{FairShare, position, strength};
-use crate::queue::{Bucket, bucket_of};
+use crate::queue::Bucket;
 use crate::settings::Objective;
 use crate::state::State;
 use crate::tenant::Excess;
@@ -53,7 +53,7 @@ impl Verdicts {
             (Some(verdict), _) => verdict.reasons.clone(),
             // Room was made for it by a plan that was adopted since.
             (None, Some(claim)) => vec![Reason::Claimed { victims: claim.victims.clone() }],
-            (None, None) => self.of_guest(job.id, &bucket_of(job, state.is_limited(job.id))).reasons,
+            (None, None) => self.of_guest(job.id, &state.bucket(job)).reasons,
         };
         Verdict { reasons }
     }
@@ -90,7 +90,7 @@ impl Verdicts {
 
     /// One more reason for the bucket of a job.
     pub(crate) fn add_reason(&mut self, state: &State, job: JobId, reason: Reason) {
-        let bucket = state.jobs.get(&job).map(|job| bucket_of(job, state.is_limited(job.id)));
+        let bucket = state.jobs.get(&job).map(|job| state.bucket(job));
         if let Some(verdict) = bucket.and_then(|bucket| self.buckets.get_mut(&bucket)) {
             verdict.reasons.push(reason);
         }
@@ -256,6 +256,13 @@ pub enum Reason {
         /// When it may start.
         at: Timestamp,
     },
+    /// A policy lets it wait.
+    Policy {
+        /// Why, in its words.
+        why: String,
+    },
+    /// Policies were not asked about it yet.
+    PolicyUnasked,
     /// The array runs as many tasks as it may.
     ArrayLimit {
         /// How many run.
@@ -310,6 +317,7 @@ impl Reason {
             Reason::Claimed { .. } => "Claimed",
             Reason::Dependency { .. } => "Dependency",
             Reason::StartTime { .. } => "StartTime",
+            Reason::Policy { .. } | Reason::PolicyUnasked => "Policy",
             Reason::ArrayLimit { .. } => "ArrayLimit",
             Reason::Held { .. } => "Held",
             Reason::Priority { .. } => "Priority",
@@ -405,6 +413,8 @@ impl Reason {
             Reason::Claimed { victims } => format!("room is being made by {}", list(victims)),
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),
             Reason::StartTime { at } => format!("may start at {} (Unix ms)", at.0),
+            Reason::Policy { why } => format!("a policy lets it wait: {why}"),
+            Reason::PolicyUnasked => "the policies are being asked about it".to_string(),
             Reason::ArrayLimit { running, limit } => format!("{running} tasks of the array run, {limit} may"),
             Reason::Held { by, why } if why.is_empty() => format!("held by {by}"),
             Reason::Held { by, why } => format!("held by {by}: {why}"),

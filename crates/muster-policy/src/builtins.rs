@@ -1,8 +1,8 @@
-//! What a policy finds besides the language: eleven names.
+//! What a policy finds besides the language: thirteen names.
 //!
 //! `gpu_pool`, `optimize_clock`, `optimize_memory`, `optimize_power`, `check`, `priority_rule`, `balance_rule`,
-//! `distribution_rule`, `preemption_rule`, `schedule_ruleset`, and `gpu_ops` with its five methods. Every argument is
-//! looked at: a misspelt field or a wrong kind is an error at the line of the call.
+//! `distribution_rule`, `preemption_rule`, `schedule_ruleset`, `refuse`, `is_model`, and `gpu_ops` with its five methods. Every
+//! argument is looked at: a misspelt field or a wrong kind is an error at the line of the call.
 
 // The interpreter's derives implement a marker trait that is unsafe to write by hand; no line of ours is unsafe.
 #![allow(unsafe_code)]
@@ -10,7 +10,8 @@
 mod pool;
 mod schedule;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 
 use anyhow::anyhow;
 use muster_core::rules::{
@@ -24,29 +25,64 @@ use starlark::starlark_module;
 use starlark::values::dict::{AllocDict, DictRef};
 use starlark::values::list::AllocList;
 use starlark::values::none::{NoneOr, NoneType};
+use starlark::values::structs::AllocStruct;
 use starlark::values::{Heap, Value};
 
 use crate::fields::Fields;
+use crate::hooks::REFUSE;
 pub use pool::PoolValue;
 pub use schedule::{RuleValue, RulesetValue};
 
-/// What a run has registered so far.
+/// What a run has registered so far, and what tests want to know of it.
 #[derive(Debug, Default, ProvidesStaticType)]
-pub struct Registry(RefCell<Rules>);
+pub struct Registry {
+    rules: RefCell<Rules>,
+    /// Expectations of a test that were looked at.
+    expected: Cell<u32>,
+    /// Marks of lines that were reached.
+    ran: RefCell<BTreeSet<u32>>,
+}
 
 impl Registry {
-    /// All of it.
+    /// All that was registered.
     pub fn into_rules(self) -> Rules {
-        self.0.into_inner()
+        self.rules.into_inner()
+    }
+
+    /// The same rules, and nothing else has happened yet.
+    pub fn fresh(&self) -> Registry {
+        Registry { rules: self.rules.clone(), ..Registry::default() }
+    }
+
+    /// An expectation is looked at.
+    pub fn expected(&self) {
+        self.expected.set(self.expected.get().saturating_add(1));
+    }
+
+    /// How many were.
+    pub fn expectations(&self) -> u32 {
+        self.expected.get()
+    }
+
+    /// A marked line is reached.
+    pub fn reached(&self, mark: u32) {
+        self.ran.borrow_mut().insert(mark);
+    }
+
+    /// The marks that were.
+    pub fn take_ran(&self) -> BTreeSet<u32> {
+        self.ran.take()
     }
 }
 
 /// The language and the names above. Built once: it never changes.
 pub fn globals() -> Globals {
-    GlobalsBuilder::extended_by(&[LibraryExtension::Print])
-        .with(names)
-        .with_namespace("gpu_ops", gpu_ops)
-        .build()
+    names_of_policies().build()
+}
+
+/// The same, to add to.
+pub fn names_of_policies() -> GlobalsBuilder {
+    GlobalsBuilder::extended_by(&[LibraryExtension::Print]).with(names).with_namespace("gpu_ops", gpu_ops)
 }
 
 const POOL_FIELDS: [&str; 8] = [
@@ -148,6 +184,22 @@ fn names(builder: &mut GlobalsBuilder) {
         let rules = rules.into_iter().map(schedule::rule_of).collect::<anyhow::Result<_>>()?;
         Ok(RulesetValue(Ruleset { name, rules }))
     }
+
+    /// What `admit` answers to a job that shall never start.
+    fn refuse<'v>(#[starlark(require = pos)] why: &str, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        match why.trim().is_empty() {
+            true => Err(anyhow!("refuse: a text must say why")),
+            false => Ok(heap.alloc(AllocStruct([(REFUSE, why)]))),
+        }
+    }
+
+    /// Whether a device of this model is what is meant by a name of one.
+    fn is_model(
+        #[starlark(require = pos)] model: &str,
+        #[starlark(require = pos)] wish: &str,
+    ) -> anyhow::Result<bool> {
+        Ok(muster_core::model::matches(wish, model))
+    }
 }
 
 #[starlark_module]
@@ -157,7 +209,7 @@ fn gpu_ops(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let pool = pool::pool_of(pool)?;
-        registry(eval)?.0.borrow_mut().pools.insert(pool.name.clone(), pool);
+        registry(eval)?.rules.borrow_mut().pools.insert(pool.name.clone(), pool);
         Ok(NoneType)
     }
 
@@ -166,7 +218,7 @@ fn gpu_ops(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let ruleset = schedule::ruleset_of(ruleset)?;
-        registry(eval)?.0.borrow_mut().schedules.insert(ruleset.name.clone(), ruleset);
+        registry(eval)?.rules.borrow_mut().schedules.insert(ruleset.name.clone(), ruleset);
         Ok(NoneType)
     }
 
@@ -174,24 +226,25 @@ fn gpu_ops(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] name: &str,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneOr<PoolValue>> {
-        let pool = registry(eval)?.0.borrow().pools.get(name).cloned();
+        let pool = registry(eval)?.rules.borrow().pools.get(name).cloned();
         Ok(NoneOr::from_option(pool.map(PoolValue)))
     }
 
     fn get_all_pools<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Vec<PoolValue>> {
-        Ok(registry(eval)?.0.borrow().pools.values().cloned().map(PoolValue).collect())
+        Ok(registry(eval)?.rules.borrow().pools.values().cloned().map(PoolValue).collect())
     }
 
     fn get_schedule<'v>(
         #[starlark(require = pos)] name: &str,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneOr<RulesetValue>> {
-        let ruleset = registry(eval)?.0.borrow().schedules.get(name).cloned();
+        let ruleset = registry(eval)?.rules.borrow().schedules.get(name).cloned();
         Ok(NoneOr::from_option(ruleset.map(RulesetValue)))
     }
 }
 
-fn registry<'a>(eval: &Evaluator<'_, 'a, '_>) -> anyhow::Result<&'a Registry> {
+/// What the run under way registers into.
+pub fn registry<'a>(eval: &Evaluator<'_, 'a, '_>) -> anyhow::Result<&'a Registry> {
     let extra = eval.extra.and_then(|extra| extra.downcast_ref::<Registry>());
     extra.ok_or_else(|| anyhow!("nothing can be registered here: only while a policy is loaded"))
 }

@@ -6,7 +6,7 @@ use muster_core::rules::{Device, Rules};
 
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{ENDING, load_file};
+use crate::load::{is_policy, load_file};
 
 /// A GPU that someone asks about.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,13 +111,10 @@ impl PolicyEngine {
     /// The policies of the folder; none where there is no such folder. Tests of policies are no policies.
     fn policies(&self) -> Vec<PathBuf> {
         let files = std::fs::read_dir(&self.policy_dir).into_iter().flatten().flatten();
-        let is_policy = |path: &PathBuf| {
-            let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            path.extension().is_some_and(|ending| ending == ENDING)
-                && !stem.ends_with("_test")
-                && path.is_file()
+        let is_one = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| is_policy(&name.to_string_lossy())) && path.is_file()
         };
-        let mut paths: Vec<PathBuf> = files.map(|file| file.path()).filter(is_policy).collect();
+        let mut paths: Vec<PathBuf> = files.map(|file| file.path()).filter(is_one).collect();
         paths.sort();
         paths
     }

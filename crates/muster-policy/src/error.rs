@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use starlark::codemap::FileSpan;
 
 /// What is wrong with a policy.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum PolicyError {
     /// The file is not there, or cannot be read.
     #[error("cannot read the policy `{}`: {why}", path.display())]
@@ -35,6 +36,12 @@ pub enum PolicyError {
         /// What is wrong.
         what: String,
     },
+    /// The process it ran in gave no answer.
+    #[error("the policy gave no answer: {what}")]
+    Ended {
+        /// What became of it.
+        what: String,
+    },
 }
 
 impl PolicyError {
@@ -47,6 +54,16 @@ impl PolicyError {
         }
     }
 
+    /// The same for another reason.
+    pub(crate) fn because(self, why: &str) -> PolicyError {
+        let what = why.to_string();
+        match self {
+            PolicyError::Wrong { file, line, column, .. } => PolicyError::Wrong { file, line, column, what },
+            PolicyError::Somewhere { file, .. } => PolicyError::Somewhere { file, what },
+            other => other,
+        }
+    }
+
     /// Something that is wrong at a place.
     pub(crate) fn at(span: &FileSpan, what: String) -> PolicyError {
         let at = span.resolve();
@@ -55,7 +72,13 @@ impl PolicyError {
     }
 }
 
+/// Nobody reads more than this, and a policy chooses what its errors say.
+const SENTENCE_LETTERS: usize = 2_000;
+
 /// The message without the frames of the interpreter.
 fn sentence(message: &str) -> String {
-    message.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ")
+    let end = message.char_indices().nth(SENTENCE_LETTERS).map_or(message.len(), |(place, _)| place);
+    let short = &message[..end];
+    let said = short.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    if short.len() < message.len() { said + " …" } else { said }
 }

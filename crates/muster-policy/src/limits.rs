@@ -2,29 +2,45 @@
 //! a single call of a builtin may do much in between. So the size of a source is bounded too, and whoever does not trust
 //! the author runs a policy in a process of its own.
 
-use starlark::eval::Evaluator;
+use std::time::Duration;
 
-/// The bounds of one run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use serde::{Deserialize, Serialize};
+use starlark::eval::Evaluator;
+use starlark::values::Heap;
+
+use crate::nesting;
+use crate::program::Watch;
+
+/// The bounds of one run: of a file that is loaded, or of one call of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Calls and turns of loops.
     pub steps: u64,
+    /// How long a call may take.
+    pub time: Duration,
+    /// How long a file may take to load.
+    pub load_time: Duration,
     /// Bytes of values.
     pub heap_bytes: usize,
     /// Calls inside calls.
     pub depth: usize,
     /// Bytes of source of one file.
     pub source_bytes: usize,
-    /// Brackets inside brackets, which the parser follows with its own stack.
+    /// Parts of a file inside each other, which the interpreter follows with its own stack.
     pub nesting: usize,
     /// Bytes that `print` may say.
     pub output_bytes: usize,
 }
 
+/// A file may take so many times the steps of a call.
+const FILE_STEPS: u64 = 5;
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            steps: 1_000_000,
+            steps: 200_000,
+            time: Duration::from_millis(50),
+            load_time: Duration::from_secs(2),
             heap_bytes: 32 << 20,
             depth: 64,
             source_bytes: 1 << 20,
@@ -35,11 +51,29 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bound an evaluation.
-    pub(crate) fn bind(&self, eval: &mut Evaluator) -> anyhow::Result<()> {
-        eval.set_max_tick_count(self.steps)?;
+    /// Bound the run of a file. It may take more steps than a call: it happens once.
+    pub(crate) fn bind_file(&self, eval: &mut Evaluator) -> anyhow::Result<Watch> {
+        let watch = Watch::new(self.steps.saturating_mul(FILE_STEPS), self.load_time);
+        self.bind(eval, watch.clone())?;
+        Ok(watch)
+    }
+
+    /// Bound the calls of a function.
+    pub(crate) fn bind_calls(&self, eval: &mut Evaluator) -> anyhow::Result<Watch> {
+        let watch = Watch::new(self.steps, self.time);
+        self.bind(eval, watch.clone())?;
+        Ok(watch)
+    }
+
+    fn bind(&self, eval: &mut Evaluator, watch: Watch) -> anyhow::Result<()> {
+        eval.set_check_cancelled(Box::new(move || watch.is_over()));
         eval.set_max_heap_size(self.heap_bytes)?;
         eval.set_max_callstack_size(self.depth)
+    }
+
+    /// Whether a heap that several calls used is better left: a call has at least three quarters of what it may use.
+    pub(crate) fn heap_is_worn(&self, heap: Heap) -> bool {
+        heap.allocated_bytes() > self.heap_bytes / 4
     }
 
     /// What is wrong with a source before anyone parses it.
@@ -48,33 +82,6 @@ impl Limits {
             let (bytes, most) = (source.len(), self.source_bytes);
             return Some((1, format!("the file has {bytes} bytes, {most} are the most")));
         }
-        let line = too_deep(source, self.nesting)?;
-        Some((line, format!("brackets are nested more than {} deep", self.nesting)))
+        nesting::complaint(source, self.nesting)
     }
-}
-
-/// The line in which brackets are nested too deep. Those inside texts and comments count as well, which costs nobody
-/// anything: a hundred of them do not stand unclosed in a text that means something.
-fn too_deep(source: &str, most: usize) -> Option<usize> {
-    let (mut depth, mut unary) = (0_usize, 0_usize);
-    for (number, line) in source.lines().enumerate() {
-        for letter in line.chars() {
-            match letter {
-                '(' | '[' | '{' => depth += 1,
-                ')' | ']' | '}' => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            // A row of signs is nested as well: each applies to all that follows.
-            unary = if matches!(letter, '-' | '+' | '~') { unary + 1 } else { 0 };
-            if depth > most || unary > most {
-                return Some(number + 1);
-            }
-        }
-        let words =
-            line.split_whitespace().filter(|word| matches!(*word, "not" | "lambda" | "lambda:")).count();
-        if words > most {
-            return Some(number + 1);
-        }
-    }
-    None
 }

@@ -19,9 +19,33 @@ struct Function {
 pub fn find(ast: &AstModule) -> Option<(FileSpan, String)> {
     let mut functions = BTreeMap::new();
     collect(ast.statement(), &mut functions);
+    let functions = only_rings(functions);
     let (name, way) = functions.keys().find_map(|name| Some((name, way_back(name, &functions)?)))?;
     let what = format!("`{name}` calls itself ({}), and Starlark has no recursion", way.join(" -> "));
     Some((ast.file_span(functions[name].span), what))
+}
+
+/// Without the functions that lead nowhere, one after the other: what is left is a ring, or leads to one.
+fn only_rings(mut functions: BTreeMap<String, Function>) -> BTreeMap<String, Function> {
+    let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut leads: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, function) in &functions {
+        let used: Vec<&String> = function.uses.iter().filter(|used| functions.contains_key(*used)).collect();
+        leads.insert(name.clone(), used.len());
+        used.into_iter().for_each(|used| users.entry(used.clone()).or_default().push(name.clone()));
+    }
+    let mut nowhere: Vec<String> =
+        leads.iter().filter(|(_, count)| **count == 0).map(|(name, _)| name.clone()).collect();
+    while let Some(name) = nowhere.pop() {
+        functions.remove(&name);
+        for user in users.remove(&name).unwrap_or_default() {
+            if let Some(count) = leads.get_mut(&user) {
+                *count -= 1;
+                nowhere.extend((*count == 0).then_some(user));
+            }
+        }
+    }
+    functions
 }
 
 /// Every function of a file, those inside others as well.

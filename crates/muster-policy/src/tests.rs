@@ -1,11 +1,13 @@
 //! Policies as people write them, right and wrong.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use muster_core::rules::{Fact, PowerPolicy, Rule, Rules};
 
-use crate::{Gpu, Limits, PolicyEngine, PolicyError, Requirements, load_file};
+use crate::{Gpu, Limits, Plain, PolicyEngine, PolicyError, Program, Requirements, load_file};
 
 /// A folder of its own, gone when it is dropped.
 struct Folder(PathBuf);
@@ -198,7 +200,24 @@ fn what_is_wrong_is_told_with_its_line() {
             "policy.gsky:1:5: ",
             "(f -> g -> f)",
         ),
-        ("f = lambda g: g(g)\nf(f)", "policy.gsky:1:15: ", "call stack overflow"),
+        ("f = lambda g: g(g)\nf(f)", "policy.gsky:2:3: ", "cannot be handed on itself"),
+        (
+            "def f(g):\n  return g(g)\ndef h(x):\n  return f(f)",
+            "policy.gsky:4:12: ",
+            "cannot be handed on itself",
+        ),
+        ("def a(g, h):\n  return g(h, h)\nb = [a]", "policy.gsky:3:6: ", "cannot be handed on itself"),
+        ("(lambda g: g(g))(lambda g: g(g))", "policy.gsky:1:18: ", "cannot be handed on itself"),
+        (
+            "def make():\n  def r(g):\n    return g[0](g)\n  return r",
+            "policy.gsky:4:10: ",
+            "cannot be handed on itself",
+        ),
+        (
+            "def f():\n  g = []\n  def h():\n    return g[0]()\n  g.append(h)\n  h()\nf()",
+            "policy.gsky:4:12: ",
+            "call stack overflow",
+        ),
     ];
     for (source, place, expected) in cases {
         let said = wrong(source);
@@ -213,8 +232,23 @@ fn a_name_that_is_ones_own_is_no_recursion() {
         "def f(x):\n  for f in x:\n    pass\n  return f\nf([1])",
         "def f():\n  return 1\ndef g():\n  return f() + f()\ng()",
         "def outer():\n  def inner():\n    return 1\n  return inner()\nouter()",
+        "def apply(f, x):\n  return f(x)\napply(lambda x: x + 1, 2)",
+        "def both(f, g):\n  return lambda x: f(g(x))\nboth(len, list)([1])",
+        "def get(d, k):\n  return d.get(k)\nsorted([1], key = lambda k: get({}, k) or 0)\nf = get",
     ];
     fine.into_iter().for_each(|source| drop(run(source).unwrap()));
+}
+
+#[test]
+fn a_function_that_hands_on_is_known_in_other_files_too() {
+    let library = ("library.gsky", "def apply(f, x):\n  return f(x)");
+    let fine = ("fine.gsky", "load('library.gsky', call = 'apply')\ncall(len, [])");
+    let wrong = ("wrong.gsky", "load('library.gsky', call = 'apply')\nfs = [call]");
+    let folder = Folder::with(&[library, fine, wrong]);
+    let load = |name: &str| load_file(&folder.0.join(name), &Limits::default());
+    load("fine.gsky").unwrap();
+    let said = load("wrong.gsky").unwrap_err().to_string();
+    assert!(said.contains("wrong.gsky:2:7: ") && said.ends_with("cannot be handed on itself"), "{said}");
 }
 
 #[test]
@@ -224,11 +258,11 @@ fn what_never_ends_is_ended() {
         "x = [i for i in range(100000000)]",
         "def f():\n  for i in range(10000):\n    for j in range(10000):\n      pass\nf()",
     ];
-    let few = Limits { steps: 20_000, ..Limits::default() };
+    let few = Limits { steps: 20_000, load_time: Duration::from_secs(60), ..Limits::default() };
     for source in cases {
         let folder = Folder::with(&[("policy.gsky", source)]);
         let said = load_file(&folder.0.join("policy.gsky"), &few).unwrap_err().to_string();
-        assert!(said.contains("tick"), "{source}: {said}");
+        assert!(said.contains("more steps than it may"), "{source}: {said}");
     }
     let deep = format!("x = {}1{}", "(".repeat(5_000), ")".repeat(5_000));
     assert!(wrong(&deep).contains("nested more than 100 deep"));
@@ -261,6 +295,74 @@ fn only_files_beside_it_can_be_loaded() {
 }
 
 #[test]
+fn a_link_that_leads_out_of_the_folder_is_not_followed() {
+    let outside = Folder::with(&[("secret.gsky", "x = 1")]);
+    let policy = ("policy.gsky", "load('linked.gsky', 'x')");
+    let folder = Folder::with(&[policy, ("inside.gsky", "x = 2")]);
+    let link = folder.0.join("linked.gsky");
+    std::os::unix::fs::symlink(outside.0.join("secret.gsky"), &link).unwrap();
+    let said = load_file(&folder.0.join("policy.gsky"), &Limits::default()).unwrap_err().to_string();
+    assert!(said.contains("there is no file `linked.gsky` beside this one"), "{said}");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("inside.gsky", &link).unwrap();
+    load_file(&folder.0.join("policy.gsky"), &Limits::default()).unwrap();
+}
+
+#[test]
+fn files_that_are_none_are_refused() {
+    let folder =
+        Folder::with(&[("policy.gsky", "load('x.gsky', 'x')"), ("crlf.gsky", "x = 1\r\ny = [\r\n2]\r\n")]);
+    let load = |name: &str| load_file(&folder.0.join(name), &Limits::default());
+    load("crlf.gsky").unwrap();
+    let x = folder.0.join("x.gsky");
+    std::fs::create_dir(&x).unwrap();
+    assert!(load("policy.gsky").unwrap_err().to_string().contains("there is no file `x.gsky`"));
+    std::fs::remove_dir(&x).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &x).unwrap();
+    assert!(load("policy.gsky").unwrap_err().to_string().contains("there is no file `x.gsky`"));
+    std::fs::remove_file(&x).unwrap();
+    std::fs::write(&x, b"x = '\xff\xfe'").unwrap();
+    assert!(load("policy.gsky").unwrap_err().to_string().contains("cannot read the policy"));
+    std::fs::write(&x, "#".repeat((1 << 20) + 1)).unwrap();
+    let said = load("policy.gsky").unwrap_err().to_string();
+    assert!(
+        said.contains("cannot read") && said.contains("1048576 are the most"),
+        "it is not even read: {said}"
+    );
+    std::fs::write(&x, "\u{feff}x = 1").unwrap();
+    assert!(
+        load("policy.gsky").unwrap_err().to_string().contains("invalid input"),
+        "a mark of order is no blank"
+    );
+}
+
+#[test]
+fn an_answer_that_is_small_for_the_interpreter_and_large_for_us_is_refused() {
+    let files = BTreeMap::from([(
+        "p.gsky".to_string(),
+        "
+def shared():
+    x = [1]
+    for i in range(30):
+        x = [x, x]
+    return x
+def texts():
+    return ['a' * 1000] * 2000
+def loud():
+    fail('a' * 100000)
+"
+        .to_string(),
+    )]);
+    let program = Program::of_files(&files, Limits::default()).unwrap();
+    for function in ["shared", "texts"] {
+        let said = program.call(function, &[]).unwrap_err().to_string();
+        assert!(said.contains("it holds more than 1048576"), "{function}: {said}");
+    }
+    let said = program.call("loud", &[]).unwrap_err().to_string();
+    assert!(said.len() < 2_100 && said.ends_with('…'), "{}", said.len());
+}
+
+#[test]
 fn only_policies_are_loaded_and_errors_do_not_hide_the_others() {
     let folder = Folder::with(&[
         ("a.gsky", "gpu_ops.register_pool(gpu_pool(name = 'a'))"),
@@ -278,4 +380,89 @@ fn only_policies_are_loaded_and_errors_do_not_hide_the_others() {
     assert_eq!(engine.loaded().len(), 2, "the path as it is, then inside the folder");
     let gone = engine.load_policy(Path::new("gone.gsky")).unwrap_err().to_string();
     assert!(gone.contains("cannot read the policy `gone.gsky`"), "{gone}");
+}
+
+fn program(source: &str) -> Result<Program, PolicyError> {
+    program_of(&[("a.gsky", source)])
+}
+
+fn program_of(files: &[(&str, &str)]) -> Result<Program, PolicyError> {
+    let files = files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
+    // Time is no measure on a machine that does other things as well.
+    let limits =
+        Limits { time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
+    Program::of_files(&files, limits)
+}
+
+#[test]
+fn a_function_is_called_with_plain_values_and_answers_with_them() {
+    let it = program("def same(x):\n    return x\ndef gpus(job):\n    return job.gpus * 2").unwrap();
+    let values = [
+        Plain::None,
+        Plain::Bool(true),
+        Plain::Int(-7),
+        Plain::Float(1.5),
+        Plain::text("ä\n"),
+        Plain::List(vec![Plain::Int(1), Plain::text("x")]),
+        Plain::Tuple(vec![Plain::Int(1)]),
+        Plain::Dict(vec![(Plain::text("k"), Plain::List(Vec::new()))]),
+    ];
+    for value in values {
+        assert_eq!(it.call("same", std::slice::from_ref(&value)), Ok(value));
+    }
+    let job = Plain::Record(vec![("gpus", Plain::Int(8))]);
+    assert_eq!(it.call("gpus", &[job]), Ok(Plain::Int(16)));
+    let lacking = it.call("gpus", &[Plain::Record(Vec::new())]).unwrap_err().to_string();
+    assert!(lacking.starts_with("a.gsky:4:") && lacking.contains("gpus"), "{lacking}");
+    assert!(it.call("nobody", &[]).unwrap_err().to_string().contains("no function `nobody`"));
+}
+
+#[test]
+fn a_call_that_goes_on_for_ever_is_ended_and_the_next_one_answers() {
+    let source = "def f(n):\n    x = 0\n    for a in range(n):\n        for b in range(10000):\n            x += b\n    return x";
+    let it = program(source).unwrap();
+    let (long, short) = (Plain::Int(1_000_000), Plain::Int(1));
+    let said = it.call_each("a.gsky", "f", &[vec![&short], vec![&long], vec![&short]]);
+    assert_eq!(said[0], Ok(Plain::Int(49_995_000)));
+    let ended = said[1].clone().unwrap_err().to_string();
+    assert!(ended.contains("more steps than it may"), "{ended}");
+    assert_eq!(said[2], said[0]);
+    let files = BTreeMap::from([("a.gsky".to_string(), source.to_string())]);
+    let hurried = Limits { time: Duration::from_millis(1), steps: u64::MAX / 2, ..Limits::default() };
+    let ended = Program::of_files(&files, hurried).unwrap().call("f", &[long]).unwrap_err().to_string();
+    assert!(ended.contains("longer than it may"), "{ended}");
+}
+
+#[test]
+fn many_calls_share_what_they_are_asked_about() {
+    let it = program("def f(a, b):\n    return a.n * 1000 + b").unwrap();
+    let (one, two) = (Plain::Record(vec![("n", Plain::Int(1))]), Plain::Record(vec![("n", Plain::Int(2))]));
+    let numbers: Vec<Plain> = (0..1_000).map(Plain::Int).collect();
+    let calls: Vec<Vec<&Plain>> =
+        numbers.iter().flat_map(|number| [vec![&one, number], vec![&two, number]]).collect();
+    let said = it.call_each("a.gsky", "f", &calls);
+    let expected = (0..1_000).flat_map(|n| [Ok(Plain::Int(1_000 + n)), Ok(Plain::Int(2_000 + n))]);
+    assert!(said.into_iter().eq(expected));
+}
+
+#[test]
+fn what_a_program_mentions_is_all_it_can_look_at() {
+    let source = "KEY = \"team\"\ndef f(job):\n    return [x.image for x in [job] if job.labels.get(KEY)]";
+    let it = program(source).unwrap();
+    let mentions: Vec<&str> = it.mentions().iter().map(String::as_str).collect();
+    assert_eq!(mentions, ["get", "image", "labels", "team"]);
+}
+
+#[test]
+fn files_of_a_bundle_load_each_other_and_run_once() {
+    let lib = "gpu_ops.register_pool(gpu_pool(name = \"p\"))\ndef twice(n):\n    return 2 * n";
+    let policy = "load(\"lib.gsky\", \"twice\")\ndef admit(job):\n    return twice(job)";
+    let test = "this is no Starlark, and nobody runs it";
+    let it = program_of(&[("lib.gsky", lib), ("a.gsky", policy), ("a_test.gsky", test)]).unwrap();
+    assert_eq!(it.call("admit", &[Plain::Int(4)]), Ok(Plain::Int(8)));
+    assert_eq!(it.files_with("admit"), ["a.gsky"]);
+    assert_eq!(it.files_with("twice"), ["lib.gsky"]);
+    assert!(it.rules().pools.contains_key("p"));
+    let escape = program_of(&[("a.gsky", "load(\"../lib.gsky\", \"twice\")")]).unwrap_err();
+    assert!(escape.to_string().starts_with("a.gsky:1:6: `../lib.gsky` cannot be loaded"), "{escape}");
 }

@@ -15,6 +15,7 @@ pub mod job;
 pub mod moves;
 pub mod node;
 pub mod outlook;
+pub mod policy;
 pub mod problem;
 pub mod receipt;
 pub mod score;

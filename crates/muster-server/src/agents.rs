@@ -209,7 +209,8 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
     // While it stays hot the period is renewed only when half of it is over: readings come every second.
     let fresh = known.cooling_until.is_some_and(|until| until.since(now) > settings.cooling_ms / 2);
     let cooling_until = if hot && !fresh { Some(now.plus(settings.cooling_ms)) } else { known.cooling_until };
-    if word == known.word && cooling_until == known.cooling_until {
+    let looked_at = state.policies.rules().is_some() && known.is_news(reading.temperature_c);
+    if word == known.word && cooling_until == known.cooling_until && !looked_at {
         return None;
     }
     let why = match (reading.temperature_c, word) {
@@ -217,7 +218,8 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
         (Some(celsius), _) if reading.last_error.is_empty() => format!("{celsius} °C"),
         (celsius, _) => format!("{} errors, {}; {:?} °C", reading.errors, reading.last_error, celsius),
     };
-    Some(Command::SetGpuHealth { node, gpu: reading.gpu, word, why, cooling_until })
+    let temperature_c = reading.temperature_c;
+    Some(Command::SetGpuHealth { node, gpu: reading.gpu, word, why, cooling_until, temperature_c })
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod why;
 mod allocations;
 mod gpus;
 mod nodes;
+mod policies;
 pub(crate) mod tenants;
 
 mod audit;
@@ -62,6 +63,7 @@ use utoipa_axum::routes;
 use crate::cluster::{Cluster, Role};
 use crate::identity::Identity;
 use crate::metrics::Seen;
+use crate::policies::Interpreter;
 use crate::rounds::Rounds;
 use crate::whatif::Oracle;
 
@@ -97,6 +99,8 @@ pub struct Behind {
     pub metrics_namespace: String,
     /// Who answers what-if questions, one at a time; nobody where the history cannot be replayed.
     pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
+    /// Who runs policies; nobody where there are none to be had.
+    pub interpreter: Option<Arc<dyn Interpreter>>,
     /// Turns true when the server stops: open streams end.
     pub stopping: watch::Receiver<bool>,
 }
@@ -177,6 +181,9 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(receipts::receipts))
         .routes(routes!(moves::moves))
         .routes(routes!(whatif::ask))
+        .routes(routes!(policies::apply, policies::list))
+        .routes(routes!(policies::roll_back))
+        .routes(routes!(policies::get))
         .routes(routes!(events::of_job))
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))

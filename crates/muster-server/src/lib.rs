@@ -14,6 +14,7 @@ pub mod savepoint;
 
 pub mod forecaster;
 pub mod planner;
+pub mod policies;
 pub mod rounds;
 pub mod waits;
 

@@ -14,6 +14,7 @@ use tracing::{debug, warn};
 
 use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::policies::{Asker, Interpreter};
 use crate::reign::Feed;
 use crate::rounds::Rounds;
 use crate::savepoint;
@@ -44,6 +45,8 @@ pub struct Planner {
     pub rounds: Arc<Rounds>,
     /// Where copies of the state go, to look ahead from. It takes one at a time.
     pub forecaster: SyncSender<Box<State>>,
+    /// Who runs policies.
+    pub interpreter: Option<Arc<dyn Interpreter>>,
 }
 
 /// What follows the journal and proposes. Nothing here waits: the simulator runs it too.
@@ -51,6 +54,7 @@ pub struct Planner {
 pub struct Proposer {
     replica: Option<Box<State>>,
     waits: Waits,
+    asker: Option<Asker>,
 }
 
 /// What a round came to.
@@ -59,6 +63,8 @@ pub struct Proposal {
     pub verdicts: Verdicts,
     /// What is to be put on record of that.
     pub notes: Option<Command>,
+    /// What policies answered, to be put on record.
+    pub answers: Option<Command>,
     /// The plan, if there is anything to do.
     pub adopt: Option<Command>,
     /// Gangs to start.
@@ -68,6 +74,11 @@ pub struct Proposal {
 }
 
 impl Proposer {
+    /// One who asks policies.
+    pub fn asking(interpreter: Arc<dyn Interpreter>) -> Proposer {
+        Proposer { asker: Some(Asker::new(interpreter)), ..Proposer::default() }
+    }
+
     /// Follow the journal.
     pub fn follow(&mut self, news: Feed) {
         match (news, &mut self.replica) {
@@ -86,10 +97,14 @@ impl Proposer {
     /// One round.
     pub fn round(&mut self, clock: &dyn Clock) -> Option<Proposal> {
         let state = self.replica.as_deref()?;
-        let Planned { plan, verdicts } = plan(state, clock.now().max(state.clock));
+        let now = clock.now().max(state.clock);
+        let Planned { plan, verdicts } = plan(state, now);
         let waits = self.waits.news(&verdicts, clock.elapsed());
+        let asker = self.asker.as_mut();
+        let answers = asker.and_then(|asker| asker.news(state, &plan, (now, clock.elapsed())));
         Some(Proposal {
             verdicts,
+            answers,
             notes: (!waits.is_empty()).then_some(Command::NoteWaits { waits }),
             starts: plan.starts.len(),
             claims: plan.claims.len(),
@@ -109,7 +124,7 @@ struct Chores {
 impl Planner {
     /// Plan until the engine is gone.
     pub fn run(self) {
-        let mut proposer = Proposer::default();
+        let mut proposer = self.interpreter.clone().map(Proposer::asking).unwrap_or_default();
         let mut chores = Chores::default();
         let mut planned_at = Instant::now();
         loop {
@@ -143,6 +158,11 @@ impl Planner {
             && let Err(declined) = self.cluster.tell(Actor::system(), notes)
         {
             debug!(%declined, "why jobs wait is not on record");
+        }
+        if let Some(answers) = proposal.answers
+            && let Err(declined) = self.cluster.tell(Actor::system(), answers)
+        {
+            debug!(%declined, "what policies answered is not on record");
         }
         let Some(adopt) = proposal.adopt else { return };
         match self.cluster.ask_blocking(Actor::system(), adopt) {

@@ -23,6 +23,7 @@ use crate::dispatch::Dispatch;
 use crate::forecaster::Forecaster;
 use crate::http::{self, Behind, Door, Limits, Origins};
 use crate::planner::Planner;
+use crate::policies::Interpreter;
 use crate::reign::{End, Reign};
 use crate::rounds::Rounds;
 use crate::whatif::Oracle;
@@ -108,25 +109,29 @@ pub struct Running {
     _folder_lock: File,
 }
 
-/// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads. What-if questions go to
-/// the oracle.
-pub fn start(
-    config: &Config,
-    nodes: Nodes,
-    oracle: Option<Arc<Mutex<dyn Oracle>>>,
-) -> Result<Running, StartError> {
+/// Those whom a server asks, as far as they are there.
+#[derive(Clone, Default)]
+pub struct Advisers {
+    /// Who answers what-if questions.
+    pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
+    /// Who runs policies.
+    pub interpreter: Option<Arc<dyn Interpreter>>,
+}
+
+/// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
+pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Running, StartError> {
     let folder_lock = lock_folder(&config.data_dir)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(listen(config.listen))?;
     let address = listener.local_addr()?;
     let store = muster_store::open(&store_config(config)?)?;
-    let mut parts = Parts::start(config, store, nodes)?;
+    let mut parts = Parts::start(config, store, nodes, advisers.interpreter.clone())?;
 
     let (close_door, closing) = watch::channel(false);
     let names = names(config);
     let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, &names)).transpose()?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
-    let door_facts = door(config, &parts, oracle, closing.clone());
+    let door_facts = door(config, &parts, advisers, closing.clone());
     runtime.block_on(serve_metrics(config, &door_facts, closing.clone()));
     let router = http::router(door_facts);
     let door = runtime.spawn(tls::serve(listener, acceptor, router, closed(closing)));
@@ -168,12 +173,7 @@ fn names(config: &Config) -> Vec<String> {
     config.api.allowed_hosts.iter().cloned().chain(address.map(|ip| ip.to_string())).collect()
 }
 
-fn door(
-    config: &Config,
-    parts: &Parts,
-    oracle: Option<Arc<Mutex<dyn Oracle>>>,
-    stopping: watch::Receiver<bool>,
-) -> Door {
+fn door(config: &Config, parts: &Parts, advisers: Advisers, stopping: watch::Receiver<bool>) -> Door {
     let cors = match &config.api.cors {
         Cors::SameOrigin => Vec::new(),
         Cors::Any => vec!["*".to_string()],
@@ -188,7 +188,8 @@ fn door(
         rounds: parts.rounds.clone(),
         seen: Arc::default(),
         metrics_namespace: config.metrics.namespace.clone(),
-        oracle,
+        oracle: advisers.oracle,
+        interpreter: advisers.interpreter,
         stopping,
     })
 }
@@ -203,7 +204,12 @@ struct Parts {
 }
 
 impl Parts {
-    fn start(config: &Config, store: Store, nodes: Nodes) -> Result<Parts, StartError> {
+    fn start(
+        config: &Config,
+        store: Store,
+        nodes: Nodes,
+        interpreter: Option<Arc<dyn Interpreter>>,
+    ) -> Result<Parts, StartError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (inbox, asks) = mpsc::sync_channel(INBOX_SIZE);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
@@ -222,6 +228,7 @@ impl Parts {
             interval: Duration::from_millis(config.scheduling_interval_ms.max(1) as u64),
             rounds: rounds.clone(),
             forecaster: to_forecaster,
+            interpreter,
         };
         let forecaster = Forecaster { states, cluster: cluster.clone(), clock: clock.clone() };
         let dispatch = Dispatch { feed: dispatch_feed, cluster: cluster.clone(), agents };

@@ -7,13 +7,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::time::Duration;
 
 use muster_core::command::{Actor, Answer, Command, Said};
 use muster_core::event::{Back, Event, Next};
 use muster_core::job::{Exit, Job, PlacedTask};
-use muster_core::plan::plan;
+use muster_core::plan::{Plan, plan};
 use muster_core::time::{MINUTE, SECOND};
 use muster_core::{JobId, JobSpec, Refusal, State, Timestamp};
+use muster_server::policies::Asker;
 
 /// Longest time between two rounds while someone waits: order and loans change by themselves.
 pub const LOOK_AGAIN_MS: i64 = 5 * MINUTE;
@@ -145,6 +147,8 @@ pub struct Stage {
     pub happened: Vec<Happening>,
     /// Every event, for whoever keeps the record; nothing is kept unless it is wanted.
     pub events: Option<Vec<Event>>,
+    /// Who asks policies, where some are in force.
+    pub asker: Option<Asker>,
     /// How often a plan was drawn up.
     pub rounds: u64,
     /// Rounds since anyone was placed or left.
@@ -171,6 +175,7 @@ impl Stage {
             now,
             happened: Vec::new(),
             events: None,
+            asker: None,
             rounds: 0,
             in_vain: 0,
             delays,
@@ -265,6 +270,9 @@ impl Stage {
         for _ in 0..ROUNDS_AT_ONCE {
             self.rounds += 1;
             let plan = plan(&self.state, self.now.max(self.state.clock)).plan;
+            if self.ask_policies(&plan) {
+                continue;
+            }
             let displaces = !plan.claims.is_empty();
             if !plan.is_empty() {
                 self.tell(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
@@ -275,6 +283,17 @@ impl Stage {
             }
         }
         self.in_vain = if before == self.happened.len() { self.in_vain + 1 } else { 0 };
+    }
+
+    /// Ask policies what a plan needs to know. True if it is to be drawn up anew.
+    fn ask_policies(&mut self, plan: &Plan) -> bool {
+        let since = Duration::from_millis(self.now.0.max(0) as u64);
+        let asker = self.asker.as_mut();
+        let answers = asker.and_then(|asker| asker.news(&self.state, plan, (self.now, since)));
+        let Some(answers) = answers else { return false };
+        self.tell(&answers);
+        self.answer_news();
+        true
     }
 
     /// How long after the last round the next one is; nothing while all is quiet.

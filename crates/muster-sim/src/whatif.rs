@@ -13,16 +13,19 @@ mod tally;
 mod track;
 mod works;
 
-use muster_core::Timestamp;
+use std::sync::Arc;
+
+use muster_core::{State, Timestamp};
 use muster_protocol::whatif::{WhatIf, WhatIfJob, WhatIfRefused, WhatIfTenant};
 use muster_server::http::{Fault, stamp};
+use muster_server::policies::Interpreter;
 use muster_server::whatif::{Oracle, Question};
 use muster_store::Tables;
 
 use crate::decisions;
 use change::Otherwise;
 use chronicle::Chronicle;
-use future::{Future, Told};
+use future::Future;
 use tally::{Compared, Tally};
 use track::Fork;
 
@@ -30,18 +33,30 @@ use track::Fork;
 const NOTICEABLE_MS: i64 = 1_000;
 
 /// Answers from the journal of a server.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Historian;
+#[derive(Clone, Default)]
+pub struct Historian {
+    /// Who runs the policies that were in force, from where history goes another way; before, their answers are on
+    /// record.
+    pub interpreter: Option<Arc<dyn Interpreter>>,
+}
 
 impl Oracle for Historian {
     fn answer(&self, history: &dyn Tables, question: &Question) -> Result<WhatIf, Fault> {
         let chronicle = Chronicle::read(history, question.since)?;
-        answer(&chronicle, question)
+        answer(&chronicle, question, self.interpreter.as_ref())
     }
 }
 
 /// Answer from what was read.
-fn answer(chronicle: &Chronicle, question: &Question) -> Result<WhatIf, Fault> {
+fn answer(
+    chronicle: &Chronicle,
+    question: &Question,
+    interpreter: Option<&Arc<dyn Interpreter>>,
+) -> Result<WhatIf, Fault> {
+    let play = |fork: &Fork, otherwise: &Otherwise, state: &State| {
+        let future = future(chronicle, fork, otherwise, state);
+        future.asking(interpreter).play(question.until)
+    };
     let change = &question.change;
     let otherwise = Otherwise::of(change, chronicle)?;
     let (decisions, different) = decisions::count(&chronicle.start, &chronicle.entries);
@@ -50,8 +65,8 @@ fn answer(chronicle: &Chronicle, question: &Question) -> Result<WhatIf, Fault> {
     let (replayed, changed, refused) = match &fork {
         Some(fork) => {
             let none = Otherwise::default();
-            let without = play(chronicle, fork, (&none, &fork.real), question.until);
-            let with = play(chronicle, fork, (&otherwise, &fork.changed), question.until);
+            let without = play(fork, &none, &fork.real);
+            let with = play(fork, &otherwise, &fork.changed);
             (without.tally, with.tally, with.refused)
         }
         None => (really.clone(), really.clone(), Vec::new()),
@@ -99,16 +114,16 @@ fn what_happened(chronicle: &Chronicle, until: Timestamp) -> Tally {
 }
 
 /// Up to the fork as it was, from there on simulated.
-fn play(
-    chronicle: &Chronicle,
-    fork: &Fork,
-    (otherwise, state): (&Otherwise, &muster_core::State),
-    until: Timestamp,
-) -> Told {
+fn future<'a>(
+    chronicle: &'a Chronicle,
+    fork: &'a Fork,
+    otherwise: &'a Otherwise,
+    state: &State,
+) -> Future<'a> {
     let mut tally = Tally::new(&chronicle.start, chronicle.since);
     otherwise.events.iter().for_each(|event| tally.note(event));
     chronicle.entries[..fork.index].iter().for_each(|entry| tally.note(&entry.event));
-    Future::new(chronicle, fork, otherwise, state, tally).play(until)
+    Future::new(chronicle, fork, otherwise, state, tally)
 }
 
 #[cfg(test)]

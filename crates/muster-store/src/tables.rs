@@ -166,12 +166,15 @@ pub fn project(entry: &Entry) -> Vec<Change> {
             nodes::state_changed(node, *word, (by, why), *at)
         }
         Event::NodeRemoved { node, at } => nodes::removed(node, *at),
-        Event::GpuHealthChanged { gpu, word, why, cooling_until, at } => {
+        Event::GpuHealthChanged { gpu, word, why, cooling_until, at, .. } => {
             nodes::health_changed(gpu, *word, why, *cooling_until, *at)
         }
         Event::GpuPartitioned { gpu, instances, .. } => nodes::partitioned(gpu, instances),
 
         Event::Configured { settings, at } => desk::configured(settings, *at),
+        Event::PolicyApplied { version } => desk::policy_applied(version),
+        // What was answered is in the journal, and in the state as long as it matters.
+        Event::PolicyAnswered { .. } => Vec::new(),
         Event::TokenAdded { token, .. } => desk::token_added(token),
         Event::TokenRevoked { id, at } => desk::token_revoked(id, *at),
         Event::Acted { by, act, object, refused, at } => {

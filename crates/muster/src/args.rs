@@ -4,8 +4,8 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs,
-    moves, node, plan, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant, token, usage,
-    version, wait, why, window,
+    moves, node, plan, policy, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant, token,
+    usage, version, wait, why, window,
 };
 use crate::options::GlobalArgs;
 
@@ -24,7 +24,7 @@ Usage: muster [OPTIONS] <COMMAND>
 Jobs     run submit plan ps show why logs wait cancel hold release requeue
          change checkpoint receipts
 Cluster  gpus gpu node window moves usage events doctor
-Admin    tenant token audit config
+Admin    tenant token audit config policy
 Server   dev serve
 Other    bench sim completion version help
 
@@ -110,6 +110,9 @@ pub enum Verb {
     /// Show or check the configuration of a server
     #[command(subcommand)]
     Config(config::Verb),
+    /// Check, test and try policies
+    #[command(subcommand)]
+    Policy(policy::Verb),
 
     /// Start a server to try things out: simulated GPUs, nothing to set up
     Dev(dev::Args),

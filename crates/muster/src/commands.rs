@@ -17,6 +17,7 @@ pub mod logs;
 pub mod moves;
 pub mod node;
 pub mod plan;
+pub mod policy;
 pub mod ps;
 pub mod receipts;
 pub mod release;
@@ -94,6 +95,7 @@ fn do_verb(verb: Verb, options: &Options) -> Ending {
         Verb::Token(verb) => token::run(verb, options),
         Verb::Audit(args) => audit::run(args, options),
         Verb::Config(verb) => config::run(verb, options),
+        Verb::Policy(verb) => policy::run(&verb, options),
         Verb::Dev(args) => dev::run(args),
         Verb::Serve(args) => serve::run(args),
         Verb::Completion(args) => completion::run(args),

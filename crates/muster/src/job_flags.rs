@@ -55,6 +55,9 @@ pub struct JobArgs {
     /// So many tasks that start together, each with the resources above; 2-8 starts with 2 and takes up to 8
     #[arg(long, value_name = "N|MIN-MAX", help_heading = "Resources")]
     pub tasks: Option<TaskCount>,
+    /// Only GPUs of this pool, as policies register it
+    #[arg(long, value_name = "POOL", help_heading = "Resources")]
+    pub pool: Option<String>,
     /// How close together the GPUs must be: any, same-numa, nvlink or same-rack
     #[arg(long, value_name = "WISH", help_heading = "Resources", hide_possible_values = true)]
     pub topology: Option<Topology>,
@@ -195,6 +198,7 @@ impl JobArgs {
         over(&mut job.isolation, &self.isolation.as_ref().and_then(word));
         over(&mut job.cpu_cores, &self.cpus);
         over(&mut job.memory_mb, &self.mem);
+        over(&mut job.pool, &self.pool);
         over(&mut job.topology, &self.topology.as_ref().and_then(word));
         over(&mut job.allow_cross_numa, &self.no_cross_numa.then_some(false));
         over(&mut job.prefer_nvlink, &self.prefer_nvlink.then_some(true));

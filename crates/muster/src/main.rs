@@ -7,6 +7,7 @@ mod confirm;
 mod error;
 mod follow;
 mod gpu_cli;
+mod interpreter;
 mod job_flags;
 mod jobs;
 mod options;
@@ -14,13 +15,13 @@ mod output;
 mod places;
 mod role;
 mod shares;
-mod star;
 mod tail;
 mod units;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use commands::Code;
 use error::CliError;
 use role::Role;
 
@@ -30,12 +31,15 @@ fn main() -> ExitCode {
         // Agents start it under whatever name this binary has.
         return commands::dev::run_shim(words.into_iter().skip(2));
     }
+    if words.get(1).is_some_and(|word| word == "policy-worker") {
+        return ExitCode::from(u8::try_from(muster_policy::worker_main()).unwrap_or(1));
+    }
     let outcome = match Role::of(&words) {
         Role::Muster => commands::run(&words),
         Role::GpuCli => gpu_cli::run(&words),
         Role::Scheduler => commands::serve::run_as_scheduler(&words),
         Role::Agent => role::explain_agent(),
-        Role::Star => star::run(&words),
+        Role::Star => Ok(Code(muster_policy::star::run(&words))),
     };
     match outcome {
         Ok(code) => ExitCode::from(code.0),

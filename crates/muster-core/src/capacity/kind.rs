@@ -48,6 +48,15 @@ pub struct GpuKind {
     pub partitioned: bool,
     /// Its instances, if it is partitioned in a way that is known.
     pub instances: Vec<InstanceKind>,
+    /// The pools it belongs to, and whether it is given out there as it is now.
+    pub pools: BTreeMap<String, bool>,
+}
+
+/// Whether a device is looked at as it is now, or as it could be once it is cool and healthy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Now,
+    Ever,
 }
 
 /// An instance of a partitioned device.
@@ -81,7 +90,8 @@ impl InstanceKind {
 }
 
 impl GpuKind {
-    fn of((index, gpu): (u8, &GpuFacts), instances: &[MigInstance]) -> GpuKind {
+    fn of((index, gpu): (u8, &GpuFacts), node: &Node) -> GpuKind {
+        let instances = node.instances(index);
         let limits = model::can_limit_shares(&gpu.model);
         GpuKind {
             model: gpu.model.clone(),
@@ -89,7 +99,14 @@ impl GpuKind {
             mode: if limits { ShareMode::Mps } else { ShareMode::TimeSlice },
             partitioned: !instances.is_empty(),
             instances: InstanceKind::all((index, gpu), instances),
+            pools: node.pools.get(usize::from(index)).cloned().unwrap_or_default(),
         }
+    }
+
+    /// Whether a job that names a pool, or none, may have it.
+    fn is_in(&self, pool: Option<&str>, when: When) -> bool {
+        let Some(pool) = pool else { return true };
+        self.pools.get(pool).is_some_and(|open| *open || when == When::Ever)
     }
 
     /// Whether it could be cut so that an instance would do for a task that shares.
@@ -243,7 +260,7 @@ impl Kind {
     pub fn of(node: &Node) -> Kind {
         let facts = &node.facts;
         Kind {
-            gpus: (0..).zip(&facts.gpus).map(|gpu| GpuKind::of(gpu, node.instances(gpu.0))).collect(),
+            gpus: (0..).zip(&facts.gpus).map(|gpu| GpuKind::of(gpu, node)).collect(),
             cpus: facts.cpus,
             memory_mib: facts.memory_mib,
             labels: facts.labels.clone(),
@@ -267,23 +284,29 @@ impl Kind {
         }
     }
 
-    /// Which devices would do for a task.
-    pub fn eligible(&self, each: &Resources, wish: Wish) -> Eligible {
+    /// Which devices would do now for a task of a shape.
+    pub fn eligible(&self, shape: &Shape, each: &Resources) -> Eligible {
+        self.eligible_when(shape, each, When::Now)
+    }
+
+    fn eligible_when(&self, shape: &Shape, each: &Resources, when: When) -> Eligible {
+        let pool = shape.pool.as_deref();
+        let in_pool = |(_, gpu): &(u8, &GpuKind)| gpu.is_in(pool, when);
         let mut eligible = Eligible {
             gpus: 0,
             parts: [Part::NONE; SHARED_GPUS_MAX],
             instances: Vec::new(),
             instance_bits: 0,
-            wish,
+            wish: shape.wish,
             wiring: self.wiring.clone(),
         };
         if !each.is_shared() {
-            let whole = (0..).zip(&self.gpus).filter(|(_, gpu)| gpu.would_do(each));
+            let whole = (0..).zip(&self.gpus).filter(in_pool).filter(|(_, gpu)| gpu.would_do(each));
             eligible.gpus = whole.fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
             return eligible;
         }
         let mut instances = Vec::new();
-        for (device, gpu) in (0..).zip(&self.gpus).take(SHARED_GPUS_MAX) {
+        for (device, gpu) in (0..).zip(&self.gpus).take(SHARED_GPUS_MAX).filter(in_pool) {
             eligible.parts[usize::from(device)] = gpu.part_for(each);
             instances.extend(gpu.instances_for(each).into_iter().map(|one| (device, one)));
         }
@@ -331,15 +354,22 @@ impl Kind {
         self.taints.is_empty() && shape.node_labels.iter().all(labelled)
     }
 
+    /// Whether a device may be had now by those who name a pool, or none.
+    pub fn gives_out(&self, gpu: u8, pool: Option<&str>) -> bool {
+        self.gpus.get(usize::from(gpu)).is_some_and(|gpu| gpu.is_in(pool, When::Now))
+    }
+
     /// Whether an empty node of this kind could hold the whole gang.
     pub fn could_hold(&self, shape: &Shape) -> bool {
-        self.admits(shape) && self.fit(shape, self.empty()).is_some()
+        let eligible = |(_, each): &(u32, Resources)| self.eligible_when(shape, each, When::Ever);
+        let eligible: Vec<Eligible> = shape.groups.iter().map(eligible).collect();
+        self.admits(shape) && fit(shape, &eligible, self.empty()).is_some()
     }
 
     /// How many tasks of a group an empty node of this kind could hold.
     pub fn could_hold_tasks(&self, shape: &Shape, each: &Resources) -> u32 {
         if self.admits(shape) {
-            self.eligible(each, shape.wish).tasks_that_fit(each, self.empty())
+            self.eligible_when(shape, each, When::Ever).tasks_that_fit(each, self.empty())
         } else {
             0
         }
@@ -348,7 +378,7 @@ impl Kind {
     /// Seats for every task of the gang in what is free.
     pub fn fit(&self, shape: &Shape, free: Free) -> Option<Vec<Seat>> {
         let eligible: Vec<Eligible> =
-            shape.groups.iter().map(|(_, each)| self.eligible(each, shape.wish)).collect();
+            shape.groups.iter().map(|(_, each)| self.eligible(shape, each)).collect();
         fit(shape, &eligible, free)
     }
 
@@ -414,7 +444,11 @@ impl Kind {
     /// Whether its devices could be cut so that an instance would do for a task that shares.
     pub fn could_be_cut_for(&self, shape: &Shape, each: &Resources) -> bool {
         self.admits(shape)
-            && self.gpus.iter().take(PARTITIONED_GPUS_MAX as usize).any(|gpu| gpu.could_be_cut_for(each))
+            && self
+                .gpus
+                .iter()
+                .take(PARTITIONED_GPUS_MAX as usize)
+                .any(|gpu| gpu.is_in(shape.pool.as_deref(), When::Ever) && gpu.could_be_cut_for(each))
     }
 
     /// How many of some devices, given as bits, are of a model.

@@ -11,6 +11,7 @@ use crate::verdict::Reason;
 /// What keeps the jobs of a bucket from running, apart from room.
 pub(super) fn blockers(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason> {
     let mut found = Vec::new();
+    found.extend(draft.state.policy_blocker(bucket));
     found.extend(array_limit(draft, bucket));
     found.extend(quota(draft, bucket, ask.demand));
     found.extend(budget(draft, bucket));

@@ -151,7 +151,7 @@ impl Ask {
 impl Match {
     fn new(capacity: &Capacity, kind: &Arc<Kind>, shape: &Shape) -> Match {
         let eligible: Vec<Eligible> =
-            shape.groups.iter().map(|(_, each)| kind.eligible(each, shape.wish)).collect();
+            shape.groups.iter().map(|(_, each)| kind.eligible(shape, each)).collect();
         let asked = || shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
         let useful = asked().fold(0, |all, (_, eligible)| all | eligible.devices());
         let useful_whole = asked().fold(0, |all, (_, eligible)| all | eligible.gpus);

@@ -10,7 +10,7 @@ use crate::job::{Demand, Job, PlacedTask};
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::{admit, order};
-use crate::queue::{Bucket, bucket_of, place_of};
+use crate::queue::{Bucket, place_of};
 use crate::state::{Claim, State};
 use crate::verdict::Reason;
 
@@ -119,7 +119,7 @@ pub(super) fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeI
 }
 
 fn bucket(state: &State, job: &Job) -> Bucket {
-    bucket_of(job, state.is_limited(job.id))
+    state.bucket(job)
 }
 
 fn waits_for(claim: &Claim) -> Reason {

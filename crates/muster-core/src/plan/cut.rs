@@ -14,7 +14,7 @@ use crate::partition::{MigInstance, table_of};
 use crate::plan::admit;
 use crate::plan::draft::Draft;
 use crate::plan::order::Turn;
-use crate::queue::waiting_since;
+use crate::queue::{Bucket, waiting_since};
 use crate::settings::Repartition;
 use crate::share::PARTITIONED_GPUS_MAX;
 use crate::{model, node::GpuFacts};
@@ -50,7 +50,7 @@ pub(super) fn propose(draft: &mut Draft) {
     let mut cuts = Vec::new();
     for idle in &idle {
         if cuts.len() < CUTS_MAX
-            && let Some(cut) = idle.cut_for(&mut wants)
+            && let Some(cut) = idle.cut_for(&mut wants, &|want| may_have(draft, want, idle))
         {
             cuts.push(cut);
         }
@@ -64,9 +64,23 @@ pub(super) fn propose(draft: &mut Draft) {
     draft.cuts = cuts;
 }
 
+/// Whether someone could have a device if it were cut: their node, their pool, and the limits of their tenant allow it.
+fn may_have(draft: &Draft, want: &Want, idle: &Idle) -> bool {
+    let shape = &want.bucket.shape;
+    let Some(filed) = draft.capacity.filed(&idle.gpu.node) else { return false };
+    let more = |model: &str| match model::matches(model, &idle.facts.model) {
+        true => want.each.demand().gpu_milli,
+        false => 0,
+    };
+    filed.kind.admits(shape)
+        && filed.kind.gives_out(idle.gpu.index, shape.pool.as_deref())
+        && draft.models.over(&want.bucket.tenant, more).is_none()
+}
+
 /// Someone who waits for an instance, or for whole devices on one node.
 struct Want<'a> {
     job: JobId,
+    bucket: &'a Bucket,
     each: &'a Resources,
     /// Whole devices that it wants on one node; none if it wants an instance.
     whole: u32,
@@ -87,7 +101,8 @@ fn wants<'a>(draft: &mut Draft<'a>, turn: &Turn<'a>) -> Vec<Want<'a>> {
     };
     let jobs = draft.state.queue.bucket(turn.bucket).into_iter().flatten().map(|(_, job)| *job);
     let jobs = jobs.filter(|job| *job >= turn.job).filter(lasts).take(CUTS_MAX * 8);
-    jobs.map(|job| Want { job, each, whole: each.whole_gpus(), node: None })
+    let bucket = turn.bucket;
+    jobs.map(|job| Want { job, bucket, each, whole: each.whole_gpus(), node: None })
         .filter(|_| each.gpus > 0)
         .collect()
 }
@@ -137,15 +152,15 @@ fn is_idle(draft: &Draft, node: &Node, free: Free, empty: Free, index: u8) -> bo
 
 impl Idle<'_> {
     /// How this device should be cut, and for whom; who is served wants nothing more.
-    fn cut_for(&self, wants: &mut Vec<Want>) -> Option<Cut> {
-        let first = wants.iter().position(|want| self.would_do_for(want))?;
+    fn cut_for(&self, wants: &mut Vec<Want>, may_have: &dyn Fn(&Want) -> bool) -> Option<Cut> {
+        let first = wants.iter().position(|want| self.would_do_for(want) && may_have(want))?;
         let job = wants[first].job;
         if wants[first].whole > 0 {
             self.count_on(wants, first);
             return Some(Cut { gpu: self.gpu.clone(), profiles: Vec::new(), job });
         }
         let name = |profile: &u8| self.table.profiles[usize::from(*profile)].name.to_string();
-        let profiles: Vec<String> = self.profiles_for(wants).iter().map(name).collect();
+        let profiles: Vec<String> = self.profiles_for(wants, may_have).iter().map(name).collect();
         let mut now: Vec<&String> = self.instances.iter().map(|one| &one.profile).collect();
         now.sort_unstable_by_key(|name| self.table.profile(name));
         let news = !now.into_iter().eq(&profiles);
@@ -191,7 +206,7 @@ impl Idle<'_> {
     }
 
     /// As many instances as fit, in the order of those who want them.
-    fn profiles_for(&self, wants: &mut Vec<Want>) -> Vec<u8> {
+    fn profiles_for(&self, wants: &mut Vec<Want>, may_have: &dyn Fn(&Want) -> bool) -> Vec<u8> {
         let mut chosen: Vec<u8> = Vec::new();
         let fits = |chosen: &[u8], more: u8| {
             let all: Vec<(u8, u32)> =
@@ -199,7 +214,7 @@ impl Idle<'_> {
             self.table.layout_for(&Layout::default(), &all).is_some()
         };
         wants.retain(|want| {
-            let profile = self.profile_for(want).filter(|profile| fits(&chosen, *profile));
+            let profile = self.profile_for(want).filter(|profile| fits(&chosen, *profile) && may_have(want));
             chosen.extend(profile);
             profile.is_none()
         });

@@ -15,7 +15,7 @@ use crate::plan::order::{Order, Turn};
 use crate::plan::preempt::{Proposal, accept, may_preempt};
 use crate::plan::running::Candidate;
 use crate::plan::{MakeRoom, admit, place, round_until_blocked};
-use crate::queue::{Bucket, bucket_of};
+use crate::queue::Bucket;
 use crate::state::State;
 use crate::time::Timestamp;
 
@@ -92,7 +92,8 @@ fn best_move(draft: &mut Draft, turn: &Turn) -> Option<Found> {
         let lost_gpu_ms = cost(draft, victim);
         let known = best.as_ref().is_some_and(|(key, _, _)| *key <= (lost_gpu_ms, victim.id));
         let pays = gained_gpu_ms >= lost_gpu_ms.saturating_mul(WORTH_IT) && gained_gpu_ms > 0;
-        if known || !pays || !draft.state.may_be_moved(victim, turn.bucket.priority) {
+        let let_go = draft.state.policies_let_displace(turn.bucket, victim, true);
+        if known || !pays || !let_go || !draft.state.may_be_moved(victim, turn.bucket.priority) {
             continue;
         }
         let Some((spot, to)) = fits_after(draft, (turn.job, &ask), (node, candidate), victim) else {
@@ -136,7 +137,7 @@ fn fits_after(
 
 /// Room for a whole gang that runs, apart from a node, as things are now.
 fn elsewhere(draft: &Draft, victim: &Job, node: &NodeId) -> Option<Spot> {
-    let bucket: Bucket = bucket_of(victim, draft.state.is_limited(victim.id));
+    let bucket: Bucket = draft.state.bucket(victim);
     let ask = Ask::new(&draft.capacity, &bucket.shape);
     let ending = draft.ending(&bucket, victim.id).outright();
     place::find_apart(draft, &ask, ending, node)

@@ -17,6 +17,7 @@ use crate::plan::advice::{Advice, Silent};
 use crate::plan::ask::{Ask, Match};
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
+use crate::plan::policy::Glance;
 use crate::plan::reserve::Reservations;
 use crate::plan::running::{Candidate, Reach, Running};
 use crate::plan::score::Score;
@@ -83,6 +84,12 @@ pub(super) struct Draft<'a> {
     pub guest: Option<(JobId, &'a JobSpec)>,
     /// Who is asked where jobs should go.
     pub advice: &'a dyn Advice,
+    /// What the rules of policies need to know of the whole cluster.
+    pub glance: Glance,
+    /// Whether nodes of one kind on which the same is free are told apart by what is said of them.
+    pub tells_nodes_apart: bool,
+    /// Whether policies say who may be displaced for whom, so that nothing known of one job holds for another.
+    pub tells_victims_apart: bool,
     pub shares: Shares,
     /// What is free for everyone: less what is set aside. What of it is reserved for later is told by `usable`.
     pub capacity: Capacity,
@@ -131,6 +138,9 @@ impl<'a> Draft<'a> {
             now,
             guest: None,
             advice: &Silent,
+            glance: Glance::of(state),
+            tells_nodes_apart: state.policies_tell_nodes_apart(),
+            tells_victims_apart: state.tells_victims_apart(),
             shares: Shares::of(state, now, guest).with_models(state),
             capacity: state.capacity.clone(),
             models: ModelUse::of(state),

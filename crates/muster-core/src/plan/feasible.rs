@@ -181,7 +181,7 @@ fn without(shape: &Shape, change: impl Fn(&mut crate::job::Resources)) -> Shape 
 /// Devices of a kind that would do for some task.
 fn useful(kind: &Kind, shape: &Shape) -> u32 {
     let asking = shape.groups.iter().filter(|(_, each)| each.gpus > 0);
-    asking.fold(0u64, |mask, (_, each)| mask | kind.eligible(each, shape.wish).devices()).count_ones()
+    asking.fold(0u64, |mask, (_, each)| mask | kind.eligible(shape, each).devices()).count_ones()
 }
 
 /// The most memory that enough GPUs of a kind have.

@@ -22,7 +22,7 @@ pub(super) fn take_the_rest(draft: &mut Draft) {
     for place in 0..draft.plan.starts.len() {
         let spec = draft.spec(draft.plan.starts[place].job);
         let Some(spec) = spec.filter(|spec| spec.is_elastic()) else { continue };
-        let bucket = Bucket::of_spec(spec, None);
+        let bucket = Bucket::of_spec(spec, None, &draft.state.policies);
         for group in 0..spec.tasks.len() {
             grow(draft, place, &bucket, spec, group);
         }

@@ -101,10 +101,10 @@ pub(super) fn displaceable<'a>(
 ) -> Vec<&'a Candidate> {
     let weaker = |victim: &&Candidate| match draft.hastens {
         Some(Haste::Gently(most)) => {
-            victim.priority <= turn.bucket.priority && victim.worth.is_some_and(|worth| worth < most)
+            victim.priority <= turn.displaces_with && victim.worth.is_some_and(|worth| worth < most)
         }
         Some(Haste::AtACost(size)) => {
-            victim.priority <= turn.bucket.priority && victim.left_gpu_ms.is_some_and(|left| size < left)
+            victim.priority <= turn.displaces_with && victim.left_gpu_ms.is_some_and(|left| size < left)
         }
         None => {
             turn.outranks(victim.priority, victim.effective)
@@ -113,6 +113,11 @@ pub(super) fn displaceable<'a>(
     };
     let (state, shares) = (draft.state, &draft.shares);
     let mut candidates: Vec<&Candidate> = candidates.collect();
+    if draft.tells_victims_apart {
+        let victim = |candidate: &Candidate| state.jobs.get(&candidate.job);
+        let let_go = |victim| state.policies_let_displace(turn.bucket, victim, true);
+        candidates.retain(|candidate| victim(candidate).is_some_and(let_go));
+    }
     if let Some(Haste::Gently(_)) = draft.hastens {
         candidates.sort_by_key(|candidate| (draft.price_of(candidate), candidate.priority, candidate.job));
     }

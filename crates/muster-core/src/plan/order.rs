@@ -30,7 +30,7 @@ use crate::time::{MINUTE, Timestamp};
 /// What a job is ordered by, term by term. To displace others it must be stronger by the priority asked for, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strength {
-    /// As asked for.
+    /// As asked for, or as policies say.
     pub priority: u32,
     /// For waiting.
     pub aging: u32,
@@ -60,7 +60,11 @@ pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
     let share = shares.fair_share(tenant, user);
     let fast = state.settings.objective == Objective::Fast;
     let size_gpu_ms = fast.then(|| state.size(job, now));
-    Strength { priority: job.spec.priority, aging, penalty, share, size_gpu_ms }
+    let priority = match job.is_ready() {
+        true => state.ordered_priority(&state.bucket(job)),
+        false => job.spec.priority,
+    };
+    Strength { priority, aging, penalty, share, size_gpu_ms }
 }
 
 fn is_returning(job: &Job) -> bool {
@@ -91,6 +95,8 @@ enum Standing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     standing: Standing,
+    /// Where it comes by the rules of policies; the most urgent of those who are overdue too, or they would starve.
+    class: Reverse<u32>,
     /// The GPU time it is expected to take, where the order goes by that; nothing for who is back or waited too long.
     size: Reverse<u64>,
     /// The same for all who are overdue: among them the oldest comes first, or those who asked for little would starve.
@@ -177,7 +183,8 @@ impl Scale<'_> {
     ) -> Rank {
         let plain = self.plain_rank(bucket, common, (place, size));
         if plain.standing < Standing::Overdue && self.waits_too_long(place, job) {
-            return Rank { standing: Standing::Overdue, size: NO_SIZE, effective: 0, ..plain };
+            let standing = Standing::Overdue;
+            return Rank { standing, class: Reverse(0), size: NO_SIZE, effective: 0, ..plain };
         }
         let returning = job.is_some_and(is_returning);
         let effective = self.effective(bucket, common.penalty, place, returning);
@@ -193,7 +200,8 @@ impl Scale<'_> {
         };
         let effective = self.effective(bucket, common.penalty, place, false);
         let size = if standing == Standing::Operator { NO_SIZE } else { Reverse(size) };
-        Rank { standing, size, effective, place: Reverse(place) }
+        let class = Reverse(self.state.class(bucket));
+        Rank { standing, class, size, effective, place: Reverse(place) }
     }
 
     fn effective(self, bucket: &Bucket, penalty: u32, place: Place, returning: bool) -> i64 {
@@ -202,7 +210,7 @@ impl Scale<'_> {
             true => (settings.aging_max, 0),
             false => (aging(settings, self.now.since(place.0)), penalty),
         };
-        i64::from(bucket.priority) + i64::from(aging) - i64::from(penalty)
+        i64::from(self.state.ordered_priority(bucket)) + i64::from(aging) - i64::from(penalty)
     }
 
     fn waits_since(self, place: Place) -> Timestamp {
@@ -243,6 +251,8 @@ pub(super) struct Turn<'a> {
     pub overdue: bool,
     /// The priority it is ordered by.
     pub effective: i64,
+    /// The priority by which it displaces others.
+    pub displaces_with: u32,
     /// Since when it waits.
     since: Timestamp,
     /// GPU-milliseconds that are left of it, where that counts.
@@ -278,7 +288,7 @@ impl<'a> Turn<'a> {
 impl Turn<'_> {
     /// Whether it may displace a job of this priority that was ordered by `effective` when it was placed.
     pub fn outranks(&self, priority: u32, effective: i64) -> bool {
-        self.bucket.priority > priority && self.effective > effective
+        self.displaces_with > priority && self.effective > effective
     }
 
     /// Whether it was waiting already when another was placed.
@@ -288,7 +298,7 @@ impl Turn<'_> {
 
     /// Its priority as asked for, and as it is ordered by.
     pub fn strength(&self) -> (u32, i64) {
-        (self.bucket.priority, self.effective)
+        (self.displaces_with, self.effective)
     }
 }
 
@@ -340,6 +350,7 @@ impl<'a> Order<'a> {
             job: place.1,
             overdue: false,
             effective: rank.effective,
+            displaces_with: self.scale.state.displacing_priority(bucket),
             since: self.scale.now,
             returning: false,
             place,
@@ -375,6 +386,7 @@ impl<'a> Order<'a> {
                 job: place.1,
                 overdue: self.scale.is_overdue(place),
                 effective: self.scale.effective(bucket, common.penalty, place, returning),
+                displaces_with: self.scale.state.displacing_priority(bucket),
                 since: self.scale.waits_since(place),
                 returning,
                 place,

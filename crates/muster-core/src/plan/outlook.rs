@@ -35,7 +35,7 @@ pub struct Outlook {
 /// What would become of a job if it were submitted now.
 pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
     let job = JobId::single(state.next_job);
-    let bucket = Bucket::of_spec(spec, None);
+    let bucket = Bucket::of_spec(spec, None, &state.policies);
     let guest = Guest { tenant: &spec.tenant, user: &spec.user };
     let mut draft = Draft::new(state, now, Some(&guest));
     draft.guest = Some((job, spec));

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::capacity::Free;
+use crate::capacity::{Free, Kind};
 use crate::ids::NodeId;
 use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
-use crate::plan::score::{self, Cost, Place, Site};
+use crate::plan::policy;
+use crate::plan::score::{self, Cost, Place, Said, Site};
 use crate::plan::seats::WAYS_MAX;
 use crate::plan::spread::{self, Usable};
 use crate::queue::Bucket;
@@ -103,7 +104,7 @@ fn cheapest_of<'a>(
     for node in nodes {
         let Some(usable) = usable(node, free) else { continue };
         let doubtful = draft.doubtful.get(node).copied().unwrap_or_default();
-        let said = gang.map(|gang| draft.advice.said(gang, node, &found.kind)).unwrap_or_default();
+        let said = gang.map(|gang| draft.said(gang, (node, &found.kind, free))).unwrap_or_default();
         let site = Site { free, usable, doubtful, said };
         if let Some(place) = score::place(ask, found, site, &draft.state.settings.weights, ways) {
             let fit = Fit { node, found, place };
@@ -112,7 +113,7 @@ fn cheapest_of<'a>(
             }
         }
         // Nothing on the rest of them is better than on one that is plainly free.
-        if usable == free && doubtful == 0 && !draft.advice.tells_nodes_apart() {
+        if usable == free && doubtful == 0 && !draft.tells_nodes_apart {
             break;
         }
     }
@@ -120,6 +121,15 @@ fn cheapest_of<'a>(
 }
 
 impl Draft<'_> {
+    /// What policies and others say of a gang on a node.
+    fn said(&self, gang: &Bucket, (node, kind, free): (&NodeId, &Kind, Free)) -> Said {
+        let said = self.advice.said(gang, node, kind);
+        Said {
+            policy: said.policy + policy::cost((self.state, &self.glance), gang, (node, kind, free)),
+            ..said
+        }
+    }
+
     pub fn without_degraded(&self, node: &NodeId, free: Free) -> Free {
         let hot = self.degraded.get(node).copied().unwrap_or_default();
         if hot == 0 { free } else { free.on_devices(!hot) }

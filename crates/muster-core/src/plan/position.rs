@@ -8,7 +8,7 @@ use crate::ids::JobId;
 use crate::job::Job;
 use crate::plan::order::{Rank, Scale};
 use crate::plan::shares::Shares;
-use crate::queue::{Bucket, Place, bucket_of, place_of};
+use crate::queue::{Bucket, Place, place_of};
 use crate::settings::Objective;
 use crate::state::State;
 use crate::time::Timestamp;
@@ -26,7 +26,7 @@ pub struct Position {
 ///
 /// Buckets that are wholly before or behind it cost one comparison; only those that interleave are walked.
 pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
-    let bucket = bucket_of(job, state.is_limited(job.id));
+    let bucket = state.bucket(job);
     let places = state.queue.bucket(&bucket)?;
     let place = place_of(job);
     if !places.contains(&place) {
@@ -50,7 +50,7 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
 
 /// The first of those who are ahead of a ready job, best first.
 pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec<JobId> {
-    let own = bucket_of(job, state.is_limited(job.id));
+    let own = state.bucket(job);
     let place = place_of(job);
     let Some(places) = state.queue.bucket(&own).filter(|places| places.contains(&place)) else {
         return Vec::new();

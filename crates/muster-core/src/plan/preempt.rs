@@ -53,8 +53,9 @@ pub(super) struct Proposal {
 }
 
 fn best_on_one_node(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
-    match draft.shares.has_guarantees() {
-        // What is borrowed changes with every start of any tenant, so nothing known from before is of use.
+    match draft.shares.has_guarantees() || draft.tells_victims_apart {
+        // What is borrowed changes with every start of any tenant, and policies speak of single jobs: nothing known from
+        // before is of use.
         true if draft.searches >= SEARCHES_MAX => None,
         true => {
             draft.searches += 1;
@@ -66,7 +67,8 @@ fn best_on_one_node(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> 
 
 /// Room on several nodes. Who is weaker than someone for whom there was none finds none either.
 fn best_across(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
-    let alike = !draft.shares.has_guarantees() && !draft.models.limits(&turn.bucket.tenant);
+    let told_apart = draft.shares.has_guarantees() || draft.tells_victims_apart;
+    let alike = !told_apart && !draft.models.limits(&turn.bucket.tenant);
     let hopeless =
         |draft: &Draft| draft.hopeless.get(&ask.shape).is_some_and(|known| reach.is_within(*known));
     if !ask.may_span() || (alike && hopeless(draft)) {

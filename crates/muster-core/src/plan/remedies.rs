@@ -14,6 +14,7 @@ use crate::ids::JobId;
 use crate::job::{Isolation, Job, JobSpec, Topology};
 use crate::lasting::STEPS;
 use crate::plan::{outlook, plan};
+use crate::policy::Hook;
 use crate::state::State;
 use crate::tenant::Tier;
 use crate::time::{DAY, HOUR, MINUTE, Timestamp};
@@ -142,6 +143,10 @@ pub fn remedies(state: &State, id: JobId, now: Timestamp) -> Vec<Remedy> {
     else {
         return Vec::new();
     };
+    // What policies would say of the job as it would be then, nobody knows before they are asked.
+    if Hook::BEFORE_START.into_iter().any(|hook| state.policies.asks(hook, &job.spec.tenant)) {
+        return Vec::new();
+    }
     let mut copy = state.clone();
     let mut found: Vec<Remedy> = Vec::new();
     found.extend(time_limits(job).find(|remedy| starts_when_changed(&mut copy, job, remedy, now).is_some()));

@@ -34,7 +34,11 @@ const CLEARLY: u64 = 4;
 pub(super) fn make_room(draft: &mut Draft) {
     let quiet = draft.state.claims.is_empty() && draft.plan.claims.is_empty();
     // What a guarantee protects is known only for one job at a time.
-    if draft.state.settings.objective != Objective::Fast || !quiet || draft.shares.has_guarantees() {
+    if draft.state.settings.objective != Objective::Fast
+        || !quiet
+        || draft.shares.has_guarantees()
+        || draft.tells_victims_apart
+    {
         return;
     }
     let mut blocked = std::mem::take(&mut draft.blocked);

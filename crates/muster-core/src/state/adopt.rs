@@ -118,7 +118,8 @@ impl State {
     /// A job that waits, awake and without open dependencies, and was not taken by this plan already.
     fn placeable(&self, id: JobId, tally: &Tally) -> Option<&Job> {
         let job = self.jobs.get(&id)?;
-        (job.is_ready() && !tally.jobs.contains(&id)).then_some(job)
+        let admitted = || self.policies.is_empty() || self.policy_blocker(&self.bucket(job)).is_none();
+        (job.is_ready() && !tally.jobs.contains(&id) && admitted()).then_some(job)
     }
 
     fn quota_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
@@ -185,7 +186,7 @@ impl State {
             let each = &job.spec.tasks[task.group as usize].each;
             let allows = |seat| {
                 let told = filed.kind.placed(each, (task.rank, task.group), &task.node, seat);
-                filed.kind.eligible(each, shape.wish).allows(seat, each) && told.share == task.share
+                filed.kind.eligible(&shape, each).allows(seat, each) && told.share == task.share
             };
             filed.open
                 && filed.kind.admits(&shape)
@@ -234,8 +235,18 @@ impl State {
         let open = |node: &NodeId| self.capacity.filed(node).is_some_and(|filed| filed.open);
         let usable = |task: &PlacedTask| mask(&task.gpus) & !self.usable_gpus(&task.node) == 0;
         let admitted = |task: &PlacedTask| self.windows_admit(job, &task.node, now);
-        let works = |task: &PlacedTask| open(&task.node) && usable(task) && admitted(task);
+        let in_pool = |task: &PlacedTask| self.is_in_pool(job.spec.pool.as_deref(), task);
+        let works = |task: &PlacedTask| open(&task.node) && usable(task) && admitted(task) && in_pool(task);
         !claim.tasks.is_empty() && claim.tasks.iter().all(works)
+    }
+
+    /// Whether the devices of a task are given out in a pool as they are now.
+    fn is_in_pool(&self, pool: Option<&str>, task: &PlacedTask) -> bool {
+        let Some(pool) = pool else { return true };
+        let pools = self.nodes.get(&task.node).map(|node| &node.pools[..]).unwrap_or_default();
+        let given_out =
+            |gpu: &u8| pools.get(usize::from(*gpu)).and_then(|pools| pools.get(pool)) == Some(&true);
+        task.gpus.iter().all(given_out)
     }
 
     /// What is held for jobs that wait, node by node.
@@ -301,7 +312,7 @@ impl State {
             amounts: guarantor(self, &job.spec.tenant, job.spec.demand(), held),
             models: tally.guaranteed.guarantors(self, &job.spec.tenant, &Shape::of(&job.spec)),
         };
-        let mut fewer = tally.fewer.clone();
+        let (mut fewer, bucket) = (tally.fewer.clone(), self.bucket(job));
         let may_go = |id: &JobId| {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
@@ -310,7 +321,10 @@ impl State {
                 || self.gives_way(victim, job, now)
                 || self.overstays(victim, now).is_some_and(|since| was_passed(job, since))
                 || (self.settings.defragment && self.may_be_moved(victim, job.spec.priority));
-            let allowed = here && !tally.jobs.contains(id) && self.may_be_displaced(victim, now);
+            let allowed = here
+                && !tally.jobs.contains(id)
+                && self.may_be_displaced(victim, now)
+                && self.policies_let_displace(&bucket, victim, false);
             let owed = || fewer.allows(self, (victim, reclaimed), &cover, (runs, &tally.guaranteed));
             let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;
             fewer.add(self, goes);

@@ -12,9 +12,10 @@ use crate::job::{
 use crate::lasting::planned_end;
 use crate::ledger::Charge;
 use crate::loss::{kept_ms, lost_gpu_ms};
-use crate::node::{GpuHealth, GpuWord, Node, NodeFacts, NodeState, NodeWord};
+use crate::node::{GpuHealth, Node, NodeFacts, NodeState, NodeWord};
 use crate::partition::Partition;
 use crate::past::Kin;
+use crate::state::policies::pools_of;
 use crate::state::{Array, Claim, Ended, KeyUse, State};
 use crate::tenant::{Tenant, TenantConfig};
 use crate::time::Timestamp;
@@ -105,9 +106,10 @@ impl State {
                 self.change_node(node, *at, |node| node.state = state);
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
-            Event::GpuHealthChanged { gpu, word, why, cooling_until, at } => {
+            Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, at } => {
+                let (cooling_until, temperature_c) = (*cooling_until, *temperature_c);
                 let health =
-                    GpuHealth { word: *word, why: why.clone(), since: *at, cooling_until: *cooling_until };
+                    GpuHealth { word: *word, why: why.clone(), since: *at, cooling_until, temperature_c };
                 self.change_node(&gpu.node, *at, |node| node.gpu_health[usize::from(gpu.index)] = health);
             }
 
@@ -136,6 +138,8 @@ impl State {
                 }
                 self.settings = (**settings).clone();
             }
+            Event::PolicyApplied { version } => self.apply_policy(version),
+            Event::PolicyAnswered { answers, at, .. } => self.take_answers(answers, *at),
             Event::TokenAdded { token, at } => {
                 self.clock = self.clock.max(*at);
                 self.tokens.insert(token.id.clone(), token.clone());
@@ -223,7 +227,7 @@ impl State {
 
     fn file(&mut self, job: &Job) {
         if job.is_queued() {
-            self.queue.add(job, self.is_limited(job.id));
+            self.queue.add(job, self.is_limited(job.id), &self.policies);
         }
         if let Some(deadline) = deadline(job) {
             self.deadlines.insert((deadline, job.id));
@@ -234,8 +238,10 @@ impl State {
     }
 
     fn unfile(&mut self, job: &Job) {
-        if job.is_queued() {
-            self.queue.remove(job, self.is_limited(job.id));
+        if job.is_queued()
+            && let Some(bucket) = self.queue.remove(job, self.is_limited(job.id), &self.policies)
+        {
+            self.policies.answers.forget(&bucket);
         }
         if let Some(deadline) = deadline(job) {
             self.deadlines.remove(&(deadline, job.id));
@@ -265,6 +271,7 @@ impl State {
         let demand = attempt.demand(&spec);
         for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
+            self.node_mut(&task.node).placed_at = at;
         }
         if let Some(told) = told {
             self.foresight.add(*told, at);
@@ -344,6 +351,9 @@ impl State {
             half_life_ms,
         );
         self.ledger.account_mut(&spec.tenant).used += charge;
+        if !self.policies.is_empty() {
+            self.policies.answers.forget_victim(id);
+        }
         let ran_ms = self.learn(id, &attempt, next, at);
         self.count_array(id, |array| array.active -= 1);
         match next {
@@ -485,8 +495,7 @@ impl State {
     fn register(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {
         let node = self.nodes.entry(id.clone()).or_insert_with(|| new_node(id, facts, at));
         node.facts = facts.clone();
-        let healthy =
-            GpuHealth { word: GpuWord::Healthy, why: String::new(), since: at, cooling_until: None };
+        let healthy = GpuHealth::healthy(at);
         node.partitions.retain(|index, _| usize::from(*index) < facts.gpus.len());
         node.gpu_health.resize(facts.gpus.len(), healthy);
         node.holders.resize(facts.gpus.len(), Vec::new());
@@ -505,11 +514,22 @@ impl State {
         let node = self.nodes.remove(id);
         assert!(node.is_some_and(|node| node.jobs.is_empty()), "{id} is gone or busy");
         self.capacity.remove(id);
+        self.forget_kinds();
     }
 
     pub(super) fn refile_node(&mut self, id: &NodeId) {
-        if let Some(node) = self.nodes.get(id) {
+        if let Some(node) = self.nodes.get_mut(id) {
+            node.pools = pools_of(node, &self.policies);
             self.capacity.file(node);
+        }
+        self.forget_kinds();
+    }
+
+    /// What was answered of kinds of nodes that are gone is no longer asked for.
+    fn forget_kinds(&mut self) {
+        if !self.policies.is_empty() {
+            let capacity = &self.capacity;
+            self.policies.answers.retain_kinds(|kind| capacity.has(kind));
         }
     }
 
@@ -568,5 +588,7 @@ fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
         cpus_held: 0,
         memory_mib_held: 0,
         jobs: BTreeSet::new(),
+        placed_at: Timestamp(0),
+        pools: Vec::new(),
     }
 }

@@ -199,10 +199,15 @@ impl State {
             nodes: self.nodes.clone(),
             arrays: self.arrays.clone(),
             mix: self.mix.clone(),
+            policies: self.policies.clone(),
             ..State::default()
         };
         fresh.derive();
+        let waits = |bucket| self.queue.bucket(bucket).is_some();
+        let pools = self.nodes.iter().all(|(id, node)| fresh.nodes[id].pools == node.pools);
         let parts = [
+            ("answers", self.policies.answers.iter().all(|(bucket, _)| waits(bucket))),
+            ("pools", pools),
             ("queue", fresh.queue == self.queue),
             ("capacity", fresh.capacity == self.capacity),
             ("dependents", fresh.dependents == self.dependents),

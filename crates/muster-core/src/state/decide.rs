@@ -41,8 +41,8 @@ impl State {
             Command::RegisterNode { node, facts } => self.decide_register(node, facts, now),
             Command::SetNodeState { node, word, why } => self.decide_node_state(by, node, *word, why, now),
             Command::RemoveNode { node } => self.decide_remove_node(node, now),
-            Command::SetGpuHealth { node, gpu, word, why, cooling_until } => {
-                self.decide_gpu_health((node, *gpu), *word, why, *cooling_until, now)
+            Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c } => {
+                self.decide_gpu_health((node, *gpu), (*word, *temperature_c), why, *cooling_until, now)
             }
             Command::PartitionGpu { node, gpu, profiles, why } => {
                 self.decide_partition((by, why), (node, *gpu), profiles, now)
@@ -68,6 +68,13 @@ impl State {
                 at: now,
             }])),
             Command::Configure { settings } => Ok(self.decide_configure(settings, now)),
+            Command::ApplyPolicy { scope, bundle, why } => {
+                self.decide_apply_policy((by, why), scope, bundle, now)
+            }
+            Command::RollBackPolicy { scope, number, why } => {
+                self.decide_roll_back_policy((by, why), scope, *number, now)
+            }
+            Command::NoteAnswers { bundles, answers } => self.decide_answers(bundles, answers, now),
             Command::AddToken { token } => self.decide_add_token(token, now),
             Command::RevokeToken { id } => self.decide_revoke_token(id, now),
         }

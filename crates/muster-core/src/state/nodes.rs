@@ -163,7 +163,7 @@ impl State {
     pub(super) fn decide_gpu_health(
         &self,
         (node, gpu): (&NodeId, u8),
-        word: GpuWord,
+        (word, temperature_c): (GpuWord, Option<i32>),
         why: &str,
         cooling_until: Option<Timestamp>,
         now: Timestamp,
@@ -172,11 +172,16 @@ impl State {
         let Some(health) = found.gpu_health.get(usize::from(gpu)) else {
             return Err(Refusal::UnknownGpu { node: node.clone(), gpu });
         };
-        if health.word == word && health.cooling_until == cooling_until {
+        let same = health.word == word && health.cooling_until == cooling_until;
+        // Who is warm and how much is only worth a note where policies look at it.
+        let looked_at = self.policies.rules().is_some();
+        if same && !(looked_at && health.is_news(temperature_c)) {
             return Ok(Decision::done(Vec::new()));
         }
         let gpu = GpuId { node: node.clone(), index: gpu };
         let why = why.to_string();
-        Ok(Decision::done(vec![Event::GpuHealthChanged { gpu, word, why, cooling_until, at: now }]))
+        let temperature_c = temperature_c.or(health.temperature_c);
+        let changed = Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, at: now };
+        Ok(Decision::done(vec![changed]))
     }
 }

@@ -13,8 +13,10 @@ use crate::lasting::planned_end;
 use crate::ledger::Ledger;
 use crate::mix::Mix;
 use crate::node::Node;
+use crate::policy::{Answered, Policies, Version};
 use crate::settings::Settings;
 use crate::state::apply::deadline;
+use crate::state::policies::pools_of;
 use crate::state::{Array, Claim, Ended, KeyUse, State};
 use crate::tenant::Tenant;
 use crate::time::Timestamp;
@@ -60,6 +62,10 @@ pub struct Frame {
     foresight: Foresight,
     #[serde(default)]
     mix: Mix,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<Version>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<Answered>,
 }
 
 /// A job, with its spec by place.
@@ -133,8 +139,11 @@ impl State {
         let first: BTreeSet<JobId> = first.map(|(_, job)| *job).collect();
         let kept = self.jobs.iter().filter(|(id, job)| job.attempt().is_some() || first.contains(id));
         let jobs = kept.map(|(id, job)| (*id, job.clone())).collect();
-        let mut excerpt = State { jobs, ..Box::new(self.frame()).restore() };
+        let frame = self.frame();
+        let answers = frame.answers.clone();
+        let mut excerpt = State { jobs, ..frame.restore() };
         excerpt.derive();
+        excerpt.restore_answers(&answers);
         excerpt
     }
 
@@ -154,6 +163,8 @@ impl State {
             ledger: self.ledger.clone(),
             foresight: self.foresight.clone(),
             mix: self.mix.clone(),
+            policies: self.policies.saved(),
+            answers: self.answered(),
         }
     }
 
@@ -168,7 +179,7 @@ impl State {
             if job.is_queued() {
                 let limited = job.id.index.is_some()
                     && self.arrays.get(&job.id.number).is_some_and(|array| array.running_max.is_some());
-                self.queue.add(job, limited);
+                self.queue.add(job, limited, &self.policies);
             }
             for dependency in &job.open_dependencies {
                 self.dependents.entry(dependency.job).or_default().insert(job.id);
@@ -177,7 +188,8 @@ impl State {
             self.ends.extend(job.attempt().map(|attempt| (planned_end(job, attempt), job.id)));
         }
         self.capacity = Capacity::going_by(self.mix.lesson());
-        for node in self.nodes.values() {
+        for node in self.nodes.values_mut() {
+            node.pools = pools_of(node, &self.policies);
             self.capacity.file(node);
         }
     }
@@ -210,6 +222,7 @@ pub struct Restoring {
     specs: Vec<Arc<JobSpec>>,
     /// Put into the state at the end, all at once: a map that grows one by one in order stays half empty.
     jobs: Vec<(JobId, Job)>,
+    answers: Vec<Answered>,
 }
 
 /// Pieces that do not belong together.
@@ -221,7 +234,10 @@ impl Restoring {
     /// Take the next piece.
     pub fn add(&mut self, piece: Piece) -> Result<(), MissingSpec> {
         match piece {
-            Piece::Frame(frame) => self.state = frame.restore(),
+            Piece::Frame(frame) => {
+                self.answers = frame.answers.clone();
+                self.state = frame.restore();
+            }
             Piece::Specs(specs) => self.specs.extend(specs),
             Piece::Jobs(jobs) => {
                 for job in jobs {
@@ -243,6 +259,7 @@ impl Restoring {
     pub fn finish(mut self) -> State {
         self.state.jobs = self.jobs.into_iter().collect();
         self.state.derive();
+        self.state.restore_answers(&self.answers);
         self.state
     }
 }
@@ -264,6 +281,7 @@ impl Frame {
             ledger: self.ledger,
             foresight: self.foresight,
             mix: self.mix,
+            policies: Policies::restored(self.policies),
             ..State::default()
         }
     }

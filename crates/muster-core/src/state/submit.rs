@@ -43,6 +43,7 @@ impl State {
         check_spec(spec)?;
         check_array(ask.array.as_ref())?;
         self.check_tenant(spec)?;
+        self.check_pool(spec.pool.as_deref())?;
         self.check_feasible(spec)?;
         self.check_queue(ask)?;
         let open_dependencies = self.open_dependencies(ask)?;
@@ -147,9 +148,6 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.time_limit_ms.is_some_and(|ms| !(1..=TIME_LIMIT_MS_MAX).contains(&ms)) {
         return Err(invalid("time_limit", "must be above zero and below ten years"));
-    }
-    if spec.pool.is_some() {
-        return Err(Refusal::Unsupported { what: "naming a pool" });
     }
     check_tasks(&spec.tasks)?;
     check_closeness(spec)?;

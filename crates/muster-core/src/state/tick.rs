@@ -81,6 +81,7 @@ fn cooled(node: &Node, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
             word: health.word,
             why: String::new(),
             cooling_until: None,
+            temperature_c: health.temperature_c,
             at: now,
         })
     })

@@ -20,7 +20,7 @@ impl Script {
         };
         let cooling_until = words.get("cooling").map(|span_text| self.world.now.plus(span(span_text)));
         let (node, gpu, why) = (gpu.node, gpu.index, String::new());
-        self.tell(Command::SetGpuHealth { node, gpu, word, why, cooling_until })
+        self.tell(Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c: None })
     }
 
     /// `partition n1/gpu-0 3g.40gb 4g.40gb`; without profiles the device is made whole again.

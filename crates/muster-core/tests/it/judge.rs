@@ -9,8 +9,9 @@ use muster_core::event::Next;
 use muster_core::job::{Demand, Isolation, Job, PlacedTask, StopCause, Topology};
 use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
-use muster_core::node::{Node, NodeWord};
+use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::partition::{MigInstance, check};
+use muster_core::policy::Hook;
 use muster_core::queue::waiting_since;
 use muster_core::recent::Recent;
 use muster_core::settings::Objective;
@@ -18,6 +19,7 @@ use muster_core::share::ShareMode;
 use muster_core::state::Claim;
 use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
 
+use crate::policies;
 use crate::world::{
     demand_of, gives_only_what_it_owes, gives_only_what_it_owes_of, guarantor, half_life, held_below,
     held_by, is_admitted, is_below, is_ready, is_within_quota, is_within_user_quota, milliwatts_of,
@@ -122,6 +124,15 @@ impl Judge {
                 "{gpu} is another model"
             );
             assert!(facts.memory_mib >= each.gpu_memory_mib, "{gpu} has too little memory");
+            if let Some(pool) = job.spec.pool.as_ref().and_then(|pool| before.policies.pool(pool)) {
+                let health = &node.gpu_health[usize::from(*index)];
+                let warm = health.temperature_c.is_some_and(|c| i64::from(c) * 1_000 > pool.max_temp_milli_c);
+                let of_type = pool.gpu_types.iter().any(|wish| model::matches(wish, &facts.model));
+                assert!(of_type || pool.gpu_types.is_empty(), "{gpu} is not of the pool `{}`", pool.name);
+                assert!(!warm, "{gpu} is too warm for the pool `{}`", pool.name);
+                let ailing = health.word != GpuWord::Healthy && pool.health_threshold_milli > 900;
+                assert!(!ailing, "{gpu} is not healthy enough for the pool `{}`", pool.name);
+            }
             assert!(node.gpu_usable(usize::from(*index)), "{gpu} may not be given out");
             if let Some(share) = &task.share {
                 see_kept_apart(each.isolation, &share.mode, &facts.model);
@@ -385,8 +396,21 @@ fn see_shorter_grace(before: &State, id: JobId, grace_ms: i64, at: Timestamp) {
     assert!(at.since(stopping.since) < grace_ms, "{id} has no time left to leave by itself");
 }
 
+/// Where policies say who may be displaced, they have said it of each victim.
+fn see_policies_agree(before: &State, id: JobId, victims: &[JobId]) {
+    let job = &before.jobs[&id];
+    let answer = before.policies.answers.of(&before.bucket(job));
+    for victim in victims.iter().filter_map(|victim| before.jobs.get(victim)) {
+        let tenants = [&job.spec.tenant, &victim.spec.tenant];
+        let asked = tenants.into_iter().any(|tenant| policies::answer(before, Hook::Victims, tenant));
+        let said = answer.and_then(|answer| answer.victims.get(&victim.id));
+        assert!(!asked || said == Some(&true), "{} was displaced for {id}, and no policy said so", victim.id);
+    }
+}
+
 /// Displacing is allowed, and helps.
 fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId], now: Timestamp) {
+    see_policies_agree(before, id, victims);
     let job = &before.jobs[&id];
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
     let demand = demand_of(job, tasks);

@@ -9,8 +9,9 @@ use std::sync::Once;
 
 use muster_core::capacity::Free;
 use muster_core::command::{Answer, Command, Said};
-use muster_core::job::{Exit, PlacedTask};
+use muster_core::job::{Exit, JobSpec, PlacedTask};
 use muster_core::plan::{MakeRoom, Plan, Planned, Remedy, first_ahead, outlook, plan, position, remedies};
+use muster_core::policy::Hook;
 use muster_core::queue::Shape;
 use muster_core::state::{Claim, Restoring};
 use muster_core::verdict::Reason;
@@ -18,6 +19,7 @@ use muster_core::{Job, JobId, NodeId, State, Timestamp};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use crate::judge::Judge;
+use crate::policies;
 use crate::story::{Ask, Step, Story, command, node_name};
 use crate::world::{World, facts, is_admitted, is_ready, spec, submission};
 
@@ -176,6 +178,9 @@ impl Teller {
     /// displaced in turn for ever.
     fn come_to_rest(&mut self) {
         for _ in 0..ROUNDS_TO_REST {
+            if let Some(answers) = policies::yes(&self.world.state) {
+                let _ = self.ask(answers);
+            }
             let plan = plan(&self.world.state, self.world.now).plan;
             if plan.is_empty() {
                 return;
@@ -245,6 +250,11 @@ impl Teller {
         }
     }
 
+    /// Whether policies are asked of a job before it starts: what they say of one that is not there yet nobody knows.
+    fn asks_policies(&self, spec: &JobSpec) -> bool {
+        Hook::BEFORE_START.into_iter().any(|hook| self.world.state.policies.asks(hook, &spec.tenant))
+    }
+
     /// What `muster plan` says of a job is what becomes of it.
     fn see_outlook(&self, ask: &Ask) {
         let submission = ask.submission(&self.world.state, self.world.now);
@@ -252,6 +262,7 @@ impl Teller {
             || submission.hold
             || submission.key.is_some()
             || !submission.spec.after.is_empty()
+            || self.asks_policies(&submission.spec)
         {
             return;
         }
@@ -280,6 +291,7 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
             // A machine may have come back as another one.
             let would_do = job.spec.tasks.iter().all(|group| kind.could_hold_tasks(&shape, &group.each) > 0);
             let alone = state.claims.values().filter(|other| other.is_on(&node.id)).count() == 1;
+            let would_do = would_do && state.claim_works(job, claim, now);
             let free = state.capacity.filed(&node.id).is_some_and(|filed| filed.free.holds(wanted));
             let booked = state.windows.values().any(|window| window.nodes.contains(&node.id));
             node.takes_work() && would_do && alone && free && !booked
@@ -375,6 +387,8 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
                     | Reason::QuotaTenant { .. }
                     | Reason::QuotaUser { .. }
                     | Reason::ArrayLimit { .. }
+                    | Reason::Policy { .. }
+                    | Reason::PolicyUnasked
             )
         };
         let node = fits_somewhere(state, job).filter(|_| !reasons.iter().any(other));

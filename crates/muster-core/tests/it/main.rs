@@ -9,6 +9,7 @@ mod devices;
 mod judge;
 mod laws;
 mod model;
+mod policies;
 mod scenarios;
 mod script;
 mod story;

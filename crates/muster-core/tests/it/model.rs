@@ -10,9 +10,12 @@ use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord, Slot};
 use muster_core::partition::check;
 use muster_core::plan::advice::{Advice, Silent};
+use muster_core::plan::policy;
 use muster_core::plan::score::{Cost, Said, Site, terms};
 use muster_core::plan::{MakeRoom, plan_with};
+use muster_core::policy::{Answer, Hook};
 use muster_core::queue::{Bucket, Shape};
+use muster_core::rules::Rule;
 use muster_core::settings::{Objective, PRIORITY_MAX};
 use muster_core::share::{Share, ShareMode};
 use muster_core::state::Claim;
@@ -22,6 +25,7 @@ use muster_core::wiring::{Wiring, Wish};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
+use crate::policies;
 use crate::story::Step;
 use crate::world::{
     gives_only_what_it_owes, gives_only_what_it_owes_of, guarantor, half_life, held_below, held_by,
@@ -362,7 +366,12 @@ impl<'a> Naive<'a> {
                     let gentle =
                         saves && victim.preemptions == 0 && victim.spec.priority <= job.spec.priority;
                     let better = best.as_ref().is_none_or(|(known, _, _)| (lost, victim.id) < *known);
-                    if !gentle || !better || gained == 0 || gained < 2 * lost {
+                    if !gentle
+                        || !self.lets_displace(job, victim)
+                        || !better
+                        || gained == 0
+                        || gained < 2 * lost
+                    {
                         continue;
                     }
                     let space = self.after_for(Some(job.id), node, &[victim]);
@@ -424,7 +433,7 @@ impl<'a> Naive<'a> {
         Some(best.remove(0))
     }
 
-    fn rank(&self, job: &Job) -> (u8, Reverse<u64>, i64, Reverse<Timestamp>, Reverse<JobId>) {
+    fn rank(&self, job: &Job) -> (u8, Reverse<usize>, Reverse<u64>, i64, Reverse<Timestamp>, Reverse<JobId>) {
         let (class, effective) = match () {
             () if job.spec.priority == PRIORITY_MAX => (3, self.effective(job)),
             () if self.is_overdue(job) => (2, 0),
@@ -433,7 +442,8 @@ impl<'a> Naive<'a> {
         };
         let by_size = self.is_fast() && class < 2 && !is_returning(job);
         let size = Reverse(if by_size { self.size(job) } else { 0 });
-        (class, size, effective, Reverse(job.submitted_at), Reverse(job.id))
+        let word = if class == 2 { 0 } else { urgency(self.state, job) };
+        (class, Reverse(word), size, effective, Reverse(job.submitted_at), Reverse(job.id))
     }
 
     fn is_fast(&self) -> bool {
@@ -475,7 +485,7 @@ impl<'a> Naive<'a> {
             Haste::Gently(_) => self.worth(victim).is_some_and(|worth| worth < self.worth_to_start(to)),
             _ => self.left(victim).is_some_and(|left| self.size(to) < left),
         };
-        victim.spec.priority <= to.spec.priority && weaker
+        victim.spec.priority <= self.displaces_with(to) && weaker
     }
 
     /// What it costs that a job goes.
@@ -543,7 +553,9 @@ impl<'a> Naive<'a> {
                 || config.guaranteed_by_model.values().any(|gpus| *gpus > 0)
         });
         let quiet = self.state.claims.is_empty() && self.claims.is_empty();
-        if !self.is_fast() || !quiet || promised {
+        let told_apart = orders(self.state).is_some()
+            || self.state.tenants.keys().any(|tenant| policies::answer(self.state, Hook::Victims, tenant));
+        if !self.is_fast() || !quiet || promised || told_apart {
             return;
         }
         waiting.retain(|job| self.may_preempt(job) && self.admits(job) && !limited(job));
@@ -606,12 +618,42 @@ impl<'a> Naive<'a> {
     fn effective(&self, job: &Job) -> i64 {
         let settings = &self.state.settings;
         if is_returning(job) {
-            return i64::from(job.spec.priority) + i64::from(settings.aging_max);
+            return i64::from(self.ordered(job)) + i64::from(settings.aging_max);
         }
         let aged_ms = (self.now.since(job.submitted_at) - settings.aging_after_ms).max(0);
         let aging =
             (aged_ms * i64::from(settings.aging_per_minute) / MINUTE).min(i64::from(settings.aging_max));
-        i64::from(job.spec.priority) + aging - self.penalty(job)
+        i64::from(self.ordered(job)) + aging - self.penalty(job)
+    }
+
+    /// What was answered of a job that waits.
+    fn answer(&self, job: &Job) -> Option<&'a Answer> {
+        self.state.policies.answers.of(&self.state.bucket(job))
+    }
+
+    fn ordered(&self, job: &Job) -> u32 {
+        self.answer(job).and_then(|answer| answer.priority).unwrap_or(job.spec.priority)
+    }
+
+    fn displaces_with(&self, job: &Job) -> u32 {
+        self.ordered(job).min(job.spec.priority)
+    }
+
+    /// Whether policies let one be displaced for another; whom nobody was asked about is proposed.
+    fn lets_displace(&self, job: &Job, victim: &Job) -> bool {
+        let no = self.answer(job).is_some_and(|answer| answer.victims.get(&victim.id) == Some(&false));
+        let asked = [&job.spec.tenant, &victim.spec.tenant]
+            .into_iter()
+            .any(|tenant| policies::answer(self.state, Hook::Victims, tenant));
+        urgency(self.state, job) <= urgency(self.state, victim) && !(asked && no)
+    }
+
+    /// Without the devices that are not in the pool a job names.
+    fn in_pool(&self, job: &Job, id: &NodeId, space: &Space) -> Space {
+        let mut space = space.clone();
+        space.gpus.retain(|gpu, _| is_in_pool(self.state, job, id, *gpu));
+        space.instances.retain(|(gpu, _)| is_in_pool(self.state, job, id, *gpu));
+        space
     }
 
     /// What a tenant would hold, with all below it.
@@ -784,7 +826,8 @@ impl<'a> Naive<'a> {
         let full =
             array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
         let affordable = is_within_budget(self.state, job, self.now);
-        self.quota_admits(job, job.spec.demand()) && affordable && !full
+        let admitted = policies::let_in(self.state, job);
+        self.quota_admits(job, job.spec.demand()) && affordable && !full && admitted
     }
 
     fn quota_admits(&self, job: &Job, more: Demand) -> bool {
@@ -920,7 +963,7 @@ impl<'a> Naive<'a> {
                 if !is_single_share(job) {
                     found.push(usual);
                 }
-                found.extend(every_way(job, node, &space));
+                found.extend(every_way(job, node, &self.in_pool(job, id, &space)));
             }
         }
         found
@@ -931,8 +974,11 @@ impl<'a> Naive<'a> {
         let kind = Kind::of(node);
         let warm = (0..node.gpu_health.len()).filter(|gpu| node.gpu_health[*gpu].word == GpuWord::Warning);
         let doubtful = warm.fold(0, |all, gpu| all | 1 << gpu);
-        let said = self.advice.said(&Bucket::of_spec(&job.spec, None), id, &kind);
-        let site = Site { free: free(&self.free[id]), usable: free(space), doubtful, said };
+        let (bucket, now_free) = (self.state.bucket(job), free(&self.free[id]));
+        let mut said = self.advice.said(&bucket, id, &kind);
+        let glance = policy::Glance::of(self.state);
+        said.policy += policy::cost((self.state, &glance), &bucket, (id, &kind, now_free));
+        let site = Site { free: now_free, usable: free(space), doubtful, said };
         let prospect = self.state.capacity.prospect(&kind);
         let seats: Vec<muster_core::capacity::Seat> =
             tasks.iter().map(|task| muster_core::capacity::Seat::of(task).unwrap()).collect();
@@ -1057,7 +1103,7 @@ impl<'a> Naive<'a> {
 
     /// The whole gang on a node, if there is room and no limit per model is in the way.
     fn fit(&self, job: &Job, id: &NodeId, space: &Space) -> Option<Vec<PlacedTask>> {
-        let node = &self.state.nodes[id];
+        let (node, space) = (&self.state.nodes[id], &self.in_pool(job, id, space));
         let seats = fit(job, node, space).filter(|_| self.model_allows(job, node))?;
         let groups =
             job.spec.tasks.iter().zip(0..).flat_map(|(group, index)| vec![index; group.count as usize]);
@@ -1075,7 +1121,8 @@ impl<'a> Naive<'a> {
             models.is_empty() || models.iter().any(|wish| model::matches(wish, here))
         };
         // What the gang takes elsewhere counts as if it were taken here, where anything of it could be.
-        let there = node.facts.gpus.len() as u64;
+        let gpus = 0..node.facts.gpus.len() as u8;
+        let there = gpus.filter(|gpu| is_in_pool(self.state, job, &node.id, *gpu)).count() as u64;
         let more = match (wishes.into_iter().any(wanted), may_span(job)) {
             (false, _) => 0,
             (true, true) => more,
@@ -1219,7 +1266,7 @@ impl<'a> Naive<'a> {
             nodes.into_iter().any(|node| self.state.nodes[&node].takes_work())
         };
         let there = || self.state.jobs.values().filter(|victim| self.may_go(victim) && open(victim));
-        let weaker = there().any(|victim| victim.spec.priority < job.spec.priority)
+        let weaker = there().any(|victim| victim.spec.priority < self.displaces_with(job))
             && there().any(|victim| self.effective_at_start(victim) < self.effective(job));
         let passed = there().any(|victim| self.overstays(victim, job));
         self.may_preempt(job)
@@ -1236,6 +1283,7 @@ impl<'a> Naive<'a> {
                 && (victim.preemptions == 0 || ran >= self.state.settings.preemption_cooldown_ms)
         }) && config.may_be_preempted
             && config.preemptions_per_job_max.is_none_or(|max| victim.preemptions < max)
+            && !is_spared(self.state, victim)
     }
 
     fn wait_for_leaving(&mut self, job: &'a Job) -> bool {
@@ -1367,7 +1415,10 @@ impl<'a> Naive<'a> {
         let (guarantor, by_model) = (self.guarantor(job), self.model_guarantors(job));
         let mut found: Vec<&Job> = Vec::new();
         for victim in candidates {
-            let outranked = victim.spec.priority < job.spec.priority
+            if !self.lets_displace(job, victim) {
+                continue;
+            }
+            let outranked = victim.spec.priority < self.displaces_with(job)
                 && self.effective_at_start(victim) < self.effective(job);
             let goes = outranked || self.overstays(victim, job);
             let weaker = if matches!(self.hastens, Haste::No) { goes } else { self.gives_way(victim, job) };
@@ -1949,13 +2000,67 @@ fn millionths(part: u64, whole: u64) -> u64 {
     (u128::from(part) * 1_000_000 / u128::from(whole.max(1))) as u64
 }
 
-type Shared = (String, String, u32, Shape, Option<i64>, Option<u64>);
+type Shared = (String, String, u32, Shape, Option<i64>, Option<u64>, Option<String>);
 
 /// What makes two jobs the same to the planner.
 fn shared(state: &State, job: &Job) -> Shared {
     let array = state.is_limited(job.id).then_some(job.id.number);
     let (tenant, user) = (job.spec.tenant.to_string(), job.spec.user.clone());
-    (tenant, user, job.spec.priority, Shape::of(&job.spec), job.spec.time_limit_ms.map(rounded), array)
+    let word = state.policies.rules().and_then(|_| job.spec.labels.get("job_priority").cloned());
+    (tenant, user, job.spec.priority, Shape::of(&job.spec), job.spec.time_limit_ms.map(rounded), array, word)
+}
+
+/// The rules that count. In stories there is at most one ruleset.
+fn rules(state: &State) -> Vec<Rule> {
+    let schedules = state.policies.rules().map(|rules| rules.schedules.clone()).unwrap_or_default();
+    schedules.into_values().next().map(|ruleset| ruleset.rules).unwrap_or_default()
+}
+
+/// The words of the first rule of priority.
+fn orders(state: &State) -> Option<Vec<String>> {
+    rules(state).into_iter().find_map(|rule| match rule {
+        Rule::Priority { values, .. } => Some(values),
+        _ => None,
+    })
+}
+
+fn urgency(state: &State, job: &Job) -> usize {
+    let Some(words) = orders(state) else { return 0 };
+    let place = job.spec.labels.get("job_priority").and_then(|word| words.iter().position(|one| one == word));
+    place.unwrap_or(words.len())
+}
+
+/// Whether a rule keeps a running job from being displaced.
+fn is_spared(state: &State, victim: &Job) -> bool {
+    rules(state).into_iter().any(|rule| match rule {
+        Rule::Preemption { allow: false, .. } => true,
+        Rule::Preemption { priority_threshold: Some(threshold), .. } => {
+            let usual = || ["critical", "high", "normal", "low"].map(str::to_string).to_vec();
+            let words = orders(state).unwrap_or_else(usual);
+            let place = |word: &String| words.iter().position(|one| one == word);
+            let own = victim.spec.labels.get("job_priority").and_then(place);
+            own.is_some_and(|own| own <= place(&threshold).unwrap())
+        }
+        _ => false,
+    })
+}
+
+/// Whether a device is in the pool that a job names, as warm and healthy as it is.
+fn is_in_pool(state: &State, job: &Job, id: &NodeId, gpu: u8) -> bool {
+    let Some(name) = &job.spec.pool else { return true };
+    let Some(pool) = state.policies.pool(name) else { return false };
+    let node = &state.nodes[id];
+    let (facts, health) = (&node.facts.gpus[usize::from(gpu)], &node.gpu_health[usize::from(gpu)]);
+    let healthy = match health.word {
+        GpuWord::Healthy => 1_000,
+        GpuWord::Warning => 900,
+        GpuWord::Degraded => 500,
+        GpuWord::Unhealthy => 0,
+    };
+    let cool = health.temperature_c.is_none_or(|c| i64::from(c) * 1_000 <= pool.max_temp_milli_c);
+    let large = facts.memory_mib as i64 * 1_000 / 1_024 >= pool.min_memory_milli_gb;
+    let wished = pool.gpu_types.iter().any(|wish| model::matches(wish, &facts.model));
+    (pool.gpu_types.is_empty() || wished) && cool && large && healthy >= pool.health_threshold_milli
 }
 
 fn free_on(node: &Node) -> Space {

@@ -3,6 +3,7 @@
 //! Steps name things by small numbers that are resolved while the story is told, so that a story stays
 //! meaningful when a failing one is cut down to the least that fails.
 
+use crate::policies;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -60,6 +61,10 @@ pub enum Step {
     Close(usize),
     Tenant(usize, usize),
     Settings(usize),
+    /// Policies are put into force, and are taken back.
+    Policy(usize),
+    /// Policies answer about everyone who waits, by a whim.
+    Answers(u64),
     /// The planner's own plan, of now. The ask is looked at beforehand as `muster plan` would.
     Plan(Ask),
     /// A plan drawn some rounds ago.
@@ -249,6 +254,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (some.clone(), 0..3u8, 0..CUTS.len()).prop_map(|(n, g, c)| Step::Partition(n, g, c)),
         1 => (0..TENANTS.len(), 0..8usize).prop_map(|(tenant, config)| Step::Tenant(tenant, config)),
         1 => (0..8usize).prop_map(Step::Settings),
+        1 => (0..10usize).prop_map(Step::Policy),
+        4 => any::<u64>().prop_map(Step::Answers),
         2 => some.clone().prop_map(Step::OldPlan),
         2 => (prop::collection::vec(wild_start(), 0..4), prop::collection::vec(wild_claim(), 0..3))
             .prop_map(|(starts, claims)| Step::WildPlan(starts, claims)),
@@ -289,6 +296,7 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             word: *word,
             why: String::new(),
             cooling_until: cooling.then(|| now.plus(5 * MINUTE)),
+            temperature_c: [Some(80), Some(40), Some(70), None][(index + usize::from(*gpu)) % 4],
         },
         Step::Register(index, machine) => {
             Command::RegisterNode { node: node_name(index % 4), facts: Box::new(machine.facts()) }
@@ -306,6 +314,8 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             id: tenant_name(*index),
             config: Box::new(tenant_config(TENANTS[*index], *config)),
         },
+        Step::Policy(index) => policies::apply(*index),
+        Step::Answers(whim) => policies::answers(state, *whim)?,
         Step::Settings(index) => Command::Configure { settings: Box::new(settings(*index)) },
         Step::WildPlan(starts, claims) => {
             Command::AdoptPlan { plan: wild_plan(state, starts, claims), epoch: 1 }
@@ -362,6 +372,14 @@ impl Ask {
             (6..10, 0..6) => Topology::SameRack,
             _ => Topology::Any,
         };
+        let words = ["critical", "high", "normal", "low", "whatever"];
+        if let Some(word) = words.get(self.rules % 7) {
+            spec.labels.insert("job_priority".to_string(), word.to_string());
+        }
+        let single = self.tasks == 1 && spec.tasks.len() == 1 && spec.tasks[0].count_max.is_none();
+        let pool = ["fast", "cool", "any"][self.model % 3];
+        spec.pool =
+            (single && self.rules % 4 == 1 && state.policies.pool(pool).is_some()).then(|| pool.to_string());
         spec.prefer_nvlink = self.rules % 4 == 2;
         spec.allow_cross_numa = (self.rules == 11).then_some(self.model > 2);
         spec.restart.max_restarts = (self.rules % 3) as u32;

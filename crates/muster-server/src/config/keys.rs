@@ -36,6 +36,7 @@ const PAUSE_MS: Kind = between(1, 3_600_000);
 const THERMAL: Kind = Kind::Celsius { min: 40.0, max: 110.0 };
 const LEVELS: Kind = Kind::Word(&["error", "warn", "info", "debug", "trace"]);
 const OBJECTIVES: Kind = Kind::Word(&["fair", "fast"]);
+const FAILURES: Kind = Kind::Word(&["closed", "open"]);
 const REPARTITIONS: Kind = Kind::Word(&["off", "propose", "apply"]);
 const WEIGHT: Kind = between(0, 1_000_000);
 const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require"]);
@@ -73,6 +74,24 @@ pub(super) const KEYS: &[Key] = &[
         REPARTITIONS,
         "propose",
         "what is done about idle GPUs that are partitioned otherwise than needed: `off`, `propose` or `apply`",
+    ),
+    key(
+        "scheduler.ruleset",
+        Kind::Text,
+        "",
+        "the ruleset of the policies that counts; the only one where none is named",
+    ),
+    key(
+        "scheduler.policy_failure",
+        FAILURES,
+        "closed",
+        "what a policy that fails means: its jobs wait (`closed`), or as if it had not been asked (`open`)",
+    ),
+    key(
+        "scheduler.utc_offset_minutes",
+        between(-720, 840),
+        "0",
+        "how far the clocks are ahead of UTC, for policies that look at the hour",
     ),
     key("scheduler.repartition_after", Kind::Duration, "1m", "only for jobs that have waited this long"),
     key(

@@ -1,7 +1,7 @@
 //! The keys that decisions depend on, and where each goes in the settings of the core.
 
 use muster_core::Settings;
-use muster_core::settings::{Objective, Repartition};
+use muster_core::settings::{Objective, PolicyFailure, Repartition};
 
 use super::keys::{self, KEYS};
 use super::problem::Place;
@@ -71,6 +71,16 @@ fn put(settings: &mut Settings, key: &str, said: &Said) -> bool {
         "scheduler.weight_waste" => settings.weights.waste = said.number(key),
         "scheduler.weight_locality" => settings.weights.locality = said.number(key),
         "scheduler.weight_health" => settings.weights.health = said.number(key),
+        "scheduler.ruleset" => {
+            settings.ruleset = said.text(key).filter(|name| !name.is_empty()).map(str::to_string);
+        }
+        "scheduler.policy_failure" => {
+            settings.policy_failure = match said.text(key) {
+                Some("open") => PolicyFailure::Open,
+                _ => PolicyFailure::Closed,
+            }
+        }
+        "scheduler.utc_offset_minutes" => settings.utc_offset_minutes = said.number(key),
         "scheduler.repartition" => {
             settings.repartition = match said.text(key) {
                 Some("off") => Repartition::Off,

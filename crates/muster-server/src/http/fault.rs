@@ -107,21 +107,25 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::UnknownNode { .. }
         | Refusal::UnknownGpu { .. }
         | Refusal::UnknownToken { .. }
-        | Refusal::UnknownWindow { .. } => StatusCode::NOT_FOUND,
-        Refusal::OverQuota { .. } | Refusal::OverUserQuota { .. } | Refusal::InactiveTenant { .. } => {
-            StatusCode::FORBIDDEN
-        }
+        | Refusal::UnknownWindow { .. }
+        | Refusal::UnknownPolicy { .. } => StatusCode::NOT_FOUND,
+        Refusal::OverQuota { .. }
+        | Refusal::OverUserQuota { .. }
+        | Refusal::InactiveTenant { .. }
+        | Refusal::PolicyRefuses { .. } => StatusCode::FORBIDDEN,
         Refusal::DuplicateTenant { .. }
         | Refusal::DuplicateToken { .. }
         | Refusal::TenantBusy { .. }
         | Refusal::DefaultTenant
         | Refusal::NodeBusy { .. }
         | Refusal::GpuBusy { .. }
+        | Refusal::PoolInUse { .. }
         | Refusal::KeyReused { .. }
         | Refusal::WrongPhase { .. }
         | Refusal::StaleReport { .. } => StatusCode::CONFLICT,
         Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::Invalid { .. }
+        | Refusal::UnknownPool { .. }
         | Refusal::Infeasible { .. }
         | Refusal::DeadDependency { .. }
         | Refusal::Unsupported { .. } => StatusCode::UNPROCESSABLE_ENTITY,

@@ -120,8 +120,14 @@ pub async fn set_health(
     Json(change): Json<GpuHealthChange>,
 ) -> Result<Json<Gpu>, Fault> {
     let word = health_of(&change.health)?;
-    let command =
-        Command::SetGpuHealth { node: node.clone(), gpu, word, why: change.why, cooling_until: None };
+    let command = Command::SetGpuHealth {
+        node: node.clone(),
+        gpu,
+        word,
+        why: change.why,
+        cooling_until: None,
+        temperature_c: None,
+    };
     door.cluster.ask(who.actor.clone(), command).await?;
     Ok(Json(look(&door, &who, &node, gpu)?))
 }

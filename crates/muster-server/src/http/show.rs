@@ -1,7 +1,7 @@
 //! Rows of the tables as the API shows them.
 
 use muster_core::JobSpec;
-use muster_core::job::{OnNodeLost, TaskGroup, Topology};
+use muster_core::job::{OnNodeLost, TaskGroup};
 use muster_core::plan::{FairShare, score};
 use muster_core::verdict;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
@@ -95,7 +95,7 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
         metrics: metrics.into(),
         tasks: spec.tasks.into_iter().map(task).collect(),
         gang_scheduling: true,
-        topology: topology(spec.topology).to_string(),
+        topology: spec.topology.word().to_string(),
         allow_cross_numa: spec.allow_cross_numa,
         prefer_nvlink: spec.prefer_nvlink,
         gpu_models,
@@ -141,15 +141,6 @@ fn task(group: TaskGroup) -> Task {
         gpu_share: f64::from(group.each.gpu_compute_milli) / 1_000.0,
         cpu_cores: group.each.cpus,
         memory_mb: group.each.memory_mib,
-    }
-}
-
-fn topology(topology: Topology) -> &'static str {
-    match topology {
-        Topology::Any => "any",
-        Topology::SameNuma => "same-numa",
-        Topology::Nvlink => "nvlink",
-        Topology::SameRack => "same-rack",
     }
 }
 

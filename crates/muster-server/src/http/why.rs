@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use muster_core::job::PlacedTask;
 use muster_core::plan::{self, Range, Remedy, position, strength};
+use muster_core::policy::Policies;
 use muster_core::queue::{Bucket, waiting_since};
 use muster_core::state::Decision;
 use muster_core::verdict::Verdict;
@@ -57,7 +58,7 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         if why.waiting_since.is_some() {
             look_ahead(&door, job, &mut why).await?;
         }
-        why.history = door.tables(move |tables| history(tables, job)).await?;
+        why.history = noted(&door, job).await?;
         say_since(&mut why);
         return Ok(Json(why));
     }
@@ -65,7 +66,7 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
     let row = row.filter(|row| who.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
     let job = row.id;
     let mut why = why_ended(row);
-    why.history = door.tables(move |tables| history(tables, job)).await?;
+    why.history = noted(&door, job).await?;
     Ok(Json(why))
 }
 
@@ -96,13 +97,23 @@ fn say_since(why: &mut Why) {
     }
 }
 
+async fn noted(door: &Door, job: JobId) -> Result<Vec<WaitNote>, Fault> {
+    let policies = door.state(|state| state.policies.told_by())?;
+    door.tables(move |tables| history(tables, job, &policies)).await
+}
+
 /// Why a job has waited, until it was last placed if it no longer does, from what was noted of its bucket.
-fn history(tables: &dyn Tables, id: JobId) -> Result<Vec<WaitNote>, Fault> {
+fn history(tables: &dyn Tables, id: JobId, policies: &Policies) -> Result<Vec<WaitNote>, Fault> {
     let Some(detail) = tables.job(id)? else { return Ok(Vec::new()) };
     let array = id.index.map(|_| id.number);
     // Whether its array was limited is no longer known; one of the two has no notes.
     let buckets = [Some(None), array.map(Some)].into_iter().flatten();
-    let buckets: Vec<String> = buckets.map(|array| Bucket::of_spec(&detail.spec, array).key()).collect();
+    // Nor is which policies were in force: those of now, or none.
+    let key = |array, policies| Bucket::of_spec(&detail.spec, array, policies).key();
+    let none = Policies::default();
+    let buckets: BTreeSet<String> =
+        buckets.flat_map(|array| [key(array, &none), key(array, policies)]).collect();
+    let buckets: Vec<String> = buckets.into_iter().collect();
     let waits = matches!(detail.row.phase.as_str(), "Queued" | "Held");
     let until = detail.row.placed_at.or(detail.row.ended_at).filter(|_| !waits).unwrap_or(i64::MAX);
     let rows = tables.waits(&buckets, detail.row.submitted_at, until)?;

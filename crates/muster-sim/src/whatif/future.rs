@@ -1,11 +1,13 @@
 //! From a fork on: what people did and nodes went through is done again, and everything else is decided anew.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use muster_core::command::{Actor, Answer, Command, SubmitJob};
 use muster_core::event::Event;
 use muster_core::job::{DependencyWhen, JobSpec, Outcome};
 use muster_core::{JobId, State, Timestamp};
+use muster_server::policies::{Asker, Interpreter};
 use muster_store::Entry;
 
 use super::change::Otherwise;
@@ -51,6 +53,12 @@ impl<'a> Future<'a> {
         stage.stir();
         let coming = &chronicle.entries[fork.index..];
         Future { chronicle, otherwise, coming, stage, tally, refused: Vec::new() }
+    }
+
+    /// With someone who runs policies.
+    pub fn asking(mut self, interpreter: Option<&Arc<dyn Interpreter>>) -> Future<'a> {
+        self.stage.asker = interpreter.cloned().map(Asker::new);
+        self
     }
 
     /// Play until a moment.
@@ -151,10 +159,13 @@ fn deed(event: &Event) -> Option<(String, Command)> {
             (by.clone(), Command::SetNodeState { node: node.clone(), word: *word, why: why.clone() })
         }
         Event::NodeRemoved { node, .. } => (system(), Command::RemoveNode { node: node.clone() }),
-        Event::GpuHealthChanged { gpu, word, why, cooling_until, .. } => {
+        Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, .. } => {
             let (node, word) = (gpu.node.clone(), *word);
-            let (why, cooling_until) = (why.clone(), *cooling_until);
-            (system(), Command::SetGpuHealth { node, gpu: gpu.index, word, why, cooling_until })
+            let (why, cooling_until, temperature_c) = (why.clone(), *cooling_until, *temperature_c);
+            (
+                system(),
+                Command::SetGpuHealth { node, gpu: gpu.index, word, why, cooling_until, temperature_c },
+            )
         }
         // The planner's own come out of its plans again.
         Event::GpuPartitioned { gpu, instances, by, why, .. } if *by != system() => {
@@ -166,6 +177,10 @@ fn deed(event: &Event) -> Option<(String, Command)> {
             (window.by.clone(), Command::OpenWindow { window: window.clone() })
         }
         Event::WindowClosed { name, .. } => (system(), Command::CloseWindow { name: name.clone() }),
+        Event::PolicyApplied { version } => {
+            let (scope, bundle, why) = (version.scope.clone(), version.bundle.clone(), version.why.clone());
+            (version.by.clone(), Command::ApplyPolicy { scope, bundle, why })
+        }
         Event::Configured { settings, .. } => (system(), Command::Configure { settings: settings.clone() }),
         _ => return None,
     })

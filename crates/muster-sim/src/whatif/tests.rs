@@ -108,7 +108,7 @@ fn ask(entries: &[Entry], ask: WhatIfAsk) -> Result<WhatIf, Fault> {
     let now = entries.last().unwrap().at.plus(HOUR);
     let since = Some("1970-01-01T00:00:10Z".to_string());
     let question = Question::of(&WhatIfAsk { since, ..ask }, now)?;
-    answer(&Chronicle::of(entries.to_vec(), question.since)?, &question)
+    answer(&Chronicle::of(entries.to_vec(), question.since)?, &question, None)
 }
 
 fn set(key: &str, value: &str) -> WhatIfAsk {
@@ -363,7 +363,7 @@ fn a_history_that_is_played_on_is_the_same() {
         let fork = track::fork_at(&chronicle, cut);
         let really = what_happened(&chronicle, until);
         let none = Otherwise::default();
-        let replayed = play(&chronicle, &fork, (&none, &fork.real), until).tally;
+        let replayed = future(&chronicle, &fork, &none, &fork.real).play(until).tally;
         let compared = Compared { really: &really, replayed: &really, changed: &replayed, until };
         let off: Vec<_> = compared.jobs().into_iter().filter(|job| job.gained_s.abs() > 2.0).collect();
         assert!(off.is_empty(), "seed {seed}: {off:#?}");
@@ -388,7 +388,7 @@ fn who_sleeps_at_the_fork_wakes_in_time() {
     let until = Timestamp(3_600 * SECOND);
     let really = what_happened(&chronicle, until);
     let none = Otherwise::default();
-    let replayed = play(&chronicle, &fork, (&none, &fork.real), until).tally;
+    let replayed = future(&chronicle, &fork, &none, &fork.real).play(until).tally;
     let compared = Compared { really: &really, replayed: &really, changed: &replayed, until };
     assert_eq!(compared.jobs(), []);
     assert_eq!(compared.figures(&replayed, None).ended, 1);
@@ -415,7 +415,7 @@ fn stories_with_every_misfortune_can_be_asked_about() {
             let mut question = Question::of(&question, last).unwrap();
             question.since = chronicle.since;
             let found =
-                answer(&chronicle, &question).unwrap_or_else(|fault| panic!("seed {seed}: {fault:?}"));
+                answer(&chronicle, &question, None).unwrap_or_else(|fault| panic!("seed {seed}: {fault:?}"));
             assert_eq!(found.decisions_different, 0, "seed {seed}");
             forks += u64::from(found.differs_from.is_some());
         }

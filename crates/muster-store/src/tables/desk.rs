@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_core::job::PlacedTask;
+use muster_core::policy::Version;
 use muster_core::token::Token;
 use muster_core::verdict::Reason;
 use muster_core::window::Window;
@@ -51,6 +52,14 @@ static SET_SETTINGS: Statement = Statement {
     name: "keep the settings",
     sql: "INSERT INTO settings (name, value, updated_at) VALUES ('cluster', ?1, ?2) \
           ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static ADD_POLICY: Statement = Statement {
+    name: "keep the policies",
+    sql: "INSERT INTO policies (version, scope, hash, files, hooks, applied_by, why, applied_at) \
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     rows: Rows::Each,
     bulk: None,
 };
@@ -144,6 +153,20 @@ pub fn claim_ended(job: JobId, why: &str, at: Timestamp) -> Vec<Change> {
 /// The settings of the cluster changed.
 pub fn configured(settings: &Settings, at: Timestamp) -> Vec<Change> {
     vec![SET_SETTINGS.change(vec![muster_json::to_string(settings).into(), at.into()])]
+}
+
+/// Policies were put into force.
+pub fn policy_applied(version: &Version) -> Vec<Change> {
+    vec![ADD_POLICY.change(vec![
+        (version.number as i64).into(),
+        version.scope.to_string().into(),
+        version.bundle.hash.as_str().into(),
+        muster_json::to_string(&version.bundle.files).into(),
+        muster_json::to_string(&version.bundle.hooks).into(),
+        version.by.as_str().into(),
+        version.why.as_str().into(),
+        version.at.into(),
+    ])]
 }
 
 /// A token was made.

@@ -127,7 +127,14 @@ impl Cluster {
             3 => {
                 let word = self.dice.pick(&[GpuWord::Healthy, GpuWord::Degraded, GpuWord::Unhealthy]);
                 let gpu = self.dice.below(8) as u8;
-                Command::SetGpuHealth { node, gpu, word, why: "heat".to_string(), cooling_until: None }
+                Command::SetGpuHealth {
+                    node,
+                    gpu,
+                    word,
+                    why: "heat".to_string(),
+                    cooling_until: None,
+                    temperature_c: None,
+                }
             }
             4 => {
                 let gpus = self.dice.pick(&[4, 6, 8]);

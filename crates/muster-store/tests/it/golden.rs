@@ -102,6 +102,7 @@ fn story() -> Vec<Event> {
             word: GpuWord::Warning,
             why: "68 °C".to_string(),
             cooling_until: Some(Timestamp(9_000)),
+            temperature_c: None,
             at,
         },
         submit(1, "red", 2),

@@ -6,6 +6,7 @@ use muster_core::command::JobChange;
 use muster_core::event::{Back, Next};
 use muster_core::job::{Exit, Outcome, StopCause};
 use muster_core::node::{GpuWord, NodeWord};
+use muster_core::policy::{Bundle, Scope, Version};
 use muster_core::share::ShareMode;
 use muster_core::verdict::Reason;
 use muster_core::window::Window;
@@ -36,6 +37,7 @@ contract!(
     waits_are_read_by_bucket_and_time,
     windows_open_and_close,
     tokens_keep_only_the_hash,
+    policies_are_kept_with_who_and_why,
     settings_are_kept,
 );
 
@@ -387,6 +389,7 @@ fn nodes_come_change_and_go(bench: &dyn Bench) {
         word: GpuWord::Degraded,
         why,
         cooling_until,
+        temperature_c: None,
         at: Timestamp(5),
     }]);
     let (by, why) = ("ada".to_string(), "new fan".to_string());
@@ -483,6 +486,23 @@ fn tokens_keep_only_the_hash(bench: &dyn Bench) {
     assert_eq!(bench.sql("SELECT revoked_at FROM tokens WHERE id = 't-1'"), "9");
     assert_eq!(bench.sql("SELECT length(hash) FROM tokens"), "64");
     assert_eq!(bench.sql("SELECT role FROM tokens"), "member");
+}
+
+fn policies_are_kept_with_who_and_why(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let applied = |number, source: &str| {
+        let files = [("a.gsky".to_string(), source.to_string())].into();
+        let bundle = Bundle { hash: format!("h{number}"), files, ..Bundle::default() };
+        let (scope, by, why) = (Scope::Cluster, "ada".to_string(), "nights".to_string());
+        let version = Version { number, scope, bundle: bundle.into(), by, why, at: Timestamp(9) };
+        Event::PolicyApplied { version: Box::new(version) }
+    };
+    book.add(&[applied(1, "x = 1"), applied(2, "x = 2")]);
+    let newest = "FROM policies WHERE version = 2";
+    assert_eq!(bench.sql(&format!("SELECT scope {newest}")), "cluster");
+    assert_eq!(bench.sql(&format!("SELECT files {newest}")), r#"{"a.gsky":"x = 2"}"#);
+    assert_eq!(bench.sql(&format!("SELECT applied_by {newest}")), "ada");
+    assert_eq!(bench.sql("SELECT count(*) FROM policies WHERE why = 'nights' AND applied_at = 9"), "2");
 }
 
 fn settings_are_kept(bench: &dyn Bench) {

@@ -8,11 +8,13 @@ use std::time::Duration;
 use clap::Parser;
 use muster_agent::Cluster;
 use muster_server::config::{Config, RawConfig};
-use muster_server::server::{self, Nodes, Running};
+use muster_server::policies::Interpreter;
+use muster_server::server::{self, Advisers, Nodes, Running};
 use muster_sim::whatif::Historian;
 
 use super::{Code, Ending, config, dev};
 use crate::error::CliError;
+use crate::interpreter::Starlark;
 use crate::output;
 
 /// A start that takes longer has a database that does not answer.
@@ -104,9 +106,11 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, CliError> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let logging = muster_server::telemetry::start_logging(&config.log, rust_log.as_deref());
     logging.map_err(|error| CliError::usage(error.to_string()))?;
-    let oracle = Arc::new(Mutex::new(Historian));
+    let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::default()));
+    let historian = Historian { interpreter: interpreter.clone() };
+    let advisers = Advisers { oracle: Some(Arc::new(Mutex::new(historian))), interpreter };
     let running =
-        server::start(config, nodes, Some(oracle)).map_err(|error| CliError::failed(error.to_string()))?;
+        server::start(config, nodes, advisers).map_err(|error| CliError::failed(error.to_string()))?;
     if !running.wait_until_ready(READY_WITHIN) {
         return Err(CliError::failed("the server is not ready after 30 s; its log says why"));
     }

@@ -33,6 +33,7 @@ transcripts! {
     windows,
     receipts,
     output,
+    policy,
     formats,
     errors,
     fairness,

@@ -1,45 +1,11 @@
 //! The history of a server that really ran, replayed.
 
 use std::path::Path;
-use std::process::Command;
 
 use muster_store::testing;
 use serde_json::Value;
 
-use super::server::Server;
-
-/// A server, and what people type.
-struct Session {
-    server: Server,
-    folder: std::path::PathBuf,
-}
-
-impl Session {
-    fn new(name: &str, words: &[&str]) -> Session {
-        let folder = std::env::temp_dir().join(format!("muster-it-{}-{name}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(folder.join("bin")).unwrap();
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin/muster")).unwrap();
-        let server = Server::start(&[&["muster", "dev"], words].concat(), &folder);
-        Session { server, folder }
-    }
-
-    fn says(&self, words: &str) -> String {
-        let output = Command::new(self.folder.join("bin/muster"))
-            .args(words.split_whitespace())
-            .current_dir(&self.folder)
-            .env("MUSTER_SERVER", &self.server.url)
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "`muster {words}`: {errors}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    fn whatif(&self, words: &str) -> Value {
-        muster_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
-    }
-}
+use super::session::Session;
 
 /// Live decisions replayed without a change are the same: each is made again from the journal of a server that ran, by
 /// the planner of now, after submissions, preemption, a drain, a hold and cancellations.
@@ -86,7 +52,7 @@ fn live_decisions_are_the_same_when_they_are_made_again() {
     let file = session.folder.join("data/muster.db");
     let from_file = session.whatif(&format!("--add-nodes 4x8xH100 --journal {}", path(&file)));
     assert_eq!(from_file["changed"]["wait_mean_s"], more["changed"]["wait_mean_s"]);
-    std::fs::remove_dir_all(&session.folder).unwrap();
+    session.end();
 }
 
 /// The same where the journal is in PostgreSQL: by the server, and by whoever reads the database.
@@ -112,7 +78,7 @@ fn a_history_in_postgresql_can_be_replayed() {
     assert_eq!(asked["sooner"], 2);
     let replayed = session.says(&format!("sim replay {url} --nodes 2x4xH100 --columns done --no-headers"));
     assert_eq!(replayed.trim(), "3");
-    std::fs::remove_dir_all(&session.folder).unwrap();
+    session.end();
 }
 
 fn path(path: &Path) -> &str {

@@ -83,6 +83,7 @@ fn door() -> Door {
         seen: Arc::default(),
         metrics_namespace: "gpu_scheduler".into(),
         oracle: None,
+        interpreter: None,
         stopping: watch::channel(false).1,
     })
 }

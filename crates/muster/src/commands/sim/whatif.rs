@@ -1,6 +1,7 @@
 //! `muster sim whatif`: the history of the server under other rules.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use muster_core::Timestamp;
 use muster_protocol::whatif::{Setting, WhatIf, WhatIfAsk, WhatIfFigures, WhatIfJob, WhatIfTenant};
@@ -11,6 +12,7 @@ use muster_sim::whatif::Historian;
 
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
+use crate::interpreter::Starlark;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ShowArgs, Tint};
 use crate::units;
@@ -86,7 +88,8 @@ fn from_journal(path: &Path, ask: &WhatIfAsk) -> Result<WhatIf, CliError> {
         problem.hint.into_iter().fold(error, |error, hint| error.hint(hint))
     };
     let question = Question::of(ask, Timestamp(units::now_ms())).map_err(declined)?;
-    Historian.answer(&*store.tables, &question).map_err(declined)
+    let historian = Historian { interpreter: Some(Arc::new(Starlark::default())) };
+    historian.answer(&*store.tables, &question).map_err(declined)
 }
 
 fn text(answer: &WhatIf, color: bool) -> String {

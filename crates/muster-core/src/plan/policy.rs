@@ -1,0 +1,224 @@
+//! What the policies in force say in a round. All of it is in the state: rules that were registered, and answers that were
+//! given before.
+
+use std::collections::BTreeMap;
+
+use crate::capacity::{Free, Kind};
+use crate::ids::NodeId;
+use crate::job::Job;
+use crate::node::Node;
+use crate::policy::{Admission, Answer, Hook};
+use crate::queue::Bucket;
+use crate::rules::{Extreme, Layout, Metric, Rule};
+use crate::share::WHOLE;
+use crate::state::State;
+use crate::verdict::Reason;
+
+/// What the first rule of balance can come to, in thousandths of a device; each further one comes to half as much.
+const FIRST_RULE: f64 = 1_000.0;
+/// What counts as hot, in °C.
+const HOT_C: f64 = 100.0;
+
+impl State {
+    /// What policies answered of a bucket.
+    pub(crate) fn answer(&self, bucket: &Bucket) -> Option<&Answer> {
+        if self.policies.is_empty() { None } else { self.policies.answers.of(bucket) }
+    }
+
+    /// Why policies keep the jobs of a bucket waiting, if they do.
+    pub(crate) fn policy_blocker(&self, bucket: &Bucket) -> Option<Reason> {
+        if self.policies.is_empty() {
+            return None;
+        }
+        match self.answer(bucket).map(|answer| &answer.admission) {
+            Some(Admission::Wait { why } | Admission::Refuse { why }) => {
+                Some(Reason::Policy { why: why.clone() })
+            }
+            Some(Admission::Yes) => None,
+            None => self.is_unasked(bucket).then_some(Reason::PolicyUnasked),
+        }
+    }
+
+    /// Whether policies are to be asked of those who wait in a bucket before anyone of them starts.
+    fn is_unasked(&self, bucket: &Bucket) -> bool {
+        let asks = |hook| self.policies.asks(hook, &bucket.tenant);
+        self.queue.bucket(bucket).is_some() && Hook::OF_BUCKETS.into_iter().any(asks)
+    }
+
+    /// The priority that jobs of a bucket are ordered by: what they asked for, or what policies say.
+    pub(crate) fn ordered_priority(&self, bucket: &Bucket) -> u32 {
+        self.answer(bucket).and_then(|answer| answer.priority).unwrap_or(bucket.priority)
+    }
+
+    /// The priority by which they displace others: policies can only take from it.
+    pub(crate) fn displacing_priority(&self, bucket: &Bucket) -> u32 {
+        self.ordered_priority(bucket).min(bucket.priority)
+    }
+
+    /// Where the jobs of a bucket come by the rules of priority.
+    pub(crate) fn class(&self, bucket: &Bucket) -> u32 {
+        if self.policies.is_empty() { 0 } else { self.policies.class(&self.settings, &bucket.marks) }
+    }
+
+    /// Whether policies say of single victims that they may not be displaced for single jobs.
+    pub(crate) fn tells_victims_apart(&self) -> bool {
+        if self.policies.is_empty() {
+            return false;
+        }
+        let orders = |rule: &Rule| matches!(rule, Rule::Priority { .. });
+        let ruleset = self.policies.ruleset(&self.settings);
+        let spares =
+            self.policies.in_force().into_iter().any(|version| version.bundle.hooks.contains(&Hook::Victims));
+        spares || ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(orders))
+    }
+
+    /// Whether the policies let a job displace another: it is not less urgent by the rules, and nobody said no. Where
+    /// they were not asked yet, `unasked` is the answer.
+    pub(crate) fn policies_let_displace(&self, bucket: &Bucket, victim: &Job, unasked: bool) -> bool {
+        if self.policies.is_empty() {
+            return true;
+        }
+        let class = self.policies.class(&self.settings, &self.policies.marks(&victim.spec));
+        let said = self.answer(bucket).and_then(|answer| answer.victims.get(&victim.id)).copied();
+        let asked = self.policies.asks(Hook::Victims, &bucket.tenant)
+            || self.policies.asks(Hook::Victims, &victim.spec.tenant);
+        self.class(bucket) <= class && (!asked || said.unwrap_or(unasked))
+    }
+
+    /// Whether policies tell nodes of one kind apart on which the same is free.
+    pub(crate) fn policies_tell_nodes_apart(&self) -> bool {
+        let by_node = |rule: &Rule| {
+            let warm = matches!(rule, Rule::Balance { metric: Metric::Temperature, .. });
+            warm || matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin })
+        };
+        let ruleset = self.policies.ruleset(&self.settings);
+        ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(by_node))
+    }
+}
+
+/// What a place costs in the eyes of the policies, in thousandths of a device: what was answered of the bucket on such a
+/// node, and what the rules of balance and distribution make of it.
+pub fn cost(
+    (state, glance): (&State, &Glance),
+    gang: &Bucket,
+    (node, kind, free): (&NodeId, &Kind, Free),
+) -> f64 {
+    if state.policies.is_empty() {
+        return 0.0;
+    }
+    let answered = state.answer(gang).and_then(|answer| answer.costs.get(kind)).copied();
+    let rules = state.policies.ruleset(&state.settings).into_iter().flat_map(|ruleset| &ruleset.rules);
+    let site = Site { state, glance, node, kind, free };
+    let mut weight = FIRST_RULE;
+    let mut sum = answered.unwrap_or(0) as f64;
+    for share in rules.filter_map(|rule| site.share(rule)) {
+        sum += weight * share;
+        weight /= 2.0;
+    }
+    sum
+}
+
+/// A node as the rules look at it.
+struct Site<'a> {
+    state: &'a State,
+    glance: &'a Glance,
+    node: &'a NodeId,
+    kind: &'a Kind,
+    free: Free,
+}
+
+impl Site<'_> {
+    /// How unwelcome it is by a rule, from 0 to 1; nothing where the rule is about something else.
+    fn share(&self, rule: &Rule) -> Option<f64> {
+        match rule {
+            Rule::Balance { metric, strategy: Extreme::Least } => Some(self.measure(*metric)),
+            Rule::Balance { metric, strategy: Extreme::Most } => Some(1.0 - self.measure(*metric)),
+            Rule::Distribution { strategy: Layout::Spread } => Some(self.in_use()),
+            Rule::Distribution { strategy: Layout::Pack } => Some(1.0 - self.in_use()),
+            Rule::Distribution { strategy: Layout::RoundRobin } => Some(self.recency()),
+            Rule::Priority { .. } | Rule::Preemption { .. } => None,
+        }
+    }
+
+    fn measure(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::Temperature => self.warmth(),
+            // A device draws and holds memory as far as it is in use; nothing finer is known before it runs.
+            Metric::Power | Metric::Utilization => self.in_use(),
+            Metric::Memory => 1.0 - self.in_use(),
+            Metric::PoolUtilization => self.pool_in_use(),
+        }
+    }
+
+    /// How much of its devices is in use.
+    fn in_use(&self) -> f64 {
+        let whole = self.kind.gpus.len() as f64 * f64::from(WHOLE);
+        if whole == 0.0 { 0.0 } else { 1.0 - self.kind.emptiness(self.free).0 as f64 / whole }
+    }
+
+    /// How warm its devices are on average. One of which nothing is known is not a cold one.
+    fn warmth(&self) -> f64 {
+        let health = self.state.nodes.get(self.node).map(|node| &node.gpu_health[..]).unwrap_or_default();
+        let warmth = health.iter().map(|health| health.temperature_c.map_or(1.0, |c| f64::from(c) / HOT_C));
+        if health.is_empty() { 0.0 } else { warmth.sum::<f64>() / health.len() as f64 }
+    }
+
+    /// How much is in use of the pools that its devices belong to; of the emptiest of them.
+    fn pool_in_use(&self) -> f64 {
+        let pools = self.kind.gpus.iter().flat_map(|gpu| gpu.pools.keys());
+        let in_use = pools.filter_map(|pool| self.glance.pools.get(pool).copied());
+        in_use.min_by(f64::total_cmp).unwrap_or_else(|| self.in_use())
+    }
+
+    /// How lately something was placed on it: 1 for the last of all nodes, and for those that this round has used.
+    fn recency(&self) -> f64 {
+        let unchanged = self.state.capacity.filed(self.node).is_some_and(|filed| filed.free == self.free);
+        let known = self.glance.recency.get(self.node).filter(|_| unchanged);
+        known.copied().unwrap_or(1.0)
+    }
+}
+
+/// What the rules need to know of the whole cluster, looked up once a round. O(nodes × GPUs).
+#[derive(Debug, Default)]
+pub struct Glance {
+    /// How much of each pool is in use.
+    pools: BTreeMap<String, f64>,
+    /// How lately something was placed on each node: which part of all nodes was used before it.
+    recency: BTreeMap<NodeId, f64>,
+}
+
+impl Glance {
+    /// As far as some rule looks at it.
+    pub fn of(state: &State) -> Glance {
+        let Some(ruleset) = state.policies.ruleset(&state.settings) else { return Glance::default() };
+        let has = |wanted: fn(&Rule) -> bool| ruleset.rules.iter().any(wanted);
+        let pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
+        let turns = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
+        Glance {
+            pools: if pools { pools_in_use(state) } else { BTreeMap::new() },
+            recency: if turns { recency(state) } else { BTreeMap::new() },
+        }
+    }
+}
+
+fn pools_in_use(state: &State) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<&String, (u32, u32)> = BTreeMap::new();
+    for node in state.nodes.values() {
+        for (gpu, pools) in node.pools.iter().enumerate() {
+            for pool in pools.keys() {
+                let (held, all) = sums.entry(pool).or_default();
+                *held += u32::from(node.is_held(gpu));
+                *all += 1;
+            }
+        }
+    }
+    sums.into_iter().map(|(pool, (held, all))| (pool.clone(), f64::from(held) / f64::from(all))).collect()
+}
+
+fn recency(state: &State) -> BTreeMap<NodeId, f64> {
+    let mut placed: Vec<i64> = state.nodes.values().map(|node| node.placed_at.0).collect();
+    placed.sort_unstable();
+    let before = |node: &Node| placed.partition_point(|other| *other < node.placed_at.0);
+    let share = |node: &Node| before(node) as f64 / placed.len() as f64;
+    state.nodes.iter().map(|(id, node)| (id.clone(), share(node))).collect()
+}

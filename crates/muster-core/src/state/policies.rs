@@ -1,0 +1,223 @@
+//! Policies: putting bundles into force, and what they answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::command::Actor;
+use crate::event::Event;
+use crate::ids::NodeId;
+use crate::nearest::nearest;
+use crate::node::Node;
+use crate::policy::{Answer, Answered, Bundle, COST_MILLI_MAX, Given, Policies, Scope, Version, Wear};
+use crate::queue::Bucket;
+use crate::refusal::Refusal;
+use crate::settings::PRIORITY_MAX;
+use crate::state::State;
+use crate::state::decide::Decision;
+use crate::time::Timestamp;
+
+/// Files of one bundle.
+const FILES_MAX: usize = 64;
+/// Bytes of all files of one bundle.
+const BYTES_MAX: usize = 256 << 10;
+
+impl State {
+    pub(super) fn decide_apply_policy(
+        &self,
+        (by, why): (&Actor, &str),
+        scope: &Scope,
+        bundle: &Arc<Bundle>,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        if let Scope::Tenant(tenant) = scope {
+            self.tenant(tenant)?;
+        }
+        check_bundle(scope, bundle)?;
+        self.check_pools(scope, bundle)?;
+        let in_force = self.policies.active(scope).map(|version| version.bundle.hash.as_str());
+        if in_force == Some(&bundle.hash) || (in_force.is_none() && bundle.files.is_empty()) {
+            return Ok(Decision::done(Vec::new()));
+        }
+        Ok(Decision::done(vec![self.applied((by, why), scope, bundle, now)]))
+    }
+
+    pub(super) fn decide_roll_back_policy(
+        &self,
+        (by, why): (&Actor, &str),
+        scope: &Scope,
+        number: Option<u64>,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let of_scope = self.policies.versions().into_iter().filter(|version| version.scope == *scope);
+        let of_scope: Vec<&Arc<Version>> = of_scope.collect();
+        let wanted = match number {
+            Some(number) => of_scope.iter().find(|version| version.number == number),
+            None => of_scope.iter().rev().nth(1),
+        };
+        let Some(wanted) = wanted else {
+            return Err(Refusal::UnknownPolicy { number, scope: scope.clone() });
+        };
+        self.decide_apply_policy((by, why), scope, &wanted.bundle, now)
+    }
+
+    fn applied(
+        &self,
+        (by, why): (&Actor, &str),
+        scope: &Scope,
+        bundle: &Arc<Bundle>,
+        at: Timestamp,
+    ) -> Event {
+        let version = Version {
+            number: self.policies.next_number(),
+            scope: scope.clone(),
+            bundle: bundle.clone(),
+            by: by.name.clone(),
+            why: why.to_string(),
+            at,
+        };
+        Event::PolicyApplied { version: Box::new(version) }
+    }
+
+    /// Nobody who waits may lose the pool they named: they would wait for ever.
+    fn check_pools(&self, scope: &Scope, bundle: &Bundle) -> Result<(), Refusal> {
+        if *scope != Scope::Cluster {
+            return Ok(());
+        }
+        let lost = |pool: &&String| !bundle.rules.pools.contains_key(*pool);
+        let waiting = self.jobs.values().filter(|job| job.attempt().is_none());
+        let mut without = waiting.filter_map(|job| Some((job.id, job.spec.pool.as_ref().filter(lost)?)));
+        match without.next() {
+            Some((job, pool)) => Err(Refusal::PoolInUse { pool: pool.clone(), job }),
+            None => Ok(()),
+        }
+    }
+
+    /// What is still true of what was answered: of jobs that wait, by the bundles that are in force.
+    pub(super) fn decide_answers(
+        &self,
+        bundles: &[String],
+        answers: &[Answered],
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let in_force = |hash: &String| {
+            let versions = self.policies.in_force();
+            versions.into_iter().any(|version| version.bundle.hash == *hash)
+        };
+        if !bundles.iter().all(in_force) {
+            return Err(Refusal::Invalid { field: "bundles", problem: "are no longer in force".to_string() });
+        }
+        let waits = |answered: &&Answered| {
+            let job = self.jobs.get(&answered.job).filter(|job| job.is_ready());
+            job.is_some_and(|job| self.bucket(job).key() == answered.bucket)
+        };
+        let answers: Vec<Answered> =
+            answers.iter().filter(waits).cloned().map(|one| self.bounded(one)).collect();
+        let events = match answers.is_empty() {
+            true => Vec::new(),
+            false => vec![Event::PolicyAnswered { bundles: bundles.to_vec(), answers, at: now }],
+        };
+        Ok(Decision::done(events))
+    }
+
+    /// An answer within what policies may say at all.
+    fn bounded(&self, answered: Answered) -> Answered {
+        let known = |(node, _): &(NodeId, i64)| self.nodes.contains_key(node);
+        let cost = |(node, cost): (NodeId, i64)| (node, cost.clamp(-COST_MILLI_MAX, COST_MILLI_MAX));
+        Answered {
+            priority: answered.priority.map(|priority| priority.min(PRIORITY_MAX)),
+            costs: answered.costs.into_iter().filter(known).map(cost).collect(),
+            ..answered
+        }
+    }
+
+    pub(super) fn apply_policy(&mut self, version: &Version) {
+        self.clock = self.clock.max(version.at);
+        self.policies.put(version.clone());
+        // Jobs are told apart by what the new policies look at, and devices belong to the pools they register.
+        self.derive();
+    }
+
+    pub(super) fn take_answers(&mut self, answers: &[Answered], at: Timestamp) {
+        self.clock = self.clock.max(at);
+        self.restore_answers(answers);
+    }
+
+    /// Take answers as events and savepoints tell them.
+    pub(super) fn restore_answers(&mut self, answers: &[Answered]) {
+        for answered in answers {
+            let Some(job) = self.jobs.get(&answered.job) else { continue };
+            let kind = |(node, cost): &(NodeId, i64)| Some((self.capacity.filed(node)?.kind.clone(), *cost));
+            let costs = answered.costs.iter().filter_map(kind).collect();
+            let given = Given { bucket: self.bucket(job), answered: answered.clone(), costs };
+            self.policies.answers.put(given);
+        }
+    }
+
+    /// All answers as events tell them: each bucket by its first job, each kind by its first node.
+    pub fn answered(&self) -> Vec<Answered> {
+        if self.policies.is_empty() {
+            return Vec::new();
+        }
+        let mut nodes = BTreeMap::new();
+        for node in self.nodes.keys() {
+            if let Some(filed) = self.capacity.filed(node) {
+                nodes.entry(filed.kind.clone()).or_insert_with(|| node.clone());
+            }
+        }
+        let of_bucket = |(bucket, answer): (&Bucket, &Answer)| {
+            let job = self.queue.bucket(bucket)?.first()?.1;
+            let costs =
+                answer.costs.iter().filter_map(|(kind, cost)| Some((nodes.get(kind)?.clone(), *cost)));
+            Some(Answered {
+                job,
+                bucket: bucket.key(),
+                admission: answer.admission.clone(),
+                priority: answer.priority,
+                costs: costs.collect(),
+                victims: answer.victims.iter().map(|(job, may)| (*job, *may)).collect(),
+                failed: answer.failed.clone(),
+            })
+        };
+        self.policies.answers.iter().filter_map(of_bucket).collect()
+    }
+
+    /// The pool that a job names must be there.
+    pub(super) fn check_pool(&self, pool: Option<&str>) -> Result<(), Refusal> {
+        let Some(pool) = pool else { return Ok(()) };
+        if self.policies.pool(pool).is_some() {
+            return Ok(());
+        }
+        let pools = self.policies.rules().into_iter().flat_map(|rules| rules.pools.keys());
+        let meant = nearest(pool, pools.map(String::as_str)).map(str::to_string);
+        Err(Refusal::UnknownPool { pool: pool.to_string(), meant })
+    }
+}
+
+fn check_bundle(scope: &Scope, bundle: &Bundle) -> Result<(), Refusal> {
+    let invalid = |problem: String| Err(Refusal::Invalid { field: "files", problem });
+    let bytes: usize = bundle.files.values().map(String::len).sum();
+    if bundle.files.len() > FILES_MAX {
+        return invalid(format!("a bundle has at most {FILES_MAX} files, not {}", bundle.files.len()));
+    }
+    if bytes > BYTES_MAX {
+        return invalid(format!("a bundle has at most {BYTES_MAX} bytes, not {bytes}"));
+    }
+    let registers = !bundle.rules.pools.is_empty() || !bundle.rules.schedules.is_empty();
+    if registers && *scope != Scope::Cluster {
+        return invalid("the policies of a tenant cannot register pools or rulesets".to_string());
+    }
+    Ok(())
+}
+
+/// The pools that each device of a node belongs to now.
+pub(super) fn pools_of(node: &Node, policies: &Policies) -> Vec<BTreeMap<String, bool>> {
+    if policies.rules().is_none_or(|rules| rules.pools.is_empty()) {
+        return Vec::new();
+    }
+    let devices = node.facts.gpus.iter().zip(&node.gpu_health);
+    let of_device = |(gpu, health): (&crate::node::GpuFacts, &crate::node::GpuHealth)| {
+        let wear = Wear { temperature_c: health.temperature_c, health_milli: health.word.health_milli() };
+        policies.pools_of(&gpu.model, gpu.memory_mib, wear)
+    };
+    devices.map(of_device).collect()
+}

@@ -1,0 +1,88 @@
+//! The policies of `policies.txt`, written out.
+
+use std::fmt::Write;
+use std::path::Path;
+
+/// A policy that means no good.
+pub struct Hostile {
+    /// What it tries, and with which number.
+    pub title: String,
+    /// What it is.
+    pub source: String,
+    /// Nothing inside a process can stop it in time.
+    pub only_worker: bool,
+    /// It may end well.
+    pub harmless: bool,
+}
+
+/// All of them.
+pub fn all() -> Vec<Hostile> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/policies.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    text.split("\n== ").skip(1).flat_map(written_out).collect()
+}
+
+/// A template with each of its numbers.
+fn written_out(block: &str) -> Vec<Hostile> {
+    let (title, rest) = block.split_once('\n').unwrap();
+    let (numbers, rest) = rest.split_once('\n').unwrap();
+    let (flags, source) = flags_of(rest);
+    let numbers = numbers.strip_prefix("N:").unwrap_or_else(|| panic!("{title} has no numbers"));
+    let hostile = |number: &str| Hostile {
+        title: format!("{title} ({number})"),
+        source: source_of(source, number),
+        only_worker: flags.contains(&"worker"),
+        harmless: flags.contains(&"harmless"),
+    };
+    numbers.split_whitespace().map(hostile).collect()
+}
+
+fn flags_of(rest: &str) -> (Vec<&str>, &str) {
+    let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_flags = !words.is_empty() && words.iter().all(|word| ["worker", "harmless"].contains(word));
+    if is_flags { (words, after) } else { (Vec::new(), rest) }
+}
+
+fn source_of(template: &str, number: &str) -> String {
+    let count = number.parse().unwrap_or(0);
+    match template.trim() {
+        "deep" => nested(count, |_| "if True:".to_string()),
+        "defs" => nested(count, |i| format!("def f{i}():")),
+        "fors" => nested(count, |i| format!("for i{i} in [1]:")),
+        "elifs" => format!("if 0:\n  pass\n{}x = 1 + ''\n", "elif 0:\n  pass\n".repeat(count)),
+        "names" => lines(count, |i| format!("n{i} = {i}")),
+        "chain" => {
+            lines(count, |i| format!("def f{i}():\n  return f{}() if False else 1", (i + 1).min(count)))
+        }
+        "mesh" => lines(count, |i| {
+            let others = (i + 1..count).map(|other| format!("f{other}")).collect::<Vec<_>>().join(", ");
+            format!("def f{i}():\n  return [{others}]")
+        }),
+        "parameters" => {
+            let names = (0..count).map(|i| format!("p{i}")).collect::<Vec<_>>().join(", ");
+            format!("def f({names}):\n  return 1\nx = f()\n")
+        }
+        _ => repeated(&template.replace("$N", number)),
+    }
+}
+
+/// Blocks inside blocks, with something wrong at the bottom.
+fn nested(depth: usize, head: impl Fn(usize) -> String) -> String {
+    let mut source = lines(depth, |i| format!("{}{}", " ".repeat(i), head(i)));
+    writeln!(source, "{}x = 1 + ''", " ".repeat(depth)).unwrap();
+    source
+}
+
+fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
+    (0..count).map(|i| line(i) + "\n").collect()
+}
+
+/// The template with what is to be repeated, repeated.
+fn repeated(template: &str) -> String {
+    let Some((before, rest)) = template.split_once('«') else { return template.to_string() };
+    let (text, rest) = rest.split_once("»*").unwrap();
+    let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    let count: usize = rest[..digits].parse().unwrap();
+    format!("{before}{}{}", text.repeat(count), repeated(&rest[digits..]))
+}

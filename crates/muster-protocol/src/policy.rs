@@ -1,0 +1,107 @@
+//! Policies: what is in force, what was, and putting others into force.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Policies to put into force.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyApply {
+    /// Each file by its name, with its content. No file at all puts no policies into force.
+    pub files: BTreeMap<String, String>,
+    /// Why, for the history.
+    #[serde(default)]
+    pub why: String,
+    /// Only say whether they would do.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// Policies to go back to.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRollback {
+    /// The version; the one before the one in force where none is named.
+    #[serde(default)]
+    pub version: Option<u64>,
+    /// Why, for the history.
+    #[serde(default)]
+    pub why: String,
+}
+
+/// Versions, the newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyList {
+    /// Each of them.
+    pub policies: Vec<PolicyVersion>,
+    /// How many.
+    pub total: u64,
+}
+
+/// A bundle of policies that was put into force.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyVersion {
+    /// Counted up.
+    pub version: u64,
+    /// For whom: `cluster`.
+    pub scope: String,
+    /// Whether it is in force.
+    pub active: bool,
+    /// Of names and contents of all files.
+    pub hash: String,
+    /// Who put it into force.
+    pub applied_by: String,
+    /// When.
+    pub applied_at: String,
+    /// Why.
+    pub why: String,
+    /// The questions it answers.
+    pub hooks: Vec<String>,
+    /// The pools it registers.
+    pub pools: Vec<PolicyPool>,
+    /// The rulesets it registers.
+    pub rulesets: Vec<PolicyRuleset>,
+    /// The names of its files.
+    pub files: Vec<String>,
+    /// Their contents, where one version was asked for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, String>,
+}
+
+/// A pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyPool {
+    /// Its name.
+    pub name: String,
+    /// Models; any where there is none.
+    pub gpu_types: Vec<String>,
+    /// Least memory of a device in GB.
+    pub min_memory_gb: String,
+    /// Highest temperature in degrees.
+    pub max_temp_c: String,
+    /// Least health, 0 to 1.
+    pub health_threshold: String,
+    /// How its devices are driven.
+    pub power_policy: String,
+    /// How its devices are tuned, for the control of devices.
+    pub opt_strategies: Vec<String>,
+    /// What is looked at, for the control of devices.
+    pub health_checks: Vec<String>,
+    /// Devices that belong to it.
+    pub gpus: u32,
+    /// Of those, devices that are given out as warm and healthy as they are.
+    pub gpus_open: u32,
+}
+
+/// A ruleset.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyRuleset {
+    /// Its name.
+    pub name: String,
+    /// Whether it counts.
+    pub active: bool,
+    /// Its rules, in words.
+    pub rules: Vec<String>,
+}

@@ -1,0 +1,276 @@
+//! `muster policy apply|rollback|ls|show|diff`: the policies of a server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use hyper::Method;
+use muster_protocol::policy::{PolicyApply, PolicyList, PolicyRollback, PolicyVersion};
+
+use super::folders;
+use crate::client::{Client, Target};
+use crate::commands::{Code, Ending};
+use crate::error::CliError;
+use crate::options::Options;
+use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
+
+/// `muster policy apply`.
+#[derive(Debug, clap::Args)]
+#[command(
+    before_help = "Examples:\n  muster policy apply policies/cookbook --why \"nights are for large jobs\"\n  muster policy apply --none"
+)]
+pub struct ApplyArgs {
+    /// The folder whose policies are put into force, all at once; `policies` where none is named
+    folder: Option<PathBuf>,
+    /// Put no policies into force
+    #[arg(long, conflicts_with = "folder")]
+    none: bool,
+    /// Why, for the history
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    why: String,
+    /// Only say whether the server would take them
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// `muster policy rollback`.
+#[derive(Debug, clap::Args)]
+pub struct RollbackArgs {
+    /// The version to go back to; the one before the one in force where none is named
+    version: Option<u64>,
+    /// Why, for the history
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    why: String,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// `muster policy ls`.
+#[derive(Debug, clap::Args)]
+pub struct LsArgs {
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+/// `muster policy show`.
+#[derive(Debug, clap::Args)]
+pub struct ShowOneArgs {
+    /// Which version; the one in force where none is named
+    version: Option<u64>,
+    /// With the contents of its files
+    #[arg(long)]
+    sources: bool,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// `muster policy diff`.
+#[derive(Debug, clap::Args)]
+pub struct DiffArgs {
+    /// The folder to compare with what is in force; `policies` where none is named
+    folder: Option<PathBuf>,
+}
+
+const COLUMNS: [Column<PolicyVersion>; 6] = [
+    Column::new("VERSION", |one| one.version.to_string().into()),
+    Column::new("IN FORCE", |one| if one.active { "yes" } else { "-" }.into()),
+    Column::new("HASH", |one| short(&one.hash).into()),
+    Column::new("BY", |one| one.applied_by.as_str().into()),
+    Column::new("APPLIED", |one| one.applied_at.as_str().into()),
+    Column::new("WHY", |one| Cell::or_dash(Some(one.why.clone()).filter(|why| !why.is_empty()))),
+];
+
+/// Put policies into force.
+pub fn apply(args: &ApplyArgs, options: &Options) -> Ending {
+    let files = if args.none { BTreeMap::new() } else { files_of(args.folder.as_ref())? };
+    let ask = PolicyApply { files, why: args.why.clone(), dry_run: args.dry_run };
+    let applied: PolicyVersion = options.client()?.send(Method::POST, Target::new("policies"), &ask)?;
+    let verb = if args.dry_run { "would be" } else { "is" };
+    let text = match applied.files.is_empty() {
+        true => format!(
+            "no policies {} in force (version {})\n",
+            if args.dry_run { "would be" } else { "are" },
+            applied.version
+        ),
+        false => format!("version {} {verb} in force: {}\n", applied.version, summary(&applied)),
+    };
+    output::say(&args.show, &text, &applied.version.to_string(), &applied)?;
+    Ok(Code::DONE)
+}
+
+/// Go back to an earlier version.
+pub fn roll_back(args: &RollbackArgs, options: &Options) -> Ending {
+    let ask = PolicyRollback { version: args.version, why: args.why.clone() };
+    let target = Target::new("policies").at("rollback");
+    let applied: PolicyVersion = options.client()?.send(Method::POST, target, &ask)?;
+    let text = format!("version {} is in force: {}\n", applied.version, summary(&applied));
+    output::say(&args.show, &text, &applied.version.to_string(), &applied)?;
+    Ok(Code::DONE)
+}
+
+/// List the versions.
+pub fn list(args: &LsArgs, options: &Options) -> Ending {
+    let policies: PolicyList = options.client()?.get("policies")?;
+    output::list(&args.list, options.color, &COLUMNS, policies.policies.clone(), &policies)?;
+    Ok(Code::DONE)
+}
+
+/// Look at one version.
+pub fn show(args: &ShowOneArgs, options: &Options) -> Ending {
+    let version = version(&options.client()?, args.version)?;
+    let mut text = told(&version);
+    for (name, source) in version.sources.iter().filter(|_| args.sources) {
+        text.push_str(&format!("\n--- {name}\n{source}"));
+    }
+    output::say(&args.show, &text, &version.version.to_string(), &version)?;
+    Ok(Code::DONE)
+}
+
+/// What would change if a folder were applied. Ends with 1 where something would.
+pub fn diff(args: &DiffArgs, options: &Options) -> Ending {
+    let client = options.client()?;
+    let ours = files_of(args.folder.as_ref())?;
+    let theirs = match in_force(&client)? {
+        Some(number) => version(&client, Some(number))?.sources,
+        None => BTreeMap::new(),
+    };
+    let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+    let mut text = String::new();
+    for name in names {
+        let (before, after) = (theirs.get(name), ours.get(name));
+        if before != after {
+            text.push_str(&format!("--- {name}\n"));
+            text.push_str(&changed(lines(before), lines(after)));
+        }
+    }
+    if text.is_empty() {
+        output::talk("nothing would change");
+        return Ok(Code::DONE);
+    }
+    output::print(&text)?;
+    Ok(Code(1))
+}
+
+fn lines(text: Option<&String>) -> Vec<&str> {
+    text.map(|text| text.lines().collect()).unwrap_or_default()
+}
+
+fn files_of(folder: Option<&PathBuf>) -> Result<BTreeMap<String, String>, CliError> {
+    let usual = PathBuf::from(folders::USUAL);
+    let folder = folder.unwrap_or(&usual);
+    let files = folders::files_of(folder)?;
+    match files.is_empty() {
+        true => Err(CliError::failed(format!("there is no policy in {}", folder.display()))),
+        false => Ok(files),
+    }
+}
+
+fn in_force(client: &Client) -> Result<Option<u64>, CliError> {
+    let policies: PolicyList = client.get("policies")?;
+    Ok(policies.policies.iter().find(|one| one.active).map(|one| one.version))
+}
+
+fn version(client: &Client, number: Option<u64>) -> Result<PolicyVersion, CliError> {
+    let number = match number {
+        Some(number) => number,
+        None => in_force(client)?.ok_or_else(|| CliError::failed("no policies are in force"))?,
+    };
+    client.get(Target::new("policies").at(&number.to_string()))
+}
+
+fn short(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
+}
+
+fn summary(version: &PolicyVersion) -> String {
+    let count = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    };
+    let mut parts = vec![count(version.files.len(), "file", "files")];
+    parts.push(count(version.pools.len(), "pool", "pools"));
+    parts.push(count(version.rulesets.len(), "ruleset", "rulesets"));
+    if !version.hooks.is_empty() {
+        parts.push(format!("answers {}", version.hooks.join(", ")));
+    }
+    if version.rulesets.len() > 1 && !version.rulesets.iter().any(|ruleset| ruleset.active) {
+        parts.push("no ruleset counts: name one by `scheduler.ruleset`".to_string());
+    }
+    parts.join("; ")
+}
+
+fn told(version: &PolicyVersion) -> String {
+    let state = if version.active { "in force" } else { "not in force" };
+    let mut text = format!(
+        "version {}, {state}, applied by {} at {}\n",
+        version.version, version.applied_by, version.applied_at
+    );
+    if !version.why.is_empty() {
+        text.push_str(&format!("why      {}\n", version.why));
+    }
+    text.push_str(&format!("hash     {}\nfiles    {}\n", version.hash, version.files.join(", ")));
+    if !version.hooks.is_empty() {
+        text.push_str(&format!("answers  {}\n", version.hooks.join(", ")));
+    }
+    for pool in &version.pools {
+        let types =
+            if pool.gpu_types.is_empty() { "any model".to_string() } else { pool.gpu_types.join(", ") };
+        text.push_str(&format!(
+            "pool     {}: {types}; at least {} GB, at most {} °C, health {}; power {}; {} GPUs, {} given out as they are\n",
+            pool.name, pool.min_memory_gb, pool.max_temp_c, pool.health_threshold, pool.power_policy, pool.gpus, pool.gpus_open
+        ));
+        for tuned in pool.opt_strategies.iter().chain(&pool.health_checks) {
+            text.push_str(&format!("           {tuned}\n"));
+        }
+    }
+    for ruleset in &version.rulesets {
+        let counts = if ruleset.active { "counts" } else { "does not count" };
+        text.push_str(&format!("ruleset  {} ({counts})\n", ruleset.name));
+        ruleset.rules.iter().for_each(|rule| text.push_str(&format!("           {rule}\n")));
+    }
+    text
+}
+
+/// The lines that go and come, with nothing of what stays. Files of policies are small: O(lines²).
+fn changed(before: Vec<&str>, after: Vec<&str>) -> String {
+    // The longest row of lines that both have from each place on.
+    let mut both = vec![vec![0usize; after.len() + 1]; before.len() + 1];
+    for (i, old) in before.iter().enumerate().rev() {
+        for (j, new) in after.iter().enumerate().rev() {
+            let longer = both[i + 1][j].max(both[i][j + 1]);
+            both[i][j] = if old == new { both[i + 1][j + 1] + 1 } else { longer };
+        }
+    }
+    let (mut i, mut j, mut text) = (0, 0, String::new());
+    while i < before.len() || j < after.len() {
+        if i < before.len() && j < after.len() && before[i] == after[j] {
+            (i, j) = (i + 1, j + 1);
+        } else if j == after.len() || (i < before.len() && both[i + 1][j] >= both[i][j + 1]) {
+            text.push_str(&format!("-{}\n", before[i]));
+            i += 1;
+        } else {
+            text.push_str(&format!("+{}\n", after[j]));
+            j += 1;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed;
+
+    #[test]
+    fn only_lines_that_go_and_come_are_told() {
+        let cases: [(&[&str], &[&str], &str); 4] = [
+            (&["a", "b"], &["a", "b"], ""),
+            (&["a", "b", "c"], &["a", "x", "c"], "-b\n+x\n"),
+            (&[], &["a"], "+a\n"),
+            (&["a", "b"], &["b"], "-a\n"),
+        ];
+        for (before, after, expected) in cases {
+            assert_eq!(changed(before.to_vec(), after.to_vec()), expected);
+        }
+    }
+}

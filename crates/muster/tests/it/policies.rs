@@ -1,0 +1,165 @@
+//! Policies of a server that runs: what they say comes true, and the history can be replayed without them.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::session::Session;
+
+const RULES: &str = r#"
+def pool(name, models, max_temp_c = 100):
+    return gpu_pool(name = name, gpu_type = models, min_memory_gb = 16, max_temp_c = max_temp_c)
+
+gpu_ops.register_pool(pool("h100", ["H100"]))
+gpu_ops.register_pool(pool("cold", [], max_temp_c = 60))
+gpu_ops.register_schedule(schedule_ruleset(name = "rules", rules = [
+    priority_rule(label = "job_priority", values = ["high", "normal", "low"]),
+    preemption_rule(allow = True, priority_threshold = "normal"),
+    distribution_rule(strategy = "spread"),
+]))
+"#;
+
+const HOOKS: &str = r#"
+def admit(job):
+    if job.labels.get("team") == "rogue":
+        return refuse("the rogue team has no business here")
+    if job.gpus > 2 and job.labels.get("approved") != "yes":
+        return "more than two GPUs need the label approved=yes"
+    return True
+
+def priority(job, tenant):
+    return 900 if job.labels.get("kind") == "interactive" else None
+
+def victims(job, candidates):
+    return [one for one in candidates if one.labels.get("precious") != "yes"]
+"#;
+
+fn with_policies(session: &Session, files: &[(&str, &str)]) -> String {
+    let folder = session.folder.join("mine");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
+    session.says("policy apply mine --why test")
+}
+
+fn json(text: &str) -> Value {
+    muster_json::from_str(text).unwrap()
+}
+
+fn submit(session: &Session, words: &str) -> String {
+    session.says(&format!("submit {words} -- work")).trim().to_string()
+}
+
+#[test]
+fn what_policies_say_comes_true_and_can_be_replayed() {
+    let session = Session::new("policies", &[]);
+    let applied = with_policies(&session, &[("rules.gsky", RULES), ("hooks.gsky", HOOKS)]);
+    assert!(applied.contains("2 files; 2 pools; 1 ruleset; answers admit, priority, victims"), "{applied}");
+
+    // Refused at the door, and let wait with a reason that a change of the job takes away.
+    let refused = session.refuses("submit --gpus 1 --label team=rogue -- work");
+    assert!(refused.contains("a policy refuses the job: the rogue team has no business here"), "{refused}");
+    let long = "--annotation muster.sim/runtime=60s";
+    let large = submit(&session, &format!("--gpus 4 {long}"));
+    let why = session.waits_for(&format!("why {large}"), "approved=yes");
+    assert!(why.contains("a policy lets it wait: more than two GPUs need the label approved=yes"), "{why}");
+    let approved = submit(&session, &format!("--gpus 4 --label approved=yes {long}"));
+    session.waits_for(&format!("show {approved}"), "Running");
+
+    // Pools by name: one that is there, one that is misspelt.
+    let misspelt = session.refuses("submit --gpus 1 --pool h10 -- work");
+    assert!(
+        misspelt.contains("there is no pool `h10`") && misspelt.contains("did you mean `h100`?"),
+        "{misspelt}"
+    );
+    let pooled = submit(&session, "--gpus 1 --pool h100 --annotation muster.sim/runtime=500ms");
+    session.says(&format!("wait {pooled} --timeout 30s"));
+
+    // Spread: the next two jobs of one GPU sit on different nodes where both have room.
+    session.says(&format!("cancel {approved}"));
+    session.waits_for("ps --all", "Cancelled");
+    let (one, two) =
+        (submit(&session, &format!("--gpus 1 {long}")), submit(&session, &format!("--gpus 1 {long}")));
+    let node = |job: &str| {
+        session.waits_for(&format!("show {job}"), "Running");
+        json(&session.says(&format!("show {job} -o json")))["nodes"].to_string()
+    };
+    assert_ne!(node(&one), node(&two));
+
+    // Everything full: who is precious is not displaced, others are.
+    session.says(&format!("cancel {one} {two} --yes"));
+    let precious = submit(&session, &format!("--gpus 2 --priority low --label precious=yes {long}"));
+    let also = submit(&session, &format!("--gpus 2 --priority low --label precious=yes {long}"));
+    let mine = submit(&session, &format!("--gpus 2 --priority low {long}"));
+    let more = submit(&session, &format!("--gpus 2 --priority low {long}"));
+    for job in [&precious, &also, &mine, &more] {
+        session.waits_for(&format!("show {job}"), "Running");
+    }
+    let urgent = ["a", "b", "c"].map(|_| submit(&session, &format!("--gpus 2 --priority critical {long}")));
+    session.waits_for(&format!("show {}", urgent[0]), "Running");
+    session.waits_for(&format!("show {}", urgent[1]), "Running");
+    for job in [&precious, &also] {
+        assert!(session.says(&format!("show {job}")).contains("Running"), "{job} was displaced");
+    }
+    for job in [&mine, &more] {
+        assert!(!session.says(&format!("show {job}")).contains("Running"), "{job} was not displaced");
+    }
+    assert!(!session.says(&format!("show {}", urgent[2])).contains("Running"));
+
+    // The journal alone makes every decision again: nobody asks a policy.
+    let same = session.whatif("");
+    assert!(same["decisions"].as_u64().unwrap() > 5, "{same}");
+    assert_eq!(same["decisions_different"], 0, "{same}");
+
+    // Where history goes another way, policies are asked anew: with more nodes all start but the one nobody approved.
+    let more = session.whatif("--add-nodes 4x8xH100");
+    let count = |what: &str| more["changed"][what].as_u64().unwrap();
+    assert_eq!(count("jobs") - count("started"), 1, "{more}");
+    assert_eq!((count("preemptions"), more["really"]["preemptions"].as_u64()), (0, Some(2)), "{more}");
+
+    // A pool that jobs wait for cannot be taken away; without them it can, and there is a way back.
+    let cold = submit(&session, &format!("--gpus 4 --pool cold --hold {long}"));
+    let kept = session.refuses("policy apply --none");
+    assert!(kept.contains(&format!("`{cold}` waits for the pool `cold`")), "{kept}");
+    session.says(&format!("cancel {cold}"));
+    session.says("policy apply --none");
+    assert!(session.refuses("policy show").contains("no policies are in force"));
+    session.says("policy rollback 1");
+    let versions = json(&session.says("policy ls -o json"));
+    let hashes: Vec<&Value> =
+        versions["policies"].as_array().unwrap().iter().map(|one| &one["hash"]).collect();
+    assert_eq!(hashes.len(), 3);
+    assert_eq!(hashes[0], hashes[2]);
+    session.end();
+}
+
+/// A policy that fails is loud, and jobs wait or do not, as is configured.
+#[test]
+fn a_policy_that_fails_is_loud_and_the_cluster_goes_on() {
+    let broken = "def admit(job):\n    return 1 // (job.gpus - 1) > 0\n";
+    for (word, goes_on) in [("closed", false), ("open", true)] {
+        let file = std::env::temp_dir().join(format!("muster-it-{}-{word}.yaml", std::process::id()));
+        fs::write(&file, format!("scheduler:\n  policy_failure: {word}\n")).unwrap();
+        let session = Session::new(&format!("failing-{word}"), &["--config", file.to_str().unwrap()]);
+        let wrong = session.folder.join("wrong");
+        fs::create_dir_all(&wrong).unwrap();
+        fs::write(wrong.join("a.gsky"), "def admit(job):\n    return job.gpuz(\n").unwrap();
+        let refused = session.refuses("policy apply wrong");
+        assert!(refused.contains("a.gsky:") && refused.contains("policy check"), "{refused}");
+        with_policies(&session, &[("a.gsky", broken)]);
+        let fails = submit(&session, "--gpus 1 --annotation muster.sim/runtime=200ms");
+        let works = submit(&session, "--gpus 2 --annotation muster.sim/runtime=200ms");
+        session.says(&format!("wait {works} --timeout 30s"));
+        match goes_on {
+            true => drop(session.says(&format!("wait {fails} --timeout 30s"))),
+            false => {
+                let why = session.waits_for(&format!("why {fails}"), "a policy failed: a.gsky:2");
+                assert!(why.contains("division by zero") || why.contains("ivi"), "{why}");
+            }
+        }
+        let log = fs::read_to_string(session.folder.join("server.log")).unwrap();
+        assert!(log.contains("a policy failed"), "{log}");
+        session.end();
+        fs::remove_file(&file).unwrap();
+    }
+}

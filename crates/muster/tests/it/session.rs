@@ -1,0 +1,73 @@
+//! A server of its own, and what people type.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::server::Server;
+
+/// A server, and what people type.
+pub struct Session {
+    server: Server,
+    /// Where it lives.
+    pub folder: std::path::PathBuf,
+}
+
+impl Session {
+    pub fn new(name: &str, words: &[&str]) -> Session {
+        let folder = std::env::temp_dir().join(format!("muster-it-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(folder.join("bin")).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin/muster")).unwrap();
+        let server = Server::start(&[&["muster", "dev"], words].concat(), &folder);
+        Session { server, folder }
+    }
+
+    /// Stop the server, and then clean up after it: while it runs it writes.
+    pub fn end(self) {
+        let Session { server, folder } = self;
+        drop(server);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// What is said to a command that goes well.
+    pub fn says(&self, words: &str) -> String {
+        let output = self.run(words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "`muster {words}`: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What is said to one that is refused.
+    pub fn refuses(&self, words: &str) -> String {
+        let output = self.run(words);
+        assert!(!output.status.success(), "`muster {words}` was not refused");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    fn run(&self, words: &str) -> Output {
+        let muster = self.folder.join("bin/muster");
+        let mut run = Command::new(muster);
+        run.args(words.split_whitespace()).current_dir(&self.folder);
+        run.env("MUSTER_SERVER", &self.server.url).output().unwrap()
+    }
+
+    /// Until what is said has a text in it.
+    pub fn waits_for(&self, words: &str, text: &str) -> String {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let said = self.says(words);
+            if said.contains(text) {
+                return said;
+            }
+            assert!(Instant::now() < until, "`muster {words}` never says `{text}`:\n{said}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// What would have been.
+    pub fn whatif(&self, words: &str) -> Value {
+        muster_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
+    }
+}

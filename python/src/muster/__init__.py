@@ -1,0 +1,29 @@
+"""A client for muster, a scheduler for GPUs: sync and async, with nothing but the standard library.
+
+from muster import Client
+
+client = Client()
+job = client.submit(["python", "train.py"], gpus=2)
+print(client.wait(job).state)
+"""
+
+from muster.async_client import AsyncClient
+from muster.client import Client
+from muster.error import MusterError
+from muster.shown import Ahead, Done, ExpectedStart, Job, Reason, SoonerWith, Submitted, Task, WaitNote, Why
+
+__all__ = [
+    "Ahead",
+    "AsyncClient",
+    "Client",
+    "Done",
+    "ExpectedStart",
+    "Job",
+    "MusterError",
+    "Reason",
+    "SoonerWith",
+    "Submitted",
+    "Task",
+    "WaitNote",
+    "Why",
+]

@@ -1,0 +1,171 @@
+"""The client that lets others run: the same calls, on the loop it is used in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from muster import ask
+from muster.ask import Ask, Pages
+from muster.async_link import bytes_of
+from muster.call import Call, EventReader, Message, Pause
+from muster.connection import resolve
+from muster.error import MusterError
+from muster.shown import Done, Job, JobRef, Submitted, Why
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A server to talk to, for programs that do other things meanwhile. All is as in `Client`."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        token_file: str | os.PathLike[str] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Find the server as the command line does; nothing is connected yet."""
+        self._connection = resolve(url, token, token_file, ca_file)
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._connection.url
+
+    async def submit(
+        self,
+        command: Sequence[str] | None = None,
+        *,
+        script: str | None = None,
+        image: str | None = None,
+        gpus: int | None = None,
+        gpu_model: str | Sequence[str] | None = None,
+        gpu_memory_mb: int | None = None,
+        cpu_cores: int | None = None,
+        memory_mb: int | None = None,
+        name: str | None = None,
+        tenant: str | None = None,
+        priority: int | str | None = None,
+        time_limit: int | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        **more: Any,
+    ) -> Submitted:
+        """Queue a job; see `Client.submit`."""
+        said: dict[str, Any] = {
+            "command": command if command is None or isinstance(command, str) else list(command),
+            "script": script,
+            "image": image,
+            "gpus": gpus,
+            "gpu_model": gpu_model,
+            "gpu_memory_mb": gpu_memory_mb,
+            "cpu_cores": cpu_cores,
+            "memory_mb": memory_mb,
+            "name": name,
+            "tenant_id": tenant,
+            "priority": priority,
+            "time_limit": time_limit,
+            "labels": None if labels is None else dict(labels),
+            **more,
+        }
+        return await self._run(ask.submit(ask.job_body(self._connection, said), idempotency_key))
+
+    async def job(self, job: JobRef) -> Job:
+        """All about a job."""
+        return await self._run(ask.job(job))
+
+    async def jobs(
+        self,
+        *,
+        tenant: str | None = None,
+        state: str | None = None,
+        user: str | None = None,
+        name: str | None = None,
+        label: str | None = None,
+        active: bool | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Job]:
+        """Jobs, newest first, page by page as they are taken; all conditions must hold."""
+        query = {
+            "tenant_id": tenant,
+            "state": state,
+            "user": user,
+            "name": name,
+            "label": label,
+            "active": active,
+        }
+        pages = Pages(query, limit)
+        while not pages.is_over:
+            for job in await self._run(pages.next_page()):
+                yield job
+
+    async def wait(self, job: JobRef, timeout: float | None = None) -> Job:
+        """Wait until a job has ended. A `TimeoutError` where that takes longer than so many seconds."""
+        return await self._run(ask.wait(job, timeout))
+
+    async def logs(
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        stream: str = "stdout",
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> AsyncIterator[str]:
+        """The output of a job, piece by piece; with `follow` until its attempt ends."""
+        tail = await self._run(ask.tail(job, attempt, rank, stream, follow))
+        if tail is None:
+            return
+        while not tail.is_over:
+            try:
+                async with contextlib.aclosing(self._follow(tail.following())) as messages:
+                    async for message in messages:
+                        yield tail.take(message)
+            except MusterError as error:
+                if not error.is_away:
+                    raise
+            await self._run(tail.look())
+        while not tail.is_read:
+            yield await self._run(tail.piece())
+
+    async def why(self, job: JobRef) -> Why:
+        """Why a job waits, when it is expected to start, and what would start it now."""
+        return await self._run(ask.why(job))
+
+    async def cancel(self, job: JobRef) -> Done:
+        """End a job, waiting or running."""
+        return await self._run(ask.cancel(job))
+
+    async def _run(self, asked: Ask[T]) -> T:
+        try:
+            step = next(asked)
+            while True:
+                try:
+                    answer = await self._do(step)
+                except MusterError as error:
+                    step = asked.throw(error)
+                else:
+                    step = asked.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _do(self, step: Call | Pause) -> bytes:
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            return b""
+        async with contextlib.aclosing(bytes_of(self._connection, step)) as pieces:
+            return b"".join([piece async for piece in pieces])
+
+    async def _follow(self, call: Call) -> AsyncGenerator[Message, None]:
+        reader = EventReader()
+        async with contextlib.aclosing(bytes_of(self._connection, call)) as pieces:
+            async for piece in pieces:
+                for message in reader.push(piece):
+                    yield message

@@ -1,0 +1,118 @@
+"""One exchange with the server, on the loop it is used in."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import io
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+
+from muster.call import CALL_SECONDS, CONNECT_SECONDS, Call
+from muster.connection import Connection
+from muster.error import MusterError, declined
+from muster.failure import dropped, silent, unreachable, untrusted
+
+_PIECE_BYTES = 1 << 16
+
+
+async def bytes_of(connection: Connection, call: Call) -> AsyncGenerator[bytes, None]:
+    """The body of a good answer, as it comes."""
+    request = _written(connection, call)
+    link = _Link(*await _open(connection))
+    try:
+        link.writer.write(request)
+        status, headers = _head(await link.in_time(link.reader.readuntil(b"\r\n\r\n")))
+        pieces = link.body(headers)
+        if status >= http.HTTPStatus.MULTIPLE_CHOICES:
+            raise declined(status, b"".join([piece async for piece in pieces]))
+        async for piece in pieces:
+            yield piece
+    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, http.client.HTTPException) as error:
+        raise (silent(connection) if link.is_silent else dropped(connection, error)) from error
+    finally:
+        link.writer.close()
+
+
+class _Link:
+    """A connection, and whether the server has fallen silent on it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer, self.is_silent = reader, writer, False
+
+    async def in_time(self, reading: Awaitable[bytes]) -> bytes:
+        """What is read, unless nothing comes for too long: streams speak at least every 15 seconds."""
+        # `asyncio.wait_for` of Python 3.10 and 3.11 can lose a cancellation; a timer that hangs up cannot.
+        timer = asyncio.get_running_loop().call_later(CALL_SECONDS, self._hang_up)
+        try:
+            piece = await reading
+        finally:
+            timer.cancel()
+        if self.is_silent:
+            raise EOFError
+        return piece
+
+    def _hang_up(self) -> None:
+        self.is_silent = True
+        self.writer.transport.abort()
+
+    async def body(self, headers: http.client.HTTPMessage) -> AsyncIterator[bytes]:
+        """The body, in one of the three ways that say where it ends."""
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            while size := int((await self.in_time(self.reader.readline())).split(b";")[0], 16):
+                yield await self.in_time(self.reader.readexactly(size))
+                await self.in_time(self.reader.readexactly(2))
+        elif (length := headers.get("content-length")) is not None:
+            yield await self.in_time(self.reader.readexactly(int(length)))
+        else:
+            while piece := await self.in_time(self.reader.read(_PIECE_BYTES)):
+                yield piece
+
+
+async def _open(connection: Connection) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect and shake hands."""
+    opening = asyncio.ensure_future(
+        asyncio.open_connection(connection.host, connection.port, ssl=connection.tls)
+    )
+    try:
+        done, _ = await asyncio.wait({opening}, timeout=CONNECT_SECONDS)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close)
+        raise
+    finally:
+        opening.cancel()
+    if not done:
+        raise unreachable(connection, TimeoutError())
+    try:
+        return opening.result()
+    except ssl.SSLError as error:
+        raise untrusted(connection, error) from error
+    except OSError as error:
+        raise unreachable(connection, error) from error
+
+
+def _close(opened: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> None:
+    """Leave nothing open that nobody waits for any longer."""
+    if not opened.cancelled() and opened.exception() is None:
+        opened.result()[1].close()
+
+
+def _written(connection: Connection, call: Call) -> bytes:
+    headers = {**call.headers(connection), "Content-Length": str(len(call.body or b""))}
+    lines = [
+        f"{call.method} {call.path(connection)} HTTP/1.1",
+        *(f"{key}: {value}" for key, value in headers.items()),
+    ]
+    for line in lines:
+        if "\r" in line or "\n" in line:
+            raise MusterError("malformed", "a header cannot hold the end of a line")
+    return "\r\n".join([*lines, "", ""]).encode() + (call.body or b"")
+
+
+def _head(head: bytes) -> tuple[int, http.client.HTTPMessage]:
+    """The status and the headers."""
+    lines = io.BytesIO(head)
+    words = lines.readline().split(None, 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
+        raise ValueError("that is no answer in HTTP")
+    return int(words[1]), http.client.parse_headers(lines)

@@ -1,0 +1,174 @@
+"""The client that waits."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from muster import ask
+from muster.ask import Ask, Pages
+from muster.call import Call, EventReader, Message, Pause
+from muster.connection import resolve
+from muster.error import MusterError
+from muster.link import bytes_of
+from muster.shown import Done, Job, JobRef, Submitted, Why
+
+T = TypeVar("T")
+
+
+class Client:
+    """A server to talk to. Each call opens its own connection, so threads may share a client."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        token_file: str | os.PathLike[str] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Find the server as the command line does; nothing is connected yet.
+
+        What is not said is taken from `MUSTER_SERVER`, `MUSTER_TOKEN_FILE` or `MUSTER_TOKEN`,
+        `MUSTER_CA_FILE`, and from what a server on this machine has left in `MUSTER_DATA_DIR`.
+        """
+        self._connection = resolve(url, token, token_file, ca_file)
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._connection.url
+
+    def submit(
+        self,
+        command: Sequence[str] | None = None,
+        *,
+        script: str | None = None,
+        image: str | None = None,
+        gpus: int | None = None,
+        gpu_model: str | Sequence[str] | None = None,
+        gpu_memory_mb: int | None = None,
+        cpu_cores: int | None = None,
+        memory_mb: int | None = None,
+        name: str | None = None,
+        tenant: str | None = None,
+        priority: int | str | None = None,
+        time_limit: int | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        **more: Any,
+    ) -> Submitted:
+        """Queue a job: words to run, or the text of a shell script.
+
+        `time_limit` is a number of seconds or a text such as `2h30m`. `more` are other fields of the API by
+        their names, such as `array="0-9"`. The same key never makes a second job; without one a random one is
+        drawn, so that a connection that breaks costs a moment and never makes two.
+        """
+        said: dict[str, Any] = {
+            "command": command if command is None or isinstance(command, str) else list(command),
+            "script": script,
+            "image": image,
+            "gpus": gpus,
+            "gpu_model": gpu_model,
+            "gpu_memory_mb": gpu_memory_mb,
+            "cpu_cores": cpu_cores,
+            "memory_mb": memory_mb,
+            "name": name,
+            "tenant_id": tenant,
+            "priority": priority,
+            "time_limit": time_limit,
+            "labels": None if labels is None else dict(labels),
+            **more,
+        }
+        return self._run(ask.submit(ask.job_body(self._connection, said), idempotency_key))
+
+    def job(self, job: JobRef) -> Job:
+        """All about a job."""
+        return self._run(ask.job(job))
+
+    def jobs(
+        self,
+        *,
+        tenant: str | None = None,
+        state: str | None = None,
+        user: str | None = None,
+        name: str | None = None,
+        label: str | None = None,
+        active: bool | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Job]:
+        """Jobs, newest first, page by page as they are taken; all conditions must hold."""
+        query = {
+            "tenant_id": tenant,
+            "state": state,
+            "user": user,
+            "name": name,
+            "label": label,
+            "active": active,
+        }
+        pages = Pages(query, limit)
+        while not pages.is_over:
+            yield from self._run(pages.next_page())
+
+    def wait(self, job: JobRef, timeout: float | None = None) -> Job:
+        """Wait until a job has ended. A `TimeoutError` where that takes longer than so many seconds."""
+        return self._run(ask.wait(job, timeout))
+
+    def logs(
+        self,
+        job: JobRef,
+        *,
+        follow: bool = False,
+        stream: str = "stdout",
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> Iterator[str]:
+        """The output of a job, piece by piece; with `follow` until its attempt ends."""
+        tail = self._run(ask.tail(job, attempt, rank, stream, follow))
+        if tail is None:
+            return
+        while not tail.is_over:
+            try:
+                for message in self._follow(tail.following()):
+                    yield tail.take(message)
+            except MusterError as error:
+                if not error.is_away:
+                    raise
+            self._run(tail.look())
+        while not tail.is_read:
+            yield self._run(tail.piece())
+
+    def why(self, job: JobRef) -> Why:
+        """Why a job waits, when it is expected to start, and what would start it now."""
+        return self._run(ask.why(job))
+
+    def cancel(self, job: JobRef) -> Done:
+        """End a job, waiting or running."""
+        return self._run(ask.cancel(job))
+
+    def _run(self, asked: Ask[T]) -> T:
+        try:
+            step = next(asked)
+            while True:
+                try:
+                    answer = self._do(step)
+                except MusterError as error:
+                    step = asked.throw(error)
+                else:
+                    step = asked.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _do(self, step: Call | Pause) -> bytes:
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            return b""
+        return b"".join(bytes_of(self._connection, step))
+
+    def _follow(self, call: Call) -> Iterator[Message]:
+        reader = EventReader()
+        for piece in bytes_of(self._connection, call):
+            yield from reader.push(piece)

@@ -1,0 +1,246 @@
+"""What the server shows. Fields that this version does not know are kept in `extra`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, TypeVar
+
+T = TypeVar("T", bound="Shown")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Something the server shows."""
+
+    _nested: ClassVar[Mapping[str, type[Shown]]] = {}
+    """Fields that are shown things themselves, or lists of them."""
+
+    extra: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    """What this version does not know."""
+
+    @classmethod
+    def read(cls: type[T], json: Any) -> T:
+        """From what the server sent. A field that is missing has its default, one that is new is kept."""
+        given = dict(json) if isinstance(json, Mapping) else {}
+        names = [one.name for one in fields(cls) if one.name != "extra"]
+        known = {name: cls._inside(name, given.pop(name)) for name in names if name in given}
+        return cls(**known, extra=given)
+
+    @classmethod
+    def _inside(cls, name: str, value: Any) -> Any:
+        kind = cls._nested.get(name)
+        if kind is None:
+            return value
+        if isinstance(value, list):
+            return [kind.read(item) for item in value]
+        return value if value is None else kind.read(value)
+
+
+@dataclass(frozen=True)
+class Submitted(Shown):
+    """The answer to a submission. The job is durable."""
+
+    job_id: str = ""
+    status: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Done(Shown):
+    """It is done."""
+
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Reason(Shown):
+    """One reason to wait."""
+
+    reason: str = ""
+    """A fixed word, the same in command line, API and metrics."""
+    sentence: str = ""
+    """For people, with the numbers."""
+    since: str | None = None
+    since_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Task(Shown):
+    """Tasks of one kind inside a gang."""
+
+    name: str = ""
+    count: int = 1
+    max_count: int | None = None
+    gpus: int = 0
+    gpu_models: list[str] = field(default_factory=list)
+    gpu_memory_mb: int = 0
+    gpu_share: float = 1.0
+    isolation: str | None = None
+    cpu_cores: int = 0
+    memory_mb: int = 0
+
+
+_ENDED = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class Job(Shown):
+    """A job: where it stands, and what was asked. What lists leave out of it has its default."""
+
+    _nested: ClassVar[Mapping[str, type[Shown]]] = {"reasons": Reason, "tasks": Task}
+
+    id: str = ""
+    tenant_id: str = ""
+    user: str = ""
+    name: str = ""
+    state: str = ""
+    """`pending`, `running`, `completed`, `failed`, `preempted` or `cancelled`."""
+    phase: str = ""
+    """The finer word: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`, `Cancelled`."""
+    message: str = ""
+    """Why it is held, waits again, or ended."""
+    waits_for: str | None = None
+    """The most telling reason why it waits."""
+    priority: int = 0
+    gpu_count: int = 0
+    gpu_amount: float | None = None
+    gpu_memory_mb: int = 0
+    cpu_cores: int = 0
+    memory_mb: int = 0
+    max_runtime: str | None = None
+    time_limit_ms: int | None = None
+    submitted_at: str = ""
+    submitted_at_ms: int = 0
+    scheduled_at: str | None = None
+    scheduled_at_ms: int | None = None
+    started_at: str | None = None
+    started_at_ms: int | None = None
+    completed_at: str | None = None
+    completed_at_ms: int | None = None
+    actual_duration: str | None = None
+    actual_duration_ms: int | None = None
+    attempts: int = 0
+    """Number of its newest attempt; 0 before the first."""
+    nodes: list[str] = field(default_factory=list)
+    exit_code: int | None = None
+    signal: int | None = None
+    preempted_count: int = 0
+    restart_count: int = 0
+    requeue_count: int = 0
+    gpu_hours: float = 0.0
+    cost: float = 0.0
+    labels: dict[str, str] = field(default_factory=dict)
+    allocated_gpus: list[str] = field(default_factory=list)
+    """The GPUs it holds now."""
+    queue_position: int | None = None
+    queue_length: int | None = None
+    estimated_wait: str | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    """Why it waits: every blocker, the most telling first."""
+    array: dict[str, int] | None = None
+    """How many tasks are in each state, where the id means a whole array."""
+    tasks: list[Task] = field(default_factory=list)
+    topology: str = ""
+    gpu_models: list[str] = field(default_factory=list)
+    script: str | None = None
+    command: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    image: str | None = None
+    directory: str | None = None
+    annotations: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will become of it, or of any task of it."""
+        states = self.array if self.array is not None else [self.state]
+        return all(state in _ENDED for state in states)
+
+
+@dataclass(frozen=True)
+class ExpectedStart(Shown):
+    """A range in which a job is expected to start."""
+
+    to: str = ""
+    to_ms: int = 0
+    from_ms: int = 0
+    ranges_right: int = 0
+    """How many ranges that were told before came true, of `ranges_told`."""
+    ranges_told: int = 0
+
+
+@dataclass(frozen=True)
+class SoonerWith(Shown):
+    """A change with which a job would start now."""
+
+    words: str = ""
+    keeps_its_place: bool = False
+    change: Any = None
+
+
+@dataclass(frozen=True)
+class Ahead(Shown):
+    """A job that is ahead in the queue."""
+
+    job_id: str = ""
+    name: str = ""
+    tenant_id: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class WaitNote(Shown):
+    """Why a job has waited since a moment."""
+
+    _nested: ClassVar[Mapping[str, type[Shown]]] = {"reasons": Reason}
+
+    at: str = ""
+    at_ms: int = 0
+    reasons: list[Reason] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Why(Shown):
+    """Why a job waits, or that it does not."""
+
+    _nested: ClassVar[Mapping[str, type[Shown]]] = {
+        "reasons": Reason,
+        "expected_start": ExpectedStart,
+        "sooner_with": SoonerWith,
+        "ahead": Ahead,
+        "history": WaitNote,
+    }
+
+    job_id: str = ""
+    name: str = ""
+    tenant_id: str = ""
+    state: str = ""
+    phase: str = ""
+    summary: str = ""
+    """The answer in a sentence."""
+    waiting_since: str | None = None
+    waiting_since_ms: int | None = None
+    waited: str | None = None
+    queue_position: int | None = None
+    queue_length: int | None = None
+    nodes: list[str] = field(default_factory=list)
+    priority: int = 0
+    effective_priority: int | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    estimated_start: str | None = None
+    expected_start: ExpectedStart | None = None
+    reserved_at_ms: int | None = None
+    sooner_with: list[SoonerWith] = field(default_factory=list)
+    ahead: list[Ahead] = field(default_factory=list)
+    history: list[WaitNote] = field(default_factory=list)
+
+
+JobRef = str | int | Job | Submitted
+"""A job as people name it: `job-42`, `42`, or what the client gave them."""
+
+
+def id_of(job: JobRef) -> str:
+    """The id that the server knows it by."""
+    if isinstance(job, Submitted):
+        return job.job_id
+    return job.id if isinstance(job, Job) else str(job)

@@ -1,0 +1,118 @@
+"""What the tests stand on: the binary that was built, and servers started from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+POLICIES = ROOT / "policies"
+
+
+@pytest.fixture(scope="session")
+def muster_bin() -> Path:
+    """The binary: the one that is named, else a debug build, else a release."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    named = os.environ.get("MUSTER_BIN")
+    places = [Path(named)] if named else [target / "debug/muster", ROOT / "bin/muster"]
+    found = next((place for place in places if place.is_file()), None)
+    assert found, (
+        f"no binary at {' or '.join(map(str, places))}: run `make build`, or name one with MUSTER_BIN"
+    )
+    return found.resolve()
+
+
+@dataclass
+class Server:
+    """A server that runs until the test is over."""
+
+    url: str
+    data_dir: Path
+    process: subprocess.Popen[str]
+
+    def stop(self) -> None:
+        """End it as a machine would: at once. What it was told is on disk by then."""
+        self.process.kill()
+        self.process.wait()
+
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture(scope="session")
+def clean_environment() -> dict[str, str]:
+    """Ours, without what would lead to a server of somebody else."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+
+
+@pytest.fixture
+def start(muster_bin: Path, clean_environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
+    """Starts servers, each with a folder of its own unless it is told to go on with one."""
+    servers: list[Server] = []
+
+    def start_one(*words: str, listen: str = "127.0.0.1:0", data_dir: Path | None = None) -> Server:
+        data_dir = data_dir or tmp_path / f"data-{len(servers)}"
+        servers.append(launch(muster_bin, clean_environment, words, listen, data_dir))
+        return servers[-1]
+
+    yield start_one
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def simulated(
+    muster_bin: Path, clean_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """One cluster with simulated GPUs for all tests that only add to it."""
+    data_dir = tmp_path_factory.mktemp("simulated") / "data"
+    server = launch(muster_bin, clean_environment, (), "127.0.0.1:0", data_dir)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds a server by accident."""
+    for name in [name for name in os.environ if name.startswith("MUSTER_") and name != "MUSTER_BIN"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MUSTER_DATA_DIR", "/nowhere")
+
+
+def launch(
+    binary: Path, environment: dict[str, str], words: tuple[str, ...], listen: str, data_dir: Path
+) -> Server:
+    """Start `muster dev`, and wait until it says where it listens."""
+    data_dir.parent.mkdir(exist_ok=True)
+    log = (data_dir.parent / "server.log").open("a")
+    process = subprocess.Popen(
+        [binary, "dev", *words, "--listen", listen, "--data-dir", data_dir],
+        cwd=data_dir.parent,
+        env={**environment, "MUSTER_AGENT__HEARTBEAT_INTERVAL_MS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+    )
+    assert process.stdout
+    heads = (
+        line.removeprefix("muster serves ").strip() for line in process.stdout if "muster serves" in line
+    )
+    url = next(heads, None)
+    assert url, f"it did not start:\n{(data_dir.parent / 'server.log').read_text()}"
+    # The rest of its welcome must find a reader.
+    threading.Thread(target=lambda out: [None for _ in out], args=(process.stdout,), daemon=True).start()
+    return Server(url, data_dir, process)
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    """A copy of the policies that come with the project."""
+    return Path(shutil.copytree(POLICIES, tmp_path / "policies"))
