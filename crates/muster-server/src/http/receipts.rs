@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use muster_core::command::Said;
-use muster_core::{Command, Event, JobId, Refusal};
+use muster_core::{Command, Event, JobId, Refusal, Timestamp};
 use muster_protocol::receipt::{Receipt, ReceiptList};
 use muster_protocol::submit::Done;
 use muster_store::Tables;
@@ -43,11 +43,12 @@ pub async fn receipts(
         for victim in victims {
             let seen = sees(&looker, tables, victim)?;
             let theirs = if seen { events_of(tables, victim)? } else { Vec::new() };
-            caused.extend(theirs.iter().filter_map(receipt).filter(|one| one.by_job_id == job.to_string()));
+            caused.extend(theirs.iter().filter_map(receipt).filter(|(_, one)| one.by_job_id == job.to_string()));
         }
-        caused.sort_by(|a, b| (&a.gone_at, &a.job_id).cmp(&(&b.gone_at, &b.job_id)));
+        caused.sort_by_key(|(place, _)| *place);
         caused.dedup();
-        let lost = own.iter().filter_map(receipt).collect();
+        let caused = caused.into_iter().map(|(_, receipt)| receipt).collect();
+        let lost = own.iter().filter_map(receipt).map(|(_, receipt)| receipt).collect();
         Ok(Some(ReceiptList { job_id: job.to_string(), lost, caused }))
     });
     Ok(Json(found.await?.ok_or(Refusal::UnknownJob { job })?))
@@ -109,11 +110,14 @@ fn victims(row: &EventRow) -> Vec<JobId> {
     }
 }
 
-fn receipt(row: &EventRow) -> Option<Receipt> {
+/// A receipt, and its place among others: those who were asked first, and of those the first job. Not by what is written
+/// of it, where `job-10` comes before `job-2`.
+fn receipt(row: &EventRow) -> Option<((Timestamp, JobId), Receipt)> {
     let Event::AttemptEnded { job, attempt, receipt: Some(receipt), at, .. } = event(row)? else {
         return None;
     };
-    Some(Receipt {
+    let place = (receipt.asked_at, job);
+    let receipt = Receipt {
         job_id: job.to_string(),
         attempt,
         by_job_id: receipt.by.to_string(),
@@ -122,5 +126,6 @@ fn receipt(row: &EventRow) -> Option<Receipt> {
         saved_at: receipt.saved_at.map(|at| stamp(at.0)),
         ran_seconds: receipt.ran_ms / 1_000,
         lost_gpu_hours: hours(receipt.lost_gpu_ms),
-    })
+    };
+    Some((place, receipt))
 }

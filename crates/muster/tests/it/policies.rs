@@ -52,14 +52,19 @@ fn submit(session: &Session, words: &str) -> String {
 
 #[test]
 fn what_policies_say_comes_true_and_can_be_replayed() {
-    let session = Session::new("policies", &[]);
+    // Who was displaced may be displaced again at once: on a machine that stands still for seconds nodes are lost and come
+    // back, and someone may have to give way twice.
+    let file = std::env::temp_dir().join(format!("muster-it-{}-policies.yaml", std::process::id()));
+    fs::write(&file, "scheduler:\n  preemption_cooldown: 0s\n").unwrap();
+    let session = Session::new("policies", &["--config", file.to_str().unwrap()]);
+    fs::remove_file(&file).unwrap();
     let applied = with_policies(&session, &[("rules.gsky", RULES), ("hooks.gsky", HOOKS)]);
     assert!(applied.contains("2 files; 2 pools; 1 ruleset; answers admit, priority, victims"), "{applied}");
 
     // Refused at the door, and let wait with a reason that a change of the job takes away.
     let refused = session.refuses("submit --gpus 1 --label team=rogue -- work");
     assert!(refused.contains("a policy refuses the job: the rogue team has no business here"), "{refused}");
-    let long = "--annotation muster.sim/runtime=60s";
+    let long = "--annotation muster.sim/runtime=10m";
     let large = submit(&session, &format!("--gpus 4 {long}"));
     let why = session.waits_for(&format!("why {large}"), "approved=yes");
     assert!(why.contains("a policy lets it wait: more than two GPUs need the label approved=yes"), "{why}");
@@ -115,7 +120,8 @@ fn what_policies_say_comes_true_and_can_be_replayed() {
     let more = session.whatif("--add-nodes 4x8xH100");
     let count = |what: &str| more["changed"][what].as_u64().unwrap();
     assert_eq!(count("jobs") - count("started"), 1, "{more}");
-    assert_eq!((count("preemptions"), more["really"]["preemptions"].as_u64()), (0, Some(2)), "{more}");
+    assert_eq!(count("preemptions"), 0, "{more}");
+    assert!(more["really"]["preemptions"].as_u64().unwrap() >= 2, "{more}");
 
     // A pool that jobs wait for cannot be taken away; without them it can, and there is a way back.
     let cold = submit(&session, &format!("--gpus 4 --pool cold --hold {long}"));

@@ -55,13 +55,16 @@ impl Session {
 
     /// Until what is said has a text in it.
     pub fn waits_for(&self, words: &str, text: &str) -> String {
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             let said = self.says(words);
             if said.contains(text) {
                 return said;
             }
-            assert!(Instant::now() < until, "`muster {words}` never says `{text}`:\n{said}");
+            if Instant::now() >= until {
+                let (jobs, events) = (self.says("ps --all"), self.says("events"));
+                panic!("`muster {words}` never says `{text}`:\n{said}\n{jobs}\n{events}");
+            }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
