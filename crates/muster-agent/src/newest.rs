@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     fn orders(epoch: u64, generation: u64) -> Orders {
-        Orders { node: "n1".to_string(), epoch, generation, attempts: Vec::new() }
+        Orders { node: "n1".to_string(), epoch, generation, attempts: Vec::new(), pools: Vec::new() }
     }
 
     #[test]

@@ -59,6 +59,7 @@ pub(crate) fn order(job: &str, annotations: &[(&str, &str)]) -> Order {
         tenant: "default".to_string(),
         user: "ann".to_string(),
         annotations: annotations.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        gpu_milliwatts_max: None,
         stop: None,
     }
 }

@@ -11,7 +11,7 @@ use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Exit, JobSpec, Outcome};
 use crate::node::{GpuWord, NodeFacts, NodeWord};
 use crate::plan::{Plan, Range};
-use crate::policy::{Answered, Bundle, Scope};
+use crate::policy::{Answered, Bundle, Retried, Scope};
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -221,8 +221,10 @@ pub enum Command {
     NoteAnswers {
         /// The hashes of the bundles that were asked.
         bundles: Vec<String>,
-        /// What they said.
+        /// What they said of jobs that wait.
         answers: Vec<Answered>,
+        /// What they said of jobs that failed.
+        retries: Vec<Retried>,
     },
     /// Remember a token.
     AddToken {

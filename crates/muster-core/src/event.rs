@@ -16,7 +16,7 @@ use crate::node::{GpuWord, NodeFacts, NodeWord};
 use crate::partition::MigInstance;
 use crate::plan::Range;
 use crate::plan::score::Score;
-use crate::policy::{Answered, Version};
+use crate::policy::{Answered, Retried, Version};
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -376,6 +376,17 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// Policies answered whether a job starts again after a failure.
+    RetryAnswered {
+        /// The hashes of the bundles that said it.
+        bundles: Vec<String>,
+        /// Of which job and attempt, and what.
+        answer: Retried,
+        /// When it wakes.
+        wakes_at: Timestamp,
+        /// When.
+        at: Timestamp,
+    },
     /// A token was made.
     TokenAdded {
         /// With its hash.
@@ -501,6 +512,7 @@ impl Event {
             Event::Configured { .. } => "Configured",
             Event::PolicyApplied { .. } => "PolicyApplied",
             Event::PolicyAnswered { .. } => "PolicyAnswered",
+            Event::RetryAnswered { .. } => "RetryAnswered",
             Event::TokenAdded { .. } => "TokenAdded",
             Event::TokenRevoked { .. } => "TokenRevoked",
             Event::Acted { .. } => "Acted",

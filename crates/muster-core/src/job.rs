@@ -436,6 +436,9 @@ pub struct Attempt {
     pub tasks: Vec<PlacedTask>,
     /// The power limits of its GPUs as they were then, together.
     pub milliwatts: u64,
+    /// The most that each of its GPUs may draw, where policies said so when it was placed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milliwatts_max: Option<u64>,
     /// When it was placed: leases count from here.
     pub placed_at: Timestamp,
     /// When its processes were seen running.
@@ -469,6 +472,7 @@ impl Attempt {
             score: None,
             tasks: tasks.to_vec(),
             milliwatts: 0,
+            gpu_milliwatts_max: None,
             placed_at,
             started_at: None,
             saved_at: None,

@@ -6,6 +6,7 @@
 //! who runs. Nobody has more for it.
 
 mod answers;
+mod retry;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +15,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TenantId;
+use crate::ids::{JobId, TenantId};
 use crate::job::JobSpec;
 use crate::rules::{Device, Pool, Rule, Rules, Ruleset};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
 pub use answers::{Admission, Answer, Answered, Answers, Given};
+pub use retry::{Failure, Retried, Retry, WAIT_MS_MAX};
 pub use view::{CandidateView, FailureView, JobView, Moment, NodeView, TenantView};
 
 /// The most a policy may add to or take from the cost of a place, in thousandths of a device: more than any other term
@@ -57,9 +59,10 @@ impl Hook {
         [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Retry, Hook::Power];
 
     /// Those that are asked about a bucket before anyone of it starts.
-    pub const OF_BUCKETS: [Hook; 3] = [Hook::Admit, Hook::Priority, Hook::Score];
-    /// Those that are asked about jobs that wait.
-    pub const BEFORE_START: [Hook; 4] = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims];
+    pub const OF_BUCKETS: [Hook; 4] = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Power];
+    /// Those that are asked before a job starts.
+    pub const BEFORE_START: [Hook; 5] =
+        [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power];
 
     /// The name of the function.
     pub fn word(self) -> &'static str {
@@ -134,6 +137,8 @@ pub struct Policies {
     versions: BTreeMap<Scope, Vec<Arc<Version>>>,
     /// What was answered of jobs that wait.
     pub answers: Answers,
+    /// Jobs that sleep after a failure until it was asked whether they start again.
+    pub failures: BTreeMap<JobId, Failure>,
     /// Labels and fields of jobs that some bundle in force could look at. Derived.
     reads: Arc<BTreeSet<String>>,
 }
@@ -177,9 +182,9 @@ impl Policies {
         self.versions().into_iter().map(|version| (**version).clone()).collect()
     }
 
-    /// The same read back, without what was answered.
-    pub(crate) fn restored(versions: Vec<Version>) -> Policies {
-        let mut policies = Policies::default();
+    /// The same read back, with those who failed, without what was answered.
+    pub(crate) fn restored(versions: Vec<Version>, failures: Vec<(JobId, Failure)>) -> Policies {
+        let mut policies = Policies { failures: failures.into_iter().collect(), ..Policies::default() };
         for version in versions {
             policies.versions.entry(version.scope.clone()).or_default().push(Arc::new(version));
         }
@@ -228,6 +233,11 @@ impl Policies {
     /// Whether anyone answers a question about a tenant's jobs.
     pub fn asks(&self, hook: Hook, tenant: &TenantId) -> bool {
         !self.is_empty() && self.asked(hook, tenant).next().is_some()
+    }
+
+    /// How a job failed, while it is to be asked whether it starts again.
+    pub fn failure(&self, job: JobId, tenant: &TenantId) -> Option<&Failure> {
+        self.failures.get(&job).filter(|_| self.asks(Hook::Retry, tenant))
     }
 
     /// Only what jobs are told apart by.
@@ -381,7 +391,7 @@ mod tests {
         };
         let (by, why, at) = (String::new(), String::new(), Timestamp(0));
         let version = Version { number: 1, scope: Scope::Cluster, bundle: Arc::new(bundle), by, why, at };
-        let policies = Policies::restored(vec![version]);
+        let policies = Policies::restored(vec![version], Vec::new());
         let cases = [
             (Some(60), 1_000, Some(true)),
             (Some(61), 1_000, Some(false)),

@@ -8,6 +8,7 @@ use crate::budget::{Budget, Spent};
 use crate::ids::{GpuId, JobId, TenantId};
 use crate::job::{Job, Phase};
 use crate::plan::{FairShare, position, strength};
+use crate::policy::Failure;
 use crate::queue::Bucket;
 use crate::settings::Objective;
 use crate::state::State;
@@ -47,7 +48,7 @@ impl Verdicts {
 
     /// The same without counting who is ahead, which costs a walk along the queue: for lists of jobs.
     pub fn without_position(&self, state: &State, job: &Job) -> Verdict {
-        let own = own_reasons(job);
+        let own = own_reasons(state, job);
         let reasons = match (self.jobs.get(&job.id), state.claims.get(&job.id)) {
             _ if !own.is_empty() || !job.is_queued() => own,
             (Some(verdict), _) => verdict.reasons.clone(),
@@ -111,7 +112,7 @@ fn above_share(state: &State, job: &Job, now: Timestamp) -> Option<Reason> {
 }
 
 /// What the job itself says about waiting.
-fn own_reasons(job: &Job) -> Vec<Reason> {
+fn own_reasons(state: &State, job: &Job) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if let Phase::Held { by, why, .. } = &job.phase {
         reasons.push(Reason::Held { by: by.clone(), why: why.clone() });
@@ -120,8 +121,13 @@ fn own_reasons(job: &Job) -> Vec<Reason> {
         let jobs = job.open_dependencies.iter().map(|open| open.job).collect();
         reasons.push(Reason::Dependency { jobs });
     }
-    if let (None, Some(at)) = (job.attempt(), job.wakes_at) {
-        reasons.push(Reason::StartTime { at });
+    match (job.attempt(), job.wakes_at, state.failure_of(job.id)) {
+        (None, Some(_), Some(Failure { failed: Some(what), .. })) => {
+            reasons.push(Reason::Policy { why: format!("a policy failed: {what}") });
+        }
+        (None, Some(_), Some(_)) => reasons.push(Reason::PolicyUnasked),
+        (None, Some(at), None) => reasons.push(Reason::StartTime { at }),
+        _ => {}
     }
     reasons
 }

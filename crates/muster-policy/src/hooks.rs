@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use muster_core::ids::JobId;
 use muster_core::policy::{
-    Admission, COST_MILLI_MAX, CandidateView, FailureView, Hook, JobView, NodeView, TenantView,
+    Admission, COST_MILLI_MAX, CandidateView, FailureView, Hook, JobView, NodeView, Retry, TenantView,
 };
 
 pub(crate) use reading::REFUSE;
@@ -47,35 +47,6 @@ impl Caller for Program {
         calls: &[Vec<&Plain>],
     ) -> Vec<Result<Plain, PolicyError>> {
         Program::call_each(self, file, function, calls)
-    }
-}
-
-/// Whether a job starts again after a failure.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Retry {
-    /// As the job's own rule says.
-    #[default]
-    AsAsked,
-    /// As the job's own rule says, but not before this time has passed.
-    After {
-        /// In milliseconds.
-        wait_ms: i64,
-    },
-    /// It does not.
-    No {
-        /// Why, in the words of the policy.
-        why: String,
-    },
-}
-
-impl Retry {
-    /// The stricter of both: no is no, whoever says it first; else the longer wait.
-    pub fn and(self, other: Retry) -> Retry {
-        match (&self, &other) {
-            (Retry::No { .. }, _) | (_, Retry::AsAsked) => self,
-            (Retry::After { wait_ms: one }, Retry::After { wait_ms: another }) if one >= another => self,
-            _ => other,
-        }
     }
 }
 

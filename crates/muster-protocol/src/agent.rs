@@ -112,6 +112,40 @@ pub struct Orders {
     pub generation: u64,
     /// Every attempt with a part on this node that has not ended.
     pub attempts: Vec<Order>,
+    /// The pools of policies that have devices on this node, and how those devices are to be driven and looked after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<PoolOrder>,
+}
+
+/// A pool, as far as this node is concerned. Numbers of policies are told in thousandths.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolOrder {
+    /// Its name.
+    pub name: String,
+    /// Its devices on this node, by index.
+    pub gpus: Vec<u8>,
+    /// How they are driven: `performance`, `balanced`, `adaptive` or `efficiency`.
+    pub power_policy: String,
+    /// Warmer than this they are not given out.
+    pub max_temp_milli_c: i64,
+    /// Less healthy than this they are not given out.
+    pub health_threshold_milli: i64,
+    /// How they are tuned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tuning: Vec<Wish>,
+    /// What is to be looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Wish>,
+}
+
+/// Something that a policy wants of devices, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Wish {
+    /// What.
+    pub name: String,
+    /// What else was said of it, as it is written.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, String>,
 }
 
 /// One attempt, as far as this node is concerned.
@@ -149,6 +183,9 @@ pub struct Order {
     /// Free words for machines.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
+    /// The most that each of its GPUs may draw, where a policy says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milliwatts_max: Option<u64>,
     /// Set when the attempt must end.
     #[serde(default)]
     pub stop: Option<Stop>,

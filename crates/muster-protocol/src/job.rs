@@ -142,6 +142,9 @@ pub struct Job {
     /// What its tasks have of them, one by one, where that is not all of a GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
+    /// The most that each of them may draw, in watts, where a policy said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_power_max_watts: Option<f64>,
     /// Where it stands in the queue, from 1; absent when it does not wait for its turn.
     pub queue_position: Option<u64>,
     /// How many wait for their turn.

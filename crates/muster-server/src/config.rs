@@ -62,6 +62,8 @@ pub struct Config {
     pub telemetry: Telemetry,
     /// A simulated cluster to run.
     pub cluster: Option<PathBuf>,
+    /// A folder of policies to keep in force.
+    pub policies_dir: Option<PathBuf>,
     /// What the person who starts the server should know; nothing of it stops the start.
     pub warnings: Vec<String>,
     said: Said,

@@ -9,9 +9,10 @@ use std::sync::mpsc::Receiver;
 use muster_agent::Agent;
 use muster_core::job::{Attempt, Job, Part, PlacedTask, StopCause};
 use muster_core::node::{NodeFacts, NodeWord};
+use muster_core::rules::{Fact, Pool};
 use muster_core::share::{Share, ShareMode};
 use muster_core::{Event, JobId, NodeId, State};
-use muster_protocol::agent::{Order, Orders, Run, Stop, TaskOrder, TaskShare};
+use muster_protocol::agent::{Order, Orders, PoolOrder, Run, Stop, TaskOrder, TaskShare, Wish};
 use tracing::debug;
 
 use crate::cluster::Cluster;
@@ -60,6 +61,8 @@ pub struct Route {
     pub epoch: u64,
     /// Where each attempt under way has its parts; an end no longer says.
     parts: BTreeMap<JobId, BTreeSet<NodeId>>,
+    /// All nodes: pools are theirs.
+    nodes: BTreeSet<NodeId>,
 }
 
 impl Route {
@@ -70,7 +73,8 @@ impl Route {
                 self.epoch = *epoch;
                 let active = state.jobs.values().filter_map(|job| Some((job.id, job.attempt()?.nodes())));
                 self.parts = active.collect();
-                state.nodes.keys().cloned().collect()
+                self.nodes = state.nodes.keys().cloned().collect();
+                self.nodes.clone()
             }
             Feed::Batch(batch) => batch.events().flat_map(|event| self.touched(event)).collect(),
             Feed::Pause => BTreeSet::new(),
@@ -90,9 +94,17 @@ impl Route {
             | Event::CheckpointSaved { job, grace_ms: Some(_), .. }
             | Event::PartEnded { job, .. } => self.parts.get(job).cloned().unwrap_or_default(),
             Event::AttemptEnded { job, .. } => self.parts.remove(job).unwrap_or_default(),
+            Event::PolicyApplied { .. } => self.nodes.clone(),
+            Event::NodeRemoved { node, .. } => {
+                self.nodes.remove(node);
+                BTreeSet::new()
+            }
             // Its agent may have begun anew, and then it knows of nothing.
-            Event::NodeRegistered { node, .. }
-            | Event::NodeStateChanged { node, word: NodeWord::Ready, .. } => BTreeSet::from([node.clone()]),
+            Event::NodeRegistered { node, .. } => {
+                self.nodes.insert(node.clone());
+                BTreeSet::from([node.clone()])
+            }
+            Event::NodeStateChanged { node, word: NodeWord::Ready, .. } => BTreeSet::from([node.clone()]),
             _ => BTreeSet::new(),
         }
     }
@@ -107,7 +119,33 @@ pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
         epoch,
         generation: state.seq,
         attempts: open.map(|(job, attempt)| order(state, job, attempt, node)).collect(),
+        pools: pools(state, node),
     }
+}
+
+/// The pools that have devices on a node.
+fn pools(state: &State, node: &NodeId) -> Vec<PoolOrder> {
+    let devices = state.nodes.get(node).map(|node| &node.pools[..]).unwrap_or_default();
+    let rules = state.policies.rules().into_iter().flat_map(|rules| rules.pools.values());
+    let of_pool = |pool: &Pool| {
+        let gpus = (0..).zip(devices).filter(|(_, pools)| pools.contains_key(&pool.name));
+        let gpus: Vec<u8> = gpus.map(|(gpu, _)| gpu).collect();
+        (!gpus.is_empty()).then(|| PoolOrder {
+            name: pool.name.clone(),
+            gpus,
+            power_policy: pool.power_policy.word().to_string(),
+            max_temp_milli_c: pool.max_temp_milli_c,
+            health_threshold_milli: pool.health_threshold_milli,
+            tuning: pool.opt_strategies.iter().map(|one| wish(one.kind.word(), &one.fields)).collect(),
+            checks: pool.health_checks.iter().map(|check| wish(&check.name, &check.fields)).collect(),
+        })
+    };
+    rules.filter_map(of_pool).collect()
+}
+
+fn wish(name: &str, fields: &BTreeMap<String, Fact>) -> Wish {
+    let fields = fields.iter().map(|(field, fact)| (field.clone(), fact.to_string())).collect();
+    Wish { name: name.to_string(), fields }
 }
 
 fn order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
@@ -128,6 +166,7 @@ fn order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
         tenant: job.spec.tenant.to_string(),
         user: job.spec.user.clone(),
         annotations: job.spec.annotations.clone(),
+        gpu_milliwatts_max: attempt.gpu_milliwatts_max,
         stop: attempt.stopping.as_ref().map(|stopping| Stop {
             since_ms: stopping.since.0,
             grace_ms: stopping.grace_ms,

@@ -12,11 +12,12 @@ use std::time::Duration;
 use muster_core::capacity::Kind;
 use muster_core::plan::Plan;
 use muster_core::policy::{
-    Admission, Answer, Answered, Bundle, CandidateView, Hook, JobView, Moment, NodeView, TenantView, Version,
+    Admission, Answer, Answered, Bundle, CandidateView, FailureView, Hook, JobView, Moment, NodeView,
+    Retried, Retry, TenantView, Version,
 };
 use muster_core::queue::Bucket;
 use muster_core::settings::PolicyFailure;
-use muster_core::{Command, JobId, JobSpec, NodeId, State, Timestamp};
+use muster_core::{Command, Job, JobId, JobSpec, NodeId, State, Timestamp};
 use tracing::warn;
 
 /// Answers are asked for anew after this long: the hour changes, and so does what tenants hold.
@@ -47,6 +48,12 @@ pub trait Interpreter: Send + Sync {
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String>;
+
+    /// Whether it starts again after a failure.
+    fn retry(&self, bundle: &Bundle, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
+
+    /// The most that each of its GPUs may draw, in milliwatts.
+    fn power(&self, bundle: &Bundle, job: &JobView) -> Result<Option<u64>, String>;
 }
 
 /// Whether policies refuse a job that is not accepted yet, and in which words.
@@ -87,7 +94,7 @@ impl Asker {
         plan: &Plan,
         (now, elapsed): (Timestamp, Duration),
     ) -> Option<Command> {
-        if !Hook::BEFORE_START.into_iter().any(|hook| is_answered(state, hook)) {
+        if !Hook::ALL.into_iter().any(|hook| is_answered(state, hook)) {
             return None;
         }
         let due = |at: Option<Duration>, after| at.is_none_or(|at| elapsed.saturating_sub(at) >= after);
@@ -112,10 +119,9 @@ impl Asker {
             let answered = asking.answered(bucket, *job, &nodes);
             answers.extend(known.is_none_or(|known| differs(known, &answered, &nodes)).then_some(answered));
         }
-        if again {
-            answers.extend(asking.about_victims_again());
-        }
+        answers.extend(asking.about_victims_again(|known| again || (try_again && known.failed.is_some())));
         answers.extend(plan.claims.iter().filter_map(|room| asking.about_victims(room.job, &room.victims)));
+        let retries = asking.about_failures(try_again);
         if again && !left_out {
             self.asked_at = Some(elapsed);
         }
@@ -123,7 +129,8 @@ impl Asker {
             self.tried_at = Some(elapsed);
         }
         let bundles = state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect();
-        (!answers.is_empty()).then_some(Command::NoteAnswers { bundles, answers })
+        let said = !answers.is_empty() || !retries.is_empty();
+        said.then_some(Command::NoteAnswers { bundles, answers, retries })
     }
 }
 
@@ -151,6 +158,7 @@ fn differs(known: &Answer, answered: &Answered, nodes: &BTreeMap<Arc<Kind>, Node
     let costs = nodes.iter().any(|(kind, node)| known.costs.get(kind).copied() != cost(node));
     known.admission != answered.admission
         || known.priority != answered.priority
+        || known.gpu_milliwatts != answered.gpu_milliwatts
         || known.failed != answered.failed
         || costs
 }
@@ -183,13 +191,14 @@ impl Asking<'_> {
         let admission = self.admission(bucket, &mut failed);
         let priority = self.priority(bucket, &mut failed);
         let costs = self.costs(bucket, nodes, &mut failed);
+        let gpu_milliwatts = self.power(bucket, &mut failed);
         let admission = match (&failed, self.state.settings.policy_failure) {
             (Some(what), PolicyFailure::Closed) => {
                 admission.and(Admission::Wait { why: format!("a policy failed: {what}") })
             }
             _ => admission,
         };
-        Answered { admission, priority, costs, failed, ..Answered::of(job, bucket) }
+        Answered { admission, priority, gpu_milliwatts, costs, failed, ..Answered::of(job, bucket) }
     }
 
     fn admission(&self, bucket: &Bucket, failed: &mut Option<String>) -> Admission {
@@ -235,29 +244,61 @@ impl Asking<'_> {
         costs
     }
 
+    /// The least that any bundle says.
+    fn power(&self, bucket: &Bucket, failed: &mut Option<String>) -> Option<u64> {
+        let job = self.view(bucket);
+        let asked = self.state.policies.asked(Hook::Power, &bucket.tenant);
+        let said =
+            asked.filter_map(|version| heard(self.interpreter.power(&version.bundle, &job), version, failed));
+        said.flatten().min()
+    }
+
+    /// Whether those start again who failed, where that was not asked yet.
+    fn about_failures(&self, try_again: bool) -> Vec<Retried> {
+        let failures = self.state.policies.failures.iter();
+        let due = failures.filter(|(_, failure)| failure.failed.is_none() || try_again);
+        due.filter_map(|(job, _)| self.retried(self.state.jobs.get(job)?)).take(BUCKETS_MAX).collect()
+    }
+
+    fn retried(&self, job: &Job) -> Option<Retried> {
+        let failure = self.state.failure_of(job.id)?;
+        let (view, mut failed) = (self.view(&self.state.bucket(job)), None);
+        let mut retry = Retry::AsAsked;
+        for version in self.state.policies.asked(Hook::Retry, &job.spec.tenant) {
+            let said = self.interpreter.retry(&version.bundle, &view, &failure.seen);
+            retry = retry.and(heard(said, version, &mut failed).unwrap_or_default());
+        }
+        let unknown = failed.is_some() && self.state.settings.policy_failure == PolicyFailure::Closed;
+        let is_no = matches!(retry, Retry::No { .. });
+        let retry = (!unknown || is_no).then_some(retry);
+        Some(Retried { job: job.id, attempt: failure.seen.attempt, retry, failed })
+    }
+
     /// Whether those whom a plan would displace may be, where that was not asked yet.
     fn about_victims(&self, job: JobId, victims: &[JobId]) -> Option<Answered> {
         let bucket = self.state.bucket(self.state.jobs.get(&job)?);
         let known = self.state.policies.answers.of(&bucket).cloned().unwrap_or_default();
         let unasked = victims.iter().filter(|victim| !known.victims.contains_key(victim)).copied();
-        self.of_victims((job, &bucket), &known, unasked)
+        self.of_victims((job, &bucket), &known, known.failed.clone(), unasked)
     }
 
     /// What was answered about victims long ago, where it is another by now: they have run on.
-    fn about_victims_again(&self) -> Vec<Answered> {
+    fn about_victims_again(&self, is_due: impl Fn(&Answer) -> bool) -> Vec<Answered> {
         let again = |(bucket, known): (&Bucket, &Answer)| {
             let job = self.state.queue.bucket(bucket)?.first()?.1;
-            let answered = self.of_victims((job, bucket), known, known.victims.keys().copied())?;
+            let answered = self.of_victims((job, bucket), known, None, known.victims.keys().copied())?;
             let differs = |(job, may): &(JobId, bool)| known.victims.get(job) != Some(may);
             answered.victims.iter().any(differs).then_some(answered)
         };
-        self.state.policies.answers.iter().filter_map(again).collect()
+        let due = self.state.policies.answers.iter().filter(|(_, known)| is_due(known));
+        due.filter_map(again).collect()
     }
 
     fn of_victims(
         &self,
         (job, bucket): (JobId, &Bucket),
         known: &Answer,
+        mut failed: Option<String>,
         victims: impl Iterator<Item = JobId>,
     ) -> Option<Answered> {
         let victims = victims.filter_map(|victim| self.state.jobs.get(&victim));
@@ -267,7 +308,7 @@ impl Asking<'_> {
         if candidates.is_empty() || asked.peek().is_none() {
             return None;
         }
-        let (view, mut failed) = (self.view(bucket), known.failed.clone());
+        let view = self.view(bucket);
         let mut may_go: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.id).collect();
         for version in asked {
             let said = self.interpreter.victims(&version.bundle, &view, &candidates);
@@ -278,8 +319,9 @@ impl Asking<'_> {
             }
         }
         let victims = candidates.iter().map(|one| (one.id, may_go.contains(&one.id))).collect();
-        let (admission, priority) = (known.admission.clone(), known.priority);
-        Some(Answered { admission, priority, victims, failed, ..Answered::of(job, bucket) })
+        let (admission, priority, gpu_milliwatts) =
+            (known.admission.clone(), known.priority, known.gpu_milliwatts);
+        Some(Answered { admission, priority, gpu_milliwatts, victims, failed, ..Answered::of(job, bucket) })
     }
 }
 

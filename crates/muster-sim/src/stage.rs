@@ -475,6 +475,7 @@ fn alarms(event: &Event) -> [Option<Timestamp>; 2] {
     match event {
         Event::JobSubmitted { spec, .. } => [spec.start_after, None],
         Event::AttemptEnded { next: Next::Queued { wakes_at, .. }, .. } => [*wakes_at, None],
+        Event::RetryAnswered { wakes_at, .. } => [Some(*wakes_at), None],
         Event::GpuHealthChanged { cooling_until, .. } => [*cooling_until, None],
         Event::WindowOpened { window, .. } => [Some(window.from), Some(window.until)],
         _ => [None, None],

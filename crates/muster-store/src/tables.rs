@@ -175,6 +175,7 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::PolicyApplied { version } => desk::policy_applied(version),
         // What was answered is in the journal, and in the state as long as it matters.
         Event::PolicyAnswered { .. } => Vec::new(),
+        Event::RetryAnswered { answer, wakes_at, .. } => jobs::put_off(answer.job, *wakes_at),
         Event::TokenAdded { token, .. } => desk::token_added(token),
         Event::TokenRevoked { id, at } => desk::token_revoked(id, *at),
         Event::Acted { by, act, object, refused, at } => {
@@ -230,6 +231,7 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::AttemptEnded { job, .. }
         | Event::ClaimMade { job, .. }
         | Event::ClaimEnded { job, .. } => Some(*job),
+        Event::RetryAnswered { answer, .. } => Some(answer.job),
         _ => None,
     }
 }

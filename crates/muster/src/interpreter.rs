@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::JobId;
-use muster_core::policy::{Admission, Bundle, CandidateView, JobView, NodeView, TenantView};
+use muster_core::policy::{
+    Admission, Bundle, CandidateView, FailureView, JobView, NodeView, Retry, TenantView,
+};
 use muster_policy::{Limits, PolicyError, Program, compile, hooks};
 use muster_server::policies::Interpreter;
 
@@ -78,5 +80,13 @@ impl Interpreter for Starlark {
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
         self.ask(bundle, |program| hooks::victims(program, job, candidates))
+    }
+
+    fn retry(&self, bundle: &Bundle, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
+        self.ask(bundle, |program| hooks::retry(program, job, failure))
+    }
+
+    fn power(&self, bundle: &Bundle, job: &JobView) -> Result<Option<u64>, String> {
+        self.ask(bundle, |program| hooks::power(program, job))
     }
 }

@@ -13,6 +13,7 @@ mod jobs;
 mod options;
 mod output;
 mod places;
+mod policy_folder;
 mod role;
 mod shares;
 mod tail;

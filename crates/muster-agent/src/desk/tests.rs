@@ -72,7 +72,7 @@ fn registration() -> Registration {
 }
 
 fn orders(generation: u64, attempts: &[Order]) -> Orders {
-    Orders { node: "n1".to_string(), epoch: 1, generation, attempts: attempts.to_vec() }
+    Orders { node: "n1".to_string(), epoch: 1, generation, attempts: attempts.to_vec(), pools: Vec::new() }
 }
 
 fn order() -> Order {

@@ -167,6 +167,9 @@ fn told(folder: &Folder, order: &Order, task: &TaskOrder) -> Vec<(&'static str, 
         let numbers: Vec<String> = task.numa_nodes.iter().map(u32::to_string).collect();
         told.push(("MUSTER_NUMA_NODES", OsString::from(numbers.join(","))));
     }
+    if let Some(milliwatts) = order.gpu_milliwatts_max {
+        told.push(("MUSTER_GPU_POWER_MAX_MW", OsString::from(milliwatts.to_string())));
+    }
     told.extend(task.share.as_ref().map(told_of_share).unwrap_or_default());
     told.extend(told_of_gang(order, task));
     told

@@ -84,7 +84,7 @@ impl Bench {
     }
 
     pub fn order_as(&mut self, generation: u64, attempts: Vec<Order>) {
-        let orders = Orders { node: NODE.to_string(), epoch: 1, generation, attempts };
+        let orders = Orders { node: NODE.to_string(), epoch: 1, generation, attempts, pools: Vec::new() };
         self.agent.as_mut().unwrap().obey(orders);
     }
 
@@ -217,6 +217,7 @@ pub fn order(run: Run) -> Order {
         tenant: "vision".to_string(),
         user: "ann".to_string(),
         annotations: BTreeMap::new(),
+        gpu_milliwatts_max: None,
         stop: None,
     }
 }

@@ -98,8 +98,13 @@ fn ignores_older_orders(mut bench: Bench) {
 
 fn ignores_orders_for_others(mut bench: Bench) {
     let attempts = vec![short()];
-    let stranger =
-        muster_protocol::agent::Orders { node: "moon".to_string(), epoch: 1, generation: 1, attempts };
+    let stranger = muster_protocol::agent::Orders {
+        node: "moon".to_string(),
+        epoch: 1,
+        generation: 1,
+        attempts,
+        pools: Vec::new(),
+    };
     bench.agent.as_mut().unwrap().obey(stranger);
     bench.await_beats(3);
     assert_eq!((bench.starts(), bench.ends().len()), (0, 0));

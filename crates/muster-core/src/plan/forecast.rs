@@ -108,6 +108,8 @@ impl Future {
             starts: BTreeMap::new(),
             ends: BTreeSet::new(),
         };
+        // Nobody asks policies there: who sleeps after a failure is taken to start again.
+        future.state.policies.failures.clear();
         let active = state.jobs.values().filter_map(|job| Some((job, job.attempt()?)));
         future.ends = active.map(|(job, attempt)| (future.end(job, attempt), job.id)).collect();
         future

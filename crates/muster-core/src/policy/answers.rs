@@ -53,6 +53,9 @@ pub struct Answered {
     /// The priority it is ordered by, where that is another than it asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
+    /// The most that each of its GPUs may draw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milliwatts: Option<u64>,
     /// How unwelcome it is on a node, in thousandths of a device; less than nothing where it is welcome.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<(NodeId, i64)>,
@@ -71,8 +74,16 @@ fn is_yes(admission: &Admission) -> bool {
 impl Answered {
     /// Nothing is said against a job.
     pub fn of(job: JobId, bucket: &Bucket) -> Answered {
-        let (bucket, costs, victims) = (bucket.key(), Vec::new(), Vec::new());
-        Answered { job, bucket, admission: Admission::Yes, priority: None, costs, victims, failed: None }
+        Answered {
+            job,
+            bucket: bucket.key(),
+            admission: Admission::Yes,
+            priority: None,
+            gpu_milliwatts: None,
+            costs: Vec::new(),
+            victims: Vec::new(),
+            failed: None,
+        }
     }
 }
 
@@ -83,6 +94,8 @@ pub struct Answer {
     pub admission: Admission,
     /// The priority they are ordered by, where that is another than they asked for.
     pub priority: Option<u32>,
+    /// The most that each of their GPUs may draw.
+    pub gpu_milliwatts: Option<u64>,
     /// How unwelcome they are on nodes of a kind.
     pub costs: BTreeMap<Arc<Kind>, i64>,
     /// Whether running jobs may be displaced for them.
@@ -122,6 +135,7 @@ impl Answers {
         let answer = self.0.entry(bucket).or_default();
         answer.admission = answered.admission;
         answer.priority = answered.priority;
+        answer.gpu_milliwatts = answered.gpu_milliwatts;
         answer.failed = answered.failed;
         answer.costs.extend(costs);
         answer.victims.extend(answered.victims);

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::capacity::Kind;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Exit, Job, Topology};
@@ -235,13 +237,13 @@ impl CandidateView {
 }
 
 /// An attempt that failed by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureView {
     /// How its processes ended.
     pub exit: Exit,
     /// How often it has been started.
     pub attempt: u32,
-    /// How many attempts failed before.
+    /// How many attempts failed by themselves before this one.
     pub failures: u32,
     /// How long it ran.
     pub ran_ms: i64,

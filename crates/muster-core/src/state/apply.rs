@@ -61,8 +61,7 @@ impl State {
                 self.move_job(*job, *at, |job| attempt_mut(job).parts.insert(node, part));
             }
             Event::AttemptEnded { job, next, exit, charge, at, .. } => {
-                let lost_a_node = matches!(exit, Exit::Unknown { .. });
-                self.settle(*job, (next, lost_a_node), *charge, *at)
+                self.settle(*job, (next, exit), *charge, *at)
             }
 
             Event::CheckpointSaved { job, grace_ms, at, .. } => self.move_job(*job, *at, |job| {
@@ -140,6 +139,7 @@ impl State {
             }
             Event::PolicyApplied { version } => self.apply_policy(version),
             Event::PolicyAnswered { answers, at, .. } => self.take_answers(answers, *at),
+            Event::RetryAnswered { answer, wakes_at, at, .. } => self.take_retry(answer, *wakes_at, *at),
             Event::TokenAdded { token, at } => {
                 self.clock = self.clock.max(*at);
                 self.tokens.insert(token.id.clone(), token.clone());
@@ -216,7 +216,7 @@ impl State {
     // Jobs move.
 
     /// Change one job and file it anew, in the queue and among the deadlines.
-    fn move_job(&mut self, id: JobId, at: Timestamp, change: impl FnOnce(&mut Job)) {
+    pub(super) fn move_job(&mut self, id: JobId, at: Timestamp, change: impl FnOnce(&mut Job)) {
         self.clock = self.clock.max(at);
         let Some(mut job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
         self.unfile(&job);
@@ -267,6 +267,7 @@ impl State {
     fn place(&mut self, id: JobId, mut attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         attempt.milliwatts = self.milliwatts_of(&attempt.tasks);
+        attempt.gpu_milliwatts_max = self.answer(&self.bucket(job)).and_then(|answer| answer.gpu_milliwatts);
         let (spec, told, at) = (job.spec.clone(), job.foreseen.clone(), attempt.placed_at);
         let demand = attempt.demand(&spec);
         for task in &attempt.tasks {
@@ -336,7 +337,7 @@ impl State {
     }
 
     /// The leases end, the usage is charged, and the job goes on.
-    fn settle(&mut self, id: JobId, (next, lost_a_node): (&Next, bool), charge: Charge, at: Timestamp) {
+    fn settle(&mut self, id: JobId, (next, exit): (&Next, &Exit), charge: Charge, at: Timestamp) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let Some(attempt) = job.attempt().cloned() else { panic!("{id} has no attempt to end") };
         let spec = job.spec.clone();
@@ -353,6 +354,7 @@ impl State {
         self.ledger.account_mut(&spec.tenant).used += charge;
         if !self.policies.is_empty() {
             self.policies.answers.forget_victim(id);
+            self.keep_failure((id, &spec.tenant), &attempt, (next, exit), at);
         }
         let ran_ms = self.learn(id, &attempt, next, at);
         self.count_array(id, |array| array.active -= 1);
@@ -360,6 +362,7 @@ impl State {
             Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),
             Next::Queued { because, wakes_at } => self.move_job(id, at, |job| {
                 let preempted = *because == Back::Preempted;
+                let lost_a_node = matches!(exit, Exit::Unknown { .. });
                 let returning = lost_a_node && *because == Back::Requeued;
                 job.phase = Phase::Queued { preempted, returning, since: at };
                 job.wakes_at = *wakes_at;
@@ -403,6 +406,7 @@ impl State {
         self.clock = self.clock.max(at);
         let Some(job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
         self.unfile(&job);
+        self.policies.failures.remove(&id);
         for dependency in &job.open_dependencies {
             self.forget_dependent(dependency.job, id);
         }

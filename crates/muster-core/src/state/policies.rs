@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::command::Actor;
-use crate::event::Event;
-use crate::ids::NodeId;
+use crate::event::{Event, Next};
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::job::{Attempt, Exit, Outcome, StopCause};
 use crate::nearest::nearest;
 use crate::node::Node;
-use crate::policy::{Answer, Answered, Bundle, COST_MILLI_MAX, Given, Policies, Scope, Version, Wear};
+use crate::policy::{
+    Answer, Answered, Bundle, COST_MILLI_MAX, Failure, FailureView, Given, Hook, Policies, Retried, Retry,
+    Scope, Version, Wear,
+};
 use crate::queue::Bucket;
 use crate::refusal::Refusal;
 use crate::settings::PRIORITY_MAX;
 use crate::state::State;
 use crate::state::decide::Decision;
+use crate::state::report::told;
 use crate::time::Timestamp;
 
 /// Files of one bundle.
@@ -92,11 +97,11 @@ impl State {
         }
     }
 
-    /// What is still true of what was answered: of jobs that wait, by the bundles that are in force.
+    /// What is still true of what was answered: of jobs that wait or have failed, by the bundles that are in force.
     pub(super) fn decide_answers(
         &self,
         bundles: &[String],
-        answers: &[Answered],
+        (answers, retries): (&[Answered], &[Retried]),
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let in_force = |hash: &String| {
@@ -112,11 +117,79 @@ impl State {
         };
         let answers: Vec<Answered> =
             answers.iter().filter(waits).cloned().map(|one| self.bounded(one)).collect();
-        let events = match answers.is_empty() {
+        let mut events = match answers.is_empty() {
             true => Vec::new(),
             false => vec![Event::PolicyAnswered { bundles: bundles.to_vec(), answers, at: now }],
         };
+        let known = retries.iter().filter_map(|answer| Some((answer, self.failure_of(answer.job)?)));
+        for (answer, failure) in known.filter(|(answer, failure)| answer.attempt == failure.seen.attempt) {
+            self.decide_retry((bundles, answer), failure, now, &mut events);
+        }
+        self.settle_ends(&mut events, now);
         Ok(Decision::done(events))
+    }
+
+    /// A job that failed goes on sleeping as long as was said, or has ended.
+    fn decide_retry(
+        &self,
+        (bundles, answer): (&[String], &Retried),
+        failure: &Failure,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
+        let Some(asleep) = self.jobs.get(&answer.job).and_then(|job| job.wakes_at) else { return };
+        if answer.retry.is_none() && answer.failed == failure.failed {
+            return;
+        }
+        let wakes_at = answer.retry.as_ref().map_or(asleep, |retry| retry.wakes_at(asleep, now));
+        events.push(Event::RetryAnswered {
+            bundles: bundles.to_vec(),
+            answer: answer.clone(),
+            wakes_at,
+            at: now,
+        });
+        if let Some(Retry::No { why }) = &answer.retry {
+            let why = format!("{}; a policy does not start it again: {why}", told(&failure.seen.exit));
+            events.push(Event::JobEnded { job: answer.job, outcome: Outcome::Failed, why, at: now });
+        }
+    }
+
+    /// How a job failed, while it sleeps until policies have said whether it starts again.
+    pub fn failure_of(&self, job: JobId) -> Option<&Failure> {
+        let asleep = self.jobs.get(&job).filter(|_| !self.policies.failures.is_empty())?;
+        self.policies.failure(job, &asleep.spec.tenant)
+    }
+
+    /// Keep how a job failed that comes back, if policies are asked about that. Who was stopped did not fail by itself.
+    pub(super) fn keep_failure(
+        &mut self,
+        (job, tenant): (JobId, &TenantId),
+        attempt: &Attempt,
+        (next, exit): (&Next, &Exit),
+        at: Timestamp,
+    ) {
+        let cause = attempt.stopping.as_ref().map(|stopping| &stopping.cause);
+        let by_itself = matches!(cause, None | Some(StopCause::GangFailed));
+        let comes_back = matches!(next, Next::Queued { wakes_at: Some(_), .. });
+        if by_itself && comes_back && self.policies.asks(Hook::Retry, tenant) {
+            let seen = FailureView {
+                exit: exit.clone(),
+                attempt: attempt.number,
+                failures: self.jobs.get(&job).map_or(0, |job| job.restarts),
+                ran_ms: at.since(attempt.started_at.unwrap_or(attempt.placed_at)),
+                nodes: attempt.nodes().into_iter().collect(),
+            };
+            self.policies.failures.insert(job, Failure { seen, failed: None });
+        }
+    }
+
+    /// Take what was answered of a failure: the job is no longer asked about, or will be again.
+    pub(super) fn take_retry(&mut self, answer: &Retried, wakes_at: Timestamp, at: Timestamp) {
+        match (&answer.retry, self.policies.failures.get_mut(&answer.job)) {
+            (None, Some(failure)) => failure.failed.clone_from(&answer.failed),
+            _ => drop(self.policies.failures.remove(&answer.job)),
+        }
+        self.move_job(answer.job, at, |job| job.wakes_at = Some(wakes_at));
     }
 
     /// An answer within what policies may say at all.
@@ -173,6 +246,7 @@ impl State {
                 bucket: bucket.key(),
                 admission: answer.admission.clone(),
                 priority: answer.priority,
+                gpu_milliwatts: answer.gpu_milliwatts,
                 costs: costs.collect(),
                 victims: answer.victims.iter().map(|(job, may)| (*job, *may)).collect(),
                 failed: answer.failed.clone(),

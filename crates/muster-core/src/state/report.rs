@@ -6,6 +6,7 @@ use crate::ids::{JobId, NodeId};
 use crate::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
 use crate::ledger::charge;
 use crate::loss::lost_gpu_ms;
+use crate::policy::Hook;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::state::decide::Decision;
@@ -99,7 +100,19 @@ impl State {
             Some(StopCause::Preempted { .. }) => Next::Queued { because: Back::Preempted, wakes_at: None },
             Some(StopCause::Requeued { .. }) => Next::Queued { because: Back::Requeued, wakes_at: None },
             Some(StopCause::Held { by, why }) => Next::Held { by: by.clone(), why: why.clone() },
-            Some(StopCause::GangFailed) | None => self.next_by_exit(job, exit, now),
+            Some(StopCause::GangFailed) | None => {
+                self.asleep_if_asked(job, self.next_by_exit(job, exit, now), now)
+            }
+        }
+    }
+
+    /// Who comes back after a failure sleeps where policies are asked whether it starts again, until they have answered.
+    fn asleep_if_asked(&self, job: &Job, next: Next, now: Timestamp) -> Next {
+        match next {
+            Next::Queued { because, wakes_at: None } if self.policies.asks(Hook::Retry, &job.spec.tenant) => {
+                Next::Queued { because, wakes_at: Some(now) }
+            }
+            next => next,
         }
     }
 
@@ -112,9 +125,7 @@ impl State {
                 because: Back::Restarted,
                 wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),
             },
-            Exit::Code { code } => ended(Outcome::Failed, format!("exit code {code}{}", hint(*code))),
-            Exit::Signal { signal } => ended(Outcome::Failed, format!("killed by signal {signal}")),
-            Exit::Unknown { why } => ended(Outcome::Failed, format!("exit unknown: {why}")),
+            exit => ended(Outcome::Failed, told(exit)),
         }
     }
 
@@ -179,6 +190,16 @@ fn receipt(job: &Job, attempt: &Attempt, now: Timestamp) -> Option<Receipt> {
         ran_ms: now.since(attempt.started_at.unwrap_or(attempt.placed_at)),
         lost_gpu_ms: lost_gpu_ms(job, attempt, now),
     })
+}
+
+/// An exit in words.
+pub(super) fn told(exit: &Exit) -> String {
+    match exit {
+        Exit::Code { code } => format!("exit code {code}{}", hint(*code)),
+        Exit::Signal { signal } => format!("killed by signal {signal}"),
+        Exit::NotStarted { why } => format!("it could not be started: {why}"),
+        Exit::Unknown { why } => format!("exit unknown: {why}"),
+    }
 }
 
 /// What an exit code means by the custom of shells, where it helps.

@@ -13,7 +13,7 @@ use crate::lasting::planned_end;
 use crate::ledger::Ledger;
 use crate::mix::Mix;
 use crate::node::Node;
-use crate::policy::{Answered, Policies, Version};
+use crate::policy::{Answered, Failure, Policies, Version};
 use crate::settings::Settings;
 use crate::state::apply::deadline;
 use crate::state::policies::pools_of;
@@ -66,6 +66,8 @@ pub struct Frame {
     policies: Vec<Version>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     answers: Vec<Answered>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    failures: Vec<(JobId, Failure)>,
 }
 
 /// A job, with its spec by place.
@@ -165,6 +167,7 @@ impl State {
             mix: self.mix.clone(),
             policies: self.policies.saved(),
             answers: self.answered(),
+            failures: self.policies.failures.iter().map(|(job, one)| (*job, one.clone())).collect(),
         }
     }
 
@@ -281,7 +284,7 @@ impl Frame {
             ledger: self.ledger,
             foresight: self.foresight,
             mix: self.mix,
-            policies: Policies::restored(self.policies),
+            policies: Policies::restored(self.policies, self.failures),
             ..State::default()
         }
     }

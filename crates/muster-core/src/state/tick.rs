@@ -12,7 +12,8 @@ use crate::time::Timestamp;
 impl State {
     pub(super) fn decide_tick(&self, now: Timestamp) -> Decision {
         let mut events = Vec::new();
-        events.extend(self.queue.due(now).map(|job| Event::JobWoken { job, at: now }));
+        let due = self.queue.due(now).filter(|job| self.failure_of(*job).is_none());
+        events.extend(due.map(|job| Event::JobWoken { job, at: now }));
         self.stop_overdue(now, &mut events);
         self.end_old_claims(now, &mut events);
         self.close_old_windows(now, &mut events);

@@ -11,7 +11,7 @@ use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
 use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::partition::{MigInstance, check};
-use muster_core::policy::Hook;
+use muster_core::policy::{Hook, Retried};
 use muster_core::queue::waiting_since;
 use muster_core::recent::Recent;
 use muster_core::settings::Objective;
@@ -73,6 +73,8 @@ impl Judge {
                 }
             }
             Event::JobEnded { job, .. } => self.see_end(*job),
+            Event::JobWoken { job, at } => see_woken(before, *job, *at),
+            Event::RetryAnswered { answer, wakes_at, at, .. } => see_retry(before, answer, *wakes_at, *at),
             Event::GpuPartitioned { gpu, instances, why, .. } => see_cut(before, gpu, instances, why),
             _ => {}
         }
@@ -513,4 +515,21 @@ fn part_of(task: &PlacedTask) -> (u32, u32) {
 fn own(job: &Job, task: &PlacedTask) -> (u64, u64) {
     let each = &job.spec.tasks[task.group as usize].each;
     (u64::from(each.cpus), each.memory_mib)
+}
+
+/// Nobody starts again after a failure before policies that answer that have answered.
+fn see_woken(before: &State, job: JobId, at: Timestamp) {
+    let asleep = &before.jobs[&job];
+    assert!(asleep.wakes_at.is_some_and(|moment| moment <= at), "{job} was woken early");
+    let asked = policies::answer(before, Hook::Retry, &asleep.spec.tenant);
+    assert!(!asked || !before.policies.failures.contains_key(&job), "{job} was woken unasked");
+}
+
+/// A policy can put a start off, by a day at most, and never bring it forward.
+fn see_retry(before: &State, answer: &Retried, wakes_at: Timestamp, at: Timestamp) {
+    let failure = &before.policies.failures[&answer.job];
+    assert_eq!(failure.seen.attempt, answer.attempt, "{} was asked about another attempt", answer.job);
+    let meant = before.jobs[&answer.job].wakes_at.unwrap();
+    assert!(wakes_at >= meant, "{} starts earlier for a policy", answer.job);
+    assert!(wakes_at <= meant.max(at.plus(24 * 3_600_000)), "{} is put off for too long", answer.job);
 }

@@ -10,6 +10,7 @@ mod judge;
 mod laws;
 mod model;
 mod policies;
+mod retries;
 mod scenarios;
 mod script;
 mod story;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::policy::{Admission, Answered, Bundle, Hook, Scope};
+use muster_core::policy::{Admission, Answered, Bundle, Hook, Retried, Retry, Scope};
 use muster_core::queue::Bucket;
 use muster_core::rules::{Extreme, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset};
 use muster_core::{Command, Job, JobId, NodeId, State, TenantId};
@@ -14,8 +14,10 @@ pub fn apply(variant: usize) -> Command {
         2 => &[Hook::Admit],
         3 => &[Hook::Priority, Hook::Score],
         4 => &[Hook::Score, Hook::Victims],
-        5 => &[Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims],
-        6 | 7 => &[Hook::Admit, Hook::Victims],
+        5 => &[Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Retry, Hook::Power],
+        6 => &[Hook::Admit, Hook::Victims, Hook::Retry],
+        7 => &[Hook::Admit, Hook::Victims, Hook::Retry],
+        8 => &[Hook::Power],
         _ => &[],
     };
     let scope = match variant {
@@ -86,7 +88,7 @@ pub fn answer(state: &State, hook: Hook, tenant: &TenantId) -> bool {
 
 /// Whether policies let a job start: they said yes, or nobody asks them.
 pub fn let_in(state: &State, job: &Job) -> bool {
-    let hooks = [Hook::Admit, Hook::Priority, Hook::Score];
+    let hooks = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Power];
     match state.policies.answers.of(&state.bucket(job)) {
         Some(answer) => answer.admission == Admission::Yes,
         None => !hooks.into_iter().any(|hook| answer(state, hook, &job.spec.tenant)),
@@ -114,7 +116,26 @@ pub fn answers(state: &State, whim: u64) -> Option<Command> {
     let refused = Admission::Refuse { why: "out of date".to_string() };
     let changed = |one| Answered { bucket: "another".to_string(), admission: refused.clone(), ..one };
     answers.extend(nonsense.map(changed));
-    Some(Command::NoteAnswers { bundles, answers })
+    Some(Command::NoteAnswers { bundles, answers, retries: retries(state, &mut whims) })
+}
+
+/// Answers about those who failed. Some are left out, and some are nonsense.
+fn retries(state: &State, whims: &mut Whims) -> Vec<Retried> {
+    let mut retries = Vec::new();
+    for (job, failure) in &state.policies.failures {
+        let (retry, failed) = match whims.next(6) {
+            0 => continue,
+            1 => (None, Some("a whim".to_string())),
+            2 => (Some(Retry::No { why: "a whim".to_string() }), None),
+            3 => (Some(Retry::After { wait_ms: [0, 5_000, i64::MAX][whims.next(3) as usize] }), None),
+            _ => (Some(Retry::AsAsked), None),
+        };
+        let retried = Retried { job: *job, attempt: failure.seen.attempt, retry, failed };
+        retries.push(Retried { attempt: retried.attempt + 1, ..retried.clone() });
+        retries.push(Retried { job: JobId::single(1_000_000), ..retried.clone() });
+        retries.push(retried);
+    }
+    retries
 }
 
 /// Policies have nothing against anyone.
@@ -129,7 +150,16 @@ pub fn yes(state: &State) -> Option<Command> {
         Answered { victims, ..Answered::of(job, bucket) }
     };
     let answers: Vec<Answered> = heads.map(answer).collect();
-    (!in_force.is_empty() && !answers.is_empty()).then_some(Command::NoteAnswers { bundles, answers })
+    let failures = state.policies.failures.iter();
+    let retried = failures.map(|(job, failure)| Retried {
+        job: *job,
+        attempt: failure.seen.attempt,
+        retry: Some(Retry::AsAsked),
+        failed: None,
+    });
+    let retries: Vec<Retried> = retried.collect();
+    let said = !answers.is_empty() || !retries.is_empty();
+    (!in_force.is_empty() && said).then_some(Command::NoteAnswers { bundles, answers, retries })
 }
 
 fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) -> Answered {
@@ -145,7 +175,8 @@ fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) 
     let costs = costs.collect();
     let running = state.jobs.values().filter(|job| job.attempt().is_some());
     let victims = running.map(|job| (job.id, whims.next(3) > 0)).collect();
-    Answered { admission, priority, costs, victims, ..Answered::of(job, bucket) }
+    let gpu_milliwatts = [None, Some(250_000), Some(1)][whims.next(3) as usize];
+    Answered { admission, priority, gpu_milliwatts, costs, victims, ..Answered::of(job, bucket) }
 }
 
 /// Small numbers, the same for the same whim.

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use muster_core::ids::JobId;
-use muster_core::policy::{Admission, Hook};
+use muster_core::policy::{Admission, Hook, Retry};
 
-use super::Retry;
 use crate::error::PolicyError;
 use crate::plain::Plain;
 

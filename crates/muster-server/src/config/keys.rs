@@ -48,6 +48,12 @@ pub(super) const KEYS: &[Key] = &[
     key("data_dir", Kind::Text, "./muster-data", "folder of the database, certificates and tokens"),
     key("cluster", Kind::Text, "", "file that describes a simulated cluster"),
     key(
+        "policies.dir",
+        Kind::Text,
+        "",
+        "folder of policies that are in force as it has them, whenever it changes",
+    ),
+    key(
         "auth.mode",
         Kind::Word(&["local", "tokens"]),
         "local",

@@ -56,6 +56,7 @@ impl Resolver<'_> {
             log: log(said),
             telemetry: self.telemetry(),
             cluster: said.text("cluster").map(PathBuf::from),
+            policies_dir: said.text("policies.dir").map(PathBuf::from),
             warnings: Vec::new(),
             said: said.clone(),
         }

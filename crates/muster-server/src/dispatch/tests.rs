@@ -1,8 +1,12 @@
 //! Orders as nodes get them, and which events make them worth sending again.
 
+use std::sync::Arc;
+
 use muster_core::command::{Actor, Command, Said, SubmitJob};
 use muster_core::node::{GpuFacts, NodeFacts};
 use muster_core::plan::{Plan, Start};
+use muster_core::policy::{Bundle, Scope};
+use muster_core::rules::{Check, PowerPolicy, Rules, Strategy, Tuned};
 use muster_core::tenant::TenantConfig;
 use muster_core::{JobSpec, Timestamp};
 
@@ -214,4 +218,48 @@ fn who_saves_its_work_while_it_runs_or_ends_for_good_is_not_hurried() {
     desk.changed();
     desk.say("n1", Said::Saved);
     assert_eq!((desk.changed(), desk.grace_ms("n1")), (vec![], 30_000));
+}
+
+/// Pools are told to the nodes that have devices of them, anew when policies change.
+#[test]
+fn nodes_are_told_the_pools_of_their_devices() {
+    let mut desk = Desk::with_gang();
+    assert!(orders(&desk.state, &"n1".parse().unwrap(), 1).pools.is_empty());
+    let cool = Pool {
+        name: "cool".to_string(),
+        gpu_types: Vec::new(),
+        min_memory_milli_gb: 0,
+        max_temp_milli_c: 60_000,
+        power_policy: PowerPolicy::Efficiency,
+        health_threshold_milli: 900,
+        opt_strategies: vec![Strategy {
+            kind: Tuned::Power,
+            fields: [("target_watts".to_string(), Fact::Milli(250_500))].into(),
+        }],
+        health_checks: vec![Check { name: "ecc".to_string(), fields: BTreeMap::new() }],
+    };
+    let other = Pool { name: "other".to_string(), gpu_types: vec!["A100".to_string()], ..cool.clone() };
+    let pools = [cool, other].into_iter().map(|pool| (pool.name.clone(), pool)).collect();
+    let rules = Rules { pools, ..Rules::default() };
+    let files = [("a.gsky".to_string(), String::new())].into();
+    let bundle = Arc::new(Bundle { hash: "a".to_string(), files, rules, ..Bundle::default() });
+    desk.changed();
+    desk.tell(Command::ApplyPolicy { scope: Scope::Cluster, bundle, why: String::new() });
+    assert_eq!(desk.changed(), ["n1", "n2", "n3"]);
+    let pools = orders(&desk.state, &"n1".parse().unwrap(), 1).pools;
+    let [pool] = &pools[..] else { panic!("{pools:?}") };
+    assert_eq!(
+        (pool.name.as_str(), &pool.gpus[..], pool.power_policy.as_str()),
+        ("cool", &[0, 1][..], "efficiency")
+    );
+    assert_eq!(
+        (pool.tuning[0].name.as_str(), pool.tuning[0].fields["target_watts"].as_str()),
+        ("power", "250.5")
+    );
+    assert_eq!((pool.max_temp_milli_c, pool.checks[0].name.as_str()), (60_000, "ecc"));
+    desk.tell(Command::RemoveNode { node: "n3".parse().unwrap() });
+    desk.changed();
+    let none = Arc::new(Bundle::default());
+    desk.tell(Command::ApplyPolicy { scope: Scope::Cluster, bundle: none, why: String::new() });
+    assert_eq!(desk.changed(), ["n1", "n2"]);
 }

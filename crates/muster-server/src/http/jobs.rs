@@ -134,6 +134,8 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         let position = muster_core::plan::position(state, live, now);
         job.queue_position = position.map(|place| place.position);
         job.queue_length = position.map(|place| place.of);
+        let cap = live.attempt().and_then(|attempt| attempt.gpu_milliwatts_max);
+        job.gpu_power_max_watts = cap.map(|milliwatts| milliwatts as f64 / 1_000.0);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
         job.summary.waits_for = job.reasons.first().map(|reason| reason.sentence.clone());
         tell_held(&mut job.summary, live);

@@ -43,7 +43,9 @@ pub async fn receipts(
         for victim in victims {
             let seen = sees(&looker, tables, victim)?;
             let theirs = if seen { events_of(tables, victim)? } else { Vec::new() };
-            caused.extend(theirs.iter().filter_map(receipt).filter(|(_, one)| one.by_job_id == job.to_string()));
+            caused.extend(
+                theirs.iter().filter_map(receipt).filter(|(_, one)| one.by_job_id == job.to_string()),
+            );
         }
         caused.sort_by_key(|(place, _)| *place);
         caused.dedup();

@@ -86,6 +86,7 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
         summary: summary(row, now_ms),
         allocated_gpus: Vec::new(),
         shares: Vec::new(),
+        gpu_power_max_watts: None,
         queue_position: None,
         queue_length: None,
         estimated_wait: None,

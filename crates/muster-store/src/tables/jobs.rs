@@ -93,6 +93,13 @@ static WAKE: Statement = Statement {
     bulk: None,
 };
 
+static PUT_OFF: Statement = Statement {
+    name: "put a job off",
+    sql: "UPDATE jobs SET wakes_at = ?3 WHERE number = ?1 AND idx = ?2",
+    rows: Rows::Each,
+    bulk: None,
+};
+
 static CHANGE: Statement = Statement {
     name: "change a job",
     sql: "UPDATE jobs SET name = COALESCE(?3, name), priority = COALESCE(?4, priority), \
@@ -189,6 +196,11 @@ pub fn released(job: JobId) -> Vec<Change> {
 /// A job's pause is over.
 pub fn woken(job: JobId) -> Vec<Change> {
     vec![WAKE.change(vec![job.number.into(), idx(job).into()])]
+}
+
+/// A job that sleeps wakes at another moment.
+pub fn put_off(job: JobId, wakes_at: Timestamp) -> Vec<Change> {
+    vec![PUT_OFF.change(vec![job.number.into(), idx(job).into(), wakes_at.into()])]
 }
 
 /// What may change of a job is in columns of its own; the spec stays as it was asked.

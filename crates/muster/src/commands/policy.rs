@@ -2,7 +2,7 @@
 
 mod check;
 mod eval;
-mod folders;
+pub mod folders;
 mod json;
 mod live;
 mod test;

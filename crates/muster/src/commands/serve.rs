@@ -10,12 +10,14 @@ use muster_agent::Cluster;
 use muster_server::config::{Config, RawConfig};
 use muster_server::policies::Interpreter;
 use muster_server::server::{self, Advisers, Nodes, Running};
+use muster_server::whatif::Oracle;
 use muster_sim::whatif::Historian;
 
 use super::{Code, Ending, config, dev};
 use crate::error::CliError;
 use crate::interpreter::Starlark;
 use crate::output;
+use crate::policy_folder::PolicyFolder;
 
 /// A start that takes longer has a database that does not answer.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -108,11 +110,16 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, CliError> {
     logging.map_err(|error| CliError::usage(error.to_string()))?;
     let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::default()));
     let historian = Historian { interpreter: interpreter.clone() };
-    let advisers = Advisers { oracle: Some(Arc::new(Mutex::new(historian))), interpreter };
+    let oracle: Option<Arc<Mutex<dyn Oracle>>> = Some(Arc::new(Mutex::new(historian)));
+    let advisers = Advisers { oracle, interpreter: interpreter.clone() };
     let running =
         server::start(config, nodes, advisers).map_err(|error| CliError::failed(error.to_string()))?;
     if !running.wait_until_ready(READY_WITHIN) {
         return Err(CliError::failed("the server is not ready after 30 s; its log says why"));
+    }
+    if let (Some(path), Some(interpreter)) = (config.policies_dir.clone(), interpreter) {
+        let folder = PolicyFolder { path, cluster: running.cluster().clone(), interpreter };
+        std::thread::spawn(move || folder.run());
     }
     Ok(running)
 }

@@ -70,6 +70,7 @@ fn place(card: Card, job: &Job, attempts: &[Attempt]) -> Card {
         .maybe("position", place)
         .field("nodes", job.summary.nodes.join(" "))
         .field("gpus", shares::placed(&job.allocated_gpus, &job.shares))
+        .maybe("gpu power", job.gpu_power_max_watts.map(|watts| format!("at most {watts} W each")))
         .maybe("placed", newest.and_then(|(attempt, score)| places::placed(&attempt.nodes, score)))
         .maybe("exit code", job.summary.exit_code)
         .maybe("signal", job.summary.signal)

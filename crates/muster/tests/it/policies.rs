@@ -139,6 +139,70 @@ fn what_policies_say_comes_true_and_can_be_replayed() {
     session.end();
 }
 
+const AFTERWARDS: &str = r#"
+def retry(job, failure):
+    if failure.exit_code == 137:
+        return "who ran out of memory does so again"
+    return 0.1
+
+def power(job):
+    return 250.5 if job.labels.get("kind") == "background" else None
+"#;
+
+#[test]
+fn policies_say_who_starts_again_and_how_much_its_gpus_draw() {
+    let session = Session::new("afterwards", &[]);
+    with_policies(&session, &[("rules.gsky", RULES), ("afterwards.gsky", AFTERWARDS)]);
+    let failing = "--gpus 1 --restarts 2 --annotation muster.sim/runtime=100ms";
+    let hungry = submit(&session, &format!("{failing} --annotation muster.sim/exit-code=137"));
+    let clumsy = submit(&session, &format!("{failing} --annotation muster.sim/exit-code=1"));
+    let over = session.waits_for(&format!("show {hungry}"), "Failed");
+    let why = "exit code 137; a policy does not start it again: who ran out of memory does so again";
+    assert!(
+        over.contains(why) && json(&session.says(&format!("show {hungry} -o json")))["attempts"] == 1,
+        "{over}"
+    );
+    let over = session.waits_for(&format!("show {clumsy}"), "Failed");
+    assert!(!over.contains("policy"), "{over}");
+    assert_eq!(json(&session.says(&format!("show {clumsy} -o json")))["attempts"], 3, "{over}");
+
+    let long = "--gpus 1 --annotation muster.sim/runtime=10m";
+    let background = submit(&session, &format!("{long} --label kind=background"));
+    session.waits_for(&format!("show {background}"), "at most 250.5 W each");
+    let usual = submit(&session, long);
+    assert!(!session.waits_for(&format!("show {usual}"), "Running").contains(" W each"));
+    let same = session.whatif("");
+    assert_eq!(same["decisions_different"], 0, "{same}");
+    session.end();
+}
+
+/// The folder that the configuration names is in force, and again when it changes; a way back stays a way back.
+#[test]
+fn a_folder_of_policies_is_in_force_whenever_it_changes() {
+    let name = format!("muster-it-{}-dir", std::process::id());
+    let (file, dir) = (std::env::temp_dir().join(format!("{name}.yaml")), std::env::temp_dir().join(name));
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(&file, format!("policies:\n  dir: {}\n", dir.display())).unwrap();
+    let write = |text: &str| fs::write(dir.join("a.gsky"), text).unwrap();
+    write("def admit(job):\n    return job.gpus < 4\n");
+    let session = Session::new("folder", &["--config", file.to_str().unwrap()]);
+    let first = session.waits_for("policy ls", "policies.dir");
+    assert!(first.contains("has changed"), "{first}");
+    write("def admit(job):\n    return job.gpus <\n");
+    let log = || fs::read_to_string(session.folder.join("server.log")).unwrap();
+    session.until("the log says what is wrong", || log().contains("a.gsky:2"));
+    assert_eq!(json(&session.says("policy ls -o json"))["total"], 1);
+    write("def admit(job):\n    return job.gpus < 5\n");
+    session.until("the next is in force", || json(&session.says("policy ls -o json"))["total"] == 2);
+    // Going back holds: the folder is as it was.
+    session.says("policy rollback");
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert_eq!(json(&session.says("policy ls -o json"))["total"], 3);
+    session.end();
+    fs::remove_dir_all(&dir).unwrap();
+    fs::remove_file(&file).unwrap();
+}
+
 /// A policy that fails is loud, and jobs wait or do not, as is configured.
 #[test]
 fn a_policy_that_fails_is_loud_and_the_cluster_goes_on() {

@@ -69,6 +69,15 @@ impl Session {
         }
     }
 
+    /// Until something is so.
+    pub fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < until, "never: {what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// What would have been.
     pub fn whatif(&self, words: &str) -> Value {
         muster_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
