@@ -28,6 +28,10 @@ pub struct WhatIfAsk {
     /// Nodes that would have taken no more work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_nodes: Vec<String>,
+    /// Policies that would have been in force for the cluster, in place of all that were: files by name. Without any file
+    /// there would have been none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policies: Option<BTreeMap<String, String>>,
     /// Tell of so many jobs that gain or lose most; 20 when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,

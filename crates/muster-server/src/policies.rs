@@ -86,6 +86,11 @@ impl Asker {
         Asker { interpreter, asked_at: None, tried_at: None }
     }
 
+    /// Whether policies refuse a job that is not accepted yet, and in which words.
+    pub fn refuses(&self, state: &State, spec: &JobSpec, now: Timestamp) -> Option<String> {
+        refuses(&*self.interpreter, state, spec, now)
+    }
+
     /// What is to be put on record before the next round: answers that are missing, for those who wait and for those
     /// whom a plan would displace, and those that have changed.
     pub fn news(

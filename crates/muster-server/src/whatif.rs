@@ -50,6 +50,8 @@ pub struct Change {
     pub added: Vec<String>,
     /// Nodes that would take no more work.
     pub removed: BTreeSet<NodeId>,
+    /// The policies of the cluster, in place of all that were in force: files by name.
+    pub policies: Option<BTreeMap<String, String>>,
 }
 
 impl Question {
@@ -77,7 +79,8 @@ fn moment(field: &'static str, text: &str, now: Timestamp) -> Result<Timestamp, 
 
 impl Change {
     fn of(ask: &WhatIfAsk) -> Result<Change, Fault> {
-        let mut change = Change { added: ask.add_nodes.clone(), ..Change::default() };
+        let (added, policies) = (ask.add_nodes.clone(), ask.policies.clone());
+        let mut change = Change { added, policies, ..Change::default() };
         for name in &ask.remove_nodes {
             let node = name.parse().map_err(|error| Fault::invalid("remove_nodes", format!("{error}")))?;
             change.removed.insert(node);
@@ -146,7 +149,11 @@ impl Change {
         let settings = self.settings.iter().map(|(key, value)| format!("{key}={value}"));
         let added = self.added.iter().map(|words| format!("nodes added: {words}"));
         let removed = self.removed.iter().map(|node| format!("node removed: {node}"));
-        tenants.chain(settings).chain(added).chain(removed).collect()
+        let policies = self.policies.iter().map(|files| match files.is_empty() {
+            true => "no policies".to_string(),
+            false => format!("policies: {}", files.keys().cloned().collect::<Vec<_>>().join(", ")),
+        });
+        tenants.chain(settings).chain(added).chain(removed).chain(policies).collect()
     }
 }
 

@@ -452,6 +452,11 @@ impl Stage {
         }
     }
 
+    /// Why policies do not accept a job, if they do not.
+    pub fn refused_by_policies(&self, spec: &JobSpec) -> Option<String> {
+        self.asker.as_ref()?.refuses(&self.state, spec, self.now)
+    }
+
     /// Every agent that has a part in a job speaks.
     fn report(&mut self, job: JobId, said: &Said) {
         let attempt = self.state.jobs.get(&job).and_then(Job::attempt);

@@ -58,7 +58,7 @@ fn answer(
         future.asking(interpreter).play(question.until)
     };
     let change = &question.change;
-    let otherwise = Otherwise::of(change, chronicle)?;
+    let otherwise = Otherwise::of(change, chronicle, interpreter)?;
     let (decisions, different) = decisions::count(&chronicle.start, &chronicle.entries);
     let really = what_happened(chronicle, question.until);
     let fork = track::first_difference(chronicle, &otherwise, question.until)?;

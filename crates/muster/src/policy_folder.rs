@@ -83,11 +83,7 @@ impl PolicyFolder {
     }
 
     fn read(&self) -> Result<Files, String> {
-        match folders::files_of(&self.path) {
-            Ok(files) if files.is_empty() => Err(format!("there is no policy in {}", self.path.display())),
-            Ok(files) => Ok(files),
-            Err(error) => Err(error.to_string()),
-        }
+        folders::policies_of(&self.path).map_err(|error| error.what)
     }
 
     /// Deal with what was found.

@@ -1,11 +1,15 @@
 //! A change, as the cluster would have known it: as events at its beginning, and in everything said later.
 
+use std::sync::Arc;
+
 use muster_core::command::{Actor, Command};
 use muster_core::event::Event;
 use muster_core::node::NodeWord;
+use muster_core::policy::{Bundle, Scope};
 use muster_core::tenant::TenantConfig;
 use muster_core::{NodeId, State, TenantId};
 use muster_server::http::Fault;
+use muster_server::policies::Interpreter;
 use muster_server::whatif::Change;
 
 use super::chronicle::Chronicle;
@@ -15,20 +19,27 @@ use crate::rehearsal::Site;
 #[derive(Debug, Clone, Default)]
 pub struct Otherwise {
     change: Change,
+    /// The policies that would have been in force.
+    policies: Option<Arc<Bundle>>,
     /// What would have happened at the beginning.
     pub events: Vec<Event>,
 }
 
 impl Otherwise {
     /// See whether a change can be made at the beginning of a chronicle.
-    pub fn of(change: &Change, chronicle: &Chronicle) -> Result<Otherwise, Fault> {
+    pub fn of(
+        change: &Change,
+        chronicle: &Chronicle,
+        interpreter: Option<&Arc<dyn Interpreter>>,
+    ) -> Result<Otherwise, Fault> {
         if let Some(tenant) = change.tenants().find(|tenant| !is_tenant_known(chronicle, tenant)) {
             return Err(Fault::invalid("set", format!("there was no tenant `{tenant}` in that time")));
         }
         if let Some(node) = change.removed.iter().find(|node| !is_node_known(chronicle, node)) {
             return Err(Fault::invalid("remove_nodes", format!("there was no node `{node}` in that time")));
         }
-        let mut otherwise = Otherwise { change: change.clone(), events: Vec::new() };
+        let policies = compiled(change, interpreter)?;
+        let mut otherwise = Otherwise { change: change.clone(), policies, events: Vec::new() };
         let mut state = chronicle.start.clone();
         for command in otherwise.commands(&state)? {
             let decision = state.decide(&Actor::system(), &command, chronicle.since)?;
@@ -60,6 +71,11 @@ impl Otherwise {
         }
         let removed = self.change.removed.iter().filter(|node| state.nodes.contains_key(node));
         commands.extend(removed.map(drain));
+        commands.extend(self.policies.iter().map(|bundle| Command::ApplyPolicy {
+            scope: Scope::Cluster,
+            bundle: bundle.clone(),
+            why: "what if".to_string(),
+        }));
         Ok(commands)
     }
 
@@ -78,8 +94,15 @@ impl Otherwise {
                 Command::Configure { settings: Box::new(self.change.settings(&settings)) }
             }
             Command::SetNodeState { node, .. } if self.change.removed.contains(&node) => return None,
+            Command::ApplyPolicy { scope: Scope::Cluster, .. } if self.policies.is_some() => return None,
             other => other,
         })
+    }
+
+    /// Whether everything is decided anew from the beginning: of what other policies would have answered nothing is on
+    /// record.
+    pub fn begins_anew(&self) -> bool {
+        self.policies.is_some()
     }
 
     /// An event that happened, as it would have happened.
@@ -119,6 +142,17 @@ impl Otherwise {
     pub fn passes_over(&self, event: &Event) -> bool {
         matches!(event, Event::NodeStateChanged { node, .. } if self.change.removed.contains(node))
     }
+}
+
+fn compiled(
+    change: &Change,
+    interpreter: Option<&Arc<dyn Interpreter>>,
+) -> Result<Option<Arc<Bundle>>, Fault> {
+    let Some(files) = &change.policies else { return Ok(None) };
+    let nobody = || Fault::invalid("policies", "there is nobody here to run them");
+    let compiled = interpreter.ok_or_else(nobody)?.compile(files.clone());
+    let bundle = compiled.map_err(|errors| Fault::invalid("policies", errors.join("\n")))?;
+    Ok(Some(Arc::new(bundle)))
 }
 
 fn drain(node: &NodeId) -> Command {

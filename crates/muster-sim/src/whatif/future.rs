@@ -104,6 +104,9 @@ impl<'a> Future<'a> {
         let Event::JobSubmitted { job, array, .. } = event else { return };
         // Whoever was not accepted leaves a gap, and the others keep their names.
         self.stage.state.next_job = job.number;
+        if let Some(why) = self.stage.refused_by_policies(&ask.spec) {
+            return self.refused.push((*job, why));
+        }
         match self.stage.ask(by, &Command::SubmitJob(ask)) {
             Ok(Answer::Job(_)) => {
                 for member in members(*job, array.as_ref().map(|array| &array.indexes[..])) {

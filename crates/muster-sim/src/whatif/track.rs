@@ -41,6 +41,9 @@ pub fn first_difference(
         return Ok(None);
     }
     let mut track = Track::new(chronicle, otherwise);
+    if otherwise.begins_anew() {
+        return Ok(Some(track.fork(chronicle.since, 0)));
+    }
     for (index, entry) in chronicle.entries.iter().enumerate() {
         if entry.at > until {
             return Ok(track.looks_until(until).map(|at| track.fork(at, index)));

@@ -123,6 +123,18 @@ fn what_policies_say_comes_true_and_can_be_replayed() {
     assert_eq!(count("preemptions"), 0, "{more}");
     assert!(more["really"]["preemptions"].as_u64().unwrap() >= 2, "{more}");
 
+    // Under other policies: who would not have been accepted.
+    let strict = "def admit(job):\n    return refuse(\"too large\") if job.gpus > 3 else True\n";
+    fs::create_dir_all(session.folder.join("strict")).unwrap();
+    fs::write(session.folder.join("strict/a.gsky"), format!("{strict}{RULES}")).unwrap();
+    let stricter = session.whatif("--policies strict");
+    let refused: Vec<&Value> = stricter["refused"].as_array().unwrap().iter().collect();
+    assert_eq!(refused.len(), 2, "{stricter}");
+    assert!(refused.iter().all(|one| one["why"].as_str().unwrap().contains("too large")), "{stricter}");
+    assert_eq!(stricter["changes"][0], "policies: a.gsky", "{stricter}");
+    let wrong = session.refuses("sim whatif --policies nowhere");
+    assert!(wrong.contains("cannot read"), "{wrong}");
+
     // A pool that jobs wait for cannot be taken away; without them it can, and there is a way back.
     let cold = submit(&session, &format!("--gpus 4 --pool cold --hold {long}"));
     let kept = session.refuses("policy apply --none");

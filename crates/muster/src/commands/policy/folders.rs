@@ -59,8 +59,17 @@ impl Folder {
 }
 
 /// Each `*.gsky` of one folder.
-pub fn files_of(folder: &Path) -> Result<BTreeMap<String, String>, CliError> {
+fn files_of(folder: &Path) -> Result<BTreeMap<String, String>, CliError> {
     Folder::read(folder).map(|folder| folder.files)
+}
+
+/// Each `*.gsky` of one folder, of which there must be some.
+pub fn policies_of(folder: &Path) -> Result<BTreeMap<String, String>, CliError> {
+    let files = files_of(folder)?;
+    match files.is_empty() {
+        true => Err(CliError::failed(format!("there is no policy in {}", folder.display()))),
+        false => Ok(files),
+    }
 }
 
 /// What keeps the mark under its place.

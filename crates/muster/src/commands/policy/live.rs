@@ -159,11 +159,7 @@ fn lines(text: Option<&String>) -> Vec<&str> {
 fn files_of(folder: Option<&PathBuf>) -> Result<BTreeMap<String, String>, CliError> {
     let usual = PathBuf::from(folders::USUAL);
     let folder = folder.unwrap_or(&usual);
-    let files = folders::files_of(folder)?;
-    match files.is_empty() {
-        true => Err(CliError::failed(format!("there is no policy in {}", folder.display()))),
-        false => Ok(files),
-    }
+    folders::policies_of(folder)
 }
 
 fn in_force(client: &Client) -> Result<Option<u64>, CliError> {

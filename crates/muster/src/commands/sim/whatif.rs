@@ -1,5 +1,6 @@
 //! `muster sim whatif`: the history of the server under other rules.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use muster_server::whatif::{Oracle, Question};
 use muster_sim::jobs;
 use muster_sim::whatif::Historian;
 
+use crate::commands::policy::folders;
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
 use crate::interpreter::Starlark;
@@ -38,6 +40,12 @@ pub struct Args {
     /// Nodes that would have taken no more work
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     remove_nodes: Vec<String>,
+    /// Policies that would have been in force, in place of all that were: a folder
+    #[arg(long, value_name = "FOLDER", conflicts_with = "no_policies")]
+    policies: Option<PathBuf>,
+    /// No policies would have been in force
+    #[arg(long)]
+    no_policies: bool,
     /// Show so many jobs that gain or lose most
     #[arg(long, value_name = "N", default_value_t = 10)]
     jobs: u32,
@@ -61,6 +69,7 @@ pub fn run(args: &Args, options: &Options) -> Ending {
         set: args.set.iter().cloned().collect(),
         add_nodes: args.add_nodes.clone(),
         remove_nodes: args.remove_nodes.clone(),
+        policies: policies(args)?,
         jobs: Some(args.jobs),
     };
     let answer: WhatIf = match &args.journal {
@@ -74,6 +83,13 @@ pub fn run(args: &Args, options: &Options) -> Ending {
     };
     output::say(&args.show, &text(&answer, options.color), "whatif", &answer)?;
     Ok(Code::DONE)
+}
+
+fn policies(args: &Args) -> Result<Option<BTreeMap<String, String>>, CliError> {
+    match &args.policies {
+        Some(folder) => folders::policies_of(folder).map(Some),
+        None => Ok(args.no_policies.then(BTreeMap::new)),
+    }
 }
 
 fn from_journal(path: &Path, ask: &WhatIfAsk) -> Result<WhatIf, CliError> {
