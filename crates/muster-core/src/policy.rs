@@ -139,8 +139,23 @@ pub struct Policies {
     pub answers: Answers,
     /// Jobs that sleep after a failure until it was asked whether they start again.
     pub failures: BTreeMap<JobId, Failure>,
-    /// Labels and fields of jobs that some bundle in force could look at. Derived.
-    reads: Arc<BTreeSet<String>>,
+    /// What the bundles in force could look at. Derived.
+    reads: Arc<Reads>,
+}
+
+/// Labels and fields of jobs that bundles in force could look at. What a tenant looks at tells its own jobs apart, and
+/// nobody else's: others would wait for answers that nobody gives.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Reads {
+    cluster: Option<BTreeSet<String>>,
+    tenants: BTreeMap<TenantId, BTreeSet<String>>,
+}
+
+impl Reads {
+    fn has(&self, tenant: &TenantId, name: &str) -> bool {
+        let of_scopes = [self.cluster.as_ref(), self.tenants.get(tenant)];
+        of_scopes.into_iter().flatten().any(|names| names.contains(name))
+    }
 }
 
 impl Policies {
@@ -166,15 +181,26 @@ impl Policies {
         self.versions.values().filter_map(|of_scope| Some(of_scope.last()?.number)).max().unwrap_or(0) + 1
     }
 
-    /// Put a bundle into force. What others answered is no longer asked for.
+    /// Put a bundle into force. What others answered of the same jobs is no longer asked for.
     pub(crate) fn put(&mut self, version: Version) {
+        match &version.scope {
+            Scope::Cluster => self.answers = Answers::default(),
+            Scope::Tenant(tenant) => self.answers.forget_tenant(tenant),
+        }
         let of_scope = self.versions.entry(version.scope.clone()).or_default();
         of_scope.push(Arc::new(version));
         if of_scope.len() > VERSIONS_KEPT {
             of_scope.remove(0);
         }
-        self.answers = Answers::default();
         self.derive();
+    }
+
+    /// A tenant is gone, and has nothing in force any more. Its last version stays, so that no number is given twice; who
+    /// comes by the same name later finds none of its files.
+    pub(crate) fn forget(&mut self, tenant: &TenantId) {
+        if let Some(of_scope) = self.versions.get_mut(&Scope::Tenant(tenant.clone())) {
+            of_scope.drain(..of_scope.len().saturating_sub(1));
+        }
     }
 
     /// All that is remembered, to be saved.
@@ -193,12 +219,16 @@ impl Policies {
     }
 
     fn derive(&mut self) {
-        let mentions =
-            self.in_force().into_iter().flat_map(|version| version.bundle.mentions.iter().cloned());
-        let mut reads: BTreeSet<String> = mentions.collect();
-        // Always, or policies that look at nothing would count as none.
-        if !self.in_force().is_empty() {
-            reads.insert(PRIORITY_LABEL.to_string());
+        let mut reads = Reads::default();
+        for version in self.in_force() {
+            let mut names = version.bundle.mentions.clone();
+            match &version.scope {
+                Scope::Cluster => {
+                    names.insert(PRIORITY_LABEL.to_string());
+                    reads.cluster = Some(names);
+                }
+                Scope::Tenant(tenant) => drop(reads.tenants.insert(tenant.clone(), names)),
+            }
         }
         self.reads = Arc::new(reads);
     }
@@ -210,7 +240,7 @@ impl Policies {
 
     /// Whether nothing is in force.
     pub fn is_empty(&self) -> bool {
-        self.reads.is_empty()
+        self.reads.cluster.is_none() && self.reads.tenants.is_empty()
     }
 
     /// What was registered for everyone.
@@ -230,6 +260,11 @@ impl Policies {
         versions.filter(move |version| version.bundle.hooks.contains(&hook))
     }
 
+    /// Whether the cluster's bundle answers a question. That of a tenant can only take from what it leaves.
+    pub fn cluster_answers(&self, hook: Hook) -> bool {
+        self.active(&Scope::Cluster).is_some_and(|version| version.bundle.hooks.contains(&hook))
+    }
+
     /// Whether anyone answers a question about a tenant's jobs.
     pub fn asks(&self, hook: Hook, tenant: &TenantId) -> bool {
         !self.is_empty() && self.asked(hook, tenant).next().is_some()
@@ -238,6 +273,11 @@ impl Policies {
     /// How a job failed, while it is to be asked whether it starts again.
     pub fn failure(&self, job: JobId, tenant: &TenantId) -> Option<&Failure> {
         self.failures.get(&job).filter(|_| self.asks(Hook::Retry, tenant))
+    }
+
+    /// Whether any bundle in force speaks of a tenant's jobs.
+    pub fn speak_of(&self, tenant: &TenantId) -> bool {
+        self.reads.cluster.is_some() || self.reads.tenants.contains_key(tenant)
     }
 
     /// Only what jobs are told apart by.
@@ -337,12 +377,13 @@ pub struct Marks {
 }
 
 impl Marks {
-    fn of(spec: &JobSpec, reads: &BTreeSet<String>) -> Marks {
-        let named = spec.labels.iter().filter(|(label, _)| reads.contains(*label));
+    fn of(spec: &JobSpec, reads: &Reads) -> Marks {
+        let reads = |name: &str| reads.has(&spec.tenant, name);
+        let named = spec.labels.iter().filter(|(label, _)| reads(label));
         Marks {
             labels: named.map(|(label, value)| (label.clone(), value.clone())).collect(),
-            name: reads.contains("name").then(|| spec.name.clone()),
-            image: spec.run.image.clone().filter(|_| reads.contains("image")),
+            name: reads("name").then(|| spec.name.clone()),
+            image: spec.run.image.clone().filter(|_| reads("image")),
         }
     }
 
@@ -368,6 +409,35 @@ mod tests {
         policies.put(version);
         assert!(!policies.is_empty() && policies.asks(Hook::Admit, &"red".parse().unwrap()));
         assert!(Policies::default().is_empty());
+    }
+
+    /// A tenant that looks at names would have the planner tell everyone's jobs apart.
+    #[test]
+    fn what_a_tenant_looks_at_tells_only_its_own_jobs_apart() {
+        let red: TenantId = "red".parse().unwrap();
+        let version = |number, scope, mention: &str| Version {
+            number,
+            scope,
+            bundle: Arc::new(Bundle {
+                files: [("a.gsky".to_string(), String::new())].into(),
+                mentions: [mention.to_string()].into(),
+                ..Bundle::default()
+            }),
+            by: String::new(),
+            why: String::new(),
+            at: Timestamp(0),
+        };
+        let mut policies = Policies::default();
+        policies.put(version(1, Scope::Cluster, "team"));
+        policies.put(version(2, Scope::Tenant(red.clone()), "name"));
+        for (tenant, name, told) in [("red", "name", true), ("blue", "name", false), ("blue", "team", true)] {
+            assert_eq!(policies.reads.has(&tenant.parse().unwrap(), name), told, "{tenant} {name}");
+        }
+        assert_eq!((policies.next_number(), policies.versions().len()), (3, 2));
+        policies.put(version(3, Scope::Tenant(red.clone()), "name"));
+        policies.forget(&red);
+        let numbers: Vec<u64> = policies.versions().iter().map(|version| version.number).collect();
+        assert_eq!((numbers, policies.next_number()), (vec![1, 3], 4));
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn visit(statement: &AstStmt, tell: &mut dyn FnMut(&str, starlark::codemap::Span
 }
 
 /// Names and contents with their lengths, so that no two bundles look the same.
-fn hash_of(files: &BTreeMap<String, String>) -> String {
+pub(crate) fn hash_of(files: &BTreeMap<String, String>) -> String {
     let mut hash = Sha256::new();
     for text in files.iter().flat_map(|(name, source)| [name, source]) {
         hash.update((text.len() as u64).to_be_bytes());

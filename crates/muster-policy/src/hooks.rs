@@ -50,6 +50,21 @@ impl Caller for Program {
     }
 }
 
+impl<C: Caller + ?Sized> Caller for &C {
+    fn files_with(&self, function: &str) -> Vec<String> {
+        (**self).files_with(function)
+    }
+
+    fn call_each(
+        &self,
+        file: &str,
+        function: &str,
+        calls: &[Vec<&Plain>],
+    ) -> Vec<Result<Plain, PolicyError>> {
+        (**self).call_each(file, function, calls)
+    }
+}
+
 /// Whether a job may be accepted, and may start now: the strictest answer.
 pub fn admit(policies: &impl Caller, job: &JobView) -> Result<Admission, PolicyError> {
     admit_each(policies, std::slice::from_ref(job)).pop().unwrap_or(Ok(Admission::Yes))

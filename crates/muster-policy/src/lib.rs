@@ -24,6 +24,7 @@ mod signature;
 pub mod star;
 mod testing;
 mod worker;
+mod workers;
 
 pub use bundle::{FileFacts, check, compile};
 pub use engine::{Gpu, PolicyEngine, Requirements};
@@ -36,6 +37,7 @@ pub use samples::Sample;
 pub use signature::Takes;
 pub use testing::{Coverage, Outcome, Tested, is_test, test};
 pub use worker::{Confinement, Launch, Loaded, Worker, worker_main};
+pub use workers::{Guest, Patience, Workers};
 
 #[cfg(test)]
 mod tests;

@@ -8,11 +8,12 @@ mod letter;
 mod process;
 mod serve;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use muster_core::policy::Hook;
 use muster_core::rules::Rules;
 use serde::{Deserialize, Serialize};
 
@@ -67,11 +68,9 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// This binary again, as `policy-worker`.
-    pub fn this_binary() -> Result<Launch, PolicyError> {
-        let program = std::env::current_exe()
-            .map_err(|error| ended(format!("nobody knows which program this is: {error}")))?;
-        Ok(Launch { program, words: vec!["policy-worker".into()] })
+    /// This binary again, as `policy-worker`. The same one, even where another lies in its place by now.
+    pub fn this_binary() -> Launch {
+        Launch { program: "/proc/self/exe".into(), words: vec!["policy-worker".into()] }
     }
 }
 
@@ -80,6 +79,10 @@ impl Launch {
 pub struct Loaded {
     /// What its files registered.
     pub rules: Rules,
+    /// The questions they answer.
+    pub hooks: BTreeSet<Hook>,
+    /// Names and texts that they write.
+    pub mentions: BTreeSet<String>,
     /// The functions that can be called, with the files that tell them.
     pub functions: BTreeMap<String, Vec<String>>,
 }
@@ -92,12 +95,15 @@ pub struct Worker {
     process: Option<Process>,
     /// The last bundle that could be loaded: a new process begins with it.
     files: BTreeMap<String, String>,
+    /// Its functions, with the files that tell them.
+    functions: BTreeMap<String, Vec<String>>,
 }
 
 impl Worker {
     /// One that has nothing loaded.
     pub fn new(launch: Launch, confinement: Confinement) -> Worker {
-        Worker { launch, confinement, process: None, files: BTreeMap::new() }
+        let (files, functions) = (BTreeMap::new(), BTreeMap::new());
+        Worker { launch, confinement, process: None, files, functions }
     }
 
     /// Load a bundle in place of the one before. If it cannot be loaded, that one stays.
@@ -107,24 +113,67 @@ impl Worker {
         }
         let loaded = self.load_into_process(files)?;
         self.files.clone_from(files);
+        self.functions.clone_from(&loaded.functions);
         Ok(loaded)
     }
 
-    /// Call a function of the bundle.
+    /// Call the function of this name in the first file that tells it.
     pub fn call(&mut self, function: &str, args: &[Plain]) -> Result<Plain, PolicyError> {
-        if self.process.is_none() {
-            self.start()?;
-            let files = std::mem::take(&mut self.files);
-            let loaded = self.load_into_process(&files);
-            self.files = files;
-            loaded?;
+        let Some(file) = self.functions.get(function).and_then(|files| files.first()).cloned() else {
+            let what = format!("there is no function `{function}`");
+            return Err(PolicyError::Somewhere { file: "policy".to_string(), what });
+        };
+        let said = self.call_each(&file, function, &[args.iter().collect()], Duration::MAX);
+        said.into_iter().next().unwrap_or_else(|| Err(self.nonsense()))
+    }
+
+    /// Call a function of a file with each of these arguments, by one letter and with one clock. A call that fails is an
+    /// error among the answers; a process that gives none is the same error for all of them. It has at most
+    /// [`Confinement::call_time`], and less where some of that is gone already.
+    pub fn call_each(
+        &mut self,
+        file: &str,
+        function: &str,
+        calls: &[Vec<&Plain>],
+        within: Duration,
+    ) -> Vec<Result<Plain, PolicyError>> {
+        let request = Request::calls(file, function, calls);
+        match self.values(&request, calls.len(), within) {
+            Ok(values) => values,
+            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
         }
-        let args = args.iter().map(Sent::from).collect();
-        let request = Request::Call { function: function.to_string(), args };
-        match self.ask(&request, self.confinement.call_time)? {
-            Answer::Value(value) => value.received().ok_or_else(|| self.nonsense()),
-            _ => Err(self.nonsense()),
+    }
+
+    fn values(
+        &mut self,
+        request: &Request,
+        count: usize,
+        within: Duration,
+    ) -> Result<Vec<Result<Plain, PolicyError>>, PolicyError> {
+        self.revive()?;
+        let most = self.confinement.call_time;
+        let said = match self.ask(request, (within.min(most), most))? {
+            Answer::Values(said) if said.len() == count => said,
+            _ => return Err(self.nonsense()),
+        };
+        let read = |value: Result<Sent, PolicyError>| match value {
+            Ok(value) => value.received().map(Ok),
+            Err(error) => Some(Err(error)),
+        };
+        let values: Option<Vec<_>> = said.into_iter().map(read).collect();
+        values.ok_or_else(|| self.nonsense())
+    }
+
+    /// A process with the last bundle, where there is none.
+    fn revive(&mut self) -> Result<(), PolicyError> {
+        if self.process.is_some() {
+            return Ok(());
         }
+        self.start()?;
+        let files = std::mem::take(&mut self.files);
+        let loaded = self.load_into_process(&files);
+        self.files = files;
+        loaded.map(drop)
     }
 
     /// The process that answers now, if there is one.
@@ -135,7 +184,7 @@ impl Worker {
     fn start(&mut self) -> Result<(), PolicyError> {
         self.process = Some(Process::start(&self.launch, self.confinement.answer_bytes)?);
         let confine = Request::Confine(self.confinement.clone());
-        match self.ask(&confine, self.confinement.start_time)? {
+        match self.ask(&confine, (self.confinement.start_time, self.confinement.start_time))? {
             Answer::Confined => Ok(()),
             _ => Err(self.nonsense()),
         }
@@ -143,22 +192,23 @@ impl Worker {
 
     fn load_into_process(&mut self, files: &BTreeMap<String, String>) -> Result<Loaded, PolicyError> {
         let request = Request::Load { files: files.clone() };
-        match self.ask(&request, self.confinement.load_time)? {
+        match self.ask(&request, (self.confinement.load_time, self.confinement.load_time))? {
             Answer::Loaded(loaded) => Ok(loaded),
             _ => Err(self.nonsense()),
         }
     }
 
-    /// The answer to a request. A process that gives none is gone afterwards.
-    fn ask(&mut self, request: &Request, within: Duration) -> Result<Answer, PolicyError> {
+    /// The answer to a request, within what is left of the most that it may take. A process that gives none is gone
+    /// afterwards.
+    fn ask(&mut self, request: &Request, (left, most): (Duration, Duration)) -> Result<Answer, PolicyError> {
         let Some(process) = &mut self.process else { return Err(self.nonsense()) };
-        match process.ask(request, within) {
+        match process.ask(request, left) {
             Ok(Answer::Wrong(error)) => Err(error),
             Ok(answer) => Ok(answer),
             Err(end) => {
                 let memory_mib = self.confinement.memory_bytes >> 20;
                 self.process = None;
-                Err(ended(end.told(within, memory_mib)))
+                Err(ended(end.told(most, memory_mib)))
             }
         }
     }

@@ -11,6 +11,9 @@ use utoipa::ToSchema;
 pub struct PolicyApply {
     /// Each file by its name, with its content. No file at all puts no policies into force.
     pub files: BTreeMap<String, String>,
+    /// For the jobs of which tenant; for everyone where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
     /// Why, for the history.
     #[serde(default)]
     pub why: String,
@@ -26,6 +29,9 @@ pub struct PolicyRollback {
     /// The version; the one before the one in force where none is named.
     #[serde(default)]
     pub version: Option<u64>,
+    /// Of which tenant; those for everyone where none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
     /// Why, for the history.
     #[serde(default)]
     pub why: String,
@@ -45,8 +51,11 @@ pub struct PolicyList {
 pub struct PolicyVersion {
     /// Counted up.
     pub version: u64,
-    /// For whom: `cluster`.
+    /// For whom: `cluster`, or `tenant` and its name.
     pub scope: String,
+    /// For the jobs of which tenant; nothing where it is for everyone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant_id: Option<String>,
     /// Whether it is in force.
     pub active: bool,
     /// Of names and contents of all files.

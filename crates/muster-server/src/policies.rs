@@ -13,7 +13,7 @@ use muster_core::capacity::Kind;
 use muster_core::plan::Plan;
 use muster_core::policy::{
     Admission, Answer, Answered, Bundle, CandidateView, FailureView, Hook, JobView, Moment, NodeView,
-    Retried, Retry, TenantView, Version,
+    Retried, Retry, Scope, TenantView, Version,
 };
 use muster_core::queue::Bucket;
 use muster_core::settings::PolicyFailure;
@@ -29,46 +29,67 @@ const BUCKETS_MAX: usize = 1_000;
 
 /// Those who run policies.
 pub trait Interpreter: Send + Sync {
-    /// Compile files, by name. Every error says where and what.
-    fn compile(&self, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>>;
+    /// Compile files, by name, for whom they would speak. Every error says where and what.
+    fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>>;
 
     /// Whether a job may be accepted and start now.
-    fn admit(&self, bundle: &Bundle, job: &JobView) -> Result<Admission, String>;
+    fn admit(&self, version: &Version, job: &JobView) -> Result<Admission, String>;
 
     /// Which priority it is ordered by, where that is another than it asked for.
-    fn priority(&self, bundle: &Bundle, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String>;
+    fn priority(&self, version: &Version, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String>;
 
     /// How unwelcome it is on each of these nodes, in thousandths of a device.
-    fn score(&self, bundle: &Bundle, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String>;
+    fn score(&self, version: &Version, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String>;
 
     /// Which of those who run may be displaced for it.
     fn victims(
         &self,
-        bundle: &Bundle,
+        version: &Version,
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String>;
 
     /// Whether it starts again after a failure.
-    fn retry(&self, bundle: &Bundle, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
+    fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
 
     /// The most that each of its GPUs may draw, in milliwatts.
-    fn power(&self, bundle: &Bundle, job: &JobView) -> Result<Option<u64>, String>;
+    fn power(&self, version: &Version, job: &JobView) -> Result<Option<u64>, String>;
 }
 
-/// Whether policies refuse a job that is not accepted yet, and in which words.
-pub fn refuses(
-    interpreter: &dyn Interpreter,
-    state: &State,
-    spec: &JobSpec,
-    now: Timestamp,
-) -> Option<String> {
-    let bucket = Bucket::of_spec(spec, None, &state.policies);
-    let asking = Asking { interpreter, state, now };
-    match asking.admission(&bucket, &mut None) {
-        Admission::Refuse { why } => Some(why),
-        Admission::Yes | Admission::Wait { .. } => None,
+/// A job that is not accepted yet, and those who are asked about it. It is made from the state and asked without it:
+/// while a policy thinks, nobody waits for the state.
+pub struct Applicant {
+    job: JobView,
+    asked: Vec<Arc<Version>>,
+}
+
+impl Applicant {
+    /// One that somebody has to be asked about; nothing where nobody does.
+    pub fn of(state: &State, spec: &JobSpec, now: Timestamp) -> Option<Applicant> {
+        let asked: Vec<_> = state.policies.asked(Hook::Admit, &spec.tenant).cloned().collect();
+        let bucket = Bucket::of_spec(spec, None, &state.policies);
+        let job = JobView::of(&bucket, Moment::of(now, state.settings.utc_offset_minutes));
+        (!asked.is_empty()).then_some(Applicant { job, asked })
     }
+
+    /// Whether policies refuse it, and in which words.
+    pub fn refused(&self, interpreter: &dyn Interpreter) -> Option<String> {
+        match admission(interpreter, self.asked.iter(), &self.job, &mut None) {
+            Admission::Refuse { why } => Some(why),
+            Admission::Yes | Admission::Wait { .. } => None,
+        }
+    }
+}
+
+/// What all of these say of a job: the strictest.
+fn admission<'a>(
+    interpreter: &dyn Interpreter,
+    asked: impl Iterator<Item = &'a Arc<Version>>,
+    job: &JobView,
+    failed: &mut Option<String>,
+) -> Admission {
+    let said = asked.filter_map(|version| heard(interpreter.admit(version, job), version, failed));
+    said.fold(Admission::Yes, Admission::and)
 }
 
 /// Asks what is not known, and what was known for long.
@@ -88,7 +109,7 @@ impl Asker {
 
     /// Whether policies refuse a job that is not accepted yet, and in which words.
     pub fn refuses(&self, state: &State, spec: &JobSpec, now: Timestamp) -> Option<String> {
-        refuses(&*self.interpreter, state, spec, now)
+        Applicant::of(state, spec, now)?.refused(&*self.interpreter)
     }
 
     /// What is to be put on record before the next round: answers that are missing, for those who wait and for those
@@ -207,15 +228,8 @@ impl Asking<'_> {
     }
 
     fn admission(&self, bucket: &Bucket, failed: &mut Option<String>) -> Admission {
-        let job = self.view(bucket);
-        let mut admission = Admission::Yes;
-        for version in self.state.policies.asked(Hook::Admit, &bucket.tenant) {
-            let said = self.interpreter.admit(&version.bundle, &job);
-            if let Some(said) = heard(said, version, failed) {
-                admission = admission.and(said);
-            }
-        }
-        admission
+        let asked = self.state.policies.asked(Hook::Admit, &bucket.tenant);
+        admission(self.interpreter, asked, &self.view(bucket), failed)
     }
 
     /// Each bundle sees what the one before it left. That of a tenant can only ask for less.
@@ -223,9 +237,10 @@ impl Asking<'_> {
         let tenant = TenantView::of(self.state.tenants.get(&bucket.tenant)?);
         let mut job = self.view(bucket);
         for version in self.state.policies.asked(Hook::Priority, &bucket.tenant) {
-            let said = self.interpreter.priority(&version.bundle, &job, &tenant);
+            let said = self.interpreter.priority(version, &job, &tenant);
             if let Some(Some(priority)) = heard(said, version, failed) {
-                job.priority = priority;
+                let most = if version.scope == Scope::Cluster { priority } else { job.priority };
+                job.priority = priority.min(most);
             }
         }
         (job.priority != bucket.priority).then_some(job.priority)
@@ -241,7 +256,7 @@ impl Asking<'_> {
         let mut costs: Vec<(NodeId, i64)> = nodes.values().map(|node| (node.clone(), 0)).collect();
         let job = self.view(bucket);
         for version in self.state.policies.asked(Hook::Score, &bucket.tenant) {
-            let said = self.interpreter.score(&version.bundle, &job, &views);
+            let said = self.interpreter.score(version, &job, &views);
             for ((_, sum), cost) in costs.iter_mut().zip(heard(said, version, failed).unwrap_or_default()) {
                 *sum = sum.saturating_add(cost);
             }
@@ -253,8 +268,7 @@ impl Asking<'_> {
     fn power(&self, bucket: &Bucket, failed: &mut Option<String>) -> Option<u64> {
         let job = self.view(bucket);
         let asked = self.state.policies.asked(Hook::Power, &bucket.tenant);
-        let said =
-            asked.filter_map(|version| heard(self.interpreter.power(&version.bundle, &job), version, failed));
+        let said = asked.filter_map(|version| heard(self.interpreter.power(version, &job), version, failed));
         said.flatten().min()
     }
 
@@ -270,7 +284,7 @@ impl Asking<'_> {
         let (view, mut failed) = (self.view(&self.state.bucket(job)), None);
         let mut retry = Retry::AsAsked;
         for version in self.state.policies.asked(Hook::Retry, &job.spec.tenant) {
-            let said = self.interpreter.retry(&version.bundle, &view, &failure.seen);
+            let said = self.interpreter.retry(version, &view, &failure.seen);
             retry = retry.and(heard(said, version, &mut failed).unwrap_or_default());
         }
         let unknown = failed.is_some() && self.state.settings.policy_failure == PolicyFailure::Closed;
@@ -316,7 +330,9 @@ impl Asking<'_> {
         let view = self.view(bucket);
         let mut may_go: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.id).collect();
         for version in asked {
-            let said = self.interpreter.victims(&version.bundle, &view, &candidates);
+            let shown: Vec<CandidateView> =
+                candidates.iter().map(|candidate| candidate.shown_to(&version.scope)).collect();
+            let said = self.interpreter.victims(version, &view, &shown);
             match (heard(said, version, &mut failed), self.state.settings.policy_failure) {
                 (Some(said), _) => may_go = may_go.intersection(&said).copied().collect(),
                 (None, PolicyFailure::Closed) => may_go.clear(),
@@ -341,3 +357,6 @@ fn heard<T>(said: Result<T, String>, version: &Version, failed: &mut Option<Stri
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,27 +1,45 @@
-//! Adapter (Interpreter): policies in Starlark, run in this process. Operators vouch for them; every call is bounded all
-//! the same.
+//! Adapter (Interpreter): policies in Starlark. Those of the cluster run in this process: operators vouch for them, and
+//! every call is bounded all the same. Those of tenants are compiled and run in processes of their own, and nowhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::JobId;
 use muster_core::policy::{
-    Admission, Bundle, CandidateView, FailureView, JobView, NodeView, Retry, TenantView,
+    Admission, Bundle, CandidateView, FailureView, JobView, NodeView, Retry, Scope, TenantView, Version,
 };
-use muster_policy::{Limits, PolicyError, Program, compile, hooks};
+use muster_policy::hooks::{self, Caller};
+use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Program, Workers, compile};
 use muster_server::policies::Interpreter;
 
 /// Programs that are kept compiled: those in force, and a few that were.
 const PROGRAMS_KEPT: usize = 8;
 
-/// Runs policies in this process.
-#[derive(Default)]
+/// Runs policies.
 pub struct Starlark {
     /// By the hash of their bundle, the newest last.
     programs: Mutex<Vec<(String, Arc<Program>)>>,
+    /// For those of tenants.
+    workers: Workers,
 }
 
 impl Starlark {
+    /// For those whom others wait for: the policies of tenants have a share of the time.
+    pub fn hurried() -> Starlark {
+        let usual = Patience::default();
+        Starlark::with(Patience { share: usual.share * slowness(), ..usual })
+    }
+
+    /// For those whom nobody waits for.
+    pub fn unhurried() -> Starlark {
+        Starlark::with(Patience::endless())
+    }
+
+    fn with(patience: Patience) -> Starlark {
+        let workers = Workers::new(Launch::this_binary(), confinement(), patience);
+        Starlark { programs: Mutex::default(), workers }
+    }
+
     /// The program of a bundle, compiled once. A server that starts anew compiles what is in force again.
     fn program(&self, bundle: &Bundle) -> Result<Arc<Program>, PolicyError> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,55 +56,74 @@ impl Starlark {
 
     fn ask<T>(
         &self,
-        bundle: &Bundle,
-        question: impl FnOnce(&Program) -> Result<T, PolicyError>,
+        version: &Version,
+        question: impl FnOnce(&dyn Caller) -> Result<T, PolicyError>,
     ) -> Result<T, String> {
-        let program = self.program(bundle);
-        program.and_then(|program| question(&program)).map_err(|error| error.to_string())
+        let bundle = &version.bundle;
+        let answer = match &version.scope {
+            Scope::Cluster => self.program(bundle).and_then(|program| question(&*program)),
+            Scope::Tenant(tenant) => self.workers.ask(tenant.as_str(), bundle, |guest| question(guest)),
+        };
+        answer.map_err(|error| error.to_string())
     }
 }
 
 /// A build for tests runs policies twenty times slower, on machines that do other things as well.
+fn slowness() -> u32 {
+    if cfg!(debug_assertions) { 40 } else { 1 }
+}
+
 fn limits() -> Limits {
     let usual = Limits::default();
-    match cfg!(debug_assertions) {
-        true => Limits { time: usual.time * 40, load_time: usual.load_time * 10, ..usual },
-        false => usual,
+    Limits { time: usual.time * slowness(), load_time: usual.load_time * slowness(), ..usual }
+}
+
+fn confinement() -> Confinement {
+    let (usual, limits) = (Confinement::default(), limits());
+    Confinement {
+        call_time: usual.call_time * slowness(),
+        load_time: usual.load_time * slowness(),
+        cpu_seconds: usual.cpu_seconds * u64::from(slowness()),
+        limits,
+        ..usual
     }
 }
 
 impl Interpreter for Starlark {
-    fn compile(&self, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
-        let compiled = compile(files, limits());
-        compiled.map(|(bundle, _)| bundle).map_err(|error| vec![error.to_string()])
+    fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
+        let compiled = match scope {
+            Scope::Cluster => compile(files, limits()).map(|(bundle, _)| bundle),
+            Scope::Tenant(_) => self.workers.compile(files),
+        };
+        compiled.map_err(|error| vec![error.to_string()])
     }
 
-    fn admit(&self, bundle: &Bundle, job: &JobView) -> Result<Admission, String> {
-        self.ask(bundle, |program| hooks::admit(program, job))
+    fn admit(&self, version: &Version, job: &JobView) -> Result<Admission, String> {
+        self.ask(version, |policies| hooks::admit(&policies, job))
     }
 
-    fn priority(&self, bundle: &Bundle, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String> {
-        self.ask(bundle, |program| hooks::priority(program, job, tenant))
+    fn priority(&self, version: &Version, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String> {
+        self.ask(version, |policies| hooks::priority(&policies, job, tenant))
     }
 
-    fn score(&self, bundle: &Bundle, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String> {
-        self.ask(bundle, |program| hooks::score(program, job, nodes))
+    fn score(&self, version: &Version, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String> {
+        self.ask(version, |policies| hooks::score(&policies, job, nodes))
     }
 
     fn victims(
         &self,
-        bundle: &Bundle,
+        version: &Version,
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
-        self.ask(bundle, |program| hooks::victims(program, job, candidates))
+        self.ask(version, |policies| hooks::victims(&policies, job, candidates))
     }
 
-    fn retry(&self, bundle: &Bundle, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
-        self.ask(bundle, |program| hooks::retry(program, job, failure))
+    fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
+        self.ask(version, |policies| hooks::retry(&policies, job, failure))
     }
 
-    fn power(&self, bundle: &Bundle, job: &JobView) -> Result<Option<u64>, String> {
-        self.ask(bundle, |program| hooks::power(program, job))
+    fn power(&self, version: &Version, job: &JobView) -> Result<Option<u64>, String> {
+        self.ask(version, |policies| hooks::power(&policies, job))
     }
 }

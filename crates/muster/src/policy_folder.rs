@@ -92,7 +92,7 @@ impl PolicyFolder {
         if self.was_applied(files) {
             return Ok(());
         }
-        let compiled = self.interpreter.compile(files.clone());
+        let compiled = self.interpreter.compile(&Scope::Cluster, files.clone());
         let bundle = compiled.map_err(|errors| Trouble { what: errors.join("\n"), passes: false })?;
         let why = format!("{} has changed", self.path.display());
         let command = Command::ApplyPolicy { scope: Scope::Cluster, bundle: Arc::new(bundle), why };

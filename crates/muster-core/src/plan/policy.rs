@@ -72,16 +72,16 @@ impl State {
         spares || ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(orders))
     }
 
-    /// Whether the policies let a job displace another: it is not less urgent by the rules, and nobody said no. Where
-    /// they were not asked yet, `unasked` is the answer.
+    /// Whether the policies let a job displace another: it is not less urgent by the rules, and nobody said no. Those of
+    /// the cluster and of the job's own tenant are asked; a tenant cannot keep what it holds from those to whom it was
+    /// promised. Where they were not asked yet, `unasked` is the answer.
     pub(crate) fn policies_let_displace(&self, bucket: &Bucket, victim: &Job, unasked: bool) -> bool {
         if self.policies.is_empty() {
             return true;
         }
         let class = self.policies.class(&self.settings, &self.policies.marks(&victim.spec));
         let said = self.answer(bucket).and_then(|answer| answer.victims.get(&victim.id)).copied();
-        let asked = self.policies.asks(Hook::Victims, &bucket.tenant)
-            || self.policies.asks(Hook::Victims, &victim.spec.tenant);
+        let asked = self.policies.asks(Hook::Victims, &bucket.tenant);
         self.class(bucket) <= class && (!asked || said.unwrap_or(unasked))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::capacity::Kind;
-use crate::ids::{JobId, NodeId};
+use crate::ids::{JobId, NodeId, TenantId};
 use crate::queue::Bucket;
 
 /// Whether a job may be accepted, and may start now.
@@ -144,6 +144,11 @@ impl Answers {
     /// Nobody of a bucket waits any longer.
     pub(crate) fn forget(&mut self, bucket: &Bucket) {
         self.0.remove(bucket);
+    }
+
+    /// A tenant's policies are others now.
+    pub(crate) fn forget_tenant(&mut self, tenant: &TenantId) {
+        self.0.retain(|bucket, _| bucket.tenant != *tenant);
     }
 
     /// Only some kinds of nodes are left.

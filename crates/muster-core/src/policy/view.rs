@@ -9,6 +9,7 @@ use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Exit, Job, Topology};
 use crate::loss::lost_gpu_ms;
 use crate::model;
+use crate::policy::Scope;
 use crate::queue::Bucket;
 use crate::tenant::Tenant;
 use crate::time::{DAY, HOUR, MINUTE, SECOND, Timestamp};
@@ -233,6 +234,17 @@ impl CandidateView {
             saves: job.spec.checkpoint.is_some(),
             labels: job.spec.labels.clone(),
         })
+    }
+
+    /// The same as a bundle may see it: of the jobs of others, a tenant learns what concerns the choice and not whose they
+    /// are.
+    pub fn shown_to(&self, scope: &Scope) -> CandidateView {
+        match scope {
+            Scope::Tenant(own) if *own != self.tenant => {
+                CandidateView { user: String::new(), labels: BTreeMap::new(), ..self.clone() }
+            }
+            _ => self.clone(),
+        }
     }
 }
 

@@ -97,6 +97,7 @@ impl State {
                 self.clock = self.clock.max(*at);
                 let tenant = self.tenants.remove(id);
                 assert!(tenant.is_some_and(|tenant| tenant.live_jobs == 0), "{id} is gone or busy");
+                self.policies.forget(id);
             }
 
             Event::NodeRegistered { node, facts, at } => self.register(node, facts, *at),

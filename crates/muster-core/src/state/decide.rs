@@ -37,7 +37,7 @@ impl State {
             Command::ChangeJob { job, change } => self.decide_change(*job, change, now),
             Command::CreateTenant { id, config } => self.decide_create_tenant(id, config, now),
             Command::ChangeTenant { id, config } => self.decide_change_tenant(id, config, now),
-            Command::DeleteTenant { id } => self.decide_delete_tenant(id, now),
+            Command::DeleteTenant { id } => self.decide_delete_tenant(by, id, now),
             Command::RegisterNode { node, facts } => self.decide_register(node, facts, now),
             Command::SetNodeState { node, word, why } => self.decide_node_state(by, node, *word, why, now),
             Command::RemoveNode { node } => self.decide_remove_node(node, now),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::command::Actor;
 use crate::event::{Event, Next};
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Attempt, Exit, Outcome, StopCause};
+use crate::job::{Attempt, Exit, Job, Outcome, StopCause};
 use crate::nearest::nearest;
 use crate::node::Node;
 use crate::policy::{
@@ -65,6 +65,13 @@ impl State {
         self.decide_apply_policy((by, why), scope, &wanted.bundle, now)
     }
 
+    /// That a tenant has no policies any more, if it has some.
+    pub(super) fn policies_taken(&self, by: &Actor, tenant: &TenantId, now: Timestamp) -> Option<Event> {
+        let scope = Scope::Tenant(tenant.clone());
+        self.policies.active(&scope)?;
+        Some(self.applied((by, "the tenant was deleted"), &scope, &Arc::default(), now))
+    }
+
     fn applied(
         &self,
         (by, why): (&Actor, &str),
@@ -104,16 +111,15 @@ impl State {
         (answers, retries): (&[Answered], &[Retried]),
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        let in_force = |hash: &String| {
-            let versions = self.policies.in_force();
-            versions.into_iter().any(|version| version.bundle.hash == *hash)
-        };
-        if !bundles.iter().all(in_force) {
+        // All of them and no other: who was not asked, because it was put into force since, may have something to say.
+        let in_force = self.policies.in_force();
+        if !in_force.iter().map(|version| &version.bundle.hash).eq(bundles) {
             return Err(Refusal::Invalid { field: "bundles", problem: "are no longer in force".to_string() });
         }
         let waits = |answered: &&Answered| {
             let job = self.jobs.get(&answered.job).filter(|job| job.is_ready());
-            job.is_some_and(|job| self.bucket(job).key() == answered.bucket)
+            let concerned = |job: &&Job| self.policies.speak_of(&job.spec.tenant);
+            job.filter(concerned).is_some_and(|job| self.bucket(job).key() == answered.bucket)
         };
         let answers: Vec<Answered> =
             answers.iter().filter(waits).cloned().map(|one| self.bounded(one)).collect();
@@ -194,10 +200,13 @@ impl State {
 
     /// An answer within what policies may say at all.
     fn bounded(&self, answered: Answered) -> Answered {
+        let asked = self.jobs.get(&answered.job).map_or(0, |job| job.spec.priority);
+        // Where only a tenant was asked, it can ask for less and for no more.
+        let most = if self.policies.cluster_answers(Hook::Priority) { PRIORITY_MAX } else { asked };
         let known = |(node, _): &(NodeId, i64)| self.nodes.contains_key(node);
         let cost = |(node, cost): (NodeId, i64)| (node, cost.clamp(-COST_MILLI_MAX, COST_MILLI_MAX));
         Answered {
-            priority: answered.priority.map(|priority| priority.min(PRIORITY_MAX)),
+            priority: answered.priority.map(|priority| priority.min(most)),
             costs: answered.costs.into_iter().filter(known).map(cost).collect(),
             ..answered
         }
@@ -278,7 +287,11 @@ fn check_bundle(scope: &Scope, bundle: &Bundle) -> Result<(), Refusal> {
     }
     let registers = !bundle.rules.pools.is_empty() || !bundle.rules.schedules.is_empty();
     if registers && *scope != Scope::Cluster {
-        return invalid("the policies of a tenant cannot register pools or rulesets".to_string());
+        let pools = bundle.rules.pools.keys().map(|name| format!("the pool `{name}`"));
+        let rulesets = bundle.rules.schedules.keys().map(|name| format!("the ruleset `{name}`"));
+        let registered = pools.chain(rulesets).collect::<Vec<_>>().join(", ");
+        let why = "the policies of a tenant register nothing: pools and rulesets count for everyone";
+        return invalid(format!("{why}; leave out {registered}"));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Guards of the commands about tenants, tokens and the settings of the cluster.
 
+use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::TenantId;
 use crate::refusal::Refusal;
@@ -43,7 +44,12 @@ impl State {
         Ok(Decision::done(vec![Event::TenantChanged { id: id.clone(), config, at: now }]))
     }
 
-    pub(super) fn decide_delete_tenant(&self, id: &TenantId, now: Timestamp) -> Result<Decision, Refusal> {
+    pub(super) fn decide_delete_tenant(
+        &self,
+        by: &Actor,
+        id: &TenantId,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
         let tenant = self.tenant(id)?;
         if id.as_str() == DEFAULT_TENANT {
             return Err(Refusal::DefaultTenant);
@@ -59,7 +65,8 @@ impl State {
         let tokens = self.tokens.values().filter(|token| token.tenant.as_ref() == Some(id));
         let revoked = tokens.map(|token| Event::TokenRevoked { id: token.id.clone(), at: now });
         let deleted = Event::TenantDeleted { id: id.clone(), at: now };
-        Ok(Decision::done(revoked.chain([deleted]).collect()))
+        let without_policies = self.policies_taken(by, id, now);
+        Ok(Decision::done(revoked.chain(without_policies).chain([deleted]).collect()))
     }
 
     fn check_config(&self, id: &TenantId, config: &TenantConfig) -> Result<(), Refusal> {

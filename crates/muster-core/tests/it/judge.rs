@@ -11,7 +11,7 @@ use muster_core::ledger::Charge;
 use muster_core::loss::lost_gpu_ms;
 use muster_core::node::{GpuWord, Node, NodeWord};
 use muster_core::partition::{MigInstance, check};
-use muster_core::policy::{Hook, Retried};
+use muster_core::policy::{Answered, Hook, Retried, Scope};
 use muster_core::queue::waiting_since;
 use muster_core::recent::Recent;
 use muster_core::settings::Objective;
@@ -75,6 +75,7 @@ impl Judge {
             Event::JobEnded { job, .. } => self.see_end(*job),
             Event::JobWoken { job, at } => see_woken(before, *job, *at),
             Event::RetryAnswered { answer, wakes_at, at, .. } => see_retry(before, answer, *wakes_at, *at),
+            Event::PolicyAnswered { answers, .. } => answers.iter().for_each(|one| see_answer(before, one)),
             Event::GpuPartitioned { gpu, instances, why, .. } => see_cut(before, gpu, instances, why),
             _ => {}
         }
@@ -398,13 +399,21 @@ fn see_shorter_grace(before: &State, id: JobId, grace_ms: i64, at: Timestamp) {
     assert!(at.since(stopping.since) < grace_ms, "{id} has no time left to leave by itself");
 }
 
-/// Where policies say who may be displaced, they have said it of each victim.
+/// Nobody is put before others by the policies of their own tenant.
+fn see_answer(before: &State, answered: &Answered) {
+    let asked = before.jobs[&answered.job].spec.priority;
+    let cluster = before.policies.active(&Scope::Cluster);
+    let raises = cluster.is_some_and(|version| version.bundle.hooks.contains(&Hook::Priority));
+    let kept = raises || answered.priority.is_none_or(|priority| priority <= asked);
+    assert!(kept, "{} has more than it asked for, and no policy of the cluster said so", answered.job);
+}
+
+/// Where policies of the cluster or of the job's tenant say who may be displaced, they have said it of each victim.
 fn see_policies_agree(before: &State, id: JobId, victims: &[JobId]) {
     let job = &before.jobs[&id];
     let answer = before.policies.answers.of(&before.bucket(job));
+    let asked = policies::answer(before, Hook::Victims, &job.spec.tenant);
     for victim in victims.iter().filter_map(|victim| before.jobs.get(victim)) {
-        let tenants = [&job.spec.tenant, &victim.spec.tenant];
-        let asked = tenants.into_iter().any(|tenant| policies::answer(before, Hook::Victims, tenant));
         let said = answer.and_then(|answer| answer.victims.get(&victim.id));
         assert!(!asked || said == Some(&true), "{} was displaced for {id}, and no policy said so", victim.id);
     }

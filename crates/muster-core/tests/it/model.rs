@@ -642,9 +642,7 @@ impl<'a> Naive<'a> {
     /// Whether policies let one be displaced for another; whom nobody was asked about is proposed.
     fn lets_displace(&self, job: &Job, victim: &Job) -> bool {
         let no = self.answer(job).is_some_and(|answer| answer.victims.get(&victim.id) == Some(&false));
-        let asked = [&job.spec.tenant, &victim.spec.tenant]
-            .into_iter()
-            .any(|tenant| policies::answer(self.state, Hook::Victims, tenant));
+        let asked = policies::answer(self.state, Hook::Victims, &job.spec.tenant);
         urgency(self.state, job) <= urgency(self.state, victim) && !(asked && no)
     }
 

@@ -8,8 +8,8 @@ use muster_core::queue::Bucket;
 use muster_core::rules::{Extreme, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset};
 use muster_core::{Command, Job, JobId, NodeId, State, TenantId};
 
-/// Put one of some bundles into force; none now and then.
-pub fn apply(variant: usize) -> Command {
+/// Put one of some bundles into force; none now and then. What a tenant has in force already is taken away.
+pub fn apply(state: &State, variant: usize) -> Command {
     let hooks: &[Hook] = match variant {
         2 => &[Hook::Admit],
         3 => &[Hook::Priority, Hook::Score],
@@ -18,15 +18,18 @@ pub fn apply(variant: usize) -> Command {
         6 => &[Hook::Admit, Hook::Victims, Hook::Retry],
         7 => &[Hook::Admit, Hook::Victims, Hook::Retry],
         8 => &[Hook::Power],
+        9 => &[Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power],
         _ => &[],
     };
     let scope = match variant {
         7 => Scope::Tenant("red".parse().unwrap()),
+        9 => Scope::Tenant("blue".parse().unwrap()),
         _ => Scope::Cluster,
     };
-    let registers = ![0, 7].contains(&variant);
+    let registers = variant > 0 && scope == Scope::Cluster;
     let files = match variant {
         0 => BTreeMap::new(),
+        _ if !registers && state.policies.active(&scope).is_some() => BTreeMap::new(),
         _ => BTreeMap::from([("policy.gsky".to_string(), format!("# {variant}"))]),
     };
     let bundle = Bundle {

@@ -314,7 +314,7 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             id: tenant_name(*index),
             config: Box::new(tenant_config(TENANTS[*index], *config)),
         },
-        Step::Policy(index) => policies::apply(*index),
+        Step::Policy(index) => policies::apply(state, *index),
         Step::Answers(whim) => policies::answers(state, *whim)?,
         Step::Settings(index) => Command::Configure { settings: Box::new(settings(*index)) },
         Step::WildPlan(starts, claims) => {

@@ -20,12 +20,16 @@ pub enum Request {
         /// The files by name.
         files: BTreeMap<String, String>,
     },
-    /// Call a function of the bundle.
-    Call {
+    /// Call a function of the bundle, once or several times.
+    CallEach {
+        /// In which file it stands.
+        file: String,
         /// Which.
         function: String,
-        /// Its arguments.
-        args: Vec<Sent>,
+        /// What some call is given. A job that is asked about with many nodes is sent once.
+        values: Vec<Sent>,
+        /// The arguments of each call, by their places among the values.
+        calls: Vec<Vec<usize>>,
     },
 }
 
@@ -36,10 +40,29 @@ pub enum Answer {
     Confined,
     /// The bundle is loaded.
     Loaded(Loaded),
-    /// What the function gave.
-    Value(Sent),
+    /// What each call gave.
+    Values(Vec<Result<Sent, PolicyError>>),
     /// What was asked went wrong, and the worker is well.
     Wrong(PolicyError),
+}
+
+impl Request {
+    /// Calls of a function. What several of them share is sent once.
+    pub fn calls(file: &str, function: &str, calls: &[Vec<&Plain>]) -> Request {
+        let mut values: Vec<&Plain> = Vec::new();
+        let mut places: BTreeMap<*const Plain, usize> = BTreeMap::new();
+        let mut place = |value| {
+            let next = places.len();
+            let place = *places.entry(std::ptr::from_ref(value)).or_insert(next);
+            if place == next {
+                values.push(value);
+            }
+            place
+        };
+        let calls = calls.iter().map(|args| args.iter().map(|value| place(*value)).collect()).collect();
+        let values = values.into_iter().map(Sent::from).collect();
+        Request::CallEach { file: file.to_string(), function: function.to_string(), values, calls }
+    }
 }
 
 /// A plain value on its way. JSON has no tuples, no keys but texts, and not every float.

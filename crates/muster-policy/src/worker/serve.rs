@@ -2,13 +2,16 @@
 
 use std::io::{self, Read, Write};
 
+use muster_core::policy::Bundle;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::set_no_new_privs;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::letter::{self, Answer, Request, Sent};
 use super::{Confinement, Loaded, ended};
+use crate::bundle::compile;
 use crate::error::PolicyError;
+use crate::plain::Plain;
 use crate::program::Program;
 
 /// More than any bundle and any question.
@@ -54,15 +57,21 @@ fn answer(
     match request {
         Request::Confine(_) => Err(ended("the bounds are set once".to_string())),
         Request::Load { files } => {
-            let loaded = Program::of_files(&files, confinement.limits)?;
-            let said = Loaded { rules: loaded.rules().clone(), functions: loaded.functions() };
+            let (Bundle { rules, hooks, mentions, .. }, loaded) = compile(files, confinement.limits)?;
+            let said = Loaded { rules, hooks, mentions, functions: loaded.functions() };
             *program = Some(loaded);
             Ok(Answer::Loaded(said))
         }
-        Request::Call { function, args } => {
+        Request::CallEach { file, function, values, calls } => {
             let program = program.as_ref().ok_or_else(|| ended("nothing is loaded".to_string()))?;
-            let args: Vec<_> = args.into_iter().map(Sent::given).collect();
-            Ok(Answer::Value(Sent::from(&program.call(&function, &args)?)))
+            let values: Vec<Plain> = values.into_iter().map(Sent::given).collect();
+            let args = |places: &Vec<usize>| places.iter().map(|place| values.get(*place)).collect();
+            let calls: Option<Vec<Vec<&Plain>>> = calls.iter().map(args).collect();
+            let calls = calls.ok_or_else(|| ended("a call names a value that was not sent".to_string()))?;
+            let said = program.call_each(&file, &function, &calls).into_iter();
+            Ok(Answer::Values(
+                said.map(|value| value.as_ref().map(Sent::from).map_err(Clone::clone)).collect(),
+            ))
         }
     }
 }

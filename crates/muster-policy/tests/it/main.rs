@@ -7,3 +7,4 @@ mod conformance;
 #[path = "../conformance/corpus.rs"]
 mod corpus;
 mod worker;
+mod workers;

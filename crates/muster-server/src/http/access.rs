@@ -47,10 +47,10 @@ pub const RULES: &[(Method, &str, Need)] = &[
     (Method::GET, "/api/v1/cluster/status", LOOK),
     (Method::GET, "/api/v1/moves", OPERATE),
     (Method::POST, "/api/v1/whatif", OPERATE),
-    (Method::POST, "/api/v1/policies", ADMINISTER),
-    (Method::GET, "/api/v1/policies", OPERATE),
-    (Method::POST, "/api/v1/policies/rollback", ADMINISTER),
-    (Method::GET, "/api/v1/policies/{version}", OPERATE),
+    (Method::POST, "/api/v1/policies", MANAGE),
+    (Method::GET, "/api/v1/policies", LOOK),
+    (Method::POST, "/api/v1/policies/rollback", MANAGE),
+    (Method::GET, "/api/v1/policies/{version}", LOOK),
     (Method::POST, "/api/v1/jobs", WORK),
     (Method::GET, "/api/v1/jobs", LOOK),
     (Method::POST, "/api/v1/jobs/plan", WORK),
@@ -179,10 +179,14 @@ fn refuse(door: &Door, who: &Who, request: &Request, verb: Verb) -> Fault {
     let act = format!("{} {}", request.method(), request.uri().path());
     let (name, role, least) = (&who.actor.name, who.role.word(), verb.needs().word());
     tracing::warn!(by = name, role, act, "refused: the role is too low");
-    let note =
-        Command::NoteRefusal { act, object: request.uri().path().to_string(), code: "forbidden".to_string() };
+    put_on_record(door, who, act, request.uri().path());
+    Fault::forbidden(format!("this needs role {least}, `{name}` has {role}"))
+}
+
+/// Put on record that somebody tried what they may not.
+pub fn put_on_record(door: &Door, who: &Who, act: String, path: &str) {
+    let note = Command::NoteRefusal { act, object: path.to_string(), code: "forbidden".to_string() };
     if let Err(declined) = door.cluster.tell(who.actor.clone(), note) {
         tracing::warn!(%declined, "a refusal could not be put on record");
     }
-    Fault::forbidden(format!("this needs role {least}, `{name}` has {role}"))
 }

@@ -10,18 +10,23 @@ use muster_core::{Command, Refusal};
 use muster_protocol::policy::{
     PolicyApply, PolicyList, PolicyPool, PolicyRollback, PolicyRuleset, PolicyVersion,
 };
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::http::Door;
+use crate::http::access::put_on_record;
 use crate::http::fault::Fault;
 use crate::http::json::Json;
-use crate::http::query::{Id, Named};
+use crate::http::query::{Id, Named, Query};
+use crate::http::who::Reach;
 use crate::http::written::stamp;
-use crate::identity::Who;
+use crate::identity::{Verb, Who};
 
 /// Put policies into force
 ///
 /// All files of a bundle at once, or none: they are compiled first, and an error names file, line and column. From the
-/// next round on they count. What was in force before is kept to go back to.
+/// next round on they count. What was in force before is kept to go back to. Administrators do this for everyone, and a
+/// tenant's own administrators for its jobs.
 #[utoipa::path(post, path = "/api/v1/policies", tag = "policies", request_body = PolicyApply,
     responses((status = 200, description = "In force, or what would be", body = PolicyVersion)))]
 pub async fn apply(
@@ -30,14 +35,19 @@ pub async fn apply(
     Json(ask): Json<PolicyApply>,
 ) -> Result<Json<PolicyVersion>, Fault> {
     let Some(interpreter) = door.interpreter.clone() else { return Err(nobody()) };
-    let compiling = tokio::task::spawn_blocking(move || interpreter.compile(ask.files));
+    let scope = scope_of(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies")?;
+    let speaks_for = scope.clone();
+    let compiling = tokio::task::spawn_blocking(move || interpreter.compile(&speaks_for, ask.files));
     let compiled = compiling.await.map_err(|_| Fault::internal("compiling the policies ended early"))?;
     let bundle = compiled.map_err(|errors| {
         Fault::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-policy", errors.join("\n"))
             .hint("`muster policy check` says the same without a server")
     })?;
-    let (scope, bundle) = (Scope::Cluster, std::sync::Arc::new(bundle));
+    let bundle = std::sync::Arc::new(bundle);
+    let (why, now) = (ask.why.clone(), door.cluster.now());
+    let command = Command::ApplyPolicy { scope: scope.clone(), bundle: bundle.clone(), why };
     if ask.dry_run {
+        door.state(|state| state.decide(&who.actor, &command, now).map(drop))??;
         return door.state(|state| {
             let version = Version {
                 number: state.policies.next_number(),
@@ -45,13 +55,28 @@ pub async fn apply(
                 bundle,
                 by: who.actor.name,
                 why: ask.why,
-                at: door.cluster.now(),
+                at: now,
             };
             Json(shown(state, &version, false))
         });
     }
-    door.cluster.ask(who.actor, Command::ApplyPolicy { scope, bundle, why: ask.why }).await?;
-    newest(&door)
+    door.cluster.ask(who.actor, command).await?;
+    newest(&door, &scope)
+}
+
+/// For whom a caller speaks. Only administrators speak for everyone; others' tenants do not exist for them.
+fn scope_of(door: &Door, who: &Who, tenant: Option<&str>, path: &str) -> Result<Scope, Fault> {
+    if tenant.is_some() {
+        return who.acts_for(tenant).map(Scope::Tenant);
+    }
+    if who.may(Verb::Administer, None) {
+        return Ok(Scope::Cluster);
+    }
+    put_on_record(door, who, format!("POST {path}"), path);
+    let (name, role, least) = (&who.actor.name, who.role.word(), Verb::Administer.needs().word());
+    let detail = format!("policies for the whole cluster need role {least}, `{name}` has {role}");
+    Err(Fault::forbidden(detail)
+        .hint("name the tenant whose jobs they are for, by `tenant_id` or `--tenant`"))
 }
 
 /// Go back to earlier policies
@@ -62,18 +87,39 @@ pub async fn roll_back(
     who: Who,
     Json(ask): Json<PolicyRollback>,
 ) -> Result<Json<PolicyVersion>, Fault> {
-    let (scope, number) = (Scope::Cluster, ask.version);
-    door.cluster.ask(who.actor, Command::RollBackPolicy { scope, number, why: ask.why }).await?;
-    newest(&door)
+    let scope = scope_of(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies/rollback")?;
+    let (number, why) = (ask.version, ask.why);
+    let command = Command::RollBackPolicy { scope: scope.clone(), number, why };
+    door.cluster.ask(who.actor, command).await?;
+    newest(&door, &scope)
+}
+
+/// Which versions to list.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct PolicyQuery {
+    /// Only those for the jobs of this tenant.
+    tenant_id: Option<String>,
 }
 
 /// List the policies that were put into force
-#[utoipa::path(get, path = "/api/v1/policies", tag = "policies",
+///
+/// Operators see all of them; others those of their tenant.
+#[utoipa::path(get, path = "/api/v1/policies", tag = "policies", params(PolicyQuery),
     responses((status = 200, description = "The newest first", body = PolicyList)))]
-pub async fn list(State(door): State<Door>) -> Result<Json<PolicyList>, Fault> {
+pub async fn list(
+    State(door): State<Door>,
+    who: Who,
+    Query(query): Query<PolicyQuery>,
+) -> Result<Json<PolicyList>, Fault> {
+    let wanted = |version: &Version| {
+        sees(&who, &version.scope)
+            && query.tenant_id.as_ref().is_none_or(|tenant| is_of(&version.scope, tenant))
+    };
     let policies: Vec<PolicyVersion> = door.state(|state| {
-        let versions = state.policies.versions();
-        versions.into_iter().rev().map(|version| shown(state, version, false)).collect()
+        let versions = state.policies.versions().into_iter().rev().filter(|version| wanted(version));
+        versions.map(|version| shown(state, version, false)).collect()
     })?;
     Ok(Json(PolicyList { total: policies.len() as u64, policies }))
 }
@@ -84,12 +130,28 @@ pub async fn list(State(door): State<Door>) -> Result<Json<PolicyList>, Fault> {
     responses((status = 200, description = "All of it", body = PolicyVersion)))]
 pub async fn get(
     State(door): State<Door>,
+    who: Who,
     Id(Number(number)): Id<Number>,
 ) -> Result<Json<PolicyVersion>, Fault> {
-    let unknown = || Refusal::UnknownPolicy { number: Some(number), scope: Scope::Cluster };
-    let found =
-        door.state(|state| state.policies.version(number).map(|version| shown(state, version, true)))?;
+    let scope = who.confined_to().cloned().map_or(Scope::Cluster, Scope::Tenant);
+    let unknown = || Refusal::UnknownPolicy { number: Some(number), scope };
+    let found = door.state(|state| {
+        let version = state.policies.version(number).filter(|version| sees(&who, &version.scope));
+        version.map(|version| shown(state, version, true))
+    })?;
     Ok(Json(found.ok_or_else(unknown)?))
+}
+
+/// Whether versions of a scope exist for a caller.
+fn sees(who: &Who, scope: &Scope) -> bool {
+    match scope {
+        Scope::Cluster => who.role.is_cluster_wide(),
+        Scope::Tenant(tenant) => who.sees(tenant),
+    }
+}
+
+fn is_of(scope: &Scope, tenant: &str) -> bool {
+    matches!(scope, Scope::Tenant(own) if own.as_str() == tenant)
 }
 
 /// The number of a version.
@@ -111,9 +173,9 @@ fn nobody() -> Fault {
     Fault::new(StatusCode::NOT_IMPLEMENTED, "no-interpreter", "this server runs no policies")
 }
 
-fn newest(door: &Door) -> Result<Json<PolicyVersion>, Fault> {
+fn newest(door: &Door, scope: &Scope) -> Result<Json<PolicyVersion>, Fault> {
     door.state(|state| {
-        let newest = state.policies.versions().into_iter().next_back();
+        let newest = state.policies.versions().into_iter().rfind(|version| version.scope == *scope);
         Json(newest.map(|version| shown(state, version, false)).unwrap_or_default())
     })
 }
@@ -125,6 +187,10 @@ fn shown(state: &muster_core::State, version: &Version, with_sources: bool) -> P
     PolicyVersion {
         version: version.number,
         scope: version.scope.to_string(),
+        tenant_id: match &version.scope {
+            Scope::Cluster => None,
+            Scope::Tenant(tenant) => Some(tenant.to_string()),
+        },
         active,
         hash: bundle.hash.clone(),
         applied_by: version.by.clone(),

@@ -10,7 +10,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use muster_core::command::{IdempotencyKey, SubmitJob};
 use muster_core::job::Outcome;
-use muster_core::policy::Hook;
 use muster_core::tenant::Tier;
 use muster_core::{Answer, Command, JobId, JobSpec, Refusal, TenantId};
 use muster_protocol::submit::{self as wire, Submitted};
@@ -25,7 +24,7 @@ use crate::http::spec::spec;
 use crate::http::who::Reach;
 use crate::http::written::priority;
 use crate::identity::Who;
-use crate::policies;
+use crate::policies::Applicant;
 
 /// Largest body of a submission.
 pub const JOB_BYTES_MAX: usize = 256 << 10;
@@ -48,7 +47,7 @@ pub async fn submit(
     let bytes = read_bytes(&headers, body, JOB_BYTES_MAX).await?;
     let key = idempotency_key(&headers, &bytes)?;
     let ask = SubmitJob { key, ..read_ask(&door, &who, &bytes).await? };
-    see_policies(&door, &ask)?;
+    see_policies(&door, &ask).await?;
     let held = ask.hold;
     let Answer::Job(job) = door.cluster.ask(who.actor, Command::SubmitJob(ask)).await? else {
         return Err(Fault::internal("the engine answered something else"));
@@ -61,14 +60,12 @@ pub async fn submit(
 
 /// Policies may refuse a job before anyone looks for a place. One that fails refuses nobody: the job waits then, or does
 /// not, as is configured.
-fn see_policies(door: &Door, ask: &SubmitJob) -> Result<(), Fault> {
-    let Some(interpreter) = &door.interpreter else { return Ok(()) };
+async fn see_policies(door: &Door, ask: &SubmitJob) -> Result<(), Fault> {
+    let Some(interpreter) = door.interpreter.clone() else { return Ok(()) };
     let now = door.cluster.now();
-    let refused = door.state(|state| {
-        let asked = state.policies.asks(Hook::Admit, &ask.spec.tenant);
-        if asked { policies::refuses(&**interpreter, state, &ask.spec, now) } else { None }
-    })?;
-    match refused {
+    let Some(applicant) = door.state(|state| Applicant::of(state, &ask.spec, now))? else { return Ok(()) };
+    let asking = tokio::task::spawn_blocking(move || applicant.refused(&*interpreter));
+    match asking.await.map_err(|_| Fault::internal("asking the policies ended early"))? {
         Some(why) => Err(Refusal::PolicyRefuses { why }.into()),
         None => Ok(()),
     }

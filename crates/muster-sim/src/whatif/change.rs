@@ -150,7 +150,7 @@ fn compiled(
 ) -> Result<Option<Arc<Bundle>>, Fault> {
     let Some(files) = &change.policies else { return Ok(None) };
     let nobody = || Fault::invalid("policies", "there is nobody here to run them");
-    let compiled = interpreter.ok_or_else(nobody)?.compile(files.clone());
+    let compiled = interpreter.ok_or_else(nobody)?.compile(&Scope::Cluster, files.clone());
     let bundle = compiled.map_err(|errors| Fault::invalid("policies", errors.join("\n")))?;
     Ok(Some(Arc::new(bundle)))
 }

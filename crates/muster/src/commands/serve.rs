@@ -108,8 +108,9 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, CliError> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let logging = muster_server::telemetry::start_logging(&config.log, rust_log.as_deref());
     logging.map_err(|error| CliError::usage(error.to_string()))?;
-    let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::default()));
-    let historian = Historian { interpreter: interpreter.clone() };
+    let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::hurried()));
+    // With processes of its own: what would have been takes no time from what is.
+    let historian = Historian { interpreter: Some(Arc::new(Starlark::unhurried())) };
     let oracle: Option<Arc<Mutex<dyn Oracle>>> = Some(Arc::new(Mutex::new(historian)));
     let advisers = Advisers { oracle, interpreter: interpreter.clone() };
     let running =

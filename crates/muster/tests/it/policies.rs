@@ -35,11 +35,16 @@ def victims(job, candidates):
 "#;
 
 fn with_policies(session: &Session, files: &[(&str, &str)]) -> String {
+    written(session, files);
+    session.says("policy apply mine --why test")
+}
+
+/// Files of policies in the folder `mine`.
+fn written(session: &Session, files: &[(&str, &str)]) {
     let folder = session.folder.join("mine");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).unwrap());
-    session.says("policy apply mine --why test")
 }
 
 fn json(text: &str) -> Value {
@@ -244,4 +249,102 @@ fn a_policy_that_fails_is_loud_and_the_cluster_goes_on() {
         session.end();
         fs::remove_file(&file).unwrap();
     }
+}
+
+const RED: &str = r#"
+def admit(job):
+    if job.labels.get("kind") == "toy":
+        return refuse("red does not play")
+    return job.gpus < 2 or "red starts small"
+
+def priority(job, tenant):
+    return 10000
+"#;
+
+/// What a tenant's policies say holds for its jobs and for no others, and they never run in the server's own process.
+#[test]
+fn the_policies_of_a_tenant_speak_of_its_own_jobs() {
+    let session = Session::new("policies-red", &[]);
+    ["red", "blue"].iter().for_each(|name| drop(session.says(&format!("tenant create {name}"))));
+    with_policies(&session, &[("power.gsky", "def power(job):\n    return 300\n")]);
+    assert_eq!(session.policy_workers(), 0, "the cluster's own run in the server");
+    written(&session, &[("rules.gsky", RULES)]);
+    let refused = session.refuses("policy apply mine --tenant red");
+    assert!(refused.contains("register nothing") && refused.contains("the pool `cold`"), "{refused}");
+    written(&session, &[("red.gsky", RED)]);
+    let applied = session.says("policy apply mine --tenant red");
+    assert!(applied.contains("in force for tenant red: 1 file; answers admit, priority"), "{applied}");
+    assert!(session.refuses("policy apply mine --tenant nobody").contains("nobody"));
+
+    let long = "--annotation muster.sim/runtime=600s";
+    let large = submit(&session, &format!("--tenant red --gpus 2 {long}"));
+    let why = session.waits_for(&format!("why {large}"), "red starts small");
+    assert!(why.contains("a policy lets it wait"), "{why}");
+    let refused = session.refuses("submit --tenant red --gpus 1 --label kind=toy -- work");
+    assert!(refused.contains("a policy refuses the job: red does not play"), "{refused}");
+    let others = submit(&session, &format!("--tenant blue --gpus 2 --label kind=toy {long}"));
+    let small = submit(&session, &format!("--tenant red --gpus 1 {long}"));
+    for job in [&others, &small] {
+        session.waits_for(&format!("show {job}"), "Running");
+    }
+    assert_eq!(session.policy_workers(), 1);
+
+    // The journal needs nobody to make every decision again; another future asks them, and red still starts small.
+    assert_eq!(session.whatif("")["decisions_different"], 0);
+    let more = session.whatif("--add-nodes 4x8xH100");
+    let count = |what: &str| more["changed"][what].as_u64().unwrap();
+    assert_eq!(count("jobs") - count("started"), 1, "{more}");
+
+    // After a restart they are in force as before, and so is what they say of new jobs.
+    let session = session.restart();
+    let also = submit(&session, &format!("--tenant red --gpus 3 {long}"));
+    session.waits_for(&format!("why {also}"), "red starts small");
+    assert_eq!(session.policy_workers(), 1);
+    let list = session.says("policy ls --tenant red --columns scope");
+    assert!(list.contains("tenant red") && !list.contains("cluster"), "{list}");
+
+    // Without them nobody waits, and what the cluster has stays.
+    session.says("policy apply --none --tenant red");
+    session.waits_for(&format!("show {large}"), "Running");
+    assert!(session.refuses("policy show --tenant red").contains("no policies are in force"));
+    assert!(session.says("policy show").contains("answers  power"));
+    session.end();
+}
+
+/// Whatever the policies of a tenant do, its jobs wait and say why, and the others go on.
+#[test]
+fn a_tenant_whose_policies_mean_no_good_harms_nobody_else() {
+    let session = Session::new("policies-hostile", &[]);
+    let hostile = [
+        ("greedy", "def admit(job):\n    return 'a' * (job.gpus << 30) == ''\n", "it wanted more memory"),
+        (
+            "endless",
+            "def admit(job):\n    for i in range(1 << 30):\n        for j in range(1 << 30):\n            pass\n",
+            "a.gsky:",
+        ),
+        ("long", "def admit(job):\n    return ['a' * 1000] * (job.gpus << 16)\n", "a policy failed"),
+    ];
+    let short = "--annotation muster.sim/runtime=200ms";
+    let mut theirs = Vec::new();
+    session.says("tenant create blue");
+    for (name, source, told) in hostile {
+        session.says(&format!("tenant create {name}"));
+        written(&session, &[("a.gsky", source)]);
+        session.says(&format!("policy apply mine --tenant {name}"));
+        theirs.push((submit(&session, &format!("--tenant {name} --gpus 1 {short}")), told));
+    }
+    for _ in 0..5 {
+        let job = submit(&session, &format!("--tenant blue --gpus 1 {short}"));
+        session.says(&format!("wait {job} --timeout 60s"));
+    }
+    for (job, told) in &theirs {
+        let why = session.waits_for(&format!("why {job}"), "a policy failed");
+        let why = if why.contains(told) { why } else { session.waits_for(&format!("why {job}"), told) };
+        assert!(!why.contains("Running"), "{why}");
+    }
+    // Who writes better ones is let in.
+    written(&session, &[("a.gsky", "def admit(job):\n    return True\n")]);
+    session.says("policy apply mine --tenant greedy");
+    session.says(&format!("wait {} --timeout 60s", theirs[0].0));
+    session.end();
 }

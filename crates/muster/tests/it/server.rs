@@ -17,6 +17,11 @@ impl Server {
         Server::start_at("127.0.0.1:0", words, folder)
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The same at a given address.
     pub fn start_at(address: &str, words: &[&str], folder: &Path) -> Server {
         let log = std::fs::File::create(folder.join("server.log")).unwrap();

@@ -10,6 +10,7 @@ use super::server::Server;
 /// A server, and what people type.
 pub struct Session {
     server: Server,
+    words: Vec<String>,
     /// Where it lives.
     pub folder: std::path::PathBuf,
 }
@@ -20,13 +21,39 @@ impl Session {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("bin")).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin/muster")).unwrap();
-        let server = Server::start(&[&["muster", "dev"], words].concat(), &folder);
-        Session { server, folder }
+        let words = ["muster", "dev"].iter().chain(words).map(ToString::to_string).collect();
+        Session::started(words, folder)
+    }
+
+    /// The same server again, with what it has on disk.
+    pub fn restart(self) -> Session {
+        let Session { server, words, folder } = self;
+        drop(server);
+        Session::started(words, folder)
+    }
+
+    fn started(words: Vec<String>, folder: std::path::PathBuf) -> Session {
+        let server = Server::start(&words.iter().map(String::as_str).collect::<Vec<_>>(), &folder);
+        Session { server, words, folder }
+    }
+
+    /// The processes that policies of tenants run in.
+    pub fn policy_workers(&self) -> usize {
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let is_worker = |process: &std::path::Path| {
+            let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+            let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
+            // After its name in brackets: the state, then the parent.
+            let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+            let ours = parent == Some(self.server.id().to_string().as_str());
+            ours && words.split(|byte| *byte == 0).any(|word| word == b"policy-worker")
+        };
+        entries.filter(|entry| is_worker(&entry.path())).count()
     }
 
     /// Stop the server, and then clean up after it: while it runs it writes.
     pub fn end(self) {
-        let Session { server, folder } = self;
+        let Session { server, folder, .. } = self;
         drop(server);
         std::fs::remove_dir_all(folder).unwrap();
     }

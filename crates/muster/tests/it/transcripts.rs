@@ -25,6 +25,7 @@ transcripts! {
     requeue,
     arrays,
     tenants,
+    tenant_policies,
     infeasible,
     nodes,
     preemption,

@@ -16,7 +16,7 @@ use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
 /// `muster policy apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    before_help = "Examples:\n  muster policy apply policies/cookbook --why \"nights are for large jobs\"\n  muster policy apply --none"
+    before_help = "Examples:\n  muster policy apply policies/cookbook --why \"nights are for large jobs\"\n  muster policy apply mine --tenant red\n  muster policy apply --none"
 )]
 pub struct ApplyArgs {
     /// The folder whose policies are put into force, all at once; `policies` where none is named
@@ -24,6 +24,9 @@ pub struct ApplyArgs {
     /// Put no policies into force
     #[arg(long, conflicts_with = "folder")]
     none: bool,
+    /// For the jobs of this tenant, and not for everyone
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
     /// Why, for the history
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
@@ -39,6 +42,9 @@ pub struct ApplyArgs {
 pub struct RollbackArgs {
     /// The version to go back to; the one before the one in force where none is named
     version: Option<u64>,
+    /// Of the policies of this tenant
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
     /// Why, for the history
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
@@ -49,6 +55,9 @@ pub struct RollbackArgs {
 /// `muster policy ls`.
 #[derive(Debug, clap::Args)]
 pub struct LsArgs {
+    /// Only the policies of this tenant
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
     #[command(flatten)]
     list: ListArgs,
 }
@@ -58,6 +67,9 @@ pub struct LsArgs {
 pub struct ShowOneArgs {
     /// Which version; the one in force where none is named
     version: Option<u64>,
+    /// The one in force for this tenant
+    #[arg(long, value_name = "NAME", conflicts_with = "version")]
+    tenant: Option<String>,
     /// With the contents of its files
     #[arg(long)]
     sources: bool,
@@ -70,10 +82,14 @@ pub struct ShowOneArgs {
 pub struct DiffArgs {
     /// The folder to compare with what is in force; `policies` where none is named
     folder: Option<PathBuf>,
+    /// With what is in force for this tenant
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
 }
 
-const COLUMNS: [Column<PolicyVersion>; 6] = [
+const COLUMNS: [Column<PolicyVersion>; 7] = [
     Column::new("VERSION", |one| one.version.to_string().into()),
+    Column::new("SCOPE", |one| one.scope.as_str().into()),
     Column::new("IN FORCE", |one| if one.active { "yes" } else { "-" }.into()),
     Column::new("HASH", |one| short(&one.hash).into()),
     Column::new("BY", |one| one.applied_by.as_str().into()),
@@ -84,16 +100,17 @@ const COLUMNS: [Column<PolicyVersion>; 6] = [
 /// Put policies into force.
 pub fn apply(args: &ApplyArgs, options: &Options) -> Ending {
     let files = if args.none { BTreeMap::new() } else { files_of(args.folder.as_ref())? };
-    let ask = PolicyApply { files, why: args.why.clone(), dry_run: args.dry_run };
+    let ask =
+        PolicyApply { files, tenant_id: args.tenant.clone(), why: args.why.clone(), dry_run: args.dry_run };
     let applied: PolicyVersion = options.client()?.send(Method::POST, Target::new("policies"), &ask)?;
-    let verb = if args.dry_run { "would be" } else { "is" };
-    let text = match applied.files.is_empty() {
-        true => format!(
-            "no policies {} in force (version {})\n",
-            if args.dry_run { "would be" } else { "are" },
-            applied.version
-        ),
-        false => format!("version {} {verb} in force: {}\n", applied.version, summary(&applied)),
+    let whose = whose(&applied);
+    let text = match (applied.files.is_empty(), args.dry_run) {
+        (true, false) => format!("no policies are in force{whose} (version {})\n", applied.version),
+        (true, true) => format!("no policies would be in force{whose} (version {})\n", applied.version),
+        (false, false) => format!("version {} is in force{whose}: {}\n", applied.version, summary(&applied)),
+        (false, true) => {
+            format!("version {} would be in force{whose}: {}\n", applied.version, summary(&applied))
+        }
     };
     output::say(&args.show, &text, &applied.version.to_string(), &applied)?;
     Ok(Code::DONE)
@@ -101,24 +118,32 @@ pub fn apply(args: &ApplyArgs, options: &Options) -> Ending {
 
 /// Go back to an earlier version.
 pub fn roll_back(args: &RollbackArgs, options: &Options) -> Ending {
-    let ask = PolicyRollback { version: args.version, why: args.why.clone() };
+    let ask = PolicyRollback { version: args.version, tenant_id: args.tenant.clone(), why: args.why.clone() };
     let target = Target::new("policies").at("rollback");
     let applied: PolicyVersion = options.client()?.send(Method::POST, target, &ask)?;
-    let text = format!("version {} is in force: {}\n", applied.version, summary(&applied));
+    let (number, whose) = (applied.version, whose(&applied));
+    let text = format!("version {number} is in force{whose}: {}\n", summary(&applied));
     output::say(&args.show, &text, &applied.version.to_string(), &applied)?;
     Ok(Code::DONE)
 }
 
 /// List the versions.
 pub fn list(args: &LsArgs, options: &Options) -> Ending {
-    let policies: PolicyList = options.client()?.get("policies")?;
+    let policies = versions(&options.client()?, args.tenant.as_deref())?;
     output::list(&args.list, options.color, &COLUMNS, policies.policies.clone(), &policies)?;
     Ok(Code::DONE)
 }
 
 /// Look at one version.
 pub fn show(args: &ShowOneArgs, options: &Options) -> Ending {
-    let version = version(&options.client()?, args.version)?;
+    let client = options.client()?;
+    let version = match args.version {
+        Some(number) => version(&client, number)?,
+        None => match in_force(&client, args.tenant.as_deref())? {
+            Some(number) => version(&client, number)?,
+            None => return Err(CliError::failed("no policies are in force")),
+        },
+    };
     let mut text = told(&version);
     for (name, source) in version.sources.iter().filter(|_| args.sources) {
         text.push_str(&format!("\n--- {name}\n{source}"));
@@ -131,8 +156,8 @@ pub fn show(args: &ShowOneArgs, options: &Options) -> Ending {
 pub fn diff(args: &DiffArgs, options: &Options) -> Ending {
     let client = options.client()?;
     let ours = files_of(args.folder.as_ref())?;
-    let theirs = match in_force(&client)? {
-        Some(number) => version(&client, Some(number))?.sources,
+    let theirs = match in_force(&client, args.tenant.as_deref())? {
+        Some(number) => version(&client, number)?.sources,
         None => BTreeMap::new(),
     };
     let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
@@ -162,17 +187,24 @@ fn files_of(folder: Option<&PathBuf>) -> Result<BTreeMap<String, String>, CliErr
     folders::policies_of(folder)
 }
 
-fn in_force(client: &Client) -> Result<Option<u64>, CliError> {
-    let policies: PolicyList = client.get("policies")?;
-    Ok(policies.policies.iter().find(|one| one.active).map(|one| one.version))
+/// Those of a tenant, or all that can be seen.
+fn versions(client: &Client, tenant: Option<&str>) -> Result<PolicyList, CliError> {
+    client.get(Target::new("policies").with_some("tenant_id", tenant))
 }
 
-fn version(client: &Client, number: Option<u64>) -> Result<PolicyVersion, CliError> {
-    let number = match number {
-        Some(number) => number,
-        None => in_force(client)?.ok_or_else(|| CliError::failed("no policies are in force"))?,
-    };
+/// What is in force for a tenant, or for everyone.
+fn in_force(client: &Client, tenant: Option<&str>) -> Result<Option<u64>, CliError> {
+    let policies = versions(client, tenant)?.policies;
+    let active = policies.iter().find(|one| one.active && one.tenant_id.as_deref() == tenant);
+    Ok(active.map(|one| one.version))
+}
+
+fn version(client: &Client, number: u64) -> Result<PolicyVersion, CliError> {
     client.get(Target::new("policies").at(&number.to_string()))
+}
+
+fn whose(version: &PolicyVersion) -> String {
+    version.tenant_id.as_ref().map(|tenant| format!(" for tenant {tenant}")).unwrap_or_default()
 }
 
 fn short(hash: &str) -> &str {
@@ -185,8 +217,11 @@ fn summary(version: &PolicyVersion) -> String {
         count => format!("{count} {many}"),
     };
     let mut parts = vec![count(version.files.len(), "file", "files")];
-    parts.push(count(version.pools.len(), "pool", "pools"));
-    parts.push(count(version.rulesets.len(), "ruleset", "rulesets"));
+    // A tenant's register nothing.
+    if version.tenant_id.is_none() {
+        parts.push(count(version.pools.len(), "pool", "pools"));
+        parts.push(count(version.rulesets.len(), "ruleset", "rulesets"));
+    }
     if !version.hooks.is_empty() {
         parts.push(format!("answers {}", version.hooks.join(", ")));
     }
@@ -199,8 +234,11 @@ fn summary(version: &PolicyVersion) -> String {
 fn told(version: &PolicyVersion) -> String {
     let state = if version.active { "in force" } else { "not in force" };
     let mut text = format!(
-        "version {}, {state}, applied by {} at {}\n",
-        version.version, version.applied_by, version.applied_at
+        "version {}, {state}{}, applied by {} at {}\n",
+        version.version,
+        whose(version),
+        version.applied_by,
+        version.applied_at
     );
     if !version.why.is_empty() {
         text.push_str(&format!("why      {}\n", version.why));

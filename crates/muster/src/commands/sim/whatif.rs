@@ -104,7 +104,7 @@ fn from_journal(path: &Path, ask: &WhatIfAsk) -> Result<WhatIf, CliError> {
         problem.hint.into_iter().fold(error, |error, hint| error.hint(hint))
     };
     let question = Question::of(ask, Timestamp(units::now_ms())).map_err(declined)?;
-    let historian = Historian { interpreter: Some(Arc::new(Starlark::default())) };
+    let historian = Historian { interpreter: Some(Arc::new(Starlark::unhurried())) };
     historian.answer(&*store.tables, &question).map_err(declined)
 }
 

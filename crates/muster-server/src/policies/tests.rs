@@ -1,0 +1,171 @@
+//! What is asked of whom: the cluster's policies, then those of the tenant.
+
+use muster_core::command::SubmitJob;
+use muster_core::job::{OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
+use muster_core::tenant::TenantConfig;
+use muster_core::{Actor, Event};
+
+use super::*;
+
+/// Answers by the hash of a bundle.
+#[derive(Default)]
+struct Scripted {
+    priorities: BTreeMap<String, u32>,
+}
+
+impl Interpreter for Scripted {
+    fn compile(&self, _: &Scope, _: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
+        Err(Vec::new())
+    }
+
+    fn admit(&self, version: &Version, _: &JobView) -> Result<Admission, String> {
+        Ok(Admission::Refuse { why: version.bundle.hash.clone() })
+    }
+
+    fn priority(&self, version: &Version, _: &JobView, _: &TenantView) -> Result<Option<u32>, String> {
+        Ok(self.priorities.get(&version.bundle.hash).copied())
+    }
+
+    fn score(&self, _: &Version, _: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String> {
+        Ok(vec![0; nodes.len()])
+    }
+
+    fn victims(
+        &self,
+        _: &Version,
+        _: &JobView,
+        candidates: &[CandidateView],
+    ) -> Result<BTreeSet<JobId>, String> {
+        Ok(candidates.iter().map(|one| one.id).collect())
+    }
+
+    fn retry(&self, _: &Version, _: &JobView, _: &FailureView) -> Result<Retry, String> {
+        Ok(Retry::AsAsked)
+    }
+
+    fn power(&self, _: &Version, _: &JobView) -> Result<Option<u64>, String> {
+        Ok(None)
+    }
+}
+
+fn tell(state: &mut State, command: &Command) -> Vec<Event> {
+    let by = Actor { name: "ann".to_string() };
+    let events = state.decide(&by, command, Timestamp(0)).unwrap().events;
+    events.iter().for_each(|event| state.apply(event));
+    events
+}
+
+fn put(state: &mut State, scope: Scope, hash: &str, hooks: &[Hook]) {
+    let bundle = Bundle {
+        hash: hash.to_string(),
+        files: [("a.gsky".to_string(), String::new())].into(),
+        hooks: hooks.iter().copied().collect(),
+        ..Bundle::default()
+    };
+    tell(state, &Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why: String::new() });
+}
+
+fn spec(tenant: &str) -> JobSpec {
+    let each = Resources {
+        gpus: 0,
+        gpu_models: BTreeSet::default(),
+        gpu_memory_mib: 0,
+        gpu_compute_milli: 1_000,
+        isolation: Default::default(),
+        cpus: 1,
+        memory_mib: 1,
+    };
+    JobSpec {
+        name: "job".to_string(),
+        tenant: tenant.parse().unwrap(),
+        user: "ann".to_string(),
+        priority: 500,
+        tasks: vec![TaskGroup { name: "task".to_string(), count: 1, count_max: None, each }],
+        topology: Topology::Any,
+        allow_cross_numa: None,
+        prefer_nvlink: false,
+        time_limit_ms: None,
+        restart: RestartRule::default(),
+        on_node_lost: OnNodeLost::Wait,
+        checkpoint: None,
+        after: Vec::new(),
+        start_after: None,
+        pool: None,
+        node_labels: BTreeMap::new(),
+        run: Run { command: vec!["true".to_string()], ..Run::default() },
+        labels: [("team".to_string(), "x".to_string())].into(),
+        annotations: BTreeMap::new(),
+    }
+}
+
+/// Two tenants, and policies of the cluster and of one of them.
+fn state(hooks: &[Hook]) -> State {
+    let mut state = State::default();
+    for name in ["red", "blue"] {
+        let config = Box::new(TenantConfig::unlimited(name));
+        tell(&mut state, &Command::CreateTenant { id: name.parse().unwrap(), config });
+    }
+    put(&mut state, Scope::Cluster, "cluster", hooks);
+    put(&mut state, Scope::Tenant("red".parse().unwrap()), "red", hooks);
+    state
+}
+
+fn submit(state: &mut State, tenant: &str) {
+    let spec = Arc::new(spec(tenant));
+    let known_outcomes = BTreeMap::new();
+    tell(state, &Command::SubmitJob(SubmitJob { spec, array: None, hold: false, key: None, known_outcomes }));
+}
+
+#[test]
+fn a_tenants_policy_only_lowers_what_the_clusters_left() {
+    for (cluster, red, expected) in [(900, 10_000, 900), (900, 3, 3), (500, 501, 500), (20, 30, 20)] {
+        let mut state = state(&[Hook::Priority]);
+        submit(&mut state, "red");
+        let priorities = [("cluster".to_string(), cluster), ("red".to_string(), red)].into();
+        let mut asker = Asker::new(Arc::new(Scripted { priorities }));
+        let news = asker.news(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
+        tell(&mut state, &news.unwrap());
+        let known: Vec<u32> = state
+            .policies
+            .answers
+            .iter()
+            .map(|(bucket, one)| one.priority.unwrap_or(bucket.priority))
+            .collect();
+        assert_eq!(known, [expected], "the cluster says {cluster}, red says {red}");
+    }
+}
+
+#[test]
+fn only_the_cluster_and_the_own_tenant_are_asked_at_the_door() {
+    let state = state(&[Hook::Admit]);
+    let asked = |tenant: &str| {
+        let applicant = Applicant::of(&state, &spec(tenant), Timestamp(0)).unwrap();
+        applicant.asked.iter().map(|version| version.bundle.hash.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((asked("red"), asked("blue")), (vec!["cluster".into(), "red".into()], vec!["cluster".into()]));
+    let refused = Applicant::of(&state, &spec("blue"), Timestamp(0)).unwrap().refused(&Scripted::default());
+    assert_eq!(refused, Some("cluster".to_string()));
+}
+
+#[test]
+fn a_tenant_does_not_learn_whose_jobs_would_go() {
+    let candidate = CandidateView {
+        id: JobId::single(7),
+        tenant: "blue".parse().unwrap(),
+        user: "bob".to_string(),
+        priority: 1,
+        gpus: 1,
+        ran_ms: 1,
+        lost_gpu_ms: 1,
+        preemptions: 0,
+        saves: false,
+        labels: [("secret".to_string(), "x".to_string())].into(),
+    };
+    let shown = |scope: Scope| {
+        let shown = candidate.shown_to(&scope);
+        (shown.user, shown.labels.len())
+    };
+    assert_eq!(shown(Scope::Cluster), ("bob".to_string(), 1));
+    assert_eq!(shown(Scope::Tenant("blue".parse().unwrap())), ("bob".to_string(), 1));
+    assert_eq!(shown(Scope::Tenant("red".parse().unwrap())), (String::new(), 0));
+}
