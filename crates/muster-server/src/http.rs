@@ -63,7 +63,7 @@ use utoipa_axum::routes;
 use crate::cluster::{Cluster, Role};
 use crate::identity::Identity;
 use crate::metrics::Seen;
-use crate::policies::Interpreter;
+use crate::policies::{Interpreter, Questions};
 use crate::rounds::Rounds;
 use crate::whatif::Oracle;
 
@@ -95,6 +95,8 @@ pub struct Behind {
     pub rounds: Arc<Rounds>,
     /// What happened since the start, for the metrics.
     pub seen: Arc<Seen>,
+    /// What policies were asked, for the metrics.
+    pub questions: Arc<Questions>,
     /// Prefix of the metrics that the commissioning document names.
     pub metrics_namespace: String,
     /// Who answers what-if questions, one at a time; nobody where the history cannot be replayed.

@@ -6,10 +6,12 @@
 mod seen;
 mod text;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use muster_core::job::Phase;
 use muster_core::plan::fair_shares;
+use muster_core::policy::Hook;
 use muster_core::{State, Timestamp};
 use muster_store::rows::{CountRow, JobState};
 use prometheus_client::encoding::text::encode;
@@ -17,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 use crate::cluster::Role;
 use crate::http::{Door, factor};
+use crate::policies::Heard;
 use crate::rounds::Tally;
 
 pub use seen::Seen;
@@ -38,6 +41,7 @@ struct Facts {
     seq: u64,
     rounds: Tally,
     seen: seen::Counts,
+    questions: BTreeMap<Hook, Heard>,
 }
 
 /// All metrics in the text format of OpenMetrics.
@@ -71,6 +75,7 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
         seq: state.seq,
         rounds: door.rounds.tally(),
         seen: door.seen.counts(),
+        questions: door.questions.tally(),
     })
 }
 

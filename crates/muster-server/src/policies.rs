@@ -5,6 +5,8 @@
 //! plan is made again from the journal alone. A policy that fails is loud: its jobs say so when they are asked why they
 //! wait, the log has it, and the metrics count it.
 
+mod counted;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +21,8 @@ use muster_core::queue::Bucket;
 use muster_core::settings::PolicyFailure;
 use muster_core::{Command, Job, JobId, JobSpec, NodeId, State, Timestamp};
 use tracing::warn;
+
+pub use counted::{Counted, Heard, Questions};
 
 /// Answers are asked for anew after this long: the hour changes, and so does what tenants hold.
 const ASK_AGAIN: Duration = Duration::from_secs(30);

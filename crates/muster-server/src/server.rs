@@ -23,7 +23,7 @@ use crate::dispatch::Dispatch;
 use crate::forecaster::Forecaster;
 use crate::http::{self, Behind, Door, Limits, Origins};
 use crate::planner::Planner;
-use crate::policies::Interpreter;
+use crate::policies::{Counted, Interpreter, Questions};
 use crate::reign::{End, Reign};
 use crate::rounds::Rounds;
 use crate::whatif::Oracle;
@@ -118,6 +118,14 @@ pub struct Advisers {
     pub interpreter: Option<Arc<dyn Interpreter>>,
 }
 
+impl Advisers {
+    /// The same, with what policies are asked counted for the metrics.
+    fn counted(self, questions: &Arc<Questions>) -> Advisers {
+        let counted = |inner| -> Arc<dyn Interpreter> { Arc::new(Counted::new(inner, questions.clone())) };
+        Advisers { interpreter: self.interpreter.map(counted), ..self }
+    }
+}
+
 /// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
 pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Running, StartError> {
     let folder_lock = lock_folder(&config.data_dir)?;
@@ -125,13 +133,15 @@ pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Runnin
     let listener = runtime.block_on(listen(config.listen))?;
     let address = listener.local_addr()?;
     let store = muster_store::open(&store_config(config)?)?;
+    let questions = Arc::new(Questions::default());
+    let advisers = advisers.counted(&questions);
     let mut parts = Parts::start(config, store, nodes, advisers.interpreter.clone())?;
 
     let (close_door, closing) = watch::channel(false);
     let names = names(config);
     let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, &names)).transpose()?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
-    let door_facts = door(config, &parts, advisers, closing.clone());
+    let door_facts = door(config, &parts, (advisers, questions), closing.clone());
     runtime.block_on(serve_metrics(config, &door_facts, closing.clone()));
     let router = http::router(door_facts);
     let door = runtime.spawn(tls::serve(listener, acceptor, router, closed(closing)));
@@ -173,7 +183,12 @@ fn names(config: &Config) -> Vec<String> {
     config.api.allowed_hosts.iter().cloned().chain(address.map(|ip| ip.to_string())).collect()
 }
 
-fn door(config: &Config, parts: &Parts, advisers: Advisers, stopping: watch::Receiver<bool>) -> Door {
+fn door(
+    config: &Config,
+    parts: &Parts,
+    (advisers, questions): (Advisers, Arc<Questions>),
+    stopping: watch::Receiver<bool>,
+) -> Door {
     let cors = match &config.api.cors {
         Cors::SameOrigin => Vec::new(),
         Cors::Any => vec!["*".to_string()],
@@ -187,6 +202,7 @@ fn door(config: &Config, parts: &Parts, advisers: Advisers, stopping: watch::Rec
         data_dir: config.data_dir.clone(),
         rounds: parts.rounds.clone(),
         seen: Arc::default(),
+        questions,
         metrics_namespace: config.metrics.namespace.clone(),
         oracle: advisers.oracle,
         interpreter: advisers.interpreter,

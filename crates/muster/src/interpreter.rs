@@ -73,7 +73,8 @@ fn slowness() -> u32 {
     if cfg!(debug_assertions) { 40 } else { 1 }
 }
 
-fn limits() -> Limits {
+/// The bounds of every call.
+pub fn limits() -> Limits {
     let usual = Limits::default();
     Limits { time: usual.time * slowness(), load_time: usual.load_time * slowness(), ..usual }
 }

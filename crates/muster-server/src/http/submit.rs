@@ -64,6 +64,7 @@ async fn see_policies(door: &Door, ask: &SubmitJob) -> Result<(), Fault> {
     let Some(interpreter) = door.interpreter.clone() else { return Ok(()) };
     let now = door.cluster.now();
     let Some(applicant) = door.state(|state| Applicant::of(state, &ask.spec, now))? else { return Ok(()) };
+    // A policy may take its time; the threads that serve others are not for that.
     let asking = tokio::task::spawn_blocking(move || applicant.refused(&*interpreter));
     match asking.await.map_err(|_| Fault::internal("asking the policies ended early"))? {
         Some(why) => Err(Refusal::PolicyRefuses { why }.into()),

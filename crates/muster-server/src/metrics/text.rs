@@ -8,6 +8,7 @@ use prometheus_client::metrics::MetricType;
 
 use super::Facts;
 use super::seen::WAIT_BOUNDS_S;
+use crate::policies::Heard;
 use crate::rounds::BUCKETS_US;
 
 impl Collector for Facts {
@@ -66,9 +67,26 @@ impl Facts {
             "Batches of events that were not counted",
             seen.missed as f64,
         )?;
+        self.policies(out)?;
         self.histograms(out)?;
         let version = vec![("version".to_string(), env!("CARGO_PKG_VERSION").to_string())];
         out.gauges("muster_build_info", "What is running", &[(version, 1.0)])
+    }
+
+    fn policies(&self, out: &mut Out) -> Result<(), fmt::Error> {
+        let each = |value: fn(&Heard) -> f64| -> Vec<(Vec<(String, String)>, f64)> {
+            self.questions.iter().map(|(hook, heard)| (label("hook", hook.word()), value(heard))).collect()
+        };
+        let asked = each(|heard| heard.asked as f64);
+        out.counters("muster_policy_calls", "Questions that policies were asked, since the start", &asked)?;
+        let failed = each(|heard| heard.failed as f64);
+        out.counters(
+            "muster_policy_failures",
+            "Questions at which a policy failed, since the start",
+            &failed,
+        )?;
+        let took = each(|heard| heard.took.as_secs_f64());
+        out.counters("muster_policy_seconds", "Time that policies took to answer, since the start", &took)
     }
 
     fn histograms(&self, out: &mut Out) -> Result<(), fmt::Error> {

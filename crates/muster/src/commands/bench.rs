@@ -1,9 +1,11 @@
 //! How fast this build is on this machine, and how well it places.
 
+mod cpu;
 mod mixed;
 mod numa;
 mod placement;
 mod plan;
+mod policy;
 mod product;
 mod replay;
 mod share;
@@ -26,6 +28,8 @@ pub enum Verb {
     Numa(numa::NumaArgs),
     /// Measure what it is worth to know how fast each job is on each kind of GPU
     Mixed(mixed::Args),
+    /// Measure what policies cost: evaluations, loading, and rounds of the planner that ask them
+    Policy(policy::Args),
     /// Reckon how many GPUs small jobs need that share them in one manner or another, and how much slower they get
     Share(share::Args),
 }
@@ -48,6 +52,7 @@ pub fn run(verb: Verb) -> Ending {
         Verb::Replay(args) => replay::run(args),
         Verb::Numa(args) => numa::run(&args),
         Verb::Mixed(args) => mixed::run(&args),
+        Verb::Policy(args) => policy::run(&args),
         Verb::Share(args) => share::run(args),
     }
 }

@@ -9,6 +9,7 @@ mod test;
 
 use super::Ending;
 use crate::options::Options;
+pub use json::Json;
 
 /// `muster policy …`.
 #[derive(Debug, clap::Subcommand)]

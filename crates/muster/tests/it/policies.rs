@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
+use super::http;
 use super::session::Session;
 
 const RULES: &str = r#"
@@ -53,6 +54,13 @@ fn json(text: &str) -> Value {
 
 fn submit(session: &Session, words: &str) -> String {
     session.says(&format!("submit {words} -- work")).trim().to_string()
+}
+
+/// What the metrics say of `admit`; nothing before it was asked.
+pub fn counted(session: &Session, what: &str) -> Option<f64> {
+    let (_, metrics) = http::ask(session.url(), "GET", "/metrics", "").unwrap();
+    let name = format!("muster_policy_{what}_total{{hook=\"admit\"}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok())
 }
 
 #[test]
@@ -246,6 +254,10 @@ fn a_policy_that_fails_is_loud_and_the_cluster_goes_on() {
         }
         let log = fs::read_to_string(session.folder.join("server.log")).unwrap();
         assert!(log.contains("a policy failed"), "{log}");
+        // The one that works was asked about too, when it was submitted and before it started.
+        let of_admit = |what: &str| counted(&session, what).unwrap();
+        assert!(of_admit("failures") >= 1.0 && of_admit("calls") >= of_admit("failures") + 2.0);
+        assert!(of_admit("seconds") > 0.0);
         session.end();
         fs::remove_file(&file).unwrap();
     }

@@ -45,6 +45,11 @@ impl Server {
         std::thread::spawn(move || lines.for_each(drop));
         Server { child, url }
     }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 impl Drop for Server {

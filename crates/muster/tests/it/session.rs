@@ -58,6 +58,18 @@ impl Session {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
+    /// Where its server listens.
+    pub fn url(&self) -> &str {
+        &self.server.url
+    }
+
+    /// Memory that its server holds.
+    pub fn resident_bytes(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.server.pid())).unwrap();
+        let pages: u64 = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+        pages * 4_096
+    }
+
     /// What is said to a command that goes well.
     pub fn says(&self, words: &str) -> String {
         let output = self.run(words);

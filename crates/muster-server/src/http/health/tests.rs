@@ -81,6 +81,7 @@ fn door() -> Door {
         data_dir: PathBuf::new(),
         rounds: Arc::default(),
         seen: Arc::default(),
+        questions: Arc::default(),
         metrics_namespace: "gpu_scheduler".into(),
         oracle: None,
         interpreter: None,

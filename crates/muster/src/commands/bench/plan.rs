@@ -4,7 +4,6 @@
 //! in the same run: a planner without buckets or indexes, which compares every waiting job with every node.
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
 
 use muster_core::command::{Actor, Command, SubmitJob};
 use muster_core::plan::plan;
@@ -14,6 +13,7 @@ use muster_core::time::{MINUTE, SECOND};
 use muster_core::{JobId, State, Timestamp};
 use serde::Serialize;
 
+use super::cpu::{measured, median};
 use super::synthetic::{Ask, TENANTS, adopt_round, cluster, end, mixed, spec, submit};
 use crate::commands::{Code, Ending};
 use crate::output::{self, ShowArgs};
@@ -231,42 +231,6 @@ fn job_by_job_us(state: &State) -> f64 {
         }
     });
     ms * 1e3 / jobs.len() as f64
-}
-
-/// The median of so many runs, in milliseconds of the core, and the last result.
-fn median<T>(runs: usize, work: impl Fn() -> T) -> (f64, T) {
-    let (first, mut result) = measured(&work);
-    let mut times = vec![first];
-    for _ in 1..runs {
-        let (ms, next) = measured(&work);
-        times.push(ms);
-        result = next;
-    }
-    times.sort_by(f64::total_cmp);
-    (times[times.len() / 2], result)
-}
-
-/// Milliseconds that the work takes on its core, repeated until the clock of the system is fine enough: it counts in
-/// steps of some milliseconds.
-fn measured<T>(work: impl Fn() -> T) -> (f64, T) {
-    let (wall, core) = (Instant::now(), core_ns());
-    let mut result = black_box(work());
-    let mut runs = 1.0;
-    while wall.elapsed() < LEAST {
-        result = black_box(work());
-        runs += 1.0;
-    }
-    let spent = core_ns().zip(core).map(|(now, then)| (now - then) as f64 / 1e6);
-    (spent.unwrap_or(wall.elapsed().as_secs_f64() * 1e3) / runs, result)
-}
-
-/// Many steps of the clock of the system.
-const LEAST: Duration = Duration::from_millis(60);
-
-/// Time this thread has spent on a core, where the system says so: neighbours do not count.
-fn core_ns() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok()
 }
 
 /// Memory of this process, where the system says so.

@@ -137,7 +137,8 @@ pub fn spec(ask: Ask) -> JobSpec {
     }
 }
 
-fn tell(state: &mut State, command: &Command) {
+/// Make a command true.
+pub fn tell(state: &mut State, command: &Command) {
     tell_at(state, command, Timestamp(0));
 }
 

@@ -1,0 +1,97 @@
+//! Adapter (Interpreter): another interpreter, whose answers are counted for the metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_core::JobId;
+use muster_core::policy::{
+    Admission, Bundle, CandidateView, FailureView, Hook, JobView, NodeView, Retry, Scope, TenantView, Version,
+};
+
+use super::Interpreter;
+
+/// What policies were asked since the start.
+#[derive(Default)]
+pub struct Questions(Mutex<BTreeMap<Hook, Heard>>);
+
+/// Sums over the questions to one hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Heard {
+    /// How often a bundle was asked; about several nodes or victims at once counts once.
+    pub asked: u64,
+    /// How often it failed.
+    pub failed: u64,
+    /// Time it took to answer.
+    pub took: Duration,
+}
+
+impl Questions {
+    /// The sums so far, of hooks that were asked.
+    pub fn tally(&self) -> BTreeMap<Hook, Heard> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, hook: Hook, failed: bool, took: Duration) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = all.entry(hook).or_default();
+        heard.asked += 1;
+        heard.failed += u64::from(failed);
+        heard.took += took;
+    }
+}
+
+/// Asks another, and counts.
+pub struct Counted {
+    inner: Arc<dyn Interpreter>,
+    questions: Arc<Questions>,
+}
+
+impl Counted {
+    /// Count what this one is asked.
+    pub fn new(inner: Arc<dyn Interpreter>, questions: Arc<Questions>) -> Counted {
+        Counted { inner, questions }
+    }
+
+    fn ask<T>(&self, hook: Hook, question: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+        let began = Instant::now();
+        let said = question();
+        self.questions.note(hook, said.is_err(), began.elapsed());
+        said
+    }
+}
+
+impl Interpreter for Counted {
+    fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
+        self.inner.compile(scope, files)
+    }
+
+    fn admit(&self, version: &Version, job: &JobView) -> Result<Admission, String> {
+        self.ask(Hook::Admit, || self.inner.admit(version, job))
+    }
+
+    fn priority(&self, version: &Version, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String> {
+        self.ask(Hook::Priority, || self.inner.priority(version, job, tenant))
+    }
+
+    fn score(&self, version: &Version, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String> {
+        self.ask(Hook::Score, || self.inner.score(version, job, nodes))
+    }
+
+    fn victims(
+        &self,
+        version: &Version,
+        job: &JobView,
+        candidates: &[CandidateView],
+    ) -> Result<BTreeSet<JobId>, String> {
+        self.ask(Hook::Victims, || self.inner.victims(version, job, candidates))
+    }
+
+    fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
+        self.ask(Hook::Retry, || self.inner.retry(version, job, failure))
+    }
+
+    fn power(&self, version: &Version, job: &JobView) -> Result<Option<u64>, String> {
+        self.ask(Hook::Power, || self.inner.power(version, job))
+    }
+}

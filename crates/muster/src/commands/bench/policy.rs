@@ -1,0 +1,116 @@
+//! What policies cost: how often functions are called, how soon files are loaded, and what asking adds to a round of the
+//! planner.
+//!
+//! Functions are called as the server calls them, with all bounds in force. Next to that, other interpreters call the same
+//! functions with the same arguments, as far as a Python has them. Times are those of the core that did the work.
+
+mod calls;
+mod load;
+mod peers;
+mod rounds;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::commands::{Code, Ending};
+use crate::error::CliError;
+use crate::output::{self, ShowArgs};
+use calls::Call;
+
+/// `muster bench policy`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A Python that has other interpreters of Starlark [env: MUSTER_PYTHON] [default: python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// Nodes of the cluster whose rounds are measured
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
+    nodes: usize,
+    /// Rounds of each measurement; the median counts
+    #[arg(long, value_name = "COUNT", default_value_t = 5)]
+    rounds: usize,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// One line of the table.
+#[derive(Debug, Serialize)]
+struct Measure {
+    what: String,
+    /// Nothing where it could not be measured.
+    value: Option<f64>,
+    unit: &'static str,
+    /// How many times another measure that is, or another this.
+    times: Option<f64>,
+    goal: Option<&'static str>,
+    /// Why it could not be measured, and what to do.
+    missing: Option<String>,
+}
+
+impl Measure {
+    fn of(what: impl Into<String>, value: f64, unit: &'static str) -> Measure {
+        Measure { what: what.into(), value: Some(value), unit, times: None, goal: None, missing: None }
+    }
+
+    fn times(self, times: f64, goal: Option<&'static str>) -> Measure {
+        Measure { times: Some(times), goal, ..self }
+    }
+}
+
+/// Measure everything, and print it.
+pub fn run(args: &Args) -> Ending {
+    let rounds = args.rounds.max(1);
+    let calls = [calls::allow()?, calls::score()?];
+    let rates: Vec<f64> = calls.iter().map(|call| call.per_second(rounds)).collect::<Result<_, _>>()?;
+    let python = args.python.clone().or_else(|| std::env::var_os("MUSTER_PYTHON").map(PathBuf::from));
+    let python = python.unwrap_or_else(|| PathBuf::from("python3"));
+    let others = peers::measured(&python, &calls, rounds);
+    let mut measures = Vec::new();
+    for (call, rate) in calls.iter().zip(rates) {
+        measures.extend(evaluations(call, rate, &others)?);
+    }
+    measures.push(load::hundred_files(rounds)?);
+    measures.extend(rounds::measured(args.nodes.max(1), rounds)?);
+    output::say(&args.show, &format!("{}\n", table(&measures)), "policy", &measures)?;
+    Ok(Code::DONE)
+}
+
+/// How often a function is called here, and by others.
+fn evaluations(call: &Call, rate: f64, others: &peers::Outcome) -> Result<Vec<Measure>, CliError> {
+    let name = call.function;
+    let mut measures = vec![Measure::of(format!("{name}: calls, {}", call.manner), rate, "/s")];
+    for peer in peers::ALL {
+        let version = others.version(peer).unwrap_or_default();
+        let what = format!("{name}: calls by {} {version}", peer.package).trim_end().to_string();
+        let Some(theirs) = others.rate(peer, call)? else {
+            let missing = Some(others.missing(peer));
+            measures.push(Measure { what, value: None, unit: "/s", times: None, goal: peer.goal, missing });
+            continue;
+        };
+        measures.push(Measure::of(what, theirs, "/s").times(rate / theirs, peer.goal));
+    }
+    Ok(measures)
+}
+
+fn table(measures: &[Measure]) -> String {
+    let line = |measure: &Measure| {
+        let Measure { what, unit, .. } = measure;
+        let value = match measure.value {
+            Some(value) if value >= 1_000.0 => format!("{value:.0}"),
+            Some(value) if value >= 10.0 => format!("{value:.1}"),
+            Some(value) => format!("{value:.2}"),
+            None => "-".to_string(),
+        };
+        let times = measure.times.map(|times| match times {
+            many if many >= 10.0 => format!("{many:.0}×"),
+            few => format!("{few:.2}×"),
+        });
+        let goal = measure.goal.map(|goal| format!("goal {goal}")).unwrap_or_default();
+        let rest = measure.missing.as_ref().unwrap_or(&goal);
+        format!("{what:<58} {value:>10} {unit:<2} {:>7} {rest}", times.unwrap_or_default())
+            .trim_end()
+            .to_string()
+    };
+    measures.iter().map(line).collect::<Vec<_>>().join("\n")
+}
