@@ -48,6 +48,7 @@ soak: build ## stories of whole clusters with every misfortune, for as long as y
 bench: build ## the table of docs/results.md
 	$(BIN)/muster bench plan
 	$(BIN)/muster bench numa
+	$(BIN)/muster bench policy
 	$(CARGO) run --release --locked --package muster-bench
 
 results: ## tables and plots of simulations in docs/results.md, from the traces: NAMES="mixed month queues placement"

@@ -1,16 +1,15 @@
 //! Values that go into a policy and come out of it: plain data, without the interpreter.
 
 use std::cell::Cell;
-use std::cmp::Ordering;
 use std::fmt;
 
-use starlark::collections::{Hashed, SmallMap};
+use starlark::collections::SmallMap;
 use starlark::values::dict::{AllocDict, DictRef};
 use starlark::values::float::UnpackFloat;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::structs::{AllocStruct, StructRef};
 use starlark::values::tuple::{AllocTuple, TupleRef};
-use starlark::values::{Heap, StringValue, UnpackValue, Value};
+use starlark::values::{Heap, UnpackValue, Value};
 
 /// How deep values may lie inside each other: what follows them uses its own stack.
 const DEPTH_MAX: usize = 32;
@@ -67,6 +66,32 @@ impl Plain {
         }
     }
 
+    /// The same as a value of the interpreter.
+    pub(crate) fn alloc<'v>(&self, heap: Heap<'v>) -> Value<'v> {
+        match self {
+            Plain::None => Value::new_none(),
+            Plain::Bool(flag) => Value::new_bool(*flag),
+            Plain::Int(number) => heap.alloc(*number),
+            Plain::Float(number) => heap.alloc(*number),
+            Plain::Text(text) => heap.alloc(text.as_str()),
+            Plain::List(items) => heap.alloc(AllocList(items.iter().map(|item| item.alloc(heap)))),
+            Plain::Tuple(items) => heap.alloc(AllocTuple(items.iter().map(|item| item.alloc(heap)))),
+            Plain::Record(fields) => {
+                heap.alloc(AllocStruct(fields.iter().map(|(name, value)| (*name, value.alloc(heap)))))
+            }
+            Plain::Dict(entries) => {
+                let mut map = SmallMap::with_capacity(entries.len());
+                for (key, value) in entries {
+                    // A key that cannot be one is left out: only a caller could have made it.
+                    if let Ok(key) = key.alloc(heap).get_hashed() {
+                        map.insert_hashed(key, value.alloc(heap));
+                    }
+                }
+                heap.alloc(AllocDict(map))
+            }
+        }
+    }
+
     /// What a value of the interpreter is as plain data.
     pub(crate) fn of(value: Value) -> Result<Plain, NotPlain> {
         Plain::within(value, DEPTH_MAX, &Cell::new(SIZE_MAX))
@@ -106,80 +131,6 @@ impl Plain {
             return record.iter().map(entry).collect::<Result<_, _>>().map(Plain::Dict);
         }
         number(value).ok_or_else(|| NotPlain::Kind(value.get_type()))
-    }
-}
-
-/// Makes values of the interpreter. What is asked about in a row has mostly the same keys and names: each is made once.
-pub(crate) struct Maker<'a, 'v> {
-    heap: Heap<'v>,
-    /// Those of the newest dict, by their place in it.
-    keys: Vec<(&'a str, Hashed<Value<'v>>)>,
-    /// Those of the newest record.
-    names: Vec<(&'static str, StringValue<'v>)>,
-}
-
-impl<'a, 'v> Maker<'a, 'v> {
-    pub(crate) fn new(heap: Heap<'v>) -> Maker<'a, 'v> {
-        Maker { heap, keys: Vec::new(), names: Vec::new() }
-    }
-
-    /// The same as a value of the interpreter.
-    pub(crate) fn value(&mut self, plain: &'a Plain) -> Value<'v> {
-        let heap = self.heap;
-        match plain {
-            Plain::None => Value::new_none(),
-            Plain::Bool(flag) => Value::new_bool(*flag),
-            Plain::Int(number) => heap.alloc(*number),
-            Plain::Float(number) => heap.alloc(*number),
-            Plain::Text(text) => heap.alloc(text.as_str()),
-            Plain::List(items) => heap.alloc(AllocList(items.iter().map(|item| self.value(item)))),
-            Plain::Tuple(items) => heap.alloc(AllocTuple(items.iter().map(|item| self.value(item)))),
-            Plain::Record(fields) => {
-                let fields = fields.iter().enumerate();
-                heap.alloc(AllocStruct(fields.map(|(place, (name, value))| {
-                    let name = self.name(place, name);
-                    (name, self.value(value))
-                })))
-            }
-            Plain::Dict(entries) => {
-                let mut map = SmallMap::with_capacity(entries.len());
-                for (place, (key, value)) in entries.iter().enumerate() {
-                    // A key that cannot be one is left out: only a caller could have made it.
-                    if let Some(key) = self.key(place, key) {
-                        map.insert_hashed(key, self.value(value));
-                    }
-                }
-                heap.alloc(AllocDict(map))
-            }
-        }
-    }
-
-    fn name(&mut self, place: usize, name: &'static str) -> StringValue<'v> {
-        if let Some((_, made)) = self.names.get(place).filter(|(known, _)| std::ptr::eq(*known, name)) {
-            return *made;
-        }
-        let made = self.heap.alloc_str(name);
-        put(&mut self.names, place, (name, made));
-        made
-    }
-
-    fn key(&mut self, place: usize, key: &'a Plain) -> Option<Hashed<Value<'v>>> {
-        let Plain::Text(text) = key else { return self.value(key).get_hashed().ok() };
-        if let Some((_, made)) = self.keys.get(place).filter(|(known, _)| *known == text.as_str()) {
-            return Some(*made);
-        }
-        let made = self.heap.alloc(text.as_str()).get_hashed().ok()?;
-        put(&mut self.keys, place, (text, made));
-        Some(made)
-    }
-}
-
-/// Remember something at its place. One that lies beyond the next is not remembered.
-fn put<T>(all: &mut Vec<T>, place: usize, one: T) {
-    match place.cmp(&all.len()) {
-        Ordering::Less => all[place] = one,
-        Ordering::Equal => all.push(one),
-        Ordering::Greater => {}
     }
 }
 

@@ -17,12 +17,11 @@ use starlark::values::{OwnedFrozenValue, Value};
 use crate::error::PolicyError;
 use crate::limits::Limits;
 use crate::load::{self, Compiled, Printer};
-use crate::plain::{Maker, Plain};
+use crate::plain::Plain;
 use crate::signature::Takes;
 
-/// Calls that share an interpreter at most. What they leave on its heap is freed with it, and a small heap comes from
-/// memory that is at hand, where a large one is asked for anew.
-const CALLS_TOGETHER: usize = 32;
+/// Calls that share an interpreter at most: what they leave on its heap is freed with it.
+const CALLS_TOGETHER: usize = 256;
 /// Of the ticks of the interpreter, so many pass between two looks at the bounds.
 const TICKS_BETWEEN_LOOKS: u64 = 1_000;
 
@@ -164,10 +163,10 @@ impl Program {
                     }
                 };
                 eval.set_print_handler(&printer);
-                let mut values = Shared { known: Vec::new(), maker: Maker::new(module.heap()) };
+                let mut values = Shared::default();
                 let function = module.heap().access_owned_frozen_value(function);
                 for args in calls {
-                    let args: Vec<Value> = args.iter().map(|arg| values.value(arg)).collect();
+                    let args: Vec<Value> = args.iter().map(|arg| values.value(arg, module.heap())).collect();
                     watch.begin();
                     let value = eval.eval_function(function, &args, &[]);
                     let error = |error| watch.told(PolicyError::of(&error, file));
@@ -203,25 +202,23 @@ fn answer(value: Value, file: &str) -> Result<Plain, PolicyError> {
 }
 
 /// Arguments that several calls share, by where they lie.
-struct Shared<'a, 'v> {
-    known: Vec<(*const Plain, Value<'v>)>,
-    maker: Maker<'a, 'v>,
-}
+#[derive(Default)]
+struct Shared<'v>(Vec<(*const Plain, Value<'v>)>);
 
 /// So many are remembered: the first of a row of calls, such as the one job that is asked about with many nodes.
 const SHARED_MAX: usize = 8;
 
-impl<'a, 'v> Shared<'a, 'v> {
-    fn value(&mut self, plain: &'a Plain) -> Value<'v> {
+impl<'v> Shared<'v> {
+    fn value(&mut self, plain: &Plain, heap: starlark::values::Heap<'v>) -> Value<'v> {
         let place = std::ptr::from_ref(plain);
-        if let Some((_, value)) = self.known.iter().find(|(known, _)| *known == place) {
+        if let Some((_, value)) = self.0.iter().find(|(known, _)| *known == place) {
             return *value;
         }
-        let value = self.maker.value(plain);
-        if self.known.len() == SHARED_MAX {
-            self.known.remove(0);
+        let value = plain.alloc(heap);
+        if self.0.len() == SHARED_MAX {
+            self.0.remove(0);
         }
-        self.known.push((place, value));
+        self.0.push((place, value));
         value
     }
 }
@@ -234,25 +231,21 @@ struct Looks {
     steps: u64,
     time: Duration,
     looked: Cell<u64>,
-    /// Nothing until somebody looks, but for the first call: to read the clock can cost as much as a small call.
-    began: Cell<Option<Instant>>,
-    is_first: Cell<bool>,
+    began: Cell<Instant>,
     why: Cell<Option<&'static str>>,
 }
 
 impl Watch {
     pub(crate) fn new(steps: u64, time: Duration) -> Watch {
-        let (looked, began, why) = (Cell::new(0), Cell::new(Some(Instant::now())), Cell::new(None));
-        Watch(Rc::new(Looks { steps, time, looked, began, is_first: Cell::new(true), why }))
+        let (looked, began, why) = (Cell::new(0), Cell::new(Instant::now()), Cell::new(None));
+        Watch(Rc::new(Looks { steps, time, looked, began, why }))
     }
 
     /// A call begins.
     fn begin(&self) {
         self.0.looked.set(0);
         self.0.why.set(None);
-        if !self.0.is_first.replace(false) {
-            self.0.began.set(None);
-        }
+        self.0.began.set(Instant::now());
     }
 
     /// Whether the call is to end.
@@ -261,17 +254,10 @@ impl Watch {
         self.0.looked.set(looked);
         if looked > self.0.steps / TICKS_BETWEEN_LOOKS + 1 {
             self.0.why.set(Some("it takes more steps than it may"));
-        } else if self.took() > self.0.time {
+        } else if self.0.began.get().elapsed() > self.0.time {
             self.0.why.set(Some("it takes longer than it may"));
         }
         self.0.why.get().is_some()
-    }
-
-    /// Time since the call began, or since it was first looked at.
-    fn took(&self) -> Duration {
-        let began = self.0.began.get().unwrap_or_else(Instant::now);
-        self.0.began.set(Some(began));
-        began.elapsed()
     }
 
     /// The error, with why the call was ended if it was.

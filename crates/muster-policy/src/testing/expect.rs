@@ -11,7 +11,7 @@ use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value};
 
 use crate::builtins::registry;
-use crate::plain::{Maker, Plain};
+use crate::plain::Plain;
 use crate::samples::Sample;
 
 /// Letters of a value in a message.
@@ -112,7 +112,7 @@ fn sample<'v>(sample: Sample, given: DictRef<'v>, heap: Heap<'v>) -> anyhow::Res
         Ok((name.to_str(), plain))
     };
     let given = given.iter().map(field).collect::<anyhow::Result<Vec<_>>>()?;
-    sample.with(given).map(|record| Maker::new(heap).value(&record)).map_err(|what| anyhow!(what))
+    sample.with(given).map(|record| record.alloc(heap)).map_err(|what| anyhow!(what))
 }
 
 /// Count an expectation, and fail if it does not hold.

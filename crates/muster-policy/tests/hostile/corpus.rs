@@ -1,7 +1,6 @@
 //! The policies of `policies.txt`, written out.
 
 use std::fmt::Write;
-use std::path::Path;
 
 /// A policy that means no good.
 pub struct Hostile {
@@ -17,9 +16,7 @@ pub struct Hostile {
 
 /// All of them.
 pub fn all() -> Vec<Hostile> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/policies.txt");
-    let text = std::fs::read_to_string(path).unwrap();
-    text.split("\n== ").skip(1).flat_map(written_out).collect()
+    include_str!("policies.txt").split("\n== ").skip(1).flat_map(written_out).collect()
 }
 
 /// A template with each of its numbers.

@@ -8,6 +8,7 @@ mod console;
 mod criteria;
 mod docs;
 mod expect;
+mod hostile;
 mod http;
 mod markdown;
 mod mixed;
