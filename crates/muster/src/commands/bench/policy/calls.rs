@@ -158,13 +158,14 @@ fn gpu(index: usize) -> Plain {
         ["NVIDIA GeForce RTX 5070 Ti", "NVIDIA GeForce RTX 4090", "NVIDIA L4", "NVIDIA H100 80GB HBM3"];
     let types = ["RTX_5070ti", "RTX_4090", "L4", "H100"];
     let memories = [16.0, 24.0, 24.0, 80.0];
-    let tags = if index % 7 == 0 { vec!["spare".into()] } else { vec!["high-perf".into(), "lab".into()] };
+    let tags =
+        if index.is_multiple_of(7) { vec!["spare".into()] } else { vec!["high-perf".into(), "lab".into()] };
     dict(vec![
         ("id", Plain::Int(index as i64)),
         ("name", names[index % 4].into()),
         ("type", types[index % 4].into()),
         ("uuid", format!("GPU-{index:08x}").into()),
-        ("state", if index % 11 == 0 { "offline" } else { "online" }.into()),
+        ("state", if index.is_multiple_of(11) { "offline" } else { "online" }.into()),
         ("registered", Plain::Bool(true)),
         ("memory_gb", Plain::Float(memories[index % 4])),
         ("temperature_c", Plain::Int(35 + (index % 50) as i64)),
@@ -178,14 +179,14 @@ fn gpu(index: usize) -> Plain {
 /// A node of a kind of its own.
 fn node(index: usize) -> NodeView {
     let models = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"];
-    let zone = if index % 5 == 0 { "spot" } else { "main" };
+    let zone = if index.is_multiple_of(5) { "spot" } else { "main" };
     let labels = [("zone", zone.to_string()), ("rack", format!("r{index:03}"))];
     NodeView {
         node: format!("gpu{index:05}").parse().unwrap_or_else(|_| unreachable!("a plain name")),
         models: [model::canonical(models[index % models.len()])].into(),
-        gpus: if index % 3 == 0 { 4 } else { 8 },
+        gpus: if index.is_multiple_of(3) { 4 } else { 8 },
         gpu_memory_mib: 81_920,
-        partitioned: index % 13 == 0,
+        partitioned: index.is_multiple_of(13),
         cpus: 64,
         memory_mib: 1 << 20,
         labels: labels.into_iter().map(|(label, value)| (label.to_string(), value)).collect(),
