@@ -20,6 +20,9 @@ pub struct PolicyApply {
     /// Only say whether they would do.
     #[serde(default)]
     pub dry_run: bool,
+    /// Run them beside those in force, to see what they would decide otherwise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
 }
 
 /// Policies to go back to.
@@ -113,4 +116,38 @@ pub struct PolicyRuleset {
     pub active: bool,
     /// Its rules, in words.
     pub rules: Vec<String>,
+}
+
+/// What policies that run as a shadow would decide otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyShadow {
+    /// What runs, with the version it would be.
+    pub policies: PolicyVersion,
+    /// Since when.
+    pub since: String,
+    /// How often both were compared.
+    pub looks: u64,
+    /// How often there was something to decide and no time to compare.
+    pub missed: u64,
+    /// How often both would start a job, or make room for it, in the same way.
+    pub alike: u64,
+    /// Jobs that would be treated otherwise.
+    pub total: u64,
+    /// Each of them, the newest job first; of very many only the newest.
+    pub jobs: Vec<PolicyOtherwise>,
+}
+
+/// What would be decided otherwise about a job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyOtherwise {
+    /// Which job.
+    pub job_id: String,
+    /// When that was seen last.
+    pub seen_at: String,
+    /// How often it was seen.
+    pub times: u64,
+    /// With the policies in force.
+    pub in_force: String,
+    /// With the shadow.
+    pub shadow: String,
 }

@@ -25,6 +25,7 @@ mod allocations;
 mod gpus;
 mod nodes;
 mod policies;
+mod shadow;
 pub(crate) mod tenants;
 
 mod audit;
@@ -65,6 +66,7 @@ use crate::identity::Identity;
 use crate::metrics::Seen;
 use crate::policies::{Interpreter, Questions};
 use crate::rounds::Rounds;
+use crate::shadow::Shadow;
 use crate::whatif::Oracle;
 
 pub use fault::Fault;
@@ -103,6 +105,8 @@ pub struct Behind {
     pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
     /// Who runs policies; nobody where there are none to be had.
     pub interpreter: Option<Arc<dyn Interpreter>>,
+    /// Policies that run beside those in force.
+    pub shadow: Arc<Shadow>,
     /// Turns true when the server stops: open streams end.
     pub stopping: watch::Receiver<bool>,
 }
@@ -186,6 +190,7 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(policies::apply, policies::list))
         .routes(routes!(policies::roll_back))
         .routes(routes!(policies::get))
+        .routes(routes!(shadow::report, shadow::end))
         .routes(routes!(events::of_job))
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))

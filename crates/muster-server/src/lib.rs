@@ -16,6 +16,7 @@ pub mod forecaster;
 pub mod planner;
 pub mod policies;
 pub mod rounds;
+pub mod shadow;
 pub mod waits;
 
 pub mod agents;

@@ -18,6 +18,7 @@ use crate::policies::{Asker, Interpreter};
 use crate::reign::Feed;
 use crate::rounds::Rounds;
 use crate::savepoint;
+use crate::shadow::Shadow;
 use crate::waits::Waits;
 
 /// Least events between two savepoints: replaying this many takes well under a second.
@@ -26,6 +27,8 @@ const SAVEPOINT_EVERY: u64 = 50_000;
 const FORECAST_WAITING_MAX: usize = 2_000;
 /// Least time between two looks ahead.
 const FORECAST_EVERY: Duration = Duration::from_secs(2);
+/// A shadow looks at least so often while jobs wait.
+const SHADOW_EVERY: Duration = Duration::from_secs(1);
 /// The longest rest after a long round.
 const REST_MAX: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,10 @@ pub struct Planner {
     pub forecaster: SyncSender<Box<State>>,
     /// Who runs policies.
     pub interpreter: Option<Arc<dyn Interpreter>>,
+    /// Policies that run beside those in force, if any.
+    pub shadow: Arc<Shadow>,
+    /// Where copies of the state go for them. It takes one at a time.
+    pub shadower: SyncSender<Box<State>>,
 }
 
 /// What follows the journal and proposes. Nothing here waits: the simulator runs it too.
@@ -119,6 +126,8 @@ struct Chores {
     saved_at: u64,
     /// What was last looked ahead from, and when.
     foreseen: Option<(u64, Instant)>,
+    /// When the shadow last had a look.
+    shadowed: Option<Instant>,
 }
 
 impl Planner {
@@ -140,6 +149,9 @@ impl Planner {
             let started = Instant::now();
             if let Some(proposal) = proposer.round(&*self.clock) {
                 self.rounds.note(started.elapsed(), proposal.starts, proposal.claims);
+                if let Some(state) = proposer.state() {
+                    self.let_shadow_look(state, &mut chores, proposal.starts + proposal.claims > 0);
+                }
                 self.propose(proposal);
                 if let Some(state) = proposer.state() {
                     self.save(state, &mut chores);
@@ -168,6 +180,19 @@ impl Planner {
         match self.cluster.ask_blocking(Actor::system(), adopt) {
             Ok(answer) => debug!(?answer, "plan adopted"),
             Err(declined) => debug!(%declined, "plan not adopted"),
+        }
+    }
+
+    /// Have other policies tried where something is decided, and now and then where something might be.
+    fn let_shadow_look(&self, state: &State, chores: &mut Chores, decides: bool) {
+        let due = decides || chores.shadowed.is_none_or(|at| at.elapsed() >= SHADOW_EVERY);
+        if state.queue.is_empty() || !due || !self.shadow.is_on() {
+            return;
+        }
+        match self.shadower.try_send(Box::new(state.excerpt(FORECAST_WAITING_MAX))) {
+            Ok(()) => chores.shadowed = Some(Instant::now()),
+            Err(_) if decides => self.shadow.miss(),
+            Err(_) => {}
         }
     }
 
@@ -200,7 +225,7 @@ impl Planner {
 
 fn follow(proposer: &mut Proposer, chores: &mut Chores, news: Feed) {
     if let Feed::Reset { state, .. } = &news {
-        *chores = Chores { saved_at: state.seq, foreseen: None };
+        *chores = Chores { saved_at: state.seq, ..Chores::default() };
     }
     proposer.follow(news);
 }

@@ -26,6 +26,7 @@ use crate::planner::Planner;
 use crate::policies::{Counted, Interpreter, Questions};
 use crate::reign::{End, Reign};
 use crate::rounds::Rounds;
+use crate::shadow::{Shadow, Shadower};
 use crate::whatif::Oracle;
 use crate::{identity, telemetry, tls};
 
@@ -116,6 +117,8 @@ pub struct Advisers {
     pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
     /// Who runs policies.
     pub interpreter: Option<Arc<dyn Interpreter>>,
+    /// Who runs them where nobody waits for it: beside those in force.
+    pub unhurried: Option<Arc<dyn Interpreter>>,
 }
 
 impl Advisers {
@@ -135,7 +138,7 @@ pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Runnin
     let store = muster_store::open(&store_config(config)?)?;
     let questions = Arc::new(Questions::default());
     let advisers = advisers.counted(&questions);
-    let mut parts = Parts::start(config, store, nodes, advisers.interpreter.clone())?;
+    let mut parts = Parts::start(config, store, nodes, &advisers)?;
 
     let (close_door, closing) = watch::channel(false);
     let names = names(config);
@@ -206,6 +209,7 @@ fn door(
         metrics_namespace: config.metrics.namespace.clone(),
         oracle: advisers.oracle,
         interpreter: advisers.interpreter,
+        shadow: parts.shadow.clone(),
         stopping,
     })
 }
@@ -214,18 +218,14 @@ fn door(
 struct Parts {
     cluster: Cluster,
     rounds: Arc<Rounds>,
+    shadow: Arc<Shadow>,
     stop: Arc<AtomicBool>,
     engine: oneshot::Receiver<End>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Parts {
-    fn start(
-        config: &Config,
-        store: Store,
-        nodes: Nodes,
-        interpreter: Option<Arc<dyn Interpreter>>,
-    ) -> Result<Parts, StartError> {
+    fn start(config: &Config, store: Store, nodes: Nodes, advisers: &Advisers) -> Result<Parts, StartError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (inbox, asks) = mpsc::sync_channel(INBOX_SIZE);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
@@ -236,6 +236,8 @@ impl Parts {
         let (to_planner, planner_feed) = mpsc::channel();
         let (to_dispatch, dispatch_feed) = mpsc::channel();
         let (to_forecaster, states) = mpsc::sync_channel(1);
+        let (to_shadower, looks) = mpsc::sync_channel(1);
+        let shadow = Arc::new(Shadow::default());
         let planner = Planner {
             feed: planner_feed,
             cluster: cluster.clone(),
@@ -244,8 +246,12 @@ impl Parts {
             interval: Duration::from_millis(config.scheduling_interval_ms.max(1) as u64),
             rounds: rounds.clone(),
             forecaster: to_forecaster,
-            interpreter,
+            interpreter: advisers.interpreter.clone(),
+            shadow: shadow.clone(),
+            shadower: to_shadower,
         };
+        let interpreter = advisers.unhurried.clone();
+        let shadower = Shadower { states: looks, shadow: shadow.clone(), interpreter, clock: clock.clone() };
         let forecaster = Forecaster { states, cluster: cluster.clone(), clock: clock.clone() };
         let dispatch = Dispatch { feed: dispatch_feed, cluster: cluster.clone(), agents };
         let reign = Reign {
@@ -264,11 +270,12 @@ impl Parts {
         let threads = vec![
             thread("planner", move || planner.run())?,
             thread("forecaster", move || forecaster.run())?,
+            thread("shadow", move || shadower.run())?,
             thread("dispatch", move || dispatch.run())?,
             thread("silence", move || notice_silence(&ear, &stopping))?,
             thread("engine", move || drop(ended.send(reign.run(journal))))?,
         ];
-        Ok(Parts { cluster, rounds, stop, engine, threads })
+        Ok(Parts { cluster, rounds, shadow, stop, engine, threads })
     }
 }
 

@@ -51,6 +51,8 @@ pub const RULES: &[(Method, &str, Need)] = &[
     (Method::GET, "/api/v1/policies", LOOK),
     (Method::POST, "/api/v1/policies/rollback", MANAGE),
     (Method::GET, "/api/v1/policies/{version}", LOOK),
+    (Method::GET, "/api/v1/policies/shadow", OPERATE),
+    (Method::DELETE, "/api/v1/policies/shadow", ADMINISTER),
     (Method::POST, "/api/v1/jobs", WORK),
     (Method::GET, "/api/v1/jobs", LOOK),
     (Method::POST, "/api/v1/jobs/plan", WORK),

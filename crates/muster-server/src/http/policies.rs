@@ -26,7 +26,8 @@ use crate::identity::{Verb, Who};
 ///
 /// All files of a bundle at once, or none: they are compiled first, and an error names file, line and column. From the
 /// next round on they count. What was in force before is kept to go back to. Administrators do this for everyone, and a
-/// tenant's own administrators for its jobs.
+/// tenant's own administrators for its jobs. As a `shadow` they run beside those in force and decide nothing; the server
+/// keeps what they would decide otherwise until it stops.
 #[utoipa::path(post, path = "/api/v1/policies", tag = "policies", request_body = PolicyApply,
     responses((status = 200, description = "In force, or what would be", body = PolicyVersion)))]
 pub async fn apply(
@@ -46,7 +47,10 @@ pub async fn apply(
     let bundle = std::sync::Arc::new(bundle);
     let (why, now) = (ask.why.clone(), door.cluster.now());
     let command = Command::ApplyPolicy { scope: scope.clone(), bundle: bundle.clone(), why };
-    if ask.dry_run {
+    if ask.shadow && scope != Scope::Cluster {
+        return Err(Fault::invalid("shadow", "only policies of the whole cluster run as a shadow"));
+    }
+    if ask.dry_run || ask.shadow {
         door.state(|state| state.decide(&who.actor, &command, now).map(drop))??;
         return door.state(|state| {
             let version = Version {
@@ -57,7 +61,11 @@ pub async fn apply(
                 why: ask.why,
                 at: now,
             };
-            Json(shown(state, &version, false))
+            let answer = Json(shown(state, &version, false));
+            if !ask.dry_run {
+                door.shadow.begin(version);
+            }
+            answer
         });
     }
     door.cluster.ask(who.actor, command).await?;
@@ -180,7 +188,7 @@ fn newest(door: &Door, scope: &Scope) -> Result<Json<PolicyVersion>, Fault> {
     })
 }
 
-fn shown(state: &muster_core::State, version: &Version, with_sources: bool) -> PolicyVersion {
+pub fn shown(state: &muster_core::State, version: &Version, with_sources: bool) -> PolicyVersion {
     let bundle = &version.bundle;
     let active = state.policies.active(&version.scope).is_some_and(|active| active.number == version.number);
     let counts = state.policies.ruleset(&state.settings).filter(|_| active).map(|ruleset| &ruleset.name);

@@ -5,6 +5,7 @@ mod eval;
 pub mod folders;
 mod json;
 mod live;
+mod shadow;
 mod test;
 
 use super::Ending;
@@ -30,6 +31,8 @@ pub enum Verb {
     Show(live::ShowOneArgs),
     /// Compare a folder with what is in force
     Diff(live::DiffArgs),
+    /// Look at what policies on trial would decide otherwise
+    Shadow(shadow::Args),
 }
 
 /// Do one of them.
@@ -43,5 +46,6 @@ pub fn run(verb: &Verb, options: &Options) -> Ending {
         Verb::Ls(args) => live::list(args, options),
         Verb::Show(args) => live::show(args, options),
         Verb::Diff(args) => live::diff(args, options),
+        Verb::Shadow(args) => shadow::run(args, options),
     }
 }

@@ -110,9 +110,10 @@ pub fn start(config: &Config, nodes: Nodes) -> Result<Running, CliError> {
     logging.map_err(|error| CliError::usage(error.to_string()))?;
     let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::hurried()));
     // With processes of its own: what would have been takes no time from what is.
-    let historian = Historian { interpreter: Some(Arc::new(Starlark::unhurried())) };
+    let unhurried: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::unhurried()));
+    let historian = Historian { interpreter: unhurried.clone() };
     let oracle: Option<Arc<Mutex<dyn Oracle>>> = Some(Arc::new(Mutex::new(historian)));
-    let advisers = Advisers { oracle, interpreter: interpreter.clone() };
+    let advisers = Advisers { oracle, interpreter: interpreter.clone(), unhurried };
     let running =
         server::start(config, nodes, advisers).map_err(|error| CliError::failed(error.to_string()))?;
     if !running.wait_until_ready(READY_WITHIN) {

@@ -201,6 +201,42 @@ fn policies_say_who_starts_again_and_how_much_its_gpus_draw() {
     session.end();
 }
 
+/// Policies beside those in force decide nothing, and what they would decide otherwise is told.
+#[test]
+fn a_shadow_says_what_it_would_decide_otherwise() {
+    let session = Session::new("shadow", &[]);
+    assert!(session.refuses("policy shadow").contains("no policies run as a shadow"));
+    with_policies(&session, &[("rules.gsky", RULES), ("hooks.gsky", HOOKS)]);
+    let beside = session.folder.join("beside");
+    fs::create_dir_all(&beside).unwrap();
+    let strict = "def admit(job):\n    return job.gpus < 2 or \"one GPU will do\"\n";
+    fs::write(beside.join("a.gsky"), format!("{RULES}{strict}")).unwrap();
+    let begun = session.says("policy apply beside --shadow");
+    assert!(begun.contains("what is in force stays") && begun.contains("1 file; 2 pools"), "{begun}");
+    let long = "--annotation muster.sim/runtime=10m";
+    let (small, large) =
+        (submit(&session, &format!("--gpus 1 {long}")), submit(&session, &format!("--gpus 2 {long}")));
+    // Nobody may ask this one to wait but the policies in force: the shadow would not.
+    let unapproved = submit(&session, &format!("--gpus 4 {long}"));
+    for job in [&small, &large] {
+        session.waits_for(&format!("show {job}"), "Running");
+    }
+    let told = session.waits_for("policy shadow", &format!("{large} "));
+    assert!(
+        told.contains("starts on") && told.contains("waits: a policy lets it wait: one GPU will do"),
+        "{told}"
+    );
+    let shadow = json(&session.says("policy shadow --end -o json"));
+    let jobs: Vec<&str> =
+        shadow["jobs"].as_array().unwrap().iter().map(|one| one["job_id"].as_str().unwrap()).collect();
+    assert!(jobs.contains(&large.as_str()) && !jobs.contains(&small.as_str()), "{shadow}");
+    assert!(!jobs.contains(&unapproved.as_str()), "both let it wait: {shadow}");
+    assert!(shadow["looks"].as_u64().unwrap() > 0, "{shadow}");
+    assert_eq!(json(&session.says("policy ls -o json"))["total"], 1);
+    assert!(session.refuses("policy shadow").contains("--shadow"));
+    session.end();
+}
+
 /// The folder that the configuration names is in force, and again when it changes; a way back stays a way back.
 #[test]
 fn a_folder_of_policies_is_in_force_whenever_it_changes() {

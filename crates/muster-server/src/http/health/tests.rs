@@ -85,6 +85,7 @@ fn door() -> Door {
         metrics_namespace: "gpu_scheduler".into(),
         oracle: None,
         interpreter: None,
+        shadow: Arc::default(),
         stopping: watch::channel(false).1,
     })
 }

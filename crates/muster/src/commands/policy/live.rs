@@ -33,6 +33,9 @@ pub struct ApplyArgs {
     /// Only say whether the server would take them
     #[arg(long)]
     dry_run: bool,
+    /// Run them beside those in force, and decide nothing: `muster policy shadow` says what they would
+    #[arg(long, conflicts_with = "tenant")]
+    shadow: bool,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -97,14 +100,18 @@ const COLUMNS: [Column<PolicyVersion>; 7] = [
     Column::new("WHY", |one| Cell::or_dash(Some(one.why.clone()).filter(|why| !why.is_empty()))),
 ];
 
+const SHADOWED: &str =
+    "what is in force stays; `muster policy shadow` says what these would decide otherwise";
+
 /// Put policies into force.
 pub fn apply(args: &ApplyArgs, options: &Options) -> Ending {
     let files = if args.none { BTreeMap::new() } else { files_of(args.folder.as_ref())? };
-    let ask =
-        PolicyApply { files, tenant_id: args.tenant.clone(), why: args.why.clone(), dry_run: args.dry_run };
+    let (tenant_id, why) = (args.tenant.clone(), args.why.clone());
+    let ask = PolicyApply { files, tenant_id, why, dry_run: args.dry_run, shadow: args.shadow };
     let applied: PolicyVersion = options.client()?.send(Method::POST, Target::new("policies"), &ask)?;
     let whose = whose(&applied);
     let text = match (applied.files.is_empty(), args.dry_run) {
+        (_, false) if args.shadow => format!("{SHADOWED}: {}\n", summary(&applied)),
         (true, false) => format!("no policies are in force{whose} (version {})\n", applied.version),
         (true, true) => format!("no policies would be in force{whose} (version {})\n", applied.version),
         (false, false) => format!("version {} is in force{whose}: {}\n", applied.version, summary(&applied)),
