@@ -58,7 +58,7 @@ def test_the_commands_of_the_document_run_from_the_folder_of_the_package() -> No
     code, out, _ = said(script, ["--load-all", "--test-gpu", "0"], ROOT / "python")
     assert code == 0 and out.endswith("GPU 0 allocation result: True\n")
     code, out, _ = said(script, ["--load", "policies/development.gsky"], ROOT / "python")
-    assert code == 0 and out.startswith("[Policy] Loaded policies/development.gsky\n")
+    assert code == 0 and out.startswith("[Policy] Loaded ../policies/development.gsky\n")
 
 
 def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:

@@ -83,14 +83,21 @@ pub struct PolicyEngine {
 impl PolicyEngine {
     /// One that looks for policies in a folder.
     pub fn new(policy_dir: impl Into<PathBuf>) -> PolicyEngine {
-        let (limits, rules) = (Limits::default(), Rules::default());
-        PolicyEngine { policy_dir: policy_dir.into(), limits, rules, loaded: Vec::new() }
+        let (limits, rules, loaded) = (Limits::default(), Rules::default(), Vec::new());
+        let policy_dir = policy_dir.into();
+        let policy_dir = found_above(&policy_dir).unwrap_or(policy_dir);
+        PolicyEngine { policy_dir, limits, rules, loaded }
+    }
+
+    /// The folder it looks in.
+    pub fn policy_dir(&self) -> &Path {
+        &self.policy_dir
     }
 
     /// Load a policy: the path as it is, or inside the folder.
     pub fn load_policy(&mut self, path: &Path) -> Result<(), PolicyError> {
-        let inside = self.policy_dir.join(path);
-        let path = if path.is_file() || !inside.is_file() { path.to_path_buf() } else { inside };
+        let inside = Some(self.policy_dir.join(path)).filter(|inside| !path.is_file() && inside.is_file());
+        let path = inside.or_else(|| found_above(path)).unwrap_or_else(|| path.to_path_buf());
         self.rules.extend(load_file(&path, &self.limits)?);
         self.loaded.push(path);
         Ok(())
@@ -163,4 +170,10 @@ fn score_tenths(gpu: &Gpu) -> i32 {
 
 fn milli(number: f64) -> i64 {
     (number * 1_000.0).round() as i64
+}
+
+/// What is not there, but seen from the folder above: commands from `python/` find the policies of the project.
+fn found_above(path: &Path) -> Option<PathBuf> {
+    let above = Path::new("..").join(path);
+    (path.is_relative() && !path.exists() && above.exists()).then_some(above)
 }

@@ -92,7 +92,7 @@ fn load_all(args: &Args, engine: &mut PolicyEngine) -> io::Result<Vec<PolicyErro
     let names = loaded.iter().map(|path| format!("[Policy] Loaded {}\n", path.display()));
     let sum = format!("[Policy] {}\n", counted(loaded.len()));
     print(&names.chain([sum]).collect::<String>())?;
-    if args.load_all && !args.policy_dir.is_dir() {
+    if args.load_all && !engine.policy_dir().is_dir() {
         talk(&format!("[Policy] there is no folder `{}`", args.policy_dir.display()));
     }
     errors.iter().skip(1).for_each(|error| talk(&format!("error: {error}")));
