@@ -118,6 +118,10 @@ impl Shadow {
         }
     }
 
+    fn version(&self) -> Option<Arc<Version>> {
+        self.lock().as_ref().map(|run| run.version.clone())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<Run>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,11 +158,11 @@ impl Shadower {
     /// Compare until the planner is gone.
     pub fn run(self) {
         while let Ok(state) = self.states.recv() {
-            let Some(run) = self.shadow.run() else { continue };
+            let Some(version) = self.shadow.version() else { continue };
             let Some(interpreter) = &self.interpreter else { continue };
             let now = self.clock.now().max(state.clock);
-            let looked = look(&state, &run.version, interpreter, now);
-            self.shadow.note(&run.version, looked, now);
+            let looked = look(&state, &version, interpreter, now);
+            self.shadow.note(&version, looked, now);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Policies: putting bundles into force, and what they answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::command::Actor;
@@ -128,7 +128,10 @@ impl State {
             false => vec![Event::PolicyAnswered { bundles: bundles.to_vec(), answers, at: now }],
         };
         let known = retries.iter().filter_map(|answer| Some((answer, self.failure_of(answer.job)?)));
-        for (answer, failure) in known.filter(|(answer, failure)| answer.attempt == failure.seen.attempt) {
+        let known = known.filter(|(answer, failure)| answer.attempt == failure.seen.attempt);
+        // The first word counts: a job that is told twice not to start again ends once.
+        let mut settled = BTreeSet::new();
+        for (answer, failure) in known.filter(|(answer, _)| settled.insert(answer.job)) {
             self.decide_retry((bundles, answer), failure, now, &mut events);
         }
         self.settle_ends(&mut events, now);

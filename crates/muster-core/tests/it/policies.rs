@@ -136,6 +136,7 @@ fn retries(state: &State, whims: &mut Whims) -> Vec<Retried> {
         let retried = Retried { job: *job, attempt: failure.seen.attempt, retry, failed };
         retries.push(Retried { attempt: retried.attempt + 1, ..retried.clone() });
         retries.push(Retried { job: JobId::single(1_000_000), ..retried.clone() });
+        retries.push(retried.clone());
         retries.push(retried);
     }
     retries

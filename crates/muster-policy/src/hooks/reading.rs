@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 
 use muster_core::ids::JobId;
-use muster_core::policy::{Admission, Hook, Retry};
+use muster_core::policy::{Admission, Hook, Retry, WAIT_MS_MAX};
+use muster_core::settings;
 
 use crate::error::PolicyError;
 use crate::plain::Plain;
 
 /// As job priorities are everywhere.
-const PRIORITY_MAX: i64 = 10_000;
-/// A day: who waits longer is better submitted again.
-const WAIT_S_MAX: f64 = 86_400.0;
+const PRIORITY_MAX: i64 = settings::PRIORITY_MAX as i64;
 /// No device draws a megawatt.
 const WATTS_MAX: f64 = 1e6;
 /// Letters of a reason: it is kept with every answer, and shown on one line.
@@ -82,8 +81,9 @@ pub fn retry(file: &str, answer: Plain) -> Result<Retry, PolicyError> {
         Plain::Text(why) => return Ok(Retry::No { why: tidy(why) }),
         _ => {}
     }
-    let wait = number(&answer).filter(|seconds| (0.0..=WAIT_S_MAX).contains(seconds));
-    let wait = wait.map(|seconds| Retry::After { wait_ms: (seconds * 1_000.0).round() as i64 });
+    let wait = number(&answer).map(|seconds| (seconds * 1_000.0).round());
+    let wait = wait.filter(|ms| (0.0..=WAIT_MS_MAX as f64).contains(ms));
+    let wait = wait.map(|ms| Retry::After { wait_ms: ms as i64 });
     let wanted = "True, False, None, a text or seconds from 0 to 86400";
     wait.ok_or_else(|| wrong(file, Hook::Retry, &answer, wanted))
 }
