@@ -103,6 +103,16 @@ pub enum Scope {
     Tenant(TenantId),
 }
 
+impl Scope {
+    /// Whether it is about the jobs of a tenant.
+    pub fn speaks_of(&self, tenant: &TenantId) -> bool {
+        match self {
+            Scope::Cluster => true,
+            Scope::Tenant(own) => own == tenant,
+        }
+    }
+}
+
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

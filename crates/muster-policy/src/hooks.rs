@@ -18,19 +18,22 @@ use muster_core::policy::{
 
 pub(crate) use reading::REFUSE;
 
+use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::load::is_policy;
 use crate::plain::Plain;
 use crate::program::Program;
+
+/// Calls that are made at once at most: all their answers are kept until they are read.
+const CALLS_MAX: usize = 1 << 16;
 
 /// Who runs the functions of policies: a program in this process, or a process of its own.
 pub trait Caller {
     /// The files that tell a function, in the order of their names.
     fn files_with(&self, function: &str) -> Vec<String>;
 
-    /// Call a function of a file with each of these arguments, and say what each call answered.
-    fn call_each(&self, file: &str, function: &str, calls: &[Vec<&Plain>])
-    -> Vec<Result<Plain, PolicyError>>;
+    /// Call a function of a file, and say what each call answered.
+    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>>;
 }
 
 impl Caller for Program {
@@ -40,12 +43,7 @@ impl Caller for Program {
         files.filter(|file| is_policy(file)).map(str::to_string).collect()
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &[Vec<&Plain>],
-    ) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
         Program::call_each(self, file, function, calls)
     }
 }
@@ -55,32 +53,23 @@ impl<C: Caller + ?Sized> Caller for &C {
         (**self).files_with(function)
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &[Vec<&Plain>],
-    ) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
         (**self).call_each(file, function, calls)
     }
 }
 
 /// Whether a job may be accepted, and may start now: the strictest answer.
 pub fn admit(policies: &impl Caller, job: &JobView) -> Result<Admission, PolicyError> {
-    admit_each(policies, std::slice::from_ref(job)).pop().unwrap_or(Ok(Admission::Yes))
+    only(admit_each(policies, &[job]))
 }
 
-/// The same of many jobs at once: one call for each file, which matters where another process answers.
-pub fn admit_each(policies: &impl Caller, jobs: &[JobView]) -> Vec<Result<Admission, PolicyError>> {
-    let records: Vec<Plain> = jobs.iter().map(views::job).collect();
-    let calls: Vec<Vec<&Plain>> = records.iter().map(|record| vec![record]).collect();
+/// The same of many jobs at once, which is much faster than one by one.
+pub fn admit_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Admission, PolicyError>> {
+    let calls = Calls::of_rows(jobs.iter().map(|job| [views::job(job)]));
     let mut all = vec![Ok(Admission::Yes); jobs.len()];
     for file in policies.files_with(Hook::Admit.word()) {
         let said = policies.call_each(&file, Hook::Admit.word(), &calls);
-        for (sum, answer) in all.iter_mut().zip(said) {
-            let read = answer.and_then(|answer| reading::admission(&file, answer));
-            join(sum, read, Admission::and);
-        }
+        join(&mut all, said, |sum, answer| Ok(sum.and(reading::admission(&file, answer)?)));
     }
     all
 }
@@ -91,28 +80,67 @@ pub fn priority(
     job: &JobView,
     tenant: &TenantView,
 ) -> Result<Option<u32>, PolicyError> {
-    let asked = job.priority;
-    let mut job = job.clone();
-    let tenant = views::tenant(tenant);
+    only(priority_each(policies, &[(job, tenant)]))
+}
+
+/// The same of many jobs at once.
+pub fn priority_each(
+    policies: &impl Caller,
+    jobs: &[(&JobView, &TenantView)],
+) -> Vec<Result<Option<u32>, PolicyError>> {
+    let asked: Vec<u32> = jobs.iter().map(|(job, _)| job.priority).collect();
+    let mut all: Vec<Result<u32, PolicyError>> = asked.iter().copied().map(Ok).collect();
     for file in policies.files_with(Hook::Priority.word()) {
-        let answer = ask(policies, &file, Hook::Priority, &[&views::job(&job), &tenant])?;
-        job.priority = reading::priority(&file, answer)?.unwrap_or(job.priority);
+        let row = |((job, tenant), left): (&(&JobView, &TenantView), &Result<u32, PolicyError>)| {
+            let priority = left.as_ref().map_or(job.priority, |left| *left);
+            [views::job(&JobView { priority, ..JobView::clone(job) }), views::tenant(tenant)]
+        };
+        let calls = Calls::of_rows(jobs.iter().zip(&all).map(row));
+        let said = policies.call_each(&file, Hook::Priority.word(), &calls);
+        join(&mut all, said, |left, answer| Ok(reading::priority(&file, answer)?.unwrap_or(left)));
     }
-    Ok(Some(job.priority).filter(|priority| *priority != asked))
+    let changed = |(priority, asked): (Result<u32, PolicyError>, u32)| {
+        priority.map(|priority| Some(priority).filter(|priority| *priority != asked))
+    };
+    all.into_iter().zip(asked).map(changed).collect()
 }
 
 /// How unwelcome a job is on each of these nodes, in thousandths of a device; less than nothing where it is welcome.
 pub fn score(policies: &impl Caller, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, PolicyError> {
-    let job = views::job(job);
-    let nodes: Vec<Plain> = nodes.iter().map(views::node).collect();
-    let calls: Vec<Vec<&Plain>> = nodes.iter().map(|node| vec![&job, node]).collect();
-    let mut costs = vec![0; nodes.len()];
+    only(score_each(policies, &[job], nodes))
+}
+
+/// The same of many jobs at once.
+pub fn score_each(
+    policies: &impl Caller,
+    jobs: &[&JobView],
+    nodes: &[NodeView],
+) -> Vec<Result<Vec<i64>, PolicyError>> {
+    let together = (CALLS_MAX / nodes.len().max(1)).max(1);
+    jobs.chunks(together).flat_map(|jobs| score_some(policies, jobs, nodes)).collect()
+}
+
+fn score_some(
+    policies: &impl Caller,
+    jobs: &[&JobView],
+    nodes: &[NodeView],
+) -> Vec<Result<Vec<i64>, PolicyError>> {
+    let jobs_seen = jobs.iter().map(|job| views::job(job)).collect();
+    let calls = Calls::of_pairs(jobs_seen, nodes.iter().map(views::node).collect());
+    let mut all = vec![Ok(vec![0; nodes.len()]); jobs.len()];
     for file in policies.files_with(Hook::Score.word()) {
-        for (cost, answer) in costs.iter_mut().zip(policies.call_each(&file, Hook::Score.word(), &calls)) {
-            *cost += reading::cost_milli(&file, answer?)?.clamp(-COST_MILLI_MAX, COST_MILLI_MAX);
-        }
+        let mut said = policies.call_each(&file, Hook::Score.word(), &calls).into_iter();
+        // Each takes its whole row, even where a call of it failed.
+        let rows = jobs.iter().map(|_| Ok(said.by_ref().take(nodes.len()).collect::<Vec<_>>())).collect();
+        join(&mut all, rows, |mut costs, row| {
+            for (cost, answer) in costs.iter_mut().zip(row) {
+                *cost += reading::cost_milli(&file, answer?)?.clamp(-COST_MILLI_MAX, COST_MILLI_MAX);
+            }
+            Ok(costs)
+        });
     }
-    Ok(costs.into_iter().map(|cost| cost.clamp(-COST_MILLI_MAX, COST_MILLI_MAX)).collect())
+    let bounded = |cost: i64| cost.clamp(-COST_MILLI_MAX, COST_MILLI_MAX);
+    all.into_iter().map(|costs| Ok(costs?.into_iter().map(bounded).collect())).collect()
 }
 
 /// Those who may be displaced for a job: whom every file lets go.
@@ -121,12 +149,12 @@ pub fn victims(
     job: &JobView,
     candidates: &[CandidateView],
 ) -> Result<BTreeSet<JobId>, PolicyError> {
-    let job = views::job(job);
     let shown = Plain::List(candidates.iter().map(views::candidate).collect());
+    let calls = Calls::one(vec![views::job(job), shown]);
     let mut may: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.id).collect();
     let all = may.clone();
     for file in policies.files_with(Hook::Victims.word()) {
-        let answer = ask(policies, &file, Hook::Victims, &[&job, &shown])?;
+        let answer = only(policies.call_each(&file, Hook::Victims.word(), &calls))?;
         if let Some(named) = reading::victims(&file, answer, &all)? {
             may.retain(|candidate| named.contains(candidate));
         }
@@ -136,10 +164,10 @@ pub fn victims(
 
 /// Whether a job starts again after a failure: any no, else the longest wait.
 pub fn retry(policies: &impl Caller, job: &JobView, failure: &FailureView) -> Result<Retry, PolicyError> {
-    let (job, failure) = (views::job(job), views::failure(failure));
+    let calls = Calls::one(vec![views::job(job), views::failure(failure)]);
     let mut all = Retry::AsAsked;
     for file in policies.files_with(Hook::Retry.word()) {
-        let answer = ask(policies, &file, Hook::Retry, &[&job, &failure])?;
+        let answer = only(policies.call_each(&file, Hook::Retry.word(), &calls))?;
         all = all.and(reading::retry(&file, answer)?);
     }
     Ok(all)
@@ -147,26 +175,37 @@ pub fn retry(policies: &impl Caller, job: &JobView, failure: &FailureView) -> Re
 
 /// The most that each GPU of a job may draw, in milliwatts: the least that any file says.
 pub fn power(policies: &impl Caller, job: &JobView) -> Result<Option<u64>, PolicyError> {
-    let job = views::job(job);
-    let mut least: Option<u64> = None;
+    only(power_each(policies, &[job]))
+}
+
+/// The same of many jobs at once.
+pub fn power_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Option<u64>, PolicyError>> {
+    let calls = Calls::of_rows(jobs.iter().map(|job| [views::job(job)]));
+    let mut all: Vec<Result<Option<u64>, PolicyError>> = vec![Ok(None); jobs.len()];
     for file in policies.files_with(Hook::Power.word()) {
-        let said = reading::milliwatts(&file, ask(policies, &file, Hook::Power, &[&job])?)?;
-        least = least.into_iter().chain(said).min();
+        let said = policies.call_each(&file, Hook::Power.word(), &calls);
+        join(&mut all, said, |least, answer| {
+            Ok(least.into_iter().chain(reading::milliwatts(&file, answer)?).min())
+        });
     }
-    Ok(least)
+    all
 }
 
-fn ask(policies: &impl Caller, file: &str, hook: Hook, args: &[&Plain]) -> Result<Plain, PolicyError> {
-    let said = policies.call_each(file, hook.word(), &[args.to_vec()]).pop();
-    said.unwrap_or_else(|| {
-        Err(PolicyError::Somewhere { file: file.to_string(), what: "nobody answered".to_string() })
-    })
+fn only<T>(said: Vec<Result<T, PolicyError>>) -> Result<T, PolicyError> {
+    let nobody = || PolicyError::Ended { what: "nobody answered".to_string() };
+    said.into_iter().next().unwrap_or_else(|| Err(nobody()))
 }
 
-/// Put an answer to those before it. The first error stays.
-fn join<T: Default>(sum: &mut Result<T, PolicyError>, answer: Result<T, PolicyError>, and: fn(T, T) -> T) {
-    if let Ok(before) = sum {
-        let before = std::mem::take(before);
-        *sum = answer.map(|answer| and(before, answer));
+/// Put the answers of a file to those of the files before it. The first error of each stays.
+fn join<T: Default, A>(
+    all: &mut [Result<T, PolicyError>],
+    said: Vec<Result<A, PolicyError>>,
+    and: impl Fn(T, A) -> Result<T, PolicyError>,
+) {
+    for (sum, answer) in all.iter_mut().zip(said) {
+        if let Ok(before) = sum {
+            let before = std::mem::take(before);
+            *sum = answer.and_then(|answer| and(before, answer));
+        }
     }
 }

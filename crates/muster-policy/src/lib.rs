@@ -7,6 +7,7 @@
 
 mod builtins;
 mod bundle;
+mod calls;
 mod engine;
 mod error;
 mod fields;
@@ -27,6 +28,7 @@ mod worker;
 mod workers;
 
 pub use bundle::{FileFacts, check, compile};
+pub use calls::Calls;
 pub use engine::{Gpu, PolicyEngine, Requirements};
 pub use error::PolicyError;
 pub use limits::Limits;

@@ -3,13 +3,12 @@
 use std::cell::Cell;
 use std::fmt;
 
-use starlark::collections::SmallMap;
 use starlark::values::dict::{AllocDict, DictRef};
 use starlark::values::float::UnpackFloat;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::structs::{AllocStruct, StructRef};
 use starlark::values::tuple::{AllocTuple, TupleRef};
-use starlark::values::{Heap, UnpackValue, Value};
+use starlark::values::{FrozenHeap, FrozenValue, UnpackValue, Value};
 
 /// How deep values may lie inside each other: what follows them uses its own stack.
 const DEPTH_MAX: usize = 32;
@@ -66,11 +65,11 @@ impl Plain {
         }
     }
 
-    /// The same as a value of the interpreter.
-    pub(crate) fn alloc<'v>(&self, heap: Heap<'v>) -> Value<'v> {
+    /// The same as a value of the interpreter that nobody can change.
+    pub(crate) fn alloc(&self, heap: &FrozenHeap) -> FrozenValue {
         match self {
-            Plain::None => Value::new_none(),
-            Plain::Bool(flag) => Value::new_bool(*flag),
+            Plain::None => FrozenValue::new_none(),
+            Plain::Bool(flag) => FrozenValue::new_bool(*flag),
             Plain::Int(number) => heap.alloc(*number),
             Plain::Float(number) => heap.alloc(*number),
             Plain::Text(text) => heap.alloc(text.as_str()),
@@ -80,15 +79,20 @@ impl Plain {
                 heap.alloc(AllocStruct(fields.iter().map(|(name, value)| (*name, value.alloc(heap)))))
             }
             Plain::Dict(entries) => {
-                let mut map = SmallMap::with_capacity(entries.len());
-                for (key, value) in entries {
-                    // A key that cannot be one is left out: only a caller could have made it.
-                    if let Ok(key) = key.alloc(heap).get_hashed() {
-                        map.insert_hashed(key, value.alloc(heap));
-                    }
-                }
-                heap.alloc(AllocDict(map))
+                // A key that cannot be one is left out: only a caller could have made it.
+                let entries = entries.iter().filter(|(key, _)| key.is_key());
+                heap.alloc(AllocDict(entries.map(|(key, value)| (key.alloc(heap), value.alloc(heap)))))
             }
+        }
+    }
+
+    /// Whether something can be found by it in a dict.
+    fn is_key(&self) -> bool {
+        match self {
+            Plain::None | Plain::Bool(_) | Plain::Int(_) | Plain::Float(_) | Plain::Text(_) => true,
+            Plain::Tuple(items) => items.iter().all(Plain::is_key),
+            Plain::Record(fields) => fields.iter().all(|(_, value)| value.is_key()),
+            Plain::List(_) | Plain::Dict(_) => false,
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use starlark::environment::{FrozenModule, Module};
 use starlark::eval::Evaluator;
 use starlark::values::{OwnedFrozenValue, Value};
 
+use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::limits::Limits;
 use crate::load::{self, Compiled, Printer};
@@ -117,28 +119,22 @@ impl Program {
             let what = format!("there is no function `{function}`");
             return Err(PolicyError::Somewhere { file: "policy".to_string(), what });
         };
-        let args: Vec<&Plain> = args.iter().collect();
-        let said = self.call_each(&file, function, &[args]);
+        let said = self.call_each(&file, function, &Calls::one(args.to_vec()));
         said.into_iter().next().unwrap_or(Ok(Plain::None))
     }
 
-    /// Call a function of a file with each of these arguments. Arguments that are the same thing are made once.
-    pub fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &[Vec<&Plain>],
-    ) -> Vec<Result<Plain, PolicyError>> {
+    /// Call a function of a file many times. What it is given it cannot change.
+    pub fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
         let owned = self.modules.get(file).and_then(|module| function_of(module, function));
         let Some(owned) = owned else {
             let what = format!("there is no function `{function}`");
             let error = PolicyError::Somewhere { file: file.to_string(), what };
-            return calls.iter().map(|_| Err(error.clone())).collect();
+            return vec![Err(error); calls.len()];
         };
         let mut said = Vec::with_capacity(calls.len());
         while said.len() < calls.len() {
-            let rest = &calls[said.len()..];
-            let some = self.some_calls((file, &owned), &rest[..rest.len().min(CALLS_TOGETHER)]);
+            let end = calls.len().min(said.len() + CALLS_TOGETHER);
+            let some = self.some_calls((file, &owned), calls, said.len()..end);
             said.extend(some);
         }
         said
@@ -148,25 +144,26 @@ impl Program {
     fn some_calls(
         &self,
         (file, function): (&str, &OwnedFrozenValue),
-        calls: &[Vec<&Plain>],
+        calls: &Calls,
+        which: Range<usize>,
     ) -> Vec<Result<Plain, PolicyError>> {
-        let mut said = Vec::with_capacity(calls.len());
+        let mut said = Vec::with_capacity(which.len());
         let run = || {
             Module::with_temp_heap(|module| {
                 let printer = Printer::new(self.limits.output_bytes);
                 let mut eval = Evaluator::new(&module);
-                let watch = match self.limits.bind_calls(&mut eval) {
-                    Ok(watch) => watch,
-                    Err(error) => {
-                        said.push(Err(PolicyError::of(&starlark::Error::new_other(error), file)));
-                        return;
-                    }
+                let bound = self.limits.bind_calls(&mut eval);
+                let bound = bound.map_err(|error| PolicyError::of(&starlark::Error::new_other(error), file));
+                let (watch, values) = match bound.and_then(|watch| Ok((watch, calls.given(module.heap())?))) {
+                    Ok(ready) => ready,
+                    Err(error) => return said.push(Err(error)),
                 };
                 eval.set_print_handler(&printer);
-                let mut values = Shared::default();
                 let function = module.heap().access_owned_frozen_value(function);
-                for args in calls {
-                    let args: Vec<Value> = args.iter().map(|arg| values.value(arg, module.heap())).collect();
+                let mut args = Vec::new();
+                for call in which {
+                    args.clear();
+                    args.extend(calls.places(call).map(|place| values[place]));
                     watch.begin();
                     let value = eval.eval_function(function, &args, &[]);
                     let error = |error| watch.told(PolicyError::of(&error, file));
@@ -201,28 +198,6 @@ fn answer(value: Value, file: &str) -> Result<Plain, PolicyError> {
     Plain::of(value).map_err(wrong)
 }
 
-/// Arguments that several calls share, by where they lie.
-#[derive(Default)]
-struct Shared<'v>(Vec<(*const Plain, Value<'v>)>);
-
-/// So many are remembered: the first of a row of calls, such as the one job that is asked about with many nodes.
-const SHARED_MAX: usize = 8;
-
-impl<'v> Shared<'v> {
-    fn value(&mut self, plain: &Plain, heap: starlark::values::Heap<'v>) -> Value<'v> {
-        let place = std::ptr::from_ref(plain);
-        if let Some((_, value)) = self.0.iter().find(|(known, _)| *known == place) {
-            return *value;
-        }
-        let value = plain.alloc(heap);
-        if self.0.len() == SHARED_MAX {
-            self.0.remove(0);
-        }
-        self.0.push((place, value));
-        value
-    }
-}
-
 /// Looks at steps and time of the call under way, whenever the interpreter asks.
 #[derive(Clone)]
 pub(crate) struct Watch(Rc<Looks>);
@@ -232,29 +207,34 @@ struct Looks {
     time: Duration,
     looked: Cell<u64>,
     began: Cell<Instant>,
+    /// The interpreter asks when a call ends too: then the next one begins, and the clock is read once for both.
+    looked_at: Cell<Option<Instant>>,
     why: Cell<Option<&'static str>>,
 }
 
 impl Watch {
     pub(crate) fn new(steps: u64, time: Duration) -> Watch {
-        let (looked, began, why) = (Cell::new(0), Cell::new(Instant::now()), Cell::new(None));
-        Watch(Rc::new(Looks { steps, time, looked, began, why }))
+        let (looked, began) = (Cell::new(0), Cell::new(Instant::now()));
+        let (looked_at, why) = (Cell::new(None), Cell::new(None));
+        Watch(Rc::new(Looks { steps, time, looked, began, looked_at, why }))
     }
 
     /// A call begins.
     fn begin(&self) {
         self.0.looked.set(0);
         self.0.why.set(None);
-        self.0.began.set(Instant::now());
+        self.0.began.set(self.0.looked_at.take().unwrap_or_else(Instant::now));
     }
 
     /// Whether the call is to end.
     pub(crate) fn is_over(&self) -> bool {
         let looked = self.0.looked.get() + 1;
         self.0.looked.set(looked);
+        let now = Instant::now();
+        self.0.looked_at.set(Some(now));
         if looked > self.0.steps / TICKS_BETWEEN_LOOKS + 1 {
             self.0.why.set(Some("it takes more steps than it may"));
-        } else if self.0.began.get().elapsed() > self.0.time {
+        } else if now.duration_since(self.0.began.get()) > self.0.time {
             self.0.why.set(Some("it takes longer than it may"));
         }
         self.0.why.get().is_some()

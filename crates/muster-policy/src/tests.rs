@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_core::rules::{Fact, PowerPolicy, Rule, Rules};
 
-use crate::{Gpu, Limits, Plain, PolicyEngine, PolicyError, Program, Requirements, load_file};
+use crate::{Calls, Gpu, Limits, Plain, PolicyEngine, PolicyError, Program, Requirements, load_file};
 
 /// A folder of its own, gone when it is dropped.
 struct Folder(PathBuf);
@@ -422,7 +422,7 @@ fn a_call_that_goes_on_for_ever_is_ended_and_the_next_one_answers() {
     let source = "def f(n):\n    x = 0\n    for a in range(n):\n        for b in range(10000):\n            x += b\n    return x";
     let it = program(source).unwrap();
     let (long, short) = (Plain::Int(1_000_000), Plain::Int(1));
-    let said = it.call_each("a.gsky", "f", &[vec![&short], vec![&long], vec![&short]]);
+    let said = it.call_each("a.gsky", "f", &Calls::of_rows([[short.clone()], [long.clone()], [short]]));
     assert_eq!(said[0], Ok(Plain::Int(49_995_000)));
     let ended = said[1].clone().unwrap_err().to_string();
     assert!(ended.contains("more steps than it may"), "{ended}");
@@ -438,11 +438,28 @@ fn many_calls_share_what_they_are_asked_about() {
     let it = program("def f(a, b):\n    return a.n * 1000 + b").unwrap();
     let (one, two) = (Plain::Record(vec![("n", Plain::Int(1))]), Plain::Record(vec![("n", Plain::Int(2))]));
     let numbers: Vec<Plain> = (0..1_000).map(Plain::Int).collect();
-    let calls: Vec<Vec<&Plain>> =
-        numbers.iter().flat_map(|number| [vec![&one, number], vec![&two, number]]).collect();
+    let calls = Calls::of_pairs(vec![one, two], numbers);
     let said = it.call_each("a.gsky", "f", &calls);
-    let expected = (0..1_000).flat_map(|n| [Ok(Plain::Int(1_000 + n)), Ok(Plain::Int(2_000 + n))]);
+    let expected = (1_000..2_000).chain(2_000..3_000).map(|n| Ok(Plain::Int(n)));
     assert!(said.into_iter().eq(expected));
+}
+
+#[test]
+fn nobody_changes_what_others_are_given() {
+    let sources = ["job.labels[\"seen\"] = 1", "job.models.append(1)", "job[\"gpus\"] = 1", "job.gpus = 1"];
+    let dict = Plain::Dict(vec![(Plain::text("gpus"), Plain::Int(4))]);
+    let record = Plain::Record(vec![("labels", dict.clone()), ("models", Plain::List(Vec::new()))]);
+    for source in sources {
+        let it = program(&format!("def f(job, n):\n    {source}\n    return n")).unwrap();
+        for given in [&record, &dict] {
+            let calls = Calls::of_pairs(vec![given.clone()], vec![Plain::Int(1), Plain::Int(2)]);
+            let said = it.call_each("a.gsky", "f", &calls);
+            assert!(said.iter().all(Result::is_err), "{source}: {said:?}");
+        }
+    }
+    let it = program("def f(job):\n    mine = dict(job)\n    mine[\"gpus\"] += 1\n    return mine[\"gpus\"]");
+    let said = it.unwrap().call_each("a.gsky", "f", &Calls::of_rows([[dict.clone()], [dict]]));
+    assert_eq!(said, [Ok(Plain::Int(5)), Ok(Plain::Int(5))]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use muster_core::policy::Hook;
 use muster_core::rules::Rules;
 use serde::{Deserialize, Serialize};
 
+use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::limits::Limits;
 use crate::plain::Plain;
@@ -123,7 +124,7 @@ impl Worker {
             let what = format!("there is no function `{function}`");
             return Err(PolicyError::Somewhere { file: "policy".to_string(), what });
         };
-        let said = self.call_each(&file, function, &[args.iter().collect()], Duration::MAX);
+        let said = self.call_each(&file, function, &Calls::one(args.to_vec()), Duration::MAX);
         said.into_iter().next().unwrap_or_else(|| Err(self.nonsense()))
     }
 
@@ -134,13 +135,13 @@ impl Worker {
         &mut self,
         file: &str,
         function: &str,
-        calls: &[Vec<&Plain>],
+        calls: &Calls,
         within: Duration,
     ) -> Vec<Result<Plain, PolicyError>> {
         let request = Request::calls(file, function, calls);
         match self.values(&request, calls.len(), within) {
             Ok(values) => values,
-            Err(error) => calls.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => vec![Err(error); calls.len()],
         }
     }
 

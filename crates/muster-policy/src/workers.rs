@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use muster_core::policy::Bundle;
 
 use crate::bundle::hash_of;
+use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::hooks::Caller;
 use crate::plain::Plain;
@@ -176,12 +177,7 @@ impl Caller for Guest<'_> {
         self.seat.borrow().files_with(function)
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &[Vec<&Plain>],
-    ) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
         let within = self.until.saturating_duration_since(Instant::now());
         self.seat.borrow_mut().call_each(file, function, calls, within)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_policy::{ENDING, Limits, PolicyError, Program as Compiled};
+use muster_policy::{Calls, ENDING, Limits, PolicyError, Program as Compiled};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -74,8 +74,7 @@ impl Program {
             return Err(PyAttributeError::new_err(what));
         };
         let mut reader = Reader::new();
-        let args = args.iter().map(|arg| reader.read(&arg)).collect::<PyResult<Vec<_>>>()?;
-        let call = [args.iter().collect()];
+        let call = Calls::one(args.iter().map(|arg| reader.read(&arg)).collect::<PyResult<Vec<_>>>()?);
         // Others may run meanwhile: nothing here is Python's.
         let said = py.detach(|| self.program.call_each(file, function, &call).into_iter().next());
         match said {

@@ -28,7 +28,9 @@ pub use counted::{Counted, Heard, Questions};
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 /// Those about whom a policy failed sooner: it may have been the moment.
 const TRY_AGAIN: Duration = Duration::from_secs(3);
-/// Buckets that are asked about in one round; the others are in the next.
+/// Buckets that are asked about at once.
+const BUCKETS_TOGETHER: usize = 250;
+/// After so many that have news, the others are asked about in the next round.
 const BUCKETS_MAX: usize = 1_000;
 
 /// Those who run policies.
@@ -36,16 +38,28 @@ pub trait Interpreter: Send + Sync {
     /// Compile files, by name, for whom they would speak. Every error says where and what.
     fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>>;
 
-    /// Whether a job may be accepted and start now.
-    fn admit(&self, version: &Version, job: &JobView) -> Result<Admission, String>;
+    /// Whether each of these jobs may be accepted and start now.
+    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>>;
 
-    /// Which priority it is ordered by, where that is another than it asked for.
-    fn priority(&self, version: &Version, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String>;
+    /// Which priority each is ordered by, where that is another than it asked for.
+    fn priority(
+        &self,
+        version: &Version,
+        jobs: &[(&JobView, &TenantView)],
+    ) -> Vec<Result<Option<u32>, String>>;
 
-    /// How unwelcome it is on each of these nodes, in thousandths of a device.
-    fn score(&self, version: &Version, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String>;
+    /// How unwelcome each is on each of these nodes, in thousandths of a device.
+    fn score(
+        &self,
+        version: &Version,
+        jobs: &[&JobView],
+        nodes: &[NodeView],
+    ) -> Vec<Result<Vec<i64>, String>>;
 
-    /// Which of those who run may be displaced for it.
+    /// The most that each GPU of each job may draw, in milliwatts.
+    fn power(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>>;
+
+    /// Which of those who run may be displaced for a job.
     fn victims(
         &self,
         version: &Version,
@@ -55,9 +69,6 @@ pub trait Interpreter: Send + Sync {
 
     /// Whether it starts again after a failure.
     fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
-
-    /// The most that each of its GPUs may draw, in milliwatts.
-    fn power(&self, version: &Version, job: &JobView) -> Result<Option<u64>, String>;
 }
 
 /// A job that is not accepted yet, and those who are asked about it. It is made from the state and asked without it:
@@ -78,22 +89,13 @@ impl Applicant {
 
     /// Whether policies refuse it, and in which words.
     pub fn refused(&self, interpreter: &dyn Interpreter) -> Option<String> {
-        match admission(interpreter, self.asked.iter(), &self.job, &mut None) {
+        let admit = |version: &Arc<Version>| interpreter.admit(version, &[&self.job]).pop();
+        let said = self.asked.iter().filter_map(|version| heard(admit(version)?, version, &mut None));
+        match said.fold(Admission::Yes, Admission::and) {
             Admission::Refuse { why } => Some(why),
             Admission::Yes | Admission::Wait { .. } => None,
         }
     }
-}
-
-/// What all of these say of a job: the strictest.
-fn admission<'a>(
-    interpreter: &dyn Interpreter,
-    asked: impl Iterator<Item = &'a Arc<Version>>,
-    job: &JobView,
-    failed: &mut Option<String>,
-) -> Admission {
-    let said = asked.filter_map(|version| heard(interpreter.admit(version, job), version, failed));
-    said.fold(Admission::Yes, Admission::and)
 }
 
 /// Asks what is not known, and what was known for long.
@@ -133,21 +135,12 @@ impl Asker {
         let nodes = nodes_by_kind(state);
         let mut answers = Vec::new();
         let mut left_out = false;
-        for (bucket, places) in state.queue.buckets() {
-            let Some((_, job)) = places.first() else { continue };
-            let known = state.policies.answers.of(bucket);
-            let lacks =
-                |known: &Answer| asking.lacks(bucket, known, &nodes) || (try_again && known.failed.is_some());
-            let wanted = again || known.is_none_or(lacks);
-            if !wanted || !asking.is_concerned(bucket) {
-                continue;
-            }
-            if answers.len() >= BUCKETS_MAX {
-                left_out = true;
+        for some in asking.wanted(&nodes, again, try_again).chunks(BUCKETS_TOGETHER) {
+            left_out = answers.len() >= BUCKETS_MAX;
+            if left_out {
                 break;
             }
-            let answered = asking.answered(bucket, *job, &nodes);
-            answers.extend(known.is_none_or(|known| differs(known, &answered, &nodes)).then_some(answered));
+            answers.extend(asking.news_of(some, &nodes));
         }
         answers.extend(asking.about_victims_again(|known| again || (try_again && known.failed.is_some())));
         answers.extend(plan.claims.iter().filter_map(|room| asking.about_victims(room.job, &room.victims)));
@@ -173,9 +166,11 @@ fn is_answered(state: &State, hook: Hook) -> bool {
 fn nodes_by_kind(state: &State) -> BTreeMap<Arc<Kind>, NodeId> {
     let mut nodes = BTreeMap::new();
     if is_answered(state, Hook::Score) {
-        for node in state.nodes.keys() {
-            if let Some(filed) = state.capacity.filed(node) {
-                nodes.entry(filed.kind.clone()).or_insert_with(|| node.clone());
+        let kinds = state.capacity.kinds().count();
+        for (node, filed) in state.capacity.nodes() {
+            nodes.entry(filed.kind.clone()).or_insert_with(|| node.clone());
+            if nodes.len() == kinds {
+                break;
             }
         }
     }
@@ -216,64 +211,123 @@ impl Asking<'_> {
         JobView::of(bucket, Moment::of(self.now, self.state.settings.utc_offset_minutes))
     }
 
-    fn answered(&self, bucket: &Bucket, job: JobId, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> Answered {
-        let mut failed = None;
-        let admission = self.admission(bucket, &mut failed);
-        let priority = self.priority(bucket, &mut failed);
-        let costs = self.costs(bucket, nodes, &mut failed);
-        let gpu_milliwatts = self.power(bucket, &mut failed);
-        let admission = match (&failed, self.state.settings.policy_failure) {
-            (Some(what), PolicyFailure::Closed) => {
-                admission.and(Admission::Wait { why: format!("a policy failed: {what}") })
-            }
-            _ => admission,
+    /// Those of whom something is not known, each with its first job: of whom nothing was answered yet, or long ago, or
+    /// not of all kinds of nodes, or where a policy failed.
+    fn wanted(
+        &self,
+        nodes: &BTreeMap<Arc<Kind>, NodeId>,
+        again: bool,
+        try_again: bool,
+    ) -> Vec<(&Bucket, JobId)> {
+        let wants = |bucket: &Bucket| {
+            let known = self.state.policies.answers.of(bucket);
+            let lacks =
+                |known: &Answer| self.lacks(bucket, known, nodes) || (try_again && known.failed.is_some());
+            (again || known.is_none_or(lacks)) && self.is_concerned(bucket)
         };
-        Answered { admission, priority, gpu_milliwatts, costs, failed, ..Answered::of(job, bucket) }
+        let firsts =
+            self.state.queue.buckets().filter_map(|(bucket, places)| Some((bucket, places.first()?.1)));
+        firsts.filter(|(bucket, _)| wants(bucket)).collect()
     }
 
-    fn admission(&self, bucket: &Bucket, failed: &mut Option<String>) -> Admission {
-        let asked = self.state.policies.asked(Hook::Admit, &bucket.tenant);
-        admission(self.interpreter, asked, &self.view(bucket), failed)
+    /// What policies say of these buckets, where it is another than what is known.
+    fn news_of(&self, some: &[(&Bucket, JobId)], nodes: &BTreeMap<Arc<Kind>, NodeId>) -> Vec<Answered> {
+        let mut all: Vec<About<'_>> =
+            some.iter().filter_map(|(bucket, job)| self.unheard(bucket, *job)).collect();
+        self.hear_admissions(&mut all);
+        self.hear_costs(&mut all, nodes);
+        self.hear_caps(&mut all);
+        self.hear_priorities(&mut all);
+        let is_new = |bucket: &Bucket, answered: &Answered| {
+            let known = self.state.policies.answers.of(bucket);
+            known.is_none_or(|known| differs(known, answered, nodes))
+        };
+        let answered = all.into_iter().map(|about| (about.bucket, self.with_failure(about.answered)));
+        answered.filter(|(bucket, answered)| is_new(bucket, answered)).map(|(_, answered)| answered).collect()
+    }
+
+    fn unheard<'b>(&self, bucket: &'b Bucket, job: JobId) -> Option<About<'b>> {
+        let tenant = TenantView::of(self.state.tenants.get(&bucket.tenant)?);
+        Some(About { bucket, tenant, view: self.view(bucket), answered: Answered::of(job, bucket) })
+    }
+
+    /// Where a policy failed its jobs wait, if so configured.
+    fn with_failure(&self, answered: Answered) -> Answered {
+        match (&answered.failed, self.state.settings.policy_failure) {
+            (Some(what), PolicyFailure::Closed) => {
+                let wait = Admission::Wait { why: format!("a policy failed: {what}") };
+                Answered { admission: answered.admission.and(wait), ..answered }
+            }
+            _ => answered,
+        }
+    }
+
+    /// The strictest of all.
+    fn hear_admissions(&self, all: &mut [About]) {
+        let ask = |version: &Version, some: &[&About]| self.interpreter.admit(version, &views(some));
+        self.hear(Hook::Admit, all, ask, |about, _, said| {
+            about.answered.admission = std::mem::take(&mut about.answered.admission).and(said);
+        });
+    }
+
+    /// The sum of all.
+    fn hear_costs(&self, all: &mut [About], nodes: &BTreeMap<Arc<Kind>, NodeId>) {
+        let shown: Vec<NodeView> = nodes.iter().map(|(kind, node)| NodeView::of(node, kind)).collect();
+        for about in all.iter_mut() {
+            about.answered.costs = nodes.values().map(|node| (node.clone(), 0)).collect();
+        }
+        let ask = |version: &Version, some: &[&About]| self.interpreter.score(version, &views(some), &shown);
+        self.hear(Hook::Score, all, ask, |about, _, said| {
+            for ((_, sum), cost) in about.answered.costs.iter_mut().zip(said) {
+                *sum = sum.saturating_add(cost);
+            }
+        });
+    }
+
+    /// The least of all.
+    fn hear_caps(&self, all: &mut [About]) {
+        let ask = |version: &Version, some: &[&About]| self.interpreter.power(version, &views(some));
+        self.hear(Hook::Power, all, ask, |about, _, said| {
+            about.answered.gpu_milliwatts = about.answered.gpu_milliwatts.into_iter().chain(said).min();
+        });
     }
 
     /// Each bundle sees what the one before it left. That of a tenant can only ask for less.
-    fn priority(&self, bucket: &Bucket, failed: &mut Option<String>) -> Option<u32> {
-        let tenant = TenantView::of(self.state.tenants.get(&bucket.tenant)?);
-        let mut job = self.view(bucket);
-        for version in self.state.policies.asked(Hook::Priority, &bucket.tenant) {
-            let said = self.interpreter.priority(version, &job, &tenant);
-            if let Some(Some(priority)) = heard(said, version, failed) {
-                let most = if version.scope == Scope::Cluster { priority } else { job.priority };
-                job.priority = priority.min(most);
-            }
-        }
-        (job.priority != bucket.priority).then_some(job.priority)
+    fn hear_priorities(&self, all: &mut [About]) {
+        let ask = |version: &Version, some: &[&About]| {
+            let pairs: Vec<_> = some.iter().map(|about| (&about.view, &about.tenant)).collect();
+            self.interpreter.priority(version, &pairs)
+        };
+        self.hear(Hook::Priority, all, ask, |about, version, said| {
+            let left = about.view.priority;
+            let most = if version.scope == Scope::Cluster { u32::MAX } else { left };
+            about.view.priority = said.unwrap_or(left).min(most);
+            let is_other = about.view.priority != about.bucket.priority;
+            about.answered.priority = is_other.then_some(about.view.priority);
+        });
     }
 
-    fn costs(
+    /// Put a question to every bundle that answers it, about all of whom it speaks, and take what it says of each.
+    fn hear<T>(
         &self,
-        bucket: &Bucket,
-        nodes: &BTreeMap<Arc<Kind>, NodeId>,
-        failed: &mut Option<String>,
-    ) -> Vec<(NodeId, i64)> {
-        let views: Vec<NodeView> = nodes.iter().map(|(kind, node)| NodeView::of(node, kind)).collect();
-        let mut costs: Vec<(NodeId, i64)> = nodes.values().map(|node| (node.clone(), 0)).collect();
-        let job = self.view(bucket);
-        for version in self.state.policies.asked(Hook::Score, &bucket.tenant) {
-            let said = self.interpreter.score(version, &job, &views);
-            for ((_, sum), cost) in costs.iter_mut().zip(heard(said, version, failed).unwrap_or_default()) {
-                *sum = sum.saturating_add(cost);
+        hook: Hook,
+        all: &mut [About],
+        ask: impl Fn(&Version, &[&About]) -> Vec<Result<T, String>>,
+        take: impl Fn(&mut About, &Version, T),
+    ) {
+        for version in self.state.policies.in_force() {
+            let speaks_of = |about: &About| version.scope.speaks_of(&about.bucket.tenant);
+            let concerned: Vec<&About> = all.iter().filter(|about| speaks_of(about)).collect();
+            if concerned.is_empty() || !version.bundle.hooks.contains(&hook) {
+                continue;
+            }
+            let said = ask(version, &concerned);
+            for (one, said) in all.iter_mut().filter(|about| speaks_of(about)).zip(said) {
+                if let Some(said) = heard(said, version, &mut one.answered.failed) {
+                    take(one, version, said);
+                }
             }
         }
-        costs
-    }
-
-    /// The least that any bundle says.
-    fn power(&self, bucket: &Bucket, failed: &mut Option<String>) -> Option<u64> {
-        let job = self.view(bucket);
-        let asked = self.state.policies.asked(Hook::Power, &bucket.tenant);
-        let said = asked.filter_map(|version| heard(self.interpreter.power(version, &job), version, failed));
-        said.flatten().min()
     }
 
     /// Whether those start again who failed, where that was not asked yet.
@@ -348,6 +402,20 @@ impl Asking<'_> {
             (known.admission.clone(), known.priority, known.gpu_milliwatts);
         Some(Answered { admission, priority, gpu_milliwatts, victims, failed, ..Answered::of(job, bucket) })
     }
+}
+
+/// A bucket that is asked about, and what was heard of it.
+struct About<'a> {
+    bucket: &'a Bucket,
+    /// Whose it is.
+    tenant: TenantView,
+    /// As policies see its jobs.
+    view: JobView,
+    answered: Answered,
+}
+
+fn views<'a>(some: &[&'a About]) -> Vec<&'a JobView> {
+    some.iter().map(|about| &about.view).collect()
 }
 
 /// What was said; a failure is noted and told.

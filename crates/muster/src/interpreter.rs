@@ -66,6 +66,31 @@ impl Starlark {
         };
         answer.map_err(|error| error.to_string())
     }
+
+    /// The same about many at once. Those of a tenant are asked one by one: each question has a clock of its own, and
+    /// one that takes too long spoils no other.
+    fn ask_each<J, T>(
+        &self,
+        version: &Version,
+        jobs: &[J],
+        question: impl Fn(&dyn Caller, &[J]) -> Vec<Result<T, PolicyError>>,
+    ) -> Vec<Result<T, String>> {
+        let nobody = || PolicyError::Ended { what: "nobody answered".to_string() };
+        let one_by_one = |job| {
+            let only = |policies: &dyn Caller| {
+                question(policies, std::slice::from_ref(job)).pop().unwrap_or_else(|| Err(nobody()))
+            };
+            self.ask(version, only)
+        };
+        let together = |policies: &dyn Caller| Ok(question(policies, jobs));
+        match &version.scope {
+            Scope::Tenant(_) => jobs.iter().map(one_by_one).collect(),
+            Scope::Cluster => match self.ask(version, together) {
+                Ok(said) => said.into_iter().map(|one| one.map_err(|error| error.to_string())).collect(),
+                Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
+            },
+        }
+    }
 }
 
 /// A build for tests runs policies twenty times slower, on machines that do other things as well.
@@ -99,16 +124,29 @@ impl Interpreter for Starlark {
         compiled.map_err(|error| vec![error.to_string()])
     }
 
-    fn admit(&self, version: &Version, job: &JobView) -> Result<Admission, String> {
-        self.ask(version, |policies| hooks::admit(&policies, job))
+    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+        self.ask_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
     }
 
-    fn priority(&self, version: &Version, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String> {
-        self.ask(version, |policies| hooks::priority(&policies, job, tenant))
+    fn priority(
+        &self,
+        version: &Version,
+        jobs: &[(&JobView, &TenantView)],
+    ) -> Vec<Result<Option<u32>, String>> {
+        self.ask_each(version, jobs, |policies, jobs| hooks::priority_each(&policies, jobs))
     }
 
-    fn score(&self, version: &Version, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String> {
-        self.ask(version, |policies| hooks::score(&policies, job, nodes))
+    fn score(
+        &self,
+        version: &Version,
+        jobs: &[&JobView],
+        nodes: &[NodeView],
+    ) -> Vec<Result<Vec<i64>, String>> {
+        self.ask_each(version, jobs, |policies, jobs| hooks::score_each(&policies, jobs, nodes))
+    }
+
+    fn power(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+        self.ask_each(version, jobs, |policies, jobs| hooks::power_each(&policies, jobs))
     }
 
     fn victims(
@@ -122,9 +160,5 @@ impl Interpreter for Starlark {
 
     fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
         self.ask(version, |policies| hooks::retry(&policies, job, failure))
-    }
-
-    fn power(&self, version: &Version, job: &JobView) -> Result<Option<u64>, String> {
-        self.ask(version, |policies| hooks::power(&policies, job))
     }
 }

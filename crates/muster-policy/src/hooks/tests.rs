@@ -151,12 +151,45 @@ fn the_strictest_file_wins_and_all_are_asked() {
 fn many_jobs_are_asked_about_at_once_and_one_error_is_one_jobs() {
     let it = program(&[("a.gsky", "def admit(job):\n    return 8 // (job.gpus - 3) > 1")]);
     let of = |gpus| JobView { gpus, ..job() };
-    let said = admit_each(&it, &[of(4), of(3), of(99), of(7)]);
+    let said = admit_each(&it, &[&of(4), &of(3), &of(99), &of(7)]);
     assert_eq!(said[0], Ok(Admission::Yes));
     assert!(said[1].as_ref().unwrap_err().to_string().starts_with("a.gsky:2:"));
     assert_eq!(said[2], Ok(wait("`a.gsky` does not let it start now")));
     assert_eq!(said[3], Ok(Admission::Yes));
     assert_eq!(admit_each(&it, &[]), []);
+}
+
+#[test]
+fn of_many_jobs_each_has_its_own_priority_costs_and_cap() {
+    let it = program(&[
+        (
+            "a.gsky",
+            "def priority(job, tenant):\n    return job.priority + 8 // (job.gpus - 3)\n\
+             def score(job, node):\n    return 8 // (job.gpus - node.gpus)\n\
+             def power(job):\n    return 100 * (8 // (job.gpus - 3))",
+        ),
+        (
+            "b.gsky",
+            "def priority(job, tenant):\n    return job.priority * 2\ndef power(job):\n    return 500",
+        ),
+    ]);
+    let all = [4, 3, 5].map(|gpus| JobView { gpus, priority: 10, ..job() });
+    let jobs: Vec<&JobView> = all.iter().collect();
+    let tenant = tenant();
+    let pairs: Vec<(&JobView, &TenantView)> = jobs.iter().map(|job| (*job, &tenant)).collect();
+    let said = priority_each(&it, &pairs);
+    assert_eq!((&said[0], &said[2]), (&Ok(Some(36)), &Ok(Some(28))));
+    assert!(said[1].is_err(), "{said:?}");
+    let said = power_each(&it, &jobs);
+    assert_eq!((&said[0], &said[2]), (&Ok(Some(500_000)), &Ok(Some(400_000))));
+    assert!(said[1].is_err(), "{said:?}");
+    let of = |gpus| NodeView { gpus, ..node("n", &[]) };
+    // The second fails on its first node: the rest of its row is not the next one's.
+    let said = score_each(&it, &jobs, &[of(3), of(1), of(2)]);
+    assert_eq!(said[0], Ok(vec![-8_000, -2_000, -4_000]));
+    assert!(said[1].is_err(), "{said:?}");
+    assert_eq!(said[2], Ok(vec![-4_000, -2_000, -2_000]));
+    assert_eq!(score_each(&it, &jobs, &[]), vec![Ok(Vec::new()); 3]);
 }
 
 #[test]
@@ -395,12 +428,7 @@ impl Caller for Parrot {
         vec![format!("{function}.gsky")]
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &[Vec<&Plain>],
-    ) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
         let asked = calls.iter().map(|args| format!("{file} {function}/{}", args.len()));
         self.0.borrow_mut().extend(asked);
         calls.iter().map(|_| Ok(Plain::None)).collect()

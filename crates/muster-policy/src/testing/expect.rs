@@ -11,6 +11,7 @@ use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value};
 
 use crate::builtins::registry;
+use crate::calls::Calls;
 use crate::plain::Plain;
 use crate::samples::Sample;
 
@@ -112,7 +113,9 @@ fn sample<'v>(sample: Sample, given: DictRef<'v>, heap: Heap<'v>) -> anyhow::Res
         Ok((name.to_str(), plain))
     };
     let given = given.iter().map(field).collect::<anyhow::Result<Vec<_>>>()?;
-    sample.with(given).map(|record| record.alloc(heap)).map_err(|what| anyhow!(what))
+    let record = sample.with(given).map_err(|what| anyhow!(what))?;
+    // Nobody can change it, as in a question.
+    Ok(Calls::one(vec![record]).given(heap)?[0])
 }
 
 /// Count an expectation, and fail if it does not hold.

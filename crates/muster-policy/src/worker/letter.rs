@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::{Confinement, Loaded};
+use crate::calls::{Calls, Manner};
 use crate::error::PolicyError;
 use crate::plain::Plain;
 
@@ -26,10 +27,10 @@ pub enum Request {
         file: String,
         /// Which.
         function: String,
-        /// What some call is given. A job that is asked about with many nodes is sent once.
+        /// What some call is given.
         values: Vec<Sent>,
-        /// The arguments of each call, by their places among the values.
-        calls: Vec<Vec<usize>>,
+        /// Which of the values each call is given.
+        manner: Manner,
     },
 }
 
@@ -47,21 +48,11 @@ pub enum Answer {
 }
 
 impl Request {
-    /// Calls of a function. What several of them share is sent once.
-    pub fn calls(file: &str, function: &str, calls: &[Vec<&Plain>]) -> Request {
-        let mut values: Vec<&Plain> = Vec::new();
-        let mut places: BTreeMap<*const Plain, usize> = BTreeMap::new();
-        let mut place = |value| {
-            let next = places.len();
-            let place = *places.entry(std::ptr::from_ref(value)).or_insert(next);
-            if place == next {
-                values.push(value);
-            }
-            place
-        };
-        let calls = calls.iter().map(|args| args.iter().map(|value| place(*value)).collect()).collect();
-        let values = values.into_iter().map(Sent::from).collect();
-        Request::CallEach { file: file.to_string(), function: function.to_string(), values, calls }
+    /// Calls of a function.
+    pub fn calls(file: &str, function: &str, calls: &Calls) -> Request {
+        let (file, function) = (file.to_string(), function.to_string());
+        let values = calls.values().iter().map(Sent::from).collect();
+        Request::CallEach { file, function, values, manner: calls.manner() }
     }
 }
 

@@ -10,8 +10,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::letter::{self, Answer, Request, Sent};
 use super::{Confinement, Loaded, ended};
 use crate::bundle::compile;
+use crate::calls::Calls;
 use crate::error::PolicyError;
-use crate::plain::Plain;
 use crate::program::Program;
 
 /// More than any bundle and any question.
@@ -62,12 +62,10 @@ fn answer(
             *program = Some(loaded);
             Ok(Answer::Loaded(said))
         }
-        Request::CallEach { file, function, values, calls } => {
+        Request::CallEach { file, function, values, manner } => {
             let program = program.as_ref().ok_or_else(|| ended("nothing is loaded".to_string()))?;
-            let values: Vec<Plain> = values.into_iter().map(Sent::given).collect();
-            let args = |places: &Vec<usize>| places.iter().map(|place| values.get(*place)).collect();
-            let calls: Option<Vec<Vec<&Plain>>> = calls.iter().map(args).collect();
-            let calls = calls.ok_or_else(|| ended("a call names a value that was not sent".to_string()))?;
+            let calls = Calls::told(values.into_iter().map(Sent::given).collect(), manner);
+            let calls = calls.ok_or_else(|| ended("a call has values that were not sent".to_string()))?;
             let said = program.call_each(&file, &function, &calls).into_iter();
             Ok(Answer::Values(
                 said.map(|value| value.as_ref().map(Sent::from).map_err(Clone::clone)).collect(),

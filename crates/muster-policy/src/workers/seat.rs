@@ -8,6 +8,7 @@ use muster_core::policy::Bundle;
 
 use super::account::Account;
 use super::{Patience, no_answer};
+use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::load::is_policy;
 use crate::plain::Plain;
@@ -106,14 +107,14 @@ impl Seat {
         &mut self,
         file: &str,
         function: &str,
-        calls: &[Vec<&Plain>],
+        calls: &Calls,
         within: Duration,
     ) -> Vec<Result<Plain, PolicyError>> {
         match &mut self.process {
             Process::Ready(worker, _) if worker.process_id().is_some() && !within.is_zero() => {
                 worker.call_each(file, function, calls, within)
             }
-            _ => calls.iter().map(|_| Err(no_answer("no time was left for it"))).collect(),
+            _ => vec![Err(no_answer("no time was left for it")); calls.len()],
         }
     }
 

@@ -9,7 +9,7 @@ use muster_core::policy::{
 };
 use muster_core::{JobId, Timestamp};
 use muster_policy::hooks::{self, Caller};
-use muster_policy::{Confinement, Limits, Patience, Plain, Program, Workers};
+use muster_policy::{Calls, Confinement, Limits, Patience, Plain, Program, Workers};
 
 use crate::worker::{bundle as files, launch};
 
@@ -35,9 +35,8 @@ fn compiled(workers: &Workers, source: &str) -> Bundle {
 
 /// What its function `f` answers to a number.
 fn asked(workers: &Workers, tenant: &str, bundle: &Bundle, number: i64) -> Result<Plain, String> {
-    let number = Plain::Int(number);
-    let answer =
-        workers.ask(tenant, bundle, |guest| guest.call_each("policy.gsky", "f", &[vec![&number]]).remove(0));
+    let calls = Calls::one(vec![Plain::Int(number)]);
+    let answer = workers.ask(tenant, bundle, |guest| guest.call_each("policy.gsky", "f", &calls).remove(0));
     answer.map_err(|error| error.to_string())
 }
 
@@ -189,11 +188,17 @@ fn hooks_hear_through_a_worker_what_they_hear_here() {
     assert!(there.iter().any(|said| said.contains("one is none")), "{there:?}");
 
     // Many by one letter: one call that fails spoils no other.
-    let jobs: Vec<JobView> = (0..200).map(job).collect();
+    let all: Vec<JobView> = (0..200).map(job).collect();
+    let jobs: Vec<&JobView> = all.iter().collect();
     let many = workers.ask("red", &bundle, |guest| Ok(hooks::admit_each(guest, &jobs))).unwrap();
     assert_eq!(many, hooks::admit_each(&here, &jobs));
     assert_eq!(many[1], Ok(Admission::Refuse { why: "one is none".to_string() }));
     assert!(many[3].is_err() && many[4].is_ok(), "{many:?}");
+    let nodes = [node("a", 8), node("b", 4)];
+    let many = workers.ask("red", &bundle, |guest| Ok(hooks::score_each(guest, &jobs, &nodes))).unwrap();
+    assert_eq!(many, hooks::score_each(&here, &jobs, &nodes));
+    assert!(many[1].is_err(), "{many:?}");
+    assert_eq!((&many[2], &many[199]), (&Ok(vec![0, 4_000]), &Ok(vec![0, 4_000])));
     assert_eq!(workers.processes().len(), 1);
 }
 

@@ -32,11 +32,11 @@ impl Questions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, hook: Hook, failed: bool, took: Duration) {
+    fn note(&self, hook: Hook, (asked, failed): (usize, usize), took: Duration) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let heard = all.entry(hook).or_default();
-        heard.asked += 1;
-        heard.failed += u64::from(failed);
+        heard.asked += asked as u64;
+        heard.failed += failed as u64;
         heard.took += took;
     }
 }
@@ -56,7 +56,19 @@ impl Counted {
     fn ask<T>(&self, hook: Hook, question: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let began = Instant::now();
         let said = question();
-        self.questions.note(hook, said.is_err(), began.elapsed());
+        self.questions.note(hook, (1, usize::from(said.is_err())), began.elapsed());
+        said
+    }
+
+    fn ask_each<T>(
+        &self,
+        hook: Hook,
+        question: impl FnOnce() -> Vec<Result<T, String>>,
+    ) -> Vec<Result<T, String>> {
+        let began = Instant::now();
+        let said = question();
+        let failed = said.iter().filter(|said| said.is_err()).count();
+        self.questions.note(hook, (said.len(), failed), began.elapsed());
         said
     }
 }
@@ -66,16 +78,29 @@ impl Interpreter for Counted {
         self.inner.compile(scope, files)
     }
 
-    fn admit(&self, version: &Version, job: &JobView) -> Result<Admission, String> {
-        self.ask(Hook::Admit, || self.inner.admit(version, job))
+    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+        self.ask_each(Hook::Admit, || self.inner.admit(version, jobs))
     }
 
-    fn priority(&self, version: &Version, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, String> {
-        self.ask(Hook::Priority, || self.inner.priority(version, job, tenant))
+    fn priority(
+        &self,
+        version: &Version,
+        jobs: &[(&JobView, &TenantView)],
+    ) -> Vec<Result<Option<u32>, String>> {
+        self.ask_each(Hook::Priority, || self.inner.priority(version, jobs))
     }
 
-    fn score(&self, version: &Version, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String> {
-        self.ask(Hook::Score, || self.inner.score(version, job, nodes))
+    fn score(
+        &self,
+        version: &Version,
+        jobs: &[&JobView],
+        nodes: &[NodeView],
+    ) -> Vec<Result<Vec<i64>, String>> {
+        self.ask_each(Hook::Score, || self.inner.score(version, jobs, nodes))
+    }
+
+    fn power(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+        self.ask_each(Hook::Power, || self.inner.power(version, jobs))
     }
 
     fn victims(
@@ -89,9 +114,5 @@ impl Interpreter for Counted {
 
     fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
         self.ask(Hook::Retry, || self.inner.retry(version, job, failure))
-    }
-
-    fn power(&self, version: &Version, job: &JobView) -> Result<Option<u64>, String> {
-        self.ask(Hook::Power, || self.inner.power(version, job))
     }
 }

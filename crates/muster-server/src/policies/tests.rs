@@ -18,16 +18,24 @@ impl Interpreter for Scripted {
         Err(Vec::new())
     }
 
-    fn admit(&self, version: &Version, _: &JobView) -> Result<Admission, String> {
-        Ok(Admission::Refuse { why: version.bundle.hash.clone() })
+    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+        jobs.iter().map(|_| Ok(Admission::Refuse { why: version.bundle.hash.clone() })).collect()
     }
 
-    fn priority(&self, version: &Version, _: &JobView, _: &TenantView) -> Result<Option<u32>, String> {
-        Ok(self.priorities.get(&version.bundle.hash).copied())
+    fn priority(
+        &self,
+        version: &Version,
+        jobs: &[(&JobView, &TenantView)],
+    ) -> Vec<Result<Option<u32>, String>> {
+        vec![Ok(self.priorities.get(&version.bundle.hash).copied()); jobs.len()]
     }
 
-    fn score(&self, _: &Version, _: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, String> {
-        Ok(vec![0; nodes.len()])
+    fn score(&self, _: &Version, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>> {
+        vec![Ok(vec![0; nodes.len()]); jobs.len()]
+    }
+
+    fn power(&self, _: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+        vec![Ok(None); jobs.len()]
     }
 
     fn victims(
@@ -41,10 +49,6 @@ impl Interpreter for Scripted {
 
     fn retry(&self, _: &Version, _: &JobView, _: &FailureView) -> Result<Retry, String> {
         Ok(Retry::AsAsked)
-    }
-
-    fn power(&self, _: &Version, _: &JobView) -> Result<Option<u64>, String> {
-        Ok(None)
     }
 }
 

@@ -62,7 +62,8 @@ impl Measure {
 pub fn run(args: &Args) -> Ending {
     let rounds = args.rounds.max(1);
     let calls = [calls::allow()?, calls::score()?];
-    let rates: Vec<f64> = calls.iter().map(|call| call.per_second(rounds)).collect::<Result<_, _>>()?;
+    let rates = calls.iter().map(|call| Ok((call.per_second(rounds)?, call.per_second_anew(rounds)?)));
+    let rates: Vec<(f64, f64)> = rates.collect::<Result<_, CliError>>()?;
     let python = args.python.clone().or_else(|| std::env::var_os("MUSTER_PYTHON").map(PathBuf::from));
     let python = python.unwrap_or_else(|| PathBuf::from("python3"));
     let others = peers::measured(&python, &calls, rounds);
@@ -77,9 +78,16 @@ pub fn run(args: &Args) -> Ending {
 }
 
 /// How often a function is called here, and by others.
-fn evaluations(call: &Call, rate: f64, others: &peers::Outcome) -> Result<Vec<Measure>, CliError> {
+fn evaluations(
+    call: &Call,
+    (rate, anew): (f64, f64),
+    others: &peers::Outcome,
+) -> Result<Vec<Measure>, CliError> {
     let name = call.function;
-    let mut measures = vec![Measure::of(format!("{name}: calls, {}", call.manner), rate, "/s")];
+    let mut measures = vec![
+        Measure::of(format!("{name}: calls"), rate, "/s"),
+        Measure::of(format!("{name}: calls, all arguments made anew for each"), anew, "/s"),
+    ];
     for peer in peers::ALL {
         let version = others.version(peer).unwrap_or_default();
         let what = format!("{name}: calls by {} {version}", peer.package).trim_end().to_string();

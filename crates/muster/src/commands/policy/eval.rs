@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_core::nearest::nearest;
-use muster_policy::{Limits, Plain, Program, Sample, Takes, is_policy};
+use muster_policy::{Calls, Limits, Plain, Program, Sample, Takes, is_policy};
 use serde::Serialize;
 
 use super::folders::{self, Folder};
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Ending {
     let takes = program.takes(name, &args.function).ok_or_else(|| unknown(&program, folder, name, args))?;
     let values = arguments(args, &takes)?;
     let began = Instant::now();
-    let said = program.call_each(name, &args.function, &[values.iter().collect()]).pop();
+    let said = program.call_each(name, &args.function, &Calls::one(values)).pop();
     let took = began.elapsed();
     let answer = said.unwrap_or(Ok(Plain::None)).map_err(wrong)?;
     let text = format!("{answer}\n");

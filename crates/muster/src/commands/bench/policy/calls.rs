@@ -8,7 +8,7 @@ use muster_core::policy::{JobView, Moment, NodeView};
 use muster_core::queue::Bucket;
 use muster_core::{State, Timestamp};
 use muster_policy::hooks::{self, Caller};
-use muster_policy::{Plain, PolicyError, Program};
+use muster_policy::{Calls, Plain, PolicyError, Program};
 
 use crate::commands::bench::cpu::median;
 use crate::commands::bench::synthetic::{Ask, spec};
@@ -16,92 +16,97 @@ use crate::error::CliError;
 use crate::interpreter::limits;
 
 /// GPUs and nodes that functions are asked about: each is another.
-const PLACES: usize = 1_000;
+const PLACES: usize = 50;
+/// Wishes and jobs that they are asked for.
+const ASKERS: usize = 20;
 const FILE: &str = "bench.gsky";
 
-/// A function with the arguments of many calls: one is the same in all of them, the other is not.
+/// A function with the arguments of many calls: each of the first with each of the second.
 pub struct Call {
     /// Its name.
     pub function: &'static str,
-    /// How the product calls it.
-    pub manner: &'static str,
     /// The file that tells it, for interpreters without records: they are given dicts.
     pub source: String,
-    same: Plain,
-    others: Vec<Plain>,
+    firsts: Vec<Plain>,
+    seconds: Vec<Plain>,
     program: Program,
     asked: Asked,
 }
 
 /// How the product asks.
 enum Asked {
-    /// Values are there already, the same one last.
+    /// Values are there already.
     Values,
-    /// As a hook, from views of a job and of nodes, the job first.
-    Score(Box<JobView>, Vec<NodeView>),
+    /// As a hook, from views of jobs and of nodes.
+    Score(Vec<JobView>, Vec<NodeView>),
 }
 
-/// The rule of the commissioning document on dicts: one wish, and GPUs that differ.
+/// The rule of the commissioning document on dicts: GPUs and wishes.
 pub fn allow() -> Result<Call, CliError> {
     let source = include_str!("allow.gsky");
-    let tags = Plain::List(vec!["high-perf".into()]);
-    let whole = |number: i64| Plain::Int(number);
-    let same = dict(vec![
-        ("types", Plain::List(vec!["RTX_5070ti".into(), "RTX_4090".into(), "H100".into()])),
-        ("min_memory", whole(16)),
-        ("max_temp", whole(75)),
-        ("tags", tags),
-        ("numa_node", whole(0)),
-    ]);
-    let others = (0..PLACES).map(gpu).collect();
+    let (firsts, seconds) = ((0..PLACES).map(gpu).collect(), (0..ASKERS).map(wish).collect());
     let (program, source) = (program(source)?, source.to_string());
-    let (function, manner) = ("allow", "dict by dict");
-    Ok(Call { function, manner, source, same, others, program, asked: Asked::Values })
+    Ok(Call { function: "allow", source, firsts, seconds, program, asked: Asked::Values })
 }
 
-/// A hook: one job, and nodes that differ.
+/// A hook: jobs and nodes.
 pub fn score() -> Result<Call, CliError> {
     let source = include_str!("score.gsky");
-    let wanted = spec(Ask { gpus: 4, cpus: 16, ..Ask::default() });
-    let bucket = Bucket::of_spec(&wanted, None, &State::empty().policies);
-    let job = JobView::of(&bucket, Moment::of(Timestamp(0), 0));
+    let job = |index: usize| {
+        let wanted = spec(Ask { gpus: 1 << (index % 4), cpus: 4 + index as u32, ..Ask::default() });
+        let bucket = Bucket::of_spec(&wanted, None, &State::empty().policies);
+        JobView::of(&bucket, Moment::of(Timestamp(0), 0))
+    };
+    let jobs: Vec<JobView> = (0..ASKERS).map(job).collect();
     let nodes: Vec<NodeView> = (0..PLACES).map(node).collect();
-    let program = program(source)?;
     let listener = Listener::default();
-    hooks::score(&listener, &job, &nodes).map_err(failed)?;
-    let Listener { first, second } = listener;
-    let (same, others) = (first.into_inner().unwrap_or(Plain::None), second.into_inner());
-    let source = without_records(source, [("job", &same), ("node", &others[0])]);
-    let (function, manner, asked) = ("score", "as a hook", Asked::Score(Box::new(job), nodes));
-    Ok(Call { function, manner, source, same, others, program, asked })
+    hooks::score_each(&listener, &jobs.iter().collect::<Vec<_>>(), &nodes);
+    let (mut firsts, mut seconds) = listener.heard.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    // Pair by pair: a job comes once with each node.
+    seconds.truncate(PLACES);
+    firsts = firsts.into_iter().step_by(PLACES).collect();
+    let program = program(source)?;
+    let source = without_records(source, [("job", &firsts[0]), ("node", &seconds[0])]);
+    Ok(Call { function: "score", source, firsts, seconds, program, asked: Asked::Score(jobs, nodes) })
 }
 
 impl Call {
     /// The arguments of every call.
     pub fn args(&self) -> Vec<Vec<&Plain>> {
-        let pair = |other| match self.asked {
-            Asked::Values => vec![other, &self.same],
-            Asked::Score(..) => vec![&self.same, other],
-        };
-        self.others.iter().map(pair).collect()
+        let with_each = |first| self.seconds.iter().map(move |second| vec![first, second]);
+        self.firsts.iter().flat_map(with_each).collect()
     }
 
     /// What every call answers.
     pub fn answers(&self) -> Result<Vec<Plain>, CliError> {
-        let said = self.program.call_each(FILE, self.function, &self.args()).into_iter();
+        self.asked_with(&Calls::of_pairs(self.firsts.clone(), self.seconds.clone()))
+    }
+
+    fn asked_with(&self, calls: &Calls) -> Result<Vec<Plain>, CliError> {
+        let said = self.program.call_each(FILE, self.function, calls).into_iter();
         said.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Calls in a second of one core.
+    /// Calls in a second of one core, in the manner of the product: everything is made once for all of its calls.
     pub fn per_second(&self, rounds: usize) -> Result<f64, CliError> {
         let (ms, answered) = match &self.asked {
-            Asked::Values => median(rounds, || self.answers().map(|answers| answers.len())),
-            Asked::Score(job, nodes) => {
-                let (ms, costs) = median(rounds, || hooks::score(&self.program, job, nodes));
-                (ms, costs.map(|costs| costs.len()).map_err(failed))
+            Asked::Values => median(rounds, || self.answers().map(|_| ())),
+            Asked::Score(jobs, nodes) => {
+                let jobs: Vec<&JobView> = jobs.iter().collect();
+                let (ms, said) = median(rounds, || hooks::score_each(&self.program, &jobs, nodes));
+                (ms, said.into_iter().collect::<Result<Vec<_>, _>>().map(|_| ()).map_err(failed))
             }
         };
-        Ok(answered? as f64 / ms * 1e3)
+        answered?;
+        Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
+    }
+
+    /// The same where everything is copied and made anew for each call.
+    pub fn per_second_anew(&self, rounds: usize) -> Result<f64, CliError> {
+        let args = self.args();
+        let row = |pair: &Vec<&Plain>| [pair[0].clone(), pair[1].clone()];
+        let (ms, answered) = median(rounds, || self.asked_with(&Calls::of_rows(args.iter().map(row))));
+        Ok(answered?.len() as f64 / ms * 1e3)
     }
 }
 
@@ -117,8 +122,7 @@ fn program(source: &str) -> Result<Program, CliError> {
 /// Hears what a hook would be called with.
 #[derive(Default)]
 struct Listener {
-    first: RefCell<Option<Plain>>,
-    second: RefCell<Vec<Plain>>,
+    heard: RefCell<Vec<(Plain, Plain)>>,
 }
 
 impl Caller for Listener {
@@ -126,14 +130,10 @@ impl Caller for Listener {
         vec![FILE.to_string()]
     }
 
-    fn call_each(&self, _: &str, _: &str, calls: &[Vec<&Plain>]) -> Vec<Result<Plain, PolicyError>> {
-        for call in calls {
-            if let [first, second] = call.as_slice() {
-                self.first.replace(Some(Plain::clone(first)));
-                self.second.borrow_mut().push(Plain::clone(second));
-            }
-        }
-        calls.iter().map(|_| Ok(Plain::None)).collect()
+    fn call_each(&self, _: &str, _: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
+        let pairs = calls.iter().map(|args| (args[0].clone(), args[1].clone()));
+        self.heard.borrow_mut().extend(pairs);
+        vec![Ok(Plain::None); calls.len()]
     }
 }
 
@@ -173,6 +173,18 @@ fn gpu(index: usize) -> Plain {
         ("power_limit_w", Plain::Float(350.0)),
         ("numa_node", Plain::Int((index % 2) as i64)),
         ("tags", Plain::List(tags)),
+    ])
+}
+
+/// What somebody asks for.
+fn wish(index: usize) -> Plain {
+    let whole = |number: usize| Plain::Int(number as i64);
+    dict(vec![
+        ("types", Plain::List(vec!["RTX_5070ti".into(), "RTX_4090".into(), "H100".into()])),
+        ("min_memory", whole(8 + index % 16)),
+        ("max_temp", whole(75 + index % 10)),
+        ("tags", Plain::List(vec!["high-perf".into()])),
+        ("numa_node", whole(index % 2)),
     ])
 }
 
