@@ -173,7 +173,7 @@ fn take_turn(draft: &mut Draft, turn: &Turn) -> Tried {
         return Tried::Blocked;
     }
     let ask = draft.ask(turn.bucket);
-    if !admit::blockers(draft, turn.bucket, &ask).is_empty() {
+    if !admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty() {
         return Tried::Blocked;
     }
     if place::best_fit(draft, turn, &ask)

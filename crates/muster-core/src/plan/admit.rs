@@ -4,14 +4,15 @@ use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
+use crate::plan::policy::Word;
 use crate::queue::Bucket;
 use crate::tenant::Excess;
 use crate::verdict::Reason;
 
 /// What keeps the jobs of a bucket from running, apart from room.
-pub(super) fn blockers(draft: &Draft, bucket: &Bucket, ask: &Ask) -> Vec<Reason> {
+pub(super) fn blockers(draft: &Draft, (bucket, word): (&Bucket, Word), ask: &Ask) -> Vec<Reason> {
     let mut found = Vec::new();
-    found.extend(draft.state.policy_blocker(bucket));
+    found.extend(draft.state.policy_blocker(bucket, word));
     found.extend(array_limit(draft, bucket));
     found.extend(quota(draft, bucket, ask.demand));
     found.extend(budget(draft, bucket));

@@ -53,7 +53,7 @@ pub(super) fn start_where_room_is_made(draft: &mut Draft) {
 fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>> {
     let bucket = bucket(draft.state, job);
     let ask = draft.ask(&bucket);
-    let blockers = admit::blockers(draft, &bucket, &ask);
+    let blockers = admit::blockers(draft, (&bucket, draft.state.word(&bucket)), &ask);
     if !blockers.is_empty() {
         return Err(blockers);
     }

@@ -92,7 +92,7 @@ struct Want<'a> {
 fn wants<'a>(draft: &mut Draft<'a>, turn: &Turn<'a>) -> Vec<Want<'a>> {
     let [(1, each)] = &turn.bucket.shape.groups[..] else { return Vec::new() };
     let ask = draft.ask(turn.bucket);
-    if !admit::blockers(draft, turn.bucket, &ask).is_empty() {
+    if !admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty() {
         return Vec::new();
     }
     let lasts = |job: &JobId| {

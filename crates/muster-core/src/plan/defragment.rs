@@ -77,7 +77,7 @@ type Found = (Move, Proposal, std::sync::Arc<Ask>);
 fn best_move(draft: &mut Draft, turn: &Turn) -> Option<Found> {
     let ask = draft.ask(turn.bucket);
     let at = draft.reservations.of(turn.job)?.at;
-    if !may_preempt(draft, turn) || !admit::blockers(draft, turn.bucket, &ask).is_empty() {
+    if !may_preempt(draft, turn) || !admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty() {
         return None;
     }
     let gained_ms = at.since(draft.now).saturating_sub(draft.state.settings.stop_grace_ms).max(0) as u64;

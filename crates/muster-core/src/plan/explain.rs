@@ -24,7 +24,7 @@ pub(super) fn all_blocked(mut draft: Draft) -> Planned {
     let mut known: BTreeMap<(Arc<Shape>, Ending), Vec<Reason>> = BTreeMap::new();
     for turn in blocked {
         let ask = draft.ask(turn.bucket);
-        let mut reasons = admit::blockers(&draft, turn.bucket, &ask);
+        let mut reasons = admit::blockers(&draft, (turn.bucket, turn.word), &ask);
         let who = Who { job: turn.job, ending: draft.ending(turn.bucket, turn.job) };
         // What is reserved for the job itself, and what its tenant may not use, make the answer its own.
         if draft.reservations.of(turn.job).is_some() || draft.models.limits(&turn.bucket.tenant) {

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::JobId;
 use crate::job::{Job, Phase};
 use crate::plan::draft::Draft;
+use crate::plan::policy::Word;
 use crate::plan::shares::{FairShare, Shares};
 use crate::queue::{Bucket, Place, waiting_since};
 use crate::settings::{Objective, PRIORITY_MAX, Settings};
@@ -61,7 +62,10 @@ pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
     let fast = state.settings.objective == Objective::Fast;
     let size_gpu_ms = fast.then(|| state.size(job, now));
     let priority = match job.is_ready() {
-        true => state.ordered_priority(&state.bucket(job)),
+        true => {
+            let bucket = state.bucket(job);
+            state.word(&bucket).ordered_priority(&bucket)
+        }
         false => job.spec.priority,
     };
     Strength { priority, aging, penalty, share, size_gpu_ms }
@@ -120,19 +124,26 @@ pub(super) struct Scale<'a> {
 
 /// What all jobs of a bucket have in common at a moment.
 #[derive(Clone, Copy)]
-pub(super) struct Common {
+pub(super) struct Common<'a> {
     penalty: u32,
     guaranteed: bool,
+    word: Word<'a>,
 }
 
 /// What comes before all sizes.
 const NO_SIZE: Reverse<u64> = Reverse(0);
 
-impl Scale<'_> {
-    pub fn common(self, shares: &Shares, bucket: &Bucket) -> Common {
+impl<'a> Scale<'a> {
+    pub fn common(self, shares: &Shares, bucket: &Bucket) -> Common<'a> {
+        self.common_with(shares, bucket, self.state.word(bucket))
+    }
+
+    /// The same where it is known what policies say.
+    fn common_with(self, shares: &Shares, bucket: &Bucket, word: Word<'a>) -> Common<'a> {
         Common {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
             guaranteed: shares.cover(self.state, &bucket.tenant, &bucket.shape).is_some(),
+            word,
         }
     }
 
@@ -187,7 +198,7 @@ impl Scale<'_> {
             return Rank { standing, class: Reverse(0), size: NO_SIZE, effective: 0, ..plain };
         }
         let returning = job.is_some_and(is_returning);
-        let effective = self.effective(bucket, common.penalty, place, returning);
+        let effective = self.effective(bucket, common, place, returning);
         Rank { effective, ..plain }.of_returning(returning)
     }
 
@@ -198,19 +209,19 @@ impl Scale<'_> {
             true => Standing::Guaranteed,
             false => Standing::Ordinary,
         };
-        let effective = self.effective(bucket, common.penalty, place, false);
+        let effective = self.effective(bucket, common, place, false);
         let size = if standing == Standing::Operator { NO_SIZE } else { Reverse(size) };
-        let class = Reverse(self.state.class(bucket));
+        let class = Reverse(common.word.class);
         Rank { standing, class, size, effective, place: Reverse(place) }
     }
 
-    fn effective(self, bucket: &Bucket, penalty: u32, place: Place, returning: bool) -> i64 {
+    fn effective(self, bucket: &Bucket, common: Common, place: Place, returning: bool) -> i64 {
         let settings = &self.state.settings;
         let (aging, penalty) = match returning {
             true => (settings.aging_max, 0),
-            false => (aging(settings, self.now.since(place.0)), penalty),
+            false => (aging(settings, self.now.since(place.0)), common.penalty),
         };
-        i64::from(self.state.ordered_priority(bucket)) + i64::from(aging) - i64::from(penalty)
+        i64::from(common.word.ordered_priority(bucket)) + i64::from(aging) - i64::from(penalty)
     }
 
     fn waits_since(self, place: Place) -> Timestamp {
@@ -237,14 +248,16 @@ impl Scale<'_> {
 /// The priority that a job is ordered by as the draft stands.
 pub(super) fn effective(draft: &Draft, bucket: &Bucket, place: Place) -> i64 {
     let scale = Scale { state: draft.state, now: draft.now };
-    let penalty = draft.shares.penalty(&bucket.tenant, &bucket.user);
-    scale.effective(bucket, penalty, place, scale.is_returning(place))
+    let common = scale.common(&draft.shares, bucket);
+    scale.effective(bucket, common, place, scale.is_returning(place))
 }
 
 /// Whose turn it is.
 pub(super) struct Turn<'a> {
     /// The bucket it stands at the head of.
     pub bucket: &'a Bucket,
+    /// What policies say of it.
+    pub word: Word<'a>,
     /// The job itself.
     pub job: JobId,
     /// Whether it has waited longer than `max_wait_ms`, whatever its standing.
@@ -334,8 +347,9 @@ impl<'a> Order<'a> {
     pub fn new(state: &'a State, now: Timestamp, shares: &Shares) -> Order<'a> {
         let mut order = Order { scale: Scale { state, now }, heads: BinaryHeap::new() };
         for (bucket, places) in state.queue.buckets() {
-            let rest = order.scale.places(bucket, order.scale.common(shares, bucket), places);
-            order.push(shares, bucket, rest);
+            let common = order.scale.common(shares, bucket);
+            let rest = order.scale.places(bucket, common, places);
+            order.push(bucket, common, rest);
         }
         order
     }
@@ -343,14 +357,16 @@ impl<'a> Order<'a> {
     /// Let a job take part that is not in the state.
     pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place, limit_ms: Option<i64>) {
         let size = self.scale.size_of_guest(bucket, limit_ms);
-        let rank = self.scale.plain_rank(bucket, self.scale.common(shares, bucket), (place, size));
+        let common = self.scale.common(shares, bucket);
+        let rank = self.scale.plain_rank(bucket, common, (place, size));
         self.heads.push(Turn {
             bucket,
+            word: common.word,
             size,
             job: place.1,
             overdue: false,
             effective: rank.effective,
-            displaces_with: self.scale.state.displacing_priority(bucket),
+            displaces_with: common.word.displacing_priority(bucket),
             since: self.scale.now,
             returning: false,
             place,
@@ -373,20 +389,21 @@ impl<'a> Order<'a> {
 
     /// Let the next job of the same bucket take part.
     pub fn next_of_bucket(&mut self, shares: &Shares, turn: Turn<'a>) {
-        self.push(shares, turn.bucket, turn.rest);
+        let common = self.scale.common_with(shares, turn.bucket, turn.word);
+        self.push(turn.bucket, common, turn.rest);
     }
 
-    fn push(&mut self, shares: &Shares, bucket: &'a Bucket, mut rest: Rest<'a>) {
+    fn push(&mut self, bucket: &'a Bucket, common: Common<'a>, mut rest: Rest<'a>) {
         if let Some((place, size)) = rest.next() {
-            let common = self.scale.common(shares, bucket);
             let returning = self.scale.is_returning(place);
             self.heads.push(Turn {
                 bucket,
+                word: common.word,
                 size,
                 job: place.1,
                 overdue: self.scale.is_overdue(place),
-                effective: self.scale.effective(bucket, common.penalty, place, returning),
-                displaces_with: self.scale.state.displacing_priority(bucket),
+                effective: self.scale.effective(bucket, common, place, returning),
+                displaces_with: common.word.displacing_priority(bucket),
                 since: self.scale.waits_since(place),
                 returning,
                 place,
@@ -397,11 +414,11 @@ impl<'a> Order<'a> {
     }
 }
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
     /// Work out the rank anew. True if it has fallen since.
-    fn weigh(&mut self, scale: Scale, shares: &Shares) -> bool {
-        let common = scale.common(shares, self.bucket);
-        self.effective = scale.effective(self.bucket, common.penalty, self.place, self.returning);
+    fn weigh(&mut self, scale: Scale<'a>, shares: &Shares) -> bool {
+        let common = scale.common_with(shares, self.bucket, self.word);
+        self.effective = scale.effective(self.bucket, common, self.place, self.returning);
         if self.rank.standing == Standing::Overdue {
             return false;
         }

@@ -9,11 +9,14 @@ use crate::lasting::Ending;
 use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::{Draft, Spot};
 use crate::plan::order::Turn;
-use crate::plan::policy;
+use crate::plan::policy::Word;
 use crate::plan::score::{self, Cost, Place, Said, Site};
 use crate::plan::seats::WAYS_MAX;
 use crate::plan::spread::{self, Usable};
 use crate::queue::Bucket;
+
+/// Who looks for a place, with what policies say of it.
+type Gang<'a> = (&'a Bucket, Word<'a>);
 
 /// Start the job where it fits best. False if there is no room.
 pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
@@ -21,7 +24,7 @@ pub(super) fn best_fit(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
     if draft.is_full_for(turn.bucket, ending) {
         return false;
     }
-    match find_for(draft, Some(turn.bucket), ask, ending) {
+    match find_for(draft, Some((turn.bucket, turn.word)), ask, ending) {
         Some(spot) => {
             draft.start(turn.bucket, (turn.job, turn.effective), ask, &spot);
             true
@@ -39,7 +42,7 @@ pub(super) fn find(draft: &Draft, ask: &Ask, ending: Ending) -> Option<Spot> {
 }
 
 /// The same with what others say of it for a gang.
-fn find_for(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, ending: Ending) -> Option<Spot> {
+fn find_for(draft: &Draft, gang: Option<Gang>, ask: &Ask, ending: Ending) -> Option<Spot> {
     let usable = |node: &NodeId, free| draft.usable(node, free, ending);
     let good = || {
         find_among(draft, gang, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)))
@@ -54,7 +57,7 @@ pub(super) fn find_apart(draft: &Draft, ask: &Ask, ending: Ending, apart: &NodeI
     find_among(draft, None, ask, &|node, free| Some(draft.without_degraded(node, usable(node, free)?)))
 }
 
-fn find_among(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, usable: &Usable) -> Option<Spot> {
+fn find_among(draft: &Draft, gang: Option<Gang>, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let on_one = cheapest_node(draft, gang, ask, usable);
     let across = || spread::find(draft.state, &draft.capacity, ask, usable);
     on_one.or_else(|| if ask.may_span() { across() } else { None })
@@ -62,15 +65,16 @@ fn find_among(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, usable: &Usable) 
 
 /// The node on which the whole gang costs least. Nodes of one kind on which the same is free are alike, and only the
 /// first of them is looked at, unless something on it is kept for others.
-fn cheapest_node(draft: &Draft, gang: Option<&Bucket>, ask: &Ask, usable: &Usable) -> Option<Spot> {
+fn cheapest_node(draft: &Draft, gang: Option<Gang>, ask: &Ask, usable: &Usable) -> Option<Spot> {
     let classes = ask.wholes().flat_map(|found| {
+        let gang = gang.map(|(bucket, word)| (bucket, word.cost_milli(&found.kind)));
         let alike = draft.capacity.alike(&found.kind).filter(|(free, _)| ask.has_enough(found, **free));
-        alike.map(move |(free, nodes)| (found, *free, nodes))
+        alike.map(move |(free, nodes)| (gang, found, *free, nodes))
     });
     let classes: Vec<_> = classes.collect();
     let ways = WAYS_MAX / classes.len().max(1);
-    let fits = classes.iter().filter_map(|(found, free, nodes)| {
-        cheapest_of(draft, (gang, ask, ways), (*found, *free), nodes, usable)
+    let fits = classes.iter().filter_map(|(gang, found, free, nodes)| {
+        cheapest_of(draft, (*gang, ask, ways), (*found, *free), nodes, usable)
     });
     fits.min_by(|one, other| one.key().cmp(&other.key())).map(|fit| {
         let score = fit.place.terms.told(&draft.state.settings.weights, classes.len() as u32);
@@ -92,10 +96,11 @@ impl Fit<'_> {
     }
 }
 
-/// Of nodes on which the same is free: the one that costs least, the first of several.
+/// Of nodes on which the same is free: the one that costs least, the first of several. The gang comes with what policies
+/// answered of nodes of that kind.
 fn cheapest_of<'a>(
     draft: &'a Draft,
-    (gang, ask, ways): (Option<&Bucket>, &Ask, usize),
+    (gang, ask, ways): (Option<(&Bucket, i64)>, &Ask, usize),
     (found, free): (&'a Match, Free),
     nodes: &'a BTreeSet<NodeId>,
     usable: &Usable,
@@ -122,12 +127,10 @@ fn cheapest_of<'a>(
 
 impl Draft<'_> {
     /// What policies and others say of a gang on a node.
-    fn said(&self, gang: &Bucket, (node, kind, free): (&NodeId, &Kind, Free)) -> Said {
+    fn said(&self, (gang, answered): (&Bucket, i64), (node, kind, free): (&NodeId, &Kind, Free)) -> Said {
         let said = self.advice.said(gang, node, kind);
-        Said {
-            policy: said.policy + policy::cost((self.state, &self.glance), gang, (node, kind, free)),
-            ..said
-        }
+        let policy = said.policy + self.glance.cost(self.state, answered, (node, kind, free));
+        Said { policy, ..said }
     }
 
     pub fn without_degraded(&self, node: &NodeId, free: Free) -> Free {

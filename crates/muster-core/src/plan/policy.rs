@@ -25,12 +25,17 @@ impl State {
         if self.policies.is_empty() { None } else { self.policies.answers.of(bucket) }
     }
 
+    /// What policies say of a bucket.
+    pub(crate) fn word(&self, bucket: &Bucket) -> Word<'_> {
+        Word { answer: self.answer(bucket), class: self.class(bucket) }
+    }
+
     /// Why policies keep the jobs of a bucket waiting, if they do.
-    pub(crate) fn policy_blocker(&self, bucket: &Bucket) -> Option<Reason> {
+    pub(crate) fn policy_blocker(&self, bucket: &Bucket, word: Word) -> Option<Reason> {
         if self.policies.is_empty() {
             return None;
         }
-        match self.answer(bucket).map(|answer| &answer.admission) {
+        match word.answer.map(|answer| &answer.admission) {
             Some(Admission::Wait { why } | Admission::Refuse { why }) => {
                 Some(Reason::Policy { why: why.clone() })
             }
@@ -45,18 +50,8 @@ impl State {
         self.queue.bucket(bucket).is_some() && Hook::OF_BUCKETS.into_iter().any(asks)
     }
 
-    /// The priority that jobs of a bucket are ordered by: what they asked for, or what policies say.
-    pub(crate) fn ordered_priority(&self, bucket: &Bucket) -> u32 {
-        self.answer(bucket).and_then(|answer| answer.priority).unwrap_or(bucket.priority)
-    }
-
-    /// The priority by which they displace others: policies can only take from it.
-    pub(crate) fn displacing_priority(&self, bucket: &Bucket) -> u32 {
-        self.ordered_priority(bucket).min(bucket.priority)
-    }
-
     /// Where the jobs of a bucket come by the rules of priority.
-    pub(crate) fn class(&self, bucket: &Bucket) -> u32 {
+    fn class(&self, bucket: &Bucket) -> u32 {
         if self.policies.is_empty() { 0 } else { self.policies.class(&self.settings, &bucket.marks) }
     }
 
@@ -96,6 +91,31 @@ impl State {
     }
 }
 
+/// What policies say of a bucket. To find it takes longer than to use it, so a round looks it up once.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Word<'a> {
+    answer: Option<&'a Answer>,
+    /// Where its jobs come by the rules of priority.
+    pub(super) class: u32,
+}
+
+impl Word<'_> {
+    /// The priority that jobs of the bucket are ordered by: what they asked for, or what policies say.
+    pub(super) fn ordered_priority(self, bucket: &Bucket) -> u32 {
+        self.answer.and_then(|answer| answer.priority).unwrap_or(bucket.priority)
+    }
+
+    /// The priority by which they displace others: policies can only take from it.
+    pub(super) fn displacing_priority(self, bucket: &Bucket) -> u32 {
+        self.ordered_priority(bucket).min(bucket.priority)
+    }
+
+    /// What was answered of nodes of a kind, in thousandths of a device.
+    pub(super) fn cost_milli(self, kind: &Kind) -> i64 {
+        self.answer.and_then(|answer| answer.costs.get(kind)).copied().unwrap_or(0)
+    }
+}
+
 /// What a place costs in the eyes of the policies, in thousandths of a device: what was answered of the bucket on such a
 /// node, and what the rules of balance and distribution make of it.
 pub fn cost(
@@ -103,19 +123,26 @@ pub fn cost(
     gang: &Bucket,
     (node, kind, free): (&NodeId, &Kind, Free),
 ) -> f64 {
-    if state.policies.is_empty() {
-        return 0.0;
+    glance.cost(state, state.word(gang).cost_milli(kind), (node, kind, free))
+}
+
+impl Glance {
+    /// The same where what was answered is known.
+    pub(super) fn cost(
+        &self,
+        state: &State,
+        answered_milli: i64,
+        (node, kind, free): (&NodeId, &Kind, Free),
+    ) -> f64 {
+        let site = Site { state, glance: self, node, kind, free };
+        let mut weight = FIRST_RULE;
+        let mut sum = answered_milli as f64;
+        for share in self.rules.iter().filter_map(|rule| site.share(rule)) {
+            sum += weight * share;
+            weight /= 2.0;
+        }
+        sum
     }
-    let answered = state.answer(gang).and_then(|answer| answer.costs.get(kind)).copied();
-    let rules = state.policies.ruleset(&state.settings).into_iter().flat_map(|ruleset| &ruleset.rules);
-    let site = Site { state, glance, node, kind, free };
-    let mut weight = FIRST_RULE;
-    let mut sum = answered.unwrap_or(0) as f64;
-    for share in rules.filter_map(|rule| site.share(rule)) {
-        sum += weight * share;
-        weight /= 2.0;
-    }
-    sum
 }
 
 /// A node as the rules look at it.
@@ -181,6 +208,8 @@ impl Site<'_> {
 /// What the rules need to know of the whole cluster, looked up once a round. O(nodes × GPUs).
 #[derive(Debug, Default)]
 pub struct Glance {
+    /// The rules themselves.
+    rules: Vec<Rule>,
     /// How much of each pool is in use.
     pools: BTreeMap<String, f64>,
     /// How lately something was placed on each node: which part of all nodes was used before it.
@@ -195,6 +224,7 @@ impl Glance {
         let pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
         let turns = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
         Glance {
+            rules: ruleset.rules.clone(),
             pools: if pools { pools_in_use(state) } else { BTreeMap::new() },
             recency: if turns { recency(state) } else { BTreeMap::new() },
         }

@@ -87,7 +87,7 @@ fn may_take_part(draft: &mut Draft, turn: &Turn) -> bool {
     let ask = draft.ask(turn.bucket);
     may_preempt(draft, turn)
         && !draft.models.limits(&turn.bucket.tenant)
-        && admit::blockers(draft, turn.bucket, &ask).is_empty()
+        && admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty()
 }
 
 /// Who goes, and for whom.

@@ -118,7 +118,11 @@ impl State {
     /// A job that waits, awake and without open dependencies, and was not taken by this plan already.
     fn placeable(&self, id: JobId, tally: &Tally) -> Option<&Job> {
         let job = self.jobs.get(&id)?;
-        let admitted = || self.policies.is_empty() || self.policy_blocker(&self.bucket(job)).is_none();
+        let is_let_in = || {
+            let bucket = self.bucket(job);
+            self.policy_blocker(&bucket, self.word(&bucket)).is_none()
+        };
+        let admitted = || self.policies.is_empty() || is_let_in();
         (job.is_ready() && !tally.jobs.contains(&id) && admitted()).then_some(job)
     }
 
