@@ -2067,7 +2067,8 @@ fn free_on(node: &Node) -> Space {
         let used = leases.iter().fold((0, 0), |(compute, memory), lease| match lease.slot {
             Slot::Whole => WHOLE,
             Slot::Part(part) => (compute + u32::from(part.compute), memory + u32::from(part.memory)),
-            Slot::Instance { .. } => (compute, memory),
+            // A device that was registered anew without the instances that are held: nobody knows what of it is free.
+            Slot::Instance { .. } => WHOLE,
         });
         (gpu as u8, (1_000 - used.0, 1_000 - used.1))
     };
