@@ -3,7 +3,7 @@
 mod compare;
 mod replay;
 mod stories;
-mod whatif;
+pub mod whatif;
 
 use super::Ending;
 use crate::options::Options;

@@ -226,6 +226,10 @@ fn a_shadow_says_what_it_would_decide_otherwise() {
         told.contains("starts on") && told.contains("waits: a policy lets it wait: one GPU will do"),
         "{told}"
     );
+    // The same over the history, at once: the strict ones would have let it wait until they are withdrawn.
+    let history = session.waits_for("policy apply beside --shadow --since 1h", &large);
+    assert!(history.contains("effect") && !history.contains(&small), "{history}");
+    assert!(session.refuses("policy apply beside --since 1h").contains("--shadow"));
     let shadow = json(&session.says("policy shadow --end -o json"));
     let jobs: Vec<&str> =
         shadow["jobs"].as_array().unwrap().iter().map(|one| one["job_id"].as_str().unwrap()).collect();

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use hyper::Method;
 use muster_protocol::policy::{PolicyApply, PolicyList, PolicyRollback, PolicyVersion};
+use muster_protocol::whatif::WhatIfAsk;
 
 use super::folders;
 use crate::client::{Client, Target};
+use crate::commands::sim::whatif;
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
 use crate::options::Options;
@@ -16,7 +18,7 @@ use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
 /// `muster policy apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    before_help = "Examples:\n  muster policy apply policies/cookbook --why \"nights are for large jobs\"\n  muster policy apply mine --tenant red\n  muster policy apply --none"
+    before_help = "Examples:\n  muster policy apply policies/cookbook --why \"nights are for large jobs\"\n  muster policy apply mine --tenant red\n  muster policy apply --none\n  muster policy apply mine --shadow --since 7d"
 )]
 pub struct ApplyArgs {
     /// The folder whose policies are put into force, all at once; `policies` where none is named
@@ -36,6 +38,9 @@ pub struct ApplyArgs {
     /// Run them beside those in force, and decide nothing: `muster policy shadow` says what they would
     #[arg(long, conflicts_with = "tenant")]
     shadow: bool,
+    /// With `--shadow`: over the history from then on, at once, and not from now on
+    #[arg(long, value_name = "WHEN", requires = "shadow", conflicts_with = "dry_run")]
+    since: Option<String>,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -106,6 +111,11 @@ const SHADOWED: &str =
 /// Put policies into force.
 pub fn apply(args: &ApplyArgs, options: &Options) -> Ending {
     let files = if args.none { BTreeMap::new() } else { files_of(args.folder.as_ref())? };
+    if let Some(since) = &args.since {
+        let (since, policies, jobs) = (Some(since.clone()), Some(files), Some(whatif::JOBS_SHOWN));
+        let ask = WhatIfAsk { since, policies, jobs, ..WhatIfAsk::default() };
+        return whatif::ask_server(&ask, &args.show, options);
+    }
     let (tenant_id, why) = (args.tenant.clone(), args.why.clone());
     let ask = PolicyApply { files, tenant_id, why, dry_run: args.dry_run, shadow: args.shadow };
     let applied: PolicyVersion = options.client()?.send(Method::POST, Target::new("policies"), &ask)?;

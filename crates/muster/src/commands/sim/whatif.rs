@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long)]
     no_policies: bool,
     /// Show so many jobs that gain or lose most
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = JOBS_SHOWN)]
     jobs: u32,
     /// Read this `muster.db`, or `postgres://…`, instead of asking a server
     #[arg(long, value_name = "FILE")]
@@ -61,6 +61,9 @@ fn setting(text: &str) -> Result<(String, Setting), String> {
     Ok((key.trim().to_string(), value.into()))
 }
 
+/// Jobs that are shown where nobody says how many.
+pub const JOBS_SHOWN: u32 = 10;
+
 /// Ask, and print who would have won and lost.
 pub fn run(args: &Args, options: &Options) -> Ending {
     let ask = WhatIfAsk {
@@ -72,16 +75,22 @@ pub fn run(args: &Args, options: &Options) -> Ending {
         policies: policies(args)?,
         jobs: Some(args.jobs),
     };
-    let answer: WhatIf = match &args.journal {
-        Some(path) => from_journal(path, &ask)?,
-        None => {
-            if options.terminal {
-                output::talk("the server replays its history; a week of a busy cluster takes about a minute");
-            }
-            options.client()?.ask_at_length("whatif", &ask)?
-        }
-    };
-    output::say(&args.show, &text(&answer, options.color), "whatif", &answer)?;
+    match &args.journal {
+        Some(path) => told(&from_journal(path, &ask)?, &args.show, options),
+        None => ask_server(&ask, &args.show, options),
+    }
+}
+
+/// Let a server replay its history, and print what it says.
+pub fn ask_server(ask: &WhatIfAsk, show: &ShowArgs, options: &Options) -> Ending {
+    if options.terminal {
+        output::talk("the server replays its history; a week of a busy cluster takes about a minute");
+    }
+    told(&options.client()?.ask_at_length("whatif", ask)?, show, options)
+}
+
+fn told(answer: &WhatIf, show: &ShowArgs, options: &Options) -> Ending {
+    output::say(show, &text(answer, options.color), "whatif", answer)?;
     Ok(Code::DONE)
 }
 
