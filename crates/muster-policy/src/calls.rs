@@ -16,7 +16,7 @@ use crate::plain::Plain;
 pub struct Calls {
     values: Vec<Plain>,
     manner: Manner,
-    /// The values as a tuple of the interpreter, once somebody needs it.
+    /// The values as a tuple of the interpreter, once they are needed for many.
     made: OnceLock<Result<OwnedFrozenValue, PolicyError>>,
 }
 
@@ -114,8 +114,13 @@ impl Calls {
         (0..count).map(move |argument| first + argument * step)
     }
 
-    /// All values as those of an interpreter, by their places. They are frozen: what one call did to them the next one
+    /// All values as those of one interpreter, by their places. They are frozen: what one call did to them the next one
     /// would see.
+    pub(crate) fn given_here<'v>(&self, module: &Module<'v>) -> Vec<Value<'v>> {
+        self.values.iter().map(|value| value.alloc(module.frozen_heap()).to_value()).collect()
+    }
+
+    /// The same for many interpreters: made once for all of them.
     pub(crate) fn given<'v>(&self, heap: Heap<'v>) -> Result<&'v [Value<'v>], PolicyError> {
         let made = self.made.get_or_init(|| frozen(&self.values)).as_ref().map_err(Clone::clone)?;
         let tuple = TupleRef::from_value(heap.access_owned_frozen_value(made));

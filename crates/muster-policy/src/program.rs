@@ -3,6 +3,7 @@
 //! Files are compiled and frozen once. A call runs one function of a frozen file on plain values, within [`Limits`];
 //! calls in a row share an interpreter, because making one costs more than most calls.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -154,7 +155,11 @@ impl Program {
                 let mut eval = Evaluator::new(&module);
                 let bound = self.limits.bind_calls(&mut eval);
                 let bound = bound.map_err(|error| PolicyError::of(&starlark::Error::new_other(error), file));
-                let (watch, values) = match bound.and_then(|watch| Ok((watch, calls.given(module.heap())?))) {
+                let given = || match calls.len() <= CALLS_TOGETHER {
+                    true => Ok(Cow::Owned(calls.given_here(&module))),
+                    false => calls.given(module.heap()).map(Cow::Borrowed),
+                };
+                let (watch, values) = match bound.and_then(|watch| Ok((watch, given()?))) {
                     Ok(ready) => ready,
                     Err(error) => return said.push(Err(error)),
                 };
