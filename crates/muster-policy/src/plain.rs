@@ -114,6 +114,10 @@ impl Plain {
         if let Some(text) = value.unpack_str() {
             return Ok(Plain::text(text));
         }
+        // Before what holds others: most answers are numbers.
+        if let Some(number) = number(value) {
+            return Ok(number);
+        }
         let all = |items: &mut dyn Iterator<Item = Value>| {
             items.map(|item| Plain::within(item, depth, room)).collect::<Result<Vec<Plain>, NotPlain>>()
         };
@@ -134,7 +138,7 @@ impl Plain {
             };
             return record.iter().map(entry).collect::<Result<_, _>>().map(Plain::Dict);
         }
-        number(value).ok_or_else(|| NotPlain::Kind(value.get_type()))
+        Err(NotPlain::Kind(value.get_type()))
     }
 }
 

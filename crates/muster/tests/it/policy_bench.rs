@@ -28,7 +28,7 @@ fn every_row_is_measured_and_who_is_not_there_is_told() {
     let row = |what: &str| {
         rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("no `{what}` in {json}"))
     };
-    for what in ["allow: calls, dict by dict", "score: calls, as a hook", "100 files", "no policies"] {
+    for what in ["allow: calls", "score: calls, all arguments made anew", "100 files", "no policies"] {
         assert!(row(what).value.is_some_and(|value| value > 0.0), "{json}");
     }
     for what in ["all asked", "none asked", "asked anew"] {

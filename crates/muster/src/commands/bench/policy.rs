@@ -9,7 +9,8 @@ mod load;
 mod peers;
 mod rounds;
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -41,7 +42,7 @@ struct Measure {
     /// Nothing where it could not be measured.
     value: Option<f64>,
     unit: &'static str,
-    /// How many times another measure that is, or another this.
+    /// How many times another measure that is, or another this; of our own package how many times starlark-pyo3.
     times: Option<f64>,
     goal: Option<&'static str>,
     /// Why it could not be measured, and what to do.
@@ -62,14 +63,13 @@ impl Measure {
 pub fn run(args: &Args) -> Ending {
     let rounds = args.rounds.max(1);
     let calls = [calls::allow()?, calls::score()?];
-    let rates = calls.iter().map(|call| Ok((call.per_second(rounds)?, call.per_second_anew(rounds)?)));
-    let rates: Vec<(f64, f64)> = rates.collect::<Result<_, CliError>>()?;
     let python = args.python.clone().or_else(|| std::env::var_os("MUSTER_PYTHON").map(PathBuf::from));
     let python = python.unwrap_or_else(|| PathBuf::from("python3"));
-    let others = peers::measured(&python, &calls, rounds);
+    // We and they by turns: what a neighbour takes from the machine it takes from both.
+    let turns: Vec<Turn> = (0..rounds).map(|_| Turn::taken(&calls, &python)).collect::<Result<_, _>>()?;
     let mut measures = Vec::new();
-    for (call, rate) in calls.iter().zip(rates) {
-        measures.extend(evaluations(call, rate, &others)?);
+    for call in &calls {
+        measures.extend(evaluations(call, &turns));
     }
     measures.push(load::hundred_files(rounds)?);
     measures.extend(rounds::measured(args.nodes.max(1), rounds)?);
@@ -77,28 +77,57 @@ pub fn run(args: &Args) -> Ending {
     Ok(Code::DONE)
 }
 
-/// How often a function is called here, and by others.
-fn evaluations(
-    call: &Call,
-    (rate, anew): (f64, f64),
-    others: &peers::Outcome,
-) -> Result<Vec<Measure>, CliError> {
+/// How often functions were called in a second, one after the other by us and by others.
+struct Turn {
+    /// By name: as the product calls it, and with everything made anew.
+    ours: BTreeMap<&'static str, (f64, f64)>,
+    others: peers::Outcome,
+}
+
+impl Turn {
+    fn taken(calls: &[Call], python: &Path) -> Result<Turn, CliError> {
+        let rates = |call: &Call| Ok((call.function, (call.per_second()?, call.per_second_anew()?)));
+        let ours = calls.iter().map(rates).collect::<Result<_, CliError>>()?;
+        Ok(Turn { ours, others: peers::measured(python, calls)? })
+    }
+}
+
+/// How often a function is called here, and by others. The middle of all turns counts.
+fn evaluations(call: &Call, turns: &[Turn]) -> Vec<Measure> {
     let name = call.function;
+    let ours = |turn: &Turn| turn.ours.get(name).copied();
+    let of_ours = |which: fn((f64, f64)) -> f64| middle(turns, |turn| ours(turn).map(which)).unwrap_or(0.0);
     let mut measures = vec![
-        Measure::of(format!("{name}: calls"), rate, "/s"),
-        Measure::of(format!("{name}: calls, all arguments made anew for each"), anew, "/s"),
+        Measure::of(format!("{name}: calls"), of_ours(|(rate, _)| rate), "/s"),
+        Measure::of(
+            format!("{name}: calls, all arguments made anew for each"),
+            of_ours(|(_, anew)| anew),
+            "/s",
+        ),
     ];
     for peer in peers::ALL {
-        let version = others.version(peer).unwrap_or_default();
+        let version = turns.iter().find_map(|turn| turn.others.version(peer)).unwrap_or_default();
         let what = format!("{name}: calls by {} {version}", peer.package).trim_end().to_string();
-        let Some(theirs) = others.rate(peer, call)? else {
-            let missing = Some(others.missing(peer));
+        let rate = |turn: &Turn| turn.others.rate(peer.package, name);
+        let Some(theirs) = middle(turns, rate) else {
+            let missing = turns.first().map(|turn| turn.others.missing(peer));
             measures.push(Measure { what, value: None, unit: "/s", times: None, goal: peer.goal, missing });
             continue;
         };
-        measures.push(Measure::of(what, theirs, "/s").times(rate / theirs, peer.goal));
+        let times = middle(turns, |turn| match peer.against {
+            None => Some(ours(turn)?.0 / rate(turn)?),
+            Some(other) => Some(rate(turn)? / turn.others.rate(other, name)?),
+        });
+        measures.push(Measure { times, goal: peer.goal, ..Measure::of(what, theirs, "/s") });
     }
-    Ok(measures)
+    measures
+}
+
+/// The median of what is known of each turn.
+fn middle(turns: &[Turn], known: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = turns.iter().filter_map(known).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
 }
 
 fn table(measures: &[Measure]) -> String {

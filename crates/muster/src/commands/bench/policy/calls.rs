@@ -10,7 +10,7 @@ use muster_core::{State, Timestamp};
 use muster_policy::hooks::{self, Caller};
 use muster_policy::{Calls, Plain, PolicyError, Program};
 
-use crate::commands::bench::cpu::median;
+use crate::commands::bench::cpu::measured;
 use crate::commands::bench::synthetic::{Ask, spec};
 use crate::error::CliError;
 use crate::interpreter::limits;
@@ -88,12 +88,12 @@ impl Call {
     }
 
     /// Calls in a second of one core, in the manner of the product: everything is made once for all of its calls.
-    pub fn per_second(&self, rounds: usize) -> Result<f64, CliError> {
+    pub fn per_second(&self) -> Result<f64, CliError> {
         let (ms, answered) = match &self.asked {
-            Asked::Values => median(rounds, || self.answers().map(|_| ())),
+            Asked::Values => measured(|| self.answers().map(|_| ())),
             Asked::Score(jobs, nodes) => {
                 let jobs: Vec<&JobView> = jobs.iter().collect();
-                let (ms, said) = median(rounds, || hooks::score_each(&self.program, &jobs, nodes));
+                let (ms, said) = measured(|| hooks::score_each(&self.program, &jobs, nodes));
                 (ms, said.into_iter().collect::<Result<Vec<_>, _>>().map(|_| ()).map_err(failed))
             }
         };
@@ -102,10 +102,10 @@ impl Call {
     }
 
     /// The same where everything is copied and made anew for each call.
-    pub fn per_second_anew(&self, rounds: usize) -> Result<f64, CliError> {
+    pub fn per_second_anew(&self) -> Result<f64, CliError> {
         let args = self.args();
         let row = |pair: &Vec<&Plain>| [pair[0].clone(), pair[1].clone()];
-        let (ms, answered) = median(rounds, || self.asked_with(&Calls::of_rows(args.iter().map(row))));
+        let (ms, answered) = measured(|| self.asked_with(&Calls::of_rows(args.iter().map(row))));
         Ok(answered?.len() as f64 / ms * 1e3)
     }
 }

@@ -18,22 +18,25 @@ const SECONDS: f64 = 0.2;
 pub struct Peer {
     /// What it is called where Python packages come from.
     pub package: &'static str,
-    /// How many times as often the product is to call a function.
+    /// Whom it is measured against, where that is not the product.
+    pub against: Option<&'static str>,
+    /// How many times as often the product is to call a function, or it itself.
     pub goal: Option<&'static str>,
     how: &'static str,
 }
 
+const PYO3: &str = "starlark-pyo3";
+
 /// All that are asked. The last is ours, for Python.
 pub const ALL: &[Peer] = &[
-    Peer { package: "starlark-go", goal: Some("300×"), how: "pip install starlark-go" },
-    Peer { package: "starlark-pyo3", goal: Some("50×"), how: "pip install starlark-pyo3" },
-    Peer { package: "muster", goal: None, how: "make python" },
+    Peer { package: "starlark-go", against: None, goal: Some("300×"), how: "pip install starlark-go" },
+    Peer { package: PYO3, against: None, goal: Some("50×"), how: "pip install starlark-pyo3" },
+    Peer { package: "muster", against: Some(PYO3), goal: Some("5× starlark-pyo3"), how: "make python" },
 ];
 
 /// What they are asked.
 #[derive(Serialize)]
 struct Wish {
-    rounds: usize,
     seconds: f64,
     rules: Vec<Rule>,
 }
@@ -60,36 +63,41 @@ struct Measured {
 /// What became of them: those who were there, or why nobody was.
 pub struct Outcome(Result<BTreeMap<String, Found>, String>);
 
-/// Measure those who are there.
-pub fn measured(python: &Path, calls: &[Call], rounds: usize) -> Outcome {
+/// Measure those who are there. Whoever answers something else than we do is not worth measuring.
+pub fn measured(python: &Path, calls: &[Call]) -> Result<Outcome, CliError> {
     let json = |args: Vec<&muster_policy::Plain>| args.into_iter().cloned().map(Json).collect();
     let rule = |call: &Call| Rule {
         function: call.function,
         source: call.source.clone(),
         calls: call.args().into_iter().map(json).collect(),
     };
-    let wish = Wish { rounds, seconds: SECONDS, rules: calls.iter().map(rule).collect() };
+    let wish = Wish { seconds: SECONDS, rules: calls.iter().map(rule).collect() };
     let said = ask(python, &muster_json::to_vec(&wish));
     let read = |said: Vec<u8>| muster_json::from_slice(&said).map_err(|error| error.to_string());
-    Outcome(said.and_then(read))
+    let found: Result<BTreeMap<String, Found>, String> = said.and_then(read);
+    for (package, theirs) in found.iter().flatten() {
+        calls.iter().try_for_each(|call| same_answers(package, theirs, call))?;
+    }
+    Ok(Outcome(found))
+}
+
+fn same_answers(package: &str, theirs: &Found, call: &Call) -> Result<(), CliError> {
+    let theirs = theirs.rules.get(call.function).map(|measured| &measured.answers[..]).unwrap_or_default();
+    let ours: Vec<Json> = call.answers()?.into_iter().map(Json).collect();
+    match ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs) {
+        None if ours.len() == theirs.len() => Ok(()),
+        None => Err(CliError::failed(format!("`{package}` left calls out"))),
+        Some(place) => Err(CliError::failed(format!(
+            "`{package}` answers {} where we answer {} (call {place} of `{}`)",
+            theirs[place].0, ours[place].0, call.function
+        ))),
+    }
 }
 
 impl Outcome {
-    /// How often one calls a function in a second; nothing where it is not there. Whoever answers something else than we
-    /// do is not worth measuring.
-    pub fn rate(&self, peer: &Peer, call: &Call) -> Result<Option<f64>, CliError> {
-        let Some(theirs) = self.found(peer).and_then(|found| found.rules.get(call.function)) else {
-            return Ok(None);
-        };
-        let ours: Vec<Json> = call.answers()?.into_iter().map(Json).collect();
-        match ours.iter().zip(&theirs.answers).position(|(ours, theirs)| ours != theirs) {
-            None if ours.len() == theirs.answers.len() => Ok(Some(theirs.per_second)),
-            None => Err(CliError::failed(format!("`{}` left calls out", peer.package))),
-            Some(place) => Err(CliError::failed(format!(
-                "`{}` answers {} where we answer {} (call {place} of `{}`)",
-                peer.package, theirs.answers[place].0, ours[place].0, call.function
-            ))),
-        }
+    /// How often one calls a function in a second; nothing where it is not there.
+    pub fn rate(&self, package: &str, function: &str) -> Option<f64> {
+        Some(self.0.as_ref().ok()?.get(package)?.rules.get(function)?.per_second)
     }
 
     /// Its version.
