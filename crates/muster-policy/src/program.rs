@@ -253,3 +253,24 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+
+    use super::*;
+
+    #[test]
+    fn every_call_has_its_own_time() {
+        let most = Duration::from_secs(1);
+        let watch = Watch::new(u64::MAX, most);
+        let longer = || sleep(most + most / 10);
+        longer();
+        watch.begin();
+        assert!(!watch.is_over(), "what came before the first call is not its own");
+        longer();
+        assert!(watch.is_over());
+        watch.begin();
+        assert!(!watch.is_over(), "the next begins when the one before has ended");
+    }
+}

@@ -140,6 +140,19 @@ fn a_tenants_policy_only_lowers_what_the_clusters_left() {
 }
 
 #[test]
+fn a_tenants_policy_says_nothing_of_the_jobs_of_others() {
+    let mut state = state(&[Hook::Admit, Hook::Priority, Hook::Score, Hook::Power]);
+    submit(&mut state, "red");
+    submit(&mut state, "blue");
+    let mut asker = Asker::new(Arc::new(Scripted { priorities: [("red".to_string(), 3)].into() }));
+    let news = asker.news(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
+    tell(&mut state, &news.unwrap());
+    let answers = state.policies.answers.iter();
+    let known: Vec<_> = answers.map(|(bucket, one)| (bucket.tenant.as_str(), one.priority)).collect();
+    assert_eq!(known, [("blue", None), ("red", Some(3))]);
+}
+
+#[test]
 fn only_the_cluster_and_the_own_tenant_are_asked_at_the_door() {
     let state = state(&[Hook::Admit]);
     let asked = |tenant: &str| {
