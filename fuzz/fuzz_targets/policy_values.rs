@@ -5,12 +5,10 @@
 #[allow(dead_code)] // The other target has the rest.
 mod bodies;
 
-use std::cell::LazyCell;
+use std::sync::LazyLock;
 
 use muster_policy::Program;
 
-thread_local! {
-    static ECHO: LazyCell<Program> = LazyCell::new(bodies::echo);
-}
+static ECHO: LazyLock<Program> = LazyLock::new(bodies::echo);
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ECHO.with(|echo| bodies::policy_values(echo, bytes)));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::policy_values(&ECHO, bytes));
