@@ -155,7 +155,8 @@ impl Program {
                 let mut eval = Evaluator::new(&module);
                 let bound = self.limits.bind_calls(&mut eval);
                 let bound = bound.map_err(|error| PolicyError::of(&starlark::Error::new_other(error), file));
-                let given = || match calls.len() <= CALLS_TOGETHER {
+                // Where one interpreter is enough they are made in it; a call that failed needs another one.
+                let given = || match which.start == 0 && calls.len() <= CALLS_TOGETHER {
                     true => Ok(Cow::Owned(calls.given_here(&module))),
                     false => calls.given(module.heap()).map(Cow::Borrowed),
                 };
