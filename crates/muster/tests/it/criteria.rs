@@ -64,16 +64,14 @@ fn multi_tenant_support() {
 fn priority_based_queueing() {
     let mut console = cluster("priority");
     for _ in 0..2 {
-        typed(
-            &mut console,
-            "muster submit --gpus 4 --annotation muster.sim/runtime=2s --priority high -- python a.py",
-        );
+        typed(&mut console, &format!("muster submit --gpus 4 --priority high {LONG} -- python a.py"));
     }
     typed(&mut console, "until_state job-1 Running; until_state job-2 Running");
     for priority in ["low", "medium"] {
         typed(&mut console, &format!("muster submit --gpus 4 --priority {priority} {SHORT} -- python b.py"));
     }
     // The later one asks for more, and is first in the line.
+    typed(&mut console, "muster cancel job-1");
     shows(&mut console, "muster wait job-3 job-4 --timeout 60s", &["job-3 done", "job-4 done"]);
     let started = |console: &mut Console, job: &str| {
         let shown = typed(console, &format!("muster show {job} -o json"));
