@@ -286,6 +286,7 @@ fn registration(group: &NodeGroup, layout: &Layout, node: String, number: u64) -
         labels: group.labels.clone(),
         taints: group.taints.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
+        incarnation: String::new(),
         simulated: true,
         node,
     }

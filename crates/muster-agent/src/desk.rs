@@ -53,6 +53,7 @@ pub struct Desk<M> {
 #[derive(Debug)]
 struct Site {
     node: String,
+    incarnation: String,
     boot_id: String,
     every_ms: i64,
 }
@@ -68,12 +69,12 @@ struct Look<'a, M> {
 impl<M: Machine> Desk<M> {
     /// Set up over a machine as it is found. `every_ms` is the pace of heartbeats and repetitions.
     pub fn new(registration: Registration, every_ms: i64, machine: M) -> Desk<M> {
-        let node = registration.node.clone();
+        let (node, incarnation) = (registration.node.clone(), registration.incarnation.clone());
         Desk {
-            site: Site { node, boot_id: machine.boot_id().to_string(), every_ms },
+            newest: Newest::new(&incarnation),
+            site: Site { node, incarnation, boot_id: machine.boot_id().to_string(), every_ms },
             machine,
             registration,
-            newest: Newest::default(),
             heartbeat: Pace::default(),
             held: BTreeMap::new(),
             has_looked_back: false,
@@ -114,14 +115,14 @@ impl<M: Machine> Desk<M> {
         if !self.heartbeat.is_due(now_ms, self.site.every_ms) {
             return;
         }
-        // A server that does not lead hears nothing, so it is said until orders show that someone knows this node.
-        if !self.newest.has_some() {
+        // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.
+        if !self.newest.is_known() {
             say(Report::Registered(Box::new(self.registration.clone())));
         }
         say(Report::Heartbeat { node: self.site.node.clone() });
     }
 
-    /// Take over orders, unless they are older than what we follow or meant for someone else.
+    /// Take over orders, unless they are older than what we follow, or meant for another node or incarnation.
     fn obey(&mut self, orders: Orders) {
         if orders.node != self.site.node {
             tracing::warn!(node = orders.node, "orders for a node that is not this one");
@@ -130,6 +131,7 @@ impl<M: Machine> Desk<M> {
         if !self.newest.accepts(&orders) {
             return;
         }
+        let is_first = !self.has_looked_back;
         self.look_back();
         let named: BTreeSet<_> =
             orders.attempts.iter().map(|order| (order.job.as_str(), order.attempt)).collect();
@@ -138,10 +140,11 @@ impl<M: Machine> Desk<M> {
                 held.order = None;
             }
         }
-        orders.attempts.into_iter().for_each(|order| self.hold(order));
+        orders.attempts.into_iter().for_each(|order| self.hold(order, is_first));
     }
 
-    fn hold(&mut self, order: Order) {
+    /// Of the first orders each may have been followed by an agent before this one.
+    fn hold(&mut self, order: Order, is_first: bool) {
         let key = match AttemptKey::new(&order.job, order.attempt) {
             Ok(key) => key,
             Err(error) => {
@@ -151,6 +154,10 @@ impl<M: Machine> Desk<M> {
         };
         match self.held.get_mut(&key) {
             Some(held) => held.order = Some(order),
+            None if is_first => {
+                let held = Held::new(&mut self.machine, &key, Some(order)).from_before();
+                self.held.insert(key, held);
+            }
             None => self.take_up(key, Some(order)),
         }
     }

@@ -95,7 +95,9 @@ impl Folder {
         self.read(STOP)
     }
 
+    /// The folder may have been deleted under the attempt; its shim looks for the record there all the same.
     pub fn ask_to_stop(&self, stop: &StopRecord) -> Result<(), AgentError> {
+        logs::make_private_dir(&self.path).map_err(|source| self.unwritable("", source))?;
         self.write(STOP, stop)
     }
 
@@ -160,6 +162,14 @@ impl Folder {
     }
 }
 
+/// The attempt whose folder would be at a path.
+pub(crate) fn attempt_at(data_dir: &Path, path: &Path) -> Option<AttemptKey> {
+    let mut names = path.strip_prefix(data_dir.join("attempts")).ok()?.iter();
+    let (job, attempt) = (names.next()?.to_str()?, names.next()?.to_str()?.parse().ok()?);
+    let key = AttemptKey::new(job, attempt).ok()?;
+    names.next().is_none().then_some(key)
+}
+
 /// The attempts in a data folder that were launched and not yet tidied up.
 pub(crate) fn untidied(data_dir: &Path) -> Vec<AttemptKey> {
     let names = |dir: &Path| -> Vec<String> {
@@ -213,7 +223,7 @@ mod tests {
         let dir = Scratch::new();
         let folder = folder(&dir);
         assert_eq!(folder.exit().unwrap(), None);
-        let record = ExitRecord { exit: Exit::Signal(15), stopped: true, placed_at_ms: 5 };
+        let record = ExitRecord { exit: Exit::Signal(15), stopped: true, placed_at_ms: 5, ended_at_ms: None };
         folder.end(&record).unwrap();
         assert_eq!(folder.exit().unwrap(), Some(record));
         fs::write(folder.file(EXIT), "{").unwrap();

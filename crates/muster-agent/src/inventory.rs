@@ -31,6 +31,7 @@ pub fn local(node: &str, gpus: Vec<Gpu>) -> Result<Registration, AgentError> {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
+        incarnation: String::new(),
     })
 }
 

@@ -47,7 +47,8 @@ pub trait Machine {
     /// Different after each start of the machine: pids of another boot mean nothing.
     fn boot_id(&self) -> &str;
 
-    /// The attempts that were launched here and not yet tidied up, in any order.
+    /// The attempts that were launched here and not yet tidied up, in any order; with those whose shim lives although
+    /// their records are gone.
     fn untidied(&mut self) -> Vec<AttemptKey>;
 
     /// What was to be launched. A record that is there and cannot be understood is [`AgentError::Damaged`].
@@ -64,6 +65,10 @@ pub trait Machine {
 
     /// Whether this very process lives. Asked only for shims of this boot.
     fn lives(&mut self, shim: &ShimRecord) -> bool;
+
+    /// The living shim of an attempt whose records do not name it, by what the kernel knows of its processes. Records may
+    /// be deleted under a running job; that they are missing proves nothing.
+    fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError>;
 
     /// Say what will be launched.
     fn begin(&mut self, key: &AttemptKey, intent: &Intent) -> Result<(), AgentError>;

@@ -1,7 +1,10 @@
 //! What `/proc` says about processes. Reading and parsing are apart, so that parsing is tested from text.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -9,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use crate::error::AgentError;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const FRESH_ID: &str = "/proc/sys/kernel/random/uuid";
 
 /// One process, as its `stat` file tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,10 +47,32 @@ pub(crate) fn has_environment(pid: i32, entry: &[u8]) -> bool {
     environment.split(|byte| *byte == 0).any(|found| found == entry)
 }
 
+/// What a process was started with; nothing of one that is gone.
+pub(crate) fn arguments(pid: i32) -> Option<Vec<OsString>> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    Some(bytes.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_os_string()).collect())
+}
+
+/// Whether a process runs as the user that this one runs as. Anyone can start a program with any arguments.
+pub(crate) fn is_of_our_user(pid: i32) -> bool {
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
+    owner.is_ok_and(|uid| uid == rustix::process::geteuid().as_raw())
+}
+
 /// Different after each start of the machine: pids of another boot mean nothing.
 pub(crate) fn boot_id() -> Result<String, AgentError> {
-    let text = fs::read_to_string(BOOT_ID)
-        .map_err(|source| AgentError::Read { path: PathBuf::from(BOOT_ID), source })?;
+    id_in(BOOT_ID)
+}
+
+/// Different each time: the kernel draws it.
+pub(crate) fn fresh_id() -> Result<String, AgentError> {
+    id_in(FRESH_ID)
+}
+
+fn id_in(path: &str) -> Result<String, AgentError> {
+    let text =
+        fs::read_to_string(path).map_err(|source| AgentError::Read { path: PathBuf::from(path), source })?;
     Ok(text.trim().to_string())
 }
 
@@ -103,5 +129,7 @@ mod tests {
         let found = processes().unwrap().into_iter().find(|process| process.pid == pid).unwrap();
         assert_eq!(found.start_time, process(pid).unwrap().start_time);
         assert_eq!(boot_id().unwrap().len(), 36);
+        assert_eq!(boot_id().unwrap(), boot_id().unwrap());
+        assert_ne!(fresh_id().unwrap(), fresh_id().unwrap());
     }
 }

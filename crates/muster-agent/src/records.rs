@@ -59,4 +59,15 @@ pub struct ExitRecord {
     pub stopped: bool,
     /// Tells this attempt from one of the same number under a server that began anew.
     pub placed_at_ms: i64,
+    /// When nothing of it was left, by the wall clock of the node. Usage is charged until then, however long it takes
+    /// until a server hears of it. Absent in records of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at_ms: Option<i64>,
+}
+
+impl ExitRecord {
+    /// How long ago that was, by the same clock. A clock that was set back meanwhile counts as no time.
+    pub fn ended_ms_ago(&self, now_wall_ms: i64) -> Option<i64> {
+        self.ended_at_ms.map(|ended_at_ms| now_wall_ms.saturating_sub(ended_at_ms).max(0))
+    }
 }

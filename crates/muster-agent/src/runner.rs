@@ -9,14 +9,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use muster_protocol::agent::{Gpu, Orders};
+use muster_protocol::agent::{Gpu, Orders, Registration};
 
 use crate::desk::{Desk, Moment};
 use crate::driver::{Driver, Turn};
 use crate::error::AgentError;
-use crate::inventory;
 use crate::machine::Linux;
 use crate::port::{Agent, Mouth};
+use crate::{inventory, proc};
 
 /// How to run processes here.
 #[derive(Debug, Clone)]
@@ -62,7 +62,9 @@ impl Runner {
         let nodes = vec![config.node.clone()];
         let every_ms = i64::try_from(config.heartbeat.as_millis()).unwrap_or(i64::MAX).max(1);
         let machine = Linux::open(&config.data_dir, config.shim_command)?;
-        let desk = Desk::new(inventory::local(&config.node, config.gpus)?, every_ms, machine);
+        let incarnation = proc::fresh_id()?;
+        let registration = Registration { incarnation, ..inventory::local(&config.node, config.gpus)? };
+        let desk = Desk::new(registration, every_ms, machine);
         let stage = Stage { desk, mouth, began: Instant::now() };
         let driver = Driver::start("runner", stage).map_err(AgentError::Thread)?;
         Ok(Runner { nodes, driver })

@@ -24,8 +24,8 @@ use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
 use crate::error::AgentError;
 use crate::folder::Folder;
-use crate::proc;
 use crate::records::{Claim, ExitRecord, Intent, ShimRecord};
+use crate::{driver, proc};
 
 /// It did what it is for, whatever became of the job.
 const DONE: i32 = 0;
@@ -110,17 +110,22 @@ fn own_record() -> Result<ShimRecord, ShimError> {
 }
 
 fn run(folder: &Folder, intent: &Intent, mut shim: ShimRecord) -> Result<ExitRecord, ShimError> {
-    let placed_at_ms = intent.order.placed_at_ms;
     let gang = match tasks::start(folder, &intent.order) {
         Ok(gang) => gang,
         Err(unfinished) => {
             kill_all()?;
-            return Ok(ExitRecord { exit: unfinished.into_exit(), stopped: false, placed_at_ms });
+            return Ok(ExitRecord {
+                exit: unfinished.into_exit(),
+                stopped: false,
+                placed_at_ms: intent.order.placed_at_ms,
+                ended_at_ms: Some(driver::now_ms()),
+            });
         }
     };
     shim.group = Some(gang.group.as_raw_nonzero().get());
     folder.renew(&shim)?;
-    Ok(processes::until_gone(folder, &gang)?.into_record(placed_at_ms))
+    let watch = processes::until_gone(folder, &gang)?;
+    Ok(watch.into_record(&intent.order, driver::now_ms()))
 }
 
 /// After a gang that could not start whole: the ranks that did must not stay.

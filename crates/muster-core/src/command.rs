@@ -308,6 +308,8 @@ pub enum Said {
         exit: Exit,
         /// They had been told to stop before. Tells work that finished just in time from work cut short.
         stopped: bool,
+        /// How long ago they were gone, by the clock of the node; absent where nobody saw it.
+        ended_ms_ago: Option<i64>,
     },
 }
 
@@ -318,6 +320,11 @@ pub enum Answer {
     Done,
     /// The job that was accepted, now or by an earlier request with the same key.
     Job(JobId),
+    /// Jobs were cancelled. Those that waited have ended; those that run are stopping.
+    Cancelled {
+        /// Jobs whose attempt is told to stop. One whose processes had exited with code 0 before is done.
+        stopping: usize,
+    },
     /// How many gangs of a plan were taken, and how many no longer held.
     Adopted {
         /// Taken.

@@ -160,6 +160,9 @@ pub enum Event {
         exit: Exit,
         /// It had been told to stop before.
         stopped: bool,
+        /// When its processes were gone, where the node knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended_at: Option<Timestamp>,
         /// When.
         at: Timestamp,
     },
@@ -178,7 +181,11 @@ pub enum Event {
         /// What it cost that it was displaced, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<Receipt>,
-        /// When.
+        /// Until when its usage is charged: when the last of its processes were gone. Absent where nobody knows, and in
+        /// journals of older releases: then until `at`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charged_until: Option<Timestamp>,
+        /// When the server knew, and its leases were released.
         at: Timestamp,
     },
     /// A job says that its work is saved.

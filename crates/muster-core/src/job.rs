@@ -672,6 +672,9 @@ pub enum Part {
         exit: Exit,
         /// They had been told to stop before.
         stopped: bool,
+        /// When they were gone, where the node knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended_at: Option<Timestamp>,
     },
 }
 

@@ -25,6 +25,16 @@ pub struct Charge {
     pub energy_mj: u64,
 }
 
+/// When the leases of an attempt end: usage counts until its processes were gone, and the space is free when the server
+/// knows that.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseEnd {
+    /// Until when its usage counts.
+    pub charged_until: Timestamp,
+    /// When its slots are free again; never before the former.
+    pub released_at: Timestamp,
+}
+
 /// Totals of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Account {

@@ -145,6 +145,9 @@ pub struct NodeFacts {
     /// Version of the agent.
     #[serde(default)]
     pub agent_version: String,
+    /// The start of its agent that registered last; orders are for that one and no other.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub incarnation: String,
     /// The devices are simulated.
     #[serde(default)]
     pub simulated: bool,

@@ -35,14 +35,25 @@ impl Recent {
         *self = Recent { fine: self.fine(held_milli, now, half_life_ms), at: now };
     }
 
+    /// Take back what was counted for so many thousandths that were not held after all, during the last `ms` before it
+    /// was brought up to date.
+    pub(crate) fn take_back(&mut self, held_milli: u64, ms: i64, half_life_ms: i64) {
+        let counted = share_of(fine_of(held_milli), ONE - kept(ms, half_life_ms));
+        self.fine = self.fine.saturating_sub(u64::try_from(counted).unwrap_or(u64::MAX));
+    }
+
     fn fine(self, held_milli: u64, now: Timestamp, half_life_ms: i64) -> u64 {
         let kept = kept(now.since(self.at), half_life_ms);
         let past = u128::from(self.fine);
-        // No cluster has more GPUs than that; beyond it the sum below would not fit.
-        let present = (u128::from(held_milli.min(100_000_000)) * 1_000) << FINE_BITS;
-        let average = share_of(past, kept) + share_of(present, ONE - kept);
+        let average = share_of(past, kept) + share_of(fine_of(held_milli), ONE - kept);
         u64::try_from(average).unwrap_or(u64::MAX)
     }
+}
+
+/// So many thousandths of a GPU, as fine as an average is kept.
+fn fine_of(held_milli: u64) -> u128 {
+    // No cluster has more GPUs than that; beyond it the sums above would not fit.
+    (u128::from(held_milli.min(100_000_000)) * 1_000) << FINE_BITS
 }
 
 const ONE: u128 = 1 << 64;
@@ -158,6 +169,16 @@ mod tests {
             let off = stepwise.micro_gpus(0, end, 24 * HOUR).abs_diff(at_once);
             assert!(off <= 2, "steps of {step_ms} ms are {off} millionths off");
         }
+    }
+
+    #[test]
+    fn what_was_not_held_after_all_is_taken_back() {
+        let (mut counted, mut held) = (Recent::default(), Recent::default());
+        counted.advance(8_000, Timestamp(30 * HOUR), 24 * HOUR);
+        counted.take_back(3_000, 6 * HOUR, 24 * HOUR);
+        held.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
+        held.advance(5_000, Timestamp(30 * HOUR), 24 * HOUR);
+        assert!(milli(counted, 0, 30).abs_diff(milli(held, 0, 30)) <= 1, "{counted:?}, {held:?}");
     }
 
     #[test]

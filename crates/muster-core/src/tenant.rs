@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::lasting::Lasted;
+use crate::ledger::LeaseEnd;
 use crate::loss::Damage;
 use crate::past::Kin;
 use crate::recent::{self, Recent};
@@ -112,14 +113,23 @@ impl Tenant {
         &mut self,
         user: &str,
         (demand, placed_at): (Demand, Timestamp),
-        at: Timestamp,
+        end: LeaseEnd,
         half_life_ms: i64,
     ) {
-        self.advance(user, at, half_life_ms);
+        self.advance(user, end.released_at, half_life_ms);
+        self.take_back_unused(user, demand, end, half_life_ms);
         self.placed_gpu_milli_ms -= i128::from(demand.gpu_milli) * i128::from(placed_at.0);
         self.held = self.held.minus(demand);
         let member = self.member_mut(user);
         member.held = member.held.minus(demand);
+    }
+
+    /// What counted as held between the end of an attempt's processes and its release was not used.
+    fn take_back_unused(&mut self, user: &str, demand: Demand, end: LeaseEnd, half_life_ms: i64) {
+        let unused_ms = end.released_at.since(end.charged_until);
+        let half_life_ms = self.half_life_ms(half_life_ms);
+        self.recent.take_back(demand.gpu_milli, unused_ms, half_life_ms);
+        self.member_mut(user).recent.take_back(demand.gpu_milli, unused_ms, half_life_ms);
     }
 
     /// A job of someone has come to its end after so long, with a limit if it had one.
@@ -395,7 +405,8 @@ mod tests {
             let mut tenant = Tenant::new("red".parse().unwrap(), config);
             let demand = Demand { gpu_milli: 8_000, ..Demand::default() };
             tenant.take("ada", demand, Timestamp(0), 7 * DAY);
-            tenant.give_back("ada", (demand, Timestamp(0)), Timestamp(DAY), 7 * DAY);
+            let end = LeaseEnd { charged_until: Timestamp(DAY), released_at: Timestamp(DAY) };
+            tenant.give_back("ada", (demand, Timestamp(0)), end, 7 * DAY);
             tenant.forget_idle(Timestamp(10 * DAY), 7 * DAY);
             assert!(tenant.members.contains_key("ada"), "ten days are not long ago");
             tenant.forget_idle(Timestamp(400 * DAY), 7 * DAY);

@@ -3,6 +3,10 @@
 //! Orders are the full list each time, so a lost message costs a moment and never a job. An agent keeps the
 //! newest orders by (epoch, generation), refuses older ones, and repeats an end until the orders no longer
 //! name that attempt.
+//!
+//! Each start of an agent is an incarnation with an id of its own. Orders name the incarnation that the journal
+//! knows, so orders that were sent to a former incarnation are refused by its successor: it has forgotten which
+//! orders were the newest, and after the loss of a disk also what it has launched.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +51,9 @@ pub struct Registration {
     /// Version of the agent.
     #[serde(default)]
     pub agent_version: String,
+    /// This start of the agent. Empty for an agent that lives and dies with the server process.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub incarnation: String,
     /// The devices are simulated.
     #[serde(default)]
     pub simulated: bool,
@@ -106,6 +113,9 @@ pub struct Numa {
 pub struct Orders {
     /// To which node.
     pub node: String,
+    /// To which incarnation of its agent: the one that the journal knew when the orders were computed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub incarnation: String,
     /// Under which leadership.
     pub epoch: u64,
     /// Grows with every change of the cluster; older orders are ignored.
@@ -285,6 +295,9 @@ pub enum Report {
         job: String,
         /// Which attempt.
         attempt: u32,
+        /// The incarnation of the agent that says so.
+        #[serde(default)]
+        incarnation: String,
     },
     /// Its part of an attempt is over; repeated until the orders no longer name it.
     Ended {
@@ -299,6 +312,12 @@ pub enum Report {
         /// The agent had told it to stop before it ended. Tells work that finished just in time from work
         /// that was cut short.
         stopped: bool,
+        /// How long ago the processes were gone, by the clock of the node; absent where nobody saw the end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended_ms_ago: Option<i64>,
+        /// The incarnation of the agent that says so.
+        #[serde(default)]
+        incarnation: String,
     },
     /// Readings of a GPU.
     GpuReading {

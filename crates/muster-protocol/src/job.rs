@@ -281,7 +281,7 @@ pub struct Attempt {
     pub started_at: Option<String>,
     /// The same in Unix milliseconds.
     pub started_at_ms: Option<i64>,
-    /// When it was over.
+    /// When the server knew that it was over, and its GPUs were free again.
     pub ended_at: Option<String>,
     /// The same in Unix milliseconds.
     pub ended_at_ms: Option<i64>,
@@ -306,6 +306,13 @@ pub struct Attempt {
     pub gpu_hours: f64,
     /// What they cost.
     pub cost: f64,
+    /// Until when usage was charged: when its processes were gone. Earlier than `ended_at` where the server heard of the
+    /// end later, for example after an outage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_until: Option<String>,
+    /// The same in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charged_until_ms: Option<i64>,
 }
 
 /// The attempts of a job, oldest first.

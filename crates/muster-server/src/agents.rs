@@ -9,7 +9,7 @@ use muster_core::command::Said;
 use muster_core::job;
 use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord, NumaFacts};
 use muster_core::partition::MigInstance;
-use muster_core::{Actor, Command, NodeId, State, Timestamp};
+use muster_core::{Actor, Command, JobId, NodeId, State, Timestamp};
 use muster_protocol::agent::{Exit, Registration, Report};
 use tracing::{debug, warn};
 
@@ -40,13 +40,15 @@ impl Hearing {
                 Some(Command::RegisterNode { node, facts: Box::new(facts(*registration)) })
             }
             Report::Heartbeat { .. } => welcome_back(state, node),
-            Report::Started { job, attempt, .. } => {
+            Report::Started { job, attempt, incarnation, .. } => {
                 let job = job.parse().ok()?;
-                Some(Command::ReportTask { node, job, attempt, said: Said::Started })
+                let part = PartOfNode { node, job, attempt };
+                part.may_be_reported_by(state, &incarnation).then(|| part.report(Said::Started))
             }
-            Report::Ended { job, attempt, exit, stopped, .. } => {
-                let said = Said::Ended { exit: core_exit(exit), stopped };
-                Some(Command::ReportTask { node, job: job.parse().ok()?, attempt, said })
+            Report::Ended { job, attempt, exit, stopped, ended_ms_ago, incarnation, .. } => {
+                let part = PartOfNode { node, job: job.parse().ok()?, attempt };
+                let said = Said::Ended { exit: core_exit(exit), stopped, ended_ms_ago };
+                part.may_be_reported_by(state, &incarnation).then(|| part.report(said))
             }
             Report::GpuReading { gpu, temperature_c, errors, last_error, .. } => {
                 let reading = Reading { gpu, temperature_c, errors, last_error };
@@ -73,6 +75,30 @@ impl Hearing {
     /// A control plane that was away must not take its own absence for theirs.
     pub fn forget(&mut self) {
         self.heard.clear();
+    }
+}
+
+/// One node's part of an attempt.
+struct PartOfNode {
+    node: NodeId,
+    job: JobId,
+    attempt: u32,
+}
+
+impl PartOfNode {
+    /// Whether a report of an incarnation still counts. A former one counts as long as the server knows that the part
+    /// has started, because then no later incarnation launches it. Otherwise the newest may have launched it again,
+    /// after the loss of a disk, and the report of the former one does not speak of that launch.
+    fn may_be_reported_by(&self, state: &State, incarnation: &str) -> bool {
+        let known = state.nodes.get(&self.node).map(|node| node.facts.incarnation.as_str());
+        let attempt = state.jobs.get(&self.job).and_then(|job| job.attempt());
+        let attempt = attempt.filter(|attempt| attempt.number == self.attempt);
+        let has_started = attempt.is_some_and(|attempt| attempt.parts.get(&self.node).is_some());
+        known == Some(incarnation) || has_started
+    }
+
+    fn report(self, said: Said) -> Command {
+        Command::ReportTask { node: self.node, job: self.job, attempt: self.attempt, said }
     }
 }
 
@@ -179,6 +205,7 @@ pub fn facts(registration: Registration) -> NodeFacts {
         labels: registration.labels,
         taints: registration.taints,
         agent_version: registration.agent_version,
+        incarnation: registration.incarnation,
         simulated: registration.simulated,
     }
 }
@@ -225,9 +252,50 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
 #[cfg(test)]
 mod tests {
     use muster_agent::Cluster;
+    use muster_core::JobSpec;
+    use muster_core::command::SubmitJob;
+    use muster_core::tenant::TenantConfig;
     use muster_core::wiring::{Closeness, Wiring};
 
     use super::*;
+
+    /// A state with one job, placed on a node whose agent is `b`.
+    struct Play(State);
+
+    impl Play {
+        fn with_job() -> Play {
+            let mut play = Play(State::empty());
+            let config = Box::new(TenantConfig::unlimited("default"));
+            play.tell(&Command::CreateTenant { id: "default".parse().unwrap(), config });
+            let mut facts = registered("nodes: [{name: n, count: 1, box: dgx-a100}]").remove(0);
+            facts.incarnation = "b".to_string();
+            play.tell(&Command::RegisterNode { node: "n1".parse().unwrap(), facts: Box::new(facts) });
+            let spec: JobSpec = muster_json::from_str(
+                r#"{"name":"demo","tenant":"default","user":"ada","priority":100,"run":{"command":["true"]},
+                    "tasks":[{"name":"task","count":1,"each":{"gpus":1,"cpus":1,"memory_mib":1}}]}"#,
+            )
+            .unwrap();
+            play.tell(&Command::SubmitJob(SubmitJob {
+                spec: Arc::new(spec),
+                array: None,
+                hold: false,
+                key: None,
+                known_outcomes: BTreeMap::new(),
+            }));
+            let plan = Box::new(muster_core::plan::plan(&play.0, Timestamp(1)).plan);
+            play.tell(&Command::AdoptPlan { plan, epoch: 1 });
+            play
+        }
+
+        fn tell(&mut self, command: &Command) {
+            let decision = self.0.decide(&Actor::system(), command, Timestamp(1)).unwrap();
+            decision.events.iter().for_each(|event| self.0.apply(event));
+        }
+
+        fn hear(&self, report: Report) -> Option<Command> {
+            Hearing::default().hear(&self.0, report, &crate::clock::SystemClock)
+        }
+    }
 
     fn registered(text: &str) -> Vec<NodeFacts> {
         Cluster::parse(text).unwrap().registrations().into_iter().map(facts).collect()
@@ -246,6 +314,30 @@ mod tests {
         assert_eq!(wiring.closeness(0b0000_1111), Closeness::NvlinkSocket);
         assert_eq!(wiring.closeness(0b0001_1111), Closeness::NvlinkNode);
         assert_eq!(wiring.numa_nodes(0b0001_0001), [3, 7]);
+    }
+
+    /// A node whose agent began again, and a report of the agent before.
+    #[test]
+    fn a_former_incarnation_speaks_only_of_parts_that_are_known_to_run() {
+        let mut cluster = Play::with_job();
+        let ended = |incarnation: &str| Report::Ended {
+            node: "n1".to_string(),
+            job: "job-1".to_string(),
+            attempt: 1,
+            exit: Exit::Code(0),
+            stopped: false,
+            ended_ms_ago: Some(5),
+            incarnation: incarnation.to_string(),
+        };
+        assert!(cluster.hear(ended("a")).is_none(), "`b` may have launched it again");
+        assert!(cluster.hear(ended("b")).is_some());
+        cluster.tell(&Command::ReportTask {
+            node: "n1".parse().unwrap(),
+            job: "job-1".parse().unwrap(),
+            attempt: 1,
+            said: Said::Started,
+        });
+        assert!(cluster.hear(ended("a")).is_some(), "`b` never launches what is known to have started");
     }
 
     #[test]

@@ -114,8 +114,10 @@ impl Route {
 pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
     let open = state.attempts_on(node).filter_map(|job| Some((job, job.attempt()?)));
     let open = open.filter(|(_, attempt)| !matches!(attempt.parts.get(node), Some(Part::Ended { .. })));
+    let agent = state.nodes.get(node).map(|node| node.facts.incarnation.clone());
     Orders {
         node: node.to_string(),
+        incarnation: agent.unwrap_or_default(),
         epoch,
         generation: state.seq,
         attempts: open.map(|(job, attempt)| order(state, job, attempt, node)).collect(),

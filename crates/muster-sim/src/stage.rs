@@ -336,12 +336,13 @@ impl Stage {
             Cue::Ends if self.is_done(job) => {
                 let exit = self.players.get(&job).and_then(|player| player.trials.front());
                 let exit = exit.map_or(Exit::Code { code: 0 }, |trial| trial.exit.clone());
-                self.report(job, &Said::Ended { exit, stopped: false });
+                self.report(job, &Said::Ended { exit, stopped: false, ended_ms_ago: None });
             }
             Cue::Ends => self.tell(&Command::Tick),
-            Cue::Stopped => {
-                self.report(job, &Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true })
-            }
+            Cue::Stopped => self.report(
+                job,
+                &Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None },
+            ),
         }
     }
 

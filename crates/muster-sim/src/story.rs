@@ -119,6 +119,19 @@ pub struct Wish {
 }
 
 impl Act {
+    /// Whether a clock is wrong from then on, or stands still.
+    pub fn disturbs_clocks(&self) -> bool {
+        matches!(
+            self,
+            Act::FreezeServer(..)
+                | Act::FreezeNode(..)
+                | Act::SetServerClock(..)
+                | Act::SetNodeClock(..)
+                | Act::PaceServerClock(..)
+                | Act::PaceNodeClock(..)
+        )
+    }
+
     /// Whether it befalls the cluster, and nobody wants it.
     pub fn is_misfortune(&self) -> bool {
         !matches!(

@@ -12,6 +12,8 @@ mod machine;
 mod network;
 mod pauses;
 mod server;
+#[cfg(test)]
+mod tests;
 mod users;
 
 use std::collections::BTreeMap;
@@ -19,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use muster_agent::desk::{Desk, Moment};
 use muster_core::settings::Settings;
-use muster_core::{Answer, NodeId};
+use muster_core::{Answer, NodeId, Timestamp};
 use muster_protocol::agent::{Orders, Registration, Report};
 use muster_server::cluster::Declined;
 use muster_store::Entry;
@@ -225,7 +227,7 @@ impl<'a> World<'a> {
             cuts: BTreeMap::new(),
             users: Users::new(story),
             settings,
-            laws: Laws::new(),
+            laws: Laws::new(!story.acts.iter().any(|(_, act)| act.disturbs_clocks())),
             steps: 0,
             is_healed: false,
             diary: None,
@@ -536,7 +538,9 @@ impl<'a> World<'a> {
             place.agent_paused_until = 0;
             self.waits.remove(&Who::Agent(node));
             let machine = place.host.for_agent(place.lives);
-            place.agent = Some(Desk::new(place.registration.clone(), HEARTBEAT_MS, machine));
+            let incarnation = format!("{}-{}", place.registration.node, place.lives);
+            let registration = Registration { incarnation, ..place.registration.clone() };
+            place.agent = Some(Desk::new(registration, HEARTBEAT_MS, machine));
             place.wakes_at = self.sun.ms();
             self.at(self.now(), Coming::Agent(node));
         }
@@ -569,8 +573,9 @@ impl<'a> World<'a> {
             for (delay_ms, due) in host.take_due() {
                 self.at(self.now() + delay_ms, Coming::Machine(node, host.boot(), due));
             }
+            let now = Timestamp(clock::BEGIN_MS + self.now());
             for seen in host.take_seen() {
-                self.laws.see(node, seen)?;
+                self.laws.see(node, seen, now)?;
             }
         }
         Ok(())

@@ -3,10 +3,11 @@
 
 use std::num::NonZero;
 
+use muster_core::Event;
 use muster_sim::campaign;
 use muster_sim::decisions;
 use muster_sim::minimise::minimise;
-use muster_sim::story::{Act, Story};
+use muster_sim::story::{Act, Story, Wish};
 use muster_sim::world::{journal_of, tell, tell_in_full};
 
 fn number(name: &str, usual: u64) -> u64 {
@@ -65,6 +66,39 @@ fn who_stands_still_does_nothing() {
         assert_eq!(during, 0, "{act:?}");
         assert!(seconds.iter().any(|at| (30.0..32.0).contains(at)), "{act:?} goes on: {seconds:?}");
     }
+}
+
+/// A server is away for five minutes while its only job ends after seconds.
+#[test]
+fn an_outage_of_the_server_is_not_charged() {
+    let wish = Wish {
+        tenant: 0,
+        user: 0,
+        priority: 100,
+        tasks: 1,
+        gpus: 1,
+        milli: 1_000,
+        limit_ms: None,
+        restarts: 0,
+        saves: false,
+        after_last: false,
+        array: None,
+        patience: 5,
+    };
+    let mut outages = 0;
+    for seed in 0..20 {
+        let acts = vec![(3_000, Act::Submit(wish.clone())), (8_000, Act::CrashServer(0, 300_000))];
+        let story = Story { seed, steps: 2_000, servers: 1, nodes: vec![1], acts };
+        for entry in journal_of(&story).unwrap() {
+            let Event::AttemptEnded { charge, at, .. } = &entry.event else { continue };
+            // Jobs run for two minutes at most; what was heard of after the outage was over long before.
+            if at.0 - 1_700_000_000_000 > 300_000 && charge.gpu_ms > 0 {
+                outages += 1;
+                assert!(charge.gpu_ms < 130_000, "seed {seed}: {} GPU-ms are charged", charge.gpu_ms);
+            }
+        }
+    }
+    assert!(outages >= 5, "{outages} outages");
 }
 
 /// When something happened, in seconds.

@@ -88,6 +88,7 @@ pub fn attempt(cells: &mut Cells) -> Result<AttemptRow, StoreError> {
         cpu_ms: cells.take()?,
         memory_gib_ms: cells.take()?,
         cost_micro: cells.take()?,
+        charged_until: cells.take()?,
     })
 }
 

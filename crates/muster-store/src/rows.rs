@@ -152,7 +152,7 @@ pub struct AttemptRow {
     pub started_at: Option<i64>,
     /// When it was told to stop.
     pub stopping_at: Option<i64>,
-    /// When it was over on all its nodes.
+    /// When the server knew that it was over on all its nodes, and its leases were released.
     pub ended_at: Option<i64>,
     /// Why it was told to stop, as JSON of the event.
     pub stop_cause: Option<String>,
@@ -176,6 +176,9 @@ pub struct AttemptRow {
     pub memory_gib_ms: u64,
     /// Cost in millionths.
     pub cost_micro: u64,
+    /// Until when its usage was charged: when its processes were gone, as far as that is known. Absent while it runs, and
+    /// where an older release charged until `ended_at`.
+    pub charged_until: Option<i64>,
 }
 
 /// A GPU or a part of it, held by an attempt.

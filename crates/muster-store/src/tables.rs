@@ -139,8 +139,10 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::AttemptStopping { job, attempt, cause, at, .. } => {
             attempts::stopping(*job, *attempt, cause, *at)
         }
-        Event::AttemptEnded { job, attempt, exit, next, charge, at, .. } => {
-            attempts::ended(&attempts::End { job: *job, attempt: *attempt, exit, next, charge, at: *at })
+        Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, at, .. } => {
+            let charged_until = charged_until.unwrap_or(*at);
+            let (job, attempt, at) = (*job, *attempt, *at);
+            attempts::ended(&attempts::End { job, attempt, exit, next, charge, charged_until, at })
         }
         // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
         Event::AttemptStarted { whole: false, .. }

@@ -3,7 +3,7 @@
 use muster_protocol::agent::{Exit, Order, Stop};
 
 use super::standing::Standing;
-use crate::records::ShimRecord;
+use crate::records::{ExitRecord, ShimRecord};
 
 /// What to do next about an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum Act {
     /// Record that it is over without having run under our eyes.
     Record(Exit),
     /// Say that it is over.
-    SayEnded { exit: Exit, stopped: bool },
+    SayEnded(ExitRecord),
     /// Nobody asks for it any more and it is over: tidy up.
     Tidy,
 }
@@ -37,24 +37,36 @@ pub(super) enum Ending {
     Unnamed,
 }
 
-/// Decide. `is_shim_up` is true while a shim that we started has not ended: it may still come.
-pub(super) fn next(standing: Standing, order: Option<&Order>, is_shim_up: bool) -> Act {
+/// What an agent remembers of an attempt.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Remembered {
+    /// A shim that it started has not ended: it may still come.
+    pub is_shim_up: bool,
+    /// It has launched the attempt.
+    pub was_launched: bool,
+}
+
+/// Decide.
+pub(super) fn next(standing: Standing, order: Option<&Order>, remembered: Remembered) -> Act {
     match (standing, order) {
-        (Standing::Ended { exit, stopped }, Some(_)) => Act::SayEnded { exit, stopped },
-        (Standing::Ended { .. } | Standing::Absent, None) => Act::Tidy,
-        (Standing::Absent, Some(order)) => first_act(order),
-        (Standing::Unclaimed, _) if is_shim_up => Act::Wait,
+        (Standing::Ended(record), Some(_)) => Act::SayEnded(record),
+        (Standing::Ended(_) | Standing::Absent, None) => Act::Tidy,
+        (Standing::Absent, Some(_)) if remembered.is_shim_up => Act::Wait,
+        (Standing::Absent, Some(order)) => first_act(order, remembered),
+        (Standing::Unclaimed, _) if remembered.is_shim_up => Act::Wait,
         (Standing::Unclaimed, _) => Act::GiveUp,
         (Standing::Lost { why, shim }, _) => Act::Sweep { why, shim },
         (Standing::Alive(shim), order) => Act::Tend { shim, ending: ending(order) },
     }
 }
 
-/// Of an attempt that has left no trace here.
-fn first_act(order: &Order) -> Act {
-    if order.started {
-        // It was running here once. Launching it again could double it; the server decides.
-        return Act::Record(Exit::Unknown("no trace of it is left on this node".to_string()));
+/// Of an attempt that has left no record here.
+fn first_act(order: &Order, remembered: Remembered) -> Act {
+    if order.started || remembered.was_launched {
+        // It was running here once. Launching it again could double it; the server decides. Its records may have been
+        // deleted under it, so nothing is said before nothing of it is left.
+        let why = "no trace of it is left on this node".to_string();
+        return Act::Sweep { why, shim: None };
     }
     if order.stop.is_some() {
         return Act::Record(Exit::NotStarted("it was stopped before it started".to_string()));
@@ -90,27 +102,34 @@ mod tests {
     #[test]
     fn only_an_attempt_without_a_trace_is_launched() {
         let fresh = order(false, None);
-        assert_eq!(next(Standing::Absent, Some(&fresh), false), Act::Launch);
-        assert_eq!(next(Standing::Unclaimed, Some(&fresh), false), Act::GiveUp);
-        assert_eq!(next(Standing::Unclaimed, Some(&fresh), true), Act::Wait);
-        let ended = Standing::Ended { exit: Exit::Code(0), stopped: false };
-        let said = Act::SayEnded { exit: Exit::Code(0), stopped: false };
-        assert_eq!(next(ended, Some(&fresh), false), said);
+        let (nothing, shim_up) = (Remembered::default(), Remembered { is_shim_up: true, was_launched: true });
+        assert_eq!(next(Standing::Absent, Some(&fresh), nothing), Act::Launch);
+        assert_eq!(next(Standing::Unclaimed, Some(&fresh), nothing), Act::GiveUp);
+        assert_eq!(next(Standing::Unclaimed, Some(&fresh), shim_up), Act::Wait);
+        assert_eq!(next(Standing::Absent, Some(&fresh), shim_up), Act::Wait, "its records were deleted");
+        let record =
+            ExitRecord { exit: Exit::Code(0), stopped: false, placed_at_ms: 1, ended_at_ms: Some(2) };
+        let ended = Standing::Ended(record.clone());
+        assert_eq!(next(ended, Some(&fresh), nothing), Act::SayEnded(record));
         let lost = Standing::Lost { why: "shim lost".to_string(), shim: None };
-        assert!(matches!(next(lost, Some(&fresh), false), Act::Sweep { .. }));
+        assert!(matches!(next(lost, Some(&fresh), nothing), Act::Sweep { .. }));
     }
 
     #[test]
     fn one_that_ran_before_or_must_stop_is_not_launched() {
-        let unknown = next(Standing::Absent, Some(&order(true, None)), false);
-        assert!(matches!(unknown, Act::Record(Exit::Unknown(_))), "{unknown:?}");
-        let stopped = next(Standing::Absent, Some(&order(false, stop())), false);
+        let nothing = Remembered::default();
+        let unknown = next(Standing::Absent, Some(&order(true, None)), nothing);
+        assert!(matches!(unknown, Act::Sweep { .. }), "{unknown:?}");
+        let launched = Remembered { is_shim_up: false, was_launched: true };
+        let unknown = next(Standing::Absent, Some(&order(false, None)), launched);
+        assert!(matches!(unknown, Act::Sweep { .. }), "{unknown:?}");
+        let stopped = next(Standing::Absent, Some(&order(false, stop())), nothing);
         assert!(matches!(stopped, Act::Record(Exit::NotStarted(_))), "{stopped:?}");
     }
 
     #[test]
     fn the_living_run_on_unless_stopped_or_unnamed() {
-        let act = |order: Option<&Order>| next(Standing::Alive(shim()), order, false);
+        let act = |order: Option<&Order>| next(Standing::Alive(shim()), order, Remembered::default());
         let tend = |ending| Act::Tend { shim: shim(), ending };
         assert_eq!(act(Some(&order(true, None))), tend(Ending::No));
         assert_eq!(act(Some(&order(true, stop()))), tend(Ending::Ordered(stop().unwrap())));

@@ -2,8 +2,8 @@
 
 use muster_protocol::agent::{Exit, Order, Report};
 
-use super::act::{self, Act, Ending};
-use super::standing::{self, Standing};
+use super::act::{self, Act, Ending, Remembered};
+use super::standing::{self, MayRun, Standing};
 use super::{Look, Moment};
 use crate::error::AgentError;
 use crate::machine::{AttemptKey, Machine};
@@ -27,8 +27,12 @@ pub(super) struct Held {
     placed_at_ms: Option<i64>,
     /// We started the shim ourselves, not an agent before us.
     is_ours: bool,
-    /// It could not even be written down.
-    failed: Option<String>,
+    /// An agent before us may have started it.
+    is_from_before: bool,
+    /// Its shim, where the records do not name it and it was found among the processes.
+    found: Option<ShimRecord>,
+    /// An end that could not even be written down.
+    failed: Option<ExitRecord>,
     stop: Option<AskedToStop>,
     started: Pace,
     ended: Pace,
@@ -56,7 +60,10 @@ impl AskedToStop {
 
 impl Held {
     pub fn new(machine: &mut impl Machine, key: &AttemptKey, order: Option<Order>) -> Held {
+        let is_from_before = order.as_ref().is_none_or(|order| order.started);
         Held {
+            is_from_before,
+            found: None,
             key: key.clone(),
             order,
             // Damage is seen again when we look, and dealt with there.
@@ -87,21 +94,65 @@ impl Held {
     fn try_step(&mut self, look: &mut Look<'_, impl Machine>) -> Result<bool, AgentError> {
         let is_shim_up = look.machine.is_our_shim_up(&self.key);
         let standing = match &self.failed {
-            Some(why) => Standing::Ended { exit: Exit::NotStarted(why.clone()), stopped: false },
-            None => standing::of(look.machine, &self.key, &look.site.boot_id)?,
+            Some(failed) => Standing::Ended(failed.clone()),
+            None => self.standing(look, is_shim_up)?,
         };
+        let remembered = Remembered { is_shim_up, was_launched: self.is_ours };
         let order = self.order.as_ref().filter(|_| !self.is_of_another_life());
-        match act::next(standing, order, is_shim_up) {
+        match act::next(standing, order, remembered) {
             Act::Launch => self.launch(look),
             Act::Wait => {}
             Act::Tend { shim, ending } => self.tend(look, &shim, ending)?,
-            Act::GiveUp => self.give_up(look.machine)?,
-            Act::Sweep { why, shim } => self.sweep(look.machine, why, shim.as_ref())?,
-            Act::Record(exit) => self.record(look.machine, exit)?,
-            Act::SayEnded { exit, stopped } => self.say_ended(look, exit, stopped),
+            Act::GiveUp => self.give_up(look)?,
+            Act::Sweep { why, shim } => self.sweep(look, why, shim.as_ref())?,
+            Act::Record(exit) => self.record(look, exit)?,
+            Act::SayEnded(record) => self.say_ended(look, record),
             Act::Tidy => return self.tidy(look.machine).map(|stays| stays || is_shim_up),
         }
         Ok(true)
+    }
+
+    /// An agent that has just begun does not know what agents before it have launched.
+    pub fn from_before(self) -> Held {
+        Held { is_from_before: true, ..self }
+    }
+
+    fn standing(
+        &mut self,
+        look: &mut Look<'_, impl Machine>,
+        is_shim_up: bool,
+    ) -> Result<Standing, AgentError> {
+        let is_found = self.found.as_ref().is_some_and(|shim| look.machine.lives(shim));
+        let may_run = match self.is_ours || self.is_from_before {
+            true if is_shim_up && !is_found => MayRun::Coming,
+            true if !is_found => MayRun::Unseen,
+            _ => MayRun::No,
+        };
+        let standing = standing::of(look.machine, &self.key, &look.site.boot_id, may_run)?;
+        match (standing, self.found.clone().filter(|_| is_found)) {
+            (Standing::Absent | Standing::Unclaimed, Some(shim)) => Ok(Standing::Alive(shim)),
+            (standing, _) => {
+                self.found = self.newly_found(look.machine, &standing);
+                Ok(standing)
+            }
+        }
+    }
+
+    /// The shim that lives, if no record names it: to look through all processes at every turn would cost too much.
+    fn newly_found(&self, machine: &mut impl Machine, standing: &Standing) -> Option<ShimRecord> {
+        let Standing::Alive(shim) = standing else { return None };
+        shim.group?; // Until its tasks run we look again.
+        let is_recorded = !matches!(machine.claim(&self.key), Ok(None));
+        if !is_recorded {
+            let (job, attempt) = (self.key.job(), self.key.attempt());
+            tracing::warn!(
+                job,
+                attempt,
+                pid = shim.pid,
+                "its records are gone; its shim lives and is adopted"
+            );
+        }
+        (!is_recorded).then(|| shim.clone())
     }
 
     /// The folder holds an attempt of the same number that was placed at another time: the server has begun
@@ -120,14 +171,15 @@ impl Held {
         let begun = look.machine.begin(&self.key, &intent);
         match begun.and_then(|()| look.machine.start_shim(&self.key)) {
             Ok(()) => self.is_ours = true,
-            Err(error) => self.fail(look.machine, error.to_string()),
+            Err(error) => self.fail(look, error.to_string()),
         }
     }
 
-    fn fail(&mut self, machine: &mut impl Machine, why: String) {
-        if let Err(error) = self.record(machine, Exit::NotStarted(why.clone())) {
+    fn fail(&mut self, look: &mut Look<'_, impl Machine>, why: String) {
+        let record = self.exit_record(look, Exit::NotStarted(why));
+        if let Err(error) = look.machine.end(&self.key, &record) {
             tracing::warn!(job = self.key.job(), "an end is kept in memory only: {error}");
-            self.failed = Some(why);
+            self.failed = Some(record);
         }
     }
 
@@ -187,36 +239,42 @@ impl Held {
     }
 
     /// Whoever takes the attempt has it: if a shim was quicker, it lives and we adopt it at the next look.
-    fn give_up(&mut self, machine: &mut impl Machine) -> Result<(), AgentError> {
-        if !machine.abandon(&self.key)? {
+    fn give_up(&mut self, look: &mut Look<'_, impl Machine>) -> Result<(), AgentError> {
+        if !look.machine.abandon(&self.key)? {
             return Ok(());
         }
         if !self.is_ours {
             let why = "the launch was interrupted; nothing shows that it ran".to_string();
-            return self.record(machine, Exit::Unknown(why));
+            return self.record(look, Exit::Unknown(why));
         }
-        let said = machine.shim_log(&self.key, SHIM_LOG_BYTES_MAX);
+        let said = look.machine.shim_log(&self.key, SHIM_LOG_BYTES_MAX);
         let why = format!("the shim ended before it started anything: {}", said.trim());
-        self.record(machine, Exit::NotStarted(why))
+        self.record(look, Exit::NotStarted(why))
     }
 
     fn sweep(
         &mut self,
-        machine: &mut impl Machine,
+        look: &mut Look<'_, impl Machine>,
         why: String,
         shim: Option<&ShimRecord>,
     ) -> Result<(), AgentError> {
-        if machine.kill(&self.key, shim)? > 0 {
+        if look.machine.kill(&self.key, shim)? > 0 {
             return Ok(()); // The dead must be gone before we say so; we look again.
         }
-        self.record(machine, Exit::Unknown(why))
+        self.record(look, Exit::Unknown(why))
     }
 
-    fn record(&self, machine: &mut impl Machine, exit: Exit) -> Result<(), AgentError> {
+    fn record(&self, look: &mut Look<'_, impl Machine>, exit: Exit) -> Result<(), AgentError> {
+        let record = self.exit_record(look, exit);
+        look.machine.end(&self.key, &record)
+    }
+
+    /// Of an attempt that is found to be over now.
+    fn exit_record(&self, look: &mut Look<'_, impl Machine>, exit: Exit) -> ExitRecord {
         let placed_at_ms = self.placed_at_ms.or(self.order.as_ref().map(|order| order.placed_at_ms));
-        let stopped = machine.stop(&self.key).is_ok_and(|stop| stop.is_some());
-        let record = ExitRecord { exit, stopped, placed_at_ms: placed_at_ms.unwrap_or_default() };
-        machine.end(&self.key, &record)
+        let stopped = look.machine.stop(&self.key).is_ok_and(|stop| stop.is_some());
+        let ended_at_ms = Some(look.now.wall_ms);
+        ExitRecord { exit, stopped, placed_at_ms: placed_at_ms.unwrap_or_default(), ended_at_ms }
     }
 
     /// Said until the orders know it.
@@ -224,18 +282,26 @@ impl Held {
         let unheard = self.order.as_ref().is_some_and(|order| !order.started);
         if unheard && self.started.is_due(look.now.wall_ms, look.site.every_ms) {
             let (node, job) = (look.site.node.clone(), self.key.job().to_string());
-            (look.say)(Report::Started { node, job, attempt: self.key.attempt() });
+            let (attempt, incarnation) = (self.key.attempt(), look.site.incarnation.clone());
+            (look.say)(Report::Started { node, job, attempt, incarnation });
         }
     }
 
     /// One that was too quick to be seen running did run: its start is said first.
-    fn say_ended(&mut self, look: &mut Look<'_, impl Machine>, exit: Exit, stopped: bool) {
-        if matches!(exit, Exit::Code(_) | Exit::Signal(_)) && !self.started.has_begun() {
+    fn say_ended(&mut self, look: &mut Look<'_, impl Machine>, record: ExitRecord) {
+        if matches!(record.exit, Exit::Code(_) | Exit::Signal(_)) && !self.started.has_begun() {
             self.say_started(look);
         }
         if self.ended.is_due(look.now.wall_ms, look.site.every_ms) {
-            let (node, job) = (look.site.node.clone(), self.key.job().to_string());
-            (look.say)(Report::Ended { node, job, attempt: self.key.attempt(), exit, stopped });
+            (look.say)(Report::Ended {
+                node: look.site.node.clone(),
+                job: self.key.job().to_string(),
+                attempt: self.key.attempt(),
+                ended_ms_ago: record.ended_ms_ago(look.now.wall_ms),
+                exit: record.exit,
+                stopped: record.stopped,
+                incarnation: look.site.incarnation.clone(),
+            });
         }
     }
 

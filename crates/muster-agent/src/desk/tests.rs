@@ -4,7 +4,7 @@ mod memory;
 
 use muster_protocol::agent::{Exit, Order, Orders, Registration, Report, Stop};
 
-use super::standing::{self, Standing};
+use super::standing::{self, MayRun, Standing};
 use super::{Desk, Moment};
 use crate::machine::{AttemptKey, Machine};
 use crate::records::{Claim, ExitRecord, Intent};
@@ -72,7 +72,14 @@ fn registration() -> Registration {
 }
 
 fn orders(generation: u64, attempts: &[Order]) -> Orders {
-    Orders { node: "n1".to_string(), epoch: 1, generation, attempts: attempts.to_vec(), pools: Vec::new() }
+    Orders {
+        node: "n1".to_string(),
+        incarnation: String::new(),
+        epoch: 1,
+        generation,
+        attempts: attempts.to_vec(),
+        pools: Vec::new(),
+    }
 }
 
 fn order() -> Order {
@@ -88,7 +95,7 @@ fn stop(since_ms: i64, grace_ms: i64) -> Option<Stop> {
 }
 
 fn record(exit: Exit) -> ExitRecord {
-    ExitRecord { exit, stopped: false, placed_at_ms: order().placed_at_ms }
+    ExitRecord { exit, stopped: false, placed_at_ms: order().placed_at_ms, ended_at_ms: Some(1) }
 }
 
 #[test]
@@ -232,16 +239,16 @@ fn an_attempt_of_another_life_makes_room() {
 fn an_attempt_is_traced_from_intent_to_exit() {
     let mut memory = Memory::default();
     let boot_id = memory.boot_id().to_string();
-    assert_eq!(standing::of(&mut memory, &key(), &boot_id).unwrap(), Standing::Absent);
+    assert_eq!(standing::of(&mut memory, &key(), &boot_id, MayRun::No).unwrap(), Standing::Absent);
     let intent = Intent { order: order(), boot_id: boot_id.clone() };
     memory.begin(&key(), &intent).unwrap();
-    assert_eq!(standing::of(&mut memory, &key(), &boot_id).unwrap(), Standing::Unclaimed);
+    assert_eq!(standing::of(&mut memory, &key(), &boot_id, MayRun::No).unwrap(), Standing::Unclaimed);
     memory.start_shim(&key()).unwrap();
     let shim = memory.shim(&key()).unwrap();
-    assert_eq!(standing::of(&mut memory, &key(), &boot_id).unwrap(), Standing::Alive(shim));
+    assert_eq!(standing::of(&mut memory, &key(), &boot_id, MayRun::No).unwrap(), Standing::Alive(shim));
     memory.finish(&key(), record(Exit::Code(3)));
-    let ended = Standing::Ended { exit: Exit::Code(3), stopped: false };
-    assert_eq!(standing::of(&mut memory, &key(), &boot_id).unwrap(), ended);
+    let ended = Standing::Ended(record(Exit::Code(3)));
+    assert_eq!(standing::of(&mut memory, &key(), &boot_id, MayRun::No).unwrap(), ended);
 }
 
 #[test]
@@ -250,7 +257,7 @@ fn a_shim_of_another_boot_is_gone_whoever_has_its_pid() {
     memory.start_shim(&key()).unwrap();
     let why = "the machine was restarted".to_string();
     let lost = Standing::Lost { why, shim: None };
-    assert_eq!(standing::of(&mut memory, &key(), "another boot").unwrap(), lost);
+    assert_eq!(standing::of(&mut memory, &key(), "another boot", MayRun::No).unwrap(), lost);
 }
 
 #[test]
@@ -259,7 +266,7 @@ fn a_damaged_record_is_a_lost_shim() {
     memory.start_shim(&key()).unwrap();
     memory.damaged.insert("claim");
     let boot_id = memory.boot_id().to_string();
-    let found = standing::of(&mut memory, &key(), &boot_id).unwrap();
+    let found = standing::of(&mut memory, &key(), &boot_id, MayRun::No).unwrap();
     assert!(matches!(found, Standing::Lost { shim: None, .. }));
 }
 
@@ -275,4 +282,95 @@ fn an_attempt_with_a_damaged_record_ends_and_says_so() {
         house.pass_ms(300);
         assert!(matches!(house.ends()[..], [Exit::Unknown(_)]), "{damaged}: {:?}", house.heard);
     }
+}
+
+#[test]
+fn orders_for_a_former_incarnation_are_refused_and_make_it_register() {
+    let registration = Registration { incarnation: "b".to_string(), ..registration() };
+    let mut desk = Desk::new(registration, EVERY_MS, Memory::default());
+    let mut heard = Vec::new();
+    let mut turn = |ms: i64, incarnation: &str, generation: u64| {
+        let orders = Orders { incarnation: incarnation.to_string(), ..orders(generation, &[order()]) };
+        let now = Moment { wall_ms: ms, mono_ms: ms };
+        desk.turn(now, Some(orders), &mut |report| heard.push(report));
+        desk.machine().launches.len()
+    };
+    assert_eq!(turn(1, "a", 900), 0, "it was meant for the agent before this one");
+    assert_eq!(turn(2, "b", 7), 1, "an order for others is not the newest");
+    assert_eq!(turn(EVERY_MS + 2, "a", 900), 1);
+    turn(2 * EVERY_MS + 2, "b", 7);
+    let registered = heard.iter().filter(|report| matches!(report, Report::Registered(_))).count();
+    assert_eq!(registered, 2, "at its start, and when the server spoke to another: {heard:?}");
+}
+
+#[test]
+fn an_end_is_told_with_the_time_since_then() {
+    let mut house = House::over(Memory::default());
+    house.order(&[order()]);
+    house.pass_ms(100);
+    let ended_at_ms = Some(house.now_ms - 40);
+    house.memory().finish(&key(), ExitRecord { ended_at_ms, ..record(Exit::Code(0)) });
+    house.now_ms += 25_000; // The agent, or its server, was away.
+    house.heard.clear();
+    house.turn(None);
+    let said = house.heard.iter().find_map(|report| match report {
+        Report::Ended { ended_ms_ago, .. } => Some(*ended_ms_ago),
+        _ => None,
+    });
+    assert_eq!(said, Some(Some(25_040)));
+}
+
+/// Somebody deletes the folders of the attempts under a running job.
+#[test]
+fn an_attempt_whose_records_are_gone_is_found_by_its_processes() {
+    for started in [false, true] {
+        let mut house = House::over(Memory::default());
+        house.order(&[order()]);
+        house.memory().lose_records();
+        house.pass_ms(300);
+        let mut house = house.restarted();
+        house.order(&[Order { started, ..order() }]);
+        house.pass_ms(3_000);
+        assert_eq!(house.memory().launches, [key()], "it is not launched again");
+        assert!(house.ends().is_empty() && house.memory().killed.is_empty(), "it runs on: {:?}", house.heard);
+        house.memory().finish(&key(), record(Exit::Code(5)));
+        house.pass_ms(300);
+        assert_eq!(house.ends()[0], &Exit::Code(5));
+    }
+}
+
+/// What is left of it is killed before it is said to be over.
+#[test]
+fn an_attempt_whose_records_and_shim_are_gone_is_over_when_nothing_is_left() {
+    let mut house = House::over(Memory::default());
+    house.order(&[order()]);
+    house.memory().lose_shim(&key());
+    house.memory().lose_records();
+    let mut house = house.restarted();
+    house.order(&[Order { started: true, ..order() }]);
+    assert_eq!((house.ends().len(), &house.memory().killed[..]), (0, &[key()][..]));
+    house.pass_ms(300);
+    assert!(matches!(house.ends()[..], [Exit::Unknown(_), ..]), "{:?}", house.heard);
+}
+
+/// Its agent goes on: it remembers what it has launched.
+#[test]
+fn records_that_vanish_under_an_agent_cause_no_second_launch() {
+    let mut house = House::over(Memory::default());
+    house.order(&[order()]);
+    house.memory().lose_shim(&key());
+    house.memory().lose_records();
+    house.pass_ms(3_000);
+    assert_eq!(house.memory().launches, [key()]);
+    assert!(matches!(house.ends()[..], [Exit::Unknown(_), ..]), "{:?}", house.heard);
+}
+
+#[test]
+fn processes_that_nobody_asks_for_end_although_their_records_are_gone() {
+    let mut house = House::over(Memory::default());
+    house.order(&[order()]);
+    house.memory().lose_records();
+    let mut house = house.restarted();
+    house.order(&[]);
+    assert!(house.memory().stop(&key()).unwrap().is_some());
 }

@@ -1,6 +1,6 @@
 //! Adapter (Machine): folders on disk, processes in `/proc`, shims as our children.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,6 +40,34 @@ impl Linux {
     fn folder(&self, key: &AttemptKey) -> Result<Folder, AgentError> {
         Folder::of(&self.data_dir, key.job(), key.attempt())
     }
+
+    /// The living shims of this data folder, by the arguments they were started with: a shim lives as long as anything
+    /// that descends from it.
+    fn shims(&self) -> Result<Vec<(AttemptKey, ShimRecord)>, AgentError> {
+        let table = proc::processes()?;
+        let shim = |process: &proc::Process| {
+            let key = self.shim_of(&proc::arguments(process.pid)?)?;
+            let child = table.iter().find(|other| other.parent == process.pid && !other.is_dead);
+            let record = ShimRecord {
+                pid: process.pid,
+                start_time: process.start_time,
+                boot_id: self.boot_id.clone(),
+                session: process.session,
+                group: child.map(|child| child.group),
+            };
+            proc::is_of_our_user(process.pid).then_some((key, record))
+        };
+        Ok(table.iter().filter(|process| !process.is_dead).filter_map(shim).collect())
+    }
+
+    /// Which attempt a process holds that was started with these arguments. The program may be of another release.
+    fn shim_of(&self, arguments: &[OsString]) -> Option<AttemptKey> {
+        let (path, program) = arguments.split_last()?;
+        if program.len() != self.shim_command.len() || program.get(1..) != self.shim_command.get(1..) {
+            return None;
+        }
+        folder::attempt_at(&self.data_dir, Path::new(path))
+    }
 }
 
 impl Machine for Linux {
@@ -48,7 +76,12 @@ impl Machine for Linux {
     }
 
     fn untidied(&mut self) -> Vec<AttemptKey> {
-        folder::untidied(&self.data_dir)
+        let mut found: BTreeSet<AttemptKey> = folder::untidied(&self.data_dir).into_iter().collect();
+        match self.shims() {
+            Ok(shims) => found.extend(shims.into_iter().map(|(key, _)| key)),
+            Err(error) => tracing::warn!("shims without records are not looked for: {error}"),
+        }
+        found.into_iter().collect()
     }
 
     fn intent(&mut self, key: &AttemptKey) -> Result<Option<Intent>, AgentError> {
@@ -69,6 +102,11 @@ impl Machine for Linux {
 
     fn lives(&mut self, shim: &ShimRecord) -> bool {
         process_of(shim).is_some_and(|process| !process.is_dead)
+    }
+
+    fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError> {
+        let found = self.shims()?.into_iter().find(|(of, _)| of == key);
+        Ok(found.map(|(_, shim)| shim))
     }
 
     fn begin(&mut self, key: &AttemptKey, intent: &Intent) -> Result<(), AgentError> {
@@ -148,6 +186,27 @@ fn spawn_shim(shim_command: &[OsString], folder: &Folder) -> Result<Child, Agent
 mod tests {
     use super::*;
     use crate::sample::Scratch;
+
+    #[test]
+    fn a_shim_is_known_by_its_arguments() {
+        let dir = Scratch::new();
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<OsString>>();
+        let machine = Linux::open(&dir, words(&["/old/muster", "shim"])).unwrap();
+        let attempt = machine.data_dir.join("attempts/job-7/2");
+        let attempt = attempt.to_str().unwrap();
+        let key = AttemptKey::new("job-7", 2).unwrap();
+        assert_eq!(machine.shim_of(&words(&["/new/muster", "shim", attempt])), Some(key));
+        for others in [
+            &["muster", "logs", attempt][..],
+            &["muster", "shim", attempt, "x"],
+            &["ls", attempt],
+            &["muster", "shim", "/elsewhere/attempts/job-7/2"],
+            &["muster", "shim"],
+            &[],
+        ] {
+            assert_eq!(machine.shim_of(&words(others)), None, "{others:?}");
+        }
+    }
 
     #[test]
     fn a_pid_alone_proves_nothing() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::agent::Exit;
+use muster_protocol::agent::{Exit, Order};
 
 use crate::error::AgentError;
 use crate::records::{ExitRecord, StopRecord};
@@ -68,10 +68,11 @@ impl Watch {
         self.carry_on(now_mono_ms)
     }
 
-    /// Nothing is left of it: what to write down.
-    pub fn into_record(self, placed_at_ms: i64) -> ExitRecord {
+    /// Nothing is left of it since `ended_at_ms`, by the wall clock: what to write down.
+    pub fn into_record(self, order: &Order, ended_at_ms: i64) -> ExitRecord {
         let exit = self.culprit.clone().filter(|_| !self.stopped).unwrap_or_else(|| self.whole_exit());
-        ExitRecord { exit, stopped: self.stopped, placed_at_ms }
+        let (placed_at_ms, ended_at_ms) = (order.placed_at_ms, Some(ended_at_ms));
+        ExitRecord { exit, stopped: self.stopped, placed_at_ms, ended_at_ms }
     }
 
     /// A grace counts from when it is seen first. A shorter one hurries; a longer one changes nothing,
@@ -114,6 +115,7 @@ fn grace_ms(stop: &Result<Option<StopRecord>, AgentError>) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample;
 
     const RUNS: Result<Option<StopRecord>, AgentError> = Ok(None);
 
@@ -121,10 +123,14 @@ mod tests {
         Ok(Some(StopRecord { grace_ms, why: "test".to_string() }))
     }
 
+    fn record(watch: Watch) -> ExitRecord {
+        watch.into_record(&sample::order("job-1", &[]), 7)
+    }
+
     fn exit_of(tasks: usize, exits: &[(u32, Exit)]) -> Exit {
         let mut watch = Watch::new(tasks);
         exits.iter().for_each(|(rank, exit)| watch.note(*rank, exit.clone()));
-        watch.into_record(1).exit
+        record(watch).exit
     }
 
     #[test]
@@ -154,10 +160,13 @@ mod tests {
         let acts = [10, 20, 30, 40].map(|now_ms| watch.next(now_ms, &stop(20)));
         assert_eq!(acts, [Act::Tell, Act::Wait, Act::Kill, Act::Kill]);
         watch.note(0, Exit::Signal(9));
-        assert_eq!(
-            watch.into_record(7),
-            ExitRecord { exit: Exit::Signal(9), stopped: true, placed_at_ms: 7 }
-        );
+        let ended = ExitRecord {
+            exit: Exit::Signal(9),
+            stopped: true,
+            placed_at_ms: sample::order("job-1", &[]).placed_at_ms,
+            ended_at_ms: Some(7),
+        };
+        assert_eq!(record(watch), ended);
     }
 
     #[test]
@@ -173,7 +182,8 @@ mod tests {
         assert_eq!(watch.next(0, &RUNS), Act::Tell);
         assert_eq!(watch.next(GANG_GRACE_MS, &RUNS), Act::Kill);
         watch.note(0, Exit::Signal(9));
-        assert_eq!(watch.into_record(1), ExitRecord { exit: Exit::Code(3), stopped: false, placed_at_ms: 1 });
+        let ended = record(watch);
+        assert_eq!((ended.exit, ended.stopped), (Exit::Code(3), false));
     }
 
     #[test]
@@ -182,6 +192,6 @@ mod tests {
         watch.note(0, Exit::Code(0));
         assert_eq!(watch.next(0, &RUNS), Act::Tell);
         assert_eq!(watch.next(1, &stop(0)), Act::Kill);
-        assert!(!watch.into_record(1).stopped);
+        assert!(!record(watch).stopped);
     }
 }

@@ -35,9 +35,9 @@ struct Attempt {
 impl SimulatedNode {
     pub fn new(registration: Registration, every_ms: i64) -> SimulatedNode {
         SimulatedNode {
+            newest: Newest::new(&registration.incarnation),
             registration,
             every_ms,
-            newest: Newest::default(),
             heartbeat: Pace::default(),
             attempts: BTreeMap::new(),
             heat: Heat::default(),
@@ -83,8 +83,8 @@ impl SimulatedNode {
         if !self.heartbeat.is_due(now_ms, self.every_ms) {
             return;
         }
-        // A server that does not lead hears nothing, so it is said until orders show that someone knows this node.
-        if !self.newest.has_some() {
+        // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.
+        if !self.newest.is_known() {
             acts.push(Act::Say(Report::Registered(Box::new(self.registration.clone()))));
         }
         acts.push(Act::Say(Report::Heartbeat { node: self.registration.node.clone() }));
@@ -138,7 +138,8 @@ impl Attempt {
         }
         if self.started.is_due(now_ms, every_ms) {
             let (job, attempt) = (self.order.job.clone(), self.order.attempt);
-            acts.push(Act::Say(Report::Started { node: node.to_string(), job, attempt }));
+            let incarnation = String::new();
+            acts.push(Act::Say(Report::Started { node: node.to_string(), job, attempt, incarnation }));
         }
     }
 
@@ -153,6 +154,8 @@ impl Attempt {
                 attempt: self.order.attempt,
                 exit: self.fate.exit.clone(),
                 stopped: self.fate.stopped,
+                ended_ms_ago: Some(now_ms.saturating_sub(self.fate.ends_at_ms).max(0)),
+                incarnation: String::new(),
             }));
         }
     }

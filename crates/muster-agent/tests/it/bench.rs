@@ -84,8 +84,22 @@ impl Bench {
     }
 
     pub fn order_as(&mut self, generation: u64, attempts: Vec<Order>) {
-        let orders = Orders { node: NODE.to_string(), epoch: 1, generation, attempts, pools: Vec::new() };
+        let (node, incarnation) = (NODE.to_string(), self.incarnation());
+        let orders = Orders { node, incarnation, epoch: 1, generation, attempts, pools: Vec::new() };
         self.agent.as_mut().unwrap().obey(orders);
+    }
+
+    /// The agent that registered last, as a server would know it.
+    fn incarnation(&self) -> String {
+        let registered = |report: &Report| match report {
+            Report::Registered(registration) if registration.node == NODE => {
+                Some(registration.incarnation.clone())
+            }
+            _ => None,
+        };
+        let newest = || self.heard().iter().rev().find_map(registered);
+        wait_until("the agent has registered", || newest().is_some());
+        newest().unwrap()
     }
 
     pub fn heard(&self) -> Vec<Report> {

@@ -100,6 +100,7 @@ fn ignores_orders_for_others(mut bench: Bench) {
     let attempts = vec![short()];
     let stranger = muster_protocol::agent::Orders {
         node: "moon".to_string(),
+        incarnation: String::new(),
         epoch: 1,
         generation: 1,
         attempts,

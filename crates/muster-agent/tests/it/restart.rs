@@ -157,3 +157,68 @@ fn an_attempt_of_another_life_is_set_aside() {
     let aside = bench.attempt_dir().with_extension(format!("placed-{}", asked.placed_at_ms));
     assert_eq!(std::fs::read_to_string(aside.join("rank-0.out")).unwrap().trim(), old_pid.to_string());
 }
+
+/// Somebody deletes `attempts/` under a running job. Its process lives, so it is not over and not launched again.
+#[test]
+fn an_attempt_whose_folder_was_deleted_runs_on_and_is_adopted() {
+    let (mut bench, asked) = running("echo $$; sleep 300");
+    let pid: i32 = bench.first_line().parse().unwrap();
+    std::fs::remove_dir_all(bench.data_dir.join("attempts")).unwrap();
+    bench.await_beats(5);
+    bench.crash();
+    bench.start_runner();
+    bench.order(vec![asked.clone()]);
+    bench.await_beats(5);
+    assert!(is_alive(pid));
+    assert_eq!((bench.starts(), bench.ends()), (0, vec![]), "its process lives");
+    bench.order(vec![stopped(&asked, 20_000)]);
+    assert_eq!(bench.await_end(), Exit::Signal(15), "its shim is told to stop, and writes down how it ended");
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn an_attempt_whose_folder_and_shim_are_gone_leaves_nothing_behind() {
+    let (mut bench, asked) = running("setsid sleep 300 & echo $$; sleep 300");
+    wait_until("all run", || bench.processes().len() >= 3);
+    bench.crash();
+    crate::bench::kill(bench.shim_pid(), "KILL");
+    std::fs::remove_dir_all(bench.data_dir.join("attempts")).unwrap();
+    bench.start_runner();
+    bench.order(vec![asked]);
+    assert!(matches!(bench.await_end(), Exit::Unknown(why) if why.contains("no trace")));
+    bench.assert_nothing_left();
+}
+
+/// One record is enough to lose a process by, if nobody looks for it.
+#[test]
+fn an_attempt_that_lost_its_claim_alone_runs_on() {
+    let (mut bench, asked) = running("echo $$; sleep 300");
+    let pid: i32 = bench.first_line().parse().unwrap();
+    bench.crash();
+    std::fs::remove_file(bench.attempt_dir().join("pid.json")).unwrap();
+    bench.start_runner();
+    bench.order(vec![asked.clone()]);
+    bench.await_beats(5);
+    assert!(is_alive(pid));
+    assert_eq!(bench.ends(), []);
+    bench.order(vec![stopped(&asked, 20_000)]);
+    assert_eq!(bench.await_end(), Exit::Signal(15));
+}
+
+#[test]
+fn an_end_while_the_agent_was_away_is_told_with_its_time() {
+    let mut bench = Bench::real();
+    let asked = order(script("exit 0"));
+    bench.order(vec![asked.clone()]);
+    bench.await_end();
+    bench.crash();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    bench.start_runner();
+    bench.order(vec![asked]);
+    bench.await_end();
+    let ago = bench.heard().into_iter().find_map(|report| match report {
+        muster_protocol::agent::Report::Ended { ended_ms_ago, .. } => ended_ms_ago,
+        _ => None,
+    });
+    assert!(ago.is_some_and(|ago| ago >= 1_500), "{ago:?}");
+}

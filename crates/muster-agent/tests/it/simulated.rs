@@ -36,6 +36,7 @@ fn two_thousand_nodes_live_on_one_thread() {
         labels: Default::default(),
         taints: Vec::new(),
         agent_version: String::new(),
+        incarnation: String::new(),
         simulated: true,
     };
     let config = SimulatedConfig {

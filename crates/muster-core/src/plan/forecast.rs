@@ -175,7 +175,7 @@ impl Future {
             self.ends.remove(&(end, job));
             let stopped = self.attempt(job).is_some_and(|attempt| attempt.stopping.is_some());
             let exit = if stopped { Exit::Signal { signal: 15 } } else { Exit::Code { code: 0 } };
-            self.report(job, &Said::Ended { exit, stopped });
+            self.report(job, &Said::Ended { exit, stopped, ended_ms_ago: None });
         }
         self.tell(&Command::Tick);
         true

@@ -10,7 +10,7 @@ use crate::job::{
     Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, StopCause, Stopping,
 };
 use crate::lasting::planned_end;
-use crate::ledger::Charge;
+use crate::ledger::{Charge, LeaseEnd};
 use crate::loss::{kept_ms, lost_gpu_ms};
 use crate::node::{GpuHealth, Node, NodeFacts, NodeState, NodeWord};
 use crate::partition::Partition;
@@ -56,12 +56,13 @@ impl State {
                 let stopping = Stopping { cause: cause.clone(), since: *at, grace_ms: *grace_ms };
                 self.move_job(*job, *at, |job| attempt_mut(job).stopping = Some(stopping));
             }
-            Event::PartEnded { job, node, exit, stopped, at, .. } => {
-                let part = Part::Ended { exit: exit.clone(), stopped: *stopped };
+            Event::PartEnded { job, node, exit, stopped, ended_at, at, .. } => {
+                let part = Part::Ended { exit: exit.clone(), stopped: *stopped, ended_at: *ended_at };
                 self.move_job(*job, *at, |job| attempt_mut(job).parts.insert(node, part));
             }
-            Event::AttemptEnded { job, next, exit, charge, at, .. } => {
-                self.settle(*job, (next, exit), *charge, *at)
+            Event::AttemptEnded { job, next, exit, charge, charged_until, at, .. } => {
+                let times = LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at };
+                self.settle(*job, (next, exit), *charge, times);
             }
 
             Event::CheckpointSaved { job, grace_ms, at, .. } => self.move_job(*job, *at, |job| {
@@ -338,7 +339,8 @@ impl State {
     }
 
     /// The leases end, the usage is charged, and the job goes on.
-    fn settle(&mut self, id: JobId, (next, exit): (&Next, &Exit), charge: Charge, at: Timestamp) {
+    fn settle(&mut self, id: JobId, (next, exit): (&Next, &Exit), charge: Charge, end: LeaseEnd) {
+        let at = end.released_at;
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let Some(attempt) = job.attempt().cloned() else { panic!("{id} has no attempt to end") };
         let spec = job.spec.clone();
@@ -349,15 +351,15 @@ impl State {
         self.tenant_mut(&spec.tenant).give_back(
             &spec.user,
             (attempt.demand(&spec), attempt.placed_at),
-            at,
+            end,
             half_life_ms,
         );
         self.ledger.account_mut(&spec.tenant).used += charge;
         if !self.policies.is_empty() {
             self.policies.answers.forget_victim(id);
-            self.keep_failure((id, &spec.tenant), &attempt, (next, exit), at);
+            self.keep_failure((id, &spec.tenant), &attempt, (next, exit), end.charged_until);
         }
-        let ran_ms = self.learn(id, &attempt, next, at);
+        let ran_ms = self.learn(id, &attempt, next, end.charged_until);
         self.count_array(id, |array| array.active -= 1);
         match next {
             Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),
@@ -381,13 +383,16 @@ impl State {
         }
     }
 
-    /// Learn from the end of an attempt. How long a job has run in all, as far as its work was not lost.
+    /// Learn from the end of an attempt, at the moment its processes were gone: an outage of the server in which the end
+    /// was not heard is no runtime. How long a job has run in all, as far as its work was not lost.
     fn learn(&mut self, id: JobId, attempt: &Attempt, next: &Next, at: Timestamp) -> i64 {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let (spec, number) = (job.spec.clone(), job.number);
         // How long a job runs is known only of those that came to their end by themselves.
         if let (Next::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
-            let ran_ms = job.ran_ms.saturating_add(at.since(started));
+            // A start that was heard of after the end says nothing: the placement is nearer to it.
+            let began = if at < started { attempt.placed_at } else { started };
+            let ran_ms = job.ran_ms.saturating_add(at.since(began));
             self.tenant_mut(&spec.tenant).note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
             self.kin_mut(&spec).end(number, ran_ms);
             return ran_ms;

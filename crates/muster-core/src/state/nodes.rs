@@ -9,6 +9,7 @@ use crate::partition;
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::state::decide::Decision;
+use crate::state::report::PartEnd;
 use crate::state::submit::{CPUS_MAX, MEMORY_MIB_MAX};
 use crate::time::Timestamp;
 
@@ -111,7 +112,9 @@ impl State {
     fn end_parts_on(&self, id: &NodeId, now: Timestamp, events: &mut Vec<Event>) {
         for job in self.attempts_on(id) {
             let exit = Exit::Unknown { why: format!("node `{id}` was fenced") };
-            self.end_part(job, id, &exit, false, now, events);
+            // Nobody saw when its processes ended.
+            let end = PartEnd { exit: &exit, stopped: false, ended_at: None };
+            self.end_part(job, id, &end, now, events);
         }
         self.settle_ends(events, now);
     }

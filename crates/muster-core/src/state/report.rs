@@ -15,6 +15,14 @@ use crate::time::{MINUTE, Timestamp};
 /// The longest pause after failed launches.
 const BACKOFF_MS_MAX: i64 = 10 * MINUTE;
 
+/// How one node's part of an attempt ended.
+pub(super) struct PartEnd<'a> {
+    pub exit: &'a Exit,
+    pub stopped: bool,
+    /// When its processes were gone, where that is known.
+    pub ended_at: Option<Timestamp>,
+}
+
 impl State {
     pub(super) fn decide_report(
         &self,
@@ -36,8 +44,9 @@ impl State {
             // Agents repeat themselves until they are heard.
             (_, Some(Part::Ended { .. })) | (Said::Started, Some(Part::Started)) => {}
             (Said::Started, None) => events.push(started(job, attempt, node, now)),
-            (Said::Ended { exit, stopped }, _) => {
-                self.end_part(job, node, exit, *stopped, now, &mut events);
+            (Said::Ended { exit, stopped, ended_ms_ago }, _) => {
+                let ended_at = ended_ms_ago.map(|ms| ended_at(attempt, ms, now));
+                self.end_part(job, node, &PartEnd { exit, stopped: *stopped, ended_at }, now, &mut events);
                 self.settle_ends(&mut events, now);
             }
         }
@@ -49,8 +58,7 @@ impl State {
         &self,
         job: &Job,
         node: &NodeId,
-        exit: &Exit,
-        stopped: bool,
+        end: &PartEnd,
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
@@ -59,15 +67,17 @@ impl State {
         let open =
             others.filter(|other| !matches!(attempt.parts.get(other), Some(Part::Ended { .. }))).count();
         if open == 0 {
-            events.push(self.attempt_ended(job, attempt, (exit, stopped), now));
+            events.push(self.attempt_ended(job, attempt, end, now));
             return;
         }
+        let PartEnd { exit, stopped, ended_at } = *end;
         events.push(Event::PartEnded {
             job: job.id,
             attempt: attempt.number,
             node: node.clone(),
             exit: exit.clone(),
             stopped,
+            ended_at,
             at: now,
         });
         if !exit.is_success() && attempt.stopping.is_none() {
@@ -75,16 +85,19 @@ impl State {
         }
     }
 
-    fn attempt_ended(&self, job: &Job, attempt: &Attempt, last: (&Exit, bool), now: Timestamp) -> Event {
+    fn attempt_ended(&self, job: &Job, attempt: &Attempt, last: &PartEnd, now: Timestamp) -> Event {
         let (exit, stopped) = whole_exit(attempt, last);
+        let charged_until = whole_end(attempt, last);
+        let until = charged_until.unwrap_or(now);
         let tenant = &self.tenants[&job.spec.tenant].config;
         Event::AttemptEnded {
             job: job.id,
             attempt: attempt.number,
             next: self.next(job, attempt, &exit, stopped, now),
             exit,
-            charge: charge(&job.spec, attempt, tenant, now),
-            receipt: receipt(job, attempt, now),
+            charge: charge(&job.spec, attempt, tenant, until),
+            receipt: receipt(job, attempt, until),
+            charged_until,
             at: now,
         }
     }
@@ -166,29 +179,48 @@ fn saved(job: &Job, attempt: &Attempt, now: Timestamp) -> Event {
 
 /// The exit of the whole gang: the first part that did not succeed, in order of node; and whether any part
 /// had been told to stop.
-fn whole_exit(attempt: &Attempt, (last, last_stopped): (&Exit, bool)) -> (Exit, bool) {
+fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
     let mut exits: Vec<(&Exit, bool)> = Vec::new();
     for part in attempt.parts.values() {
-        if let Part::Ended { exit, stopped } = part {
+        if let Part::Ended { exit, stopped, .. } = part {
             exits.push((exit, *stopped));
         }
     }
-    exits.push((last, last_stopped));
+    exits.push((last.exit, last.stopped));
     let stopped = exits.iter().any(|(_, stopped)| *stopped);
     let worst = exits.iter().find(|(exit, _)| !exit.is_success()).unwrap_or(&exits[0]);
     (worst.0.clone(), stopped)
 }
 
-/// What it cost that an attempt was displaced.
-fn receipt(job: &Job, attempt: &Attempt, now: Timestamp) -> Option<Receipt> {
+/// When the last processes of a gang were gone, if that is known of every part. The other parts keep their GPUs until
+/// then: a gang gives them back together.
+fn whole_end(attempt: &Attempt, last: &PartEnd) -> Option<Timestamp> {
+    let mut until = last.ended_at?;
+    for part in attempt.parts.values() {
+        if let Part::Ended { ended_at, .. } = part {
+            until = until.max((*ended_at)?);
+        }
+    }
+    Some(until)
+}
+
+/// When processes were gone that a node says have been gone for so long. The clock of a node may be wrong, so its word
+/// counts only between the placement and now.
+fn ended_at(attempt: &Attempt, ended_ms_ago: i64, now: Timestamp) -> Timestamp {
+    let said = Timestamp(now.0.saturating_sub(ended_ms_ago.max(0)));
+    said.max(attempt.placed_at).min(now)
+}
+
+/// What it cost that an attempt was displaced, when it was over.
+fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<Receipt> {
     let stopping = attempt.stopping.as_ref()?;
     let StopCause::Preempted { by } = stopping.cause else { return None };
     Some(Receipt {
         by,
         asked_at: stopping.since,
         saved_at: attempt.saved_at,
-        ran_ms: now.since(attempt.started_at.unwrap_or(attempt.placed_at)),
-        lost_gpu_ms: lost_gpu_ms(job, attempt, now),
+        ran_ms: end.since(attempt.started_at.unwrap_or(attempt.placed_at)),
+        lost_gpu_ms: lost_gpu_ms(job, attempt, end),
     })
 }
 

@@ -32,6 +32,7 @@ fn facts(devices: &[Device], sockets: &[u32]) -> NodeFacts {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: String::new(),
+        incarnation: String::new(),
         simulated: true,
     }
 }

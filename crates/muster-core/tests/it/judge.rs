@@ -32,6 +32,8 @@ pub struct Judge {
     leases: BTreeMap<JobId, Lease>,
     ended: BTreeSet<JobId>,
     used: BTreeMap<TenantId, Charge>,
+    /// Of attempts of which a part has ended: whether all of them said when, and the last of those moments.
+    part_ends: BTreeMap<JobId, (bool, Timestamp)>,
     clock: Timestamp,
     past: Past,
 }
@@ -66,8 +68,15 @@ impl Judge {
             Event::CheckpointSaved { job, grace_ms: Some(grace_ms), at, .. } => {
                 see_shorter_grace(before, *job, *grace_ms, *at);
             }
-            Event::AttemptEnded { job, attempt, next, charge, at, .. } => {
-                self.see_attempt_end(before, *job, *attempt, *charge, *at);
+            Event::PartEnded { job, ended_at, at, .. } => {
+                let end = ended_at.unwrap_or(*at);
+                assert!(end <= *at && end >= self.leases[job].at, "a part of {job} ended at {end:?}");
+                let (known, last) = self.part_ends.entry(*job).or_insert((true, end));
+                (*known, *last) = (*known && ended_at.is_some(), end.max(*last));
+            }
+            Event::AttemptEnded { job, attempt, next, charge, charged_until, at, .. } => {
+                self.see_charged_until(*job, *charged_until, *at);
+                self.see_attempt_end(before, (*job, *attempt), *charge, charged_until.unwrap_or(*at), *at);
                 if matches!(next, Next::Ended { .. }) {
                     self.see_end(*job);
                 }
@@ -189,10 +198,25 @@ impl Judge {
         assert!(memory_mib <= facts.memory_mib, "{node} gave out {memory_mib} MiB");
     }
 
-    fn see_attempt_end(&mut self, before: &State, id: JobId, attempt: u32, charge: Charge, at: Timestamp) {
+    /// Usage is charged from the placement to some moment before the release, and not before the last part was gone.
+    fn see_charged_until(&mut self, id: JobId, until: Option<Timestamp>, at: Timestamp) {
+        let parts = self.part_ends.remove(&id);
+        let Some(until) = until else { return };
+        assert!(self.leases[&id].at <= until && until <= at, "{id} was charged until {until:?}");
+        assert!(parts.is_none_or(|(known, last)| known && last <= until), "{id}: parts end after {until:?}");
+    }
+
+    fn see_attempt_end(
+        &mut self,
+        before: &State,
+        (id, attempt): (JobId, u32),
+        charge: Charge,
+        until: Timestamp,
+        at: Timestamp,
+    ) {
         let lease = self.leases.remove(&id).unwrap_or_else(|| panic!("{id} had no lease to end"));
         assert_eq!(lease.attempt, attempt, "another attempt of {id} ended");
-        let ms = at.since(lease.at) as u64;
+        let ms = until.since(lease.at) as u64;
         let gpu_milli = |task: &PlacedTask| u64::from(part_of(task).0) * task.gpus.len() as u64;
         let gpu_milli: u64 = lease.tasks.iter().map(|(task, _)| gpu_milli(task)).sum();
         let own = Charge {
@@ -203,7 +227,11 @@ impl Judge {
             energy_mj: lease.milliwatts * ms / 1_000,
         };
         assert_eq!(charge, own, "{id} was charged wrongly");
-        *self.used.entry(before.jobs[&id].spec.tenant.clone()).or_default() += own;
+        let spec = &before.jobs[&id].spec;
+        *self.used.entry(spec.tenant.clone()).or_default() += own;
+        for user in [None, Some(spec.user.clone())] {
+            self.past.unused.push(((spec.tenant.clone(), user), gpu_milli, at.since(until)));
+        }
     }
 
     fn see_end(&mut self, job: JobId) {
@@ -236,6 +264,8 @@ struct Past {
     /// What they hold since then, and the half-life by which they forget.
     since: Timestamp,
     holding: BTreeMap<Holder, (u64, i64)>,
+    /// What was given back in this step and had not been used for so long.
+    unused: Vec<(Holder, u64, i64)>,
 }
 
 impl Past {
@@ -248,6 +278,12 @@ impl Past {
             *gpus = *gpus * kept + held as f64 / 1e3 * (1.0 - kept);
         }
         self.since = state.clock;
+        for (who, gpu_milli, ms) in std::mem::take(&mut self.unused) {
+            let Some(tenant) = state.tenants.get(&who.0) else { continue };
+            let kept = 0.5_f64.powf(ms as f64 / half_life(state, tenant) as f64);
+            let gpus = self.gpus.entry(who).or_default();
+            *gpus = (*gpus - gpu_milli as f64 / 1e3 * (1.0 - kept)).max(0.0);
+        }
         for tenant in state.tenants.values() {
             let (id, half_life) = (&tenant.id, half_life(state, tenant));
             self.compare((id.clone(), None), tenant.held.gpu_milli, tenant.recent, half_life);

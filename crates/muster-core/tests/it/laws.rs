@@ -199,7 +199,8 @@ impl Teller {
         for job in stopping {
             let Some(attempt) = job.attempt() else { continue };
             for node in attempt.nodes() {
-                let said = Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true };
+                let said =
+                    Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None };
                 let (job, attempt) = (job.id, attempt.number);
                 let _ = self.ask(Command::ReportTask { node, job, attempt, said });
             }

@@ -5,6 +5,7 @@
 
 mod adopting;
 mod board;
+mod charges;
 mod devices;
 mod judge;
 mod laws;

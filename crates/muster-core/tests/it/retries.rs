@@ -45,7 +45,7 @@ fn failed(world: &mut World, exit: Exit) -> JobId {
 
 fn fail(world: &mut World, job: JobId, exit: Exit) {
     let attempt = world.state.jobs[&job].attempt().unwrap().number;
-    for said in [Said::Started, Said::Ended { exit, stopped: false }] {
+    for said in [Said::Started, Said::Ended { exit, stopped: false, ended_ms_ago: None }] {
         world.now = world.now.plus(MINUTE);
         let node = "n1".parse().unwrap();
         world.ask(Command::ReportTask { node, job, attempt, said }).unwrap();

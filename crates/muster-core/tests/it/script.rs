@@ -452,7 +452,7 @@ fn said_end(words: &Words) -> Said {
         (None, Some(signal)) => Exit::Signal { signal: number(signal) },
         (None, None) => Exit::Code { code: 0 },
     };
-    Said::Ended { exit, stopped: words.has("stopped") }
+    Said::Ended { exit, stopped: words.has("stopped"), ended_ms_ago: None }
 }
 
 fn objective(text: &str) -> Result<Objective, String> {

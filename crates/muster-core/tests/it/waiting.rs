@@ -474,7 +474,7 @@ fn ends(job: &Job) -> Vec<Command> {
     let Some(attempt) = job.attempt() else { return Vec::new() };
     let stopped = attempt.stopping.is_some();
     let exit = if stopped { Exit::Signal { signal: 15 } } else { Exit::Code { code: 0 } };
-    let said = Said::Ended { exit, stopped };
+    let said = Said::Ended { exit, stopped, ended_ms_ago: None };
     let report =
         |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, said: said.clone() };
     attempt.nodes().into_iter().map(report).collect()

@@ -106,6 +106,7 @@ pub fn facts(gpus: usize, model: &str, cpus: u32, memory_mib: u64) -> NodeFacts 
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: String::new(),
+        incarnation: String::new(),
         simulated: true,
     }
 }

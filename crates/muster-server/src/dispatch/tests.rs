@@ -110,6 +110,7 @@ fn register(name: &str, address: &str, hostname: &str) -> Command {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: String::new(),
+        incarnation: String::new(),
         simulated: true,
     };
     Command::RegisterNode { node: name.parse().unwrap(), facts: Box::new(facts) }

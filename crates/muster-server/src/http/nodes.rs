@@ -32,7 +32,11 @@ pub async fn register(
     Json(spec): Json<NodeSpec>,
 ) -> Result<Response, Fault> {
     let node: NodeId = spec.name.parse().map_err(|error| Fault::invalid("name", format!("{error}")))?;
-    let facts = Box::new(facts(spec)?);
+    let mut facts = Box::new(facts(spec)?);
+    // A description by a person does not make the agent of a live node a stranger.
+    facts.incarnation = door
+        .state(|state| state.nodes.get(&node).map(|node| node.facts.incarnation.clone()))?
+        .unwrap_or_default();
     door.cluster.ask(who.actor.clone(), Command::RegisterNode { node: node.clone(), facts }).await?;
     let location = [(LOCATION, format!("/api/v1/nodes/{node}"))];
     Ok((StatusCode::CREATED, location, Json(look(&door, &who, &node)?)).into_response())
@@ -243,6 +247,7 @@ fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
         labels: spec.labels,
         taints: spec.taints,
         agent_version: String::new(),
+        incarnation: String::new(),
         simulated: spec.simulated,
     })
 }

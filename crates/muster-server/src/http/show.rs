@@ -196,6 +196,8 @@ pub fn attempt(row: AttemptRow) -> Attempt {
         score: None,
         gpu_hours: hours(row.gpu_ms),
         cost: money(row.cost_micro),
+        charged_until: row.charged_until.map(stamp),
+        charged_until_ms: row.charged_until,
     }
 }
 

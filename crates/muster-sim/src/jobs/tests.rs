@@ -249,13 +249,13 @@ fn our_own_journal() {
     cluster.report(first, Said::Started, 2_000);
     let second = cluster.submit(&job(5_000), &site, 52_000);
     cluster.plan(52_000);
-    let stopped = Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true };
+    let stopped = Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None };
     cluster.report(first, stopped, 52_000);
     cluster.plan(52_000);
     cluster.report(second, Said::Started, 53_000);
     let third = cluster.submit(&job(100), &site, 60_000);
     cluster.tell(&Command::CancelJob { job: third }, 61_000);
-    let done = Said::Ended { exit: Exit::Code { code: 0 }, stopped: false };
+    let done = Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
     cluster.report(second, done.clone(), 73_000);
     cluster.plan(73_000);
     cluster.report(first, Said::Started, 74_000);

@@ -86,7 +86,7 @@ impl Product {
                     Event::JobPlaced { job, .. } => self.report(job, &Said::Started, now),
                     Event::AttemptStopping { job, .. } => {
                         let exit = Exit::Signal { signal: 15 };
-                        self.report(job, &Said::Ended { exit, stopped: true }, now);
+                        self.report(job, &Said::Ended { exit, stopped: true, ended_ms_ago: None }, now);
                     }
                     _ => {}
                 }
@@ -158,7 +158,7 @@ impl Policy for Product {
 
     fn ended(&mut self, now_s: f64, job: &Live) {
         if let Some(job) = self.jobs.get(&job.job).copied() {
-            let said = Said::Ended { exit: Exit::Code { code: 0 }, stopped: false };
+            let said = Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
             self.report(job, &said, moment(now_s));
         }
     }
@@ -201,6 +201,7 @@ fn facts() -> NodeFacts {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: String::new(),
+        incarnation: String::new(),
         simulated: true,
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::Next;
 use muster_core::job::{Exit, Outcome};
-use muster_core::{Event, JobId, State};
+use muster_core::ledger::{Charge, LeaseEnd};
+use muster_core::{Event, JobId, State, Timestamp};
 use muster_protocol::agent::Order;
 use muster_server::cluster::Batch;
 use muster_store::Entry;
@@ -32,6 +33,10 @@ pub struct Laws {
     launched: BTreeSet<(Part, i64)>,
     /// Parts that are gone, with the exit codes of the tasks that left by themselves.
     gone: BTreeMap<Part, Vec<i32>>,
+    /// When each part was really gone, by a clock that is right.
+    gone_at: BTreeMap<Part, Timestamp>,
+    /// No clock of the story is ever wrong.
+    has_right_clocks: bool,
     /// Which job a user's letter became.
     told: BTreeMap<u64, JobId>,
 }
@@ -41,8 +46,8 @@ pub type Broken = String;
 
 impl Laws {
     /// Nothing has happened yet.
-    pub fn new() -> Laws {
-        Laws { judge: State::empty(), ..Laws::default() }
+    pub fn new(has_right_clocks: bool) -> Laws {
+        Laws { judge: State::empty(), has_right_clocks, ..Laws::default() }
     }
 
     /// The cluster as it was last published.
@@ -104,8 +109,13 @@ impl Laws {
                     _ => Ok(()),
                 }
             }
-            Event::AttemptEnded { job, attempt, exit, next, .. } => {
+            Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, at, .. } => {
                 self.is_over(&job.to_string(), *attempt)?;
+                self.is_charged_rightly(
+                    *job,
+                    charge,
+                    LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at },
+                )?;
                 let done = matches!(next, Next::Ended { outcome: Outcome::Done, .. });
                 if done && !self.did_its_work(&job.to_string(), *attempt) {
                     return Err(format!("{job} is said to be done with {exit:?}, and its tasks were not"));
@@ -118,6 +128,28 @@ impl Laws {
                     Some(part) => Err(format!("{name} is placed again while {part:?} runs")),
                     None => Ok(()),
                 }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Usage is charged from the placement until the processes were gone, or some moment between that and the release.
+    fn is_charged_rightly(&self, job: JobId, charge: &Charge, end: LeaseEnd) -> Result<(), Broken> {
+        let Some(attempt) = self.judge.jobs.get(&job).and_then(|job| job.attempt()) else { return Ok(()) };
+        let LeaseEnd { charged_until, released_at } = end;
+        if charged_until < attempt.placed_at || charged_until > released_at {
+            return Err(format!("{job} is charged until {charged_until:?}, released at {released_at:?}"));
+        }
+        let gpu_ms = attempt.gpu_milli() * charged_until.since(attempt.placed_at).unsigned_abs() / 1_000;
+        if charge.gpu_ms != gpu_ms {
+            return Err(format!("{job} is charged {} GPU-ms, not {gpu_ms}", charge.gpu_ms));
+        }
+        let name = job.to_string();
+        let parts =
+            self.gone_at.iter().filter(|((_, of, number), _)| *of == name && *number == attempt.number);
+        match parts.map(|(_, gone_at)| *gone_at).max().filter(|_| self.has_right_clocks) {
+            Some(gone_at) if charged_until < gone_at => {
+                Err(format!("{job} is charged until {charged_until:?}, and ran until {gone_at:?}"))
             }
             _ => Ok(()),
         }
@@ -166,7 +198,7 @@ impl Laws {
     }
 
     /// Something happened on a node.
-    pub fn see(&mut self, node: usize, seen: Seen) -> Result<(), Broken> {
+    pub fn see(&mut self, node: usize, seen: Seen, now: Timestamp) -> Result<(), Broken> {
         match seen {
             Seen::Began(order) => self.began(node, *order),
             Seen::Gone { job, attempt, codes, late_ms } => {
@@ -175,6 +207,7 @@ impl Laws {
                     return Err(format!("{part:?} ran for {late_ms} ms after its grace"));
                 }
                 self.running.remove(&part);
+                self.gone_at.insert(part.clone(), now);
                 self.gone.insert(part, codes);
                 Ok(())
             }

@@ -96,6 +96,8 @@ struct Shim {
     record: ShimRecord,
     key: AttemptKey,
     lives: bool,
+    /// What it runs, once it has taken the attempt.
+    order: Option<Order>,
     /// Which life of the agent started it.
     parent: u64,
     /// What it would have done, while it is stopped.
@@ -204,10 +206,9 @@ impl Host {
     /// A GPU fails under whoever uses it.
     pub fn gpu_fails(&self, gpu: u8) {
         let mut inside = self.0.borrow_mut();
-        let shims: Vec<(i32, AttemptKey)> =
-            inside.shims.iter().map(|(pid, shim)| (*pid, shim.key.clone())).collect();
-        for (pid, key) in shims {
-            let tasks = inside.order(&key).map(|order| order.tasks).unwrap_or_default();
+        let pids: Vec<i32> = inside.shims.keys().copied().collect();
+        for pid in pids {
+            let tasks = inside.order(pid).map(|order| order.tasks).unwrap_or_default();
             for task in tasks.iter().filter(|task| task.gpus.contains(&gpu)) {
                 inside.task_is_gone(pid, task.rank, Exit::Signal(6));
             }
@@ -267,14 +268,13 @@ impl Inside {
             return;
         }
         folder.claim = Some(Claim::Shim(record));
+        let order = folder.intent.as_ref().map(|intent| intent.order.clone());
+        self.shims.entry(pid).and_modify(|shim| shim.order = order);
         self.later(1, 60, Due::TasksBegin(pid));
     }
 
     fn tasks_begin(&mut self, pid: i32) {
-        let Some((key, order)) = self.alive(pid).and_then(|key| Some((key.clone(), self.order(&key)?)))
-        else {
-            return;
-        };
+        let Some((key, order)) = self.alive(pid).zip(self.order(pid)) else { return };
         let Some(shim) = self.shims.get_mut(&pid) else { return };
         shim.watch = Some(Watch::new(order.tasks.len()));
         shim.running = order.tasks.iter().map(|task| task.rank).collect();
@@ -289,14 +289,14 @@ impl Inside {
         self.later(50, 300, Due::ShimLooks(pid));
     }
 
-    fn order(&mut self, key: &AttemptKey) -> Option<Order> {
-        Some(self.folder(key).intent.as_ref()?.order.clone())
+    /// What is run, as its shim remembers it: the folder may be gone.
+    fn order(&self, pid: i32) -> Option<Order> {
+        self.shims.get(&pid)?.order.clone()
     }
 
     /// A task leaves by itself: its work is done, or it was asked to go. Its shim sees it if it lives.
     fn task_leaves(&mut self, pid: i32, rank: u32, was_asked: bool) {
-        let Some(key) = self.shims.get(&pid).map(|shim| shim.key.clone()) else { return };
-        let Some(order) = self.order(&key) else { return };
+        let Some(order) = self.order(pid) else { return };
         let fate = Fate::of(self.seed, &order, rank);
         let exit = match was_asked {
             // Some save their work and leave in order.
@@ -357,14 +357,14 @@ impl Inside {
         let Some(shim) = self.shims.get_mut(&pid) else { return };
         let act = shim.watch.as_mut().map(|watch| watch.next(now_ms, &stop));
         match act {
-            Some(Act::Tell) => self.ask_to_go(pid, &key),
+            Some(Act::Tell) => self.ask_to_go(pid),
             Some(Act::Kill) => drop(self.kill(pid)),
             Some(Act::Wait) | None => {}
         }
     }
 
-    fn ask_to_go(&mut self, pid: i32, key: &AttemptKey) {
-        let Some(order) = self.order(key) else { return };
+    fn ask_to_go(&mut self, pid: i32) {
+        let Some(order) = self.order(pid) else { return };
         for rank in self.shims[&pid].running.clone() {
             if let Some(goes_ms) = Fate::of(self.seed, &order, rank).goes_ms {
                 self.due.push((goes_ms, Due::TaskGoes(pid, rank)));
@@ -374,11 +374,11 @@ impl Inside {
 
     fn shim_writes(&mut self, pid: i32) {
         let Some(key) = self.alive(pid) else { return };
-        let placed_at_ms = self.order(&key).map_or(0, |order| order.placed_at_ms);
+        let (order, now_ms) = (self.order(pid), self.clock.wall_ms());
         let Some(shim) = self.shims.get_mut(&pid) else { return };
         shim.lives = false;
-        if let Some(watch) = shim.watch.take() {
-            self.folder(&key).exit = Some(watch.into_record(placed_at_ms));
+        if let (Some(watch), Some(order)) = (shim.watch.take(), order) {
+            self.folder(&key).exit = Some(watch.into_record(&order, now_ms));
         }
     }
 
@@ -402,7 +402,9 @@ impl Machine for HostOfAgent {
     fn untidied(&mut self) -> Vec<AttemptKey> {
         let inside = self.host.0.borrow();
         let untidied = inside.folders.iter().filter(|(_, folder)| folder.intent.is_some());
-        untidied.map(|(key, _)| key.clone()).collect()
+        let living = inside.shims.values().filter(|shim| shim.lives).map(|shim| &shim.key);
+        let untidied: BTreeSet<&AttemptKey> = untidied.map(|(key, _)| key).chain(living).collect();
+        untidied.into_iter().cloned().collect()
     }
 
     fn intent(&mut self, key: &AttemptKey) -> Result<Option<Intent>, AgentError> {
@@ -425,6 +427,12 @@ impl Machine for HostOfAgent {
         let inside = self.host.0.borrow();
         let known = inside.shims.get(&shim.pid);
         known.is_some_and(|known| known.lives && known.record.start_time == shim.start_time)
+    }
+
+    fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError> {
+        let inside = self.host.0.borrow();
+        let found = inside.shims.values().find(|shim| shim.lives && shim.key == *key);
+        Ok(found.map(|shim| shim.record.clone()))
     }
 
     fn begin(&mut self, key: &AttemptKey, intent: &Intent) -> Result<(), AgentError> {
@@ -450,6 +458,7 @@ impl Machine for HostOfAgent {
             record,
             key: key.clone(),
             lives: true,
+            order: None,
             parent: self.life,
             waits: None,
             was_stopped: false,
@@ -557,6 +566,7 @@ pub fn registration(name: &str, gpus: u32) -> Registration {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: "simulated".to_string(),
+        incarnation: String::new(),
         simulated: true,
     }
 }

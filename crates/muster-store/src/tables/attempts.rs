@@ -117,17 +117,18 @@ static ADD_USAGE: Statement = Statement {
 static END_ATTEMPT: Statement = Statement {
     name: "end an attempt",
     sql: "UPDATE attempts SET state = ?4, ended_at = ?5, exit = ?6, exit_code = ?7, signal = ?8, why = ?9, \
-          gpu_ms = ?10, cpu_ms = ?11, memory_gib_ms = ?12, cost_micro = ?13 \
+          gpu_ms = ?10, cpu_ms = ?11, memory_gib_ms = ?12, cost_micro = ?13, charged_until = ?14 \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE attempts SET state = u.state, ended_at = u.at, exit = u.exit, exit_code = u.exit_code, \
               signal = u.signal, why = u.why, gpu_ms = u.gpu_ms, cpu_ms = u.cpu_ms, \
-              memory_gib_ms = u.memory_gib_ms, cost_micro = u.cost_micro \
+              memory_gib_ms = u.memory_gib_ms, cost_micro = u.cost_micro, charged_until = u.charged_until \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], \
-              $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[]) \
+              $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], \
+              $14::bigint[]) \
               AS u (number, idx, attempt, state, at, exit, exit_code, signal, why, gpu_ms, cpu_ms, memory_gib_ms, \
-              cost_micro) WHERE attempts.number = u.number AND attempts.idx = u.idx \
+              cost_micro, charged_until) WHERE attempts.number = u.number AND attempts.idx = u.idx \
               AND attempts.attempt = u.attempt AND attempts.ended_at IS NULL",
         rows: Rows::Each,
     }),
@@ -205,6 +206,9 @@ pub struct End<'a> {
     pub exit: &'a Exit,
     pub next: &'a Next,
     pub charge: &'a Charge,
+    /// Until when its usage counts.
+    pub charged_until: Timestamp,
+    /// When its leases were released.
     pub at: Timestamp,
 }
 
@@ -218,7 +222,7 @@ pub fn ended(end: &End) -> Vec<Change> {
     let mut changes = Vec::from(leases::ended(end.job, end.attempt, end.at));
     changes.extend([
         ADD_USAGE.change(with(vec![
-            end.at.into(),
+            end.charged_until.into(),
             charge.gpu_ms.into(),
             charge.cpu_ms.into(),
             charge.memory_gib_ms.into(),
@@ -236,6 +240,7 @@ pub fn ended(end: &End) -> Vec<Change> {
             charge.cpu_ms.into(),
             charge.memory_gib_ms.into(),
             charge.cost_micro.into(),
+            end.charged_until.into(),
         ])),
         SETTLE_JOB.change(with(settled(end, exit_code, signal))),
     ]);

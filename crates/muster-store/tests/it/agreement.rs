@@ -169,7 +169,7 @@ impl Cluster {
             };
             let said = match self.dice.below(2) {
                 0 => Said::Started,
-                _ => Said::Ended { exit, stopped: attempt.stopping.is_some() },
+                _ => Said::Ended { exit, stopped: attempt.stopping.is_some(), ended_ms_ago: None },
             };
             self.ask(Command::ReportTask { node, job: id, attempt: attempt.number, said });
         }

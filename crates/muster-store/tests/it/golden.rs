@@ -147,6 +147,7 @@ fn story() -> Vec<Event> {
             node: n1(),
             exit: Exit::Code { code: 0 },
             stopped: false,
+            ended_at: None,
             at,
         },
         done(job(3), 1),
@@ -166,6 +167,7 @@ fn story() -> Vec<Event> {
             exit: Exit::NotStarted { why: "no such image".to_string() },
             next: Next::Ended { outcome: Outcome::Failed, why: "no such image".to_string() },
             charge: Default::default(),
+            charged_until: None,
             at,
         },
         Event::Acted {

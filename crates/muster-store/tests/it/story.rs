@@ -108,6 +108,7 @@ pub fn node(name: &str, gpus: usize) -> Event {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: "0.1.0".to_string(),
+        incarnation: String::new(),
         simulated: true,
     };
     Event::NodeRegistered { node: name.parse().unwrap(), facts: Box::new(facts), at: Timestamp(3) }
@@ -230,6 +231,7 @@ pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: Next) -> Event {
         next,
         charge,
         receipt: None,
+        charged_until: None,
         at: Timestamp(1_000),
     }
 }

@@ -29,6 +29,7 @@ contract!(
     events_of_a_job,
     allocations_are_attempts_with_leases,
     a_lease_tells_what_is_held_of_a_gpu,
+    usage_ends_with_the_processes_and_leases_with_the_news,
     usage_adds_up,
     counts_follow_the_jobs,
     acts_are_listed,
@@ -139,7 +140,16 @@ fn a_stopped_job_says_why(bench: &dyn Bench) {
     let next = Next::Held { by: "ada".to_string(), why: "too many comebacks".to_string() };
     let exit = Exit::Signal { signal: 9 };
     let Event::AttemptEnded { charge, at, .. } = done(job(1), 1) else { unreachable!() };
-    book.add(&[Event::AttemptEnded { job: job(1), attempt: 1, exit, next, charge, receipt: None, at }]);
+    book.add(&[Event::AttemptEnded {
+        job: job(1),
+        attempt: 1,
+        exit,
+        next,
+        charge,
+        receipt: None,
+        charged_until: None,
+        at,
+    }]);
     let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
     assert_eq!((row.phase.as_str(), row.why.as_str(), row.signal), ("Held", "too many comebacks", Some(9)));
     assert_eq!(bench.sql("SELECT held_by FROM jobs"), "ada");
@@ -308,6 +318,22 @@ fn a_lease_tells_what_is_held_of_a_gpu(bench: &dyn Bench) {
     let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
     assert_eq!((row.gpus, row.gpu_milli), (3, 750));
     assert_eq!(book.store.tables.job(job(2)).unwrap().unwrap().row.gpu_milli, 1_000);
+}
+
+/// The server knew at 9 s that an attempt was over, and it had been over at 1 s.
+fn usage_ends_with_the_processes_and_leases_with_the_news(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let mut end = done(job(1), 1);
+    if let Event::AttemptEnded { at, charged_until, .. } = &mut end {
+        (*at, *charged_until) = (Timestamp(9_000), Some(Timestamp(1_000)));
+    }
+    book.add(&[submit(1, "red", 1), placed(job(1), 1, "n1", &[0]), end]);
+    let attempts = "SELECT charged_until || ' ' || ended_at FROM attempts";
+    assert_eq!(bench.sql(attempts), "1000 9000");
+    assert_eq!(bench.sql("SELECT to_ms FROM leases"), "9000");
+    assert_eq!(bench.sql("SELECT to_ms FROM usage"), "1000");
+    let attempts = book.store.tables.attempts(job(1)).unwrap();
+    assert_eq!(attempts[0].charged_until, Some(1_000));
 }
 
 fn usage_adds_up(bench: &dyn Bench) {

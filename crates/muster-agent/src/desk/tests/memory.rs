@@ -22,7 +22,7 @@ struct Traces {
 pub struct Memory {
     traces: BTreeMap<AttemptKey, Traces>,
     /// The shims that live, by pid.
-    living: BTreeSet<i32>,
+    living: BTreeMap<i32, AttemptKey>,
     /// Each shim that was started.
     pub launches: Vec<AttemptKey>,
     /// Each attempt of which something was killed.
@@ -52,8 +52,17 @@ impl Memory {
 
     /// The shim ends without a word.
     pub fn lose_shim(&mut self, key: &AttemptKey) {
-        let pid = self.shim(key).map(|shim| shim.pid);
-        self.living.retain(|living| Some(*living) != pid);
+        self.living.retain(|_, of| of != key);
+    }
+
+    /// Somebody deletes every folder; processes are not concerned.
+    pub fn lose_records(&mut self) {
+        self.traces.clear();
+    }
+
+    fn record_of(&self, pid: i32) -> ShimRecord {
+        let boot_id = self.boot_id().to_string();
+        ShimRecord { pid, start_time: 1, boot_id, session: pid, group: Some(pid) }
     }
 
     fn traces(&mut self, key: &AttemptKey) -> &mut Traces {
@@ -81,7 +90,9 @@ impl Machine for Memory {
 
     fn untidied(&mut self) -> Vec<AttemptKey> {
         let launched = self.traces.iter().filter(|(_, traces)| traces.intent.is_some());
-        launched.map(|(key, _)| key.clone()).collect()
+        let launched: BTreeSet<&AttemptKey> =
+            launched.map(|(key, _)| key).chain(self.living.values()).collect();
+        launched.into_iter().cloned().collect()
     }
 
     fn intent(&mut self, key: &AttemptKey) -> Result<Option<Intent>, AgentError> {
@@ -105,7 +116,12 @@ impl Machine for Memory {
     }
 
     fn lives(&mut self, shim: &ShimRecord) -> bool {
-        self.living.contains(&shim.pid)
+        self.living.contains_key(&shim.pid)
+    }
+
+    fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError> {
+        let found = self.living.iter().find(|(_, of)| *of == key);
+        Ok(found.map(|(pid, _)| self.record_of(*pid)))
     }
 
     fn begin(&mut self, key: &AttemptKey, intent: &Intent) -> Result<(), AgentError> {
@@ -120,15 +136,13 @@ impl Machine for Memory {
         }
         self.launches.push(key.clone());
         let pid = 100 + i32::try_from(self.launches.len()).unwrap();
-        self.living.insert(pid);
-        let boot_id = self.boot_id().to_string();
-        let shim = ShimRecord { pid, start_time: 1, boot_id, session: pid, group: Some(pid) };
-        self.traces(key).claim = Some(Claim::Shim(shim));
+        self.living.insert(pid, key.clone());
+        self.traces(key).claim = Some(Claim::Shim(self.record_of(pid)));
         Ok(())
     }
 
     fn is_our_shim_up(&mut self, key: &AttemptKey) -> bool {
-        self.shim(key).is_some_and(|shim| self.living.contains(&shim.pid))
+        self.shim(key).is_some_and(|shim| self.living.contains_key(&shim.pid))
     }
 
     fn shim_log(&mut self, _: &AttemptKey, _: usize) -> String {

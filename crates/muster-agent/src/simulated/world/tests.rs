@@ -4,7 +4,8 @@ use crate::sample::order;
 use muster_protocol::agent::{Order, Stop};
 
 fn orders(generation: u64, attempts: Vec<Order>) -> Input {
-    Input::Orders(Orders { node: "gpu01".to_string(), epoch: 1, generation, attempts, pools: Vec::new() })
+    let (node, incarnation) = ("gpu01".to_string(), String::new());
+    Input::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, pools: Vec::new() })
 }
 
 /// The default cluster after its first words.
@@ -49,8 +50,14 @@ fn every_node_registers_and_then_beats() {
     assert_eq!(world.step(1_499, Input::Tick), []);
     assert_eq!(world.step(1_500, Input::Tick).len(), 4, "nobody has shown that it knows them");
     for node in Cluster::default_dev().registrations() {
-        let known =
-            Orders { node: node.node, epoch: 1, generation: 1, attempts: Vec::new(), pools: Vec::new() };
+        let known = Orders {
+            node: node.node,
+            incarnation: String::new(),
+            epoch: 1,
+            generation: 1,
+            attempts: Vec::new(),
+            pools: Vec::new(),
+        };
         world.step(1_600, Input::Orders(known));
     }
     let beats = world.step(2_500, Input::Tick);

@@ -92,7 +92,12 @@ pub fn adopt_round(state: &mut State, now: Timestamp) -> usize {
 
 /// A running job ends.
 pub fn end(state: &mut State, job: JobId, now: Timestamp) {
-    report(state, job, &Said::Ended { exit: Exit::Code { code: 0 }, stopped: false }, now);
+    report(
+        state,
+        job,
+        &Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None },
+        now,
+    );
 }
 
 fn report(state: &mut State, job: JobId, said: &Said, now: Timestamp) {
@@ -184,6 +189,7 @@ pub fn facts(index: usize) -> NodeFacts {
         labels: BTreeMap::new(),
         taints: Vec::new(),
         agent_version: String::new(),
+        incarnation: String::new(),
         simulated: true,
     }
 }
