@@ -215,6 +215,18 @@ pub struct Reasoned {
     pub why: String,
 }
 
+/// A job, or the tasks of an array, were cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cancelled {
+    /// A sentence for people.
+    pub message: String,
+    /// `Cancelled` if everything has ended; `Stopping` if processes were told to stop. A job whose processes had exited
+    /// with code 0 before they were told has done its work: it ends as completed, not as cancelled.
+    pub phase: String,
+    /// How many jobs are stopping.
+    pub stopping: u64,
+}
+
 /// It is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Done {

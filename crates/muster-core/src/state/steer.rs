@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::{Actor, JobChange};
+use crate::command::{Actor, Answer, JobChange};
 use crate::event::Event;
 use crate::ids::JobId;
 use crate::job::{Attempt, Job, Outcome, Phase, StopCause};
@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 impl State {
     pub(super) fn decide_cancel(&self, by: &Actor, id: JobId, now: Timestamp) -> Result<Decision, Refusal> {
         let members = self.live_members(id, "cancel", "waiting or running")?;
+        let stopping = members.iter().filter(|job| job.attempt().is_some()).count();
         let mut events = Vec::new();
         for job in members {
             match job.attempt() {
@@ -31,7 +32,7 @@ impl State {
             }
         }
         self.settle_ends(&mut events, now);
-        Ok(Decision::done(events))
+        Ok(Decision { events, answer: Answer::Cancelled { stopping } })
     }
 
     pub(super) fn decide_hold(

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use muster_core::command::JobChange;
+use muster_core::command::{Answer, JobChange};
 use muster_core::{Command, JobId, Refusal};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
-use muster_protocol::submit::{self as wire, Done, Reasoned};
+use muster_protocol::submit::{self as wire, Cancelled, Done, Reasoned};
 use muster_store::Tables;
 use muster_store::queries::{AllocationFilter, JobFilter, Order, Page};
 use muster_store::rows::{JobDetail, JobState, LeaseRow};
@@ -210,11 +210,39 @@ pub async fn change(
 }
 
 /// Cancel a job, waiting or running
+///
+/// A job that waits ends at once, as cancelled. One that runs is told to stop: the reply says `phase: Stopping`, and the
+/// job ends when its processes are gone. It ends as cancelled, unless its processes had exited with code 0 before they
+/// were told to stop: then its work is done, and it ends as completed. Wait for the job to learn which of the two holds.
 #[utoipa::path(delete, path = "/api/v1/jobs/{id}", tag = "jobs",
     params(("id" = String, Path, description = "The job, or a whole array")),
-    responses((status = 200, description = "Cancelled, or told to stop", body = Done)))]
-pub async fn cancel(State(door): State<Door>, who: Who, Id(job): Id<JobId>) -> Result<Json<Done>, Fault> {
-    steer(&door, who, job, Command::CancelJob { job }, "is cancelled").await
+    responses((status = 200, description = "Cancelled, or told to stop", body = Cancelled)))]
+pub async fn cancel(
+    State(door): State<Door>,
+    who: Who,
+    Id(job): Id<JobId>,
+) -> Result<Json<Cancelled>, Fault> {
+    let stopping = match ask(&door, who, job, Command::CancelJob { job }).await? {
+        Answer::Cancelled { stopping } => stopping,
+        Answer::Done | Answer::Job(_) | Answer::Adopted { .. } => 0,
+    };
+    let phase = if stopping == 0 { "Cancelled" } else { "Stopping" };
+    let message = cancelled(job, stopping);
+    Ok(Json(Cancelled { message, phase: phase.to_string(), stopping: stopping as u64 }))
+}
+
+/// What a cancellation means for jobs that run, in a sentence.
+fn cancelled(job: JobId, stopping: usize) -> String {
+    match stopping {
+        0 => format!("`{job}` is cancelled"),
+        1 => format!(
+            "`{job}` is stopping; it ends as cancelled unless its processes had already exited with code 0"
+        ),
+        tasks => format!(
+            "`{job}` is cancelled; {tasks} tasks are stopping and end as cancelled unless their processes had \
+             already exited with code 0"
+        ),
+    }
 }
 
 /// Keep a job from starting, or stop it and keep it
@@ -278,9 +306,14 @@ pub async fn steer(
     command: Command,
     became: &str,
 ) -> Result<Json<Done>, Fault> {
+    ask(door, who, job, command).await?;
+    Ok(Json(Done { message: format!("`{job}` {became}") }))
+}
+
+async fn ask(door: &Door, who: Who, job: JobId, command: Command) -> Result<Answer, Fault> {
     check_sees(door, &who, job).await?;
     match door.cluster.ask(who.actor, command).await {
-        Ok(_) => Ok(Json(Done { message: format!("`{job}` {became}") })),
+        Ok(answer) => Ok(answer),
         Err(Declined::Refused(Refusal::UnknownJob { .. })) => Err(gone(door, job).await?),
         Err(declined) => Err(declined.into()),
     }

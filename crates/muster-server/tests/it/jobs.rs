@@ -127,6 +127,10 @@ fn a_waiting_job_is_held_released_changed_and_cancelled() {
 
     let cancelled = house.client().delete(&path);
     assert_eq!((cancelled.status, cancelled.json()["message"].as_str()), (200, Some("`job-1` is cancelled")));
+    assert_eq!(
+        (cancelled.json()["phase"].as_str(), cancelled.json()["stopping"].as_u64()),
+        (Some("Cancelled"), Some(0))
+    );
     assert_eq!(house.get(&path)["state"], "cancelled");
     house.refused(&house.client().delete(&path), 409, "wrong-phase");
     house.refused(&house.client().patch(&path, &json!({"name": "x"})), 409, "wrong-phase");
@@ -148,7 +152,16 @@ fn a_running_job_is_requeued_and_cancelled() {
         (attempts["attempts"][0]["state"].as_str(), attempts["attempts"][0]["stop_cause"].as_str()),
         (Some("Requeued"), Some("requeued"))
     );
-    assert_eq!(house.client().delete(&path).status, 200);
+    let told = house.client().delete(&path);
+    assert_eq!(
+        (told.status, told.json()["phase"].as_str(), told.json()["stopping"].as_u64()),
+        (200, Some("Stopping"), Some(1))
+    );
+    let message = told.json()["message"].as_str().unwrap_or_default().to_string();
+    assert!(
+        message.contains("is stopping") && message.contains("unless its processes had already exited"),
+        "{message}"
+    );
     let job = house.until_state(&id, "cancelled");
     assert_eq!(job["requeue_count"], 1);
 }

@@ -22,6 +22,13 @@ pub struct Which {
     yes: bool,
 }
 
+impl Which {
+    /// The jobs as they were named.
+    pub fn jobs(&self) -> &[JobRef] {
+        &self.jobs
+    }
+}
+
 /// Do `act` to each of them. All are tried; the first failure decides the exit code.
 pub fn each(
     which: &Which,

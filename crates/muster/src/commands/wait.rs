@@ -26,9 +26,14 @@ pub struct Args {
 
 /// Wait for all of them. The first that did not end well decides the exit code.
 pub fn run(args: Args, options: &Options) -> Ending {
+    until_ended(&args.jobs, args.timeout, options)
+}
+
+/// Wait for jobs to end, for so many milliseconds at most.
+pub fn until_ended(jobs: &[JobRef], timeout_ms: Option<i64>, options: &Options) -> Ending {
     let client = options.client()?;
-    let ids = args.jobs.iter().map(|job| job.resolve(&client)).collect::<Result<Vec<_>, _>>()?;
-    let timeout = args.timeout.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs()));
+    let ids = jobs.iter().map(|job| job.resolve(&client)).collect::<Result<Vec<_>, _>>()?;
+    let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.max(0).unsigned_abs()));
     let mut patience = Patience::new(&client, timeout)?;
     let mut code = Code::DONE;
     for id in ids {
