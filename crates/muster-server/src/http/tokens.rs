@@ -13,7 +13,7 @@ use crate::http::fault::Fault;
 use crate::http::json::Json;
 use crate::http::query::{Id, Named};
 use crate::http::who::Reach;
-use crate::http::written::{span_ms, stamp};
+use crate::http::written::{priority, span_ms, stamp};
 use crate::identity::{Who, Wish, mint};
 
 /// Make a token
@@ -40,7 +40,9 @@ pub async fn create(
     }
     let now = door.cluster.now();
     let expires_ms = spec.expires_in.as_ref().map(|span| span_ms("expires_in", span)).transpose()?;
-    let wish = Wish { name: spec.name, role, tenant, expires_at: expires_ms.map(|ms| now.plus(ms)) };
+    let priority_max = spec.max_priority.as_ref().map(priority).transpose()?;
+    let expires_at = expires_ms.map(|ms| now.plus(ms));
+    let wish = Wish { name: spec.name, role, tenant, expires_at, priority_max };
     let (token, secret) = mint(wish, now).map_err(|error| Fault::internal(error.to_string()))?;
     door.cluster.ask(who.actor, Command::AddToken { token: token.clone() }).await?;
     let made = TokenMade { token: shown(&token), secret: secret.reveal().to_string() };
@@ -113,5 +115,6 @@ fn shown(token: &Token) -> wire::Token {
         tenant_id: token.tenant.as_ref().map(ToString::to_string),
         created_at: stamp(token.made_at.0),
         expires_at: token.expires_at.map(|at| stamp(at.0)),
+        max_priority: token.priority_max,
     }
 }
