@@ -15,26 +15,58 @@ use crate::policy::{Answered, Bundle, Retried, Scope};
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
-use crate::token::Token;
+use crate::token::{Role, SYSTEM_NAME, Token};
 use crate::verdict::Reason;
 use crate::window::Window;
 
-/// Who asks, as the doors have established it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The actor behind a command, as the API layer has established it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// A person's or token's name; `local` without tokens; `muster` for the system itself.
+    /// The name that is recorded. Several actors may share it; rights follow from the kind.
     pub name: String,
+    /// What the actor is.
+    pub kind: ActorKind,
+}
+
+/// What an actor is, with the standing that its rights follow from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActorKind {
+    /// The server itself: planner, clock, agents. Its acts are in the journal but not in the audit log.
+    System,
+    /// The person at the machine of a server in local mode, a part of the server that acts for its operator, or the
+    /// author of a command that was accepted before and is replayed.
+    Local,
+    /// The bearer of a token.
+    Token {
+        /// The role of the token.
+        role: Role,
+        /// The tenant of the token; `None` for cluster-wide roles.
+        tenant: Option<TenantId>,
+        /// The priority granted to the token.
+        priority_max: Option<u32>,
+    },
 }
 
 impl Actor {
-    /// The system itself: planner, clock, agents.
+    /// The server itself.
     pub fn system() -> Actor {
-        Actor { name: "muster".to_string() }
+        Actor { name: SYSTEM_NAME.to_string(), kind: ActorKind::System }
     }
 
-    /// Whether this is the system itself, whose acts are in the journal but not in the audit log.
+    /// An actor without a token and without limits.
+    pub fn local(name: impl Into<String>) -> Actor {
+        Actor { name: name.into(), kind: ActorKind::Local }
+    }
+
+    /// The bearer of a token.
+    pub fn bearer(token: &Token) -> Actor {
+        let (role, tenant, priority_max) = (token.role, token.tenant.clone(), token.priority_max);
+        Actor { name: token.name.clone(), kind: ActorKind::Token { role, tenant, priority_max } }
+    }
+
+    /// True for the server itself, whatever names tokens have.
     pub fn is_system(&self) -> bool {
-        self.name == "muster"
+        self.kind == ActorKind::System
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::policy::Scope;
+use crate::state::{Ceiling, CeilingSource};
 use crate::tenant::Excess;
 
 /// Why a command was declined. A refusal is an answer, not a fault.
@@ -142,6 +143,30 @@ pub enum Refusal {
         /// By how much.
         excess: Excess,
     },
+    /// The priority is above what the actor may give.
+    #[error("priority {asked} is above the ceiling of {}, {}", ceiling.priority, ceiling_source(ceiling.source, tenant))]
+    OverPriorityCeiling {
+        /// The priority that was asked for.
+        asked: u32,
+        /// The highest priority the actor may give.
+        ceiling: Ceiling,
+        /// The tenant of the job.
+        tenant: TenantId,
+    },
+    /// The job belongs to another user, and the actor's role does not reach beyond its own jobs.
+    #[error("`{job}` belongs to `{owner}`")]
+    NotOwner {
+        /// Which job.
+        job: JobId,
+        /// The user that owns it.
+        owner: String,
+    },
+    /// The name of a token reads as that of another actor.
+    #[error("the name `{name}` is reserved")]
+    ReservedName {
+        /// The name that was asked for.
+        name: String,
+    },
     /// No node could hold the job even if it were empty.
     #[error("this job could never start here: {problem}")]
     Infeasible {
@@ -228,6 +253,9 @@ impl Refusal {
             Refusal::Invalid { .. } => "invalid",
             Refusal::OverQuota { .. } => "over-quota",
             Refusal::OverUserQuota { .. } => "over-user-quota",
+            Refusal::OverPriorityCeiling { .. } => "over-priority-ceiling",
+            Refusal::NotOwner { .. } => "not-owner",
+            Refusal::ReservedName { .. } => "reserved-name",
             Refusal::Infeasible { .. } => "infeasible",
             Refusal::QueueFull { .. } => "queue-full",
             Refusal::KeyReused { .. } => "key-reused",
@@ -259,6 +287,18 @@ impl Refusal {
                 excess.limit,
                 excess.resource.words()
             )),
+            Refusal::OverPriorityCeiling { asked, ceiling, tenant } => Some(format!(
+                "use at most {}, or ask an admin to raise the ceiling of the tenant (`muster tenant set {tenant} \
+                 --max-priority {asked}`) or an operator for a token with a grant (`muster token create … --tenant \
+                 {tenant} --max-priority {asked}`)",
+                ceiling.priority
+            )),
+            Refusal::NotOwner { owner, .. } => Some(format!(
+                "ask `{owner}`, the tenant-admin of its tenant, or an operator: only they may change it"
+            )),
+            Refusal::ReservedName { .. } => {
+                Some("acts under it would read as those of another actor; choose another name".into())
+            }
             Refusal::Infeasible { nearest, .. } => Some(nearest.clone()),
             Refusal::KeyReused { .. } => Some("send a new key with a new request".into()),
             Refusal::TenantBusy { .. } => Some("cancel its jobs or wait for them".into()),
@@ -267,6 +307,15 @@ impl Refusal {
             Refusal::QueueFull { .. } => Some("submit again later".into()),
             _ => None,
         }
+    }
+}
+
+fn ceiling_source(source: CeilingSource, tenant: &TenantId) -> String {
+    match source {
+        CeilingSource::Unlimited => "the highest priority there is".to_string(),
+        CeilingSource::Tier(tier) => format!("which comes from tier `{}` of tenant `{tenant}`", tier.word()),
+        CeilingSource::Tenant => format!("which is granted to tenant `{tenant}`"),
+        CeilingSource::Token => "which is granted to the token".to_string(),
     }
 }
 

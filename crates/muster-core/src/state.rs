@@ -28,6 +28,7 @@ mod decide;
 mod nodes;
 mod policies;
 mod report;
+mod rights;
 mod saved;
 mod steer;
 mod submit;
@@ -38,6 +39,7 @@ mod windows;
 
 pub use check::Violation;
 pub use decide::Decision;
+pub use rights::{Ceiling, CeilingSource};
 pub use saved::{MissingSpec, Piece, Restoring};
 
 /// The cluster. Memory holds what is alive; ended jobs are read from the tables.

@@ -211,9 +211,12 @@ pub struct TenantConfig {
     /// The most it may use in all.
     #[serde(default)]
     pub budget: Budget,
-    /// The default priority of its jobs.
+    /// The default priority of its jobs, and the highest that its members may give.
     #[serde(default)]
     pub tier: Tier,
+    /// Highest priority its members may give to a job, where that is above the number of the tier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_max: Option<u32>,
     /// Share against its siblings.
     #[serde(default = "default_weight")]
     pub weight: u32,
@@ -272,6 +275,7 @@ impl TenantConfig {
             guaranteed_by_model: BTreeMap::new(),
             budget: Budget::default(),
             tier: Tier::default(),
+            priority_max: None,
             weight: default_weight(),
             decay_milli_per_day: 0,
             may_be_preempted: true,
@@ -389,6 +393,16 @@ impl Tier {
             Tier::Medium => 500,
             Tier::High => 1_000,
             Tier::Critical => 5_000,
+        }
+    }
+
+    /// The name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Tier::Low => "low",
+            Tier::Medium => "medium",
+            Tier::High => "high",
+            Tier::Critical => "critical",
         }
     }
 }

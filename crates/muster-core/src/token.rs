@@ -5,15 +5,33 @@ use serde::{Deserialize, Serialize};
 use crate::ids::TenantId;
 use crate::time::Timestamp;
 
+/// The name under which the server itself acts.
+pub const SYSTEM_NAME: &str = "muster";
+/// The name of the token that the first start makes.
+pub const FIRST_ADMIN_NAME: &str = "admin";
+/// The name under which everyone acts on a server in local mode.
+pub const LOCAL_NAME: &str = "local";
+/// The name under which the server applies the policies of its folder.
+pub const POLICY_FOLDER_NAME: &str = "policies.dir";
+
+/// Names that a token cannot have: in the audit log its acts would read as those of another actor.
+const RESERVED_NAMES: [&str; 5] =
+    [SYSTEM_NAME, FIRST_ADMIN_NAME, LOCAL_NAME, POLICY_FOLDER_NAME, "system"];
+
+/// True for a name that reads as one of the reserved names.
+pub fn is_reserved_name(name: &str) -> bool {
+    RESERVED_NAMES.iter().any(|reserved| name.trim().eq_ignore_ascii_case(reserved))
+}
+
 /// What a token allows, from least to most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Look at its tenant.
     Viewer,
-    /// Submit and steer its own tenant's jobs.
+    /// Submit jobs and change its own.
     Member,
-    /// Also change its tenant's members and tokens.
+    /// Also every job, the tokens and the policies of its tenant.
     TenantAdmin,
     /// Also nodes and every tenant's jobs.
     Operator,
@@ -58,4 +76,7 @@ pub struct Token {
     /// When it ends by itself.
     #[serde(default)]
     pub expires_at: Option<Timestamp>,
+    /// Highest priority its bearer may give to a job, where that is above the tenant's ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_max: Option<u32>,
 }

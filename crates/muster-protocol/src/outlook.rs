@@ -61,9 +61,13 @@ pub struct Why {
     /// It has a place in the future that nobody behind it may delay: it starts by then, in Unix milliseconds, as far
     /// as can be told.
     pub reserved_at_ms: Option<i64>,
-    /// Changes with which it would start at once, the smallest of each kind. Each was tried before it is told.
+    /// Changes with which it would start at once, the smallest of each kind. Each was tried before it is told, and the
+    /// caller may make each.
     #[serde(default)]
     pub sooner_with: Vec<SoonerWith>,
+    /// True if the caller may change the job: cancel, hold, release or requeue it.
+    #[serde(default)]
+    pub may_change: bool,
     /// The first of those who are ahead of it, best first; of other tenants only where the caller may see them.
     #[serde(default)]
     pub ahead: Vec<Ahead>,

@@ -90,9 +90,13 @@ pub struct TenantSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_cost: Option<f64>,
 
-    /// The default priority of its jobs: `low`, `medium`, `high` or `critical`. `medium` when not given.
+    /// The default priority of its jobs and the highest its members may give: `low`, `medium`, `high` or `critical`,
+    /// that is 100, 500, 1000 or 5000. `medium` when not given; its jobs then have the cluster's default priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_tier: Option<String>,
+    /// Highest priority its members may give to a job; the number of the tier when that is higher or this is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_priority: Option<u32>,
     /// Share against its siblings; 1 is the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_share_weight: Option<f64>,
@@ -236,6 +240,10 @@ pub struct TenantChange {
     /// `low`, `medium`, `high` or `critical`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_tier: Option<String>,
+    /// Highest priority its members may give to a job; null takes the grant away.
+    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub max_priority: Option<Option<u32>>,
     /// Share against its siblings; 1 is the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fair_share_weight: Option<f64>,
@@ -375,8 +383,10 @@ pub struct Tenant {
     /// What all attempts that ended cost.
     pub total_cost: f64,
 
-    /// The default priority of its jobs, by name.
+    /// The default priority of its jobs and the ceiling of its members, by name.
     pub priority_tier: String,
+    /// Highest priority granted to its members; absent where the tier alone is the ceiling.
+    pub max_priority: Option<u32>,
     /// Share against its siblings; 1 is the usual one.
     pub fair_share_weight: f64,
     /// 1 for who has nothing, one half for who has just their share, towards 0; 1 where nobody competes.

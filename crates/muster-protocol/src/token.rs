@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::written::Span;
+use crate::written::{Priority, Span};
 
 /// A token to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenSpec {
-    /// Whose it is, for people; acts are recorded under this name.
+    /// Whose it is, for people; acts are recorded under this name. Names of the server itself are reserved.
     pub name: String,
     /// `viewer`, `member`, `tenant-admin`, `operator` or `admin`.
     pub role: String,
@@ -19,6 +19,10 @@ pub struct TokenSpec {
     /// It ends by itself after this time: seconds, or a text such as `30d`; never when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
+    /// Highest priority its bearer may give to a job, as a number or a tier name. It raises the ceiling of the tenant
+    /// for this token; the maker of the token grants at most what it may give itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_priority: Option<Priority>,
 }
 
 /// A token, without its secret.
@@ -37,6 +41,8 @@ pub struct Token {
     pub created_at: String,
     /// When it ends by itself.
     pub expires_at: Option<String>,
+    /// Highest priority its bearer may give to a job, where one is granted to the token.
+    pub max_priority: Option<u32>,
 }
 
 /// A token that was made. Its secret is shown this once and never stored.

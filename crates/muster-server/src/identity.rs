@@ -9,7 +9,7 @@ mod secret;
 
 use std::path::Path;
 
-use muster_core::token::{Role, Token};
+use muster_core::token::{FIRST_ADMIN_NAME, LOCAL_NAME, Role, Token};
 use muster_core::{Actor, State, TenantId, Timestamp};
 
 pub use file::{FileError, admin_token_path, read_token_file, write_private};
@@ -44,7 +44,7 @@ pub struct Who {
 pub enum Verb {
     /// Look at a tenant's objects, or at the nodes and figures that concern everybody.
     Look,
-    /// Submit, cancel, hold, release, requeue and change jobs.
+    /// Submit jobs, and cancel, hold, release, requeue and change those that the core lets them change.
     Work,
     /// Make and revoke tokens.
     Manage,
@@ -130,16 +130,21 @@ impl AuthError {
 impl Who {
     /// The person at this machine.
     pub fn local() -> Who {
-        Who { actor: Actor { name: "local".to_string() }, role: Role::Admin, tenant: None, token: None }
+        Who { actor: Actor::local(LOCAL_NAME), role: Role::Admin, tenant: None, token: None }
     }
 
     fn with(token: &Token) -> Who {
         Who {
-            actor: Actor { name: token.name.clone() },
+            actor: Actor::bearer(token),
             role: token.role,
             tenant: token.tenant.clone(),
             token: Some(token.id.clone()),
         }
+    }
+
+    /// The user whose jobs are the caller's own; `None` in local mode, where all jobs are.
+    pub fn user(&self) -> Option<&str> {
+        self.token.is_some().then_some(self.actor.name.as_str())
     }
 
     /// Whether objects of this tenant exist for them.
@@ -201,7 +206,8 @@ pub fn bootstrap(
     if state.tokens.values().any(works) {
         return Ok(None);
     }
-    let wish = Wish { name: "admin".to_string(), role: Role::Admin, tenant: None, expires_at: None };
+    let name = FIRST_ADMIN_NAME.to_string();
+    let wish = Wish { name, role: Role::Admin, tenant: None, expires_at: None, priority_max: None };
     let (token, secret) = mint(wish, now)?;
     write_private(&admin_token_path(data_dir), format!("{}\n", secret.reveal()).as_bytes())?;
     Ok(Some((token, secret)))

@@ -27,6 +27,8 @@ const GPU_MEMORY_MB: u64 = 16_000;
 const MEMORY_MB: u64 = 32_000;
 const TENANT_CPU_CORES: u64 = 64;
 const TENANT_MEMORY_MB: u64 = 256_000;
+/// The tenant of a job whose command line names none.
+const DEFAULT_TENANT: &str = "default";
 /// Jobs in a list.
 const LIST_LIMIT: usize = 1_000;
 
@@ -37,9 +39,9 @@ struct Args {
     /// API server URL [default: http://localhost:8080]
     #[arg(long, global = true)]
     api_url: Option<String>,
-    /// Tenant ID
-    #[arg(long, global = true, default_value = "default")]
-    tenant_id: String,
+    /// Tenant ID [default: default; `list` shows every tenant unless one is named]
+    #[arg(long, global = true)]
+    tenant_id: Option<String>,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -121,8 +123,8 @@ pub fn run(words: &[OsString]) -> Ending {
     let global = GlobalArgs { server: args.api_url, ..GlobalArgs::default() };
     let client = Client::new(&Connection::resolve(global, &variables)?)?;
     match args.verb {
-        Verb::Submit(submitted) => submit(&client, &args.tenant_id, submitted)?,
-        Verb::List { state } => list(&client, &args.tenant_id, state)?,
+        Verb::Submit(submitted) => submit(&client, args.tenant_id.as_deref(), submitted)?,
+        Verb::List { state } => list(&client, args.tenant_id.as_deref(), state)?,
         Verb::Get { job_id } => get(&client, job_id)?,
         Verb::Cancel { job_id } => cancel(&client, job_id)?,
         Verb::Status => status(&client)?,
@@ -131,9 +133,9 @@ pub fn run(words: &[OsString]) -> Ending {
     Ok(Code::DONE)
 }
 
-fn submit(client: &Client, tenant: &str, args: SubmitArgs) -> Result<(), CliError> {
+fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(), CliError> {
     let job = SubmitJob {
-        tenant_id: Some(tenant.to_string()),
+        tenant_id: Some(tenant.unwrap_or(DEFAULT_TENANT).to_string()),
         name: Some(args.name),
         priority: Some(Priority::Number(args.priority)),
         gpu_count: Some(args.gpus),
@@ -151,9 +153,8 @@ fn submit(client: &Client, tenant: &str, args: SubmitArgs) -> Result<(), CliErro
     ))
 }
 
-/// Of every tenant, unless one is named: the seed's list shows all.
-fn list(client: &Client, tenant: &str, state: Option<String>) -> Result<(), CliError> {
-    let tenant = (tenant != "default").then_some(tenant);
+/// The jobs of every tenant, as the seed's list shows them, or of the tenant that the command line names.
+fn list(client: &Client, tenant: Option<&str>, state: Option<String>) -> Result<(), CliError> {
     let target = Target::new("jobs")
         .with("limit", LIST_LIMIT)
         .with_some("state", state)

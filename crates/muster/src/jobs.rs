@@ -9,12 +9,12 @@ use crate::client::{Client, Target};
 use crate::commands::Code;
 use crate::error::{CliError, Exit};
 
-/// A job as a person names it: `job-42`, `42`, `job-42.3`, or `-` for the newest one.
+/// A job as a person names it: `job-42`, `42`, `job-42.3`, or `-` for the caller's newest one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobRef {
     /// By its id.
     Id(JobId),
-    /// The one that was accepted last.
+    /// The caller's job that was accepted last.
     Newest,
 }
 
@@ -37,8 +37,11 @@ impl JobRef {
 }
 
 fn newest(client: &Client) -> Result<JobId, CliError> {
-    let page: JobList = client.get(Target::new("jobs").with("limit", 1))?;
-    let none = || CliError::new(Exit::NotFound, "there are no jobs yet").hint("`muster submit -- sleep 60`");
+    let page: JobList = client.get(Target::new("jobs").with("limit", 1).with("mine", true))?;
+    let none = || {
+        CliError::new(Exit::NotFound, "`-` means your newest job, and you have none yet")
+            .hint("`muster submit -- sleep 60`, or name a job by its id")
+    };
     let task: JobId = id_of(&page.jobs.first().ok_or_else(none)?.id)?;
     // Of an array, the whole: its last task alone is never what is meant.
     Ok(JobId::single(task.number))

@@ -20,7 +20,7 @@ use crate::commands::policy::folders;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Under whose name its versions are kept.
-const NAME: &str = "policies.dir";
+const NAME: &str = muster_core::token::POLICY_FOLDER_NAME;
 
 type Files = BTreeMap<String, String>;
 
@@ -96,7 +96,7 @@ impl PolicyFolder {
         let bundle = compiled.map_err(|errors| Trouble { what: errors.join("\n"), passes: false })?;
         let why = format!("{} has changed", self.path.display());
         let command = Command::ApplyPolicy { scope: Scope::Cluster, bundle: Arc::new(bundle), why };
-        let applied = self.cluster.ask_blocking(Actor { name: NAME.to_string() }, command);
+        let applied = self.cluster.ask_blocking(Actor::local(NAME), command);
         // A job may wait for a pool that the folder no longer has: not for ever.
         applied.map_err(|declined| Trouble { what: declined.to_string(), passes: true })?;
         info!(folder = %self.path.display(), "policies are in force as their folder has them");

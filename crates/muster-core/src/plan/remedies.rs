@@ -136,13 +136,17 @@ impl Remedy {
     }
 }
 
-/// The smallest change of each kind that starts a waiting job in the next round. Costs a copy of the state and some
-/// twenty rounds at most.
-pub fn remedies(state: &State, id: JobId, now: Timestamp) -> Vec<Remedy> {
+/// The smallest change of each kind that starts a waiting job in the next round, among the changes that the actor may
+/// make. Costs a copy of the state and some twenty rounds at most.
+pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Remedy> {
     let Some(job) = state.jobs.get(&id).filter(|job| job.is_queued() && job.open_dependencies.is_empty())
     else {
         return Vec::new();
     };
+    if !by.may_change(&job.spec) {
+        return Vec::new();
+    }
+    let ceiling = state.priority_ceiling(by, &job.spec.tenant).priority;
     // What policies would say of the job as it would be then, nobody knows before they are asked.
     if Hook::BEFORE_START.into_iter().any(|hook| state.policies.asks(hook, &job.spec.tenant)) {
         return Vec::new();
@@ -150,9 +154,9 @@ pub fn remedies(state: &State, id: JobId, now: Timestamp) -> Vec<Remedy> {
     let mut copy = state.clone();
     let mut found: Vec<Remedy> = Vec::new();
     found.extend(time_limits(job).find(|remedy| starts_when_changed(&mut copy, job, remedy, now).is_some()));
-    found.extend(priorities(job).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)));
+    found.extend(priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)));
     tell(&mut copy, &Command::CancelJob { job: id }, now);
-    let starts = |remedy: &Remedy| starts_when_new(&copy, remedy.applied_to(&job.spec), now);
+    let starts = |remedy: &Remedy| starts_when_new(&copy, by, remedy.applied_to(&job.spec), now);
     found.extend(fewer_gpus(&job.spec).find(starts));
     found.extend(fewer_tasks(&job.spec).find(starts));
     found.extend(any_model(&job.spec).filter(starts));
@@ -185,7 +189,7 @@ fn starts_when_changed(copy: &mut State, job: &Job, remedy: &Remedy, now: Timest
 }
 
 /// Whether a job would be accepted and start if it were submitted.
-fn starts_when_new(state: &State, spec: JobSpec, now: Timestamp) -> bool {
+fn starts_when_new(state: &State, by: &Actor, spec: JobSpec, now: Timestamp) -> bool {
     let ask = SubmitJob {
         spec: Arc::new(spec.clone()),
         array: None,
@@ -193,7 +197,7 @@ fn starts_when_new(state: &State, spec: JobSpec, now: Timestamp) -> bool {
         key: None,
         known_outcomes: BTreeMap::new(),
     };
-    state.decide(&Actor::system(), &Command::SubmitJob(ask), now).is_ok()
+    state.decide(by, &Command::SubmitJob(ask), now).is_ok()
         && outlook(state, &spec, now).start.is_some()
 }
 
@@ -209,11 +213,11 @@ fn time_limits(job: &Job) -> impl Iterator<Item = Remedy> {
     STEPS.into_iter().rev().filter(move |step| *step < limit).map(|ms| Remedy::TimeLimit { ms })
 }
 
-/// The tiers above what was asked for.
-fn priorities(job: &Job) -> impl Iterator<Item = Remedy> {
+/// The tiers above what was asked for, up to the actor's ceiling.
+fn priorities(job: &Job, ceiling: u32) -> impl Iterator<Item = Remedy> {
     let asked = job.spec.priority;
     let tiers = [Tier::Medium, Tier::High, Tier::Critical].map(Tier::priority);
-    let above = tiers.into_iter().filter(move |priority| *priority > asked);
+    let above = tiers.into_iter().filter(move |priority| *priority > asked && *priority <= ceiling);
     above.map(|priority| Remedy::Priority { priority, displaces: false })
 }
 

@@ -34,7 +34,7 @@ impl State {
             Command::HoldJob { job, why } => self.decide_hold(by, *job, why, now),
             Command::ReleaseJob { job } => self.decide_release(by, *job, now),
             Command::RequeueJob { job } => self.decide_requeue(by, *job, now),
-            Command::ChangeJob { job, change } => self.decide_change(*job, change, now),
+            Command::ChangeJob { job, change } => self.decide_change(by, *job, change, now),
             Command::CreateTenant { id, config } => self.decide_create_tenant(id, config, now),
             Command::ChangeTenant { id, config } => self.decide_change_tenant(id, config, now),
             Command::DeleteTenant { id } => self.decide_delete_tenant(by, id, now),
@@ -51,6 +51,7 @@ impl State {
             Command::CloseWindow { name } => self.decide_close_window(name, now),
             Command::AdoptPlan { plan, epoch } => Ok(self.decide_adopt(plan, *epoch, now)),
             Command::ReportTask { node, job, attempt, said } => {
+                self.check_may_change_if_known(by, *job)?;
                 self.decide_report(node, (*job, *attempt), said, now)
             }
             Command::Tick => Ok(self.decide_tick(now)),
@@ -77,7 +78,7 @@ impl State {
             Command::NoteAnswers { bundles, answers, retries } => {
                 self.decide_answers(bundles, (answers, retries), now)
             }
-            Command::AddToken { token } => self.decide_add_token(token, now),
+            Command::AddToken { token } => self.decide_add_token(by, token, now),
             Command::RevokeToken { id } => self.decide_revoke_token(id, now),
         }
     }

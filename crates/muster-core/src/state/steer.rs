@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 impl State {
     pub(super) fn decide_cancel(&self, by: &Actor, id: JobId, now: Timestamp) -> Result<Decision, Refusal> {
-        let members = self.live_members(id, "cancel", "waiting or running")?;
+        let members = self.live_members(by, id, "cancel", "waiting or running")?;
         let stopping = members.iter().filter(|job| job.attempt().is_some()).count();
         let mut events = Vec::new();
         for job in members {
@@ -42,7 +42,7 @@ impl State {
         why: &str,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        let members = self.live_members(id, "hold", "waiting or running")?;
+        let members = self.live_members(by, id, "hold", "waiting or running")?;
         let mut events = Vec::new();
         for job in members {
             match &job.phase {
@@ -66,7 +66,7 @@ impl State {
     }
 
     pub(super) fn decide_release(&self, by: &Actor, id: JobId, now: Timestamp) -> Result<Decision, Refusal> {
-        let members = self.live_members(id, "release", "held")?;
+        let members = self.live_members(by, id, "release", "held")?;
         let held: Vec<&Job> =
             members.iter().copied().filter(|job| matches!(job.phase, Phase::Held { .. })).collect();
         if held.is_empty() {
@@ -77,7 +77,7 @@ impl State {
     }
 
     pub(super) fn decide_requeue(&self, by: &Actor, id: JobId, now: Timestamp) -> Result<Decision, Refusal> {
-        let members = self.live_members(id, "requeue", "running")?;
+        let members = self.live_members(by, id, "requeue", "running")?;
         let mut events = Vec::new();
         for job in &members {
             if let Some(attempt) = job.attempt() {
@@ -93,6 +93,7 @@ impl State {
 
     pub(super) fn decide_change(
         &self,
+        by: &Actor,
         id: JobId,
         change: &JobChange,
         now: Timestamp,
@@ -109,16 +110,28 @@ impl State {
         {
             return Err(Refusal::Invalid { field: "time_limit", problem: "must be above zero".into() });
         }
-        let members = self.live_members(id, "change", "waiting or running")?;
+        let members = self.live_members(by, id, "change", "waiting or running")?;
+        if let Some(priority) = change.priority {
+            let raised = members.iter().filter(|job| priority > job.spec.priority);
+            raised.into_iter().try_for_each(|job| self.check_priority(by, &job.spec.tenant, priority))?;
+        }
         let changed = |job: &Job| Event::JobChanged { job: job.id, change: change.clone(), at: now };
         Ok(Decision::done(members.into_iter().map(changed).collect()))
     }
 
-    /// The live jobs an id means, or why there are none.
-    fn live_members(&self, id: JobId, verb: &'static str, needs: &'static str) -> Result<Vec<&Job>, Refusal> {
+    /// The live jobs an id means, or why there are none or the actor may not change them.
+    fn live_members(
+        &self,
+        by: &Actor,
+        id: JobId,
+        verb: &'static str,
+        needs: &'static str,
+    ) -> Result<Vec<&Job>, Refusal> {
         let members = self.members(id);
         if !members.is_empty() {
-            return members.into_iter().map(|id| self.job(id)).collect();
+            let jobs: Vec<&Job> = members.into_iter().map(|id| self.job(id)).collect::<Result<_, _>>()?;
+            jobs.iter().try_for_each(|job| self.check_may_change(by, job))?;
+            return Ok(jobs);
         }
         match self.ended.get(&id) {
             Some(ended) => Err(Refusal::WrongPhase { job: id, phase: ended.outcome.word(), verb, needs }),

@@ -43,6 +43,7 @@ impl State {
         check_spec(spec)?;
         check_array(ask.array.as_ref())?;
         self.check_tenant(spec)?;
+        self.check_priority(by, &spec.tenant, spec.priority)?;
         self.check_pool(spec.pool.as_deref())?;
         self.check_feasible(spec)?;
         self.check_queue(ask)?;

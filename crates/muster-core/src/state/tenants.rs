@@ -4,12 +4,12 @@ use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::TenantId;
 use crate::refusal::Refusal;
-use crate::settings::Settings;
+use crate::settings::{PRIORITY_MAX, Settings};
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
-use crate::token::Token;
+use crate::token::{Token, is_reserved_name};
 
 /// The tenant that exists from the first start.
 pub const DEFAULT_TENANT: &str = "default";
@@ -73,6 +73,10 @@ impl State {
         if config.name.is_empty() || config.name.len() > 255 {
             return Err(Refusal::Invalid { field: "name", problem: "must be 1 to 255 characters".into() });
         }
+        if config.priority_max.is_some_and(|priority| priority > PRIORITY_MAX) {
+            let problem = format!("{} is above {PRIORITY_MAX}", config.priority_max.unwrap_or_default());
+            return Err(Refusal::Invalid { field: "max_priority", problem });
+        }
         if config.weight == 0 {
             return Err(Refusal::Invalid { field: "weight", problem: "must be above zero".into() });
         }
@@ -97,9 +101,18 @@ impl State {
         Decision::done(vec![Event::Configured { settings: Box::new(settings.clone()), at: now }])
     }
 
-    pub(super) fn decide_add_token(&self, token: &Token, now: Timestamp) -> Result<Decision, Refusal> {
+    pub(super) fn decide_add_token(
+        &self,
+        by: &Actor,
+        token: &Token,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
         if self.tokens.contains_key(&token.id) {
             return Err(Refusal::DuplicateToken { id: token.id.clone() });
+        }
+        // The server itself makes the first admin's token.
+        if !by.is_system() && is_reserved_name(&token.name) {
+            return Err(Refusal::ReservedName { name: token.name.clone() });
         }
         match (&token.tenant, token.role.is_cluster_wide()) {
             (Some(tenant), false) => self.tenant(tenant).map(|_| ())?,
@@ -113,7 +126,24 @@ impl State {
                 return Err(Refusal::Invalid { field: "tenant", problem });
             }
         }
+        self.check_grant(by, token)?;
         Ok(Decision::done(vec![Event::TokenAdded { token: token.clone(), at: now }]))
+    }
+
+    /// A token is granted at most the priority that its maker may give.
+    fn check_grant(&self, by: &Actor, token: &Token) -> Result<(), Refusal> {
+        let Some(granted) = token.priority_max else { return Ok(()) };
+        if granted > PRIORITY_MAX {
+            let problem = format!("{granted} is above {PRIORITY_MAX}");
+            return Err(Refusal::Invalid { field: "max_priority", problem });
+        }
+        match &token.tenant {
+            Some(tenant) => self.check_priority(by, tenant, granted),
+            None => {
+                let problem = format!("role {} has no ceiling to raise", token.role.word());
+                Err(Refusal::Invalid { field: "max_priority", problem })
+            }
+        }
     }
 
     pub(super) fn decide_revoke_token(&self, id: &str, now: Timestamp) -> Result<Decision, Refusal> {

@@ -21,7 +21,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 use crate::judge::Judge;
 use crate::policies;
 use crate::story::{Ask, Step, Story, command, node_name};
-use crate::world::{World, facts, is_admitted, is_ready, spec, submission};
+use crate::world::{World, actor, facts, is_admitted, is_ready, spec, submission};
 
 #[test]
 fn every_story_keeps_the_laws() {
@@ -229,7 +229,7 @@ impl Teller {
         let job = self.world.state.jobs.values().find(|job| is_ready(job));
         // Costs many rounds, so not every time.
         let Some(job) = job.filter(|_| self.world.state.seq.is_multiple_of(4)) else { return };
-        for remedy in remedies(&self.world.state, job.id, self.world.now) {
+        for remedy in remedies(&self.world.state, &actor(), job.id, self.world.now) {
             let mut real = self.world.clone();
             let changed = match remedy.job_change() {
                 Some(change) => real.ask(Command::ChangeJob { job: job.id, change }).map(|_| job.id),

@@ -12,6 +12,7 @@ mod laws;
 mod model;
 mod policies;
 mod retries;
+mod rights;
 mod scenarios;
 mod script;
 mod speaking;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::{Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
+use muster_core::command::{
+    Actor, ActorKind, Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob,
+};
 use muster_core::job::{
     Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Isolation, Job, JobSpec, OnNodeLost,
     Resources, TaskGroup, Topology,
@@ -10,14 +12,15 @@ use muster_core::job::{
 use muster_core::node::NodeWord;
 use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
 use muster_core::settings::{Objective, Repartition};
-use muster_core::tenant::TenantConfig;
+use muster_core::tenant::{TenantConfig, Tier};
 use muster_core::time::{HOUR, MINUTE, SECOND};
+use muster_core::token::Role;
 use muster_core::window::Window;
 use muster_core::{Event, JobId, NodeId, Refusal};
 
 use crate::devices;
 use crate::words::{Words, mib, number, span, tasks, yes};
-use crate::world::{World, facts, spec, submission};
+use crate::world::{World, actor, facts, spec, submission};
 
 /// A story being told.
 pub struct Script {
@@ -68,6 +71,7 @@ impl Script {
 
     fn play(&mut self, words: &Words) -> Result<(), String> {
         match words.verb {
+            "as" => self.act_as(words),
             "settings" => self.settings(words),
             "tenant" => self.tenant(words),
             "node" => self.node(words),
@@ -106,6 +110,26 @@ impl Script {
         if let Err(refusal) = self.world.ask(command) {
             self.refused = Some(refusal);
         }
+        Ok(())
+    }
+
+    /// `as ann role=member tenant=red max_priority=2000`: the bearer of such a token acts from here on; `as local`
+    /// ends it.
+    fn act_as(&mut self, words: &Words) -> Result<(), String> {
+        let Some(role) = words.get("role") else {
+            self.world.by = actor();
+            return Ok(());
+        };
+        let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
+        let role = roles.into_iter().find(|known| known.word() == role).ok_or(format!("no role `{role}`"))?;
+        self.world.by = Actor {
+            name: words.object().to_string(),
+            kind: ActorKind::Token {
+                role,
+                tenant: words.get("tenant").map(|tenant| tenant.parse().unwrap()),
+                priority_max: words.get("max_priority").map(number),
+            },
+        };
         Ok(())
     }
 
@@ -164,6 +188,8 @@ impl Script {
                 "price" => {
                     (config.billed, config.price_gpu_hour_micro) = (true, number::<u64>(value) * 1_000_000)
                 }
+                "tier" => config.tier = tier(value)?,
+                "max_priority" => config.priority_max = Some(number(value)),
                 "weight" => config.weight = number(value),
                 "decay" => config.decay_milli_per_day = number(value),
                 "parent" => config.parent = Some(value.parse().unwrap()),
@@ -412,7 +438,7 @@ impl Script {
 
     fn remedies(&mut self, words: &Words) -> Result<(), String> {
         let job = self.job(words.object())?;
-        let found = remedies(&self.world.state, job, self.world.now);
+        let found = remedies(&self.world.state, &self.world.by, job, self.world.now);
         let said: Vec<String> = found.iter().map(Remedy::words).collect();
         self.seen.push(format!("{}  sooner with: {}", words.object(), said.join(" · ")));
         Ok(())
@@ -453,6 +479,11 @@ fn said_end(words: &Words) -> Said {
         (None, None) => Exit::Code { code: 0 },
     };
     Said::Ended { exit, stopped: words.has("stopped"), ended_ms_ago: None }
+}
+
+fn tier(text: &str) -> Result<Tier, String> {
+    let tiers = [Tier::Low, Tier::Medium, Tier::High, Tier::Critical];
+    tiers.into_iter().find(|tier| tier.word() == text).ok_or(format!("no tier `{text}`"))
 }
 
 fn objective(text: &str) -> Result<Objective, String> {

@@ -22,12 +22,14 @@ pub struct World {
     pub state: State,
     pub now: Timestamp,
     pub events: Vec<Event>,
+    /// The actor behind the commands.
+    pub by: Actor,
 }
 
 impl World {
     /// With the tenant `default`, as every cluster has it.
     pub fn new() -> World {
-        let mut world = World { state: State::default(), now: Timestamp(0), events: Vec::new() };
+        let mut world = World { state: State::default(), now: Timestamp(0), events: Vec::new(), by: actor() };
         let config = Box::new(TenantConfig::unlimited("default"));
         world.ask(Command::CreateTenant { id: "default".parse().unwrap(), config }).unwrap();
         world
@@ -44,7 +46,7 @@ impl World {
         command: Command,
         watch: &mut dyn FnMut(&State, &Event),
     ) -> Result<Answer, Refusal> {
-        let (events, answer) = self.state.decide_audited(&actor(), &command, self.now);
+        let (events, answer) = self.state.decide_audited(&self.by, &command, self.now);
         for event in &events {
             watch(&self.state, event);
             self.state.apply(event);
@@ -74,7 +76,7 @@ impl World {
 
 /// Who asks in tests.
 pub fn actor() -> Actor {
-    Actor { name: "ada".to_string() }
+    Actor::local("ada")
 }
 
 /// A node with devices of one model.

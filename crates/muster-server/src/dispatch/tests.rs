@@ -43,7 +43,7 @@ impl Desk {
     }
 
     fn tell(&mut self, command: Command) {
-        let by = Actor { name: "ada".to_string() };
+        let by = Actor::local("ada");
         let decision = self.state.decide(&by, &command, self.now).unwrap();
         for event in &decision.events {
             self.touched.extend(self.route.touched(event));

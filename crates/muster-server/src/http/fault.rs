@@ -112,6 +112,8 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         Refusal::OverQuota { .. }
         | Refusal::OverUserQuota { .. }
         | Refusal::InactiveTenant { .. }
+        | Refusal::OverPriorityCeiling { .. }
+        | Refusal::NotOwner { .. }
         | Refusal::PolicyRefuses { .. } => StatusCode::FORBIDDEN,
         Refusal::DuplicateTenant { .. }
         | Refusal::DuplicateToken { .. }
@@ -127,6 +129,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         Refusal::Invalid { .. }
         | Refusal::UnknownPool { .. }
         | Refusal::Infeasible { .. }
+        | Refusal::ReservedName { .. }
         | Refusal::DeadDependency { .. }
         | Refusal::Unsupported { .. } => StatusCode::UNPROCESSABLE_ENTITY,
     }

@@ -37,6 +37,8 @@ pub struct JobQuery {
     phase: Option<String>,
     /// Of this user.
     user: Option<String>,
+    /// Only the caller's own jobs. Without tokens every job is the caller's own.
+    mine: Option<bool>,
     /// Whose name contains this, in upper or lower case.
     name: Option<String>,
     /// With this label, `key=value`.
@@ -87,11 +89,15 @@ pub async fn list(
 fn filter(query: &JobQuery, who: &Who) -> Result<JobFilter, Fault> {
     let states = query.state.as_deref().map(|words| words.split(',').map(state_of).collect());
     let array = query.array.as_deref().map(|text| text.parse::<JobId>());
+    let own = who.user().filter(|_| query.mine.unwrap_or(false));
+    let is_other = |user: &String| own.is_some_and(|own| own != user);
+    // The jobs of another user are not the caller's own.
+    let none = query.user.as_ref().is_some_and(is_other);
     Ok(JobFilter {
-        tenants: who.tenants(query.tenant_id.as_deref()),
+        tenants: if none { Some(Vec::new()) } else { who.tenants(query.tenant_id.as_deref()) },
         states: states.transpose()?,
         phase: query.phase.clone(),
-        user: query.user.clone(),
+        user: query.user.clone().or(own.map(str::to_string)),
         name_contains: query.name.clone(),
         label: query.label.as_deref().map(key_and_value).transpose()?,
         number: array
@@ -122,7 +128,11 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         .filter(|(detail, ..)| who.sees_tenant(&detail.row.tenant))
         .ok_or(Refusal::UnknownJob { job: id })?;
     let first = detail.row.id;
+    let is_own = who.actor.owns(&detail.row.tenant, &detail.row.user);
     let mut job = show::job(detail, now_ms);
+    if !is_own {
+        show::hide_environment(&mut job);
+    }
     (job.allocated_gpus, job.shares) = (share::gpus(&leases), share::shares(&leases));
     if let Some(counts) = array {
         describe_array(&mut job, id, counts);

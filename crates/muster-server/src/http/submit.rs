@@ -78,7 +78,7 @@ pub async fn read_ask(door: &Door, who: &Who, bytes: &[u8]) -> Result<SubmitJob,
     let tenant = who.acts_for(written.tenant_id.as_deref())?;
     let priority = match &written.priority {
         Some(said) => priority(said)?,
-        None => door.state(|state| usual_priority(state, &tenant))?,
+        None => door.state(|state| usual_priority(state, who, &tenant))?,
     };
     let spec = spec(&written, who, tenant, priority)?;
     let known_outcomes = known_outcomes(door, who, &spec).await?;
@@ -91,12 +91,14 @@ pub async fn read_ask(door: &Door, who: &Who, bytes: &[u8]) -> Result<SubmitJob,
     })
 }
 
-fn usual_priority(state: &muster_core::State, tenant: &TenantId) -> u32 {
-    match state.tenants.get(tenant).map(|known| known.config.tier) {
+/// The priority of a job that names none. A default above the caller's ceiling would refuse every such job.
+fn usual_priority(state: &muster_core::State, who: &Who, tenant: &TenantId) -> u32 {
+    let usual = match state.tenants.get(tenant).map(|known| known.config.tier) {
         // The usual tier leaves the choice to the cluster.
         None | Some(Tier::Medium) => state.settings.default_priority,
         Some(tier) => tier.priority(),
-    }
+    };
+    usual.min(state.priority_ceiling(&who.actor, tenant).priority)
 }
 
 fn idempotency_key(headers: &HeaderMap, body: &[u8]) -> Result<Option<IdempotencyKey>, Fault> {

@@ -8,7 +8,7 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use muster_core::budget::{Budget, Spent};
 use muster_core::plan::{FairShare, fair_shares};
-use muster_core::tenant::{Quota, Tenant, TenantConfig, Tier};
+use muster_core::tenant::{Quota, Tenant, TenantConfig};
 use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp, model};
 use muster_protocol::amount::Amount;
 use muster_protocol::submit::Done;
@@ -195,6 +195,7 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
         decay_milli_per_day: spec.priority_decay.map(decay_milli).transpose()?.unwrap_or(0),
         may_be_preempted: spec.allow_preemption.unwrap_or(true),
         may_preempt: spec.can_preempt_others.unwrap_or(true),
+        priority_max: spec.max_priority,
         preemptions_per_job_max: spec.max_preemptions,
         damage_gpu_ms_per_day: spec
             .damage_gpu_hours_per_day
@@ -261,6 +262,7 @@ pub fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Faul
     put(&mut config.decay_milli_per_day, change.priority_decay.map(decay_milli).transpose()?);
     put(&mut config.may_be_preempted, change.allow_preemption);
     put(&mut config.may_preempt, change.can_preempt_others);
+    put(&mut config.priority_max, change.max_priority);
     put(&mut config.preemptions_per_job_max, change.max_preemptions);
     let damage = change.damage_gpu_hours_per_day.map(|hours| all_ms(DAMAGE, hours)).transpose()?;
     put(&mut config.damage_gpu_ms_per_day, damage);
@@ -330,15 +332,6 @@ fn decay_milli(part: f64) -> Result<u32, Fault> {
     }
 }
 
-fn tier_word(tier: Tier) -> &'static str {
-    match tier {
-        Tier::Low => "low",
-        Tier::Medium => "medium",
-        Tier::High => "high",
-        Tier::Critical => "critical",
-    }
-}
-
 fn shown(
     state: &Core,
     tenant: &Tenant,
@@ -398,7 +391,7 @@ fn shown(
         failed_jobs: account.failed,
         cancelled_jobs: account.cancelled,
         total_cost: money(account.used.cost_micro),
-        priority_tier: tier_word(config.tier).to_string(),
+        priority_tier: config.tier.word().to_string(),
         fair_share_weight: f64::from(config.weight) / USUAL_WEIGHT,
         fair_share_factor: share.map_or(1.0, factor),
         fair_share: part(|share| share.share_milli),
@@ -408,6 +401,7 @@ fn shown(
         priority_decay: f64::from(config.decay_milli_per_day) / 1_000.0,
         allow_preemption: config.may_be_preempted,
         can_preempt_others: config.may_preempt,
+        max_priority: config.priority_max,
         max_preemptions: config.preemptions_per_job_max,
         damage_gpu_hours_per_day: config.damage_gpu_ms_per_day.map(hours),
         damage_gpu_hours: config

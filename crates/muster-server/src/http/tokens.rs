@@ -9,11 +9,12 @@ use muster_protocol::submit::Done;
 use muster_protocol::token::{self as wire, TokenList, TokenMade, TokenSpec};
 
 use crate::http::Door;
+use crate::http::access::put_on_record;
 use crate::http::fault::Fault;
 use crate::http::json::Json;
 use crate::http::query::{Id, Named};
 use crate::http::who::Reach;
-use crate::http::written::{span_ms, stamp};
+use crate::http::written::{priority, span_ms, stamp};
 use crate::identity::{Who, Wish, mint};
 
 /// Make a token
@@ -32,6 +33,7 @@ pub async fn create(
         false => Some(who.acts_for(spec.tenant_id.as_deref())?),
     };
     if role > who.role {
+        put_on_record(&door, &who, "POST /api/v1/tokens".to_string(), "/api/v1/tokens");
         let detail = format!("role {} cannot make a token of role {}", who.role.word(), role.word());
         return Err(Fault::forbidden(detail));
     }
@@ -40,7 +42,9 @@ pub async fn create(
     }
     let now = door.cluster.now();
     let expires_ms = spec.expires_in.as_ref().map(|span| span_ms("expires_in", span)).transpose()?;
-    let wish = Wish { name: spec.name, role, tenant, expires_at: expires_ms.map(|ms| now.plus(ms)) };
+    let priority_max = spec.max_priority.as_ref().map(priority).transpose()?;
+    let expires_at = expires_ms.map(|ms| now.plus(ms));
+    let wish = Wish { name: spec.name, role, tenant, expires_at, priority_max };
     let (token, secret) = mint(wish, now).map_err(|error| Fault::internal(error.to_string()))?;
     door.cluster.ask(who.actor, Command::AddToken { token: token.clone() }).await?;
     let made = TokenMade { token: shown(&token), secret: secret.reveal().to_string() };
@@ -95,6 +99,8 @@ pub async fn revoke(
         door.state(|state| state.tokens.get(&id).filter(|token| sees(&who, token)).map(|token| token.role))?;
     let role = known.ok_or_else(|| Fault::from(Refusal::UnknownToken { id: id.clone() }))?;
     if role > who.role {
+        let path = format!("/api/v1/tokens/{id}");
+        put_on_record(&door, &who, format!("DELETE {path}"), &path);
         return Err(Fault::forbidden(format!(
             "role {} cannot revoke a token of role {}",
             who.role.word(),
@@ -113,5 +119,6 @@ fn shown(token: &Token) -> wire::Token {
         tenant_id: token.tenant.as_ref().map(ToString::to_string),
         created_at: stamp(token.made_at.0),
         expires_at: token.expires_at.map(|at| stamp(at.0)),
+        max_priority: token.priority_max,
     }
 }

@@ -51,12 +51,13 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         who.sees_tenant(job.spec.tenant.as_str()).then(|| {
             let mut why = why_waiting(&door, state, job);
             why.ahead = ahead(&door, &who, state, job);
+            why.may_change = who.actor.may_change(&job.spec);
             (job.id, why)
         })
     })?;
     if let Some((job, mut why)) = live {
         if why.waiting_since.is_some() {
-            look_ahead(&door, job, &mut why).await?;
+            look_ahead(&door, &who, job, &mut why).await?;
         }
         why.history = noted(&door, job).await?;
         say_since(&mut why);
@@ -174,6 +175,7 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         expected_start: None,
         reserved_at_ms: verdicts.reserved_at(job.id).filter(|_| since.is_some()).map(|at| at.0),
         sooner_with: Vec::new(),
+        may_change: false,
         ahead: Vec::new(),
         history: Vec::new(),
     }
@@ -186,10 +188,10 @@ fn nodes_of(job: &Job) -> Vec<String> {
 
 /// When it starts, and what would help. Many rounds are drawn up on a copy of the state, so the lock is held only for
 /// the copy; a job that the last forecast does not know yet has its own, where that costs little.
-async fn look_ahead(door: &Door, job: JobId, why: &mut Why) -> Result<(), Fault> {
+async fn look_ahead(door: &Door, who: &Who, job: JobId, why: &mut Why) -> Result<(), Fault> {
     let (forecast, position) = (door.cluster.forecast(), why.queue_position);
     let told = position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
-    let door = door.clone();
+    let (door, by) = (door.clone(), who.actor.clone());
     let looking = tokio::task::spawn_blocking(move || {
         let copy = |state: &muster_core::State| state.jobs.len() <= TRIED_WITH_JOBS_MAX;
         let (copy, hits) =
@@ -198,7 +200,7 @@ async fn look_ahead(door: &Door, job: JobId, why: &mut Why) -> Result<(), Fault>
         let small = copy.as_ref().filter(|state| state.jobs.len() <= FORETOLD_WITH_JOBS_MAX);
         let own = || plan::forecast(small.filter(|_| position.is_some())?, now, OWN_ROUNDS_MAX).of(job);
         let range = told.or_else(own).map(|range| expected(range, hits, now));
-        let remedies = copy.as_ref().map(|state| plan::remedies(state, job, now.max(state.clock)));
+        let remedies = copy.as_ref().map(|state| plan::remedies(state, &by, job, now.max(state.clock)));
         Ok((range, remedies.unwrap_or_default()))
     });
     let found = looking.await.unwrap_or_else(|_| Err(Fault::internal("looking ahead ended early")));
@@ -251,6 +253,7 @@ fn why_ended(row: JobRow) -> Why {
         expected_start: None,
         reserved_at_ms: None,
         sooner_with: Vec::new(),
+        may_change: false,
         ahead: Vec::new(),
         history: Vec::new(),
     }
@@ -278,7 +281,7 @@ pub async fn plan(
                 Ok(decision) => {
                     let mut outlook = foreseen(plan::outlook(state, &spec, now));
                     if outlook.outcome == Prospect::Waits && state.jobs.len() <= FORETOLD_WITH_JOBS_MAX {
-                        foretell(state, &decision, now, &mut outlook);
+                        foretell(state, &who, &decision, now, &mut outlook);
                     }
                     outlook
                 }
@@ -290,13 +293,19 @@ pub async fn plan(
 }
 
 /// When it would start, and what would help: the job is submitted to a copy of the cluster.
-fn foretell(state: &muster_core::State, decision: &Decision, now: Timestamp, outlook: &mut Outlook) {
+fn foretell(
+    state: &muster_core::State,
+    who: &Who,
+    decision: &Decision,
+    now: Timestamp,
+    outlook: &mut Outlook,
+) {
     let mut copy = state.clone();
     decision.events.iter().for_each(|event| copy.apply(event));
     let Answer::Job(job) = decision.answer else { return };
     let range = plan::forecast(&copy, now, OWN_ROUNDS_MAX).of(job);
     outlook.expected_start = range.map(|range| expected(range, copy.foresight.hits(), now));
-    outlook.sooner_with = plan::remedies(&copy, job, now).iter().map(shown_remedy).collect();
+    outlook.sooner_with = plan::remedies(&copy, &who.actor, job, now).iter().map(shown_remedy).collect();
 }
 
 fn refused(refusal: Refusal) -> Outlook {

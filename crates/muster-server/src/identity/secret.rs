@@ -34,6 +34,8 @@ pub struct Wish {
     pub tenant: Option<TenantId>,
     /// When it will end by itself.
     pub expires_at: Option<Timestamp>,
+    /// Highest priority its bearer may give to a job, where that is above the tenant's ceiling.
+    pub priority_max: Option<u32>,
 }
 
 /// The system gave no random numbers.
@@ -54,6 +56,7 @@ pub fn mint(wish: Wish, now: Timestamp) -> Result<(Token, Secret), NoRandomness>
         tenant: wish.tenant,
         made_at: now,
         expires_at: wish.expires_at,
+        priority_max: wish.priority_max,
     };
     Ok((token, Secret(text)))
 }

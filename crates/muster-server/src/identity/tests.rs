@@ -16,7 +16,7 @@ fn tenant(name: &str) -> TenantId {
 
 fn wish(role: Role) -> Wish {
     let tenant = (!role.is_cluster_wide()).then(|| tenant("red"));
-    Wish { name: "mia".to_string(), role, tenant, expires_at: None }
+    Wish { name: "mia".to_string(), role, tenant, expires_at: None, priority_max: None }
 }
 
 fn state_with(tokens: &[&Token]) -> State {
@@ -39,7 +39,7 @@ fn a_minted_token_lets_its_owner_in() {
     let state = state_with(&[&token]);
     let who = Identity::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
     let expected = Who {
-        actor: Actor { name: "mia".into() },
+        actor: Actor::bearer(&token),
         role: Role::Member,
         tenant: Some(tenant("red")),
         token: Some(token.id.clone()),

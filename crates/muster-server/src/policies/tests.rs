@@ -53,7 +53,7 @@ impl Interpreter for Scripted {
 }
 
 fn tell(state: &mut State, command: &Command) -> Vec<Event> {
-    let by = Actor { name: "ann".to_string() };
+    let by = Actor::local("ann");
     let events = state.decide(&by, command, Timestamp(0)).unwrap().events;
     events.iter().for_each(|event| state.apply(event));
     events

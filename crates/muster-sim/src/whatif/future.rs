@@ -86,7 +86,7 @@ impl<'a> Future<'a> {
     /// What someone did, or a node went through, is done again.
     fn act(&mut self, entry: &Entry) {
         if let Some((by, ask)) = submission(&self.stage.state, &entry.event) {
-            return self.submit(&entry.event, &Actor { name: by }, ask);
+            return self.submit(&entry.event, &Actor::local(by), ask);
         }
         let deed = deed(&entry.event);
         let Some((by, command)) = deed.and_then(|(by, command)| Some((by, self.otherwise.amended(command)?)))
@@ -94,7 +94,7 @@ impl<'a> Future<'a> {
             return;
         };
         // What is refused has become needless: a job that is to be stopped has ended by now.
-        if self.stage.ask(&Actor { name: by }, &command).is_ok() {
+        if self.stage.ask(&Actor::local(by), &command).is_ok() {
             self.stage.stir();
         }
         self.otherwise.consequence(&entry.event).iter().for_each(|command| self.stage.tell(command));

@@ -81,7 +81,7 @@ fn journal(deeds: Vec<(i64, Deed)>, until_s: i64) -> Vec<Entry> {
 }
 
 fn act_out(stage: &mut Stage, deed: Deed) {
-    let by = |name: &str| Actor { name: name.to_string() };
+    let by = |name: &str| Actor::local(name);
     match deed {
         Deed::Ask(name, command) => {
             let (events, _) = stage.state.decide_audited(&by(name), &command, stage.now);

@@ -125,7 +125,7 @@ impl<'a> Track<'a> {
     fn refuses(&self, event: &Event, at: Timestamp) -> bool {
         let Some((by, ask)) = submission(&self.changed, event) else { return false };
         let command = Command::SubmitJob(SubmitJob { key: None, ..ask });
-        self.changed.decide(&Actor { name: by }, &command, at).is_err()
+        self.changed.decide(&Actor::local(by), &command, at).is_err()
     }
 
     fn note(&mut self, event: &Event, at: Timestamp) {

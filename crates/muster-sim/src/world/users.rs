@@ -38,7 +38,7 @@ impl Users {
     /// What a letter says.
     pub fn letter(&self, number: u64) -> Option<(Actor, Command)> {
         let letter = self.letters.get(number as usize)?;
-        Some((Actor { name: "ada".to_string() }, letter.command.clone()))
+        Some((Actor::local("ada"), letter.command.clone()))
     }
 
     /// Whether its writer asks once more.

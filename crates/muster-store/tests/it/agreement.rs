@@ -47,7 +47,7 @@ struct Cluster {
 
 impl Cluster {
     fn ask(&mut self, command: Command) {
-        let by = Actor { name: "ada".to_string() };
+        let by = Actor::local("ada");
         let (events, _) = self.state.decide_audited(&by, &command, Timestamp(self.now));
         for event in events {
             self.state.apply(&event);

@@ -262,6 +262,7 @@ pub fn token(id: &str) -> Event {
         tenant: Some("red".parse().unwrap()),
         made_at: Timestamp(4),
         expires_at: Some(Timestamp(9_000_000)),
+        priority_max: None,
     };
     Event::TokenAdded { token, at: Timestamp(4) }
 }

@@ -207,6 +207,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("email", tenant.email.clone())
         .field("active", yes_no(tenant.active))
         .field("tier", tenant.priority_tier.clone())
+        .maybe("max priority", tenant.max_priority)
         .field("weight", tenant.fair_share_weight.to_string())
         .field("fair share", fair_share(tenant))
         .field("past usage", past_usage(tenant))

@@ -12,7 +12,7 @@ use super::{Code, Ending};
 use crate::client::{Client, Target};
 use crate::confirm::{self, Consent};
 use crate::error::CliError;
-use crate::job_flags::span;
+use crate::job_flags::{priority, span};
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
 use crate::units;
@@ -52,6 +52,9 @@ pub struct CreateArgs {
     /// It ends by itself after this time, for example 90d
     #[arg(long, value_name = "TIME", value_parser = units::duration_ms)]
     expires: Option<i64>,
+    /// Highest priority its bearer may give to a job, above the ceiling of the tenant; needs the right to give it
+    #[arg(long, value_name = "PRIORITY")]
+    max_priority: Option<String>,
     /// Write the secret into this file, which only you may read, instead of printing it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -69,13 +72,14 @@ pub struct RmArgs {
     yes: bool,
 }
 
-const COLUMNS: [Column<Token>; 6] = [
+const COLUMNS: [Column<Token>; 7] = [
     Column::new("TOKEN", |token| token.id.as_str().into()),
     Column::new("NAME", |token| token.name.as_str().into()),
     Column::new("ROLE", |token| token.role.as_str().into()),
     Column::new("TENANT", |token| Cell::or_dash(token.tenant_id.clone())),
     Column::new("MADE", |token| token.created_at.as_str().into()),
     Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.clone())),
+    Column::wide("MAX-PRIORITY", |token| Cell::or_dash(token.max_priority)),
 ];
 
 /// Do one of them.
@@ -103,6 +107,7 @@ fn create(client: &Client, args: CreateArgs) -> Ending {
         role: args.role,
         tenant_id: args.tenant,
         expires_in: args.expires.map(span),
+        max_priority: args.max_priority.as_deref().map(priority),
     };
     let made: TokenMade = client.send(Method::POST, Target::new("tokens"), &spec)?;
     let about = format!("token `{}` for {} ({})", made.token.id, made.token.name, made.token.role);

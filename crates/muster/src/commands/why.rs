@@ -118,11 +118,12 @@ fn sooner(why: &Why) -> Option<String> {
     (!words.is_empty()).then(|| format!("Starts now with: {}", words.join(" · ")))
 }
 
-/// The next thing to try, by the most telling blocker.
+/// The next thing that the caller can do, by the most telling blocker.
 fn advice(why: &Why) -> Option<String> {
     let job = &why.job_id;
     let tenant = &why.tenant_id;
     let advice = match why.reasons.first()?.reason.as_str() {
+        "Capacity" | "Fragmented" | "Held" | "Infeasible" if !why.may_change => return None,
         "Capacity" | "Fragmented" => {
             "ask for fewer GPUs or another model; `muster gpus` shows what is free".to_string()
         }
@@ -192,6 +193,7 @@ mod tests {
                 keeps_its_place: false,
                 change: Default::default(),
             }],
+            may_change: true,
             ahead: vec![Ahead {
                 job_id: "job-3".into(),
                 name: "first".into(),
@@ -215,5 +217,7 @@ Starts now with: 4 GPUs
 Try: `muster release job-7`
 ";
         assert_eq!(text(&why), expected);
+        let of_another = text(&Why { may_change: false, ..why });
+        assert!(!of_another.contains("Try:"), "a colleague cannot release it: {of_another}");
     }
 }

@@ -18,6 +18,7 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    access,
     first_minutes,
     waiting,
     cancel,

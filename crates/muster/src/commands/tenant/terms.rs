@@ -70,9 +70,12 @@ pub struct Terms {
     /// The same in money
     #[arg(long, value_name = "X", value_parser = amount)]
     budget_cost: Option<Amount>,
-    /// Default priority of its jobs
+    /// Default priority of its jobs, and the highest its members may give: 100, 500, 1000 or 5000
     #[arg(long, alias = "priority", value_parser = ["low", "medium", "high", "critical"])]
     tier: Option<String>,
+    /// Highest priority its members may give, above the tier; `none` takes the grant away
+    #[arg(long, value_name = "N", value_parser = limit)]
+    max_priority: Option<Limit>,
     /// Share against other tenants; 1 is the usual one
     #[arg(long, value_name = "X")]
     weight: Option<f64>,
@@ -137,6 +140,7 @@ impl Terms {
             budget_kwh: self.budget_kwh.and_then(|amount| amount.0),
             budget_cost: self.budget_cost.and_then(|amount| amount.0),
             priority_tier: self.tier,
+            max_priority: number(self.max_priority).map(priority),
             fair_share_weight: self.weight,
             priority_decay: self.decay,
             allow_preemption: self.may_be_preempted,
@@ -175,6 +179,7 @@ impl Terms {
             budget_kwh: self.budget_kwh.map(|amount| amount.0),
             budget_cost: self.budget_cost.map(|amount| amount.0),
             priority_tier: self.tier,
+            max_priority: number(self.max_priority).map(|granted| granted.map(priority)),
             fair_share_weight: self.weight,
             priority_decay: self.decay,
             allow_preemption: self.may_be_preempted,
@@ -187,6 +192,11 @@ impl Terms {
             ..TenantChange::default()
         }
     }
+}
+
+/// A priority too large for the wire is too large for the server, which says so.
+fn priority(granted: u64) -> u32 {
+    u32::try_from(granted).unwrap_or(u32::MAX)
 }
 
 fn models(said: Option<ByModel>) -> Option<BTreeMap<String, u64>> {
