@@ -117,9 +117,25 @@ pub struct JobSummary {
     pub cost: f64,
     /// Free words of the owner.
     pub labels: BTreeMap<String, String>,
+    /// The tasks of the array that this row stands for; only in a list with `group=array`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_tasks: Option<ArrayTasks>,
 }
 
-/// One page of jobs, newest first.
+/// The tasks of an array, counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ArrayTasks {
+    /// The lowest index.
+    pub first: u64,
+    /// The highest.
+    pub last: u64,
+    /// How many tasks, in every state.
+    pub tasks: u64,
+    /// How many are in each state.
+    pub by_state: BTreeMap<String, u64>,
+}
+
+/// One page of jobs, newest first or as `sort` says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobList {
     /// The jobs of this page.

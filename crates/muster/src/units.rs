@@ -107,6 +107,16 @@ pub fn count(number: impl Into<u64>, word: &str) -> String {
     }
 }
 
+/// `5,012`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let place = |(place, digit): (usize, char)| {
+        let comma = place > 0 && (digits.len() - place).is_multiple_of(3);
+        [comma.then_some(','), Some(digit)]
+    };
+    digits.chars().enumerate().flat_map(place).flatten().collect()
+}
+
 /// `14s`, `2m05s`, `3h20m`, `2d04h`: two units at most.
 pub fn span(ms: i64) -> String {
     let ms = ms.max(0);
@@ -173,6 +183,13 @@ mod tests {
             (memory(65_536), memory(512), memory(81_559)),
             ("64 GiB".into(), "512 MiB".into(), "79.6 GiB".into())
         );
+    }
+
+    #[test]
+    fn long_numbers_have_commas() {
+        for (number, text) in [(0, "0"), (999, "999"), (5_012, "5,012"), (1_000_000, "1,000,000")] {
+            assert_eq!(thousands(number), text);
+        }
     }
 
     #[test]

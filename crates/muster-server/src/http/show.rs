@@ -67,6 +67,7 @@ pub fn summary(row: JobRow, now_ms: i64) -> JobSummary {
         gpu_hours: hours(row.gpu_ms),
         cost: money(row.cost_micro),
         labels: row.labels,
+        array_tasks: None,
     }
 }
 
