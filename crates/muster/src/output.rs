@@ -78,7 +78,18 @@ pub fn list<T>(
     args: &ListArgs,
     color: bool,
     columns: &[Column<T>],
-    mut rows: Vec<T>,
+    rows: Vec<T>,
+    whole: &impl Serialize,
+) -> Result<(), CliError> {
+    list_with_total(args, color, columns, (rows, None), whole)
+}
+
+/// The same with a last row for people, which is neither sorted nor cut.
+pub fn list_with_total<T>(
+    args: &ListArgs,
+    color: bool,
+    columns: &[Column<T>],
+    (mut rows, total): (Vec<T>, Option<T>),
     whole: &impl Serialize,
 ) -> Result<(), CliError> {
     if let Some(text) = for_machines(args.show.output, whole)? {
@@ -88,6 +99,8 @@ pub fn list<T>(
         sort::by_column(columns, &mut rows, by)?;
     }
     rows.truncate(args.most(usize::MAX));
+    let for_people = matches!(args.show.output, Format::Table | Format::Wide);
+    rows.extend(total.filter(|_| for_people));
     let chosen = table::choose(columns, &args.columns, args.show.output)?;
     let text = match args.show.output {
         Format::Csv => csv::text(&chosen, &rows, !args.no_headers),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use muster_core::command::JobChange;
-use muster_core::{Command, JobId, Refusal};
+use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Done, Reasoned};
 use muster_store::Tables;
@@ -21,7 +21,7 @@ use crate::http::json::Json;
 use crate::http::job_rows::{self, JobRows, Written};
 use crate::http::query::{Id, Query, key_and_value, page_limit};
 use crate::http::who::Reach;
-use crate::http::written::{priority, span_ms};
+use crate::http::written::{hours, money, priority, span_ms};
 use crate::http::{share, show};
 use crate::identity::Who;
 
@@ -107,7 +107,7 @@ fn tell_live(door: &Door, state: &muster_core::State, job: &mut JobSummary, id: 
     let verdict = door.cluster.verdicts().without_position(state, live);
     job.waits_for = verdict.reasons.first().map(|reason| reason.sentence());
     if job.array_tasks.is_none() {
-        tell_held(job, live);
+        tell_held(state, door.cluster.now().max(state.clock), job, live);
     }
 }
 
@@ -165,16 +165,20 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         job.gpu_power_max_watts = cap.map(|milliwatts| milliwatts as f64 / 1_000.0);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
         job.summary.waits_for = job.reasons.first().map(|reason| reason.sentence.clone());
-        tell_held(&mut job.summary, live);
+        tell_held(state, now, &mut job.summary, live);
     });
     Ok(Json(job))
 }
 
-/// An elastic gang may hold more than it needs.
-fn tell_held(job: &mut JobSummary, live: &muster_core::Job) {
+/// An elastic gang may hold more than it needs, and what runs has used something that is not charged yet.
+fn tell_held(state: &muster_core::State, now: Timestamp, job: &mut JobSummary, live: &muster_core::Job) {
     if let Some(attempt) = live.attempt() {
         job.gpu_count = attempt.gpu_count();
         job.gpu_amount = share::in_parts(attempt.gpu_milli());
+    }
+    if let Some(used) = state.accrued(live, now) {
+        job.gpu_hours += hours(used.gpu_ms);
+        job.cost += money(used.cost_micro);
     }
 }
 
@@ -287,9 +291,14 @@ pub async fn attempts(
         found.await?.filter(|(tenant, _)| who.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
     let mut attempts: Vec<Attempt> = rows.into_iter().map(show::attempt).collect();
     // A standby answers without what only the leader knows.
-    let score = door.state(|state| state.jobs.get(&job).and_then(show::score_of)).ok().flatten();
-    if let Some(live) = attempts.iter_mut().rev().find(|attempt| attempt.ended_at.is_none()) {
+    let known = door.state(|state| {
+        let live = state.jobs.get(&job)?;
+        Some((show::score_of(live), state.accrued(live, door.cluster.now().max(state.clock))?))
+    });
+    let live = attempts.iter_mut().rev().find(|attempt| attempt.ended_at.is_none());
+    if let (Some(live), Some((score, used))) = (live, known.ok().flatten()) {
         live.score = score;
+        (live.gpu_hours, live.cost) = (hours(used.gpu_ms), money(used.cost_micro));
     }
     Ok(Json(AttemptList { attempts }))
 }

@@ -162,12 +162,13 @@ fn tint(job: &JobSummary) -> Tint {
 /// Nodes while it runs, the top blocker while it waits, the cause when it did not end well.
 fn where_or_why(job: &JobSummary) -> String {
     let waits = matches!(job.phase.as_str(), "Queued" | "Held");
+    let reason = job.waits_for.as_deref().map(units::localized);
     if job.array_tasks.is_some() {
-        return job.waits_for.clone().unwrap_or_default();
+        return reason.unwrap_or_default();
     }
     match job.state {
         JobState::Failed | JobState::Cancelled => job.message.clone(),
-        _ if waits => job.waits_for.clone().unwrap_or_else(|| job.message.clone()),
+        _ if waits => reason.unwrap_or_else(|| job.message.clone()),
         _ => job.nodes.join(" "),
     }
 }
