@@ -160,6 +160,8 @@ pub enum Command {
         cooling_until: Option<Timestamp>,
         /// How warm it is, where that is known.
         temperature_c: Option<i32>,
+        /// What happens to the jobs on it.
+        jobs: JobsOnGpu,
     },
 
     /// Partition a GPU that nobody uses.
@@ -366,6 +368,32 @@ pub enum Answer {
     },
 }
 
+/// What happens to the jobs on a GPU when its health is declared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum JobsOnGpu {
+    /// They run on.
+    #[default]
+    Keep,
+    /// They are stopped and queue again.
+    Requeue,
+    /// They are stopped for good.
+    Stop,
+}
+
+impl JobsOnGpu {
+    /// All of them.
+    pub const ALL: [JobsOnGpu; 3] = [JobsOnGpu::Keep, JobsOnGpu::Requeue, JobsOnGpu::Stop];
+
+    /// As it is written.
+    pub fn word(self) -> &'static str {
+        match self {
+            JobsOnGpu::Keep => "keep",
+            JobsOnGpu::Requeue => "requeue",
+            JobsOnGpu::Stop => "stop",
+        }
+    }
+}
+
 impl Command {
     /// The administrative act this is, for the audit log, with its object. `None` for everyday commands.
     pub fn act(&self) -> Option<(&'static str, String)> {
@@ -389,7 +417,12 @@ impl Command {
             Command::ChangeJob { job, .. } => ("job.change", job.to_string()),
             // By a person; agents speak for the system, whose acts are not audited.
             Command::RegisterNode { node, .. } => ("node.register", node.to_string()),
-            Command::SetGpuHealth { node, gpu, .. } => ("gpu.health", format!("{node}/gpu-{gpu}")),
+            Command::SetGpuHealth { node, gpu, jobs: JobsOnGpu::Keep, .. } => {
+                ("gpu.health", format!("{node}/gpu-{gpu}"))
+            }
+            Command::SetGpuHealth { node, gpu, jobs, .. } => {
+                ("gpu.health", format!("{node}/gpu-{gpu} (jobs: {})", jobs.word()))
+            }
             Command::PartitionGpu { node, gpu, .. } => ("gpu.partition", format!("{node}/gpu-{gpu}")),
             Command::SubmitJob(_)
             | Command::AdoptPlan { .. }

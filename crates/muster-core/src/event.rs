@@ -327,6 +327,9 @@ pub enum Event {
         /// How warm it is, where that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         temperature_c: Option<i32>,
+        /// Jobs that hold something of it, unless it is healthy.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        jobs: Vec<JobId>,
         /// When.
         at: Timestamp,
     },

@@ -87,7 +87,7 @@ pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Tim
         gpu_ms,
         cpu_ms: held.cpus * ms,
         memory_gib_ms: held.memory_mib * ms / 1024,
-        cost_micro: if tenant.billed { price(gpu_ms, tenant.price_gpu_hour_micro) } else { 0 },
+        cost_micro: price(gpu_ms, tenant.price_micro()),
         energy_mj: energy_mj(attempt, end),
     }
 }

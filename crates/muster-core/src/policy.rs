@@ -151,6 +151,9 @@ pub struct Policies {
     pub failures: BTreeMap<JobId, Failure>,
     /// What the bundles in force could look at. Derived.
     reads: Arc<Reads>,
+    /// Tenants that a budget applies to: it must cover the exact time limit of a job, so jobs are told apart by it.
+    /// Derived from the tenants; kept here because everything that tells jobs apart has the policies at hand.
+    pub(crate) exact_limits: Arc<BTreeSet<TenantId>>,
 }
 
 /// Labels and fields of jobs that bundles in force could look at. What a tenant looks at tells its own jobs apart, and
@@ -292,7 +295,11 @@ impl Policies {
 
     /// Only what jobs are told apart by.
     pub fn told_by(&self) -> Policies {
-        Policies { reads: self.reads.clone(), ..Policies::default() }
+        Policies {
+            reads: self.reads.clone(),
+            exact_limits: self.exact_limits.clone(),
+            ..Policies::default()
+        }
     }
 
     /// What policies could tell a job by, besides what every job is told by.

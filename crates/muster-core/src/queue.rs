@@ -115,6 +115,8 @@ pub struct Bucket {
     pub shape: Arc<Shape>,
     /// How long they may run, rounded up.
     pub limit_ms: Option<i64>,
+    /// How long they may run, exactly, where a budget must cover it.
+    pub budget_limit_ms: Option<i64>,
     /// The array, if it limits how many of its tasks run at once.
     pub array: Option<u64>,
     /// What policies could tell them by.
@@ -130,6 +132,7 @@ impl Bucket {
             priority: spec.priority,
             shape: Arc::new(Shape::of(spec)),
             limit_ms: spec.time_limit_ms.map(rounded),
+            budget_limit_ms: spec.time_limit_ms.filter(|_| policies.exact_limits.contains(&spec.tenant)),
             array,
             marks: policies.marks(spec),
         }
@@ -137,11 +140,14 @@ impl Bucket {
 
     /// A short name for what all its jobs have in common, for the history.
     pub fn key(&self) -> String {
-        let Bucket { tenant, user, priority, shape, limit_ms, array, marks } = self;
+        let Bucket { tenant, user, priority, shape, limit_ms, budget_limit_ms, array, marks } = self;
         let mut text = format!(
             "Bucket {{ tenant: {tenant:?}, user: {user:?}, priority: {priority:?}, shape: {shape:?}, \
              limit_ms: {limit_ms:?}, array: {array:?} }}"
         );
+        if let Some(limit_ms) = budget_limit_ms {
+            text.push_str(&format!("budget {limit_ms}"));
+        }
         if !marks.is_empty() {
             text.push_str(&format!("{marks:?}"));
         }

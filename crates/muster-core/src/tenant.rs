@@ -261,6 +261,11 @@ fn yes() -> bool {
 }
 
 impl TenantConfig {
+    /// What a GPU-hour costs it, in millionths of the currency.
+    pub fn price_micro(&self) -> u64 {
+        if self.billed { self.price_gpu_hour_micro } else { 0 }
+    }
+
     /// A tenant with no limits.
     pub fn unlimited(name: &str) -> TenantConfig {
         TenantConfig {

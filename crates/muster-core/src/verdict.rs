@@ -214,6 +214,9 @@ pub enum Reason {
         tenant: TenantId,
         /// What was used.
         spent: Spent,
+        /// What the job would use up to its time limit.
+        #[serde(default)]
+        more: Spent,
         /// What may be.
         budget: Budget,
     },
@@ -228,12 +231,15 @@ pub enum Reason {
         /// What may be.
         limit: u64,
     },
-    /// Nodes that would do are out of service.
+    /// Nodes or GPUs that would do are out of service.
     NodeHealth {
-        /// How many.
+        /// How many nodes.
         nodes: u32,
         /// GPUs on them that would do.
         gpus: u32,
+        /// GPUs that would do on nodes that are in service.
+        #[serde(default)]
+        gpus_alone: u32,
     },
     /// Space is kept for jobs that come first.
     Reservation {
@@ -394,20 +400,29 @@ impl Reason {
                 excess.resource.words(),
                 excess.limit
             ),
-            Reason::Budget { tenant, spent, budget } => {
-                format!("tenant `{tenant}` has used up its budget: {}", overspent(*spent, *budget).join(", "))
+            Reason::Budget { tenant, spent, more, budget } => {
+                let used_up = overspent(*spent, *budget);
+                match used_up.is_empty() {
+                    false => format!("tenant `{tenant}` has used up its budget: {}", used_up.join(", ")),
+                    true => format!(
+                        "up to its time limit it would exceed the budget of tenant `{tenant}`: {}",
+                        overspent(spent.plus(*more), *budget).join(", ")
+                    ),
+                }
             }
             Reason::QuotaModel { tenant, model, wanted, limit } => {
                 format!("tenant `{tenant}` would hold {wanted} GPUs of model {model}, its limit is {limit}")
             }
-            Reason::NodeHealth { nodes, gpus: out } => {
+            Reason::NodeHealth { nodes: 0, gpus_alone, .. } => {
+                format!("{} that would do {} out of service", gpus(*gpus_alone), are(u64::from(*gpus_alone)))
+            }
+            Reason::NodeHealth { nodes, gpus: out, gpus_alone } => {
                 let nodes = u64::from(*nodes);
-                format!(
-                    "{} with {} that would do {} out of service",
-                    many(nodes, "node"),
-                    gpus(*out),
-                    are(nodes)
-                )
+                let (alone, verb) = match gpus_alone {
+                    0 => (String::new(), are(nodes)),
+                    alone => (format!(" and {} on other nodes", gpus(*alone)), "are"),
+                };
+                format!("{} with {} that would do{alone} {verb} out of service", many(nodes, "node"), gpus(*out))
             }
             Reason::Reservation { job } => {
                 format!("free space is kept for `{job}`, which comes first")
@@ -418,7 +433,7 @@ impl Reason {
             Reason::Window { window, why } => format!("free space is booked by window `{window}`: {why}"),
             Reason::Claimed { victims } => format!("room is being made by {}", list(victims)),
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),
-            Reason::StartTime { at } => format!("may start at {} (Unix ms)", at.0),
+            Reason::StartTime { at } => format!("may start at {}", at.utc()),
             Reason::Policy { why } => format!("a policy lets it wait: {why}"),
             Reason::PolicyUnasked => "the policies are being asked about it".to_string(),
             Reason::ArrayLimit { running, limit } => format!("{running} tasks of the array run, {limit} may"),

@@ -125,6 +125,23 @@ pub struct GpuHealthChange {
     /// Why.
     #[serde(default)]
     pub why: String,
+    /// What happens to the jobs on it: `keep` lets them run on, `requeue` stops them and queues them again, `stop`
+    /// ends them. `keep` when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "requeue")]
+    pub jobs: Option<String>,
+}
+
+/// A GPU whose health was declared, and the jobs on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct GpuHealthDeclared {
+    /// The GPU as it is now.
+    #[serde(flatten)]
+    pub gpu: Gpu,
+    /// What happens to the jobs: `keep`, `requeue` or `stop`.
+    pub jobs_rule: String,
+    /// The jobs that held something of it.
+    pub jobs: Vec<String>,
 }
 
 /// What a GPU that nobody uses is to be partitioned into.

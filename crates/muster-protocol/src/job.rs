@@ -77,11 +77,11 @@ pub struct JobSummary {
     pub submitted_at: String,
     /// The same in Unix milliseconds.
     pub submitted_at_ms: i64,
-    /// When its newest attempt got its GPUs.
+    /// When its attempt got its GPUs; absent while it waits, also after a former attempt.
     pub scheduled_at: Option<String>,
     /// The same in Unix milliseconds.
     pub scheduled_at_ms: Option<i64>,
-    /// When its newest attempt was seen running.
+    /// When its attempt was seen running; absent while it waits, also after a former attempt.
     pub started_at: Option<String>,
     /// The same in Unix milliseconds.
     pub started_at_ms: Option<i64>,
@@ -91,17 +91,17 @@ pub struct JobSummary {
     pub completed_at_ms: Option<i64>,
     /// It is not placed before this moment.
     pub start_after: Option<String>,
-    /// How long its newest attempt has run, for people.
+    /// How long its attempt has run, for people; absent while it waits.
     pub actual_duration: Option<String>,
     /// The same in milliseconds.
     pub actual_duration_ms: Option<i64>,
     /// Number of its newest attempt; 0 before the first.
     pub attempts: u32,
-    /// The first node of its newest attempt.
+    /// The first node of its attempt; absent while it waits.
     pub node_name: Option<String>,
-    /// All nodes of its newest attempt.
+    /// All nodes of its attempt; none while it waits.
     pub nodes: Vec<String>,
-    /// Exit code of the newest attempt that ended.
+    /// Exit code, once it has ended; that of a former attempt is in the list of attempts.
     pub exit_code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
@@ -111,15 +111,31 @@ pub struct JobSummary {
     pub restart_count: u32,
     /// How often it came back for other reasons.
     pub requeue_count: u32,
-    /// GPU-hours of all its attempts that ended.
+    /// GPU-hours of all its attempts, of one that runs until now.
     pub gpu_hours: f64,
     /// What they cost.
     pub cost: f64,
     /// Free words of the owner.
     pub labels: BTreeMap<String, String>,
+    /// The tasks of the array that this row stands for; only in a list with `group=array`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_tasks: Option<ArrayTasks>,
 }
 
-/// One page of jobs, newest first.
+/// The tasks of an array, counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ArrayTasks {
+    /// The lowest index.
+    pub first: u64,
+    /// The highest.
+    pub last: u64,
+    /// How many tasks, in every state.
+    pub tasks: u64,
+    /// How many are in each state.
+    pub by_state: BTreeMap<String, u64>,
+}
+
+/// One page of jobs, newest first or as `sort` says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobList {
     /// The jobs of this page.

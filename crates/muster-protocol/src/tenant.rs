@@ -370,7 +370,7 @@ pub struct Tenant {
     /// Jobs that wait or run.
     pub live_jobs: u64,
 
-    /// GPU-hours of all attempts that ended.
+    /// GPU-hours of all attempts, of those that run until now.
     pub total_gpu_hours: f64,
     /// Jobs accepted.
     pub total_jobs: u64,
@@ -380,7 +380,7 @@ pub struct Tenant {
     pub failed_jobs: u64,
     /// Jobs that were cancelled.
     pub cancelled_jobs: u64,
-    /// What all attempts that ended cost.
+    /// What all attempts cost, those that run until now.
     pub total_cost: f64,
 
     /// The default priority of its jobs and the ceiling of its members, by name.
@@ -427,6 +427,9 @@ pub struct Tenant {
     pub notify_on_quota: bool,
     /// Free words.
     pub labels: BTreeMap<String, String>,
+    /// What cannot be kept as it is, in sentences: for example guarantees beyond what the cluster has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The tenants the caller may see.

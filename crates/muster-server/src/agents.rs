@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_agent::Mouth;
-use muster_core::command::Said;
+use muster_core::command::{JobsOnGpu, Said};
 use muster_core::job;
 use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord, NumaFacts};
 use muster_core::partition::MigInstance;
@@ -246,7 +246,8 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
         (celsius, _) => format!("{} errors, {}; {:?} °C", reading.errors, reading.last_error, celsius),
     };
     let temperature_c = reading.temperature_c;
-    Some(Command::SetGpuHealth { node, gpu: reading.gpu, word, why, cooling_until, temperature_c })
+    let jobs = JobsOnGpu::Keep;
+    Some(Command::SetGpuHealth { node, gpu: reading.gpu, word, why, cooling_until, temperature_c, jobs })
 }
 
 #[cfg(test)]

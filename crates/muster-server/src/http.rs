@@ -16,6 +16,7 @@ mod windows;
 pub(crate) mod written;
 
 mod array;
+mod job_rows;
 mod jobs;
 mod spec;
 mod submit;

@@ -10,13 +10,18 @@ use muster_core::job::Outcome;
 
 use crate::error::StoreError;
 use crate::rows::{
-    AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, UsageRow, WaitRow,
+    AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState,
+    UsageRow, WaitRow,
 };
 
 /// The tables of one cluster, for reading.
 pub trait Tables: Send + Sync {
     /// One page of jobs.
     fn jobs(&self, filter: &JobFilter, page: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError>;
+    /// One page of jobs in another order than that of their ids. Looks at every row that matches.
+    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPage) -> Result<Vec<JobRow>, StoreError>;
+    /// The tasks of an array, state by state; empty if there is no such array.
+    fn array_tasks(&self, number: u64) -> Result<Vec<ArrayTasksRow>, StoreError>;
     /// One job with its spec.
     fn job(&self, id: JobId) -> Result<Option<JobDetail>, StoreError>;
     /// The attempts of a job, oldest first.
@@ -121,6 +126,54 @@ impl<Cursor> Page<Cursor> {
     pub fn after(cursor: Cursor, limit: u32) -> Page<Cursor> {
         Page { start: Start::After(cursor), limit, order: Order::Newest }
     }
+}
+
+/// What a list of jobs can be sorted by, beside the id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobSort {
+    /// By name.
+    Name,
+    /// Running jobs, then waiting ones, then ended ones.
+    State,
+    /// By how much of GPUs they ask for.
+    Gpus,
+    /// By tenant.
+    Tenant,
+    /// By user.
+    User,
+    /// By priority as asked.
+    Priority,
+    /// By when they were accepted.
+    Submitted,
+    /// By how long they have run or ran; waiting jobs by how long they have waited.
+    Elapsed,
+    /// By what is left of the time limit of running jobs.
+    Left,
+    /// By the number of attempts.
+    Attempts,
+    /// By the nodes of the newest attempt.
+    Nodes,
+    /// By exit code.
+    Exit,
+    /// By GPU time of the attempts that ended.
+    GpuHours,
+}
+
+/// A part of a sorted list. Rows without a value come last, ties are in the order of ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortedPage {
+    /// Sorted by this.
+    pub by: JobSort,
+    /// Largest first.
+    pub descending: bool,
+    /// One row for each array: its first task in this order.
+    pub one_per_array: bool,
+    /// The moment up to which running and waiting jobs are measured.
+    pub now_ms: i64,
+    /// Rows to pass over.
+    pub offset: u64,
+    /// At most this many rows.
+    pub limit: u32,
 }
 
 /// A page of rows.

@@ -7,10 +7,12 @@ use muster_core::job::Outcome;
 
 use crate::decode::{act, attempt, detail, event, job, lease, state, usage};
 use crate::error::StoreError;
-use crate::queries::{AllocationFilter, JobFilter, Order, Page, Paged, Start, Tables, UsageBy, UsageSpan};
+use crate::queries::{
+    AllocationFilter, JobFilter, Order, Page, Paged, SortedPage, Start, Tables, UsageBy, UsageSpan,
+};
 use crate::rows::{
-    AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, LeaseRow, UsageRow,
-    WaitRow,
+    AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState,
+    LeaseRow, UsageRow, WaitRow,
 };
 use crate::select::{Dialect, JobQuery, Select};
 use crate::tables::{Cells, Value, idx};
@@ -85,6 +87,26 @@ impl<S: Source> Tables for Reader<S> {
         let total = self.number("count jobs", &query.total())?;
         let next = next_cursor(&rows, page.limit, |row| row.id);
         Ok(Paged { rows, next, total })
+    }
+
+    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPage) -> Result<Vec<JobRow>, StoreError> {
+        match JobQuery::of(filter, S::DIALECT) {
+            Some(query) => self.select("sort jobs", &query.sorted(page), job),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn array_tasks(&self, number: u64) -> Result<Vec<ArrayTasksRow>, StoreError> {
+        let mut select = Select::default();
+        let number = select.bind(number);
+        select.sql = format!(
+            "SELECT state, count(*), min(idx), max(idx) FROM jobs WHERE number = {number} AND idx >= 0 \
+             GROUP BY state ORDER BY state"
+        );
+        self.select("count the tasks of an array", &select, |cells| {
+            let (state, tasks) = (state(cells)?, cells.take()?);
+            Ok(ArrayTasksRow { state, tasks, first: cells.take()?, last: cells.take()? })
+        })
     }
 
     fn job(&self, id: JobId) -> Result<Option<JobDetail>, StoreError> {

@@ -120,6 +120,19 @@ pub struct JobRow {
     pub labels: BTreeMap<String, String>,
 }
 
+/// The tasks of one array that are in one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ArrayTasksRow {
+    /// The state.
+    pub state: JobState,
+    /// How many tasks.
+    pub tasks: u64,
+    /// The lowest index among them.
+    pub first: u64,
+    /// The highest.
+    pub last: u64,
+}
+
 /// A job with all that was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JobDetail {

@@ -6,7 +6,7 @@
 
 use muster_core::JobId;
 
-use crate::queries::{JobFilter, Order, Page, Start};
+use crate::queries::{JobFilter, JobSort, Order, Page, SortedPage, Start};
 use crate::reader::JOB_COLUMNS;
 use crate::rows::JobState;
 use crate::tables::{Value, idx};
@@ -119,6 +119,33 @@ impl<'a> JobQuery<'a> {
             .collect();
         let (limit, skip) = (select.bind(page.limit), select.bind(skip));
         let sql = format!("{} {order} LIMIT {limit} OFFSET {skip}", branches.join(" UNION ALL "));
+        select.with(sql)
+    }
+
+    /// One page in another order than that of the ids. No index goes by it, so every match is looked at.
+    pub fn sorted(&self, page: &SortedPage) -> Select {
+        let mut select = Select::default();
+        let mut wheres = self.narrow(&mut select);
+        wheres.extend(self.broad(&mut select));
+        wheres.push(select.one_of("tenant", self.filter.tenants.as_deref()));
+        wheres.push(select.one_of("state", self.state_words().as_deref()));
+        let now = select.bind(page.now_ms);
+        let (key, wheres) = (sort_key(page.by, &now), wheres.join(" AND "));
+        let direction = if page.descending { "DESC" } else { "ASC" };
+        let place = match page.one_per_array {
+            true => format!(
+                "ROW_NUMBER() OVER (PARTITION BY number ORDER BY CASE WHEN {key} IS NULL THEN 1 ELSE 0 END, \
+                 {key} {direction}, idx {direction})"
+            ),
+            false => "1".to_string(),
+        };
+        let (limit, offset) = (select.bind(page.limit), select.bind(page.offset));
+        let sql = format!(
+            "SELECT {JOB_COLUMNS} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {place} AS place \
+             FROM jobs WHERE {wheres}) AS sorted WHERE place = 1 \
+             ORDER BY CASE WHEN sort_key IS NULL THEN 1 ELSE 0 END, sort_key {direction}, number {direction}, \
+             idx {direction} LIMIT {limit} OFFSET {offset}"
+        );
         select.with(sql)
     }
 
@@ -235,6 +262,33 @@ fn equalities(select: &mut Select, column: &str, words: Option<&[String]>) -> Ve
         Some(words) => {
             words.iter().map(|word| Some(format!("{column} = {}", select.bind(word.as_str())))).collect()
         }
+    }
+}
+
+/// The expression that rows are sorted by.
+fn sort_key(by: JobSort, now: &str) -> String {
+    match by {
+        JobSort::Name => "name".to_string(),
+        JobSort::State => "CASE state WHEN 'running' THEN 0 WHEN 'preempted' THEN 1 WHEN 'pending' THEN 2 \
+                           WHEN 'failed' THEN 3 WHEN 'cancelled' THEN 4 ELSE 5 END"
+            .to_string(),
+        JobSort::Gpus => "gpu_milli".to_string(),
+        JobSort::Tenant => "tenant".to_string(),
+        JobSort::User => "user_name".to_string(),
+        JobSort::Priority => "priority".to_string(),
+        JobSort::Submitted => "submitted_at".to_string(),
+        JobSort::Elapsed => format!(
+            "CASE WHEN ended_at IS NOT NULL THEN ended_at - started_at \
+             WHEN state = 'running' AND started_at IS NOT NULL THEN CAST({now} AS BIGINT) - started_at \
+             ELSE CAST({now} AS BIGINT) - submitted_at END"
+        ),
+        JobSort::Left => format!(
+            "CASE WHEN state = 'running' THEN started_at + time_limit_ms - CAST({now} AS BIGINT) ELSE NULL END"
+        ),
+        JobSort::Attempts => "attempt".to_string(),
+        JobSort::Nodes => "nodes".to_string(),
+        JobSort::Exit => "COALESCE(exit_code, 128 + signal)".to_string(),
+        JobSort::GpuHours => "gpu_ms".to_string(),
     }
 }
 

@@ -8,11 +8,13 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use muster_protocol::submit::{SubmitJob, SubmitTask};
-use muster_protocol::written::{After, Moment, Priority, Span};
+use muster_protocol::written::{After, Priority, Span};
 
 use crate::error::CliError;
 use crate::options::Options;
-use crate::units;
+use crate::units::TimeLimit;
+use crate::when::Given;
+use crate::{output, units, when};
 use pairs::Pair;
 
 /// A job, as flags. What a file says with `--file`, flags override.
@@ -71,18 +73,18 @@ pub struct JobArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Resources")]
     pub node_label: Vec<Pair>,
 
-    /// Stop it after this time, for example 2h
-    #[arg(long, value_name = "TIME", value_parser = units::duration_ms, help_heading = "When")]
-    pub time: Option<i64>,
+    /// Stop it after this time, for example 2h; as in Slurm 90 is minutes, 90:00 minutes and seconds
+    #[arg(long, value_name = "TIME", value_parser = units::time_limit, help_heading = "When")]
+    pub time: Option<TimeLimit>,
     /// An array of jobs: 0-99, 0-99%8 (8 at once), 1,4,7-9
     #[arg(long, value_name = "INDEXES", help_heading = "When")]
     pub array: Option<String>,
     /// After this job has succeeded; `job-1:ended` and `job-1:failed` also work; may be repeated
     #[arg(long, value_name = "JOB", value_delimiter = ',', help_heading = "When")]
     pub after: Vec<String>,
-    /// Not before this moment: a time such as 2026-03-01T09:00:00Z, or a span from now such as 2h
-    #[arg(long, value_name = "WHEN", help_heading = "When")]
-    pub begin: Option<String>,
+    /// Not before this moment, in your time zone: 18:00, tomorrow, 2026-11-18T18:00, or a span from now such as 2h
+    #[arg(long, value_name = "WHEN", value_parser = when::moment, help_heading = "When")]
+    pub begin: Option<Given>,
     /// Accept it, and wait for `muster release`
     #[arg(long, help_heading = "When")]
     pub hold: bool,
@@ -213,12 +215,13 @@ impl JobArgs {
     }
 
     fn lay_when(&self, job: &mut SubmitJob) {
-        if let Some(ms) = self.time {
-            (job.time_limit, job.max_runtime_minutes) = (Some(span(ms)), None);
+        if let Some(limit) = &self.time {
+            limit.note.iter().for_each(|note| output::talk(note));
+            (job.time_limit, job.max_runtime_minutes) = (Some(span(limit.ms)), None);
         }
         over(&mut job.array, &self.array);
         job.after.extend(self.after.iter().map(|after| After::Text(after.clone())));
-        over(&mut job.start_after, &self.begin.as_deref().map(moment));
+        over(&mut job.start_after, &self.begin.as_ref().map(|begin| begin.told("starts not before")));
         over(&mut job.hold, &self.hold.then_some(true));
         over(&mut job.max_restarts, &self.restarts);
         over(&mut job.on_node_lost, &self.on_node_lost.as_ref().and_then(word));
@@ -288,13 +291,6 @@ pub fn span(ms: i64) -> Span {
 /// A number, or a name for the server to know.
 pub fn priority(text: &str) -> Priority {
     text.parse().map(Priority::Number).unwrap_or_else(|_| Priority::Name(text.to_string()))
-}
-
-/// A span from now, or a moment as it is written.
-fn moment(text: &str) -> Moment {
-    let later =
-        units::duration_ms(text).ok().and_then(|ms| u64::try_from(units::now_ms().saturating_add(ms)).ok());
-    later.map(Moment::UnixMs).unwrap_or_else(|| Moment::Text(text.to_string()))
 }
 
 #[cfg(test)]

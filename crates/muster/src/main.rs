@@ -18,6 +18,7 @@ mod role;
 mod shares;
 mod tail;
 mod units;
+mod when;
 
 use std::io::Write;
 use std::process::ExitCode;

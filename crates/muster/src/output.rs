@@ -39,9 +39,20 @@ pub struct ListArgs {
     /// Sort by this column; `-` before the name turns the order around
     #[arg(long, value_name = "NAME", allow_hyphen_values = true, help_heading = "Output")]
     pub sort: Option<String>,
-    /// Print at most this many
+    /// Print at most this many, after sorting; 0 prints all
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub limit: Option<usize>,
+}
+
+impl ListArgs {
+    /// The most rows to print: as asked, where 0 is all, else so many.
+    pub fn most(&self, unless_said: usize) -> usize {
+        match self.limit {
+            Some(0) => usize::MAX,
+            Some(limit) => limit,
+            None => unless_said,
+        }
+    }
 }
 
 /// How data is printed.
@@ -67,7 +78,18 @@ pub fn list<T>(
     args: &ListArgs,
     color: bool,
     columns: &[Column<T>],
-    mut rows: Vec<T>,
+    rows: Vec<T>,
+    whole: &impl Serialize,
+) -> Result<(), CliError> {
+    list_with_total(args, color, columns, (rows, None), whole)
+}
+
+/// The same with a last row for people, which is neither sorted nor cut.
+pub fn list_with_total<T>(
+    args: &ListArgs,
+    color: bool,
+    columns: &[Column<T>],
+    (mut rows, total): (Vec<T>, Option<T>),
     whole: &impl Serialize,
 ) -> Result<(), CliError> {
     if let Some(text) = for_machines(args.show.output, whole)? {
@@ -76,7 +98,9 @@ pub fn list<T>(
     if let Some(by) = &args.sort {
         sort::by_column(columns, &mut rows, by)?;
     }
-    rows.truncate(args.limit.unwrap_or(usize::MAX));
+    rows.truncate(args.most(usize::MAX));
+    let for_people = matches!(args.show.output, Format::Table | Format::Wide);
+    rows.extend(total.filter(|_| for_people));
     let chosen = table::choose(columns, &args.columns, args.show.output)?;
     let text = match args.show.output {
         Format::Csv => csv::text(&chosen, &rows, !args.no_headers),
@@ -84,6 +108,12 @@ pub fn list<T>(
         _ => table::text(&chosen, &rows, !args.no_headers, color),
     };
     print(&text)
+}
+
+/// Refuse columns that do not exist, before anything is asked of a server.
+pub fn check_columns<T>(args: &ListArgs, columns: &[Column<T>]) -> Result<(), CliError> {
+    let sort = args.sort.as_deref().map(|by| by.strip_prefix('-').unwrap_or(by));
+    args.columns.iter().map(String::as_str).chain(sort).try_for_each(|name| table::find(columns, name).map(drop))
 }
 
 /// A table for people, to stand among other things.

@@ -16,22 +16,69 @@ pub fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Read `90s`, `2h`, `1h30m`, `7d`, Slurm's `2:30:00` and `1-12:00:00`, or plain minutes.
+/// Read `90s`, `2h`, `1h30m`, `7d`, or Slurm's `2:30:00` and `1-12:00:00`. What could be two things is refused.
 pub fn duration_ms(text: &str) -> Result<i64, String> {
-    let read = if text.contains(':') { clock_ms(text) } else { parts_ms(text) };
+    if number(text).is_some() {
+        return Err(format!("`{text}` has no unit; write `{text}s`, `{text}m` or `{text}h`"));
+    }
+    if text.split(':').count() == 2 && !text.contains('-') && clock_ms(text).is_some() {
+        let first = text.split(':').next().unwrap_or_default();
+        return Err(format!("`{text}` may be minutes or hours; write for example `{first}m` or `{first}h`"));
+    }
+    spelled_ms(text)
+}
+
+/// A time limit, and how it was read where Slurm has a rule that not everybody knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TimeLimit {
+    /// Milliseconds.
+    pub ms: i64,
+    /// What to tell the person.
+    pub note: Option<String>,
+}
+
+/// Read a time limit as Slurm does: a bare number is minutes, `30:00` is minutes and seconds.
+pub fn time_limit(text: &str) -> Result<TimeLimit, String> {
+    let bare = number(text).map(|minutes| minutes.checked_mul(MINUTE));
+    let ms = match bare {
+        Some(ms) => ms.ok_or_else(|| format!("`{text}` minutes are longer than any machine lives"))?,
+        None => spelled_ms(text)?,
+    };
+    let note = match text.contains(':') && text.split(':').count() == 2 && !text.contains('-') {
+        true => Some(format!("time limit `{text}` is minutes and seconds: {}", span(ms))),
+        false => bare.map(|_| format!("time limit `{text}` is in minutes: {}", span(ms))),
+    };
+    Ok(TimeLimit { ms, note })
+}
+
+fn spelled_ms(text: &str) -> Result<i64, String> {
+    let slurm = text.contains([':', '-']);
+    let read = if slurm { clock_ms(text) } else { parts_ms(text) };
     read.ok_or_else(|| format!("`{text}` is not a duration; write for example `90s`, `2h`, `1h30m` or `7d`"))
 }
 
-/// `[days-]hours:minutes:seconds`, or `minutes:seconds`.
+/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. Only the first field is free.
 fn clock_ms(text: &str) -> Option<i64> {
-    let (days, clock) = text.split_once('-').unwrap_or(("0", text));
-    let mut fields = clock.split(':').map(number).collect::<Option<Vec<i64>>>()?;
-    if fields.len() == 2 {
-        fields.insert(0, 0);
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (Some(number(days)?), clock),
+        None => (None, text),
+    };
+    let fields = clock.split(':').map(number).collect::<Option<Vec<i64>>>()?;
+    let units: &[i64] = match (days, fields.len()) {
+        (None, 2) => &[MINUTE, SECOND],
+        (_, 3) => &[HOUR, MINUTE, SECOND],
+        (Some(_), 1) => &[HOUR],
+        (Some(_), 2) => &[HOUR, MINUTE],
+        _ => return None,
+    };
+    let inner = if days.is_some() { &fields[..] } else { &fields[1..] };
+    let top = |unit: i64| if unit == HOUR { 24 } else { 60 };
+    let first = units.len() - inner.len();
+    if inner.iter().zip(&units[first..]).any(|(field, unit)| *field >= top(*unit)) {
+        return None;
     }
-    let [hours, minutes, seconds] = fields[..] else { return None };
-    let parts = [(number(days)?, DAY), (hours, HOUR), (minutes, MINUTE), (seconds, SECOND)];
-    parts.into_iter().try_fold(0_i64, |sum, (count, unit)| sum.checked_add(count.checked_mul(unit)?))
+    let mut parts = fields.into_iter().zip(units.iter().copied()).chain([(days.unwrap_or(0), DAY)]);
+    parts.try_fold(0_i64, |sum, (count, unit)| sum.checked_add(count.checked_mul(unit)?))
 }
 
 fn parts_ms(text: &str) -> Option<i64> {
@@ -51,11 +98,11 @@ fn parts_ms(text: &str) -> Option<i64> {
 fn unit_ms(unit: &str) -> Option<i64> {
     Some(match unit {
         "ms" => 1,
-        "s" => SECOND,
-        "m" | "" => MINUTE,
-        "h" => HOUR,
-        "d" => DAY,
-        "w" => 7 * DAY,
+        "s" | "sec" | "second" | "seconds" => SECOND,
+        "m" | "min" | "minute" | "minutes" => MINUTE,
+        "h" | "hour" | "hours" => HOUR,
+        "d" | "day" | "days" => DAY,
+        "w" | "week" | "weeks" => 7 * DAY,
         _ => return None,
     })
 }
@@ -107,6 +154,16 @@ pub fn count(number: impl Into<u64>, word: &str) -> String {
     }
 }
 
+/// `5,012`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let place = |(place, digit): (usize, char)| {
+        let comma = place > 0 && (digits.len() - place).is_multiple_of(3);
+        [comma.then_some(','), Some(digit)]
+    };
+    digits.chars().enumerate().flat_map(place).flatten().collect()
+}
+
 /// `14s`, `2m05s`, `3h20m`, `2d04h`: two units at most.
 pub fn span(ms: i64) -> String {
     let ms = ms.max(0);
@@ -120,20 +177,34 @@ pub fn span(ms: i64) -> String {
     }
 }
 
-/// A moment in UTC, `2026-11-15 03:21:05Z`. Always UTC, so that lines from two machines can be compared.
+/// A moment where the user is, `2026-11-15 04:21:05+01:00`; in UTC `2026-11-15 03:21:05Z`. Always with its
+/// distance from UTC, so that lines from two machines can be compared.
 pub fn moment(ms: i64) -> String {
+    moment_in(ms, TimeZone::system())
+}
+
+fn moment_in(ms: i64, zone: TimeZone) -> String {
+    let Ok(moment) = Timestamp::from_millisecond(ms) else { return format!("{ms} ms") };
+    let zoned = moment.to_zoned(zone);
+    let format = if zoned.offset().is_zero() { "%Y-%m-%d %H:%M:%SZ" } else { "%Y-%m-%d %H:%M:%S%:z" };
+    zoned.strftime(format).to_string()
+}
+
+/// The clock time of a moment where the user is, `03:21:05`.
+pub fn clock(ms: i64) -> String {
     match Timestamp::from_millisecond(ms) {
-        Ok(moment) => moment.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Ok(moment) => moment.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string(),
         Err(_) => format!("{ms} ms"),
     }
 }
 
-/// The clock time of a moment in UTC, `03:21:05`.
-pub fn clock(ms: i64) -> String {
-    match Timestamp::from_millisecond(ms) {
-        Ok(moment) => moment.to_zoned(TimeZone::UTC).strftime("%H:%M:%S").to_string(),
-        Err(_) => format!("{ms} ms"),
-    }
+/// A sentence of the server, with the moments in it where the user is. The server writes `2026-11-15T03:21:05Z`.
+pub fn localized(sentence: &str) -> String {
+    let word = |word: &str| match word.parse::<Timestamp>() {
+        Ok(moment) if word.contains('T') => self::moment(moment.as_millisecond()),
+        _ => word.to_string(),
+    };
+    sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -147,17 +218,31 @@ mod tests {
             ("1h30m", 90 * MINUTE),
             ("7d", 7 * DAY),
             ("500ms", 500),
-            ("30", 30 * MINUTE),
+            ("2hours", 2 * HOUR),
             ("2:30:00", 150 * MINUTE),
-            ("05:00", 5 * MINUTE),
+            ("1-12", 36 * HOUR),
+            ("1-12:30", 36 * HOUR + 30 * MINUTE),
             ("1-12:00:00", 36 * HOUR),
         ];
         for (text, ms) in cases {
             assert_eq!(duration_ms(text), Ok(ms), "{text}");
         }
-        for text in ["", "h", "2x", "-1h", "1:2:3:4", "1h-", "99999999999999999999d"] {
+        for text in ["", "h", "2x", "-1h", "1:2:3:4", "1h-", "99999999999999999999d", "1:60:00", "1-24"] {
             assert!(duration_ms(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_could_be_two_spans_is_refused_or_told() {
+        assert!(duration_ms("30").unwrap_err().contains("`30` has no unit"));
+        assert!(duration_ms("18:00").unwrap_err().contains("may be minutes or hours"));
+        let limit = |text: &str| time_limit(text).map(|limit| (limit.ms, limit.note));
+        assert_eq!(limit("2h"), Ok((2 * HOUR, None)));
+        assert_eq!(limit("2:30:00"), Ok((150 * MINUTE, None)));
+        let minutes = "time limit `30:00` is minutes and seconds: 30m00s";
+        assert_eq!(limit("30:00"), Ok((30 * MINUTE, Some(minutes.into()))));
+        assert_eq!(limit("90"), Ok((90 * MINUTE, Some("time limit `90` is in minutes: 1h30m".into()))));
+        assert!(limit("10:75").is_err(), "there are 60 seconds in a minute");
     }
 
     #[test]
@@ -176,6 +261,13 @@ mod tests {
     }
 
     #[test]
+    fn long_numbers_have_commas() {
+        for (number, text) in [(0, "0"), (999, "999"), (5_012, "5,012"), (1_000_000, "1,000,000")] {
+            assert_eq!(thousands(number), text);
+        }
+    }
+
+    #[test]
     fn spans_have_two_units_at_most() {
         let cases =
             [(0, "0s"), (14_999, "14s"), (125_000, "2m05s"), (12_000_000, "3h20m"), (187_200_000, "2d04h")];
@@ -185,8 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_in_utc() {
-        assert_eq!(moment(1_763_176_865_000), "2025-11-15 03:21:05Z");
-        assert_eq!(clock(1_763_176_865_000), "03:21:05");
+    fn moments_are_where_the_user_is() {
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        assert_eq!(moment_in(1_763_176_865_000, TimeZone::UTC), "2025-11-15 03:21:05Z");
+        assert_eq!(moment_in(1_763_176_865_000, berlin), "2025-11-15 04:21:05+01:00");
+        let sentence = "may start at 2025-11-15T03:21:05Z, not before";
+        assert_eq!(localized(sentence), sentence, "a comma is no part of a moment");
+        let sentence = "may start at 2025-11-15T03:21:05Z";
+        assert_eq!(localized(sentence), format!("may start at {}", moment(1_763_176_865_000)));
     }
 }

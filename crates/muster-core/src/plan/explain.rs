@@ -279,12 +279,14 @@ fn free_blocks_by_match<'a>(draft: &Draft, who: Who, ask: &'a Ask) -> Vec<(&'a M
 
 /// Nodes and GPUs that would do but may not be given out now.
 fn out_of_service(facts: &Facts, ask: &Ask) -> Option<Reason> {
-    let (mut nodes, mut gpus) = (0, 0);
+    let (mut nodes, mut gpus, mut gpus_alone) = (0, 0, 0);
     for out in &facts.out_of_service {
         let Some(found) = ask.on(&out.kind) else { continue };
-        let missing = found.useful & out.gpus;
-        nodes += u32::from(out.closed || missing != 0);
-        gpus += missing.count_ones();
+        let missing = (found.useful & out.gpus).count_ones();
+        match out.closed {
+            true => (nodes, gpus) = (nodes + 1, gpus + missing),
+            false => gpus_alone += missing,
+        }
     }
-    (nodes > 0).then_some(Reason::NodeHealth { nodes, gpus })
+    (nodes + gpus_alone > 0).then_some(Reason::NodeHealth { nodes, gpus, gpus_alone })
 }

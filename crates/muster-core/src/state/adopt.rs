@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::budget::{over_budget, used_up_to};
 use crate::capacity::{Free, Seat, mask};
 use crate::command::{Actor, Answer};
 use crate::event::Event;
@@ -20,7 +21,6 @@ use crate::settings::Repartition;
 use crate::state::decide::Decision;
 use crate::state::tally::Tally;
 use crate::state::{Claim, State};
-use crate::tenant::Tenant;
 use crate::time::Timestamp;
 
 impl State {
@@ -128,13 +128,19 @@ impl State {
 
     fn quota_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
         let demand = job.spec.demand_of(tasks);
-        let affordable = |tenant: &Tenant| !tally.broke.contains_key(&tenant.id);
-        self.lineage(&job.spec.tenant).all(affordable)
+        self.budget_admits(job, tally)
             && tally.users.over(&job.spec.tenant, &job.spec.user, demand).is_empty()
             && self.lineage(&job.spec.tenant).all(|tenant| {
                 let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
                 tenant.config.maximum.excess(held.plus(demand)).is_empty()
             })
+    }
+
+    /// Whether no budget is used up, and all of them cover the time limit.
+    fn budget_admits(&self, job: &Job, tally: &Tally) -> bool {
+        let spec = &job.spec;
+        let more = || used_up_to(self, &spec.tenant, spec.demand(), spec.time_limit_ms);
+        tally.spent.is_empty() || over_budget(self, &tally.spent, &spec.tenant, more()).is_none()
     }
 
     /// Whether the limits per model of the tenant, and of all above it, let the job have these devices.

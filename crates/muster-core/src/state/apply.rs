@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::budget::budgeted;
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::event::{Back, Event, Next};
 use crate::ids::{JobId, NodeId, TenantId};
@@ -99,6 +100,7 @@ impl State {
                 let tenant = self.tenants.remove(id);
                 assert!(tenant.is_some_and(|tenant| tenant.live_jobs == 0), "{id} is gone or busy");
                 self.policies.forget(id);
+                self.policies.exact_limits = Arc::new(budgeted(self));
             }
 
             Event::NodeRegistered { node, facts, at } => self.register(node, facts, *at),
@@ -107,7 +109,7 @@ impl State {
                 self.change_node(node, *at, |node| node.state = state);
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
-            Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, at } => {
+            Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, at, .. } => {
                 let (cooling_until, temperature_c) = (*cooling_until, *temperature_c);
                 let health =
                     GpuHealth { word: *word, why: why.clone(), since: *at, cooling_until, temperature_c };
@@ -490,6 +492,7 @@ impl State {
         self.clock = self.clock.max(at);
         let former = self.tenants.insert(id.clone(), Tenant::new(id.clone(), config.clone()));
         assert!(former.is_none(), "tenant {id} exists twice");
+        self.policies.exact_limits = Arc::new(budgeted(self));
     }
 
     fn change_tenant(&mut self, id: &TenantId, config: &TenantConfig, at: Timestamp) {
@@ -499,7 +502,25 @@ impl State {
         if tenant.config.decay_milli_per_day != config.decay_milli_per_day {
             tenant.advance_all(at, half_life_ms);
         }
+        let regroups =
+            (tenant.config.budget.is_set(), &tenant.config.parent) != (config.budget.is_set(), &config.parent);
         tenant.config = config.clone();
+        if regroups {
+            self.regroup_by_limits();
+        }
+    }
+
+    /// Jobs under a budget are told apart by their exact time limit: file all that wait again where that changes.
+    fn regroup_by_limits(&mut self) {
+        let exact_limits = budgeted(self);
+        if *self.policies.exact_limits == exact_limits {
+            return;
+        }
+        let jobs = std::mem::take(&mut self.jobs);
+        jobs.values().for_each(|job| self.unfile(job));
+        self.policies.exact_limits = Arc::new(exact_limits);
+        jobs.values().for_each(|job| self.file(job));
+        self.jobs = jobs;
     }
 
     fn register(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {

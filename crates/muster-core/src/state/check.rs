@@ -197,6 +197,7 @@ impl State {
         let mut fresh = State {
             jobs: self.jobs.clone(),
             nodes: self.nodes.clone(),
+            tenants: self.tenants.clone(),
             arrays: self.arrays.clone(),
             mix: self.mix.clone(),
             policies: self.policies.clone(),
@@ -208,6 +209,7 @@ impl State {
         let parts = [
             ("answers", self.policies.answers.iter().all(|(bucket, _)| waits(bucket))),
             ("pools", pools),
+            ("exact limits", fresh.policies.exact_limits == self.policies.exact_limits),
             ("queue", fresh.queue == self.queue),
             ("capacity", fresh.capacity == self.capacity),
             ("dependents", fresh.dependents == self.dependents),

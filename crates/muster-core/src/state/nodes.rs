@@ -1,9 +1,11 @@
 //! Guards of the commands about nodes and GPUs.
 
-use crate::command::Actor;
+use std::collections::BTreeSet;
+
+use crate::command::{Actor, JobsOnGpu};
 use crate::event::Event;
-use crate::ids::{GpuId, NodeId};
-use crate::job::Exit;
+use crate::ids::{GpuId, JobId, NodeId};
+use crate::job::{Exit, StopCause};
 use crate::node::{GPUS_PER_NODE_MAX, GpuFacts, GpuWord, NodeFacts, NodeWord};
 use crate::partition;
 use crate::refusal::Refusal;
@@ -181,10 +183,39 @@ impl State {
         if same && !(looked_at && health.is_news(temperature_c)) {
             return Ok(Decision::done(Vec::new()));
         }
+        let jobs = if word == GpuWord::Healthy { Vec::new() } else { self.jobs_on_gpu(node, gpu) };
         let gpu = GpuId { node: node.clone(), index: gpu };
         let why = why.to_string();
         let temperature_c = temperature_c.or(health.temperature_c);
-        let changed = Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, at: now };
+        let changed = Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, jobs, at: now };
         Ok(Decision::done(vec![changed]))
+    }
+
+    /// What an operator wants done with the jobs on a device, also where its health was declared before.
+    pub(super) fn with_jobs_of_gpu(
+        &self,
+        mut said: Decision,
+        (node, gpu): (&NodeId, u8),
+        (by, jobs): (&Actor, JobsOnGpu),
+        now: Timestamp,
+    ) -> Decision {
+        let by = by.name.clone();
+        let cause = match jobs {
+            JobsOnGpu::Keep => return said,
+            JobsOnGpu::Requeue => StopCause::Requeued { by },
+            JobsOnGpu::Stop => StopCause::Cancelled { by },
+        };
+        for job in self.jobs_on_gpu(node, gpu).iter().filter_map(|job| self.jobs.get(job)) {
+            let stops = job.attempt().and_then(|attempt| self.stop_unless_ending(job, attempt, cause.clone(), now));
+            said.events.extend(stops);
+        }
+        said
+    }
+
+    /// The jobs that hold something of a device.
+    pub fn jobs_on_gpu(&self, node: &NodeId, gpu: u8) -> Vec<JobId> {
+        let leases = self.nodes.get(node).and_then(|node| node.holders.get(usize::from(gpu)));
+        let jobs: BTreeSet<JobId> = leases.into_iter().flatten().map(|lease| lease.job).collect();
+        jobs.into_iter().collect()
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::budgeted;
 use crate::capacity::Capacity;
 use crate::foresight::Foresight;
 use crate::ids::{JobId, TenantId};
@@ -173,6 +174,7 @@ impl State {
 
     /// Build what is derived from the jobs and nodes.
     pub(super) fn derive(&mut self) {
+        self.policies.exact_limits = Arc::new(budgeted(self));
         self.queue = Default::default();
         self.dependents.clear();
         self.deadlines.clear();

@@ -146,7 +146,7 @@ impl State {
     }
 
     /// Stop, unless it already ends for good: that must not turn into a comeback.
-    fn stop_unless_ending(
+    pub(super) fn stop_unless_ending(
         &self,
         job: &Job,
         attempt: &Attempt,

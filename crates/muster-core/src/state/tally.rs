@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::budget::{Spent, out_of_budget};
+use crate::budget::{Spent, spent_of_budgets};
 use crate::capacity::Free;
 use crate::guarantee::Leaving;
 use crate::ids::{JobId, NodeId, TenantId};
@@ -35,8 +35,8 @@ pub(super) struct Tally<'a> {
     claimants: BTreeSet<JobId>,
     /// What users with limits hold, this plan included.
     pub users: UserUse<'a>,
-    /// Tenants whose budget is used up.
-    pub broke: BTreeMap<TenantId, Spent>,
+    /// What tenants with a budget have used.
+    pub spent: BTreeMap<TenantId, Spent>,
 }
 
 impl<'a> Tally<'a> {
@@ -54,7 +54,7 @@ impl<'a> Tally<'a> {
             guaranteed: ModelBooks::of(state),
             claimants: BTreeSet::new(),
             users: UserUse::of(state),
-            broke: out_of_budget(state, now),
+            spent: spent_of_budgets(state, now),
         };
         for tenant in state.tenants.values() {
             add(&mut tally.held, state, &tenant.id, tenant.held);

@@ -80,6 +80,7 @@ impl State {
         if config.weight == 0 {
             return Err(Refusal::Invalid { field: "weight", problem: "must be above zero".into() });
         }
+        check_guarantees(config)?;
         // Following parents upwards must end, and not pass the tenant itself.
         let mut above = config.parent.as_ref();
         while let Some(parent) = above {
@@ -152,4 +153,36 @@ impl State {
         }
         Ok(Decision::done(vec![Event::TokenRevoked { id: id.to_string(), at: now }]))
     }
+}
+
+/// A tenant cannot count on more than it may hold.
+fn check_guarantees(config: &TenantConfig) -> Result<(), Refusal> {
+    let (most, sure) = (&config.maximum, &config.guaranteed);
+    let amounts = [
+        ("guaranteed_gpus", "GPUs", sure.gpus, most.gpus),
+        ("guaranteed_gpu_memory_mb", "MiB of GPU memory", sure.gpu_memory_mib, most.gpu_memory_mib),
+        ("guaranteed_cpu_cores", "CPU cores", sure.cpus, most.cpus),
+        ("guaranteed_memory_mb", "MiB of memory", sure.memory_mib, most.memory_mib),
+        ("guaranteed_concurrent_jobs", "running jobs", sure.jobs, most.jobs),
+    ];
+    for (field, what, sure, most) in amounts {
+        let above = sure.zip(most).filter(|(sure, most)| sure > most);
+        if let Some((sure, most)) = above {
+            let problem = format!(
+                "{sure} {what} are more than the tenant's maximum of {most}; raise the maximum or guarantee less"
+            );
+            return Err(Refusal::Invalid { field, problem });
+        }
+    }
+    for (model, sure) in &config.guaranteed_by_model {
+        let limits = [config.maximum_by_model.get(model).copied(), config.maximum.gpus];
+        if let Some(most) = limits.into_iter().flatten().find(|most| sure > most) {
+            let problem = format!(
+                "{sure} GPUs of model {model} are more than the tenant's maximum of {most}; raise the maximum or \
+                 guarantee less"
+            );
+            return Err(Refusal::Invalid { field: "guaranteed_gpus_by_model", problem });
+        }
+    }
+    Ok(())
 }

@@ -83,6 +83,7 @@ fn cooled(node: &Node, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
             why: String::new(),
             cooling_until: None,
             temperature_c: health.temperature_c,
+            jobs: Vec::new(),
             at: now,
         })
     })

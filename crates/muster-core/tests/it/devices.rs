@@ -1,7 +1,7 @@
 //! The language of the scenarios, as far as it speaks of devices: how they are wired, cut and how they fare.
 
 use muster_core::GpuId;
-use muster_core::command::Command;
+use muster_core::command::{Command, JobsOnGpu};
 use muster_core::node::{GpuWord, NodeFacts};
 use muster_core::partition::MigInstance;
 
@@ -20,7 +20,13 @@ impl Script {
         };
         let cooling_until = words.get("cooling").map(|span_text| self.world.now.plus(span(span_text)));
         let (node, gpu, why) = (gpu.node, gpu.index, String::new());
-        self.tell(Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c: None })
+        let jobs = match words.get("jobs").copied() {
+            None | Some("keep") => JobsOnGpu::Keep,
+            Some("requeue") => JobsOnGpu::Requeue,
+            Some("stop") => JobsOnGpu::Stop,
+            Some(word) => return Err(format!("nothing called `{word}` happens to jobs")),
+        };
+        self.tell(Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c: None, jobs })
     }
 
     /// `partition n1/gpu-0 3g.40gb 4g.40gb`; without profiles the device is made whole again.

@@ -7,7 +7,7 @@ use crate::policies;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob};
+use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, JobsOnGpu, Said, SubmitJob};
 use muster_core::job::{
     CheckpointRule, Dependency, DependencyWhen, Exit, Isolation, JobSpec, OnNodeLost, PlacedTask, Resources,
     TaskGroup, Topology,
@@ -297,6 +297,8 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             why: String::new(),
             cooling_until: cooling.then(|| now.plus(5 * MINUTE)),
             temperature_c: [Some(80), Some(40), Some(70), None][(index + usize::from(*gpu)) % 4],
+            jobs: [JobsOnGpu::Keep, JobsOnGpu::Keep, JobsOnGpu::Requeue, JobsOnGpu::Stop]
+                [(index / 4 + usize::from(*gpu)) % 4],
         },
         Step::Register(index, machine) => {
             Command::RegisterNode { node: node_name(index % 4), facts: Box::new(machine.facts()) }

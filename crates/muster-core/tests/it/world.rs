@@ -165,8 +165,17 @@ pub fn is_admitted(state: &State, job: &Job, demand: Demand, now: Timestamp) -> 
     within && is_within_budget(state, job, now) && !array_full && policies::let_in(state, job)
 }
 
-/// Whether no budget of its tenant, or of one above, is used up: by what was charged and what runs.
+/// Whether no budget of its tenant, or of one above, is used up, by what was charged and what runs, and what is left
+/// covers the time limit of the job.
 pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
+    let groups = job.spec.tasks.iter();
+    let gpu_milli: u64 = groups
+        .map(|group| {
+            let each = &group.each;
+            u64::from(group.count) * u64::from(each.gpus) * u64::from(each.gpu_compute_milli)
+        })
+        .sum();
+    let limit_gpu_ms = job.spec.time_limit_ms.map_or(0, |limit| gpu_milli * limit as u64 / 1_000);
     state.lineage(&job.spec.tenant).all(|top| {
         let below = |tenant: &TenantId| is_below(state, tenant, &top.id);
         let charged = state.ledger.accounts().filter(|(tenant, _)| below(tenant));
@@ -181,7 +190,7 @@ pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
             gpu_ms += held_by(job).gpu_milli * ms / 1_000;
             energy_mj += attempt.milliwatts * ms / 1_000;
         }
-        top.config.budget.gpu_ms.is_none_or(|limit| gpu_ms < limit)
+        top.config.budget.gpu_ms.is_none_or(|limit| gpu_ms < limit && gpu_ms + limit_gpu_ms <= limit)
             && top.config.budget.energy_mj.is_none_or(|limit| energy_mj < limit)
     })
 }

@@ -3,9 +3,10 @@
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use muster_core::command::JobsOnGpu;
 use muster_core::node::{GpuFacts, GpuWord, Node};
-use muster_core::{Command, GpuId, NodeId, Refusal, State as Core, model, partition};
-use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList, GpuPartition};
+use muster_core::{Command, GpuId, JobId, NodeId, Refusal, State as Core, model, partition};
+use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -108,18 +109,24 @@ fn look(door: &Door, who: &Who, node: &NodeId, gpu: u8) -> Result<Gpu, Fault> {
 
 /// Say how a GPU is doing
 ///
-/// The next reading that differs changes it again.
+/// The next reading that differs changes it again. The answer names the jobs on it and what happens to them.
 #[utoipa::path(post, path = "/api/v1/gpus/{node}/{index}/health", tag = "gpus", request_body = GpuHealthChange,
     params(("node" = String, Path, description = "Its node"),
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
-    responses((status = 200, description = "Noted", body = Gpu)))]
+    responses((status = 200, description = "Noted", body = GpuHealthDeclared)))]
 pub async fn set_health(
     State(door): State<Door>,
     who: Who,
     At(node, gpu): At,
     Json(change): Json<GpuHealthChange>,
-) -> Result<Json<Gpu>, Fault> {
+) -> Result<Json<GpuHealthDeclared>, Fault> {
     let word = health_of(&change.health)?;
+    let rule = change.jobs.as_deref().map(jobs_rule_of).transpose()?.unwrap_or_default();
+    let jobs = door.state(|state| {
+        let seen = |job: &JobId| state.jobs.get(job).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()));
+        let jobs = state.jobs_on_gpu(&node, gpu).into_iter().filter(seen);
+        jobs.map(|job| job.to_string()).collect()
+    })?;
     let command = Command::SetGpuHealth {
         node: node.clone(),
         gpu,
@@ -127,9 +134,16 @@ pub async fn set_health(
         why: change.why,
         cooling_until: None,
         temperature_c: None,
+        jobs: rule,
     };
     door.cluster.ask(who.actor.clone(), command).await?;
-    Ok(Json(look(&door, &who, &node, gpu)?))
+    let gpu = look(&door, &who, &node, gpu)?;
+    Ok(Json(GpuHealthDeclared { gpu, jobs_rule: rule.word().to_string(), jobs }))
+}
+
+fn jobs_rule_of(text: &str) -> Result<JobsOnGpu, Fault> {
+    let known = JobsOnGpu::ALL.into_iter().find(|rule| rule.word() == text);
+    known.ok_or_else(|| Fault::invalid("jobs", format!("`{text}` is none of keep, requeue, stop")))
 }
 
 /// Partition a GPU that nobody uses

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use muster_core::command::{Answer, JobChange};
-use muster_core::{Command, JobId, Refusal};
+use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Cancelled, Done, Reasoned};
 use muster_store::Tables;
-use muster_store::queries::{AllocationFilter, JobFilter, Order, Page};
+use muster_store::queries::{AllocationFilter, JobFilter, Page};
 use muster_store::rows::{JobDetail, JobState, LeaseRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -18,9 +18,10 @@ use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
 use crate::http::json::Json;
-use crate::http::query::{Id, Query, key_and_value, page_limit, page_start};
+use crate::http::job_rows::{self, JobRows, Written};
+use crate::http::query::{Id, Query, key_and_value, page_limit};
 use crate::http::who::Reach;
-use crate::http::written::{priority, span_ms};
+use crate::http::written::{hours, money, priority, span_ms};
 use crate::http::{share, show};
 use crate::identity::Who;
 
@@ -47,15 +48,23 @@ pub struct JobQuery {
     array: Option<String>,
     /// Only jobs that have not ended.
     active: Option<bool>,
+    /// `id`, `name`, `state`, `gpus`, `tenant`, `user`, `priority`, `submitted`, `elapsed`, `left`, `attempts`,
+    /// `nodes`, `exit` or `gpu-hours`; `-` before it puts the largest first. `-id` when not given: newest first.
+    sort: Option<String>,
+    /// `array`: one row for each array, with the number of its tasks in each state in `array_tasks`.
+    group: Option<String>,
     /// Rows of a page, 1 to 1,000; 50 when not given.
     limit: Option<u32>,
     /// Begin after so many rows.
     offset: Option<u64>,
-    /// Begin after the page before: its `next_cursor`.
+    /// Begin after the page before: its `next_cursor`. Lists that are not sorted by id have none: they go on with
+    /// `offset`.
     cursor: Option<String>,
 }
 
 /// List jobs, newest first
+///
+/// The whole list is sorted before the page is cut from it.
 #[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", params(JobQuery),
     responses((status = 200, description = "One page of jobs", body = JobList)))]
 pub async fn list(
@@ -64,26 +73,44 @@ pub async fn list(
     Query(query): Query<JobQuery>,
 ) -> Result<Json<JobList>, Fault> {
     let filter = filter(&query, &who)?;
-    let page = Page {
-        start: page_start(query.offset, query.cursor.as_deref())?,
-        limit: page_limit(query.limit)?,
-        order: Order::Newest,
-    };
-    let paged = door.tables(move |tables| Ok(tables.jobs(&filter, &page)?)).await?;
     let now_ms = door.cluster.now().0;
-    let ids: Vec<JobId> = paged.rows.iter().map(|row| row.id).collect();
-    let mut jobs: Vec<JobSummary> = paged.rows.into_iter().map(|row| show::summary(row, now_ms)).collect();
+    let rows = JobRows::of(&Written {
+        sort: query.sort.as_deref(),
+        group: query.group.as_deref(),
+        offset: query.offset,
+        cursor: query.cursor.as_deref(),
+        limit: page_limit(query.limit)?,
+        now_ms,
+    })?;
+    let page = door.tables(move |tables| rows.read(tables, &filter)).await?;
+    let ids: Vec<JobId> = page.rows.iter().map(|row| row.id).collect();
+    let mut jobs: Vec<JobSummary> = page.rows.into_iter().map(|row| show::summary(row, now_ms)).collect();
+    for (job, id) in jobs.iter_mut().zip(&ids) {
+        if let Some(tasks) = page.arrays.get(&id.number) {
+            job_rows::describe(job, id.number, tasks);
+        }
+    }
     // A standby answers without what only the leader knows.
     let _ = door.state(|state| {
-        let verdicts = door.cluster.verdicts();
-        for (job, live) in jobs.iter_mut().zip(&ids).filter_map(|(job, id)| Some((job, state.jobs.get(id)?)))
-        {
-            let verdict = verdicts.without_position(state, live);
-            job.waits_for = verdict.reasons.first().map(|reason| reason.sentence());
-            tell_held(job, live);
+        for (job, id) in jobs.iter_mut().zip(&ids) {
+            tell_live(&door, state, job, *id);
         }
     });
-    Ok(Json(JobList { jobs, total: paged.total, next_cursor: paged.next.map(|job| job.to_string()) }))
+    Ok(Json(JobList { jobs, total: page.total, next_cursor: page.next.map(|job| job.to_string()) }))
+}
+
+/// Say of a live job why it waits and what it holds.
+fn tell_live(door: &Door, state: &muster_core::State, job: &mut JobSummary, id: JobId) {
+    let live = match job.array_tasks {
+        Some(_) => job_rows::waiting_task(state, id.number),
+        None => state.jobs.get(&id),
+    };
+    let Some(live) = live else { return };
+    let verdict = door.cluster.verdicts().without_position(state, live);
+    job.waits_for = verdict.reasons.first().map(|reason| reason.sentence());
+    if job.array_tasks.is_none() {
+        tell_held(state, door.cluster.now().max(state.clock), job, live);
+    }
 }
 
 fn filter(query: &JobQuery, who: &Who) -> Result<JobFilter, Fault> {
@@ -148,16 +175,20 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         job.gpu_power_max_watts = cap.map(|milliwatts| milliwatts as f64 / 1_000.0);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
         job.summary.waits_for = job.reasons.first().map(|reason| reason.sentence.clone());
-        tell_held(&mut job.summary, live);
+        tell_held(state, now, &mut job.summary, live);
     });
     Ok(Json(job))
 }
 
-/// An elastic gang may hold more than it needs.
-fn tell_held(job: &mut JobSummary, live: &muster_core::Job) {
+/// An elastic gang may hold more than it needs, and what runs has used something that is not charged yet.
+fn tell_held(state: &muster_core::State, now: Timestamp, job: &mut JobSummary, live: &muster_core::Job) {
     if let Some(attempt) = live.attempt() {
         job.gpu_count = attempt.gpu_count();
         job.gpu_amount = share::in_parts(attempt.gpu_milli());
+    }
+    if let Some(used) = state.accrued(live, now) {
+        job.gpu_hours += hours(used.gpu_ms);
+        job.cost += money(used.cost_micro);
     }
 }
 
@@ -182,10 +213,7 @@ fn find(tables: &dyn Tables, id: JobId) -> Result<Option<Found>, Fault> {
 
 /// Say of a whole array what can be said of it.
 fn describe_array(job: &mut Job, id: JobId, counts: Vec<(JobState, u64)>) {
-    let count_of = |state| counts.iter().find(|(other, _)| *other == state).map_or(0, |(_, count)| *count);
-    let words =
-        [JobState::Running, JobState::Pending, JobState::Preempted, JobState::Failed, JobState::Cancelled];
-    let state = words.into_iter().find(|state| count_of(*state) > 0).unwrap_or(JobState::Completed);
+    let state = job_rows::state_of_array(|state| counts.iter().any(|(other, _)| *other == state));
     let tasks: u64 = counts.iter().map(|(_, count)| count).sum();
     let parts: Vec<String> =
         counts.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
@@ -301,9 +329,14 @@ pub async fn attempts(
         found.await?.filter(|(tenant, _)| who.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
     let mut attempts: Vec<Attempt> = rows.into_iter().map(show::attempt).collect();
     // A standby answers without what only the leader knows.
-    let score = door.state(|state| state.jobs.get(&job).and_then(show::score_of)).ok().flatten();
-    if let Some(live) = attempts.iter_mut().rev().find(|attempt| attempt.ended_at.is_none()) {
+    let known = door.state(|state| {
+        let live = state.jobs.get(&job)?;
+        Some((show::score_of(live), state.accrued(live, door.cluster.now().max(state.clock))?))
+    });
+    let live = attempts.iter_mut().rev().find(|attempt| attempt.ended_at.is_none());
+    if let (Some(live), Some((score, used))) = (live, known.ok().flatten()) {
         live.score = score;
+        (live.gpu_hours, live.cost) = (hours(used.gpu_ms), money(used.cost_micro));
     }
     Ok(Json(AttemptList { attempts }))
 }

@@ -28,6 +28,7 @@ pub fn state(state: rows::JobState) -> JobState {
 
 /// A job as lists show it.
 pub fn summary(row: JobRow, now_ms: i64) -> JobSummary {
+    let row = without_former_attempt(row);
     let ran_ms = row.started_at.map(|since| (row.ended_at.unwrap_or(now_ms) - since).max(0));
     JobSummary {
         id: row.id.to_string(),
@@ -70,7 +71,17 @@ pub fn summary(row: JobRow, now_ms: i64) -> JobSummary {
         gpu_hours: hours(row.gpu_ms),
         cost: money(row.cost_micro),
         labels: row.labels,
+        array_tasks: None,
     }
+}
+
+/// A job that waits again has no nodes, no start and no exit: those are of a former attempt, which is in the list of
+/// attempts.
+fn without_former_attempt(row: JobRow) -> JobRow {
+    if !matches!(row.phase.as_str(), "Queued" | "Held") {
+        return row;
+    }
+    JobRow { placed_at: None, started_at: None, nodes: Vec::new(), exit_code: None, signal: None, ..row }
 }
 
 /// A job with all that was asked. What only the leader knows is filled in by the caller.
@@ -172,11 +183,7 @@ pub fn factor(share: FairShare) -> f64 {
 pub fn reasons(verdict: &verdict::Verdict) -> Vec<Reason> {
     let reason = |reason: &verdict::Reason| Reason {
         reason: reason.word().to_string(),
-        sentence: match reason {
-            // The core has no calendar.
-            verdict::Reason::StartTime { at } => format!("may start at {}", stamp(at.0)),
-            other => other.sentence(),
-        },
+        sentence: reason.sentence(),
         since: None,
         since_ms: None,
     };

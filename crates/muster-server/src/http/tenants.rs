@@ -346,6 +346,7 @@ fn shown(
     let recent = tenant.recent.micro_gpus(tenant.held.gpu_milli, now, half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
+    let own = state.spent(tenant, now);
     let wants = |notices: &BTreeMap<String, bool>, word: &str| notices.get(word).copied().unwrap_or(false);
     wire::Tenant {
         id: tenant.id.to_string(),
@@ -385,12 +386,12 @@ fn shown(
         current_power_w: tenant.held.milliwatts as f64 / 1_000.0,
         current_jobs: tenant.held.jobs,
         live_jobs: tenant.live_jobs,
-        total_gpu_hours: hours(account.used.gpu_ms),
+        total_gpu_hours: hours(own.gpu_ms),
         total_jobs: account.submitted,
         successful_jobs: account.done,
         failed_jobs: account.failed,
         cancelled_jobs: account.cancelled,
-        total_cost: money(account.used.cost_micro),
+        total_cost: money(own.cost_micro),
         priority_tier: config.tier.word().to_string(),
         fair_share_weight: f64::from(config.weight) / USUAL_WEIGHT,
         fair_share_factor: share.map_or(1.0, factor),
@@ -415,5 +416,30 @@ fn shown(
         notify_on_failure: wants(&config.notify, "failure"),
         notify_on_quota: wants(&config.notify, "quota"),
         labels: config.labels.clone(),
+        warnings: beyond_the_cluster(state, config),
     }
+}
+
+/// Guarantees that all nodes together could not keep. Without any node nothing is known yet.
+fn beyond_the_cluster(state: &Core, config: &TenantConfig) -> Vec<String> {
+    if state.nodes.is_empty() {
+        return Vec::new();
+    }
+    let gpus = || state.nodes.values().flat_map(|node| &node.facts.gpus);
+    let of_model = |wish: &str| gpus().filter(|gpu| model::matches(wish, &gpu.model)).count() as u64;
+    let cpus: u64 = state.nodes.values().map(|node| u64::from(node.facts.cpus)).sum();
+    let memory_mib: u64 = state.nodes.values().map(|node| node.facts.memory_mib).sum();
+    let sure = &config.guaranteed;
+    let amounts = [
+        ("GPUs".to_string(), sure.gpus, gpus().count() as u64),
+        ("CPU cores".to_string(), sure.cpus, cpus),
+        ("MiB of memory".to_string(), sure.memory_mib, memory_mib),
+    ];
+    let models = config.guaranteed_by_model.iter();
+    let models = models.map(|(name, count)| (format!("GPUs of model {name}"), Some(*count), of_model(name)));
+    let beyond = |(what, sure, there): (String, Option<u64>, u64)| {
+        let sure = sure.filter(|sure| *sure > there)?;
+        Some(format!("{what}: {sure} guaranteed, the cluster has {there}"))
+    };
+    amounts.into_iter().chain(models).filter_map(beyond).collect()
 }

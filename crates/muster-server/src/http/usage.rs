@@ -1,7 +1,11 @@
-//! Who used what, in a span of time.
+//! Who used what, in a span of time: what ended attempts were charged, and what running ones have accrued.
+
+use std::collections::BTreeMap;
 
 use axum::extract::State;
+use muster_core::ledger::Charge;
 use muster_core::time::HOUR;
+use muster_core::{Job, JobId, State as Core, Timestamp};
 use muster_protocol::usage::{Usage, UsageReport};
 use muster_store::queries::{UsageBy, UsageSpan};
 use muster_store::rows::UsageRow;
@@ -36,7 +40,8 @@ pub struct UsageQuery {
 
 /// What was used
 ///
-/// Attempts count when they end, so adjoining spans add up exactly.
+/// Attempts count when they end, so adjoining spans add up exactly. Attempts that run now count in a span that includes
+/// now, with what they have used until now.
 #[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(UsageQuery),
     responses((status = 200, description = "The sums", body = UsageReport)))]
 pub async fn report(
@@ -54,15 +59,99 @@ pub async fn report(
     }
     let (by, word) = by_of(query.by.as_deref().unwrap_or("tenant"))?;
     let span = UsageSpan { from_ms, to_ms, tenants: who.tenants(query.tenant_id.as_deref()) };
-    let rows = door.tables(move |tables| Ok(tables.usage(&span, by)?)).await?;
-    let total = rows.iter().fold(nothing(), add);
+    // A standby does not know what runs.
+    let running = match (from_ms..to_ms).contains(&now_ms) {
+        true => door.state(|state| accrued(state, &span, by, now_ms)).ok(),
+        false => None,
+    };
+    let includes_running = running.is_some();
+    let ended = door.tables(move |tables| Ok(tables.usage(&span, by)?)).await?;
+    let rows = merged(ended, running.unwrap_or_default(), by);
+    let total = rows.iter().fold(Row::default(), |mut total, row| {
+        total.add(row);
+        total
+    });
     Ok(Json(UsageReport {
         from: stamp(from_ms),
         to: stamp(to_ms),
         by: word.to_string(),
-        rows: rows.into_iter().map(shown).collect(),
-        total: shown(total),
+        rows: rows.into_iter().map(Row::shown).collect(),
+        total: Row { key: "total".to_string(), ..total }.shown(),
+        includes_running,
     }))
+}
+
+/// What the live attempts have used until now, by key.
+fn accrued(state: &Core, span: &UsageSpan, by: UsageBy, now_ms: i64) -> Vec<Row> {
+    let now = Timestamp(now_ms).max(state.clock);
+    let seen = |job: &&Job| {
+        span.tenants.as_ref().is_none_or(|tenants| tenants.iter().any(|one| one == job.spec.tenant.as_str()))
+    };
+    let row = |job: &Job| {
+        let charge = state.accrued(job, now)?;
+        let key = match by {
+            UsageBy::Tenant => job.spec.tenant.to_string(),
+            UsageBy::User => job.spec.user.clone(),
+            UsageBy::Job => job.id.to_string(),
+        };
+        Some(Row { key, attempts: 1, running_attempts: 1, charge, running_gpu_ms: charge.gpu_ms })
+    };
+    state.jobs.values().filter(seen).filter_map(row).collect()
+}
+
+/// One row for each key, in the order of the keys.
+fn merged(ended: Vec<UsageRow>, running: Vec<Row>, by: UsageBy) -> Vec<Row> {
+    // The ids of jobs are in the order of their numbers, not of their letters.
+    let place = |key: &str| (key.parse::<JobId>().ok().filter(|_| by == UsageBy::Job), key.to_string());
+    let mut rows: BTreeMap<(Option<JobId>, String), Row> = BTreeMap::new();
+    for row in ended.into_iter().map(Row::from).chain(running) {
+        let sum = rows.entry(place(&row.key)).or_insert_with(|| Row { key: row.key.clone(), ..Row::default() });
+        sum.add(&row);
+    }
+    rows.into_values().collect()
+}
+
+/// Sums of one key.
+#[derive(Debug, Clone, Default)]
+struct Row {
+    key: String,
+    attempts: u64,
+    running_attempts: u64,
+    charge: Charge,
+    running_gpu_ms: u64,
+}
+
+impl From<UsageRow> for Row {
+    fn from(row: UsageRow) -> Row {
+        let UsageRow { key, attempts, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, energy_mj } = row;
+        let charge = Charge { gpu_ms, cpu_ms, memory_gib_ms, cost_micro, energy_mj };
+        Row { key, attempts, charge, ..Row::default() }
+    }
+}
+
+impl Row {
+    fn add(&mut self, row: &Row) {
+        self.attempts += row.attempts;
+        self.running_attempts += row.running_attempts;
+        self.running_gpu_ms += row.running_gpu_ms;
+        self.charge += row.charge;
+    }
+
+    fn shown(self) -> Usage {
+        Usage {
+            key: self.key,
+            attempts: self.attempts,
+            running_attempts: self.running_attempts,
+            running_gpu_ms: self.running_gpu_ms,
+            gpu_hours: hours(self.charge.gpu_ms),
+            gpu_ms: self.charge.gpu_ms,
+            cpu_hours: hours(self.charge.cpu_ms),
+            memory_gib_hours: hours(self.charge.memory_gib_ms),
+            cost: money(self.charge.cost_micro),
+            cost_micro: self.charge.cost_micro,
+            energy_kwh: kwh(self.charge.energy_mj),
+        }
+    }
 }
 
 fn by_of(text: &str) -> Result<(UsageBy, &'static str), Fault> {
@@ -71,43 +160,5 @@ fn by_of(text: &str) -> Result<(UsageBy, &'static str), Fault> {
         "user" => Ok((UsageBy::User, "user")),
         "job" => Ok((UsageBy::Job, "job")),
         _ => Err(Fault::invalid("by", format!("`{text}` is none of tenant, user, job"))),
-    }
-}
-
-fn nothing() -> UsageRow {
-    UsageRow {
-        key: "total".to_string(),
-        attempts: 0,
-        gpu_ms: 0,
-        cpu_ms: 0,
-        memory_gib_ms: 0,
-        cost_micro: 0,
-        energy_mj: 0,
-    }
-}
-
-fn add(sum: UsageRow, row: &UsageRow) -> UsageRow {
-    UsageRow {
-        key: sum.key,
-        attempts: sum.attempts + row.attempts,
-        gpu_ms: sum.gpu_ms + row.gpu_ms,
-        cpu_ms: sum.cpu_ms + row.cpu_ms,
-        memory_gib_ms: sum.memory_gib_ms + row.memory_gib_ms,
-        cost_micro: sum.cost_micro + row.cost_micro,
-        energy_mj: sum.energy_mj + row.energy_mj,
-    }
-}
-
-fn shown(row: UsageRow) -> Usage {
-    Usage {
-        key: row.key,
-        attempts: row.attempts,
-        gpu_hours: hours(row.gpu_ms),
-        gpu_ms: row.gpu_ms,
-        cpu_hours: hours(row.cpu_ms),
-        memory_gib_hours: hours(row.memory_gib_ms),
-        cost: money(row.cost_micro),
-        cost_micro: row.cost_micro,
-        energy_kwh: kwh(row.energy_mj),
     }
 }

@@ -78,6 +78,65 @@ fn pages_by_offset_and_by_cursor_are_the_same_list() {
 }
 
 #[test]
+fn a_list_is_sorted_before_it_is_cut() {
+    let house = House::empty();
+    for (name, priority) in [("c", 300), ("a", 100), ("d", 100), ("b", 200)] {
+        house.submit(json!({"name": name, "script": "x", "priority": priority}));
+    }
+    let list = |query: &str| ids(&house.get(&format!("/api/v1/jobs?{query}")));
+    assert_eq!(list("sort=submitted&limit=1"), ["job-1"], "the oldest");
+    assert_eq!(list("sort=id&limit=2"), ["job-1", "job-2"]);
+    assert_eq!(list("sort=name"), ["job-2", "job-4", "job-1", "job-3"]);
+    assert_eq!(list("sort=-priority&limit=2"), ["job-1", "job-4"]);
+    assert_eq!(list("sort=-priority&limit=2&offset=2"), ["job-3", "job-2"], "the rest of the same list");
+    for (query, says) in [
+        ("sort=colour", "`colour` is none of id, name"),
+        ("group=tenant", "`tenant` is not `array`"),
+        ("sort=name&cursor=job-2", "goes on with `offset`"),
+        ("group=array&offset=1", "send `cursor`"),
+    ] {
+        let reply = house.client().get(&format!("/api/v1/jobs?{query}"));
+        assert!(house.refused(&reply, 422, "invalid").contains(says), "{query}: {}", reply.text);
+    }
+}
+
+#[test]
+fn an_array_is_one_row_where_that_is_asked_for() {
+    let house = House::new();
+    house.submit(json!({"name": "first", "script": "x", "hold": true}));
+    house.submit(json!({"name": "sweep", "command": ["x"], "array": "0-39", "gpu_count": 1,
+        "annotations": {"muster.sim/runtime": "10m"}}));
+    house.submit(json!({"name": "two", "command": ["x"], "array": "5,9", "hold": true}));
+    house.submit(json!({"name": "last", "script": "x", "hold": true}));
+    let running = "/api/v1/jobs?state=running&group=array";
+    house.until("8 tasks to run", |house| house.get(running)["total"] == 8);
+    let list = house.get(running);
+    assert_eq!(ids(&list), ["job-2"]);
+    let row = &list["jobs"][0];
+    assert_eq!(
+        row["array_tasks"],
+        json!({"first": 0, "last": 39, "tasks": 40, "by_state": {"pending": 32, "running": 8}})
+    );
+    assert!(row["waits_for"].as_str().unwrap().contains("GPU"), "why the others wait: {row}");
+    let list = |query: &str| house.get(&format!("/api/v1/jobs?group=array&{query}"));
+    assert_eq!(ids(&list("")), ["job-4", "job-3", "job-2", "job-1"]);
+    assert_eq!(ids(&list("sort=id")), ["job-1", "job-2", "job-3", "job-4"]);
+    assert_eq!(ids(&list("sort=-name&limit=2")), ["job-3", "job-2"]);
+    for sort in ["id", "-id"] {
+        let mut seen = Vec::new();
+        let mut page = list(&format!("sort={sort}&limit=1"));
+        loop {
+            seen.extend(ids(&page));
+            assert!(seen.len() <= 5, "the pages do not end: {seen:?}");
+            let Some(cursor) = page["next_cursor"].as_str() else { break };
+            page = list(&format!("sort={sort}&limit=1&cursor={cursor}"));
+        }
+        assert_eq!(seen.len(), 4, "{sort}: {seen:?}");
+    }
+    assert_eq!(house.get("/api/v1/jobs?limit=1000")["jobs"].as_array().unwrap().len(), 44, "tasks otherwise");
+}
+
+#[test]
 fn acts_are_on_record_whether_done_or_refused() {
     let house = House::empty();
     house.client().post("/api/v1/tenants", &json!({"name": "red"}));

@@ -14,6 +14,7 @@ mod jobs;
 mod lists;
 mod machines;
 mod pages;
+mod running;
 mod seed;
 mod sharing;
 mod streams;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Actor, Answer, Command, SubmitJob};
+use muster_core::command::{Actor, Answer, Command, JobsOnGpu, SubmitJob};
 use muster_core::event::Event;
 use muster_core::job::{DependencyWhen, JobSpec, Outcome};
 use muster_core::{JobId, State, Timestamp};
@@ -167,7 +167,15 @@ fn deed(event: &Event) -> Option<(String, Command)> {
             let (why, cooling_until, temperature_c) = (why.clone(), *cooling_until, *temperature_c);
             (
                 system(),
-                Command::SetGpuHealth { node, gpu: gpu.index, word, why, cooling_until, temperature_c },
+                Command::SetGpuHealth {
+                    node,
+                    gpu: gpu.index,
+                    word,
+                    why,
+                    cooling_until,
+                    temperature_c,
+                    jobs: JobsOnGpu::Keep,
+                },
             )
         }
         // The planner's own come out of its plans again.

@@ -245,7 +245,8 @@ impl Compared<'_> {
             before.unwrap_or(self.until).0 - after.unwrap_or(self.until).0
         };
         match sooner(before.ended_at, after.ended_at) {
-            0 => sooner(before.started_at, after.started_at),
+            // A job that ended without a start, because it was cancelled, waited until then and no longer.
+            0 => sooner(before.started_at.or(before.ended_at), after.started_at.or(after.ended_at)),
             gained_ms => gained_ms,
         }
     }

@@ -134,6 +134,7 @@ impl Cluster {
                     why: "heat".to_string(),
                     cooling_until: None,
                     temperature_c: None,
+                    jobs: muster_core::command::JobsOnGpu::Keep,
                 }
             }
             4 => {

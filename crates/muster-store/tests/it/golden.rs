@@ -103,6 +103,7 @@ fn story() -> Vec<Event> {
             why: "68 °C".to_string(),
             cooling_until: Some(Timestamp(9_000)),
             temperature_c: None,
+            jobs: Vec::new(),
             at,
         },
         submit(1, "red", 2),

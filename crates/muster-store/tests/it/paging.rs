@@ -1,7 +1,10 @@
 //! Lists of jobs: every filter, alone and together, page by page, against the plainest possible answer.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
 use muster_core::{Event, JobId};
-use muster_store::queries::{JobFilter, Order, Page, Start};
+use muster_store::queries::{JobFilter, JobSort, Order, Page, SortedPage, Start};
 use muster_store::rows::{JobRow, JobState};
 
 use crate::bench::Bench;
@@ -10,6 +13,8 @@ use crate::story::*;
 contract!(
     every_filter_and_page_agrees_with_a_plain_search,
     an_impossible_filter_finds_nothing,
+    a_sorted_list_agrees_with_a_plain_sort,
+    the_tasks_of_an_array_are_counted_by_state,
     many_tenants_are_one_list
 );
 
@@ -178,4 +183,104 @@ fn many_tenants_are_one_list(bench: &dyn Bench) {
     let found = book.store.tables.jobs(&filter, &Page::first(10)).unwrap();
     let numbers: Vec<u64> = found.rows.iter().map(|row| row.id.number).collect();
     assert_eq!((numbers, found.total), ((31..=40).rev().collect(), 35));
+}
+
+/// When the lists below are read, later than anything in the story.
+const NOW_MS: i64 = 9_000_000_000_000;
+
+/// What each sort means, in the plainest words.
+fn sort_value(by: JobSort, row: &JobRow) -> (Option<i64>, String) {
+    let number = |number: i64| (Some(number), String::new());
+    let text = |text: &str| (Some(0), text.to_string());
+    match by {
+        JobSort::Name => text(&row.name),
+        JobSort::Tenant => text(&row.tenant),
+        JobSort::User => text(&row.user),
+        JobSort::Nodes => text(&format!("{:?}", row.nodes)),
+        JobSort::State => number(match row.state {
+            JobState::Running => 0,
+            JobState::Preempted => 1,
+            JobState::Pending => 2,
+            JobState::Failed => 3,
+            JobState::Cancelled => 4,
+            JobState::Completed => 5,
+        }),
+        JobSort::Gpus => number(row.gpu_milli as i64),
+        JobSort::Priority => number(row.priority.into()),
+        JobSort::Submitted => number(row.submitted_at),
+        JobSort::Attempts => number(row.attempt.into()),
+        JobSort::GpuHours => number(row.gpu_ms as i64),
+        JobSort::Exit => (row.exit_code.or(row.signal.map(|s| 128 + s)).map(i64::from), String::new()),
+        JobSort::Elapsed => match (row.started_at, row.ended_at) {
+            (Some(start), Some(end)) => number(end - start),
+            (None, Some(_)) => (None, String::new()),
+            (Some(start), None) if row.state == JobState::Running => number(NOW_MS - start),
+            (_, None) => number(NOW_MS - row.submitted_at),
+        },
+        JobSort::Left => {
+            let running = row.state == JobState::Running;
+            let left = row.started_at.zip(row.time_limit_ms).filter(|_| running);
+            (left.map(|(start, limit)| start + limit - NOW_MS), String::new())
+        }
+    }
+}
+
+fn plainly_sorted(rows: &[JobRow], by: JobSort, descending: bool) -> Vec<JobRow> {
+    let mut rows = rows.to_vec();
+    rows.sort_by(|a, b| {
+        let (x, y) = (sort_value(by, a), sort_value(by, b));
+        let order = (&x, a.id).cmp(&(&y, b.id));
+        match (x.0, y.0) {
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            _ if descending => order.reverse(),
+            _ => order,
+        }
+    });
+    rows
+}
+
+fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn Bench) {
+    let book = crowd(bench);
+    let tables = &book.store.tables;
+    let sorts = [
+        JobSort::Name,
+        JobSort::State,
+        JobSort::Gpus,
+        JobSort::Tenant,
+        JobSort::User,
+        JobSort::Priority,
+        JobSort::Submitted,
+        JobSort::Elapsed,
+        JobSort::Left,
+        JobSort::Attempts,
+        JobSort::Nodes,
+        JobSort::Exit,
+        JobSort::GpuHours,
+    ];
+    let filter = JobFilter { tenants: Some(vec!["red".into(), "blue".into()]), ..JobFilter::default() };
+    let all = tables.jobs(&filter, &Page::first(1_000)).unwrap().rows;
+    assert!(all.iter().any(|row| row.id.index.is_some()), "there is an array among them");
+    for (by, descending) in sorts.into_iter().flat_map(|by| [(by, false), (by, true)]) {
+        let page = |offset, limit, one_per_array| {
+            let page = SortedPage { by, descending, one_per_array, now_ms: NOW_MS, offset, limit };
+            tables.sorted_jobs(&filter, &page).unwrap()
+        };
+        let wanted = plainly_sorted(&all, by, descending);
+        assert_eq!(page(0, 1_000, false), wanted, "{by:?} {descending}");
+        assert_eq!(page(3, 5, false), wanted[3..8], "a page of {by:?} {descending}");
+        let mut numbers = BTreeSet::new();
+        let firsts: Vec<JobRow> = wanted.into_iter().filter(|row| numbers.insert(row.id.number)).collect();
+        assert_eq!(page(0, 1_000, true), firsts, "arrays as one, {by:?} {descending}");
+    }
+}
+
+fn the_tasks_of_an_array_are_counted_by_state(bench: &dyn Bench) {
+    let book = crowd(bench);
+    let counts = |number: u64| {
+        let rows = book.store.tables.array_tasks(number).unwrap();
+        rows.iter().map(|row| (row.state, row.tasks, row.first, row.last)).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(30), [(JobState::Cancelled, 2, 2, 6), (JobState::Pending, 5, 0, 5)]);
+    assert_eq!(counts(31), [], "a job that is no array has no tasks of one");
 }

@@ -416,6 +416,7 @@ fn nodes_come_change_and_go(bench: &dyn Bench) {
         why,
         cooling_until,
         temperature_c: None,
+        jobs: Vec::new(),
         at: Timestamp(5),
     }]);
     let (by, why) = ("ada".to_string(), "new fan".to_string());

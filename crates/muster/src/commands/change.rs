@@ -8,7 +8,7 @@ use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output;
-use crate::units;
+use crate::units::{self, TimeLimit};
 
 /// `muster change`.
 #[derive(Debug, clap::Args)]
@@ -28,23 +28,24 @@ pub struct Args {
     name: Option<String>,
 }
 
-/// A time limit in milliseconds, or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Limit(Option<i64>);
+/// A time limit, or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Limit(Option<TimeLimit>);
 
 fn limit(text: &str) -> Result<Limit, String> {
-    if text == "none" { Ok(Limit(None)) } else { units::duration_ms(text).map(|ms| Limit(Some(ms))) }
+    if text == "none" { Ok(Limit(None)) } else { units::time_limit(text).map(|limit| Limit(Some(limit))) }
 }
 
 /// Change it, and say so.
 pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
+    args.time.iter().filter_map(|limit| limit.0.as_ref()?.note.as_ref()).for_each(|note| output::talk(note));
     let priority = |text: String| text.parse().map_or(Priority::Name(text.clone()), Priority::Number);
     let change = JobChange {
         name: args.name,
         priority: args.priority.map(priority),
-        time_limit: args.time.map(|Limit(ms)| ms.map(|ms| Span::Text(format!("{ms}ms")))),
+        time_limit: args.time.map(|Limit(limit)| limit.map(|limit| Span::Text(format!("{}ms", limit.ms)))),
         labels: None,
     };
     let done: Done = client.send(Method::PATCH, jobs::target(id), &change)?;

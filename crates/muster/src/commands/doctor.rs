@@ -1,7 +1,10 @@
 //! Whether everything is in order, and what to do where it is not.
 
+use std::collections::BTreeSet;
+
 use muster_protocol::cluster::{ClusterStatus, Health};
-use muster_protocol::node::NodeList;
+use muster_protocol::gpu::{Gpu, GpuList};
+use muster_protocol::node::{Node, NodeList};
 use serde::Serialize;
 
 use super::{Code, Ending};
@@ -90,6 +93,7 @@ fn examine(client: &Client) -> Vec<Finding> {
     match client.get::<ClusterStatus>("cluster/status") {
         Ok(status) => {
             findings.extend([version(&status), clock(&status), gpus(&status)]);
+            findings.push(devices(client));
             findings.push(nodes(client));
         }
         Err(error) => findings.push(no_status(&error)),
@@ -151,6 +155,41 @@ fn gpus(status: &ClusterStatus) -> Finding {
     }
 }
 
+/// Devices that are not given out, or are given out with doubts, and the jobs on them.
+fn devices(client: &Client) -> Finding {
+    let gpus = match client.get::<GpuList>("gpus") {
+        Ok(list) => list.gpus,
+        Err(error) => return bad("devices", error.what, ""),
+    };
+    let sick: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.health != "healthy").collect();
+    let cooling: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.cooling_until.is_some()).collect();
+    let mut found: Vec<String> = sick.iter().map(|gpu| sick_gpu(gpu)).collect();
+    found.extend(cooling.iter().filter(|gpu| gpu.health == "healthy").map(|gpu| format!("{} cools down", gpu.id)));
+    match found.is_empty() {
+        true => good("devices", format!("{} healthy", gpus.len())),
+        false => warn(
+            "devices",
+            format!("{} of {} not healthy: {}", found.len(), gpus.len(), found.join(", ")),
+            "`muster gpu show GPU` says why; `muster gpu health GPU healthy` puts one back",
+        ),
+    }
+}
+
+fn sick_gpu(gpu: &Gpu) -> String {
+    let jobs: BTreeSet<&str> = gpu.holders.iter().map(|holder| holder.job_id.as_str()).collect();
+    let jobs: Vec<&str> = jobs.into_iter().collect();
+    match jobs.is_empty() {
+        true => format!("{} {}", gpu.id, gpu.health),
+        false => format!("{} {} under {}", gpu.id, gpu.health, jobs.join(" ")),
+    }
+}
+
+/// A node that is not ready, with who said so and why.
+fn node_out(node: &Node) -> String {
+    let why = if node.state_why.is_empty() { String::new() } else { format!(": {}", node.state_why) };
+    format!("{} {} by {}{why}", node.name, node.state, node.state_by)
+}
+
 fn nodes(client: &Client) -> Finding {
     let nodes = match client.get::<NodeList>("nodes") {
         Ok(list) => list.nodes,
@@ -159,7 +198,7 @@ fn nodes(client: &Client) -> Finding {
     let out: Vec<String> = nodes
         .iter()
         .filter(|node| node.state != "Ready")
-        .map(|node| format!("{} {}", node.name, node.state))
+        .map(node_out)
         .collect();
     match (nodes.len(), out.is_empty()) {
         (0, _) => warn("nodes", "none is registered: jobs wait".to_string(), "start one with `muster dev`"),

@@ -3,7 +3,7 @@
 use hyper::Method;
 use muster_core::GpuId;
 use muster_protocol::amount::Amount;
-use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuList, GpuPartition};
+use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
 
 use super::{Code, Ending};
 use crate::client::Target;
@@ -54,6 +54,9 @@ pub struct HealthArgs {
     /// Why
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
+    /// What happens to the jobs on it: keep them running, requeue them, or stop them
+    #[arg(long, value_name = "RULE", default_value = "keep", value_parser = ["keep", "requeue", "stop"])]
+    jobs: String,
 }
 
 /// `muster gpu partition`.
@@ -103,9 +106,9 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
             output::show(&args.show, &card(&gpu), &gpu.id, &gpu)?;
         }
         Verb::Health(args) => {
-            let change = GpuHealthChange { health: args.health, why: args.why };
-            let gpu: Gpu = client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
-            output::talk(&format!("`{}` is {}", gpu.id, gpu.health));
+            let change = GpuHealthChange { health: args.health, why: args.why, jobs: Some(args.jobs) };
+            let said: GpuHealthDeclared = client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
+            output::talk(&declared(&said));
         }
         Verb::Partition(args) => {
             let partition = GpuPartition { profiles: args.profiles, why: args.why };
@@ -115,6 +118,29 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
     }
     Ok(Code::DONE)
+}
+
+/// How the GPU is, and what becomes of the jobs on it.
+fn declared(said: &GpuHealthDeclared) -> String {
+    let head = format!("`{}` is {}", said.gpu.id, said.gpu.health);
+    if said.jobs.is_empty() || said.gpu.health == "healthy" && said.jobs_rule == "keep" {
+        return head;
+    }
+    let jobs = said.jobs.join(" ");
+    let (one, gpu) = (said.jobs.len() == 1, &said.gpu.id);
+    let fate = match said.jobs_rule.as_str() {
+        "requeue" if one => "is requeued",
+        "requeue" => "are requeued",
+        "stop" if one => "is stopped",
+        "stop" => "are stopped",
+        _ if one => "runs on",
+        _ => "run on",
+    };
+    let hint = match said.jobs_rule.as_str() {
+        "keep" => format!("; `muster gpu health {gpu} {} --jobs requeue` moves it away", said.gpu.health),
+        _ => String::new(),
+    };
+    format!("{head}; on it {jobs} {fate}{hint}")
 }
 
 fn target(gpu: &GpuId) -> Target {

@@ -80,7 +80,7 @@ fn prospect_word(outcome: Prospect) -> &'static str {
 /// One line for each.
 fn reasons(reasons: &[Reason]) -> String {
     let lines: Vec<String> =
-        reasons.iter().map(|reason| format!("{}: {}", reason.reason, reason.sentence)).collect();
+        reasons.iter().map(|reason| format!("{}: {}", reason.reason, units::localized(&reason.sentence))).collect();
     lines.join("\n")
 }
 

@@ -43,7 +43,13 @@ fn card(job: &Job, attempts: &[Attempt]) -> Card {
     let card = who(job);
     // Of an array these would be those of its first task.
     let card = if job.array.is_some() { card } else { times(place(card, job, attempts), &job.summary) };
-    what(card, job).field("attempts", lines(attempts.iter().map(attempt_line)))
+    let (former, now): (Vec<&Attempt>, Vec<&Attempt>) =
+        attempts.iter().partition(|attempt| attempt.ended_at.is_some());
+    let waits = now.is_empty() && matches!(job.summary.phase.as_str(), "Queued" | "Held");
+    let title = if waits || !now.is_empty() && !former.is_empty() { "former attempts" } else { "attempts" };
+    what(card, job)
+        .field("attempt", lines(now.into_iter().map(attempt_line)))
+        .field(title, lines(former.into_iter().map(attempt_line)))
 }
 
 fn who(job: &Job) -> Card {
@@ -66,7 +72,7 @@ fn place(card: Card, job: &Job, attempts: &[Attempt]) -> Card {
         Some(length) => format!("{place} of {length}"),
         None => place.to_string(),
     });
-    card.field("blocked by", lines(job.reasons.iter().map(|reason| reason.sentence.clone())))
+    card.field("blocked by", lines(job.reasons.iter().map(|reason| units::localized(&reason.sentence))))
         .maybe("position", place)
         .field("nodes", job.summary.nodes.join(" "))
         .field("gpus", shares::placed(&job.allocated_gpus, &job.shares))
@@ -95,7 +101,7 @@ fn what(card: Card, job: &Job) -> Card {
     card.field("asks for", lines(job.tasks.iter().map(task_line)))
         .field("topology", topology(job))
         .field("after", job.after.join(" "))
-        .maybe("not before", job.summary.start_after.clone())
+        .maybe("not before", job.summary.start_after.as_deref().map(units::localized))
         .maybe("image", job.image.clone())
         .field("command", command_line(job))
         .maybe("script", job.script.clone())
@@ -155,9 +161,17 @@ fn attempt_line(attempt: &Attempt) -> String {
         (Some(start), Some(end)) => format!(", ran {}", units::span(end - start)),
         _ => String::new(),
     };
+    let exit = match (attempt.exit_code, attempt.signal) {
+        (_, Some(signal)) => format!(", signal {signal}"),
+        (Some(code), None) => format!(", exit code {code}"),
+        (None, None) => String::new(),
+    };
+    // The sentence usually says the same as the exit.
+    let exit = if attempt.message.is_empty() { exit } else { String::new() };
     let cause = attempt.stop_cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = if attempt.message.is_empty() { String::new() } else { format!(": {}", attempt.message) };
-    format!("{} {}{cause} on {}{ran}{message}", attempt.attempt, attempt.state, attempt.nodes.join(" "))
+    let nodes = attempt.nodes.join(" ");
+    format!("{} {}{cause} on {nodes}{ran}{exit}{message}", attempt.attempt, attempt.state)
 }
 
 fn times_word(count: u32) -> String {

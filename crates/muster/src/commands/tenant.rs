@@ -91,10 +91,11 @@ pub struct RmArgs {
     yes: bool,
 }
 
-const COLUMNS: [Column<Tenant>; 18] = [
+const COLUMNS: [Column<Tenant>; 19] = [
     Column::new("TENANT", |tenant| tenant.id.as_str().into()),
     Column::new("TIER", |tenant| tenant.priority_tier.as_str().into()),
     Column::new("GPUS", |tenant| of_limit(tenant.current_gpus, tenant.max_gpus)),
+    Column::new("GUARANTEED", |tenant| Cell::or_dash(guaranteed_gpus(tenant))),
     Column::new("CPUS", |tenant| of_limit(tenant.current_cpu_cores, tenant.max_cpu_cores)),
     Column::new("RUNNING", |tenant| of_limit(tenant.current_jobs, tenant.max_concurrent_jobs)),
     Column::new("WAITING", |tenant| tenant.live_jobs.saturating_sub(tenant.current_jobs).into()),
@@ -129,6 +130,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
             let change = TenantChange { active: args.active, ..args.what.into_change() };
             let tenant: Tenant = client.send(Method::PATCH, target(&args.tenant), &change)?;
             output::talk(&format!("tenant `{}` was changed", tenant.id));
+            warn(&tenant);
         }
         Verb::Rm(args) => {
             confirm::ask(Consent::from(args.yes), &format!("remove tenant {}", args.tenant))?;
@@ -143,7 +145,19 @@ fn create(client: &Client, args: CreateArgs) -> Result<(), crate::error::CliErro
     let name = args.name.or(args.called);
     let spec = TenantSpec { name, parent: args.parent, ..args.what.into_spec() };
     let tenant: Tenant = client.send(Method::POST, Target::new("tenants"), &spec)?;
+    warn(&tenant);
     output::say(&args.show, &format!("{}\n", tenant.id), &tenant.id, &tenant)
+}
+
+fn warn(tenant: &Tenant) {
+    tenant.warnings.iter().for_each(|warning| output::talk(&format!("warning: {warning}")));
+}
+
+/// GPUs it can count on, of any model and of single ones.
+fn guaranteed_gpus(tenant: &Tenant) -> Option<String> {
+    let models = tenant.guaranteed_gpus_by_model.iter().map(|(model, gpus)| format!("{gpus} {model}"));
+    let all: Vec<String> = tenant.guaranteed_gpus.map(|gpus| gpus.to_string()).into_iter().chain(models).collect();
+    (!all.is_empty()).then(|| all.join(" + "))
 }
 
 fn budget(tenant: &Tenant) -> Option<String> {
@@ -214,6 +228,7 @@ fn card(tenant: &Tenant) -> Card {
         .field("gpus", counted(tenant.current_gpus, tenant.max_gpus))
         .maybe("by model", by_model(&tenant.max_gpus_by_model).map(|most| format!("at most {most}")))
         .maybe("guaranteed", guaranteed(tenant))
+        .field("warning", tenant.warnings.join("\n"))
         .maybe("borrowed", tenant.borrowed_gpus.filter(|gpus| gpus.milli > 0).map(shares::gpus))
         .maybe("budget", budget(tenant))
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))

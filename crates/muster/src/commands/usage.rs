@@ -6,7 +6,7 @@ use muster_protocol::usage::{Usage, UsageReport};
 use super::{Code, Ending};
 use crate::client::Target;
 use crate::options::Options;
-use crate::output::{self, Column, Format, ListArgs};
+use crate::output::{self, Column, ListArgs};
 use crate::units;
 
 /// `muster usage`.
@@ -46,7 +46,7 @@ impl By {
         }
     }
 
-    fn columns(self) -> [Column<Usage>; 7] {
+    fn columns(self) -> [Column<Usage>; 8] {
         let title = match self {
             By::Tenant => "TENANT",
             By::User => "USER",
@@ -55,6 +55,7 @@ impl By {
         [
             Column::new(title, |usage| usage.key.as_str().into()),
             Column::new("ATTEMPTS", |usage| usage.attempts.into()),
+            Column::new("RUNNING", |usage| usage.running_attempts.into()),
             Column::new("GPU-HOURS", |usage| format!("{:.4}", usage.gpu_hours).into()),
             Column::new("CPU-HOURS", |usage| format!("{:.4}", usage.cpu_hours).into()),
             Column::new("GIB-HOURS", |usage| format!("{:.4}", usage.memory_gib_hours).into()),
@@ -72,10 +73,11 @@ pub fn run(args: Args, options: &Options) -> Ending {
         .with("by", args.by.word())
         .with_some("tenant_id", args.tenant);
     let report: UsageReport = options.client()?.get(target)?;
-    let mut rows = report.rows.clone();
-    if matches!(args.list.show.output, Format::Table | Format::Wide) {
-        rows.push(report.total.clone());
+    let columns = args.by.columns();
+    let rows = (report.rows.clone(), Some(report.total.clone()));
+    output::list_with_total(&args.list, options.color, &columns, rows, &report)?;
+    if !report.includes_running {
+        output::talk("a standby answers: what runs now is not in it");
     }
-    output::list(&args.list, options.color, &args.by.columns(), rows, &report)?;
     Ok(Code::DONE)
 }

@@ -60,7 +60,7 @@ fn blockers(why: &Why) -> Vec<String> {
         // Only where it is not what the headline says.
         let own = reason.since_ms.filter(|ms| Some(*ms) != why.waiting_since_ms);
         let own = own.map(|ms| format!(" (since {})", units::clock(ms))).unwrap_or_default();
-        format!("{}  {}: {}{own}", place + 1, reason.reason, reason.sentence)
+        format!("{}  {}: {}{own}", place + 1, reason.reason, units::localized(&reason.sentence))
     });
     let ahead: Vec<&str> = why.ahead.iter().map(|ahead| ahead.job_id.as_str()).collect();
     let ahead = (!ahead.is_empty()).then(|| format!("Ahead of it: {}", ahead.join(" ")));

@@ -3,13 +3,14 @@
 use hyper::Method;
 use muster_protocol::submit::Done;
 use muster_protocol::window::{Window, WindowList, WindowSpec};
-use muster_protocol::written::{Moment, Span};
+use muster_protocol::written::Span;
 
 use super::{Code, Ending};
 use crate::client::Target;
 use crate::options::Options;
 use crate::output::{self, Column, ListArgs};
 use crate::units;
+use crate::when::{self, Given};
 
 /// `muster window`.
 #[derive(Debug, clap::Subcommand)]
@@ -38,9 +39,10 @@ pub struct AddArgs {
     /// Which node; may be repeated
     #[arg(long, required = true, value_name = "NODE")]
     node: Vec<String>,
-    /// From when: a time such as 2026-03-01T09:00:00Z, or a span from now such as 2h; now when not given
-    #[arg(long, value_name = "WHEN")]
-    begin: Option<String>,
+    /// From when, in your time zone: 18:00, tomorrow, 2026-11-18T18:00, or a span from now such as 2h; now when not
+    /// given
+    #[arg(long, value_name = "WHEN", value_parser = when::moment)]
+    begin: Option<Given>,
     /// How long, for example 4h
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration_ms)]
     lasts: i64,
@@ -96,10 +98,7 @@ fn spec(args: AddArgs) -> WindowSpec {
     WindowSpec {
         name: args.name,
         nodes: args.node,
-        from: args.begin.map(|text| match units::duration_ms(&text) {
-            Ok(ms) => Moment::UnixMs(units::now_ms().saturating_add(ms).max(0) as u64),
-            Err(_) => Moment::Text(text),
-        }),
+        from: args.begin.map(|begin| begin.told("begins at")),
         until: None,
         duration: Some(Span::Text(format!("{}ms", args.lasts))),
         tenant: args.tenant,

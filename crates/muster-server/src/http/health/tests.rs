@@ -8,7 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use muster_core::JobId;
 use muster_core::job::Outcome;
-use muster_store::queries::{AllocationFilter, JobFilter, Page, Paged, UsageBy, UsageSpan};
+use muster_store::queries::{AllocationFilter, JobFilter, Page, Paged, SortedPage, UsageBy, UsageSpan};
 use muster_store::rows::{
     AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, UsageRow,
 };
@@ -30,6 +30,12 @@ fn gone<T>() -> Result<T, StoreError> {
 
 impl Tables for Gone {
     fn jobs(&self, _: &JobFilter, _: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError> {
+        gone()
+    }
+    fn sorted_jobs(&self, _: &JobFilter, _: &SortedPage) -> Result<Vec<JobRow>, StoreError> {
+        gone()
+    }
+    fn array_tasks(&self, _: u64) -> Result<Vec<muster_store::rows::ArrayTasksRow>, StoreError> {
         gone()
     }
     fn job(&self, _: JobId) -> Result<Option<JobDetail>, StoreError> {
