@@ -46,6 +46,7 @@ transcripts! {
     star,
     tokens,
     topology,
+    times,
     tls,
     whatif,
 }
