@@ -20,7 +20,7 @@ impl Script {
         };
         let cooling_until = words.get("cooling").map(|span_text| self.world.now.plus(span(span_text)));
         let (node, gpu, why) = (gpu.node, gpu.index, String::new());
-        let jobs = match words.get("jobs").copied() {
+        let jobs = match words.get("jobs") {
             None | Some("keep") => JobsOnGpu::Keep,
             Some("requeue") => JobsOnGpu::Requeue,
             Some("stop") => JobsOnGpu::Stop,

@@ -266,3 +266,43 @@ fn nineteen_of_twenty(sorted: &[f64]) -> f64 {
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A job that was submitted at 0, with a start and an end in seconds.
+    fn tally(started: Option<i64>, ended: Option<i64>) -> Tally {
+        let at = |seconds: i64| Timestamp(seconds * 1_000);
+        let seen = Seen {
+            name: "train".to_string(),
+            tenant: "red".parse().unwrap(),
+            submitted_at: at(0),
+            started_before: false,
+            started_at: started.map(at),
+            ended_at: ended.map(at),
+            holds: None,
+            gpu_milli_ms: 0,
+            preemptions: 0,
+            lost_gpu_ms: 0,
+        };
+        let jobs = BTreeMap::from([(JobId::single(1), seen)]);
+        Tally { jobs, gpus: BTreeMap::new(), gpu_ms: 0, counted_to: at(0) }
+    }
+
+    /// Seconds gained by one over the other, in a span of 30 seconds.
+    fn gained_s(before: &Tally, after: &Tally) -> f64 {
+        let compared =
+            Compared { really: before, replayed: before, changed: after, until: Timestamp(30_000) };
+        compared.jobs().first().map_or(0.0, |job| job.gained_s)
+    }
+
+    #[test]
+    fn a_job_gains_nothing_after_it_was_cancelled() {
+        let never_started = tally(None, Some(3));
+        assert_eq!(gained_s(&never_started, &tally(Some(0), Some(3))), 3.0, "it waited for 3 s, not for 30");
+        assert_eq!(gained_s(&tally(Some(0), Some(3)), &never_started), -3.0);
+        assert_eq!(gained_s(&tally(None, None), &tally(Some(10), None)), 20.0, "one that waits on does");
+        assert_eq!(gained_s(&tally(Some(5), Some(25)), &tally(Some(1), Some(21))), 4.0);
+    }
+}

@@ -3,13 +3,16 @@
 use muster_protocol::audit::{AuditEntry, AuditList};
 
 use super::{Code, Ending};
-use crate::client::Target;
+use crate::client::{Client, Target};
+use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, Tint};
 use crate::units;
 
 /// Rows when nobody says how many.
 const LIMIT_DEFAULT: usize = 50;
+/// Most rows the server gives at once.
+const PAGE_MAX: usize = 1_000;
 
 /// `muster audit`.
 #[derive(Debug, clap::Args)]
@@ -35,13 +38,42 @@ const COLUMNS: [Column<AuditEntry>; 6] = [
 
 /// Print the acts, newest first.
 pub fn run(args: Args, options: &Options) -> Ending {
-    let target = Target::new("audit")
-        .with("limit", args.list.limit.unwrap_or(LIMIT_DEFAULT).clamp(1, 1_000))
-        .with_some("actor", args.actor)
-        .with_some("action", args.action);
-    let page: AuditList = options.client()?.get(target)?;
-    output::list(&args.list, options.color, &COLUMNS, page.entries.clone(), &page)?;
+    output::check_columns(&args.list, &COLUMNS)?;
+    let most = args.list.most(LIMIT_DEFAULT);
+    // What is sorted is sorted as a whole, and cut afterwards.
+    let enough = if args.list.sort.is_some() { usize::MAX } else { most };
+    let (list, cut) = fetch(&options.client()?, &args, enough)?;
+    let shown = ListArgs { limit: Some(most), ..args.list.clone() };
+    output::list(&shown, options.color, &COLUMNS, list.entries.clone(), &list)?;
+    if (cut || list.entries.len() > most) && args.list.limit.is_none() {
+        output::talk(&format!("showing {most} of {}; `--limit 0` shows all", units::thousands(list.total)));
+    }
     Ok(Code::DONE)
+}
+
+/// Pages until there are enough acts that match, and whether there may be more.
+fn fetch(client: &Client, args: &Args, enough: usize) -> Result<(AuditList, bool), CliError> {
+    let wanted = |entry: &AuditEntry| {
+        args.actor.as_ref().is_none_or(|actor| *actor == entry.actor)
+            && args.action.as_ref().is_none_or(|action| *action == entry.action)
+    };
+    let mut list = AuditList { entries: Vec::new(), total: 0, next_cursor: None };
+    let mut cursor: Option<String> = None;
+    loop {
+        let limit = enough.clamp(1, PAGE_MAX);
+        let page: AuditList =
+            client.get(Target::new("audit").with("limit", limit).with_some("cursor", cursor.take()))?;
+        list.total = page.total;
+        list.entries.extend(page.entries.into_iter().filter(wanted));
+        match page.next_cursor {
+            Some(next) if list.entries.len() < enough => cursor = Some(next),
+            next => {
+                let cut = list.entries.len() > enough || next.is_some() && list.total > enough as u64;
+                list.entries.truncate(enough);
+                return Ok((list, cut));
+            }
+        }
+    }
 }
 
 fn result(entry: &AuditEntry) -> Cell {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use muster_core::JobId;
 use muster_protocol::cluster::ClusterStatus;
 use muster_protocol::event::{Event, EventList};
 use muster_protocol::problem::Problem;
@@ -17,6 +18,8 @@ use crate::units;
 
 /// Facts when nobody says how many.
 const LIMIT_DEFAULT: u64 = 50;
+/// Most facts the server gives at once.
+const PAGE_MAX: usize = 1_000;
 /// The past has been told when nothing more comes for this long.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -49,12 +52,9 @@ const COLUMNS: [Column<Event>; 5] = [
 pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let job = args.job.map(|job| job.resolve(&client)).transpose()?;
-    let limit = args.list.limit.map_or(LIMIT_DEFAULT, |limit| limit as u64);
+    let limit = args.list.most(LIMIT_DEFAULT as usize) as u64;
     if let (Some(job), false) = (job, args.follow) {
-        let target = jobs::target(job).at("events").with("limit", limit.clamp(1, 1_000));
-        let page: EventList = client.get(target.with_some("after", args.after))?;
-        output::list(&args.list, options.color, &COLUMNS, page.events.clone(), &page)?;
-        return Ok(Code::DONE);
+        return of_job(&client, job, &args, options);
     }
     let newest = client.get::<ClusterStatus>("cluster/status")?.seq;
     let after = args.after.unwrap_or(if args.follow { newest } else { newest.saturating_sub(limit) });
@@ -65,6 +65,35 @@ pub fn run(args: Args, options: &Options) -> Ending {
     } else {
         past(&client, stream, newest, &args, options)
     }
+}
+
+/// The newest facts about a job, or the first ones after a number.
+fn of_job(client: &Client, job: JobId, args: &Args, options: &Options) -> Ending {
+    let most = args.list.most(LIMIT_DEFAULT as usize);
+    let mut events: Vec<Event> = Vec::new();
+    let mut after = args.after.unwrap_or(0);
+    loop {
+        let target = jobs::target(job).at("events").with("limit", PAGE_MAX).with("after", after);
+        let page: EventList = client.get(target)?;
+        let last = page.events.len() < PAGE_MAX;
+        after = page.next_after;
+        events.extend(page.events);
+        if last || args.after.is_some() && events.len() >= most {
+            break;
+        }
+    }
+    let all = events.len();
+    match args.after {
+        Some(_) => events.truncate(most),
+        None => drop(events.drain(..all.saturating_sub(most))),
+    }
+    let (shown, which) = (events.len(), if args.after.is_some() { "first" } else { "last" });
+    let list = EventList { next_after: events.last().map_or(after, |event| event.seq), events };
+    output::list(&args.list, options.color, &COLUMNS, list.events.clone(), &list)?;
+    if shown < all && args.list.limit.is_none() {
+        output::talk(&format!("showing the {which} {shown} of {}; `--limit 0` shows all", units::thousands(all as u64)));
+    }
+    Ok(Code::DONE)
 }
 
 /// What has happened up to `newest`, as far as we may see it.

@@ -214,7 +214,7 @@ fn card(node: &Node) -> Card {
         .field("address", node.ip_address.clone())
         .field("agent", node.agent_version.clone())
         .field("simulated", if node.simulated { "yes" } else { "" })
-        .field("registered", node.registered_at.clone())
+        .field("registered", units::localized(&node.registered_at))
         .maybe("last heard", node.last_heartbeat.clone())
 }
 

@@ -6,6 +6,7 @@ use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
+use crate::units;
 
 /// `muster receipts`.
 #[derive(Debug, clap::Args)]
@@ -40,11 +41,14 @@ fn text(receipts: &ReceiptList) -> String {
 
 fn cost(receipt: &Receipt) -> String {
     let saved = match &receipt.saved_at {
-        Some(at) => format!("saved its work at {at}"),
+        Some(at) => format!("saved its work at {}", units::localized(at)),
         None => "never said that its work was saved".to_string(),
     };
     format!(
         "asked at {}, gone at {}, ran {} s, {saved}, lost {:.4} GPU-hours",
-        receipt.asked_at, receipt.gone_at, receipt.ran_seconds, receipt.lost_gpu_hours
+        units::localized(&receipt.asked_at),
+        units::localized(&receipt.gone_at),
+        receipt.ran_seconds,
+        receipt.lost_gpu_hours
     )
 }

@@ -77,8 +77,8 @@ const COLUMNS: [Column<Token>; 7] = [
     Column::new("NAME", |token| token.name.as_str().into()),
     Column::new("ROLE", |token| token.role.as_str().into()),
     Column::new("TENANT", |token| Cell::or_dash(token.tenant_id.clone())),
-    Column::new("MADE", |token| token.created_at.as_str().into()),
-    Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.clone())),
+    Column::new("MADE", |token| units::localized(&token.created_at).into()),
+    Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.as_deref().map(units::localized))),
     Column::wide("MAX-PRIORITY", |token| Cell::or_dash(token.max_priority)),
 ];
 

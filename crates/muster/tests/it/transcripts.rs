@@ -47,6 +47,7 @@ transcripts! {
     star,
     tokens,
     topology,
+    times,
     tls,
     whatif,
 }
