@@ -192,6 +192,8 @@ fn starts_when_new(state: &State, spec: JobSpec, now: Timestamp) -> bool {
         hold: false,
         key: None,
         known_outcomes: BTreeMap::new(),
+        known_key: None,
+        is_operator: true,
     };
     state.decide(&Actor::system(), &Command::SubmitJob(ask), now).is_ok()
         && outlook(state, &spec, now).start.is_some()

@@ -10,6 +10,7 @@ mod schema;
 
 mod access;
 mod bad_input;
+mod bounds;
 mod jobs;
 mod lists;
 mod machines;

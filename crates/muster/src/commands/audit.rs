@@ -46,6 +46,9 @@ pub fn run(args: Args, options: &Options) -> Ending {
 
 fn result(entry: &AuditEntry) -> Cell {
     match (&entry.refused, entry.allowed) {
+        (Some(code), _) if entry.times > 1 => {
+            Cell::tinted(format!("refused {} times: {code}", entry.times), Tint::Bad)
+        }
         (Some(code), _) => Cell::tinted(format!("refused: {code}"), Tint::Bad),
         (None, true) => Cell::from("done"),
         (None, false) => Cell::tinted("refused", Tint::Bad),
