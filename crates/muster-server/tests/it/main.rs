@@ -11,6 +11,7 @@ mod schema;
 mod access;
 mod bad_input;
 mod bounds;
+mod generated;
 mod jobs;
 mod lists;
 mod machines;
