@@ -13,6 +13,7 @@ use crate::node::{GpuWord, NodeFacts, NodeWord};
 use crate::plan::{Plan, Range};
 use crate::policy::{Answered, Bundle, Retried, Scope};
 use crate::settings::Settings;
+use crate::state::KeyUse;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
 use crate::token::{Role, SYSTEM_NAME, Token};
@@ -285,6 +286,10 @@ pub struct SubmitJob {
     pub key: Option<IdempotencyKey>,
     /// Facts about ended jobs that the state no longer remembers, read from the tables by the door.
     pub known_outcomes: BTreeMap<JobId, Outcome>,
+    /// What the key was used for, where the state no longer remembers it, read from the tables by the door.
+    pub known_key: Option<KeyUse>,
+    /// The caller may use the part of the queue that is kept for operators.
+    pub is_operator: bool,
 }
 
 /// The indexes of an array and how many may run at once.

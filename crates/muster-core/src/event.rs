@@ -422,13 +422,19 @@ pub enum Event {
         /// The code of the refusal, if it was refused.
         #[serde(default)]
         refused: Option<String>,
-        /// When.
+        /// How often, where refusals of the same act are counted together.
+        #[serde(default = "once", skip_serializing_if = "is_once")]
+        times: u32,
+        /// When; of several the last.
         at: Timestamp,
     },
     /// Outcomes and keys from before this moment are no longer remembered.
     Forgotten {
         /// The moment.
         before: Timestamp,
+        /// Those from before this moment leave the memory because there are too many; the tables still have them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trimmed_before: Option<Timestamp>,
     },
 }
 
@@ -529,4 +535,13 @@ impl Event {
             Event::Forgotten { .. } => "Forgotten",
         }
     }
+}
+
+/// Acts were written one by one before they were counted.
+fn once() -> u32 {
+    1
+}
+
+fn is_once(times: &u32) -> bool {
+    *times == 1
 }

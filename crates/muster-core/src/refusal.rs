@@ -183,6 +183,20 @@ pub enum Refusal {
         /// How many may.
         limit: u64,
     },
+    /// The tenant has too many jobs that have not ended.
+    #[error(
+        "tenant `{tenant}` has {jobs} jobs that have not ended; {more} more would exceed its limit of {limit}"
+    )]
+    TenantQueueFull {
+        /// Which tenant.
+        tenant: TenantId,
+        /// How many it has.
+        jobs: u64,
+        /// How many were submitted.
+        more: u64,
+        /// How many it may have.
+        limit: u64,
+    },
     /// The same key came with another request.
     #[error("idempotency key `{key}` was used for another request (`{job}`)")]
     KeyReused {
@@ -258,6 +272,7 @@ impl Refusal {
             Refusal::ReservedName { .. } => "reserved-name",
             Refusal::Infeasible { .. } => "infeasible",
             Refusal::QueueFull { .. } => "queue-full",
+            Refusal::TenantQueueFull { .. } => "tenant-queue-full",
             Refusal::KeyReused { .. } => "key-reused",
             Refusal::WrongPhase { .. } => "wrong-phase",
             Refusal::DeadDependency { .. } => "dead-dependency",
@@ -305,6 +320,9 @@ impl Refusal {
             Refusal::NodeBusy { .. } => Some("drain it first, and wait for its jobs".into()),
             Refusal::GpuBusy { .. } => Some("wait until nobody uses it; `muster gpus` shows who does".into()),
             Refusal::QueueFull { .. } => Some("submit again later".into()),
+            Refusal::TenantQueueFull { .. } => Some(
+                "wait for jobs to end or cancel some; an administrator raises `scheduler.max_jobs_per_tenant`".into(),
+            ),
             _ => None,
         }
     }

@@ -75,6 +75,8 @@ pub struct Settings {
     pub default_priority: u32,
     /// Most jobs waiting at once.
     pub queue_size_max: u64,
+    /// Most jobs of one tenant that have not ended, waiting or running; 0 for no limit. Two of the largest arrays fit.
+    pub tenant_jobs_max: u64,
     /// A job gains nothing for its first wait of this length.
     pub aging_after_ms: i64,
     /// Priority gained per minute of further waiting.
@@ -108,6 +110,8 @@ pub struct Settings {
     pub launch_backoff_ms: i64,
     /// How long outcomes of ended jobs and idempotency keys are remembered.
     pub memory_ms: i64,
+    /// How many ended jobs, and how many keys, are remembered in memory at most; older ones are read from the tables.
+    pub remembered_max: u64,
     /// Whether gangs of several tasks are accepted.
     pub gangs: bool,
     /// Whether hot GPUs are avoided.
@@ -141,6 +145,7 @@ impl Default for Settings {
             objective: Objective::Fair,
             default_priority: 100,
             queue_size_max: 1_000_000,
+            tenant_jobs_max: 200_000,
             aging_after_ms: 5 * MINUTE,
             aging_per_minute: 10,
             aging_max: 500,
@@ -158,6 +163,7 @@ impl Default for Settings {
             claim_ms: MINUTE,
             launch_backoff_ms: 5 * SECOND,
             memory_ms: 24 * HOUR,
+            remembered_max: 100_000,
             gangs: true,
             thermal: true,
             thermal_limit_c: 75,

@@ -65,6 +65,8 @@ pub struct State {
     pub ended: BTreeMap<JobId, Ended>,
     /// Ends and keys from before this moment are forgotten.
     pub forgotten_before: Timestamp,
+    /// Ends and keys from before this moment are in the tables only: there were too many.
+    pub trimmed_before: Timestamp,
     /// Keys of submissions, for a day.
     pub keys: BTreeMap<TenantId, BTreeMap<String, KeyUse>>,
     /// Space held for jobs that others were displaced for.

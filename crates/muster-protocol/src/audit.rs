@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 pub struct AuditEntry {
     /// Number of its journal entry.
     pub seq: u64,
-    /// When, RFC 3339.
+    /// When, RFC 3339; of several the last.
     pub at: String,
     /// The same in Unix milliseconds.
     pub at_ms: i64,
@@ -23,6 +23,15 @@ pub struct AuditEntry {
     pub allowed: bool,
     /// The code of the refusal, if it was refused.
     pub refused: Option<String>,
+    /// How often. Refusals of the same act by the same caller are counted together, in one entry a minute; `object` is
+    /// that of the last.
+    #[serde(default = "once")]
+    pub times: u32,
+}
+
+/// An older server counts nothing together.
+fn once() -> u32 {
+    1
 }
 
 /// One page of acts, newest first.

@@ -133,6 +133,10 @@ pub struct Api {
     pub cors: Cors,
     /// Requests per second and caller; `None` is without limit.
     pub rate_limit_rps: Option<u32>,
+    /// Most open connections; `None` for what the descriptors of the process allow.
+    pub connections_max: Option<u32>,
+    /// Most open connections from one address; `None` for a quarter of all.
+    pub connections_per_address_max: Option<u32>,
 }
 
 /// Which web pages may call.

@@ -6,18 +6,20 @@
 
 use std::sync::Arc;
 
-use muster_core::{Actor, Answer, Command, State};
+use muster_core::{Actor, Answer, Command, Event, State, Timestamp};
 use muster_store::{Entry, Journal, StoreError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
 use crate::cluster::{Ask, Batch, Declined};
+use crate::refused_acts::RefusedActs;
 
 /// The working state.
 pub struct Engine {
     state: State,
     clock: Arc<dyn Clock>,
     epoch: u64,
+    refused: RefusedActs,
 }
 
 /// What one turn came to.
@@ -54,7 +56,7 @@ impl Replies {
 impl Engine {
     /// An engine that goes on from a state read from the journal, under its own epoch.
     pub fn new(state: State, clock: Arc<dyn Clock>, epoch: u64) -> Engine {
-        Engine { state, clock, epoch }
+        Engine { state, clock, epoch, refused: RefusedActs::default() }
     }
 
     /// The working state. Equal to what is durable between turns.
@@ -77,6 +79,9 @@ impl Engine {
             let answer = self.decide(&ask.by, ask.command, &mut entries);
             replies.0.push((ask.reply, answer));
         }
+        let now = self.clock.now().max(self.state.clock);
+        let due = self.refused.due(now);
+        self.apply(due, now, &mut entries);
         if entries.is_empty() {
             return Ok(Turn { batch: None, replies });
         }
@@ -93,11 +98,24 @@ impl Engine {
         let now = self.clock.now().max(self.state.clock);
         let command = self.stamp(command);
         let (events, answer) = self.state.decide_audited(by, &command, now);
+        let events = events.into_iter().filter_map(|event| self.refused.admit(event)).collect();
+        self.apply(events, now, entries);
+        Ok(answer?)
+    }
+
+    fn apply(&mut self, events: Vec<Event>, at: Timestamp, entries: &mut Vec<Entry>) {
         for event in events {
             self.state.apply(&event);
-            entries.push(Entry { seq: self.state.seq, epoch: self.epoch, at: now, event });
+            entries.push(Entry { seq: self.state.seq, epoch: self.epoch, at, event });
         }
-        Ok(answer?)
+    }
+
+    /// Record the refused acts that are only counted so far. For the end of a leadership: nobody else knows of them.
+    pub fn record_refused(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+        let mut entries = Vec::new();
+        let rest = self.refused.rest();
+        self.apply(rest, self.clock.now().max(self.state.clock), &mut entries);
+        if entries.is_empty() { Ok(()) } else { journal.append(&entries).map(drop) }
     }
 
     /// Plans are adopted under our own epoch, whoever drew them.

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod origin;
 pub mod rate;
 mod receipts;
+pub mod refusals;
 
 pub(crate) mod json;
 mod query;
@@ -63,11 +64,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::cluster::{Cluster, Role};
+use crate::evaluations::Evaluations;
 use crate::identity::{Identity, Who};
 use crate::metrics::Seen;
 use crate::policies::{Interpreter, Questions};
 use crate::rounds::Rounds;
 use crate::shadow::Shadow;
+use crate::tls::Connections;
 use crate::whatif::Oracle;
 
 pub use fault::Fault;
@@ -92,6 +95,12 @@ pub struct Behind {
     pub origins: Origins,
     /// How often one caller may ask.
     pub limits: Limits,
+    /// Connections that are open.
+    pub connections: Connections,
+    /// Callers that were turned away.
+    pub refusals: refusals::Refusals,
+    /// What readers have evaluated on a copy of the state.
+    pub evaluations: Evaluations,
     /// Where the output of jobs lies.
     pub data_dir: PathBuf,
     /// What planning costs, for the metrics.

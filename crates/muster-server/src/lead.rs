@@ -91,7 +91,12 @@ impl Lead {
     }
 
     /// Leave in order: save the state for a quick start, and let a standby take over at once.
-    pub fn leave(&self, journal: &mut dyn Journal, savepoints: &dyn Savepoints) {
+    pub fn leave(&mut self, journal: &mut dyn Journal, savepoints: &dyn Savepoints) {
+        if let Err(fault) = self.engine.record_refused(journal) {
+            // The working state is ahead of the journal now, so it must not be saved.
+            warn!(%fault, "refused acts of the last minute were not recorded, and no savepoint was written");
+            return;
+        }
         let state = self.state();
         if let Err(fault) = savepoints.save(state.seq, &savepoint::write(state)) {
             warn!(%fault, "no savepoint was written; the next start reads more of the journal");

@@ -9,9 +9,11 @@ pub mod clock;
 pub mod cluster;
 pub mod engine;
 pub mod lead;
+pub mod refused_acts;
 pub mod reign;
 pub mod savepoint;
 
+pub mod evaluations;
 pub mod forecaster;
 pub mod planner;
 pub mod policies;

@@ -42,6 +42,9 @@ struct Facts {
     rounds: Tally,
     seen: seen::Counts,
     questions: BTreeMap<Hook, Heard>,
+    connections: (u64, u64),
+    refusals: [(&'static str, u64); 2],
+    evaluations: crate::evaluations::Counts,
 }
 
 /// All metrics in the text format of OpenMetrics.
@@ -76,6 +79,9 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
         rounds: door.rounds.tally(),
         seen: door.seen.counts(),
         questions: door.questions.tally(),
+        connections: (door.connections.open() as u64, door.connections.refused()),
+        refusals: door.refusals.counts(),
+        evaluations: door.evaluations.counts(),
     })
 }
 

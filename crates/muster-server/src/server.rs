@@ -20,6 +20,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::cluster::{Cluster, INBOX_SIZE, Role};
 use crate::config::{AuthMode, Config, Cors, Database};
 use crate::dispatch::Dispatch;
+use crate::evaluations::Evaluations;
 use crate::forecaster::Forecaster;
 use crate::http::{self, Behind, Door, Limits, Origins};
 use crate::planner::Planner;
@@ -27,8 +28,12 @@ use crate::policies::{Counted, Interpreter, Questions};
 use crate::reign::{End, Reign};
 use crate::rounds::Rounds;
 use crate::shadow::{Shadow, Shadower};
+use crate::tls::{Bounds, Connections};
 use crate::whatif::Oracle;
 use crate::{identity, telemetry, tls};
+
+/// Most connections to the port of the metrics, which is for loopback and a few scrapers.
+const METRICS_CONNECTIONS_MAX: usize = 64;
 
 /// Which nodes live inside this process.
 pub enum Nodes {
@@ -132,6 +137,7 @@ impl Advisers {
 /// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
 pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Running, StartError> {
     let folder_lock = lock_folder(&config.data_dir)?;
+    let descriptors = tls::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(listen(config.listen))?;
     let address = listener.local_addr()?;
@@ -144,10 +150,13 @@ pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Runnin
     let names = names(config);
     let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, &names)).transpose()?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
-    let door_facts = door(config, &parts, (advisers, questions), closing.clone());
+    let api = &config.api;
+    let bounds = Bounds::new(api.connections_max, api.connections_per_address_max, descriptors);
+    let door_facts = door(config, &parts, (advisers, questions), (closing.clone(), Connections::new(bounds)));
     runtime.block_on(serve_metrics(config, &door_facts, closing.clone()));
+    let places = door_facts.connections.clone();
     let router = http::router(door_facts);
-    let door = runtime.spawn(tls::serve(listener, acceptor, router, closed(closing)));
+    let door = runtime.spawn(tls::serve((listener, places), acceptor, router, closed(closing)));
     runtime.spawn(trace_jobs(config, parts.cluster.clone(), close_door.subscribe()));
     Ok(Running {
         address,
@@ -174,7 +183,11 @@ async fn serve_metrics(config: &Config, door: &Door, closing: watch::Receiver<bo
     match tokio::net::TcpListener::bind(address).await {
         Ok(listener) => {
             let router = http::metrics_router(door.clone(), &config.metrics.path);
-            tokio::spawn(tls::serve(listener, None, router, closed(closing)));
+            let places = Connections::new(Bounds {
+                all: METRICS_CONNECTIONS_MAX,
+                per_address: METRICS_CONNECTIONS_MAX,
+            });
+            tokio::spawn(tls::serve((listener, places), None, router, closed(closing)));
         }
         Err(fault) => warn!(%address, %fault, "no metrics port; /metrics of the server has the same"),
     }
@@ -190,7 +203,7 @@ fn door(
     config: &Config,
     parts: &Parts,
     (advisers, questions): (Advisers, Arc<Questions>),
-    stopping: watch::Receiver<bool>,
+    (stopping, connections): (watch::Receiver<bool>, Connections),
 ) -> Door {
     let cors = match &config.api.cors {
         Cors::SameOrigin => Vec::new(),
@@ -202,6 +215,9 @@ fn door(
         identity: config.auth.into(),
         origins: Origins { hosts: config.api.allowed_hosts.clone(), cors },
         limits: Limits::new(config.api.rate_limit_rps),
+        connections,
+        refusals: Default::default(),
+        evaluations: Evaluations::default(),
         data_dir: config.data_dir.clone(),
         rounds: parts.rounds.clone(),
         seen: Arc::default(),

@@ -3,6 +3,7 @@
 //! A site brings a certificate, or we make a CA and a certificate of our own in the data folder. All of it runs
 //! on rustls with *ring*; nothing here depends on which provider the process has installed.
 
+mod connections;
 mod own_ca;
 mod serve;
 
@@ -17,6 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::Tls;
 use crate::identity::FileError;
 
+pub use connections::{Bounds, Connections, raise_descriptor_limit};
 pub use own_ca::ca_path;
 pub use serve::serve;
 

@@ -80,7 +80,15 @@ mod tests {
         )
         .unwrap();
         let (spec, known_outcomes) = (spec.into(), Default::default());
-        let submit = SubmitJob { spec, array: None, hold: false, key: None, known_outcomes };
+        let submit = SubmitJob {
+            spec,
+            array: None,
+            hold: false,
+            key: None,
+            known_outcomes,
+            known_key: None,
+            is_operator: true,
+        };
         for command in [create, Command::SubmitJob(submit)] {
             let decision = state.decide(&Actor::system(), &command, Timestamp(0)).unwrap();
             decision.events.iter().for_each(|event| state.apply(event));

@@ -171,6 +171,8 @@ impl<'a> Rehearsal<'a> {
                 hold: false,
                 key: None,
                 known_outcomes: BTreeMap::new(),
+                known_key: None,
+                is_operator: true,
             };
             match self.stage.ask(&Actor::system(), &Command::SubmitJob(ask)) {
                 Ok(Answer::Job(id)) => {

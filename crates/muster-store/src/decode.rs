@@ -142,5 +142,6 @@ pub fn act(cells: &mut Cells) -> Result<AuditRow, StoreError> {
         act: cells.take()?,
         object: cells.take()?,
         refused: cells.take()?,
+        times: cells.take()?,
     })
 }

@@ -257,7 +257,7 @@ mod tests {
             seq,
             epoch,
             at: Timestamp(7),
-            event: Event::Forgotten { before: Timestamp(seq as i64) },
+            event: Event::Forgotten { before: Timestamp(seq as i64), trimmed_before: None },
         };
         (from..from + count).map(entry).collect()
     }

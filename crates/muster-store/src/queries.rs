@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use muster_core::JobId;
 use muster_core::job::Outcome;
+use muster_core::state::KeyUse;
 
 use crate::error::StoreError;
 use crate::rows::{
@@ -29,6 +30,8 @@ pub trait Tables: Send + Sync {
     /// How these jobs ended; those that have not are left out. An id without index means a whole array where
     /// there is one, and it has ended when all its tasks have: as done if they all are, else as failed.
     fn outcomes(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError>;
+    /// What a tenant's idempotency key was last used for, as long as keys are kept.
+    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<KeyUse>, StoreError>;
     /// Journal entries after a number, oldest first; of one job if it is named, and of all tasks of an array
     /// if it is named without index.
     fn events(&self, after: u64, limit: u32, job: Option<JobId>) -> Result<Vec<EventRow>, StoreError>;

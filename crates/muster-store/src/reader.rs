@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::JobId;
 use muster_core::job::Outcome;
+use muster_core::state::KeyUse;
+use muster_core::{JobId, Timestamp};
 
 use crate::decode::{act, attempt, detail, event, job, lease, state, usage};
 use crate::error::StoreError;
@@ -146,6 +147,19 @@ impl<S: Source> Tables for Reader<S> {
         Ok(outcomes)
     }
 
+    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<KeyUse>, StoreError> {
+        let mut select = Select::default();
+        let (tenant, key) = (select.bind(tenant), select.bind(key));
+        select.sql = format!(
+            "SELECT number, body_hash, at_ms FROM submission_keys WHERE tenant = {tenant} AND key = {key}"
+        );
+        let used = |cells: &mut Cells| {
+            let job = JobId::single(cells.take()?);
+            Ok(KeyUse { job, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
+        };
+        Ok(self.select("read an idempotency key", &select, used)?.into_iter().next())
+    }
+
     fn events(&self, after: u64, limit: u32, job: Option<JobId>) -> Result<Vec<EventRow>, StoreError> {
         let mut select = Select::default();
         let mut wheres = vec![format!("seq > {}", select.bind(after))];
@@ -217,7 +231,7 @@ impl<S: Source> Tables for Reader<S> {
     }
 
     fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {
-        let head = "SELECT seq, at_ms, actor, act, object, refused FROM audit WHERE 1 = 1";
+        let head = "SELECT seq, at_ms, actor, act, object, refused, times FROM audit WHERE 1 = 1";
         let rows = self.select("list acts", &seq_page(Select::default(), head, page), act)?;
         let total = self.number("count acts", &Select::plain("SELECT count(*) FROM audit"))?;
         let next = next_cursor(&rows, page.limit, |row| row.seq);

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn forgotten(seq: u64) -> Record {
-        let event = Event::Forgotten { before: Timestamp(5) };
+        let event = Event::Forgotten { before: Timestamp(5), trimmed_before: None };
         Record::of(&Entry { seq, epoch: 3, at: Timestamp(7), event })
     }
 
@@ -133,7 +133,7 @@ mod tests {
     fn a_record_reads_back_as_its_entry() {
         let entry = forgotten(9).entry().unwrap();
         assert_eq!((entry.seq, entry.epoch, entry.at), (9, 3, Timestamp(7)));
-        assert_eq!(entry.event, Event::Forgotten { before: Timestamp(5) });
+        assert_eq!(entry.event, Event::Forgotten { before: Timestamp(5), trimmed_before: None });
     }
 
     #[test]

@@ -286,6 +286,8 @@ pub struct AuditRow {
     pub object: String,
     /// The code of the refusal, if it was refused.
     pub refused: Option<String>,
+    /// How often; refusals of the same act are counted together.
+    pub times: u32,
 }
 
 /// How many jobs of a tenant are in a state.

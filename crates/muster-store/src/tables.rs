@@ -122,9 +122,11 @@ pub fn journal_row(entry: &Entry) -> Change {
 pub fn project(entry: &Entry) -> Vec<Change> {
     let seq = entry.seq;
     match &entry.event {
-        Event::JobSubmitted { job, spec, array, held_by, at, .. } => {
+        Event::JobSubmitted { job, spec, array, held_by, key, at, .. } => {
             let indexes = array.as_ref().map(|array| array.indexes.as_slice());
-            jobs::submitted(*job, spec, indexes, held_by.as_deref(), *at)
+            let mut changes = jobs::submitted(*job, spec, indexes, held_by.as_deref(), *at);
+            changes.extend(key.as_ref().map(|key| jobs::key_used(*job, &spec.tenant, key, *at)));
+            changes
         }
         Event::JobHeld { job, by, why, .. } => jobs::held(*job, by, why),
         Event::JobReleased { job, .. } => jobs::released(*job),
@@ -180,10 +182,10 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::RetryAnswered { answer, wakes_at, .. } => jobs::put_off(answer.job, *wakes_at),
         Event::TokenAdded { token, .. } => desk::token_added(token),
         Event::TokenRevoked { id, at } => desk::token_revoked(id, *at),
-        Event::Acted { by, act, object, refused, at } => {
-            desk::acted(seq, by, (act, object), refused.as_deref(), *at)
+        Event::Acted { by, act, object, refused, times, at } => {
+            desk::acted(seq, by, (act, object), (refused.as_deref(), *times), *at)
         }
-        Event::Forgotten { .. } => Vec::new(),
+        Event::Forgotten { before, .. } => jobs::keys_forgotten(*before),
     }
 }
 

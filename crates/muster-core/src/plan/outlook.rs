@@ -63,9 +63,9 @@ pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
 
 /// What the job itself says about waiting.
 fn own_reasons(state: &State, spec: &JobSpec, now: Timestamp) -> Vec<Reason> {
-    let ended = |job: &JobId| state.ended.contains_key(job);
+    // A job that has ended may have left the memory.
     let open: Vec<JobId> =
-        spec.after.iter().map(|dependency| dependency.job).filter(|job| !ended(job)).collect();
+        spec.after.iter().map(|dependency| dependency.job).filter(|job| state.is_live(*job)).collect();
     let dependency = (!open.is_empty()).then_some(Reason::Dependency { jobs: open });
     let later = spec.start_after.filter(|at| *at > now).map(|at| Reason::StartTime { at });
     dependency.into_iter().chain(later).collect()

@@ -196,6 +196,8 @@ fn starts_when_new(state: &State, by: &Actor, spec: JobSpec, now: Timestamp) -> 
         hold: false,
         key: None,
         known_outcomes: BTreeMap::new(),
+        known_key: None,
+        is_operator: true,
     };
     state.decide(by, &Command::SubmitJob(ask), now).is_ok()
         && outlook(state, &spec, now).start.is_some()

@@ -153,7 +153,7 @@ impl State {
                 self.tokens.remove(id);
             }
             Event::Acted { at, .. } | Event::WaitNoted { at, .. } => self.clock = self.clock.max(*at),
-            Event::Forgotten { before } => self.forget_before(*before),
+            Event::Forgotten { before, trimmed_before } => self.forget_before(*before, *trimmed_before),
         }
     }
 
@@ -474,11 +474,13 @@ impl State {
         }
     }
 
-    fn forget_before(&mut self, before: Timestamp) {
+    fn forget_before(&mut self, before: Timestamp, trimmed: Option<Timestamp>) {
         self.forgotten_before = before;
-        self.ended.retain(|_, ended| ended.at >= before);
+        self.trimmed_before = trimmed.unwrap_or(self.trimmed_before);
+        let kept_from = before.max(self.trimmed_before);
+        self.ended.retain(|_, ended| ended.at >= kept_from);
         for keys in self.keys.values_mut() {
-            keys.retain(|_, used| used.at >= before);
+            keys.retain(|_, used| used.at >= kept_from);
         }
         self.keys.retain(|_, keys| !keys.is_empty());
         for tenant in self.tenants.values_mut() {

@@ -8,6 +8,9 @@ use crate::refusal::Refusal;
 use crate::state::State;
 use crate::time::Timestamp;
 
+/// Characters of an act or its object that are put on record. Names are shorter; a path of a refused request may not be.
+const AUDIT_CHARS_MAX: usize = 200;
+
 /// What an accepted command leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
@@ -70,9 +73,10 @@ impl State {
             Command::NoteForecast { ranges } => Ok(self.decide_forecast(ranges, now)),
             Command::NoteRefusal { act, object, code } => Ok(Decision::done(vec![Event::Acted {
                 by: by.name.clone(),
-                act: act.clone(),
-                object: object.clone(),
+                act: cut(act),
+                object: cut(object),
                 refused: Some(code.clone()),
+                times: 1,
                 at: now,
             }])),
             Command::Configure { settings } => Ok(self.decide_configure(settings, now)),
@@ -105,9 +109,24 @@ impl State {
         };
         if let Some((act, object)) = command.act().filter(|_| !by.is_system()) {
             let refused = answer.as_ref().err().map(|refusal| refusal.code().to_string());
-            let at = now.max(self.clock);
-            events.push(Event::Acted { by: by.name.clone(), act: act.to_string(), object, refused, at });
+            let (at, object) = (now.max(self.clock), cut(&object));
+            events.push(Event::Acted {
+                by: by.name.clone(),
+                act: act.to_string(),
+                object,
+                refused,
+                times: 1,
+                at,
+            });
         }
         (events, answer)
+    }
+}
+
+/// A text of a caller, short enough for a record. A cut is marked by an ellipsis.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(AUDIT_CHARS_MAX) {
+        None => text.to_string(),
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }

@@ -54,6 +54,8 @@ pub struct Frame {
     nodes: Vec<Node>,
     arrays: Vec<(u64, Array)>,
     forgotten_before: Timestamp,
+    #[serde(default)]
+    trimmed_before: Timestamp,
     claims: Vec<(JobId, Claim)>,
     #[serde(default)]
     windows: Vec<Window>,
@@ -160,6 +162,7 @@ impl State {
             nodes: self.nodes.values().cloned().collect(),
             arrays: self.arrays.iter().map(|(number, array)| (*number, array.clone())).collect(),
             forgotten_before: self.forgotten_before,
+            trimmed_before: self.trimmed_before,
             claims: self.claims.iter().map(|(id, claim)| (*id, claim.clone())).collect(),
             windows: self.windows.values().cloned().collect(),
             tokens: self.tokens.values().cloned().collect(),
@@ -280,6 +283,7 @@ impl Frame {
             nodes: self.nodes.into_iter().map(|node| (node.id.clone(), node)).collect(),
             arrays: self.arrays.into_iter().collect(),
             forgotten_before: self.forgotten_before,
+            trimmed_before: self.trimmed_before,
             claims: self.claims.into_iter().collect(),
             windows: self.windows.into_iter().map(|window| (window.name.clone(), window)).collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),

@@ -9,6 +9,7 @@ use crate::job::{Attempt, Job, Outcome, Phase, StopCause};
 use crate::refusal::Refusal;
 use crate::settings::PRIORITY_MAX;
 use crate::state::decide::Decision;
+use crate::state::submit::check_name;
 use crate::state::{Array, State};
 use crate::time::Timestamp;
 
@@ -102,9 +103,7 @@ impl State {
             let problem = format!("{} is above {PRIORITY_MAX}", change.priority.unwrap_or_default());
             return Err(Refusal::Invalid { field: "priority", problem });
         }
-        if change.name.as_ref().is_some_and(|name| name.is_empty() || name.len() > 255) {
-            return Err(Refusal::Invalid { field: "name", problem: "must be 1 to 255 characters".into() });
-        }
+        change.name.as_deref().map_or(Ok(()), check_name)?;
         if let Some(Some(ms)) = change.time_limit_ms
             && ms <= 0
         {

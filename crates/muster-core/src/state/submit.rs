@@ -22,6 +22,10 @@ const NAME_LENGTH_MAX: usize = 255;
 const TASKS_MAX: u32 = 4_096;
 /// Most tasks of one array.
 const ARRAY_MAX: usize = 100_000;
+/// One place of the queue in so many is kept for operators,
+const KEPT_ONE_IN: u64 = 100;
+/// and so many at most.
+const KEPT_MAX: u64 = 1_000;
 /// More CPU cores than any machine has; keeps sums far from overflow.
 pub(super) const CPUS_MAX: u32 = 1 << 20;
 /// One exbibyte, for the same reason.
@@ -65,7 +69,7 @@ impl State {
     fn already_accepted(&self, ask: &SubmitJob) -> Result<Option<JobId>, Refusal> {
         let Some(key) = &ask.key else { return Ok(None) };
         let used = self.keys.get(&ask.spec.tenant).and_then(|keys| keys.get(&key.key));
-        match used {
+        match used.or(ask.known_key.as_ref()) {
             None => Ok(None),
             Some(used) if used.body_hash == key.body_hash => Ok(Some(used.job)),
             Some(used) => Err(Refusal::KeyReused { key: key.key.clone(), job: used.job }),
@@ -100,10 +104,22 @@ impl State {
     }
 
     fn check_queue(&self, ask: &SubmitJob) -> Result<(), Refusal> {
-        let limit = self.settings.queue_size_max;
-        let waiting = self.queue.len();
         let more = ask.array.as_ref().map_or(1, |array| array.indexes.len() as u64);
+        let tenant = self.tenant(&ask.spec.tenant)?;
+        let (jobs, limit) = (tenant.live_jobs, self.settings.tenant_jobs_max);
+        if limit > 0 && jobs + more > limit {
+            return Err(Refusal::TenantQueueFull { tenant: tenant.id.clone(), jobs, more, limit });
+        }
+        let most = self.settings.queue_size_max;
+        // A full queue must not keep an operator from submitting the job that repairs it.
+        let kept = if ask.is_operator { 0 } else { (most / KEPT_ONE_IN).min(KEPT_MAX) };
+        let (waiting, limit) = (self.waiting(), most - kept);
         if waiting + more > limit { Err(Refusal::QueueFull { waiting, limit }) } else { Ok(()) }
+    }
+
+    /// Jobs without an attempt, held ones too.
+    fn waiting(&self) -> u64 {
+        (self.jobs.len() - self.ends.len()) as u64
     }
 
     /// Dependencies that have not come true yet; one that never can is refused.
@@ -131,7 +147,7 @@ impl State {
     }
 
     /// Whether the id means a live job or an array with live tasks.
-    fn is_live(&self, job: JobId) -> bool {
+    pub(crate) fn is_live(&self, job: JobId) -> bool {
         self.jobs.contains_key(&job) || (job.index.is_none() && self.arrays.contains_key(&job.number))
     }
 }
@@ -140,10 +156,16 @@ fn invalid(field: &'static str, problem: impl Into<String>) -> Refusal {
     Refusal::Invalid { field, problem: problem.into() }
 }
 
-fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
-    if spec.name.is_empty() || spec.name.len() > NAME_LENGTH_MAX || spec.name.chars().any(char::is_control) {
-        return Err(invalid("name", format!("must be 1 to {NAME_LENGTH_MAX} printable characters")));
+/// The name of a job, new or changed.
+pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
+    match (1..=NAME_LENGTH_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control) {
+        true => Ok(()),
+        false => Err(invalid("name", format!("must be 1 to {NAME_LENGTH_MAX} printable characters"))),
     }
+}
+
+fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
+    check_name(&spec.name)?;
     if spec.priority > PRIORITY_MAX {
         return Err(invalid("priority", format!("{} is above {PRIORITY_MAX}", spec.priority)));
     }

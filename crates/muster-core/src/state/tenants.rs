@@ -21,10 +21,10 @@ impl State {
         config: &TenantConfig,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
+        self.check_config(id, config)?;
         if self.tenants.contains_key(id) {
             return Err(Refusal::DuplicateTenant { tenant: id.clone() });
         }
-        self.check_config(id, config)?;
         let config = Box::new(config.clone());
         Ok(Decision::done(vec![Event::TenantCreated { id: id.clone(), config, at: now }]))
     }
@@ -70,7 +70,7 @@ impl State {
     }
 
     fn check_config(&self, id: &TenantId, config: &TenantConfig) -> Result<(), Refusal> {
-        if config.name.is_empty() || config.name.len() > 255 {
+        if config.name.is_empty() || config.name.chars().count() > 255 {
             return Err(Refusal::Invalid { field: "name", problem: "must be 1 to 255 characters".into() });
         }
         if config.priority_max.is_some_and(|priority| priority > PRIORITY_MAX) {

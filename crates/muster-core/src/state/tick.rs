@@ -1,5 +1,7 @@
 //! Guards of `Tick`: what the passing of time ends or wakes.
 
+use std::collections::BTreeMap;
+
 use crate::event::Event;
 use crate::ids::{GpuId, JobId};
 use crate::job::StopCause;
@@ -63,15 +65,39 @@ impl State {
         }
     }
 
-    /// Forget outcomes and keys in one go, every hundredth of their keeping time.
+    /// Forget outcomes and keys in one go, every hundredth of their keeping time; earlier when there are too many.
     fn forget(&self, now: Timestamp, events: &mut Vec<Event>) {
         let keep = self.settings.memory_ms;
         let before = now.plus(-keep);
         let due = before >= self.forgotten_before.plus(keep / 100);
-        if due && !(self.ended.is_empty() && self.keys.is_empty()) {
-            events.push(Event::Forgotten { before });
+        let trimmed_before = self.too_many_before();
+        if trimmed_before.is_some() {
+            let before = if due { before } else { self.forgotten_before };
+            events.push(Event::Forgotten { before, trimmed_before });
+        } else if due && !(self.ended.is_empty() && self.keys.is_empty()) {
+            events.push(Event::Forgotten { before, trimmed_before });
         }
     }
+
+    /// The moment before which ends and keys leave the memory, if there are too many of either.
+    fn too_many_before(&self) -> Option<Timestamp> {
+        let most = usize::try_from(self.settings.remembered_max).unwrap_or(usize::MAX);
+        let keys: usize = self.keys.values().map(BTreeMap::len).sum();
+        let ends =
+            (self.ended.len() > most).then(|| newest_to_drop(self.ended.values().map(|end| end.at), most));
+        let used = self.keys.values().flat_map(BTreeMap::values).map(|used| used.at);
+        let keys = (keys > most).then(|| newest_to_drop(used, most));
+        ends.into_iter().chain(keys).flatten().max().map(|at| at.plus(1))
+    }
+}
+
+/// The newest moment to drop so that nine tenths of `most` are left at most: trimming one at a time would cost a look at
+/// all of them for each.
+fn newest_to_drop(moments: impl Iterator<Item = Timestamp>, most: usize) -> Option<Timestamp> {
+    let mut moments: Vec<Timestamp> = moments.collect();
+    moments.sort_unstable();
+    let kept = most - most / 10;
+    moments.len().checked_sub(kept + 1).map(|last| moments[last])
 }
 
 fn cooled(node: &Node, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
@@ -87,4 +113,18 @@ fn cooled(node: &Node, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
             at: now,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nine_tenths_are_left_and_moments_go_whole() {
+        let moments = |of: &[i64]| of.iter().copied().map(Timestamp).collect::<Vec<_>>().into_iter();
+        let all: Vec<i64> = (0..12).rev().collect();
+        assert_eq!(newest_to_drop(moments(&all), 10), Some(Timestamp(2)), "nine of twelve are left");
+        assert_eq!(newest_to_drop(moments(&[7; 12]), 10), Some(Timestamp(7)), "they ended together");
+        assert_eq!(newest_to_drop(moments(&[5, 3]), 0), Some(Timestamp(5)), "nothing is to be remembered");
+    }
 }

@@ -149,7 +149,15 @@ pub fn spec(name: &str, gpus: u32) -> JobSpec {
 
 /// A submission without array, hold or key.
 pub fn submission(spec: JobSpec) -> SubmitJob {
-    SubmitJob { spec: Arc::new(spec), array: None, hold: false, key: None, known_outcomes: BTreeMap::new() }
+    SubmitJob {
+        spec: Arc::new(spec),
+        array: None,
+        hold: false,
+        key: None,
+        known_outcomes: BTreeMap::new(),
+        known_key: None,
+        is_operator: true,
+    }
 }
 
 /// A job that could be placed now if there were room.

@@ -64,6 +64,12 @@ pub(super) const KEYS: &[Key] = &[
     // The planner and the guards.
     key("scheduler.scheduling_interval_ms", PAUSE_MS, "1000", "longest pause between two plans"),
     key("scheduler.max_queue_size", from(1), "1000000", "most jobs waiting at once"),
+    key(
+        "scheduler.max_jobs_per_tenant",
+        from(0),
+        "200000",
+        "most jobs of one tenant that have not ended; 0 for no limit",
+    ),
     key("scheduler.enable_preemption", Kind::Flag, "true", "whether running jobs may be displaced"),
     key("scheduler.enable_gang_scheduling", Kind::Flag, "true", "whether jobs of several tasks are accepted"),
     key("scheduler.enable_thermal_aware", Kind::Flag, "true", "whether hot GPUs are avoided"),
@@ -176,6 +182,12 @@ pub(super) const KEYS: &[Key] = &[
     key("scheduler.claim", Kind::Duration, "1m", "how long freed space is held for the job it was freed for"),
     key("scheduler.launch_backoff", Kind::Duration, "5s", "pause after a failed launch, doubled each time"),
     key("scheduler.memory", Kind::Duration, "24h", "how long outcomes and idempotency keys are remembered"),
+    key(
+        "scheduler.max_remembered_jobs",
+        from(0),
+        "100000",
+        "how many ended jobs and keys are kept in memory; older ones are read from the database",
+    ),
     // The agent on this machine.
     key("agent.node_id", Kind::Text, "", "name of this node; the host name when empty"),
     key("agent.heartbeat_interval_ms", PAUSE_MS, "5000", "pause between two signs of life"),
@@ -213,6 +225,8 @@ pub(super) const KEYS: &[Key] = &[
     key("api.cors_origins", Kind::List, "", "web origins beside our own that may call"),
     key("api.allowed_hosts", Kind::List, "", "names beside the loopback ones by which we may be called"),
     key("api.rate_limit_rps", between(0, 1_000_000), "", "requests per second and caller; 0 is none"),
+    key("api.max_connections", from(16), "", "most open connections; what the descriptors allow when empty"),
+    key("api.max_connections_per_address", from(4), "", "most from one address; a quarter of all when empty"),
     // What we say about ourselves.
     key("metrics.enabled", Kind::Flag, "true", "whether metrics are served"),
     key("metrics.port", PORT, "", "a port of their own beside `listen`"),

@@ -176,6 +176,8 @@ impl Resolver<'_> {
             allowed_hosts: self.said.list("api.allowed_hosts"),
             cors: self.cors(auth),
             rate_limit_rps: asked.or(usual).filter(|limit| *limit > 0),
+            connections_max: self.said.number_or_none("api.max_connections"),
+            connections_per_address_max: self.said.number_or_none("api.max_connections_per_address"),
         }
     }
 

@@ -47,6 +47,7 @@ fn put(settings: &mut Settings, key: &str, said: &Said) -> bool {
         }
         "scheduler.default_priority" => settings.default_priority = said.number(key),
         "scheduler.max_queue_size" => settings.queue_size_max = said.number(key),
+        "scheduler.max_jobs_per_tenant" => settings.tenant_jobs_max = said.number(key),
         "scheduler.aging_after" => settings.aging_after_ms = said.number(key),
         "scheduler.aging_per_minute" => settings.aging_per_minute = said.number(key),
         "scheduler.aging_max" => settings.aging_max = said.number(key),
@@ -63,6 +64,7 @@ fn put(settings: &mut Settings, key: &str, said: &Said) -> bool {
         "scheduler.claim" => settings.claim_ms = said.number(key),
         "scheduler.launch_backoff" => settings.launch_backoff_ms = said.number(key),
         "scheduler.memory" => settings.memory_ms = said.number(key),
+        "scheduler.max_remembered_jobs" => settings.remembered_max = said.number(key),
         "scheduler.enable_gang_scheduling" => settings.gangs = said.flag(key),
         "scheduler.enable_thermal_aware" => settings.thermal = said.flag(key),
         "scheduler.thermal_threshold" => settings.thermal_limit_c = said.celsius(key),

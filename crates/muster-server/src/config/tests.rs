@@ -100,7 +100,11 @@ fn nothing_at_all_starts_a_local_server() {
         assert_eq!(config.database, Database::Sqlite { path: "./muster-data/muster.db".into() });
         assert_eq!(config.auth, AuthMode::Local);
         assert_eq!(config.tls, None);
-        assert_eq!(config.api, Api { allowed_hosts: vec![], cors: Cors::SameOrigin, rate_limit_rps: None });
+        let (allowed_hosts, cors) = (vec![], Cors::SameOrigin);
+        let (connections_max, connections_per_address_max) = (None, None);
+        let api =
+            Api { allowed_hosts, cors, rate_limit_rps: None, connections_max, connections_per_address_max };
+        assert_eq!(config.api, api);
         assert_eq!(config.settings, Settings::default(), "the table and the core agree");
         assert_eq!(config.telemetry.otlp_endpoint, None);
     }

@@ -122,7 +122,15 @@ fn submit(tasks: &str) -> Command {
     ))
     .unwrap();
     let (spec, known_outcomes) = (spec.into(), Default::default());
-    Command::SubmitJob(SubmitJob { spec, array: None, hold: false, key: None, known_outcomes })
+    Command::SubmitJob(SubmitJob {
+        spec,
+        array: None,
+        hold: false,
+        key: None,
+        known_outcomes,
+        known_key: None,
+        is_operator: true,
+    })
 }
 
 #[test]

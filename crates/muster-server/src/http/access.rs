@@ -167,7 +167,7 @@ fn identify(door: &Door, request: &Request) -> Result<Who, Fault> {
     };
     identified.map_err(|error| {
         let caller = address_of(request);
-        tracing::info!(caller, reason = error.reason(), "a caller was not let in");
+        door.refusals.unauthenticated(&caller, &error.reason());
         // Guessing is limited by address; nothing else is known about a stranger.
         door.limits
             .take(&caller)
@@ -178,9 +178,11 @@ fn identify(door: &Door, request: &Request) -> Result<Who, Fault> {
 
 /// Attempts to do what one may not are put on record.
 fn refuse(door: &Door, who: &Who, request: &Request, verb: Verb) -> Fault {
-    let act = format!("{} {}", request.method(), request.uri().path());
+    // The route and not the path: acts on record are of a limited number, whatever a caller makes up.
+    let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let act = format!("{} {route}", request.method());
     let (name, role, least) = (&who.actor.name, who.role.word(), verb.needs().word());
-    tracing::warn!(by = name, role, act, "refused: the role is too low");
+    door.refusals.forbidden(name, role, &act);
     put_on_record(door, who, act, request.uri().path());
     Fault::forbidden(format!("this needs role {least}, `{name}` has {role}"))
 }

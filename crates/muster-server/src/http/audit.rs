@@ -56,5 +56,6 @@ fn shown(row: AuditRow) -> AuditEntry {
         object: row.object,
         allowed: row.refused.is_none(),
         refused: row.refused,
+        times: row.times,
     }
 }

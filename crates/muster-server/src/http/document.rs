@@ -1,5 +1,7 @@
 //! The OpenAPI document: what the routes say of themselves, completed from the table of access.
 
+mod constraints;
+
 use std::sync::Arc;
 
 use axum::http::Method;
@@ -7,11 +9,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use muster_protocol::event::Lagged;
 use muster_protocol::problem::Problem;
+use muster_protocol::submit::Reasoned;
 use utoipa::PartialSchema;
 use utoipa::ToSchema;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{Components, Content, Info, License, OpenApi, Ref, RefOr, ResponseBuilder, Schema};
+use utoipa::openapi::{
+    Components, Content, Info, License, OpenApi, Ref, RefOr, Required, ResponseBuilder, Schema,
+};
 
 use crate::http::access::{Need, need};
 use crate::http::fault::PROBLEM_JSON;
@@ -44,7 +49,7 @@ pub fn finished(mut document: OpenApi) -> OpenApi {
             finish(operation, need(&method, path));
         }
     }
-    document
+    constraints::tighten(document)
 }
 
 fn add_schema<T: ToSchema + PartialSchema>(components: &mut Components) {
@@ -77,10 +82,22 @@ fn finish(operation: &mut Operation, need: Option<Need>) {
             _ => needs,
         });
     }
+    if let Some(RefOr::T(body)) = &mut operation.request_body
+        && body.content.values().any(is_optional)
+    {
+        body.required = Some(Required::False);
+    }
     let problem = Content::new(Some(Ref::from_schema_name(Problem::name())));
     let refused =
         ResponseBuilder::new().description("Why it was not done").content(PROBLEM_JSON, problem).build();
     operation.responses.responses.insert("default".to_string(), RefOr::T(refused));
+}
+
+/// Whether a request may come without its body: one that only says why.
+fn is_optional(content: &RefOr<Content>) -> bool {
+    let optional = Ref::from_schema_name(Reasoned::name()).ref_location;
+    let RefOr::T(content) = content else { return false };
+    matches!(&content.schema, Some(RefOr::Ref(found)) if found.ref_location == optional)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use muster_core::{JobId, Refusal};
 use muster_protocol::event::{Event, EventList, Lagged};
+use muster_protocol::problem::Problem;
 use muster_store::Record;
 use muster_store::rows::EventRow;
 use serde::Deserialize;
@@ -85,11 +86,13 @@ pub struct FollowQuery {
 /// Follow what happens, as server-sent events
 ///
 /// Each event has the number of the fact as `id`, its kind as `event`, and an `Event` as `data`. A listener that
-/// is too slow gets `event: lagged` and the stream ends; it connects again with `Last-Event-ID`. When the caller's
-/// token is revoked or expires, the last event is `event: problem` with the code `token-ended`.
+/// is too slow gets `event: lagged` and the stream ends; it connects again with `Last-Event-ID`. Where the journal
+/// cannot be read, or when the token of the caller is revoked or expires (code `token-ended`), the last event is
+/// `event: problem`.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
     params(FollowQuery, ("Last-Event-ID" = Option<String>, Header, description = "Begin after this number")),
-    responses((status = 200, description = "A stream", content_type = "text/event-stream", body = Event)))]
+    responses((status = 200, description = "A stream", content_type = "text/event-stream",
+        body = EventData)))]
 pub async fn follow(
     State(door): State<Door>,
     who: Who,
@@ -113,6 +116,19 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let number = id.to_str().ok().and_then(|id| id.trim().parse().ok());
     number.map(Some).ok_or_else(|| Fault::malformed("Last-Event-ID: send the `id` of the last event"))
+}
+
+/// The `data` of each event of the stream: a fact, or why the stream ends.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)] // Only the document speaks of it.
+pub(crate) enum EventData {
+    /// A fact.
+    Event(Event),
+    /// The listener was too slow: `event: lagged`.
+    Lagged(Lagged),
+    /// The stream cannot go on: `event: problem`.
+    Problem(Problem),
 }
 
 struct Listener {

@@ -125,7 +125,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::KeyReused { .. }
         | Refusal::WrongPhase { .. }
         | Refusal::StaleReport { .. } => StatusCode::CONFLICT,
-        Refusal::QueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::QueueFull { .. } | Refusal::TenantQueueFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::Invalid { .. }
         | Refusal::UnknownPool { .. }
         | Refusal::Infeasible { .. }

@@ -17,9 +17,9 @@ use crate::cluster::Declined;
 use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
-use crate::http::json::Json;
 use crate::http::job_rows::{self, JobRows, Written};
-use crate::http::query::{Id, Query, key_and_value, page_limit};
+use crate::http::json::{Json, OptionalJson};
+use crate::http::query::{Id, Query, key_and_value, page_limit, page_start};
 use crate::http::who::Reach;
 use crate::http::written::{hours, money, priority, span_ms};
 use crate::http::{share, show};
@@ -291,7 +291,7 @@ pub async fn hold(
     State(door): State<Door>,
     who: Who,
     Id(job): Id<JobId>,
-    Json(Reasoned { why }): Json<Reasoned>,
+    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
     steer(&door, who, job, Command::HoldJob { job, why }, "is held").await
 }

@@ -34,6 +34,20 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
+/// A JSON body that may be left out.
+pub struct OptionalJson<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, _: &S) -> Result<OptionalJson<T>, Fault> {
+        let (parts, body) = request.into_parts();
+        let bytes = read_bytes(&parts.headers, body, BODY_BYTES_MAX).await?;
+        let bytes: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
+        parse(bytes).map(OptionalJson)
+    }
+}
+
 /// The body as it was sent, if it says it is JSON and is not too large.
 pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, Fault> {
     check_content_type(headers)?;
@@ -64,9 +78,11 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
         .hint("send `Content-Type: application/json`"))
 }
 
-/// Read a body. Nothing sent counts as an empty object.
+/// Read a body.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
-    let bytes = if bytes.trim_ascii().is_empty() { b"{}" } else { bytes };
+    if bytes.trim_ascii().is_empty() {
+        return Err(Fault::malformed("the request has no body").hint("send a JSON object"));
+    }
     // serde would also fill the fields from a list, in the order in which we happen to write them.
     if bytes.trim_ascii().starts_with(b"[") && muster_json::from_slice::<serde_json::Value>(bytes).is_ok() {
         return Err(Fault::malformed("the body must be a JSON object"));

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use muster_agent::logs::{self, Stream};
 use muster_core::{JobId, Refusal};
 use muster_protocol::job::LogPiece;
+use muster_protocol::problem::Problem;
 use muster_store::rows::JobRow;
 use serde::Deserialize;
 use tokio::time::Instant;
@@ -52,7 +53,7 @@ pub struct LogQuery {
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/logs", tag = "jobs",
     params(("id" = String, Path, description = "The job, or one task of an array"), LogQuery),
     responses((status = 200, description = "A piece of the output", content(
-        (LogPiece = "application/json"), (LogPiece = "text/event-stream")))))]
+        (LogPiece = "application/json"), (LogData = "text/event-stream")))))]
 pub async fn read(
     State(door): State<Door>,
     who: Who,
@@ -79,6 +80,17 @@ async fn job_row(door: &Door, who: &Who, job: JobId) -> Result<JobRow, Fault> {
     let detail = door.tables(move |tables| Ok(tables.job(job)?)).await?;
     let row = detail.map(|detail| detail.row).filter(|row| who.sees_tenant(&row.tenant));
     row.ok_or_else(|| Fault::from(Refusal::UnknownJob { job }))
+}
+
+/// The `data` of each event of a log that is followed.
+#[derive(utoipa::ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code)] // Only the document speaks of it.
+pub(crate) enum LogData {
+    /// `event: piece`, and `event: end` for the last one.
+    Piece(LogPiece),
+    /// The log cannot be read: `event: problem`.
+    Problem(Problem),
 }
 
 /// One log file of one task of one attempt.

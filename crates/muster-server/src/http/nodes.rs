@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use crate::http::Door;
 use crate::http::fault::Fault;
 use crate::http::gpus;
-use crate::http::json::Json;
+use crate::http::json::{Json, OptionalJson};
 use crate::http::query::{Id, Query, key_and_value, window};
 use crate::http::share;
 use crate::http::who::Reach;
@@ -152,7 +152,7 @@ pub async fn drain(
     State(door): State<Door>,
     who: Who,
     Id(id): Id<NodeId>,
-    Json(Reasoned { why }): Json<Reasoned>,
+    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
     set(&door, &who, &id, NodeWord::Draining, why).await
 }
@@ -165,7 +165,7 @@ pub async fn undrain(
     State(door): State<Door>,
     who: Who,
     Id(id): Id<NodeId>,
-    Json(Reasoned { why }): Json<Reasoned>,
+    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
     set(&door, &who, &id, NodeWord::Ready, why).await
 }
@@ -178,7 +178,7 @@ pub async fn hold(
     State(door): State<Door>,
     who: Who,
     Id(id): Id<NodeId>,
-    Json(Reasoned { why }): Json<Reasoned>,
+    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
     set(&door, &who, &id, NodeWord::Hold, why).await
 }
@@ -194,7 +194,7 @@ pub async fn fence(
     State(door): State<Door>,
     who: Who,
     Id(id): Id<NodeId>,
-    Json(Reasoned { why }): Json<Reasoned>,
+    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
     set(&door, &who, &id, NodeWord::Fenced, why).await
 }

@@ -52,6 +52,10 @@ pub async fn check(State(door): State<Door>, request: Request, next: Next) -> Re
 
 /// The origin to name in the answer, if there is one.
 fn admit(door: &Door, request: &Request) -> Result<Option<HeaderValue>, Fault> {
+    if request.headers().get_all(HOST).iter().count() > 1 {
+        // A proxy before us may have looked at the other one.
+        return Err(Fault::malformed("the request has more than one `Host` header"));
+    }
     let host = host_of(request);
     if door.identity == Identity::Local && !is_ours(host.as_deref(), &door.origins.hosts) {
         let detail = format!("this server does not answer to `{}`", host.unwrap_or_default());

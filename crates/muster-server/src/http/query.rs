@@ -88,6 +88,7 @@ pub fn page_start<C: FromStr>(
     cursor: Option<&str>,
 ) -> Result<muster_store::queries::Start<C>, Fault> {
     use muster_store::queries::Start;
+    check_offset(offset)?;
     match (offset, cursor) {
         (Some(_), Some(_)) => Err(Fault::invalid("cursor", "give `offset` or `cursor`, not both")),
         (offset, None) => Ok(Start::Offset(offset.unwrap_or(0))),
@@ -98,8 +99,19 @@ pub fn page_start<C: FromStr>(
     }
 }
 
+/// The database counts rows in 63 bits.
+fn check_offset(offset: Option<u64>) -> Result<(), Fault> {
+    match offset {
+        Some(offset) if i64::try_from(offset).is_err() => {
+            Err(Fault::invalid("offset", format!("{offset} is above {}", i64::MAX)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Which part of a list that is all in memory; everything when nothing is said.
 pub fn window(offset: Option<u64>, limit: Option<u32>) -> Result<(usize, usize), Fault> {
+    check_offset(offset)?;
     if limit == Some(0) {
         return Err(Fault::invalid("limit", "must be at least 1"));
     }

@@ -7,18 +7,21 @@ mod words;
 use std::sync::Arc;
 
 use axum::http::HeaderName;
-use axum::http::header::CONTENT_SECURITY_POLICY;
+use axum::http::header::{CONTENT_SECURITY_POLICY, X_FRAME_OPTIONS};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Map, Value};
 use utoipa::openapi::OpenApi;
 
 use words::{kind, rows};
 
-/// Pages load nothing and run nothing.
-pub const STRICT_CSP: [(HeaderName, &str); 1] = [(
-    CONTENT_SECURITY_POLICY,
-    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'",
-)];
+/// Pages load nothing, run nothing, and are shown in no frame of another page.
+pub const STRICT_CSP: [(HeaderName, &str); 2] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (X_FRAME_OPTIONS, "DENY"),
+];
 
 /// Serve the page.
 pub async fn serve(page: Arc<String>) -> Response {

@@ -164,11 +164,12 @@ fn on_node_lost(written: &wire::SubmitJob) -> Result<OnNodeLost, Fault> {
 /// A path alone says that it saves its work; an explicit `false` wins.
 fn checkpoint(written: &wire::SubmitJob) -> Result<Option<CheckpointRule>, Fault> {
     let path = written.checkpoint_path.clone();
+    // Nonsense is refused where it is not used, too.
+    let every = written.checkpoint_interval.as_ref();
+    let every_ms = every.map(|span| span_ms("checkpoint_interval", span)).transpose()?;
     if !written.checkpoint_enabled.unwrap_or(path.is_some()) {
         return Ok(None);
     }
-    let every = written.checkpoint_interval.as_ref();
-    let every_ms = every.map(|span| span_ms("checkpoint_interval", span)).transpose()?;
     Ok(Some(CheckpointRule { path: path.unwrap_or_default(), every_ms }))
 }
 

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use muster_core::command::{IdempotencyKey, SubmitJob};
 use muster_core::job::Outcome;
+use muster_core::state::KeyUse;
 use muster_core::tenant::Tier;
 use muster_core::{Answer, Command, JobId, JobSpec, Refusal, TenantId};
 use muster_protocol::submit::{self as wire, Submitted};
@@ -23,7 +24,7 @@ use crate::http::json::{Json, parse, read_bytes};
 use crate::http::spec::spec;
 use crate::http::who::Reach;
 use crate::http::written::priority;
-use crate::identity::Who;
+use crate::identity::{Verb, Who};
 use crate::policies::Applicant;
 
 /// Largest body of a submission.
@@ -46,7 +47,9 @@ pub async fn submit(
 ) -> Result<Response, Fault> {
     let bytes = read_bytes(&headers, body, JOB_BYTES_MAX).await?;
     let key = idempotency_key(&headers, &bytes)?;
-    let ask = SubmitJob { key, ..read_ask(&door, &who, &bytes).await? };
+    let ask = read_ask(&door, &who, &bytes).await?;
+    let known_key = known_key(&door, &ask.spec.tenant, key.as_ref()).await?;
+    let ask = SubmitJob { key, known_key, ..ask };
     see_policies(&door, &ask).await?;
     let held = ask.hold;
     let Answer::Job(job) = door.cluster.ask(who.actor, Command::SubmitJob(ask)).await? else {
@@ -88,7 +91,26 @@ pub async fn read_ask(door: &Door, who: &Who, bytes: &[u8]) -> Result<SubmitJob,
         hold: written.hold.unwrap_or(false),
         key: None,
         known_outcomes,
+        known_key: None,
+        is_operator: who.may(Verb::Operate, None),
     })
+}
+
+/// What a key was used for, where the state may no longer remember it.
+async fn known_key(
+    door: &Door,
+    tenant: &TenantId,
+    key: Option<&IdempotencyKey>,
+) -> Result<Option<KeyUse>, Fault> {
+    let Some(key) = key.map(|key| key.key.clone()) else { return Ok(None) };
+    let kept_from = |state: &muster_core::State| door.cluster.now().plus(-state.settings.memory_ms);
+    let (kept_from, trimmed) = door.state(|state| (kept_from(state), state.trimmed_before))?;
+    if trimmed <= kept_from {
+        return Ok(None);
+    }
+    let tenant = tenant.to_string();
+    let used = door.tables(move |tables| Ok(tables.key_use(&tenant, &key)?)).await?;
+    Ok(used.filter(|used| used.at >= kept_from))
 }
 
 /// The priority of a job that names none. A default above the caller's ceiling would refuse every such job.

@@ -37,7 +37,7 @@ pub async fn create(
         let detail = format!("role {} cannot make a token of role {}", who.role.word(), role.word());
         return Err(Fault::forbidden(detail));
     }
-    if spec.name.is_empty() || spec.name.len() > 255 || spec.name.chars().any(char::is_control) {
+    if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.chars().any(char::is_control) {
         return Err(Fault::invalid("name", "must be 1 to 255 printable characters"));
     }
     let now = door.cluster.now();

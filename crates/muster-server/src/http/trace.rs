@@ -19,13 +19,16 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Longest id that a client may give its request.
 const GIVEN_LENGTH_MAX: usize = 64;
 
+/// Bytes of a path in the log. Every line of a request carries it.
+const PATH_LENGTH_MAX: usize = 200;
+
 /// How long anyone waits for an answer to begin; the seed's figure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Give the request its number, and say how it went.
 pub async fn follow(request: Request, next: Next) -> Response {
     let id = given_id(&request).unwrap_or_else(next_id);
-    let span = info_span!("request", %id, method = %request.method(), path = request.uri().path());
+    let span = info_span!("request", %id, method = %request.method(), path = beginning(request.uri().path()));
     let started = Instant::now();
     let answer = timeout(PATIENCE, next.run(request).instrument(span.clone()));
     let mut response = answer.await.unwrap_or_else(|_| too_long().into_response());
@@ -39,6 +42,12 @@ pub async fn follow(request: Request, next: Next) -> Response {
     }
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// As much of a path as a log line has room for.
+fn beginning(path: &str) -> &str {
+    // A path is ASCII, so every byte is a boundary.
+    path.get(..PATH_LENGTH_MAX).unwrap_or(path)
 }
 
 fn too_long() -> Fault {

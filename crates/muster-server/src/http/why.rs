@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
+use muster_core::command::SubmitJob as SubmitJobCommand;
 use muster_core::job::PlacedTask;
 use muster_core::plan::{self, Range, Remedy, position, strength};
 use muster_core::policy::Policies;
@@ -17,7 +18,9 @@ use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
 use muster_store::rows::{JobRow, WaitRow};
 
+use crate::evaluations::Evaluation;
 use crate::http::Door;
+use crate::http::access::Caller;
 use crate::http::fault::Fault;
 use crate::http::history::{of_number, oldest};
 use crate::http::json::{Json, read_bytes};
@@ -43,7 +46,13 @@ const OWN_ROUNDS_MAX: usize = 100;
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/why", tag = "jobs",
     params(("id" = String, Path, description = "The job")),
     responses((status = 200, description = "The answer", body = Why)))]
-pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Result<Json<Why>, Fault> {
+pub async fn why(
+    State(door): State<Door>,
+    who: Who,
+    caller: Caller,
+    Id(id): Id<JobId>,
+) -> Result<Json<Why>, Fault> {
+    let evaluation = door.evaluations.begin(&caller.0).await?;
     let live = door.state(|state| {
         let members = state.members(id);
         let waiting = members.iter().find(|id| state.jobs.get(id).is_some_and(|job| job.attempt().is_none()));
@@ -57,7 +66,7 @@ pub async fn why(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
     })?;
     if let Some((job, mut why)) = live {
         if why.waiting_since.is_some() {
-            look_ahead(&door, &who, job, &mut why).await?;
+            look_ahead(&door, (&who, evaluation), job, &mut why).await?;
         }
         why.history = noted(&door, job).await?;
         say_since(&mut why);
@@ -186,22 +195,26 @@ fn nodes_of(job: &Job) -> Vec<String> {
     nodes.iter().map(ToString::to_string).collect()
 }
 
-/// When it starts, and what would help. Many rounds are drawn up on a copy of the state, so the lock is held only for
-/// the copy; a job that the last forecast does not know yet has its own, where that costs little.
-async fn look_ahead(door: &Door, who: &Who, job: JobId, why: &mut Why) -> Result<(), Fault> {
+/// When it starts, and what would help the caller. Many rounds are drawn up on the shared copy of the state; a job that
+/// the last forecast does not know yet has its own, where that costs little.
+async fn look_ahead(
+    door: &Door,
+    (who, evaluation): (&Who, Evaluation),
+    job: JobId,
+    why: &mut Why,
+) -> Result<(), Fault> {
     let (forecast, position) = (door.cluster.forecast(), why.queue_position);
     let told = position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
     let (door, by) = (door.clone(), who.actor.clone());
     let looking = tokio::task::spawn_blocking(move || {
-        let copy = |state: &muster_core::State| state.jobs.len() <= TRIED_WITH_JOBS_MAX;
-        let (copy, hits) =
-            door.state(|state| (copy(state).then(|| state.clone()), state.foresight.hits()))?;
-        let now = door.cluster.now();
-        let small = copy.as_ref().filter(|state| state.jobs.len() <= FORETOLD_WITH_JOBS_MAX);
-        let own = || plan::forecast(small.filter(|_| position.is_some())?, now, OWN_ROUNDS_MAX).of(job);
-        let range = told.or_else(own).map(|range| expected(range, hits, now));
-        let remedies = copy.as_ref().map(|state| plan::remedies(state, &by, job, now.max(state.clock)));
-        Ok((range, remedies.unwrap_or_default()))
+        // The work is counted until it is done, also when its caller no longer waits for it.
+        let _evaluation = evaluation;
+        let (jobs, hits) = door.state(|state| (state.jobs.len(), state.foresight.hits()))?;
+        let copy = (jobs <= TRIED_WITH_JOBS_MAX).then(|| door.evaluations.shared(&door.cluster, Some(job)));
+        let small = copy.as_ref().filter(|copy| copy.state().jobs.len() <= FORETOLD_WITH_JOBS_MAX);
+        let own = || small.filter(|_| position.is_some())?.forecast(OWN_ROUNDS_MAX).of(job);
+        let range = told.or_else(own).map(|range| expected(range, hits, door.cluster.now()));
+        Ok((range, copy.map(|copy| copy.remedies(&by, job)).unwrap_or_default()))
     });
     let found = looking.await.unwrap_or_else(|_| Err(Fault::internal("looking ahead ended early")));
     let (range, remedies) = found?;
@@ -265,31 +278,46 @@ fn why_ended(row: JobRow) -> Why {
 pub async fn plan(
     State(door): State<Door>,
     who: Who,
+    caller: Caller,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Outlook>, Fault> {
     let bytes = read_bytes(&headers, body, JOB_BYTES_MAX).await?;
     let ask = read_ask(&door, &who, &bytes).await?;
+    let evaluation = door.evaluations.begin(&caller.0).await?;
     // A whole round is drawn up, which may take a while in a large cluster.
     let looking = tokio::task::spawn_blocking(move || {
-        let spec = ask.spec.clone();
-        let command = Command::SubmitJob(ask);
-        door.state(|state| {
-            let now = door.cluster.now().max(state.clock);
-            match state.decide(&who.actor, &command, now) {
-                Err(refusal) => refused(refusal),
-                Ok(decision) => {
-                    let mut outlook = foreseen(plan::outlook(state, &spec, now));
-                    if outlook.outcome == Prospect::Waits && state.jobs.len() <= FORETOLD_WITH_JOBS_MAX {
-                        foretell(state, &who, &decision, now, &mut outlook);
-                    }
-                    outlook
-                }
-            }
-        })
+        let _evaluation = evaluation;
+        dry_run(&door, &who, &Command::SubmitJob(ask))
     });
     let outlook = looking.await.unwrap_or_else(|_| Err(Fault::internal("the outlook ended early")))?;
     Ok(Json(outlook))
+}
+
+/// Plan the round with the job on the shared copy. Whether it would be accepted, the state of now decides.
+fn dry_run(door: &Door, who: &Who, submit: &Command) -> Result<Outlook, Fault> {
+    let Command::SubmitJob(SubmitJobCommand { spec, .. }) = submit else {
+        return Err(Fault::internal("only a submission has an outlook"));
+    };
+    let decide = |state: &muster_core::State| state.decide(&who.actor, submit, door.cluster.now());
+    let (jobs, decided) = door.state(|state| (state.jobs.len(), decide(state)))?;
+    if let Err(refusal) = decided {
+        return Ok(refused(refusal));
+    }
+    if jobs > TRIED_WITH_JOBS_MAX {
+        // A copy would cost more than the round.
+        return door.state(|state| foreseen(plan::outlook(state, spec, door.cluster.now().max(state.clock))));
+    }
+    let copy = door.evaluations.shared(&door.cluster, None);
+    let (state, now) = (copy.state(), door.cluster.now().max(copy.state().clock));
+    let mut outlook = foreseen(plan::outlook(state, spec, now));
+    if outlook.outcome == Prospect::Waits
+        && jobs <= FORETOLD_WITH_JOBS_MAX
+        && let Ok(decision) = decide(state)
+    {
+        foretell(state, who, &decision, now, &mut outlook);
+    }
+    Ok(outlook)
 }
 
 /// When it would start, and what would help: the job is submitted to a copy of the cluster.

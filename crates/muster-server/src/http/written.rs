@@ -8,6 +8,10 @@ use muster_protocol::written::{After, Moment, Priority, Span};
 
 use crate::http::fault::Fault;
 
+/// Ten years, as for time limits.
+const SPAN_MS_MAX: i64 = 10 * 366 * 24 * 3_600_000;
+/// The end of the year 9999, the last that RFC 3339 can write.
+const MOMENT_MS_MAX: i64 = 253_402_300_799_999;
 const HOUR_MS: f64 = 3_600_000.0;
 const MICRO: f64 = 1_000_000.0;
 
@@ -55,15 +59,20 @@ pub fn span_ms(field: &'static str, span: &Span) -> Result<i64, Fault> {
             Some(duration::parse_ms(text).map_err(|error| Fault::invalid(field, error.to_string()))?)
         }
     };
-    ms.ok_or_else(|| Fault::invalid(field, "is longer than any machine lives"))
+    match ms {
+        Some(ms @ 1..=SPAN_MS_MAX) => Ok(ms),
+        Some(..=0) => Err(Fault::invalid(field, "must be above zero")),
+        _ => Err(Fault::invalid(field, "must be ten years at most")),
+    }
 }
 
 /// A moment that was written in a body or a query.
 pub fn moment(field: &'static str, written: &Moment) -> Result<Timestamp, Fault> {
     match written {
-        Moment::UnixMs(ms) => i64::try_from(*ms)
-            .map(Timestamp)
-            .map_err(|_| Fault::invalid(field, "is later than the calendar goes")),
+        Moment::UnixMs(ms) => match i64::try_from(*ms) {
+            Ok(ms) if ms <= MOMENT_MS_MAX => Ok(Timestamp(ms)),
+            _ => Err(Fault::invalid(field, "is later than the calendar goes")),
+        },
         Moment::Text(text) => moment_text(field, text),
     }
 }
@@ -71,7 +80,10 @@ pub fn moment(field: &'static str, written: &Moment) -> Result<Timestamp, Fault>
 /// The same from a text: RFC 3339, or a plain number of Unix milliseconds.
 pub fn moment_text(field: &'static str, text: &str) -> Result<Timestamp, Fault> {
     if let Ok(ms) = text.parse::<i64>() {
-        return Ok(Timestamp(ms));
+        return match (0..=MOMENT_MS_MAX).contains(&ms) {
+            true => Ok(Timestamp(ms)),
+            false => Err(Fault::invalid(field, "is later than the calendar goes")),
+        };
     }
     let moment: jiff::Timestamp = text.parse().map_err(|_| {
         Fault::invalid(field, format!("`{text}` is not a moment; write for example `2026-03-01T09:00:00Z`"))

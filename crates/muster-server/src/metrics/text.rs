@@ -68,6 +68,14 @@ impl Facts {
             seen.missed as f64,
         )?;
         self.policies(out)?;
+        let (open, refused) = self.connections;
+        out.gauge("muster_connections_open", "Connections that are open", open as f64)?;
+        let help = "Connections refused because a bound was reached, since the start";
+        out.counter("muster_connections_refused", help, refused as f64)?;
+        let refusals = self.refusals.map(|(reason, count)| (reason.to_string(), count));
+        let help = "Requests refused before they reached the cluster, since the start";
+        out.counters("muster_refused_requests", help, &labelled("reason", &refusals))?;
+        self.evaluations(out)?;
         self.histograms(out)?;
         let version = vec![("version".to_string(), env!("CARGO_PKG_VERSION").to_string())];
         out.gauges("muster_build_info", "What is running", &[(version, 1.0)])
@@ -87,6 +95,21 @@ impl Facts {
         )?;
         let took = each(|heard| heard.took.as_secs_f64());
         out.counters("muster_policy_seconds", "Time that policies took to answer, since the start", &took)
+    }
+
+    /// Planning for readers.
+    fn evaluations(&self, out: &mut Out) -> Result<(), fmt::Error> {
+        let counts = &self.evaluations;
+        let help = "Evaluations of `why` and `plan`, since the start";
+        out.counter("muster_reader_evaluations", help, counts.evaluations as f64)?;
+        let help = "Evaluations of `why` and `plan` that run now";
+        out.gauge("muster_reader_evaluations_running", help, counts.running as f64)?;
+        let help = "Most evaluations of `why` and `plan` that ran at once, since the start";
+        out.gauge("muster_reader_evaluations_running_max", help, counts.running_max as f64)?;
+        let help = "Requests for `why` and `plan` refused because a bound was reached, since the start";
+        out.counter("muster_reader_evaluations_refused", help, counts.refused as f64)?;
+        let help = "Copies of the state made for `why` and `plan`, since the start";
+        out.counter("muster_reader_state_copies", help, counts.copies as f64)
     }
 
     fn histograms(&self, out: &mut Out) -> Result<(), fmt::Error> {

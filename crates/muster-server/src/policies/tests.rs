@@ -117,7 +117,18 @@ fn state(hooks: &[Hook]) -> State {
 fn submit(state: &mut State, tenant: &str) {
     let spec = Arc::new(spec(tenant));
     let known_outcomes = BTreeMap::new();
-    tell(state, &Command::SubmitJob(SubmitJob { spec, array: None, hold: false, key: None, known_outcomes }));
+    tell(
+        state,
+        &Command::SubmitJob(SubmitJob {
+            spec,
+            array: None,
+            hold: false,
+            key: None,
+            known_outcomes,
+            known_key: None,
+            is_operator: true,
+        }),
+    );
 }
 
 #[test]

@@ -286,7 +286,8 @@ async fn collector() -> (String, Arc<Mutex<Vec<Received>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().route("/v1/traces", post(receive));
-    tokio::spawn(crate::tls::serve(listener, None, router, std::future::pending()));
+    let places = crate::tls::Connections::new(crate::tls::Bounds { all: 8, per_address: 8 });
+    tokio::spawn(crate::tls::serve((listener, places), None, router, std::future::pending()));
     (format!("http://{address}"), kept)
 }
 

@@ -6,6 +6,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +25,8 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
+use super::connections::{Connection, Connections};
+
 /// Bytes of request headers. A token and a few cookies fit ten times over.
 const HEADER_BYTES_MAX: usize = 32 * 1024;
 /// When the system has no descriptor left for a new connection, wait for others to end.
@@ -34,6 +37,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Patience {
     /// For a client to finish the TLS handshake.
     pub handshake: Duration,
+    /// For the head of the first request on a new connection.
+    pub first_request: Duration,
     /// For a client to send the headers of a request; the seed's figure.
     pub headers: Duration,
     /// For an HTTP/2 client to answer a ping.
@@ -46,6 +51,7 @@ impl Default for Patience {
     fn default() -> Patience {
         Patience {
             handshake: Duration::from_secs(10),
+            first_request: Duration::from_secs(8),
             headers: Duration::from_secs(15),
             ping: Duration::from_secs(20),
             drain: Duration::from_secs(30),
@@ -57,17 +63,17 @@ impl Default for Patience {
 ///
 /// With an acceptor connections are encrypted. Handlers find the peer as `ConnectInfo<SocketAddr>`.
 pub async fn serve(
-    listener: TcpListener,
+    (listener, places): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve_with(Patience::default(), listener, acceptor, router, shutdown).await;
+    serve_with(Patience::default(), (listener, places), acceptor, router, shutdown).await;
 }
 
 pub(super) async fn serve_with(
     patience: Patience,
-    listener: TcpListener,
+    (listener, places): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
@@ -79,8 +85,11 @@ pub(super) async fn serve_with(
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            accepted = accept(&listener) => {
-                connections.spawn(door.clone().connection(accepted, graceful.watcher()));
+            (stream, peer) = accept(&listener) => {
+                // Without a place the stream is dropped, which closes it.
+                if let Some(place) = places.admit(peer.ip()) {
+                    connections.spawn(door.clone().keep((stream, peer), place, graceful.watcher()));
+                }
             }
             Some(_) = connections.join_next() => {} // Ended ones are forgotten.
         }
@@ -130,25 +139,42 @@ struct Door {
 }
 
 impl Door {
-    async fn connection(self, (stream, peer): (TcpStream, SocketAddr), watcher: Watcher) {
+    /// Serve a connection for as long as it keeps its place.
+    async fn keep(self, (stream, peer): (TcpStream, SocketAddr), place: Connection, watcher: Watcher) {
+        let (place, patience) = (Arc::new(place), self.patience.first_request);
+        tokio::select! {
+            () = self.connection((stream, peer), place.clone(), watcher) => {}
+            () = place.closes(patience) => tracing::debug!(%peer, "closed: no request came in time"),
+        }
+    }
+
+    async fn connection(
+        self,
+        (stream, peer): (TcpStream, SocketAddr),
+        place: Arc<Connection>,
+        watcher: Watcher,
+    ) {
         // Without this small answers wait for more to come; a failure only costs that.
         let _ = stream.set_nodelay(true);
         let Some(acceptor) = &self.acceptor else {
-            return self.requests(stream, peer, watcher).await;
+            return self.requests(stream, (peer, place), watcher).await;
         };
         match timeout(self.patience.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.requests(stream, peer, watcher).await,
+            Ok(Ok(stream)) => self.requests(stream, (peer, place), watcher).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
         }
     }
 
-    async fn requests<S>(&self, stream: S, peer: SocketAddr, watcher: Watcher)
+    async fn requests<S>(&self, stream: S, (peer, place): (SocketAddr, Arc<Connection>), watcher: Watcher)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = self.router.clone();
-        let service = service_fn(move |request| answer(router.clone(), peer, request));
+        let service = service_fn(move |request| {
+            place.asks();
+            answer(router.clone(), peer, request)
+        });
         let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%peer, error = %error, "the connection ended badly");

@@ -58,7 +58,8 @@ async fn start(acceptor: Option<TlsAcceptor>, patience: Patience) -> Running {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move { stopped.await.unwrap_or_default() };
-    let ended = tokio::spawn(serve_with(patience, listener, acceptor, router, shutdown));
+    let places = Connections::new(Bounds { all: 20, per_address: 10 });
+    let ended = tokio::spawn(serve_with(patience, (listener, places), acceptor, router, shutdown));
     Running { address, stop, ended }
 }
 
@@ -251,5 +252,35 @@ async fn clients_that_dawdle_are_dropped() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest).await; // Ends when the server hangs up.
         assert!(began.elapsed() < Duration::from_secs(5), "{beginning:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_without_a_request_is_closed() {
+    let patience = Patience { first_request: Duration::from_millis(200), ..Patience::default() };
+    let server = start(None, patience).await;
+    // Nothing at all, and the beginning of what may become HTTP/2: neither has a head to wait for.
+    for beginning in ["", "PRI * HTTP/2.0\r\n"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
+        assert!(closed.is_ok(), "{beginning:?}: still open");
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_do_not_keep_others_out() {
+    let server = start(None, Patience::default()).await;
+    let mut idle = Vec::new();
+    for _ in 0..60 {
+        idle.push(TcpStream::connect(server.address).await.unwrap());
+    }
+    fetch(server.address, "/who").await.unwrap();
+    // Ten places of its own and sixteen kept for loopback are there for this address; the oldest gave way.
+    let mut byte = [0];
+    for stream in idle.iter_mut().take(30) {
+        let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut byte)).await;
+        assert!(matches!(read, Ok(Ok(0) | Err(_))), "still open");
     }
 }

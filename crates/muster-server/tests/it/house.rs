@@ -72,6 +72,11 @@ impl House {
         House::with(&[("database.url", &database)], None)
     }
 
+    /// What the server holds in memory.
+    pub fn cluster(&self) -> &muster_server::cluster::Cluster {
+        self.running.as_ref().unwrap().cluster()
+    }
+
     /// Stop the server and leave its files.
     pub fn stop(&mut self) {
         if let Some(running) = self.running.take()

@@ -66,6 +66,9 @@ fn pages_load_nothing_from_elsewhere() {
         let page = house.client().get(path);
         assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"), "{path}");
         assert!(page.header("content-security-policy").starts_with("default-src 'none'"), "{path}");
+        let policy = page.header("content-security-policy").to_string();
+        assert!(policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
+        assert_eq!(page.header("x-frame-options"), "DENY", "{path}");
         assert!(page.text.contains("/api/v1/") && !page.text.contains("<script"), "{path}");
     }
 }

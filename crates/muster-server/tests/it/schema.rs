@@ -11,7 +11,7 @@ use crate::client::Reply;
 /// Paths that serve pages or the document itself.
 const PAGES: [&str; 3] = ["/", "/api/v1/docs", "/api/v1/openapi.json"];
 
-fn document() -> &'static Value {
+pub fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
     DOCUMENT.get_or_init(|| serde_json::to_value(muster_server::http::openapi()).unwrap())
 }

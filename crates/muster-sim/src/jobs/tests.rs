@@ -207,7 +207,15 @@ impl Cluster {
     fn submit(&mut self, job: &LoggedJob, site: &Site, at_ms: i64) -> JobId {
         let tenant = "red".parse().unwrap();
         let spec = job_spec(job, tenant, site, &Assumptions::default()).into();
-        let ask = SubmitJob { spec, array: None, hold: false, key: None, known_outcomes: BTreeMap::new() };
+        let ask = SubmitJob {
+            spec,
+            array: None,
+            hold: false,
+            key: None,
+            known_outcomes: BTreeMap::new(),
+            known_key: None,
+            is_operator: true,
+        };
         let Answer::Job(id) = self.tell(&Command::SubmitJob(ask), at_ms) else { panic!("no job") };
         id
     }

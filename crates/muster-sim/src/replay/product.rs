@@ -69,7 +69,15 @@ impl Product {
     fn submit(&mut self, place: usize, job: &TraceJob, now: Timestamp) {
         let spec = Arc::new(spec(job, self.known));
         let known_outcomes = BTreeMap::new();
-        let ask = SubmitJob { spec, array: None, hold: false, key: None, known_outcomes };
+        let ask = SubmitJob {
+            spec,
+            array: None,
+            hold: false,
+            key: None,
+            known_outcomes,
+            known_key: None,
+            is_operator: true,
+        };
         if let Some(Answer::Job(job)) = self.tell(&Command::SubmitJob(ask), now).1 {
             self.jobs.insert(place, job);
         }

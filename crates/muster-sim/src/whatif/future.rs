@@ -128,6 +128,8 @@ pub fn submission(state: &State, event: &Event) -> Option<(String, SubmitJob)> {
         hold: held_by.is_some(),
         key: None,
         known_outcomes: forgotten(state, spec, |job| !open_dependencies.iter().any(|open| open.job == job)),
+        known_key: None,
+        is_operator: true,
     };
     Some((held_by.clone().unwrap_or_else(|| spec.user.clone()), ask))
 }

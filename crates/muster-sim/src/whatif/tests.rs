@@ -95,7 +95,15 @@ fn act_out(stage: &mut Stage, deed: Deed) {
         }
         Deed::Submit(spec, trials) => {
             let (hold, key, known_outcomes) = (false, None, Default::default());
-            let ask = SubmitJob { spec: Arc::from(spec), array: None, hold, key, known_outcomes };
+            let ask = SubmitJob {
+                spec: Arc::from(spec),
+                array: None,
+                hold,
+                key,
+                known_outcomes,
+                known_key: None,
+                is_operator: true,
+            };
             let answer = stage.ask(&by("someone"), &Command::SubmitJob(ask)).unwrap();
             let muster_core::command::Answer::Job(job) = answer else { panic!("{answer:?}") };
             stage.play(job, Player::new(trials, 0));

@@ -114,6 +114,8 @@ impl Users {
             hold: false,
             key: Some(IdempotencyKey { key, body_hash: "the same".to_string() }),
             known_outcomes: BTreeMap::new(),
+            known_key: None,
+            is_operator: true,
         };
         letters.push(self.write(Command::SubmitJob(submit), wish.patience));
         letters

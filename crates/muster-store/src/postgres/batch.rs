@@ -257,7 +257,7 @@ mod tests {
                 at: AT,
             },
             "revoked" => Event::TokenRevoked { id: "t-1".to_string(), at: AT },
-            _ => Event::Forgotten { before: AT },
+            _ => Event::Forgotten { before: AT, trimmed_before: None },
         }
     }
 

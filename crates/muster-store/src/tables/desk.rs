@@ -84,11 +84,12 @@ static REVOKE_TOKEN: Statement = Statement {
 
 static ADD_ACT: Statement = Statement {
     name: "write the audit log",
-    sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused, times) \
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     rows: Rows::Each,
     bulk: Some(Bulk {
-        sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused) SELECT * FROM \
-              unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])",
+        sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused, times) SELECT * FROM \
+              unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[])",
         rows: Rows::Each,
     }),
 };
@@ -192,8 +193,16 @@ pub fn acted(
     seq: u64,
     by: &str,
     (act, object): (&str, &str),
-    refused: Option<&str>,
+    (refused, times): (Option<&str>, u32),
     at: Timestamp,
 ) -> Vec<Change> {
-    vec![ADD_ACT.change(vec![seq.into(), at.into(), by.into(), act.into(), object.into(), refused.into()])]
+    vec![ADD_ACT.change(vec![
+        seq.into(),
+        at.into(),
+        by.into(),
+        act.into(),
+        object.into(),
+        refused.into(),
+        times.into(),
+    ])]
 }

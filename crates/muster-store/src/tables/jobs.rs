@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::JobChange;
+use muster_core::command::{IdempotencyKey, JobChange};
 use muster_core::job::Outcome;
-use muster_core::{JobId, JobSpec, Timestamp};
+use muster_core::{JobId, JobSpec, TenantId, Timestamp};
 
 use super::value::clean;
 use super::{Bulk, Change, Rows, Statement, Value, idx};
@@ -122,6 +122,33 @@ static END: Statement = Statement {
         rows: Rows::Each,
     }),
 };
+
+static USE_KEY: Statement = Statement {
+    name: "remember an idempotency key",
+    sql: "INSERT INTO submission_keys (tenant, key, number, body_hash, at_ms) VALUES (?1, ?2, ?3, ?4, ?5) \
+          ON CONFLICT (tenant, key) DO UPDATE SET number = excluded.number, body_hash = excluded.body_hash, \
+          at_ms = excluded.at_ms",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static FORGET_KEYS: Statement = Statement {
+    name: "forget idempotency keys",
+    sql: "DELETE FROM submission_keys WHERE at_ms < ?1",
+    rows: Rows::Any,
+    bulk: None,
+};
+
+/// A client's key stands for a job.
+pub fn key_used(job: JobId, tenant: &TenantId, key: &IdempotencyKey, at: Timestamp) -> Change {
+    let (word, hash) = (key.key.as_str(), key.body_hash.as_str());
+    USE_KEY.change(vec![tenant.into(), word.into(), job.number.into(), hash.into(), at.into()])
+}
+
+/// Keys are kept for a time.
+pub fn keys_forgotten(before: Timestamp) -> Vec<Change> {
+    vec![FORGET_KEYS.change(vec![before.into()])]
+}
 
 /// A job or every task of an array comes. They share one spec.
 pub fn submitted(

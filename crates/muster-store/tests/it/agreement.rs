@@ -96,7 +96,15 @@ impl Cluster {
         let array = (self.dice.below(4) == 0).then_some(ArrayAsk { indexes, running_max: Some(2) });
         let hold = self.dice.below(8) == 0;
         let (spec, known_outcomes) = (Arc::new(asked), BTreeMap::new());
-        self.ask(Command::SubmitJob(SubmitJob { spec, array, hold, key: None, known_outcomes }));
+        self.ask(Command::SubmitJob(SubmitJob {
+            spec,
+            array,
+            hold,
+            key: None,
+            known_outcomes,
+            known_key: None,
+            is_operator: true,
+        }));
     }
 
     fn steer(&mut self) {

@@ -172,13 +172,14 @@ fn story() -> Vec<Event> {
             at,
         },
         Event::Acted {
+            times: 1,
             by: "ada".to_string(),
             act: "tenant.change".to_string(),
             object: "red".to_string(),
             refused: Some("unknown-tenant".to_string()),
             at,
         },
-        Event::Forgotten { before: Timestamp(1) },
+        Event::Forgotten { before: Timestamp(1), trimmed_before: None },
     ]);
     events
 }

@@ -28,7 +28,9 @@ fn small_story() -> Vec<Event> {
 }
 
 fn forgotten(count: u64) -> Vec<Event> {
-    (0..count).map(|moment| Event::Forgotten { before: Timestamp(moment as i64) }).collect()
+    (0..count)
+        .map(|moment| Event::Forgotten { before: Timestamp(moment as i64), trimmed_before: None })
+        .collect()
 }
 
 fn entries_come_back_as_they_were_written(bench: &dyn Bench) {
@@ -167,7 +169,7 @@ fn an_unknown_kind_stops_the_reading(bench: &dyn Bench) {
         seq: 3,
         epoch: 1,
         at: Timestamp(3_000),
-        event: Event::Forgotten { before: Timestamp(2) },
+        event: Event::Forgotten { before: Timestamp(2), trimmed_before: None },
     });
     record.kind = "JobTeleported".to_string();
     record.payload = r#"{"kind":"JobTeleported"}"#.to_string();

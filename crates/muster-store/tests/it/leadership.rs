@@ -20,7 +20,7 @@ contract!(
     entries_of_another_epoch_are_refused,
 );
 
-const NOTHING: Event = Event::Forgotten { before: Timestamp(0) };
+const NOTHING: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
 
 fn lead(store: &mut Store, lease_ms: i64) -> (u64, u64) {
     match store.journal.lead("a", lease_ms).unwrap() {

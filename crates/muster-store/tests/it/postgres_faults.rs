@@ -6,7 +6,7 @@ use muster_store::{PostgresConfig, StoreConfig, StoreError};
 use crate::bench::{Bench, PostgresBench};
 use crate::story::*;
 
-const NOTHING: Event = Event::Forgotten { before: Timestamp(0) };
+const NOTHING: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
 
 /// End every connection of ours to this database.
 fn cut_off(bench: &PostgresBench) {

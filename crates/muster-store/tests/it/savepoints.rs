@@ -24,7 +24,7 @@ fn state(seed: u8) -> Vec<u8> {
 fn begin(bench: &dyn Bench, entries: u64) -> Book {
     let mut book = Book::lead(bench.open());
     for _ in 0..entries {
-        book.add(&[Event::Forgotten { before: Timestamp(0) }]);
+        book.add(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
     }
     book
 }
@@ -102,7 +102,7 @@ fn saving_does_not_keep_the_writer_waiting(bench: &dyn Bench) {
     std::thread::scope(|scope| {
         let saving = scope.spawn(|| savepoints.save(5, &large).unwrap());
         while !saving.is_finished() {
-            book.add(&[Event::Forgotten { before: Timestamp(0) }]);
+            book.add(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
             between += 1;
         }
     });

@@ -47,6 +47,9 @@ impl Tables for Gone {
     fn outcomes(&self, _: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError> {
         gone()
     }
+    fn key_use(&self, _: &str, _: &str) -> Result<Option<muster_core::state::KeyUse>, StoreError> {
+        gone()
+    }
     fn events(&self, _: u64, _: u32, _: Option<JobId>) -> Result<Vec<EventRow>, StoreError> {
         gone()
     }
@@ -84,6 +87,9 @@ fn door() -> Door {
         identity: Identity::Local,
         origins: Origins::default(),
         limits: Limits::new(None),
+        connections: crate::tls::Connections::new(crate::tls::Bounds { all: 8, per_address: 8 }),
+        refusals: Default::default(),
+        evaluations: Default::default(),
         data_dir: PathBuf::new(),
         rounds: Arc::default(),
         seen: Arc::default(),

@@ -15,7 +15,8 @@ pub fn kind(schema: &Value) -> String {
         return words.join(" or ");
     }
     if let Some(words) = schema["enum"].as_array() {
-        let words: Vec<String> = words.iter().map(|word| format!("`{}`", text(word))).collect();
+        let words = words.iter().filter(|word| !word.is_null());
+        let words: Vec<String> = words.map(|word| format!("`{}`", text(word))).collect();
         return words.join(" or ");
     }
     match plain_type(schema).as_str() {

@@ -149,6 +149,8 @@ fn impossible() -> Vec<Measure> {
         hold: false,
         key: None,
         known_outcomes: Default::default(),
+        known_key: None,
+        is_operator: true,
     };
     let refuse = |what, wanted: Ask| {
         let command = Command::SubmitJob(ask(wanted));

@@ -68,7 +68,15 @@ pub fn mixed(index: usize) -> Ask {
 
 /// A job to submit, by itself.
 pub fn submission(spec: JobSpec) -> SubmitJob {
-    SubmitJob { spec: Arc::new(spec), array: None, hold: false, key: None, known_outcomes: BTreeMap::new() }
+    SubmitJob {
+        spec: Arc::new(spec),
+        array: None,
+        hold: false,
+        key: None,
+        known_outcomes: BTreeMap::new(),
+        known_key: None,
+        is_operator: true,
+    }
 }
 
 /// Submit a job, or an array of so many.

@@ -1,0 +1,13 @@
+-- Refusals of the same act by the same caller are counted together.
+ALTER TABLE audit ADD COLUMN times INTEGER NOT NULL DEFAULT 1;
+
+-- What each idempotency key was used for, for as long as keys are kept: memory holds only the newest.
+CREATE TABLE submission_keys (
+    tenant    TEXT    NOT NULL,
+    key       TEXT    NOT NULL,
+    number    INTEGER NOT NULL,
+    body_hash TEXT    NOT NULL,
+    at_ms     INTEGER NOT NULL,
+    PRIMARY KEY (tenant, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX submission_keys_by_age ON submission_keys (at_ms);
