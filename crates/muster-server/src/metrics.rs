@@ -11,7 +11,7 @@ use std::fmt;
 
 use muster_core::job::Phase;
 use muster_core::plan::fair_shares;
-use muster_core::policy::Hook;
+use muster_core::policy::{Hook, Version};
 use muster_core::{State, Timestamp};
 use muster_store::rows::{CountRow, JobState};
 use prometheus_client::encoding::text::encode;
@@ -42,6 +42,8 @@ struct Facts {
     rounds: Tally,
     seen: seen::Counts,
     questions: BTreeMap<Hook, Heard>,
+    /// Bundles in force by their scope, and whether each is suspended.
+    bundles: Vec<(String, bool)>,
 }
 
 /// All metrics in the text format of OpenMetrics.
@@ -76,7 +78,16 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
         rounds: door.rounds.tally(),
         seen: door.seen.counts(),
         questions: door.questions.tally(),
+        bundles: bundles(door, state),
     })
+}
+
+fn bundles(door: &Door, state: &State) -> Vec<(String, bool)> {
+    let is_suspended = |version: &Version| {
+        door.interpreter.as_ref().is_some_and(|interpreter| interpreter.suspended(version).is_some())
+    };
+    let in_force = state.policies.in_force().into_iter();
+    in_force.map(|version| (version.scope.to_string(), is_suspended(version))).collect()
 }
 
 fn jobs(counts: &[CountRow]) -> Vec<(String, u64)> {
