@@ -273,6 +273,11 @@ pub enum Reason {
         /// Why, in its words.
         why: String,
     },
+    /// A policy in force refuses it. A policy applied after the job was submitted does not end it: the job waits.
+    PolicyRefused {
+        /// Why, in its words.
+        why: String,
+    },
     /// Policies were not asked about it yet.
     PolicyUnasked,
     /// The array runs as many tasks as it may.
@@ -329,7 +334,7 @@ impl Reason {
             Reason::Claimed { .. } => "Claimed",
             Reason::Dependency { .. } => "Dependency",
             Reason::StartTime { .. } => "StartTime",
-            Reason::Policy { .. } | Reason::PolicyUnasked => "Policy",
+            Reason::Policy { .. } | Reason::PolicyRefused { .. } | Reason::PolicyUnasked => "Policy",
             Reason::ArrayLimit { .. } => "ArrayLimit",
             Reason::Held { .. } => "Held",
             Reason::Priority { .. } => "Priority",
@@ -435,6 +440,7 @@ impl Reason {
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),
             Reason::StartTime { at } => format!("may start at {}", at.utc()),
             Reason::Policy { why } => format!("a policy lets it wait: {why}"),
+            Reason::PolicyRefused { why } => format!("a policy refuses it: {why}"),
             Reason::PolicyUnasked => "the policies are being asked about it".to_string(),
             Reason::ArrayLimit { running, limit } => format!("{running} tasks of the array run, {limit} may"),
             Reason::Held { by, why } if why.is_empty() => format!("held by {by}"),

@@ -62,7 +62,7 @@ pub fn check(
 }
 
 /// What a question is asked with.
-fn parameters_of(hook: Hook) -> &'static [&'static str] {
+pub(crate) fn parameters_of(hook: Hook) -> &'static [&'static str] {
     match hook {
         Hook::Admit | Hook::Power => &["job"],
         Hook::Priority => &["job", "tenant"],

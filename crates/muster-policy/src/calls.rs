@@ -2,8 +2,8 @@
 //! about with many nodes is one value, made once for the interpreter and sent once to another process.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::{Deserialize, Serialize};
 use starlark::environment::Module;
 use starlark::values::tuple::{AllocTuple, TupleRef};
 use starlark::values::{Heap, OwnedFrozenValue, Value};
@@ -14,6 +14,8 @@ use crate::plain::Plain;
 /// Calls of a function.
 #[derive(Debug)]
 pub struct Calls {
+    /// Unlike that of any other calls of this process: a worker that holds the values is not sent them again.
+    number: u64,
     values: Vec<Plain>,
     manner: Manner,
     /// The values as a tuple of the interpreter, once they are needed for many.
@@ -21,7 +23,7 @@ pub struct Calls {
 }
 
 /// Which of the values each call is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// So many calls, each with the next so many.
     InTurn {
@@ -41,14 +43,14 @@ impl Calls {
     /// One call with these arguments.
     pub fn one(args: Vec<Plain>) -> Calls {
         let manner = Manner::InTurn { calls: 1, each: args.len() };
-        Calls { values: args, manner, made: OnceLock::new() }
+        Calls::new(args, manner)
     }
 
     /// A call for each of these.
     pub fn of_rows<const EACH: usize>(rows: impl IntoIterator<Item = [Plain; EACH]>) -> Calls {
         let rows: Vec<[Plain; EACH]> = rows.into_iter().collect();
         let manner = Manner::InTurn { calls: rows.len(), each: EACH };
-        Calls { values: rows.into_iter().flatten().collect(), manner, made: OnceLock::new() }
+        Calls::new(rows.into_iter().flatten().collect(), manner)
     }
 
     /// A call for each of the first with each of the second: all calls of the first one, then all of the next.
@@ -62,7 +64,17 @@ impl Calls {
     /// ```
     pub fn of_pairs(firsts: Vec<Plain>, seconds: Vec<Plain>) -> Calls {
         let manner = Manner::Pairs { firsts: firsts.len() };
-        Calls { values: firsts.into_iter().chain(seconds).collect(), manner, made: OnceLock::new() }
+        Calls::new(firsts.into_iter().chain(seconds).collect(), manner)
+    }
+
+    fn new(values: Vec<Plain>, manner: Manner) -> Calls {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Calls { number: NEXT.fetch_add(1, Ordering::Relaxed), values, manner, made: OnceLock::new() }
+    }
+
+    /// Unlike that of any other calls of this process.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// As another process was told of them; nothing where a call would have values that are not there.
@@ -71,7 +83,7 @@ impl Calls {
             Manner::InTurn { calls, each } => calls.checked_mul(each) == Some(values.len()),
             Manner::Pairs { firsts } => firsts <= values.len(),
         };
-        are_there.then(|| Calls { values, manner, made: OnceLock::new() })
+        are_there.then(|| Calls::new(values, manner))
     }
 
     /// How many.

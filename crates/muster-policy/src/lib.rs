@@ -5,6 +5,7 @@
 //! answer questions ([`hooks`]), and files `NAME_test.gsky` beside policies test them ([`test`]). Nothing outside this
 //! crate knows the interpreter.
 
+mod attributes;
 mod builtins;
 mod bundle;
 mod calls;
@@ -37,9 +38,9 @@ pub use plain::Plain;
 pub use program::Program;
 pub use samples::Sample;
 pub use signature::Takes;
-pub use testing::{Coverage, Outcome, Tested, is_test, test};
+pub use testing::{Coverage, Outcome, Tested, failing, is_test, test};
 pub use worker::{Confinement, Launch, Loaded, Worker, worker_main};
-pub use workers::{Guest, Patience, Workers};
+pub use workers::{Clock, Guest, Patience, Suspend, Workers};
 
 #[cfg(test)]
 mod tests;

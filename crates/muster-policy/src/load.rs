@@ -16,7 +16,7 @@ use crate::builtins::{Registry, globals};
 use crate::error::PolicyError;
 use crate::limits::Limits;
 use crate::testing::{MARKED_NAMES, Marker, TEST_NAMES};
-use crate::{mentions, recursion, relay};
+use crate::{attributes, mentions, recursion, relay};
 
 /// How policies end.
 pub const ENDING: &str = "gsky";
@@ -209,6 +209,9 @@ impl<'a> Shelf<'a> {
         };
         let mut ast = parse(&source)?;
         if let Some((span, what)) = recursion::find(&ast) {
+            return Err(PolicyError::at(&span, what));
+        }
+        if let Some((span, what)) = attributes::find(&ast).filter(|_| is_policy(name)) {
             return Err(PolicyError::at(&span, what));
         }
         mentions::collect(&ast, &mut self.mentions);

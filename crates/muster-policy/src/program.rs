@@ -126,16 +126,27 @@ impl Program {
 
     /// Call a function of a file many times. What it is given it cannot change.
     pub fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
+        self.call_some((file, function), calls, 0..calls.len())
+    }
+
+    /// The same for some of the calls, by their places.
+    pub(crate) fn call_some(
+        &self,
+        (file, function): (&str, &str),
+        calls: &Calls,
+        which: Range<usize>,
+    ) -> Vec<Result<Plain, PolicyError>> {
         let owned = self.modules.get(file).and_then(|module| function_of(module, function));
         let Some(owned) = owned else {
             let what = format!("there is no function `{function}`");
             let error = PolicyError::Somewhere { file: file.to_string(), what };
-            return vec![Err(error); calls.len()];
+            return vec![Err(error); which.len()];
         };
-        let mut said = Vec::with_capacity(calls.len());
-        while said.len() < calls.len() {
-            let end = calls.len().min(said.len() + CALLS_TOGETHER);
-            let some = self.some_calls((file, &owned), calls, said.len()..end);
+        let mut said = Vec::with_capacity(which.len());
+        while said.len() < which.len() {
+            let start = which.start + said.len();
+            let end = which.end.min(start + CALLS_TOGETHER);
+            let some = self.some_calls((file, &owned), calls, start..end);
             said.extend(some);
         }
         said
@@ -156,7 +167,7 @@ impl Program {
                 let bound = self.limits.bind_calls(&mut eval);
                 let bound = bound.map_err(|error| PolicyError::of(&starlark::Error::new_other(error), file));
                 // Where one interpreter is enough they are made in it; a call that failed needs another one.
-                let given = || match which.start == 0 && calls.len() <= CALLS_TOGETHER {
+                let given = || match which == (0..calls.len()) {
                     true => Ok(Cow::Owned(calls.given_here(&module))),
                     false => calls.given(module.heap()).map(Cow::Borrowed),
                 };

@@ -26,7 +26,7 @@ const USUAL_HOUR: i64 = 12;
 const TIMES: [(&str, i64); 4] = [("unix", i64::MAX / 1_000), ("hour", 23), ("minute", 59), ("weekday", 6)];
 
 /// Something that policies are asked about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sample {
     /// A job: one whole GPU, Wednesday at noon.
     Job,
@@ -56,6 +56,19 @@ impl Sample {
             Sample::Node => "node",
             Sample::Candidate => "candidate",
             Sample::Failure => "failure",
+        }
+    }
+
+    /// The attributes that policies may read.
+    pub(crate) fn attributes(self) -> Vec<&'static str> {
+        self.usual().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Those of `job.now`.
+    pub(crate) fn moment_attributes() -> Vec<&'static str> {
+        match views::moment(moment(&BTreeMap::new())) {
+            Plain::Record(fields) => fields.into_iter().map(|(name, _)| name).collect(),
+            _ => Vec::new(),
         }
     }
 

@@ -79,6 +79,18 @@ pub fn test(files: &BTreeMap<String, String>, tests: &[&str], limits: &Limits) -
     Tested { outcomes, coverage: marker.into_coverage() }
 }
 
+/// What is wrong with the tests of a bundle, if anything: each failed test in a line.
+pub fn failing(files: &BTreeMap<String, String>, limits: &Limits) -> Vec<String> {
+    let tests = files.keys().filter(|file| is_test(file));
+    let outcomes = tests.flat_map(|file| test_file(files, file, limits, Manner::Tests));
+    let told = |outcome: Outcome| {
+        let error = outcome.error?;
+        let name = outcome.name.map_or(String::new(), |name| format!(" {name}"));
+        Some(format!("{}:{}{name}: {error}", outcome.file, outcome.line))
+    };
+    outcomes.filter_map(told).collect()
+}
+
 /// Marks are steps and letters too.
 fn roomy(limits: &Limits) -> Limits {
     Limits {

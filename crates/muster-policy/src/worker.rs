@@ -1,4 +1,4 @@
-//! A process of its own for policies that nobody vouches for.
+//! A process of its own for policies: no policy runs in the process of a server.
 //!
 //! The bounds of [`Limits`] are looked at between the steps of the interpreter, and one step can take long. So the
 //! process has bounds that the kernel keeps, and whoever asks it has a clock: beyond it the process is killed, and the next
@@ -7,11 +7,13 @@
 mod letter;
 mod process;
 mod serve;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::policy::Hook;
 use muster_core::rules::Rules;
@@ -21,10 +23,22 @@ use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::limits::Limits;
 use crate::plain::Plain;
-use letter::{Answer, Request, Sent};
+use letter::{Answer, Prepare, Prepared};
 use process::Process;
 
 pub use serve::worker_main;
+
+/// Calls of the first letter of a batch. Each may take as long as [`Limits`] let it, and all of them still fit into the
+/// clock of a server's own bundle.
+const FIRST_LETTER: usize = 32;
+/// Later letters hold so many times the calls of the one before, while answers come soon.
+const LETTER_GROWTH: usize = 8;
+/// The most calls of a letter: their answers fit into [`Confinement::answer_bytes`].
+const LETTER_MAX: usize = 4_096;
+/// The tests of a bundle may take so many times as long as its files to load.
+const TESTS_TIME: u32 = 5;
+/// A letter that took less than this part of its clock was answered soon.
+const SOON: u32 = 16;
 
 /// The bounds of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +51,7 @@ pub struct Confinement {
     pub start_time: Duration,
     /// How long it may take to load a bundle.
     pub load_time: Duration,
-    /// How long it may take to answer a call.
+    /// How long it may take to answer a letter of calls.
     pub call_time: Duration,
     /// Bytes of one answer.
     pub answer_bytes: usize,
@@ -94,6 +108,8 @@ pub struct Worker {
     launch: Launch,
     confinement: Confinement,
     process: Option<Process>,
+    /// The calls whose values the process holds.
+    held: Option<u64>,
     /// The last bundle that could be loaded: a new process begins with it.
     files: BTreeMap<String, String>,
     /// Its functions, with the files that tell them.
@@ -104,7 +120,7 @@ impl Worker {
     /// One that has nothing loaded.
     pub fn new(launch: Launch, confinement: Confinement) -> Worker {
         let (files, functions) = (BTreeMap::new(), BTreeMap::new());
-        Worker { launch, confinement, process: None, files, functions }
+        Worker { launch, confinement, process: None, held: None, files, functions }
     }
 
     /// Load a bundle in place of the one before. If it cannot be loaded, that one stays.
@@ -118,6 +134,19 @@ impl Worker {
         Ok(loaded)
     }
 
+    /// Run the tests of a bundle, and say which fail.
+    pub fn test(&mut self, files: &BTreeMap<String, String>) -> Result<Vec<String>, PolicyError> {
+        if self.process.is_none() {
+            self.start()?;
+        }
+        let test = Prepare::Test { files: files.clone() }.written();
+        let within = self.confinement.load_time * TESTS_TIME;
+        match self.ask(test, (within, within))? {
+            Answer::Prepared(Prepared::Tested(failing)) => Ok(failing),
+            _ => Err(self.nonsense()),
+        }
+    }
+
     /// Call the function of this name in the first file that tells it.
     pub fn call(&mut self, function: &str, args: &[Plain]) -> Result<Plain, PolicyError> {
         let Some(file) = self.functions.get(function).and_then(|files| files.first()).cloned() else {
@@ -128,9 +157,9 @@ impl Worker {
         said.into_iter().next().unwrap_or_else(|| Err(self.nonsense()))
     }
 
-    /// Call a function of a file with each of these arguments, by one letter and with one clock. A call that fails is an
-    /// error among the answers; a process that gives none is the same error for all of them. It has at most
-    /// [`Confinement::call_time`], and less where some of that is gone already.
+    /// Call a function of a file with each of these arguments. Their values are sent once, and the calls by few letters.
+    /// A call that fails is an error among the answers; a process that gives none is the same error for all that were
+    /// not answered before. A letter has [`Confinement::call_time`], and all of them together no more than `within`.
     pub fn call_each(
         &mut self,
         file: &str,
@@ -138,31 +167,41 @@ impl Worker {
         calls: &Calls,
         within: Duration,
     ) -> Vec<Result<Plain, PolicyError>> {
-        let request = Request::calls(file, function, calls);
-        match self.values(&request, calls.len(), within) {
-            Ok(values) => values,
-            Err(error) => vec![Err(error); calls.len()],
+        let began = Instant::now();
+        let mut size = FIRST_LETTER;
+        let mut said = Vec::with_capacity(calls.len());
+        while said.len() < calls.len() {
+            let which = said.len()..calls.len().min(said.len() + size);
+            let asked_at = Instant::now();
+            let left = within.saturating_sub(asked_at.duration_since(began));
+            match self.values((file, function), calls, which, left) {
+                Ok(values) => said.extend(values),
+                Err(error) => said.resize(calls.len(), Err(error)),
+            }
+            let soon = asked_at.elapsed() * SOON < self.confinement.call_time;
+            size = if soon { (size * LETTER_GROWTH).min(LETTER_MAX) } else { FIRST_LETTER };
         }
+        said
     }
 
     fn values(
         &mut self,
-        request: &Request,
-        count: usize,
+        function: (&str, &str),
+        calls: &Calls,
+        which: Range<usize>,
         within: Duration,
     ) -> Result<Vec<Result<Plain, PolicyError>>, PolicyError> {
         self.revive()?;
         let most = self.confinement.call_time;
-        let said = match self.ask(request, (within.min(most), most))? {
-            Answer::Values(said) if said.len() == count => said,
-            _ => return Err(self.nonsense()),
-        };
-        let read = |value: Result<Sent, PolicyError>| match value {
-            Ok(value) => value.received().map(Ok),
-            Err(error) => Some(Err(error)),
-        };
-        let values: Option<Vec<_>> = said.into_iter().map(read).collect();
-        values.ok_or_else(|| self.nonsense())
+        let is_held = self.held == Some(calls.number());
+        let letter = letter::written_calls(function, (calls, is_held), &which);
+        match self.ask(letter, (within.min(most), most))? {
+            Answer::Values(said) if said.len() == which.len() => {
+                self.held = Some(calls.number());
+                Ok(said)
+            }
+            _ => Err(self.nonsense()),
+        }
     }
 
     /// A process with the last bundle, where there is none.
@@ -184,27 +223,28 @@ impl Worker {
 
     fn start(&mut self) -> Result<(), PolicyError> {
         self.process = Some(Process::start(&self.launch, self.confinement.answer_bytes)?);
-        let confine = Request::Confine(self.confinement.clone());
-        match self.ask(&confine, (self.confinement.start_time, self.confinement.start_time))? {
-            Answer::Confined => Ok(()),
+        self.held = None;
+        let confine = Prepare::Confine(self.confinement.clone()).written();
+        match self.ask(confine, (self.confinement.start_time, self.confinement.start_time))? {
+            Answer::Prepared(Prepared::Confined) => Ok(()),
             _ => Err(self.nonsense()),
         }
     }
 
     fn load_into_process(&mut self, files: &BTreeMap<String, String>) -> Result<Loaded, PolicyError> {
-        let request = Request::Load { files: files.clone() };
-        match self.ask(&request, (self.confinement.load_time, self.confinement.load_time))? {
-            Answer::Loaded(loaded) => Ok(loaded),
+        let load = Prepare::Load { files: files.clone() }.written();
+        match self.ask(load, (self.confinement.load_time, self.confinement.load_time))? {
+            Answer::Prepared(Prepared::Loaded(loaded)) => Ok(loaded),
             _ => Err(self.nonsense()),
         }
     }
 
     /// The answer to a request, within what is left of the most that it may take. A process that gives none is gone
     /// afterwards.
-    fn ask(&mut self, request: &Request, (left, most): (Duration, Duration)) -> Result<Answer, PolicyError> {
+    fn ask(&mut self, letter: Vec<u8>, (left, most): (Duration, Duration)) -> Result<Answer, PolicyError> {
         let Some(process) = &mut self.process else { return Err(self.nonsense()) };
-        match process.ask(request, left) {
-            Ok(Answer::Wrong(error)) => Err(error),
+        match process.ask(letter, left) {
+            Ok(Answer::Prepared(Prepared::Wrong(error))) => Err(error),
             Ok(answer) => Ok(answer),
             Err(end) => {
                 let memory_mib = self.confinement.memory_bytes >> 20;

@@ -1,9 +1,10 @@
-//! Workers for policies that nobody vouches for: one process for each tenant, and not too many of them.
+//! Workers for policies: one process for each tenant or bundle, and not too many of them.
 //!
-//! Who asks is never held up for long, whatever a policy does. A question has one clock, [`Confinement::call_time`], for
-//! all files and all calls; a process that is not there yet is started beside, and waited for no longer than that; a
-//! tenant whose process was ended rests for a while, each time longer; and all tenants together have a share of the time.
-//! Who is not asked for one of these reasons gets an error that says so, and the same one as long as nothing changes.
+//! Who asks is never held up for long, whatever a policy does. A question has a clock, [`Confinement::call_time`]: one for
+//! all files and calls of a tenant, one for each letter of a batch of the cluster's own. A process that is not there yet
+//! is started beside, and waited for no longer than [`Patience::start`]; a bundle whose process was ended rests for a while,
+//! each time longer, and is suspended where that happens again and again; and all tenants together have a share of the
+//! time. Who is not asked for one of these reasons gets an error that says so, and the same one as long as nothing changes.
 
 mod account;
 mod seat;
@@ -20,6 +21,7 @@ use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::hooks::Caller;
 use crate::plain::Plain;
+use crate::testing::is_test;
 use crate::worker::{Confinement, Launch, Loaded, Worker};
 use seat::Seat;
 
@@ -39,6 +41,51 @@ pub struct Patience {
     pub rest: Duration,
     /// How long a process is waited for that has to be started first; nothing for no longer than the question may take.
     pub start: Option<Duration>,
+    /// Whether a question has one clock for all of its letters, or each letter its own.
+    pub clock: Clock,
+    /// When a bundle is suspended.
+    pub suspend: Suspend,
+}
+
+/// What [`Confinement::call_time`] bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// A question, with all of its files and calls.
+    OfQuestion,
+    /// Each letter of a batch.
+    OfLetter,
+}
+
+/// When a bundle is suspended: its worker was ended so often within a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suspend {
+    /// How often.
+    pub ends: usize,
+    /// How long the span is.
+    pub span: Duration,
+    /// How long a suspended bundle is not asked. Then one question tries it again.
+    pub rest: Duration,
+}
+
+impl Default for Suspend {
+    fn default() -> Suspend {
+        Suspend { ends: 3, span: Duration::from_secs(600), rest: Duration::from_secs(60) }
+    }
+}
+
+impl Suspend {
+    /// The suspension in words that stay the same: an answer that differs would be put on record each time.
+    fn told(&self, last: &PolicyError) -> PolicyError {
+        let last = match last {
+            PolicyError::Ended { what } => what.clone(),
+            other => other.to_string(),
+        };
+        let (ends, minutes) = (self.ends, self.span.as_secs() / 60);
+        let what = format!(
+            "the bundle is suspended: its worker was ended {ends} times within {minutes} minutes, the last time {last}"
+        );
+        PolicyError::Ended { what }
+    }
 }
 
 impl Default for Patience {
@@ -49,11 +96,19 @@ impl Default for Patience {
             span: Duration::from_secs(3),
             rest: Duration::from_secs(1),
             start: None,
+            clock: Clock::OfQuestion,
+            suspend: Suspend::default(),
         }
     }
 }
 
 impl Patience {
+    /// Of the cluster's own bundles: they have no share to keep to, and are asked in batches.
+    pub fn of_cluster() -> Patience {
+        let start = Some(Duration::from_secs(5));
+        Patience { processes: 4, share: Duration::MAX, start, clock: Clock::OfLetter, ..Patience::default() }
+    }
+
     /// Of those whom nobody waits for: each question is asked, as long as starting and answering take.
     pub fn endless() -> Patience {
         let long = Duration::from_secs(60);
@@ -61,7 +116,7 @@ impl Patience {
     }
 }
 
-/// All processes for policies of tenants.
+/// The processes for policies, of all tenants or of all bundles of the cluster.
 #[derive(Debug)]
 pub struct Workers {
     launch: Launch,
@@ -69,6 +124,8 @@ pub struct Workers {
     patience: Patience,
     /// By tenant. Whoever holds one may look at the others, but waits for none of them.
     seats: Mutex<BTreeMap<String, Arc<Mutex<Seat>>>>,
+    /// Why each is suspended that is.
+    suspended: Mutex<BTreeMap<String, String>>,
     /// One bundle is compiled at a time: compiling takes a process too.
     compiling: Mutex<()>,
 }
@@ -76,8 +133,8 @@ pub struct Workers {
 impl Workers {
     /// None yet.
     pub fn new(launch: Launch, confinement: Confinement, patience: Patience) -> Workers {
-        let (seats, compiling) = (Mutex::default(), Mutex::default());
-        Workers { launch, confinement, patience, seats, compiling }
+        let (seats, suspended, compiling) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Workers { launch, confinement, patience, seats, suspended, compiling }
     }
 
     /// Compile files by name, in a process of its own that ends with it.
@@ -90,6 +147,15 @@ impl Workers {
         let loaded = Worker::new(self.launch.clone(), self.confinement.clone()).load(&files)?;
         let Loaded { rules, hooks, mentions, .. } = loaded;
         Ok(Bundle { hash, files, rules, hooks, mentions })
+    }
+
+    /// Run the tests of files by name, in a process of its own that ends with it, and say which fail.
+    pub fn test(&self, files: &BTreeMap<String, String>) -> Result<Vec<String>, PolicyError> {
+        if !files.keys().any(|name| is_test(name)) {
+            return Ok(Vec::new());
+        }
+        let _one_at_a_time = lock(&self.compiling);
+        Worker::new(self.launch.clone(), self.confinement.clone()).test(files)
     }
 
     /// Ask the policies of a tenant.
@@ -109,7 +175,21 @@ impl Workers {
             question(&guest)
         });
         seat.settle(&self.patience, began, answer.as_ref().err());
+        self.note_suspension(tenant, &seat);
         answer
+    }
+
+    /// Why a tenant or a bundle is suspended, if it is. Nobody waits for one that is being asked.
+    pub fn suspended(&self, tenant: &str) -> Option<String> {
+        lock(&self.suspended).get(tenant).cloned()
+    }
+
+    fn note_suspension(&self, tenant: &str, seat: &Seat) {
+        let mut suspended = lock(&self.suspended);
+        match seat.account.suspension() {
+            Some(why) => drop(suspended.insert(tenant.to_string(), why.to_string())),
+            None => drop(suspended.remove(tenant)),
+        }
     }
 
     /// The processes there are now, by tenant.
@@ -127,22 +207,33 @@ impl Workers {
                 seat.try_lock().map_or(true, |seat| seat.asked_at().is_none_or(|at| at.elapsed() < FORGOTTEN))
             };
             seats.retain(|_, seat| is_asked(seat));
+            lock(&self.suspended).retain(|tenant, _| seats.contains_key(tenant));
         }
         let seat = seats.entry(tenant.to_string()).or_default().clone();
         (seat, u32::try_from(seats.len()).unwrap_or(u32::MAX))
     }
 
-    /// Have a process with the bundle, started if there is none. Says until when it may answer.
-    fn be_ready(&self, seat: &mut Seat, bundle: &Bundle, began: Instant) -> Result<Instant, PolicyError> {
+    /// Have a process with the bundle, started if there is none. Says until when it may answer, where the question has a
+    /// clock of its own.
+    fn be_ready(
+        &self,
+        seat: &mut Seat,
+        bundle: &Bundle,
+        began: Instant,
+    ) -> Result<Option<Instant>, PolicyError> {
         if !seat.has_process() {
             self.make_room()?;
             seat.start(Worker::new(self.launch.clone(), self.confinement.clone()), bundle);
         }
         let Some(start) = self.patience.start else {
             let until = began + self.confinement.call_time;
-            return seat.wait_until(until).map(|()| until);
+            return seat.wait_until(until).map(|()| Some(until));
         };
-        seat.wait_until(began + start).map(|()| Instant::now() + self.confinement.call_time)
+        seat.wait_until(began + start)?;
+        match self.patience.clock {
+            Clock::OfQuestion => Ok(Some(Instant::now() + self.confinement.call_time)),
+            Clock::OfLetter => Ok(None),
+        }
     }
 
     /// End the process that was asked longest ago if there would be too many. One that is starting or at work is left
@@ -159,7 +250,7 @@ impl Workers {
         held.retain(|seat| seat.process_id().is_some());
         match held.iter_mut().min_by_key(|seat| seat.asked_at()) {
             Some(seat) => seat.leave(),
-            None => return Err(no_answer("too many policies of tenants are at work; it is asked again")),
+            None => return Err(no_answer("too many policies are at work; it is asked again")),
         }
         Ok(())
     }
@@ -169,7 +260,8 @@ impl Workers {
 #[derive(Debug)]
 pub struct Guest<'a> {
     seat: RefCell<&'a mut Seat>,
-    until: Instant,
+    /// Nothing where each letter has a clock of its own.
+    until: Option<Instant>,
 }
 
 impl Caller for Guest<'_> {
@@ -178,7 +270,8 @@ impl Caller for Guest<'_> {
     }
 
     fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
-        let within = self.until.saturating_duration_since(Instant::now());
+        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+        let within = self.until.map_or(Duration::MAX, left);
         self.seat.borrow_mut().call_each(file, function, calls, within)
     }
 }

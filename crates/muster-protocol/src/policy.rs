@@ -23,6 +23,9 @@ pub struct PolicyApply {
     /// Run them beside those in force, to see what they would decide otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadow: bool,
+    /// Apply them although tests among the files fail.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// Policies to go back to.
@@ -47,6 +50,20 @@ pub struct PolicyList {
     pub policies: Vec<PolicyVersion>,
     /// How many.
     pub total: u64,
+    /// What went wrong when policies in force were asked, and how many waiting jobs that concerns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<PolicyFailing>,
+}
+
+/// A failure of policies in force.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PolicyFailing {
+    /// The error.
+    pub error: String,
+    /// Waiting jobs about which it was asked.
+    pub jobs: u64,
+    /// Whether these jobs wait until the policy answers; otherwise they are planned as if it had not been asked.
+    pub blocks: bool,
 }
 
 /// A bundle of policies that was put into force.
@@ -61,6 +78,9 @@ pub struct PolicyVersion {
     pub tenant_id: Option<String>,
     /// Whether it is in force.
     pub active: bool,
+    /// Why it is in force and not asked, where its worker was ended again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<String>,
     /// Of names and contents of all files.
     pub hash: String,
     /// Who put it into force.

@@ -11,7 +11,7 @@ use std::fmt;
 
 use muster_core::job::Phase;
 use muster_core::plan::fair_shares;
-use muster_core::policy::Hook;
+use muster_core::policy::{Hook, Version};
 use muster_core::{State, Timestamp};
 use muster_store::rows::{CountRow, JobState};
 use prometheus_client::encoding::text::encode;
@@ -45,6 +45,8 @@ struct Facts {
     connections: (u64, u64),
     refusals: [(&'static str, u64); 2],
     evaluations: crate::evaluations::Counts,
+    /// Bundles in force by their scope, and whether each is suspended.
+    bundles: Vec<(String, bool)>,
 }
 
 /// All metrics in the text format of OpenMetrics.
@@ -82,7 +84,16 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
         connections: (door.connections.open() as u64, door.connections.refused()),
         refusals: door.refusals.counts(),
         evaluations: door.evaluations.counts(),
+        bundles: bundles(door, state),
     })
+}
+
+fn bundles(door: &Door, state: &State) -> Vec<(String, bool)> {
+    let is_suspended = |version: &Version| {
+        door.interpreter.as_ref().is_some_and(|interpreter| interpreter.suspended(version).is_some())
+    };
+    let in_force = state.policies.in_force().into_iter();
+    in_force.map(|version| (version.scope.to_string(), is_suspended(version))).collect()
 }
 
 fn jobs(counts: &[CountRow]) -> Vec<(String, u64)> {

@@ -38,6 +38,16 @@ pub trait Interpreter: Send + Sync {
     /// Compile files, by name, for whom they would speak. Every error says where and what.
     fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>>;
 
+    /// The tests among these files that fail, each in a line.
+    fn failing_tests(&self, _: &Scope, _: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
+    }
+
+    /// Why a version is suspended, if it is: it is not asked, and every question to it fails.
+    fn suspended(&self, _: &Version) -> Option<String> {
+        None
+    }
+
     /// Whether each of these jobs may be accepted and start now.
     fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>>;
 

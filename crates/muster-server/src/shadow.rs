@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use muster_core::plan::{Planned, Start, Verdicts, plan};
 use muster_core::policy::Version;
+use muster_core::verdict::Reason;
 use muster_core::{Actor, Event, Job, JobId, NodeId, State, Timestamp};
 
 use crate::clock::Clock;
@@ -65,12 +66,22 @@ pub enum Fate {
     MakesRoom(Vec<JobId>),
     /// It waits, for a reason.
     Waits(String),
+    /// A policy refuses it: it would not have been accepted.
+    Refused(String),
 }
 
 impl Fate {
-    /// Whether two are the same decision. To wait is to wait, whatever for.
+    /// Whether two are the same decision. To wait is to wait, whatever for; a refusal is another decision.
     fn is_like(&self, other: &Fate) -> bool {
-        matches!((self, other), (Fate::Waits(_), Fate::Waits(_))) || self == other
+        match (self, other) {
+            (Fate::Waits(_), Fate::Waits(_)) | (Fate::Refused(_), Fate::Refused(_)) => true,
+            _ => self == other,
+        }
+    }
+
+    /// Whether a plan does something with the job.
+    fn is_done(&self) -> bool {
+        matches!(self, Fate::Starts(_) | Fate::MakesRoom(_))
     }
 }
 
@@ -85,6 +96,7 @@ impl fmt::Display for Fate {
                 write!(f, "displaces {}", listed(&mut jobs.iter().map(JobId::to_string)))
             }
             Fate::Waits(why) => write!(f, "waits: {why}"),
+            Fate::Refused(why) => write!(f, "refused: {why}"),
         }
     }
 }
@@ -187,7 +199,7 @@ fn look(state: &State, version: &Version, interpreter: &Arc<dyn Interpreter>, no
     for job in state.jobs.values().filter(|job| job.is_ready()) {
         let (one, other) = (in_force.fate(job), shadow.fate(job));
         match one.is_like(&other) {
-            true => looked.alike += u64::from(!matches!(one, Fate::Waits(_))),
+            true => looked.alike += u64::from(one.is_done()),
             false => looked.otherwise.push((job.id, one, other)),
         }
     }
@@ -225,9 +237,15 @@ impl Decided {
     fn fate(&self, job: &Job) -> Fate {
         self.fates.get(&job.id).cloned().unwrap_or_else(|| {
             let reasons = self.verdicts.without_position(&self.state, job).reasons;
-            let why =
-                reasons.first().map_or_else(|| "others are ahead".to_string(), |reason| reason.sentence());
-            Fate::Waits(why)
+            let refusal = |reason: &Reason| match reason {
+                Reason::PolicyRefused { why } => Some(Fate::Refused(why.clone())),
+                _ => None,
+            };
+            let waits = || {
+                let first = reasons.first().map(Reason::sentence);
+                Fate::Waits(first.unwrap_or_else(|| "others are ahead".to_string()))
+            };
+            reasons.iter().find_map(refusal).unwrap_or_else(waits)
         })
     }
 }
@@ -282,7 +300,9 @@ mod tests {
         assert!(waits("a").is_like(&waits("b")) && on("n1").is_like(&on("n1")));
         assert!(!on("n1").is_like(&on("n2")) && !on("n1").is_like(&waits("a")));
         let displaces = Fate::MakesRoom(vec![JobId::single(1), JobId::single(2)]);
-        let told = [on("n1"), displaces, waits("a")].map(|fate| fate.to_string());
-        assert_eq!(told, ["starts on n1", "displaces job-1, job-2", "waits: a"]);
+        let refused = |why: &str| Fate::Refused(why.to_string());
+        assert!(refused("a").is_like(&refused("b")) && !refused("a").is_like(&waits("a")));
+        let told = [on("n1"), displaces, waits("a"), refused("a")].map(|fate| fate.to_string());
+        assert_eq!(told, ["starts on n1", "displaces job-1, job-2", "waits: a", "refused: a"]);
     }
 }

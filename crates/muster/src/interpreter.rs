@@ -1,57 +1,90 @@
-//! Adapter (Interpreter): policies in Starlark. Those of the cluster run in this process: operators vouch for them, and
-//! every call is bounded all the same. Those of tenants are compiled and run in processes of their own, and nowhere else.
+//! Adapter (Interpreter): policies in Starlark. No policy runs in this process: every bundle, the cluster's too, is compiled
+//! and asked in a worker. The cluster's is asked in batches, that of a tenant job by job.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use muster_core::JobId;
 use muster_core::policy::{
     Admission, Bundle, CandidateView, FailureView, JobView, NodeView, Retry, Scope, TenantView, Version,
 };
 use muster_policy::hooks::{self, Caller};
-use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Program, Workers, compile};
+use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Workers};
 use muster_server::policies::Interpreter;
+use tracing::{error, info};
 
-/// Programs that are kept compiled: those in force, and a few that were.
-const PROGRAMS_KEPT: usize = 8;
+/// How long a letter of calls of the cluster's bundle may take: more than its first calls together.
+const LETTER_TIME: Duration = Duration::from_secs(2);
+/// Bytes of the answers to a letter of a whole batch.
+const BATCH_BYTES: usize = 16 << 20;
+/// Why nothing is asked on a server that was started without policies.
+const WITHOUT: &str = "the server was started with --without-policies and runs none";
 
 /// Runs policies.
 pub struct Starlark {
-    /// By the hash of their bundle, the newest last.
-    programs: Mutex<Vec<(String, Arc<Program>)>>,
-    /// For those of tenants.
-    workers: Workers,
+    /// For bundles of the cluster, by version.
+    cluster: Workers,
+    /// For those of tenants, by tenant.
+    tenants: Workers,
+    /// Nothing is asked; compiling goes on, so that better policies can be applied.
+    is_off: bool,
+    /// The suspensions that the log has.
+    logged: Mutex<BTreeSet<String>>,
 }
 
 impl Starlark {
-    /// For those whom others wait for: the policies of tenants have a share of the time.
+    /// For the planner and for requests: the policies of tenants have a share of the time.
     pub fn hurried() -> Starlark {
         let usual = Patience::default();
-        Starlark::with(Patience { share: usual.share * slowness(), ..usual })
+        let tenants = Patience { share: usual.share * slowness(), ..usual };
+        Starlark::with(Patience::of_cluster(), tenants)
     }
 
-    /// For those whom nobody waits for.
+    /// For what-if, shadow and benchmarks.
     pub fn unhurried() -> Starlark {
-        Starlark::with(Patience::endless())
+        let endless = Patience::endless();
+        Starlark::with(Patience { start: endless.start, ..Patience::of_cluster() }, endless)
     }
 
-    fn with(patience: Patience) -> Starlark {
-        let workers = Workers::new(Launch::this_binary(), confinement(), patience);
-        Starlark { programs: Mutex::default(), workers }
+    /// For a server that starts past every bundle.
+    pub fn off() -> Starlark {
+        Starlark { is_off: true, ..Starlark::hurried() }
     }
 
-    /// The program of a bundle, compiled once. A server that starts anew compiles what is in force again.
-    fn program(&self, bundle: &Bundle) -> Result<Arc<Program>, PolicyError> {
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, program)) = programs.iter().find(|(hash, _)| *hash == bundle.hash) {
-            return Ok(program.clone());
+    /// What to say where nothing is asked.
+    pub fn is_off(&self) -> Option<&'static str> {
+        let why = "no policy runs (--without-policies): jobs that a bundle in force is asked about wait or start as \
+                   `scheduler.policy_failure` says; `muster policy rollback` or `muster policy apply` puts another into \
+                   force, then restart without the flag";
+        self.is_off.then_some(why)
+    }
+
+    fn with(cluster: Patience, tenants: Patience) -> Starlark {
+        let workers = |confinement, patience| Workers::new(Launch::this_binary(), confinement, patience);
+        Starlark {
+            cluster: workers(cluster_confinement(), cluster),
+            tenants: workers(confinement(), tenants),
+            is_off: false,
+            logged: Mutex::default(),
         }
-        let program = Arc::new(Program::of_files(&bundle.files, limits())?);
-        if programs.len() >= PROGRAMS_KEPT {
-            programs.remove(0);
+    }
+
+    fn workers_for(&self, scope: &Scope) -> &Workers {
+        match scope {
+            Scope::Cluster => &self.cluster,
+            Scope::Tenant(_) => &self.tenants,
         }
-        programs.push((bundle.hash.clone(), program.clone()));
-        Ok(program)
+    }
+
+    /// The workers that a version is asked in, and by which name.
+    fn workers_of(&self, version: &Version) -> (&Workers, String) {
+        let name = match &version.scope {
+            // By its number too: a bundle that is applied again begins with a clean record.
+            Scope::Cluster => format!("{} {}", version.number, version.bundle.hash),
+            Scope::Tenant(tenant) => tenant.to_string(),
+        };
+        (self.workers_for(&version.scope), name)
     }
 
     fn ask<T>(
@@ -59,12 +92,28 @@ impl Starlark {
         version: &Version,
         question: impl FnOnce(&dyn Caller) -> Result<T, PolicyError>,
     ) -> Result<T, String> {
-        let bundle = &version.bundle;
-        let answer = match &version.scope {
-            Scope::Cluster => self.program(bundle).and_then(|program| question(&*program)),
-            Scope::Tenant(tenant) => self.workers.ask(tenant.as_str(), bundle, |guest| question(guest)),
-        };
+        if self.is_off {
+            return Err(WITHOUT.to_string());
+        }
+        let (workers, name) = self.workers_of(version);
+        let answer = workers.ask(&name, &version.bundle, |guest| question(guest));
+        self.log_suspension(version, &name, workers.suspended(&name));
         answer.map_err(|error| error.to_string())
+    }
+
+    /// Say once that a bundle is suspended, and once that it no longer is.
+    fn log_suspension(&self, version: &Version, name: &str, suspended: Option<String>) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, scope) = (version.number, &version.scope);
+        match suspended {
+            Some(why) if logged.insert(name.to_string()) => {
+                error!(version = number, %scope, %why, "a policy bundle is suspended; `muster policy rollback` goes back");
+            }
+            None if logged.remove(name) => {
+                info!(version = number, %scope, "a policy bundle answers again and is no longer suspended");
+            }
+            _ => {}
+        }
     }
 
     /// The same about many at once. Those of a tenant are asked one by one: each question has a clock of its own, and
@@ -115,13 +164,30 @@ fn confinement() -> Confinement {
     }
 }
 
+/// Those of the bundle that operators apply: a letter of calls has longer, and its answers more room.
+pub fn cluster_confinement() -> Confinement {
+    let (usual, slowness) = (Confinement::default(), if cfg!(debug_assertions) { 4 } else { 1 });
+    Confinement {
+        call_time: LETTER_TIME * slowness,
+        load_time: usual.load_time * slowness,
+        cpu_seconds: usual.cpu_seconds * u64::from(slowness),
+        answer_bytes: BATCH_BYTES,
+        ..confinement()
+    }
+}
+
 impl Interpreter for Starlark {
     fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
-        let compiled = match scope {
-            Scope::Cluster => compile(files, limits()).map(|(bundle, _)| bundle),
-            Scope::Tenant(_) => self.workers.compile(files),
-        };
-        compiled.map_err(|error| vec![error.to_string()])
+        self.workers_for(scope).compile(files).map_err(|error| vec![error.to_string()])
+    }
+
+    fn failing_tests(&self, scope: &Scope, files: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+        self.workers_for(scope).test(files).map_err(|error| error.to_string())
+    }
+
+    fn suspended(&self, version: &Version) -> Option<String> {
+        let (workers, name) = self.workers_of(version);
+        if self.is_off { Some(WITHOUT.to_string()) } else { workers.suspended(&name) }
     }
 
     fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {

@@ -31,6 +31,7 @@ pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
         too_much_gpu_memory,
         wrong_model,
         wrong_labels,
+        wrong_pool,
     ];
     let single = single.into_iter().find_map(|problem| problem(capacity, shape));
     single.unwrap_or_else(|| nothing_comes_close(capacity, shape))
@@ -144,6 +145,16 @@ fn wrong_labels(capacity: &Capacity, shape: &Shape) -> Problem {
     Some((problem, format!("leave out {} ({})", missing.join(" and "), example(capacity, kind))))
 }
 
+/// Nodes could hold it, but not with GPUs of the pool that it names.
+fn wrong_pool(capacity: &Capacity, shape: &Shape) -> Problem {
+    shape.pool.as_ref()?;
+    let relaxed = Shape { pool: None, ..shape.clone() };
+    let kind = kinds_for(capacity, &relaxed).into_iter().next()?;
+    let problem = format!("no node has {}{}", gpus(shape), of_models(shape));
+    let nearest = format!("name another pool or none ({} could hold it)", example(capacity, kind));
+    Some((problem, nearest))
+}
+
 fn nothing_comes_close(capacity: &Capacity, shape: &Shape) -> (String, String) {
     let kinds = capacity.kinds().map(|(kind, _)| kind.as_ref());
     let largest =
@@ -202,11 +213,14 @@ fn gpus(shape: &Shape) -> String {
     format!("{} GPU{}", shape.gpus(), if shape.gpus() == 1 { "" } else { "s" })
 }
 
+/// The models that would do and the pool, as far as the job names them.
 fn of_models(shape: &Shape) -> String {
     let models: BTreeSet<&str> =
         shape.groups.iter().flat_map(|(_, each)| &each.gpu_models).map(String::as_str).collect();
     let models: Vec<&str> = models.into_iter().collect();
-    if models.is_empty() { String::new() } else { format!(" of model {}", models.join(" or ")) }
+    let models = if models.is_empty() { String::new() } else { format!(" of model {}", models.join(" or ")) };
+    let pool = shape.pool.as_ref().map(|pool| format!(" in pool `{pool}`"));
+    models + &pool.unwrap_or_default()
 }
 
 fn with_gpus(shape: &Shape) -> String {

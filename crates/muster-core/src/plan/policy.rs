@@ -36,9 +36,8 @@ impl State {
             return None;
         }
         match word.answer.map(|answer| &answer.admission) {
-            Some(Admission::Wait { why } | Admission::Refuse { why }) => {
-                Some(Reason::Policy { why: why.clone() })
-            }
+            Some(Admission::Wait { why }) => Some(Reason::Policy { why: why.clone() }),
+            Some(Admission::Refuse { why }) => Some(Reason::PolicyRefused { why: why.clone() }),
             Some(Admission::Yes) => None,
             None => self.is_unasked(bucket).then_some(Reason::PolicyUnasked),
         }

@@ -389,6 +389,7 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
                     | Reason::QuotaUser { .. }
                     | Reason::ArrayLimit { .. }
                     | Reason::Policy { .. }
+                    | Reason::PolicyRefused { .. }
                     | Reason::PolicyUnasked
             )
         };

@@ -1,19 +1,35 @@
-//! What a worker and the one who asks it say to each other: JSON, with its length before it.
+//! What a worker and its server say to each other: letters with their length before them. The first byte tells JSON from
+//! calls and their answers, which are bytes of [`super::wire`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::sync::{Mutex, PoisonError};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::wire::{Reader, Records, Writer};
 use super::{Confinement, Loaded};
-use crate::calls::{Calls, Manner};
+use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::plain::Plain;
 
+/// The letter is JSON.
+const JSON: u8 = b'J';
+/// The letter is calls or their answers.
+const CALLS: u8 = b'C';
+
 /// What a worker is asked.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub enum Request {
+    /// To prepare.
+    Prepare(Prepare),
+    /// Call a function of the bundle.
+    Call(Call),
+}
+
+/// What is asked before the first call.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Prepare {
     /// Comes first, and once: the bounds to set on itself.
     Confine(Confinement),
     /// Load a bundle.
@@ -21,129 +37,123 @@ pub enum Request {
         /// The files by name.
         files: BTreeMap<String, String>,
     },
-    /// Call a function of the bundle, once or several times.
-    CallEach {
-        /// In which file it stands.
-        file: String,
-        /// Which.
-        function: String,
-        /// What some call is given.
-        values: Vec<Sent>,
-        /// Which of the values each call is given.
-        manner: Manner,
+    /// Run the tests of a bundle.
+    Test {
+        /// The files by name.
+        files: BTreeMap<String, String>,
     },
 }
 
+/// Some calls of a function.
+#[derive(Debug)]
+pub struct Call {
+    /// In which file it stands.
+    pub file: String,
+    pub function: String,
+    /// Values and calls that the worker does not hold yet. It keeps them until others come, so that the files and the
+    /// letters of one batch are sent them once.
+    pub calls: Option<Calls>,
+    /// Which of the calls are made.
+    pub which: Range<usize>,
+}
+
 /// What it answers.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub enum Answer {
+    /// To what is not a call.
+    Prepared(Prepared),
+    /// What each call gave.
+    Values(Vec<Result<Plain, PolicyError>>),
+}
+
+/// Answers to what is not a call.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Prepared {
     /// The bounds are set.
     Confined,
     /// The bundle is loaded.
     Loaded(Loaded),
-    /// What each call gave.
-    Values(Vec<Result<Sent, PolicyError>>),
+    /// The tests that fail, each in a line.
+    Tested(Vec<String>),
     /// What was asked went wrong, and the worker is well.
     Wrong(PolicyError),
 }
 
-impl Request {
-    /// Calls of a function.
-    pub fn calls(file: &str, function: &str, calls: &Calls) -> Request {
-        let (file, function) = (file.to_string(), function.to_string());
-        let values = calls.values().iter().map(Sent::from).collect();
-        Request::CallEach { file, function, values, manner: calls.manner() }
+impl Prepare {
+    pub fn written(&self) -> Vec<u8> {
+        json(self)
     }
 }
 
-/// A plain value on its way. JSON has no tuples, no keys but texts, and not every float.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Sent {
-    /// Nothing.
-    None,
-    /// Yes or no.
-    Bool(bool),
-    /// A whole number.
-    Int(i64),
-    /// The bits of any other number, so that it arrives as it was.
-    Float(u64),
-    /// A text.
-    Text(String),
-    /// Several.
-    List(Vec<Sent>),
-    /// Several that cannot be changed.
-    Tuple(Vec<Sent>),
-    /// By key, in order.
-    Dict(Vec<(Sent, Sent)>),
-    /// By name.
-    Record(Vec<(String, Sent)>),
+/// Some calls of a function as a letter, with their values where the worker does not hold them.
+pub fn written_calls(
+    (file, function): (&str, &str),
+    (calls, is_held): (&Calls, bool),
+    which: &Range<usize>,
+) -> Vec<u8> {
+    let mut writer = Writer::new(CALLS);
+    writer.text(file);
+    writer.text(function);
+    writer.number(which.start);
+    writer.number(which.end);
+    writer.byte(u8::from(!is_held));
+    if !is_held {
+        writer.calls(calls);
+    }
+    writer.done()
 }
 
-impl From<&Plain> for Sent {
-    fn from(plain: &Plain) -> Sent {
-        let all = |items: &[Plain]| items.iter().map(Sent::from).collect();
-        match plain {
-            Plain::None => Sent::None,
-            Plain::Bool(flag) => Sent::Bool(*flag),
-            Plain::Int(number) => Sent::Int(*number),
-            Plain::Float(number) => Sent::Float(number.to_bits()),
-            Plain::Text(text) => Sent::Text(text.clone()),
-            Plain::List(items) => Sent::List(all(items)),
-            Plain::Tuple(items) => Sent::Tuple(all(items)),
-            Plain::Dict(entries) => {
-                Sent::Dict(entries.iter().map(|(key, value)| (Sent::from(key), Sent::from(value))).collect())
+impl Request {
+    /// What a letter asks; nothing where nobody could have written it.
+    pub fn read(letter: &[u8]) -> Option<Request> {
+        let (tag, rest) = letter.split_first()?;
+        match *tag {
+            JSON => muster_json::from_slice(rest).ok().map(Request::Prepare),
+            CALLS => {
+                let mut reader = Reader::new(rest, Records::Read);
+                let (file, function) = (reader.text()?.to_string(), reader.text()?.to_string());
+                let which = reader.number()?..reader.number()?;
+                let calls = if reader.byte()? == 1 { Some(reader.calls()?) } else { None };
+                reader.is_at_end().then_some(Request::Call(Call { file, function, calls, which }))
             }
-            Plain::Record(fields) => {
-                let field = |(name, value): &(&'static str, Plain)| (name.to_string(), Sent::from(value));
-                Sent::Record(fields.iter().map(field).collect())
-            }
+            _ => None,
         }
     }
 }
 
-impl Sent {
-    /// The value, as a worker reads it. Names of records are kept for ever: there are only those that we wrote.
-    pub fn given(self) -> Plain {
-        self.plain(&|name| Some(kept(name))).unwrap_or(Plain::None)
+impl Answer {
+    pub fn written(&self) -> Vec<u8> {
+        match self {
+            Answer::Prepared(prepared) => json(prepared),
+            Answer::Values(values) => {
+                let mut writer = Writer::new(CALLS);
+                writer.number(values.len());
+                values.iter().for_each(|value| writer.answer(value));
+                writer.done()
+            }
+        }
     }
 
-    /// The value, as the one who asked reads it: no records, because policies give none.
-    pub fn received(self) -> Option<Plain> {
-        self.plain(&|_| None)
-    }
-
-    fn plain(self, named: &dyn Fn(String) -> Option<&'static str>) -> Option<Plain> {
-        let all = |items: Vec<Sent>| items.into_iter().map(|item| item.plain(named)).collect::<Option<_>>();
-        Some(match self {
-            Sent::None => Plain::None,
-            Sent::Bool(flag) => Plain::Bool(flag),
-            Sent::Int(number) => Plain::Int(number),
-            Sent::Float(bits) => Plain::Float(f64::from_bits(bits)),
-            Sent::Text(text) => Plain::Text(text),
-            Sent::List(items) => Plain::List(all(items)?),
-            Sent::Tuple(items) => Plain::Tuple(all(items)?),
-            Sent::Dict(entries) => {
-                let entry = |(key, value): (Sent, Sent)| Some((key.plain(named)?, value.plain(named)?));
-                Plain::Dict(entries.into_iter().map(entry).collect::<Option<_>>()?)
+    /// What a letter answers; nothing where nobody can read it. A worker is not trusted: no record is read.
+    pub fn read(letter: &[u8]) -> Option<Answer> {
+        let (tag, rest) = letter.split_first()?;
+        match *tag {
+            JSON => muster_json::from_slice(rest).ok().map(Answer::Prepared),
+            CALLS => {
+                let mut reader = Reader::new(rest, Records::Refused);
+                let count = reader.number().filter(|count| *count <= rest.len())?;
+                let values = (0..count).map(|_| reader.answer()).collect::<Option<_>>()?;
+                reader.is_at_end().then_some(Answer::Values(values))
             }
-            Sent::Record(fields) => {
-                let field = |(name, value): (String, Sent)| Some((named(name)?, value.plain(named)?));
-                Plain::Record(fields.into_iter().map(field).collect::<Option<_>>()?)
-            }
-        })
+            _ => None,
+        }
     }
 }
 
-/// The same name for as long as the process lives.
-fn kept(name: String) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = names.get(name.as_str()) {
-        return known;
-    }
-    let known: &'static str = Box::leak(name.into_boxed_str());
-    names.insert(known);
-    known
+fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut letter = vec![JSON];
+    letter.extend(muster_json::to_vec(value));
+    letter
 }
 
 /// Write a letter.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::letter::{self, Answer, Request};
+use super::letter::{self, Answer};
 use super::{Launch, ended};
 use crate::error::PolicyError;
 
@@ -65,11 +65,11 @@ impl Process {
     }
 
     /// Its answer, if it comes in time.
-    pub fn ask(&mut self, request: &Request, within: Duration) -> Result<Answer, End> {
+    pub fn ask(&mut self, letter: Vec<u8>, within: Duration) -> Result<Answer, End> {
         // Who carries letters is gone once the process is; then there is no answer either.
-        let _ = self.letters.send(muster_json::to_vec(request));
+        let _ = self.letters.send(letter);
         match self.answers.recv_timeout(within) {
-            Ok(Ok(letter)) => muster_json::from_slice(&letter).map_err(|_| End::Unreadable),
+            Ok(Ok(letter)) => Answer::read(&letter).ok_or(End::Unreadable),
             Err(RecvTimeoutError::Timeout) => Err(End::Late),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(self.gone()),
         }

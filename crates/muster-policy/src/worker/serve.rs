@@ -7,12 +7,13 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 use rustix::thread::set_no_new_privs;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::letter::{self, Answer, Request, Sent};
+use super::letter::{self, Answer, Call, Prepare, Prepared, Request};
 use super::{Confinement, Loaded, ended};
 use crate::bundle::compile;
 use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::program::Program;
+use crate::testing::failing;
 
 /// More than any bundle and any question.
 const REQUEST_BYTES: usize = 64 << 20;
@@ -30,15 +31,16 @@ pub fn worker_main() -> i32 {
 }
 
 fn serve(requests: &mut impl Read, answers: &mut impl Write) -> io::Result<()> {
-    let Some(Request::Confine(confinement)) = next(requests)? else {
+    let Some(Request::Prepare(Prepare::Confine(confinement))) = next(requests)? else {
         return Err(io::Error::other("the bounds come first"));
     };
     confine(&confinement)?;
-    letter::write(answers, &muster_json::to_vec(&Answer::Confined))?;
-    let mut program = None;
+    letter::write(answers, &Answer::Prepared(Prepared::Confined).written())?;
+    let mut desk = Desk::default();
     while let Some(request) = next(requests)? {
         renew_cpu(&confinement)?;
-        let answer = answer(request, &mut program, &confinement).unwrap_or_else(Answer::Wrong);
+        let wrong = |error| Answer::Prepared(Prepared::Wrong(error));
+        let answer = desk.answer(request, &confinement).unwrap_or_else(wrong);
         letter::write(answers, &written(&answer, confinement.answer_bytes))?;
     }
     Ok(())
@@ -46,42 +48,54 @@ fn serve(requests: &mut impl Read, answers: &mut impl Write) -> io::Result<()> {
 
 fn next(requests: &mut impl Read) -> io::Result<Option<Request>> {
     let Some(letter) = letter::read(requests, REQUEST_BYTES)? else { return Ok(None) };
-    muster_json::from_slice(&letter).map(Some).map_err(io::Error::other)
+    let unreadable = || io::Error::other("a letter that nobody can read");
+    Request::read(&letter).map(Some).ok_or_else(unreadable)
 }
 
-fn answer(
-    request: Request,
-    program: &mut Option<Program>,
-    confinement: &Confinement,
-) -> Result<Answer, PolicyError> {
-    match request {
-        Request::Confine(_) => Err(ended("the bounds are set once".to_string())),
-        Request::Load { files } => {
-            let (Bundle { rules, hooks, mentions, .. }, loaded) = compile(files, confinement.limits)?;
-            let said = Loaded { rules, hooks, mentions, functions: loaded.functions() };
-            *program = Some(loaded);
-            Ok(Answer::Loaded(said))
+/// What the worker holds between two letters.
+#[derive(Default)]
+struct Desk {
+    program: Option<Program>,
+    /// The calls whose values came last.
+    calls: Option<Calls>,
+}
+
+impl Desk {
+    fn answer(&mut self, request: Request, confinement: &Confinement) -> Result<Answer, PolicyError> {
+        match request {
+            Request::Prepare(Prepare::Confine(_)) => Err(ended("the bounds are set once".to_string())),
+            Request::Prepare(Prepare::Load { files }) => {
+                let (Bundle { rules, hooks, mentions, .. }, loaded) = compile(files, confinement.limits)?;
+                let said = Loaded { rules, hooks, mentions, functions: loaded.functions() };
+                self.program = Some(loaded);
+                Ok(Answer::Prepared(Prepared::Loaded(said)))
+            }
+            Request::Prepare(Prepare::Test { files }) => {
+                Ok(Answer::Prepared(Prepared::Tested(failing(&files, &confinement.limits))))
+            }
+            Request::Call(call) => self.call(call),
         }
-        Request::CallEach { file, function, values, manner } => {
-            let program = program.as_ref().ok_or_else(|| ended("nothing is loaded".to_string()))?;
-            let calls = Calls::told(values.into_iter().map(Sent::given).collect(), manner);
-            let calls = calls.ok_or_else(|| ended("a call has values that were not sent".to_string()))?;
-            let said = program.call_each(&file, &function, &calls).into_iter();
-            Ok(Answer::Values(
-                said.map(|value| value.as_ref().map(Sent::from).map_err(Clone::clone)).collect(),
-            ))
+    }
+
+    fn call(&mut self, call: Call) -> Result<Answer, PolicyError> {
+        if let Some(calls) = call.calls {
+            self.calls = Some(calls);
         }
+        let program = self.program.as_ref().ok_or_else(|| ended("nothing is loaded".to_string()))?;
+        let calls = self.calls.as_ref().filter(|calls| call.which.end <= calls.len());
+        let calls = calls.ok_or_else(|| ended("a call has values that were not sent".to_string()))?;
+        Ok(Answer::Values(program.call_some((&call.file, &call.function), calls, call.which)))
     }
 }
 
 /// The answer as a letter, or that it is too long for one.
 fn written(answer: &Answer, most_bytes: usize) -> Vec<u8> {
-    let letter = muster_json::to_vec(answer);
+    let letter = answer.written();
     if letter.len() <= most_bytes {
         return letter;
     }
     let what = format!("the answer has {} bytes, {most_bytes} are the most", letter.len());
-    muster_json::to_vec(&Answer::Wrong(ended(what)))
+    Answer::Prepared(Prepared::Wrong(ended(what))).written()
 }
 
 /// Take away from this process all that it does not need, for good.
@@ -98,6 +112,8 @@ fn confine(confinement: &Confinement) -> io::Result<()> {
         (Resource::Nproc, 0),
         (Resource::Nofile, FILES_OPEN),
     ] {
+        // Nobody but the superuser may have more than the server itself.
+        let most = getrlimit(resource).maximum.map_or(most, |own| most.min(own));
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What the policies of a tenant have taken of the time of others, and whether they are asked at all.
+//! What a bundle has taken of the time of others, and whether it is asked at all.
 
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,10 @@ pub struct Account {
     rest: Option<(Instant, PolicyError)>,
     /// How often in a row its process was ended.
     ends: u32,
+    /// When its process was ended, of late.
+    ended_at: Vec<Instant>,
+    /// Why it is suspended, until it has answered again.
+    suspension: Option<PolicyError>,
 }
 
 impl Account {
@@ -42,31 +46,79 @@ impl Account {
         self.taken += time;
     }
 
-    /// It answered.
+    /// It answered. That ends a suspension; the next end of its process within the span begins another.
     pub fn praise(&mut self) {
-        self.ends = 0;
+        (self.ends, self.suspension) = (0, None);
     }
 
     /// Its process was ended, for a reason.
     pub fn put_to_rest(&mut self, patience: &Patience, now: Instant, why: PolicyError) {
+        let suspend = &patience.suspend;
+        self.ended_at.retain(|at| now.saturating_duration_since(*at) < suspend.span);
+        self.ended_at.push(now);
         let rest = patience.rest * 2_u32.pow(self.ends.min(DOUBLED_MAX));
-        self.rest = Some((now + rest, why));
         self.ends = self.ends.saturating_add(1);
+        if self.ended_at.len() < suspend.ends {
+            self.rest = Some((now + rest, why));
+            return;
+        }
+        let why = suspend.told(&why);
+        self.suspension = Some(why.clone());
+        self.rest = Some((now + rest.max(suspend.rest), why));
+    }
+
+    /// Why it is suspended, if it is.
+    pub fn suspension(&self) -> Option<&PolicyError> {
+        self.suspension.as_ref()
     }
 
     /// It has other policies. What was taken stays taken.
     pub fn begin_anew(&mut self) {
-        (self.rest, self.ends) = (None, 0);
+        let (taken, at) = (self.taken, self.at);
+        *self = Account { taken, at, ..Account::default() };
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Suspend;
     use super::*;
 
     fn patience() -> Patience {
         let ms = Duration::from_millis;
-        Patience { share: ms(30), span: ms(1_000), rest: ms(100), ..Patience::default() }
+        let suspend = Suspend { ends: usize::MAX, ..Suspend::default() };
+        Patience { share: ms(30), span: ms(1_000), rest: ms(100), suspend, ..Patience::default() }
+    }
+
+    #[test]
+    fn a_bundle_that_ends_its_worker_again_and_again_is_suspended() {
+        let (mut account, began) = (Account::default(), Instant::now());
+        let patience = Patience { suspend: Suspend::default(), ..patience() };
+        let after = |seconds| began + Duration::from_secs(seconds);
+        for seconds in [0, 10] {
+            account.put_to_rest(&patience, after(seconds), no_answer("it was ended"));
+            assert_eq!(account.suspension(), None);
+        }
+        // Answers in between do not hide that the worker is ended again and again.
+        account.praise();
+        account.put_to_rest(&patience, after(20), no_answer("it was ended"));
+        let why = account.suspension().cloned().unwrap();
+        assert!(why.to_string().contains("ended 3 times within 10 minutes"), "{why}");
+        assert!(why.to_string().ends_with("the last time it was ended"), "{why}");
+        assert_eq!(account.may_ask(&patience, 1, after(79)), Err(why.clone()), "in the same words");
+        assert_eq!(account.may_ask(&patience, 1, after(80)), Ok(()), "it is tried once a minute");
+        account.praise();
+        assert_eq!(account.suspension(), None);
+        account.put_to_rest(&patience, after(90), no_answer("it was ended"));
+        assert_eq!(account.suspension(), Some(&why));
+        account.begin_anew();
+        assert_eq!(account.suspension(), None);
+        assert_eq!(account.may_ask(&patience, 1, after(91)), Ok(()));
+        // What is long past does not count.
+        account.put_to_rest(&patience, after(100), no_answer("it was ended"));
+        account.put_to_rest(&patience, after(800), no_answer("it was ended"));
+        account.put_to_rest(&patience, after(801), no_answer("it was ended"));
+        assert_eq!(account.suspension(), None);
     }
 
     #[test]

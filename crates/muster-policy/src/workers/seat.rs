@@ -21,6 +21,8 @@ pub struct Seat {
     hash: String,
     process: Process,
     asked_at: Option<Instant>,
+    /// What became of its process in this question, if a call ended it.
+    ended: Option<PolicyError>,
     /// What it has taken of the time of others.
     pub account: Account,
 }
@@ -112,7 +114,11 @@ impl Seat {
     ) -> Vec<Result<Plain, PolicyError>> {
         match &mut self.process {
             Process::Ready(worker, _) if worker.process_id().is_some() && !within.is_zero() => {
-                worker.call_each(file, function, calls, within)
+                let said = worker.call_each(file, function, calls, within);
+                if worker.process_id().is_none() {
+                    self.ended = said.last().and_then(|last| last.clone().err());
+                }
+                said
             }
             _ => vec![Err(no_answer("no time was left for it")); calls.len()],
         }
@@ -127,11 +133,12 @@ impl Seat {
             Process::None => true,
             Process::Starting(_) => false,
         };
-        match error {
+        // Of many answers only some may be errors: then the question itself has none.
+        match self.ended.take().or_else(|| error.cloned()) {
             None => self.account.praise(),
             Some(why) if lost => {
                 self.process = Process::None;
-                self.account.put_to_rest(patience, now, why.clone());
+                self.account.put_to_rest(patience, now, why);
             }
             Some(_) => {}
         }

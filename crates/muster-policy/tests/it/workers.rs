@@ -281,3 +281,36 @@ fn a_tenant_has_its_share_of_time_and_others_have_theirs() {
     assert!(said.contains("all the time there is for it"), "{said}");
     assert_eq!(asked(&workers, "blue", &bundle, 1), Ok(Plain::Int(1)));
 }
+
+/// Of a batch the question itself is answered, with an error for each call: that hides no end of a worker.
+#[test]
+fn a_bundle_that_ends_its_worker_again_and_again_is_suspended() {
+    let patience = Patience { rest: Duration::from_millis(1), ..Patience::of_cluster() };
+    let workers = workers(patient(), patience);
+    let bundle = compiled(&workers, GREEDY);
+    let calls = Calls::of_rows([[Plain::Int(0)], [Plain::Int(1)]]);
+    let ask = || workers.ask("1", &bundle, |guest| Ok(guest.call_each("policy.gsky", "f", &calls)));
+    let mut ends = 0;
+    while workers.suspended("1").is_none() {
+        assert!(ends < 3, "it is not suspended");
+        let ended = ask().is_ok_and(|said| said.iter().all(Result::is_err));
+        ends += usize::from(ended);
+    }
+    assert_eq!(ends, 3);
+    let said = ask().unwrap_err().to_string();
+    assert!(said.contains("suspended") && workers.suspended("1") == Some(said), "in the same words");
+    assert_eq!(workers.suspended("2"), None);
+    assert_eq!(workers.processes().len(), 0);
+}
+
+/// Letters of one batch are sent its values once, and every call is answered in its place.
+#[test]
+fn a_batch_of_many_letters_is_answered_in_order() {
+    let workers = workers(patient(), Patience::of_cluster());
+    let bundle = compiled(&workers, "def f(x, y):\n    return x.gpus * 1000 + y\n");
+    let first = |gpus| Plain::Record(vec![("gpus", Plain::Int(gpus)), ("name", Plain::text("n"))]);
+    let calls = Calls::of_pairs((0..100).map(first).collect(), (0..100).map(Plain::Int).collect());
+    let said = workers.ask("1", &bundle, |guest| Ok(guest.call_each("policy.gsky", "f", &calls))).unwrap();
+    let expected: Vec<_> = (0..100).flat_map(|x| (0..100).map(move |y| Ok(Plain::Int(x * 1000 + y)))).collect();
+    assert_eq!(said, expected);
+}

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use muster_core::policy::{Scope, Version};
+use muster_core::policy::{Bundle, Scope, Version};
 use muster_core::rules::{Check, Fact, Pool, Rule, Ruleset, Strategy, thousandths};
-use muster_core::{Command, Refusal};
+use muster_core::settings::PolicyFailure;
+use muster_core::{Command, Refusal, TenantId};
 use muster_protocol::policy::{
-    PolicyApply, PolicyList, PolicyPool, PolicyRollback, PolicyRuleset, PolicyVersion,
+    PolicyApply, PolicyFailing, PolicyList, PolicyPool, PolicyRollback, PolicyRuleset, PolicyVersion,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -21,10 +22,12 @@ use crate::http::query::{Id, Named, Query};
 use crate::http::who::Reach;
 use crate::http::written::stamp;
 use crate::identity::{Verb, Who};
+use crate::policies::Interpreter;
 
 /// Put policies into force
 ///
-/// All files of a bundle at once, or none: they are compiled first, and an error names file, line and column. From the
+/// All files of a bundle at once, or none: they are compiled first, and an error names file, line and column; then the
+/// tests among them must pass, unless `force` says otherwise. From the
 /// next round on they count. What was in force before is kept to go back to. Administrators do this for everyone, and a
 /// tenant's own administrators for its jobs. As a `shadow` they run beside those in force and decide nothing; the server
 /// keeps what they would decide otherwise until it stops.
@@ -37,13 +40,9 @@ pub async fn apply(
 ) -> Result<Json<PolicyVersion>, Fault> {
     let Some(interpreter) = door.interpreter.clone() else { return Err(nobody()) };
     let scope = scope_of(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies")?;
-    let speaks_for = scope.clone();
-    let compiling = tokio::task::spawn_blocking(move || interpreter.compile(&speaks_for, ask.files));
-    let compiled = compiling.await.map_err(|_| Fault::internal("compiling the policies ended early"))?;
-    let bundle = compiled.map_err(|errors| {
-        Fault::new(StatusCode::UNPROCESSABLE_ENTITY, "bad-policy", errors.join("\n"))
-            .hint("`muster policy check` says the same without a server")
-    })?;
+    let (speaks_for, force) = (scope.clone(), ask.force);
+    let compiling = tokio::task::spawn_blocking(move || compiled(&*interpreter, &speaks_for, ask.files, force));
+    let bundle = compiling.await.map_err(|_| Fault::internal("compiling the policies ended early"))??;
     let bundle = std::sync::Arc::new(bundle);
     let (why, now) = (ask.why.clone(), door.cluster.now());
     let command = Command::ApplyPolicy { scope: scope.clone(), bundle: bundle.clone(), why };
@@ -70,6 +69,26 @@ pub async fn apply(
     }
     door.cluster.ask(who.actor, command).await?;
     newest(&door, &scope)
+}
+
+/// Compile files, and unless forced refuse those whose tests fail.
+fn compiled(
+    interpreter: &dyn Interpreter,
+    scope: &Scope,
+    files: BTreeMap<String, String>,
+    force: bool,
+) -> Result<Bundle, Fault> {
+    let wrong = |code, what: String| Fault::new(StatusCode::UNPROCESSABLE_ENTITY, code, what);
+    let bundle = interpreter.compile(scope, files).map_err(|errors| {
+        wrong("bad-policy", errors.join("\n")).hint("`muster policy check` says the same without a server")
+    })?;
+    let failing = if force { Ok(Vec::new()) } else { interpreter.failing_tests(scope, &bundle.files) };
+    let failing = failing.unwrap_or_else(|error| vec![error]);
+    match failing.is_empty() {
+        true => Ok(bundle),
+        false => Err(wrong("policy-tests-fail", format!("tests of the policies fail:\n{}", failing.join("\n")))
+            .hint("`muster policy test` runs them without a server; `--force` applies the policies all the same")),
+    }
 }
 
 /// For whom a caller speaks. Only administrators speak for everyone; others' tenants do not exist for them.
@@ -131,11 +150,41 @@ pub async fn list(
         sees(&who, &version.scope)
             && query.tenant_id.as_ref().is_none_or(|tenant| is_of(&version.scope, tenant))
     };
-    let policies: Vec<PolicyVersion> = door.state(|state| {
+    let sees_jobs = |tenant: &TenantId| {
+        who.sees(tenant) && query.tenant_id.as_ref().is_none_or(|wanted| wanted == tenant.as_str())
+    };
+    door.state(|state| {
         let versions = state.policies.versions().into_iter().rev().filter(|version| wanted(version));
-        versions.map(|version| shown(state, version, false)).collect()
-    })?;
-    Ok(Json(PolicyList { total: policies.len() as u64, policies }))
+        let policies: Vec<PolicyVersion> = versions.map(|one| told(&door, state, one, false)).collect();
+        let failures = failures(state, sees_jobs);
+        Json(PolicyList { total: policies.len() as u64, policies, failures })
+    })
+}
+
+/// What went wrong with policies in force, of the jobs that a caller sees.
+fn failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool) -> Vec<PolicyFailing> {
+    let mut jobs: BTreeMap<&str, u64> = BTreeMap::new();
+    for (bucket, answer) in state.policies.answers.iter().filter(|(bucket, _)| sees(&bucket.tenant)) {
+        if let (Some(error), Some(places)) = (&answer.failed, state.queue.bucket(bucket)) {
+            *jobs.entry(error).or_default() += places.len() as u64;
+        }
+    }
+    for (job, failure) in &state.policies.failures {
+        let is_seen = state.jobs.get(job).is_some_and(|job| sees(&job.spec.tenant));
+        if let Some(error) = failure.failed.as_ref().filter(|_| is_seen) {
+            *jobs.entry(error).or_default() += 1;
+        }
+    }
+    let blocks = state.settings.policy_failure == PolicyFailure::Closed;
+    let failing = |(error, jobs): (&str, u64)| PolicyFailing { error: error.to_string(), jobs, blocks };
+    jobs.into_iter().map(failing).collect()
+}
+
+/// A version as [`shown`], with what became of it when it was asked.
+fn told(door: &Door, state: &muster_core::State, version: &Version, with_sources: bool) -> PolicyVersion {
+    let shown = shown(state, version, with_sources);
+    let interpreter = door.interpreter.as_ref().filter(|_| shown.active);
+    PolicyVersion { suspended: interpreter.and_then(|one| one.suspended(version)), ..shown }
 }
 
 /// Look at one version, with its files
@@ -151,7 +200,7 @@ pub async fn get(
     let unknown = || Refusal::UnknownPolicy { number: Some(number), scope };
     let found = door.state(|state| {
         let version = state.policies.version(number).filter(|version| sees(&who, &version.scope));
-        version.map(|version| shown(state, version, true))
+        version.map(|version| told(&door, state, version, true))
     })?;
     Ok(Json(found.ok_or_else(unknown)?))
 }
@@ -190,7 +239,7 @@ fn nobody() -> Fault {
 fn newest(door: &Door, scope: &Scope) -> Result<Json<PolicyVersion>, Fault> {
     door.state(|state| {
         let newest = state.policies.versions().into_iter().rfind(|version| version.scope == *scope);
-        Json(newest.map(|version| shown(state, version, false)).unwrap_or_default())
+        Json(newest.map(|version| told(door, state, version, false)).unwrap_or_default())
     })
 }
 
@@ -206,6 +255,7 @@ pub fn shown(state: &muster_core::State, version: &Version, with_sources: bool) 
             Scope::Tenant(tenant) => Some(tenant.to_string()),
         },
         active,
+        suspended: None,
         hash: bundle.hash.clone(),
         applied_by: version.by.clone(),
         applied_at: stamp(version.at.0),

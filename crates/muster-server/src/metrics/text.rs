@@ -94,7 +94,10 @@ impl Facts {
             &failed,
         )?;
         let took = each(|heard| heard.took.as_secs_f64());
-        out.counters("muster_policy_seconds", "Time that policies took to answer, since the start", &took)
+        out.counters("muster_policy_seconds", "Time that policies took to answer, since the start", &took)?;
+        let suspended = |(scope, is): &(String, bool)| (label("scope", scope), f64::from(u8::from(*is)));
+        let suspended: Vec<_> = self.bundles.iter().map(suspended).collect();
+        out.gauges("muster_policy_suspended", "Whether the bundle in force is suspended", &suspended)
     }
 
     /// Planning for readers.

@@ -78,6 +78,14 @@ impl Interpreter for Counted {
         self.inner.compile(scope, files)
     }
 
+    fn failing_tests(&self, scope: &Scope, files: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+        self.inner.failing_tests(scope, files)
+    }
+
+    fn suspended(&self, version: &Version) -> Option<String> {
+        self.inner.suspended(version)
+    }
+
     fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
         self.ask_each(Hook::Admit, || self.inner.admit(version, jobs))
     }

@@ -48,7 +48,7 @@ pub fn run(args: Args) -> Ending {
     let config = config::load(flags, args.common.config.as_deref())?;
     let nodes = nodes(&args, &config)?;
     let (about, try_next, count) = (about(&nodes), try_next(&nodes), count(&nodes));
-    let running = serve::start(&config, nodes)?;
+    let running = serve::start(&config, nodes, args.common.interpreter())?;
     await_nodes(&running, count);
     serve::show_first_token(&running, &config)?;
     output::print(&welcome(&running, &config, &about, &try_next))?;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use muster_protocol::cluster::{ClusterStatus, Health};
 use muster_protocol::gpu::{Gpu, GpuList};
 use muster_protocol::node::{Node, NodeList};
+use muster_protocol::policy::{PolicyList, PolicyVersion};
 use serde::Serialize;
 
 use super::{Code, Ending};
@@ -95,6 +96,7 @@ fn examine(client: &Client) -> Vec<Finding> {
             findings.extend([version(&status), clock(&status), gpus(&status)]);
             findings.push(devices(client));
             findings.push(nodes(client));
+            findings.extend(policies(client));
         }
         Err(error) => findings.push(no_status(&error)),
     }
@@ -210,6 +212,30 @@ fn nodes(client: &Client) -> Finding {
         ),
     }
 }
+
+/// Policies in force that are suspended, or fail while jobs wait for their answer. Nothing where none is in force.
+fn policies(client: &Client) -> Option<Finding> {
+    let list = match client.get::<PolicyList>("policies") {
+        Ok(list) => list,
+        Err(error) => return Some(bad("policies", error.what, "")),
+    };
+    let in_force: Vec<&PolicyVersion> = list.policies.iter().filter(|version| version.active).collect();
+    let suspended = in_force.iter().find_map(|version| Some((version, version.suspended.as_ref()?)));
+    if let Some((version, why)) = suspended {
+        let found = format!("version {} ({}): {why}", version.version, version.scope);
+        return Some(bad("policies", found, ROLL_BACK));
+    }
+    if let Some(failing) = list.failures.iter().max_by_key(|failing| failing.jobs) {
+        let jobs = units::count(list.failures.iter().map(|failing| failing.jobs).sum::<u64>(), "job");
+        return Some(match failing.blocks {
+            true => bad("policies", format!("a failing policy blocks {jobs}: {}", failing.error), ROLL_BACK),
+            false => warn("policies", format!("a policy fails for {jobs}: {}", failing.error), ROLL_BACK),
+        });
+    }
+    (!in_force.is_empty()).then(|| good("policies", format!("{} in force", in_force.len())))
+}
+
+const ROLL_BACK: &str = "mend the policy and apply it, or `muster policy rollback`";
 
 fn no_status(error: &CliError) -> Finding {
     bad("access", error.what.clone(), error.hint.clone().unwrap_or_default())

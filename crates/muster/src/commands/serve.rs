@@ -12,6 +12,7 @@ use muster_server::policies::Interpreter;
 use muster_server::server::{self, Advisers, Nodes, Running};
 use muster_server::whatif::Oracle;
 use muster_sim::whatif::Historian;
+use tracing::warn;
 
 use super::{Code, Ending, config, dev};
 use crate::error::CliError;
@@ -48,6 +49,9 @@ pub struct ServerArgs {
     /// A simulated cluster, described in YAML
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,
+    /// Run no policy: start past a bundle that does harm, and go back with `muster policy rollback`
+    #[arg(long)]
+    pub without_policies: bool,
 }
 
 /// The seed's `scheduler`: its flags, and simulated GPUs on a fresh machine so that its walk-through works.
@@ -74,6 +78,11 @@ impl ServerArgs {
         say("cluster", "--cluster", path(&self.cluster));
         raw
     }
+
+    /// What runs policies, or runs none.
+    pub fn interpreter(&self) -> Starlark {
+        if self.without_policies { Starlark::off() } else { Starlark::hurried() }
+    }
 }
 
 /// Start a server, and run until it is told to stop.
@@ -83,7 +92,7 @@ pub fn run(args: Args) -> Ending {
         Some(cluster) => Nodes::Simulated(cluster),
         None => Nodes::None,
     };
-    let running = start(&config, nodes)?;
+    let running = start(&config, nodes, args.common.interpreter())?;
     show_first_token(&running, &config)?;
     output::print(&format!("muster serves {}\n", running.url()))?;
     wait(running)
@@ -104,11 +113,15 @@ pub fn simulated(config: &Config) -> Result<Option<Cluster>, CliError> {
 }
 
 /// Start it, with its log on standard error, and wait until it leads or stands by.
-pub fn start(config: &Config, nodes: Nodes) -> Result<Running, CliError> {
+pub fn start(config: &Config, nodes: Nodes, interpreter: Starlark) -> Result<Running, CliError> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let logging = muster_server::telemetry::start_logging(&config.log, rust_log.as_deref());
     logging.map_err(|error| CliError::usage(error.to_string()))?;
-    let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::hurried()));
+    if let Some(why) = interpreter.is_off() {
+        warn!("{why}");
+        output::talk(&format!("warning: {why}"));
+    }
+    let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(interpreter));
     // With processes of its own: what would have been takes no time from what is.
     let unhurried: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::unhurried()));
     let historian = Historian { interpreter: unhurried.clone() };

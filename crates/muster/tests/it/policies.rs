@@ -90,6 +90,8 @@ fn what_policies_say_comes_true_and_can_be_replayed() {
         misspelt.contains("there is no pool `h10`") && misspelt.contains("did you mean `h100`?"),
         "{misspelt}"
     );
+    let beyond = session.refuses("submit --gpus 5 --pool h100 -- work");
+    assert!(beyond.contains("no node has 5 GPUs in pool `h100`"), "{beyond}");
     let pooled = submit(&session, "--gpus 1 --pool h100 --annotation muster.sim/runtime=500ms");
     session.says(&format!("wait {pooled} --timeout 30s"));
 
@@ -214,10 +216,12 @@ fn a_shadow_says_what_it_would_decide_otherwise() {
     let begun = session.says("policy apply beside --shadow");
     assert!(begun.contains("what is in force stays") && begun.contains("1 file; 2 pools"), "{begun}");
     let long = "--annotation muster.sim/runtime=10m";
+    // Both let this one wait. It is looked at every second: by the first look the shadow's worker is there.
+    let unapproved = submit(&session, &format!("--gpus 4 {long}"));
+    let looks = || json(&session.says("policy shadow -o json"))["looks"].as_u64().unwrap();
+    session.until("there is a look", || looks() > 0);
     let (small, large) =
         (submit(&session, &format!("--gpus 1 {long}")), submit(&session, &format!("--gpus 2 {long}")));
-    // Nobody may ask this one to wait but the policies in force: the shadow would not.
-    let unapproved = submit(&session, &format!("--gpus 4 {long}"));
     for job in [&small, &large] {
         session.waits_for(&format!("show {job}"), "Running");
     }
@@ -226,6 +230,19 @@ fn a_shadow_says_what_it_would_decide_otherwise() {
         told.contains("starts on") && told.contains("waits: a policy lets it wait: one GPU will do"),
         "{told}"
     );
+    assert!(!told.contains(&format!("{unapproved} ")), "both let it wait: {told}");
+
+    // A refusal is called one.
+    let refusing = "def admit(job):\n    return refuse(\"three are too many\") if job.gpus == 3 else True\n";
+    fs::write(beside.join("a.gsky"), format!("{RULES}{refusing}")).unwrap();
+    session.says("policy apply beside --shadow");
+    session.until("there is a look", || looks() > 0);
+    let three = submit(&session, &format!("--gpus 3 --label approved=yes {long}"));
+    let told = session.waits_for("policy shadow", &format!("{three} "));
+    assert!(told.contains("refused: three are too many"), "{told}");
+    fs::write(beside.join("a.gsky"), format!("{RULES}{strict}")).unwrap();
+    session.says(&format!("cancel {three}"));
+
     // The same over the history, at once: the strict ones would have let it wait until they are withdrawn.
     let history = session.waits_for("policy apply beside --shadow --since 1h", &large);
     assert!(history.contains("effect") && !history.contains(&small), "{history}");
@@ -233,8 +250,7 @@ fn a_shadow_says_what_it_would_decide_otherwise() {
     let shadow = json(&session.says("policy shadow --end -o json"));
     let jobs: Vec<&str> =
         shadow["jobs"].as_array().unwrap().iter().map(|one| one["job_id"].as_str().unwrap()).collect();
-    assert!(jobs.contains(&large.as_str()) && !jobs.contains(&small.as_str()), "{shadow}");
-    assert!(!jobs.contains(&unapproved.as_str()), "both let it wait: {shadow}");
+    assert!(jobs.contains(&three.as_str()) && !jobs.contains(&small.as_str()), "{shadow}");
     assert!(shadow["looks"].as_u64().unwrap() > 0, "{shadow}");
     assert_eq!(json(&session.says("policy ls -o json"))["total"], 1);
     assert!(session.refuses("policy shadow").contains("--shadow"));
@@ -282,6 +298,7 @@ fn a_policy_that_fails_is_loud_and_the_cluster_goes_on() {
         let refused = session.refuses("policy apply wrong");
         assert!(refused.contains("a.gsky:") && refused.contains("policy check"), "{refused}");
         with_policies(&session, &[("a.gsky", broken)]);
+        assert!(session.says("doctor").contains("1 in force"), "nobody waits for it yet");
         let fails = submit(&session, "--gpus 1 --annotation muster.sim/runtime=200ms");
         let works = submit(&session, "--gpus 2 --annotation muster.sim/runtime=200ms");
         session.says(&format!("wait {works} --timeout 30s"));
@@ -290,6 +307,9 @@ fn a_policy_that_fails_is_loud_and_the_cluster_goes_on() {
             false => {
                 let why = session.waits_for(&format!("why {fails}"), "a policy failed: a.gsky:2");
                 assert!(why.contains("division by zero") || why.contains("ivi"), "{why}");
+                session.refuses("doctor");
+                let doctor = session.prints("doctor");
+                assert!(doctor.contains("a failing policy blocks 1 job: a.gsky:2"), "{doctor}");
             }
         }
         let log = fs::read_to_string(session.folder.join("server.log")).unwrap();
@@ -319,7 +339,7 @@ fn the_policies_of_a_tenant_speak_of_its_own_jobs() {
     let session = Session::new("policies-red", &[]);
     ["red", "blue"].iter().for_each(|name| drop(session.says(&format!("tenant create {name}"))));
     with_policies(&session, &[("power.gsky", "def power(job):\n    return 300\n")]);
-    assert_eq!(session.policy_workers(), 0, "the cluster's own run in the server");
+    assert_eq!(session.policy_workers(), 0, "nobody was asked yet");
     written(&session, &[("rules.gsky", RULES)]);
     let refused = session.refuses("policy apply mine --tenant red");
     assert!(refused.contains("register nothing") && refused.contains("the pool `cold`"), "{refused}");
@@ -339,7 +359,7 @@ fn the_policies_of_a_tenant_speak_of_its_own_jobs() {
     for job in [&others, &small] {
         session.waits_for(&format!("show {job}"), "Running");
     }
-    assert_eq!(session.policy_workers(), 1);
+    assert_eq!(session.policy_workers(), 2, "the cluster's and red's");
 
     // The journal needs nobody to make every decision again; another future asks them, and red still starts small.
     assert_eq!(session.whatif("")["decisions_different"], 0);
@@ -351,7 +371,7 @@ fn the_policies_of_a_tenant_speak_of_its_own_jobs() {
     let session = session.restart();
     let also = submit(&session, &format!("--tenant red --gpus 3 {long}"));
     session.waits_for(&format!("why {also}"), "red starts small");
-    assert_eq!(session.policy_workers(), 1);
+    assert_eq!(session.policy_workers(), 2);
     let list = session.says("policy ls --tenant red --columns scope");
     assert!(list.contains("tenant red") && !list.contains("cluster"), "{list}");
 
@@ -398,5 +418,30 @@ fn a_tenant_whose_policies_mean_no_good_harms_nobody_else() {
     written(&session, &[("a.gsky", "def admit(job):\n    return True\n")]);
     session.says("policy apply mine --tenant greedy");
     session.says(&format!("wait {} --timeout 60s", theirs[0].0));
+    session.end();
+}
+
+/// Tests lie beside policies so that they hold: policies whose tests fail are not applied, unless by force. An attribute
+/// that no view has is found before it is read.
+#[test]
+fn policies_with_failing_tests_or_misspelt_attributes_are_not_applied() {
+    let session = Session::new("policies-tests", &[]);
+    let source = "def admit(job):\n    return job.gpus < 3\n";
+    let test = "load(\"a.gsky\", \"admit\")\ndef test_small():\n    expect.true(admit(job(gpus = 4)))\n";
+    written(&session, &[("a.gsky", source), ("a_test.gsky", test)]);
+    let refused = session.refuses("policy apply mine");
+    assert!(refused.contains("tests of the policies fail") && refused.contains("a_test.gsky:2 test_small"), "{refused}");
+    assert!(refused.contains("--force"), "{refused}");
+    assert!(session.refuses("policy apply mine --dry-run").contains("test_small"));
+    assert_eq!(json(&session.says("policy ls -o json"))["total"], 0);
+    assert!(session.says("policy apply mine --force").contains("version 1 is in force"));
+
+    let misspelt = "def admit(job):\n    if job.gpus > 100:\n        return job.time_limt_s < 60\n    return True\n";
+    written(&session, &[("a.gsky", misspelt)]);
+    let told = "a.gsky:3:20: `job` has no attribute `time_limt_s`; did you mean `time_limit_s`?";
+    for words in ["policy apply mine", "policy apply mine --force", "policy check mine"] {
+        let refused = session.refuses(words);
+        assert!(refused.contains(told), "{words}: {refused}");
+    }
     session.end();
 }

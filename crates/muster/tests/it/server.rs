@@ -1,8 +1,20 @@
 //! A fresh server for each session.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+/// A file beside a program, with the KiB of address space that it may have.
+pub const ADDRESS_SPACE: &str = "address-space-kib";
+
+/// A program under the bound of address space that a file beside it names, if there is one.
+fn limited(program: PathBuf) -> Command {
+    let bound = program.parent().unwrap().join(ADDRESS_SPACE);
+    let Ok(kib) = std::fs::read_to_string(bound) else { return Command::new(program) };
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -v {kib} && exec \"$0\" \"$@\"")]).arg(program);
+    shell
+}
 
 /// A server that is killed when it is no longer needed. What it was told is on disk by then.
 pub struct Server {
@@ -26,7 +38,7 @@ impl Server {
     pub fn start_at(address: &str, words: &[&str], folder: &Path) -> Server {
         let log = std::fs::File::create(folder.join("server.log")).unwrap();
         let name = Path::new(words[0]).file_name().unwrap();
-        let mut child = Command::new(folder.join("bin").join(name))
+        let mut child = limited(folder.join("bin").join(name))
             .args(&words[1..])
             .args(["--listen", address, "--data-dir"])
             .arg(folder.join("data"))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::server::Server;
+use super::server::{ADDRESS_SPACE, Server};
 
 /// A server, and what people type.
 pub struct Session {
@@ -25,11 +25,34 @@ impl Session {
         Session::started(words, folder)
     }
 
+    /// A server that may have so much address space and no more.
+    pub fn limited(name: &str, address_space_kib: u64, words: &[&str]) -> Session {
+        let session = Session::new(name, words);
+        std::fs::write(session.folder.join("bin").join(ADDRESS_SPACE), address_space_kib.to_string()).unwrap();
+        session.restart()
+    }
+
     /// The same server again, with what it has on disk.
     pub fn restart(self) -> Session {
-        let Session { server, words, folder } = self;
+        self.restart_with(&[])
+    }
+
+    /// The same with more words.
+    pub fn restart_with(self, more: &[&str]) -> Session {
+        let Session { server, mut words, folder } = self;
         drop(server);
+        words.extend(more.iter().map(ToString::to_string));
         Session::started(words, folder)
+    }
+
+    /// What its server has written to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("server.log")).unwrap()
+    }
+
+    /// What a command prints that may end with an error.
+    pub fn prints(&self, words: &str) -> String {
+        String::from_utf8_lossy(&self.run(words).stdout).into_owned()
     }
 
     fn started(words: Vec<String>, folder: std::path::PathBuf) -> Session {
@@ -37,7 +60,7 @@ impl Session {
         Session { server, words, folder }
     }
 
-    /// The processes that policies of tenants run in.
+    /// The processes that policies run in.
     pub fn policy_workers(&self) -> usize {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let is_worker = |process: &std::path::Path| {

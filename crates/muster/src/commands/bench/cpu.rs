@@ -16,6 +16,25 @@ pub fn median<T>(runs: usize, mut work: impl FnMut() -> T) -> (f64, T) {
     (times[times.len() / 2], result)
 }
 
+/// The median of so many runs in milliseconds of the wall clock, and the last result: for work of which another process
+/// does a part.
+pub fn median_wall<T>(runs: usize, mut work: impl FnMut() -> T) -> (f64, T) {
+    let mut once = || {
+        let began = Instant::now();
+        let result = black_box(work());
+        (began.elapsed().as_secs_f64() * 1e3, result)
+    };
+    let (first, mut result) = once();
+    let mut times = vec![first];
+    for _ in 1..runs {
+        let (ms, next) = once();
+        times.push(ms);
+        result = next;
+    }
+    times.sort_by(f64::total_cmp);
+    (times[times.len() / 2], result)
+}
+
 /// Milliseconds that the work takes on its core, repeated until the clock of the system is fine enough: it counts in
 /// steps of some milliseconds.
 pub fn measured<T>(mut work: impl FnMut() -> T) -> (f64, T) {

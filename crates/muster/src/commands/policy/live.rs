@@ -13,7 +13,7 @@ use crate::commands::sim::whatif;
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
 use crate::options::Options;
-use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
+use crate::output::{self, Cell, Column, ListArgs, ShowArgs, Tint};
 
 /// `muster policy apply`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +35,9 @@ pub struct ApplyArgs {
     /// Only say whether the server would take them
     #[arg(long)]
     dry_run: bool,
+    /// Apply them although tests in the folder fail
+    #[arg(long, conflicts_with = "none")]
+    force: bool,
     /// Run them beside those in force, and decide nothing: `muster policy shadow` says what they would
     #[arg(long, conflicts_with = "tenant")]
     shadow: bool,
@@ -98,12 +101,20 @@ pub struct DiffArgs {
 const COLUMNS: [Column<PolicyVersion>; 7] = [
     Column::new("VERSION", |one| one.version.to_string().into()),
     Column::new("SCOPE", |one| one.scope.as_str().into()),
-    Column::new("IN FORCE", |one| if one.active { "yes" } else { "-" }.into()),
+    Column::new("IN FORCE", in_force_cell),
     Column::new("HASH", |one| short(&one.hash).into()),
     Column::new("BY", |one| one.applied_by.as_str().into()),
     Column::new("APPLIED", |one| one.applied_at.as_str().into()),
     Column::new("WHY", |one| Cell::or_dash(Some(one.why.clone()).filter(|why| !why.is_empty()))),
 ];
+
+fn in_force_cell(version: &PolicyVersion) -> Cell {
+    match (version.active, &version.suspended) {
+        (true, Some(_)) => Cell::tinted("suspended", Tint::Bad),
+        (true, None) => "yes".into(),
+        (false, _) => "-".into(),
+    }
+}
 
 const SHADOWED: &str =
     "what is in force stays; `muster policy shadow` says what these would decide otherwise";
@@ -117,7 +128,8 @@ pub fn apply(args: &ApplyArgs, options: &Options) -> Ending {
         return whatif::ask_server(&ask, &args.show, options);
     }
     let (tenant_id, why) = (args.tenant.clone(), args.why.clone());
-    let ask = PolicyApply { files, tenant_id, why, dry_run: args.dry_run, shadow: args.shadow };
+    let (dry_run, shadow, force) = (args.dry_run, args.shadow, args.force);
+    let ask = PolicyApply { files, tenant_id, why, dry_run, shadow, force };
     let applied: PolicyVersion = options.client()?.send(Method::POST, Target::new("policies"), &ask)?;
     let whose = whose(&applied);
     let text = match (applied.files.is_empty(), args.dry_run) {
@@ -257,6 +269,9 @@ fn told(version: &PolicyVersion) -> String {
         version.applied_by,
         version.applied_at
     );
+    if let Some(why) = &version.suspended {
+        text.push_str(&format!("suspended: {why}\n"));
+    }
     if !version.why.is_empty() {
         text.push_str(&format!("why      {}\n", version.why));
     }

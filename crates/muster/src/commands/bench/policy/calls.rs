@@ -8,18 +8,20 @@ use muster_core::policy::{JobView, Moment, NodeView};
 use muster_core::queue::Bucket;
 use muster_core::{State, Timestamp};
 use muster_policy::hooks::{self, Caller};
-use muster_policy::{Calls, Plain, PolicyError, Program};
+use muster_policy::{Calls, Launch, Patience, Plain, PolicyError, Program, Workers};
 
-use crate::commands::bench::cpu::measured;
+use crate::commands::bench::cpu::{measured, median_wall};
 use crate::commands::bench::synthetic::{Ask, spec};
 use crate::error::CliError;
-use crate::interpreter::limits;
+use crate::interpreter::{cluster_confinement, limits};
 
 /// GPUs and nodes that functions are asked about: each is another.
 const PLACES: usize = 50;
 /// Wishes and jobs that they are asked for.
 const ASKERS: usize = 20;
 const FILE: &str = "bench.gsky";
+/// A batch takes milliseconds, so many are measured.
+const WORKER_ROUNDS: usize = 20;
 
 /// A function with the arguments of many calls: each of the first with each of the second.
 pub struct Call {
@@ -27,6 +29,8 @@ pub struct Call {
     pub function: &'static str,
     /// The file that tells it, for interpreters without records: they are given dicts.
     pub source: String,
+    /// The same as policies write it.
+    own_source: String,
     firsts: Vec<Plain>,
     seconds: Vec<Plain>,
     program: Program,
@@ -46,7 +50,8 @@ pub fn allow() -> Result<Call, CliError> {
     let source = include_str!("allow.gsky");
     let (firsts, seconds) = ((0..PLACES).map(gpu).collect(), (0..ASKERS).map(wish).collect());
     let (program, source) = (program(source)?, source.to_string());
-    Ok(Call { function: "allow", source, firsts, seconds, program, asked: Asked::Values })
+    let own_source = source.clone();
+    Ok(Call { function: "allow", source, own_source, firsts, seconds, program, asked: Asked::Values })
 }
 
 /// A hook: jobs and nodes.
@@ -65,9 +70,9 @@ pub fn score() -> Result<Call, CliError> {
     // Pair by pair: a job comes once with each node.
     seconds.truncate(PLACES);
     firsts = firsts.into_iter().step_by(PLACES).collect();
-    let program = program(source)?;
+    let (program, own_source) = (program(source)?, source.to_string());
     let source = without_records(source, [("job", &firsts[0]), ("node", &seconds[0])]);
-    Ok(Call { function: "score", source, firsts, seconds, program, asked: Asked::Score(jobs, nodes) })
+    Ok(Call { function: "score", source, own_source, firsts, seconds, program, asked: Asked::Score(jobs, nodes) })
 }
 
 impl Call {
@@ -101,6 +106,30 @@ impl Call {
         Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
     }
 
+    /// Calls in a second of the wall clock, in a worker: as the server asks the bundle of the cluster.
+    pub fn per_second_in_worker(&self, rounds: usize) -> Result<f64, CliError> {
+        let workers =
+            Workers::new(Launch::this_binary(), cluster_confinement(), Patience::of_cluster());
+        let bundle = workers.compile(files_of(&self.own_source)).map_err(failed)?;
+        let ask = || {
+            workers.ask("bench", &bundle, |guest| match &self.asked {
+                Asked::Values => {
+                    let calls = Calls::of_pairs(self.firsts.clone(), self.seconds.clone());
+                    guest.call_each(FILE, self.function, &calls).into_iter().try_for_each(|one| one.map(drop))
+                }
+                Asked::Score(jobs, nodes) => {
+                    let jobs: Vec<&JobView> = jobs.iter().collect();
+                    hooks::score_each(guest, &jobs, nodes).into_iter().try_for_each(|one| one.map(drop))
+                }
+            })
+        };
+        // The first starts the worker.
+        ask().map_err(failed)?;
+        let (ms, answered) = median_wall(rounds * WORKER_ROUNDS, ask);
+        answered.map_err(failed)?;
+        Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
+    }
+
     /// The same where everything is copied and made anew for each call.
     pub fn per_second_anew(&self) -> Result<f64, CliError> {
         let args = self.args();
@@ -115,8 +144,11 @@ fn failed(error: PolicyError) -> CliError {
 }
 
 fn program(source: &str) -> Result<Program, CliError> {
-    let files = BTreeMap::from([(FILE.to_string(), source.to_string())]);
-    Program::of_files(&files, limits()).map_err(failed)
+    Program::of_files(&files_of(source), limits()).map_err(failed)
+}
+
+fn files_of(source: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(FILE.to_string(), source.to_string())])
 }
 
 /// Hears what a hook would be called with.

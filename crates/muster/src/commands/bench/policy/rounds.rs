@@ -1,7 +1,8 @@
 //! What asking policies adds to a round of the planner.
 //!
 //! A round is what the planner's thread does: draw up a plan, then ask about those of whom something is not known. So with
-//! policies in force a new kind of job starts in the round after the one in which it was asked about.
+//! policies in force a new kind of job starts in the round after the one in which it was asked about. Times are those of the
+//! wall clock: policies answer in a worker while the planner waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use muster_core::{State, Timestamp};
 use muster_server::policies::{Asker, Interpreter};
 
 use super::Measure;
-use crate::commands::bench::cpu::median;
+use crate::commands::bench::cpu::{median, median_wall};
 use crate::commands::bench::synthetic::{Ask, TENANTS, cluster, mixed, submit, tell};
 use crate::error::CliError;
 use crate::interpreter::Starlark;
@@ -30,23 +31,23 @@ const LATER: Duration = Duration::from_secs(60);
 /// Rounds over an empty cluster with four jobs for each node, without policies and with them.
 pub fn measured(nodes: usize, rounds: usize) -> Result<Vec<Measure>, CliError> {
     let mut state = waiting(nodes);
-    let (bare, planned) = median(rounds, || plan(&state, NOW).plan.starts.len());
+    let (bare, planned) = median_wall(rounds, || plan(&state, NOW).plan.starts.len());
     let interpreter: Arc<dyn Interpreter> = Arc::new(Starlark::unhurried());
     put_into_force(&mut state, &*interpreter)?;
     let buckets = state.queue.buckets().count();
-    // A server compiles what is in force once; that is no part of a round.
+    // A server starts the worker of what is in force once; that is no part of a round.
     Asker::new(interpreter.clone()).news(&state, &Plan::default(), (NOW, Duration::ZERO));
-    let (first, _) = median(rounds, || round(&mut Asker::new(interpreter.clone()), &state, Duration::ZERO));
+    let (first, _) = median_wall(rounds, || round(&mut Asker::new(interpreter.clone()), &state, Duration::ZERO));
     let mut asker = Asker::new(interpreter.clone());
     let noting = note_everything(&mut asker, &mut state);
-    let (steady, starts) = median(rounds, || round(&mut asker, &state, SOON));
+    let (steady, starts) = median_wall(rounds, || round(&mut asker, &state, SOON));
     // Otherwise rounds of different work would be compared. Places may be others, and so how full nodes get.
     if starts.abs_diff(planned) > planned / 20 {
         return Err(CliError::failed(format!(
             "{starts} jobs start with these policies and {planned} without"
         )));
     }
-    let (anew, _) = median(rounds, || round(&mut Asker::new(interpreter.clone()), &state, LATER));
+    let (anew, _) = median_wall(rounds, || round(&mut Asker::new(interpreter.clone()), &state, LATER));
     let line = |what: &str, ms| {
         Measure::of(format!("round, {nodes} nodes, {buckets} kinds of jobs: {what}"), ms, "ms")
     };

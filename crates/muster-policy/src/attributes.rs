@@ -1,0 +1,291 @@
+//! Attributes of views that no view has, such as `job.time_limt_s`. They are found when the files are compiled: a line that
+//! rarely runs would fail at night, in the middle of a decision.
+//!
+//! Views are followed from the parameters of hooks: by their names, through loops over `candidates`, and into functions of
+//! the same file that are called with them. Where a name may stand for something else as well it is not followed, so that
+//! nothing that is right is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::nearest::nearest;
+use muster_core::policy::Hook;
+use starlark::codemap::{FileSpan, Span};
+use starlark::syntax::AstModule;
+use starlark::syntax::ast::{
+    Argument, AssignTarget, AstExpr, AstNoPayload, AstParameter, AstStmt, Clause, DefP, Expr, ForClause,
+    Parameter, Stmt,
+};
+
+use crate::bundle::parameters_of;
+use crate::samples::Sample;
+
+/// More calls with views than policies have: each order of arguments counts as one.
+const FOLLOWED_MAX: usize = 1_000;
+
+type Def = DefP<AstNoPayload>;
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum View {
+    /// A record.
+    Of(Sample),
+    /// A list of running jobs.
+    Candidates,
+    /// A moment.
+    Now,
+}
+
+/// What each name of a function stands for; nothing where that is unknown.
+type Names = BTreeMap<String, Option<View>>;
+
+/// The first attribute that no view has, and what was probably meant.
+pub fn find(ast: &AstModule) -> Option<(FileSpan, String)> {
+    let mut search = Search::default();
+    functions(ast.statement(), &mut search.functions);
+    for hook in Hook::ALL {
+        let views = parameters_of(hook).iter().map(|parameter| View::named(parameter)).collect();
+        search.follow(hook.word(), views);
+    }
+    while let Some((name, views)) = search.pending.pop() {
+        search.function(&name, views);
+    }
+    search.found.map(|(span, what)| (ast.file_span(span), what))
+}
+
+impl View {
+    fn named(parameter: &str) -> Option<View> {
+        match parameter {
+            "candidates" => Some(View::Candidates),
+            _ => Sample::ALL.into_iter().find(|sample| sample.word() == parameter).map(View::Of),
+        }
+    }
+
+    /// What an attribute of it stands for: nothing where it has no such attribute.
+    fn attribute(self, name: &str) -> Option<Option<View>> {
+        let is_moment = self == View::Of(Sample::Job) && name == "now";
+        let is_there = self.attributes().contains(&name);
+        is_there.then_some(is_moment.then_some(View::Now))
+    }
+
+    fn attributes(self) -> Vec<&'static str> {
+        match self {
+            View::Of(sample) => sample.attributes(),
+            View::Now => Sample::moment_attributes(),
+            View::Candidates => Vec::new(),
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            View::Of(sample) => sample.word(),
+            View::Now => "now",
+            View::Candidates => "candidates",
+        }
+    }
+}
+
+/// The functions at the top of a file. One that is told twice is left out: nobody knows which of them is called.
+fn functions<'a>(statement: &'a AstStmt, found: &mut BTreeMap<&'a str, Option<&'a Def>>) {
+    match &statement.node {
+        Stmt::Def(def) => {
+            let is_new = !found.contains_key(def.name.ident.as_str());
+            found.insert(&def.name.ident, is_new.then_some(def));
+        }
+        _ => statement.visit_stmt(|inner| functions(inner, found)),
+    }
+}
+
+/// A function, and what its first parameters are.
+type Called = (String, Vec<Option<View>>);
+
+#[derive(Default)]
+struct Search<'a> {
+    functions: BTreeMap<&'a str, Option<&'a Def>>,
+    /// Each is looked at once, and not one inside the other: a file may have thousands of them.
+    followed: BTreeSet<Called>,
+    pending: Vec<Called>,
+    found: Option<(Span, String)>,
+}
+
+impl Search<'_> {
+    /// Have a function looked at whose first parameters are these.
+    fn follow(&mut self, name: &str, views: Vec<Option<View>>) {
+        let called = (name.to_string(), views);
+        let is_known = matches!(self.functions.get(name), Some(Some(_)));
+        let has_view = called.1.iter().any(Option::is_some);
+        if is_known && has_view && self.followed.len() < FOLLOWED_MAX && self.followed.insert(called.clone()) {
+            self.pending.push(called);
+        }
+    }
+
+    fn function(&mut self, name: &str, views: Vec<Option<View>>) {
+        let Some(Some(def)) = self.functions.get(name).copied() else { return };
+        let mut names = Names::new();
+        let parameters = def.params.iter().filter_map(parameter);
+        names.extend(parameters.map(str::to_string).zip(views));
+        // Twice: a name may be bound anew below the loop that reads it.
+        for _ in 0..2 {
+            bind_statement(&def.body, &mut names);
+            def.body.visit_expr(|expression| bind_expression(expression, &mut names));
+        }
+        self.statement(&def.body, &names);
+    }
+
+    fn statement(&mut self, statement: &AstStmt, names: &Names) {
+        statement.visit_expr(|expression| self.expression(expression, names));
+    }
+
+    fn expression(&mut self, expression: &AstExpr, names: &Names) {
+        match &expression.node {
+            Expr::Dot(value, name) => self.attribute(value, (&name.node, name.span), names),
+            Expr::Call(called, args) => {
+                if let Expr::Identifier(function) = &called.node
+                    && !names.contains_key(&function.ident)
+                {
+                    let is_in_a_row = |arg: &Argument| matches!(arg, Argument::Positional(_));
+                    let in_a_row = args.args.iter().take_while(|arg| is_in_a_row(&arg.node));
+                    let views = in_a_row.map(|arg| view_of(arg.expr(), names)).collect();
+                    self.follow(&function.ident, views);
+                }
+            }
+            _ => {}
+        }
+        expression.visit_expr(|inner| self.expression(inner, names));
+    }
+
+    fn attribute(&mut self, value: &AstExpr, (name, span): (&str, Span), names: &Names) {
+        let Some(view) = view_of(value, names).filter(|view| *view != View::Candidates) else { return };
+        if self.found.is_some() || view.attribute(name).is_some() {
+            return;
+        }
+        let known = view.attributes();
+        let what = match nearest(name, known.iter().copied()) {
+            Some(meant) => format!("`{}` has no attribute `{name}`; did you mean `{meant}`?", view.word()),
+            None => format!("`{}` has no attribute `{name}`; it has {}", view.word(), known.join(", ")),
+        };
+        self.found = Some((span, what));
+    }
+}
+
+/// What an expression stands for, where that is plain.
+fn view_of(expression: &AstExpr, names: &Names) -> Option<View> {
+    match &expression.node {
+        Expr::Identifier(name) => *names.get(&name.ident)?,
+        Expr::Dot(value, name) => view_of(value, names)?.attribute(&name.node)?,
+        _ => None,
+    }
+}
+
+fn parameter(parameter: &AstParameter) -> Option<&str> {
+    match &parameter.node {
+        Parameter::Normal(name, ..) => Some(&name.ident),
+        _ => None,
+    }
+}
+
+/// Every name that is bound below a statement. A name that is bound twice to different things stands for nothing known.
+fn bind_statement(statement: &AstStmt, names: &mut Names) {
+    match &statement.node {
+        Stmt::Assign(assign) => bind(&assign.lhs.node, None, names),
+        Stmt::AssignModify(target, ..) => bind(&target.node, None, names),
+        Stmt::For(each) => {
+            let item = item_of(&each.over, names);
+            bind(&each.var.node, item, names);
+        }
+        Stmt::Def(def) => {
+            bind_name(&def.name.ident, None, names);
+            bind_parameters(&def.params, names);
+        }
+        _ => {}
+    }
+    statement.visit_stmt(|inner| bind_statement(inner, names));
+}
+
+fn bind_expression(expression: &AstExpr, names: &mut Names) {
+    match &expression.node {
+        Expr::Lambda(lambda) => bind_parameters(&lambda.params, names),
+        Expr::ListComprehension(_, first, rest) | Expr::DictComprehension(_, first, rest) => {
+            let others = rest.iter().filter_map(|clause| match clause {
+                Clause::For(each) => Some(each),
+                Clause::If(_) => None,
+            });
+            for ForClause { var, over } in std::iter::once(&**first).chain(others) {
+                let item = item_of(over, names);
+                bind(&var.node, item, names);
+            }
+        }
+        _ => {}
+    }
+    expression.visit_expr(|inner| bind_expression(inner, names));
+}
+
+/// What the items of an expression stand for.
+fn item_of(over: &AstExpr, names: &Names) -> Option<View> {
+    let is_candidates = view_of(over, names) == Some(View::Candidates);
+    is_candidates.then_some(View::Of(Sample::Candidate))
+}
+
+fn bind_parameters(parameters: &[AstParameter], names: &mut Names) {
+    parameters.iter().filter_map(parameter).for_each(|name| bind_name(name, None, names));
+}
+
+fn bind(target: &AssignTarget, view: Option<View>, names: &mut Names) {
+    match target {
+        AssignTarget::Identifier(name) => bind_name(&name.ident, view, names),
+        AssignTarget::Tuple(targets) => targets.iter().for_each(|one| bind(&one.node, None, names)),
+        AssignTarget::Index(_) | AssignTarget::Dot(..) => {}
+    }
+}
+
+fn bind_name(name: &str, view: Option<View>, names: &mut Names) {
+    let known = names.entry(name.to_string()).or_insert(view);
+    if *known != view {
+        *known = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::dialect;
+
+    fn found(source: &str) -> Option<String> {
+        let ast = AstModule::parse("a.gsky", source.to_string(), &dialect()).unwrap();
+        find(&ast).map(|(span, what)| format!("{}: {what}", span.resolve().span.begin.line + 1))
+    }
+
+    #[test]
+    fn an_attribute_that_no_view_has_is_found_with_what_was_meant() {
+        let cases = [
+            ("def admit(job):\n    return job.time_limt_s > 3", "2: `job` has no attribute `time_limt_s`; did you mean `time_limit_s`?"),
+            ("def admit(j):\n    return True if j.gpus else j.gpuz", "`gpuz`; did you mean `gpus`?"),
+            ("def admit(job):\n    return job.now.our < 6", "`now` has no attribute `our`; did you mean `hour`?"),
+            ("def priority(job, tenant):\n    return tenant.wait", "`tenant` has no attribute `wait`; did you mean `weight`?"),
+            ("def victims(job, candidates):\n    return [c for c in candidates if c.save]", "`candidate` has no attribute `save`; did you mean `saves`?"),
+            ("def victims(job, candidates):\n    for c in candidates:\n        print(c.gpu)", "3: `candidate` has no attribute `gpu`"),
+            ("def big(x):\n    return x.gpuz > 2\ndef admit(job):\n    return not big(job)", "2: `job` has no attribute `gpuz`"),
+            ("def score(job, node):\n    return node.zebra", "`node` has no attribute `zebra`; it has models, gpus"),
+        ];
+        for (source, told) in cases {
+            let said = found(source).unwrap_or_default();
+            assert!(said.contains(told), "{source}\n{said}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_right_is_not_refused() {
+        let right = [
+            "def admit(job):\n    return job.labels.get('x') and job.now.hour < 6 and job.tenant.upper() == 'A'",
+            // Not a view: the name stands for something else as well, or nobody knows what it is called with.
+            "def admit(job):\n    job = {'a': 1}\n    return job.keys()",
+            "def admit(job):\n    return [job.zebra for job in [struct(zebra = 1)]]",
+            "def admit(job):\n    f = lambda job: job.zebra\n    return f(struct(zebra = 1))",
+            "def name(tenant):\n    return tenant.upper()\ndef admit(job):\n    return name(job.tenant)",
+            "def helper(job):\n    return job.zebra\ndef admit(job):\n    return True",
+            "def victims(job, candidates):\n    candidates.sort\n    return candidates",
+        ];
+        for source in right {
+            assert_eq!(found(source), None, "{source}");
+        }
+    }
+}
