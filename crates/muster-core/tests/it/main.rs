@@ -4,11 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod adopting;
+mod balance;
 mod board;
 mod devices;
 mod judge;
 mod laws;
 mod model;
+mod naive_score;
 mod policies;
 mod retries;
 mod scenarios;
