@@ -11,6 +11,7 @@ use crate::lasting::Lasted;
 use crate::loss::Damage;
 use crate::past::Kin;
 use crate::recent::{self, Recent};
+use crate::runtimes::Runtimes;
 use crate::time::Timestamp;
 
 /// A team, a project or a customer. A savepoint that lacks one of the figures is passed over and the journal read
@@ -37,6 +38,9 @@ pub struct Tenant {
     pub damage: Damage,
     /// Who works for it, by name: everyone with jobs, and who had some lately.
     pub members: BTreeMap<String, Member>,
+    /// How long its last jobs ran, by job type and in all.
+    #[serde(default)]
+    pub runtimes: Runtimes,
 }
 
 /// Someone who works for a tenant.
@@ -71,6 +75,7 @@ impl Tenant {
             recent: Recent::default(),
             damage: Damage::default(),
             members: BTreeMap::new(),
+            runtimes: Runtimes::default(),
         }
     }
 

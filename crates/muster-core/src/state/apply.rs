@@ -388,7 +388,10 @@ impl State {
         // How long a job runs is known only of those that came to their end by themselves.
         if let (Next::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
             let ran_ms = job.ran_ms.saturating_add(at.since(started));
-            self.tenant_mut(&spec.tenant).note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
+            self.lasted.add(ran_ms);
+            let tenant = self.tenant_mut(&spec.tenant);
+            tenant.note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
+            tenant.runtimes.add(&spec.name, ran_ms, at);
             self.kin_mut(&spec).end(number, ran_ms);
             return ran_ms;
         }

@@ -16,6 +16,7 @@ mod retries;
 mod scenarios;
 mod script;
 mod speaking;
+mod start_ranges;
 mod story;
 mod waiting;
 mod wiring;
