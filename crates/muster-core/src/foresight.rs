@@ -13,6 +13,9 @@ use crate::time::{SECOND, Timestamp};
 const REMEMBERED: u32 = 500;
 /// One, in thousandths.
 const ONE: i64 = 1_000;
+/// So many of the last starts say whether ranges are worth telling, and so few say nothing.
+const JUDGED: u32 = 20;
+const JUDGED_MIN: u32 = 5;
 /// A round and the way to the node take a moment, however soon a job starts.
 const LEAST_MS: i64 = 10 * SECOND;
 
@@ -47,6 +50,19 @@ impl Foresight {
     /// How many of the last starts were inside the range that was told, of how many.
     pub fn hits(&self) -> (u32, u32) {
         (self.inside.iter().map(|word| word.count_ones()).sum(), self.count)
+    }
+
+    /// The same of the newest of them, which say whether a range is worth telling now.
+    pub fn recent_hits(&self) -> (u32, u32) {
+        let newest = self.inside.first().copied().unwrap_or_default() & ((1 << JUDGED) - 1);
+        (newest.count_ones(), self.count.min(JUDGED))
+    }
+
+    /// Whether a range is worth telling: at least half of the newest were right. Of fewer than five nothing follows.
+    /// What is not told is recorded all the same, so that ranges become right and are told again.
+    pub fn is_reliable(&self) -> bool {
+        let (right, of) = self.recent_hits();
+        of < JUDGED_MIN || 2 * right >= of
     }
 
     /// A job has started of which a range was told.
@@ -90,6 +106,20 @@ mod tests {
         assert_eq!(foresight.hits(), (500, 500));
         (0..100).for_each(|_| foresight.add(told, Timestamp(11)));
         assert_eq!(foresight.hits(), (400, 500));
+    }
+
+    #[test]
+    fn a_poor_record_is_not_told_until_it_is_better() {
+        let mut foresight = Foresight::default();
+        let told = Range { from: Timestamp(0), to: Timestamp(10) };
+        (0..4).for_each(|_| foresight.add(told, Timestamp(11)));
+        assert!(foresight.is_reliable(), "four are too few to judge by");
+        foresight.add(told, Timestamp(11));
+        assert!(!foresight.is_reliable(), "none of five was right");
+        (0..5).for_each(|_| foresight.add(told, Timestamp(5)));
+        assert!(foresight.is_reliable(), "half of ten were right");
+        (0..100).for_each(|_| foresight.add(told, Timestamp(5)));
+        assert_eq!(foresight.recent_hits(), (20, 20), "what is long past no longer counts");
     }
 
     #[test]

@@ -130,6 +130,13 @@ impl Lasted {
         let longest = *known.last().filter(|_| known.len() >= 3)?;
         Some((known[known.len() / 2], longest))
     }
+
+    /// The same from one or two: they tell the order of magnitude, so the longest is taken to be four times as long.
+    pub fn of_few(&self) -> Option<(i64, i64)> {
+        let known = &self.newest[Lasted::KEPT - usize::from(self.count)..];
+        let longest = *known.iter().max()?;
+        Some((known[known.len() / 2], longest.saturating_mul(4)))
+    }
 }
 
 #[cfg(test)]

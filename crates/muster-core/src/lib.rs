@@ -42,6 +42,7 @@ mod models;
 pub mod past;
 pub mod policy;
 pub mod queue;
+pub mod runtimes;
 pub mod state;
 mod users;
 pub mod waste;

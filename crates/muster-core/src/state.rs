@@ -9,6 +9,7 @@ use crate::capacity::Capacity;
 use crate::foresight::Foresight;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Job, Outcome, PlacedTask};
+use crate::lasting::Lasted;
 use crate::ledger::Ledger;
 use crate::mix::Mix;
 use crate::node::{GpuFacts, Node};
@@ -79,6 +80,8 @@ pub struct State {
     pub ledger: Ledger,
     /// How right the planner was about when jobs start.
     pub foresight: Foresight,
+    /// How long the last jobs of the cluster ran.
+    pub lasted: Lasted,
     /// What has been asked for of late.
     pub mix: Mix,
     /// Which policies are in force, and what they answered.

@@ -12,6 +12,7 @@ use crate::ledger::LeaseEnd;
 use crate::loss::Damage;
 use crate::past::Kin;
 use crate::recent::{self, Recent};
+use crate::runtimes::Runtimes;
 use crate::time::Timestamp;
 
 /// A team, a project or a customer. A savepoint that lacks one of the figures is passed over and the journal read
@@ -38,6 +39,9 @@ pub struct Tenant {
     pub damage: Damage,
     /// Who works for it, by name: everyone with jobs, and who had some lately.
     pub members: BTreeMap<String, Member>,
+    /// How long its last jobs ran, by job type and in all.
+    #[serde(default)]
+    pub runtimes: Runtimes,
 }
 
 /// Someone who works for a tenant.
@@ -72,6 +76,7 @@ impl Tenant {
             recent: Recent::default(),
             damage: Damage::default(),
             members: BTreeMap::new(),
+            runtimes: Runtimes::default(),
         }
     }
 

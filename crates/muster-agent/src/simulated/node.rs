@@ -34,13 +34,14 @@ struct Attempt {
 
 impl SimulatedNode {
     pub fn new(registration: Registration, every_ms: i64) -> SimulatedNode {
+        let heat = Heat::new(registration.gpus.len());
         SimulatedNode {
             newest: Newest::new(&registration.incarnation),
             registration,
             every_ms,
             heartbeat: Pace::default(),
             attempts: BTreeMap::new(),
-            heat: Heat::default(),
+            heat,
         }
     }
 

@@ -14,10 +14,11 @@ use crate::command::{Actor, Command, Said};
 use crate::event::Event;
 use crate::ids::JobId;
 use crate::job::{Attempt, Exit, Job};
-use crate::lasting::Lasted;
-use crate::plan::plan;
+use crate::plan::earliest::EarliestStarts;
+use crate::plan::{Planned, plan};
 use crate::state::State;
-use crate::time::{MINUTE, SECOND, Timestamp};
+use crate::time::{SECOND, Timestamp};
+use crate::verdict::Verdicts;
 
 /// Moments closer together than one part in so many of the time until then are played as one.
 const JOINED: i64 = 50;
@@ -29,6 +30,21 @@ pub struct Range {
     pub from: Timestamp,
     /// Not after.
     pub to: Timestamp,
+}
+
+impl Range {
+    /// The same within what is certain: a job never starts before its earliest start, and a reservation is a moment by
+    /// which it starts, so no range begins after it.
+    pub fn within(self, earliest: Timestamp, reserved: Option<Timestamp>) -> Range {
+        let from = reserved.map_or(self.from, |at| self.from.min(at)).max(earliest);
+        Range { from, to: self.to.max(from) }
+    }
+
+    /// The moment of a reservation as it is told beside this range. The planner reserves by time limits and cautious
+    /// estimates, so the forecast may expect the start sooner, and then the reservation is kept by the end of the range.
+    pub fn reservation(self, reserved: Timestamp) -> Timestamp {
+        reserved.min(self.to).max(self.from)
+    }
 }
 
 /// When waiting jobs start, as it was told at a moment.
@@ -64,14 +80,16 @@ impl Forecast {
 
 /// Look ahead, for at most so many rounds.
 pub fn forecast(state: &State, now: Timestamp, rounds_max: usize) -> Forecast {
-    let usual = Future::of(state, now, Pace::Usual).play(rounds_max).starts;
+    let usual = Future::of(state, now, Pace::Usual).play(rounds_max);
+    let mut earliest = EarliestStarts::new(state, now);
     let longest = Future::of(state, now, Pace::Longest).play(rounds_max);
     let mut ranges = BTreeMap::new();
-    for (job, one) in &usual {
+    for (job, one) in &usual.starts {
         // A job that starts in one of the futures only is beyond what can be told.
         if let Some(other) = longest.starts.get(job) {
             let range = Range { from: *one.min(other), to: *one.max(other) };
-            ranges.insert(*job, state.foresight.stretched(range, now));
+            let range = state.foresight.stretched(range, now);
+            ranges.insert(*job, range.within(earliest.of(*job), usual.reserved.get(job).copied()));
         }
     }
     let reaches_all = longest.starts.len() == longest.waiting.len() || longest.now <= now;
@@ -94,6 +112,8 @@ struct Future {
     /// Who waited at the beginning.
     waiting: BTreeSet<JobId>,
     starts: BTreeMap<JobId, Timestamp>,
+    /// Reservations of the first round.
+    reserved: BTreeMap<JobId, Timestamp>,
     ends: BTreeSet<(Timestamp, JobId)>,
 }
 
@@ -106,6 +126,7 @@ impl Future {
             pace,
             waiting,
             starts: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             ends: BTreeSet::new(),
         };
         // Nobody asks policies there: who sleeps after a failure is taken to start again.
@@ -116,8 +137,12 @@ impl Future {
     }
 
     fn play(mut self, rounds_max: usize) -> Future {
-        for _ in 0..rounds_max {
-            self.round();
+        for round in 0..rounds_max {
+            let verdicts = self.round();
+            if round == 0 {
+                let reserved = |job: &JobId| Some((*job, verdicts.reserved_at(*job)?));
+                self.reserved = self.waiting.iter().filter_map(reserved).collect();
+            }
             if self.starts.len() == self.waiting.len() || !self.go_on() {
                 break;
             }
@@ -125,10 +150,10 @@ impl Future {
         self
     }
 
-    fn round(&mut self) {
-        let plan = plan(&self.state, self.now).plan;
+    fn round(&mut self) -> Verdicts {
+        let Planned { plan, verdicts } = plan(&self.state, self.now);
         if plan.is_empty() {
-            return;
+            return verdicts;
         }
         for event in self.tell(&Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }) {
             match event {
@@ -138,6 +163,7 @@ impl Future {
                 _ => {}
             }
         }
+        verdicts
     }
 
     fn start(&mut self, id: JobId) {
@@ -212,14 +238,11 @@ impl Future {
         // Who has outlived it ends soon, or takes a good deal longer.
         let ran_ms = self.now.since(began);
         let more_ms = if self.pace == Pace::Usual { ran_ms / 8 } else { ran_ms };
-        if end > self.now { end } else { self.now.plus(more_ms.max(MINUTE / 2)) }
+        if end > self.now { end } else { self.now.plus(more_ms.max(SECOND)) }
     }
 
     fn lasts_ms(&self, job: &Job) -> i64 {
-        let member =
-            self.state.tenants.get(&job.spec.tenant).and_then(|tenant| tenant.members.get(&job.spec.user));
-        let known =
-            member.and_then(|member: &crate::tenant::Member| Lasted::usual_and_longest(&member.lasted));
+        let known = self.state.usual_and_longest_ms(&job.spec);
         let default_ms = self.state.settings.default_runtime_ms;
         match (self.pace, job.spec.time_limit_ms, known) {
             (Pace::Usual, limit, Some((usual, _))) => usual.min(limit.unwrap_or(i64::MAX)),

@@ -3,21 +3,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::capacity::{Free, Kind};
+use crate::capacity::{Free, InstanceKind, Kind, Seat};
 use crate::ids::NodeId;
 use crate::job::Job;
 use crate::node::Node;
 use crate::policy::{Admission, Answer, Hook};
 use crate::queue::Bucket;
 use crate::rules::{Extreme, Layout, Metric, Rule};
-use crate::share::WHOLE;
 use crate::state::State;
 use crate::verdict::Reason;
 
 /// What the first rule of balance can come to, in thousandths of a device; each further one comes to half as much.
 const FIRST_RULE: f64 = 1_000.0;
-/// What counts as hot, in °C.
+/// A GPU of this temperature in °C costs the full weight of a temperature rule.
 const HOT_C: f64 = 100.0;
+/// What a temperature rule makes of every node while no device of the cluster reports: neither cold nor hot.
+const NEUTRAL: f64 = 0.5;
 
 impl State {
     /// What policies answered of a bucket.
@@ -115,18 +116,9 @@ impl Word<'_> {
     }
 }
 
-/// What a place costs in the eyes of the policies, in thousandths of a device: what was answered of the bucket on such a
-/// node, and what the rules of balance and distribution make of it.
-pub fn cost(
-    (state, glance): (&State, &Glance),
-    gang: &Bucket,
-    (node, kind, free): (&NodeId, &Kind, Free),
-) -> f64 {
-    glance.cost(state, state.word(gang).cost_milli(kind), (node, kind, free))
-}
-
 impl Glance {
-    /// The same where what was answered is known.
+    /// What policies add to the cost of a placement, in thousandths of a device: what a `score` hook answered for the
+    /// bucket on such a node, and the terms of the balance and distribution rules.
     pub(super) fn cost(
         &self,
         state: &State,
@@ -176,17 +168,20 @@ impl Site<'_> {
         }
     }
 
-    /// How much of its devices is in use.
+    /// The share of its devices that is in use. Of a partitioned device only its instances can be.
     fn in_use(&self) -> f64 {
-        let whole = self.kind.gpus.len() as f64 * f64::from(WHOLE);
-        if whole == 0.0 { 0.0 } else { 1.0 - self.kind.emptiness(self.free).0 as f64 / whole }
+        let whole = free_milli(self.kind, self.kind.empty()) as f64;
+        if whole == 0.0 { 0.0 } else { 1.0 - free_milli(self.kind, self.free) as f64 / whole }
     }
 
-    /// How warm its devices are on average. One of which nothing is known is not a cold one.
+    /// The mean temperature of its devices, as a share of [`HOT_C`]. A device that does not report is neutral: it
+    /// counts as the median of those that do, so that it is neither sought nor avoided.
     fn warmth(&self) -> f64 {
+        let Some(neutral_c) = self.glance.median_c else { return NEUTRAL };
         let health = self.state.nodes.get(self.node).map(|node| &node.gpu_health[..]).unwrap_or_default();
-        let warmth = health.iter().map(|health| health.temperature_c.map_or(1.0, |c| f64::from(c) / HOT_C));
-        if health.is_empty() { 0.0 } else { warmth.sum::<f64>() / health.len() as f64 }
+        let celsius = health.iter().map(|health| health.temperature_c.map_or(neutral_c, f64::from));
+        let mean_c = if health.is_empty() { neutral_c } else { celsius.sum::<f64>() / health.len() as f64 };
+        mean_c / HOT_C
     }
 
     /// How much is in use of the pools that its devices belong to; of the emptiest of them.
@@ -213,6 +208,8 @@ pub struct Glance {
     pools: BTreeMap<String, f64>,
     /// How lately something was placed on each node: which part of all nodes was used before it.
     recency: BTreeMap<NodeId, f64>,
+    /// The median temperature of the devices that report; nothing if none does.
+    median_c: Option<f64>,
 }
 
 impl Glance {
@@ -221,13 +218,33 @@ impl Glance {
         let Some(ruleset) = state.policies.ruleset(&state.settings) else { return Glance::default() };
         let has = |wanted: fn(&Rule) -> bool| ruleset.rules.iter().any(wanted);
         let pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
+        let warm = has(|rule| matches!(rule, Rule::Balance { metric: Metric::Temperature, .. }));
         let turns = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
         Glance {
             rules: ruleset.rules.clone(),
             pools: if pools { pools_in_use(state) } else { BTreeMap::new() },
             recency: if turns { recency(state) } else { BTreeMap::new() },
+            median_c: if warm { median_c(state) } else { None },
         }
     }
+}
+
+/// Thousandths of devices in some space of a node: of devices that are not partitioned, and of instances.
+fn free_milli(kind: &Kind, free: Free) -> u64 {
+    let instances = (0u8..).zip(&kind.gpus).flat_map(|(device, gpu)| {
+        let is_free =
+            move |one: &&InstanceKind| free.holds(Seat::Instance { device, start: one.start }.space());
+        gpu.instances.iter().filter(is_free).map(|one| u64::from(one.compute_milli))
+    });
+    kind.emptiness(free).0 + instances.sum::<u64>()
+}
+
+fn median_c(state: &State) -> Option<f64> {
+    let health = state.nodes.values().flat_map(|node| &node.gpu_health);
+    let mut known: Vec<i32> = health.filter_map(|health| health.temperature_c).collect();
+    known.sort_unstable();
+    let (low, high) = (known.get((known.len().max(1) - 1) / 2)?, known.get(known.len() / 2)?);
+    Some((f64::from(*low) + f64::from(*high)) / 2.0)
 }
 
 fn pools_in_use(state: &State) -> BTreeMap<String, f64> {

@@ -395,7 +395,10 @@ impl State {
             // A start that was heard of after the end says nothing: the placement is nearer to it.
             let began = if at < started { attempt.placed_at } else { started };
             let ran_ms = job.ran_ms.saturating_add(at.since(began));
-            self.tenant_mut(&spec.tenant).note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
+            self.lasted.add(ran_ms);
+            let tenant = self.tenant_mut(&spec.tenant);
+            tenant.note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
+            tenant.runtimes.add(&spec.name, ran_ms, at);
             self.kin_mut(&spec).end(number, ran_ms);
             return ran_ms;
         }

@@ -10,7 +10,7 @@ use crate::capacity::Capacity;
 use crate::foresight::Foresight;
 use crate::ids::{JobId, TenantId};
 use crate::job::{Job, JobSpec};
-use crate::lasting::planned_end;
+use crate::lasting::{Lasted, planned_end};
 use crate::ledger::Ledger;
 use crate::mix::Mix;
 use crate::node::Node;
@@ -63,6 +63,8 @@ pub struct Frame {
     ledger: Ledger,
     #[serde(default)]
     foresight: Foresight,
+    #[serde(default)]
+    lasted: Lasted,
     #[serde(default)]
     mix: Mix,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -168,6 +170,7 @@ impl State {
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
             foresight: self.foresight.clone(),
+            lasted: self.lasted,
             mix: self.mix.clone(),
             policies: self.policies.saved(),
             answers: self.answered(),
@@ -289,6 +292,7 @@ impl Frame {
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             ledger: self.ledger,
             foresight: self.foresight,
+            lasted: self.lasted,
             mix: self.mix,
             policies: Policies::restored(self.policies, self.failures),
             ..State::default()

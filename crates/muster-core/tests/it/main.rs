@@ -4,18 +4,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod adopting;
+mod balance;
 mod board;
 mod charges;
 mod devices;
 mod judge;
 mod laws;
 mod model;
+mod naive_score;
 mod policies;
 mod retries;
 mod rights;
 mod scenarios;
 mod script;
 mod speaking;
+mod start_ranges;
 mod story;
 mod waiting;
 mod wiring;

@@ -10,8 +10,7 @@ use muster_core::lasting::{Word, rounded};
 use muster_core::node::{GpuWord, Node, NodeWord, Slot};
 use muster_core::partition::check;
 use muster_core::plan::advice::{Advice, Silent};
-use muster_core::plan::policy;
-use muster_core::plan::score::{Cost, Said, Site, terms};
+use muster_core::plan::score::Said;
 use muster_core::plan::{MakeRoom, plan_with};
 use muster_core::policy::{Answer, Hook};
 use muster_core::queue::{Bucket, Shape};
@@ -25,6 +24,7 @@ use muster_core::wiring::{Wiring, Wish};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
 
 use crate::laws::{Teller, stories, tell};
+use crate::naive_score::{Cost, FreeDevices, Placement};
 use crate::policies;
 use crate::story::Step;
 use crate::world::{
@@ -933,7 +933,7 @@ impl<'a> Naive<'a> {
         let mut found = Vec::new();
         for (id, (_, space)) in spaces {
             for tasks in self.all_fits(job, id, space) {
-                found.push((self.cost(job, id, space, &tasks), id, tasks));
+                found.push((self.cost(job, id, &tasks), id, tasks));
             }
         }
         // The first of several that are equally good.
@@ -967,20 +967,21 @@ impl<'a> Naive<'a> {
         found
     }
 
-    fn cost(&self, job: &Job, id: &NodeId, space: &Space, tasks: &[PlacedTask]) -> Cost {
-        let (node, shape) = (&self.state.nodes[id], Shape::of(&job.spec));
-        let kind = Kind::of(node);
-        let warm = (0..node.gpu_health.len()).filter(|gpu| node.gpu_health[*gpu].word == GpuWord::Warning);
-        let doubtful = warm.fold(0, |all, gpu| all | 1 << gpu);
-        let (bucket, now_free) = (self.state.bucket(job), free(&self.free[id]));
-        let mut said = self.advice.said(&bucket, id, &kind);
-        let glance = policy::Glance::of(self.state);
-        said.policy += policy::cost((self.state, &glance), &bucket, (id, &kind, now_free));
-        let site = Site { free: now_free, usable: free(space), doubtful, said };
-        let prospect = self.state.capacity.prospect(&kind);
-        let seats: Vec<muster_core::capacity::Seat> =
-            tasks.iter().map(|task| muster_core::capacity::Seat::of(task).unwrap()).collect();
-        terms(&shape, (&kind, &prospect), site, &seats).cost(&kind, site, &self.state.settings.weights)
+    fn cost(&self, job: &Job, id: &NodeId, tasks: &[PlacedTask]) -> Cost {
+        let (node, now_free) = (&self.state.nodes[id], &self.free[id]);
+        let compute = (0..node.facts.gpus.len()).map(|gpu| now_free.of(gpu as u8).0).collect();
+        let placement = Placement {
+            state: self.state,
+            node,
+            job,
+            tasks,
+            before: free(now_free),
+            free: FreeDevices { compute, instances: now_free.instances.clone() },
+            untouched: free(now_free) == free(&free_on(node)),
+            said: self.advice.said(&self.state.bucket(job), id, &Kind::of(node)),
+            rules: &rules(self.state),
+        };
+        placement.cost()
     }
 
     /// On as few nodes as possible: those that take the most, and the last tasks on the fullest that takes them all.
