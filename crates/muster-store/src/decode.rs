@@ -88,6 +88,10 @@ pub fn attempt(cells: &mut Cells) -> Result<AttemptRow, StoreError> {
         cpu_ms: cells.take()?,
         memory_gib_ms: cells.take()?,
         cost_micro: cells.take()?,
+        cpus: cells.take()?,
+        memory_mib: cells.take()?,
+        planned_ms: cells.take()?,
+        cost_per_hour_micro: cells.take()?,
     })
 }
 

@@ -35,7 +35,8 @@ pub(crate) const JOB_COLUMNS: &str = "id, tenant, user_name, name, priority, sta
     wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, cost_micro, labels";
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
-    ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro";
+    ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, \
+    cpus, memory_mib, planned_ms, cost_per_hour_micro";
 
 impl<S: Source> Reader<S> {
     fn select<T>(

@@ -139,8 +139,17 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::AttemptStopping { job, attempt, cause, at, .. } => {
             attempts::stopping(*job, *attempt, cause, *at)
         }
-        Event::AttemptEnded { job, attempt, exit, next, charge, at, .. } => {
-            attempts::ended(&attempts::End { job: *job, attempt: *attempt, exit, next, charge, at: *at })
+        Event::AttemptEnded { job, attempt, exit, next, charge, held, at, .. } => {
+            let held = held.as_ref();
+            attempts::ended(&attempts::End {
+                job: *job,
+                attempt: *attempt,
+                exit,
+                next,
+                charge,
+                held,
+                at: *at,
+            })
         }
         // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
         Event::AttemptStarted { whole: false, .. }
@@ -162,6 +171,10 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::TenantDeleted { id, at } => tenants::deleted(id, *at),
 
         Event::NodeRegistered { node, facts, at } => nodes::registered(node, facts, *at),
+        Event::NodeDeclared { node, facts, at, .. } => nodes::declared(node, facts, *at),
+        Event::NodeLabelled { node, labels, taints, at, .. } => {
+            nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
+        }
         Event::NodeStateChanged { node, word, by, why, at } => {
             nodes::state_changed(node, *word, (by, why), *at)
         }

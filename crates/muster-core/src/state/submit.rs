@@ -41,6 +41,7 @@ impl State {
         }
         let spec = &ask.spec;
         check_spec(spec)?;
+        self.check_gang(spec)?;
         check_array(ask.array.as_ref())?;
         self.check_tenant(spec)?;
         self.check_pool(spec.pool.as_deref())?;
@@ -69,6 +70,14 @@ impl State {
             Some(used) if used.body_hash == key.body_hash => Ok(Some(used.job)),
             Some(used) => Err(Refusal::KeyReused { key: key.key.clone(), job: used.job }),
         }
+    }
+
+    fn check_gang(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let tasks = spec.tasks.iter().map(|group| u64::from(group.most())).sum::<u64>();
+        if tasks > 1 && !self.settings.gangs {
+            return Err(Refusal::GangsOff { tasks });
+        }
+        Ok(())
     }
 
     fn check_tenant(&self, spec: &JobSpec) -> Result<(), Refusal> {

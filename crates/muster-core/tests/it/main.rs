@@ -13,6 +13,7 @@ mod policies;
 mod retries;
 mod scenarios;
 mod script;
+mod settings;
 mod speaking;
 mod story;
 mod waiting;

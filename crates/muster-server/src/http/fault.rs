@@ -117,6 +117,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::DuplicateToken { .. }
         | Refusal::TenantBusy { .. }
         | Refusal::DefaultTenant
+        | Refusal::NodeJoined { .. }
         | Refusal::NodeBusy { .. }
         | Refusal::GpuBusy { .. }
         | Refusal::PoolInUse { .. }
@@ -128,6 +129,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::UnknownPool { .. }
         | Refusal::Infeasible { .. }
         | Refusal::DeadDependency { .. }
+        | Refusal::GangsOff { .. }
         | Refusal::Unsupported { .. } => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use muster_core::command::JobChange;
-use muster_core::{Command, JobId, Refusal};
+use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Done, Reasoned};
 use muster_store::Tables;
@@ -20,7 +20,7 @@ use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
 use crate::http::json::Json;
 use crate::http::query::{Id, Query, key_and_value, page_limit, page_start};
 use crate::http::who::Reach;
-use crate::http::written::{priority, span_ms};
+use crate::http::written::{humane, priority, span_ms};
 use crate::http::{share, show};
 use crate::identity::Who;
 
@@ -134,6 +134,7 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         let position = muster_core::plan::position(state, live, now);
         job.queue_position = position.map(|place| place.position);
         job.queue_length = position.map(|place| place.of);
+        job.estimated_wait = position.and_then(|place| estimated_wait(&door, first, place.position, now));
         let cap = live.attempt().and_then(|attempt| attempt.gpu_milliwatts_max);
         job.gpu_power_max_watts = cap.map(|milliwatts| milliwatts as f64 / 1_000.0);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
@@ -141,6 +142,14 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         tell_held(&mut job.summary, live);
     });
     Ok(Json(job))
+}
+
+/// How long a job still waits by the newest forecast.
+fn estimated_wait(door: &Door, job: JobId, position: u64, now: Timestamp) -> Option<String> {
+    let forecast = door.cluster.forecast();
+    let range = forecast.of(job).or_else(|| forecast.of_position(position))?;
+    let (from, to) = (humane(range.from.since(now).max(0)), humane(range.to.since(now).max(0)));
+    Some(if from == to { from } else { format!("{from} to {to}") })
 }
 
 /// An elastic gang may hold more than it needs.

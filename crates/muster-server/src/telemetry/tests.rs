@@ -153,6 +153,7 @@ fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: Next, at: i64) -> E
         next,
         charge: Charge::default(),
         receipt: None,
+        held: None,
         at: Timestamp(at),
     }
 }

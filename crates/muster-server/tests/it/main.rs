@@ -10,6 +10,8 @@ mod schema;
 
 mod access;
 mod bad_input;
+mod configured;
+mod fields;
 mod jobs;
 mod lists;
 mod machines;

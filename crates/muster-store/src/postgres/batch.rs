@@ -253,6 +253,7 @@ mod tests {
                 exit: Exit::Code { code: 0 },
                 next: Next::Ended { outcome: Outcome::Done, why: String::new() },
                 charge: Charge::default(),
+                held: None,
                 at: AT,
             },
             "revoked" => Event::TokenRevoked { id: "t-1".to_string(), at: AT },

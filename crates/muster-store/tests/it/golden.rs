@@ -166,6 +166,7 @@ fn story() -> Vec<Event> {
             exit: Exit::NotStarted { why: "no such image".to_string() },
             next: Next::Ended { outcome: Outcome::Failed, why: "no such image".to_string() },
             charge: Default::default(),
+            held: None,
             at,
         },
         Event::Acted {

@@ -18,6 +18,7 @@ use tower::ServiceExt;
 
 use crate::clock::SystemClock;
 use crate::cluster::{Cluster, Role};
+use crate::config::Metrics;
 use crate::http::{Behind, Door, Limits, Origins, router};
 use crate::identity::Identity;
 
@@ -80,9 +81,15 @@ fn door() -> Door {
         limits: Limits::new(None),
         data_dir: PathBuf::new(),
         rounds: Arc::default(),
+        readings: Arc::default(),
         seen: Arc::default(),
         questions: Arc::default(),
-        metrics_namespace: "gpu_scheduler".into(),
+        metrics: Metrics {
+            enabled: true,
+            listen: None,
+            path: "/metrics".into(),
+            namespace: "gpu_scheduler".into(),
+        },
         oracle: None,
         interpreter: None,
         shadow: Arc::default(),
