@@ -4,13 +4,16 @@ BIN   := bin
 FACES := scheduler gpu-cli agent star
 VENV  := python/.venv
 
-.PHONY: build run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
+.PHONY: build dist run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
 
 build: ## bin/muster, and the names it also answers to
 	$(CARGO) build --release --locked --package muster
 	@mkdir -p $(BIN)
 	@install -m 755 target/release/muster $(BIN)/muster
 	@for face in $(FACES); do ln -sf muster $(BIN)/$$face; done
+
+dist: build ## a release in dist/: binary, completions, configuration, licence, checksum
+	scripts/dist.sh $(BIN)/muster dist
 
 run: build ## a cluster with simulated GPUs on 127.0.0.1:8080
 	$(BIN)/muster dev
@@ -39,8 +42,8 @@ $(VENV)/bin/pip:
 demo: build ## a scripted tour
 	scripts/demo.sh
 
-criteria: ## the success criteria of the commissioning document, one line each
-	$(CARGO) test --quiet --locked --package muster --test it criteria:: -- --format pretty
+criteria: ## the success criteria of the commissioning document, one line each; needs PostgreSQL
+	MUSTER_CRITERIA=1 $(CARGO) test --quiet --locked --package muster --test it criteria:: -- --format pretty
 
 soak: build ## stories of whole clusters with every misfortune, for as long as you like: SEEDS=, FIRST=, STEPS=
 	$(BIN)/muster sim --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0) --steps $(or $(STEPS),2000)
@@ -66,4 +69,4 @@ docs: ## files that are generated from the code
 
 clean:
 	$(CARGO) clean
-	rm -rf $(BIN) $(VENV) python/dist
+	rm -rf $(BIN) $(VENV) python/dist dist

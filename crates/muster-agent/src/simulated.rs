@@ -21,7 +21,7 @@ use crate::error::AgentError;
 use crate::logs;
 use crate::port::{Agent, Mouth};
 
-pub use world::{Act, Input, LogLine, World};
+pub use world::{Act, Input, LogLine, Paces, World};
 
 /// How to play a cluster.
 #[derive(Debug, Clone)]
@@ -32,12 +32,31 @@ pub struct SimulatedConfig {
     pub data_dir: PathBuf,
     /// How often nodes say that they are there, and how often a report is repeated until it was heard.
     pub heartbeat: Duration,
+    /// How often GPUs that are not at rest are read.
+    pub readings: Duration,
+    /// How often every GPU is read.
+    pub health_checks: Duration,
 }
 
 impl SimulatedConfig {
-    /// A heartbeat each second.
+    /// Heartbeats and readings each second, health checks twice a minute.
     pub fn new(registrations: Vec<Registration>, data_dir: impl Into<PathBuf>) -> SimulatedConfig {
-        SimulatedConfig { registrations, data_dir: data_dir.into(), heartbeat: Duration::from_secs(1) }
+        SimulatedConfig {
+            registrations,
+            data_dir: data_dir.into(),
+            heartbeat: Duration::from_secs(1),
+            readings: Duration::from_secs(1),
+            health_checks: Duration::from_secs(30),
+        }
+    }
+
+    fn paces(&self) -> Paces {
+        let ms = |pause: Duration| i64::try_from(pause.as_millis()).unwrap_or(i64::MAX).max(1);
+        Paces {
+            heartbeat_ms: ms(self.heartbeat),
+            readings_ms: ms(self.readings),
+            health_checks_ms: ms(self.health_checks),
+        }
     }
 }
 
@@ -52,8 +71,8 @@ impl Simulated {
     /// Start playing. Each node registers at once.
     pub fn start(config: SimulatedConfig, mouth: Mouth) -> Result<Simulated, AgentError> {
         let nodes = config.registrations.iter().map(|registration| registration.node.clone()).collect();
-        let heartbeat_ms = i64::try_from(config.heartbeat.as_millis()).unwrap_or(i64::MAX).max(1);
-        let world = World::new(config.registrations, heartbeat_ms);
+        let paces = config.paces();
+        let world = World::new(config.registrations, paces);
         let stage = Stage { world, data_dir: config.data_dir, mouth };
         let driver = Driver::start("simulated", stage).map_err(AgentError::Thread)?;
         Ok(Simulated { nodes, driver })

@@ -133,6 +133,29 @@ pub enum Command {
         /// What it is.
         facts: Box<NodeFacts>,
     },
+    /// Announce a node whose agent has not joined, or describe it again.
+    DeclareNode {
+        /// Which.
+        node: NodeId,
+        /// What it will be.
+        facts: Box<NodeFacts>,
+    },
+    /// Set labels or taints of a node. What is `None` stays; `Some(None)` leaves it to the agent again.
+    LabelNode {
+        /// Which.
+        node: NodeId,
+        /// All labels.
+        labels: Option<Option<BTreeMap<String, String>>>,
+        /// All taints.
+        taints: Option<Option<Vec<String>>>,
+    },
+    /// Take a GPU out of the declaration of a node whose agent has not joined.
+    RemoveGpu {
+        /// The node.
+        node: NodeId,
+        /// The device.
+        gpu: u8,
+    },
     /// Change whether a node takes work.
     SetNodeState {
         /// Which.
@@ -422,6 +445,9 @@ impl Command {
             Command::ChangeJob { job, .. } => ("job.change", job.to_string()),
             // By a person; agents speak for the system, whose acts are not audited.
             Command::RegisterNode { node, .. } => ("node.register", node.to_string()),
+            Command::DeclareNode { node, .. } => ("node.declare", node.to_string()),
+            Command::LabelNode { node, .. } => ("node.label", node.to_string()),
+            Command::RemoveGpu { node, gpu } => ("gpu.remove", format!("{node}/gpu-{gpu}")),
             Command::SetGpuHealth { node, gpu, jobs: JobsOnGpu::Keep, .. } => {
                 ("gpu.health", format!("{node}/gpu-{gpu}"))
             }

@@ -3,7 +3,7 @@
 //! An event carries all that `apply` and the tables need, so that replay never decides anything. Fields are
 //! only ever added, with defaults; a change of meaning is a new kind.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -181,6 +181,9 @@ pub enum Event {
         /// What it cost that it was displaced, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<Receipt>,
+        /// What it held until now; absent in journals of earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Held>,
         /// Until when its usage is charged: when the last of its processes were gone. Absent where nobody knows, and in
         /// journals of older releases: then until `at`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,6 +293,32 @@ pub enum Event {
         node: NodeId,
         /// What it is.
         facts: Box<NodeFacts>,
+        /// When.
+        at: Timestamp,
+    },
+    /// An operator announced a node whose agent has not joined, or described it again.
+    NodeDeclared {
+        /// Which.
+        node: NodeId,
+        /// What it will be.
+        facts: Box<NodeFacts>,
+        /// Who.
+        by: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// An operator set the labels and taints of a node. `None` leaves them to the agent.
+    NodeLabelled {
+        /// Which.
+        node: NodeId,
+        /// All labels.
+        #[serde(default)]
+        labels: Option<BTreeMap<String, String>>,
+        /// All taints.
+        #[serde(default)]
+        taints: Option<Vec<String>>,
+        /// Who.
+        by: String,
         /// When.
         at: Timestamp,
     },
@@ -438,6 +467,21 @@ pub enum Event {
     },
 }
 
+/// What an attempt held until it ended, for the record of the allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// CPU cores.
+    pub cpus: u64,
+    /// Main memory.
+    pub memory_mib: u64,
+    /// Its time limit, or else the runtime the planner expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planned_ms: Option<i64>,
+    /// What it cost an hour, in millionths.
+    #[serde(default)]
+    pub cost_per_hour_micro: u64,
+}
+
 /// What it cost that a job was displaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -519,6 +563,8 @@ impl Event {
             Event::TenantChanged { .. } => "TenantChanged",
             Event::TenantDeleted { .. } => "TenantDeleted",
             Event::NodeRegistered { .. } => "NodeRegistered",
+            Event::NodeDeclared { .. } => "NodeDeclared",
+            Event::NodeLabelled { .. } => "NodeLabelled",
             Event::NodeStateChanged { .. } => "NodeStateChanged",
             Event::NodeRemoved { .. } => "NodeRemoved",
             Event::GpuHealthChanged { .. } => "GpuHealthChanged",

@@ -39,6 +39,9 @@ pub struct JobSpec {
     /// NVLink is worth more to it than one NUMA node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefer_nvlink: bool,
+    /// `gang_scheduling` as submitted, where it was. The GPUs of a job are granted together either way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gang_scheduling: Option<bool>,
     /// The job is stopped when it has run this long.
     #[serde(default)]
     pub time_limit_ms: Option<i64>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::Held;
 use crate::ids::TenantId;
 use crate::job::{Attempt, JobSpec};
 use crate::tenant::TenantConfig;
@@ -89,6 +90,18 @@ pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Tim
         memory_gib_ms: held.memory_mib * ms / 1024,
         cost_micro: price(gpu_ms, tenant.price_micro()),
         energy_mj: energy_mj(attempt, end),
+    }
+}
+
+/// What an attempt holds and what that costs an hour.
+pub fn held(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig) -> Held {
+    let demand = spec.demand_of(&attempt.tasks);
+    let price = if tenant.billed { tenant.price_gpu_hour_micro } else { 0 };
+    Held {
+        cpus: demand.cpus,
+        memory_mib: demand.memory_mib,
+        planned_ms: spec.time_limit_ms.or(attempt.expected_ms),
+        cost_per_hour_micro: price.saturating_mul(demand.gpu_milli) / 1_000,
     }
 }
 

@@ -30,6 +30,12 @@ pub struct Node {
     pub partitions: BTreeMap<u8, Partition>,
     /// When it was first seen.
     pub registered_at: Timestamp,
+    /// An operator announced it and its agent has not joined: nothing is placed here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declared: bool,
+    /// Labels and taints set by operators. They take precedence over those in `facts`.
+    #[serde(default, skip_serializing_if = "OperatorLabels::is_empty")]
+    pub operator: OperatorLabels,
     /// Who holds each GPU: one the whole of it, or several a part each. Derived from the jobs; `State::check` recomputes
     /// it.
     #[serde(skip)]
@@ -46,6 +52,23 @@ pub struct Node {
     /// The pools that each GPU belongs to, and whether it is given out there as it is now. Derived from the policies.
     #[serde(skip)]
     pub pools: Vec<BTreeMap<String, bool>>,
+}
+
+/// Labels and taints that operators set on a node. A registration never changes them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorLabels {
+    /// All labels of the node; `None` leaves them to the agent.
+    #[serde(default)]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// All taints of the node; `None` leaves them to the agent.
+    #[serde(default)]
+    pub taints: Option<Vec<String>>,
+}
+
+impl OperatorLabels {
+    fn is_empty(&self) -> bool {
+        *self == OperatorLabels::default()
+    }
 }
 
 /// What a job holds of a device.
@@ -333,7 +356,25 @@ impl GpuWord {
 impl Node {
     /// Whether new work may be placed here at all.
     pub fn takes_work(&self) -> bool {
-        self.state.word == NodeWord::Ready
+        self.state.word == NodeWord::Ready && !self.declared
+    }
+
+    /// The labels that placement reads: the operator's, or else the agent's.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        self.operator.labels.as_ref().unwrap_or(&self.facts.labels)
+    }
+
+    /// The taints that placement reads: the operator's, or else the agent's.
+    pub fn taints(&self) -> &[String] {
+        self.operator.taints.as_ref().unwrap_or(&self.facts.taints)
+    }
+
+    /// The state in one word, as people read it.
+    pub fn state_word(&self) -> &'static str {
+        match self.state.word {
+            NodeWord::Ready if self.declared => "Declared",
+            word => word.word(),
+        }
     }
 
     /// A task takes its devices.

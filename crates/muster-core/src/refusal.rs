@@ -76,6 +76,12 @@ pub enum Refusal {
         /// In its words.
         why: String,
     },
+    /// The settings accept jobs of one task only.
+    #[error("the job has {tasks} tasks, and `scheduler.enable_gang_scheduling` is false")]
+    GangsOff {
+        /// How many tasks it has.
+        tasks: u64,
+    },
     /// A tenant of that name exists.
     #[error("tenant `{tenant}` exists already")]
     DuplicateTenant {
@@ -105,6 +111,12 @@ pub enum Refusal {
     /// The tenant that always exists cannot be removed.
     #[error("the tenant `default` cannot be removed")]
     DefaultTenant,
+    /// The agent of a node reports its hardware, so nobody else describes it.
+    #[error("the agent of node `{node}` has joined and reports its hardware")]
+    NodeJoined {
+        /// Which.
+        node: NodeId,
+    },
     /// The node still has attempts.
     #[error("node `{node}` still runs {jobs} jobs")]
     NodeBusy {
@@ -262,6 +274,8 @@ impl Refusal {
             Refusal::InactiveTenant { .. } => "inactive-tenant",
             Refusal::TenantBusy { .. } => "tenant-busy",
             Refusal::DefaultTenant => "default-tenant",
+            Refusal::GangsOff { .. } => "gangs-off",
+            Refusal::NodeJoined { .. } => "node-joined",
             Refusal::NodeBusy { .. } => "node-busy",
             Refusal::GpuBusy { .. } => "gpu-busy",
             Refusal::Invalid { .. } => "invalid",
@@ -317,6 +331,11 @@ impl Refusal {
             Refusal::Infeasible { nearest, .. } => Some(nearest.clone()),
             Refusal::KeyReused { .. } => Some("send a new key with a new request".into()),
             Refusal::TenantBusy { .. } => Some("cancel its jobs or wait for them".into()),
+            Refusal::GangsOff { .. } => Some("submit jobs of one task, or ask an operator".into()),
+            Refusal::NodeJoined { .. } => Some(
+                "change its labels, taints or state instead, or set the health of a GPU to `unhealthy`"
+                    .into(),
+            ),
             Refusal::NodeBusy { .. } => Some("drain it first, and wait for its jobs".into()),
             Refusal::GpuBusy { .. } => Some("wait until nobody uses it; `muster gpus` shows who does".into()),
             Refusal::QueueFull { .. } => Some("submit again later".into()),

@@ -35,9 +35,9 @@ pub struct Allocation {
     /// Why it was placed there, where there was a choice, while it is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
-    /// CPU cores held, while it is live.
+    /// CPU cores it holds or held. A standby does not know those of a live one.
     pub cpu_cores: Option<u64>,
-    /// Main memory held in MiB, while it is live.
+    /// Main memory it holds or held, in MiB. A standby does not know that of a live one.
     pub memory_mb: Option<u64>,
     /// When it got its GPUs, RFC 3339.
     pub allocated_at: String,
@@ -49,7 +49,7 @@ pub struct Allocation {
     pub completed_at: Option<String>,
     /// The same in Unix milliseconds.
     pub completed_at_ms: Option<i64>,
-    /// How long it may run at most, for people; absent without a time limit or after its end.
+    /// Its time limit, or else the runtime that the planner expected when it placed it, for people.
     pub planned_duration: Option<String>,
     /// How long it held or has held its GPUs, for people.
     pub actual_duration: String,
@@ -69,7 +69,7 @@ pub struct Allocation {
     pub message: String,
     /// GPU-hours charged.
     pub gpu_hours: f64,
-    /// What it costs an hour, where its tenant is billed and it is live.
+    /// What it costs or cost an hour; 0 where its tenant is not billed.
     pub cost_per_hour: Option<f64>,
     /// What it cost; 0 until it ends.
     pub total_cost: f64,

@@ -35,9 +35,9 @@ pub struct Gpu {
     pub state: String,
     /// Memory of the device in MiB.
     pub memory_total_mb: u64,
-    /// Memory in use in MiB, where it is measured.
+    /// Memory in use in MiB. Always null in this version: it is not measured yet.
     pub memory_used_mb: Option<u64>,
-    /// Memory free in MiB, where it is measured.
+    /// Memory free in MiB. Always null in this version: it is not measured yet.
     pub memory_free_mb: Option<u64>,
     /// Somebody holds it or a part of it.
     pub allocated: bool,
@@ -68,11 +68,23 @@ pub struct Gpu {
     pub max_temperature: i32,
     /// How long it cools, in seconds.
     pub cooling_period: i64,
-    /// Utilisation, 0 to 1, where it is measured.
+    /// Utilisation, 0 to 1. Always null in this version: it is not measured yet.
     pub utilization: Option<f64>,
-    /// Temperature in °C, where it can be read.
+    /// Temperature in °C at the newest reading; absent until this server has one.
     pub temperature: Option<f64>,
-    /// Power drawn in watts, where it can be read.
+    /// Errors counted by the device at the newest reading; absent until this server has one.
+    #[serde(default)]
+    pub error_count: Option<u32>,
+    /// The newest error that the agent reported, where there was one since this server started.
+    #[serde(default)]
+    pub last_error: Option<String>,
+    /// When this server last had a reading of it, RFC 3339.
+    #[serde(default)]
+    pub last_health_check: Option<String>,
+    /// When this server last heard from the agent of its node, RFC 3339.
+    #[serde(default)]
+    pub last_heartbeat: Option<String>,
+    /// Power drawn in watts. Always null in this version: it is not measured yet.
     pub power_usage: Option<f64>,
     /// Power limit in watts, where known.
     pub power_limit_w: Option<f64>,
@@ -114,6 +126,20 @@ pub struct GpuList {
     pub gpus: Vec<Gpu>,
     /// How many there are.
     pub total: u64,
+}
+
+/// What to change of a GPU. What is not sent stays. Its hardware is what the agent of its node reports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GpuChange {
+    /// `healthy`, `warning`, `degraded` or `unhealthy`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<String>,
+    /// Profiles to partition it into; an empty list makes it whole again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiles: Option<Vec<String>>,
+    /// Why.
+    pub why: String,
 }
 
 /// An operator's word about the health of a GPU.

@@ -165,7 +165,9 @@ pub struct Job {
     pub queue_position: Option<u64>,
     /// How many wait for their turn.
     pub queue_length: Option<u64>,
-    /// How long it will still wait, for people; absent while nothing honest can be said.
+    /// How long it still waits by the newest forecast, for people; absent when it does not wait for its turn and while
+    /// there is no forecast.
+    #[schema(example = "5m to 20m")]
     pub estimated_wait: Option<String>,
     /// Why it waits: every blocker, the most telling first.
     pub reasons: Vec<Reason>,
@@ -179,7 +181,7 @@ pub struct Job {
 
     /// The gang, group by group.
     pub tasks: Vec<Task>,
-    /// Always true: the GPUs of a job are given together or not at all.
+    /// As submitted, `true` when not given. The GPUs of a job are granted together or not at all either way.
     pub gang_scheduling: bool,
     /// How close together the GPUs want to be.
     pub topology: String,
@@ -225,11 +227,11 @@ pub struct Job {
     /// Free words for machines.
     pub annotations: BTreeMap<String, String>,
 
-    /// How long it is expected to run, for people; absent while nothing is known.
+    /// How long it is expected to run, for people. Always null in this version: learned estimates are not there yet.
     pub estimated_duration: Option<String>,
-    /// How sure that is, 0 to 1.
+    /// How sure that is, 0 to 1. Always null in this version: learned estimates are not there yet.
     pub prediction_confidence: Option<f64>,
-    /// Mean utilisation of its GPUs, 0 to 1; absent where it is not measured.
+    /// Mean utilisation of its GPUs, 0 to 1. Always null in this version: utilisation is not measured yet.
     pub gpu_utilization: Option<f64>,
     /// When it was accepted, RFC 3339.
     pub created_at: String,

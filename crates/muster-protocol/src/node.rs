@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::gpu::Gpu;
 
-/// A machine to make known, or to describe anew. Agents do this by themselves.
+/// A node to declare before its agent joins, or to describe again until then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "gpu01", "cpu_cores": 64, "memory_mb": 524288,
@@ -105,12 +105,14 @@ pub struct NodeChange {
     /// Why the state is changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Free words for placement, all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub labels: Option<BTreeMap<String, String>>,
-    /// Taints, all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<String>>,
+    /// Labels for placement, all of them; they replace those that the agent reports. `null` leaves them to the agent.
+    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    pub labels: Option<Option<BTreeMap<String, String>>>,
+    /// Taints, all of them; they replace those that the agent reports. `null` leaves them to the agent.
+    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>)]
+    pub taints: Option<Option<Vec<String>>>,
 }
 
 /// A machine, as it stands now.
@@ -125,7 +127,7 @@ pub struct Node {
     pub hostname: String,
     /// Address.
     pub ip_address: String,
-    /// `Ready`, `Suspect`, `Unreachable`, `Fenced`, `Draining` or `Hold`.
+    /// `Ready`, `Suspect`, `Unreachable`, `Fenced`, `Draining`, `Hold`, or `Declared` until its agent joins.
     #[schema(example = "Ready")]
     pub state: String,
     /// Who or what set the state.
@@ -176,7 +178,7 @@ pub struct Node {
     pub simulated: bool,
     /// When it was first seen.
     pub registered_at: String,
-    /// When it was last heard from, where known.
+    /// When this server last heard from its agent, RFC 3339; absent until then.
     pub last_heartbeat: Option<String>,
     /// Jobs with a part here; those of other tenants are left out for callers who may not see them.
     pub jobs: Vec<String>,

@@ -15,19 +15,26 @@ use tracing::{debug, warn};
 
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Role};
+use crate::readings::Readings;
 
-/// Silence after which a node gets no new work: three heartbeats and a bit.
+/// Least silence after which a node gets no new work; three heartbeats and a bit where they are rare.
 const SUSPECT_AFTER: Duration = Duration::from_secs(5);
-/// Silence after which its jobs wait for its return or its fence.
+/// Least silence after which its jobs wait for its return or its fence; ten heartbeats where they are rare.
 const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// Understands what agents say and notices who has fallen silent. Nothing here waits: the simulator runs it too.
 #[derive(Default)]
 pub struct Hearing {
     heard: BTreeMap<NodeId, Duration>,
+    heartbeat: Duration,
 }
 
 impl Hearing {
+    /// For agents that send a heartbeat this often.
+    pub fn every(heartbeat: Duration) -> Hearing {
+        Hearing { heartbeat, ..Hearing::default() }
+    }
+
     /// The command that a report means; `None` if it says nothing new.
     pub fn hear(&mut self, state: &State, report: Report, clock: &dyn Clock) -> Option<Command> {
         let Ok(node) = speaker(&report).parse::<NodeId>() else {
@@ -61,15 +68,29 @@ impl Hearing {
     pub fn silence(&mut self, state: &State, clock: &dyn Clock) -> Vec<Command> {
         let elapsed = clock.elapsed();
         let mut commands = Vec::new();
-        for node in state.nodes.values() {
-            let heard = self.heard.entry(node.id.clone()).or_insert(elapsed);
-            let silent = elapsed.saturating_sub(*heard);
-            if let Some(word) = worse(node.state.word, silent) {
+        for node in state.nodes.values().filter(|node| !node.declared) {
+            let heard = *self.heard.entry(node.id.clone()).or_insert(elapsed);
+            let silent = elapsed.saturating_sub(heard);
+            if let Some(word) = self.worse(node.state.word, silent) {
                 let why = format!("no word from its agent for {} s", silent.as_secs());
                 commands.push(Command::SetNodeState { node: node.id.clone(), word, why });
             }
         }
         commands
+    }
+
+    /// The state that silence leads to, if it is another one.
+    fn worse(&self, word: NodeWord, silent: Duration) -> Option<NodeWord> {
+        let late = Duration::from_secs(2);
+        match word {
+            NodeWord::Ready if silent >= SUSPECT_AFTER.max(self.heartbeat * 3 + late) => {
+                Some(NodeWord::Suspect)
+            }
+            NodeWord::Suspect if silent >= UNREACHABLE_AFTER.max(self.heartbeat * 10) => {
+                Some(NodeWord::Unreachable)
+            }
+            _ => None,
+        }
     }
 
     /// A control plane that was away must not take its own absence for theirs.
@@ -114,12 +135,19 @@ pub struct Ear {
     cluster: Cluster,
     clock: Arc<dyn Clock>,
     hearing: Mutex<Hearing>,
+    readings: Arc<Readings>,
 }
 
 impl Ear {
-    /// An ear for this cluster.
-    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>) -> Arc<Ear> {
-        Arc::new(Ear { cluster, clock, hearing: Mutex::default() })
+    /// An ear for this cluster, whose agents send a heartbeat this often.
+    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, heartbeat: Duration) -> Arc<Ear> {
+        let hearing = Mutex::new(Hearing::every(heartbeat));
+        Arc::new(Ear { cluster, clock, hearing, readings: Arc::default() })
+    }
+
+    /// What the agents last reported.
+    pub fn readings(&self) -> Arc<Readings> {
+        self.readings.clone()
     }
 
     /// What the agents speak into.
@@ -129,6 +157,7 @@ impl Ear {
     }
 
     fn hear(&self, report: Report) {
+        self.readings.note(&report, self.clock.now());
         let command = self.cluster.read(|state| self.hearing().hear(state, report, &*self.clock));
         command.into_iter().for_each(|command| self.tell(command));
     }
@@ -146,7 +175,10 @@ impl Ear {
             self.hearing().forget();
             return;
         }
-        let commands = self.cluster.read(|state| self.hearing().silence(state, &*self.clock));
+        let commands = self.cluster.read(|state| {
+            self.readings.keep(self.clock.now(), |node| state.nodes.contains_key(node));
+            self.hearing().silence(state, &*self.clock)
+        });
         commands.into_iter().for_each(|command| self.tell(command));
     }
 
@@ -155,16 +187,7 @@ impl Ear {
     }
 }
 
-/// The state that silence leads to, if it is another one.
-fn worse(word: NodeWord, silent: Duration) -> Option<NodeWord> {
-    match word {
-        NodeWord::Ready if silent >= SUSPECT_AFTER => Some(NodeWord::Suspect),
-        NodeWord::Suspect if silent >= UNREACHABLE_AFTER => Some(NodeWord::Unreachable),
-        _ => None,
-    }
-}
-
-fn speaker(report: &Report) -> &str {
+pub(crate) fn speaker(report: &Report) -> &str {
     match report {
         Report::Registered(registration) => &registration.node,
         Report::Heartbeat { node }
@@ -253,9 +276,9 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
 #[cfg(test)]
 mod tests {
     use muster_agent::Cluster;
-    use muster_core::JobSpec;
     use muster_core::command::SubmitJob;
     use muster_core::tenant::TenantConfig;
+    use muster_core::{JobSpec, Settings};
     use muster_core::wiring::{Closeness, Wiring};
 
     use super::*;
@@ -348,5 +371,35 @@ mod tests {
         let node = facts(muster_json::from_str(text).unwrap());
         assert_eq!((node.block.as_ref(), node.numa.len(), node.gpus[0].socket), (None, 0, None));
         assert_eq!(Wiring::of(&node).closeness(0b11), Closeness::Numa);
+    }
+
+    /// The command that a reading of 80 °C leads to, as cooling time in ms.
+    fn cooling_ms(settings: Settings) -> Option<i64> {
+        let mut state = State::default();
+        let facts =
+            registered("nodes: [{name: n, gpus: {model: T4, count: 1, memory_mib: 16384}}]").remove(0);
+        let node: NodeId = "n".parse().unwrap();
+        let now = Timestamp(1_000);
+        for command in [
+            Command::Configure { settings: Box::new(settings) },
+            Command::RegisterNode { node: node.clone(), facts: Box::new(facts) },
+        ] {
+            let decision = state.decide(&Actor::system(), &command, now).unwrap();
+            decision.events.iter().for_each(|event| state.apply(event));
+        }
+        let reading = Reading { gpu: 0, temperature_c: Some(80), errors: 0, last_error: String::new() };
+        match health(&state, node, reading, now)? {
+            Command::SetGpuHealth { cooling_until, .. } => cooling_until.map(|until| until.since(now)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn settings_say_when_a_gpu_cools_and_for_how_long() {
+        let usual = Settings::default();
+        assert_eq!(cooling_ms(usual.clone()), Some(usual.cooling_ms));
+        assert_eq!(cooling_ms(Settings { cooling_ms: 7_000, ..usual.clone() }), Some(7_000));
+        assert_eq!(cooling_ms(Settings { thermal_limit_c: 85, ..usual.clone() }), None);
+        assert_eq!(cooling_ms(Settings { thermal: false, ..usual }), None);
     }
 }

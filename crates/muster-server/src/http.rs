@@ -64,10 +64,12 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::cluster::{Cluster, Role};
+use crate::config::Metrics;
 use crate::evaluations::Evaluations;
 use crate::identity::{Identity, Who};
 use crate::metrics::Seen;
 use crate::policies::{Interpreter, Questions};
+use crate::readings::Readings;
 use crate::rounds::Rounds;
 use crate::shadow::Shadow;
 use crate::tls::Connections;
@@ -105,12 +107,14 @@ pub struct Behind {
     pub data_dir: PathBuf,
     /// What planning costs, for the metrics.
     pub rounds: Arc<Rounds>,
+    /// What agents last reported: heartbeats, temperatures, errors.
+    pub readings: Arc<Readings>,
     /// What happened since the start, for the metrics.
     pub seen: Arc<Seen>,
     /// What policies were asked, for the metrics.
     pub questions: Arc<Questions>,
-    /// Prefix of the metrics that the commissioning document names.
-    pub metrics_namespace: String,
+    /// Whether metrics are served, where, and under which prefix.
+    pub metrics: Metrics,
     /// Who answers what-if questions, one at a time; nobody where the history cannot be replayed.
     pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
     /// Who runs policies; nobody where there are none to be had.
@@ -184,6 +188,10 @@ pub fn router(door: Door) -> Router {
     let document = document::finished(openapi);
     let page = Arc::new(reference::html(&document));
     let json = Arc::new(muster_json::to_string(&document));
+    let routes = match door.metrics.path.as_str() {
+        scrape::PATH => routes,
+        other => routes.route(other, routing::get(scrape::scrape)),
+    };
     routes
         .route("/api/v1/openapi.json", routing::get(move || document::serve(json.clone())))
         .route("/api/v1/docs", routing::get(move || reference::serve(page.clone())))
@@ -231,7 +239,7 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(nodes::hold))
         .routes(routes!(nodes::fence))
         .routes(routes!(gpus::list))
-        .routes(routes!(gpus::get))
+        .routes(routes!(gpus::get, gpus::change, gpus::remove))
         .routes(routes!(gpus::set_health))
         .routes(routes!(gpus::partition))
         .routes(routes!(allocations::list))
@@ -252,7 +260,7 @@ fn api() -> OpenApiRouter<Door> {
 
 /// The metrics alone, for a port of their own. Nobody is asked for a token there.
 pub fn metrics_router(door: Door, path: &str) -> Router {
-    Router::new().route(path, routing::get(scrape::scrape)).fallback(nowhere).with_state(door)
+    Router::new().route(path, routing::get(scrape::answer)).fallback(nowhere).with_state(door)
 }
 
 async fn nowhere(uri: Uri) -> Fault {

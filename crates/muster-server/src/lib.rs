@@ -23,6 +23,7 @@ pub mod waits;
 
 pub mod agents;
 pub mod dispatch;
+pub mod readings;
 
 pub mod metrics;
 pub mod telemetry;

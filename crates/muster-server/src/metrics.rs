@@ -64,7 +64,7 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
         _ => 0,
     };
     door.cluster.read(|state| Facts {
-        namespace: door.metrics_namespace.to_string(),
+        namespace: door.metrics.namespace.to_string(),
         jobs: jobs(counts),
         waiting_by_reason: waiting_by_reason(door, state),
         gpus: gpus(state),

@@ -25,6 +25,7 @@ use crate::forecaster::Forecaster;
 use crate::http::{self, Behind, Door, Limits, Origins};
 use crate::planner::Planner;
 use crate::policies::{Counted, Interpreter, Questions};
+use crate::readings::Readings;
 use crate::reign::{End, Reign};
 use crate::rounds::Rounds;
 use crate::shadow::{Shadow, Shadower};
@@ -220,9 +221,10 @@ fn door(
         evaluations: Evaluations::default(),
         data_dir: config.data_dir.clone(),
         rounds: parts.rounds.clone(),
+        readings: parts.readings.clone(),
         seen: Arc::default(),
         questions,
-        metrics_namespace: config.metrics.namespace.clone(),
+        metrics: config.metrics.clone(),
         oracle: advisers.oracle,
         interpreter: advisers.interpreter,
         shadow: parts.shadow.clone(),
@@ -234,6 +236,7 @@ fn door(
 struct Parts {
     cluster: Cluster,
     rounds: Arc<Rounds>,
+    readings: Arc<Readings>,
     shadow: Arc<Shadow>,
     stop: Arc<AtomicBool>,
     engine: oneshot::Receiver<End>,
@@ -245,8 +248,10 @@ impl Parts {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (inbox, asks) = mpsc::sync_channel(INBOX_SIZE);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
-        let ear = Ear::new(cluster.clone(), clock.clone());
+        let heartbeat = Duration::from_millis(config.agent.heartbeat_ms.max(1) as u64);
+        let ear = Ear::new(cluster.clone(), clock.clone(), heartbeat);
         let agents = start_agents(config, nodes, &ear)?;
+        let readings = ear.readings();
         let stop = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(Rounds::default());
         let (to_planner, planner_feed) = mpsc::channel();
@@ -291,7 +296,7 @@ impl Parts {
             thread("silence", move || notice_silence(&ear, &stopping))?,
             thread("engine", move || drop(ended.send(reign.run(journal))))?,
         ];
-        Ok(Parts { cluster, rounds, shadow, stop, engine, threads })
+        Ok(Parts { cluster, rounds, readings, shadow, stop, engine, threads })
     }
 }
 
@@ -444,18 +449,25 @@ fn holder(data_dir: &Path) -> String {
 }
 
 fn start_agents(config: &Config, nodes: Nodes, ear: &Arc<Ear>) -> Result<Vec<Box<dyn Agent>>, StartError> {
-    let heartbeat = Duration::from_millis(config.agent.heartbeat_ms.max(1) as u64);
+    let pause = |ms: i64| Duration::from_millis(ms.max(1) as u64);
+    let heartbeat = pause(config.agent.heartbeat_ms);
     Ok(match nodes {
         Nodes::None => Vec::new(),
         Nodes::Simulated(cluster) => {
-            let simulated = SimulatedConfig::new(cluster.registrations(), &config.data_dir);
-            let simulated = SimulatedConfig { heartbeat: heartbeat.min(Duration::from_secs(1)), ..simulated };
+            let simulated = SimulatedConfig {
+                heartbeat,
+                readings: pause(config.agent.metrics_ms),
+                health_checks: pause(config.agent.health_check_ms),
+                ..SimulatedConfig::new(cluster.registrations(), &config.data_dir)
+            };
             vec![Box::new(Simulated::start(simulated, ear.mouth())?)]
         }
         Nodes::Real { gpus } => {
             let shim = vec![std::env::current_exe()?.into_os_string(), "shim".into()];
             let mut runner = RunnerConfig::new(&config.data_dir, shim);
             runner.gpus = counted_gpus(gpus);
+            runner.heartbeat = heartbeat;
+            runner.node = config.agent.node_id.clone().unwrap_or(runner.node);
             vec![Box::new(Runner::start(runner, ear.mouth())?)]
         }
     })

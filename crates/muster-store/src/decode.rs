@@ -89,6 +89,10 @@ pub fn attempt(cells: &mut Cells) -> Result<AttemptRow, StoreError> {
         memory_gib_ms: cells.take()?,
         cost_micro: cells.take()?,
         charged_until: cells.take()?,
+        cpus: cells.take()?,
+        memory_mib: cells.take()?,
+        planned_ms: cells.take()?,
+        cost_per_hour_micro: cells.take()?,
     })
 }
 

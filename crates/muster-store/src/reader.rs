@@ -39,7 +39,7 @@ pub(crate) const JOB_COLUMNS: &str = "id, tenant, user_name, name, priority, sta
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
     ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, \
-    charged_until";
+    charged_until, cpus, memory_mib, planned_ms, cost_per_hour_micro";
 
 impl<S: Source> Reader<S> {
     fn select<T>(

@@ -192,6 +192,14 @@ pub struct AttemptRow {
     /// Until when its usage was charged: when its processes were gone, as far as that is known. Absent while it runs, and
     /// where an older release charged until `ended_at`.
     pub charged_until: Option<i64>,
+    /// CPU cores held; known once it has ended.
+    pub cpus: Option<u64>,
+    /// Main memory held; known once it has ended.
+    pub memory_mib: Option<u64>,
+    /// Its time limit or expected runtime; known once it has ended.
+    pub planned_ms: Option<i64>,
+    /// What it cost an hour in millionths; known once it has ended.
+    pub cost_per_hour_micro: Option<u64>,
 }
 
 /// A GPU or a part of it, held by an attempt.

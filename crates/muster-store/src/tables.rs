@@ -141,10 +141,10 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::AttemptStopping { job, attempt, cause, at, .. } => {
             attempts::stopping(*job, *attempt, cause, *at)
         }
-        Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, at, .. } => {
-            let charged_until = charged_until.unwrap_or(*at);
+        Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, held, at, .. } => {
+            let (charged_until, held) = (charged_until.unwrap_or(*at), held.as_ref());
             let (job, attempt, at) = (*job, *attempt, *at);
-            attempts::ended(&attempts::End { job, attempt, exit, next, charge, charged_until, at })
+            attempts::ended(&attempts::End { job, attempt, exit, next, charge, charged_until, held, at })
         }
         // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
         Event::AttemptStarted { whole: false, .. }
@@ -166,6 +166,10 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::TenantDeleted { id, at } => tenants::deleted(id, *at),
 
         Event::NodeRegistered { node, facts, at } => nodes::registered(node, facts, *at),
+        Event::NodeDeclared { node, facts, at, .. } => nodes::declared(node, facts, *at),
+        Event::NodeLabelled { node, labels, taints, at, .. } => {
+            nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
+        }
         Event::NodeStateChanged { node, word, by, why, at } => {
             nodes::state_changed(node, *word, (by, why), *at)
         }

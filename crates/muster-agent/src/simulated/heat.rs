@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::agent::Report;
+use muster_protocol::agent::{Registration, Report};
 
+use super::world::Paces;
 use crate::pace::Pace;
 
 /// An idle GPU, in °C.
@@ -11,41 +12,39 @@ const IDLE_C: i32 = 40;
 /// How much a GPU cools between two readings.
 const COOLING_C: i32 = 10;
 
-/// Idle GPUs report once in so many heartbeats: their temperature hardly changes, and a cluster has thousands of them.
-const IDLE_EVERY: i64 = 10;
-
-/// The temperatures of the GPUs of one node.
+/// The GPUs of one node. Those at rest are read by health checks only: thousands of idle readings would tell nothing.
 #[derive(Debug, Default)]
 pub(super) struct Heat {
-    /// How many GPUs the node has.
-    gpus: u8,
-    /// Those above the idle temperature.
     warm: BTreeMap<u8, i32>,
-    pace: Pace,
-    idle_pace: Pace,
+    readings: Pace,
+    health_checks: Pace,
 }
 
 impl Heat {
-    /// Of a node with so many GPUs, all idle.
-    pub fn new(gpus: usize) -> Heat {
-        Heat { gpus: u8::try_from(gpus).unwrap_or(u8::MAX), ..Heat::default() }
-    }
-
     /// Take in which GPUs are heated now, and return the readings that are due.
     pub fn step(
         &mut self,
         now_ms: i64,
-        every_ms: i64,
-        node: &str,
+        paces: Paces,
+        node: &Registration,
         heated: &BTreeMap<u8, i32>,
     ) -> Vec<Report> {
-        let mut readings = BTreeMap::new();
-        if self.idle_pace.is_due(now_ms, every_ms.saturating_mul(IDLE_EVERY)) {
-            let idle = (0..self.gpus).filter(|gpu| !self.warm.contains_key(gpu));
-            readings.extend(idle.map(|gpu| (gpu, IDLE_C)));
+        let mut due = self.warm_readings(now_ms, paces.readings_ms, heated);
+        if self.health_checks.is_due(now_ms, paces.health_checks_ms) {
+            for gpu in (0..).take(node.gpus.len()) {
+                due.entry(gpu).or_insert_with(|| self.warm.get(&gpu).copied().unwrap_or(IDLE_C));
+            }
         }
-        let moves = !(self.is_at_rest() && heated.is_empty());
-        let due = moves && self.pace.is_due(now_ms, every_ms);
+        due.into_iter().map(|(gpu, temperature_c)| reading(&node.node, gpu, temperature_c)).collect()
+    }
+
+    /// The GPUs that are warm, or were at the last reading.
+    fn warm_readings(&mut self, now_ms: i64, every_ms: i64, heated: &BTreeMap<u8, i32>) -> BTreeMap<u8, i32> {
+        let mut readings = BTreeMap::new();
+        if self.is_at_rest() && heated.is_empty() {
+            return readings;
+        }
+        let due = self.readings.is_due(now_ms, every_ms);
         if due {
             self.warm.retain(|gpu, temperature_c| {
                 *temperature_c = (*temperature_c - COOLING_C).max(IDLE_C);
@@ -59,14 +58,13 @@ impl Heat {
                 readings.insert(*gpu, *temperature_c);
             }
         }
-        readings.into_iter().map(|(gpu, temperature_c)| reading(node, gpu, temperature_c)).collect()
+        readings
     }
 
-    /// When the next reading is due; nothing if the node has no GPUs.
-    pub fn wake_at_ms(&self) -> Option<i64> {
-        let idle = (self.gpus > 0).then(|| self.idle_pace.next_ms());
-        let warm = (!self.is_at_rest()).then(|| self.pace.next_ms());
-        idle.into_iter().chain(warm).min()
+    /// When the next reading is due.
+    pub fn wake_at_ms(&self) -> i64 {
+        let warm = (!self.is_at_rest()).then(|| self.readings.next_ms());
+        warm.unwrap_or(i64::MAX).min(self.health_checks.next_ms())
     }
 
     fn is_at_rest(&self) -> bool {
@@ -87,6 +85,7 @@ fn reading(node: &str, gpu: u8, temperature_c: i32) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Cluster;
 
     fn temperatures(reports: Vec<Report>) -> Vec<i32> {
         let read = |report| match report {
@@ -96,28 +95,37 @@ mod tests {
         reports.into_iter().map(read).collect()
     }
 
-    #[test]
-    fn it_heats_at_once_and_cools_to_rest() {
+    const PACES: Paces = Paces { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 30_000 };
+
+    /// A node with four GPUs whose first health check is over.
+    fn checked() -> (Heat, Registration) {
+        let node = Cluster::default_dev().registrations().remove(0);
         let mut heat = Heat::default();
-        let hot = BTreeMap::from([(3, 90)]);
-        let cold = BTreeMap::new();
-        assert_eq!(temperatures(heat.step(0, 1_000, "n1", &hot)), [90]);
-        let mut story = Vec::new();
-        for second in 1..10 {
-            let heated = if second < 3 { &hot } else { &cold };
-            story.extend(temperatures(heat.step(second * 1_000, 1_000, "n1", heated)));
-        }
-        assert_eq!(story, [90, 90, 80, 70, 60, 50, 40]);
-        assert_eq!(heat.wake_at_ms(), None);
+        assert_eq!(temperatures(heat.step(-1, PACES, &node, &BTreeMap::new())), [40, 40, 40, 40]);
+        (heat, node)
     }
 
     #[test]
-    fn idle_gpus_report_too_at_a_slower_pace() {
-        let mut heat = Heat::new(2);
-        let (hot, cold) = (BTreeMap::from([(1, 70)]), BTreeMap::new());
-        assert_eq!(temperatures(heat.step(0, 1_000, "n1", &cold)), [IDLE_C, IDLE_C]);
-        assert_eq!(heat.wake_at_ms(), Some(10_000));
-        assert_eq!(temperatures(heat.step(1_000, 1_000, "n1", &hot)), [70]);
-        assert_eq!(temperatures(heat.step(10_000, 1_000, "n1", &hot)), [IDLE_C, 70]);
+    fn it_heats_at_once_and_cools_to_rest() {
+        let (mut heat, node) = checked();
+        let hot = BTreeMap::from([(3, 90)]);
+        let cold = BTreeMap::new();
+        assert_eq!(temperatures(heat.step(0, PACES, &node, &hot)), [90]);
+        let mut story = Vec::new();
+        for second in 1..10 {
+            let heated = if second < 3 { &hot } else { &cold };
+            story.extend(temperatures(heat.step(second * 1_000, PACES, &node, heated)));
+        }
+        assert_eq!(story, [90, 90, 80, 70, 60, 50, 40]);
+        assert_eq!(heat.wake_at_ms(), 29_999, "the next health check");
+    }
+
+    #[test]
+    fn both_paces_are_kept() {
+        let (mut heat, node) = checked();
+        let hot = BTreeMap::from([(3, 90)]);
+        let slow = Paces { readings_ms: 10_000, health_checks_ms: 15_000, ..PACES };
+        let read_at = |second: &i64| !heat.step(second * 1_000, slow, &node, &hot).is_empty();
+        assert_eq!((0..40).filter(read_at).collect::<Vec<i64>>(), [0, 10, 15, 20, 30]);
     }
 }

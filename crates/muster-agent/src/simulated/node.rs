@@ -6,7 +6,7 @@ use muster_protocol::agent::{Exit, Order, Orders, Registration, Report, TaskOrde
 
 use super::fate::Fate;
 use super::heat::Heat;
-use super::world::{Act, LogLine};
+use super::world::{Act, LogLine, Paces};
 use crate::duration;
 use crate::logs::Stream;
 use crate::newest::Newest;
@@ -16,7 +16,7 @@ use crate::pace::Pace;
 #[derive(Debug)]
 pub(super) struct SimulatedNode {
     registration: Registration,
-    every_ms: i64,
+    paces: Paces,
     newest: Newest,
     heartbeat: Pace,
     attempts: BTreeMap<(String, u32), Attempt>,
@@ -33,15 +33,14 @@ struct Attempt {
 }
 
 impl SimulatedNode {
-    pub fn new(registration: Registration, every_ms: i64) -> SimulatedNode {
-        let heat = Heat::new(registration.gpus.len());
+    pub fn new(registration: Registration, paces: Paces) -> SimulatedNode {
         SimulatedNode {
             newest: Newest::new(&registration.incarnation),
             registration,
-            every_ms,
+            paces,
             heartbeat: Pace::default(),
             attempts: BTreeMap::new(),
-            heat,
+            heat: Heat::default(),
         }
     }
 
@@ -66,10 +65,10 @@ impl SimulatedNode {
         let mut acts = Vec::new();
         self.say_presence(now_ms, &mut acts);
         for attempt in self.attempts.values_mut() {
-            attempt.step(now_ms, self.every_ms, &self.registration.node, &mut acts);
+            attempt.step(now_ms, self.paces.heartbeat_ms, &self.registration.node, &mut acts);
         }
         let heated = self.heated(now_ms);
-        let readings = self.heat.step(now_ms, self.every_ms, &self.registration.node, &heated);
+        let readings = self.heat.step(now_ms, self.paces, &self.registration, &heated);
         acts.extend(readings.into_iter().map(Act::Say));
         acts
     }
@@ -77,11 +76,11 @@ impl SimulatedNode {
     /// When something is due next.
     pub fn wake_at_ms(&self) -> i64 {
         let attempts = self.attempts.values().map(Attempt::wake_at_ms);
-        attempts.chain(self.heat.wake_at_ms()).chain([self.heartbeat.next_ms()]).min().unwrap_or(i64::MIN)
+        attempts.chain([self.heat.wake_at_ms(), self.heartbeat.next_ms()]).min().unwrap_or(i64::MIN)
     }
 
     fn say_presence(&mut self, now_ms: i64, acts: &mut Vec<Act>) {
-        if !self.heartbeat.is_due(now_ms, self.every_ms) {
+        if !self.heartbeat.is_due(now_ms, self.paces.heartbeat_ms) {
             return;
         }
         // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.

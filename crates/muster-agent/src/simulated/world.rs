@@ -40,6 +40,17 @@ pub struct LogLine {
     pub text: String,
 }
 
+/// How often nodes say what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Paces {
+    /// Between two heartbeats, and between two repetitions of a report that was not heard.
+    pub heartbeat_ms: i64,
+    /// Between two readings of the GPUs that are not at rest.
+    pub readings_ms: i64,
+    /// Between two readings of every GPU.
+    pub health_checks_ms: i64,
+}
+
 /// All nodes, and when each has something to do next. A turn touches only the nodes that are due, so that
 /// thousands of nodes cost little.
 #[derive(Debug)]
@@ -50,13 +61,13 @@ pub struct World {
 }
 
 impl World {
-    /// A cluster in which nothing has been said yet. `every_ms` is the pace of heartbeats and repetitions.
-    pub fn new(registrations: Vec<Registration>, every_ms: i64) -> World {
+    /// A cluster in which nothing has been said yet.
+    pub fn new(registrations: Vec<Registration>, paces: Paces) -> World {
         let mut world = World { nodes: BTreeMap::new(), agenda: Agenda::default(), latest_ms: i64::MIN };
         for registration in registrations {
             let name = registration.node.clone();
             world.agenda.set(&name, i64::MIN);
-            world.nodes.insert(name, SimulatedNode::new(registration, every_ms));
+            world.nodes.insert(name, SimulatedNode::new(registration, paces));
         }
         world
     }

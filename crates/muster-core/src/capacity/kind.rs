@@ -263,8 +263,8 @@ impl Kind {
             gpus: (0..).zip(&facts.gpus).map(|gpu| GpuKind::of(gpu, node)).collect(),
             cpus: facts.cpus,
             memory_mib: facts.memory_mib,
-            labels: facts.labels.clone(),
-            taints: facts.taints.clone(),
+            labels: node.labels().clone(),
+            taints: node.taints().to_vec(),
             wiring: Arc::new(Wiring::of(facts)),
         }
     }

@@ -13,7 +13,7 @@ use crate::job::{
 use crate::lasting::planned_end;
 use crate::ledger::{Charge, LeaseEnd};
 use crate::loss::{kept_ms, lost_gpu_ms};
-use crate::node::{GpuHealth, Node, NodeFacts, NodeState, NodeWord};
+use crate::node::{GpuHealth, Node, NodeFacts, NodeState, NodeWord, OperatorLabels};
 use crate::partition::Partition;
 use crate::past::Kin;
 use crate::state::policies::pools_of;
@@ -104,6 +104,11 @@ impl State {
             }
 
             Event::NodeRegistered { node, facts, at } => self.register(node, facts, *at),
+            Event::NodeDeclared { node, facts, at, .. } => self.declare(node, facts, *at),
+            Event::NodeLabelled { node, labels, taints, at, .. } => {
+                let operator = OperatorLabels { labels: labels.clone(), taints: taints.clone() };
+                self.change_node(node, *at, |node| node.operator = operator);
+            }
             Event::NodeStateChanged { node, word, by, why, at } => {
                 let state = NodeState { word: *word, by: by.clone(), why: why.clone(), since: *at };
                 self.change_node(node, *at, |node| node.state = state);
@@ -531,12 +536,31 @@ impl State {
     fn register(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {
         let node = self.nodes.entry(id.clone()).or_insert_with(|| new_node(id, facts, at));
         node.facts = facts.clone();
+        node.declared = false;
         let healthy = GpuHealth::healthy(at);
         node.partitions.retain(|index, _| usize::from(*index) < facts.gpus.len());
         node.gpu_health.resize(facts.gpus.len(), healthy);
         node.holders.resize(facts.gpus.len(), Vec::new());
         self.clock = self.clock.max(at);
         self.refile_node(id);
+    }
+
+    /// A declared node holds nothing, so its GPUs may move: what is known of one follows its UUID.
+    fn declare(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {
+        let before = self.nodes.get(id).cloned();
+        self.register(id, facts, at);
+        self.change_node(id, at, |node| {
+            node.declared = true;
+            let Some(before) = before else { return };
+            node.partitions.clear();
+            for (index, gpu) in facts.gpus.iter().enumerate() {
+                let known = before.facts.gpus.iter().position(|old| old.uuid == gpu.uuid);
+                node.gpu_health[index] =
+                    known.map_or(GpuHealth::healthy(at), |old| before.gpu_health[old].clone());
+                let partition = known.and_then(|old| before.partitions.get(&(old as u8)));
+                node.partitions.extend(partition.map(|one| (index as u8, one.clone())));
+            }
+        });
     }
 
     fn change_node(&mut self, id: &NodeId, at: Timestamp, change: impl FnOnce(&mut Node)) {
@@ -620,6 +644,8 @@ fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
         gpu_health: Vec::new(),
         partitions: BTreeMap::new(),
         registered_at: at,
+        declared: false,
+        operator: OperatorLabels::default(),
         holders: Vec::new(),
         cpus_held: 0,
         memory_mib_held: 0,

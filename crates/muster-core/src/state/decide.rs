@@ -42,6 +42,11 @@ impl State {
             Command::ChangeTenant { id, config } => self.decide_change_tenant(id, config, now),
             Command::DeleteTenant { id } => self.decide_delete_tenant(by, id, now),
             Command::RegisterNode { node, facts } => self.decide_register(node, facts, now),
+            Command::DeclareNode { node, facts } => self.decide_declare(by, node, facts, now),
+            Command::LabelNode { node, labels, taints } => {
+                self.decide_label(by, node, (labels.as_ref(), taints.as_ref()), now)
+            }
+            Command::RemoveGpu { node, gpu } => self.decide_remove_gpu(by, node, *gpu, now),
             Command::SetNodeState { node, word, why } => self.decide_node_state(by, node, *word, why, now),
             Command::RemoveNode { node } => self.decide_remove_node(node, now),
             Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c, jobs } => {

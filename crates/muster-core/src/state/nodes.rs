@@ -1,6 +1,6 @@
 //! Guards of the commands about nodes and GPUs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::{Actor, JobsOnGpu};
 use crate::event::Event;
@@ -22,20 +22,10 @@ impl State {
         facts: &NodeFacts,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        if facts.gpus.len() > GPUS_PER_NODE_MAX {
-            let problem = format!("{} devices, {GPUS_PER_NODE_MAX} are the most", facts.gpus.len());
-            return Err(Refusal::Invalid { field: "gpus", problem });
-        }
-        if facts.cpus > CPUS_MAX || facts.memory_mib > MEMORY_MIB_MAX {
-            let problem = format!(
-                "{} CPU cores and {} MiB are more than any machine has",
-                facts.cpus, facts.memory_mib
-            );
-            return Err(Refusal::Invalid { field: "node", problem });
-        }
+        check_facts(facts)?;
         let mut events = Vec::new();
         match self.nodes.get(id) {
-            Some(node) if node.facts == *facts => {}
+            Some(node) if node.facts == *facts && !node.declared => {}
             Some(node) if !node.jobs.is_empty() && node.facts.gpus.len() > facts.gpus.len() => {
                 // Leases point at devices by index; those must not vanish under a running job.
                 return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });
@@ -49,6 +39,72 @@ impl State {
         events.extend(self.found_partitioned(id, facts, now));
         events.extend(self.welcome_back(id, now));
         Ok(Decision::done(events))
+    }
+
+    pub(super) fn decide_declare(
+        &self,
+        by: &Actor,
+        id: &NodeId,
+        facts: &NodeFacts,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        check_facts(facts)?;
+        let known = self.nodes.get(id);
+        if known.is_some_and(|node| !node.declared) {
+            return Err(Refusal::NodeJoined { node: id.clone() });
+        }
+        // Labels and taints in a declaration are the operator's: the agent's registration must not erase them.
+        let mut facts = Box::new(facts.clone());
+        let labels = Some(std::mem::take(&mut facts.labels)).filter(|labels| !labels.is_empty());
+        let taints = Some(std::mem::take(&mut facts.taints)).filter(|taints| !taints.is_empty());
+        let (node, by) = (id.clone(), by.name.clone());
+        let is_labelled = known
+            .map_or((None, None), |node| (node.operator.labels.clone(), node.operator.taints.clone()))
+            == (labels.clone(), taints.clone());
+        let mut events = Vec::new();
+        if known.is_none_or(|known| known.facts != *facts) {
+            events.push(Event::NodeDeclared { node: node.clone(), facts, by: by.clone(), at: now });
+        }
+        if !is_labelled {
+            events.push(Event::NodeLabelled { node, labels, taints, by, at: now });
+        }
+        Ok(Decision::done(events))
+    }
+
+    pub(super) fn decide_label(
+        &self,
+        by: &Actor,
+        id: &NodeId,
+        (labels, taints): (Option<&Option<BTreeMap<String, String>>>, Option<&Option<Vec<String>>>),
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let before = &self.node(id)?.operator;
+        let labels = labels.unwrap_or(&before.labels).clone();
+        let taints = taints.unwrap_or(&before.taints).clone();
+        if (&labels, &taints) == (&before.labels, &before.taints) {
+            return Ok(Decision::done(Vec::new()));
+        }
+        let (node, by) = (id.clone(), by.name.clone());
+        Ok(Decision::done(vec![Event::NodeLabelled { node, labels, taints, by, at: now }]))
+    }
+
+    pub(super) fn decide_remove_gpu(
+        &self,
+        by: &Actor,
+        id: &NodeId,
+        gpu: u8,
+        now: Timestamp,
+    ) -> Result<Decision, Refusal> {
+        let node = self.node(id)?;
+        if !node.declared {
+            return Err(Refusal::NodeJoined { node: id.clone() });
+        }
+        if usize::from(gpu) >= node.facts.gpus.len() {
+            return Err(Refusal::UnknownGpu { node: id.clone(), gpu });
+        }
+        let facts = Box::new(without_gpu(&node.facts, gpu));
+        let (node, by) = (id.clone(), by.name.clone());
+        Ok(Decision::done(vec![Event::NodeDeclared { node, facts, by, at: now }]))
     }
 
     /// Devices that nobody uses are partitioned as their agent found them, if it found them otherwise than before.
@@ -218,4 +274,28 @@ impl State {
         let jobs: BTreeSet<JobId> = leases.into_iter().flatten().map(|lease| lease.job).collect();
         jobs.into_iter().collect()
     }
+}
+
+fn check_facts(facts: &NodeFacts) -> Result<(), Refusal> {
+    if facts.gpus.len() > GPUS_PER_NODE_MAX {
+        let problem = format!("{} devices, {GPUS_PER_NODE_MAX} are the most", facts.gpus.len());
+        return Err(Refusal::Invalid { field: "gpus", problem });
+    }
+    if facts.cpus > CPUS_MAX || facts.memory_mib > MEMORY_MIB_MAX {
+        let problem =
+            format!("{} CPU cores and {} MiB are more than any machine has", facts.cpus, facts.memory_mib);
+        return Err(Refusal::Invalid { field: "node", problem });
+    }
+    Ok(())
+}
+
+/// A node with one GPU less. Those behind it move up, and links by NVLink follow them.
+fn without_gpu(facts: &NodeFacts, gone: u8) -> NodeFacts {
+    let mut facts = facts.clone();
+    facts.gpus.remove(usize::from(gone));
+    for gpu in &mut facts.gpus {
+        gpu.nvlink.retain(|peer| *peer != gone);
+        gpu.nvlink.iter_mut().filter(|peer| **peer > gone).for_each(|peer| *peer -= 1);
+    }
+    facts
 }

@@ -4,7 +4,7 @@ use crate::command::Said;
 use crate::event::{Back, Event, Next, Receipt};
 use crate::ids::{JobId, NodeId};
 use crate::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
-use crate::ledger::charge;
+use crate::ledger::{charge, held};
 use crate::loss::lost_gpu_ms;
 use crate::policy::Hook;
 use crate::refusal::Refusal;
@@ -97,6 +97,7 @@ impl State {
             exit,
             charge: charge(&job.spec, attempt, tenant, until),
             receipt: receipt(job, attempt, until),
+            held: Some(held(&job.spec, attempt, tenant)),
             charged_until,
             at: now,
         }

@@ -45,6 +45,7 @@ impl State {
         }
         let spec = &ask.spec;
         check_spec(spec)?;
+        self.check_gang(spec)?;
         check_array(ask.array.as_ref())?;
         self.check_tenant(spec)?;
         self.check_priority(by, &spec.tenant, spec.priority)?;
@@ -74,6 +75,14 @@ impl State {
             Some(used) if used.body_hash == key.body_hash => Ok(Some(used.job)),
             Some(used) => Err(Refusal::KeyReused { key: key.key.clone(), job: used.job }),
         }
+    }
+
+    fn check_gang(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        let tasks = spec.tasks.iter().map(|group| u64::from(group.most())).sum::<u64>();
+        if tasks > 1 && !self.settings.gangs {
+            return Err(Refusal::GangsOff { tasks });
+        }
+        Ok(())
     }
 
     fn check_tenant(&self, spec: &JobSpec) -> Result<(), Refusal> {

@@ -17,6 +17,7 @@ mod retries;
 mod rights;
 mod scenarios;
 mod script;
+mod settings;
 mod speaking;
 mod start_ranges;
 mod story;

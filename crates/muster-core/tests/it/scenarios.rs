@@ -21,7 +21,7 @@ fn every_scenario_ends_as_it_says() {
     assert!(wrong.is_empty(), "{} of {} scenarios\n\n{}", wrong.len(), files.len(), wrong.join("\n\n"));
 }
 
-fn scenario_files() -> Vec<PathBuf> {
+pub fn scenario_files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> =
@@ -46,7 +46,7 @@ fn check(file: &Path) -> Result<(), String> {
 }
 
 /// The file as it would be if every board were as expected.
-fn play(text: &str) -> Result<String, String> {
+pub fn play(text: &str) -> Result<String, String> {
     let mut script = Script::new();
     let mut played = String::new();
     let mut expecting = false;

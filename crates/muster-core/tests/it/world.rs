@@ -133,6 +133,7 @@ pub fn spec(name: &str, gpus: u32) -> JobSpec {
         topology: Topology::Any,
         allow_cross_numa: None,
         prefer_nvlink: false,
+        gang_scheduling: None,
         time_limit_ms: None,
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,

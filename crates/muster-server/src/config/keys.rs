@@ -41,9 +41,14 @@ const REPARTITIONS: Kind = Kind::Word(&["off", "propose", "apply"]);
 const WEIGHT: Kind = between(0, 1_000_000);
 const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require"]);
 
-/// Every key that has an effect. Sorted by section as people meet them.
+/// Every key of this version. Sorted by section as people meet them.
 pub(super) const KEYS: &[Key] = &[
-    key("environment", Kind::Text, "development", "a name for this installation, shown in logs"),
+    key(
+        "environment",
+        Kind::Text,
+        "development",
+        "a name for this installation, told to the trace collector",
+    ),
     key("listen", Kind::Address, "127.0.0.1:8080", "where HTTP is served"),
     key("data_dir", Kind::Text, "./muster-data", "folder of the database, certificates and tokens"),
     key("cluster", Kind::Text, "", "file that describes a simulated cluster"),
@@ -190,9 +195,9 @@ pub(super) const KEYS: &[Key] = &[
     ),
     // The agent on this machine.
     key("agent.node_id", Kind::Text, "", "name of this node; the host name when empty"),
-    key("agent.heartbeat_interval_ms", PAUSE_MS, "5000", "pause between two signs of life"),
-    key("agent.metrics_interval_ms", PAUSE_MS, "10000", "pause between two readings of the GPUs"),
-    key("agent.health_check_interval_ms", PAUSE_MS, "30000", "pause between two health checks"),
+    key("agent.heartbeat_interval_ms", PAUSE_MS, "1000", "pause between two heartbeats"),
+    key("agent.metrics_interval_ms", PAUSE_MS, "1000", "pause between two readings of GPUs in use"),
+    key("agent.health_check_interval_ms", PAUSE_MS, "30000", "pause between two readings of every GPU"),
     key("agent.container_runtime", Kind::Text, "docker", "program that runs images"),
     // Where the journal lives.
     key(
@@ -207,7 +212,12 @@ pub(super) const KEYS: &[Key] = &[
     key("database.password", Kind::Secret, "", "its password"),
     key("database.database", Kind::Text, "gpu_scheduler", "name of the database"),
     key("database.sslmode", SSL_MODES, "disable", "whether the connection is encrypted"),
-    key("database.max_open_conns", between(1, 10_000), "25", "most connections at once"),
+    key(
+        "database.max_open_conns",
+        between(1, 10_000),
+        "25",
+        "most connections of this server at once, at least 3",
+    ),
     key("database.max_idle_conns", between(0, 10_000), "5", "most connections kept open for later"),
     key(
         "database.conn_max_lifetime_mins",
@@ -240,11 +250,17 @@ pub(super) const KEYS: &[Key] = &[
 const INERT: &[(&str, &str)] = &[
     ("redis", "muster needs no cache beside its database"),
     ("kubernetes", "muster schedules without Kubernetes"),
-    ("agent.dcgm_enabled", "GPUs are read through NVML"),
-    ("agent.dcgm_host_port", "GPUs are read through NVML"),
+    ("agent.dcgm_enabled", "real GPUs are not read in this version"),
+    ("agent.dcgm_host_port", "real GPUs are not read in this version"),
     ("telemetry.jaeger_endpoint", "traces leave by OTLP, which Jaeger takes: set `telemetry.otlp_endpoint`"),
     ("telemetry.profiling_enabled", "there is no profiling port"),
     ("telemetry.profiling_port", "there is no profiling port"),
+];
+
+/// Keys that are checked and have no effect in this version, and why.
+pub(super) const NOT_YET: &[(&str, &str)] = &[
+    ("api.grpc_port", "gRPC is not served in this version"),
+    ("agent.container_runtime", "images are not run in this version"),
 ];
 
 /// The key of that name.

@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use muster_core::NodeId;
+
+use super::keys;
 use super::problem::{ConfigError, Problem, Wrong};
 use super::said::{self, Said};
 use super::settings;
@@ -40,6 +43,7 @@ impl Resolver<'_> {
         let auth = self.auth();
         let tls = self.tls();
         self.guard_exposure(listen, auth, tls.as_ref());
+        self.warn_not_yet();
         Config {
             environment: said.text("environment").unwrap_or_default().to_string(),
             listen,
@@ -51,7 +55,7 @@ impl Resolver<'_> {
             api: self.api(auth),
             settings: settings::all(said),
             scheduling_interval_ms: said.number("scheduler.scheduling_interval_ms"),
-            agent: agent(said),
+            agent: self.agent(),
             metrics: self.metrics(listen),
             log: log(said),
             telemetry: self.telemetry(),
@@ -59,6 +63,12 @@ impl Resolver<'_> {
             policies_dir: said.text("policies.dir").map(PathBuf::from),
             warnings: Vec::new(),
             said: said.clone(),
+        }
+    }
+
+    fn warn_not_yet(&mut self) {
+        for (key, why) in keys::NOT_YET.iter().filter(|(key, _)| self.said.is_said(key)) {
+            self.warnings.push(format!("`{key}` has no effect: {why}"));
         }
     }
 
@@ -141,7 +151,10 @@ impl Resolver<'_> {
                 self.wrong("database.host", wrong);
             }
             (Some(address), other) if other.is_none() || url > host => return self.database_at(address),
-            (_, Some(host)) => return Database::Postgres { url: postgres_url(said, host), pool: pool(said) },
+            (_, Some(host)) => {
+                self.warn_few_connections();
+                return Database::Postgres { url: postgres_url(said, host), pool: pool(said) };
+            }
             _ => self.warn_idle_database_keys(),
         }
         Database::Sqlite { path: data_dir.join("muster.db") }
@@ -149,6 +162,7 @@ impl Resolver<'_> {
 
     fn database_at(&mut self, url: &str) -> Database {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            self.warn_few_connections();
             return Database::Postgres { url: SecretUrl(url.to_string()), pool: pool(self.said) };
         }
         let path = url.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
@@ -158,10 +172,27 @@ impl Resolver<'_> {
         Database::Sqlite { path: path.unwrap_or_default().into() }
     }
 
+    fn warn_few_connections(&mut self) {
+        let asked: u32 = self.said.number("database.max_open_conns");
+        if asked < CONNECTIONS_MIN {
+            self.warnings.push(format!(
+                "`database.max_open_conns` is {asked}; a server needs {CONNECTIONS_MIN} connections and opens that many"
+            ));
+        }
+    }
+
     /// Somebody who names a port or a password believes that PostgreSQL is in use.
     fn warn_idle_database_keys(&mut self) {
-        const OF_POSTGRES: [&str; 5] =
-            ["database.port", "database.user", "database.password", "database.database", "database.sslmode"];
+        const OF_POSTGRES: [&str; 8] = [
+            "database.port",
+            "database.user",
+            "database.password",
+            "database.database",
+            "database.sslmode",
+            "database.max_open_conns",
+            "database.max_idle_conns",
+            "database.conn_max_lifetime_mins",
+        ];
         for key in OF_POSTGRES.into_iter().filter(|key| self.said.is_said(key)) {
             self.warnings.push(format!(
                 "`{key}` has no effect: neither `database.host` nor `database.url` is set, so the state is kept in SQLite"
@@ -199,12 +230,28 @@ impl Resolver<'_> {
         Cors::Origins(origins)
     }
 
+    fn agent(&mut self) -> Agent {
+        const NODE: &str = "agent.node_id";
+        let said = self.said;
+        let node_id = said.text(NODE).filter(|name| !name.is_empty()).map(str::to_string);
+        if node_id.as_deref().is_some_and(|name| name.parse::<NodeId>().is_err()) {
+            self.unfit(NODE, "a name of a-z, 0-9, `-`, `_` and `.`");
+        }
+        Agent {
+            node_id,
+            heartbeat_ms: said.number("agent.heartbeat_interval_ms"),
+            metrics_ms: said.number("agent.metrics_interval_ms"),
+            health_check_ms: said.number("agent.health_check_interval_ms"),
+            container_runtime: said.text("agent.container_runtime").unwrap_or_default().to_string(),
+        }
+    }
+
     fn metrics(&mut self, listen: SocketAddr) -> Metrics {
         let said = self.said;
         let path = said.text("metrics.path").unwrap_or_default().to_string();
         let namespace = said.text("metrics.namespace").unwrap_or_default().to_string();
-        if !path.starts_with('/') {
-            self.unfit("metrics.path", "a path that begins with `/`");
+        if !is_free_path(&path) {
+            self.unfit("metrics.path", "a path of its own that begins with `/`, such as `/metrics`");
         }
         if !is_metric_name(&namespace) {
             self.unfit("metrics.namespace", "a name of letters, digits and `_` that begins with a letter");
@@ -238,16 +285,6 @@ impl Resolver<'_> {
     }
 }
 
-fn agent(said: &Said) -> Agent {
-    Agent {
-        node_id: said.text("agent.node_id").map(str::to_string),
-        heartbeat_ms: said.number("agent.heartbeat_interval_ms"),
-        metrics_ms: said.number("agent.metrics_interval_ms"),
-        health_check_ms: said.number("agent.health_check_interval_ms"),
-        container_runtime: said.text("agent.container_runtime").unwrap_or_default().to_string(),
-    }
-}
-
 fn log(said: &Said) -> Log {
     let format = match said.text("log.format") {
         Some("json") => LogFormat::Json,
@@ -256,10 +293,13 @@ fn log(said: &Said) -> Log {
     Log { format, level: said.text("log.level").unwrap_or("info").to_string() }
 }
 
+/// The journal, the savepoints, and one reader.
+const CONNECTIONS_MIN: u32 = 3;
+
 fn pool(said: &Said) -> Pool {
     let lifetime_mins: i64 = said.number("database.conn_max_lifetime_mins");
     Pool {
-        connections_max: said.number("database.max_open_conns"),
+        connections_max: said.number::<u32>("database.max_open_conns").max(CONNECTIONS_MIN),
         idle_max: said.number("database.max_idle_conns"),
         lifetime_ms_max: (lifetime_mins > 0).then_some(lifetime_mins * 60_000),
     }
@@ -287,6 +327,17 @@ fn escaped(text: &str) -> String {
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ', '@', '?', '#']))
+}
+
+/// Whether a path is plain and serves nothing else.
+fn is_free_path(path: &str) -> bool {
+    const TAKEN: [&str; 4] = ["/", "/health", "/healthz", "/readyz"];
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    path.starts_with('/')
+        && path.bytes().all(is_plain)
+        && !TAKEN.contains(&path)
+        && !path.starts_with("/api/")
+        && !path.starts_with("/v1/")
 }
 
 fn is_metric_name(text: &str) -> bool {

@@ -177,14 +177,16 @@ fn every_key_of_the_seed_is_taken() {
 #[test]
 fn inert_keys_of_the_seed_are_named_once() {
     let expected = [
-        "`agent.dcgm_enabled` has no effect: GPUs are read through NVML",
-        "`agent.dcgm_host_port` has no effect: GPUs are read through NVML",
+        "`agent.dcgm_enabled` has no effect: real GPUs are not read in this version",
+        "`agent.dcgm_host_port` has no effect: real GPUs are not read in this version",
         "`redis` has no effect: muster needs no cache beside its database",
         "`kubernetes` has no effect: muster schedules without Kubernetes",
         "`telemetry.jaeger_endpoint` has no effect: traces leave by OTLP, which Jaeger takes: \
          set `telemetry.otlp_endpoint`",
         "`telemetry.profiling_enabled` has no effect: there is no profiling port",
         "`telemetry.profiling_port` has no effect: there is no profiling port",
+        "`api.grpc_port` has no effect: gRPC is not served in this version",
+        "`agent.container_runtime` has no effect: images are not run in this version",
     ];
     assert_eq!(good(SEED_FILE).warnings, expected);
     let config =

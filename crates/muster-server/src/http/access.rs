@@ -12,9 +12,9 @@ use muster_core::Command;
 
 use crate::http::Door;
 use crate::http::fault::Fault;
-use crate::http::no_such_path;
 use crate::http::rate::address_of;
 use crate::http::who::bearer;
+use crate::http::{no_such_path, scrape};
 use crate::identity::{Identity, Verb, Who};
 
 /// What a route asks of its caller.
@@ -88,6 +88,8 @@ pub const RULES: &[(Method, &str, Need)] = &[
     (Method::DELETE, "/api/v1/windows/{name}", OPERATE),
     (Method::GET, "/api/v1/gpus", LOOK),
     (Method::GET, "/api/v1/gpus/{node}/{index}", LOOK),
+    (Method::PATCH, "/api/v1/gpus/{node}/{index}", OPERATE),
+    (Method::DELETE, "/api/v1/gpus/{node}/{index}", OPERATE),
     (Method::POST, "/api/v1/gpus/{node}/{index}/health", OPERATE),
     (Method::POST, "/api/v1/gpus/{node}/{index}/partition", OPERATE),
     (Method::GET, "/api/v1/allocations", LOOK),
@@ -121,6 +123,7 @@ pub struct Caller(pub String);
 /// Establish who asks, and whether they may. Handlers find the answer as `Who`.
 pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
+    let path = if path == door.metrics.path { scrape::PATH } else { path };
     let Some(need) = need(request.method(), path) else {
         return not_in_the_table(&request, path);
     };

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use muster_core::{Command, JobId, Refusal};
+use muster_core::event::Held;
+use muster_core::{Command, JobId, Refusal, ledger};
 use muster_protocol::allocation::{Allocation, AllocationList};
 use muster_protocol::score::Score;
 use muster_protocol::submit::Done;
@@ -184,14 +185,18 @@ fn shown(door: &Door, row: AllocationRow) -> Allocation {
         node_id: attempt.nodes.first().cloned(),
         nodes: attempt.nodes,
         score: live.as_ref().and_then(|live| live.score.clone()),
-        cpu_cores: live.as_ref().map(|live| live.cpus),
-        memory_mb: live.as_ref().map(|live| live.memory_mib),
+        cpu_cores: live.as_ref().map(|live| live.held.cpus).or(attempt.cpus),
+        memory_mb: live.as_ref().map(|live| live.held.memory_mib).or(attempt.memory_mib),
         allocated_at: stamp(attempt.placed_at),
         allocated_at_ms: attempt.placed_at,
         started_at: attempt.started_at.map(stamp),
         completed_at: attempt.ended_at.map(stamp),
         completed_at_ms: attempt.ended_at,
-        planned_duration: live.as_ref().and_then(|live| live.time_limit_ms).map(humane),
+        planned_duration: live
+            .as_ref()
+            .and_then(|live| live.held.planned_ms)
+            .or(attempt.planned_ms)
+            .map(humane),
         actual_duration: humane(held_ms),
         actual_duration_ms: held_ms,
         preempted_at: preempted_by.as_ref().and(attempt.stopping_at).map(stamp),
@@ -201,33 +206,25 @@ fn shown(door: &Door, row: AllocationRow) -> Allocation {
         exit_code: attempt.exit_code,
         message: attempt.why,
         gpu_hours: hours(attempt.gpu_ms),
-        cost_per_hour: live.map(|live| money(live.cost_per_hour_micro)),
+        cost_per_hour: live
+            .map(|live| live.held.cost_per_hour_micro)
+            .or(attempt.cost_per_hour_micro)
+            .map(money),
         total_cost: money(attempt.cost_micro),
     }
 }
 
 /// What only the state knows of an attempt that has not ended.
 struct Live {
-    cpus: u64,
-    memory_mib: u64,
-    time_limit_ms: Option<i64>,
-    cost_per_hour_micro: u64,
+    held: Held,
     score: Option<Score>,
 }
 
 fn live(door: &Door, job: JobId) -> Option<Live> {
     let found = door.state(|state| {
         let job = state.jobs.get(&job)?;
-        let held = job.held();
-        let billed = state.tenants.get(&job.spec.tenant).filter(|tenant| tenant.config.billed);
-        let price = billed.map_or(0, |tenant| tenant.config.price_gpu_hour_micro);
-        Some(Live {
-            cpus: held.cpus,
-            memory_mib: held.memory_mib,
-            time_limit_ms: job.spec.time_limit_ms,
-            cost_per_hour_micro: price.saturating_mul(held.gpu_milli) / 1_000,
-            score: show::score_of(job),
-        })
+        let tenant = &state.tenants.get(&job.spec.tenant)?.config;
+        Some(Live { held: ledger::held(&job.spec, job.attempt()?, tenant), score: show::score_of(job) })
     });
     found.ok().flatten()
 }

@@ -62,14 +62,14 @@ fn count(state: &Core, counts: &[CountRow]) -> ClusterStatus {
     let nodes = || state.nodes.values();
     let mut nodes_by_state: BTreeMap<String, u64> = BTreeMap::new();
     for node in nodes() {
-        *nodes_by_state.entry(node.state.word.word().to_string()).or_default() += 1;
+        *nodes_by_state.entry(node.state_word().to_string()).or_default() += 1;
     }
     ClusterStatus {
         total_gpus: sum(|count| count.total),
         available_gpus: nodes().map(|node| u64::from(free_gpus(state, node))).sum(),
         allocated_gpus: sum(|count| count.allocated),
         total_nodes: state.nodes.len() as u64,
-        online_nodes: nodes().filter(|node| is_online(node.state.word)).count() as u64,
+        online_nodes: nodes().filter(|node| is_online(node)).count() as u64,
         total_jobs: jobs_by_state.values().sum(),
         pending_jobs: of_state(JobState::Pending),
         running_jobs: of_state(JobState::Running),

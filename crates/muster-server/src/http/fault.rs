@@ -119,6 +119,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::DuplicateToken { .. }
         | Refusal::TenantBusy { .. }
         | Refusal::DefaultTenant
+        | Refusal::NodeJoined { .. }
         | Refusal::NodeBusy { .. }
         | Refusal::GpuBusy { .. }
         | Refusal::PoolInUse { .. }
@@ -131,6 +132,7 @@ fn status_of(refusal: &Refusal) -> StatusCode {
         | Refusal::Infeasible { .. }
         | Refusal::ReservedName { .. }
         | Refusal::DeadDependency { .. }
+        | Refusal::GangsOff { .. }
         | Refusal::Unsupported { .. } => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }

@@ -6,7 +6,8 @@ use axum::http::request::Parts;
 use muster_core::command::JobsOnGpu;
 use muster_core::node::{GpuFacts, GpuWord, Node};
 use muster_core::{Command, GpuId, JobId, NodeId, Refusal, State as Core, model, partition};
-use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
+use muster_protocol::gpu::{Gpu, GpuChange, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
+use muster_protocol::submit::Done;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -65,7 +66,7 @@ pub async fn list(
         let page = found.iter().skip(offset).take(limit);
         GpuList {
             total: found.len() as u64,
-            gpus: page.map(|(node, index)| shown(state, &who, node, *index)).collect(),
+            gpus: page.map(|(node, index)| shown(&door, state, &who, node, *index)).collect(),
         }
     })?;
     Ok(Json(list))
@@ -101,10 +102,59 @@ pub async fn get(State(door): State<Door>, who: Who, At(node, gpu): At) -> Resul
 fn look(door: &Door, who: &Who, node: &NodeId, gpu: u8) -> Result<Gpu, Fault> {
     let found = door.state(|state| {
         let known = state.node(node)?;
-        let shown = of_node(state, who, known).into_iter().nth(usize::from(gpu));
+        let shown = of_node(door, state, who, known).into_iter().nth(usize::from(gpu));
         shown.ok_or_else(|| Refusal::UnknownGpu { node: node.clone(), gpu })
     })?;
     Ok(found?)
+}
+
+/// Change the health or the partition of a GPU
+///
+/// The model, memory, UUID and links of a GPU are what the agent of its node reports; they cannot be changed here.
+#[utoipa::path(patch, path = "/api/v1/gpus/{node}/{index}", tag = "gpus", request_body = GpuChange,
+    params(("node" = String, Path, description = "Its node"),
+        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
+    responses((status = 200, description = "Changed", body = Gpu)))]
+pub async fn change(
+    State(door): State<Door>,
+    who: Who,
+    At(node, gpu): At,
+    Json(GpuChange { health, profiles, why }): Json<GpuChange>,
+) -> Result<Json<Gpu>, Fault> {
+    let health = health.as_deref().map(health_of).transpose()?;
+    if let Some(profiles) = profiles {
+        let command = Command::PartitionGpu { node: node.clone(), gpu, profiles, why: why.clone() };
+        door.cluster.ask(who.actor.clone(), command).await?;
+    }
+    if let Some(word) = health {
+        ask_health(&door, &who, (&node, gpu), (word, JobsOnGpu::Keep), why).await?;
+    }
+    Ok(Json(look(&door, &who, &node, gpu)?))
+}
+
+/// Take a GPU out of a declared node
+///
+/// Only while the agent of the node has not joined; afterwards its GPUs are those that the agent reports.
+#[utoipa::path(delete, path = "/api/v1/gpus/{node}/{index}", tag = "gpus",
+    params(("node" = String, Path, description = "Its node"),
+        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
+    responses((status = 200, description = "Removed; the GPUs behind it move up", body = Done)))]
+pub async fn remove(State(door): State<Door>, who: Who, At(node, gpu): At) -> Result<Json<Done>, Fault> {
+    door.cluster.ask(who.actor, Command::RemoveGpu { node: node.clone(), gpu }).await?;
+    Ok(Json(Done { message: format!("`{node}/gpu-{gpu}` was removed") }))
+}
+
+async fn ask_health(
+    door: &Door,
+    who: &Who,
+    (node, gpu): (&NodeId, u8),
+    (word, jobs): (GpuWord, JobsOnGpu),
+    why: String,
+) -> Result<(), Fault> {
+    let node = node.clone();
+    let command = Command::SetGpuHealth { node, gpu, word, why, cooling_until: None, temperature_c: None, jobs };
+    door.cluster.ask(who.actor.clone(), command).await?;
+    Ok(())
 }
 
 /// Say how a GPU is doing
@@ -127,16 +177,7 @@ pub async fn set_health(
         let jobs = state.jobs_on_gpu(&node, gpu).into_iter().filter(seen);
         jobs.map(|job| job.to_string()).collect()
     })?;
-    let command = Command::SetGpuHealth {
-        node: node.clone(),
-        gpu,
-        word,
-        why: change.why,
-        cooling_until: None,
-        temperature_c: None,
-        jobs: rule,
-    };
-    door.cluster.ask(who.actor.clone(), command).await?;
+    ask_health(&door, &who, (&node, gpu), (word, rule), change.why).await?;
     let gpu = look(&door, &who, &node, gpu)?;
     Ok(Json(GpuHealthDeclared { gpu, jobs_rule: rule.word().to_string(), jobs }))
 }
@@ -172,11 +213,12 @@ fn health_of(text: &str) -> Result<GpuWord, Fault> {
 }
 
 /// The GPUs of a node, by index.
-pub fn of_node(state: &Core, who: &Who, node: &Node) -> Vec<Gpu> {
-    (0..node.facts.gpus.len()).map(|index| shown(state, who, node, index)).collect()
+pub fn of_node(door: &Door, state: &Core, who: &Who, node: &Node) -> Vec<Gpu> {
+    (0..node.facts.gpus.len()).map(|index| shown(door, state, who, node, index)).collect()
 }
 
-fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
+fn shown(door: &Door, state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
+    let reading = door.readings.of_gpu(&node.id, index as u8);
     let facts = &node.facts.gpus[index];
     let health = &node.gpu_health[index];
     let holder = node.sole_holder(index).and_then(|id| state.jobs.get(&id));
@@ -213,7 +255,11 @@ fn shown(state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
         max_temperature: state.settings.thermal_limit_c,
         cooling_period: state.settings.cooling_ms / 1_000,
         utilization: None,
-        temperature: None,
+        temperature: reading.as_ref().and_then(|reading| reading.temperature_c).map(f64::from),
+        error_count: reading.as_ref().map(|reading| reading.errors),
+        last_health_check: reading.as_ref().map(|reading| stamp(reading.at.0)),
+        last_error: reading.and_then(|reading| reading.last_error),
+        last_heartbeat: door.readings.heard_at(&node.id).map(|at| stamp(at.0)),
         power_usage: None,
         power_limit_w: facts.power_limit_milliwatts.map(|milliwatts| milliwatts as f64 / 1_000.0),
         numa_node: facts.numa_node,

@@ -21,7 +21,7 @@ use crate::http::job_rows::{self, JobRows, Written};
 use crate::http::json::{Json, OptionalJson};
 use crate::http::query::{Id, Query, key_and_value, page_limit, page_start};
 use crate::http::who::Reach;
-use crate::http::written::{hours, money, priority, span_ms};
+use crate::http::written::{hours, humane, money, priority, span_ms};
 use crate::http::{share, show};
 use crate::identity::Who;
 
@@ -171,6 +171,7 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         let position = muster_core::plan::position(state, live, now);
         job.queue_position = position.map(|place| place.position);
         job.queue_length = position.map(|place| place.of);
+        job.estimated_wait = position.and_then(|place| estimated_wait(&door, first, place.position, now));
         let cap = live.attempt().and_then(|attempt| attempt.gpu_milliwatts_max);
         job.gpu_power_max_watts = cap.map(|milliwatts| milliwatts as f64 / 1_000.0);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
@@ -178,6 +179,14 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         tell_held(state, now, &mut job.summary, live);
     });
     Ok(Json(job))
+}
+
+/// How long a job still waits by the newest forecast.
+fn estimated_wait(door: &Door, job: JobId, position: u64, now: Timestamp) -> Option<String> {
+    let forecast = door.cluster.forecast();
+    let range = forecast.of(job).or_else(|| forecast.of_position(position))?;
+    let (from, to) = (humane(range.from.since(now).max(0)), humane(range.to.since(now).max(0)));
+    Some(if from == to { from } else { format!("{from} to {to}") })
 }
 
 /// An elastic gang may hold more than it needs, and what runs has used something that is not charged yet.

@@ -21,23 +21,20 @@ use crate::http::who::Reach;
 use crate::http::written::stamp;
 use crate::identity::Who;
 
-/// Make a node known, or describe it anew
+/// Declare a node before its agent joins
 ///
-/// Agents do this by themselves.
+/// A declared node can be labelled, drained and described again, and nothing is placed on it. It becomes `Ready` when its
+/// agent joins; labels and taints set here stay. Agents register their nodes by themselves.
 #[utoipa::path(post, path = "/api/v1/nodes", tag = "nodes", request_body = NodeSpec,
-    responses((status = 201, description = "Known", body = wire::Node)))]
+    responses((status = 201, description = "Declared", body = wire::Node)))]
 pub async fn register(
     State(door): State<Door>,
     who: Who,
     Json(spec): Json<NodeSpec>,
 ) -> Result<Response, Fault> {
     let node: NodeId = spec.name.parse().map_err(|error| Fault::invalid("name", format!("{error}")))?;
-    let mut facts = Box::new(facts(spec)?);
-    // A description by a person does not make the agent of a live node a stranger.
-    facts.incarnation = door
-        .state(|state| state.nodes.get(&node).map(|node| node.facts.incarnation.clone()))?
-        .unwrap_or_default();
-    door.cluster.ask(who.actor.clone(), Command::RegisterNode { node: node.clone(), facts }).await?;
+    let facts = Box::new(facts(spec)?);
+    door.cluster.ask(who.actor.clone(), Command::DeclareNode { node: node.clone(), facts }).await?;
     let location = [(LOCATION, format!("/api/v1/nodes/{node}"))];
     Ok((StatusCode::CREATED, location, Json(look(&door, &who, &node)?)).into_response())
 }
@@ -68,13 +65,16 @@ pub async fn list(
     let label = query.label.as_deref().map(key_and_value).transpose()?;
     let (offset, limit) = window(query.offset, query.limit)?;
     let wanted = |node: &&Node| {
-        query.state.as_deref().is_none_or(|word| node.state.word.word().eq_ignore_ascii_case(word))
-            && label.as_ref().is_none_or(|(key, value)| node.facts.labels.get(key) == Some(value))
+        query.state.as_deref().is_none_or(|word| node.state_word().eq_ignore_ascii_case(word))
+            && label.as_ref().is_none_or(|(key, value)| node.labels().get(key) == Some(value))
     };
     let list = door.state(|state| {
         let found: Vec<&Node> = state.nodes.values().filter(wanted).collect();
         let page = found.iter().skip(offset).take(limit);
-        NodeList { total: found.len() as u64, nodes: page.map(|node| shown(state, &who, node)).collect() }
+        NodeList {
+            total: found.len() as u64,
+            nodes: page.map(|node| shown(&door, state, &who, node)).collect(),
+        }
     })?;
     Ok(Json(list))
 }
@@ -89,9 +89,10 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> Resu
 
 fn look(door: &Door, who: &Who, id: &NodeId) -> Result<wire::Node, Fault> {
     let node = door.state(|state| {
-        state
-            .node(id)
-            .map(|node| wire::Node { gpus: gpus::of_node(state, who, node), ..shown(state, who, node) })
+        state.node(id).map(|node| wire::Node {
+            gpus: gpus::of_node(door, state, who, node),
+            ..shown(door, state, who, node)
+        })
     })?;
     Ok(node?)
 }
@@ -107,17 +108,8 @@ pub async fn change(
     Json(change): Json<NodeChange>,
 ) -> Result<Json<wire::Node>, Fault> {
     let word = change.state.as_deref().map(word_of).transpose()?;
-    let (mut facts, word_now) =
-        door.state(|state| state.node(&id).map(|node| (node.facts.clone(), node.state.word)))??;
     if change.labels.is_some() || change.taints.is_some() {
-        // Describing a node anew brings it back into service, so one that is out of sight must wait.
-        if matches!(word_now, NodeWord::Suspect | NodeWord::Unreachable | NodeWord::Fenced) {
-            let detail = format!("`{id}` is {}; wait until it is heard from", word_now.word());
-            return Err(Fault::new(StatusCode::CONFLICT, "wrong-state", detail));
-        }
-        facts.labels = change.labels.unwrap_or(facts.labels);
-        facts.taints = change.taints.unwrap_or(facts.taints);
-        let command = Command::RegisterNode { node: id.clone(), facts: Box::new(facts) };
+        let command = Command::LabelNode { node: id.clone(), labels: change.labels, taints: change.taints };
         door.cluster.ask(who.actor.clone(), command).await?;
     }
     if let Some(word) = word {
@@ -260,7 +252,7 @@ fn shown_numa(numa: &NumaFacts) -> NumaNode {
     NumaNode { cpu_cores: numa.cpus, memory_mb: numa.memory_mib, socket: numa.socket }
 }
 
-fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
+fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
     let facts = &node.facts;
     let word = node.state.word;
     let held: u32 = (0..facts.gpus.len()).map(|index| share::used_milli(state, node, index)).sum();
@@ -272,12 +264,12 @@ fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
         name: node.id.to_string(),
         hostname: facts.hostname.clone(),
         ip_address: facts.address.clone(),
-        state: word.word().to_string(),
+        state: node.state_word().to_string(),
         state_by: node.state.by.clone(),
         state_why: node.state.why.clone(),
         state_since: stamp(node.state.since.0),
         state_since_ms: node.state.since.0,
-        online: is_online(word),
+        online: is_online(node),
         schedulable: node.takes_work(),
         draining_mode: word == NodeWord::Draining,
         total_gpus: facts.gpus.len() as u32,
@@ -295,20 +287,20 @@ fn shown(state: &Core, who: &Who, node: &Node) -> wire::Node {
         block: facts.block.clone(),
         numa_nodes: facts.numa.iter().map(shown_numa).collect(),
         power_feed: facts.power_feed.clone(),
-        labels: facts.labels.clone(),
-        taints: facts.taints.clone(),
+        labels: node.labels().clone(),
+        taints: node.taints().to_vec(),
         agent_version: facts.agent_version.clone(),
         simulated: facts.simulated,
         registered_at: stamp(node.registered_at.0),
-        last_heartbeat: None,
+        last_heartbeat: door.readings.heard_at(&node.id).map(|at| stamp(at.0)),
         jobs: node.jobs.iter().filter(sees).map(ToString::to_string).collect(),
         gpus: Vec::new(),
     }
 }
 
 /// Whether a node is heard from.
-pub fn is_online(word: NodeWord) -> bool {
-    matches!(word, NodeWord::Ready | NodeWord::Draining | NodeWord::Hold)
+pub fn is_online(node: &Node) -> bool {
+    !node.declared && matches!(node.state.word, NodeWord::Ready | NodeWord::Draining | NodeWord::Hold)
 }
 
 /// GPUs of a node that could be given out now.

@@ -109,7 +109,7 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
         logs,
         metrics: metrics.into(),
         tasks: spec.tasks.into_iter().map(task).collect(),
-        gang_scheduling: true,
+        gang_scheduling: spec.gang_scheduling.unwrap_or(true),
         topology: spec.topology.word().to_string(),
         allow_cross_numa: spec.allow_cross_numa,
         prefer_nvlink: spec.prefer_nvlink,

@@ -26,6 +26,7 @@ pub fn spec(written: &wire::SubmitJob, who: &Who, tenant: TenantId, priority: u3
         topology: topology(written)?,
         allow_cross_numa: written.allow_cross_numa,
         prefer_nvlink: written.prefer_nvlink.unwrap_or(false),
+        gang_scheduling: written.gang_scheduling,
         time_limit_ms: time_limit_ms(written)?,
         restart: restart(written),
         on_node_lost: on_node_lost(written)?,

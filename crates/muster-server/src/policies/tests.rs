@@ -88,6 +88,7 @@ fn spec(tenant: &str) -> JobSpec {
         topology: Topology::Any,
         allow_cross_numa: None,
         prefer_nvlink: false,
+        gang_scheduling: None,
         time_limit_ms: None,
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,

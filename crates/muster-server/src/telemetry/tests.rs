@@ -154,6 +154,7 @@ fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: Next, at: i64) -> E
         charge: Charge::default(),
         receipt: None,
         charged_until: None,
+        held: None,
         at: Timestamp(at),
     }
 }

@@ -89,6 +89,14 @@ impl Client {
         reply
     }
 
+    /// The same for paths that are not in the document.
+    pub fn get_unchecked(&self, path: &str) -> Reply {
+        let mut socket = self.open("GET", path, &[], b"");
+        let mut reply = read_head(&mut socket);
+        reply.text = read_body(&mut socket, &reply);
+        reply
+    }
+
     /// Open a stream of server-sent events.
     pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Events {
         let mut socket = self.open("GET", path, headers, b"");

@@ -77,6 +77,13 @@ impl House {
         self.running.as_ref().unwrap().cluster()
     }
 
+    /// Stop this server and start one over its database that has nodes of its own.
+    pub fn followed_by(&mut self, nodes: &str, gpus: u64) -> House {
+        self.stop();
+        let database = format!("sqlite:{}", self.folder.join("muster.db").display());
+        House::with(&[("database.url", &database)], Some(nodes)).with_gpus(gpus)
+    }
+
     /// Stop the server and leave its files.
     pub fn stop(&mut self) {
         if let Some(running) = self.running.take()

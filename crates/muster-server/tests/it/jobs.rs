@@ -67,6 +67,51 @@ fn what_was_asked_is_what_is_shown() {
 }
 
 #[test]
+fn gang_scheduling_comes_back_as_it_was_sent() {
+    let house = House::empty();
+    for (sent, shown) in [(json!(false), false), (json!(true), true), (Value::Null, true)] {
+        let job = house.submit(json!({"script": "x", "hold": true, "gang_scheduling": sent}));
+        assert_eq!(house.get(&format!("/api/v1/jobs/{job}"))["gang_scheduling"], shown, "sent {sent}");
+    }
+}
+
+#[test]
+fn the_status_of_a_job_tells_where_it_stands() {
+    let house = House::new();
+    let first = house.submit(json!({"name": "first", "script": "x", "gpu_count": 4, "time_limit": "1h",
+        "annotations": {"muster.sim/runtime": "1h"}}));
+    let running = house.until_state(&first, "running");
+    let node = running["node_name"].as_str().unwrap();
+    assert_eq!(
+        running["allocated_gpus"],
+        json!((0..4).map(|gpu| format!("{node}/gpu-{gpu}")).collect::<Vec<_>>())
+    );
+    assert_eq!((&running["queue_position"], &running["estimated_wait"]), (&Value::Null, &Value::Null));
+    assert_eq!(running["logs"], format!("/api/v1/jobs/{first}/logs"));
+
+    house.until_state(&house.sleeper("1h", 4), "running");
+    let (second, third) = (house.sleeper("1s", 4), house.sleeper("1s", 2));
+    let path = format!("/api/v1/jobs/{second}");
+    house.until("a forecast", |house| !house.get(&path)["estimated_wait"].is_null());
+    let waiting = house.get(&path);
+    assert_eq!((&waiting["state"], &waiting["node_name"]), (&json!("pending"), &Value::Null));
+    assert_eq!((&waiting["queue_position"], &waiting["queue_length"]), (&json!(1), &json!(2)));
+    assert_eq!(house.get(&format!("/api/v1/jobs/{third}"))["queue_position"], 2);
+    // The first job may run for an hour, so the wait is minutes to an hour, not seconds.
+    let wait = waiting["estimated_wait"].as_str().unwrap();
+    assert!(wait.contains('m') || wait.contains('h'), "{wait}");
+
+    assert_eq!(house.client().delete(&format!("/api/v1/jobs/{first}")).status, 200);
+    let cancelled = house.until_state(&first, "cancelled");
+    assert_eq!(
+        (&cancelled["message"], &cancelled["allocated_gpus"]),
+        (&json!("cancelled by local"), &json!([]))
+    );
+    assert!(cancelled["metrics"]["gpu_seconds"].as_f64() > Some(0.0), "{}", cancelled["metrics"]);
+    house.refused(&house.client().get("/api/v1/jobs/99"), 404, "unknown-job");
+}
+
+#[test]
 fn a_retry_with_the_same_key_makes_no_second_job() {
     let house = House::empty();
     let send = |key: &str, body: &str| {

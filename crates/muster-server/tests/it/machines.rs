@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::house::{House, TWO_NODES};
 
 fn node(name: &str) -> Value {
     json!({"name": name, "cpu_cores": 16, "memory_mb": 65536, "hostname": "host", "ip_address": "10.0.0.1",
@@ -32,6 +32,8 @@ fn a_node_is_made_known_and_shown() {
     for (field, value) in expected {
         assert_eq!(shown[field], value, "{field}");
     }
+    assert_eq!((&shown["state"], &shown["schedulable"]), (&json!("Declared"), &json!(false)));
+    assert_eq!((&shown["online"], &shown["available_gpus"]), (&json!(false), &json!(0)));
     assert_eq!(shown["gpus"][2]["uuid"], "GPU-x");
     assert_eq!(shown["gpus"][0]["power_limit_w"], 400.0);
     assert_eq!(house.get("/api/v1/nodes")["total"], 1);
@@ -175,4 +177,94 @@ fn a_displaced_job_is_preempted_and_says_by_whom() {
     let metrics = house.client().get("/metrics").text;
     assert!(metrics.contains("gpu_scheduler_preemptions_total 1"), "{metrics}");
     assert_eq!(house.client().delete(&format!("/api/v1/jobs/{low}")).status, 200, "it can be cancelled");
+}
+
+#[test]
+fn a_declared_node_is_labelled_and_its_gpus_are_changed_and_removed() {
+    let house = House::empty();
+    let declared = |body: &Value| house.client().post("/api/v1/nodes", body);
+    assert_eq!(declared(&node("a1")).status, 201);
+    let change = |body: Value| house.client().patch("/api/v1/nodes/a1", &body);
+    let labelled = change(json!({"labels": {"zone": "b"}, "taints": ["slow"]})).json();
+    assert_eq!((&labelled["labels"], &labelled["taints"]), (&json!({"zone": "b"}), &json!(["slow"])));
+    assert_eq!(house.get("/api/v1/nodes?label=zone%3Db&state=declared")["total"], 1);
+    for (state, shown) in [("draining", "Draining"), ("ready", "Declared")] {
+        assert_eq!(change(json!({"state": state})).json()["state"], shown);
+    }
+
+    let gpu =
+        house.client().patch("/api/v1/gpus/a1/0", &json!({"profiles": ["3g.40gb"], "health": "degraded"}));
+    assert_eq!(
+        (&gpu.json()["mig"][0]["profile"], &gpu.json()["health"]),
+        (&json!("3g.40gb"), &json!("degraded"))
+    );
+    house.refused(&house.client().patch("/api/v1/gpus/a1/0", &json!({"model": "H200"})), 400, "malformed");
+    assert_eq!(
+        house.client().patch("/api/v1/gpus/a1/2", &json!({"health": "warning", "why": "fan"})).status,
+        200
+    );
+    assert_eq!(house.client().delete("/api/v1/gpus/a1/1").status, 200);
+    let left = house.get("/api/v1/nodes/a1");
+    let of = |index: usize, field: &str| left["gpus"][index][field].clone();
+    assert_eq!(
+        (left["total_gpus"].as_u64(), of(1, "uuid"), of(1, "health")),
+        (Some(2), json!("GPU-x"), json!("warning"))
+    );
+    assert_eq!((of(0, "health"), of(0, "mig")[0]["profile"].clone()), (json!("degraded"), json!("3g.40gb")));
+    house.refused(&house.client().delete("/api/v1/gpus/a1/2"), 404, "unknown-gpu");
+}
+
+#[test]
+fn an_agent_that_joins_keeps_the_labels_of_the_operator() {
+    let mut house = House::empty();
+    let body = json!({"name": "n01", "cpu_cores": 1, "memory_mb": 1, "labels": {"zone": "b"}});
+    assert_eq!(house.client().post("/api/v1/nodes", &body).status, 201);
+    let joined = house.followed_by(TWO_NODES, 8);
+    let shown = joined.get("/api/v1/nodes/n01");
+    assert_eq!((&shown["state"], &shown["total_gpus"]), (&json!("Ready"), &json!(4)));
+    assert_eq!(shown["labels"], json!({"zone": "b"}), "a registration never erases an operator's word");
+    assert!(shown["last_heartbeat"].is_string() && shown["gpus"][0]["temperature"] == 40.0, "{shown}");
+    joined.refused(&joined.client().post("/api/v1/nodes", &body), 409, "node-joined");
+    joined.refused(&joined.client().delete("/api/v1/gpus/n01/0"), 409, "node-joined");
+    let own = joined.client().patch("/api/v1/nodes/n01", &json!({"labels": null})).json();
+    assert_eq!(own["labels"], json!({}), "the agent's own");
+}
+
+#[test]
+fn an_allocation_that_has_ended_still_tells_what_it_held() {
+    let house = House::new();
+    let billed = json!({"billing_enabled": true, "cost_per_gpu_hour": 2.5});
+    assert_eq!(house.client().patch("/api/v1/tenants/default", &billed).status, 200);
+    let job = house.submit(json!({"script": "x", "gpu_count": 2, "cpu_cores": 3, "memory_mb": 5000,
+        "time_limit": "90m", "annotations": {"muster.sim/runtime": "1h"}}));
+    house.until_state(&job, "running");
+    let path = format!("/api/v1/allocations/{job}:1");
+    let told = |of: &Value| {
+        ["cpu_cores", "memory_mb", "planned_duration", "cost_per_hour"].map(|field| of[field].clone())
+    };
+    let live = house.get(&path);
+    assert_eq!(told(&live), [json!(3), json!(5000), json!("1h30m"), json!(5.0)]);
+    house.client().delete(&format!("/api/v1/jobs/{job}"));
+    house.until_state(&job, "cancelled");
+    assert_eq!(told(&house.get(&path)), told(&live));
+}
+
+#[test]
+fn a_gpu_that_gets_too_hot_cools_before_it_is_given_out_again() {
+    let one =
+        "nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 2, memory_mib: 16384 } }]";
+    let settings = [("scheduler.cooling", "4s"), ("agent.metrics_interval_ms", "200")];
+    let house = House::with(&settings, Some(one)).with_gpus(2);
+    let hot = house.submit(json!({"script": "x",
+        "annotations": {"muster.sim/runtime": "1s", "muster.sim/temperature": "80"}}));
+    let gpu = house.until_state(&hot, "running")["allocated_gpus"][0].as_str().unwrap().replace("gpu-", "");
+    let path = format!("/api/v1/gpus/{gpu}");
+    house.until("the heat", |house| house.get(&path)["temperature"] == 80.0);
+    house.until_state(&hot, "completed");
+    let cooling = house.get(&path);
+    assert_eq!((&cooling["state"], &cooling["thermal_throttle"]), (&json!("cooling"), &json!(true)));
+    let next = house.until_state(&house.sleeper("1h", 1), "running");
+    assert_ne!(next["allocated_gpus"][0].as_str().unwrap().replace("gpu-", ""), gpu, "the cool one");
+    house.until("the end of the cooling", |house| house.get(&path)["state"] == "free");
+    assert!(house.get(&path)["temperature"].as_f64() < Some(75.0));
 }

@@ -11,6 +11,8 @@ mod schema;
 mod access;
 mod bad_input;
 mod bounds;
+mod configured;
+mod fields;
 mod generated;
 mod jobs;
 mod lists;

@@ -2,6 +2,7 @@
 //!
 //! Reads the part of JSON Schema that our document uses.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -125,4 +126,71 @@ fn fit_members(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Call `see` with each field of an answer, as `Type.field`, and its value; null where it is absent.
+pub fn walk(method: &str, path: &str, value: &Value, see: &mut dyn FnMut(&str, &Value)) {
+    let path = path.split('?').next().unwrap_or_default();
+    let operation = operation(method, path).unwrap_or_else(|| panic!("{path} is not in the document"));
+    walk_in(answer_schema(operation), "", value, see);
+}
+
+/// Every field of every type that answers of this method consist of, as `Type.field`.
+pub fn fields_of_answers(method: &str) -> BTreeSet<String> {
+    let mut fields = BTreeSet::new();
+    let mut types = BTreeSet::new();
+    for operation in document()["paths"].as_object().unwrap().values().map(|path| &path[method]) {
+        collect(answer_schema(operation), "", &mut types, &mut fields);
+    }
+    fields
+}
+
+fn answer_schema(operation: &Value) -> &Value {
+    &operation["responses"]["200"]["content"]["application/json"]["schema"]
+}
+
+fn named(schema: &Value) -> Option<(&str, &'static Value)> {
+    let name = schema["$ref"].as_str()?.rsplit('/').next()?;
+    Some((name, &document()["components"]["schemas"][name]))
+}
+
+fn parts(schema: &Value) -> impl Iterator<Item = &Value> {
+    ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|word| schema[word].as_array().into_iter().flatten())
+}
+
+fn walk_in(schema: &Value, name: &str, value: &Value, see: &mut dyn FnMut(&str, &Value)) {
+    if let Some((name, schema)) = named(schema) {
+        return walk_in(schema, name, value, see);
+    }
+    if value.is_null() {
+        return;
+    }
+    parts(schema).for_each(|part| walk_in(part, name, value, see));
+    for (field, of) in schema["properties"].as_object().into_iter().flatten() {
+        see(&format!("{name}.{field}"), &value[field]);
+        walk_in(of, &format!("{name}.{field}"), &value[field], see);
+    }
+    value.as_array().into_iter().flatten().for_each(|item| walk_in(&schema["items"], name, item, see));
+    if schema["additionalProperties"].is_object() {
+        let members = value.as_object().into_iter().flatten();
+        members.for_each(|(_, member)| walk_in(&schema["additionalProperties"], name, member, see));
+    }
+}
+
+fn collect(schema: &Value, name: &str, types: &mut BTreeSet<String>, fields: &mut BTreeSet<String>) {
+    if let Some((name, schema)) = named(schema) {
+        if types.insert(name.to_string()) {
+            collect(schema, name, types, fields);
+        }
+        return;
+    }
+    let inside =
+        [&schema["items"], &schema["additionalProperties"]].into_iter().filter(|part| part.is_object());
+    for part in parts(schema).chain(inside) {
+        collect(part, name, types, fields);
+    }
+    for (field, of) in schema["properties"].as_object().into_iter().flatten() {
+        fields.insert(format!("{name}.{field}"));
+        collect(of, &format!("{name}.{field}"), types, fields);
+    }
 }

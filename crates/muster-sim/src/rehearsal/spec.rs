@@ -62,6 +62,7 @@ fn as_told(job: &LoggedJob, tenant: TenantId, site: &Site) -> JobSpec {
         topology: Topology::Any,
         allow_cross_numa: None,
         prefer_nvlink: false,
+        gang_scheduling: None,
         time_limit_ms: job.time_limit_ms,
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,

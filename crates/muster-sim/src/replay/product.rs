@@ -225,6 +225,7 @@ fn spec(job: &TraceJob, known: bool) -> JobSpec {
         topology: Topology::Any,
         allow_cross_numa: None,
         prefer_nvlink: false,
+        gang_scheduling: None,
         time_limit_ms: known.then_some(limit_ms),
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,

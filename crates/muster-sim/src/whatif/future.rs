@@ -160,6 +160,13 @@ fn deed(event: &Event) -> Option<(String, Command)> {
         Event::NodeRegistered { node, facts, .. } => {
             (system(), Command::RegisterNode { node: node.clone(), facts: facts.clone() })
         }
+        Event::NodeDeclared { node, facts, by, .. } => {
+            (by.clone(), Command::DeclareNode { node: node.clone(), facts: facts.clone() })
+        }
+        Event::NodeLabelled { node, labels, taints, by, .. } => {
+            let (labels, taints) = (Some(labels.clone()), Some(taints.clone()));
+            (by.clone(), Command::LabelNode { node: node.clone(), labels, taints })
+        }
         Event::NodeStateChanged { node, word, by, why, .. } => {
             (by.clone(), Command::SetNodeState { node: node.clone(), word: *word, why: why.clone() })
         }

@@ -148,6 +148,7 @@ impl Users {
             topology: Default::default(),
             allow_cross_numa: None,
             prefer_nvlink: false,
+            gang_scheduling: None,
             time_limit_ms: wish.limit_ms,
             restart: RestartRule { max_restarts: wish.restarts, ..RestartRule::default() },
             on_node_lost: Default::default(),

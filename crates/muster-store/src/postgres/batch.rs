@@ -254,6 +254,7 @@ mod tests {
                 next: Next::Ended { outcome: Outcome::Done, why: String::new() },
                 charge: Charge::default(),
                 charged_until: None,
+                held: None,
                 at: AT,
             },
             "revoked" => Event::TokenRevoked { id: "t-1".to_string(), at: AT },

@@ -23,11 +23,11 @@ pub struct PostgresConfig {
     pub database: String,
     /// Whether the connection must be encrypted.
     pub sslmode: SslMode,
-    /// Most connections for reading at once. The writer has one of its own, and so have savepoints.
+    /// Most connections at once. The journal has one, savepoints have one, the others are for reading.
     pub max_open_conns: usize,
     /// Connections kept open while nobody reads.
     pub max_idle_conns: usize,
-    /// A connection is replaced when it is this old.
+    /// A connection for reading is replaced when it is this old; 0 is never.
     pub conn_max_lifetime_mins: u64,
 }
 
@@ -78,6 +78,11 @@ impl PostgresConfig {
             config.password(&self.password);
         }
         config
+    }
+
+    /// Connections for reading: those that the journal and the savepoints leave, at least one.
+    pub(crate) fn readers_max(&self) -> usize {
+        self.max_open_conns.saturating_sub(2).max(1)
     }
 
     /// Where it is, for messages.

@@ -35,13 +35,13 @@ impl PostgresReads {
         let mut driver = config.driver("muster reads");
         driver.options("-c default_transaction_read_only=on -c statement_timeout=30s");
         let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let lifetime = Duration::from_secs(config.conn_max_lifetime_mins.max(1) * 60);
+        let lifetime_mins = config.conn_max_lifetime_mins;
         let pool = Pool::builder(Manager::from_config(driver, NoTls, recycle))
-            .max_size(config.max_open_conns.max(1))
+            .max_size(config.readers_max())
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_MAX))
             .create_timeout(Some(WAIT_MAX))
-            .pre_recycle(Hook::sync_fn(move |_, metrics| match metrics.age() > lifetime {
+            .pre_recycle(Hook::sync_fn(move |_, metrics| match is_old(metrics.age(), lifetime_mins) {
                 true => Err(HookError::message("it is old")),
                 false => Ok(()),
             }))
@@ -65,7 +65,7 @@ impl PostgresReads {
     }
 
     fn close_idle(&self) {
-        let mut excess = self.pool.status().available.saturating_sub(self.idle_max.max(1));
+        let mut excess = self.pool.status().available.saturating_sub(self.idle_max);
         if excess > 0 {
             self.pool.retain(|_, _| {
                 let keep = excess == 0;
@@ -76,6 +76,11 @@ impl PostgresReads {
     }
 }
 
+/// Whether a connection of this age is replaced; 0 minutes is never.
+fn is_old(age: Duration, lifetime_mins: u64) -> bool {
+    lifetime_mins > 0 && age > Duration::from_secs(lifetime_mins.saturating_mul(60))
+}
+
 impl Source for PostgresReads {
     const DIALECT: Dialect = Dialect::Postgres;
 
@@ -83,5 +88,17 @@ impl Source for PostgresReads {
         let rows = self.runtime.wait(self.query(doing, sql, values));
         self.close_idle();
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_replaced_after_its_lifetime_and_never_where_that_is_zero() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert!(is_old(minutes(31), 30) && !is_old(minutes(29), 30));
+        assert!(!is_old(minutes(1_000_000), 0));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::event::{Back, Next};
+use muster_core::event::{Back, Held, Next};
 use muster_core::job::{Exit, PlacedTask, StopCause};
 use muster_core::ledger::Charge;
 use muster_core::{JobId, NodeId, Timestamp};
@@ -117,18 +117,22 @@ static ADD_USAGE: Statement = Statement {
 static END_ATTEMPT: Statement = Statement {
     name: "end an attempt",
     sql: "UPDATE attempts SET state = ?4, ended_at = ?5, exit = ?6, exit_code = ?7, signal = ?8, why = ?9, \
-          gpu_ms = ?10, cpu_ms = ?11, memory_gib_ms = ?12, cost_micro = ?13, charged_until = ?14 \
+          gpu_ms = ?10, cpu_ms = ?11, memory_gib_ms = ?12, cost_micro = ?13, charged_until = ?14, cpus = ?15, \
+          memory_mib = ?16, planned_ms = ?17, cost_per_hour_micro = ?18 \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE attempts SET state = u.state, ended_at = u.at, exit = u.exit, exit_code = u.exit_code, \
               signal = u.signal, why = u.why, gpu_ms = u.gpu_ms, cpu_ms = u.cpu_ms, \
-              memory_gib_ms = u.memory_gib_ms, cost_micro = u.cost_micro, charged_until = u.charged_until \
+              memory_gib_ms = u.memory_gib_ms, cost_micro = u.cost_micro, charged_until = u.charged_until, \
+              cpus = u.cpus, memory_mib = u.memory_mib, planned_ms = u.planned_ms, \
+              cost_per_hour_micro = u.cost_per_hour_micro \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], \
               $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], \
-              $14::bigint[]) \
+              $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[]) \
               AS u (number, idx, attempt, state, at, exit, exit_code, signal, why, gpu_ms, cpu_ms, memory_gib_ms, \
-              cost_micro, charged_until) WHERE attempts.number = u.number AND attempts.idx = u.idx \
+              cost_micro, charged_until, cpus, memory_mib, planned_ms, cost_per_hour_micro) \
+              WHERE attempts.number = u.number AND attempts.idx = u.idx \
               AND attempts.attempt = u.attempt AND attempts.ended_at IS NULL",
         rows: Rows::Each,
     }),
@@ -206,6 +210,7 @@ pub struct End<'a> {
     pub exit: &'a Exit,
     pub next: &'a Next,
     pub charge: &'a Charge,
+    pub held: Option<&'a Held>,
     /// Until when its usage counts.
     pub charged_until: Timestamp,
     /// When its leases were released.
@@ -241,6 +246,10 @@ pub fn ended(end: &End) -> Vec<Change> {
             charge.memory_gib_ms.into(),
             charge.cost_micro.into(),
             end.charged_until.into(),
+            end.held.map(|held| held.cpus).into(),
+            end.held.map(|held| held.memory_mib).into(),
+            end.held.and_then(|held| held.planned_ms).into(),
+            end.held.map(|held| held.cost_per_hour_micro).into(),
         ])),
         SETTLE_JOB.change(with(settled(end, exit_code, signal))),
     ]);

@@ -1,5 +1,7 @@
 //! Rows of nodes and their GPUs.
 
+use std::collections::BTreeMap;
+
 use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord};
 use muster_core::partition::MigInstance;
 use muster_core::{GpuId, NodeId, Timestamp};
@@ -21,7 +23,24 @@ static REGISTER: Statement = Statement {
           why = CASE WHEN nodes.removed_at IS NULL THEN nodes.why ELSE excluded.why END, \
           since = CASE WHEN nodes.removed_at IS NULL THEN nodes.since ELSE excluded.since END, \
           registered_at = CASE WHEN nodes.removed_at IS NULL THEN nodes.registered_at \
-          ELSE excluded.registered_at END, removed_at = NULL",
+          ELSE excluded.registered_at END, \
+          labels = CASE WHEN nodes.removed_at IS NULL THEN nodes.labels ELSE NULL END, \
+          taints = CASE WHEN nodes.removed_at IS NULL THEN nodes.taints ELSE NULL END, \
+          declared = FALSE, removed_at = NULL",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static DECLARE: Statement = Statement {
+    name: "declare a node",
+    sql: "UPDATE nodes SET declared = TRUE WHERE id = ?1 AND removed_at IS NULL",
+    rows: Rows::Each,
+    bulk: None,
+};
+
+static LABEL: Statement = Statement {
+    name: "label a node",
+    sql: "UPDATE nodes SET labels = ?2, taints = ?3, updated_at = ?4 WHERE id = ?1 AND removed_at IS NULL",
     rows: Rows::Each,
     bulk: None,
 };
@@ -98,6 +117,27 @@ pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change
     let vanish = REMOVE_GPUS_FROM.change(vec![node.into(), gpus.into(), at.into()]);
     let gpus = facts.gpus.iter().enumerate().map(|(index, gpu)| registered_gpu(node, index as u64, gpu, at));
     [register, vanish].into_iter().chain(gpus).collect()
+}
+
+/// An operator announced a node, or described it again.
+pub fn declared(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change> {
+    let mut changes = registered(node, facts, at);
+    changes.push(DECLARE.change(vec![node.into()]));
+    changes
+}
+
+/// An operator set the labels and taints of a node.
+pub fn labelled(
+    node: &NodeId,
+    (labels, taints): (Option<&BTreeMap<String, String>>, Option<&Vec<String>>),
+    at: Timestamp,
+) -> Vec<Change> {
+    vec![LABEL.change(vec![
+        node.into(),
+        labels.map(|labels| muster_json::to_string(labels)).into(),
+        taints.map(|taints| muster_json::to_string(taints)).into(),
+        at.into(),
+    ])]
 }
 
 fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> Change {

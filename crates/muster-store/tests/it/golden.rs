@@ -169,6 +169,7 @@ fn story() -> Vec<Event> {
             next: Next::Ended { outcome: Outcome::Failed, why: "no such image".to_string() },
             charge: Default::default(),
             charged_until: None,
+            held: None,
             at,
         },
         Event::Acted {

@@ -32,6 +32,7 @@ mod golden;
 mod journal;
 mod leadership;
 mod paging;
+mod pool;
 mod postgres_faults;
 mod private;
 mod savepoints;

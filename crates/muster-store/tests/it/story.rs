@@ -133,6 +133,7 @@ pub fn spec(tenant: &str, name: &str, gpus: u32) -> JobSpec {
         topology: Default::default(),
         allow_cross_numa: None,
         prefer_nvlink: false,
+        gang_scheduling: None,
         time_limit_ms: Some(60_000),
         restart: Default::default(),
         on_node_lost: Default::default(),
@@ -232,6 +233,7 @@ pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: Next) -> Event {
         charge,
         receipt: None,
         charged_until: None,
+        held: None,
         at: Timestamp(1_000),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::command::JobChange;
-use muster_core::event::{Back, Next};
+use muster_core::event::{Back, Held, Next};
 use muster_core::job::{Exit, Outcome, StopCause};
 use muster_core::node::{GpuWord, NodeWord};
 use muster_core::policy::{Bundle, Scope, Version};
@@ -22,6 +22,7 @@ contract!(
     a_preempted_job_waits_again,
     a_restarted_job_counts_its_restarts,
     a_stopped_job_says_why,
+    a_declared_node_becomes_real_and_keeps_its_labels,
     a_held_job_is_released,
     a_changed_job_keeps_its_spec_once,
     tasks_of_an_array_share_a_spec,
@@ -140,6 +141,7 @@ fn a_stopped_job_says_why(bench: &dyn Bench) {
     let next = Next::Held { by: "ada".to_string(), why: "too many comebacks".to_string() };
     let exit = Exit::Signal { signal: 9 };
     let Event::AttemptEnded { charge, at, .. } = done(job(1), 1) else { unreachable!() };
+    let held = Held { cpus: 4, memory_mib: 5_000, planned_ms: Some(1_800), cost_per_hour_micro: 20 };
     book.add(&[Event::AttemptEnded {
         job: job(1),
         attempt: 1,
@@ -147,6 +149,7 @@ fn a_stopped_job_says_why(bench: &dyn Bench) {
         next,
         charge,
         receipt: None,
+        held: Some(held),
         charged_until: None,
         at,
     }]);
@@ -155,6 +158,25 @@ fn a_stopped_job_says_why(bench: &dyn Bench) {
     assert_eq!(bench.sql("SELECT held_by FROM jobs"), "ada");
     let attempt = &book.store.tables.attempts(job(1)).unwrap()[0];
     assert_eq!((attempt.exit.as_deref(), attempt.signal, attempt.exit_code), (Some("signal"), Some(9), None));
+    assert_eq!((attempt.cpus, attempt.memory_mib), (Some(4), Some(5_000)));
+    assert_eq!((attempt.planned_ms, attempt.cost_per_hour_micro), (Some(1_800), Some(20)));
+}
+
+fn a_declared_node_becomes_real_and_keeps_its_labels(bench: &dyn Bench) {
+    let mut book = begin(bench);
+    let Event::NodeRegistered { facts, .. } = node("n9", 2) else { unreachable!() };
+    let (n9, by, at) = (|| "n9".parse().unwrap(), "ada".to_string(), Timestamp(5));
+    let labels = Some(BTreeMap::from([("zone".to_string(), "b".to_string())]));
+    book.add(&[
+        Event::NodeDeclared { node: n9(), facts, by: by.clone(), at },
+        Event::NodeLabelled { node: n9(), labels, taints: None, by, at },
+    ]);
+    let told = "SELECT CAST(declared AS TEXT) || ' ' || labels FROM nodes WHERE id = 'n9'";
+    let declared = bench.sql(told);
+    assert!(["1 {\"zone\":\"b\"}", "true {\"zone\":\"b\"}"].contains(&declared.as_str()), "{declared}");
+    book.add(&[node("n9", 2)]);
+    let joined = bench.sql(told);
+    assert!(["0 {\"zone\":\"b\"}", "false {\"zone\":\"b\"}"].contains(&joined.as_str()), "{joined}");
 }
 
 fn a_held_job_is_released(bench: &dyn Bench) {

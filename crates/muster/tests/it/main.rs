@@ -5,7 +5,9 @@
 #![allow(clippy::unwrap_used)] // A test that panics has failed, which is what is meant.
 
 mod console;
+mod coverage;
 mod criteria;
+mod dist;
 mod docs;
 mod expect;
 mod hostile;

@@ -8,9 +8,12 @@ fn orders(generation: u64, attempts: Vec<Order>) -> Input {
     Input::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, pools: Vec::new() })
 }
 
+/// One health check at the start, and then none for an hour.
+const PACES: Paces = Paces { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 3_600_000 };
+
 /// The default cluster after its first words.
 fn world() -> World {
-    let mut world = World::new(Cluster::default_dev().registrations(), 1_000);
+    let mut world = World::new(Cluster::default_dev().registrations(), PACES);
     world.step(1_000, Input::Tick);
     world
 }
@@ -42,26 +45,13 @@ fn words(act: &Act) -> Option<String> {
     }
 }
 
-/// Acts without the readings of GPUs.
-fn presence(acts: Vec<Act>) -> Vec<Act> {
-    acts.into_iter().filter(|act| !matches!(act, Act::Say(Report::GpuReading { .. }))).collect()
-}
-
-#[test]
-fn idle_gpus_report_their_temperature() {
-    let registrations = Cluster::default_dev().registrations();
-    let gpus: usize = registrations.iter().map(|node| node.gpus.len()).sum();
-    let mut world = World::new(registrations, 1_000);
-    let first = world.step(500, Input::Tick);
-    assert_eq!(first.len() - presence(first.clone()).len(), gpus, "every GPU has reported once");
-}
-
 #[test]
 fn every_node_registers_and_then_beats() {
-    let mut world = World::new(Cluster::default_dev().registrations(), 1_000);
-    let first = presence(world.step(500, Input::Tick));
+    let mut world = World::new(Cluster::default_dev().registrations(), PACES);
+    let first = world.step(500, Input::Tick);
     let registered = first.iter().filter(|act| matches!(act, Act::Say(Report::Registered(_)))).count();
-    assert_eq!((registered, first.len()), (2, 4));
+    let readings = first.iter().filter(|act| matches!(act, Act::Say(Report::GpuReading { .. }))).count();
+    assert_eq!((registered, readings, first.len()), (2, 8, 12), "the first health check is at once");
     assert_eq!(world.wake_at_ms(), 1_500);
     assert_eq!(world.step(1_499, Input::Tick), []);
     assert_eq!(world.step(1_500, Input::Tick).len(), 4, "nobody has shown that it knows them");
@@ -104,7 +94,7 @@ fn a_start_is_repeated_until_the_orders_know_it() {
 #[test]
 fn after_a_restart_the_same_deadline_holds() {
     let asked = Order { started: true, ..order("job-1", &[("muster.sim/runtime", "5s")]) };
-    let mut world = World::new(Cluster::default_dev().registrations(), 1_000);
+    let mut world = World::new(Cluster::default_dev().registrations(), PACES);
     world.step(4_000, orders(9, vec![asked]));
     assert_eq!(play(&mut world, 6_100), ["6050 job-1 Code(0)"]);
 }
@@ -195,6 +185,6 @@ fn the_same_inputs_give_the_same_words() {
 fn a_clock_put_back_silences_nobody() {
     let mut world = world();
     world.step(900_000, Input::Tick);
-    assert_eq!(presence(world.step(5_000, Input::Tick)).len(), 4, "both nodes beat and register");
+    assert_eq!(world.step(5_000, Input::Tick).len(), 4, "both nodes beat and register");
     assert_eq!(world.wake_at_ms(), 6_000);
 }

@@ -18,6 +18,7 @@ use tower::ServiceExt;
 
 use crate::clock::SystemClock;
 use crate::cluster::{Cluster, Role};
+use crate::config::Metrics;
 use crate::http::{Behind, Door, Limits, Origins, router};
 use crate::identity::Identity;
 
@@ -92,9 +93,15 @@ fn door() -> Door {
         evaluations: Default::default(),
         data_dir: PathBuf::new(),
         rounds: Arc::default(),
+        readings: Arc::default(),
         seen: Arc::default(),
         questions: Arc::default(),
-        metrics_namespace: "gpu_scheduler".into(),
+        metrics: Metrics {
+            enabled: true,
+            listen: None,
+            path: "/metrics".into(),
+            namespace: "gpu_scheduler".into(),
+        },
         oracle: None,
         interpreter: None,
         shadow: Arc::default(),

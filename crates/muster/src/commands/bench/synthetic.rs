@@ -136,6 +136,7 @@ pub fn spec(ask: Ask) -> JobSpec {
         topology: Topology::Any,
         allow_cross_numa: None,
         prefer_nvlink: false,
+        gang_scheduling: None,
         time_limit_ms: Some(HOUR),
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,
