@@ -11,6 +11,7 @@ mod laws;
 mod model;
 mod policies;
 mod retries;
+mod rights;
 mod scenarios;
 mod script;
 mod speaking;

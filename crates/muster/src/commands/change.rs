@@ -15,7 +15,7 @@ use crate::units;
 #[command(before_help = "Example:\n  muster change job-42 --time 30m")]
 #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
 pub struct Args {
-    /// Which job; `-` is the newest
+    /// Which job; `-` is your newest
     job: JobRef,
     /// Its time limit, for example 2h; `none` lifts it
     #[arg(long, value_name = "TIME", value_parser = limit, group = "what")]

@@ -12,7 +12,7 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(before_help = "Example, at the end of a job's own checkpoint:\n  muster checkpoint $MUSTER_JOB_ID")]
 pub struct Args {
-    /// Which job; `-` is the newest
+    /// Which job; `-` is your newest
     job: JobRef,
 }
 

@@ -15,7 +15,7 @@ use crate::tail::{Tail, Wanted};
 #[derive(Debug, clap::Args)]
 #[command(before_help = "Examples:\n  muster logs job-42 -f\n  muster logs job-42 --rank all --attempt 1")]
 pub struct Args {
-    /// Which job; `-` is the newest
+    /// Which job; `-` is your newest
     job: JobRef,
     /// Go on until the job ends; Ctrl-C stops looking, not the job
     #[arg(short, long)]

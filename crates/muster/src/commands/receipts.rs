@@ -10,7 +10,7 @@ use crate::output::{self, ShowArgs};
 /// `muster receipts`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which job; `-` is the newest
+    /// Which job; `-` is your newest
     job: JobRef,
     #[command(flatten)]
     show: ShowArgs,

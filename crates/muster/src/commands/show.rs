@@ -14,7 +14,7 @@ use crate::{places, shares, units};
 /// `muster show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which job; `-` is the newest
+    /// Which job; `-` is your newest
     job: JobRef,
     #[command(flatten)]
     show: ShowArgs,

@@ -14,7 +14,7 @@ use crate::output;
 /// The jobs to steer, and whether to ask.
 #[derive(Debug, clap::Args)]
 pub struct Which {
-    /// Which jobs; `-` is the newest, an array's number reaches all its tasks
+    /// Which jobs; `-` is your newest, an array's number reaches all its tasks
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<JobRef>,
     /// Do not ask, also for many jobs or a whole array

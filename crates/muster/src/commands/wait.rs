@@ -16,7 +16,7 @@ use crate::units;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES, before_help = "Example:\n  muster wait job-42 --timeout 1h && echo good")]
 pub struct Args {
-    /// Which jobs; `-` is the newest, an array's number means all its tasks
+    /// Which jobs; `-` is your newest, an array's number means all its tasks
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<JobRef>,
     /// Give up after this time, with exit code 7

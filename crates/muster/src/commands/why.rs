@@ -11,7 +11,7 @@ use crate::{places, units};
 /// `muster why`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which job; `-` is the newest
+    /// Which job; `-` is your newest
     job: JobRef,
     #[command(flatten)]
     show: ShowArgs,
