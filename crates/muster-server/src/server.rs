@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use muster_agent::{Agent, AgentError, Runner, RunnerConfig, Simulated, SimulatedConfig};
 use muster_core::{Actor, Command};
-use muster_store::{PostgresConfig, Store, StoreConfig, StoreError};
+use muster_store::{PostgresConfig, Store, StoreConfig, StoreError, private};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
@@ -392,10 +392,16 @@ async fn listen(address: SocketAddr) -> Result<tokio::net::TcpListener, StartErr
 fn lock_folder(folder: &Path) -> Result<File, StartError> {
     let name = folder.display().to_string();
     let fault = |source| StartError::Folder { folder: name.clone(), source };
-    std::fs::create_dir_all(folder).map_err(fault)?;
-    let lock = File::create(folder.join("server.lock")).map_err(fault)?;
+    private::make_folder(folder).map_err(fault)?;
+    let lock = private::open_file(&folder.join("server.lock")).map_err(fault)?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
+        Ok(()) => {
+            // What an older version left open to others; the database is looked after where it is opened.
+            ["admin.token", "attempts", "tls"]
+                .iter()
+                .for_each(|name| private::close_to_others(&folder.join(name)));
+            Ok(lock)
+        }
         Err(TryLockError::WouldBlock) => Err(StartError::FolderInUse { folder: name }),
         Err(TryLockError::Error(source)) => Err(fault(source)),
     }

@@ -9,6 +9,7 @@
 pub mod error;
 pub mod journal;
 pub mod memory;
+pub mod private;
 pub mod queries;
 pub mod record;
 pub mod rows;

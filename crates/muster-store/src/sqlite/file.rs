@@ -15,6 +15,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::fault::{damaged, fault, read_fault};
 use super::turns::Turns;
 use crate::error::StoreError;
+use crate::private;
 use crate::term::random_number;
 
 /// Long enough for a savepoint chunk or a checkpoint on a slow disk.
@@ -43,7 +44,7 @@ impl Place {
         }
         let name = format!("muster-{:016x}", random_number()?);
         let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).map_err(|error| {
+        private::make_folder(&folder).map_err(|error| {
             StoreError::unavailable(format!("make the folder `{}`", folder.display()), error)
         })?;
         Ok(Place { path: folder.join("muster.db"), throwaway: true, turns: Turns::default() })
@@ -51,7 +52,10 @@ impl Place {
 
     /// A connection that writes.
     pub fn writer(&self) -> Result<Connection, StoreError> {
-        let doing = format!("open `{}`", self.path.display());
+        let doing = self.opening();
+        // SQLite gives its log and its index the mode of the database file.
+        private::make_file(&self.path).map_err(|error| StoreError::unavailable(&doing, error))?;
+        ["-wal", "-shm"].iter().for_each(|ending| private::close_to_others(&beside(&self.path, ending)));
         let connection = Connection::open(&self.path).map_err(fault(&doing))?;
         let synchronous = if self.throwaway { "OFF" } else { "FULL" };
         let pragmas = format!(
@@ -178,7 +182,12 @@ impl Header {
 }
 
 fn wal_length(path: &Path) -> u64 {
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    std::fs::metadata(PathBuf::from(wal)).map_or(0, |facts| facts.len())
+    std::fs::metadata(beside(path, "-wal")).map_or(0, |facts| facts.len())
+}
+
+/// A file that SQLite keeps beside its database.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
 }

@@ -1,10 +1,11 @@
 //! A lock file beside the database, so that two servers on one data folder cannot both act.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
+use crate::private;
 
 /// The lock, held until it is dropped. The kernel frees it when the process dies, however it dies.
 #[derive(Debug)]
@@ -25,8 +26,7 @@ impl LockFile {
     pub fn take(database: &Path, holder: &str) -> Result<Result<LockFile, String>, StoreError> {
         let path = lock_path(database);
         let fault = |error| StoreError::unavailable(format!("lock `{}`", path.display()), error);
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = open.map_err(fault)?;
+        let mut file = private::open_file(&path).map_err(fault)?;
         match file.try_lock() {
             Ok(()) => {
                 let lock = LockFile { file, path };

@@ -33,6 +33,7 @@ mod journal;
 mod leadership;
 mod paging;
 mod postgres_faults;
+mod private;
 mod savepoints;
 mod schema;
 mod tables;
