@@ -181,8 +181,11 @@ pub struct Job {
     pub pool: Option<String>,
     /// A shell script.
     pub script: Option<String>,
-    /// Environment variables.
+    /// Environment variables. Only the job's owner sees the values; for all others, admins too, each is `***`.
     pub environment: BTreeMap<String, String>,
+    /// True where the values of `environment` are hidden from the caller.
+    #[serde(default)]
+    pub environment_hidden: bool,
     /// An OCI image.
     pub image: Option<String>,
     /// A command, without a shell.

@@ -62,7 +62,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::cluster::{Cluster, Role};
-use crate::identity::Identity;
+use crate::identity::{Identity, Who};
 use crate::metrics::Seen;
 use crate::policies::{Interpreter, Questions};
 use crate::rounds::Rounds;
@@ -137,6 +137,23 @@ impl Behind {
             }
             Role::Away { why } => Err(Fault::unavailable(format!("the database is away: {why}"))),
         }
+    }
+
+    /// Whether the token of a caller still counts, asked again and again while a stream is open. A server that does
+    /// not lead knows no tokens, and has nothing new to tell.
+    pub(crate) fn check_token(&self, who: &Who) -> Result<(), Fault> {
+        let Some(id) = &who.token else { return Ok(()) };
+        let now = self.cluster.now();
+        let known = self.state(|state| state.tokens.get(id).map(|token| token.expires_at));
+        let why = match known {
+            Err(_) => return Ok(()),
+            Ok(None) => "was revoked",
+            Ok(Some(Some(end))) if end <= now => "has expired",
+            Ok(Some(_)) => return Ok(()),
+        };
+        let detail = format!("the stream ends: token `{id}` {why}");
+        let hint = "connect again with a token that counts; a tenant-admin or an admin makes one";
+        Err(Fault::new(StatusCode::UNAUTHORIZED, "token-ended", detail).hint(hint))
     }
 
     /// Look into the tables, on a thread that may block.

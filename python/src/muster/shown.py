@@ -146,6 +146,8 @@ class Job(Shown):
     script: str | None = None
     command: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables; the values are `***` for all but the job's owner."""
+    environment_hidden: bool = False
     image: str | None = None
     directory: str | None = None
     annotations: dict[str, str] = field(default_factory=dict)
@@ -231,6 +233,8 @@ class Why(Shown):
     expected_start: ExpectedStart | None = None
     reserved_at_ms: int | None = None
     sooner_with: list[SoonerWith] = field(default_factory=list)
+    may_change: bool = False
+    """Whether the caller may change the job."""
     ahead: list[Ahead] = field(default_factory=list)
     history: list[WaitNote] = field(default_factory=list)
 

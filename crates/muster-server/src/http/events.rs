@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use crate::cluster::Batch;
@@ -26,7 +27,8 @@ use crate::http::fault::Fault;
 use crate::http::history::tenant_of;
 use crate::http::json::Json;
 use crate::http::query::{Id, Query, page_limit};
-use crate::http::stream::{self, Gone, KEEP_ALIVE, Writer};
+use crate::http::show::HIDDEN;
+use crate::http::stream::{self, Gone, KEEP_ALIVE, TOKEN_CHECKED_EVERY, Writer};
 use crate::http::who::Reach;
 use crate::http::written::stamp;
 use crate::identity::Who;
@@ -83,7 +85,8 @@ pub struct FollowQuery {
 /// Follow what happens, as server-sent events
 ///
 /// Each event has the number of the fact as `id`, its kind as `event`, and an `Event` as `data`. A listener that
-/// is too slow gets `event: lagged` and the stream ends; it connects again with `Last-Event-ID`.
+/// is too slow gets `event: lagged` and the stream ends; it connects again with `Last-Event-ID`. When the caller's
+/// token is revoked or expires, the last event is `event: problem` with the code `token-ended`.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
     params(FollowQuery, ("Last-Event-ID" = Option<String>, Header, description = "Begin after this number")),
     responses((status = 200, description = "A stream", content_type = "text/event-stream", body = Event)))]
@@ -152,14 +155,25 @@ impl Listener {
         self.writer.keep_alive().await?;
         self.catch_up().await?;
         let mut stopping = self.door.stopping.clone();
+        let mut checks = tokio::time::interval(TOKEN_CHECKED_EVERY);
+        let mut spoke = Instant::now();
         loop {
             tokio::select! {
                 news = batches.recv() => match news {
-                    Ok(batch) => self.live(&batch).await?,
+                    Ok(batch) => {
+                        self.door.check_token(&self.who)?;
+                        self.live(&batch).await?;
+                    }
                     Err(RecvError::Lagged(_)) => return Ok(self.lagged().await?),
                     Err(RecvError::Closed) => return Ok(()),
                 },
-                () = tokio::time::sleep(KEEP_ALIVE) => self.writer.keep_alive().await?,
+                _ = checks.tick() => {
+                    self.door.check_token(&self.who)?;
+                    if spoke.elapsed() >= KEEP_ALIVE {
+                        self.writer.keep_alive().await?;
+                        spoke = Instant::now();
+                    }
+                }
                 () = stopped(&mut stopping) => return Ok(()),
             }
         }
@@ -170,6 +184,7 @@ impl Listener {
         loop {
             let (after, job) = (self.last, self.job);
             let rows = self.door.tables(move |tables| Ok(tables.events(after, PAGE, job)?)).await?;
+            self.door.check_token(&self.who)?;
             let more = rows.len() == PAGE as usize;
             for row in rows {
                 self.pass_on(row).await?;
@@ -250,7 +265,8 @@ async fn stopped(stopping: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-/// A fact as it is shown: what is secret stays in the journal.
+/// A fact as it is shown: what is secret stays in the journal. Its readers include others than the job's owner, so
+/// environment values are hidden from all; `GET /api/v1/jobs/{id}` shows them to the owner.
 fn shown(row: EventRow) -> Event {
     let mut data: Value = muster_json::from_str(&row.payload).unwrap_or(Value::Null);
     redact(&mut data);
@@ -272,7 +288,7 @@ fn redact(data: &mut Value) {
         token.remove("hash");
     }
     let run = fields.get_mut("spec").and_then(|spec| spec.get_mut("run")).and_then(Value::as_object_mut);
-    if let Some(run) = run {
-        run.remove("env");
+    if let Some(env) = run.and_then(|run| run.get_mut("env")).and_then(Value::as_object_mut) {
+        env.values_mut().for_each(|value| *value = Value::from(HIDDEN));
     }
 }

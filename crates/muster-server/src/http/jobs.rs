@@ -128,7 +128,11 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         .filter(|(detail, ..)| who.sees_tenant(&detail.row.tenant))
         .ok_or(Refusal::UnknownJob { job: id })?;
     let first = detail.row.id;
+    let is_own = who.actor.owns(&detail.row.tenant, &detail.row.user);
     let mut job = show::job(detail, now_ms);
+    if !is_own {
+        show::hide_environment(&mut job);
+    }
     (job.allocated_gpus, job.shares) = (share::gpus(&leases), share::shares(&leases));
     if let Some(counts) = array {
         describe_array(&mut job, id, counts);

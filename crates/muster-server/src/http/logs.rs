@@ -47,7 +47,8 @@ pub struct LogQuery {
 /// The output of a job
 ///
 /// A piece of up to 256 KiB; `next_offset` is where to go on. With `follow=true` the pieces come as server-sent
-/// events named `piece`, and `end` is the last one.
+/// events named `piece`, and `end` is the last one. When the caller's token is revoked or expires, the last event is
+/// `problem` with the code `token-ended`.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/logs", tag = "jobs",
     params(("id" = String, Path, description = "The job, or one task of an array"), LogQuery),
     responses((status = 200, description = "A piece of the output", content(
@@ -69,7 +70,7 @@ pub async fn read(
     }
     let (writer, response) = stream::open(door.limits.stream(&caller)?);
     tokio::spawn(async move {
-        let _ = follow(door, log, offset, writer).await;
+        let _ = follow(door, who, log, offset, writer).await;
     });
     Ok(response)
 }
@@ -158,9 +159,12 @@ fn whole_characters(bytes: &[u8]) -> usize {
 }
 
 /// Send what is written until the attempt has ended or the reader has gone.
-async fn follow(door: Door, log: Log, mut offset: u64, writer: Writer) -> Result<(), Gone> {
+async fn follow(door: Door, who: Who, log: Log, mut offset: u64, writer: Writer) -> Result<(), Gone> {
     let mut spoke = Instant::now();
     loop {
+        if let Err(fault) = door.check_token(&who) {
+            return writer.send("problem", None, &fault.problem()).await;
+        }
         // Look at the job before the file: what was written before its end is then surely there.
         let ended = *door.stopping.borrow() || log.has_ended_now(&door).unwrap_or(false);
         let piece = match log.piece(offset, ended).await {

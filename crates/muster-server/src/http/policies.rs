@@ -88,6 +88,9 @@ fn scope_of(door: &Door, who: &Who, tenant: Option<&str>, path: &str) -> Result<
 }
 
 /// Go back to earlier policies
+///
+/// Of the tenant that is named; else a tenant-admin goes back to those of its tenant, and an admin to those of the
+/// cluster.
 #[utoipa::path(post, path = "/api/v1/policies/rollback", tag = "policies", request_body = PolicyRollback,
     responses((status = 200, description = "In force", body = PolicyVersion)))]
 pub async fn roll_back(
@@ -95,7 +98,10 @@ pub async fn roll_back(
     who: Who,
     Json(ask): Json<PolicyRollback>,
 ) -> Result<Json<PolicyVersion>, Fault> {
-    let scope = scope_of(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies/rollback")?;
+    // A role of one tenant has only its own policies to go back to.
+    let own = who.confined_to().map(ToString::to_string);
+    let tenant = ask.tenant_id.or(own);
+    let scope = scope_of(&door, &who, tenant.as_deref(), "/api/v1/policies/rollback")?;
     let (number, why) = (ask.version, ask.why);
     let command = Command::RollBackPolicy { scope: scope.clone(), number, why };
     door.cluster.ask(who.actor, command).await?;

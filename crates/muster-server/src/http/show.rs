@@ -11,6 +11,9 @@ use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
 use crate::http::share;
 use crate::http::written::{dependency_text, hours, humane, money, stamp};
 
+/// What stands in place of a value that the caller may not see.
+pub const HIDDEN: &str = "***";
+
 /// A state in the words of the API.
 pub fn state(state: rows::JobState) -> JobState {
     match state {
@@ -104,6 +107,7 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
         pool: spec.pool,
         script: spec.run.script,
         environment: spec.run.env,
+        environment_hidden: false,
         image: spec.run.image,
         command: spec.run.command,
         args: spec.run.args,
@@ -121,6 +125,12 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
         created_at: stamp(submitted_at),
         updated_at: stamp(updated_at),
     }
+}
+
+/// Hide the values of a job's environment, and keep the names.
+pub fn hide_environment(job: &mut Job) {
+    job.environment.values_mut().for_each(|value| *value = HIDDEN.to_string());
+    job.environment_hidden = true;
 }
 
 fn models(spec: &JobSpec) -> Vec<String> {

@@ -21,6 +21,9 @@ const WAITING_MAX: usize = 64;
 /// Silence after which a comment is sent, so that nobody in between hangs up.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
+/// How often a stream looks whether its token still counts. Revocation and expiry end it within this time.
+pub const TOKEN_CHECKED_EVERY: Duration = Duration::from_millis(500);
+
 /// Where events are written. Writing fails when the reader has gone.
 pub struct Writer {
     sender: mpsc::Sender<Bytes>,

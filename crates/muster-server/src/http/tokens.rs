@@ -9,6 +9,7 @@ use muster_protocol::submit::Done;
 use muster_protocol::token::{self as wire, TokenList, TokenMade, TokenSpec};
 
 use crate::http::Door;
+use crate::http::access::put_on_record;
 use crate::http::fault::Fault;
 use crate::http::json::Json;
 use crate::http::query::{Id, Named};
@@ -32,6 +33,7 @@ pub async fn create(
         false => Some(who.acts_for(spec.tenant_id.as_deref())?),
     };
     if role > who.role {
+        put_on_record(&door, &who, "POST /api/v1/tokens".to_string(), "/api/v1/tokens");
         let detail = format!("role {} cannot make a token of role {}", who.role.word(), role.word());
         return Err(Fault::forbidden(detail));
     }
@@ -97,6 +99,8 @@ pub async fn revoke(
         door.state(|state| state.tokens.get(&id).filter(|token| sees(&who, token)).map(|token| token.role))?;
     let role = known.ok_or_else(|| Fault::from(Refusal::UnknownToken { id: id.clone() }))?;
     if role > who.role {
+        let path = format!("/api/v1/tokens/{id}");
+        put_on_record(&door, &who, format!("DELETE {path}"), &path);
         return Err(Fault::forbidden(format!(
             "role {} cannot revoke a token of role {}",
             who.role.word(),
