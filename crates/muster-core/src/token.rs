@@ -15,8 +15,7 @@ pub const LOCAL_NAME: &str = "local";
 pub const POLICY_FOLDER_NAME: &str = "policies.dir";
 
 /// Names that a token cannot have: in the audit log its acts would read as those of another actor.
-const RESERVED_NAMES: [&str; 5] =
-    [SYSTEM_NAME, FIRST_ADMIN_NAME, LOCAL_NAME, POLICY_FOLDER_NAME, "system"];
+const RESERVED_NAMES: [&str; 5] = [SYSTEM_NAME, FIRST_ADMIN_NAME, LOCAL_NAME, POLICY_FOLDER_NAME, "system"];
 
 /// True for a name that reads as one of the reserved names.
 pub fn is_reserved_name(name: &str) -> bool {

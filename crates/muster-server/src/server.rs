@@ -418,7 +418,9 @@ fn lock_folder(folder: &Path) -> Result<File, StartError> {
     match lock.try_lock() {
         Ok(()) => {
             // What an older version left open to others; the database is looked after where it is opened.
-            ["admin.token", "attempts", "tls"].iter().for_each(|name| private::close_to_others(&folder.join(name)));
+            ["admin.token", "attempts", "tls"]
+                .iter()
+                .for_each(|name| private::close_to_others(&folder.join(name)));
             Ok(lock)
         }
         Err(TryLockError::WouldBlock) => Err(StartError::FolderInUse { folder: name }),

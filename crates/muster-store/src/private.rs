@@ -15,7 +15,8 @@ const STICKY: u32 = 0o1000;
 
 /// Open a file to read and write it; it is made with mode 0600 where there is none.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     close_to_others(path);
     Ok(file)
 }

@@ -154,7 +154,9 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
     let mut copy = state.clone();
     let mut found: Vec<Remedy> = Vec::new();
     found.extend(time_limits(job).find(|remedy| starts_when_changed(&mut copy, job, remedy, now).is_some()));
-    found.extend(priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)));
+    found.extend(
+        priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)),
+    );
     tell(&mut copy, &Command::CancelJob { job: id }, now);
     let starts = |remedy: &Remedy| starts_when_new(&copy, by, remedy.applied_to(&job.spec), now);
     found.extend(fewer_gpus(&job.spec).find(starts));
@@ -199,8 +201,7 @@ fn starts_when_new(state: &State, by: &Actor, spec: JobSpec, now: Timestamp) -> 
         known_key: None,
         is_operator: true,
     };
-    state.decide(by, &Command::SubmitJob(ask), now).is_ok()
-        && outlook(state, &spec, now).start.is_some()
+    state.decide(by, &Command::SubmitJob(ask), now).is_ok() && outlook(state, &spec, now).start.is_some()
 }
 
 fn tell(state: &mut State, command: &Command, now: Timestamp) {

@@ -342,16 +342,25 @@ fn a_member_displaces_nobody_by_a_priority_above_its_ceiling() {
     let job = member.post("/api/v1/jobs", &ask(json!(500))).json()["job_id"].as_str().unwrap().to_string();
     let path = format!("/api/v1/jobs/{job}");
     house.refused(&member.patch(&path, &json!({"priority": 501})), 403, "over-priority-ceiling");
-    assert_eq!(house.client().get(&format!("/api/v1/jobs/{}", running.json()["job_id"].as_str().unwrap())).json()["state"], "running");
+    assert_eq!(
+        house.client().get(&format!("/api/v1/jobs/{}", running.json()["job_id"].as_str().unwrap())).json()["state"],
+        "running"
+    );
 
     // Only those who may give a priority grant it.
     let grant = json!({"name": "x", "role": "member", "max_priority": 2_000});
     house.refused(&tenant_admin.post("/api/v1/tokens", &grant), 403, "over-priority-ceiling");
     let granted = red(&house, "member-red", json!({"max_priority": 2_000}));
     assert_eq!(granted.patch(&path, &json!({"priority": 2_000, "name": "urgent"})).status, 200);
-    assert_eq!(house.client().patch("/api/v1/tenants/red", &json!({"max_priority": 3_000})).json()["max_priority"], 3_000);
+    assert_eq!(
+        house.client().patch("/api/v1/tenants/red", &json!({"max_priority": 3_000})).json()["max_priority"],
+        3_000
+    );
     assert_eq!(member.patch(&path, &json!({"priority": 3_000})).status, 200);
-    assert_eq!(house.client().patch("/api/v1/tenants/red", &json!({"max_priority": null})).json()["max_priority"], json!(null));
+    assert_eq!(
+        house.client().patch("/api/v1/tenants/red", &json!({"max_priority": null})).json()["max_priority"],
+        json!(null)
+    );
     house.refused(
         &house.client().patch("/api/v1/tenants/red", &json!({"max_priority": 10_001})),
         422,
@@ -366,7 +375,10 @@ fn a_default_above_the_ceiling_refuses_nobody() {
     let house = House::with(&settings, Some(TWO_NODES));
     assert_eq!(house.client().post("/api/v1/tenants", &json!({"name": "red"})).status, 201);
     let id = red(&house, "ann", json!({})).post("/api/v1/jobs", &json!({"script": "x", "hold": true})).json();
-    assert_eq!(house.client().get(&format!("/api/v1/jobs/{}", id["job_id"].as_str().unwrap())).json()["priority"], 500);
+    assert_eq!(
+        house.client().get(&format!("/api/v1/jobs/{}", id["job_id"].as_str().unwrap())).json()["priority"],
+        500
+    );
 }
 
 #[test]
@@ -396,7 +408,10 @@ fn a_colleague_changes_no_job_and_is_advised_of_no_change() {
     assert_eq!((&why(&colleague)["may_change"], &why(&member)["may_change"]), (&json!(false), &json!(true)));
     let priorities = |who: &Client| {
         let all = why(who)["sooner_with"].as_array().unwrap().clone();
-        all.into_iter().filter(|one| one["change"]["change"] == "priority").map(|one| one["change"]["priority"].clone()).collect::<Vec<_>>()
+        all.into_iter()
+            .filter(|one| one["change"]["change"] == "priority")
+            .map(|one| one["change"]["priority"].clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(priorities(&member), vec![json!(500)], "within the ceiling");
     assert_eq!(house.client().patch("/api/v1/tenants/red", &json!({"priority_tier": "low"})).status, 200);
@@ -422,7 +437,10 @@ fn mine_are_the_jobs_of_the_caller() {
         let jobs = who.get(&format!("/api/v1/jobs?mine=true{more}")).json()["jobs"].clone();
         jobs.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_string()).collect::<Vec<_>>()
     };
-    assert_eq!((mine(&member, ""), mine(&colleague, "&limit=1")), (vec!["job-1".into()], vec!["job-2".into()]));
+    assert_eq!(
+        (mine(&member, ""), mine(&colleague, "&limit=1")),
+        (vec!["job-1".into()], vec!["job-2".into()])
+    );
     assert_eq!(mine(&member, "&user=bob"), Vec::<String>::new());
     assert_eq!(mine(house.client(), ""), Vec::<String>::new(), "an admin has submitted nothing");
     let local = House::empty();
@@ -453,7 +471,8 @@ fn environment_values_are_shown_to_the_owner_alone() {
             assert!(!text.contains("s3cr3t"), "{rest}: {text}");
         }
     }
-    let told = admin.stream("/api/v1/events?after=0", &[]).find(|event| event.event == "JobSubmitted").unwrap();
+    let told =
+        admin.stream("/api/v1/events?after=0", &[]).find(|event| event.event == "JobSubmitted").unwrap();
     assert_eq!(told.data["data"]["spec"]["run"]["env"], json!({"API_KEY": "***"}));
     let local = House::empty();
     let id = local.submit(json!({"script": "x", "user": "someone", "environment": {"A": "b"}}));

@@ -109,7 +109,7 @@ pub fn exit_of(status: u16, code: &str) -> Exit {
         (401 | 403, _) => Exit::NotAllowed,
         (409, _) => Exit::Conflict,
         (408 | 504, _) => Exit::TimedOut,
-        (400, _) | (422, "invalid") => Exit::Usage,
+        (400, _) | (422, "invalid" | "reserved-name") => Exit::Usage,
         _ => Exit::Failed,
     }
 }

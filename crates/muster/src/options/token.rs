@@ -57,7 +57,13 @@ mod tests {
     use super::*;
 
     fn token() -> String {
-        let wish = Wish { name: "ann".into(), role: Role::Admin, tenant: None, expires_at: None, priority_max: None };
+        let wish = Wish {
+            name: "ann".into(),
+            role: Role::Admin,
+            tenant: None,
+            expires_at: None,
+            priority_max: None,
+        };
         mint(wish, Timestamp(0)).unwrap().1.reveal().to_string()
     }
 
