@@ -113,7 +113,8 @@ impl Search<'_> {
         let called = (name.to_string(), views);
         let is_known = matches!(self.functions.get(name), Some(Some(_)));
         let has_view = called.1.iter().any(Option::is_some);
-        if is_known && has_view && self.followed.len() < FOLLOWED_MAX && self.followed.insert(called.clone()) {
+        if is_known && has_view && self.followed.len() < FOLLOWED_MAX && self.followed.insert(called.clone())
+        {
             self.pending.push(called);
         }
     }
@@ -257,14 +258,35 @@ mod tests {
     #[test]
     fn an_attribute_that_no_view_has_is_found_with_what_was_meant() {
         let cases = [
-            ("def admit(job):\n    return job.time_limt_s > 3", "2: `job` has no attribute `time_limt_s`; did you mean `time_limit_s`?"),
+            (
+                "def admit(job):\n    return job.time_limt_s > 3",
+                "2: `job` has no attribute `time_limt_s`; did you mean `time_limit_s`?",
+            ),
             ("def admit(j):\n    return True if j.gpus else j.gpuz", "`gpuz`; did you mean `gpus`?"),
-            ("def admit(job):\n    return job.now.our < 6", "`now` has no attribute `our`; did you mean `hour`?"),
-            ("def priority(job, tenant):\n    return tenant.wait", "`tenant` has no attribute `wait`; did you mean `weight`?"),
-            ("def victims(job, candidates):\n    return [c for c in candidates if c.save]", "`candidate` has no attribute `save`; did you mean `saves`?"),
-            ("def victims(job, candidates):\n    for c in candidates:\n        print(c.gpu)", "3: `candidate` has no attribute `gpu`"),
-            ("def big(x):\n    return x.gpuz > 2\ndef admit(job):\n    return not big(job)", "2: `job` has no attribute `gpuz`"),
-            ("def score(job, node):\n    return node.zebra", "`node` has no attribute `zebra`; it has models, gpus"),
+            (
+                "def admit(job):\n    return job.now.our < 6",
+                "`now` has no attribute `our`; did you mean `hour`?",
+            ),
+            (
+                "def priority(job, tenant):\n    return tenant.wieght",
+                "`tenant` has no attribute `wieght`; did you mean `weight`?",
+            ),
+            (
+                "def victims(job, candidates):\n    return [c for c in candidates if c.save]",
+                "`candidate` has no attribute `save`; did you mean `saves`?",
+            ),
+            (
+                "def victims(job, candidates):\n    for c in candidates:\n        print(c.gpu)",
+                "3: `candidate` has no attribute `gpu`",
+            ),
+            (
+                "def big(x):\n    return x.gpuz > 2\ndef admit(job):\n    return not big(job)",
+                "2: `job` has no attribute `gpuz`",
+            ),
+            (
+                "def score(job, node):\n    return node.zebra",
+                "`node` has no attribute `zebra`; it has models, gpus",
+            ),
         ];
         for (source, told) in cases {
             let said = found(source).unwrap_or_default();

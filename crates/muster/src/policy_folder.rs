@@ -94,7 +94,8 @@ impl PolicyFolder {
         }
         let compiled = self.interpreter.compile(&Scope::Cluster, files.clone());
         let bundle = compiled.map_err(|errors| Trouble { what: errors.join("\n"), passes: false })?;
-        let failing = self.interpreter.failing_tests(&Scope::Cluster, files).unwrap_or_else(|error| vec![error]);
+        let failing =
+            self.interpreter.failing_tests(&Scope::Cluster, files).unwrap_or_else(|error| vec![error]);
         if !failing.is_empty() {
             let what = format!("tests of the policies fail:\n{}", failing.join("\n"));
             return Err(Trouble { what, passes: false });

@@ -9,7 +9,7 @@ use muster_core::policy::{
 };
 use muster_core::{JobId, Timestamp};
 use muster_policy::hooks::{self, Caller};
-use muster_policy::{Calls, Confinement, Limits, Patience, Plain, Program, Workers};
+use muster_policy::{Calls, Confinement, Limits, Patience, Plain, PolicyError, Program, Workers};
 
 use crate::worker::{bundle as files, launch};
 
@@ -311,6 +311,7 @@ fn a_batch_of_many_letters_is_answered_in_order() {
     let first = |gpus| Plain::Record(vec![("gpus", Plain::Int(gpus)), ("name", Plain::text("n"))]);
     let calls = Calls::of_pairs((0..100).map(first).collect(), (0..100).map(Plain::Int).collect());
     let said = workers.ask("1", &bundle, |guest| Ok(guest.call_each("policy.gsky", "f", &calls))).unwrap();
-    let expected: Vec<_> = (0..100).flat_map(|x| (0..100).map(move |y| Ok(Plain::Int(x * 1000 + y)))).collect();
+    let row = |x: i64| (0..100).map(move |y| Ok(Plain::Int(x * 1000 + y)));
+    let expected: Vec<Result<Plain, PolicyError>> = (0..100).flat_map(row).collect();
     assert_eq!(said, expected);
 }

@@ -41,7 +41,8 @@ pub async fn apply(
     let Some(interpreter) = door.interpreter.clone() else { return Err(nobody()) };
     let scope = scope_of(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies")?;
     let (speaks_for, force) = (scope.clone(), ask.force);
-    let compiling = tokio::task::spawn_blocking(move || compiled(&*interpreter, &speaks_for, ask.files, force));
+    let compiling =
+        tokio::task::spawn_blocking(move || compiled(&*interpreter, &speaks_for, ask.files, force));
     let bundle = compiling.await.map_err(|_| Fault::internal("compiling the policies ended early"))??;
     let bundle = std::sync::Arc::new(bundle);
     let (why, now) = (ask.why.clone(), door.cluster.now());
@@ -86,8 +87,13 @@ fn compiled(
     let failing = failing.unwrap_or_else(|error| vec![error]);
     match failing.is_empty() {
         true => Ok(bundle),
-        false => Err(wrong("policy-tests-fail", format!("tests of the policies fail:\n{}", failing.join("\n")))
-            .hint("`muster policy test` runs them without a server; `--force` applies the policies all the same")),
+        false => Err(wrong(
+            "policy-tests-fail",
+            format!("tests of the policies fail:\n{}", failing.join("\n")),
+        )
+        .hint(
+            "`muster policy test` runs them without a server; `--force` applies the policies all the same",
+        )),
     }
 }
 

@@ -31,7 +31,8 @@ fn tried() -> Vec<Hostile> {
     let all = corpus::all();
     assert!(all.len() >= 300, "only {} policies were found", all.len());
     let every = if std::env::var(VARIABLE).is_ok_and(|word| word == "all") { 1 } else { ONE_IN };
-    let (only_worker, others): (Vec<Hostile>, Vec<Hostile>) = all.into_iter().partition(|one| one.only_worker);
+    let (only_worker, others): (Vec<Hostile>, Vec<Hostile>) =
+        all.into_iter().partition(|one| one.only_worker);
     only_worker.into_iter().step_by(every).chain(others.into_iter().step_by(every)).collect()
 }
 

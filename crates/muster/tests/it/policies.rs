@@ -430,13 +430,17 @@ fn policies_with_failing_tests_or_misspelt_attributes_are_not_applied() {
     let test = "load(\"a.gsky\", \"admit\")\ndef test_small():\n    expect.true(admit(job(gpus = 4)))\n";
     written(&session, &[("a.gsky", source), ("a_test.gsky", test)]);
     let refused = session.refuses("policy apply mine");
-    assert!(refused.contains("tests of the policies fail") && refused.contains("a_test.gsky:2 test_small"), "{refused}");
+    assert!(
+        refused.contains("tests of the policies fail") && refused.contains("a_test.gsky:2 test_small"),
+        "{refused}"
+    );
     assert!(refused.contains("--force"), "{refused}");
     assert!(session.refuses("policy apply mine --dry-run").contains("test_small"));
     assert_eq!(json(&session.says("policy ls -o json"))["total"], 0);
     assert!(session.says("policy apply mine --force").contains("version 1 is in force"));
 
-    let misspelt = "def admit(job):\n    if job.gpus > 100:\n        return job.time_limt_s < 60\n    return True\n";
+    let misspelt =
+        "def admit(job):\n    if job.gpus > 100:\n        return job.time_limt_s < 60\n    return True\n";
     written(&session, &[("a.gsky", misspelt)]);
     let told = "a.gsky:3:20: `job` has no attribute `time_limt_s`; did you mean `time_limit_s`?";
     for words in ["policy apply mine", "policy apply mine --force", "policy check mine"] {

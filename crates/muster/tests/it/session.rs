@@ -28,7 +28,8 @@ impl Session {
     /// A server that may have so much address space and no more.
     pub fn limited(name: &str, address_space_kib: u64, words: &[&str]) -> Session {
         let session = Session::new(name, words);
-        std::fs::write(session.folder.join("bin").join(ADDRESS_SPACE), address_space_kib.to_string()).unwrap();
+        std::fs::write(session.folder.join("bin").join(ADDRESS_SPACE), address_space_kib.to_string())
+            .unwrap();
         session.restart()
     }
 

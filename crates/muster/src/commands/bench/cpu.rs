@@ -19,20 +19,27 @@ pub fn median<T>(runs: usize, mut work: impl FnMut() -> T) -> (f64, T) {
 /// The median of so many runs in milliseconds of the wall clock, and the last result: for work of which another process
 /// does a part.
 pub fn median_wall<T>(runs: usize, mut work: impl FnMut() -> T) -> (f64, T) {
-    let mut once = || {
-        let began = Instant::now();
-        let result = black_box(work());
-        (began.elapsed().as_secs_f64() * 1e3, result)
-    };
-    let (first, mut result) = once();
+    let (first, mut result) = measured_wall(&mut work);
     let mut times = vec![first];
     for _ in 1..runs {
-        let (ms, next) = once();
+        let (ms, next) = measured_wall(&mut work);
         times.push(ms);
         result = next;
     }
     times.sort_by(f64::total_cmp);
     (times[times.len() / 2], result)
+}
+
+/// Milliseconds of the wall clock that the work takes, repeated for a while.
+fn measured_wall<T>(mut work: impl FnMut() -> T) -> (f64, T) {
+    let began = Instant::now();
+    let mut result = black_box(work());
+    let mut runs = 1.0;
+    while began.elapsed() < LEAST {
+        result = black_box(work());
+        runs += 1.0;
+    }
+    (began.elapsed().as_secs_f64() * 1e3 / runs, result)
 }
 
 /// Milliseconds that the work takes on its core, repeated until the clock of the system is fine enough: it counts in

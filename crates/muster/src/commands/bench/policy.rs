@@ -70,7 +70,8 @@ pub fn run(args: &Args) -> Ending {
     let mut measures = Vec::new();
     for call in &calls {
         measures.extend(evaluations(call, &turns));
-        let (what, rate) = (format!("{}: calls in a worker", call.function), call.per_second_in_worker(rounds)?);
+        let (what, rate) =
+            (format!("{}: calls in a worker", call.function), call.per_second_in_worker(rounds)?);
         let here = measures.iter().find(|one| one.what == format!("{}: calls", call.function));
         let times = here.and_then(|here| here.value).map(|here| rate / here);
         measures.push(Measure { times, ..Measure::of(what, rate, "/s") });

@@ -20,8 +20,6 @@ const PLACES: usize = 50;
 /// Wishes and jobs that they are asked for.
 const ASKERS: usize = 20;
 const FILE: &str = "bench.gsky";
-/// A batch takes milliseconds, so many are measured.
-const WORKER_ROUNDS: usize = 20;
 
 /// A function with the arguments of many calls: each of the first with each of the second.
 pub struct Call {
@@ -72,7 +70,15 @@ pub fn score() -> Result<Call, CliError> {
     firsts = firsts.into_iter().step_by(PLACES).collect();
     let (program, own_source) = (program(source)?, source.to_string());
     let source = without_records(source, [("job", &firsts[0]), ("node", &seconds[0])]);
-    Ok(Call { function: "score", source, own_source, firsts, seconds, program, asked: Asked::Score(jobs, nodes) })
+    Ok(Call {
+        function: "score",
+        source,
+        own_source,
+        firsts,
+        seconds,
+        program,
+        asked: Asked::Score(jobs, nodes),
+    })
 }
 
 impl Call {
@@ -108,8 +114,7 @@ impl Call {
 
     /// Calls in a second of the wall clock, in a worker: as the server asks the bundle of the cluster.
     pub fn per_second_in_worker(&self, rounds: usize) -> Result<f64, CliError> {
-        let workers =
-            Workers::new(Launch::this_binary(), cluster_confinement(), Patience::of_cluster());
+        let workers = Workers::new(Launch::this_binary(), cluster_confinement(), Patience::of_cluster());
         let bundle = workers.compile(files_of(&self.own_source)).map_err(failed)?;
         let ask = || {
             workers.ask("bench", &bundle, |guest| match &self.asked {
@@ -125,7 +130,7 @@ impl Call {
         };
         // The first starts the worker.
         ask().map_err(failed)?;
-        let (ms, answered) = median_wall(rounds * WORKER_ROUNDS, ask);
+        let (ms, answered) = median_wall(rounds, ask);
         answered.map_err(failed)?;
         Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
     }

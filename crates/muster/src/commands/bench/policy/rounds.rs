@@ -37,7 +37,8 @@ pub fn measured(nodes: usize, rounds: usize) -> Result<Vec<Measure>, CliError> {
     let buckets = state.queue.buckets().count();
     // A server starts the worker of what is in force once; that is no part of a round.
     Asker::new(interpreter.clone()).news(&state, &Plan::default(), (NOW, Duration::ZERO));
-    let (first, _) = median_wall(rounds, || round(&mut Asker::new(interpreter.clone()), &state, Duration::ZERO));
+    let (first, _) =
+        median_wall(rounds, || round(&mut Asker::new(interpreter.clone()), &state, Duration::ZERO));
     let mut asker = Asker::new(interpreter.clone());
     let noting = note_everything(&mut asker, &mut state);
     let (steady, starts) = median_wall(rounds, || round(&mut asker, &state, SOON));
