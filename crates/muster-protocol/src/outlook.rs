@@ -58,9 +58,21 @@ pub struct Why {
     pub estimated_start: Option<String>,
     /// The same as a range.
     pub expected_start: Option<ExpectedStart>,
-    /// It has a place in the future that nobody behind it may delay: it starts by then, in Unix milliseconds, as far
-    /// as can be told.
+    /// Why no start range is told, in one sentence; absent when one is told or the job does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_estimate: Option<String>,
+    /// It has a reservation that no job behind it may delay: it is expected to start by then, in Unix milliseconds.
+    /// Never after the end of the range.
     pub reserved_at_ms: Option<i64>,
+    /// GPUs it asks for, over all tasks.
+    #[serde(default)]
+    pub gpus: u32,
+    /// Jobs that hold GPUs it could use, the first to end first; of other tenants only where the caller may see them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Holder>,
+    /// How many more jobs hold such GPUs: beyond those listed, or not visible to the caller.
+    #[serde(default)]
+    pub other_holders: u32,
     /// Changes with which it would start at once, the smallest of each kind. Each was tried before it is told, and the
     /// caller may make each.
     #[serde(default)]
@@ -74,6 +86,46 @@ pub struct Why {
     /// Why it waited, each time that changed, oldest first. Kept after its end.
     #[serde(default)]
     pub history: Vec<WaitNote>,
+    /// What became of it from its submission on, oldest first: waits with their reasons, attempts, preemptions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub phases: Vec<JobPhase>,
+}
+
+/// A job that holds GPUs that another one waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Holder {
+    /// The job's id.
+    pub job_id: String,
+    /// The job's name.
+    pub name: String,
+    /// Its tenant.
+    pub tenant_id: String,
+    /// How many GPUs that would do it holds, whole or in part.
+    pub gpus: u32,
+    /// When it is expected to end, RFC 3339.
+    pub expected_end: String,
+    /// The same in Unix milliseconds.
+    pub expected_end_ms: i64,
+    /// Whether that is its time limit, and not an estimate from jobs that ended.
+    pub is_time_limit: bool,
+}
+
+/// One phase of a job: a wait, an attempt, or the end of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JobPhase {
+    /// `waited`, `held`, `starting`, `ran`, `stopping`, `preempted`, `requeued`, `restarted` or `ended`.
+    pub phase: String,
+    /// From when, RFC 3339.
+    pub from: String,
+    /// The same in Unix milliseconds.
+    pub from_ms: i64,
+    /// How long, in milliseconds; 0 for what happens at a moment.
+    pub lasted_ms: i64,
+    /// It is not over yet.
+    #[serde(default)]
+    pub ongoing: bool,
+    /// For people, such as `waited 12m: no GPU is free`.
+    pub sentence: String,
 }
 
 /// A job that is ahead of another.
@@ -159,6 +211,9 @@ pub struct Outlook {
     /// When it would start, if it waits.
     #[serde(default)]
     pub expected_start: Option<ExpectedStart>,
+    /// Why no start range is told, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_estimate: Option<String>,
     /// Changes with which it would start at once. Each was tried before it is told.
     #[serde(default)]
     pub sooner_with: Vec<SoonerWith>,

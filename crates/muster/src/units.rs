@@ -207,9 +207,31 @@ pub fn localized(sentence: &str) -> String {
     sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
+/// The same with the date where it is not the day of `now_ms`: `2026-03-02 03:21:05`.
+pub fn day_clock(ms: i64, now_ms: i64) -> String {
+    let day =
+        |ms: i64| Timestamp::from_millisecond(ms).ok().map(|moment| moment.to_zoned(TimeZone::UTC).date());
+    match day(ms) {
+        Some(date) if Some(date) != day(now_ms) => format!("{date} {}", clock(ms)),
+        _ => clock(ms),
+    }
+}
+
+/// A range of moments; the date of its end is told too where the range does not end on the day it begins.
+pub fn range(from_ms: i64, to_ms: i64, now_ms: i64) -> String {
+    format!("{} to {}", day_clock(from_ms, now_ms), day_clock(to_ms, now_ms))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_moment_of_another_day_has_its_date() {
+        let now = 14 * HOUR;
+        assert_eq!(range(now + HOUR, now + 2 * HOUR, now), "15:00:00 to 16:00:00");
+        assert_eq!(range(now + MINUTE, now + 11 * HOUR, now), "14:01:00 to 1970-01-02 01:00:00");
+    }
 
     #[test]
     fn durations_are_read_as_people_write_them() {

@@ -202,6 +202,30 @@ class WaitNote(Shown):
 
 
 @dataclass(frozen=True)
+class Holder(Shown):
+    """A job that holds GPUs that another one waits for."""
+
+    job_id: str = ""
+    name: str = ""
+    tenant_id: str = ""
+    gpus: int = 0
+    expected_end: str = ""
+    expected_end_ms: int = 0
+    is_time_limit: bool = False
+
+
+@dataclass(frozen=True)
+class JobPhase(Shown):
+    """One phase of a job: a wait, an attempt, or the end of one."""
+
+    phase: str = ""
+    from_ms: int = 0
+    lasted_ms: int = 0
+    ongoing: bool = False
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
 class Why(Shown):
     """Why a job waits, or that it does not."""
 
@@ -211,6 +235,8 @@ class Why(Shown):
         "sooner_with": SoonerWith,
         "ahead": Ahead,
         "history": WaitNote,
+        "holders": Holder,
+        "phases": JobPhase,
     }
 
     job_id: str = ""
@@ -237,6 +263,12 @@ class Why(Shown):
     """Whether the caller may change the job."""
     ahead: list[Ahead] = field(default_factory=list)
     history: list[WaitNote] = field(default_factory=list)
+    no_estimate: str | None = None
+    """Why no start range is told."""
+    gpus: int = 0
+    holders: list[Holder] = field(default_factory=list)
+    other_holders: int = 0
+    phases: list[JobPhase] = field(default_factory=list)
 
 
 JobRef = str | int | Job | Submitted

@@ -89,7 +89,8 @@ async fn not_running(door: &Door, who: &Who, job: JobId) -> Result<Fault, Fault>
     Ok(Refusal::WrongPhase { job, phase, verb: "checkpoint", needs: "running" }.into())
 }
 
-fn events_of(tables: &dyn Tables, job: JobId) -> Result<Vec<EventRow>, Fault> {
+/// The journal entries of a job, oldest first.
+pub fn events_of(tables: &dyn Tables, job: JobId) -> Result<Vec<EventRow>, Fault> {
     let mut all = Vec::new();
     loop {
         let after = all.last().map_or(0, |row: &EventRow| row.seq);
@@ -101,7 +102,8 @@ fn events_of(tables: &dyn Tables, job: JobId) -> Result<Vec<EventRow>, Fault> {
     }
 }
 
-fn event(row: &EventRow) -> Option<Event> {
+/// What a journal entry says; nothing if this version cannot read it.
+pub fn event(row: &EventRow) -> Option<Event> {
     muster_json::from_str(&row.payload).ok()
 }
 

@@ -7,13 +7,13 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use muster_core::command::SubmitJob as SubmitJobCommand;
 use muster_core::job::PlacedTask;
-use muster_core::plan::{self, Range, Remedy, position, strength};
+use muster_core::plan::{self, Remedy, position, strength};
 use muster_core::policy::Policies;
 use muster_core::queue::{Bucket, waiting_since};
 use muster_core::state::Decision;
 use muster_core::verdict::Verdict;
-use muster_core::{Answer, Command, Job, JobId, NodeId, Refusal, Timestamp};
-use muster_protocol::outlook::{Ahead, ExpectedStart, Outlook, Prospect, SoonerWith, WaitNote, Why};
+use muster_core::{Answer, Command, Event, Job, JobId, NodeId, Refusal, Timestamp};
+use muster_protocol::outlook::{Ahead, JobPhase, Outlook, Prospect, SoonerWith, WaitNote, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
 use muster_store::rows::{JobRow, WaitRow};
@@ -22,13 +22,16 @@ use crate::evaluations::Evaluation;
 use crate::http::Door;
 use crate::http::access::Caller;
 use crate::http::fault::Fault;
-use crate::http::history::{of_number, oldest};
+use crate::http::history::{of_number, oldest, tenant_of};
 use crate::http::json::{Json, read_bytes};
+use crate::http::phases::Phases;
 use crate::http::query::Id;
+use crate::http::receipts::{event, events_of};
+use crate::http::start_range::StartFacts;
 use crate::http::submit::{JOB_BYTES_MAX, read_ask};
 use crate::http::who::Reach;
 use crate::http::written::{hours, humane, stamp};
-use crate::http::{share, show};
+use crate::http::{holders, share, show};
 use crate::identity::Who;
 
 /// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
@@ -61,6 +64,7 @@ pub async fn why(
             let mut why = why_waiting(&door, state, job);
             why.ahead = ahead(&door, &who, state, job);
             why.may_change = who.actor.may_change(&job.spec);
+            holders::add(&mut why, &who, state, job, door.cluster.now().max(state.clock));
             (job.id, why)
         })
     })?;
@@ -70,6 +74,7 @@ pub async fn why(
         }
         why.history = noted(&door, job).await?;
         say_since(&mut why);
+        why.phases = phases(&door, &who, job, &why.history).await?;
         return Ok(Json(why));
     }
     let row = door.tables(move |tables| row(tables, id)).await?;
@@ -77,7 +82,22 @@ pub async fn why(
     let job = row.id;
     let mut why = why_ended(row);
     why.history = noted(&door, job).await?;
+    why.phases = phases(&door, &who, job, &why.history).await?;
     Ok(Json(why))
+}
+
+/// What became of a job from its submission on. Jobs that displaced it are named where the caller may see them.
+async fn phases(door: &Door, who: &Who, job: JobId, notes: &[WaitNote]) -> Result<Vec<JobPhase>, Fault> {
+    let (who, notes, now) = (who.clone(), notes.to_vec(), door.cluster.now());
+    let told = door.tables(move |tables| {
+        let Some(detail) = tables.job(job)? else { return Ok(Vec::new()) };
+        let events: Vec<Event> = events_of(tables, job)?.iter().filter_map(event).collect();
+        let sees = |other: JobId| {
+            tenant_of(tables, other).ok().flatten().is_some_and(|tenant| who.sees_tenant(&tenant))
+        };
+        Ok(Phases::new(&notes, &sees).of(Timestamp(detail.row.submitted_at), &events, now))
+    });
+    told.await
 }
 
 /// The first of those who are ahead, as far as the caller may see them.
@@ -182,11 +202,16 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         reasons,
         estimated_start: None,
         expected_start: None,
+        no_estimate: None,
         reserved_at_ms: verdicts.reserved_at(job.id).filter(|_| since.is_some()).map(|at| at.0),
+        gpus: job.spec.gpus(),
+        holders: Vec::new(),
+        other_holders: 0,
         sooner_with: Vec::new(),
         may_change: false,
         ahead: Vec::new(),
         history: Vec::new(),
+        phases: Vec::new(),
     }
 }
 
@@ -204,22 +229,35 @@ async fn look_ahead(
     why: &mut Why,
 ) -> Result<(), Fault> {
     let (forecast, position) = (door.cluster.forecast(), why.queue_position);
+    let reserved = why.reserved_at_ms.map(Timestamp);
     let told = position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
     let (door, by) = (door.clone(), who.actor.clone());
     let looking = tokio::task::spawn_blocking(move || {
         // The work is counted until it is done, also when its caller no longer waits for it.
         let _evaluation = evaluation;
-        let (jobs, hits) = door.state(|state| (state.jobs.len(), state.foresight.hits()))?;
+        let now = door.cluster.now();
+        let (jobs, facts) =
+            door.state(|state| (state.jobs.len(), StartFacts::of(state, job, reserved, now)))?;
         let copy = (jobs <= TRIED_WITH_JOBS_MAX).then(|| door.evaluations.shared(&door.cluster, Some(job)));
         let small = copy.as_ref().filter(|copy| copy.state().jobs.len() <= FORETOLD_WITH_JOBS_MAX);
         let own = || small.filter(|_| position.is_some())?.forecast(OWN_ROUNDS_MAX).of(job);
-        let range = told.or_else(own).map(|range| expected(range, hits, door.cluster.now()));
+        // A range that is over was wrong.
+        let range = facts.told(told.filter(|range| range.to > now).or_else(own));
         Ok((range, copy.map(|copy| copy.remedies(&by, job)).unwrap_or_default()))
     });
     let found = looking.await.unwrap_or_else(|_| Err(Fault::internal("looking ahead ended early")));
     let (range, remedies) = found?;
-    why.estimated_start = range.as_ref().map(|range| format!("{} to {}", range.from, range.to));
-    why.expected_start = range;
+    match range {
+        Ok(range) => {
+            let reserved = why.reserved_at_ms.map(|at| range.reservation(Timestamp(at)).0);
+            let range = range.shown();
+            why.reserved_at_ms = reserved;
+            why.estimated_start = Some(format!("{} to {}", range.from, range.to));
+            why.expected_start = Some(range);
+        }
+        // A job that is held or waits for another has no turn to estimate.
+        Err(because) => why.no_estimate = why.queue_position.map(|_| because),
+    }
     why.sooner_with = remedies.iter().map(shown_remedy).collect();
     Ok(())
 }
@@ -230,13 +268,6 @@ fn shown_remedy(remedy: &Remedy) -> SoonerWith {
         keeps_its_place: remedy.keeps_its_place(),
         change: serde_json::to_value(remedy).unwrap_or_default(),
     }
-}
-
-/// A range for people. What was told a moment ago may be past by now.
-fn expected(range: Range, (ranges_right, ranges_told): (u32, u32), now: Timestamp) -> ExpectedStart {
-    let (from_ms, to_ms) = (range.from.max(now).0, range.to.max(now).0);
-    let (from, to) = (stamp(from_ms), stamp(to_ms));
-    ExpectedStart { from, from_ms, to, to_ms, ranges_right, ranges_told }
 }
 
 fn why_ended(row: JobRow) -> Why {
@@ -264,11 +295,16 @@ fn why_ended(row: JobRow) -> Why {
         reasons: Vec::new(),
         estimated_start: None,
         expected_start: None,
+        no_estimate: None,
         reserved_at_ms: None,
+        gpus: u32::try_from(row.gpus).unwrap_or(u32::MAX),
+        holders: Vec::new(),
+        other_holders: 0,
         sooner_with: Vec::new(),
         may_change: false,
         ahead: Vec::new(),
         history: Vec::new(),
+        phases: Vec::new(),
     }
 }
 
@@ -332,7 +368,10 @@ fn foretell(
     decision.events.iter().for_each(|event| copy.apply(event));
     let Answer::Job(job) = decision.answer else { return };
     let range = plan::forecast(&copy, now, OWN_ROUNDS_MAX).of(job);
-    outlook.expected_start = range.map(|range| expected(range, copy.foresight.hits(), now));
+    match StartFacts::of(&copy, job, None, now).told(range) {
+        Ok(range) => outlook.expected_start = Some(range.shown()),
+        Err(because) => outlook.no_estimate = Some(because),
+    }
     outlook.sooner_with = plan::remedies(&copy, &who.actor, job, now).iter().map(shown_remedy).collect();
 }
 
@@ -350,6 +389,7 @@ fn refused(refusal: Refusal) -> Outlook {
         reasons: Vec::new(),
         refusal: Some(Fault::from(refusal).problem()),
         expected_start: None,
+        no_estimate: None,
         sooner_with: Vec::new(),
     }
 }
@@ -383,6 +423,7 @@ fn foreseen(outlook: plan::Outlook) -> Outlook {
         reasons,
         refusal: None,
         expected_start: None,
+        no_estimate: None,
         sooner_with: Vec::new(),
     }
 }

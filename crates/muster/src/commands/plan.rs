@@ -50,7 +50,8 @@ fn card(outlook: &Outlook) -> Card {
             outlook
                 .expected_start
                 .as_ref()
-                .map(|range| format!("{} to {}", units::clock(range.from_ms), units::clock(range.to_ms))),
+                .map(|range| units::range(range.from_ms, range.to_ms, units::now_ms()))
+                .or_else(|| Some(format!("no estimate yet: {}", outlook.no_estimate.as_ref()?))),
         )
         .field("sooner with", sooner(outlook))
         .maybe("try", outlook.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))

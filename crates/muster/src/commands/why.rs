@@ -1,6 +1,6 @@
 //! Why a job waits: all its blockers, its place, and what would help; of one that runs, why it is where it is.
 
-use muster_protocol::outlook::{WaitNote, Why};
+use muster_protocol::outlook::{ExpectedStart, Holder, JobPhase, WaitNote, Why};
 
 use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
@@ -22,22 +22,26 @@ pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
     let why: Why = client.get(jobs::target(id).at("why"))?;
-    output::say(&args.show, &text(&why), &why.job_id, &why)?;
+    output::say(&args.show, &text(&why, units::now_ms()), &why.job_id, &why)?;
     Ok(Code::DONE)
 }
 
-fn text(why: &Why) -> String {
+fn text(why: &Why, now_ms: i64) -> String {
     let mut lines = vec![headline(why), String::new()];
     if why.reasons.is_empty() {
         lines.push(why.summary.clone());
     } else {
-        lines.extend(blockers(why));
+        lines.extend(blockers(why, now_ms));
+        lines.extend(holders(why, now_ms));
     }
     let place = why.score.as_ref().and_then(|score| places::placed(&why.nodes, score));
     lines.extend(place.map(|place| format!("Placed on {place}")));
     lines.extend(priority(why));
-    lines.extend(history(why));
-    lines.extend(expected(why));
+    match tells_phases(why) {
+        true => lines.extend(phases(why, now_ms)),
+        false => lines.extend(history(why, now_ms)),
+    }
+    lines.extend(expected(why, now_ms));
     lines.extend(sooner(why));
     lines.extend(advice(why));
     lines.join("\n") + "\n"
@@ -53,18 +57,54 @@ fn headline(why: &Why) -> String {
     format!("{}  {}  (tenant {})  {phase}{since}{place}", why.job_id, why.name, why.tenant_id)
 }
 
-fn blockers(why: &Why) -> Vec<String> {
-    let since = why.waiting_since_ms.map(|ms| format!(" since {}", units::clock(ms))).unwrap_or_default();
+fn blockers(why: &Why, now_ms: i64) -> Vec<String> {
+    let clock = |ms| units::day_clock(ms, now_ms);
+    let since = why.waiting_since_ms.map(|ms| format!(" since {}", clock(ms))).unwrap_or_default();
     let numbered = why.reasons.iter().enumerate();
     let lines = numbered.map(|(place, reason)| {
         // Only where it is not what the headline says.
         let own = reason.since_ms.filter(|ms| Some(*ms) != why.waiting_since_ms);
-        let own = own.map(|ms| format!(" (since {})", units::clock(ms))).unwrap_or_default();
+        let own = own.map(|ms| format!(" (since {})", clock(ms))).unwrap_or_default();
         format!("{}  {}: {}{own}", place + 1, reason.reason, units::localized(&reason.sentence))
     });
     let ahead: Vec<&str> = why.ahead.iter().map(|ahead| ahead.job_id.as_str()).collect();
     let ahead = (!ahead.is_empty()).then(|| format!("Ahead of it: {}", ahead.join(" ")));
     std::iter::once(format!("Blocked{since} by")).chain(lines).chain(ahead).collect()
+}
+
+/// Who holds the GPUs it waits for, and when they are expected to end.
+fn holders(why: &Why, now_ms: i64) -> Vec<String> {
+    if why.holders.is_empty() && why.other_holders == 0 {
+        return Vec::new();
+    }
+    let holder = |holder: &Holder| {
+        let gpus = if holder.gpus == 1 { "1 GPU".to_string() } else { format!("{} GPUs", holder.gpus) };
+        let limit = if holder.is_time_limit { "at the latest" } else { "estimated" };
+        let end = units::day_clock(holder.expected_end_ms, now_ms);
+        let (job, name, tenant) = (&holder.job_id, &holder.name, &holder.tenant_id);
+        format!("   {job}  {name}  (tenant {tenant})  {gpus}, ends {end} {limit}")
+    };
+    let others = match (why.other_holders, why.holders.is_empty()) {
+        (0, _) => None,
+        (count, true) => Some(format!("   {count} jobs that you may not see")),
+        (count, false) => Some(format!("   and {count} more")),
+    };
+    let head = std::iter::once("Its GPUs are held by".to_string());
+    head.chain(why.holders.iter().map(holder)).chain(others).collect()
+}
+
+/// The phases are told once the job has been placed; before that, the blockers say it all.
+fn tells_phases(why: &Why) -> bool {
+    why.phases.iter().any(|phase| !matches!(phase.phase.as_str(), "waited" | "held"))
+}
+
+/// What became of it, phase by phase.
+fn phases(why: &Why, now_ms: i64) -> Vec<String> {
+    let line = |phase: &JobPhase| {
+        let so_far = if phase.ongoing { " (so far)" } else { "" };
+        format!("{}  {}{so_far}", units::day_clock(phase.from_ms, now_ms), phase.sentence)
+    };
+    std::iter::once("What became of it".to_string()).chain(why.phases.iter().map(line)).collect()
 }
 
 /// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
@@ -82,22 +122,28 @@ fn priority(why: &Why) -> Option<String> {
 }
 
 /// Why it waited, of a job that no longer does or has done so for other reasons before.
-fn history(why: &Why) -> Vec<String> {
+fn history(why: &Why, now_ms: i64) -> Vec<String> {
     let waits = !why.reasons.is_empty();
     if why.history.is_empty() || (waits && why.history.len() == 1) {
         return Vec::new();
     }
     let note = |note: &WaitNote| {
         let sentences: Vec<&str> = note.reasons.iter().map(|reason| reason.sentence.as_str()).collect();
-        format!("{}  {}", units::clock(note.at_ms), sentences.join("; "))
+        format!("{}  {}", units::day_clock(note.at_ms, now_ms), sentences.join("; "))
     };
     let head = if waits { "It has waited because" } else { "It waited because" };
     std::iter::once(head.to_string()).chain(why.history.iter().map(note)).collect()
 }
 
 /// When it starts, and how far that can be trusted.
-fn expected(why: &Why) -> Option<String> {
-    let range = why.expected_start.as_ref()?;
+fn expected(why: &Why, now_ms: i64) -> Vec<String> {
+    let range = why.expected_start.as_ref().map(|range| told_range(range, now_ms));
+    let no_estimate = || why.no_estimate.as_ref().map(|because| format!("No estimate yet: {because}"));
+    let by = |ms| format!("Reservation: starts by {} (estimated)", units::day_clock(ms, now_ms));
+    range.or_else(no_estimate).into_iter().chain(why.reserved_at_ms.map(by)).collect()
+}
+
+fn told_range(range: &ExpectedStart, now_ms: i64) -> String {
     let right = match range.ranges_told {
         0 => String::new(),
         told => format!(
@@ -105,11 +151,7 @@ fn expected(why: &Why) -> Option<String> {
             100 * u64::from(range.ranges_right) / u64::from(told)
         ),
     };
-    let reserved = why
-        .reserved_at_ms
-        .map(|ms| format!("\nReserved: a place from {} on, as far as can be told", units::clock(ms)));
-    let (from, to) = (units::clock(range.from_ms), units::clock(range.to_ms));
-    Some(format!("Expected start {from} to {to}{right}{}", reserved.unwrap_or_default()))
+    format!("Expected start {}{right}", units::range(range.from_ms, range.to_ms, now_ms))
 }
 
 /// What would start it now.
@@ -124,8 +166,11 @@ fn advice(why: &Why) -> Option<String> {
     let tenant = &why.tenant_id;
     let advice = match why.reasons.first()?.reason.as_str() {
         "Capacity" | "Fragmented" | "Held" | "Infeasible" if !why.may_change => return None,
-        "Capacity" | "Fragmented" => {
+        "Capacity" | "Fragmented" if why.gpus > 1 => {
             "ask for fewer GPUs or another model; `muster gpus` shows what is free".to_string()
+        }
+        "Capacity" | "Fragmented" => {
+            "`muster gpus` shows what is free and which jobs hold the rest".to_string()
         }
         "QuotaTenant" => format!(
             "`muster ps --tenant {tenant}` shows what holds the quota, `muster tenant show {tenant}` the quota"
@@ -145,19 +190,18 @@ fn advice(why: &Why) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use muster_protocol::job::{JobState, Reason};
-    use muster_protocol::outlook::{Ahead, ExpectedStart, SoonerWith};
+    use muster_protocol::outlook::{Ahead, SoonerWith};
 
     use super::*;
 
-    #[test]
-    fn every_blocker_has_its_line() {
+    fn waiting() -> Why {
         let reason = |word: &str, sentence: &str| Reason {
             reason: word.into(),
             sentence: sentence.into(),
             since: None,
             since_ms: (word == "Priority").then_some(33_300_000),
         };
-        let why = Why {
+        Why {
             job_id: "job-7".into(),
             name: "train".into(),
             tenant_id: "vision".into(),
@@ -187,7 +231,11 @@ mod tests {
                 ranges_right: 430,
                 ranges_told: 500,
             }),
+            no_estimate: None,
             reserved_at_ms: Some(42_000_000),
+            gpus: 8,
+            holders: Vec::new(),
+            other_holders: 0,
             sooner_with: vec![SoonerWith {
                 words: "4 GPUs".into(),
                 keeps_its_place: false,
@@ -201,7 +249,13 @@ mod tests {
                 priority: 100,
             }],
             history: Vec::new(),
-        };
+            phases: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_blocker_has_its_line() {
+        let why = waiting();
         let expected = "\
 job-7  train  (tenant vision)  queued 14m, position 6 of 41
 
@@ -211,13 +265,70 @@ Blocked since 09:14:00 by
 Ahead of it: job-3
 Ordered by 150: priority 100 plus 90 for waiting less 40 for its fair-share factor of 0.900
 Expected start 10:50:00 to 11:45:00  (ranges like this were right 86 % of the last 500 times)
-Reserved: a place from 11:40:00 on, as far as can be told
+Reservation: starts by 11:40:00 (estimated)
 Starts now with: 4 GPUs
 
 Try: `muster release job-7`
 ";
-        assert_eq!(text(&why), expected);
-        let of_another = text(&Why { may_change: false, ..why });
+        assert_eq!(text(&why, 40_000_000), expected);
+        let of_another = text(&Why { may_change: false, ..why }, 40_000_000);
         assert!(!of_another.contains("Try:"), "a colleague cannot release it: {of_another}");
+    }
+
+    #[test]
+    fn holders_are_named_and_one_gpu_is_not_advised_to_be_fewer() {
+        let mut why = waiting();
+        why.reasons[0].reason = "Capacity".into();
+        why.gpus = 1;
+        why.other_holders = 1;
+        why.holders = vec![Holder {
+            job_id: "job-3".into(),
+            name: "first".into(),
+            tenant_id: "vision".into(),
+            gpus: 2,
+            expected_end: String::new(),
+            expected_end_ms: 42_000_000,
+            is_time_limit: true,
+        }];
+        let text = text(&why, 40_000_000);
+        let held = "Its GPUs are held by\n   job-3  first  (tenant vision)  2 GPUs, ends 11:40:00 at the latest\n   and 1 more\n";
+        assert!(text.contains(held), "{text}");
+        assert!(!text.contains("fewer GPUs"), "{text}");
+    }
+
+    #[test]
+    fn a_poor_record_is_no_estimate() {
+        let mut why = waiting();
+        (why.expected_start, why.no_estimate) =
+            (None, Some("only 0 of the last 20 start ranges were right".into()));
+        let text = text(&why, 40_000_000);
+        assert!(!text.contains("Expected start"), "{text}");
+        assert!(
+            text.contains(
+                "No estimate yet: only 0 of the last 20 start ranges were right\nReservation: starts by"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn after_its_end_a_job_tells_its_phases() {
+        let mut why = waiting();
+        why.reasons.clear();
+        let phase = |phase: &str, from_ms, sentence: &str| JobPhase {
+            phase: phase.into(),
+            from: String::new(),
+            from_ms,
+            lasted_ms: 0,
+            ongoing: false,
+            sentence: sentence.into(),
+        };
+        why.phases =
+            vec![phase("waited", 33_240_000, "waited 14m: quota"), phase("ran", 34_080_000, "ran 4m on n1")];
+        let text = text(&why, 40_000_000);
+        assert!(
+            text.contains("What became of it\n09:14:00  waited 14m: quota\n09:28:00  ran 4m on n1\n"),
+            "{text}"
+        );
     }
 }
