@@ -155,12 +155,7 @@ pub(crate) fn over_budget<'a>(
 
 /// What a job uses up to its time limit; nothing is known of one without. Its energy depends on the GPUs it is given,
 /// so that is not in it.
-pub(crate) fn used_up_to(
-    state: &State,
-    tenant: &TenantId,
-    demand: Demand,
-    limit_ms: Option<i64>,
-) -> Spent {
+pub(crate) fn used_up_to(state: &State, tenant: &TenantId, demand: Demand, limit_ms: Option<i64>) -> Spent {
     let limit_ms = limit_ms.map_or(0, |limit| limit.max(0) as u128);
     let gpu_ms = u64::try_from(u128::from(demand.gpu_milli) * limit_ms / 1_000).unwrap_or(u64::MAX);
     let price_micro = state.tenants.get(tenant).map_or(0, |tenant| tenant.config.price_micro());

@@ -295,11 +295,7 @@ impl Policies {
 
     /// Only what jobs are told apart by.
     pub fn told_by(&self) -> Policies {
-        Policies {
-            reads: self.reads.clone(),
-            exact_limits: self.exact_limits.clone(),
-            ..Policies::default()
-        }
+        Policies { reads: self.reads.clone(), exact_limits: self.exact_limits.clone(), ..Policies::default() }
     }
 
     /// What policies could tell a job by, besides what every job is told by.

@@ -427,7 +427,11 @@ impl Reason {
                     0 => (String::new(), are(nodes)),
                     alone => (format!(" and {} on other nodes", gpus(*alone)), "are"),
                 };
-                format!("{} with {} that would do{alone} {verb} out of service", many(nodes, "node"), gpus(*out))
+                format!(
+                    "{} with {} that would do{alone} {verb} out of service",
+                    many(nodes, "node"),
+                    gpus(*out)
+                )
             }
             Reason::Reservation { job } => {
                 format!("free space is kept for `{job}`, which comes first")

@@ -130,7 +130,7 @@ impl<'a> JobQuery<'a> {
         wheres.push(select.one_of("tenant", self.filter.tenants.as_deref()));
         wheres.push(select.one_of("state", self.state_words().as_deref()));
         let now = select.bind(page.now_ms);
-        let (key, wheres) = (sort_key(page.by, &now), wheres.join(" AND "));
+        let (key, wheres) = (sort_key(self.dialect, page.by, &now), wheres.join(" AND "));
         let direction = if page.descending { "DESC" } else { "ASC" };
         let place = match page.one_per_array {
             true => format!(
@@ -265,16 +265,20 @@ fn equalities(select: &mut Select, column: &str, words: Option<&[String]>) -> Ve
     }
 }
 
-/// The expression that rows are sorted by.
-fn sort_key(by: JobSort, now: &str) -> String {
+/// The expression that rows are sorted by. Letters are sorted by their numbers in both databases.
+fn sort_key(dialect: Dialect, by: JobSort, now: &str) -> String {
+    let letters = |column: &str| match dialect {
+        Dialect::Sqlite => column.to_string(),
+        Dialect::Postgres => format!("{column} COLLATE \"C\""),
+    };
     match by {
-        JobSort::Name => "name".to_string(),
+        JobSort::Name => letters("name"),
         JobSort::State => "CASE state WHEN 'running' THEN 0 WHEN 'preempted' THEN 1 WHEN 'pending' THEN 2 \
                            WHEN 'failed' THEN 3 WHEN 'cancelled' THEN 4 ELSE 5 END"
             .to_string(),
         JobSort::Gpus => "gpu_milli".to_string(),
-        JobSort::Tenant => "tenant".to_string(),
-        JobSort::User => "user_name".to_string(),
+        JobSort::Tenant => letters("tenant"),
+        JobSort::User => letters("user_name"),
         JobSort::Priority => "priority".to_string(),
         JobSort::Submitted => "submitted_at".to_string(),
         JobSort::Elapsed => format!(
@@ -286,7 +290,7 @@ fn sort_key(by: JobSort, now: &str) -> String {
             "CASE WHEN state = 'running' THEN started_at + time_limit_ms - CAST({now} AS BIGINT) ELSE NULL END"
         ),
         JobSort::Attempts => "attempt".to_string(),
-        JobSort::Nodes => "nodes".to_string(),
+        JobSort::Nodes => letters("nodes"),
         JobSort::Exit => "COALESCE(exit_code, 128 + signal)".to_string(),
         JobSort::GpuHours => "gpu_ms".to_string(),
     }

@@ -113,7 +113,11 @@ pub fn list_with_total<T>(
 /// Refuse columns that do not exist, before anything is asked of a server.
 pub fn check_columns<T>(args: &ListArgs, columns: &[Column<T>]) -> Result<(), CliError> {
     let sort = args.sort.as_deref().map(|by| by.strip_prefix('-').unwrap_or(by));
-    args.columns.iter().map(String::as_str).chain(sort).try_for_each(|name| table::find(columns, name).map(drop))
+    args.columns
+        .iter()
+        .map(String::as_str)
+        .chain(sort)
+        .try_for_each(|name| table::find(columns, name).map(drop))
 }
 
 /// A table for people, to stand among other things.

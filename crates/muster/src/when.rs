@@ -38,7 +38,9 @@ impl Given {
 fn read(text: &str, now: &Zoned) -> Result<Given, String> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("`{text}` has no unit; write a span such as `{text}m`, or a clock time such as `18:00`"));
+        return Err(format!(
+            "`{text}` has no unit; write a span such as `{text}m`, or a clock time such as `18:00`"
+        ));
     }
     if let Some(ms) = from_now(text, now) {
         return ms.map(|ms| Given { ms, local: false });
@@ -69,10 +71,12 @@ fn from_now(text: &str, now: &Zoned) -> Option<Result<i64, String>> {
 fn on_the_calendar(text: &str, now: &Zoned) -> Result<Zoned, String> {
     let (day, clock) = match day_of(text, now) {
         Some(day) => (Some(day), None),
-        None => match text.match_indices([' ', 't']).find_map(|(at, _)| Some((day_of(&text[..at], now)?, at))) {
-            Some((day, at)) => (Some(day), Some(text[at + 1..].trim())),
-            None => (None, Some(text)),
-        },
+        None => {
+            match text.match_indices([' ', 't']).find_map(|(at, _)| Some((day_of(&text[..at], now)?, at))) {
+                Some((day, at)) => (Some(day), Some(text[at + 1..].trim())),
+                None => (None, Some(text)),
+            }
+        }
     };
     let time = clock.map_or(Ok(Time::midnight()), clock_time)?;
     let at = |day: Date| {
@@ -194,7 +198,9 @@ mod tests {
         for text in ["25:00", "18:60", "13pm", "0am", "18:00:61", "24:00"] {
             assert!(utc(text).unwrap_err().contains("is not a clock time"), "{text}: {:?}", utc(text));
         }
-        for text in ["", "soon", "2026-13-01", "2026-11-31T10:00", "tomorrow at nine", "1:2:3:4", "18", "123:00"] {
+        for text in
+            ["", "soon", "2026-13-01", "2026-11-31T10:00", "tomorrow at nine", "1:2:3:4", "18", "123:00"]
+        {
             assert!(utc(text).is_err(), "{text}: {:?}", utc(text));
         }
     }

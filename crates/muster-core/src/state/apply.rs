@@ -512,8 +512,8 @@ impl State {
         if tenant.config.decay_milli_per_day != config.decay_milli_per_day {
             tenant.advance_all(at, half_life_ms);
         }
-        let regroups =
-            (tenant.config.budget.is_set(), &tenant.config.parent) != (config.budget.is_set(), &config.parent);
+        let regroups = (tenant.config.budget.is_set(), &tenant.config.parent)
+            != (config.budget.is_set(), &config.parent);
         tenant.config = config.clone();
         if regroups {
             self.regroup_by_limits();

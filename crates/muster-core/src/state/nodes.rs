@@ -262,7 +262,8 @@ impl State {
             JobsOnGpu::Stop => StopCause::Cancelled { by },
         };
         for job in self.jobs_on_gpu(node, gpu).iter().filter_map(|job| self.jobs.get(job)) {
-            let stops = job.attempt().and_then(|attempt| self.stop_unless_ending(job, attempt, cause.clone(), now));
+            let stops =
+                job.attempt().and_then(|attempt| self.stop_unless_ending(job, attempt, cause.clone(), now));
             said.events.extend(stops);
         }
         said

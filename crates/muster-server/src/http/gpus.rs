@@ -173,7 +173,8 @@ pub async fn set_health(
     let word = health_of(&change.health)?;
     let rule = change.jobs.as_deref().map(jobs_rule_of).transpose()?.unwrap_or_default();
     let jobs = door.state(|state| {
-        let seen = |job: &JobId| state.jobs.get(job).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()));
+        let seen =
+            |job: &JobId| state.jobs.get(job).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()));
         let jobs = state.jobs_on_gpu(&node, gpu).into_iter().filter(seen);
         jobs.map(|job| job.to_string()).collect()
     })?;

@@ -112,12 +112,7 @@ fn by_id(written: &Written, descending: bool, one_per_array: bool) -> Result<Row
     Ok(RowOrder::ById(page_start(written.offset, written.cursor)?, order))
 }
 
-fn by_other(
-    written: &Written,
-    name: &str,
-    descending: bool,
-    one_per_array: bool,
-) -> Result<RowOrder, Fault> {
+fn by_other(written: &Written, name: &str, descending: bool, one_per_array: bool) -> Result<RowOrder, Fault> {
     let Some((_, by)) = SORTS.into_iter().find(|(word, _)| *word == name) else {
         let known = SORTS.map(|(word, _)| word).join(", ");
         return Err(Fault::invalid("sort", format!("`{name}` is none of id, {known}")));

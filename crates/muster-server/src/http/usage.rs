@@ -105,7 +105,8 @@ fn merged(ended: Vec<UsageRow>, running: Vec<Row>, by: UsageBy) -> Vec<Row> {
     let place = |key: &str| (key.parse::<JobId>().ok().filter(|_| by == UsageBy::Job), key.to_string());
     let mut rows: BTreeMap<(Option<JobId>, String), Row> = BTreeMap::new();
     for row in ended.into_iter().map(Row::from).chain(running) {
-        let sum = rows.entry(place(&row.key)).or_insert_with(|| Row { key: row.key.clone(), ..Row::default() });
+        let sum =
+            rows.entry(place(&row.key)).or_insert_with(|| Row { key: row.key.clone(), ..Row::default() });
         sum.add(&row);
     }
     rows.into_values().collect()

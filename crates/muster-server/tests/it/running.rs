@@ -57,10 +57,12 @@ fn usage_counts_what_runs() {
             let cost = row["cost"].as_f64().unwrap();
             assert!((before as f64..=after as f64).contains(&(cost * 1e3)), "one a GPU-second: {cost}");
         }
-        let sum: u64 = report["rows"].as_array().unwrap().iter().map(|row| row["gpu_ms"].as_u64().unwrap()).sum();
+        let sum: u64 =
+            report["rows"].as_array().unwrap().iter().map(|row| row["gpu_ms"].as_u64().unwrap()).sum();
         assert_eq!(report["total"]["gpu_ms"], sum);
     }
-    let (before, tenant) = (held_gpu_ms(&house, &[&short, &mine], now_ms(&house)), house.get("/api/v1/tenants/red"));
+    let (before, tenant) =
+        (held_gpu_ms(&house, &[&short, &mine], now_ms(&house)), house.get("/api/v1/tenants/red"));
     assert!(tenant["total_gpu_hours"].as_f64().unwrap() * 3.6e6 >= before as f64 - 1.0, "{tenant}");
     let job = house.get(&format!("/api/v1/jobs/{mine}"));
     assert!(job["gpu_hours"].as_f64().unwrap() > 0.0, "{job}");
@@ -98,7 +100,8 @@ fn an_unhealthy_gpu_names_the_jobs_on_it() {
         format!("/api/v1/gpus/{node}/{gpu}/health")
     };
     let declare = |place: usize, rule: Value| {
-        let reply = house.client().post(&path(place), &json!({"health": "unhealthy", "why": "XID 79", "jobs": rule}));
+        let reply =
+            house.client().post(&path(place), &json!({"health": "unhealthy", "why": "XID 79", "jobs": rule}));
         assert_eq!(reply.status, 200, "{}", reply.text);
         reply.json()
     };
@@ -116,7 +119,8 @@ fn an_unhealthy_gpu_names_the_jobs_on_it() {
     let events = house.get("/api/v1/jobs/1/events?limit=1000");
     assert!(events["events"].as_array().unwrap().iter().any(|event| event["kind"] == "AttemptStopping"));
     let audit = house.get("/api/v1/audit?limit=10");
-    let acts: Vec<&str> = audit["entries"].as_array().unwrap().iter().filter_map(|one| one["object"].as_str()).collect();
+    let acts: Vec<&str> =
+        audit["entries"].as_array().unwrap().iter().filter_map(|one| one["object"].as_str()).collect();
     let declared = format!("{} (jobs: requeue)", gpus[0].as_str().unwrap());
     assert!(acts.contains(&declared.as_str()), "{acts:?}");
     let reply = house.client().post(&path(0), &json!({"health": "unhealthy", "jobs": "eat"}));
@@ -129,7 +133,9 @@ fn a_tenant_is_not_guaranteed_more_than_it_may_hold() {
     let create = |body: Value| house.client().post("/api/v1/tenants", &body);
     let reply = create(json!({"name": "red", "max_gpus": 4, "guaranteed_gpus": 5}));
     assert!(house.refused(&reply, 422, "invalid").contains("5 GPUs are more than the tenant's maximum of 4"));
-    let reply = create(json!({"name": "red", "max_gpus_by_model": {"h100": 1}, "guaranteed_gpus_by_model": {"h100": 2}}));
+    let reply = create(
+        json!({"name": "red", "max_gpus_by_model": {"h100": 1}, "guaranteed_gpus_by_model": {"h100": 2}}),
+    );
     house.refused(&reply, 422, "invalid");
     let made = create(json!({"name": "red", "max_gpus": 4, "guaranteed_gpus": 4}));
     assert_eq!((made.status, &made.json()["warnings"]), (201, &Value::Null));

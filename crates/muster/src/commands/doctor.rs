@@ -166,7 +166,9 @@ fn devices(client: &Client) -> Finding {
     let sick: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.health != "healthy").collect();
     let cooling: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.cooling_until.is_some()).collect();
     let mut found: Vec<String> = sick.iter().map(|gpu| sick_gpu(gpu)).collect();
-    found.extend(cooling.iter().filter(|gpu| gpu.health == "healthy").map(|gpu| format!("{} cools down", gpu.id)));
+    found.extend(
+        cooling.iter().filter(|gpu| gpu.health == "healthy").map(|gpu| format!("{} cools down", gpu.id)),
+    );
     match found.is_empty() {
         true => good("devices", format!("{} healthy", gpus.len())),
         false => warn(
@@ -197,11 +199,7 @@ fn nodes(client: &Client) -> Finding {
         Ok(list) => list.nodes,
         Err(error) => return bad("nodes", error.what, ""),
     };
-    let out: Vec<String> = nodes
-        .iter()
-        .filter(|node| node.state != "Ready")
-        .map(node_out)
-        .collect();
+    let out: Vec<String> = nodes.iter().filter(|node| node.state != "Ready").map(node_out).collect();
     match (nodes.len(), out.is_empty()) {
         (0, _) => warn("nodes", "none is registered: jobs wait".to_string(), "start one with `muster dev`"),
         (count, true) => good("nodes", format!("{count} ready")),

@@ -91,7 +91,10 @@ fn of_job(client: &Client, job: JobId, args: &Args, options: &Options) -> Ending
     let list = EventList { next_after: events.last().map_or(after, |event| event.seq), events };
     output::list(&args.list, options.color, &COLUMNS, list.events.clone(), &list)?;
     if shown < all && args.list.limit.is_none() {
-        output::talk(&format!("showing the {which} {shown} of {}; `--limit 0` shows all", units::thousands(all as u64)));
+        output::talk(&format!(
+            "showing the {which} {shown} of {}; `--limit 0` shows all",
+            units::thousands(all as u64)
+        ));
     }
     Ok(Code::DONE)
 }

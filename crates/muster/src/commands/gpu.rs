@@ -107,7 +107,8 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
         Verb::Health(args) => {
             let change = GpuHealthChange { health: args.health, why: args.why, jobs: Some(args.jobs) };
-            let said: GpuHealthDeclared = client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
+            let said: GpuHealthDeclared =
+                client.send(Method::POST, target(&args.gpu).at("health"), &change)?;
             output::talk(&declared(&said));
         }
         Verb::Partition(args) => {

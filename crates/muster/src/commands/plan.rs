@@ -80,8 +80,10 @@ fn prospect_word(outcome: Prospect) -> &'static str {
 
 /// One line for each.
 fn reasons(reasons: &[Reason]) -> String {
-    let lines: Vec<String> =
-        reasons.iter().map(|reason| format!("{}: {}", reason.reason, units::localized(&reason.sentence))).collect();
+    let lines: Vec<String> = reasons
+        .iter()
+        .map(|reason| format!("{}: {}", reason.reason, units::localized(&reason.sentence)))
+        .collect();
     lines.join("\n")
 }
 

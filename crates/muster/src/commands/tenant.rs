@@ -156,7 +156,8 @@ fn warn(tenant: &Tenant) {
 /// GPUs it can count on, of any model and of single ones.
 fn guaranteed_gpus(tenant: &Tenant) -> Option<String> {
     let models = tenant.guaranteed_gpus_by_model.iter().map(|(model, gpus)| format!("{gpus} {model}"));
-    let all: Vec<String> = tenant.guaranteed_gpus.map(|gpus| gpus.to_string()).into_iter().chain(models).collect();
+    let all: Vec<String> =
+        tenant.guaranteed_gpus.map(|gpus| gpus.to_string()).into_iter().chain(models).collect();
     (!all.is_empty()).then(|| all.join(" + "))
 }
 

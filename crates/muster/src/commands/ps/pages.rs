@@ -12,8 +12,7 @@ use crate::output::Format;
 /// Most rows the server gives at once.
 const PAGE_MAX: usize = 1_000;
 /// States in the order in which people look for them: what runs, what waits, what has ended.
-const STATES: [&[&str]; 3] =
-    [&["running"], &["pending", "preempted"], &["completed", "failed", "cancelled"]];
+const STATES: [&[&str]; 3] = [&["running"], &["pending", "preempted"], &["completed", "failed", "cancelled"]];
 /// The titles of columns that the server sorts by under another name.
 const SORTS: [(&str, &str); 2] = [("prio", "priority"), ("attempt", "attempts")];
 
@@ -103,7 +102,8 @@ fn sorted(client: &Client, args: &Args, by: &str, most: usize) -> Result<JobList
     }
     loop {
         let limit = most.saturating_sub(list.jobs.len()).clamp(1, PAGE_MAX);
-        let page: JobList = client.get(target.clone().with("limit", limit).with("offset", list.jobs.len()))?;
+        let page: JobList =
+            client.get(target.clone().with("limit", limit).with("offset", list.jobs.len()))?;
         (list.total, list.next_cursor) = (page.total, None);
         let last = page.jobs.len() < limit;
         list.jobs.extend(page.jobs);
