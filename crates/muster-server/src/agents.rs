@@ -278,8 +278,8 @@ mod tests {
     use muster_agent::Cluster;
     use muster_core::command::SubmitJob;
     use muster_core::tenant::TenantConfig;
-    use muster_core::{JobSpec, Settings};
     use muster_core::wiring::{Closeness, Wiring};
+    use muster_core::{JobSpec, Settings};
 
     use super::*;
 
@@ -304,6 +304,8 @@ mod tests {
                 array: None,
                 hold: false,
                 key: None,
+                is_operator: false,
+                known_key: None,
                 known_outcomes: BTreeMap::new(),
             }));
             let plan = Box::new(muster_core::plan::plan(&play.0, Timestamp(1)).plan);

@@ -37,6 +37,7 @@ fn cluster(readings: &[(&str, Option<i32>)], strategy: Extreme) -> World {
             why,
             cooling_until: None,
             temperature_c: *temperature_c,
+            jobs: Default::default(),
         };
         world.ask(reading).unwrap();
     }

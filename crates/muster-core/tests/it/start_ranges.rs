@@ -96,7 +96,7 @@ fn run(world: &mut World, user: &str, ms: i64) {
     world.plan();
     say(world, job, Said::Started);
     world.tick(ms);
-    say(world, job, Said::Ended { exit: Exit::Code { code: 0 }, stopped: false });
+    say(world, job, Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None });
 }
 
 fn of_blue() -> JobSpec {
@@ -132,7 +132,11 @@ fn a_job_type_tells_more_than_its_user() {
             world.plan();
             say(&mut world, job, Said::Started);
             world.tick(ms);
-            say(&mut world, job, Said::Ended { exit: Exit::Code { code: 0 }, stopped: false });
+            say(
+                &mut world,
+                job,
+                Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None },
+            );
         }
     }
     assert_eq!(world.state.usual_and_longest_ms(&spec("train-9", 1)), Some((2 * HOUR, 2 * HOUR)));

@@ -152,7 +152,8 @@ async fn ask_health(
     why: String,
 ) -> Result<(), Fault> {
     let node = node.clone();
-    let command = Command::SetGpuHealth { node, gpu, word, why, cooling_until: None, temperature_c: None, jobs };
+    let command =
+        Command::SetGpuHealth { node, gpu, word, why, cooling_until: None, temperature_c: None, jobs };
     door.cluster.ask(who.actor.clone(), command).await?;
     Ok(())
 }

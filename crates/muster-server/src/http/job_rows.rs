@@ -11,7 +11,7 @@ use muster_store::queries::{JobFilter, JobSort, Order, Page, Paged, SortedPage, 
 use muster_store::rows::{ArrayTasksRow, JobRow, JobState};
 
 use crate::http::fault::Fault;
-use crate::http::query::page_start;
+use crate::http::query::{check_offset, page_start};
 use crate::http::show;
 
 /// Rows that are read after the first array of a page, before more are: arrays often follow each other.
@@ -120,6 +120,7 @@ fn by_other(written: &Written, name: &str, descending: bool, one_per_array: bool
     if written.cursor.is_some() {
         return Err(Fault::invalid("cursor", "is for lists by id; a sorted list goes on with `offset`"));
     }
+    check_offset(written.offset)?;
     let offset = written.offset.unwrap_or(0);
     let (now_ms, limit) = (written.now_ms, written.limit);
     Ok(RowOrder::By(SortedPage { by, descending, one_per_array, now_ms, offset, limit }))

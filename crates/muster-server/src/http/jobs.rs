@@ -19,7 +19,7 @@ use crate::http::fault::Fault;
 use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
 use crate::http::job_rows::{self, JobRows, Written};
 use crate::http::json::{Json, OptionalJson};
-use crate::http::query::{Id, Query, key_and_value, page_limit, page_start};
+use crate::http::query::{Id, Query, key_and_value, page_limit};
 use crate::http::who::Reach;
 use crate::http::written::{hours, humane, money, priority, span_ms};
 use crate::http::{share, show};

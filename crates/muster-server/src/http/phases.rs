@@ -256,7 +256,17 @@ mod tests {
 
     fn ended(minute: i64, attempt: u32, next: Next, receipt: Option<Receipt>) -> Event {
         let (job, exit) = (JobId::single(1), Exit::Code { code: 0 });
-        Event::AttemptEnded { job, attempt, exit, next, charge: Charge::default(), receipt, at: at(minute) }
+        Event::AttemptEnded {
+            job,
+            attempt,
+            exit,
+            next,
+            charge: Charge::default(),
+            receipt,
+            held: None,
+            charged_until: None,
+            at: at(minute),
+        }
     }
 
     /// Submitted at 0, quota until 12, no GPU until 15, ran until 19, displaced by job-9, ran again 25 to 30.

@@ -100,7 +100,7 @@ pub fn page_start<C: FromStr>(
 }
 
 /// The database counts rows in 63 bits.
-fn check_offset(offset: Option<u64>) -> Result<(), Fault> {
+pub fn check_offset(offset: Option<u64>) -> Result<(), Fault> {
     match offset {
         Some(offset) if i64::try_from(offset).is_err() => {
             Err(Fault::invalid("offset", format!("{offset} is above {}", i64::MAX)))

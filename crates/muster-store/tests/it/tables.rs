@@ -411,6 +411,7 @@ fn counts_follow_the_jobs(bench: &dyn Bench) {
 fn acts_are_listed(bench: &dyn Bench) {
     let mut book = begin(bench);
     let act = |object: &str, refused: Option<&str>| Event::Acted {
+        times: 1,
         by: "ada".to_string(),
         act: "tenant.change".to_string(),
         object: object.to_string(),
