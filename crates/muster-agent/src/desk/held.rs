@@ -314,6 +314,8 @@ impl Held {
         machine.set_aside(&self.key, placed_at_ms)?;
         self.placed_at_ms = None;
         self.stop = None;
+        // What was launched and found was the other life's.
+        (self.is_ours, self.is_from_before, self.found) = (false, false, None);
         Ok(true)
     }
 }
