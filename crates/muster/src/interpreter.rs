@@ -168,7 +168,7 @@ fn confinement() -> Confinement {
 pub fn cluster_confinement() -> Confinement {
     let (usual, slowness) = (Confinement::default(), if cfg!(debug_assertions) { 4 } else { 1 });
     Confinement {
-        call_time: LETTER_TIME * slowness,
+        call_time: LETTER_TIME * slowness.min(2),
         load_time: usual.load_time * slowness,
         cpu_seconds: usual.cpu_seconds * u64::from(slowness),
         answer_bytes: BATCH_BYTES,

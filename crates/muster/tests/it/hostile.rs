@@ -23,7 +23,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// What a server may have: far less than one of these policies would take.
 const ADDRESS_SPACE_KIB: u64 = 6_000_000;
 /// Of all policies one in so many is tried, unless the variable says `all`.
-const ONE_IN: usize = 9;
+const ONE_IN: usize = 15;
 const VARIABLE: &str = "MUSTER_HOSTILE";
 
 /// All of them with `MUSTER_HOSTILE=all`, otherwise some of every kind: each takes seconds.
