@@ -198,7 +198,11 @@ fn a_declared_node_is_labelled_and_its_gpus_are_changed_and_removed() {
         (&gpu.json()["mig"][0]["profile"], &gpu.json()["health"]),
         (&json!("3g.40gb"), &json!("degraded"))
     );
-    house.refused(&house.client().patch("/api/v1/gpus/a1/0", &json!({"model": "H200"})), 400, "malformed");
+    house.refused(
+        &house.client().patch("/api/v1/gpus/a1/0", &json!({"model": "H200"})),
+        400,
+        "unknown-field",
+    );
     assert_eq!(
         house.client().patch("/api/v1/gpus/a1/2", &json!({"health": "warning", "why": "fan"})).status,
         200

@@ -103,17 +103,18 @@ fn a_node_can_be_declared_with_its_wiring() {
         assert_eq!(third[field], value, "{field}");
     }
 
-    // And the planner goes by it: three are nowhere near each other.
+    // Nothing starts there before its agent joins, and what it could never hold is refused: three are nowhere near each
+    // other.
     let close = |gpus: u32, wish: Value| {
         let mut job = json!({"command": ["x"], "gpu_count": gpus});
         job.as_object_mut().unwrap().extend(wish.as_object().unwrap().clone());
         house.client().post("/api/v1/jobs/plan", &job).json()["outcome"].clone()
     };
-    assert_eq!(close(2, json!({"topology": "same-numa"})), "starts");
+    assert_eq!(close(2, json!({"topology": "same-numa"})), "waits");
     assert_eq!(close(3, json!({"topology": "same-numa"})), "refused");
     assert_eq!(close(3, json!({"topology": "nvlink"})), "refused");
     assert_eq!(close(3, json!({"allow_cross_numa": false})), "refused");
-    assert_eq!(close(3, json!({"prefer_nvlink": true})), "starts");
+    assert_eq!(close(3, json!({"prefer_nvlink": true})), "waits");
 }
 
 #[test]
