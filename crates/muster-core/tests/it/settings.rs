@@ -60,7 +60,6 @@ fn table(field: &str) -> Option<Shown> {
 }
 
 #[test]
-#[ignore = "the table is not complete: `claim`, `memory` and `defragment` want a scenario"]
 fn every_setting_changes_a_decision() {
     let fields = fields(&format!("{:#?}", Settings::default()));
     assert!(fields.len() > 30, "{fields:?}");
