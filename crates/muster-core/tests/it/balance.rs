@@ -8,6 +8,7 @@ use muster_core::node::GpuWord;
 use muster_core::policy::{Bundle, Scope};
 use muster_core::rules::{Extreme, Metric, Rule, Rules, Ruleset};
 
+use crate::model;
 use crate::world::{World, facts, spec, submission};
 
 /// Nodes of one GPU with these readings, and a policy of one balance rule.
@@ -51,6 +52,8 @@ fn filled(mut world: World) -> Vec<String> {
         let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(spec("job", 1)))) else {
             panic!("the job is accepted")
         };
+        // The naive planner has its own score, written from the documented rule.
+        model::compare(&world.state, world.now);
         world.plan();
         order.push(world.state.jobs[&job].attempt().unwrap().tasks[0].node.to_string());
     }
