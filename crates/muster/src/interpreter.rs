@@ -166,7 +166,7 @@ fn confinement() -> Confinement {
 
 /// Those of the bundle that operators apply: a letter of calls has longer, and its answers more room.
 pub fn cluster_confinement() -> Confinement {
-    let (usual, slowness) = (Confinement::default(), if cfg!(debug_assertions) { 4 } else { 1 });
+    let (usual, slowness) = (Confinement::default(), if cfg!(debug_assertions) { 4_u32 } else { 1 });
     Confinement {
         call_time: LETTER_TIME * slowness.min(2),
         load_time: usual.load_time * slowness,
