@@ -12,6 +12,8 @@ pub mod lead;
 pub mod reign;
 pub mod savepoint;
 
+mod data_folder;
+
 pub mod forecaster;
 pub mod planner;
 pub mod policies;

@@ -46,6 +46,10 @@ impl Resolver<'_> {
             grpc_listen: SocketAddr::new(listen.ip(), said.number("api.grpc_port")),
             database: self.database(&data_dir),
             data_dir,
+            start_timeout_ms: Some(said.number("database.start_timeout_secs"))
+                .filter(|seconds: &i64| *seconds > 0)
+                .map(|seconds| seconds * 1_000),
+            new_cluster: false,
             auth,
             tls,
             api: self.api(auth),
@@ -160,8 +164,16 @@ impl Resolver<'_> {
 
     /// Somebody who names a port or a password believes that PostgreSQL is in use.
     fn warn_idle_database_keys(&mut self) {
-        const OF_POSTGRES: [&str; 5] =
-            ["database.port", "database.user", "database.password", "database.database", "database.sslmode"];
+        const OF_POSTGRES: [&str; 8] = [
+            "database.port",
+            "database.user",
+            "database.password",
+            "database.database",
+            "database.sslmode",
+            "database.sslrootcert",
+            "database.sslcert",
+            "database.sslkey",
+        ];
         for key in OF_POSTGRES.into_iter().filter(|key| self.said.is_said(key)) {
             self.warnings.push(format!(
                 "`{key}` has no effect: neither `database.host` nor `database.url` is set, so the state is kept in SQLite"
@@ -272,7 +284,12 @@ fn postgres_url(said: &Said, host: &str) -> SecretUrl {
     let host = if host.contains(':') { format!("[{host}]") } else { escaped(host) };
     let port: u16 = said.number("database.port");
     let sslmode = said.text("database.sslmode").unwrap_or("disable");
-    SecretUrl(format!("postgres://{user}@{host}:{port}/{}?sslmode={sslmode}", part("database.database")))
+    let files: String = ["sslrootcert", "sslcert", "sslkey"]
+        .into_iter()
+        .filter_map(|key| Some(format!("&{key}={}", escaped(said.text(&format!("database.{key}"))?))))
+        .collect();
+    let database = part("database.database");
+    SecretUrl(format!("postgres://{user}@{host}:{port}/{database}?sslmode={sslmode}{files}"))
 }
 
 /// What stands between the signs of an address must not contain them.

@@ -16,6 +16,7 @@ mod machines;
 mod pages;
 mod seed;
 mod sharing;
+mod start;
 mod streams;
 mod tenants;
 mod topology;

@@ -28,6 +28,8 @@ macro_rules! contract {
 mod agreement;
 mod constraints;
 mod cuts;
+mod deep;
+mod failover;
 mod golden;
 mod journal;
 mod leadership;
@@ -36,3 +38,4 @@ mod postgres_faults;
 mod savepoints;
 mod schema;
 mod tables;
+mod tls;
