@@ -49,12 +49,13 @@ const END_FORMER: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE g
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// A candidate that holds [`LOCK`] and has asked for nothing during `$2` milliseconds is frozen or cut off. One that
-/// migrates is active.
+/// migrates is active and does not wait for its client; one that was cut off inside a message does.
 const END_STUCK: &str = "SELECT pg_terminate_backend(activity.pid) FROM pg_locks AS held \
     JOIN pg_stat_activity AS activity ON activity.pid = held.pid \
     WHERE held.granted AND held.locktype = 'advisory' AND held.objsubid = 1 \
     AND (CAST(held.classid AS BIGINT) << 32) + CAST(held.objid AS BIGINT) = $1 \
-    AND activity.datname = current_database() AND activity.pid <> pg_backend_pid() AND activity.state <> 'active' \
+    AND activity.datname = current_database() AND activity.pid <> pg_backend_pid() \
+    AND (activity.state <> 'active' OR activity.wait_event_type = 'Client') \
     AND activity.state_change < clock_timestamp() - $2 * interval '1 millisecond'";
 
 /// Locked in a way that writers of one epoch do not wait for each other, but a new leader waits for them.

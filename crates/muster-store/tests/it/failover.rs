@@ -283,7 +283,7 @@ fn a_leader_that_is_cut_off_while_it_renews_is_replaced() {
 #[test]
 fn a_leader_that_is_cut_off_while_it_takes_the_lead_is_replaced() {
     if PostgresBench::new().is_some() {
-        assert!(at_every_message(|number| cut_off_at(Act::Lead, number * 3)) > 5);
+        assert!(at_every_message(|number| cut_off_at(Act::Lead, number * 7)) > 5);
     }
 }
 
