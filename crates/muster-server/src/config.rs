@@ -42,6 +42,10 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Where the journal lives.
     pub database: Database,
+    /// How long a start waits for the database; `None` is for ever.
+    pub start_timeout_ms: Option<i64>,
+    /// Whether a new cluster may begin in a used data folder (`--new-cluster`). Never set by a file: it is for one start.
+    pub new_cluster: bool,
     /// Who may ask.
     pub auth: AuthMode,
     /// How connections are encrypted; `None` for plain HTTP.

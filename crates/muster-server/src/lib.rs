@@ -13,6 +13,8 @@ pub mod refused_acts;
 pub mod reign;
 pub mod savepoint;
 
+mod data_folder;
+
 pub mod evaluations;
 pub mod forecaster;
 pub mod planner;

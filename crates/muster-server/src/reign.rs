@@ -12,6 +12,7 @@ use tracing::{error, info};
 
 use crate::clock::Clock;
 use crate::cluster::{Ask, Batch, Cluster, Declined, Role};
+use crate::data_folder::Marker;
 use crate::engine::Turn;
 use crate::lead::{LEASE, Lead, TICK};
 
@@ -19,6 +20,8 @@ use crate::lead::{LEASE, Lead, TICK};
 const TURN_MAX: usize = 4_096;
 /// Pause before the database is tried again.
 const RETRY: Duration = Duration::from_millis(500);
+/// Pause before the log repeats a fault that lasts.
+const REPEAT: Duration = Duration::from_secs(5);
 
 /// What followers of the journal are told: planner and dispatch.
 #[derive(Clone)]
@@ -50,6 +53,8 @@ pub struct Reign {
     pub clock: Arc<dyn Clock>,
     /// What this server is called, for others who stand by.
     pub holder: String,
+    /// Which cluster the data folder belongs to.
+    pub marker: Marker,
     /// The settings of this server's configuration; they become the cluster's when it leads.
     pub settings: Settings,
     /// Set when the server must stop.
@@ -68,26 +73,33 @@ pub enum End {
 impl Reign {
     /// Run until stopped or broken.
     pub fn run(mut self, mut journal: Box<dyn Journal>) -> End {
+        let mut lasting = Lasting::default();
         while !self.stopping() {
-            let sent = self.clock.elapsed();
-            match journal.lead(&self.holder, LEASE.as_millis() as i64) {
-                Ok(Leadership::Leading { epoch, .. }) => match self.lead(journal.as_mut(), epoch, sent) {
-                    Ok(()) => {}
-                    Err(fault) if fault.heals_by_reload() => self.step_back(&fault),
-                    Err(broken) => return self.end(broken),
-                },
-                Ok(Leadership::Standby { holder, .. }) => {
-                    self.cluster.set_role(Role::Standby { leader: holder.clone() });
-                    self.decline_for(RETRY, &format!("this server stands by; `{holder}` leads"));
+            match self.stand(journal.as_mut()) {
+                Ok(Some(leader)) => {
+                    self.cluster.set_role(Role::Standby { leader: leader.clone() });
+                    self.decline_for(RETRY, &format!("this server stands by; `{leader}` leads"));
                 }
-                Err(fault) if fault.heals_by_reload() => self.step_back(&fault),
+                Ok(None) => {}
+                Err(fault) if fault.heals_by_reload() => self.step_back(&fault, &mut lasting),
                 Err(broken) => return self.end(broken),
             }
         }
         End::Stopped
     }
 
+    /// Lead if nobody else does, until that is over; else say who leads.
+    fn stand(&mut self, journal: &mut dyn Journal) -> Result<Option<String>, StoreError> {
+        self.marker.check(journal)?;
+        let sent = self.clock.elapsed();
+        match journal.lead(&self.holder, LEASE.as_millis() as i64)? {
+            Leadership::Leading { epoch, .. } => self.lead(journal, epoch, sent).map(|()| None),
+            Leadership::Standby { holder, .. } => Ok(Some(holder)),
+        }
+    }
+
     fn end(&self, broken: StoreError) -> End {
+        error!(%broken, "the engine ends, because going on would be wrong");
         self.cluster.set_role(Role::Away { why: broken.to_string() });
         End::Broken(broken)
     }
@@ -95,6 +107,7 @@ impl Reign {
     /// Lead until the lease, the database or the server ends.
     fn lead(&mut self, journal: &mut dyn Journal, epoch: u64, since: Duration) -> Result<(), StoreError> {
         self.cluster.set_role(Role::Starting);
+        self.marker.found(journal)?;
         let mut lead = Lead::begin(journal, &*self.savepoints, &self.clock, epoch, since)?;
         info!(epoch, seq = lead.state().seq, jobs = lead.state().jobs.len(), "leading");
         let outcome = self.reign(journal, &mut lead);
@@ -143,10 +156,13 @@ impl Reign {
     }
 
     /// Nothing can be promised now: say so, and try again in a moment.
-    fn step_back(&self, fault: &StoreError) {
-        error!(%fault, "stepping back; the state will be read anew");
-        self.cluster.set_role(Role::Away { why: fault.to_string() });
-        self.decline_for(RETRY, &fault.to_string());
+    fn step_back(&self, fault: &StoreError, lasting: &mut Lasting) {
+        let why = fault.to_string();
+        if lasting.is_due(&why) {
+            error!(%fault, "stepping back; trying again until the database answers, then the state is read again");
+        }
+        self.cluster.set_role(Role::Away { why: why.clone() });
+        self.decline_for(RETRY, &why);
     }
 
     /// Turn everyone away for a while.
@@ -171,5 +187,21 @@ impl Reign {
 
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A fault that lasts is logged at once and then every few seconds.
+#[derive(Default)]
+struct Lasting {
+    last: Option<(String, Instant)>,
+}
+
+impl Lasting {
+    fn is_due(&mut self, why: &str) -> bool {
+        let known = self.last.as_ref().is_some_and(|(last, at)| last == why && at.elapsed() < REPEAT);
+        if !known {
+            self.last = Some((why.to_string(), Instant::now()));
+        }
+        !known
     }
 }

@@ -1,8 +1,6 @@
 //! Puts the parts together: store, engine, planner, dispatch, agents and door; and takes them apart in order.
 
-use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -19,6 +17,7 @@ use crate::agents::Ear;
 use crate::clock::{Clock, SystemClock};
 use crate::cluster::{Cluster, INBOX_SIZE, Role};
 use crate::config::{AuthMode, Config, Cors, Database};
+use crate::data_folder::{FolderLock, Marker};
 use crate::dispatch::Dispatch;
 use crate::evaluations::Evaluations;
 use crate::forecaster::Forecaster;
@@ -113,7 +112,7 @@ pub struct Running {
     engine: oneshot::Receiver<End>,
     threads: Vec<JoinHandle<()>>,
     /// Held for as long as the server lives.
-    _folder_lock: File,
+    _folder_lock: FolderLock,
 }
 
 /// Those whom a server asks, as far as they are there.
@@ -137,7 +136,7 @@ impl Advisers {
 
 /// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
 pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Running, StartError> {
-    let folder_lock = lock_folder(&config.data_dir)?;
+    let folder_lock = FolderLock::take(&config.data_dir)?;
     let descriptors = tls::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(listen(config.listen))?;
@@ -145,7 +144,7 @@ pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Runnin
     let store = muster_store::open(&store_config(config)?)?;
     let questions = Arc::new(Questions::default());
     let advisers = advisers.counted(&questions);
-    let mut parts = Parts::start(config, store, nodes, &advisers)?;
+    let mut parts = Parts::start(config, (store, &folder_lock), nodes, &advisers)?;
 
     let (close_door, closing) = watch::channel(false);
     let names = names(config);
@@ -244,7 +243,12 @@ struct Parts {
 }
 
 impl Parts {
-    fn start(config: &Config, store: Store, nodes: Nodes, advisers: &Advisers) -> Result<Parts, StartError> {
+    fn start(
+        config: &Config,
+        (store, folder): (Store, &FolderLock),
+        nodes: Nodes,
+        advisers: &Advisers,
+    ) -> Result<Parts, StartError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (inbox, asks) = mpsc::sync_channel(INBOX_SIZE);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
@@ -281,12 +285,16 @@ impl Parts {
             inbox: asks,
             followers: vec![to_planner, to_dispatch],
             clock,
-            holder: holder(&config.data_dir),
+            holder: folder.holder.clone(),
+            marker: Marker::new(&config.data_dir, database_place(config), config.new_cluster)?,
             settings: config.settings.clone(),
             stop: stop.clone(),
         };
         let (ended, engine) = oneshot::channel();
-        let journal = store.journal;
+        let mut journal = store.journal;
+        if let Some(former) = &folder.former {
+            journal.succeed(former);
+        }
         let stopping = stop.clone();
         let threads = vec![
             thread("planner", move || planner.run())?,
@@ -311,16 +319,30 @@ impl Running {
         &self.cluster
     }
 
-    /// Wait until this server leads or stands by; false if neither came true in time.
-    pub fn wait_until_ready(&self, time: Duration) -> bool {
-        let until = std::time::Instant::now() + time;
-        while std::time::Instant::now() < until {
+    /// Wait until this server leads or stands by, for ever without a limit; false if neither came true in time. An
+    /// engine that ended says at once why; while the database is away, the log says so every few seconds.
+    pub fn wait_until_ready(&mut self, limit: Option<Duration>) -> Result<bool, StartError> {
+        let begin = std::time::Instant::now();
+        while limit.is_none_or(|limit| begin.elapsed() < limit) {
             if matches!(self.cluster.role(), Role::Leading { .. } | Role::Standby { .. }) {
-                return true;
+                return Ok(true);
+            }
+            match self.engine.try_recv() {
+                Err(oneshot::error::TryRecvError::Empty) => {}
+                Ok(end) => return ended(Ok(end)).map(|()| false),
+                Err(oneshot::error::TryRecvError::Closed) => return Err(StartError::Panicked("engine")),
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        false
+        Ok(false)
+    }
+
+    /// Why this server is not ready.
+    pub fn why_not_ready(&self) -> String {
+        match self.cluster.role() {
+            Role::Away { why } => why,
+            _ => "the journal is still being read".to_string(),
+        }
     }
 
     /// Run until SIGINT or SIGTERM, or until going on would be wrong; then stop in order.
@@ -367,6 +389,8 @@ impl Running {
 fn ended(end: Result<End, oneshot::error::RecvError>) -> Result<(), StartError> {
     match end {
         Ok(End::Stopped) => Ok(()),
+        // Nothing is broken: a person has to decide.
+        Ok(End::Broken(fault @ StoreError::Misconfigured(_))) => Err(StartError::Store(fault)),
         Ok(End::Broken(fault)) => Err(StartError::Broken(fault)),
         Err(_) => Err(StartError::Panicked("engine")),
     }
@@ -409,26 +433,8 @@ async fn listen(address: SocketAddr) -> Result<tokio::net::TcpListener, StartErr
     tokio::net::TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-/// One server per data folder: its name among servers, its attempts and its logs are its own.
-fn lock_folder(folder: &Path) -> Result<File, StartError> {
-    let name = folder.display().to_string();
-    let fault = |source| StartError::Folder { folder: name.clone(), source };
-    private::make_folder(folder).map_err(fault)?;
-    let lock = private::open_file(&folder.join("server.lock")).map_err(fault)?;
-    match lock.try_lock() {
-        Ok(()) => {
-            // What an older version left open to others; the database is looked after where it is opened.
-            ["admin.token", "attempts", "tls"]
-                .iter()
-                .for_each(|name| private::close_to_others(&folder.join(name)));
-            Ok(lock)
-        }
-        Err(TryLockError::WouldBlock) => Err(StartError::FolderInUse { folder: name }),
-        Err(TryLockError::Error(source)) => Err(fault(source)),
-    }
-}
-
-fn store_config(config: &Config) -> Result<StoreConfig, StartError> {
+/// Where the configuration says that the database is.
+pub fn store_config(config: &Config) -> Result<StoreConfig, StartError> {
     Ok(match &config.database {
         Database::Sqlite { path } => StoreConfig::Sqlite { path: path.clone() },
         Database::Postgres { url, pool } => {
@@ -443,11 +449,12 @@ fn store_config(config: &Config) -> Result<StoreConfig, StartError> {
     })
 }
 
-/// What others who stand by call this server. The same folder is the same server, before and after a crash:
-/// it need not wait for its own former lease.
-fn holder(data_dir: &Path) -> String {
-    let folder = data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_path_buf());
-    format!("{}:{}", muster_agent::inventory::local_name(), folder.display())
+/// Where the database is, for messages; never with a password.
+fn database_place(config: &Config) -> String {
+    match &config.database {
+        Database::Sqlite { path } => format!("database file `{}`", path.display()),
+        Database::Postgres { url, .. } => format!("database `{url}`"),
+    }
 }
 
 fn start_agents(config: &Config, nodes: Nodes, ear: &Arc<Ear>) -> Result<Vec<Box<dyn Agent>>, StartError> {

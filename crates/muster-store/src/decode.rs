@@ -3,6 +3,7 @@
 use muster_core::{JobId, JobSpec};
 
 use crate::error::StoreError;
+use crate::record::Record;
 use crate::rows::{AttemptRow, AuditRow, EventRow, JobDetail, JobRow, JobState, LeaseRow, UsageRow};
 use crate::tables::Cells;
 
@@ -115,13 +116,19 @@ pub fn lease(cells: &mut Cells) -> Result<((JobId, u32), LeaseRow), StoreError> 
 
 /// A journal entry.
 pub fn event(cells: &mut Cells) -> Result<EventRow, StoreError> {
-    Ok(EventRow {
+    let record = Record {
         seq: cells.take()?,
         epoch: cells.take()?,
         at_ms: cells.take()?,
         kind: cells.take()?,
+        version: cells.take()?,
         payload: cells.take()?,
-    })
+        crc: cells.take()?,
+        chain: None,
+    };
+    record.check()?;
+    let Record { seq, epoch, at_ms, kind, payload, .. } = record;
+    Ok(EventRow { seq, epoch, at_ms, kind, payload })
 }
 
 /// A sum of usage.

@@ -9,10 +9,27 @@ use crate::record::Entry;
 /// The journal of one cluster.
 pub trait Journal: Send {
     /// Try to become the leader for `lease_ms`, by the clock of the database. Succeeds if nobody leads, the
-    /// former lease has run out, or we lead already, in this life or a former one under the same name; each
-    /// success is a new epoch. `holder` must be unique among servers that live. The new leader brings the
-    /// tables up to this release before it returns.
+    /// former lease has run out, we lead already, or the leader is known to have ended ([`Journal::succeed`]); each
+    /// success is a new epoch. `holder` is another one for each process. The new leader brings the tables up to this
+    /// release before it returns.
     fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError>;
+
+    /// The process that led as `dead` has ended: its lease need not run out before this server leads. Only where the
+    /// store cannot tell by itself.
+    fn succeed(&mut self, dead: &str) {
+        let _ = dead;
+    }
+
+    /// Which cluster the database holds. May be asked before leading.
+    fn identity(&mut self) -> Result<Identity, StoreError> {
+        Ok(Identity::Unknown)
+    }
+
+    /// Give a cluster that has no id this one. Only for the leader.
+    fn found(&mut self, cluster: &str) -> Result<(), StoreError> {
+        let _ = cluster;
+        Ok(())
+    }
 
     /// Lead for another `lease_ms` from now on. `Deposed` if another server has taken over or the lease has
     /// run out.
@@ -30,6 +47,19 @@ pub trait Journal: Send {
     /// readable. Returns the number of the last one. An error from `visit` ends the reading and is passed on.
     /// Memory holds one page at a time.
     fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError>;
+}
+
+/// Which cluster a database holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// It cannot be told: the database is a throwaway one, or damaged, which the leader will say.
+    Unknown,
+    /// Nothing was ever written to it.
+    Empty,
+    /// It holds a cluster of an older release, which had no id.
+    Unnamed,
+    /// The cluster with this id.
+    Cluster(String),
 }
 
 /// What is called for each entry of a replay.

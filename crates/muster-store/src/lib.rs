@@ -6,6 +6,7 @@
 //! [`open`] gives three handles to one database: the [`Journal`] for the one writer, the [`Tables`] for any
 //! number of readers, and the [`Savepoints`] for a thread that saves the state now and then.
 
+pub mod deep;
 pub mod error;
 pub mod journal;
 pub mod memory;
@@ -14,6 +15,7 @@ pub mod queries;
 pub mod record;
 pub mod rows;
 
+mod chain;
 mod decode;
 mod migrations;
 mod postgres;
@@ -32,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::StoreError;
-pub use journal::{Journal, Leadership, Savepoint, Savepoints};
+pub use journal::{Identity, Journal, Leadership, Savepoint, Savepoints};
 pub use postgres::config::PostgresConfig;
 pub use queries::Tables;
 pub use record::{Entry, Record};

@@ -7,9 +7,12 @@ mod batch;
 pub mod config;
 mod fault;
 mod leader;
+mod limits;
 mod link;
 mod reads;
 mod savepoints;
+mod snapshot;
+mod tls;
 mod values;
 
 use std::sync::Arc;
@@ -19,13 +22,16 @@ use tokio_postgres::Row;
 
 use self::config::PostgresConfig;
 use self::fault::{commit_fault, fault};
-use self::leader::Candidate;
-use self::link::{Line, Link};
+use self::leader::{Candidate, Taken};
+use self::limits::Limits;
+use self::link::{CALL_TIMEOUT, Line, Link};
 use self::reads::PostgresReads;
 use self::savepoints::PostgresSavepoints;
 use crate::Store;
+use crate::chain;
+use crate::deep::Snapshot;
 use crate::error::StoreError;
-use crate::journal::{Journal, Leadership, Visit};
+use crate::journal::{Identity, Journal, Leadership, Visit};
 use crate::reader::Reader;
 use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE, replay};
@@ -34,36 +40,79 @@ use crate::term::{Term, random_number};
 /// Open the three handles to a database.
 pub fn open(config: &PostgresConfig) -> Result<Store, StoreError> {
     Ok(Store {
-        journal: Box::new(PostgresJournal { line: Line::new(config, "muster journal")?, term: None }),
+        journal: Box::new(PostgresJournal {
+            line: Line::new(config, "muster journal")?,
+            term: None,
+            dead: None,
+        }),
         tables: Arc::new(Reader(PostgresReads::new(config)?)),
         savepoints: Arc::new(PostgresSavepoints::new(config)?),
     })
+}
+
+/// A consistent view of a database.
+pub fn snapshot(config: &PostgresConfig) -> Result<Box<dyn Snapshot>, StoreError> {
+    Ok(Box::new(snapshot::PostgresSnapshot::new(config)?))
 }
 
 /// The journal in a database.
 struct PostgresJournal {
     line: Line,
     term: Option<Term>,
+    /// A holder that is known to have ended.
+    dead: Option<String>,
 }
 
 /// The new leader brings the tables up to date, which may mean to rewrite large ones.
 const MIGRATION_MAX: Duration = Duration::from_secs(3600);
 
-const LAST: &str = "SELECT COALESCE(max(seq), 0) FROM journal";
+const LAST: &str = "SELECT seq, crc, chain FROM journal ORDER BY seq DESC LIMIT 1";
 
-const RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc FROM journal \
+const RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, chain FROM journal \
     WHERE seq >= $1 ORDER BY seq LIMIT $2";
+
+/// For a database of an older release that is only read.
+const OLD_RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, CAST(NULL AS BIGINT) FROM journal \
+    WHERE seq >= $1 ORDER BY seq LIMIT $2";
+
+const HAS_CHAIN: &str =
+    "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('journal') AND attname = 'chain'";
 
 impl Journal for PostgresJournal {
     fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
-        let candidate = Candidate { holder, lease_ms, nonce: random_number()?, former: self.term };
-        let take = async |link: &mut Link| leader::take(link, &candidate).await;
-        let leadership = self.line.call_within(MIGRATION_MAX, "take the lead", take)?;
-        self.term = match &leadership {
-            Leadership::Leading { epoch, nonce } => Some(Term { epoch: *epoch, nonce: *nonce }),
-            Leadership::Standby { .. } => None,
+        let former = self.term;
+        let dead = self.dead.as_deref();
+        let candidate = Candidate { holder, lease_ms, nonce: random_number()?, former, dead };
+        self.line.limit(Limits::of_lease(lease_ms));
+        let term = match self.line.call("take the lead", async |link| leader::take(link, &candidate).await)? {
+            Taken::Row(term) => term,
+            Taken::Held { holder, until_ms } => {
+                self.term = None;
+                return Ok(Leadership::Standby { holder, until_ms });
+            }
         };
-        Ok(leadership)
+        let migrate = async |link: &mut Link| leader::migrate(link).await;
+        // Only where there is something to do; else a connection that is lost now is noticed as soon as any other.
+        match self.line.call("read the version of the tables", async |link| leader::is_current(link).await)? {
+            true => self.line.call("check the tables", migrate)?,
+            false => self.line.call_within(MIGRATION_MAX, "bring the tables up to date", migrate)?,
+        }
+        self.line.call("take the lead", async |link| leader::enter(link, term, lease_ms).await)?;
+        self.term = Some(term);
+        Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
+    }
+
+    fn succeed(&mut self, dead: &str) {
+        self.dead = Some(dead.to_string());
+    }
+
+    fn identity(&mut self) -> Result<Identity, StoreError> {
+        self.line.call("ask which cluster it is", async |link| leader::identity(link).await)
+    }
+
+    fn found(&mut self, cluster: &str) -> Result<(), StoreError> {
+        Term::held(self.term)?;
+        self.line.call("give the cluster its id", async |link| leader::found(link, cluster).await)
     }
 
     fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError> {
@@ -83,11 +132,10 @@ impl Journal for PostgresJournal {
         if batch.is_empty() {
             return Ok(());
         }
-        let groups = batch::groups(batch);
         let mut committing = false;
         let appended = self.line.call("append to the journal", async |link| {
-            begin(link, batch, term).await?;
-            batch::write(link, &groups).await?;
+            let last = begin(link, batch, term).await?;
+            batch::write(link, &batch::groups(batch, last)).await?;
             committing = true;
             link.client.batch_execute("COMMIT").await.map_err(commit_fault)
         });
@@ -102,28 +150,44 @@ impl Journal for PostgresJournal {
 
     fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError> {
         let line = &mut self.line;
-        let mut fetch = |from: u64| line.call("read the journal", async |link| records(link, from).await);
+        // Reading holds no lock that others wait for, so a slow disk may take its time.
+        let mut fetch = |from: u64| {
+            line.call_within(CALL_TIMEOUT, "read the journal", async |link| records(link, from).await)
+        };
         replay(after, &mut fetch, visit)
     }
 }
 
-/// Begin a transaction in which we lead and the batch fits the journal. A failed one ends with its connection.
-async fn begin(link: &mut Link, batch: &[Entry], term: Term) -> Result<(), StoreError> {
+/// Begin a transaction in which we lead and the batch fits the journal; returns the end of its chain. A failed one ends
+/// with its connection.
+async fn begin(link: &mut Link, batch: &[Entry], term: Term) -> Result<chain::Link, StoreError> {
     let doing = fault("begin to append");
     link.prepare(leader::CHECK).await?;
     link.prepare(LAST).await?;
+    let begin = link.begin();
     let (begun, leader, last) = tokio::join!(
-        link.client.batch_execute("BEGIN"),
+        link.client.batch_execute(&begin),
         link.client.query_opt(link.prepared(leader::CHECK)?, &[]),
-        link.client.query_one(link.prepared(LAST)?, &[]),
+        link.client.query_opt(link.prepared(LAST)?, &[]),
     );
     begun.map_err(&doing)?;
     term.check(leader.map_err(&doing)?.as_ref().map(leader::leader_row))?;
-    check_batch(batch, term.epoch, last.map_err(&doing)?.get::<_, i64>(0) as u64)
+    let last = last.map_err(&doing)?;
+    let seq = last.as_ref().map_or(0, |row| row.get::<_, i64>(0) as u64);
+    check_batch(batch, term.epoch, seq)?;
+    // A number that is out of range is damage, which the chain then shows.
+    let end = |row: &Row| {
+        chain::Link::of(row.get::<_, i64>(1) as u32, row.get::<_, Option<i64>>(2).map(|n| n as u32))
+    };
+    Ok(last.as_ref().map_or(chain::Link::START, end))
 }
 
 async fn records(link: &mut Link, from: u64) -> Result<Vec<Record>, StoreError> {
-    let rows = link.query(RECORDS, &[&(from as i64), &i64::from(PAGE)]).await?;
+    let sql = match link.query(HAS_CHAIN, &[]).await?.is_empty() {
+        true => OLD_RECORDS,
+        false => RECORDS,
+    };
+    let rows = link.query(sql, &[&(from as i64), &i64::from(PAGE)]).await?;
     rows.iter().map(record).collect()
 }
 
@@ -138,5 +202,6 @@ fn record(row: &Row) -> Result<Record, StoreError> {
         version: u32::try_from(row.get::<_, i64>(4)).map_err(odd)?,
         payload: row.get(5),
         crc: u32::try_from(row.get::<_, i64>(6)).map_err(odd)?,
+        chain: row.get::<_, Option<i64>>(7).map(u32::try_from).transpose().map_err(odd)?,
     })
 }

@@ -172,10 +172,14 @@ impl<S: Source> Tables for Reader<S> {
         }
         let limit = select.bind(limit);
         select.sql = format!(
-            "SELECT seq, epoch, at_ms, kind, payload FROM journal WHERE {} ORDER BY seq LIMIT {limit}",
+            "SELECT seq, epoch, at_ms, kind, version, payload, crc FROM journal WHERE {} ORDER BY seq LIMIT {limit}",
             wheres.join(" AND ")
         );
-        self.select("read events", &select, event)
+        let events = self.select("read events", &select, event)?;
+        if job.is_none() {
+            refuse_gaps(after, &events)?;
+        }
+        Ok(events)
     }
 
     fn allocations(
@@ -249,6 +253,14 @@ impl<S: Source> Tables for Reader<S> {
     fn ping(&self) -> Result<(), StoreError> {
         self.0.rows("ping", "SELECT 1", &[]).map(drop)
     }
+}
+
+/// Numbers have no gaps, so a record that is gone is noticed.
+fn refuse_gaps(after: u64, events: &[EventRow]) -> Result<(), StoreError> {
+    let gap = events.iter().zip(after + 1..).find(|(event, wanted)| event.seq != *wanted);
+    gap.map_or(Ok(()), |(event, wanted)| {
+        Err(StoreError::unreadable(wanted, format!("is missing; the next is {}", event.seq)))
+    })
 }
 
 fn allocation_wheres(filter: &AllocationFilter, select: &mut Select) -> String {

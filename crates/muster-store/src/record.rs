@@ -35,6 +35,9 @@ pub struct Record {
     pub payload: String,
     /// CRC-32 over all of the above.
     pub crc: u32,
+    /// CRC-32 over `crc` and the chain of the record before; `None` in records of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<u32>,
 }
 
 /// The version that this release writes, for every kind.
@@ -51,6 +54,7 @@ impl Record {
             version: VERSION,
             payload: muster_json::to_string(&entry.event),
             crc: 0,
+            chain: None,
         };
         record.crc = record.checksum();
         record
@@ -58,15 +62,21 @@ impl Record {
 
     /// Read an entry back, checked.
     pub fn entry(&self) -> Result<Entry, StoreError> {
-        if self.crc != self.checksum() {
-            return Err(StoreError::unreadable(self.seq, "does not match its checksum"));
-        }
+        self.check()?;
         let event = upcast(self)?;
         if event.kind() != self.kind {
             let problem = format!("is filed as {} but holds {}", self.kind, event.kind());
             return Err(StoreError::unreadable(self.seq, problem));
         }
         Ok(Entry { seq: self.seq, epoch: self.epoch, at: Timestamp(self.at_ms), event })
+    }
+
+    /// Refuse a record that is not as it was written.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match self.crc == self.checksum() {
+            true => Ok(()),
+            false => Err(StoreError::unreadable(self.seq, "does not match its checksum")),
+        }
     }
 
     /// What `crc` should be.

@@ -1,5 +1,6 @@
 //! Reads the journal page by page and stops loudly at anything that is not as it was written.
 
+use crate::chain::follows;
 use crate::error::StoreError;
 use crate::journal::Visit;
 use crate::record::Record;
@@ -14,6 +15,7 @@ pub fn replay(
     visit: &mut Visit<'_>,
 ) -> Result<u64, StoreError> {
     let mut last = after;
+    let mut previous = None;
     // A savepoint that is ahead of its journal belongs to another history.
     let mut from = if after == 0 { 1 } else { after };
     loop {
@@ -29,8 +31,12 @@ pub fn replay(
             from += 1;
             if record.seq > after {
                 last = record.seq;
-                visit(record.entry()?)?;
+                let entry = record.entry()?;
+                follows(previous.as_ref(), &record)
+                    .map_err(|problem| StoreError::unreadable(last, problem))?;
+                visit(entry)?;
             }
+            previous = Some(record);
         }
         if !full {
             return Ok(last);

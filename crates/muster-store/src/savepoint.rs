@@ -49,6 +49,20 @@ pub fn first_readable(
     Ok(None)
 }
 
+/// Those that cannot be read back, with what is wrong.
+pub fn broken(
+    wholes: &[Whole],
+    mut read: impl FnMut(i64, i64) -> Result<Option<(i64, Vec<u8>)>, StoreError>,
+) -> Result<Vec<(u64, String)>, StoreError> {
+    let mut broken = Vec::new();
+    for whole in wholes {
+        if let Err(problem) = put_together(whole, &mut read)? {
+            broken.push((whole.seq as u64, problem.to_string()));
+        }
+    }
+    Ok(broken)
+}
+
 fn put_together(
     whole: &Whole,
     read: &mut impl FnMut(i64, i64) -> Result<Option<(i64, Vec<u8>)>, StoreError>,

@@ -4,16 +4,18 @@
 
 mod fault;
 mod file;
+mod identity;
 mod leader;
 mod lock;
 mod reads;
 mod savepoints;
+mod snapshot;
 mod turns;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params_from_iter};
 
 use self::fault::{commit_fault, fault, read_fault};
 use self::file::{Place, count_this_write};
@@ -21,8 +23,9 @@ use self::lock::LockFile;
 use self::reads::SqliteReads;
 use self::savepoints::SqliteSavepoints;
 use crate::Store;
+use crate::chain::Link;
 use crate::error::StoreError;
-use crate::journal::{Journal, Leadership, Visit};
+use crate::journal::{Identity, Journal, Leadership, Visit};
 use crate::reader::Reader;
 use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE, replay};
@@ -38,6 +41,8 @@ pub fn open(path: &Path) -> Result<Store, StoreError> {
         journal: Box::new(SqliteJournal { connection: None, term: None, lock: None, place }),
     })
 }
+
+pub use self::snapshot::{Scratch, scratch, snapshot};
 
 /// The journal in a file. The connection goes first when it is dropped, then the lock, then the place.
 struct SqliteJournal {
@@ -93,8 +98,21 @@ impl Journal for SqliteJournal {
         }
         self.in_transaction("append to the journal", |tx| {
             leader::check(tx, term)?;
-            check_batch(batch, term.epoch, last_seq(tx)?)?;
-            write_batch(tx, batch)
+            let (last, link) = last_record(tx)?;
+            check_batch(batch, term.epoch, last)?;
+            write_batch(tx, batch, link)
+        })
+    }
+
+    fn identity(&mut self) -> Result<Identity, StoreError> {
+        Ok(self.place.identity())
+    }
+
+    fn found(&mut self, cluster: &str) -> Result<(), StoreError> {
+        let term = Term::held(self.term)?;
+        self.in_transaction("give the cluster its id", |tx| {
+            leader::check(tx, term)?;
+            leader::found(tx, cluster)
         })
     }
 
@@ -140,17 +158,24 @@ impl SqliteJournal {
     }
 }
 
-fn last_seq(connection: &Connection) -> Result<u64, StoreError> {
-    let last: i64 = connection
-        .prepare_cached("SELECT COALESCE(max(seq), 0) FROM journal")
-        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+/// Number and link of the last record.
+fn last_record(connection: &Connection) -> Result<(u64, Link), StoreError> {
+    let sql = "SELECT seq, crc, chain FROM journal ORDER BY seq DESC LIMIT 1";
+    let last = connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| {
+            statement
+                .query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, Link::of(row.get(1)?, row.get(2)?))))
+                .optional()
+        })
         .map_err(fault("read the end of the journal"))?;
-    Ok(last as u64)
+    Ok(last.unwrap_or((0, Link::START)))
 }
 
-fn write_batch(connection: &Connection, batch: &[Entry]) -> Result<(), StoreError> {
+/// Write entries behind the record with this link.
+fn write_batch(connection: &Connection, batch: &[Entry], mut link: Link) -> Result<(), StoreError> {
     for entry in batch {
-        execute(connection, &journal_row(entry), entry.seq)?;
+        execute(connection, &journal_row(entry, &mut link), entry.seq)?;
         for change in project(entry) {
             execute(connection, &change, entry.seq)?;
         }
@@ -172,11 +197,26 @@ fn execute(connection: &Connection, change: &Change, seq: u64) -> Result<(), Sto
 }
 
 fn records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError> {
-    let sql = "SELECT seq, epoch, at_ms, kind, version, payload, crc FROM journal WHERE seq >= ?1 ORDER BY seq LIMIT ?2";
+    // A database of an older release that is only read has no chain.
+    let chain = match has_column(connection, "journal", "chain").map_err(read_fault("read the journal"))? {
+        true => "chain",
+        false => "NULL",
+    };
+    let sql = format!(
+        "SELECT seq, epoch, at_ms, kind, version, payload, crc, {chain} FROM journal WHERE seq >= ?1 ORDER BY seq LIMIT ?2"
+    );
     connection
-        .prepare_cached(sql)
+        .prepare_cached(&sql)
         .and_then(|mut statement| statement.query_map((from as i64, PAGE), record)?.collect())
         .map_err(read_fault("read the journal"))
+}
+
+fn has_column(connection: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
+    connection
+        .prepare_cached(sql)?
+        .query_row((table, column), |row| row.get::<_, i64>(0))
+        .map(|count| count > 0)
 }
 
 fn record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
@@ -188,5 +228,6 @@ fn record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
         version: row.get(4)?,
         payload: row.get(5)?,
         crc: row.get(6)?,
+        chain: row.get(7)?,
     })
 }

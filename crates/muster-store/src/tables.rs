@@ -17,6 +17,7 @@ use muster_core::{Event, JobId};
 
 pub use value::{Cells, Value};
 
+use crate::chain::Link;
 use crate::error::StoreError;
 use crate::record::{Entry, Record};
 
@@ -89,20 +90,22 @@ impl Statement {
 /// The row of the journal itself.
 pub static JOURNAL: Statement = Statement {
     name: "write the journal",
-    sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx) \
-          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx, chain) \
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     rows: Rows::Each,
     bulk: Some(Bulk {
-        sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx) \
-              SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], \
-              $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])",
+        sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx, \
+              chain) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], \
+              $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])",
         rows: Rows::Each,
     }),
 };
 
-/// The journal row of an entry.
-pub fn journal_row(entry: &Entry) -> Change {
+/// The journal row of an entry, chained to the record before it; `link` moves on.
+pub fn journal_row(entry: &Entry, link: &mut Link) -> Change {
     let record = Record::of(entry);
+    let chain = link.next(record.crc);
+    *link = Link::of(record.crc, Some(chain));
     let job = job_of(&entry.event);
     JOURNAL.change(vec![
         record.seq.into(),
@@ -115,6 +118,7 @@ pub fn journal_row(entry: &Entry) -> Change {
         record.crc.into(),
         job.map(|job| job.number).into(),
         job.map(idx).into(),
+        chain.into(),
     ])
 }
 

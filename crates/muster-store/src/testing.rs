@@ -32,6 +32,7 @@ pub enum Flush {
 pub struct PostgresServer {
     programs: PathBuf,
     folder: PathBuf,
+    port: u16,
     databases: AtomicU32,
     /// Its standard input is the pipe that keeps the server alive.
     _watch: Child,
@@ -56,17 +57,41 @@ pub fn postgres() -> Option<&'static PostgresServer> {
 impl PostgresServer {
     /// Start a server of one's own.
     pub fn start(flush: Flush) -> io::Result<PostgresServer> {
+        PostgresServer::launch(flush, 5432, "-c listen_addresses=", |_| Ok(()))
+    }
+
+    /// Start a server that also listens on the loopback address, where it accepts encrypted connections only.
+    pub fn start_with_tls(certificate: &str, key: &str) -> io::Result<PostgresServer> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let options =
+            "-c listen_addresses=127.0.0.1 -c ssl=on -c ssl_cert_file=server.crt -c ssl_key_file=server.key";
+        PostgresServer::launch(Flush::Never, port, options, |data| {
+            let rules = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n";
+            for (name, text) in [("server.crt", certificate), ("server.key", key), ("pg_hba.conf", rules)] {
+                write_for_server(&data.join(name), text)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn launch(
+        flush: Flush,
+        port: u16,
+        options: &str,
+        prepare: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<PostgresServer> {
         let programs = find_programs()?;
         let folder = make_folder()?;
         run(as_server(&programs.join("initdb"))
             .args(["--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8"])
             .args(["--locale=C", "-D"])
             .arg(folder.join("data")))?;
+        prepare(&folder.join("data"))?;
         let fsync = if flush == Flush::Never { "off" } else { "on" };
         // Waits for the end of its input, then ends the server and takes the folder away. A background process
         // ignores INT until it has begun to listen for it, so TERM goes first.
         let script = format!(
-            "exec 3<&0; \"$0/postgres\" -D \"$1/data\" -k \"$1\" -c listen_addresses= -c max_connections=200 \
+            "exec 3<&0; \"$0/postgres\" -D \"$1/data\" -k \"$1\" -p {port} {options} -c max_connections=200 \
              -c fsync={fsync} >\"$1/log\" 2>&1 </dev/null 3<&- & server=$!; cat <&3 >/dev/null; \
              kill -TERM $server; kill -INT $server; wait $server; rm -rf \"$1\""
         );
@@ -77,7 +102,7 @@ impl PostgresServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let server = PostgresServer { programs, folder, databases: AtomicU32::new(0), _watch: watch };
+        let server = PostgresServer { programs, folder, port, databases: AtomicU32::new(0), _watch: watch };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -88,7 +113,7 @@ impl PostgresServer {
         self.psql("postgres", &format!("CREATE DATABASE {name}"))?;
         Ok(PostgresConfig {
             host: self.folder.display().to_string(),
-            port: 5432,
+            port: self.port,
             user: "postgres".to_string(),
             password: String::new(),
             database: name,
@@ -102,13 +127,20 @@ impl PostgresServer {
         run(psql
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"])
             .arg(&self.folder)
-            .args(["-c", sql]))
+            .args(["-p", &self.port.to_string(), "-c", sql]))
     }
 
     fn wait_until_ready(&self) -> io::Result<()> {
         let begin = Instant::now();
         let mut ready = Command::new(self.programs.join("pg_isready"));
-        ready.arg("-q").arg("-h").arg(&self.folder).stdout(Stdio::null()).stderr(Stdio::null());
+        ready
+            .arg("-q")
+            .arg("-h")
+            .arg(&self.folder)
+            .arg("-p")
+            .arg(self.port.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         while !ready.status()?.success() {
             if begin.elapsed() > START_MAX {
                 let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
@@ -150,6 +182,17 @@ fn make_folder() -> io::Result<PathBuf> {
         std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
     }
     Ok(folder)
+}
+
+/// A file that only the server may read.
+fn write_for_server(path: &Path, text: &str) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    if is_root()? {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY))?;
+    }
+    Ok(())
 }
 
 fn is_root() -> io::Result<bool> {

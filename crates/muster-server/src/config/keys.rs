@@ -39,7 +39,7 @@ const OBJECTIVES: Kind = Kind::Word(&["fair", "fast"]);
 const FAILURES: Kind = Kind::Word(&["closed", "open"]);
 const REPARTITIONS: Kind = Kind::Word(&["off", "propose", "apply"]);
 const WEIGHT: Kind = between(0, 1_000_000);
-const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require"]);
+const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require", "verify-ca", "verify-full"]);
 
 /// Every key of this version. Sorted by section as people meet them.
 pub(super) const KEYS: &[Key] = &[
@@ -211,7 +211,26 @@ pub(super) const KEYS: &[Key] = &[
     key("database.user", Kind::Text, "postgres", "role in PostgreSQL"),
     key("database.password", Kind::Secret, "", "its password"),
     key("database.database", Kind::Text, "gpu_scheduler", "name of the database"),
-    key("database.sslmode", SSL_MODES, "disable", "whether the connection is encrypted"),
+    key(
+        "database.sslmode",
+        SSL_MODES,
+        "disable",
+        "whether connections are encrypted and the server is verified",
+    ),
+    key(
+        "database.sslrootcert",
+        Kind::Text,
+        "",
+        "certificates of the CAs to verify with, in PEM; `system` for this machine's",
+    ),
+    key("database.sslcert", Kind::Text, "", "certificate of this server for PostgreSQL, in PEM"),
+    key("database.sslkey", Kind::Text, "", "its private key in PEM"),
+    key(
+        "database.start_timeout_secs",
+        between(0, 86_400),
+        "0",
+        "how long a start waits for the database before it gives up; 0 waits for ever",
+    ),
     key(
         "database.max_open_conns",
         between(1, 10_000),

@@ -50,6 +50,10 @@ impl Resolver<'_> {
             grpc_listen: SocketAddr::new(listen.ip(), said.number("api.grpc_port")),
             database: self.database(&data_dir),
             data_dir,
+            start_timeout_ms: Some(said.number("database.start_timeout_secs"))
+                .filter(|seconds: &i64| *seconds > 0)
+                .map(|seconds| seconds * 1_000),
+            new_cluster: false,
             auth,
             tls,
             api: self.api(auth),
@@ -189,6 +193,9 @@ impl Resolver<'_> {
             "database.password",
             "database.database",
             "database.sslmode",
+            "database.sslrootcert",
+            "database.sslcert",
+            "database.sslkey",
             "database.max_open_conns",
             "database.max_idle_conns",
             "database.conn_max_lifetime_mins",
@@ -314,7 +321,12 @@ fn postgres_url(said: &Said, host: &str) -> SecretUrl {
     let host = if host.contains(':') { format!("[{host}]") } else { escaped(host) };
     let port: u16 = said.number("database.port");
     let sslmode = said.text("database.sslmode").unwrap_or("disable");
-    SecretUrl(format!("postgres://{user}@{host}:{port}/{}?sslmode={sslmode}", part("database.database")))
+    let files: String = ["sslrootcert", "sslcert", "sslkey"]
+        .into_iter()
+        .filter_map(|key| Some(format!("&{key}={}", escaped(said.text(&format!("database.{key}"))?))))
+        .collect();
+    let database = part("database.database");
+    SecretUrl(format!("postgres://{user}@{host}:{port}/{database}?sslmode={sslmode}{files}"))
 }
 
 /// What stands between the signs of an address must not contain them.

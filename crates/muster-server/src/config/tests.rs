@@ -370,7 +370,11 @@ fn bad_values_are_told_with_what_would_be_right() {
         ("auth.mode", "open", "it must be `local` or `tokens`"),
         ("log.level", "loud", "it must be `error`, `warn`, `info`, `debug` or `trace`"),
         ("api.http_port", "70000", "it must be a whole number from 0 to 65535"),
-        ("database.sslmode", "verify", "it must be `disable`, `prefer` or `require`"),
+        (
+            "database.sslmode",
+            "verify",
+            "it must be `disable`, `prefer`, `require`, `verify-ca` or `verify-full`",
+        ),
         ("metrics.path", "prom", "it must be a path that begins with `/`"),
         ("metrics.namespace", "9a", "it must be a name of letters, digits and `_` that begins with a letter"),
         (

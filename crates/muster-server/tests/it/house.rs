@@ -47,9 +47,9 @@ impl House {
         }
         let config = Config::load(flags, [], None).unwrap_or_else(|error| panic!("{error}"));
         let nodes = nodes.map(|text| muster_agent::Cluster::parse(text).unwrap());
-        let running =
+        let mut running =
             server::start(&config, nodes.map_or(Nodes::None, Nodes::Simulated), Default::default()).unwrap();
-        assert!(running.wait_until_ready(PATIENCE), "the server did not come up");
+        assert!(running.wait_until_ready(Some(PATIENCE)).unwrap(), "the server did not come up");
         let token = server::bootstrap_token(&running, &config).unwrap();
         let client = Client::new(&running.url(), token.map(|token| token.reveal().to_string()));
         House { running: Some(running), folder, client }

@@ -21,6 +21,7 @@ mod pages;
 mod running;
 mod seed;
 mod sharing;
+mod start;
 mod streams;
 mod tenants;
 mod topology;

@@ -12,6 +12,7 @@ use tokio_postgres::types::ToSql;
 use super::fault::fault;
 use super::link::Link;
 use super::values::Column;
+use crate::chain;
 use crate::error::StoreError;
 use crate::record::Entry;
 use crate::tables::{Change, Reach, Rows, Statement, journal_row, project, reach};
@@ -45,10 +46,10 @@ struct Run<'a> {
 
 /// Put the changes of a batch into groups: those of a run that have a statement in common go together, so that a
 /// hundred submissions become one statement for the specs and one for the jobs.
-pub fn groups(batch: &[Entry]) -> Vec<Group> {
+pub fn groups(batch: &[Entry], mut last: chain::Link) -> Vec<Group> {
     let mut groups = Vec::new();
     for entry in batch {
-        add(&mut groups, 0, journal_row(entry), entry.seq);
+        add(&mut groups, 0, journal_row(entry, &mut last), entry.seq);
     }
     for run in runs(batch) {
         let begin = groups.len();

@@ -1,6 +1,7 @@
 //! Where the PostgreSQL server is. The words and defaults are those of seed 004.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio_postgres::config::Host;
 
 use crate::error::StoreError;
 
-/// How to reach a PostgreSQL server. Also read from `postgres://user:password@host:port/database?sslmode=disable`.
+/// How to reach a PostgreSQL server. Also read from `postgres://user:password@host:port/database?sslmode=verify-full&sslrootcert=FILE`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
     /// Host name, address, or the folder of a unix socket.
@@ -21,8 +22,15 @@ pub struct PostgresConfig {
     pub password: String,
     /// Database; it must exist.
     pub database: String,
-    /// Whether the connection must be encrypted.
+    /// Whether each connection is encrypted, and how the server is verified.
     pub sslmode: SslMode,
+    /// Certificates of the CAs that the server's certificate is verified against, in PEM; `system` for those of this
+    /// machine.
+    pub sslrootcert: Option<PathBuf>,
+    /// Certificate of this client, in PEM.
+    pub sslcert: Option<PathBuf>,
+    /// Its private key, in PEM.
+    pub sslkey: Option<PathBuf>,
     /// Most connections at once. The journal has one, savepoints have one, the others are for reading.
     pub max_open_conns: usize,
     /// Connections kept open while nobody reads.
@@ -31,14 +39,34 @@ pub struct PostgresConfig {
     pub conn_max_lifetime_mins: u64,
 }
 
-/// Whether the connection must be encrypted.
+/// Whether each connection is encrypted, and how the server is verified. As in libpq, connections over a unix socket
+/// are never encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SslMode {
-    /// Never.
+    /// Never encrypted.
     #[default]
     Disable,
-    /// If possible; it is not yet, so the same as never.
+    /// Encrypted if the server offers it; the server is not verified.
     Prefer,
+    /// Encrypted. The server is verified only if `sslrootcert` is set, as by `verify-ca`.
+    Require,
+    /// Encrypted, and the certificate of the server is signed by a CA in `sslrootcert`.
+    VerifyCa,
+    /// The same, and the certificate is for the host name of the connection.
+    VerifyFull,
+}
+
+impl SslMode {
+    /// As it is written in a URL.
+    pub fn word(self) -> &'static str {
+        match self {
+            SslMode::Disable => "disable",
+            SslMode::Prefer => "prefer",
+            SslMode::Require => "require",
+            SslMode::VerifyCa => "verify-ca",
+            SslMode::VerifyFull => "verify-full",
+        }
+    }
 }
 
 /// A server that does not answer in this time is not there.
@@ -53,6 +81,9 @@ impl Default for PostgresConfig {
             password: "postgres".to_string(),
             database: "gpu_scheduler".to_string(),
             sslmode: SslMode::Disable,
+            sslrootcert: None,
+            sslcert: None,
+            sslkey: None,
             max_open_conns: 25,
             max_idle_conns: 5,
             conn_max_lifetime_mins: 30,
@@ -70,7 +101,7 @@ impl PostgresConfig {
             .user(&self.user)
             .dbname(&self.database)
             .application_name(name)
-            .ssl_mode(tokio_postgres::config::SslMode::Disable)
+            .ssl_mode(self.driver_mode())
             .connect_timeout(CONNECT_TIMEOUT)
             .keepalives_idle(Duration::from_secs(15))
             .tcp_user_timeout(Duration::from_secs(30));
@@ -83,6 +114,17 @@ impl PostgresConfig {
     /// Connections for reading: those that the journal and the savepoints leave, at least one.
     pub(crate) fn readers_max(&self) -> usize {
         self.max_open_conns.saturating_sub(2).max(1)
+    }
+
+    fn driver_mode(&self) -> tokio_postgres::config::SslMode {
+        use tokio_postgres::config::SslMode as Mode;
+        match self.sslmode {
+            // A unix socket, where PostgreSQL speaks no TLS.
+            _ if self.host.starts_with('/') => Mode::Disable,
+            SslMode::Disable => Mode::Disable,
+            SslMode::Prefer => Mode::Prefer,
+            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => Mode::Require,
+        }
     }
 
     /// Where it is, for messages.
@@ -98,6 +140,9 @@ impl PostgresConfig {
         };
         match key {
             "sslmode" => self.sslmode = value.parse()?,
+            "sslrootcert" => self.sslrootcert = file(value),
+            "sslcert" => self.sslcert = file(value),
+            "sslkey" => self.sslkey = file(value),
             "max_open_conns" => self.max_open_conns = number()? as usize,
             "max_idle_conns" => self.max_idle_conns = number()? as usize,
             "conn_max_lifetime_mins" => self.conn_max_lifetime_mins = number()?,
@@ -157,6 +202,20 @@ impl PostgresConfig {
     }
 }
 
+/// The file that a setting of a URL names, with its `%20` and the like resolved.
+fn file(value: &str) -> Option<PathBuf> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&first, more)) = rest.split_first() {
+        let code = more.get(..2).filter(|_| first == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        let decoded = code.and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(decoded.unwrap_or(first));
+        rest = if decoded.is_some() { &more[2..] } else { more };
+    }
+    let path = String::from_utf8_lossy(&bytes).into_owned();
+    Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty())
+}
+
 impl FromStr for SslMode {
     type Err = StoreError;
 
@@ -165,10 +224,12 @@ impl FromStr for SslMode {
         match word {
             "disable" => Ok(SslMode::Disable),
             "allow" | "prefer" => Ok(SslMode::Prefer),
-            "require" | "verify-ca" | "verify-full" => refuse(format!(
-                "sslmode `{word}` is not supported yet; use `disable` over a unix socket or a trusted network"
+            "require" => Ok(SslMode::Require),
+            "verify-ca" => Ok(SslMode::VerifyCa),
+            "verify-full" => Ok(SslMode::VerifyFull),
+            _ => refuse(format!(
+                "`{word}` is not an sslmode; use `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"
             )),
-            _ => refuse(format!("`{word}` is not an sslmode; use `disable` or `prefer`")),
         }
     }
 }
@@ -182,6 +243,9 @@ impl fmt::Debug for PostgresConfig {
             .field("user", &self.user)
             .field("database", &self.database)
             .field("sslmode", &self.sslmode)
+            .field("sslrootcert", &self.sslrootcert)
+            .field("sslcert", &self.sslcert)
+            .field("sslkey", &self.sslkey)
             .field("max_open_conns", &self.max_open_conns)
             .field("max_idle_conns", &self.max_idle_conns)
             .field("conn_max_lifetime_mins", &self.conn_max_lifetime_mins)
@@ -195,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_url_says_all_there_is_to_say() {
-        let url = "postgres://ada:s%40cret@db.example:6432/muster?sslmode=prefer&max_open_conns=9&max_idle_conns=2&conn_max_lifetime_mins=7";
+        let url = "postgres://ada:s%40cret@db.example:6432/muster?sslmode=verify-full&sslrootcert=/etc/muster%20ca/root.crt&sslcert=c.pem&sslkey=k.pem&max_open_conns=9&max_idle_conns=2&conn_max_lifetime_mins=7";
         let config: PostgresConfig = url.parse().unwrap();
         let wanted = PostgresConfig {
             host: "db.example".to_string(),
@@ -203,7 +267,10 @@ mod tests {
             user: "ada".to_string(),
             password: "s@cret".to_string(),
             database: "muster".to_string(),
-            sslmode: SslMode::Prefer,
+            sslmode: SslMode::VerifyFull,
+            sslrootcert: Some("/etc/muster ca/root.crt".into()),
+            sslcert: Some("c.pem".into()),
+            sslkey: Some("k.pem".into()),
             max_open_conns: 9,
             max_idle_conns: 2,
             conn_max_lifetime_mins: 7,
@@ -221,7 +288,6 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_said() {
         for (url, word) in [
-            ("postgres://ada@db/muster?sslmode=require", "not supported yet"),
             ("postgres://ada@db/muster?sslmode=maybe", "not an sslmode"),
             ("postgres://ada@db/muster?max_open_conns=many", "not a number"),
             ("postgres://ada@db/muster?colour=blue", "`colour`"),

@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 use super::config::PostgresConfig;
 use super::fault::fault;
+use super::limits::Limits;
+use super::tls::Tls;
 use crate::error::StoreError;
 
 /// Longer than any batch should take; after this the server counts as lost.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection, and the statements it has prepared.
 pub struct Link {
     pub client: Client,
     statements: HashMap<&'static str, Statement>,
     mover: JoinHandle<()>,
+    limits: Option<Limits>,
 }
 
 /// A runtime that may be dropped anywhere, also inside of another one.
@@ -53,15 +56,32 @@ impl Drop for OwnRuntime {
 /// A connection that may have to be made first.
 pub struct Line {
     runtime: OwnRuntime,
-    config: PostgresConfig,
-    name: &'static str,
+    route: Route,
     link: Option<Link>,
+}
+
+/// All that it takes to connect.
+struct Route {
+    config: PostgresConfig,
+    tls: Tls,
+    name: &'static str,
+    /// Set where the work must end before a lease does.
+    limits: Option<Limits>,
 }
 
 impl Line {
     pub fn new(config: &PostgresConfig, name: &'static str) -> Result<Line, StoreError> {
         let runtime = OwnRuntime::new(Builder::new_current_thread())?;
-        Ok(Line { runtime, config: config.clone(), name, link: None })
+        let route = Route { config: config.clone(), tls: Tls::of(config)?, name, limits: None };
+        Ok(Line { runtime, route, link: None })
+    }
+
+    /// From now on calls, transactions and the connection itself keep these limits.
+    pub fn limit(&mut self, limits: Limits) {
+        if self.route.limits != Some(limits) {
+            self.hang_up();
+            self.route.limits = Some(limits);
+        }
     }
 
     /// Do some work over the connection. After any fault it is made anew next time: a transaction may be
@@ -71,7 +91,8 @@ impl Line {
         doing: &str,
         work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.call_within(CALL_TIMEOUT, doing, work)
+        let limit = self.route.limits.map_or(CALL_TIMEOUT, |limits| limits.act);
+        self.call_within(limit, doing, work)
     }
 
     /// The same for work that may take longer.
@@ -81,12 +102,12 @@ impl Line {
         doing: &str,
         work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let (config, name, slot) = (&self.config, self.name, &mut self.link);
+        let (route, slot) = (&self.route, &mut self.link);
         let done = self.runtime.wait(async {
             let whole = async {
                 let link = match slot {
                     Some(link) => link,
-                    empty => empty.insert(Link::connect(config, name).await?),
+                    empty => empty.insert(Link::connect(route).await?),
                 };
                 work(link).await
             };
@@ -115,16 +136,41 @@ impl Line {
 }
 
 impl Link {
-    async fn connect(config: &PostgresConfig, name: &str) -> Result<Link, StoreError> {
-        let doing = format!("connect to the {}", config.place());
-        let (client, connection) = config.driver(name).connect(NoTls).await.map_err(fault(&doing))?;
+    async fn connect(route: &Route) -> Result<Link, StoreError> {
+        let doing = format!("connect to the {}", route.config.place());
+        let mut driver = route.config.driver(route.name);
+        if let Some(limits) = route.limits {
+            limits.apply(&mut driver);
+        }
+        let (client, connection) = driver.connect(route.tls.clone()).await.map_err(fault(&doing))?;
         let mover = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
             }
         });
-        client.batch_execute(SESSION).await.map_err(fault(&doing))?;
-        Ok(Link { client, statements: HashMap::new(), mover })
+        let link = Link { client, statements: HashMap::new(), mover, limits: route.limits };
+        link.client.batch_execute(&link.session()).await.map_err(fault(&doing))?;
+        Ok(link)
+    }
+
+    fn session(&self) -> String {
+        let limits = self.limits.map(|limits| limits.session()).unwrap_or_default();
+        format!("{SESSION}; {limits}")
+    }
+
+    /// The text that begins a transaction.
+    pub fn begin(&self) -> String {
+        self.limits.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin())
+    }
+
+    /// The text that begins the transaction in which the leader row is taken.
+    pub fn begin_taking(&self) -> String {
+        self.limits.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_taking())
+    }
+
+    /// How long a client may be silent before another one counts it as lost.
+    pub fn patience(&self) -> Duration {
+        self.limits.map_or(CALL_TIMEOUT, |limits| limits.act)
     }
 
     /// Prepare a statement, once for each connection.

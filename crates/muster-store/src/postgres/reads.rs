@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime};
 use tokio::runtime::Builder;
-use tokio_postgres::NoTls;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::config::PostgresConfig;
 use super::fault::read_fault;
 use super::link::OwnRuntime;
+use super::tls::Tls;
 use super::values::cells;
 use crate::error::StoreError;
 use crate::reader::Source;
@@ -36,7 +36,7 @@ impl PostgresReads {
         driver.options("-c default_transaction_read_only=on -c statement_timeout=30s");
         let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let lifetime_mins = config.conn_max_lifetime_mins;
-        let pool = Pool::builder(Manager::from_config(driver, NoTls, recycle))
+        let pool = Pool::builder(Manager::from_config(driver, Tls::of(config)?, recycle))
             .max_size(config.readers_max())
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_MAX))

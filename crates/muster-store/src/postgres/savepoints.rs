@@ -89,13 +89,17 @@ async fn delete(link: &Link, seq: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-async fn wholes(link: &mut Link, before: i64) -> Result<Vec<Whole>, StoreError> {
+pub async fn wholes(link: &mut Link, before: i64) -> Result<Vec<Whole>, StoreError> {
     let list = "SELECT seq, chunks, bytes FROM savepoints WHERE complete AND seq < $1 ORDER BY seq DESC";
     let rows = link.client.query(list, &[&before]).await.map_err(read_fault("read a savepoint"))?;
     Ok(rows.iter().map(|row| Whole { seq: row.get(0), chunks: row.get(1), bytes: row.get(2) }).collect())
 }
 
-async fn read_chunk(link: &mut Link, seq: i64, number: i64) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
+pub async fn read_chunk(
+    link: &mut Link,
+    seq: i64,
+    number: i64,
+) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
     let sql = "SELECT crc, bytes FROM savepoint_chunks WHERE seq = $1 AND chunk = $2";
     let row = link.client.query_opt(sql, &[&seq, &number]).await.map_err(read_fault("read a savepoint"))?;
     Ok(row.map(|row| (row.get(0), row.get(1))))

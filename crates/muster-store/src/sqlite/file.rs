@@ -30,7 +30,7 @@ const STATEMENTS_CACHED: usize = 96;
 #[derive(Debug)]
 pub struct Place {
     pub path: PathBuf,
-    throwaway: bool,
+    pub(super) throwaway: bool,
     /// The journal and the savepoints write to one file.
     pub turns: Turns,
 }
@@ -110,6 +110,11 @@ impl Place {
             return Err(damaged(&opening, &problem));
         }
         Ok(())
+    }
+
+    /// A log beside an empty file is damage, not a new database.
+    pub(super) fn is_missing_or_empty(&self) -> bool {
+        matches!(Header::read(&self.path), Ok(None)) && wal_length(&self.path) == 0
     }
 
     fn opening(&self) -> String {

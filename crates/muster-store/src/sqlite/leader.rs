@@ -76,3 +76,9 @@ pub fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     runner.run(connection).map_err(migrations::failed)?;
     Ok(())
 }
+
+/// Give the cluster its id, unless it has one.
+pub fn found(connection: &Connection, cluster: &str) -> Result<(), StoreError> {
+    let sql = "INSERT INTO cluster (id, cluster_id) VALUES (1, ?1) ON CONFLICT DO NOTHING";
+    connection.execute(sql, [cluster]).map(drop).map_err(fault("give the cluster its id"))
+}

@@ -50,7 +50,7 @@ impl Source for SqliteReads {
     }
 }
 
-fn query(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Vec<Value>>> {
+pub fn query(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Vec<Value>>> {
     let mut statement = connection.prepare_cached(&own_parameters(sql))?;
     let columns = statement.column_count();
     statement.query_map(params_from_iter(values), |row| cells(row, columns))?.collect()

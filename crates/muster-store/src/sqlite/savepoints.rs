@@ -96,7 +96,11 @@ fn add_chunk(pen: &mut Pen<'_>, seq: u64, chunk: &Chunk) -> Result<(), StoreErro
     })
 }
 
-fn read_chunk(connection: &Connection, seq: i64, number: i64) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
+pub fn read_chunk(
+    connection: &Connection,
+    seq: i64,
+    number: i64,
+) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
     let sql = "SELECT crc, bytes FROM savepoint_chunks WHERE seq = ?1 AND chunk = ?2";
     connection
         .query_row(sql, [seq, number], |row| Ok((row.get(0)?, row.get(1)?)))

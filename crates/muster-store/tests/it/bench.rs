@@ -11,6 +11,9 @@ pub trait Bench {
     /// Another handle to the same database, as a second server would open it.
     fn open(&self) -> Store;
 
+    /// Where the database is.
+    fn config(&self) -> StoreConfig;
+
     /// Run SQL behind the store's back; the first cell of the answer, if there is one.
     fn sql(&self, sql: &str) -> String;
 
@@ -81,7 +84,11 @@ impl SqliteBench {
 
 impl Bench for SqliteBench {
     fn open(&self) -> Store {
-        open(&StoreConfig::Sqlite { path: self.path() }).unwrap()
+        open(&self.config()).unwrap()
+    }
+
+    fn config(&self) -> StoreConfig {
+        StoreConfig::Sqlite { path: self.path() }
     }
 
     fn sql(&self, sql: &str) -> String {
@@ -119,7 +126,11 @@ impl PostgresBench {
 
 impl Bench for PostgresBench {
     fn open(&self) -> Store {
-        open(&StoreConfig::Postgres(self.config.clone())).unwrap()
+        open(&Bench::config(self)).unwrap()
+    }
+
+    fn config(&self) -> StoreConfig {
+        StoreConfig::Postgres(self.config.clone())
     }
 
     fn sql(&self, sql: &str) -> String {

@@ -28,6 +28,8 @@ macro_rules! contract {
 mod agreement;
 mod constraints;
 mod cuts;
+mod deep;
+mod failover;
 mod golden;
 mod journal;
 mod leadership;
@@ -38,3 +40,4 @@ mod private;
 mod savepoints;
 mod schema;
 mod tables;
+mod tls;

@@ -45,7 +45,8 @@ pub fn run(args: Args) -> Ending {
         // It runs what it is given, so it asks who gives it.
         flags.flag("auth.mode", "--real", "tokens");
     }
-    let config = config::load(flags, args.common.config.as_deref())?;
+    let mut config = config::load(flags, args.common.config.as_deref())?;
+    config.new_cluster = args.common.new_cluster;
     let nodes = nodes(&args, &config)?;
     let (about, try_next, count) = (about(&nodes), try_next(&nodes), count(&nodes));
     let running = serve::start(&config, nodes, args.common.interpreter())?;

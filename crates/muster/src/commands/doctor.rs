@@ -1,5 +1,7 @@
 //! Whether everything is in order, and what to do where it is not.
 
+mod deep;
+
 use std::collections::BTreeSet;
 
 use muster_protocol::cluster::{ClusterStatus, Health};
@@ -22,6 +24,8 @@ const SKEW_BAD_MS: i64 = 60_000;
 /// `muster doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    #[command(flatten)]
+    deep: deep::DeepArgs,
     #[command(flatten)]
     list: ListArgs,
 }
@@ -70,8 +74,10 @@ const COLUMNS: [Column<Finding>; 4] = [
 
 /// Check, print, and fail when something is broken.
 pub fn run(args: Args, options: &Options) -> Ending {
-    let client = options.client()?;
-    let findings = examine(&client);
+    let findings = match args.deep.deep {
+        true => deep::examine(&args.deep)?,
+        false => examine(&options.client()?),
+    };
     output::list(&args.list, options.color, &COLUMNS, findings.clone(), &Whole { checks: &findings })?;
     let worst = |check: &str| {
         findings.iter().any(|finding| finding.check == check && finding.result == Verdict::Fail)

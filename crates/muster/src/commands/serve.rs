@@ -20,9 +20,6 @@ use crate::interpreter::Starlark;
 use crate::output;
 use crate::policy_folder::PolicyFolder;
 
-/// A start that takes longer has a database that does not answer.
-const READY_WITHIN: Duration = Duration::from_secs(30);
-
 /// `muster serve`.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(before_help = "Example:\n  muster serve --config /etc/muster.yaml")]
@@ -52,6 +49,9 @@ pub struct ServerArgs {
     /// Run no policy: start past a bundle that does harm, and go back with `muster policy rollback`
     #[arg(long)]
     pub without_policies: bool,
+    /// Begin a new cluster although the data folder was used before and its database is missing or another one
+    #[arg(long)]
+    pub new_cluster: bool,
 }
 
 /// The seed's `scheduler`: its flags, and simulated GPUs on a fresh machine so that its walk-through works.
@@ -87,7 +87,8 @@ impl ServerArgs {
 
 /// Start a server, and run until it is told to stop.
 pub fn run(args: Args) -> Ending {
-    let config = config::load(args.common.flags(), args.common.config.as_deref())?;
+    let mut config = config::load(args.common.flags(), args.common.config.as_deref())?;
+    config.new_cluster = args.common.new_cluster;
     let nodes = match simulated(&config)? {
         Some(cluster) => Nodes::Simulated(cluster),
         None => Nodes::None,
@@ -127,10 +128,12 @@ pub fn start(config: &Config, nodes: Nodes, interpreter: Starlark) -> Result<Run
     let historian = Historian { interpreter: unhurried.clone() };
     let oracle: Option<Arc<Mutex<dyn Oracle>>> = Some(Arc::new(Mutex::new(historian)));
     let advisers = Advisers { oracle, interpreter: interpreter.clone(), unhurried };
-    let running =
-        server::start(config, nodes, advisers).map_err(|error| CliError::failed(error.to_string()))?;
-    if !running.wait_until_ready(READY_WITHIN) {
-        return Err(CliError::failed("the server is not ready after 30 s; its log says why"));
+    let failed = |error: server::StartError| CliError::failed(error.to_string());
+    let mut running = server::start(config, nodes, advisers).map_err(failed)?;
+    let limit = config.start_timeout_ms.map(|ms| Duration::from_millis(ms as u64));
+    if !running.wait_until_ready(limit).map_err(failed)? {
+        let why = running.why_not_ready();
+        return Err(CliError::failed(format!("the server is not ready in time: {why}")));
     }
     if let (Some(path), Some(interpreter)) = (config.policies_dir.clone(), interpreter) {
         let folder = PolicyFolder { path, cluster: running.cluster().clone(), interpreter };

@@ -16,6 +16,17 @@ pub struct Life {
 impl Life {
     /// Start the server on this folder and wait until it leads.
     pub fn start(folder: &Path, database: Option<&str>) -> Life {
+        let life = Life::launch(folder, database);
+        life.wait_until_ready(folder);
+        life
+    }
+
+    /// Start a server beside one that leads.
+    pub fn start_beside(folder: &Path, database: &str) -> Life {
+        Life::launch(folder, Some(database))
+    }
+
+    fn launch(folder: &Path, database: Option<&str>) -> Life {
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
         command.args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.join("data"));
         if let Some(url) = database {
@@ -25,9 +36,14 @@ impl Life {
         command.stdout(Stdio::piped()).stderr(log.expect("a log file"));
         let mut child = command.spawn().expect("the server starts");
         let address = address(&mut child, folder);
-        let life = Life { child: RefCell::new(child), address };
-        life.wait_until_ready(folder);
-        life
+        Life { child: RefCell::new(child), address }
+    }
+
+    /// Send a signal.
+    pub fn signal(&self, name: &str) {
+        let id = self.child.borrow().id().to_string();
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(id).status();
+        assert!(sent.expect("kill runs").success());
     }
 
     /// Where it listens.
@@ -50,7 +66,8 @@ impl Life {
         assert!(child.wait().expect("the server ends").success(), "the server did not stop in order");
     }
 
-    fn wait_until_ready(&self, folder: &Path) {
+    /// Wait until it leads.
+    pub fn wait_until_ready(&self, folder: &Path) {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(60) {
             if is_ready(self.address) {

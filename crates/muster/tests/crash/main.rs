@@ -10,6 +10,7 @@ mod life;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use muster_core::{JobId, State};
 use muster_store::StoreConfig;
@@ -34,6 +35,40 @@ fn postgres_survives_being_killed() {
     let url = format!("postgres://{}@/{}?host={}", database.user, database.database, database.host);
     let folder = life::Folder::new("postgres");
     campaign(folder.path(), Some(&url), &StoreConfig::Postgres(database));
+}
+
+/// As long as a person should have to wait, with the lease that servers use.
+const TAKEOVER_MAX: Duration = Duration::from_secs(10);
+
+/// A leader that is frozen under load is replaced by a standby, and is not obeyed when it wakes up.
+#[test]
+fn a_frozen_leader_is_replaced() {
+    let Some(server) = muster_store::testing::postgres() else { return };
+    let database = server.database().expect("a database");
+    let url = format!("postgres://{}@/{}?host={}", database.user, database.database, database.host);
+    let folders = [life::Folder::new("frozen-1"), life::Folder::new("frozen-2")];
+    let leader = Life::start(folders[0].path(), Some(&url));
+    let standby = Life::start_beside(folders[1].path(), &url);
+    let ledger = Ledger::default();
+    let mut waited = Duration::ZERO;
+    std::thread::scope(|scope| {
+        // Clients of a frozen server wait until it wakes up.
+        let (ledger, address) = (&ledger, leader.address());
+        scope.spawn(move || ledger.submit_while(address, || std::thread::sleep(Duration::from_secs(2))));
+        std::thread::sleep(Duration::from_millis(700));
+        leader.signal("STOP");
+        let begin = Instant::now();
+        standby.wait_until_ready(folders[1].path());
+        waited = begin.elapsed();
+        leader.signal("CONT");
+    });
+    assert!(waited < TAKEOVER_MAX, "nobody led for {waited:?}");
+    assert!(ledger.acknowledged() > 0, "the load never got through");
+    leader.kill();
+    let jobs = ledger.settle(standby.address());
+    standby.stop();
+    assert_eq!(replay(&StoreConfig::Postgres(database)).len(), jobs.len());
+    println!("took over {waited:?} after the leader was frozen");
 }
 
 fn campaign(folder: &Path, database: Option<&str>, store: &StoreConfig) {
