@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_agent::{Agent, AgentError, Runner, RunnerConfig, Simulated, SimulatedConfig};
 use muster_core::{Actor, Command};
-use muster_store::{PostgresConfig, Store, StoreConfig, StoreError, private};
+use muster_store::{PostgresConfig, Store, StoreConfig, StoreError};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};

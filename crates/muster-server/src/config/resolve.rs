@@ -187,7 +187,7 @@ impl Resolver<'_> {
 
     /// Somebody who names a port or a password believes that PostgreSQL is in use.
     fn warn_idle_database_keys(&mut self) {
-        const OF_POSTGRES: [&str; 8] = [
+        const OF_POSTGRES: [&str; 11] = [
             "database.port",
             "database.user",
             "database.password",
