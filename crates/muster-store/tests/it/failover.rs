@@ -24,7 +24,7 @@ const TAKEOVER_MAX: Duration = Duration::from_secs(10);
 /// Cases at once; each mostly waits.
 const AT_ONCE: usize = 12;
 
-const NOTHING: Event = Event::Forgotten { before: Timestamp(0) };
+const NOTHING: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
 
 /// What happens at the chosen message.
 #[derive(Clone, Copy, PartialEq)]

@@ -81,7 +81,10 @@ fn every_connection_is_encrypted() {
     ] {
         let mut book = Book::lead_from(site.open(host, mode, roots), 0);
         book.seq = book.replay(0).unwrap().len() as u64;
-        book.add(&[muster_core::Event::Forgotten { before: muster_core::Timestamp(0) }]);
+        book.add(&[muster_core::Event::Forgotten {
+            before: muster_core::Timestamp(0),
+            trimmed_before: None,
+        }]);
         book.store.savepoints.save(book.seq, b"state").unwrap();
         book.store.tables.ping().unwrap();
         assert_eq!(site.connections(), "3 of 3", "{mode}: journal, savepoints and readers");
