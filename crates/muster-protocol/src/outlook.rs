@@ -69,7 +69,7 @@ pub struct Why {
     pub gpus: u32,
     /// Jobs that hold GPUs it could use, the first to end first; of other tenants only where the caller may see them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub holders: Vec<Holder>,
+    pub holders: Vec<HoldingJob>,
     /// How many more jobs hold such GPUs: beyond those listed, or not visible to the caller.
     #[serde(default)]
     pub other_holders: u32,
@@ -93,7 +93,7 @@ pub struct Why {
 
 /// A job that holds GPUs that another one waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Holder {
+pub struct HoldingJob {
     /// The job's id.
     pub job_id: String,
     /// The job's name.

@@ -375,7 +375,7 @@ fn bad_values_are_told_with_what_would_be_right() {
             "verify",
             "it must be `disable`, `prefer`, `require`, `verify-ca` or `verify-full`",
         ),
-        ("metrics.path", "prom", "it must be a path that begins with `/`"),
+        ("metrics.path", "prom", "it must be a path of its own that begins with `/`, such as `/metrics`"),
         ("metrics.namespace", "9a", "it must be a name of letters, digits and `_` that begins with a letter"),
         (
             "database.url",

@@ -2,7 +2,7 @@
 
 use muster_core::plan;
 use muster_core::{Job, Timestamp};
-use muster_protocol::outlook::{Holder, Why};
+use muster_protocol::outlook::{HoldingJob, Why};
 
 use crate::http::who::Reach;
 use crate::http::written::stamp;
@@ -24,8 +24,8 @@ pub fn add(why: &mut Why, who: &Who, state: &muster_core::State, job: &Job, now:
     why.other_holders = u32::try_from(all.len() - why.holders.len()).unwrap_or(u32::MAX);
 }
 
-fn shown(holder: &plan::Holder, job: &Job) -> Holder {
-    Holder {
+fn shown(holder: &plan::Holder, job: &Job) -> HoldingJob {
+    HoldingJob {
         job_id: job.id.to_string(),
         name: job.spec.name.clone(),
         tenant_id: job.spec.tenant.to_string(),

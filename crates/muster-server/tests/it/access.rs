@@ -154,7 +154,7 @@ fn each_role_does_what_it_may_and_no_more() {
     let audit = house.client().get("/api/v1/audit?limit=1000").json();
     let refused = audit["entries"].as_array().unwrap().iter().filter(|entry| entry["refused"] == "forbidden");
     let acts: Vec<Value> = refused.map(|entry| json!([entry["actor"], entry["action"]])).collect();
-    assert!(acts.contains(&json!(["member-red", "POST /api/v1/nodes/n01/drain"])), "{acts:?}");
+    assert!(acts.contains(&json!(["member-red", "POST /api/v1/nodes/{id}/drain"])), "{acts:?}");
 }
 
 #[test]
@@ -521,7 +521,8 @@ fn a_token_has_no_name_of_another_actor() {
     }
     let audit = house.client().get("/api/v1/audit?limit=1000").json();
     let refused = audit["entries"].as_array().unwrap().iter().filter(|one| one["refused"] == "reserved-name");
-    assert_eq!(refused.count(), 14, "{audit}");
+    // The first of each caller is on record at once; the others are counted and follow with their number.
+    assert_eq!(refused.count(), 2, "{audit}");
 }
 
 #[test]

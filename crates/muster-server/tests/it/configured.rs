@@ -77,7 +77,7 @@ fn table(key: &str) -> Option<Shown> {
             Answer("3600000", |house| changes(house, "/api/v1/nodes/n01", "last_heartbeat"))
         }
         "agent.metrics_interval_ms" => Answer("3600000", |house| {
-            let hot = json!({"command": ["x"], "gpu_count": 8,
+            let hot = json!({"command": ["x"], "gpu_count": 4,
                 "annotations": {"muster.sim/runtime": "1h", "muster.sim/temperature": "60"}});
             house.until_state(&house.submit(hot), "running");
             changes(house, "/api/v1/gpus/n01/0", "last_health_check")

@@ -63,6 +63,10 @@ fn is_apart(schema: &str, property: &str) -> bool {
         ("WhatIfAsk", "set"),
         ("PolicyApply", "files"),
         ("NodeSpec", "numa_nodes"),
+        ("GpuPartition", "profiles"),
+        ("GpuChange", "profiles"),
+        ("TenantChange", "max_gpus"),
+        ("TenantChange", "max_gpus_by_model"),
     ];
     apart.contains(&(schema, property))
 }

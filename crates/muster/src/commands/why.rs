@@ -1,6 +1,6 @@
 //! Why a job waits: all its blockers, its place, and what would help; of one that runs, why it is where it is.
 
-use muster_protocol::outlook::{ExpectedStart, Holder, JobPhase, WaitNote, Why};
+use muster_protocol::outlook::{ExpectedStart, HoldingJob, JobPhase, WaitNote, Why};
 
 use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
@@ -77,7 +77,7 @@ fn holders(why: &Why, now_ms: i64) -> Vec<String> {
     if why.holders.is_empty() && why.other_holders == 0 {
         return Vec::new();
     }
-    let holder = |holder: &Holder| {
+    let holder = |holder: &HoldingJob| {
         let gpus = if holder.gpus == 1 { "1 GPU".to_string() } else { format!("{} GPUs", holder.gpus) };
         let limit = if holder.is_time_limit { "at the latest" } else { "estimated" };
         let end = units::day_clock(holder.expected_end_ms, now_ms);
@@ -104,7 +104,7 @@ fn phases(why: &Why, now_ms: i64) -> Vec<String> {
         let so_far = if phase.ongoing { " (so far)" } else { "" };
         format!("{}  {}{so_far}", units::day_clock(phase.from_ms, now_ms), phase.sentence)
     };
-    std::iter::once("What became of it".to_string()).chain(why.phases.iter().map(line)).collect()
+    [String::new(), "What became of it".to_string()].into_iter().chain(why.phases.iter().map(line)).collect()
 }
 
 /// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
@@ -281,7 +281,7 @@ Try: `muster release job-7`
         why.reasons[0].reason = "Capacity".into();
         why.gpus = 1;
         why.other_holders = 1;
-        why.holders = vec![Holder {
+        why.holders = vec![HoldingJob {
             job_id: "job-3".into(),
             name: "first".into(),
             tenant_id: "vision".into(),
@@ -327,7 +327,7 @@ Try: `muster release job-7`
             vec![phase("waited", 33_240_000, "waited 14m: quota"), phase("ran", 34_080_000, "ran 4m on n1")];
         let text = text(&why, 40_000_000);
         assert!(
-            text.contains("What became of it\n09:14:00  waited 14m: quota\n09:28:00  ran 4m on n1\n"),
+            text.contains("\nWhat became of it\n09:14:00  waited 14m: quota\n09:28:00  ran 4m on n1\n"),
             "{text}"
         );
     }

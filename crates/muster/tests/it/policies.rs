@@ -116,15 +116,20 @@ fn what_policies_say_comes_true_and_can_be_replayed() {
         session.waits_for(&format!("show {job}"), "Running");
     }
     let urgent = ["a", "b", "c"].map(|_| submit(&session, &format!("--gpus 2 --priority critical {long}")));
-    session.waits_for(&format!("show {}", urgent[0]), "Running");
-    session.waits_for(&format!("show {}", urgent[1]), "Running");
+    // Which two of the three: of equal jobs the one whose answers arrive first may be placed first.
+    let runs = |job: &&String| session.says(&format!("show {job}")).contains("Running");
+    let begun = std::time::Instant::now();
+    while urgent.iter().filter(runs).count() < 2 {
+        assert!(begun.elapsed().as_secs() < 60, "{}", session.says("ps --all"));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
     for job in [&precious, &also] {
         assert!(session.says(&format!("show {job}")).contains("Running"), "{job} was displaced");
     }
     for job in [&mine, &more] {
         assert!(!session.says(&format!("show {job}")).contains("Running"), "{job} was not displaced");
     }
-    assert!(!session.says(&format!("show {}", urgent[2])).contains("Running"));
+    assert_eq!(urgent.iter().filter(runs).count(), 2);
 
     // The journal alone makes every decision again: nobody asks a policy.
     let same = session.whatif("");
