@@ -127,7 +127,7 @@ fn admit_answers_yes_not_now_or_never() {
         assert!(said.contains("it must be True, False, None, a text or refuse(text)"), "{said}");
     }
     assert!(admitted("refuse('')").unwrap_err().contains("a text must say why"));
-    assert!(admitted("job.gpu").unwrap_err().starts_with("a.gsky:2:"));
+    assert!(admitted("getattr(job, 'gpu')").unwrap_err().starts_with("a.gsky:2:"));
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn what_is_welcome_costs_less() {
     for body in ["'much'", "True", "float('nan')", "[1]"] {
         assert!(all(body).unwrap_err().to_string().contains("it must be a number or None"), "{body}");
     }
-    assert!(all("node.node").is_err(), "a node has no name");
+    assert!(all("getattr(node, 'node')").is_err(), "a node has no name");
 }
 
 #[test]
