@@ -378,8 +378,10 @@ mod tests {
     /// The command that a reading of 80 °C leads to, as cooling time in ms.
     fn cooling_ms(settings: Settings) -> Option<i64> {
         let mut state = State::default();
-        let facts =
-            registered("nodes: [{name: n, cpus: 8, memory_gib: 64, gpus: {model: T4, count: 1, memory_mib: 16384}}]").remove(0);
+        let facts = registered(
+            "nodes: [{name: n, cpus: 8, memory_gib: 64, gpus: {model: T4, count: 1, memory_mib: 16384}}]",
+        )
+        .remove(0);
         let node: NodeId = "n".parse().unwrap();
         let now = Timestamp(1_000);
         for command in [

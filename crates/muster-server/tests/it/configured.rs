@@ -62,7 +62,9 @@ fn table(key: &str) -> Option<Shown> {
         | "scheduler.claim"
         | "scheduler.launch_backoff"
         | "scheduler.memory" => Decision("17s"),
-        "database.sslrootcert" | "database.sslcert" | "database.sslkey" => Elsewhere("muster-store/tests/it/tls.rs"),
+        "database.sslrootcert" | "database.sslcert" | "database.sslkey" => {
+            Elsewhere("muster-store/tests/it/tls.rs")
+        }
         "database.start_timeout_secs" => Elsewhere("muster-server/tests/it/start.rs"),
         "api.max_connections" | "api.max_connections_per_address" => Resolved(&[], "17", |config| {
             let limits = &config.api;

@@ -129,6 +129,7 @@ fn certificates_are_looked_at_before_the_start() {
         ("sslmode=verify-full".to_string(), "set `sslrootcert`"),
         (format!("sslmode=verify-ca&sslrootcert={}", empty.display()), "no certificate in PEM"),
         ("sslmode=require&sslrootcert=/nonexistent".to_string(), "`/nonexistent`"),
+        // A certificate without `sslkey`.
         ("sslmode=require&sslcert=/nonexistent".to_string(), "set both or none"),
     ] {
         let config = format!("postgres://ada@db/muster?{query}").parse().unwrap();
