@@ -155,7 +155,7 @@ impl<M: Machine> Desk<M> {
         match self.held.get_mut(&key) {
             Some(held) => held.order = Some(order),
             None if is_first => {
-                let held = Held::new(&mut self.machine, &key, Some(order)).from_before();
+                let held = Held::new(&mut self.machine, &key, Some(order)).begun_before();
                 self.held.insert(key, held);
             }
             None => self.take_up(key, Some(order)),

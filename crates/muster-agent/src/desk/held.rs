@@ -113,7 +113,7 @@ impl Held {
     }
 
     /// An agent that has just begun does not know what agents before it have launched.
-    pub fn from_before(self) -> Held {
+    pub fn begun_before(self) -> Held {
         Held { is_from_before: true, ..self }
     }
 

@@ -15,6 +15,9 @@ use crate::state::report::PartEnd;
 use crate::state::submit::{CPUS_MAX, MEMORY_MIB_MAX};
 use crate::time::Timestamp;
 
+/// A change of an operator's setting: absent, taken back, or set.
+type Said<'a, T> = Option<&'a Option<T>>;
+
 impl State {
     pub(super) fn decide_register(
         &self,
@@ -75,7 +78,7 @@ impl State {
         &self,
         by: &Actor,
         id: &NodeId,
-        (labels, taints): (Option<&Option<BTreeMap<String, String>>>, Option<&Option<Vec<String>>>),
+        (labels, taints): (Said<'_, BTreeMap<String, String>>, Said<'_, Vec<String>>),
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let before = &self.node(id)?.operator;
