@@ -134,8 +134,8 @@ pub fn labelled(
 ) -> Vec<Change> {
     vec![LABEL.change(vec![
         node.into(),
-        labels.map(|labels| muster_json::to_string(labels)).into(),
-        taints.map(|taints| muster_json::to_string(taints)).into(),
+        labels.map(muster_json::to_string).into(),
+        taints.map(muster_json::to_string).into(),
         at.into(),
     ])]
 }
