@@ -37,7 +37,7 @@ fn tightened(document: &OpenApi) -> Result<OpenApi, String> {
     {
         setting.insert("anyOf".to_string(), choices);
     }
-    serde_json::from_value(json).map_err(|error| error.to_string())
+    muster_json::from_str(&json.to_string()).map_err(|error| error.to_string())
 }
 
 /// Where a constraint belongs: `name` is a field, `name[]` its items, `name{}` its keys, `name{*}` its values, and `#0` a
