@@ -52,7 +52,7 @@ impl Placement<'_> {
             + weighed(self.said.power, weights.power);
         let gpus = self.free.compute.iter().map(|compute| u64::from(*compute)).sum();
         let cpus = u64::from(self.node.facts.cpus);
-        let cores = if cpus == 0 { 0 } else { self.before.cpus * 1_000 / cpus };
+        let cores = (self.before.cpus * 1_000).checked_div(cpus).unwrap_or(0);
         ((milli * 1_000.0).round() as i64, gpus, cores)
     }
 
