@@ -107,7 +107,7 @@ fn is_there(name: &str) -> bool {
     let begins =
         || Path::new(path).parent().is_some_and(|folder| root().join("crates").join(folder).exists());
     SUITES.iter().any(|suite| name.starts_with(suite))
-        || !path.is_empty() && places.iter().any(|place| exists(place))
+        || !path.is_empty() && places.iter().any(exists)
         || name.contains(['{', '*']) && begins()
 }
 
