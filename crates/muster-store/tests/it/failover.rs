@@ -238,7 +238,7 @@ fn cut_off_at(act: Act, at: i64) -> bool {
     }
     let (_, store, epoch) = take_over(&bench.config);
     let (done, mut former) = lost.join().unwrap();
-    let fault = done.expect_err("a leader that is cut off cannot be told that it is done");
+    let Err(fault) = done else { panic!("a leader that is cut off cannot be told that it is done") };
     assert!(fault.heals_by_reload(), "{act:?} {at}: {fault}");
     let mut next = Book { store, epoch, seq: 0 };
     next.seq = next.replay(0).unwrap().len() as u64;
