@@ -116,6 +116,7 @@ mod tests {
             parameters.iter().find(|parameter| parameter["name"] == "limit").unwrap()["schema"]["maximum"]
                 .clone()
         };
-        assert_eq!((limit("/api/v1/jobs"), limit("/api/v1/gpus")), (1_000.into(), 2_147_483_647.into()));
+        // The lists of GPUs and nodes take any limit: they are short.
+        assert_eq!((limit("/api/v1/jobs"), limit("/api/v1/gpus")), (1_000.into(), Value::Null));
     }
 }
