@@ -12,7 +12,7 @@ use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
 use crate::ledger::Charge;
-use crate::node::{GpuWord, NodeFacts, NodeWord};
+use crate::node::{DeclaredHealth, GpuHealth, GpuWord, NodeFacts, NodeWord};
 use crate::partition::MigInstance;
 use crate::plan::Range;
 use crate::plan::score::Score;
@@ -356,6 +356,12 @@ pub enum Event {
         /// How warm it is, where that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         temperature_c: Option<i32>,
+        /// What an operator declared it to be.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        declared: Option<Box<DeclaredHealth>>,
+        /// What the readings of its agent come to, where an operator has declared something else.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        read: Option<GpuWord>,
         /// Jobs that hold something of it, unless it is healthy.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         jobs: Vec<JobId>,
@@ -539,6 +545,12 @@ pub enum Back {
 }
 
 impl Event {
+    /// The health of a GPU changed to this.
+    pub(crate) fn gpu_health_changed(gpu: GpuId, health: GpuHealth, jobs: Vec<JobId>) -> Event {
+        let GpuHealth { word, why, since: at, cooling_until, temperature_c, declared, read } = health;
+        Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, declared, read, jobs, at }
+    }
+
     /// The word under which the journal files it.
     pub fn kind(&self) -> &'static str {
         match self {

@@ -284,6 +284,23 @@ pub struct GpuHealth {
     /// How warm it is, as far as that was worth a note.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<i32>,
+    /// What an operator declared it to be. No reading erases it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<Box<DeclaredHealth>>,
+    /// What the readings of its agent come to, where an operator has declared something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read: Option<GpuWord>,
+}
+
+/// A device as an operator declared it: warning or worse, until an operator declares it healthy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeclaredHealth {
+    /// At least this bad.
+    pub word: GpuWord,
+    /// Why; may be empty.
+    pub why: String,
+    /// By whom.
+    pub by: String,
 }
 
 /// Differences in °C below this are not worth a note.
@@ -293,7 +310,12 @@ impl GpuHealth {
     /// One of which nothing is known yet.
     pub fn healthy(since: Timestamp) -> GpuHealth {
         let (word, why) = (GpuWord::Healthy, String::new());
-        GpuHealth { word, why, since, cooling_until: None, temperature_c: None }
+        GpuHealth { word, why, since, cooling_until: None, temperature_c: None, declared: None, read: None }
+    }
+
+    /// What the readings of its agent come to.
+    pub fn read_word(&self) -> GpuWord {
+        self.read.unwrap_or(self.word)
     }
 
     /// Whether a temperature is worth a note.

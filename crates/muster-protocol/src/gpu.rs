@@ -58,6 +58,9 @@ pub struct Gpu {
     pub health: String,
     /// Why, in a sentence; empty when healthy.
     pub health_why: String,
+    /// The operator who declared it `warning` or worse, until an operator declares it `healthy`.
+    #[serde(default)]
+    pub health_declared_by: Option<String>,
     /// Since when, RFC 3339.
     pub health_since: String,
     /// It cools and is not given out before this moment.

@@ -260,7 +260,7 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
     let fresh = known.cooling_until.is_some_and(|until| until.since(now) > settings.cooling_ms / 2);
     let cooling_until = if hot && !fresh { Some(now.plus(settings.cooling_ms)) } else { known.cooling_until };
     let looked_at = state.policies.rules().is_some() && known.is_news(reading.temperature_c);
-    if word == known.word && cooling_until == known.cooling_until && !looked_at {
+    if word == known.read_word() && cooling_until == known.cooling_until && !looked_at {
         return None;
     }
     let why = match (reading.temperature_c, word) {
@@ -396,6 +396,75 @@ mod tests {
             Command::SetGpuHealth { cooling_until, .. } => cooling_until.map(|until| until.since(now)),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What a GPU is after each of these: the declaration of an operator, or a temperature that its agent reads.
+    fn health_after(steps: &[(Option<GpuWord>, i32)]) -> Vec<(GpuWord, String)> {
+        let mut state = State::default();
+        let facts = registered("nodes: [{name: n, count: 1, box: dgx-a100}]").remove(0);
+        let (node, now): (NodeId, _) = ("n1".parse().unwrap(), Timestamp(1_000));
+        let register = Command::RegisterNode { node: node.clone(), facts: Box::new(facts) };
+        let mut tell = |state: &mut State, by: &Actor, command: &Command| {
+            let decision = state.decide(by, command, now).unwrap();
+            decision.events.iter().for_each(|event| state.apply(event));
+        };
+        tell(&mut state, &Actor::system(), &register);
+        let mut seen = Vec::new();
+        for (declared, celsius) in steps {
+            let operator = Actor::local("ada");
+            let command = match declared {
+                Some(word) => Some(Command::SetGpuHealth {
+                    node: node.clone(),
+                    gpu: 0,
+                    word: *word,
+                    why: "fan".to_string(),
+                    cooling_until: None,
+                    temperature_c: None,
+                    jobs: JobsOnGpu::Keep,
+                }),
+                None => {
+                    let temperature_c = Some(*celsius);
+                    let reading = Reading { gpu: 0, temperature_c, errors: 0, last_error: String::new() };
+                    health(&state, node.clone(), reading, now)
+                }
+            };
+            let by = if declared.is_some() { operator } else { Actor::system() };
+            command.iter().for_each(|command| tell(&mut state, &by, command));
+            let health = &state.nodes[&node].gpu_health[0];
+            seen.push((health.word, health.why.clone()));
+        }
+        seen
+    }
+
+    #[test]
+    fn no_reading_erases_what_an_operator_declared() {
+        use GpuWord::{Degraded, Healthy, Unhealthy, Warning};
+        let steps = [
+            (None, 40),
+            (Some(Degraded), 0),
+            (None, 40),
+            (None, 70),
+            (None, 90),
+            (Some(Warning), 0),
+            (None, 70),
+            (None, 40),
+            (Some(Healthy), 0),
+            (None, 70),
+        ];
+        let fan = |word| (word, "fan".to_string());
+        let expected = vec![
+            (Healthy, String::new()),
+            fan(Degraded),
+            fan(Degraded),
+            fan(Degraded),
+            (Unhealthy, "90 °C".to_string()),
+            (Unhealthy, "its agent reads it as unhealthy".to_string()),
+            fan(Warning),
+            fan(Warning),
+            fan(Healthy),
+            (Warning, "70 °C".to_string()),
+        ];
+        assert_eq!(health_after(&steps), expected);
     }
 
     #[test]

@@ -114,10 +114,26 @@ impl State {
                 self.change_node(node, *at, |node| node.state = state);
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
-            Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, at, .. } => {
-                let (cooling_until, temperature_c) = (*cooling_until, *temperature_c);
-                let health =
-                    GpuHealth { word: *word, why: why.clone(), since: *at, cooling_until, temperature_c };
+            Event::GpuHealthChanged {
+                gpu,
+                word,
+                why,
+                cooling_until,
+                temperature_c,
+                declared,
+                read,
+                at,
+                ..
+            } => {
+                let health = GpuHealth {
+                    word: *word,
+                    why: why.clone(),
+                    since: *at,
+                    cooling_until: *cooling_until,
+                    temperature_c: *temperature_c,
+                    declared: declared.clone(),
+                    read: *read,
+                };
                 self.change_node(&gpu.node, *at, |node| node.gpu_health[usize::from(gpu.index)] = health);
             }
 

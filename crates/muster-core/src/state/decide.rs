@@ -50,8 +50,13 @@ impl State {
             Command::SetNodeState { node, word, why } => self.decide_node_state(by, node, *word, why, now),
             Command::RemoveNode { node } => self.decide_remove_node(node, now),
             Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c, jobs } => {
-                let said =
-                    self.decide_gpu_health((node, *gpu), (*word, *temperature_c), why, *cooling_until, now)?;
+                let said = self.decide_gpu_health(
+                    (node, *gpu),
+                    (by, why),
+                    (*word, *temperature_c),
+                    *cooling_until,
+                    now,
+                )?;
                 Ok(self.with_jobs_of_gpu(said, (node, *gpu), (by, *jobs), now))
             }
             Command::PartitionGpu { node, gpu, profiles, why } => {

@@ -6,7 +6,7 @@ use crate::command::{Actor, JobsOnGpu};
 use crate::event::Event;
 use crate::ids::{GpuId, JobId, NodeId};
 use crate::job::{Exit, StopCause};
-use crate::node::{GPUS_PER_NODE_MAX, GpuFacts, GpuWord, NodeFacts, NodeWord};
+use crate::node::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuWord, NodeFacts, NodeWord};
 use crate::partition;
 use crate::refusal::Refusal;
 use crate::state::State;
@@ -224,30 +224,57 @@ impl State {
         !held && !self.claims.values().any(|claim| claim.holds(&gpu.node, gpu.index))
     }
 
+    /// A reading of the agent, or the declaration of an operator. The worse of the two counts; declaring a device healthy
+    /// takes the declaration back, and the next reading counts alone.
     pub(super) fn decide_gpu_health(
         &self,
         (node, gpu): (&NodeId, u8),
+        (by, why): (&Actor, &str),
         (word, temperature_c): (GpuWord, Option<i32>),
-        why: &str,
         cooling_until: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let found = self.node(node)?;
-        let Some(health) = found.gpu_health.get(usize::from(gpu)) else {
+        let Some(known) = found.gpu_health.get(usize::from(gpu)) else {
             return Err(Refusal::UnknownGpu { node: node.clone(), gpu });
         };
-        let same = health.word == word && health.cooling_until == cooling_until;
+        let (declared, read) = match (by.is_system(), word) {
+            (true, read) => (known.declared.clone(), read),
+            (false, GpuWord::Healthy) => (None, GpuWord::Healthy),
+            (false, word) => {
+                let (why, by) = (why.to_string(), by.name.clone());
+                (Some(Box::new(DeclaredHealth { word, why, by })), known.read_word())
+            }
+        };
+        // A declaration ends no cooling period, unless it is that the device is healthy.
+        let cools_on = !by.is_system() && word != GpuWord::Healthy;
+        let cooling_until = if cools_on { known.cooling_until } else { cooling_until };
+        let worst = declared.as_ref().map_or(read, |declared| declared.word.max(read));
+        let why = match &declared {
+            Some(declared) if declared.word == worst => declared.why.clone(),
+            Some(_) if !by.is_system() => format!("its agent reads it as {}", worst.word()),
+            _ => why.to_string(),
+        };
+        let read = (read != worst).then_some(read);
+        let said = (&known.declared, known.read, known.word, known.cooling_until);
+        let same = said == (&declared, read, worst, cooling_until);
         // Who is warm and how much is only worth a note where policies look at it.
         let looked_at = self.policies.rules().is_some();
-        if same && !(looked_at && health.is_news(temperature_c)) {
+        if same && !(looked_at && known.is_news(temperature_c)) {
             return Ok(Decision::done(Vec::new()));
         }
-        let jobs = if word == GpuWord::Healthy { Vec::new() } else { self.jobs_on_gpu(node, gpu) };
+        let jobs = if worst == GpuWord::Healthy { Vec::new() } else { self.jobs_on_gpu(node, gpu) };
+        let health = GpuHealth {
+            word: worst,
+            why,
+            since: now,
+            cooling_until,
+            temperature_c: temperature_c.or(known.temperature_c),
+            declared,
+            read,
+        };
         let gpu = GpuId { node: node.clone(), index: gpu };
-        let why = why.to_string();
-        let temperature_c = temperature_c.or(health.temperature_c);
-        let changed = Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, jobs, at: now };
-        Ok(Decision::done(vec![changed]))
+        Ok(Decision::done(vec![Event::gpu_health_changed(gpu, health, jobs)]))
     }
 
     /// What an operator wants done with the jobs on a device, also where its health was declared before.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::event::Event;
 use crate::ids::{GpuId, JobId};
 use crate::job::StopCause;
-use crate::node::Node;
+use crate::node::{GpuHealth, Node};
 use crate::plan::Range;
 use crate::state::decide::Decision;
 use crate::state::{Claim, State};
@@ -103,14 +103,10 @@ fn newest_to_drop(moments: impl Iterator<Item = Timestamp>, most: usize) -> Opti
 fn cooled(node: &Node, now: Timestamp) -> impl Iterator<Item = Event> + '_ {
     node.gpu_health.iter().enumerate().filter_map(move |(index, health)| {
         let over = health.cooling_until.is_some_and(|until| until <= now);
-        over.then(|| Event::GpuHealthChanged {
-            gpu: GpuId { node: node.id.clone(), index: index as u8 },
-            word: health.word,
-            why: String::new(),
-            cooling_until: None,
-            temperature_c: health.temperature_c,
-            jobs: Vec::new(),
-            at: now,
+        over.then(|| {
+            let gpu = GpuId { node: node.id.clone(), index: index as u8 };
+            let health = GpuHealth { since: now, cooling_until: None, ..health.clone() };
+            Event::gpu_health_changed(gpu, health, Vec::new())
         })
     })
 }

@@ -160,7 +160,8 @@ async fn ask_health(
 
 /// Say how a GPU is doing
 ///
-/// The next reading that differs changes it again. The answer names the jobs on it and what happens to them.
+/// A declaration of `warning`, `degraded` or `unhealthy` stands until the GPU is declared `healthy`; no reading of its
+/// agent erases it, and a worse reading counts. The answer names the jobs on it and what happens to them.
 #[utoipa::path(post, path = "/api/v1/gpus/{node}/{index}/health", tag = "gpus", request_body = GpuHealthChange,
     params(("node" = String, Path, description = "Its node"),
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
@@ -251,6 +252,7 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node, index: usize) -> Gpu
         tenant_id: seen.map(|job| job.spec.tenant.to_string()),
         health: health.word.word().to_string(),
         health_why: health.why.clone(),
+        health_declared_by: health.declared.as_ref().map(|declared| declared.by.clone()),
         health_since: stamp(health.since.0),
         cooling_until: health.cooling_until.map(|at| stamp(at.0)),
         thermal_throttle: health.cooling_until.is_some(),

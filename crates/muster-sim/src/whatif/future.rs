@@ -171,11 +171,12 @@ fn deed(event: &Event) -> Option<(String, Command)> {
             (by.clone(), Command::SetNodeState { node: node.clone(), word: *word, why: why.clone() })
         }
         Event::NodeRemoved { node, .. } => (system(), Command::RemoveNode { node: node.clone() }),
-        Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, .. } => {
+        Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, declared, .. } => {
             let (node, word) = (gpu.node.clone(), *word);
             let (why, cooling_until, temperature_c) = (why.clone(), *cooling_until, *temperature_c);
+            let by = declared.as_ref().map_or_else(system, |declared| declared.by.clone());
             (
-                system(),
+                by,
                 Command::SetGpuHealth {
                     node,
                     gpu: gpu.index,

@@ -103,6 +103,8 @@ fn story() -> Vec<Event> {
             why: "68 °C".to_string(),
             cooling_until: Some(Timestamp(9_000)),
             temperature_c: None,
+            declared: None,
+            read: None,
             jobs: Vec::new(),
             at,
         },

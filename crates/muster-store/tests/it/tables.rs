@@ -439,6 +439,8 @@ fn nodes_come_change_and_go(bench: &dyn Bench) {
         why,
         cooling_until,
         temperature_c: None,
+        declared: None,
+        read: None,
         jobs: Vec::new(),
         at: Timestamp(5),
     }]);

@@ -162,6 +162,7 @@ fn card(gpu: &Gpu) -> Card {
         .maybe("instances", instances(gpu))
         .field("health", gpu.health.clone())
         .field("why", gpu.health_why.clone())
+        .maybe("declared by", gpu.health_declared_by.clone())
         .field("since", units::localized(&gpu.health_since))
         .maybe("cooling until", gpu.cooling_until.as_deref().map(units::localized))
         .maybe("temperature", gpu.temperature.map(|celsius| format!("{celsius:.0} °C")))
