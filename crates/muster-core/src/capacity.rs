@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::ids::NodeId;
-use crate::job::PlacedTask;
+use crate::job::{Demand, Isolation, PlacedTask, Resources};
 use crate::mix::Kinds;
 use crate::node::{GpuFacts, Node};
 use crate::queue::Shape;
@@ -279,6 +279,23 @@ impl Capacity {
         self.shelves.keys().any(|kind| kind.could_hold(shape))
             || (shape.may_span() && self.could_ever_span(shape))
             || self.could_be_cut_for(shape)
+    }
+
+    /// The least that a gang takes from its tenant's quota: what it asks for, but of a task that must have an instance the
+    /// smallest legal one of any registered device.
+    pub fn least_demand<'a>(&self, groups: impl Iterator<Item = (u32, &'a Resources)>) -> Demand {
+        let groups = groups.map(|(count, each)| self.least_demand_of(each).times(u64::from(count)));
+        groups.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
+    }
+
+    /// The same of one task.
+    pub fn least_demand_of(&self, each: &Resources) -> Demand {
+        let asked = each.demand();
+        if !each.is_shared() || each.isolation != Isolation::Full {
+            return asked;
+        }
+        let least = self.shelves.keys().filter_map(|kind| kind.least_instance(each)).min();
+        least.map_or(asked, |(gpu_milli, gpu_memory_mib)| Demand { gpu_milli, gpu_memory_mib, ..asked })
     }
 
     /// Whether nodes would do if their devices were partitioned otherwise: for a task that shares, or made whole again

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
-use crate::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
+use crate::job::{Demand, Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
 use crate::ledger::Charge;
 use crate::node::{DeclaredHealth, GpuHealth, GpuWord, NodeFacts, NodeWord};
 use crate::partition::MigInstance;
@@ -119,6 +119,9 @@ pub enum Event {
         /// Why it starts there, where there was a choice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         score: Option<Box<Score>>,
+        /// What it takes from its tenant's quota, power aside. Records from before it was noted have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held: Option<Demand>,
         /// When.
         at: Timestamp,
     },

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::plan::Range;
 use crate::plan::score::Score;
-use crate::share::Share;
+use crate::share::{Share, ShareMode};
 use crate::time::{SECOND, Timestamp};
 
 pub use crate::demand::Demand;
@@ -90,7 +90,7 @@ impl JobSpec {
 
     /// What so many of its tasks take, but for power: an elastic gang may have more than it needs.
     pub fn demand_of(&self, tasks: &[PlacedTask]) -> Demand {
-        let each = tasks.iter().map(|task| self.tasks[task.group as usize].each.demand());
+        let each = tasks.iter().map(|task| self.tasks[task.group as usize].each.demand_in(task));
         each.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
     }
 
@@ -158,7 +158,19 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What one task takes from its tenant's quota.
+    /// What one task takes from its tenant's quota where it is placed: as it was asked for, but an instance of a
+    /// partitioned device as it is held, because nobody else can use the rest of it.
+    pub fn demand_in(&self, task: &PlacedTask) -> Demand {
+        let asked = self.demand();
+        match task.share.as_deref() {
+            Some(Share { compute_milli, memory_mib, mode: ShareMode::Mig { .. }, .. }) => {
+                Demand { gpu_milli: u64::from(*compute_milli), gpu_memory_mib: *memory_mib, ..asked }
+            }
+            _ => asked,
+        }
+    }
+
+    /// What one task takes from its tenant's quota, as it is asked for.
     pub fn demand(&self) -> Demand {
         let gpus = u64::from(self.gpus);
         Demand {

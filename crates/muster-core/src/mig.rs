@@ -217,6 +217,14 @@ impl MigTable {
         (u32::from(profile.multiprocessors) * 1_000).div_ceil(u32::from(all.max(1)))
     }
 
+    /// Thousandths of the device that an instance of a profile is counted as. Rounded down, so that the instances of a
+    /// device are never counted as more than the device.
+    pub fn held_milli(&self, profile: u8) -> u32 {
+        let all = self.profiles.iter().map(|profile| profile.multiprocessors).max().unwrap_or(0);
+        let Some(profile) = self.profiles.get(usize::from(profile)) else { return 0 };
+        u32::from(profile.multiprocessors) * 1_000 / u32::from(all.max(1))
+    }
+
     /// Every legal layout to which nothing can be added, in order.
     pub fn layouts(&self) -> Vec<Layout> {
         let mut found = Vec::new();

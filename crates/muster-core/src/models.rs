@@ -78,6 +78,14 @@ impl<'a> ModelUse<'a> {
         )
     }
 
+    /// What the limits of a tenant, and of all above it, leave of devices of a model, in thousandths of a GPU.
+    pub fn left_milli(&self, tenant: &TenantId, device: &str) -> u64 {
+        let limited = self.state.lineage(tenant).filter_map(|one| self.tenants.get(&one.id));
+        let of_model = limited.flatten().filter(|(model, _)| model::matches(model, device));
+        let left = of_model.map(|(_, Limit { used, limit })| (limit * 1_000).saturating_sub(*used));
+        left.min().unwrap_or(u64::MAX)
+    }
+
     fn count_all(&mut self) {
         let state = self.state;
         for node in state.nodes.values() {

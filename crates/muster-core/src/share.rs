@@ -22,9 +22,9 @@ pub const PARTITIONED_GPUS_MAX: u32 = 8;
 /// What a task has of its device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {
-    /// Compute, in thousandths of the device, as it was asked for.
+    /// Compute, in thousandths of the device: as it was asked for, or all of an instance.
     pub compute_milli: u32,
-    /// Memory, in thousandths of the device, rounded up.
+    /// Memory, in thousandths of the device: as it was asked for, rounded up, or all of an instance.
     pub memory_milli: u32,
     /// The same in MiB: what the task may use.
     pub memory_mib: u64,

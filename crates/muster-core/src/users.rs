@@ -47,6 +47,16 @@ impl<'a> UserUse<'a> {
         }
     }
 
+    /// Each limit of a user of a tenant, and what the user holds of it.
+    pub fn limits(&self, tenant: &TenantId, user: &str) -> Vec<(&'a Quota, Demand)> {
+        if self.tenants.is_empty() {
+            return Vec::new();
+        }
+        let limited = self.state.lineage(tenant).filter_map(|one| Some((one, self.tenants.get(&one.id)?)));
+        let held = |users: &BTreeMap<String, Demand>| users.get(user).copied().unwrap_or_default();
+        limited.map(|(one, users)| (&one.config.maximum_per_user, held(users))).collect()
+    }
+
     /// Every limit that a user of a tenant would pass by taking more, and the tenant that sets it.
     pub fn over(&self, tenant: &TenantId, user: &str, more: Demand) -> Vec<(&'a TenantId, Excess)> {
         if self.tenants.is_empty() {

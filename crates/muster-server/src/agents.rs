@@ -404,7 +404,7 @@ mod tests {
         let facts = registered("nodes: [{name: n, count: 1, box: dgx-a100}]").remove(0);
         let (node, now): (NodeId, _) = ("n1".parse().unwrap(), Timestamp(1_000));
         let register = Command::RegisterNode { node: node.clone(), facts: Box::new(facts) };
-        let mut tell = |state: &mut State, by: &Actor, command: &Command| {
+        let tell = |state: &mut State, by: &Actor, command: &Command| {
             let decision = state.decide(by, command, now).unwrap();
             decision.events.iter().for_each(|event| state.apply(event));
         };

@@ -138,8 +138,8 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::JobWoken { job, .. } => jobs::woken(*job),
         Event::JobEnded { job, outcome, why, at } => jobs::ended(*job, *outcome, why, *at),
 
-        Event::JobPlaced { job, attempt, epoch, tasks, at, .. } => {
-            attempts::placed(seq, *job, (*attempt, *epoch), tasks, *at)
+        Event::JobPlaced { job, attempt, epoch, tasks, held, at, .. } => {
+            attempts::placed(seq, *job, (*attempt, *epoch), (tasks, *held), *at)
         }
         Event::AttemptStarted { job, attempt, whole: true, at, .. } => attempts::started(*job, *attempt, *at),
         Event::AttemptStopping { job, attempt, cause, at, .. } => {

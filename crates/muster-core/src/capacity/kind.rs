@@ -68,6 +68,8 @@ pub struct InstanceKind {
     pub profile: String,
     /// Thousandths of the device that it computes with.
     pub compute_milli: u32,
+    /// Thousandths of the device that it counts as.
+    pub held_milli: u32,
     /// Its memory.
     pub memory_mib: u64,
 }
@@ -82,8 +84,13 @@ impl InstanceKind {
         let kind = |one: &MigInstance| {
             let profile = table.profile(&one.profile)?;
             let memory_mib = table.profiles.get(usize::from(profile))?.memory_mib;
-            let compute_milli = table.compute_milli(profile);
-            Some(InstanceKind { start: one.start, profile: one.profile.clone(), compute_milli, memory_mib })
+            Some(InstanceKind {
+                start: one.start,
+                profile: one.profile.clone(),
+                compute_milli: table.compute_milli(profile),
+                held_milli: table.held_milli(profile),
+                memory_mib,
+            })
         };
         instances.iter().filter_map(kind).collect()
     }
@@ -114,6 +121,14 @@ impl GpuKind {
         let table = model::of_device(&self.model, self.memory_mib).and_then(|model| model.mig);
         let profile = |table: &MigTable| table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli);
         each.is_shared() && self.is_of(each) && table.and_then(profile).is_some()
+    }
+
+    /// What the smallest instance holds that a device like this could be cut into for a task.
+    fn least_instance(&self, each: &Resources) -> Option<(u64, u64)> {
+        let table = model::of_device(&self.model, self.memory_mib).and_then(|model| model.mig)?;
+        let profile = table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli)?;
+        let memory_mib = table.profiles.get(usize::from(profile))?.memory_mib;
+        self.is_of(each).then(|| (u64::from(table.held_milli(profile)), memory_mib))
     }
 
     fn is_of(&self, each: &Resources) -> bool {
@@ -171,6 +186,27 @@ impl Eligible {
         let parts = (0..).zip(&self.parts).filter(|(_, part)| **part != Part::NONE);
         let shared = parts.fold(self.gpus, |gpus, (device, _): (u8, _)| gpus | 1 << device);
         self.instances.iter().fold(shared, |gpus, (device, _)| gpus | 1 << device)
+    }
+
+    /// Whether some instance would do.
+    pub fn has_instances(&self) -> bool {
+        !self.instances.is_empty()
+    }
+
+    /// What the largest instance counts as that would do; nothing where there is none.
+    pub fn largest_instance_milli(&self, kind: &Kind) -> u64 {
+        let all = self.instances.iter().filter_map(|(device, start)| kind.instance(*device, *start));
+        all.map(|(_, one)| u64::from(one.held_milli)).max().unwrap_or(0)
+    }
+
+    /// The same with only those instances of the kind that are wanted.
+    pub fn with_instances(&self, kind: &Kind, wanted: impl Fn(&GpuKind, &InstanceKind) -> bool) -> Eligible {
+        let is_wanted = |(device, start): &(u8, u8)| {
+            kind.instance(*device, *start).is_some_and(|(gpu, one)| wanted(gpu, one))
+        };
+        let instances: Vec<(u8, u8)> = self.instances.iter().copied().filter(is_wanted).collect();
+        let bits = instances.iter().map(|(device, start)| instance(*device, *start));
+        Eligible { instance_bits: bits.fold(0, |all, one| all | one), instances, ..self.clone() }
     }
 
     /// Whether a task may sit like this.
@@ -330,6 +366,18 @@ impl Kind {
         PlacedTask { rank, group, node: node.clone(), gpus: seat.devices(), share }
     }
 
+    /// An instance of one of its devices, and the device.
+    fn instance(&self, device: u8, start: u8) -> Option<(&GpuKind, &InstanceKind)> {
+        let gpu = self.gpus.get(usize::from(device))?;
+        Some((gpu, gpu.instances.iter().find(|one| one.start == start)?))
+    }
+
+    /// The least that a task which must have an instance of its own would hold of a device of this kind, as thousandths
+    /// of the device and MiB; nothing where no device of this kind can be cut for it.
+    pub fn least_instance(&self, each: &Resources) -> Option<(u64, u64)> {
+        self.gpus.iter().filter_map(|gpu| gpu.least_instance(each)).min()
+    }
+
     /// What a task has of its device, where that is not the whole.
     fn share(&self, each: &Resources, seat: Seat) -> Option<Share> {
         let gpu = |device: u8| self.gpus.get(usize::from(device));
@@ -342,8 +390,13 @@ impl Kind {
             Seat::Instance { device, start } => {
                 let gpu = gpu(device)?;
                 let one = gpu.instances.iter().find(|one| one.start == start)?;
-                let mode = ShareMode::Mig { profile: one.profile.clone(), start };
-                Some(Share { memory_mib: one.memory_mib, ..each.share_of(gpu.memory_mib, mode) })
+                let memory_milli = one.memory_mib * u64::from(WHOLE) / gpu.memory_mib.max(1);
+                Some(Share {
+                    compute_milli: one.held_milli,
+                    memory_milli: u32::try_from(memory_milli).unwrap_or(WHOLE).min(WHOLE),
+                    memory_mib: one.memory_mib,
+                    mode: ShareMode::Mig { profile: one.profile.clone(), start },
+                })
             }
         }
     }

@@ -12,12 +12,21 @@ use crate::queue::Shape;
 use crate::verdict::Reason;
 use crate::waste::Prospect;
 
+/// What quotas leave to a gang.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QuotaLeft {
+    pub gpu_milli: u64,
+    pub gpu_memory_mib: u64,
+}
+
 /// What a shape asks for, worked out.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub shape: Arc<Shape>,
-    /// What it takes from its tenant's quota.
+    /// The least that it takes from its tenant's quota; an instance that is larger than it has to be counts as it is.
     pub demand: Demand,
+    /// The least that a task of each group takes.
+    least: Vec<Demand>,
     /// The kinds that could hold it when empty, or a part of it if it may sit on several nodes; in the order of
     /// the capacity.
     pub matches: Vec<Match>,
@@ -51,7 +60,8 @@ impl Ask {
         });
         Ask {
             shape: shape.clone(),
-            demand: demand(shape),
+            demand: capacity.least_demand(shape.groups.iter().map(|(count, each)| (*count, each))),
+            least: shape.groups.iter().map(|(_, each)| capacity.least_demand_of(each)).collect(),
             matches: kinds.map(|(kind, _)| Match::new(capacity, kind, shape)).collect(),
             feasible: capacity.could_ever_hold(shape),
             model_limits: Vec::new(),
@@ -95,7 +105,7 @@ impl Ask {
     pub fn within(&self, models: &ModelUse, tenant: &TenantId) -> Ask {
         let most = |found: &Match, model: &str| {
             let here = found.kind.devices_of(found.useful, model);
-            let all = self.demand.gpu_milli;
+            let all = self.most_milli(found);
             if self.may_span() && here > 0 { all } else { all.min(here * 1_000) }
         };
         let over = |found: &Match| models.over(tenant, |model| most(found, model));
@@ -105,7 +115,46 @@ impl Ask {
         let mut model_limits: Vec<Reason> =
             out.iter().filter(|_| none_left).filter_map(over).map(Reason::from).collect();
         model_limits.dedup();
-        Ask { shape: self.shape.clone(), demand: self.demand, matches, feasible: self.feasible, model_limits }
+        Ask { matches, model_limits, ..self.clone() }
+    }
+
+    /// The most that the gang holds on nodes of a kind, in thousandths of GPUs.
+    fn most_milli(&self, found: &Match) -> u64 {
+        let groups = self.shape.groups.iter().zip(&self.least).zip(&found.eligible);
+        let most = |(((count, _), least), eligible): ((&(u32, Resources), &Demand), &Eligible)| {
+            u64::from(*count) * least.gpu_milli.max(eligible.largest_instance_milli(&found.kind))
+        };
+        groups.map(most).sum()
+    }
+
+    /// Whether some of its tasks may have instances, which count as they are held.
+    pub fn may_hold_instances(&self) -> bool {
+        self.matches.iter().flat_map(|found| &found.eligible).any(Eligible::has_instances)
+    }
+
+    /// The same without the instances with which it could pass a quota of its tenant or user, or a limit per model.
+    ///
+    /// What the quota leaves beyond the least that the gang takes is shared out evenly among the tasks that share GPUs,
+    /// whichever instances they get: simple, and never above the limit.
+    pub fn with_instances_within(&self, left: QuotaLeft, models: &ModelUse, tenant: &TenantId) -> Ask {
+        let sharing = self.shape.groups.iter().filter(|(_, each)| each.is_shared());
+        let sharing = sharing.map(|(count, _)| u64::from(*count)).sum::<u64>().max(1);
+        let more = |left: u64, least: u64| left.saturating_sub(least) / sharing;
+        let gpu_milli = more(left.gpu_milli, self.demand.gpu_milli);
+        let gpu_memory_mib = more(left.gpu_memory_mib, self.demand.gpu_memory_mib);
+        let of_model = |model: &str| more(models.left_milli(tenant, model), self.demand.gpu_milli);
+        let restrict = |found: &Match| {
+            let of_group = |(eligible, least): (&Eligible, &Demand)| {
+                eligible.with_instances(&found.kind, |gpu, one| {
+                    let milli = gpu_milli.min(of_model(&gpu.model));
+                    u64::from(one.held_milli) <= least.gpu_milli.saturating_add(milli)
+                        && one.memory_mib <= least.gpu_memory_mib.saturating_add(gpu_memory_mib)
+                })
+            };
+            let eligible = found.eligible.iter().zip(&self.least).map(of_group).collect();
+            Match { eligible, ..found.clone() }
+        };
+        Ask { matches: self.matches.iter().map(restrict).collect(), ..self.clone() }
     }
 
     /// GPUs of the gang, whole or shared.
@@ -169,10 +218,4 @@ impl From<Over<'_>> for Reason {
             limit: over.limit,
         }
     }
-}
-
-/// What a gang of this shape takes from its tenant's quota.
-pub(super) fn demand(shape: &Shape) -> Demand {
-    let groups = shape.groups.iter().map(|(count, each)| each.demand().times(u64::from(*count)));
-    groups.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
 }

@@ -45,7 +45,11 @@ pub(super) fn start_where_room_is_made(draft: &mut Draft) {
     // Those who start come first: a quota that was lowered must not make claims wait for each other.
     for (job, claim) in waiting {
         let milliwatts = state.milliwatts_of(&claim.tasks);
-        draft.count(&bucket(state, job), Demand { milliwatts, ..job.spec.demand() }, &claim.tasks);
+        draft.count(
+            &bucket(state, job),
+            Demand { milliwatts, ..job.spec.demand_of(&claim.tasks) },
+            &claim.tasks,
+        );
     }
 }
 

@@ -14,7 +14,7 @@ use crate::lasting::{Ending, Word};
 use crate::models::ModelUse;
 use crate::node::GpuWord;
 use crate::plan::advice::{Advice, Silent};
-use crate::plan::ask::{Ask, Match};
+use crate::plan::ask::{Ask, Match, QuotaLeft};
 use crate::plan::offers::Offers;
 use crate::plan::order::Turn;
 use crate::plan::policy::Glance;
@@ -181,11 +181,46 @@ impl<'a> Draft<'a> {
                 ask
             }
         };
-        if self.models.limits(&bucket.tenant) {
-            Arc::new(ask.within(&self.models, &bucket.tenant))
-        } else {
-            ask
+        self.within_limits(bucket, ask)
+    }
+
+    /// The same without the devices on which it would pass a limit that depends on the device.
+    pub fn within_limits(&self, bucket: &Bucket, ask: Arc<Ask>) -> Arc<Ask> {
+        let mut ask = ask;
+        if ask.may_hold_instances() {
+            let left = self.left(bucket);
+            ask = Arc::new(ask.with_instances_within(left, &self.models, &bucket.tenant));
         }
+        match self.models.limits(&bucket.tenant) {
+            true => Arc::new(ask.within(&self.models, &bucket.tenant)),
+            false => ask,
+        }
+    }
+
+    /// What the quotas of a bucket's tenant and user leave.
+    fn left(&self, bucket: &Bucket) -> QuotaLeft {
+        let tenants = self.state.lineage(&bucket.tenant);
+        let tenants = tenants.map(|tenant| (&tenant.config.maximum, self.shares.held(&tenant.id)));
+        let all = tenants.chain(self.users.limits(&bucket.tenant, &bucket.user));
+        let mut left = QuotaLeft { gpu_milli: u64::MAX, gpu_memory_mib: u64::MAX };
+        for (quota, held) in all {
+            let gpu_milli = quota.gpus.map(|gpus| (gpus * 1_000).saturating_sub(held.gpu_milli));
+            let memory = quota.gpu_memory_mib.map(|mib| mib.saturating_sub(held.gpu_memory_mib));
+            left.gpu_milli = left.gpu_milli.min(gpu_milli.unwrap_or(u64::MAX));
+            left.gpu_memory_mib = left.gpu_memory_mib.min(memory.unwrap_or(u64::MAX));
+        }
+        left
+    }
+
+    /// Whether limits make it the tenant's or the user's own on which devices a bucket finds room: limits per model, and
+    /// quotas of those who may hold instances, which count as they are held.
+    pub fn limits_devices(&self, bucket: &Bucket) -> bool {
+        let has_quota = || {
+            let left = self.left(bucket);
+            left.gpu_milli != u64::MAX || left.gpu_memory_mib != u64::MAX
+        };
+        let instances = || self.asks.get(&bucket.shape).is_some_and(|ask| ask.may_hold_instances());
+        self.models.limits(&bucket.tenant) || (instances() && has_quota())
     }
 
     /// When a job of a bucket would be over if it started now.
@@ -242,11 +277,11 @@ impl<'a> Draft<'a> {
     /// Whether a shape is known to find no room until such an end. Limits per model make the answer the tenant's own.
     pub fn is_full_for(&self, bucket: &Bucket, ending: Ending) -> bool {
         let full = self.full.get(&bucket.shape);
-        !self.models.limits(&bucket.tenant) && full.is_some_and(|full| ending.is_no_easier_than(*full))
+        !self.limits_devices(bucket) && full.is_some_and(|full| ending.is_no_easier_than(*full))
     }
 
     pub fn note_full_for(&mut self, bucket: &Bucket, ending: Ending) {
-        if !self.models.limits(&bucket.tenant) {
+        if !self.limits_devices(bucket) {
             let full = self.full.entry(bucket.shape.clone()).or_insert(ending);
             if full.is_no_easier_than(ending) {
                 *full = ending;
@@ -304,7 +339,9 @@ impl<'a> Draft<'a> {
 
     /// What a gang takes from its tenant's quota in a spot.
     pub fn demand(&self, ask: &Ask, spot: &Spot) -> Demand {
-        Demand { milliwatts: self.state.milliwatts_of(&spot.tasks), ..ask.demand }
+        let milliwatts = self.state.milliwatts_of(&spot.tasks);
+        let each = spot.tasks.iter().map(|task| ask.shape.groups[task.group as usize].1.demand_in(task));
+        each.fold(Demand { jobs: 1, milliwatts, ..Demand::default() }, Demand::plus)
     }
 
     /// A gang that starts takes more tasks than it needs.
@@ -412,12 +449,12 @@ impl<'a> Draft<'a> {
     /// What it would cost to make room, as known from an earlier turn. Limits per model make it the tenant's
     /// own, and then nothing is known.
     pub fn take_offers(&mut self, bucket: &Bucket) -> Option<Offers> {
-        if self.models.limits(&bucket.tenant) { None } else { self.offers.remove(&bucket.shape) }
+        if self.limits_devices(bucket) { None } else { self.offers.remove(&bucket.shape) }
     }
 
     /// Keep it for the next turn.
     pub fn put_offers(&mut self, bucket: &Bucket, offers: Option<Offers>) {
-        if let Some(offers) = offers.filter(|_| !self.models.limits(&bucket.tenant)) {
+        if let Some(offers) = offers.filter(|_| !self.limits_devices(bucket)) {
             self.offers.insert(bucket.shape.clone(), offers);
         }
     }

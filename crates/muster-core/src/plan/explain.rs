@@ -12,7 +12,7 @@ use crate::plan::ask::{Ask, Match};
 use crate::plan::draft::Draft;
 use crate::plan::reserve::Holder;
 use crate::plan::{Planned, admit, feasible, place, spread};
-use crate::queue::Shape;
+use crate::queue::{Bucket, Shape};
 use crate::verdict::{Reason, Verdict, Verdicts};
 use crate::window::Window;
 
@@ -26,8 +26,15 @@ pub(super) fn all_blocked(mut draft: Draft) -> Planned {
         let ask = draft.ask(turn.bucket);
         let mut reasons = admit::blockers(&draft, (turn.bucket, turn.word), &ask);
         let who = Who { job: turn.job, ending: draft.ending(turn.bucket, turn.job) };
+        if reasons.is_empty() {
+            let quota = quota_of_instance(&draft, turn.bucket, who);
+            if !quota.is_empty() {
+                verdicts.add(turn.bucket.clone(), Verdict { reasons: quota });
+                continue;
+            }
+        }
         // What is reserved for the job itself, and what its tenant may not use, make the answer its own.
-        if draft.reservations.of(turn.job).is_some() || draft.models.limits(&turn.bucket.tenant) {
+        if draft.reservations.of(turn.job).is_some() || draft.limits_devices(turn.bucket) {
             reasons.extend(no_room(&draft, &facts, who, &ask));
         } else {
             let shared = known.entry((turn.bucket.shape.clone(), who.ending));
@@ -53,6 +60,16 @@ pub(super) fn all_blocked(mut draft: Draft) -> Planned {
 struct Who {
     job: JobId,
     ending: Ending,
+}
+
+/// The quotas that a gang would pass in the only room there is: in instances that are larger than it asks for.
+fn quota_of_instance(draft: &Draft, bucket: &Bucket, who: Who) -> Vec<Reason> {
+    let ask = Ask::new(&draft.capacity, &bucket.shape);
+    if !ask.may_hold_instances() || !draft.limits_devices(bucket) {
+        return Vec::new();
+    }
+    let spot = place::find(draft, &ask, who.ending);
+    spot.map(|spot| admit::quota(draft, bucket, draft.demand(&ask, &spot))).unwrap_or_default()
 }
 
 /// What is the same for every shape.

@@ -33,7 +33,7 @@ pub(super) fn take_the_rest(draft: &mut Draft) {
 fn grow(draft: &mut Draft, place: usize, bucket: &Bucket, spec: &JobSpec, group: usize) {
     let of = &spec.tasks[group];
     let allowed = |more: u32| {
-        let demand = of.each.demand().times(u64::from(more));
+        let demand = draft.state.capacity.least_demand_of(&of.each).times(u64::from(more));
         admit::quota(draft, bucket, demand).is_empty()
     };
     let more = largest(of.most() - of.count, allowed);
@@ -87,7 +87,7 @@ struct Search<'d, 'a> {
 
 impl Search<'_, '_> {
     /// Seats for as many tasks of a group as possible, and no more than so many.
-    fn find(&self, shape: &Shape, group: usize, mut more: u32) -> Option<(Ask, Spot)> {
+    fn find(&self, shape: &Shape, group: usize, mut more: u32) -> Option<(Arc<Ask>, Spot)> {
         while more > 0 {
             let (ask, limited) = self.ask(shape, group, more);
             let room = self.room(&ask, more);
@@ -102,14 +102,14 @@ impl Search<'_, '_> {
         None
     }
 
-    /// So many tasks of a group as a gang of its own, and whether limits per model have a say in it.
-    fn ask(&self, shape: &Shape, group: usize, more: u32) -> (Ask, bool) {
+    /// So many tasks of a group as a gang of its own, and whether limits that depend on the device have a say in it.
+    fn ask(&self, shape: &Shape, group: usize, more: u32) -> (Arc<Ask>, bool) {
         let groups = vec![(more, shape.groups[group].1.clone())];
         // How close together they must sit is seen to by what is usable.
         let shape = Shape { groups, topology: Topology::Any, wish: shape.wish.as_wish(), ..shape.clone() };
-        let ask = Ask::new(&self.draft.state.capacity, &Arc::new(shape));
-        let limited = self.draft.models.limits(&self.bucket.tenant);
-        (if limited { ask.within(&self.draft.models, &self.bucket.tenant) } else { ask }, limited)
+        let ask = Arc::new(Ask::new(&self.draft.state.capacity, &Arc::new(shape)));
+        let limited = self.draft.models.limits(&self.bucket.tenant) || ask.may_hold_instances();
+        (self.draft.within_limits(self.bucket, ask), limited)
     }
 
     /// How many tasks there is room for; more than so many are not counted.

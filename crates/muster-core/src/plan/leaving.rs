@@ -134,7 +134,7 @@ fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
             return Some(spot);
         }
         // Limits per model are the tenant's own, so what they rule out says nothing about others.
-        if !draft.models.limits(&turn.bucket.tenant) {
+        if !draft.limits_devices(turn.bucket) {
             draft.running().leaving.rule_out(&ask.shape, &node);
         }
     }
@@ -172,7 +172,7 @@ fn find_across(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
     }
     let found =
         spread::find(draft.state, &capacity, ask, &|node, free| draft.usable(node, free, Ending::NEVER));
-    if found.is_none() && !draft.models.limits(&turn.bucket.tenant) {
+    if found.is_none() && !draft.limits_devices(turn.bucket) {
         draft.running().leaving.note_searched(&ask.shape);
     }
     found

@@ -68,7 +68,7 @@ fn best_on_one_node(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> 
 /// Room on several nodes. Who is weaker than someone for whom there was none finds none either.
 fn best_across(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
     let told_apart = draft.shares.has_guarantees() || draft.tells_victims_apart;
-    let alike = !told_apart && !draft.models.limits(&turn.bucket.tenant);
+    let alike = !told_apart && !draft.limits_devices(turn.bucket);
     let hopeless =
         |draft: &Draft| draft.hopeless.get(&ask.shape).is_some_and(|known| reach.is_within(*known));
     if !ask.may_span() || (alike && hopeless(draft)) {

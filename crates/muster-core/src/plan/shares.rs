@@ -21,7 +21,6 @@ use crate::guarantee::{Cover, anyone_is_guaranteed, guarantor};
 use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::model_guarantee::ModelBooks;
-use crate::plan::ask::demand;
 use crate::queue::Shape;
 use crate::state::State;
 use crate::tenant::Tenant;
@@ -188,8 +187,9 @@ impl Shares {
         if !self.guarantees {
             return Cover::default();
         }
+        let demand = state.capacity.least_demand(shape.groups.iter().map(|(count, each)| (*count, each)));
         Cover {
-            amounts: guarantor(state, tenant, demand(shape), |tenant| self.held(tenant)),
+            amounts: guarantor(state, tenant, demand, |tenant| self.held(tenant)),
             models: self.models.guarantors(state, tenant, shape),
         }
     }

@@ -86,7 +86,7 @@ fn smallest(draft: &mut Draft, blocked: &mut [Turn]) -> Vec<Waiting> {
 fn may_take_part(draft: &mut Draft, turn: &Turn) -> bool {
     let ask = draft.ask(turn.bucket);
     may_preempt(draft, turn)
-        && !draft.models.limits(&turn.bucket.tenant)
+        && !draft.limits_devices(turn.bucket)
         && admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty()
 }
 

@@ -11,7 +11,7 @@ use crate::command::{Actor, Answer};
 use crate::event::Event;
 use crate::guarantee::{Cover, guarantor};
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Job, JobSpec, PlacedTask, StopCause};
+use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
 use crate::loss::was_passed;
 use crate::model;
 use crate::partition;
@@ -89,6 +89,7 @@ impl State {
             expected_ms: start.expected_ms,
             lent: start.lent,
             score: start.score.clone(),
+            held: Some(job.spec.demand_of(&start.tasks)),
             at: now,
         });
         Some(facts)
@@ -136,10 +137,15 @@ impl State {
             })
     }
 
+    /// The least that a job takes from its tenant's quota, wherever it is placed.
+    pub(crate) fn least_demand(&self, spec: &JobSpec) -> Demand {
+        self.capacity.least_demand(spec.tasks.iter().map(|group| (group.count, &group.each)))
+    }
+
     /// Whether no budget is used up, and all of them cover the time limit.
     fn budget_admits(&self, job: &Job, tally: &Tally) -> bool {
         let spec = &job.spec;
-        let more = || used_up_to(self, &spec.tenant, spec.demand(), spec.time_limit_ms);
+        let more = || used_up_to(self, &spec.tenant, self.least_demand(spec), spec.time_limit_ms);
         tally.spent.is_empty() || over_budget(self, &tally.spent, &spec.tenant, more()).is_none()
     }
 
@@ -319,7 +325,7 @@ impl State {
         let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
         let runs = |tenant: &TenantId| tally.runs.get(tenant).copied().unwrap_or_default();
         let cover = Cover {
-            amounts: guarantor(self, &job.spec.tenant, job.spec.demand(), held),
+            amounts: guarantor(self, &job.spec.tenant, self.least_demand(&job.spec), held),
             models: tally.guaranteed.guarantors(self, &job.spec.tenant, &Shape::of(&job.spec)),
         };
         let (mut fewer, bucket) = (tally.fewer.clone(), self.bucket(job));

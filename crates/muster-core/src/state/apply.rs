@@ -45,7 +45,9 @@ impl State {
             Event::JobChanged { job, change, at } => self.change(*job, change, *at),
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
-            Event::JobPlaced { job, attempt, epoch, tasks, effective, expected_ms, lent, score, at } => {
+            Event::JobPlaced {
+                job, attempt, epoch, tasks, effective, expected_ms, lent, score, at, ..
+            } => {
                 let attempt = Attempt::placed((*attempt, *epoch), (*effective, *expected_ms), tasks, *at);
                 self.place(*job, Attempt { lent: *lent, score: score.clone(), ..attempt });
             }

@@ -248,7 +248,7 @@ impl State {
         };
         // A declaration ends no cooling period, unless it is that the device is healthy.
         let cools_on = !by.is_system() && word != GpuWord::Healthy;
-        let cooling_until = if cools_on { known.cooling_until } else { cooling_until };
+        let cooling_until = if cools_on { cooling_until.or(known.cooling_until) } else { cooling_until };
         let worst = declared.as_ref().map_or(read, |declared| declared.word.max(read));
         let why = match &declared {
             Some(declared) if declared.word == worst => declared.why.clone(),

@@ -87,15 +87,16 @@ impl State {
 
     fn check_tenant(&self, spec: &JobSpec) -> Result<(), Refusal> {
         let tenant = self.tenant(&spec.tenant)?;
+        let least = self.least_demand(spec);
         if !tenant.config.active {
             return Err(Refusal::InactiveTenant { tenant: tenant.id.clone() });
         }
         // What others use only blocks; the job alone must fit, here and everywhere above.
         for above in self.lineage(&tenant.id) {
-            if let Some(excess) = above.config.maximum.excess(spec.demand()).into_iter().next() {
+            if let Some(excess) = above.config.maximum.excess(least).into_iter().next() {
                 return Err(Refusal::OverQuota { tenant: above.id.clone(), excess });
             }
-            if let Some(excess) = above.config.maximum_per_user.excess(spec.demand()).into_iter().next() {
+            if let Some(excess) = above.config.maximum_per_user.excess(least).into_iter().next() {
                 return Err(Refusal::OverUserQuota { tenant: above.id.clone(), excess });
             }
         }

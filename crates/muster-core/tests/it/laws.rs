@@ -21,7 +21,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner
 use crate::judge::Judge;
 use crate::policies;
 use crate::story::{Ask, Step, Story, command, node_name};
-use crate::world::{World, actor, facts, is_admitted, is_ready, spec, submission};
+use crate::world::{World, actor, facts, is_admitted, is_ready, least_demand, spec, submission};
 
 #[test]
 fn every_story_keeps_the_laws() {
@@ -298,7 +298,7 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
             node.takes_work() && would_do && alone && free && !booked
         };
         is_ready(job)
-            && is_admitted(state, job, job.spec.demand(), now)
+            && is_admitted(state, job, least_demand(state, job), now)
             && !has_model_limits(state, job)
             && Free::by_node(&job.spec, &claim.tasks).into_iter().all(has_room)
     };
@@ -373,7 +373,7 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
     let state = &world.state;
     let waits = |job: &&Job| {
         is_ready(job)
-            && is_admitted(state, job, job.spec.demand(), world.now)
+            && is_admitted(state, job, least_demand(state, job), world.now)
             && !has_model_limits(state, job)
     };
     for job in state.jobs.values().filter(waits) {

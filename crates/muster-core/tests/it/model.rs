@@ -28,9 +28,9 @@ use crate::naive_score::{Cost, FreeDevices, Placement};
 use crate::policies;
 use crate::story::Step;
 use crate::world::{
-    gives_only_what_it_owes, gives_only_what_it_owes_of, guarantor, half_life, held_below, held_by,
-    held_by_user, is_below, is_ready, is_within_budget, milliwatts_of, model_guarantors, of_model,
-    runs_on_model,
+    demand_of, gives_only_what_it_owes, gives_only_what_it_owes_of, guarantor, half_life, held_below,
+    held_by, held_by_user, instance_holds, is_below, is_ready, is_within_budget, least_demand, least_of_task,
+    milliwatts_of, model_guarantors, of_model, runs_on_model,
 };
 
 #[test]
@@ -651,7 +651,44 @@ impl<'a> Naive<'a> {
         let mut space = space.clone();
         space.gpus.retain(|gpu, _| is_in_pool(self.state, job, id, *gpu));
         space.instances.retain(|(gpu, _)| is_in_pool(self.state, job, id, *gpu));
+        self.affordable(job, id, &space)
+    }
+
+    /// Without the instances that quotas and limits per model do not leave to a task: what is left beyond the least that
+    /// the gang takes is shared out evenly among its tasks that share.
+    fn affordable(&self, job: &Job, id: &NodeId, space: &Space) -> Space {
+        let mut space = space.clone();
+        space.instances.retain(|(gpu, start)| self.is_affordable(job, id, *gpu, *start));
         space
+    }
+
+    fn is_affordable(&self, job: &Job, id: &NodeId, gpu: u8, start: u8) -> bool {
+        let node = &self.state.nodes[id];
+        let one = node.instances(gpu).iter().find(|one| one.start == start).unwrap();
+        let (milli, mib) = instance_holds(node, gpu, &one.profile);
+        let shares = |group: &&TaskGroup| group.each.gpus > 0 && group.each.gpu_compute_milli < 1_000;
+        let sharing: Vec<&TaskGroup> = job.spec.tasks.iter().filter(shares).collect();
+        let tasks: u64 = sharing.iter().map(|group| u64::from(group.count)).sum();
+        let (all, mut milli_left, mut mib_left) = (least_demand(self.state, job), u64::MAX, u64::MAX);
+        let mut limit = |quota: &muster_core::tenant::Quota, held: Demand| {
+            let left = quota.gpus.map_or(u64::MAX, |gpus| (gpus * 1_000).saturating_sub(held.gpu_milli));
+            milli_left = milli_left.min(left);
+            let left = quota.gpu_memory_mib.map_or(u64::MAX, |mib| mib.saturating_sub(held.gpu_memory_mib));
+            mib_left = mib_left.min(left);
+        };
+        for tenant in self.state.lineage(&job.spec.tenant) {
+            limit(&tenant.config.maximum, self.held(&tenant.id));
+            limit(&tenant.config.maximum_per_user, self.held_by_user(job, tenant));
+        }
+        for (used, most) in self.uses_of_model(job, node) {
+            milli_left = milli_left.min((most * 1_000).saturating_sub(used));
+        }
+        let each: Vec<(u64, u64)> = sharing.iter().map(|of| least_of_task(self.state, &of.each)).collect();
+        let more = milli_left.saturating_sub(all.gpu_milli) / tasks.max(1);
+        let more_mib = mib_left.saturating_sub(all.gpu_memory_mib) / tasks.max(1);
+        each.iter().any(|(least, least_mib)| {
+            milli <= least.saturating_add(more) && mib <= least_mib.saturating_add(more_mib)
+        })
     }
 
     /// What a tenant would hold, with all below it.
@@ -662,9 +699,9 @@ impl<'a> Naive<'a> {
 
     /// The same without what is only waited for.
     fn runs(&self, top: &TenantId) -> Demand {
-        let started = self.starts.iter().map(|(job, _)| &self.state.jobs[job]);
-        let more = started.filter(|job| is_below(self.state, &job.spec.tenant, top));
-        more.fold(held_below(self.state, top), |sum, job| sum.plus(job.spec.demand()))
+        let started = self.starts.iter().map(|(job, tasks)| (&self.state.jobs[job], tasks));
+        let more = started.filter(|(job, _)| is_below(self.state, &job.spec.tenant, top));
+        more.fold(held_below(self.state, top), |sum, (job, tasks)| sum.plus(demand_of(job, tasks)))
     }
 
     fn guarantor(&self, job: &Job) -> Option<&'a muster_core::Tenant> {
@@ -825,7 +862,7 @@ impl<'a> Naive<'a> {
             array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
         let affordable = is_within_budget(self.state, job, self.now);
         let admitted = policies::let_in(self.state, job);
-        self.quota_admits(job, job.spec.demand()) && affordable && !full && admitted
+        self.quota_admits(job, least_demand(self.state, job)) && affordable && !full && admitted
     }
 
     fn quota_admits(&self, job: &Job, more: Demand) -> bool {
@@ -839,13 +876,17 @@ impl<'a> Naive<'a> {
 
     /// Whether a tenant lets the user of a job hold so much more, in it and everywhere below.
     fn user_has_room(&self, job: &Job, top: &muster_core::Tenant, more: Demand) -> bool {
+        top.config.maximum_per_user.excess(self.held_by_user(job, top).plus(more)).is_empty()
+    }
+
+    /// What the user of a job would hold in a tenant and everywhere below.
+    fn held_by_user(&self, job: &Job, top: &muster_core::Tenant) -> Demand {
         let same = |other: &Job| {
             other.spec.user == job.spec.user && is_below(self.state, &other.spec.tenant, &top.id)
         };
         let planned = self.more_held.iter().filter(|(other, _)| same(other));
         let held = held_by_user(self.state, &top.id, &job.spec.user);
-        let held = planned.fold(held, |sum, (_, demand)| sum.plus(*demand));
-        top.config.maximum_per_user.excess(held.plus(more)).is_empty()
+        planned.fold(held, |sum, (_, demand)| sum.plus(*demand))
     }
 
     /// Those who start take more tasks than they need, as many as fit in what is left over.
@@ -875,10 +916,10 @@ impl<'a> Naive<'a> {
             let mut spec = (*job.spec).clone();
             spec.tasks = vec![TaskGroup { count: more, ..of.clone() }];
             further.spec = std::sync::Arc::new(spec);
-            let demand = Demand { jobs: 0, ..further.spec.demand() };
             let beside = own.iter().filter_map(|node| Some((node.clone(), Bench::new(&spaces.get(node)?.1))));
             let tasks = self.spread_beside(&further, &spaces, beside.collect())?;
-            let demand = Demand { milliwatts: milliwatts_of(self.state, &tasks), ..demand };
+            let milliwatts = milliwatts_of(self.state, &tasks);
+            let demand = Demand { jobs: 0, milliwatts, ..demand_of(&further, &tasks) };
             self.quota_admits(job, demand).then_some((demand, tasks))
         });
         let Some((demand, tasks)) = more else { return };
@@ -1057,7 +1098,8 @@ impl<'a> Naive<'a> {
         let mut spec = (*job.spec).clone();
         spec.tasks = vec![TaskGroup { count: 1, ..spec.tasks[group].clone() }];
         one.spec = std::sync::Arc::new(spec);
-        let Some(seats) = fit(&one, node, &bench.left).filter(|_| self.model_allows(job, node)) else {
+        let left = self.affordable(job, id, &bench.left);
+        let Some(seats) = fit(&one, node, &left).filter(|_| self.model_allows(job, node)) else {
             return false;
         };
         bench.left.take(&seats[0].space(&one.spec.tasks[0].each));
@@ -1087,7 +1129,7 @@ impl<'a> Naive<'a> {
     /// What a gang takes in a place counts as held.
     fn hold(&mut self, job: &'a Job, tasks: &[PlacedTask]) {
         let milliwatts = milliwatts_of(self.state, tasks);
-        self.more_held.push((job, Demand { milliwatts, ..job.spec.demand() }));
+        self.more_held.push((job, Demand { milliwatts, ..demand_of(job, tasks) }));
         self.seats.push((job, tasks.to_vec()));
     }
 
@@ -1113,7 +1155,7 @@ impl<'a> Naive<'a> {
     /// Nodes of a story have one model each, so a gang takes it or nothing.
     fn model_allows(&self, job: &Job, node: &Node) -> bool {
         let Some(here) = node.facts.gpus.first().map(|gpu| gpu.model.as_str()) else { return true };
-        let more = job.spec.demand().gpu_milli;
+        let more = self.most_milli(job, node);
         let wishes = job.spec.tasks.iter().filter(|group| group.each.gpus > 0);
         let wanted = |group: &TaskGroup| {
             let models = &group.each.gpu_models;
@@ -1127,25 +1169,56 @@ impl<'a> Naive<'a> {
             (true, true) => more,
             (true, false) => more.min(there * 1_000),
         };
-        self.state.lineage(&job.spec.tenant).all(|tenant| {
+        self.uses_of_model(job, node)
+            .into_iter()
+            .all(|(used, limit)| more == 0 || used + more <= limit * 1_000)
+    }
+
+    /// The most that a gang holds on nodes like one, if each task has the largest instance there that it may.
+    fn most_milli(&self, job: &Job, node: &Node) -> u64 {
+        let mut sum = 0;
+        for group in &job.spec.tasks {
+            let each = &group.each;
+            let mut most = least_of_task(self.state, each).0;
+            let known = |gpu: u8| check(&node.facts.gpus[usize::from(gpu)], gpu, node.instances(gpu)).is_ok();
+            for gpu in (0..node.facts.gpus.len() as u8).filter(|gpu| known(*gpu)) {
+                for one in node.instances(gpu) {
+                    let mut left = Space::default();
+                    left.instances.insert((gpu, one.start));
+                    let shares = each.gpus > 0 && each.gpu_compute_milli < 1_000;
+                    let left = self.in_pool(job, &node.id, &left);
+                    if shares && !instances(each, node, &left).is_empty() {
+                        most = most.max(instance_holds(node, gpu, &one.profile).0);
+                    }
+                }
+            }
+            sum += u64::from(group.count) * most;
+        }
+        sum
+    }
+
+    /// What the tenant of a job, and those above it, would hold of the model of a node where that is limited, and how
+    /// much of it they may.
+    fn uses_of_model(&self, job: &Job, node: &Node) -> Vec<(u64, u64)> {
+        let Some(here) = node.facts.gpus.first().map(|gpu| gpu.model.as_str()) else { return Vec::new() };
+        let mut found = Vec::new();
+        for tenant in self.state.lineage(&job.spec.tenant) {
             let below = |id: &TenantId| is_below(self.state, id, &tenant.id);
             let held = self.state.jobs.values().filter(|job| below(&job.spec.tenant));
             let held = held.filter_map(Job::attempt).flat_map(|attempt| &attempt.tasks);
             let planned = self.devices.iter().filter(|(owner, _)| below(owner)).map(|(_, task)| task);
             let tasks: Vec<&PlacedTask> = held.chain(planned).collect();
-            tenant.config.maximum_by_model.iter().all(|(limited, limit)| {
+            let limits = tenant.config.maximum_by_model.iter();
+            for (limited, limit) in limits.filter(|(limited, _)| model::matches(limited, here)) {
                 let is_model = |node: &NodeId| {
-                    self.state.nodes[node]
-                        .facts
-                        .gpus
-                        .first()
-                        .is_some_and(|gpu| model::matches(limited, &gpu.model))
+                    let first = self.state.nodes[node].facts.gpus.first();
+                    first.is_some_and(|gpu| model::matches(limited, &gpu.model))
                 };
-                let used: u64 =
-                    tasks.iter().filter(|task| is_model(&task.node)).map(|task| task.gpu_milli()).sum();
-                more == 0 || !model::matches(limited, here) || used + more <= *limit * 1_000
-            })
-        })
+                let used = tasks.iter().filter(|task| is_model(&task.node));
+                found.push((used.map(|task| task.gpu_milli()).sum(), *limit));
+            }
+        }
+        found
     }
 
     fn count_leaving(&mut self) {
@@ -2194,7 +2267,14 @@ fn instances(each: &Resources, node: &Node, left: &Space) -> Vec<(Usual, Seat)> 
         let enough = milli >= each.gpu_compute_milli && memory_mib >= each.gpu_memory_mib;
         if enough && (each.gpu_models.is_empty() || each.gpu_models.iter().any(wished)) {
             let mode = ShareMode::Mig { profile: one.profile.clone(), start: *start };
-            let share = Share { mode, memory_mib, ..share(each, node, *gpu) };
+            let (held, _) = instance_holds(node, *gpu, &one.profile);
+            let memory_milli = memory_mib * 1_000 / facts.memory_mib;
+            let share = Share {
+                compute_milli: held as u32,
+                memory_milli: (memory_milli as u32).min(1_000),
+                memory_mib,
+                mode,
+            };
             let order = (1, 0, (milli, memory_mib), *gpu, *start);
             found.push((order, Seat { gpus: vec![*gpu], share: Some(share) }));
         }
@@ -2237,7 +2317,8 @@ fn is_told(each: &Resources, node: &Node, gpu: u8, task: &PlacedTask) -> bool {
         let mut left = Space::default();
         let there = node.instances(gpu).iter().any(|one| one.start == *start);
         left.instances.insert((gpu, *start));
-        return there && !instances(each, node, &left).is_empty();
+        let now = if there { instances(each, node, &left) } else { Vec::new() };
+        return now.first().is_some_and(|(_, seat)| seat.share.as_ref() == task.share.as_deref());
     }
     let now = (each.gpu_compute_milli < 1_000).then(|| share(each, node, gpu));
     let parts = |share: &Share| (share.compute_milli, share.memory_milli);

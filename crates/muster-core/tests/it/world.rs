@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use muster_core::command::{Actor, Answer, Command, SubmitJob};
 use muster_core::job::{
-    Demand, Job, JobSpec, OnNodeLost, PlacedTask, Resources, RestartRule, Run, TaskGroup, Topology,
+    Demand, Isolation, Job, JobSpec, OnNodeLost, PlacedTask, Resources, RestartRule, Run, TaskGroup, Topology,
 };
-use muster_core::node::{GpuFacts, NodeFacts};
+use muster_core::node::{GpuFacts, Node, NodeFacts};
 use muster_core::plan::{Planned, plan};
+use muster_core::share::ShareMode;
 use muster_core::tenant::TenantConfig;
 use muster_core::time::DAY;
 use muster_core::{Event, Refusal, State, TenantId, Timestamp, model};
@@ -209,10 +210,76 @@ pub fn demand_of(job: &Job, tasks: &[PlacedTask]) -> Demand {
     let mut sum = Demand { jobs: 1, ..Demand::default() };
     for task in tasks {
         let each = &job.spec.tasks[task.group as usize].each;
-        sum.gpu_milli += u64::from(each.gpus) * u64::from(each.gpu_compute_milli);
-        sum.gpu_memory_mib += u64::from(each.gpus) * each.gpu_memory_mib;
+        // An instance counts as it is held; that it is told as it is, is checked where it is placed.
+        let instance = task.share.as_ref().filter(|share| matches!(share.mode, ShareMode::Mig { .. }));
+        sum.gpu_milli += match instance {
+            Some(share) => u64::from(share.compute_milli),
+            None => u64::from(each.gpus) * u64::from(each.gpu_compute_milli),
+        };
+        sum.gpu_memory_mib +=
+            instance.map_or(u64::from(each.gpus) * each.gpu_memory_mib, |share| share.memory_mib);
         sum.cpus += u64::from(each.cpus);
         sum.memory_mib += each.memory_mib;
+    }
+    sum
+}
+
+/// An instance of a device as it counts: thousandths of its multiprocessors, rounded down, and MiB.
+pub fn instance_holds(node: &Node, gpu: u8, profile: &str) -> (u64, u64) {
+    let facts = &node.facts.gpus[usize::from(gpu)];
+    let profiles = model::of_device(&facts.model, facts.memory_mib).unwrap().mig.unwrap().profiles;
+    let found = profiles.iter().find(|one| one.name == profile).unwrap();
+    let all = profiles.iter().map(|one| u64::from(one.multiprocessors)).max().unwrap();
+    (u64::from(found.multiprocessors) * 1_000 / all, found.memory_mib)
+}
+
+/// The least that one task takes: where it must have an instance, the smallest that some device could be cut into.
+pub fn least_of_task(state: &State, each: &Resources) -> (u64, u64) {
+    let asked = (
+        u64::from(each.gpus) * u64::from(each.gpu_compute_milli),
+        u64::from(each.gpus) * each.gpu_memory_mib,
+    );
+    if each.isolation != Isolation::Full || each.gpus == 0 || each.gpu_compute_milli == 1_000 {
+        return asked;
+    }
+    let mut least = None;
+    for node in state.nodes.values() {
+        for (gpu, facts) in (0u8..).zip(&node.facts.gpus) {
+            let wished = |wish: &String| model::matches(wish, &facts.model);
+            let known = model::of_device(&facts.model, facts.memory_mib).and_then(|model| model.mig);
+            let Some(table) =
+                known.filter(|_| each.gpu_models.is_empty() || each.gpu_models.iter().any(wished))
+            else {
+                continue;
+            };
+            let all = table.profiles.iter().map(|one| u64::from(one.multiprocessors)).max().unwrap();
+            let enough = |one: &&muster_core::mig::Profile| {
+                let milli = (u64::from(one.multiprocessors) * 1_000).div_ceil(all);
+                one.is_plain()
+                    && one.memory_mib >= each.gpu_memory_mib
+                    && milli >= u64::from(each.gpu_compute_milli)
+            };
+            let mut fitting: Vec<_> = table.profiles.iter().filter(enough).collect();
+            fitting.sort_by_key(|one| (one.compute_slices, one.memory_slices));
+            if let Some(first) = fitting.first() {
+                let holds = instance_holds(node, gpu, first.name);
+                least = Some(least.map_or(holds, |least: (u64, u64)| least.min(holds)));
+            }
+        }
+    }
+    least.unwrap_or(asked)
+}
+
+/// The least that a job takes, wherever it is placed.
+pub fn least_demand(state: &State, job: &Job) -> Demand {
+    let mut sum = Demand { jobs: 1, ..Demand::default() };
+    for group in &job.spec.tasks {
+        let count = u64::from(group.count);
+        let (milli, memory_mib) = least_of_task(state, &group.each);
+        sum.gpu_milli += count * milli;
+        sum.gpu_memory_mib += count * memory_mib;
+        sum.cpus += count * u64::from(group.each.cpus);
+        sum.memory_mib += count * group.each.memory_mib;
     }
     sum
 }
@@ -265,9 +332,9 @@ pub fn guarantor<'a>(
 ) -> Option<&'a muster_core::Tenant> {
     state.lineage(&job.spec.tenant).find(|tenant| {
         let guaranteed = &tenant.config.guaranteed;
-        let demand = job.spec.demand();
+        let demand = least_demand(state, job);
         let spoken_of = guaranteed.gpus.is_some() && demand.gpu_milli > 0 || guaranteed.jobs.is_some();
-        spoken_of && guaranteed.excess(held(&tenant.id).plus(job.spec.demand())).is_empty()
+        spoken_of && guaranteed.excess(held(&tenant.id).plus(demand)).is_empty()
     })
 }
 

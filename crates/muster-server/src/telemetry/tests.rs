@@ -137,6 +137,7 @@ fn placed(job: JobId, attempt: u32, at: i64) -> Event {
         expected_ms: None,
         lent: false,
         score: None,
+        held: None,
         at: Timestamp(at),
     }
 }

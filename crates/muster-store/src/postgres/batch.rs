@@ -245,6 +245,7 @@ mod tests {
                 expected_ms: None,
                 lent: false,
                 score: None,
+                held: None,
                 at: AT,
             },
             "done" => Event::AttemptEnded {

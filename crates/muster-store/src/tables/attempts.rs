@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_core::event::{Back, Held, Next};
-use muster_core::job::{Exit, PlacedTask, StopCause};
+use muster_core::job::{Demand, Exit, PlacedTask, StopCause};
 use muster_core::ledger::Charge;
 use muster_core::{JobId, NodeId, Timestamp};
 
@@ -13,16 +13,23 @@ use super::{Bulk, Change, Rows, Statement, Value, idx};
 
 static ADD_ATTEMPT: Statement = Statement {
     name: "add an attempt",
-    sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes) \
+    sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes, \
+          gpu_milli, gpu_memory_mib, cpus, memory_mib) \
           SELECT number, idx, CAST(?3 AS BIGINT), id, CAST(?4 AS BIGINT), tenant, CAST(?5 AS BIGINT), \
-          'Starting', CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS TEXT) \
+          'Starting', CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS TEXT), \
+          COALESCE(CAST(?9 AS BIGINT), gpu_milli), COALESCE(CAST(?10 AS BIGINT), gpu_memory_mib), \
+          COALESCE(CAST(?11 AS BIGINT), cpus), COALESCE(CAST(?12 AS BIGINT), memory_mib) \
           FROM jobs WHERE number = ?1 AND idx = ?2",
     rows: Rows::Each,
     bulk: Some(Bulk {
-        sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes) \
-              SELECT j.number, j.idx, u.attempt, j.id, u.seq, j.tenant, u.epoch, 'Starting', u.at, u.gpus, u.nodes \
+        sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes, \
+              gpu_milli, gpu_memory_mib, cpus, memory_mib) \
+              SELECT j.number, j.idx, u.attempt, j.id, u.seq, j.tenant, u.epoch, 'Starting', u.at, u.gpus, u.nodes, \
+              COALESCE(u.gpu_milli, j.gpu_milli), COALESCE(u.gpu_memory_mib, j.gpu_memory_mib), \
+              COALESCE(u.cpus, j.cpus), COALESCE(u.memory_mib, j.memory_mib) \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], \
-              $7::bigint[], $8::text[]) AS u (number, idx, attempt, seq, epoch, at, gpus, nodes) \
+              $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]) \
+              AS u (number, idx, attempt, seq, epoch, at, gpus, nodes, gpu_milli, gpu_memory_mib, cpus, memory_mib) \
               JOIN jobs j ON j.number = u.number AND j.idx = u.idx",
         rows: Rows::Each,
     }),
@@ -166,7 +173,7 @@ pub fn placed(
     seq: u64,
     job: JobId,
     (attempt, epoch): (u32, u64),
-    tasks: &[PlacedTask],
+    (tasks, held): (&[PlacedTask], Option<Demand>),
     at: Timestamp,
 ) -> Vec<Change> {
     let gpus: usize = tasks.iter().map(|task| task.gpus.len()).sum();
@@ -182,6 +189,10 @@ pub fn placed(
             at.into(),
             (gpus as u64).into(),
             nodes.as_str().into(),
+            held.map(|held| held.gpu_milli).into(),
+            held.map(|held| held.gpu_memory_mib).into(),
+            held.map(|held| held.cpus).into(),
+            held.map(|held| held.memory_mib).into(),
         ])),
         PLACE_JOB.change(with(vec![nodes.into(), at.into()])),
     ];

@@ -99,22 +99,22 @@ static END_LEASES: Statement = Statement {
     }),
 };
 
-/// What one job takes from its tenant, as `d`.
+/// What one attempt takes from its tenant, as `d`.
 macro_rules! demand_of_one {
     () => {
-        "FROM (SELECT tenant, gpu_milli, gpu_memory_mib, cpus, memory_mib, 1 AS jobs FROM jobs \
-         WHERE number = ?1 AND idx = ?2) AS d WHERE tenants.id = d.tenant"
+        "FROM (SELECT tenant, gpu_milli, gpu_memory_mib, cpus, memory_mib, 1 AS jobs FROM attempts \
+         WHERE number = ?1 AND idx = ?2 AND attempt = ?3) AS d WHERE tenants.id = d.tenant"
     };
 }
 
-/// What many jobs take from each tenant, as `d`. Only one row of a tenant can be written in one statement.
+/// What many attempts take from each tenant, as `d`. Only one row of a tenant can be written in one statement.
 macro_rules! demand_of_many {
     () => {
-        "FROM (SELECT j.tenant, CAST(sum(j.gpu_milli) AS BIGINT) AS gpu_milli, \
-         CAST(sum(j.gpu_memory_mib) AS BIGINT) AS gpu_memory_mib, CAST(sum(j.cpus) AS BIGINT) AS cpus, \
-         CAST(sum(j.memory_mib) AS BIGINT) AS memory_mib, count(*) AS jobs \
-         FROM unnest($1::bigint[], $2::bigint[]) AS u (number, idx) \
-         JOIN jobs j ON j.number = u.number AND j.idx = u.idx GROUP BY j.tenant) AS d \
+        "FROM (SELECT a.tenant, CAST(sum(a.gpu_milli) AS BIGINT) AS gpu_milli, \
+         CAST(sum(a.gpu_memory_mib) AS BIGINT) AS gpu_memory_mib, CAST(sum(a.cpus) AS BIGINT) AS cpus, \
+         CAST(sum(a.memory_mib) AS BIGINT) AS memory_mib, count(*) AS jobs \
+         FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (number, idx, attempt) \
+         JOIN attempts a ON a.number = u.number AND a.idx = u.idx AND a.attempt = u.attempt GROUP BY a.tenant) AS d \
          WHERE tenants.id = d.tenant"
     };
 }
@@ -182,7 +182,7 @@ pub fn begun(seq: u64, job: JobId, attempt: u32, tasks: &[PlacedTask], at: Times
         let (compute, memory) = counted(task);
         TAKE_GPU.change(vec![(&task.node).into(), gpu.into(), compute.into(), memory.into()])
     };
-    let quota = TAKE_QUOTA.change(vec![job.number.into(), idx(job).into()]);
+    let quota = TAKE_QUOTA.change(vec![job.number.into(), idx(job).into(), attempt.into()]);
     devices(tasks).map(lease).chain(devices(tasks).map(take)).chain([quota]).collect()
 }
 
@@ -219,9 +219,5 @@ pub fn ended(job: JobId, attempt: u32, at: Timestamp) -> [Change; 3] {
     let key: Vec<Value> = vec![job.number.into(), idx(job).into(), attempt.into()];
     let mut ends = key.clone();
     ends.push(at.into());
-    [
-        GIVE_GPUS.change(key),
-        END_LEASES.change(ends),
-        GIVE_QUOTA.change(vec![job.number.into(), idx(job).into()]),
-    ]
+    [GIVE_GPUS.change(key.clone()), END_LEASES.change(ends), GIVE_QUOTA.change(key)]
 }

@@ -215,6 +215,7 @@ pub fn placed_tasks(job: JobId, attempt: u32, mut tasks: Vec<PlacedTask>) -> Eve
         expected_ms: None,
         lent: false,
         score: None,
+        held: None,
         at: Timestamp(100),
     }
 }
