@@ -13,9 +13,8 @@ use crate::time::{SECOND, Timestamp};
 const REMEMBERED: u32 = 500;
 /// One, in thousandths.
 const ONE: i64 = 1_000;
-/// So many of the last starts say whether ranges are worth telling, and so few say nothing.
+/// So many of the last starts say whether ranges are worth telling.
 const JUDGED: u32 = 20;
-const JUDGED_MIN: u32 = 5;
 /// A round and the way to the node take a moment, however soon a job starts.
 const LEAST_MS: i64 = 10 * SECOND;
 
@@ -58,11 +57,11 @@ impl Foresight {
         (newest.count_ones(), self.count.min(JUDGED))
     }
 
-    /// Whether a range is worth telling: at least half of the newest were right. Of fewer than five nothing follows.
+    /// Whether a range is worth telling: at least half of the newest were right, or none was told yet.
     /// What is not told is recorded all the same, so that ranges become right and are told again.
     pub fn is_reliable(&self) -> bool {
         let (right, of) = self.recent_hits();
-        of < JUDGED_MIN || 2 * right >= of
+        2 * right >= of
     }
 
     /// A job has started of which a range was told.
@@ -112,9 +111,8 @@ mod tests {
     fn a_poor_record_is_not_told_until_it_is_better() {
         let mut foresight = Foresight::default();
         let told = Range { from: Timestamp(0), to: Timestamp(10) };
-        (0..4).for_each(|_| foresight.add(told, Timestamp(11)));
-        assert!(foresight.is_reliable(), "four are too few to judge by");
-        foresight.add(told, Timestamp(11));
+        assert!(foresight.is_reliable(), "none was told yet");
+        (0..5).for_each(|_| foresight.add(told, Timestamp(11)));
         assert!(!foresight.is_reliable(), "none of five was right");
         (0..5).for_each(|_| foresight.add(told, Timestamp(5)));
         assert!(foresight.is_reliable(), "half of ten were right");

@@ -561,6 +561,9 @@ pub enum StopCause {
     Cancelled {
         /// Who.
         by: String,
+        /// Why, where that is known.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
     },
     /// Its time limit passed.
     TimeLimit,
@@ -573,6 +576,9 @@ pub enum StopCause {
     Requeued {
         /// Who.
         by: String,
+        /// Why, where that is known.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
     },
     /// A person wants it out of the way and not back.
     Held {
@@ -587,6 +593,16 @@ pub enum StopCause {
 }
 
 impl StopCause {
+    /// A person cancelled the job, for reasons of their own.
+    pub(crate) fn cancelled(by: &str) -> StopCause {
+        StopCause::Cancelled { by: by.to_string(), why: String::new() }
+    }
+
+    /// A person wants the job to start anew, for reasons of their own.
+    pub(crate) fn requeued(by: &str) -> StopCause {
+        StopCause::Requeued { by: by.to_string(), why: String::new() }
+    }
+
     /// Whether the job goes on later, from what it has saved.
     fn comes_back(&self) -> bool {
         match self {

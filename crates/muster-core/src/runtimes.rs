@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::JobSpec;
+use crate::ids::JobId;
+use crate::job::{Job, JobSpec};
 use crate::lasting::Lasted;
 use crate::state::State;
 use crate::time::Timestamp;
@@ -60,6 +61,16 @@ impl State {
         let of_tenant = || tenant?.runtimes.all.usual_and_longest();
         let known = of_type().or_else(of_user).or_else(of_tenant);
         known.or_else(|| self.lasted.usual_and_longest()).or_else(|| self.lasted.of_few())
+    }
+}
+
+impl State {
+    /// Whether a forecast of the start of a waiting job rests on the configured default runtime: no job of the cluster has
+    /// ended yet, and some other job has no time limit.
+    pub fn guesses_runtimes(&self, waiting: JobId) -> bool {
+        let known = self.lasted.usual_and_longest().or_else(|| self.lasted.of_few());
+        let unlimited = |job: &Job| job.id != waiting && job.spec.time_limit_ms.is_none();
+        known.is_none() && self.jobs.values().any(unlimited)
     }
 }
 

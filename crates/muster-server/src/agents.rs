@@ -177,7 +177,9 @@ impl Ear {
         }
         let commands = self.cluster.read(|state| {
             self.readings.keep(self.clock.now(), |node| state.nodes.contains_key(node));
-            self.hearing().silence(state, &*self.clock)
+            let mut commands = self.hearing().silence(state, &*self.clock);
+            commands.extend(unnoted(state, &self.readings, self.clock.now()));
+            commands
         });
         commands.into_iter().for_each(|command| self.tell(command));
     }
@@ -248,6 +250,25 @@ struct Reading {
     temperature_c: Option<i32>,
     errors: u32,
     last_error: String,
+}
+
+/// What newest readings mean that the state does not know yet. While no policy looks at temperatures they are not noted,
+/// and idle GPUs report seldom: without this, policies that were just put into force would see only GPUs that changed since.
+fn unnoted(state: &State, readings: &Readings, now: Timestamp) -> Vec<Command> {
+    if state.policies.rules().is_none() {
+        return Vec::new();
+    }
+    let gpus = state.nodes.values().flat_map(|node| {
+        let gpus = 0..node.gpu_health.len() as u8;
+        gpus.map(|gpu| (node.id.clone(), gpu))
+    });
+    let command = |(node, gpu): (NodeId, u8)| {
+        let newest = readings.of_gpu(&node, gpu)?;
+        let (temperature_c, errors) = (newest.temperature_c, newest.errors);
+        let last_error = newest.last_error.unwrap_or_default();
+        health(state, node, Reading { gpu, temperature_c, errors, last_error }, now)
+    };
+    gpus.filter_map(command).collect()
 }
 
 /// The command that a reading means, if it changes anything.

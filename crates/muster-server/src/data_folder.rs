@@ -32,9 +32,7 @@ impl FolderLock {
         let mut file = private::open_file(&folder.join("server.lock")).map_err(fault)?;
         match file.try_lock() {
             // What an older version left open to others; the database is looked after where it is opened.
-            Ok(()) => ["admin.token", "attempts", "tls"]
-                .iter()
-                .for_each(|name| private::close_to_others(&folder.join(name))),
+            Ok(()) => close_all(folder),
             Err(TryLockError::WouldBlock) => return Err(StartError::FolderInUse { folder: name }),
             Err(TryLockError::Error(source)) => return Err(fault(source)),
         }
@@ -44,6 +42,14 @@ impl FolderLock {
         let holder = new_holder(folder)?;
         sign(&mut file, &holder).map_err(fault)?;
         Ok(FolderLock { _file: file, holder, former: former.filter(|former| !former.is_empty()) })
+    }
+}
+
+/// Close what lies in the folder and in `tls` to other accounts. What is below `attempts` belongs to the jobs.
+fn close_all(folder: &Path) {
+    for folder in [folder, &folder.join("tls")] {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.for_each(|entry| private::close_to_others(&entry.path()));
     }
 }
 

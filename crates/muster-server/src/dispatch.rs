@@ -257,13 +257,17 @@ fn run(job: &Job) -> Run {
 /// Why an attempt must stop, for the log of the job.
 fn why(cause: &StopCause) -> String {
     match cause {
-        StopCause::Cancelled { by } => format!("cancelled by {by}"),
+        StopCause::Cancelled { by, why } => with_reason(format!("cancelled by {by}"), why),
         StopCause::TimeLimit => "its time limit passed".to_string(),
         StopCause::Preempted { by } => format!("preempted by {by}"),
-        StopCause::Requeued { by } => format!("requeued by {by}"),
-        StopCause::Held { by, .. } => format!("held by {by}"),
+        StopCause::Requeued { by, why } => with_reason(format!("requeued by {by}"), why),
+        StopCause::Held { by, why } => with_reason(format!("held by {by}"), why),
         StopCause::GangFailed => "another part of the gang failed".to_string(),
     }
+}
+
+fn with_reason(what: String, why: &str) -> String {
+    if why.is_empty() { what } else { format!("{what}: {why}") }
 }
 
 #[cfg(test)]

@@ -41,6 +41,11 @@ impl Forecaster {
     }
 
     fn record(&self, state: &State, forecast: &Forecast) {
+        // A range that rests on the configured default runtime is not told, so it is not judged either. Asked of the first
+        // that waits, not of each: it takes a look at all jobs.
+        if forecast.ranges().next().is_some_and(|(first, _)| state.guesses_runtimes(first)) {
+            return;
+        }
         let is_new = |job: &muster_core::JobId| state.jobs.get(job).is_some_and(|job| job.foreseen.is_none());
         let mut ranges: Vec<_> = forecast.ranges().filter(|(job, _)| is_new(job)).collect();
         ranges.sort_by_key(|(job, range)| (range.to, *job));

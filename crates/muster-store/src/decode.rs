@@ -40,6 +40,7 @@ pub fn job(cells: &mut Cells) -> Result<JobRow, StoreError> {
         placed_at: cells.take()?,
         started_at: cells.take()?,
         ended_at: cells.take()?,
+        ran_until: cells.take()?,
         wakes_at: cells.take()?,
         attempt: cells.take()?,
         nodes: json(&cells.take::<String>()?, "a list of nodes")?,

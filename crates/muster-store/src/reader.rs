@@ -35,7 +35,7 @@ pub struct Reader<S>(pub S);
 
 pub(crate) const JOB_COLUMNS: &str = "id, tenant, user_name, name, priority, state, phase, why, gpus, \
     gpu_milli, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, \
-    wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, cost_micro, labels";
+    ran_until, wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, cost_micro, labels";
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
     ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, \

@@ -92,8 +92,10 @@ pub struct JobRow {
     pub placed_at: Option<i64>,
     /// When its newest attempt was seen running on all its nodes.
     pub started_at: Option<i64>,
-    /// When it ended.
+    /// When the server knew that it has ended.
     pub ended_at: Option<i64>,
+    /// When the processes of its newest attempt had ended, which may be earlier.
+    pub ran_until: Option<i64>,
     /// Not to be placed before.
     pub wakes_at: Option<i64>,
     /// Number of its newest attempt; 0 before the first.

@@ -282,7 +282,7 @@ fn sort_key(dialect: Dialect, by: JobSort, now: &str) -> String {
         JobSort::Priority => "priority".to_string(),
         JobSort::Submitted => "submitted_at".to_string(),
         JobSort::Elapsed => format!(
-            "CASE WHEN ended_at IS NOT NULL THEN ended_at - started_at \
+            "CASE WHEN ended_at IS NOT NULL THEN COALESCE(ran_until, ended_at) - started_at \
              WHEN state = 'running' AND started_at IS NOT NULL THEN CAST({now} AS BIGINT) - started_at \
              ELSE CAST({now} AS BIGINT) - submitted_at END"
         ),

@@ -84,7 +84,7 @@ pub enum Verb {
     /// List GPUs, or show one
     #[command(subcommand)]
     Gpu(gpu::Verb),
-    /// List machines, show one, or take one out of service
+    /// List machines, show one, label one, or take one out of service
     #[command(subcommand)]
     Node(node::Verb),
     /// Book nodes for maintenance or for a tenant

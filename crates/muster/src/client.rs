@@ -23,7 +23,7 @@ use tokio::runtime::Runtime;
 use crate::error::CliError;
 use crate::options::Connection;
 use connect::Connector;
-pub use failure::{Failure, exit_of};
+pub use failure::{Failure, exit_of, stream_error};
 pub use retry::new_key;
 pub use sse::{Message, Stream};
 pub use target::Target;

@@ -16,7 +16,7 @@ use muster_protocol::written::Priority;
 
 use crate::client::{Client, Target, new_key};
 use crate::commands::{Code, Ending};
-use crate::error::CliError;
+use crate::error::{CliError, Exit};
 use crate::jobs;
 use crate::options::{Connection, GlobalArgs};
 use crate::output::{self, Card, Column, ListArgs};
@@ -39,7 +39,7 @@ struct Args {
     /// API server URL [default: http://localhost:8080]
     #[arg(long, global = true)]
     api_url: Option<String>,
-    /// Tenant ID [default: default; `list` shows every tenant unless one is named]
+    /// Tenant ID [default: default; `list`, `get` and `cancel` reach every tenant unless one is named]
     #[arg(long, global = true)]
     tenant_id: Option<String>,
     #[command(subcommand)]
@@ -81,7 +81,7 @@ struct SubmitArgs {
     #[arg(long, default_value_t = 100)]
     priority: u32,
     /// Number of GPUs
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = units::gpus, allow_negative_numbers = true)]
     gpus: u32,
     /// Number of CPU cores
     #[arg(long, default_value_t = 4)]
@@ -125,8 +125,8 @@ pub fn run(words: &[OsString]) -> Ending {
     match args.verb {
         Verb::Submit(submitted) => submit(&client, args.tenant_id.as_deref(), submitted)?,
         Verb::List { state } => list(&client, args.tenant_id.as_deref(), state)?,
-        Verb::Get { job_id } => get(&client, job_id)?,
-        Verb::Cancel { job_id } => cancel(&client, job_id)?,
+        Verb::Get { job_id } => get(&client, args.tenant_id.as_deref(), job_id)?,
+        Verb::Cancel { job_id } => cancel(&client, args.tenant_id.as_deref(), job_id)?,
         Verb::Status => status(&client)?,
         Verb::CreateTenant(tenant) => create_tenant(&client, tenant)?,
     }
@@ -164,8 +164,20 @@ fn list(client: &Client, tenant: Option<&str>, state: Option<String>) -> Result<
     output::print(&format!("\nTotal: {} jobs\n", page.total))
 }
 
-fn get(client: &Client, id: JobId) -> Result<(), CliError> {
-    let job: Job = jobs::fetch(client, id)?;
+/// A job, if it is of the tenant that the command line names.
+fn fetch(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliError> {
+    let job = jobs::fetch(client, id)?;
+    match tenant {
+        Some(tenant) if tenant != job.summary.tenant_id => {
+            Err(CliError::new(Exit::NotFound, format!("job `{id}` was not found in tenant `{tenant}`"))
+                .hint(format!("`gpu-cli --tenant-id {tenant} list` lists the jobs of the tenant")))
+        }
+        _ => Ok(job),
+    }
+}
+
+fn get(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliError> {
+    let job = fetch(client, tenant, id)?;
     let message =
         job.reasons.first().map(|reason| reason.sentence.clone()).unwrap_or(job.summary.message.clone());
     let card = Card::default()
@@ -179,7 +191,10 @@ fn get(client: &Client, id: JobId) -> Result<(), CliError> {
     output::print(&card.text())
 }
 
-fn cancel(client: &Client, id: JobId) -> Result<(), CliError> {
+fn cancel(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliError> {
+    if tenant.is_some() {
+        fetch(client, tenant, id)?;
+    }
     let _: Done = client.act(Method::DELETE, jobs::target(id))?;
     output::print(&format!("✓ Job {id} cancelled successfully\n"))
 }

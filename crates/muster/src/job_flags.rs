@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use muster_protocol::submit::{SubmitJob, SubmitTask};
-use muster_protocol::written::{After, Priority, Span};
+use muster_protocol::written::{After, Moment, Priority, Span};
 
 use crate::error::CliError;
 use crate::options::Options;
@@ -34,7 +34,8 @@ pub struct JobArgs {
     pub priority: Option<String>,
 
     /// GPUs, of each task [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Resources")]
+    #[arg(long, value_name = "N", value_parser = units::gpus, help_heading = "Resources")]
+    #[arg(allow_negative_numbers = true)]
     pub gpus: Option<u32>,
     /// GPU model that will do, for example H100; may be repeated
     #[arg(long, value_name = "MODEL", value_delimiter = ',', help_heading = "Resources")]
@@ -75,6 +76,7 @@ pub struct JobArgs {
 
     /// Stop it after this time, for example 2h; as in Slurm 90 is minutes, 90:00 minutes and seconds
     #[arg(long, value_name = "TIME", value_parser = units::time_limit, help_heading = "When")]
+    #[arg(allow_hyphen_values = true)]
     pub time: Option<TimeLimit>,
     /// An array of jobs: 0-99, 0-99%8 (8 at once), 1,4,7-9
     #[arg(long, value_name = "INDEXES", help_heading = "When")]
@@ -84,6 +86,7 @@ pub struct JobArgs {
     pub after: Vec<String>,
     /// Not before this moment, in your time zone: 18:00, tomorrow, 2026-11-18T18:00, or a span from now such as 2h
     #[arg(long, value_name = "WHEN", value_parser = when::moment, help_heading = "When")]
+    #[arg(allow_hyphen_values = true)]
     pub begin: Option<Given>,
     /// Accept it, and wait for `muster release`
     #[arg(long, help_heading = "When")]
@@ -221,7 +224,7 @@ impl JobArgs {
         }
         over(&mut job.array, &self.array);
         job.after.extend(self.after.iter().map(|after| After::Text(after.clone())));
-        over(&mut job.start_after, &self.begin.as_ref().map(|begin| begin.told("starts not before")));
+        over(&mut job.start_after, &self.begin.as_ref().map(begins));
         over(&mut job.hold, &self.hold.then_some(true));
         over(&mut job.max_restarts, &self.restarts);
         over(&mut job.on_node_lost, &self.on_node_lost.as_ref().and_then(word));
@@ -277,6 +280,15 @@ fn lay_tasks(job: &mut SubmitJob, count: Option<TaskCount>, gpus: Option<u32>) -
     over(&mut task.gpus, &gpus);
     job.tasks = vec![task];
     Ok(())
+}
+
+/// When it may start. A moment that is over is taken, and told: it may be a slip.
+fn begins(begin: &Given) -> Moment {
+    if !begin.past {
+        return begin.told("starts not before");
+    }
+    output::talk(&format!("warning: {} is past, so the job may start at once", units::moment(begin.ms)));
+    begin.moment()
 }
 
 fn word(value: &impl ValueEnum) -> Option<String> {

@@ -11,7 +11,7 @@ use muster_protocol::job::LogPiece;
 use muster_protocol::problem::Problem;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::client::{Client, Message, Stream, Target};
+use crate::client::{Client, Message, Stream, Target, stream_error};
 use crate::error::CliError;
 use crate::follow::{Came, Patience};
 use crate::jobs;
@@ -138,7 +138,7 @@ async fn pass_on(mut stream: Stream, to: Sender<Result<LogPiece, CliError>>) {
 fn read(message: &Message) -> Result<LogPiece, CliError> {
     if message.event == "problem" {
         let problem: Problem = muster_json::from_str(&message.data).map_err(strange)?;
-        return Err(CliError { hint: problem.hint, ..CliError::failed(problem.detail) });
+        return Err(stream_error(problem));
     }
     muster_json::from_str(&message.data).map_err(strange)
 }

@@ -146,6 +146,22 @@ pub fn memory(mib: u64) -> String {
     }
 }
 
+/// Read how many GPUs: `2`.
+pub fn gpus(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| {
+        format!("`{text}` is not a number of GPUs; write a whole number from 0 on, for example `2`")
+    })
+}
+
+/// An amount with two digits after the point, and with more where it is small: only nothing reads `0.00`.
+pub fn amount(amount: f64) -> String {
+    match amount.abs() {
+        small if small > 0.0 && small < 0.0001 => format!("{amount:.8}"),
+        small if small > 0.0 && small < 1.0 => format!("{amount:.4}"),
+        _ => format!("{amount:.2}"),
+    }
+}
+
 /// `1 GPU`, `2 GPUs`.
 pub fn count(number: impl Into<u64>, word: &str) -> String {
     match number.into() {
@@ -175,6 +191,13 @@ pub fn span(ms: i64) -> String {
         MINUTE.. => format!("{minutes}m{seconds:02}s"),
         _ => format!("{seconds}s"),
     }
+}
+
+/// A span in the words of the server, which `muster why` repeats: `1s128ms`, `15s`, `1h2m3s`.
+pub fn ran(ms: i64) -> String {
+    // As there: nobody reads the milliseconds of something that took minutes.
+    let ms = if ms >= 10 * SECOND { ms / SECOND * SECOND } else { ms };
+    muster_agent::duration::humane(ms)
 }
 
 /// A moment where the user is, `2026-11-15 04:21:05+01:00`; in UTC `2026-11-15 03:21:05Z`. Always with its
@@ -295,6 +318,35 @@ mod tests {
             [(0, "0s"), (14_999, "14s"), (125_000, "2m05s"), (12_000_000, "3h20m"), (187_200_000, "2d04h")];
         for (ms, text) in cases {
             assert_eq!(span(ms), text);
+        }
+    }
+
+    #[test]
+    fn runs_are_told_as_the_server_does() {
+        for (ms, text) in [(0, "0s"), (1_128, "1s128ms"), (14_999, "14s"), (3_723_004, "1h2m3s")] {
+            assert_eq!(ran(ms), text);
+        }
+    }
+
+    #[test]
+    fn only_nothing_reads_as_nothing() {
+        for (value, text) in [
+            (0.0, "0.00"),
+            (0.000_000_28, "0.00000028"),
+            (0.000_1, "0.0001"),
+            (0.25, "0.2500"),
+            (1.0, "1.00"),
+            (12.345, "12.35"),
+        ] {
+            assert_eq!(amount(value), text);
+        }
+    }
+
+    #[test]
+    fn gpus_are_counted_from_none_on() {
+        assert_eq!((gpus("0"), gpus("8")), (Ok(0), Ok(8)));
+        for text in ["-1", "many", "", "1.5", "99999999999"] {
+            assert!(gpus(text).unwrap_err().contains("is not a number of GPUs"), "{text}");
         }
     }
 

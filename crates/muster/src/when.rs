@@ -22,6 +22,8 @@ pub struct Given {
     pub ms: i64,
     /// It was written as a clock time or a date, which only the time zone makes a moment.
     local: bool,
+    /// It was over when it was written.
+    pub past: bool,
 }
 
 impl Given {
@@ -30,6 +32,11 @@ impl Given {
         if self.local {
             output::talk(&format!("{what} {}", units::moment(self.ms)));
         }
+        self.moment()
+    }
+
+    /// As the API reads it.
+    pub fn moment(&self) -> Moment {
         Moment::UnixMs(u64::try_from(self.ms).unwrap_or(0))
     }
 }
@@ -42,14 +49,26 @@ fn read(text: &str, now: &Zoned) -> Result<Given, String> {
             "`{text}` has no unit; write a span such as `{text}m`, or a clock time such as `18:00`"
         ));
     }
+    if let Some(span) = before_now(text) {
+        return Err(format!(
+            "`{text}` is in the past; write a span from now such as `{span}`, or a clock time such as `18:00`"
+        ));
+    }
+    let given = |ms: i64, local: bool| Given { ms, local, past: ms < now.timestamp().as_millisecond() };
     if let Some(ms) = from_now(text, now) {
-        return ms.map(|ms| Given { ms, local: false });
+        return ms.map(|ms| given(ms, false));
     }
     if let Ok(moment) = text.parse::<Timestamp>() {
-        return Ok(Given { ms: moment.as_millisecond(), local: false });
+        return Ok(given(moment.as_millisecond(), false));
     }
     let moment = on_the_calendar(&text.to_ascii_lowercase(), now)?;
-    Ok(Given { ms: moment.timestamp().as_millisecond(), local: true })
+    Ok(given(moment.timestamp().as_millisecond(), true))
+}
+
+/// The span of `-1h` and `now-1h`.
+fn before_now(text: &str) -> Option<&str> {
+    let span = text.strip_prefix("now").unwrap_or(text).trim_start().strip_prefix('-')?.trim_start();
+    units::duration_ms(span).is_ok().then_some(span)
 }
 
 /// `now`, `now+2h`, or `2h` alone; none where it is no span at all.
@@ -191,6 +210,20 @@ mod tests {
         }
         assert!(utc("18").unwrap_err().contains("`18` has no unit"));
         assert!(utc("now+60").unwrap_err().contains("has no unit"));
+    }
+
+    #[test]
+    fn what_is_past_is_told() {
+        let is_past = |text: &str| read(text, &now()).map(|given| given.past);
+        for text in ["today 9:00", "2026-11-17", "2020-01-01T18:00", "2026-11-17T13:29:59Z"] {
+            assert_eq!(is_past(text), Ok(true), "{text}");
+        }
+        for text in ["now", "2h", "18:00", "14:30", "tomorrow", "2026-11-18"] {
+            assert_eq!(is_past(text), Ok(false), "{text}");
+        }
+        for text in ["-1h", "now-1h", "now - 90s"] {
+            assert!(is_past(text).unwrap_err().contains("is in the past"), "{text}");
+        }
     }
 
     #[test]

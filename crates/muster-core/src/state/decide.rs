@@ -57,7 +57,7 @@ impl State {
                     *cooling_until,
                     now,
                 )?;
-                Ok(self.with_jobs_of_gpu(said, (node, *gpu), (by, *jobs), now))
+                Ok(self.with_jobs_of_gpu(said, (node, *gpu), (*word, why), (by, *jobs), now))
             }
             Command::PartitionGpu { node, gpu, profiles, why } => {
                 self.decide_partition((by, why), (node, *gpu), profiles, now)

@@ -282,14 +282,20 @@ impl State {
         &self,
         mut said: Decision,
         (node, gpu): (&NodeId, u8),
+        (word, said_why): (GpuWord, &str),
         (by, jobs): (&Actor, JobsOnGpu),
         now: Timestamp,
     ) -> Decision {
         let by = by.name.clone();
+        let id = GpuId { node: node.clone(), index: gpu };
+        let why = match said_why.is_empty() {
+            true => format!("{id} is {}", word.word()),
+            false => format!("{id} is {}: {said_why}", word.word()),
+        };
         let cause = match jobs {
             JobsOnGpu::Keep => return said,
-            JobsOnGpu::Requeue => StopCause::Requeued { by },
-            JobsOnGpu::Stop => StopCause::Cancelled { by },
+            JobsOnGpu::Requeue => StopCause::Requeued { by, why },
+            JobsOnGpu::Stop => StopCause::Cancelled { by, why },
         };
         for job in self.jobs_on_gpu(node, gpu).iter().filter_map(|job| self.jobs.get(job)) {
             let stops =

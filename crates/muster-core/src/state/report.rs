@@ -109,7 +109,12 @@ impl State {
         match cause {
             // It finished before anyone told it to stop: its work is done, whatever was wanted of it.
             Some(_) if exit.is_success() && !stopped => done(),
-            Some(StopCause::Cancelled { by }) => ended(Outcome::Cancelled, format!("cancelled by {by}")),
+            Some(StopCause::Cancelled { by, why }) if why.is_empty() => {
+                ended(Outcome::Cancelled, format!("cancelled by {by}"))
+            }
+            Some(StopCause::Cancelled { by, why }) => {
+                ended(Outcome::Cancelled, format!("cancelled by {by}: {why}"))
+            }
             Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
             Some(StopCause::Preempted { .. }) => Next::Queued { because: Back::Preempted, wakes_at: None },
             Some(StopCause::Requeued { .. }) => Next::Queued { because: Back::Requeued, wakes_at: None },

@@ -22,7 +22,7 @@ impl State {
             match job.attempt() {
                 Some(attempt) if is_cancelled(attempt) => {}
                 Some(attempt) => {
-                    events.push(self.stop(job, attempt, StopCause::Cancelled { by: by.name.clone() }, now));
+                    events.push(self.stop(job, attempt, StopCause::cancelled(&by.name), now));
                 }
                 None => events.push(Event::JobEnded {
                     job: job.id,
@@ -82,7 +82,7 @@ impl State {
         let mut events = Vec::new();
         for job in &members {
             if let Some(attempt) = job.attempt() {
-                let cause = StopCause::Requeued { by: by.name.clone() };
+                let cause = StopCause::requeued(&by.name);
                 events.extend(self.stop_unless_ending(job, attempt, cause, now));
             }
         }

@@ -168,7 +168,7 @@ fn state_of(attempt_state: &str) -> &'static str {
 
 fn shown(door: &Door, row: AllocationRow) -> Allocation {
     let AllocationRow { attempt, leases } = row;
-    let until = attempt.ended_at.unwrap_or_else(|| door.cluster.now().0);
+    let until = attempt.charged_until.or(attempt.ended_at).unwrap_or_else(|| door.cluster.now().0);
     let held_ms = (until - attempt.placed_at).max(0);
     let cause = attempt.stop_cause.as_deref().map(stop_cause);
     let preempted_by = cause.filter(|(cause, _)| cause == "preempted").and_then(|(_, by)| by);

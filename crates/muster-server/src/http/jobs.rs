@@ -1,9 +1,10 @@
 //! Jobs: list, look, steer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::State;
 use muster_core::command::{Answer, JobChange};
+use muster_core::node::GpuWord;
 use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Cancelled, Done, Reasoned};
@@ -20,6 +21,7 @@ use crate::http::history::{check_sees, of_number, oldest, tasks_by_state};
 use crate::http::job_rows::{self, JobRows, Written};
 use crate::http::json::{Json, OptionalJson};
 use crate::http::query::{Id, Query, key_and_value, page_limit};
+use crate::http::start_range::StartFacts;
 use crate::http::who::Reach;
 use crate::http::written::{hours, humane, money, priority, span_ms};
 use crate::http::{share, show};
@@ -171,7 +173,8 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
         let position = muster_core::plan::position(state, live, now);
         job.queue_position = position.map(|place| place.position);
         job.queue_length = position.map(|place| place.of);
-        job.estimated_wait = position.and_then(|place| estimated_wait(&door, first, place.position, now));
+        job.estimated_wait =
+            position.and_then(|place| estimated_wait(&door, state, (first, place.position), now));
         let cap = live.attempt().and_then(|attempt| attempt.gpu_milliwatts_max);
         job.gpu_power_max_watts = cap.map(|milliwatts| milliwatts as f64 / 1_000.0);
         job.reasons = show::reasons(&door.cluster.verdicts().of(state, live, now));
@@ -181,12 +184,31 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
     Ok(Json(job))
 }
 
-/// How long a job still waits by the newest forecast.
-fn estimated_wait(door: &Door, job: JobId, position: u64, now: Timestamp) -> Option<String> {
+/// How long a job still waits by the newest forecast, where that is worth telling.
+fn estimated_wait(
+    door: &Door,
+    state: &muster_core::State,
+    (job, position): (JobId, u64),
+    now: Timestamp,
+) -> Option<String> {
     let forecast = door.cluster.forecast();
-    let range = forecast.of(job).or_else(|| forecast.of_position(position))?;
+    let range = forecast.of(job).or_else(|| forecast.of_position(position));
+    let range = StartFacts::of(state, job, None, now).told(range).ok()?.range();
     let (from, to) = (humane(range.from.since(now).max(0)), humane(range.to.since(now).max(0)));
     Some(if from == to { from } else { format!("{from} to {to}") })
+}
+
+/// The GPUs of a running attempt that were declared or read as unhealthy, and why.
+fn unhealthy_gpus(state: &muster_core::State, attempt: &muster_core::job::Attempt) -> Option<String> {
+    let devices = attempt.tasks.iter().flat_map(|task| task.devices());
+    let told = devices.filter_map(|(node, gpu)| {
+        let health = state.nodes.get(node)?.gpu_health.get(usize::from(gpu))?;
+        let why = if health.why.is_empty() { String::new() } else { format!(": {}", health.why) };
+        (health.word == GpuWord::Unhealthy)
+            .then(|| format!("runs on {node}/gpu-{gpu}, which is unhealthy{why}"))
+    });
+    let told: BTreeSet<String> = told.collect();
+    (!told.is_empty()).then(|| told.into_iter().collect::<Vec<_>>().join("; "))
 }
 
 /// An elastic gang may hold more than it needs, and what runs has used something that is not charged yet.
@@ -194,6 +216,9 @@ fn tell_held(state: &muster_core::State, now: Timestamp, job: &mut JobSummary, l
     if let Some(attempt) = live.attempt() {
         job.gpu_count = attempt.gpu_count();
         job.gpu_amount = share::in_parts(attempt.gpu_milli());
+        if let Some(ailing) = unhealthy_gpus(state, attempt) {
+            job.message = ailing;
+        }
     }
     if let Some(used) = state.accrued(live, now) {
         job.gpu_hours += hours(used.gpu_ms);

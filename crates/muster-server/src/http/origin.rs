@@ -56,7 +56,15 @@ fn admit(door: &Door, request: &Request) -> Result<Option<HeaderValue>, Fault> {
         // A proxy before us may have looked at the other one.
         return Err(Fault::malformed("the request has more than one `Host` header"));
     }
-    let host = host_of(request);
+    // HTTP/2, and HTTP/1.1 with a whole address in the request line, name the server there; then that counts.
+    let called = request.uri().authority().map(|authority| authority.as_str());
+    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    if let (Some(called), Some(header)) = (called, header)
+        && !called.eq_ignore_ascii_case(header)
+    {
+        return Err(Fault::malformed("the address and the `Host` header name different servers"));
+    }
+    let host = called.or(header).map(str::to_string);
     if door.identity == Identity::Local && !is_ours(host.as_deref(), &door.origins.hosts) {
         let detail = format!("this server does not answer to `{}`", host.unwrap_or_default());
         return Err(Fault::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", detail)
@@ -86,12 +94,6 @@ fn preflight() -> Response {
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(allow_headers));
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     (StatusCode::OK, headers).into_response()
-}
-
-/// The name we were called by. HTTP/2 has it in the address instead of a header.
-fn host_of(request: &Request) -> Option<String> {
-    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    header.or_else(|| request.uri().authority().map(|authority| authority.as_str())).map(str::to_string)
 }
 
 fn is_ours(host: Option<&str>, names: &[String]) -> bool {

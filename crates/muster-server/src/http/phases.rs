@@ -9,7 +9,7 @@ use muster_protocol::outlook::{JobPhase, WaitNote};
 
 use crate::http::written::{hours, humane, stamp};
 
-/// A start that takes less is not a phase of its own.
+/// A start, or an end that nobody hears of, that takes less is not a phase of its own.
 const STARTING_MS_MIN: i64 = 2_000;
 
 /// Turns journal entries of one job into phases.
@@ -72,8 +72,17 @@ impl<'a> Phases<'a> {
             Event::AttemptStopping { cause, at, .. } => {
                 self.begin(Kind::Stopping { cause: cause.clone() }, *at)
             }
-            Event::AttemptEnded { exit, next, receipt, at, .. } => {
-                self.close(*at);
+            Event::AttemptEnded { exit, next, receipt, charged_until, at, .. } => {
+                let over = charged_until.unwrap_or(*at).min(*at);
+                self.close(over);
+                let late_ms = at.since(over);
+                if late_ms >= STARTING_MS_MIN {
+                    let sentence = format!(
+                        "its processes had ended; the server learned of it {} later",
+                        humane(late_ms)
+                    );
+                    self.span("unreported", sentence, over, *at);
+                }
                 self.attempt_ended(exit, next, receipt.as_ref(), *at);
             }
             Event::JobEnded { why, at, .. } => {
@@ -170,10 +179,10 @@ impl<'a> Phases<'a> {
 
     fn cause(&self, cause: &StopCause) -> String {
         match cause {
-            StopCause::Cancelled { by } => format!("cancelled by {by}"),
+            StopCause::Cancelled { by, why } => format!("cancelled {}", of_person(by, why)),
             StopCause::TimeLimit => "its time limit passed".to_string(),
             StopCause::Preempted { by } => format!("preempted by {}", self.named(*by)),
-            StopCause::Requeued { by } => format!("requeued by {by}"),
+            StopCause::Requeued { by, why } => format!("requeued {}", of_person(by, why)),
             StopCause::Held { by, why } => format!("held {}", of_person(by, why)),
             StopCause::GangFailed => "another task of the gang failed".to_string(),
         }

@@ -29,7 +29,8 @@ pub fn state(state: rows::JobState) -> JobState {
 /// A job as lists show it.
 pub fn summary(row: JobRow, now_ms: i64) -> JobSummary {
     let row = without_former_attempt(row);
-    let ran_ms = row.started_at.map(|since| (row.ended_at.unwrap_or(now_ms) - since).max(0));
+    let until = row.ended_at.map(|ended| row.ran_until.unwrap_or(ended)).unwrap_or(now_ms);
+    let ran_ms = row.started_at.map(|since| (until - since).max(0));
     JobSummary {
         id: row.id.to_string(),
         job_id: row.id.to_string(),

@@ -15,6 +15,8 @@ pub struct StartFacts {
     hits: (u32, u32),
     recent_hits: (u32, u32),
     is_reliable: bool,
+    /// The forecast rests on the configured default runtime.
+    is_guessed: bool,
 }
 
 /// A range that is worth telling, and how often such ranges were right.
@@ -38,12 +40,19 @@ impl StartFacts {
             hits: state.foresight.hits(),
             recent_hits: state.foresight.recent_hits(),
             is_reliable: state.foresight.is_reliable(),
+            is_guessed: state.guesses_runtimes(job),
         }
     }
 
     /// The range as it is told, or why none is.
     pub fn told(&self, range: Option<Range>) -> Result<ToldRange, String> {
-        let Some(range) = range else { return Err("the forecast does not reach this job".to_string()) };
+        if self.is_guessed {
+            let unknown = "no job has ended here yet, so it is not known how long jobs run";
+            return Err(format!("{unknown}; jobs with a time limit (`--time`) are forecast from the start"));
+        }
+        let Some(range) = range else {
+            return Err("too many jobs are ahead for the forecast to reach this one".to_string());
+        };
         if !self.is_reliable {
             let (right, of) = self.recent_hits;
             return Err(format!("only {right} of the last {of} start ranges were right"));
@@ -54,6 +63,11 @@ impl StartFacts {
 }
 
 impl ToldRange {
+    /// From when to when.
+    pub fn range(&self) -> Range {
+        self.range
+    }
+
     /// The moment of a reservation as it is told beside the range.
     pub fn reservation(&self, reserved: Timestamp) -> Timestamp {
         self.range.reservation(reserved)

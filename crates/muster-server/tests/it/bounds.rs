@@ -90,6 +90,14 @@ fn a_request_with_two_hosts_is_refused() {
     house.refused(&house.client().send("GET", "/api/v1/whoami", &two, b""), 400, "malformed");
     let same = [("Host", "localhost"), ("Host", "localhost")];
     house.refused(&house.client().send("GET", "/api/v1/whoami", &same, b""), 400, "malformed");
+    // A whole address in the request line counts, whatever the header says.
+    let whole = "http://evil.example/api/v1/whoami";
+    house.refused(&house.client().get_with_unchecked(whole, &[("Host", "localhost")]), 400, "malformed");
+    house.refused(
+        &house.client().get_with_unchecked(whole, &[("Host", "evil.example")]),
+        421,
+        "foreign-host",
+    );
 }
 
 #[test]

@@ -97,6 +97,14 @@ impl Client {
         reply
     }
 
+    /// The same with headers of one's own.
+    pub fn get_with_unchecked(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
+        let mut socket = self.open("GET", path, headers, b"");
+        let mut reply = read_head(&mut socket);
+        reply.text = read_body(&mut socket, &reply);
+        reply
+    }
+
     /// Open a stream of server-sent events.
     pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Events {
         let mut socket = self.open("GET", path, headers, b"");

@@ -15,6 +15,7 @@ contract!(
     a_record_written_again_with_a_right_checksum_is_named,
     records_that_changed_places_are_named,
     a_journal_of_an_older_release_is_whole,
+    tables_of_an_older_release_are_whole_after_the_upgrade,
     events_are_checked_when_they_are_served,
     a_damaged_savepoint_is_named,
 );
@@ -228,4 +229,20 @@ fn a_damaged_savepoint_is_named(bench: &dyn Bench) {
     book.store.savepoints.save(16, b"new state").unwrap();
     bench.sql("UPDATE savepoint_chunks SET crc = crc + 1 WHERE seq = 12");
     assert_eq!(places(bench), ["savepoint 12: a chunk does not match its checksum"]);
+}
+
+/// What the release before the tables of idempotency keys and of charged moments left.
+const TABLES_V7: &str = include_str!("../golden/tables_v7.sql");
+
+fn tables_of_an_older_release_are_whole_after_the_upgrade(bench: &dyn Bench) {
+    bench.bring_to(7);
+    bench.sql(&format!("{TABLES_V7} SELECT 1"));
+    let book = Book::lead(bench.open());
+    let (damages, examined) = found(bench);
+    assert_eq!(damages, vec![]);
+    assert_eq!((examined.records, examined.chained, examined.compared), (25, 0, true));
+    let job_of = |key: &str| book.store.tables.key_use("default", key).unwrap().map(|used| used.job);
+    assert_eq!(job_of("KEY1"), Some(job(1)));
+    assert_eq!(job_of("KEY2"), Some(job(2)));
+    assert_eq!(job_of("KEY3"), None);
 }

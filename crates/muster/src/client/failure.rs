@@ -7,6 +7,9 @@ use muster_protocol::problem::Problem;
 
 use crate::error::{CliError, Exit};
 
+/// What to try without a token that is valid. The server speaks of headers; people here have flags.
+const TOKEN_HINT: &str = "give one with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR";
+
 /// Why a call has no answer.
 #[derive(Debug)]
 pub enum Failure {
@@ -92,12 +95,19 @@ impl Failure {
 impl Declined {
     fn into_error(self) -> CliError {
         if self.status == StatusCode::UNAUTHORIZED {
-            // The server speaks of headers; people here have flags.
-            return CliError::new(Exit::NotAllowed, "the server wants a valid token")
-                .hint("give one with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR");
+            return CliError::new(Exit::NotAllowed, "the server wants a valid token").hint(TOKEN_HINT);
         }
         CliError { hint: self.hint, ..CliError::new(exit_of(self.status.as_u16(), &self.code), self.detail) }
     }
+}
+
+/// The problem with which the server ends a stream.
+pub fn stream_error(problem: Problem) -> CliError {
+    let hint = match problem.code.as_str() {
+        "token-ended" => Some(format!("a new token is needed: {TOKEN_HINT}")),
+        _ => problem.hint,
+    };
+    CliError { hint, ..CliError::new(exit_of(problem.status, &problem.code), problem.detail) }
 }
 
 /// What the process returns for a refusal, by status and code.
@@ -130,8 +140,8 @@ fn plain_words(status: StatusCode, body: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn error_of(status: u16, code: &str) -> CliError {
-        let problem = Problem {
+    fn problem(status: u16, code: &str) -> Problem {
+        Problem {
             kind: format!("urn:muster:problem:{code}"),
             title: String::new(),
             status,
@@ -139,9 +149,21 @@ mod tests {
             detail: "no".to_string(),
             hint: None,
             error: "no".to_string(),
-        };
+        }
+    }
+
+    fn error_of(status: u16, code: &str) -> CliError {
+        let body = muster_json::to_vec(&problem(status, code));
         let status = StatusCode::from_u16(status).unwrap();
-        Failure::declined(status, &muster_json::to_vec(&problem)).into_error("http://x")
+        Failure::declined(status, &body).into_error("http://x")
+    }
+
+    #[test]
+    fn a_stream_ends_with_the_exit_code_of_its_problem() {
+        let ended = stream_error(problem(401, "token-ended"));
+        assert_eq!(ended.exit, Exit::NotAllowed);
+        assert!(ended.hint.unwrap().contains("--token-file"));
+        assert_eq!(stream_error(problem(500, "fault")).exit, Exit::Failed);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn fetch(client: &Client, args: &Args, enough: usize) -> Result<(AuditList, bool
 fn result(entry: &AuditEntry) -> Cell {
     match (&entry.refused, entry.allowed) {
         (Some(code), _) if entry.times > 1 => {
-            Cell::tinted(format!("refused {} times: {code}", entry.times), Tint::Bad)
+            Cell::tinted(format!("refused: {code} ({} times)", entry.times), Tint::Bad)
         }
         (Some(code), _) => Cell::tinted(format!("refused: {code}"), Tint::Bad),
         (None, true) => Cell::from("done"),

@@ -12,6 +12,7 @@ use super::serve::{self, ServerArgs};
 use super::{Ending, config};
 use crate::error::CliError;
 use crate::output;
+use crate::units;
 
 /// Two thousand simulated nodes take less.
 const NODES_WITHIN: Duration = Duration::from_secs(3);
@@ -84,7 +85,9 @@ fn await_nodes(running: &Running, count: usize) {
 fn about(nodes: &Nodes) -> String {
     match nodes {
         Nodes::None => "no nodes".to_string(),
-        Nodes::Real { gpus } => format!("this machine with {gpus} counted GPUs; jobs run as your user"),
+        Nodes::Real { gpus } => {
+            format!("this machine with {}; jobs run as your user", units::count(*gpus, "counted GPU"))
+        }
         Nodes::Simulated(cluster) => {
             let nodes = cluster.registrations();
             let gpus: usize = nodes.iter().map(|node| node.gpus.len()).sum();
@@ -94,7 +97,9 @@ fn about(nodes: &Nodes) -> String {
                 .map(|gpu| gpu.model.as_str())
                 .next()
                 .unwrap_or("GPUs");
-            format!("{} simulated nodes with {gpus} GPUs ({model})", nodes.len())
+            let (nodes, gpus) =
+                (units::count(nodes.len() as u64, "simulated node"), units::count(gpus as u64, "GPU"));
+            format!("{nodes} with {gpus} ({model})")
         }
     }
 }

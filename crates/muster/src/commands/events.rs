@@ -8,7 +8,7 @@ use muster_protocol::event::{Event, EventList};
 use muster_protocol::problem::Problem;
 
 use super::{Code, Ending};
-use crate::client::{Client, Stream, Target};
+use crate::client::{Client, Stream, Target, stream_error};
 use crate::error::CliError;
 use crate::follow::{Came, Patience};
 use crate::jobs::{self, JobRef};
@@ -142,7 +142,7 @@ fn read(kind: &str, data: &str) -> Result<Event, CliError> {
     match kind {
         "problem" => {
             let problem: Problem = muster_json::from_str(data).map_err(strange)?;
-            Err(CliError { hint: problem.hint, ..CliError::failed(problem.detail) })
+            Err(stream_error(problem))
         }
         "lagged" => {
             Err(CliError::failed("too slow: facts were missed").hint("begin again with `--after SEQ`"))

@@ -6,6 +6,7 @@ use super::{Code, Ending};
 use crate::client::Target;
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
+use crate::units;
 
 /// `muster moves`.
 #[derive(Debug, clap::Args)]
@@ -33,13 +34,13 @@ fn text(moves: &MoveList) -> String {
     };
     let line = |one: &Move| {
         format!(
-            "{} {word} from {} to {}: {} starts, gains {:.2} GPU-hours and costs {:.2}\n",
+            "{} {word} from {} to {}: {} starts, gains {} GPU-hours and costs {}\n",
             one.moved_job_id,
             one.gpus.join(" "),
             one.to.join(" "),
             one.job_id,
-            one.gained_gpu_hours,
-            one.lost_gpu_hours
+            units::amount(one.gained_gpu_hours),
+            units::amount(one.lost_gpu_hours)
         )
     };
     moves.moves.iter().map(line).collect()

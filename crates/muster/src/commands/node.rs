@@ -1,16 +1,18 @@
-//! Machines: a list, all about one, and taking one out of service.
+//! Machines: a list, all about one, its labels, and taking one out of service.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::gpu::{Gpu, GpuList};
-use muster_protocol::node::{Node, NodeList, NumaNode};
+use muster_protocol::node::{Node, NodeChange, NodeList, NumaNode};
 use muster_protocol::submit::{Done, Reasoned};
 
 use super::{Code, Ending};
 use crate::client::{Client, Target};
 use crate::confirm::{self, Consent};
+use crate::error::{CliError, Exit};
 use crate::options::Options;
 use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs, Tint};
 use crate::{shares, units};
@@ -22,6 +24,8 @@ pub enum Verb {
     Ls(LsArgs),
     /// Show all about one
     Show(OneArgs),
+    /// Set and remove its labels, which jobs choose nodes by
+    Label(LabelArgs),
     /// Let it finish what it has, and give it nothing new
     Drain(ChangeArgs),
     /// Let it take work again
@@ -48,6 +52,43 @@ pub struct OneArgs {
     node: String,
     #[command(flatten)]
     show: ShowArgs,
+}
+
+/// `muster node label`.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Examples:\n  muster node label gpu01 zone=b disk=nvme\n  muster node label gpu01 disk-\n  muster submit --node-label zone=b -- ./go.sh"
+)]
+pub struct LabelArgs {
+    /// Which; also one that is declared and has not joined yet
+    node: String,
+    /// KEY=VALUE sets a label, KEY- removes it; the others stay
+    #[arg(required_unless_present = "reset", value_name = "KEY=VALUE|KEY-")]
+    labels: Vec<LabelChange>,
+    /// Forget the labels set here: they are again those that its agent reports
+    #[arg(long, conflicts_with = "labels")]
+    reset: bool,
+}
+
+/// `KEY=VALUE` or `KEY-`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum LabelChange {
+    Set { key: String, value: String },
+    Remove { key: String },
+}
+
+impl FromStr for LabelChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LabelChange, String> {
+        match (text.split_once('='), text.strip_suffix('-')) {
+            (Some((key, value)), _) if !key.is_empty() => {
+                Ok(LabelChange::Set { key: key.to_string(), value: value.to_string() })
+            }
+            (None, Some(key)) if !key.is_empty() => Ok(LabelChange::Remove { key: key.to_string() }),
+            _ => Err(format!("`{text}` is neither KEY=VALUE, to set a label, nor KEY-, to remove one")),
+        }
+    }
 }
 
 /// A change of one or several nodes.
@@ -102,6 +143,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
     match verb {
         Verb::Ls(args) => list(&client, &args, options),
         Verb::Show(args) => show(&client, &args),
+        Verb::Label(args) => label(&client, &args),
         Verb::Drain(args) => change(&client, &args, "drain"),
         Verb::Undrain(args) => change(&client, &args, "undrain"),
         Verb::Hold(args) => change(&client, &args, "hold"),
@@ -130,6 +172,40 @@ fn show(client: &Client, args: &OneArgs) -> Ending {
     let node: Node = client.get(target(&args.node))?;
     output::show(&args.show, &card(&node), &node.name, &node)?;
     Ok(Code::DONE)
+}
+
+/// The API takes all labels at once: those that are not named are sent as they are.
+fn label(client: &Client, args: &LabelArgs) -> Ending {
+    let labels = match args.reset {
+        true => None,
+        false => Some(labelled(client.get(target(&args.node))?, &args.labels)?),
+    };
+    let change = NodeChange { labels: Some(labels), ..NodeChange::default() };
+    let node: Node = client.send(Method::PATCH, target(&args.node), &change)?;
+    let labels: Vec<String> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    output::talk(&match labels.len() {
+        0 => format!("node `{}` has no labels", node.name),
+        1 => format!("node `{}` has the label {}", node.name, labels.join(" ")),
+        _ => format!("node `{}` has the labels {}", node.name, labels.join(" ")),
+    });
+    Ok(Code::DONE)
+}
+
+/// The labels of a node after the changes.
+fn labelled(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String, String>, CliError> {
+    let mut labels = node.labels;
+    for change in changes {
+        match change {
+            LabelChange::Set { key, value } => drop(labels.insert(key.clone(), value.clone())),
+            LabelChange::Remove { key } if labels.remove(key).is_some() => {}
+            LabelChange::Remove { key } => {
+                let what = format!("node `{}` has no label `{key}`", node.name);
+                return Err(CliError::new(Exit::NotFound, what)
+                    .hint(format!("`muster node show {}` lists its labels", node.name)));
+            }
+        }
+    }
+    Ok(labels)
 }
 
 fn change(client: &Client, args: &ChangeArgs, verb: &str) -> Ending {
@@ -215,7 +291,7 @@ fn card(node: &Node) -> Card {
         .field("agent", node.agent_version.clone())
         .field("simulated", if node.simulated { "yes" } else { "" })
         .field("registered", units::localized(&node.registered_at))
-        .maybe("last heard", node.last_heartbeat.clone())
+        .maybe("last heard", node.last_heartbeat.as_deref().map(units::localized))
 }
 
 fn numa_line((number, numa): (usize, &NumaNode)) -> String {
@@ -246,4 +322,21 @@ fn wiring(gpu: &Gpu) -> String {
         (!peers.is_empty()).then(|| format!(", nvlink to {}", peers.join(" "))),
     ];
     words.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_set_and_removed_as_kubectl_does() {
+        let set = |key: &str, value: &str| LabelChange::Set { key: key.into(), value: value.into() };
+        assert_eq!("zone=b".parse(), Ok(set("zone", "b")));
+        assert_eq!("zone=".parse(), Ok(set("zone", "")));
+        assert_eq!("zone=b-".parse(), Ok(set("zone", "b-")));
+        assert_eq!("zone-".parse(), Ok(LabelChange::Remove { key: "zone".into() }));
+        for text in ["zone", "=b", "-", ""] {
+            assert!(text.parse::<LabelChange>().is_err(), "{text}");
+        }
+    }
 }

@@ -66,7 +66,7 @@ fn placed(outlook: &Outlook) -> Option<String> {
 /// What would start it now.
 fn sooner(outlook: &Outlook) -> String {
     let words: Vec<&str> = outlook.sooner_with.iter().map(|change| change.words.as_str()).collect();
-    words.join(" · ")
+    words.join(", or with ")
 }
 
 fn prospect_word(outcome: Prospect) -> &'static str {

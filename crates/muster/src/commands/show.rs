@@ -86,7 +86,7 @@ fn times(card: Card, summary: &JobSummary) -> Card {
     let counted = |count: u32| (count > 0).then_some(count);
     card.maybe("started", summary.started_at_ms.map(units::moment))
         .maybe("ended", summary.completed_at_ms.map(units::moment))
-        .maybe("ran for", summary.actual_duration_ms.map(units::span))
+        .maybe("ran for", summary.actual_duration_ms.map(units::ran))
         .maybe("time limit", summary.time_limit_ms.map(units::span))
         .maybe("preempted", counted(summary.preempted_count).map(times_word))
         .maybe("restarted", counted(summary.restart_count).map(times_word))
@@ -158,7 +158,7 @@ fn quoted(word: &str) -> String {
 
 fn attempt_line(attempt: &Attempt) -> String {
     let ran = match (attempt.started_at_ms, attempt.ended_at_ms) {
-        (Some(start), Some(end)) => format!(", ran {}", units::span(end - start)),
+        (Some(start), Some(end)) => format!(", ran {}", units::ran(end - start)),
         _ => String::new(),
     };
     let exit = match (attempt.exit_code, attempt.signal) {

@@ -162,11 +162,12 @@ fn guaranteed_gpus(tenant: &Tenant) -> Option<String> {
 }
 
 fn budget(tenant: &Tenant) -> Option<String> {
+    let part = |used: f64, limit: f64| format!("{} of {}", units::amount(used), units::amount(limit));
     let hours = tenant
         .budget_gpu_hours
-        .map(|limit| format!("{:.2} of {limit:.2} GPU-hours used", tenant.spent_gpu_hours));
-    let energy = tenant.budget_kwh.map(|limit| format!("{:.2} of {limit:.2} kWh used", tenant.spent_kwh));
-    let cost = tenant.budget_cost.map(|limit| format!("{:.2} of {limit:.2} spent", tenant.spent_cost));
+        .map(|limit| format!("{} GPU-hours used", part(tenant.spent_gpu_hours, limit)));
+    let energy = tenant.budget_kwh.map(|limit| format!("{} kWh used", part(tenant.spent_kwh, limit)));
+    let cost = tenant.budget_cost.map(|limit| format!("{} spent", part(tenant.spent_cost, limit)));
     let lines: Vec<String> = hours.into_iter().chain(energy).chain(cost).collect();
     (!lines.is_empty()).then(|| lines.join(", "))
 }
@@ -177,7 +178,7 @@ fn power(watts: f64) -> String {
 
 fn damage(tenant: &Tenant) -> Option<String> {
     let (limit, lost) = (tenant.damage_gpu_hours_per_day?, tenant.damage_gpu_hours.unwrap_or_default());
-    Some(format!("{lost:.2} of {limit:.2} GPU-hours a day lost to others"))
+    Some(format!("{} of {} GPU-hours a day lost to others", units::amount(lost), units::amount(limit)))
 }
 
 fn fair_share(tenant: &Tenant) -> String {

@@ -78,7 +78,7 @@ fn holders(why: &Why, now_ms: i64) -> Vec<String> {
         return Vec::new();
     }
     let holder = |holder: &HoldingJob| {
-        let gpus = if holder.gpus == 1 { "1 GPU".to_string() } else { format!("{} GPUs", holder.gpus) };
+        let gpus = units::count(holder.gpus, "GPU");
         let limit = if holder.is_time_limit { "at the latest" } else { "estimated" };
         let end = units::day_clock(holder.expected_end_ms, now_ms);
         let (job, name, tenant) = (&holder.job_id, &holder.name, &holder.tenant_id);
@@ -86,10 +86,10 @@ fn holders(why: &Why, now_ms: i64) -> Vec<String> {
     };
     let others = match (why.other_holders, why.holders.is_empty()) {
         (0, _) => None,
-        (count, true) => Some(format!("   {count} jobs that you may not see")),
+        (count, true) => Some(format!("   {} that you may not see", units::count(count, "job"))),
         (count, false) => Some(format!("   and {count} more")),
     };
-    let head = std::iter::once("Its GPUs are held by".to_string());
+    let head = std::iter::once("The GPUs it waits for are in use by".to_string());
     head.chain(why.holders.iter().map(holder)).chain(others).collect()
 }
 
@@ -110,7 +110,8 @@ fn phases(why: &Why, now_ms: i64) -> Vec<String> {
 /// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
 fn priority(why: &Why) -> Option<String> {
     if let Some(hours) = why.expected_gpu_hours {
-        return Some(format!("Ordered by the GPU time it is expected to take: {hours:.2} GPU-hours"));
+        let hours = units::amount(hours);
+        return Some(format!("Ordered by the GPU time it is expected to take: {hours} GPU-hours"));
     }
     let now = why.effective_priority?;
     let waiting = why.aging.filter(|aging| *aging > 0).map(|aging| format!(" plus {aging} for waiting"));
@@ -146,6 +147,8 @@ fn expected(why: &Why, now_ms: i64) -> Vec<String> {
 fn told_range(range: &ExpectedStart, now_ms: i64) -> String {
     let right = match range.ranges_told {
         0 => String::new(),
+        1 if range.ranges_right == 1 => "  (the last range like this was right)".to_string(),
+        1 => "  (the last range like this was wrong)".to_string(),
         told => format!(
             "  (ranges like this were right {} % of the last {told} times)",
             100 * u64::from(range.ranges_right) / u64::from(told)
@@ -157,7 +160,7 @@ fn told_range(range: &ExpectedStart, now_ms: i64) -> String {
 /// What would start it now.
 fn sooner(why: &Why) -> Option<String> {
     let words: Vec<String> = why.sooner_with.iter().map(|change| change.words.clone()).collect();
-    (!words.is_empty()).then(|| format!("Starts now with: {}", words.join(" · ")))
+    (!words.is_empty()).then(|| format!("It would start now with {}", words.join(", or with ")))
 }
 
 /// The next thing that the caller can do, by the most telling blocker.
@@ -266,7 +269,7 @@ Ahead of it: job-3
 Ordered by 150: priority 100 plus 90 for waiting less 40 for its fair-share factor of 0.900
 Expected start 10:50:00 to 11:45:00  (ranges like this were right 86 % of the last 500 times)
 Reservation: starts by 11:40:00 (estimated)
-Starts now with: 4 GPUs
+It would start now with 4 GPUs
 
 Try: `muster release job-7`
 ";
@@ -291,7 +294,7 @@ Try: `muster release job-7`
             is_time_limit: true,
         }];
         let text = text(&why, 40_000_000);
-        let held = "Its GPUs are held by\n   job-3  first  (tenant vision)  2 GPUs, ends 11:40:00 at the latest\n   and 1 more\n";
+        let held = "The GPUs it waits for are in use by\n   job-3  first  (tenant vision)  2 GPUs, ends 11:40:00 at the latest\n   and 1 more\n";
         assert!(text.contains(held), "{text}");
         assert!(!text.contains("fewer GPUs"), "{text}");
     }

@@ -41,7 +41,7 @@ pub struct AddArgs {
     node: Vec<String>,
     /// From when, in your time zone: 18:00, tomorrow, 2026-11-18T18:00, or a span from now such as 2h; now when not
     /// given
-    #[arg(long, value_name = "WHEN", value_parser = when::moment)]
+    #[arg(long, value_name = "WHEN", value_parser = when::moment, allow_hyphen_values = true)]
     begin: Option<Given>,
     /// How long, for example 4h
     #[arg(long = "for", value_name = "TIME", value_parser = units::duration_ms)]

@@ -12,6 +12,7 @@ use muster_store::deep::{self, Damage};
 use super::{Finding, bad, good, warn};
 use crate::commands::config;
 use crate::error::CliError;
+use crate::units;
 
 /// Damage listed one by one; the rest is counted.
 const LISTED_MAX: usize = 1_000;
@@ -90,11 +91,11 @@ fn summary(examined: &deep::Examined, whole: bool) -> Vec<Finding> {
     let old = examined.records - examined.chained;
     let older =
         if old > 0 { format!(", {old} of them from before records were chained") } else { String::new() };
-    let read = format!("{} records read{older}", examined.records);
+    let read = format!("{} read{older}", units::count(examined.records, "record"));
     match (whole, examined.compared) {
         (true, _) => vec![
             good("journal", read),
-            good("tables", format!("{} rows are as the journal says", examined.rows)),
+            good("tables", format!("{} as the journal says", units::count(examined.rows, "row"))),
         ],
         (false, true) => vec![good("journal", read)],
         (false, false) => vec![warn("tables", "not compared: the journal is damaged".to_string(), RESTORE)],

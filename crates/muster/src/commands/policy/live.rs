@@ -14,6 +14,7 @@ use crate::commands::{Code, Ending};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, ShowArgs, Tint};
+use crate::units;
 
 /// `muster policy apply`.
 #[derive(Debug, clap::Args)]
@@ -104,7 +105,7 @@ const COLUMNS: [Column<PolicyVersion>; 7] = [
     Column::new("IN FORCE", in_force_cell),
     Column::new("HASH", |one| short(&one.hash).into()),
     Column::new("BY", |one| one.applied_by.as_str().into()),
-    Column::new("APPLIED", |one| one.applied_at.as_str().into()),
+    Column::new("APPLIED", |one| units::localized(&one.applied_at).into()),
     Column::new("WHY", |one| Cell::or_dash(Some(one.why.clone()).filter(|why| !why.is_empty()))),
 ];
 
@@ -267,7 +268,7 @@ fn told(version: &PolicyVersion) -> String {
         version.version,
         whose(version),
         version.applied_by,
-        version.applied_at
+        units::localized(&version.applied_at)
     );
     if let Some(why) = &version.suspended {
         text.push_str(&format!("suspended: {why}\n"));
@@ -283,8 +284,14 @@ fn told(version: &PolicyVersion) -> String {
         let types =
             if pool.gpu_types.is_empty() { "any model".to_string() } else { pool.gpu_types.join(", ") };
         text.push_str(&format!(
-            "pool     {}: {types}; at least {} GB, at most {} °C, health {}; power {}; {} GPUs, {} given out as they are\n",
-            pool.name, pool.min_memory_gb, pool.max_temp_c, pool.health_threshold, pool.power_policy, pool.gpus, pool.gpus_open
+            "pool     {}: {types}; at least {} GB, at most {} °C, health {}; power {}; {}, {} given out as they are\n",
+            pool.name,
+            pool.min_memory_gb,
+            pool.max_temp_c,
+            pool.health_threshold,
+            pool.power_policy,
+            units::count(pool.gpus, "GPU"),
+            pool.gpus_open
         ));
         for tuned in pool.opt_strategies.iter().chain(&pool.health_checks) {
             text.push_str(&format!("           {tuned}\n"));

@@ -25,7 +25,7 @@ pub struct Args {
 const COLUMNS: [Column<PolicyOtherwise>; 5] = [
     Column::new("JOB", |one| one.job_id.as_str().into()),
     Column::new("TIMES", |one| one.times.to_string().into()),
-    Column::new("SEEN", |one| one.seen_at.as_str().into()),
+    Column::new("SEEN", |one| units::localized(&one.seen_at).into()),
     Column::new("IN FORCE", |one| one.in_force.as_str().into()),
     Column::new("SHADOW", |one| one.shadow.as_str().into()),
 ];
@@ -57,5 +57,6 @@ fn headline(shadow: &PolicyShadow) -> String {
         0 => "nothing would be decided otherwise".to_string(),
         total => format!("{} would be treated otherwise", units::count(total, "job")),
     };
-    format!("shadow of {files} since {}: {looks}{missed}; decided alike {alike}, {otherwise}\n", shadow.since)
+    let since = units::localized(&shadow.since);
+    format!("shadow of {files} since {since}: {looks}{missed}; decided alike {alike}, {otherwise}\n")
 }

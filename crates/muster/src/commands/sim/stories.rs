@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
 use crate::output::{self, Card, ShowArgs};
+use crate::units;
 
 /// So many stories are told at most to make one shorter.
 const TRIES: usize = 400;
@@ -65,7 +66,7 @@ fn one(args: &StoryArgs, story: &Story) -> Ending {
     output::print(&format!("{story}\n{}\n", last(&diary, args.lines)))?;
     match outcome {
         Ok(told) => {
-            output::talk(&format!("all laws held in {} steps", told.steps));
+            output::talk(&format!("all laws held in {}", units::count(told.steps, "step")));
             Ok(Code::DONE)
         }
         Err(failure) => Err(broken(story, &failure)),

@@ -55,12 +55,13 @@ impl Bar {
         let took = self.began.elapsed();
         let times = self.span_ms as f64 / 1e3 / took.as_secs_f64().max(1e-6);
         format!(
-            "{}: {} jobs of {} in {:.1} s, {:.0} × real time, {rounds} rounds",
+            "{}: {} of {} in {:.1} s, {:.0} × real time, {}",
             self.policy,
-            self.jobs,
+            units::count(self.jobs as u64, "job"),
             units::span(self.span_ms),
             took.as_secs_f64(),
-            times
+            times,
+            units::count(rounds, "round")
         )
     }
 }

@@ -100,7 +100,8 @@ impl Report {
     pub fn notes(&self) -> Vec<String> {
         let log = &self.log;
         let span = units::span((log.span_s * 1e3) as i64);
-        let mut notes = vec![format!("{} jobs that came within {span}, format {}", log.jobs, log.format)];
+        let jobs = units::count(log.jobs as u64, "job");
+        let mut notes = vec![format!("{jobs} that came within {span}, format {}", log.format)];
         if !log.left_out.is_empty() {
             notes.push(left_out(&log.left_out));
         }
