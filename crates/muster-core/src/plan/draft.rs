@@ -11,6 +11,7 @@ use crate::guarantee;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, JobSpec, PlacedTask};
 use crate::lasting::{Ending, Word};
+use crate::limits::LimitUse;
 use crate::models::ModelUse;
 use crate::node::GpuWord;
 use crate::plan::advice::{Advice, Silent};
@@ -95,6 +96,7 @@ pub(super) struct Draft<'a> {
     pub capacity: Capacity,
     pub models: ModelUse<'a>,
     pub users: UserUse<'a>,
+    pub limits: LimitUse<'a>,
     /// Tasks of limited arrays that would run beside those that do.
     arrays: BTreeMap<u64, u32>,
     /// GPUs that are given out only if nothing better is free.
@@ -145,6 +147,7 @@ impl<'a> Draft<'a> {
             capacity: state.capacity.clone(),
             models: ModelUse::of(state),
             users: UserUse::of(state),
+            limits: LimitUse::of(state),
             arrays: BTreeMap::new(),
             degraded: gpus_of(state, GpuWord::Degraded),
             doubtful: gpus_of(state, GpuWord::Warning),
@@ -265,6 +268,7 @@ impl<'a> Draft<'a> {
         self.shares.take(&bucket.tenant, &bucket.user, demand);
         self.shares.models.take(self.state, &bucket.tenant, tasks);
         self.users.take(&bucket.tenant, &bucket.user, demand);
+        self.limits.take(&bucket.tenant, bucket.shape.pool.as_deref(), demand.gpu_milli);
         if let Some(array) = bucket.array {
             *self.arrays.entry(array).or_default() += 1;
         }
@@ -312,6 +316,7 @@ impl<'a> Draft<'a> {
         let demand = Demand { jobs: 0, ..self.demand(ask, spot) };
         self.shares.take(&bucket.tenant, &bucket.user, demand);
         self.users.take(&bucket.tenant, &bucket.user, demand);
+        self.limits.take(&bucket.tenant, bucket.shape.pool.as_deref(), demand.gpu_milli);
         self.shares.start(&bucket.tenant, demand);
         self.shares.models.take(self.state, &bucket.tenant, &spot.tasks);
         self.shares.models.start(self.state, &bucket.tenant, &spot.tasks);

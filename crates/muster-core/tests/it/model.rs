@@ -835,6 +835,7 @@ impl<'a> Naive<'a> {
         let user_has_room = |top: &muster_core::Tenant| self.user_has_room(job, top, more);
         self.state.lineage(&job.spec.tenant).all(room_in)
             && self.state.lineage(&job.spec.tenant).all(user_has_room)
+            && policies::is_within_limits(self.state, job, more, &self.more_held)
     }
 
     /// Whether a tenant lets the user of a job hold so much more, in it and everywhere below.
