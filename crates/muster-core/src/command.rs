@@ -11,7 +11,7 @@ use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Exit, JobSpec, Outcome};
 use crate::node::{GpuWord, NodeFacts, NodeWord};
 use crate::plan::{Plan, Range};
-use crate::policy::{Answered, Bundle, Retried, Scope};
+use crate::policy::{Answered, Bundle, Limited, Retried, Scope};
 use crate::settings::Settings;
 use crate::state::KeyUse;
 use crate::tenant::TenantConfig;
@@ -281,6 +281,8 @@ pub enum Command {
         bundles: Vec<String>,
         /// What they said of jobs that wait.
         answers: Vec<Answered>,
+        /// What they said of tenants whose jobs wait.
+        limits: Vec<Limited>,
         /// What they said of jobs that failed.
         retries: Vec<Retried>,
     },

@@ -16,7 +16,7 @@ use crate::node::{DeclaredHealth, GpuHealth, GpuWord, NodeFacts, NodeWord};
 use crate::partition::MigInstance;
 use crate::plan::Range;
 use crate::plan::score::Score;
-use crate::policy::{Answered, Retried, Version};
+use crate::policy::{Answered, Limited, Retried, Version};
 use crate::settings::Settings;
 use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
@@ -415,12 +415,15 @@ pub enum Event {
         /// All of it.
         version: Box<Version>,
     },
-    /// Policies answered what they were asked of jobs that wait.
+    /// Policies answered what they were asked of jobs that wait, and of their tenants.
     PolicyAnswered {
         /// The hashes of the bundles that said it.
         bundles: Vec<String>,
         /// Each for a job and all that are alike.
         answers: Vec<Answered>,
+        /// Each for a tenant, with all below it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        limits: Vec<Limited>,
         /// When.
         at: Timestamp,
     },

@@ -35,6 +35,7 @@ mod guarantee;
 mod haste;
 pub mod lasting;
 pub mod ledger;
+mod limits;
 pub mod loss;
 pub mod mix;
 mod model_guarantee;

@@ -6,6 +6,7 @@
 //! who runs. Nobody has more for it.
 
 mod answers;
+mod limit;
 mod retry;
 mod view;
 
@@ -22,8 +23,9 @@ use crate::settings::Settings;
 use crate::time::Timestamp;
 
 pub use answers::{Admission, Answer, Answered, Answers, Given};
+pub use limit::{GpuLimit, Limited};
 pub use retry::{Failure, Retried, Retry, WAIT_MS_MAX};
-pub use view::{CandidateView, FailureView, JobView, Moment, NodeView, TenantView};
+pub use view::{CandidateView, ClusterView, FailureView, JobView, Moment, NodeView, TenantView};
 
 /// The most a policy may add to or take from the cost of a place, in thousandths of a device: more than any other term
 /// comes to.
@@ -51,16 +53,18 @@ pub enum Hook {
     Retry,
     /// How much power each of its GPUs may draw.
     Power,
+    /// How many GPUs a tenant may hold.
+    Limit,
 }
 
 impl Hook {
     /// All of them.
-    pub const ALL: [Hook; 6] =
-        [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Retry, Hook::Power];
+    pub const ALL: [Hook; 7] =
+        [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Retry, Hook::Power, Hook::Limit];
 
     /// Those that are asked about a bucket before anyone of it starts.
     pub const OF_BUCKETS: [Hook; 4] = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Power];
-    /// Those that are asked before a job starts.
+    /// Those that are asked about a job before it starts. What they say of one job tells nothing of another.
     pub const BEFORE_START: [Hook; 5] =
         [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power];
 
@@ -73,6 +77,7 @@ impl Hook {
             Hook::Victims => "victims",
             Hook::Retry => "retry",
             Hook::Power => "power",
+            Hook::Limit => "limit",
         }
     }
 }
@@ -147,10 +152,14 @@ pub struct Policies {
     versions: BTreeMap<Scope, Vec<Arc<Version>>>,
     /// What was answered of jobs that wait.
     pub answers: Answers,
+    /// What was answered of tenants whose jobs wait, and of all tenants above them.
+    pub limits: BTreeMap<TenantId, Limited>,
     /// Jobs that sleep after a failure until it was asked whether they start again.
     pub failures: BTreeMap<JobId, Failure>,
     /// What the bundles in force could look at. Derived.
     reads: Arc<Reads>,
+    /// Whether some bundle in force limits what tenants hold. Derived.
+    limits_tenants: bool,
     /// Tenants that a budget applies to: it must cover the exact time limit of a job, so jobs are told apart by it.
     /// Derived from the tenants; kept here because everything that tells jobs apart has the policies at hand.
     pub(crate) exact_limits: Arc<BTreeSet<TenantId>>,
@@ -197,8 +206,14 @@ impl Policies {
     /// Put a bundle into force. What others answered of the same jobs is no longer asked for.
     pub(crate) fn put(&mut self, version: Version) {
         match &version.scope {
-            Scope::Cluster => self.answers = Answers::default(),
-            Scope::Tenant(tenant) => self.answers.forget_tenant(tenant),
+            Scope::Cluster => {
+                self.answers = Answers::default();
+                self.limits.clear();
+            }
+            Scope::Tenant(tenant) => {
+                self.answers.forget_tenant(tenant);
+                self.limits.remove(tenant);
+            }
         }
         let of_scope = self.versions.entry(version.scope.clone()).or_default();
         of_scope.push(Arc::new(version));
@@ -221,9 +236,15 @@ impl Policies {
         self.versions().into_iter().map(|version| (**version).clone()).collect()
     }
 
-    /// The same read back, with those who failed, without what was answered.
-    pub(crate) fn restored(versions: Vec<Version>, failures: Vec<(JobId, Failure)>) -> Policies {
-        let mut policies = Policies { failures: failures.into_iter().collect(), ..Policies::default() };
+    /// The same read back, with those who failed and the limits of tenants, without what was answered of jobs.
+    pub(crate) fn restored(
+        versions: Vec<Version>,
+        failures: Vec<(JobId, Failure)>,
+        limits: Vec<Limited>,
+    ) -> Policies {
+        let limits = limits.into_iter().map(|limited| (limited.tenant.clone(), limited)).collect();
+        let failures = failures.into_iter().collect();
+        let mut policies = Policies { failures, limits, ..Policies::default() };
         for version in versions {
             policies.versions.entry(version.scope.clone()).or_default().push(Arc::new(version));
         }
@@ -244,6 +265,8 @@ impl Policies {
             }
         }
         self.reads = Arc::new(reads);
+        let limits = |version: &&Arc<Version>| version.bundle.hooks.contains(&Hook::Limit);
+        self.limits_tenants = self.in_force().iter().any(limits);
     }
 
     /// All that are in force.
@@ -281,6 +304,11 @@ impl Policies {
     /// Whether anyone answers a question about a tenant's jobs.
     pub fn asks(&self, hook: Hook, tenant: &TenantId) -> bool {
         !self.is_empty() && self.asked(hook, tenant).next().is_some()
+    }
+
+    /// Whether some bundle in force limits what tenants hold.
+    pub fn limit_tenants(&self) -> bool {
+        self.limits_tenants
     }
 
     /// How a job failed, while it is to be asked whether it starts again.
@@ -474,7 +502,7 @@ mod tests {
         };
         let (by, why, at) = (String::new(), String::new(), Timestamp(0));
         let version = Version { number: 1, scope: Scope::Cluster, bundle: Arc::new(bundle), by, why, at };
-        let policies = Policies::restored(vec![version], Vec::new());
+        let policies = Policies::restored(vec![version], Vec::new(), Vec::new());
         let cases = [
             (Some(60), 1_000, Some(true)),
             (Some(61), 1_000, Some(false)),

@@ -167,6 +167,8 @@ pub type Place = (Timestamp, JobId);
 pub struct Queue {
     /// Ready to be placed.
     ready: BTreeMap<Bucket, BTreeSet<Place>>,
+    /// How many buckets of each tenant there are.
+    tenants: BTreeMap<TenantId, usize>,
     /// Asleep until a moment.
     asleep: BTreeSet<(Timestamp, JobId)>,
     /// Waiting for other jobs to end.
@@ -196,6 +198,16 @@ impl Queue {
         self.ready.get(bucket)
     }
 
+    /// Tenants that have jobs that are ready, each once.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
+        self.tenants.keys()
+    }
+
+    /// Whether a tenant has jobs that are ready.
+    pub fn has_tenant(&self, tenant: &TenantId) -> bool {
+        self.tenants.contains_key(tenant)
+    }
+
     /// Sleepers whose moment has come.
     pub fn due(&self, now: Timestamp) -> impl Iterator<Item = JobId> + '_ {
         self.asleep.iter().take_while(move |(at, _)| *at <= now).map(|(_, job)| *job)
@@ -213,9 +225,16 @@ impl Queue {
         let new = match job.wakes_at {
             _ if !job.open_dependencies.is_empty() => self.dependent.insert(job.id),
             Some(at) => self.asleep.insert((at, job.id)),
-            None => self.ready.entry(bucket_of(job, limited, policies)).or_default().insert(place_of(job)),
+            None => self.add_ready(job, bucket_of(job, limited, policies)),
         };
         assert!(new, "{} is queued twice", job.id);
+    }
+
+    fn add_ready(&mut self, job: &Job, bucket: Bucket) -> bool {
+        if !self.ready.contains_key(&bucket) {
+            *self.tenants.entry(bucket.tenant.clone()).or_default() += 1;
+        }
+        self.ready.entry(bucket).or_default().insert(place_of(job))
     }
 
     /// Take a job out that was filed as it is now. Says which bucket is empty now, if one is.
@@ -236,9 +255,19 @@ impl Queue {
         let found = places.remove(&place_of(job));
         if places.is_empty() {
             self.ready.remove(&bucket);
+            self.forget_bucket_of(&bucket.tenant);
             *emptied = Some(bucket);
         }
         found
+    }
+
+    fn forget_bucket_of(&mut self, tenant: &TenantId) {
+        if let Some(buckets) = self.tenants.get_mut(tenant) {
+            *buckets -= 1;
+            if *buckets == 0 {
+                self.tenants.remove(tenant);
+            }
+        }
     }
 }
 

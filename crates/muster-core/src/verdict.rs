@@ -280,6 +280,20 @@ pub enum Reason {
     },
     /// Policies were not asked about it yet.
     PolicyUnasked,
+    /// The tenant would hold more GPUs than a policy lets it hold now. All amounts are in thousandths of a GPU.
+    PolicyLimit {
+        /// Whose limit: its own, or that of a tenant above it.
+        tenant: TenantId,
+        /// The pool whose GPUs are limited; nothing where all are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool: Option<String>,
+        /// What the tenant holds with all below it; of a pool, by jobs that named it.
+        held: u64,
+        /// What the job wants.
+        wanted: u64,
+        /// What the tenant may hold.
+        limit: u64,
+    },
     /// The array runs as many tasks as it may.
     ArrayLimit {
         /// How many run.
@@ -335,6 +349,7 @@ impl Reason {
             Reason::Dependency { .. } => "Dependency",
             Reason::StartTime { .. } => "StartTime",
             Reason::Policy { .. } | Reason::PolicyRefused { .. } | Reason::PolicyUnasked => "Policy",
+            Reason::PolicyLimit { .. } => "PolicyLimit",
             Reason::ArrayLimit { .. } => "ArrayLimit",
             Reason::Held { .. } => "Held",
             Reason::Priority { .. } => "Priority",
@@ -446,6 +461,15 @@ impl Reason {
             Reason::Policy { why } => format!("a policy lets it wait: {why}"),
             Reason::PolicyRefused { why } => format!("a policy refuses it: {why}"),
             Reason::PolicyUnasked => "the policies are being asked about it".to_string(),
+            Reason::PolicyLimit { tenant, pool, held, wanted, limit } => {
+                let of_pool = pool.as_ref().map(|pool| format!(" of pool `{pool}`")).unwrap_or_default();
+                format!(
+                    "tenant `{tenant}` may hold {}{of_pool} by policy now, holds {} and the job wants {}",
+                    gpus_of_milli(*limit),
+                    parts(*held),
+                    parts(*wanted)
+                )
+            }
             Reason::ArrayLimit { running, limit } => format!("{running} tasks of the array run, {limit} may"),
             Reason::Held { by, why } if why.is_empty() => format!("held by {by}"),
             Reason::Held { by, why } => format!("held by {by}: {why}"),
@@ -508,6 +532,19 @@ fn percent(milli: u32) -> String {
 
 fn gpus(count: u32) -> String {
     many(u64::from(count), "GPU")
+}
+
+/// Thousandths of GPUs, with their unit.
+fn gpus_of_milli(milli: u64) -> String {
+    format!("{} GPU{}", parts(milli), if milli == 1_000 { "" } else { "s" })
+}
+
+/// Thousandths as a number without zeros at its end.
+fn parts(milli: u64) -> String {
+    match milli % 1_000 {
+        0 => (milli / 1_000).to_string(),
+        part => format!("{}.{part:03}", milli / 1_000).trim_end_matches('0').to_string(),
+    }
 }
 
 fn many(count: u64, what: &str) -> String {

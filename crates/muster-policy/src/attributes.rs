@@ -62,7 +62,7 @@ impl View {
 
     /// What an attribute of it stands for: nothing where it has no such attribute.
     fn attribute(self, name: &str) -> Option<Option<View>> {
-        let is_moment = self == View::Of(Sample::Job) && name == "now";
+        let is_moment = matches!(self, View::Of(sample) if sample.has_moment()) && name == "now";
         let is_there = self.attributes().contains(&name);
         is_there.then_some(is_moment.then_some(View::Now))
     }
@@ -282,6 +282,14 @@ mod tests {
             (
                 "def big(x):\n    return x.gpuz > 2\ndef admit(job):\n    return not big(job)",
                 "2: `job` has no attribute `gpuz`",
+            ),
+            (
+                "def limit(tenant, cluster):\n    return cluster.gpu / 2",
+                "2: `cluster` has no attribute `gpu`; did you mean `gpus`?",
+            ),
+            (
+                "def limit(t, c):\n    return None if c.now.our > 6 else t.gpus_held",
+                "2: `now` has no attribute `our`; did you mean `hour`?",
             ),
             (
                 "def score(job, node):\n    return node.zebra",

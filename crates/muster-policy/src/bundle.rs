@@ -69,6 +69,7 @@ pub(crate) fn parameters_of(hook: Hook) -> &'static [&'static str] {
         Hook::Score => &["job", "node"],
         Hook::Victims => &["job", "candidates"],
         Hook::Retry => &["job", "failure"],
+        Hook::Limit => &["tenant", "cluster"],
     }
 }
 

@@ -1,4 +1,4 @@
-//! The six questions that policies answer, as typed functions.
+//! The seven questions that policies answer, as typed functions.
 //!
 //! A question goes to every file that tells a function of its name, in the order of their names, and the answers become
 //! one. What comes back is read strictly: an answer of a wrong kind is an error, and so is whatever goes wrong while a
@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 use muster_core::ids::JobId;
 use muster_core::policy::{
-    Admission, COST_MILLI_MAX, CandidateView, FailureView, Hook, JobView, NodeView, Retry, TenantView,
+    Admission, COST_MILLI_MAX, CandidateView, ClusterView, FailureView, GpuLimit, Hook, JobView, NodeView,
+    Retry, TenantView,
 };
 
 pub(crate) use reading::REFUSE;
@@ -187,6 +188,31 @@ pub fn power_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Optio
         join(&mut all, said, |least, answer| {
             Ok(least.into_iter().chain(reading::milliwatts(&file, answer)?).min())
         });
+    }
+    all
+}
+
+/// The most that a tenant may hold together with all below it: the least of each that any file says.
+pub fn limit(
+    policies: &impl Caller,
+    tenant: &TenantView,
+    cluster: &ClusterView,
+) -> Result<GpuLimit, PolicyError> {
+    only(limit_each(policies, &[(tenant, cluster)]))
+}
+
+/// The same of many tenants at once.
+pub fn limit_each(
+    policies: &impl Caller,
+    tenants: &[(&TenantView, &ClusterView)],
+) -> Vec<Result<GpuLimit, PolicyError>> {
+    let row =
+        |(tenant, cluster): &(&TenantView, &ClusterView)| [views::tenant(tenant), views::cluster(cluster)];
+    let calls = Calls::of_rows(tenants.iter().map(row));
+    let mut all = vec![Ok(GpuLimit::default()); tenants.len()];
+    for file in policies.files_with(Hook::Limit.word()) {
+        let said = policies.call_each(&file, Hook::Limit.word(), &calls);
+        join(&mut all, said, |least, answer| Ok(least.and(reading::limit(&file, answer)?)));
     }
     all
 }

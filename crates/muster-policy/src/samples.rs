@@ -1,4 +1,4 @@
-//! Jobs, tenants, nodes, candidates and failures to try policies on: the usual ones, with fields that somebody names.
+//! Jobs, tenants, clusters, nodes, candidates and failures to try policies on: the usual ones, with fields that somebody names.
 //!
 //! They are made by the same functions that show the real ones to policies, so they have the same fields.
 
@@ -22,7 +22,7 @@ const MONDAY_UNIX: i64 = 1_767_571_200;
 /// Where nothing is said of the time it is Wednesday, noon.
 const USUAL_WEEKDAY: i64 = 2;
 const USUAL_HOUR: i64 = 12;
-/// Fields that tell when a job is asked about.
+/// Fields that tell when a question is asked, of what has a `now`.
 const TIMES: [(&str, i64); 4] = [("unix", i64::MAX / 1_000), ("hour", 23), ("minute", 59), ("weekday", 6)];
 
 /// Something that policies are asked about.
@@ -32,6 +32,8 @@ pub enum Sample {
     Job,
     /// A tenant that holds nothing.
     Tenant,
+    /// A cluster of 64 GPUs that nobody holds, Wednesday at noon.
+    Cluster,
     /// A node with eight H100.
     Node,
     /// A running job that might be displaced.
@@ -45,14 +47,15 @@ type Record = Vec<(&'static str, Plain)>;
 
 impl Sample {
     /// All of them.
-    pub const ALL: [Sample; 5] =
-        [Sample::Job, Sample::Tenant, Sample::Node, Sample::Candidate, Sample::Failure];
+    pub const ALL: [Sample; 6] =
+        [Sample::Job, Sample::Tenant, Sample::Cluster, Sample::Node, Sample::Candidate, Sample::Failure];
 
     /// Its name, in tests and as a parameter.
     pub fn word(self) -> &'static str {
         match self {
             Sample::Job => "job",
             Sample::Tenant => "tenant",
+            Sample::Cluster => "cluster",
             Sample::Node => "node",
             Sample::Candidate => "candidate",
             Sample::Failure => "failure",
@@ -64,7 +67,12 @@ impl Sample {
         self.usual().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Those of `job.now`.
+    /// Whether it says when the question is asked.
+    pub(crate) fn has_moment(self) -> bool {
+        matches!(self, Sample::Job | Sample::Cluster)
+    }
+
+    /// Those of `now`.
     pub(crate) fn moment_attributes() -> Vec<&'static str> {
         match views::moment(moment(&BTreeMap::new())) {
             Plain::Record(fields) => fields.into_iter().map(|(name, _)| name).collect(),
@@ -88,6 +96,7 @@ impl Sample {
         let is_given = |name: &str| given.iter().any(|(given, _)| given == name);
         match self {
             Sample::Job => settle_job(&mut record, &times, is_given),
+            Sample::Cluster => put(&mut record, "now", views::moment(moment(&times))),
             Sample::Failure => settle_failure(&mut record, is_given),
             _ => {}
         }
@@ -109,14 +118,13 @@ impl Sample {
 
     /// What a field may be.
     fn field(self, record: &Record, name: &str) -> Result<Field, String> {
-        if let Some((_, most)) = TIMES.iter().find(|(time, _)| *time == name).filter(|_| self == Sample::Job)
-        {
+        if let Some((_, most)) = TIMES.iter().find(|(time, _)| *time == name).filter(|_| self.has_moment()) {
             return Ok(Field { kind: Kind::Whole(*most), or_none: false });
         }
         if let Some((_, usual)) = record.iter().find(|(known, _)| *known == name && name != "now") {
             return Ok(Field::of(name, usual));
         }
-        let times = TIMES.iter().map(|(time, _)| *time).filter(|_| self == Sample::Job);
+        let times = TIMES.iter().map(|(time, _)| *time).filter(|_| self.has_moment());
         let known = record.iter().map(|(known, _)| *known).filter(|known| *known != "now").chain(times);
         Err(match nearest(name, known.clone()) {
             Some(meant) => format!("{}: there is no field `{name}`; did you mean `{meant}`?", self.word()),
@@ -131,6 +139,7 @@ impl Sample {
         let record = match self {
             Sample::Job => views::job(&usual::job()),
             Sample::Tenant => views::tenant(&usual::tenant()),
+            Sample::Cluster => views::cluster(&usual::cluster()),
             Sample::Node => views::node(&usual::node()),
             Sample::Candidate => views::candidate(&usual::candidate()),
             Sample::Failure => views::failure(&usual::failure()),

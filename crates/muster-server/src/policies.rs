@@ -14,12 +14,12 @@ use std::time::Duration;
 use muster_core::capacity::Kind;
 use muster_core::plan::Plan;
 use muster_core::policy::{
-    Admission, Answer, Answered, Bundle, CandidateView, FailureView, Hook, JobView, Moment, NodeView,
-    Retried, Retry, Scope, TenantView, Version,
+    Admission, Answer, Answered, Bundle, CandidateView, ClusterView, FailureView, GpuLimit, Hook, JobView,
+    Limited, Moment, NodeView, Retried, Retry, Scope, TenantView, Version,
 };
 use muster_core::queue::Bucket;
 use muster_core::settings::PolicyFailure;
-use muster_core::{Command, Job, JobId, JobSpec, NodeId, State, Timestamp};
+use muster_core::{Command, Job, JobId, JobSpec, NodeId, State, TenantId, Timestamp};
 use tracing::warn;
 
 pub use counted::{Counted, Heard, Questions};
@@ -77,6 +77,13 @@ pub trait Interpreter: Send + Sync {
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String>;
 
+    /// The most GPUs that each of these tenants may hold.
+    fn limit(
+        &self,
+        version: &Version,
+        tenants: &[(&TenantView, &ClusterView)],
+    ) -> Vec<Result<GpuLimit, String>>;
+
     /// Whether it starts again after a failure.
     fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
 }
@@ -106,6 +113,22 @@ impl Applicant {
             Admission::Yes | Admission::Wait { .. } => None,
         }
     }
+}
+
+/// What policies say of the limits of a tenant and all above it, where nobody of theirs waits and they were not asked yet.
+pub fn unknown_limits(
+    state: &State,
+    tenant: &TenantId,
+    interpreter: &dyn Interpreter,
+    now: Timestamp,
+) -> Vec<Limited> {
+    if state.knows_limits(tenant) {
+        return Vec::new();
+    }
+    let asking = Asking { interpreter, state, now };
+    let asked = state.lineage(tenant).map(|one| &one.id);
+    let asked = asked.filter(|one| state.policies.asks(Hook::Limit, one) && asking.knows_no_limit(one));
+    asking.limits_of(&asked.collect::<Vec<_>>(), &ClusterView::of(state, now))
 }
 
 /// Asks what is not known, and what was known for long.
@@ -154,6 +177,7 @@ impl Asker {
         }
         answers.extend(asking.about_victims_again(|known| again || (try_again && known.failed.is_some())));
         answers.extend(plan.claims.iter().filter_map(|room| asking.about_victims(room.job, &room.victims)));
+        let limits = asking.about_limits(again, try_again);
         let retries = asking.about_failures(try_again);
         if again && !left_out {
             self.asked_at = Some(elapsed);
@@ -162,8 +186,8 @@ impl Asker {
             self.tried_at = Some(elapsed);
         }
         let bundles = state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect();
-        let said = !answers.is_empty() || !retries.is_empty();
-        said.then_some(Command::NoteAnswers { bundles, answers, retries })
+        let said = !answers.is_empty() || !limits.is_empty() || !retries.is_empty();
+        said.then_some(Command::NoteAnswers { bundles, answers, limits, retries })
     }
 }
 
@@ -338,6 +362,55 @@ impl Asking<'_> {
                 }
             }
         }
+    }
+
+    fn knows_no_limit(&self, tenant: &TenantId) -> bool {
+        !self.state.policies.limits.contains_key(tenant)
+    }
+
+    /// How much tenants may hold whose jobs wait, and all above them, where that is another than what is known.
+    fn about_limits(&self, again: bool, try_again: bool) -> Vec<Limited> {
+        let known = &self.state.policies.limits;
+        let wants = |tenant: &&TenantId| {
+            let is_due = |limited: &Limited| again || (try_again && limited.failed.is_some());
+            known.get(tenant).is_none_or(is_due)
+        };
+        let wanted: Vec<&TenantId> = self.state.tenants_to_limit().into_iter().filter(wants).collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let cluster = ClusterView::of(self.state, self.now);
+        let said = wanted.chunks(BUCKETS_TOGETHER).flat_map(|some| self.limits_of(some, &cluster));
+        said.filter(|limited| known.get(&limited.tenant) != Some(limited)).collect()
+    }
+
+    /// How much these tenants may hold: the least that the bundles say that speak of each.
+    fn limits_of(&self, tenants: &[&TenantId], cluster: &ClusterView) -> Vec<Limited> {
+        let there = tenants.iter().filter_map(|tenant| self.state.tenants.get(tenant));
+        let mut all: Vec<(TenantView, Limited)> =
+            there.map(|tenant| (TenantView::of(tenant), Limited::of(tenant.id.clone()))).collect();
+        for version in self.state.policies.in_force() {
+            let speaks_of = |tenant: &TenantView| version.scope.speaks_of(&tenant.id);
+            let concerned = all.iter().filter(|(tenant, _)| speaks_of(tenant));
+            let concerned: Vec<_> = concerned.map(|(tenant, _)| (tenant, cluster)).collect();
+            if concerned.is_empty() || !version.bundle.hooks.contains(&Hook::Limit) {
+                continue;
+            }
+            let said = self.interpreter.limit(version, &concerned);
+            for ((_, limited), said) in all.iter_mut().filter(|(tenant, _)| speaks_of(tenant)).zip(said) {
+                if let Some(said) = heard(said, version, &mut limited.failed) {
+                    limited.limit = std::mem::take(&mut limited.limit).and(said);
+                }
+            }
+        }
+        all.into_iter().map(|(_, limited)| self.blocked_by_failure(limited)).collect()
+    }
+
+    /// Where a policy failed nobody of the tenant or below it starts, if so configured.
+    fn blocked_by_failure(&self, limited: Limited) -> Limited {
+        let closed = self.state.settings.policy_failure == PolicyFailure::Closed;
+        let failed = limited.failed.as_ref().filter(|_| closed);
+        Limited { blocked: failed.map(|what| format!("a policy failed: {what}")), ..limited }
     }
 
     /// Whether those start again who failed, where that was not asked yet.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use muster_core::JobId;
 use muster_core::policy::{
-    Admission, Bundle, CandidateView, FailureView, JobView, NodeView, Retry, Scope, TenantView, Version,
+    Admission, Bundle, CandidateView, ClusterView, FailureView, GpuLimit, JobView, NodeView, Retry, Scope,
+    TenantView, Version,
 };
 use muster_policy::hooks::{self, Caller};
 use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Workers};
@@ -222,6 +223,14 @@ impl Interpreter for Starlark {
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
         self.ask(version, |policies| hooks::victims(&policies, job, candidates))
+    }
+
+    fn limit(
+        &self,
+        version: &Version,
+        tenants: &[(&TenantView, &ClusterView)],
+    ) -> Vec<Result<GpuLimit, String>> {
+        self.ask_each(version, tenants, |policies, tenants| hooks::limit_each(&policies, tenants))
     }
 
     fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {

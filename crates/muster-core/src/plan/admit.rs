@@ -3,6 +3,7 @@
 use crate::budget::used_up_to;
 use crate::ids::TenantId;
 use crate::job::Demand;
+use crate::limits::OfLimit;
 use crate::plan::ask::Ask;
 use crate::plan::draft::Draft;
 use crate::plan::policy::Word;
@@ -28,9 +29,23 @@ fn array_limit(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
     (running >= limit).then_some(Reason::ArrayLimit { running, limit })
 }
 
-/// Quotas that would be passed if the jobs of a bucket took more.
+/// Quotas and limits of policies that would be passed if the jobs of a bucket took more.
 pub(super) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
-    [quota_of_tenants(draft, bucket, more), quota_of_user(draft, bucket, more)].concat()
+    let quotas = [quota_of_tenants(draft, bucket, more), quota_of_user(draft, bucket, more)];
+    [quotas.concat(), policy_limits(draft, bucket, more)].concat()
+}
+
+fn policy_limits(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
+    let whose = (&bucket.tenant, bucket.shape.pool.as_deref());
+    let over = draft.limits.over(whose, more, |tenant| draft.shares.held(tenant)).into_iter();
+    let reason = |over: OfLimit<'_>| Reason::PolicyLimit {
+        tenant: over.tenant.clone(),
+        pool: over.pool.map(str::to_string),
+        held: over.held,
+        wanted: more.gpu_milli,
+        limit: over.limit,
+    };
+    over.map(reason).collect()
 }
 
 fn quota_of_tenants(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {

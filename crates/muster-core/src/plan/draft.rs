@@ -11,6 +11,7 @@ use crate::guarantee;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, JobSpec, PlacedTask};
 use crate::lasting::{Ending, Word};
+use crate::limits::LimitUse;
 use crate::models::ModelUse;
 use crate::node::GpuWord;
 use crate::plan::advice::{Advice, Silent};
@@ -95,6 +96,7 @@ pub(super) struct Draft<'a> {
     pub capacity: Capacity,
     pub models: ModelUse<'a>,
     pub users: UserUse<'a>,
+    pub limits: LimitUse<'a>,
     /// Tasks of limited arrays that would run beside those that do.
     arrays: BTreeMap<u64, u32>,
     /// GPUs that are given out only if nothing better is free.
@@ -145,6 +147,7 @@ impl<'a> Draft<'a> {
             capacity: state.capacity.clone(),
             models: ModelUse::of(state),
             users: UserUse::of(state),
+            limits: LimitUse::of(state),
             arrays: BTreeMap::new(),
             degraded: gpus_of(state, GpuWord::Degraded),
             doubtful: gpus_of(state, GpuWord::Warning),
@@ -197,12 +200,14 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// What the quotas of a bucket's tenant and user leave.
+    /// What the quotas of a bucket's tenant and user, and limits of policies, leave.
     fn left(&self, bucket: &Bucket) -> QuotaLeft {
         let tenants = self.state.lineage(&bucket.tenant);
         let tenants = tenants.map(|tenant| (&tenant.config.maximum, self.shares.held(&tenant.id)));
         let all = tenants.chain(self.users.limits(&bucket.tenant, &bucket.user));
-        let mut left = QuotaLeft { gpu_milli: u64::MAX, gpu_memory_mib: u64::MAX };
+        let whose = (&bucket.tenant, bucket.shape.pool.as_deref());
+        let by_policy = self.limits.left_milli(whose, |tenant| self.shares.held(tenant));
+        let mut left = QuotaLeft { gpu_milli: by_policy, gpu_memory_mib: u64::MAX };
         for (quota, held) in all {
             let gpu_milli = quota.gpus.map(|gpus| (gpus * 1_000).saturating_sub(held.gpu_milli));
             let memory = quota.gpu_memory_mib.map(|mib| mib.saturating_sub(held.gpu_memory_mib));
@@ -300,6 +305,7 @@ impl<'a> Draft<'a> {
         self.shares.take(&bucket.tenant, &bucket.user, demand);
         self.shares.models.take(self.state, &bucket.tenant, tasks);
         self.users.take(&bucket.tenant, &bucket.user, demand);
+        self.limits.take(&bucket.tenant, bucket.shape.pool.as_deref(), demand.gpu_milli);
         if let Some(array) = bucket.array {
             *self.arrays.entry(array).or_default() += 1;
         }
@@ -349,6 +355,7 @@ impl<'a> Draft<'a> {
         let demand = Demand { jobs: 0, ..self.demand(ask, spot) };
         self.shares.take(&bucket.tenant, &bucket.user, demand);
         self.users.take(&bucket.tenant, &bucket.user, demand);
+        self.limits.take(&bucket.tenant, bucket.shape.pool.as_deref(), demand.gpu_milli);
         self.shares.start(&bucket.tenant, demand);
         self.shares.models.take(self.state, &bucket.tenant, &spot.tasks);
         self.shares.models.start(self.state, &bucket.tenant, &spot.tasks);

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use crate::capacity::{Free, InstanceKind, Kind, Seat};
-use crate::ids::NodeId;
+use crate::ids::{NodeId, TenantId};
 use crate::job::Job;
 use crate::node::Node;
 use crate::policy::{Admission, Answer, Hook};
 use crate::queue::Bucket;
 use crate::rules::{Extreme, Layout, Metric, Rule};
 use crate::state::State;
+use crate::tenant::Tenant;
 use crate::verdict::Reason;
 
 /// What the first rule of balance can come to, in thousandths of a device; each further one comes to half as much.
@@ -39,9 +40,31 @@ impl State {
         match word.answer.map(|answer| &answer.admission) {
             Some(Admission::Wait { why }) => Some(Reason::Policy { why: why.clone() }),
             Some(Admission::Refuse { why }) => Some(Reason::PolicyRefused { why: why.clone() }),
-            Some(Admission::Yes) => None,
-            None => self.is_unasked(bucket).then_some(Reason::PolicyUnasked),
+            None if self.is_unasked(bucket) => Some(Reason::PolicyUnasked),
+            Some(Admission::Yes) | None => self.limit_blocker(bucket),
         }
+    }
+
+    /// Why the limits of policies keep the jobs of a bucket waiting whatever they ask for: of its tenant, or of one above it,
+    /// nothing was answered yet, or a policy failed.
+    fn limit_blocker(&self, bucket: &Bucket) -> Option<Reason> {
+        if !self.policies.limit_tenants() {
+            return None;
+        }
+        let waits = self.queue.bucket(bucket).is_some();
+        let blocker = |tenant: &Tenant| match self.policies.limits.get(&tenant.id) {
+            Some(limited) => limited.blocked.clone().map(|why| Reason::Policy { why }),
+            None => (waits && self.policies.asks(Hook::Limit, &tenant.id)).then_some(Reason::PolicyUnasked),
+        };
+        self.lineage(&bucket.tenant).find_map(blocker)
+    }
+
+    /// Whether it is known how much policies let a tenant, and all above it, hold.
+    pub fn knows_limits(&self, tenant: &TenantId) -> bool {
+        let known = |one: &Tenant| {
+            self.policies.limits.contains_key(&one.id) || !self.policies.asks(Hook::Limit, &one.id)
+        };
+        !self.policies.limit_tenants() || self.lineage(tenant).all(known)
     }
 
     /// Whether policies are to be asked of those who wait in a bucket before anyone of them starts.

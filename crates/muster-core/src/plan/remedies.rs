@@ -151,6 +151,10 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
     if Hook::BEFORE_START.into_iter().any(|hook| state.policies.asks(hook, &job.spec.tenant)) {
         return Vec::new();
     }
+    // Limits are set for tenants: what they say holds for the job as it would be then, too.
+    if !state.knows_limits(&job.spec.tenant) {
+        return Vec::new();
+    }
     let mut copy = state.clone();
     let mut found: Vec<Remedy> = Vec::new();
     found.extend(time_limits(job).find(|remedy| starts_when_changed(&mut copy, job, remedy, now).is_some()));
@@ -158,6 +162,8 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
         priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)),
     );
     tell(&mut copy, &Command::CancelJob { job: id }, now);
+    // Where nobody else of the tenant waits they are forgotten, and would be answered as they were.
+    copy.policies.limits.clone_from(&state.policies.limits);
     let starts = |remedy: &Remedy| starts_when_new(&copy, by, remedy.applied_to(&job.spec), now);
     found.extend(fewer_gpus(&job.spec).find(starts));
     found.extend(fewer_tasks(&job.spec).find(starts));

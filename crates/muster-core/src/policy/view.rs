@@ -11,6 +11,7 @@ use crate::loss::lost_gpu_ms;
 use crate::model;
 use crate::policy::Scope;
 use crate::queue::Bucket;
+use crate::state::State;
 use crate::tenant::Tenant;
 use crate::time::{DAY, HOUR, MINUTE, SECOND, Timestamp};
 
@@ -150,6 +151,41 @@ impl TenantView {
             jobs: tenant.live_jobs,
             labels: tenant.config.labels.clone(),
         }
+    }
+}
+
+/// The whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterView {
+    /// GPUs in service: of nodes that take work, without those that may not be given out.
+    pub gpus: u64,
+    /// GPUs that jobs hold, in thousandths.
+    pub gpu_milli_held: u64,
+    /// GPUs in service of each pool, however warm they are.
+    pub pools: BTreeMap<String, u64>,
+    /// When the question is asked.
+    pub now: Moment,
+}
+
+impl ClusterView {
+    /// The cluster as it is now. O(GPUs).
+    pub fn of(state: &State, now: Timestamp) -> ClusterView {
+        let pools = state.policies.rules().into_iter().flat_map(|rules| rules.pools.keys());
+        let mut view = ClusterView {
+            gpus: 0,
+            gpu_milli_held: state.tenants.values().map(|tenant| tenant.held.gpu_milli).sum(),
+            pools: pools.map(|pool| (pool.clone(), 0)).collect(),
+            now: Moment::of(now, state.settings.utc_offset_minutes),
+        };
+        for node in state.nodes.values().filter(|node| node.takes_work()) {
+            for gpu in (0..node.facts.gpus.len()).filter(|gpu| node.gpu_usable(*gpu)) {
+                view.gpus += 1;
+                for pool in node.pools.get(gpu).into_iter().flat_map(|pools| pools.keys()) {
+                    *view.pools.entry(pool.clone()).or_default() += 1;
+                }
+            }
+        }
+        view
     }
 }
 

@@ -131,6 +131,7 @@ impl State {
         let demand = job.spec.demand_of(tasks);
         self.budget_admits(job, tally)
             && tally.users.over(&job.spec.tenant, &job.spec.user, demand).is_empty()
+            && self.policy_limits_admit(job, demand, tally)
             && self.lineage(&job.spec.tenant).all(|tenant| {
                 let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
                 tenant.config.maximum.excess(held.plus(demand)).is_empty()
@@ -140,6 +141,12 @@ impl State {
     /// The least that a job takes from its tenant's quota, wherever it is placed.
     pub(crate) fn least_demand(&self, spec: &JobSpec) -> Demand {
         self.capacity.least_demand(spec.tasks.iter().map(|group| (group.count, &group.each)))
+    }
+
+    /// Whether no limit of a policy, on the tenant or on one above it, is passed.
+    fn policy_limits_admit(&self, job: &Job, demand: Demand, tally: &Tally) -> bool {
+        let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
+        tally.limits.over((&job.spec.tenant, job.spec.pool.as_deref()), demand, held).is_empty()
     }
 
     /// Whether no budget is used up, and all of them cover the time limit.

@@ -165,7 +165,7 @@ impl State {
                 self.settings = (**settings).clone();
             }
             Event::PolicyApplied { version } => self.apply_policy(version),
-            Event::PolicyAnswered { answers, at, .. } => self.take_answers(answers, *at),
+            Event::PolicyAnswered { answers, limits, at, .. } => self.take_answers(answers, limits, *at),
             Event::RetryAnswered { answer, wakes_at, at, .. } => self.take_retry(answer, *wakes_at, *at),
             Event::TokenAdded { token, at } => {
                 self.clock = self.clock.max(*at);
@@ -249,6 +249,7 @@ impl State {
         self.unfile(&job);
         change(&mut job);
         self.file(&job);
+        self.forget_limits(&job.spec.tenant);
         self.jobs.insert(id, job);
     }
 
@@ -440,6 +441,7 @@ impl State {
         self.clock = self.clock.max(at);
         let Some(job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
         self.unfile(&job);
+        self.forget_limits(&job.spec.tenant);
         self.policies.failures.remove(&id);
         for dependency in &job.open_dependencies {
             self.forget_dependent(dependency.job, id);
@@ -535,6 +537,7 @@ impl State {
         tenant.config = config.clone();
         if regroups {
             self.regroup_by_limits();
+            self.retain_limits();
         }
     }
 

@@ -205,9 +205,11 @@ impl State {
         };
         fresh.derive();
         let waits = |bucket| self.queue.bucket(bucket).is_some();
+        let waiting = self.tenants_waiting();
         let pools = self.nodes.iter().all(|(id, node)| fresh.nodes[id].pools == node.pools);
         let parts = [
             ("answers", self.policies.answers.iter().all(|(bucket, _)| waits(bucket))),
+            ("limits of policies", self.policies.limits.keys().all(|tenant| waiting.contains(tenant))),
             ("pools", pools),
             ("exact limits", fresh.policies.exact_limits == self.policies.exact_limits),
             ("queue", fresh.queue == self.queue),

@@ -91,8 +91,8 @@ impl State {
             Command::RollBackPolicy { scope, number, why } => {
                 self.decide_roll_back_policy((by, why), scope, *number, now)
             }
-            Command::NoteAnswers { bundles, answers, retries } => {
-                self.decide_answers(bundles, (answers, retries), now)
+            Command::NoteAnswers { bundles, answers, limits, retries } => {
+                self.decide_answers(bundles, (answers, limits, retries), now)
             }
             Command::AddToken { token } => self.decide_add_token(by, token, now),
             Command::RevokeToken { id } => self.decide_revoke_token(id, now),

@@ -10,8 +10,8 @@ use crate::job::{Attempt, Exit, Job, Outcome, StopCause};
 use crate::nearest::nearest;
 use crate::node::Node;
 use crate::policy::{
-    Answer, Answered, Bundle, COST_MILLI_MAX, Failure, FailureView, Given, Hook, Policies, Retried, Retry,
-    Scope, Version, Wear,
+    Answer, Answered, Bundle, COST_MILLI_MAX, Failure, FailureView, Given, Hook, Limited, Policies, Retried,
+    Retry, Scope, Version, Wear,
 };
 use crate::queue::Bucket;
 use crate::refusal::Refusal;
@@ -104,11 +104,12 @@ impl State {
         }
     }
 
-    /// What is still true of what was answered: of jobs that wait or have failed, by the bundles that are in force.
+    /// What is still true of what was answered: of jobs that wait or have failed and of tenants whose jobs wait, by the bundles
+    /// that are in force.
     pub(super) fn decide_answers(
         &self,
         bundles: &[String],
-        (answers, retries): (&[Answered], &[Retried]),
+        (answers, limits, retries): (&[Answered], &[Limited], &[Retried]),
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         // All of them and no other: who was not asked, because it was put into force since, may have something to say.
@@ -123,9 +124,12 @@ impl State {
         };
         let answers: Vec<Answered> =
             answers.iter().filter(waits).cloned().map(|one| self.bounded(one)).collect();
-        let mut events = match answers.is_empty() {
+        let limited = self.tenants_to_limit();
+        let limits: Vec<Limited> =
+            limits.iter().filter(|one| limited.contains(&one.tenant)).cloned().collect();
+        let mut events = match answers.is_empty() && limits.is_empty() {
             true => Vec::new(),
-            false => vec![Event::PolicyAnswered { bundles: bundles.to_vec(), answers, at: now }],
+            false => vec![Event::PolicyAnswered { bundles: bundles.to_vec(), answers, limits, at: now }],
         };
         let known = retries.iter().filter_map(|answer| Some((answer, self.failure_of(answer.job)?)));
         let known = known.filter(|(answer, failure)| answer.attempt == failure.seen.attempt);
@@ -222,9 +226,50 @@ impl State {
         self.derive();
     }
 
-    pub(super) fn take_answers(&mut self, answers: &[Answered], at: Timestamp) {
+    pub(super) fn take_answers(&mut self, answers: &[Answered], limits: &[Limited], at: Timestamp) {
         self.clock = self.clock.max(at);
         self.restore_answers(answers);
+        let by_tenant = limits.iter().map(|limited| (limited.tenant.clone(), limited.clone()));
+        self.policies.limits.extend(by_tenant);
+    }
+
+    /// No job of a tenant is ready any longer, perhaps. Limits nobody waits under are forgotten: the hour changes and so does
+    /// what others hold, so policies are asked again before the next job starts.
+    pub(super) fn forget_limits(&mut self, tenant: &TenantId) {
+        if !self.queue.has_tenant(tenant) {
+            self.retain_limits();
+        }
+    }
+
+    /// Keep the limits of tenants whose jobs, or jobs below them, are ready.
+    pub(super) fn retain_limits(&mut self) {
+        if self.policies.limits.is_empty() {
+            return;
+        }
+        let waiting: BTreeSet<TenantId> = self.tenants_waiting().into_iter().cloned().collect();
+        self.policies.limits.retain(|tenant, _| waiting.contains(tenant));
+    }
+
+    /// Tenants with jobs that are ready and all tenants above them, each once.
+    pub(super) fn tenants_waiting(&self) -> BTreeSet<&TenantId> {
+        self.queue.tenants().flat_map(|tenant| self.lineage(tenant)).map(|tenant| &tenant.id).collect()
+    }
+
+    /// Those of them that policies are asked about. O(tenants with jobs that are ready), and nothing where no policy limits
+    /// tenants.
+    pub fn tenants_to_limit(&self) -> BTreeSet<&TenantId> {
+        let asked = |tenant: &&TenantId| self.policies.asks(Hook::Limit, tenant);
+        match self.policies.limit_tenants() {
+            true => self.tenants_waiting().into_iter().filter(asked).collect(),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// A copy with what policies answered of further tenants, to look ahead from: nobody of them waits yet.
+    pub fn with_limits(&self, limits: Vec<Limited>) -> State {
+        let mut copy = self.clone();
+        copy.policies.limits.extend(limits.into_iter().map(|limited| (limited.tenant.clone(), limited)));
+        copy
     }
 
     /// Take answers as events and savepoints tell them.

@@ -14,7 +14,7 @@ use crate::lasting::{Lasted, planned_end};
 use crate::ledger::Ledger;
 use crate::mix::Mix;
 use crate::node::Node;
-use crate::policy::{Answered, Failure, Policies, Version};
+use crate::policy::{Answered, Failure, Limited, Policies, Version};
 use crate::settings::Settings;
 use crate::state::apply::deadline;
 use crate::state::policies::pools_of;
@@ -71,6 +71,8 @@ pub struct Frame {
     policies: Vec<Version>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     answers: Vec<Answered>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<Limited>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     failures: Vec<(JobId, Failure)>,
 }
@@ -174,6 +176,7 @@ impl State {
             mix: self.mix.clone(),
             policies: self.policies.saved(),
             answers: self.answered(),
+            limits: self.policies.limits.values().cloned().collect(),
             failures: self.policies.failures.iter().map(|(job, one)| (*job, one.clone())).collect(),
         }
     }
@@ -294,7 +297,7 @@ impl Frame {
             foresight: self.foresight,
             lasted: self.lasted,
             mix: self.mix,
-            policies: Policies::restored(self.policies, self.failures),
+            policies: Policies::restored(self.policies, self.failures, self.limits),
             ..State::default()
         }
     }

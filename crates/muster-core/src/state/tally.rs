@@ -7,6 +7,7 @@ use crate::capacity::Free;
 use crate::guarantee::Leaving;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::job::{Demand, Job, PlacedTask};
+use crate::limits::LimitUse;
 use crate::model_guarantee::ModelBooks;
 use crate::models::ModelUse;
 use crate::plan::MakeRoom;
@@ -35,6 +36,8 @@ pub(super) struct Tally<'a> {
     claimants: BTreeSet<JobId>,
     /// What users with limits hold, this plan included.
     pub users: UserUse<'a>,
+    /// Limits of policies, with what is held of limited pools, this plan included.
+    pub limits: LimitUse<'a>,
     /// What tenants with a budget have used.
     pub spent: BTreeMap<TenantId, Spent>,
 }
@@ -54,6 +57,7 @@ impl<'a> Tally<'a> {
             guaranteed: ModelBooks::of(state),
             claimants: BTreeSet::new(),
             users: UserUse::of(state),
+            limits: LimitUse::of(state),
             spent: spent_of_budgets(state, now),
         };
         for tenant in state.tenants.values() {
@@ -102,6 +106,7 @@ impl<'a> Tally<'a> {
         add(&mut self.held, state, &job.spec.tenant, demand);
         self.guaranteed.take(state, &job.spec.tenant, tasks);
         self.users.take(&job.spec.tenant, &job.spec.user, demand);
+        self.limits.take(&job.spec.tenant, job.spec.pool.as_deref(), demand.gpu_milli);
         if job.id.index.is_some() {
             *self.arrays.entry(job.id.number).or_default() += 1;
         }

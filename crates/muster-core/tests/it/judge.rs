@@ -463,6 +463,8 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
     let demand = demand_of(job, tasks);
     assert!(is_ready(job) && is_within_quota(before, job, demand), "{id} displaces others and may not start");
     assert!(is_within_user_quota(before, job, demand), "{id} displaces others and its user holds too much");
+    let within = policies::is_within_limits(before, job, demand, &[]);
+    assert!(within, "{id} displaces others, and a policy lets its tenant hold no more");
     see_damage_borne(before, victims, now);
     let guarantor = guarantor(before, job, |tenant| held_below(before, tenant)).map(|by| &by.id);
     let by_model = model_guarantors(before, job, |tenant, model| held_of_model(before, tenant, model, now));

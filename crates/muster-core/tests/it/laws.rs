@@ -243,6 +243,8 @@ impl Teller {
                 }
             };
             let id = changed.unwrap_or_else(|refusal| panic!("{remedy:?} was refused: {refusal}"));
+            // Limits are forgotten with the last job of a tenant, and asked for again.
+            let _ = real.ask(policies::limits_again(&self.world.state));
             let plan = plan(&real.state, real.now).plan;
             let helped = plan.starts.iter().any(|start| start.job == id)
                 || (plan.claims.iter().any(|room| room.job == id)
@@ -253,7 +255,12 @@ impl Teller {
 
     /// Whether policies are asked of a job before it starts: what they say of one that is not there yet nobody knows.
     fn asks_policies(&self, spec: &JobSpec) -> bool {
-        Hook::BEFORE_START.into_iter().any(|hook| self.world.state.policies.asks(hook, &spec.tenant))
+        let state = &self.world.state;
+        let unknown = state
+            .lineage(&spec.tenant)
+            .filter(|one| policies::answer(state, Hook::Limit, &one.id))
+            .any(|one| !state.policies.limits.contains_key(&one.id));
+        unknown || Hook::BEFORE_START.into_iter().any(|hook| state.policies.asks(hook, &spec.tenant))
     }
 
     /// What `muster plan` says of a job is what becomes of it.
@@ -391,6 +398,7 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
                     | Reason::Policy { .. }
                     | Reason::PolicyRefused { .. }
                     | Reason::PolicyUnasked
+                    | Reason::PolicyLimit { .. }
             )
         };
         let node = fits_somewhere(state, job).filter(|_| !reasons.iter().any(other));

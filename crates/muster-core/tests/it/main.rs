@@ -10,6 +10,7 @@ mod charges;
 mod devices;
 mod judge;
 mod laws;
+mod limits;
 mod model;
 mod naive_score;
 mod policies;

@@ -680,6 +680,7 @@ impl<'a> Naive<'a> {
             limit(&tenant.config.maximum, self.held(&tenant.id));
             limit(&tenant.config.maximum_per_user, self.held_by_user(job, tenant));
         }
+        milli_left = milli_left.min(policies::milli_left(self.state, job, &self.more_held));
         for (used, most) in self.uses_of_model(job, node) {
             milli_left = milli_left.min((most * 1_000).saturating_sub(used));
         }
@@ -872,6 +873,7 @@ impl<'a> Naive<'a> {
         let user_has_room = |top: &muster_core::Tenant| self.user_has_room(job, top, more);
         self.state.lineage(&job.spec.tenant).all(room_in)
             && self.state.lineage(&job.spec.tenant).all(user_has_room)
+            && policies::is_within_limits(self.state, job, more, &self.more_held)
     }
 
     /// Whether a tenant lets the user of a job hold so much more, in it and everywhere below.

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::policy::{Admission, Answered, Bundle, Hook, Retried, Retry, Scope};
+use muster_core::job::Demand;
+use muster_core::policy::{Admission, Answered, Bundle, GpuLimit, Hook, Limited, Retried, Retry, Scope};
 use muster_core::queue::Bucket;
 use muster_core::rules::{Extreme, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset};
 use muster_core::{Command, Job, JobId, NodeId, State, TenantId};
+
+use crate::world::{held_by, is_below};
 
 /// Put one of some bundles into force; none now and then. What a tenant has in force already is taken away.
 pub fn apply(state: &State, variant: usize) -> Command {
@@ -19,11 +22,15 @@ pub fn apply(state: &State, variant: usize) -> Command {
         7 => &[Hook::Admit, Hook::Victims, Hook::Retry],
         8 => &[Hook::Power],
         9 => &[Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power],
+        10 => &[Hook::Limit],
+        11 => &[Hook::Admit, Hook::Limit],
+        12 => &[Hook::Limit],
         _ => &[],
     };
     let scope = match variant {
         7 => Scope::Tenant("red".parse().unwrap()),
         9 => Scope::Tenant("blue".parse().unwrap()),
+        12 => Scope::Tenant("red".parse().unwrap()),
         _ => Scope::Cluster,
     };
     let registers = variant > 0 && scope == Scope::Cluster;
@@ -119,7 +126,84 @@ pub fn answers(state: &State, whim: u64) -> Option<Command> {
     let refused = Admission::Refuse { why: "out of date".to_string() };
     let changed = |one| Answered { bucket: "another".to_string(), admission: refused.clone(), ..one };
     answers.extend(nonsense.map(changed));
-    Some(Command::NoteAnswers { bundles, answers, retries: retries(state, &mut whims) })
+    let limits = limits(state, &mut whims);
+    Some(Command::NoteAnswers { bundles, answers, limits, retries: retries(state, &mut whims) })
+}
+
+/// Limits of all tenants, whether jobs of theirs wait or not. Some are left out, and one is nonsense.
+fn limits(state: &State, whims: &mut Whims) -> Vec<Limited> {
+    let nobody: TenantId = "nobody".parse().unwrap();
+    let mut limits = Vec::new();
+    for tenant in state.tenants.keys().chain([&nobody]) {
+        let left_out = whims.next(12) == 0;
+        let gpu_milli = [None, None, Some(0), Some(1_500), Some(4_000), Some(9_000)][whims.next(6) as usize];
+        let mut pools = BTreeMap::new();
+        for pool in ["fast", "cool", "any", "no-such-pool"] {
+            let milli = [None, None, Some(500), Some(2_000), Some(6_000)][whims.next(5) as usize];
+            pools.extend(milli.map(|milli| (pool.to_string(), milli)));
+        }
+        let failed = (whims.next(16) == 0).then(|| "a whim".to_string());
+        let blocked = failed.clone().filter(|_| whims.next(2) == 0);
+        if !left_out {
+            limits.push(Limited {
+                tenant: tenant.clone(),
+                limit: GpuLimit { gpu_milli, pools },
+                blocked,
+                failed,
+            });
+        }
+    }
+    limits
+}
+
+/// What was answered of tenants, said again.
+pub fn limits_again(state: &State) -> Command {
+    Command::NoteAnswers {
+        bundles: state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect(),
+        answers: Vec::new(),
+        limits: state.policies.limits.values().cloned().collect(),
+        retries: Vec::new(),
+    }
+}
+
+/// Whether policies let the tenant of a job, and all above it, hold so much more beside others that are about to start;
+/// counted job by job.
+pub fn is_within_limits(state: &State, job: &Job, more: Demand, starting: &[(&Job, Demand)]) -> bool {
+    state.lineage(&job.spec.tenant).filter(|top| answer(state, Hook::Limit, &top.id)).all(|top| {
+        let Some(limited) = state.policies.limits.get(&top.id) else { return false };
+        let below = |other: &Job| is_below(state, &other.spec.tenant, &top.id);
+        let mut all = 0;
+        let mut of_pool = 0;
+        let running = state.jobs.values().filter(|other| other.attempt().is_some());
+        let running = running.map(|other| (other, held_by(other)));
+        let starting = starting.iter().map(|(other, demand)| (*other, *demand));
+        for (other, demand) in running.chain(starting).filter(|(other, _)| below(other)) {
+            all += demand.gpu_milli;
+            if other.spec.pool == job.spec.pool {
+                of_pool += demand.gpu_milli;
+            }
+        }
+        let pool_limit = job.spec.pool.as_ref().and_then(|pool| limited.limit.pools.get(pool));
+        let fits = |held: u64, limit: u64| more.gpu_milli == 0 || held + more.gpu_milli <= limit;
+        limited.blocked.is_none()
+            && limited.limit.gpu_milli.is_none_or(|limit| fits(all, limit))
+            && pool_limit.is_none_or(|limit| fits(of_pool, *limit))
+    })
+}
+
+/// What limits of policies leave to a job, found by trying.
+pub fn milli_left(state: &State, job: &Job, starting: &[(&Job, Demand)]) -> u64 {
+    let fits =
+        |gpu_milli: u64| is_within_limits(state, job, Demand { gpu_milli, ..Demand::default() }, starting);
+    let (mut good, mut bad) = (0, 1 << 40);
+    if fits(bad) {
+        return u64::MAX;
+    }
+    while bad - good > 1 {
+        let middle = (good + bad) / 2;
+        if fits(middle) { good = middle } else { bad = middle }
+    }
+    good
 }
 
 /// Answers about those who failed. Some are left out, and some are nonsense.
@@ -162,8 +246,9 @@ pub fn yes(state: &State) -> Option<Command> {
         failed: None,
     });
     let retries: Vec<Retried> = retried.collect();
+    let limits = state.tenants.keys().cloned().map(Limited::of).collect();
     let said = !answers.is_empty() || !retries.is_empty();
-    (!in_force.is_empty() && said).then_some(Command::NoteAnswers { bundles, answers, retries })
+    (!in_force.is_empty() && said).then_some(Command::NoteAnswers { bundles, answers, limits, retries })
 }
 
 fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) -> Answered {

@@ -56,7 +56,7 @@ fn answer(world: &mut World, job: JobId, retry: Option<Retry>, what: Option<&str
     let attempt = world.state.policies.failures[&job].seen.attempt;
     let retried = Retried { job, attempt, retry, failed: what.map(str::to_string) };
     let (bundles, answers) = (vec![hash(&[Hook::Retry])], Vec::new());
-    world.ask(Command::NoteAnswers { bundles, answers, retries: vec![retried] }).unwrap();
+    world.ask(Command::NoteAnswers { bundles, answers, limits: Vec::new(), retries: vec![retried] }).unwrap();
 }
 
 fn is_ready_after(world: &mut World, job: JobId, ms: i64) -> bool {
@@ -146,7 +146,7 @@ fn a_cap_comes_with_the_start() {
         ..Answered::of(job, &world.state.bucket(&world.state.jobs[&job]))
     };
     let (bundles, answers) = (vec![hash(&[Hook::Power])], vec![answered]);
-    world.ask(Command::NoteAnswers { bundles, answers, retries: Vec::new() }).unwrap();
+    world.ask(Command::NoteAnswers { bundles, answers, limits: Vec::new(), retries: Vec::new() }).unwrap();
     world.plan();
     assert_eq!(world.state.jobs[&job].attempt().unwrap().gpu_milliwatts_max, Some(250_000));
 }

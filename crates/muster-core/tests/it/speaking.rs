@@ -64,7 +64,14 @@ fn note(world: &mut World, bundles: &[&str], job: JobId, said: impl FnOnce(&mut 
     let mut answered = Answered::of(job, &bucket);
     said(&mut answered);
     let bundles = bundles.iter().map(ToString::to_string).collect();
-    world.ask(Command::NoteAnswers { bundles, answers: vec![answered], retries: Vec::new() }).is_ok()
+    world
+        .ask(Command::NoteAnswers {
+            bundles,
+            answers: vec![answered],
+            limits: Vec::new(),
+            retries: Vec::new(),
+        })
+        .is_ok()
 }
 
 fn runs(world: &World, job: JobId) -> bool {

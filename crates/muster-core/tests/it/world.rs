@@ -172,7 +172,8 @@ pub fn is_admitted(state: &State, job: &Job, demand: Demand, now: Timestamp) -> 
     let array = state.arrays.get(&job.id.number).filter(|_| job.id.index.is_some());
     let array_full = array.is_some_and(|array| array.running_max.is_some_and(|max| array.active >= max));
     let within = is_within_quota(state, job, demand) && is_within_user_quota(state, job, demand);
-    within && is_within_budget(state, job, now) && !array_full && policies::let_in(state, job)
+    let limited = policies::is_within_limits(state, job, demand, &[]);
+    within && limited && is_within_budget(state, job, now) && !array_full && policies::let_in(state, job)
 }
 
 /// Whether no budget of its tenant, or of one above, is used up, by what was charged and what runs, and what is left

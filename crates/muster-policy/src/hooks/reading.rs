@@ -1,9 +1,9 @@
 //! What functions of policies answer, read strictly: a kind that was not meant is an error that says what is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::JobId;
-use muster_core::policy::{Admission, Hook, Retry, WAIT_MS_MAX};
+use muster_core::policy::{Admission, GpuLimit, Hook, Retry, WAIT_MS_MAX};
 use muster_core::settings;
 
 use crate::error::PolicyError;
@@ -13,6 +13,10 @@ use crate::plain::Plain;
 const PRIORITY_MAX: i64 = settings::PRIORITY_MAX as i64;
 /// No device draws a megawatt.
 const WATTS_MAX: f64 = 1e6;
+/// No cluster has more GPUs; thousandths of it are exact as a float.
+const GPUS_MAX: f64 = 1e9;
+/// What `limit` may answer.
+const LIMITS: &str = "a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
 /// Letters of a reason: it is kept with every answer, and shown on one line.
 const WHY_MAX: usize = 300;
 /// The field of what `refuse` makes.
@@ -97,6 +101,52 @@ pub fn milliwatts(file: &str, answer: Plain) -> Result<Option<u64>, PolicyError>
     // Next to nothing is not nothing.
     let milliwatts = watts.map(|watts| ((watts * 1_000.0).round() as u64).max(1));
     milliwatts.map(Some).ok_or_else(|| wrong(file, Hook::Power, &answer, "watts above 0, or None"))
+}
+
+/// Of `limit`.
+pub fn limit(file: &str, answer: Plain) -> Result<GpuLimit, PolicyError> {
+    if answer == Plain::None {
+        return Ok(GpuLimit::default());
+    }
+    let read = match &answer {
+        Plain::Dict(entries) => limits(entries),
+        other => gpu_milli(other).map(|milli| GpuLimit { gpu_milli: Some(milli), ..GpuLimit::default() }),
+    };
+    read.ok_or_else(|| wrong(file, Hook::Limit, &answer, LIMITS))
+}
+
+/// Limits by name: of all GPUs, and of pools. A limit of None is none.
+fn limits(entries: &[(Plain, Plain)]) -> Option<GpuLimit> {
+    let mut limit = GpuLimit::default();
+    for (key, value) in entries {
+        match (key, value) {
+            (_, Plain::None) if [Plain::text("gpus"), Plain::text("pools")].contains(key) => {}
+            (Plain::Text(name), value) if name == "gpus" => limit.gpu_milli = Some(gpu_milli(value)?),
+            (Plain::Text(name), Plain::Dict(pools)) if name == "pools" => {
+                let of_pools = pools.iter().filter(|(_, value)| *value != Plain::None).map(pool_limit);
+                limit.pools = of_pools.collect::<Option<BTreeMap<_, _>>>()?;
+            }
+            _ => return None,
+        }
+    }
+    Some(limit)
+}
+
+fn pool_limit((pool, value): &(Plain, Plain)) -> Option<(String, u64)> {
+    match pool {
+        Plain::Text(pool) => Some((pool.clone(), gpu_milli(value)?)),
+        _ => None,
+    }
+}
+
+/// GPUs in thousandths, rounded down: who says 2.9999 GPUs does not mean 3.
+fn gpu_milli(value: &Plain) -> Option<u64> {
+    let gpus = number(value).filter(|gpus| (0.0..=GPUS_MAX).contains(gpus))?;
+    let milli = gpus * 1_000.0;
+    // 1.1 * 1000 is 1100.0000000000002 and 4.1 * 1000 is 4099.999999999999: what is next to a whole is meant as that.
+    let nearest = milli.round();
+    let is_meant = (milli - nearest).abs() < 1e-9 * milli.max(1.0);
+    Some(if is_meant { nearest as u64 } else { milli as u64 })
 }
 
 /// The text of what `refuse` made.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_core::ids::{JobId, NodeId};
 use muster_core::job::{Exit, Topology};
 use muster_core::policy::{
-    Admission, Bundle, CandidateView, FailureView, Hook, JobView, Moment, NodeView, TenantView,
+    Admission, Bundle, CandidateView, ClusterView, FailureView, Hook, JobView, Moment, NodeView, TenantView,
 };
 use muster_core::time::Timestamp;
 
@@ -50,6 +50,92 @@ fn job() -> JobView {
         // A Wednesday.
         now: Moment::of(Timestamp(1_767_787_260_000), 60),
     }
+}
+
+fn cluster() -> ClusterView {
+    let pools = BTreeMap::from([("fast".to_string(), 8)]);
+    ClusterView { gpus: 16, gpu_milli_held: 2_500, pools, now: job().now }
+}
+
+/// Thousandths of all GPUs, and of pools.
+type Said = (Option<u64>, Vec<(String, u64)>);
+
+/// What `limit` answers, of one file or of two.
+fn limits(files: &[&str]) -> Result<Said, String> {
+    let names = ["a.gsky", "b.gsky"];
+    let files: Vec<(&str, String)> = names
+        .into_iter()
+        .zip(files.iter().map(|body| format!("def limit(tenant, cluster):\n    {body}")))
+        .collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, source)| (*name, source.as_str())).collect();
+    let said = limit(&program(&files), &tenant(), &cluster()).map_err(|error| error.to_string())?;
+    Ok((said.gpu_milli, said.pools.into_iter().collect()))
+}
+
+#[test]
+fn a_limit_is_a_number_of_gpus_or_says_of_what() {
+    let of_pools = |pools: &[(&str, u64)]| {
+        pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
+    };
+    let cases = [
+        ("return None", (None, of_pools(&[]))),
+        ("return cluster.gpus / 2", (Some(8_000), of_pools(&[]))),
+        ("return 0", (Some(0), of_pools(&[]))),
+        ("return 2.9999", (Some(2_999), of_pools(&[]))),
+        ("return 4.1", (Some(4_100), of_pools(&[]))),
+        ("return 1.1", (Some(1_100), of_pools(&[]))),
+        ("return 10.0 / 3", (Some(3_333), of_pools(&[]))),
+        ("return 1000000000", (Some(1_000_000_000_000), of_pools(&[]))),
+        ("return {}", (None, of_pools(&[]))),
+        ("return {'gpus': 3}", (Some(3_000), of_pools(&[]))),
+        ("return {'gpus': None, 'pools': None}", (None, of_pools(&[]))),
+        ("return {'pools': {'a': 1.5, 'b': None}}", (None, of_pools(&[("a", 1_500)]))),
+        (
+            "return {'gpus': tenant.gpus_held, 'pools': cluster.pools}",
+            (Some(2_500), of_pools(&[("fast", 8_000)])),
+        ),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(limits(&[body]), Ok(expected), "{body}");
+    }
+    let wanted = "it must be a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
+    let wrong = [
+        "-1",
+        "'8'",
+        "True",
+        "[8]",
+        "float('nan')",
+        "float('inf')",
+        "1e10",
+        "{'gpu': 3}",
+        "{'gpus': '3'}",
+        "{'gpus': -1}",
+        "{'pools': 3}",
+        "{'pools': {'a': 'x'}}",
+        "{'pools': {1: 2}}",
+        "{1: 2}",
+        "{'gpus': 1, 'pool': {}}",
+    ];
+    for answer in wrong {
+        let said = limits(&[&format!("return {answer}")]).unwrap_err();
+        assert!(said.contains("a.gsky: `limit` answers") && said.contains(wanted), "{answer}: {said}");
+    }
+}
+
+#[test]
+fn the_least_of_each_limit_counts() {
+    let of_pools = |pools: &[(&str, u64)]| {
+        pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
+    };
+    let both =
+        ["return {'gpus': 3, 'pools': {'a': 1, 'b': 5}}", "return {'gpus': 4, 'pools': {'a': 2, 'b': 4}}"];
+    assert_eq!(limits(&both), Ok((Some(3_000), of_pools(&[("a", 1_000), ("b", 4_000)]))));
+    assert_eq!(limits(&["return None", "return 7"]), Ok((Some(7_000), Vec::new())));
+    assert_eq!(
+        limits(&["return {'pools': {'a': 2}}", "return 7"]),
+        Ok((Some(7_000), of_pools(&[("a", 2_000)])))
+    );
+    assert!(limits(&["return 7", "return 'x'"]).unwrap_err().contains("b.gsky"), "an error is no limit");
 }
 
 fn tenant() -> TenantView {
@@ -329,6 +415,11 @@ fn every_field_is_there_in_its_unit() {
           partitioned = False, cpus = 64, memory_mib = 512000, labels = {}, pools = [\"gpu_pool_prod\"])",
         ),
         (
+            views::cluster(&cluster()),
+            "struct(gpus = 16, gpus_held = 2.5, pools = {\"fast\": 8}, \
+          now = struct(unix = 1767787260, hour = 13, minute = 1, weekday = 2))",
+        ),
+        (
             views::candidate(&candidate(4, 1_999)),
             "struct(id = \"job-4\", tenant = \"speech\", user = \"bob\", \
           priority = 100, gpus = 2, ran_s = 1, lost_gpu_s = 7, preemptions = 1, saves = True, labels = {})",
@@ -407,6 +498,14 @@ fn a_question_has_its_parameters() {
             "`retry` takes at least 3 parameters; it is asked as retry(job, failure)",
         ),
         ("victims = lambda job: []", "a.gsky:1:1: `victims` takes 1 parameter"),
+        (
+            "def limit(tenant):\n    pass",
+            "a.gsky:1:5: `limit` takes 1 parameter; it is asked as limit(tenant, cluster)",
+        ),
+        (
+            "limit = 8",
+            "a.gsky:1:1: `limit` is of kind int; the name stands for a function limit(tenant, cluster)",
+        ),
     ];
     for (source, expected) in cases {
         let said = bundle(&[("a.gsky", source)]).unwrap_err().to_string();
@@ -444,7 +543,8 @@ fn whoever_can_call_can_be_asked() {
     assert_eq!(victims(&parrot, &job(), &[]), Ok(BTreeSet::new()));
     assert_eq!(retry(&parrot, &job(), &failure(Exit::Code { code: 1 })), Ok(Retry::AsAsked));
     assert_eq!(power(&parrot, &job()), Ok(None));
+    assert_eq!(limit(&parrot, &tenant(), &cluster()), Ok(GpuLimit::default()));
     let asked = "admit.gsky admit/1, priority.gsky priority/2, score.gsky score/2, score.gsky score/2, \
-                 victims.gsky victims/2, retry.gsky retry/2, power.gsky power/1";
+                 victims.gsky victims/2, retry.gsky retry/2, power.gsky power/1, limit.gsky limit/2";
     assert_eq!(parrot.0.into_inner().join(", "), asked);
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::job::Exit;
-use muster_core::policy::{CandidateView, FailureView, JobView, Moment, NodeView, TenantView};
+use muster_core::policy::{CandidateView, ClusterView, FailureView, JobView, Moment, NodeView, TenantView};
 use muster_core::time::SECOND;
 
 use crate::plain::Plain;
@@ -56,6 +56,17 @@ pub fn tenant(view: &TenantView) -> Plain {
         ("gpus_max", Plain::maybe(view.gpus_max)),
         ("jobs", view.jobs.into()),
         ("labels", labels(&view.labels)),
+    ])
+}
+
+/// The whole cluster.
+pub fn cluster(view: &ClusterView) -> Plain {
+    let pools = view.pools.iter().map(|(pool, gpus)| (pool.as_str().into(), (*gpus).into()));
+    Plain::Record(vec![
+        ("gpus", view.gpus.into()),
+        ("gpus_held", parts(view.gpu_milli_held)),
+        ("pools", Plain::Dict(pools.collect())),
+        ("now", moment(view.now)),
     ])
 }
 

@@ -33,6 +33,8 @@ pub enum Kind {
     Models,
     /// Texts by texts.
     Labels,
+    /// Whole numbers by texts.
+    Counts,
 }
 
 impl Field {
@@ -40,6 +42,7 @@ impl Field {
     pub fn of(name: &str, usual: &Plain) -> Field {
         let kind = match (name, usual) {
             ("gpu_share", _) => Kind::Number(1.0),
+            ("pools", Plain::Dict(_)) => Kind::Counts,
             ("isolation", _) => Kind::Words(&ISOLATIONS),
             ("topology", _) => Kind::Words(&TOPOLOGIES),
             ("models" | "gpu_models", _) => Kind::Models,
@@ -68,6 +71,10 @@ impl Field {
             (Kind::Labels, Plain::Dict(entries)) => {
                 entries.iter().all(|(key, value)| is_text(key) && is_text(value)).then(|| value.clone())
             }
+            (Kind::Counts, Plain::Dict(entries)) => {
+                let counts = |(key, count): &(Plain, Plain)| is_text(key) && matches!(count, Plain::Int(0..));
+                entries.iter().all(counts).then(|| value.clone())
+            }
             _ => None,
         }
     }
@@ -90,7 +97,7 @@ impl Field {
             Kind::Flag if matches!(text, "false" | "False") => Some(Plain::Bool(false)),
             Kind::Text | Kind::Words(_) => Some(Plain::text(text)),
             Kind::Texts | Kind::Models => Some(Plain::List(text.split('+').map(Plain::text).collect())),
-            Kind::Flag | Kind::Labels => None,
+            Kind::Flag | Kind::Labels | Kind::Counts => None,
         }
     }
 
@@ -106,6 +113,7 @@ impl Field {
             Kind::Words(words) => format!("one of {}", words.join(", ")),
             Kind::Texts | Kind::Models => "a list of texts".to_string(),
             Kind::Labels => "a dict of texts".to_string(),
+            Kind::Counts => "a dict of whole numbers from 0".to_string(),
         };
         if self.or_none { format!("{wanted}, or None") } else { wanted }
     }

@@ -20,6 +20,15 @@ fn what_follows_from_what_was_given_is_put_right() {
     has(Sample::Job, &[("hour", Plain::Int(23)), ("weekday", Plain::Int(5))], "unix = 1768086000, hour = 23");
     has(Sample::Job, &[("unix", Plain::Int(86_399))], "unix = 86399, hour = 23, minute = 59, weekday = 3");
     has(Sample::Job, &[("gpu_share", Plain::Int(1))], "gpu_share = 1.0");
+    has(
+        Sample::Cluster,
+        &[],
+        "gpus = 64, gpus_held = 0.0, pools = {}, now = struct(unix = 1767787200, hour = 12",
+    );
+    has(Sample::Cluster, &[("hour", Plain::Int(22)), ("gpus", Plain::Int(9))], "gpus = 9, gpus_held = 0.0");
+    has(Sample::Cluster, &[("hour", Plain::Int(22))], "hour = 22, minute = 0");
+    let pools = Plain::Dict(vec![("fast".into(), Plain::Int(8))]);
+    has(Sample::Cluster, &[("pools", pools)], "pools = {\"fast\": 8}");
     let models = Plain::List(vec!["NVIDIA A100-SXM4-80GB".into()]);
     has(Sample::Node, &[("models", models)], "models = [\"a100-sxm4-80gb\"]");
     has(Sample::Failure, &[("signal", Plain::Int(9))], "exit_code = None, signal = 9");
@@ -41,6 +50,13 @@ fn what_is_wrong_is_told() {
         (Sample::Job, "isolation", Plain::text("ful"), "it must be one of none, memory, full"),
         (Sample::Job, "labels", Plain::Dict(vec![("a".into(), Plain::Int(1))]), "it must be a dict of texts"),
         (Sample::Job, "time_limit_s", Plain::text("1h"), "it must be a whole number from 0, or None"),
+        (
+            Sample::Cluster,
+            "pools",
+            Plain::Dict(vec![("a".into(), Plain::text("8"))]),
+            "it must be a dict of whole numbers from 0",
+        ),
+        (Sample::Cluster, "hours", Plain::Int(1), "cluster: there is no field `hours`; did you mean `hour`?"),
         (Sample::Node, "partitioned", Plain::Int(1), "it must be True or False"),
         (Sample::Node, "models", Plain::text("H100"), "it must be a list of texts"),
     ];

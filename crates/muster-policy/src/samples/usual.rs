@@ -1,11 +1,11 @@
-//! What a job, a tenant, a node, a candidate and a failure are like where nothing else is said.
+//! What a job, a tenant, a cluster, a node, a candidate and a failure are like where nothing else is said.
 
 use std::collections::BTreeMap;
 
 use muster_core::ids::{JobId, TenantId};
 use muster_core::job::{Exit, Topology};
 use muster_core::model;
-use muster_core::policy::{CandidateView, FailureView, JobView, NodeView, TenantView};
+use muster_core::policy::{CandidateView, ClusterView, FailureView, JobView, NodeView, TenantView};
 
 fn tenant_id() -> TenantId {
     "research".parse().unwrap_or_else(|_| unreachable!("`research` is a name"))
@@ -49,6 +49,12 @@ pub fn tenant() -> TenantView {
         jobs: 0,
         labels: BTreeMap::new(),
     }
+}
+
+/// 64 GPUs that nobody holds and no pool has, Wednesday at noon.
+pub fn cluster() -> ClusterView {
+    let (pools, now) = (BTreeMap::new(), super::moment(&BTreeMap::new()));
+    ClusterView { gpus: 64, gpu_milli_held: 0, pools, now }
 }
 
 /// Eight H100.

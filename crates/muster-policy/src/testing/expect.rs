@@ -94,6 +94,10 @@ fn samples(builder: &mut GlobalsBuilder) {
         sample(Sample::Tenant, given, heap)
     }
 
+    fn cluster<'v>(#[starlark(kwargs)] given: DictRef<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        sample(Sample::Cluster, given, heap)
+    }
+
     fn node<'v>(#[starlark(kwargs)] given: DictRef<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
         sample(Sample::Node, given, heap)
     }

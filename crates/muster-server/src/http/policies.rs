@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::StatusCode;
 use muster_core::policy::{Bundle, Scope, Version};
+use muster_core::queue::Bucket;
 use muster_core::rules::{Check, Fact, Pool, Rule, Ruleset, Strategy, thousandths};
 use muster_core::settings::PolicyFailure;
 use muster_core::{Command, Refusal, TenantId};
@@ -170,8 +171,9 @@ pub async fn list(
 /// What went wrong with policies in force, of the jobs that a caller sees.
 fn failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool) -> Vec<PolicyFailing> {
     let mut jobs: BTreeMap<&str, u64> = BTreeMap::new();
-    for (bucket, answer) in state.policies.answers.iter().filter(|(bucket, _)| sees(&bucket.tenant)) {
-        if let (Some(error), Some(places)) = (&answer.failed, state.queue.bucket(bucket)) {
+    let waiting = state.queue.buckets().filter(|_| !state.policies.is_empty());
+    for (bucket, places) in waiting.filter(|(bucket, _)| sees(&bucket.tenant)) {
+        if let Some(error) = failure_before_start(state, bucket) {
             *jobs.entry(error).or_default() += places.len() as u64;
         }
     }
@@ -184,6 +186,15 @@ fn failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool) -> Vec
     let blocks = state.settings.policy_failure == PolicyFailure::Closed;
     let failing = |(error, jobs): (&str, u64)| PolicyFailing { error: error.to_string(), jobs, blocks };
     jobs.into_iter().map(failing).collect()
+}
+
+/// What went wrong when policies were asked about the jobs of a bucket, or about how much their tenants may hold.
+fn failure_before_start<'a>(state: &'a muster_core::State, bucket: &Bucket) -> Option<&'a str> {
+    let of_jobs = state.policies.answers.of(bucket).and_then(|answer| answer.failed.as_deref());
+    let limits = &state.policies.limits;
+    let of_tenants =
+        || state.lineage(&bucket.tenant).find_map(|tenant| limits.get(&tenant.id)?.failed.as_deref());
+    of_jobs.or_else(of_tenants)
 }
 
 /// A version as [`shown`], with what became of it when it was asked.

@@ -12,7 +12,7 @@ use muster_core::policy::Policies;
 use muster_core::queue::{Bucket, waiting_since};
 use muster_core::state::Decision;
 use muster_core::verdict::Verdict;
-use muster_core::{Answer, Command, Event, Job, JobId, NodeId, Refusal, Timestamp};
+use muster_core::{Answer, Command, Event, Job, JobId, JobSpec, NodeId, Refusal, Timestamp};
 use muster_protocol::outlook::{Ahead, JobPhase, Outlook, Prospect, SoonerWith, WaitNote, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
@@ -33,6 +33,7 @@ use crate::http::who::Reach;
 use crate::http::written::{hours, humane, stamp};
 use crate::http::{holders, share, show};
 use crate::identity::Who;
+use crate::policies::unknown_limits;
 
 /// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
 const TRIED_WITH_JOBS_MAX: usize = 50_000;
@@ -345,7 +346,9 @@ fn dry_run(door: &Door, who: &Who, submit: &Command) -> Result<Outlook, Fault> {
         return door.state(|state| foreseen(plan::outlook(state, spec, door.cluster.now().max(state.clock))));
     }
     let copy = door.evaluations.shared(&door.cluster, None);
-    let (state, now) = (copy.state(), door.cluster.now().max(copy.state().clock));
+    let now = door.cluster.now().max(copy.state().clock);
+    let limited = with_own_limits(door, copy.state(), spec, now);
+    let state = limited.as_ref().unwrap_or(copy.state());
     let mut outlook = foreseen(plan::outlook(state, spec, now));
     if outlook.outcome == Prospect::Waits
         && jobs <= FORETOLD_WITH_JOBS_MAX
@@ -354,6 +357,17 @@ fn dry_run(door: &Door, who: &Who, submit: &Command) -> Result<Outlook, Fault> {
         foretell(state, who, &decision, now, &mut outlook);
     }
     Ok(outlook)
+}
+
+/// The cluster with what policies let the tenant of a job hold, where that is not known because nobody of it waits.
+fn with_own_limits(
+    door: &Door,
+    state: &muster_core::State,
+    spec: &JobSpec,
+    now: Timestamp,
+) -> Option<muster_core::State> {
+    let limits = unknown_limits(state, &spec.tenant, door.interpreter.as_deref()?, now);
+    (!limits.is_empty()).then(|| state.with_limits(limits))
 }
 
 /// When it would start, and what would help: the job is submitted to a copy of the cluster.

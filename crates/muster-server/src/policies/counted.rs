@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use muster_core::JobId;
 use muster_core::policy::{
-    Admission, Bundle, CandidateView, FailureView, Hook, JobView, NodeView, Retry, Scope, TenantView, Version,
+    Admission, Bundle, CandidateView, ClusterView, FailureView, GpuLimit, Hook, JobView, NodeView, Retry,
+    Scope, TenantView, Version,
 };
 
 use super::Interpreter;
@@ -118,6 +119,14 @@ impl Interpreter for Counted {
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
         self.ask(Hook::Victims, || self.inner.victims(version, job, candidates))
+    }
+
+    fn limit(
+        &self,
+        version: &Version,
+        tenants: &[(&TenantView, &ClusterView)],
+    ) -> Vec<Result<GpuLimit, String>> {
+        self.ask_each(Hook::Limit, || self.inner.limit(version, tenants))
     }
 
     fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {

@@ -1,5 +1,7 @@
 //! What is asked of whom: the cluster's policies, then those of the tenant.
 
+use std::sync::Mutex;
+
 use muster_core::command::SubmitJob;
 use muster_core::job::{OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
 use muster_core::tenant::TenantConfig;
@@ -11,6 +13,10 @@ use super::*;
 #[derive(Default)]
 struct Scripted {
     priorities: BTreeMap<String, u32>,
+    /// Limits in thousandths of GPUs.
+    limits: Mutex<BTreeMap<String, Result<u64, String>>>,
+    /// Tenants that were asked about.
+    asked: Mutex<Vec<String>>,
 }
 
 impl Interpreter for Scripted {
@@ -45,6 +51,20 @@ impl Interpreter for Scripted {
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
         Ok(candidates.iter().map(|one| one.id).collect())
+    }
+
+    fn limit(
+        &self,
+        version: &Version,
+        tenants: &[(&TenantView, &ClusterView)],
+    ) -> Vec<Result<GpuLimit, String>> {
+        let hash = &version.bundle.hash;
+        let asked = tenants.iter().map(|(tenant, _)| format!("{hash} {}", tenant.id));
+        self.asked.lock().unwrap().extend(asked);
+        let limits = self.limits.lock().unwrap();
+        let said = limits.get(hash).cloned().transpose();
+        let said = said.map(|gpu_milli| GpuLimit { gpu_milli, ..GpuLimit::default() });
+        vec![said; tenants.len()]
     }
 
     fn retry(&self, _: &Version, _: &JobView, _: &FailureView) -> Result<Retry, String> {
@@ -138,7 +158,7 @@ fn a_tenants_policy_only_lowers_what_the_clusters_left() {
         let mut state = state(&[Hook::Priority]);
         submit(&mut state, "red");
         let priorities = [("cluster".to_string(), cluster), ("red".to_string(), red)].into();
-        let mut asker = Asker::new(Arc::new(Scripted { priorities }));
+        let mut asker = Asker::new(Arc::new(Scripted { priorities, ..Scripted::default() }));
         let news = asker.news(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
         tell(&mut state, &news.unwrap());
         let known: Vec<u32> = state
@@ -156,7 +176,8 @@ fn a_tenants_policy_says_nothing_of_the_jobs_of_others() {
     let mut state = state(&[Hook::Admit, Hook::Priority, Hook::Score, Hook::Power]);
     submit(&mut state, "red");
     submit(&mut state, "blue");
-    let mut asker = Asker::new(Arc::new(Scripted { priorities: [("red".to_string(), 3)].into() }));
+    let mut asker =
+        Asker::new(Arc::new(Scripted { priorities: [("red".to_string(), 3)].into(), ..Scripted::default() }));
     let news = asker.news(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
     tell(&mut state, &news.unwrap());
     let answers = state.policies.answers.iter();
@@ -197,4 +218,89 @@ fn a_tenant_does_not_learn_whose_jobs_would_go() {
     assert_eq!(shown(Scope::Cluster), ("bob".to_string(), 1));
     assert_eq!(shown(Scope::Tenant("blue".parse().unwrap())), ("bob".to_string(), 1));
     assert_eq!(shown(Scope::Tenant("red".parse().unwrap())), (String::new(), 0));
+}
+
+/// What limits are known, in thousandths of GPUs, and who was asked about since.
+fn limits_after(
+    state: &mut State,
+    (asker, scripted): (&mut Asker, &Scripted),
+    elapsed: Duration,
+) -> (Vec<(String, Option<u64>)>, Vec<String>) {
+    if let Some(news) = asker.news(state, &Plan::default(), (Timestamp(0), elapsed)) {
+        tell(state, &news);
+    }
+    let known = state.policies.limits.values();
+    let known = known.map(|one| (one.tenant.to_string(), one.limit.gpu_milli)).collect();
+    (known, std::mem::take(&mut *scripted.asked.lock().unwrap()))
+}
+
+#[test]
+fn limits_are_asked_of_tenants_that_wait_and_of_all_above_them() {
+    let mut state = state(&[Hook::Limit]);
+    let lab: TenantId = "lab".parse().unwrap();
+    let config = Box::new(TenantConfig::unlimited("lab"));
+    tell(&mut state, &Command::CreateTenant { id: lab.clone(), config });
+    let config = Box::new(TenantConfig { parent: Some(lab), ..TenantConfig::unlimited("red") });
+    tell(&mut state, &Command::ChangeTenant { id: "red".parse().unwrap(), config });
+    let scripted = Arc::new(Scripted::default());
+    scripted.limits.lock().unwrap().insert("cluster".to_string(), Ok(4_000));
+    scripted.limits.lock().unwrap().insert("red".to_string(), Ok(3_000));
+    let mut asker = Asker::new(scripted.clone());
+    let mut after = |state: &mut State, seconds| {
+        limits_after(state, (&mut asker, &scripted), Duration::from_secs(seconds))
+    };
+    let told = |limits: &[(&str, u64)]| -> Vec<(String, Option<u64>)> {
+        limits.iter().map(|(tenant, milli)| (tenant.to_string(), Some(*milli))).collect()
+    };
+    assert_eq!(after(&mut state, 0), (Vec::new(), Vec::new()), "nobody waits");
+    submit(&mut state, "red");
+    let asked = ["cluster lab", "cluster red", "red red"].map(str::to_string).to_vec();
+    let known = told(&[("lab", 4_000), ("red", 3_000)]);
+    assert_eq!(after(&mut state, 1), (known.clone(), asked.clone()), "at once, and the least counts");
+    assert_eq!(after(&mut state, 29), (known, Vec::new()), "not every round");
+    scripted.limits.lock().unwrap().insert("red".to_string(), Ok(5_000));
+    let known = told(&[("lab", 4_000), ("red", 4_000)]);
+    assert_eq!(after(&mut state, 31), (known.clone(), asked), "again, and a tenant raises nothing");
+    submit(&mut state, "blue");
+    let asked = vec!["cluster blue".to_string()];
+    let known = [told(&[("blue", 4_000)]), known].concat();
+    assert_eq!(after(&mut state, 32), (known, asked), "who is new is asked about at once");
+}
+
+#[test]
+fn a_failing_limit_closes_or_opens() {
+    for (policy_failure, blocked) in
+        [(PolicyFailure::Closed, Some("a policy failed: oh".to_string())), (PolicyFailure::Open, None)]
+    {
+        let mut state = state(&[Hook::Limit]);
+        let settings = Box::new(muster_core::Settings { policy_failure, ..state.settings.clone() });
+        tell(&mut state, &Command::Configure { settings });
+        submit(&mut state, "red");
+        let scripted = Arc::new(Scripted::default());
+        scripted.limits.lock().unwrap().insert("cluster".to_string(), Ok(4_000));
+        scripted.limits.lock().unwrap().insert("red".to_string(), Err("oh".to_string()));
+        let mut asker = Asker::new(scripted.clone());
+        limits_after(&mut state, (&mut asker, &scripted), Duration::ZERO);
+        let red = state.policies.limits.values().next().cloned().unwrap();
+        assert_eq!((red.limit.gpu_milli, &red.blocked), (Some(4_000), &blocked), "the cluster's limit holds");
+        assert_eq!(red.failed, Some("oh".to_string()));
+        scripted.limits.lock().unwrap().insert("red".to_string(), Ok(1_000));
+        limits_after(&mut state, (&mut asker, &scripted), Duration::from_secs(1));
+        assert!(state.policies.limits.values().all(|one| one.failed.is_some()), "it has not rested yet");
+        let (known, _) = limits_after(&mut state, (&mut asker, &scripted), Duration::from_secs(4));
+        assert_eq!(known, [("red".to_string(), Some(1_000))]);
+        assert!(state.policies.limits.values().all(|one| one.failed.is_none() && one.blocked.is_none()));
+    }
+}
+
+#[test]
+fn who_is_not_waiting_is_asked_about_for_an_outlook() {
+    let state = state(&[Hook::Limit]);
+    let scripted = Scripted::default();
+    scripted.limits.lock().unwrap().insert("cluster".to_string(), Ok(4_000));
+    let limits = unknown_limits(&state, &"red".parse().unwrap(), &scripted, Timestamp(0));
+    let told: Vec<_> = limits.iter().map(|one| (one.tenant.as_str(), one.limit.gpu_milli)).collect();
+    assert_eq!(told, [("red", Some(4_000))]);
+    let known = state.with_limits(limits);
+    assert!(unknown_limits(&known, &"red".parse().unwrap(), &scripted, Timestamp(0)).is_empty());
 }

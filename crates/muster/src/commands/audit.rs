@@ -86,3 +86,25 @@ fn result(entry: &AuditEntry) -> Cell {
         (None, false) => Cell::tinted("refused", Tint::Bad),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_that_were_counted_together_say_how_many() {
+        let entry = |times| AuditEntry {
+            seq: 1,
+            at: String::new(),
+            at_ms: 0,
+            actor: "vic".into(),
+            action: "DELETE /api/v1/jobs/{id}".into(),
+            object: "/api/v1/jobs/job-1".into(),
+            allowed: false,
+            refused: Some("forbidden".into()),
+            times,
+        };
+        assert_eq!(result(&entry(1)).text, "refused: forbidden");
+        assert_eq!(result(&entry(57)).text, "refused: forbidden (57 times)");
+    }
+}

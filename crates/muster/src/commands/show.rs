@@ -157,7 +157,9 @@ fn quoted(word: &str) -> String {
 }
 
 fn attempt_line(attempt: &Attempt) -> String {
-    let ran = match (attempt.started_at_ms, attempt.ended_at_ms) {
+    // Its processes may have been gone before the server heard of it.
+    let over = attempt.ended_at_ms.map(|ended| attempt.charged_until_ms.unwrap_or(ended).min(ended));
+    let ran = match (attempt.started_at_ms, over) {
         (Some(start), Some(end)) => format!(", ran {}", units::ran(end - start)),
         _ => String::new(),
     };

@@ -181,6 +181,7 @@ fn advice(why: &Why) -> Option<String> {
         "QuotaUser" => format!(
             "`muster ps --tenant {tenant}` shows what runs, `muster tenant show {tenant}` what each user may hold"
         ),
+        "PolicyLimit" => format!("`muster ps --tenant {tenant}` shows what holds its GPUs"),
         "NodeHealth" => "`muster node ls` shows what is out of service and why".to_string(),
         "Held" => format!("`muster release {job}`"),
         "Dependency" => "`muster show` the jobs it waits for".to_string(),

@@ -454,3 +454,86 @@ fn policies_with_failing_tests_or_misspelt_attributes_are_not_applied() {
     }
     session.end();
 }
+
+/// Half of the GPUs for the tenant `lab` and all below it, two of a pool, and no limit for others.
+const LIMITS: &str = r#"
+gpu_ops.register_pool(gpu_pool(name = "all", gpu_type = []))
+
+def limit(tenant, cluster):
+    if tenant.id == "lab":
+        return {"gpus": cluster.gpus / 2, "pools": {"all": 2}}
+    return None
+"#;
+
+/// What depends on what others hold is a limit for a tenant: every start counts against it, what is only foreseen too, and it
+/// is asked wherever policies are tried.
+#[test]
+fn a_limit_holds_for_a_tenant_and_all_below_it() {
+    let session = Session::new("policies-limit", &[]);
+    session.says("tenant create lab");
+    for team in ["red", "blue"] {
+        session.says(&format!("tenant create {team} --parent lab"));
+    }
+    let applied = with_policies(&session, &[("a.gsky", LIMITS)]);
+    assert!(applied.contains("answers limit"), "{applied}");
+    let long = "--annotation muster.sim/runtime=10m";
+    let first = submit(&session, &format!("--tenant red --gpus 3 {long}"));
+    session.waits_for(&format!("show {first}"), "Running");
+
+    // Nobody of blue waits, so nothing is known of its limit before it is asked for.
+    let plan = session.prints("plan --tenant blue --gpus 2 -- work");
+    let told = "PolicyLimit: tenant `lab` may hold 4 GPUs by policy now, holds 3 and the job wants 2";
+    assert!(plan.contains("waits") && plan.contains(told), "{plan}");
+    let second = submit(&session, &format!("--tenant blue --gpus 2 {long}"));
+    let why = session.waits_for(&format!("why {second}"), told);
+    assert!(why.contains("Starts now with: 1 GPU") && why.contains("muster ps --tenant blue"), "{why}");
+    let reasons = json(&session.says(&format!("why {second} -o json")))["reasons"].clone();
+    assert_eq!(reasons[0]["reason"], "PolicyLimit", "{reasons}");
+    let other = submit(&session, &format!("--gpus 3 {long}"));
+    session.waits_for(&format!("show {other}"), "Running");
+    assert!(!session.says(&format!("show {second}")).contains("Running"));
+
+    // Of the pool the tenant may hold two: the third waits, although two more of all GPUs would be allowed.
+    session.says(&format!("cancel {first} {second} --yes"));
+    session.waits_for("ps --all", "Cancelled");
+    let pooled =
+        ["red", "blue"].map(|team| submit(&session, &format!("--tenant {team} --gpus 1 --pool all {long}")));
+    for job in &pooled {
+        session.waits_for(&format!("show {job}"), "Running");
+    }
+    let third = submit(&session, &format!("--tenant red --gpus 1 --pool all {long}"));
+    let told = "tenant `lab` may hold 2 GPUs of pool `all` by policy now, holds 2 and the job wants 1";
+    session.waits_for(&format!("why {third}"), told);
+    let plain = submit(&session, &format!("--tenant red --gpus 1 {long}"));
+    session.waits_for(&format!("show {plain}"), "Running");
+
+    // The history is replayed without asking; other policies over it, and as a shadow beside it, are asked.
+    assert_eq!(session.whatif("")["decisions_different"], 0);
+    let none = LIMITS.replace("cluster.gpus / 2", "0");
+    fs::create_dir_all(session.folder.join("none")).unwrap();
+    fs::write(session.folder.join("none/a.gsky"), &none).unwrap();
+    let nothing = session.whatif("--policies none");
+    let started = |of: &str| nothing[of]["started"].as_u64().unwrap();
+    assert_eq!((started("really"), started("changed")), (5, 1), "{nothing}");
+    session.says("policy apply none --shadow");
+    let looks = || json(&session.says("policy shadow -o json"))["looks"].as_u64().unwrap();
+    session.until("there is a look", || looks() > 0);
+    let fourth = submit(&session, &format!("--tenant blue --gpus 1 {long}"));
+    let told = session.waits_for("policy shadow", &format!("{fourth} "));
+    assert!(told.contains("waits: tenant `lab` may hold 0 GPUs by policy now"), "{told}");
+    session.says("policy shadow --end");
+
+    // A server that starts again knows it from the journal; other policies are asked anew.
+    let session = session.restart();
+    session.waits_for(&format!("why {third}"), "tenant `lab` may hold 2 GPUs of pool `all` by policy now");
+    let pool = "gpu_ops.register_pool(gpu_pool(name = \"all\", gpu_type = []))\n";
+    let broken =
+        format!("{pool}def limit(tenant, cluster):\n    return 1 // (cluster.gpus - cluster.gpus)\n");
+    with_policies(&session, &[("a.gsky", &broken)]);
+    session.waits_for(&format!("why {third}"), "a policy failed: a.gsky:3");
+    session.refuses("doctor");
+    assert!(session.prints("doctor").contains("a failing policy blocks 1 job: a.gsky:3"));
+    with_policies(&session, &[("a.gsky", pool)]);
+    session.waits_for(&format!("show {third}"), "Running");
+    session.end();
+}

@@ -19,6 +19,7 @@ use crate::output::{self, ShowArgs};
     muster policy eval policies/cookbook/01-night-quota.gsky admit --job gpus=64,hour=12\n  \
     muster policy eval mine.gsky score --job gpus=8,labels.team=vision --node models=A100\n  \
     muster policy eval mine.gsky victims --candidate id=job-1,ran_s=60 --candidate '{\"id\": \"job-2\"}'\n  \
+    muster policy eval mine.gsky limit --tenant gpus_held=8 --cluster gpus=64,hour=23\n  \
     muster policy eval mine.gsky price_of '\"h100\"'")]
 pub struct Args {
     /// A policy
@@ -33,6 +34,9 @@ pub struct Args {
     /// Fields of `tenant`
     #[arg(long, value_name = "FIELDS")]
     tenant: Option<String>,
+    /// Fields of `cluster`
+    #[arg(long, value_name = "FIELDS")]
+    cluster: Option<String>,
     /// Fields of `node`
     #[arg(long, value_name = "FIELDS")]
     node: Option<String>,
@@ -132,6 +136,7 @@ fn sampled(args: &Args, parameter: &str) -> Result<Option<Plain>, CliError> {
     match parameter {
         "job" => one(Sample::Job, &args.job),
         "tenant" => one(Sample::Tenant, &args.tenant),
+        "cluster" => one(Sample::Cluster, &args.cluster),
         "node" => one(Sample::Node, &args.node),
         "failure" => one(Sample::Failure, &args.failure),
         "candidate" => one(Sample::Candidate, &args.candidate.first().cloned()),
