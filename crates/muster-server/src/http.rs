@@ -169,7 +169,7 @@ impl Behind {
             Ok(Some(_)) => return Ok(()),
         };
         let detail = format!("the stream ends: token `{id}` {why}");
-        let hint = "connect again with a token that counts; a tenant-admin or an admin makes one";
+        let hint = "connect again with a valid token; a tenant-admin or an admin makes one";
         Err(Fault::new(StatusCode::UNAUTHORIZED, "token-ended", detail).hint(hint))
     }
 

@@ -51,7 +51,7 @@ impl StartFacts {
             return Err(format!("{unknown}; jobs with a time limit (`--time`) are forecast from the start"));
         }
         let Some(range) = range else {
-            return Err("too many jobs are ahead for the forecast to reach this one".to_string());
+            return Err("it does not start within the time that is forecast".to_string());
         };
         if !self.is_reliable {
             let (right, of) = self.recent_hits;

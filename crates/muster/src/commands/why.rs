@@ -140,7 +140,11 @@ fn history(why: &Why, now_ms: i64) -> Vec<String> {
 fn expected(why: &Why, now_ms: i64) -> Vec<String> {
     let range = why.expected_start.as_ref().map(|range| told_range(range, now_ms));
     let no_estimate = || why.no_estimate.as_ref().map(|because| format!("No estimate yet: {because}"));
-    let by = |ms| format!("Reservation: starts by {} (estimated)", units::day_clock(ms, now_ms));
+    let trust = match &why.no_estimate {
+        Some(_) => ", if jobs run no longer than the planner assumes",
+        None => " (estimated)",
+    };
+    let by = |ms| format!("Reservation: starts by {}{trust}", units::day_clock(ms, now_ms));
     range.or_else(no_estimate).into_iter().chain(why.reserved_at_ms.map(by)).collect()
 }
 
@@ -169,7 +173,8 @@ fn advice(why: &Why) -> Option<String> {
     let tenant = &why.tenant_id;
     let advice = match why.reasons.first()?.reason.as_str() {
         "Capacity" | "Fragmented" | "Held" | "Infeasible" if !why.may_change => return None,
-        "Capacity" | "Fragmented" if why.gpus > 1 => {
+        // Where fewer GPUs would start it now, that is told above, with their number.
+        "Fragmented" if why.gpus > 1 => {
             "ask for fewer GPUs or another model; `muster gpus` shows what is free".to_string()
         }
         "Capacity" | "Fragmented" => {
