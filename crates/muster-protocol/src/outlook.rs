@@ -102,10 +102,10 @@ pub struct HoldingJob {
     pub tenant_id: String,
     /// How many GPUs that would do it holds, whole or in part.
     pub gpus: u32,
-    /// When it is expected to end, RFC 3339.
-    pub expected_end: String,
+    /// When it is expected to end, RFC 3339; absent while it is not known how long jobs run.
+    pub expected_end: Option<String>,
     /// The same in Unix milliseconds.
-    pub expected_end_ms: i64,
+    pub expected_end_ms: Option<i64>,
     /// Whether that is its time limit, and not an estimate from jobs that ended.
     pub is_time_limit: bool,
 }
@@ -113,7 +113,8 @@ pub struct HoldingJob {
 /// One phase of a job: a wait, an attempt, or the end of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobPhase {
-    /// `waited`, `held`, `starting`, `ran`, `stopping`, `preempted`, `requeued`, `restarted` or `ended`.
+    /// `waited`, `held`, `starting`, `ran`, `stopping`, `unreported`, `preempted`, `requeued`, `restarted` or
+    /// `ended`.
     pub phase: String,
     /// From when, RFC 3339.
     pub from: String,

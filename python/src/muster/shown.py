@@ -209,8 +209,8 @@ class Holder(Shown):
     name: str = ""
     tenant_id: str = ""
     gpus: int = 0
-    expected_end: str = ""
-    expected_end_ms: int = 0
+    expected_end: str | None = None
+    expected_end_ms: int | None = None
     is_time_limit: bool = False
 
 

@@ -213,7 +213,11 @@ impl Held {
         if self.stop.as_ref().is_some_and(|stop| stop.because == because) {
             return Ok(());
         }
-        let record = stop_record(now.wall_ms, &because);
+        let mut record = stop_record(now.wall_ms, &because);
+        // The shim may not have read the former record yet: a longer grace must not replace it.
+        if let Ok(Some(former)) = machine.stop(&self.key) {
+            record.grace_ms = record.grace_ms.min(former.grace_ms);
+        }
         machine.ask_to_stop(&self.key, &record)?;
         let overdue_at_mono_ms = self.stop.as_ref().and_then(|stop| stop.overdue_at_mono_ms);
         self.stop = Some(AskedToStop { because, grace_ms: Some(record.grace_ms), overdue_at_mono_ms });

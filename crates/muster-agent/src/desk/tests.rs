@@ -223,6 +223,16 @@ fn a_shorter_grace_hurries_and_a_longer_one_changes_nothing() {
 }
 
 #[test]
+fn a_grace_that_is_over_is_not_given_again_before_the_shim_has_read_it() {
+    let mut house = House::over(Memory::default());
+    house.order(&[order()]);
+    let now_ms = house.now_ms;
+    house.order(&[Order { stop: stop(now_ms - 8_000, 2_000), ..order() }]);
+    house.order(&[Order { stop: stop(now_ms, 2_000), ..order() }]);
+    assert_eq!(house.memory().stop(&key()).unwrap().map(|stop| stop.grace_ms), Some(0));
+}
+
+#[test]
 fn an_attempt_of_another_life_makes_room() {
     let mut house = House::over(Memory::default());
     house.order(&[order()]);

@@ -19,8 +19,8 @@ pub struct Holder {
     pub job: JobId,
     /// How many such devices it holds, whole or in part.
     pub gpus: u32,
-    /// When it is expected to end.
-    pub end: Timestamp,
+    /// When it is expected to end; nothing while it is not known how long jobs run.
+    pub end: Option<Timestamp>,
     /// Whether that is its time limit or an order to stop, and not an estimate.
     pub is_bound: bool,
 }
@@ -43,20 +43,19 @@ pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<Holder> {
         Some(Holder { job: id, gpus, end, is_bound })
     };
     let mut holders: Vec<Holder> = gpus.into_iter().filter_map(holder).collect();
-    holders.sort_by_key(|holder| (holder.end, holder.job));
+    holders.sort_by_key(|holder| (holder.end.is_none(), holder.end, holder.job));
     holders
 }
 
 /// The end by the time limit or by an order to stop; else by the runtime that such jobs usually have.
-fn expected_end(state: &State, job: &Job, attempt: &Attempt, now: Timestamp) -> (Timestamp, bool) {
+fn expected_end(state: &State, job: &Job, attempt: &Attempt, now: Timestamp) -> (Option<Timestamp>, bool) {
     let began = attempt.started_at.unwrap_or(attempt.placed_at);
     if let Some(stopping) = &attempt.stopping {
-        return (stopping.since.plus(stopping.grace_ms).max(now), true);
+        return (Some(stopping.since.plus(stopping.grace_ms).max(now)), true);
     }
     if let Some(limit_ms) = job.spec.time_limit_ms {
-        return (began.plus(limit_ms).max(now), true);
+        return (Some(began.plus(limit_ms).max(now)), true);
     }
-    let usual_ms = state.usual_and_longest_ms(&job.spec).map(|(usual, _)| usual);
-    let end = began.plus(usual_ms.unwrap_or(state.settings.default_runtime_ms));
-    (if end > now { end } else { overdue_end(end, now) }, false)
+    let end = state.usual_and_longest_ms(&job.spec).map(|(usual_ms, _)| began.plus(usual_ms));
+    (end.map(|end| if end > now { end } else { overdue_end(end, now) }), false)
 }

@@ -664,7 +664,11 @@ impl<'a> Naive<'a> {
 
     fn is_affordable(&self, job: &Job, id: &NodeId, gpu: u8, start: u8) -> bool {
         let node = &self.state.nodes[id];
-        let one = node.instances(gpu).iter().find(|one| one.start == start).unwrap();
+        // A machine may have come back as another one, cut otherwise or in a way that nobody knows.
+        let known = usize::from(gpu) < node.facts.gpus.len()
+            && check(&node.facts.gpus[usize::from(gpu)], gpu, node.instances(gpu)).is_ok();
+        let one = node.instances(gpu).iter().find(|one| one.start == start).filter(|_| known);
+        let Some(one) = one else { return false };
         let (milli, mib) = instance_holds(node, gpu, &one.profile);
         let shares = |group: &&TaskGroup| group.each.gpus > 0 && group.each.gpu_compute_milli < 1_000;
         let sharing: Vec<&TaskGroup> = job.spec.tasks.iter().filter(shares).collect();

@@ -30,8 +30,8 @@ fn shown(holder: &plan::Holder, job: &Job) -> HoldingJob {
         name: job.spec.name.clone(),
         tenant_id: job.spec.tenant.to_string(),
         gpus: holder.gpus,
-        expected_end: stamp(holder.end.0),
-        expected_end_ms: holder.end.0,
+        expected_end: holder.end.map(|end| stamp(end.0)),
+        expected_end_ms: holder.end.map(|end| end.0),
         is_time_limit: holder.is_bound,
     }
 }

@@ -346,6 +346,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_job_ran_ends_with_its_processes() {
+        let mut events = story();
+        let Some(Event::AttemptEnded { charged_until, .. }) = events.last_mut() else { panic!("it ends") };
+        *charged_until = Some(at(27));
+        let phases = Phases::new(&[], &|_| true).of(at(0), &events, at(99));
+        let last: Vec<&str> = phases.iter().rev().take(3).map(|phase| phase.sentence.as_str()).collect();
+        let late = "its processes had ended; the server learned of it 3m later";
+        assert_eq!(last, ["ended: exit code 0", late, "ran 2m on n1"]);
+    }
+
+    #[test]
     fn a_job_that_the_caller_may_not_see_is_not_named() {
         let sees = |_: JobId| false;
         let waiting = &story()[..5];

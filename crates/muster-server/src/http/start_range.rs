@@ -47,8 +47,9 @@ impl StartFacts {
     /// The range as it is told, or why none is.
     pub fn told(&self, range: Option<Range>) -> Result<ToldRange, String> {
         if self.is_guessed {
-            let unknown = "no job has ended here yet, so it is not known how long jobs run";
-            return Err(format!("{unknown}; jobs with a time limit (`--time`) are forecast from the start"));
+            return Err(
+                "no job has ended here, so runtimes are unknown; time limits (`--time`) help".to_string()
+            );
         }
         let Some(range) = range else {
             return Err("it does not start within the time that is forecast".to_string());

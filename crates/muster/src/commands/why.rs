@@ -80,9 +80,12 @@ fn holders(why: &Why, now_ms: i64) -> Vec<String> {
     let holder = |holder: &HoldingJob| {
         let gpus = units::count(holder.gpus, "GPU");
         let limit = if holder.is_time_limit { "at the latest" } else { "estimated" };
-        let end = units::day_clock(holder.expected_end_ms, now_ms);
+        let end = match holder.expected_end_ms {
+            Some(end_ms) => format!("ends {} {limit}", units::day_clock(end_ms, now_ms)),
+            None => "end unknown".to_string(),
+        };
         let (job, name, tenant) = (&holder.job_id, &holder.name, &holder.tenant_id);
-        format!("   {job}  {name}  (tenant {tenant})  {gpus}, ends {end} {limit}")
+        format!("   {job}  {name}  (tenant {tenant})  {gpus}, {end}")
     };
     let others = match (why.other_holders, why.holders.is_empty()) {
         (0, _) => None,
@@ -295,8 +298,8 @@ Try: `muster release job-7`
             name: "first".into(),
             tenant_id: "vision".into(),
             gpus: 2,
-            expected_end: String::new(),
-            expected_end_ms: 42_000_000,
+            expected_end: None,
+            expected_end_ms: Some(42_000_000),
             is_time_limit: true,
         }];
         let text = text(&why, 40_000_000);

@@ -486,7 +486,10 @@ fn a_limit_holds_for_a_tenant_and_all_below_it() {
     assert!(plan.contains("waits") && plan.contains(told), "{plan}");
     let second = submit(&session, &format!("--tenant blue --gpus 2 {long}"));
     let why = session.waits_for(&format!("why {second}"), told);
-    assert!(why.contains("Starts now with: 1 GPU") && why.contains("muster ps --tenant blue"), "{why}");
+    assert!(
+        why.contains("It would start now with 1 GPU") && why.contains("muster ps --tenant blue"),
+        "{why}"
+    );
     let reasons = json(&session.says(&format!("why {second} -o json")))["reasons"].clone();
     assert_eq!(reasons[0]["reason"], "PolicyLimit", "{reasons}");
     let other = submit(&session, &format!("--gpus 3 {long}"));
