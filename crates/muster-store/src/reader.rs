@@ -33,9 +33,26 @@ pub trait Source: Send + Sync {
 /// The tables behind a source.
 pub struct Reader<S>(pub S);
 
-pub(crate) const JOB_COLUMNS: &str = "id, tenant, user_name, name, priority, state, phase, why, gpus, \
-    gpu_milli, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, \
-    ran_until, wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, cost_micro, labels";
+macro_rules! job_columns {
+    ($ran_until:literal) => {
+        concat!(
+            "id, tenant, user_name, name, priority, state, phase, why, gpus, gpu_milli, gpu_memory_mib, cpus, \
+             memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, ",
+            $ran_until,
+            ", wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, \
+             cost_micro, labels"
+        )
+    };
+}
+
+/// The columns of a job, from the table `jobs`. Until when it ran is told by its newest attempt.
+pub(crate) const JOB_COLUMNS: &str = job_columns!(
+    "(SELECT charged_until FROM attempts AS newest WHERE newest.number = jobs.number AND newest.idx = jobs.idx \
+     AND newest.attempt = jobs.attempt) AS ran_until"
+);
+
+/// The same from a query that has them.
+pub(crate) const JOB_NAMES: &str = job_columns!("ran_until");
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
     ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, \

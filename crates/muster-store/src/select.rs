@@ -7,7 +7,7 @@
 use muster_core::JobId;
 
 use crate::queries::{JobFilter, JobSort, Order, Page, SortedPage, Start};
-use crate::reader::JOB_COLUMNS;
+use crate::reader::{JOB_COLUMNS, JOB_NAMES};
 use crate::rows::JobState;
 use crate::tables::{Value, idx};
 
@@ -141,7 +141,7 @@ impl<'a> JobQuery<'a> {
         };
         let (limit, offset) = (select.bind(page.limit), select.bind(page.offset));
         let sql = format!(
-            "SELECT {JOB_COLUMNS} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {place} AS place \
+            "SELECT {JOB_NAMES} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {place} AS place \
              FROM jobs WHERE {wheres}) AS sorted WHERE place = 1 \
              ORDER BY CASE WHEN sort_key IS NULL THEN 1 ELSE 0 END, sort_key {direction}, number {direction}, \
              idx {direction} LIMIT {limit} OFFSET {offset}"
@@ -282,7 +282,7 @@ fn sort_key(dialect: Dialect, by: JobSort, now: &str) -> String {
         JobSort::Priority => "priority".to_string(),
         JobSort::Submitted => "submitted_at".to_string(),
         JobSort::Elapsed => format!(
-            "CASE WHEN ended_at IS NOT NULL THEN COALESCE(ran_until, ended_at) - started_at \
+            "CASE WHEN ended_at IS NOT NULL THEN ended_at - started_at \
              WHEN state = 'running' AND started_at IS NOT NULL THEN CAST({now} AS BIGINT) - started_at \
              ELSE CAST({now} AS BIGINT) - submitted_at END"
         ),

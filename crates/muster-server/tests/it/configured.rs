@@ -103,9 +103,8 @@ fn table(key: &str) -> Option<Shown> {
         "database.password" => Resolved(&[("database.host", "db")], "secret", database),
         "database.database" => Resolved(&[("database.host", "db")], "jobs", database),
         "database.sslmode" => Resolved(&[("database.host", "db")], "prefer", database),
-        "database.max_open_conns" | "database.max_idle_conns" | "database.conn_max_lifetime_mins" => {
-            Elsewhere("muster-store/tests/it/pool.rs")
-        }
+        "database.max_open_conns" | "database.max_idle_conns" => Elsewhere("muster-store/tests/it/pool.rs"),
+        "database.conn_max_lifetime_mins" => Resolved(&[("database.host", "db")], "17", database),
         "api.http_port" => Resolved(&[], "8181", |config| config.listen.to_string()),
         "api.grpc_port" => Warning("9090"),
         "api.enable_tls" => Elsewhere("muster/tests/transcripts/tls.md"),
@@ -131,7 +130,10 @@ fn table(key: &str) -> Option<Shown> {
             const COLLECTOR: &[(&str, &str)] = &[("telemetry.otlp_endpoint", "http://127.0.0.1:4318")];
             Resolved(COLLECTOR, "false", |config| format!("{:?}", config.telemetry))
         }
-        "telemetry.otlp_endpoint" => Elsewhere("muster-server/src/telemetry/tests.rs"),
+        "telemetry.otlp_endpoint" => {
+            const TRACING: &[(&str, &str)] = &[("telemetry.tracing_enabled", "true")];
+            Resolved(TRACING, "http://127.0.0.1:4318", |config| format!("{:?}", config.telemetry))
+        }
         _ => return None,
     })
 }
@@ -195,7 +197,7 @@ fn priority_of_a_job(house: &House) -> String {
 fn database(config: &Config) -> String {
     match &config.database {
         Database::Sqlite { path } => path.display().to_string(),
-        Database::Postgres { url, .. } => url.reveal().to_string(),
+        Database::Postgres { url, pool } => format!("{} {pool:?}", url.reveal()),
     }
 }
 

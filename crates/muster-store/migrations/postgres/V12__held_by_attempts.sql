@@ -10,11 +10,6 @@ UPDATE attempts SET gpu_milli = (SELECT gpu_milli FROM jobs WHERE jobs.number = 
 -- Usage counted until the server heard of the end.
 UPDATE attempts SET charged_until = ended_at WHERE ended_at IS NOT NULL AND charged_until IS NULL;
 
--- When the processes of the newest attempt of a job had ended: what it ran is counted until then.
-ALTER TABLE jobs ADD COLUMN ran_until BIGINT;
-UPDATE jobs SET ran_until = (SELECT charged_until FROM attempts WHERE attempts.number = jobs.number
-    AND attempts.idx = jobs.idx AND attempts.attempt = jobs.attempt);
-
 -- Keys that were used before they had a table of their own: a retry after the upgrade makes no second job.
 INSERT INTO submission_keys (tenant, key, number, body_hash, at_ms)
 SELECT DISTINCT ON (1, 2) payload::json #>> '{spec,tenant}', payload::json #>> '{key,key}', job_number,

@@ -38,13 +38,12 @@ static ADD_ATTEMPT: Statement = Statement {
 static PLACE_JOB: Statement = Statement {
     name: "place a queued job",
     sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = ?3, nodes = ?4, \
-          placed_at = ?5, started_at = NULL, ran_until = NULL, exit_code = NULL, signal = NULL \
+          placed_at = ?5, started_at = NULL, exit_code = NULL, signal = NULL \
           WHERE number = ?1 AND idx = ?2 AND phase = 'Queued'",
     rows: Rows::Each,
     bulk: Some(Bulk {
         sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = u.attempt, \
-              nodes = u.nodes, placed_at = u.at, started_at = NULL, ran_until = NULL, exit_code = NULL, \
-              signal = NULL \
+              nodes = u.nodes, placed_at = u.at, started_at = NULL, exit_code = NULL, signal = NULL \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[]) \
               AS u (number, idx, attempt, nodes, at) \
               WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.phase = 'Queued'",
@@ -150,8 +149,7 @@ static SETTLE_JOB: Statement = Statement {
     name: "settle a job whose attempt is over",
     sql: "UPDATE jobs SET state = ?4, phase = ?5, why = ?6, held_by = ?7, ended_at = ?8, wakes_at = ?9, \
           exit_code = ?10, signal = ?11, preemptions = preemptions + ?12, restarts = restarts + ?13, \
-          requeues = requeues + ?14, gpu_ms = gpu_ms + ?15, cpu_ms = cpu_ms + ?16, cost_micro = cost_micro + ?17, \
-          ran_until = ?18 \
+          requeues = requeues + ?14, gpu_ms = gpu_ms + ?15, cpu_ms = cpu_ms + ?16, cost_micro = cost_micro + ?17 \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Running', 'Stopping')",
     rows: Rows::Each,
     bulk: Some(Bulk {
@@ -159,12 +157,12 @@ static SETTLE_JOB: Statement = Statement {
               wakes_at = u.wakes_at, exit_code = u.exit_code, signal = u.signal, \
               preemptions = preemptions + u.preempted, restarts = restarts + u.restarted, \
               requeues = requeues + u.requeued, gpu_ms = jobs.gpu_ms + u.gpu_ms, cpu_ms = jobs.cpu_ms + u.cpu_ms, \
-              cost_micro = jobs.cost_micro + u.cost_micro, ran_until = u.ran_until \
+              cost_micro = jobs.cost_micro + u.cost_micro \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], \
               $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], \
-              $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[]) AS u (number, idx, attempt, \
+              $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[]) AS u (number, idx, attempt, \
               state, phase, why, held_by, at, wakes_at, exit_code, signal, preempted, restarted, requeued, gpu_ms, \
-              cpu_ms, cost_micro, ran_until) WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.attempt = u.attempt \
+              cpu_ms, cost_micro) WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.attempt = u.attempt \
               AND jobs.phase IN ('Starting', 'Running', 'Stopping')",
         rows: Rows::Each,
     }),
@@ -301,7 +299,6 @@ fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value>
         end.charge.gpu_ms.into(),
         end.charge.cpu_ms.into(),
         end.charge.cost_micro.into(),
-        end.charged_until.into(),
     ]
 }
 
