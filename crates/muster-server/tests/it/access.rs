@@ -1,5 +1,10 @@
 //! Who may do what: hosts, origins, tokens, roles, tenants, and how often.
 
+use std::sync::Arc;
+
+use muster_core::Command;
+use muster_core::command::Actor;
+use muster_core::policy::{Bundle, Scope};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Reply};
@@ -522,6 +527,27 @@ fn a_token_has_no_name_of_another_actor() {
     let audit = house.client().get("/api/v1/audit?limit=1000").json();
     let refused = audit["entries"].as_array().unwrap().iter().filter(|one| one["refused"] == "reserved-name");
     assert_eq!(refused.count(), 14, "{audit}");
+}
+
+/// The sources of policies may name projects and budgets; they are for the tenant that they are of, and for operators.
+#[test]
+fn policies_of_others_do_not_exist() {
+    let Town { house, member, operator, blue, .. } = town();
+    let files = [("a.gsky".to_string(), "# red alone".to_string())].into();
+    let bundle = Arc::new(Bundle { hash: "red".to_string(), files, ..Bundle::default() });
+    let scope = Scope::Tenant("red".parse().unwrap());
+    let apply = Command::ApplyPolicy { scope, bundle, why: String::new() };
+    house.cluster().ask_blocking(Actor::local("test"), apply).unwrap();
+    let list = |who: &Client, query: &str| who.get(&format!("/api/v1/policies{query}")).json();
+    let number = list(&member, "")["policies"][0]["version"].clone();
+    let path = format!("/api/v1/policies/{number}");
+    for query in ["", "?tenant_id=red"] {
+        for (who, total) in [(&member, 1), (&operator, 1), (&blue, 0)] {
+            assert_eq!(list(who, query)["total"], total, "{query}");
+        }
+    }
+    assert!(member.get(&path).text.contains("red alone") && operator.get(&path).text.contains("red alone"));
+    house.refused(&blue.get(&path), 404, "unknown-policy");
 }
 
 #[test]

@@ -135,10 +135,13 @@ impl House {
         }
     }
 
-    /// Expect a problem with this status and code; returns its sentence.
+    /// Expect a problem with this status and code, and the sentence also where the seed's clients look for it: in
+    /// `error`. Returns the sentence.
     pub fn refused(&self, reply: &Reply, status: u16, code: &str) -> String {
-        assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{}", reply.text);
-        reply.json()["detail"].as_str().unwrap().to_string()
+        let problem = reply.json();
+        assert_eq!((reply.status, problem["code"].as_str()), (status, Some(code)), "{}", reply.text);
+        assert_eq!(problem["error"], problem["detail"], "{}", reply.text);
+        problem["detail"].as_str().unwrap().to_string()
     }
 }
 

@@ -113,6 +113,10 @@ fn the_status_of_a_job_tells_where_it_stands() {
         (&json!("cancelled by local"), &json!([]))
     );
     assert!(cancelled["metrics"]["gpu_seconds"].as_f64() > Some(0.0), "{}", cancelled["metrics"]);
+    let failing = json!({"script": "x", "priority": 9000, "gpu_count": 4,
+        "annotations": {"muster.sim/runtime": "10ms", "muster.sim/exit-code": "3"}});
+    let failed = house.until_state(&house.submit(failing), "failed");
+    assert_eq!((&failed["exit_code"], &failed["signal"]), (&json!(3), &Value::Null));
     house.refused(&house.client().get("/api/v1/jobs/99"), 404, "unknown-job");
 }
 
@@ -184,6 +188,19 @@ fn a_waiting_job_is_held_released_changed_and_cancelled() {
     assert_eq!(house.get(&path)["state"], "cancelled");
     house.refused(&house.client().delete(&path), 409, "wrong-phase");
     house.refused(&house.client().patch(&path, &json!({"name": "x"})), 409, "wrong-phase");
+}
+
+/// The server keeps nothing of ended jobs in memory here, so the tables say that a job has ended.
+#[test]
+fn an_ended_job_is_not_cancelled_again_when_memory_has_forgotten_it() {
+    let house = House::with(&[("scheduler.max_remembered_jobs", "0")], None);
+    let path = format!("/api/v1/jobs/{}", house.submit(json!({"script": "true"})));
+    assert_eq!(house.client().delete(&path).status, 200);
+    house.until("memory to forget it", |house| {
+        house.cluster().read(|state| state.ended.is_empty() && state.jobs.is_empty())
+    });
+    house.refused(&house.client().delete(&path), 409, "wrong-phase");
+    house.refused(&house.client().delete("/api/v1/jobs/job-99"), 404, "unknown-job");
 }
 
 #[test]

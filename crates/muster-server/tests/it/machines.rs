@@ -113,11 +113,19 @@ fn a_node_is_drained_held_fenced_and_brought_back() {
 #[test]
 fn a_busy_node_is_not_forgotten_and_an_idle_one_is() {
     let house = House::new();
-    let job = house.sleeper("1h", 4);
+    let job = house.sleeper("1h", 3);
     let running = house.until_state(&job, "running");
     let busy = running["node_name"].as_str().unwrap().to_string();
     house.refused(&house.client().delete(&format!("/api/v1/nodes/{busy}")), 409, "node-busy");
-    assert_eq!(house.get(&format!("/api/v1/nodes/{busy}"))["jobs"], json!([job]));
+    let shown = house.get(&format!("/api/v1/nodes/{busy}"));
+    assert_eq!(shown["jobs"], json!([job]));
+    assert_eq!((&shown["total_gpus"], &shown["available_gpus"]), (&json!(4), &json!(1)), "three are held");
+    assert_eq!(shown["gpu_allocation"], 0.75);
+    let free = |total: &str, available: &str| shown[total].as_u64().zip(shown[available].as_u64());
+    let held = [("cpu_cores", "available_cpu_cores", 1), ("memory_mb", "available_memory_mb", 1_024)];
+    for (total, available, held) in held {
+        assert_eq!(free(total, available).map(|(total, free)| total - free), Some(held), "{available}");
+    }
     let empty = House::empty();
     empty.client().post("/api/v1/nodes", &node("a1"));
     assert_eq!(empty.client().delete("/api/v1/nodes/a1").status, 200);
@@ -250,7 +258,12 @@ fn an_allocation_that_has_ended_still_tells_what_it_held() {
     assert_eq!(told(&live), [json!(3), json!(5000), json!("1h30m"), json!(5.0)]);
     house.client().delete(&format!("/api/v1/jobs/{job}"));
     house.until_state(&job, "cancelled");
-    assert_eq!(told(&house.get(&path)), told(&live));
+    let ended = house.get(&path);
+    assert_eq!(told(&ended), told(&live));
+    let job = house.get(&format!("/api/v1/jobs/{job}"));
+    assert!(job["completed_at"].is_string() && live["completed_at"].is_null());
+    assert_eq!(ended["completed_at"], job["completed_at"]);
+    assert_eq!(ended["completed_at_ms"], job["completed_at_ms"]);
 }
 
 #[test]
@@ -267,6 +280,7 @@ fn a_gpu_that_gets_too_hot_cools_before_it_is_given_out_again() {
     house.until_state(&hot, "completed");
     let cooling = house.get(&path);
     assert_eq!((&cooling["state"], &cooling["thermal_throttle"]), (&json!("cooling"), &json!(true)));
+    assert!(cooling["cooling_until"].is_string(), "{cooling}");
     let next = house.until_state(&house.sleeper("1h", 1), "running");
     assert_ne!(next["allocated_gpus"][0].as_str().unwrap().replace("gpu-", ""), gpu, "the cool one");
     house.until("the end of the cooling", |house| house.get(&path)["state"] == "free");

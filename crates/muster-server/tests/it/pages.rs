@@ -106,6 +106,20 @@ fn metrics_count_what_is_there() {
 }
 
 #[test]
+fn metrics_count_who_was_displaced() {
+    let house = House::new();
+    let lower: Vec<String> = (0..2).map(|_| house.sleeper("1h", 4)).collect();
+    lower.iter().for_each(|job| drop(house.until_state(job, "running")));
+    let urgent = json!({"script": "x", "gpu_count": 4, "priority": 9000,
+        "annotations": {"muster.sim/runtime": "1h"}});
+    house.until_state(&house.submit(urgent), "running");
+    let metrics = house.client().get("/metrics").text;
+    for line in ["muster_decisions_total{result=\"preempted\"} 1", "gpu_scheduler_preemptions_total 1"] {
+        assert!(metrics.contains(line), "no `{line}` in\n{metrics}");
+    }
+}
+
+#[test]
 fn a_request_keeps_its_own_id_if_it_is_plain() {
     let house = House::empty();
     let id = |given: &str| {

@@ -1,8 +1,21 @@
 //! Tenants: every field there and back, quotas, and what may not be removed.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::house::House;
+
+/// The fields that the API document names for the body of a request.
+fn fields_of(house: &House, schema: &str) -> BTreeSet<String> {
+    let document = house.get("/api/v1/openapi.json");
+    let properties = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
+    properties.keys().cloned().collect()
+}
+
+fn keys(body: &Value) -> BTreeSet<String> {
+    body.as_object().unwrap().keys().cloned().collect()
+}
 
 fn create(house: &House, body: Value) -> Value {
     let reply = house.client().post("/api/v1/tenants", &body);
@@ -14,22 +27,27 @@ fn create(house: &House, body: Value) -> Value {
 fn every_field_comes_back() {
     let house = House::empty();
     create(&house, json!({"name": "Research"}));
-    let body = json!({
-        "name": "ML Team", "email": "ml@example.org", "organization": "Lab", "parent": "research",
+    let amounts = json!({
         "max_gpus": 10, "max_gpu_memory_mb": 800000, "max_cpu_cores": 64, "max_memory_mb": 256000,
         "max_gpus_per_user": 4, "max_gpu_memory_mb_per_user": 320000, "max_cpu_cores_per_user": 16,
         "max_memory_mb_per_user": 64000, "max_concurrent_jobs_per_user": 5,
         "max_concurrent_jobs": 20, "max_gpus_by_model": {"h100": 4}, "guaranteed_gpus": 2,
-        "guaranteed_gpus_by_model": {"a100": 1, "h100": 2},
-        "budget_gpu_hours": 1000.5, "budget_cost": 2500.0,
-        "priority_tier": "critical", "fair_share_weight": 1.5, "priority_decay": 0.25,
+        "guaranteed_gpu_memory_mb": 160000, "guaranteed_cpu_cores": 8, "guaranteed_memory_mb": 32000,
+        "guaranteed_concurrent_jobs": 1, "guaranteed_gpus_by_model": {"a100": 1, "h100": 2},
+        "budget_gpu_hours": 1000.5, "budget_cost": 2500.0, "budget_kwh": 12.5
+    });
+    let mut body = json!({
+        "id": "ml-team", "name": "ML Team", "email": "ml@example.org", "organization": "Lab", "parent": "research",
+        "priority_tier": "critical", "max_priority": 7000, "fair_share_weight": 1.5, "priority_decay": 0.25,
         "allow_preemption": false, "can_preempt_others": false, "max_preemptions": 3,
+        "damage_gpu_hours_per_day": 24.0,
         "billing_enabled": true, "cost_per_gpu_hour": 2.5, "active": true,
         "notify_on_start": true, "notify_on_completion": false, "notify_on_failure": true, "notify_on_quota": true,
         "labels": {"cost-centre": "42"}
     });
+    body.as_object_mut().unwrap().extend(amounts.as_object().unwrap().clone());
+    assert_eq!(keys(&body), fields_of(&house, "TenantSpec"), "a field is missing here");
     let made = create(&house, body.clone());
-    assert_eq!(made["id"], "ml-team");
     for (field, value) in body.as_object().unwrap() {
         assert_eq!(&made[field], value, "{field}");
     }
@@ -49,6 +67,41 @@ fn every_field_comes_back() {
     assert_eq!(house.get("/api/v1/tenants/default")["usage_half_life_ms"], 7 * 86_400_000);
     assert_eq!(house.get("/api/v1/tenants/ml-team"), made);
     assert_eq!(house.get("/api/v1/tenants")["total"], 3, "with the one that is there from the start");
+}
+
+/// Each change is sent alone: that field has the new value, and all the others keep theirs.
+#[test]
+fn every_field_is_changed_by_itself() {
+    let house = House::empty();
+    create(&house, json!({"name": "Research"}));
+    let mut expected = create(&house, json!({"name": "red", "guaranteed_gpus": 1, "max_gpus": 64}));
+    let amounts = json!({
+        "budget_cost": 20.5, "budget_gpu_hours": 100.5, "budget_kwh": 7.5, "damage_gpu_hours_per_day": 12.0,
+        "guaranteed_concurrent_jobs": 2, "guaranteed_cpu_cores": 3, "guaranteed_gpu_memory_mb": 4000,
+        "guaranteed_gpus": 5, "guaranteed_gpus_by_model": {"a100": 1}, "guaranteed_memory_mb": 6000,
+        "max_concurrent_jobs": 20, "max_concurrent_jobs_per_user": 21, "max_cpu_cores": 22,
+        "max_cpu_cores_per_user": 23, "max_gpu_memory_mb": 24000, "max_gpu_memory_mb_per_user": 25000,
+        "max_gpus": 26, "max_gpus_by_model": {"h100": 4}, "max_gpus_per_user": 27, "max_memory_mb": 28000,
+        "max_memory_mb_per_user": 29000
+    });
+    let mut changes = json!({
+        "active": false, "allow_preemption": false, "billing_enabled": true, "can_preempt_others": false,
+        "cost_per_gpu_hour": 2.5, "email": "red@example.org", "fair_share_weight": 2.0,
+        "labels": {"cost-centre": "42"}, "max_preemptions": 3, "max_priority": 7000, "name": "Red",
+        "organization": "Lab", "parent": "research", "priority_decay": 0.25, "priority_tier": "high"
+    });
+    changes.as_object_mut().unwrap().extend(amounts.as_object().unwrap().clone());
+    assert_eq!(keys(&changes), fields_of(&house, "TenantChange"), "a field is missing here");
+    for (field, value) in changes.as_object().unwrap() {
+        assert_ne!(&expected[field], value, "{field} would not change");
+        let reply = house.client().patch("/api/v1/tenants/red", &json!({field.as_str(): value}));
+        assert_eq!(reply.status, 200, "{field}: {}", reply.text);
+        expected[field] = value.clone();
+        let shown = house.get("/api/v1/tenants/red");
+        for field in changes.as_object().unwrap().keys() {
+            assert_eq!(shown[field], expected[field], "{field}");
+        }
+    }
 }
 
 #[test]
