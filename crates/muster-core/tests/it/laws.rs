@@ -25,7 +25,7 @@ use crate::world::{World, actor, facts, is_admitted, is_ready, least_demand, spe
 
 #[test]
 fn every_story_keeps_the_laws() {
-    tell(stories(20_000), |story| {
+    tell(stories(10_000), |story| {
         let mut teller = Teller::new(story);
         story.steps.iter().for_each(|step| teller.step(step));
         teller.replay();
