@@ -13,7 +13,7 @@ use crate::time::{SECOND, Timestamp};
 const REMEMBERED: u32 = 500;
 /// One, in thousandths.
 const ONE: i64 = 1_000;
-/// So many of the last starts say whether ranges are worth telling.
+/// The number of newest starts by which the accuracy of start ranges is judged.
 const JUDGED: u32 = 20;
 /// A round and the way to the node take a moment, however soon a job starts.
 const LEAST_MS: i64 = 10 * SECOND;
@@ -57,7 +57,7 @@ impl Foresight {
         (newest.count_ones(), self.count.min(JUDGED))
     }
 
-    /// Whether a range is worth telling: at least half of the newest were right, or none was told yet.
+    /// Whether start ranges are shown to users: at least half of the newest were right, or none was shown yet.
     /// What is not told is recorded all the same, so that ranges become right and are told again.
     pub fn is_reliable(&self) -> bool {
         let (right, of) = self.recent_hits();

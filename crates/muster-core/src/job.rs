@@ -593,12 +593,12 @@ pub enum StopCause {
 }
 
 impl StopCause {
-    /// A person cancelled the job, for reasons of their own.
+    /// A user cancelled the job and gave no reason.
     pub(crate) fn cancelled(by: &str) -> StopCause {
         StopCause::Cancelled { by: by.to_string(), why: String::new() }
     }
 
-    /// A person wants the job to start anew, for reasons of their own.
+    /// A user requeued the job and gave no reason.
     pub(crate) fn requeued(by: &str) -> StopCause {
         StopCause::Requeued { by: by.to_string(), why: String::new() }
     }

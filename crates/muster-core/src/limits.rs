@@ -63,8 +63,8 @@ impl<'a> LimitUse<'a> {
         }
     }
 
-    /// Every limit that a tenant, or one above it, would pass if jobs that named a pool, or none, took more. What tenants
-    /// hold of all GPUs is told by `held`.
+    /// Every limit that a tenant, or one of its ancestors, would exceed by taking more, in a pool if the job names one.
+    /// `held` gives the GPUs that a tenant holds in all pools.
     pub fn over(
         &self,
         (tenant, pool): (&TenantId, Option<&str>),

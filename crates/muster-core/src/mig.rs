@@ -212,17 +212,22 @@ impl MigTable {
     /// By multiprocessors, as slices are not equally rich: `1g.35gb` of an H200 has more than half as many again as
     /// `1g.18gb`. Rounded up, so that who asks for a seventh gets a seventh. Nothing for a profile that is not there.
     pub fn compute_milli(&self, profile: u8) -> u32 {
-        let all = self.profiles.iter().map(|profile| profile.multiprocessors).max().unwrap_or(0);
-        let Some(profile) = self.profiles.get(usize::from(profile)) else { return 0 };
-        (u32::from(profile.multiprocessors) * 1_000).div_ceil(u32::from(all.max(1)))
+        let (own, all) = self.multiprocessors(profile);
+        (own * 1_000).div_ceil(all)
     }
 
     /// Thousandths of the device that an instance of a profile is counted as. Rounded down, so that the instances of a
     /// device are never counted as more than the device.
     pub fn held_milli(&self, profile: u8) -> u32 {
+        let (own, all) = self.multiprocessors(profile);
+        own * 1_000 / all
+    }
+
+    /// The multiprocessors of a profile, none for one that is not there, and of the largest profile.
+    fn multiprocessors(&self, profile: u8) -> (u32, u32) {
+        let own = self.profiles.get(usize::from(profile)).map_or(0, |profile| profile.multiprocessors);
         let all = self.profiles.iter().map(|profile| profile.multiprocessors).max().unwrap_or(0);
-        let Some(profile) = self.profiles.get(usize::from(profile)) else { return 0 };
-        u32::from(profile.multiprocessors) * 1_000 / u32::from(all.max(1))
+        (u32::from(own), u32::from(all.max(1)))
     }
 
     /// Every legal layout to which nothing can be added, in order.

@@ -45,7 +45,7 @@ macro_rules! job_columns {
     };
 }
 
-/// The columns of a job, from the table `jobs`. Until when it ran is told by its newest attempt.
+/// The columns of a job, from the table `jobs`; `ran_until` comes from its newest attempt.
 pub(crate) const JOB_COLUMNS: &str = job_columns!(
     "(SELECT charged_until FROM attempts AS newest WHERE newest.number = jobs.number AND newest.idx = jobs.idx \
      AND newest.attempt = jobs.attempt) AS ran_until"

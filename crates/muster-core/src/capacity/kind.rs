@@ -193,7 +193,7 @@ impl Eligible {
         !self.instances.is_empty()
     }
 
-    /// What the largest instance counts as that would do; nothing where there is none.
+    /// The size of the largest MIG instance that would do, in thousandths of its device; 0 if none would do.
     pub fn largest_instance_milli(&self, kind: &Kind) -> u64 {
         let all = self.instances.iter().filter_map(|(device, start)| kind.instance(*device, *start));
         all.map(|(_, one)| u64::from(one.held_milli)).max().unwrap_or(0)
@@ -388,8 +388,7 @@ impl Kind {
                 Some(each.share_of(gpu.memory_mib, gpu.mode.clone()))
             }
             Seat::Instance { device, start } => {
-                let gpu = gpu(device)?;
-                let one = gpu.instances.iter().find(|one| one.start == start)?;
+                let (gpu, one) = self.instance(device, start)?;
                 let memory_milli = one.memory_mib * u64::from(WHOLE) / gpu.memory_mib.max(1);
                 Some(Share {
                     compute_milli: one.held_milli,

@@ -12,18 +12,22 @@ use crate::queue::Shape;
 use crate::verdict::Reason;
 use crate::waste::Prospect;
 
-/// What quotas leave to a gang.
-#[derive(Debug, Clone, Copy)]
+/// What quotas leave to a gang; the largest numbers where nothing is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QuotaLeft {
     pub gpu_milli: u64,
     pub gpu_memory_mib: u64,
+}
+
+impl QuotaLeft {
+    pub const UNLIMITED: QuotaLeft = QuotaLeft { gpu_milli: u64::MAX, gpu_memory_mib: u64::MAX };
 }
 
 /// What a shape asks for, worked out.
 #[derive(Debug, Clone)]
 pub(super) struct Ask {
     pub shape: Arc<Shape>,
-    /// The least that it takes from its tenant's quota; an instance that is larger than it has to be counts as it is.
+    /// The least that the gang takes from its tenant's quota. On an instance larger than it needs it takes more.
     pub demand: Demand,
     /// The least that a task of each group takes.
     least: Vec<Demand>,
@@ -34,6 +38,8 @@ pub(super) struct Ask {
     pub feasible: bool,
     /// Limits per model that leave no kind at all.
     pub model_limits: Vec<Reason>,
+    /// Whether some of its tasks may get a MIG instance, which counts against the quota as a whole.
+    pub may_hold_instances: bool,
 }
 
 /// A kind of node that could hold the shape or a part of it.
@@ -58,13 +64,17 @@ impl Ask {
             let holds_a_task = |(_, each): &(u32, Resources)| kind.could_hold_tasks(shape, each) > 0;
             kind.could_hold(shape) || (shape.may_span() && shape.groups.iter().any(holds_a_task))
         });
+        let matches: Vec<Match> = kinds.map(|(kind, _)| Match::new(capacity, kind, shape)).collect();
+        let may_hold_instances =
+            matches.iter().flat_map(|found| &found.eligible).any(Eligible::has_instances);
         Ask {
             shape: shape.clone(),
             demand: capacity.least_demand(shape.groups.iter().map(|(count, each)| (*count, each))),
             least: shape.groups.iter().map(|(_, each)| capacity.least_demand_of(each)).collect(),
-            matches: kinds.map(|(kind, _)| Match::new(capacity, kind, shape)).collect(),
+            matches,
             feasible: capacity.could_ever_hold(shape),
             model_limits: Vec::new(),
+            may_hold_instances,
         }
     }
 
@@ -125,11 +135,6 @@ impl Ask {
             u64::from(*count) * least.gpu_milli.max(eligible.largest_instance_milli(&found.kind))
         };
         groups.map(most).sum()
-    }
-
-    /// Whether some of its tasks may have instances, which count as they are held.
-    pub fn may_hold_instances(&self) -> bool {
-        self.matches.iter().flat_map(|found| &found.eligible).any(Eligible::has_instances)
     }
 
     /// The same without the instances with which it could pass a quota of its tenant or user, or a limit per model.

@@ -189,15 +189,18 @@ impl<'a> Draft<'a> {
 
     /// The same without the devices on which it would pass a limit that depends on the device.
     pub fn within_limits(&self, bucket: &Bucket, ask: Arc<Ask>) -> Arc<Ask> {
-        let mut ask = ask;
-        if ask.may_hold_instances() {
-            let left = self.left(bucket);
-            ask = Arc::new(ask.with_instances_within(left, &self.models, &bucket.tenant));
-        }
-        match self.models.limits(&bucket.tenant) {
-            true => Arc::new(ask.within(&self.models, &bucket.tenant)),
+        let by_model = self.models.limits(&bucket.tenant);
+        let left = if ask.may_hold_instances { self.left(bucket) } else { QuotaLeft::UNLIMITED };
+        let ask = match ask.may_hold_instances && (by_model || left != QuotaLeft::UNLIMITED) {
+            true => Arc::new(ask.with_instances_within(left, &self.models, &bucket.tenant)),
             false => ask,
-        }
+        };
+        if by_model { Arc::new(ask.within(&self.models, &bucket.tenant)) } else { ask }
+    }
+
+    /// What the jobs of a bucket ask for, wherever limits would let them go; nothing before anyone asked for it.
+    pub fn unlimited_ask(&self, bucket: &Bucket) -> Option<Arc<Ask>> {
+        self.asks.get(&bucket.shape).cloned()
     }
 
     /// What the quotas of a bucket's tenant and user, and limits of policies, leave.
@@ -207,7 +210,7 @@ impl<'a> Draft<'a> {
         let all = tenants.chain(self.users.limits(&bucket.tenant, &bucket.user));
         let whose = (&bucket.tenant, bucket.shape.pool.as_deref());
         let by_policy = self.limits.left_milli(whose, |tenant| self.shares.held(tenant));
-        let mut left = QuotaLeft { gpu_milli: by_policy, gpu_memory_mib: u64::MAX };
+        let mut left = QuotaLeft { gpu_milli: by_policy, ..QuotaLeft::UNLIMITED };
         for (quota, held) in all {
             let gpu_milli = quota.gpus.map(|gpus| (gpus * 1_000).saturating_sub(held.gpu_milli));
             let memory = quota.gpu_memory_mib.map(|mib| mib.saturating_sub(held.gpu_memory_mib));
@@ -217,15 +220,11 @@ impl<'a> Draft<'a> {
         left
     }
 
-    /// Whether limits make it the tenant's or the user's own on which devices a bucket finds room: limits per model, and
-    /// quotas of those who may hold instances, which count as they are held.
+    /// Whether a limit of the tenant or user decides which devices the jobs of a bucket may have, so that what is found for
+    /// them says nothing about other tenants: a limit per model, or a quota where MIG instances would do.
     pub fn limits_devices(&self, bucket: &Bucket) -> bool {
-        let has_quota = || {
-            let left = self.left(bucket);
-            left.gpu_milli != u64::MAX || left.gpu_memory_mib != u64::MAX
-        };
-        let instances = || self.asks.get(&bucket.shape).is_some_and(|ask| ask.may_hold_instances());
-        self.models.limits(&bucket.tenant) || (instances() && has_quota())
+        let instances = || self.asks.get(&bucket.shape).is_some_and(|ask| ask.may_hold_instances);
+        self.models.limits(&bucket.tenant) || (instances() && self.left(bucket) != QuotaLeft::UNLIMITED)
     }
 
     /// When a job of a bucket would be over if it started now.

@@ -62,12 +62,10 @@ struct Who {
     ending: Ending,
 }
 
-/// The quotas that a gang would pass in the only room there is: in instances that are larger than it asks for.
+/// The quotas that a gang would exceed in the only room there is: MIG instances larger than it asks for.
 fn quota_of_instance(draft: &Draft, bucket: &Bucket, who: Who) -> Vec<Reason> {
-    let ask = Ask::new(&draft.capacity, &bucket.shape);
-    if !ask.may_hold_instances() || !draft.limits_devices(bucket) {
-        return Vec::new();
-    }
+    let ask = draft.unlimited_ask(bucket).filter(|ask| ask.may_hold_instances);
+    let Some(ask) = ask.filter(|_| draft.limits_devices(bucket)) else { return Vec::new() };
     let spot = place::find(draft, &ask, who.ending);
     spot.map(|spot| admit::quota(draft, bucket, draft.demand(&ask, &spot))).unwrap_or_default()
 }

@@ -102,13 +102,13 @@ impl Search<'_, '_> {
         None
     }
 
-    /// So many tasks of a group as a gang of its own, and whether limits that depend on the device have a say in it.
+    /// A gang of that many tasks of a group, and whether its size changes which devices limits leave to it.
     fn ask(&self, shape: &Shape, group: usize, more: u32) -> (Arc<Ask>, bool) {
         let groups = vec![(more, shape.groups[group].1.clone())];
         // How close together they must sit is seen to by what is usable.
         let shape = Shape { groups, topology: Topology::Any, wish: shape.wish.as_wish(), ..shape.clone() };
         let ask = Arc::new(Ask::new(&self.draft.state.capacity, &Arc::new(shape)));
-        let limited = self.draft.models.limits(&self.bucket.tenant) || ask.may_hold_instances();
+        let limited = self.draft.models.limits(&self.bucket.tenant) || ask.may_hold_instances;
         (self.draft.within_limits(self.bucket, ask), limited)
     }
 

@@ -211,7 +211,7 @@ pub fn demand_of(job: &Job, tasks: &[PlacedTask]) -> Demand {
     let mut sum = Demand { jobs: 1, ..Demand::default() };
     for task in tasks {
         let each = &job.spec.tasks[task.group as usize].each;
-        // An instance counts as it is held; that it is told as it is, is checked where it is placed.
+        // A MIG instance counts with its full size; `model.rs` checks that the placement records that size.
         let instance = task.share.as_ref().filter(|share| matches!(share.mode, ShareMode::Mig { .. }));
         sum.gpu_milli += match instance {
             Some(share) => u64::from(share.compute_milli),

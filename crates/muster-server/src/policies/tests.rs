@@ -220,7 +220,7 @@ fn a_tenant_does_not_learn_whose_jobs_would_go() {
     assert_eq!(shown(Scope::Tenant("red".parse().unwrap())), (String::new(), 0));
 }
 
-/// What limits are known, in thousandths of GPUs, and who was asked about since.
+/// The known limits of tenants, in thousandths of GPUs, and the tenants that policies were asked about since.
 fn limits_after(
     state: &mut State,
     (asker, scripted): (&mut Asker, &Scripted),
