@@ -65,6 +65,15 @@ impl Actor {
         Actor { name: token.name.clone(), kind: ActorKind::Token { role, tenant, priority_max } }
     }
 
+    /// The kind in one word, for the audit log: two actors of one name are told apart by it.
+    pub fn kind_word(&self) -> &'static str {
+        match self.kind {
+            ActorKind::System => "system",
+            ActorKind::Local => "local",
+            ActorKind::Token { .. } => "token",
+        }
+    }
+
     /// True for the server itself, whatever names tokens have.
     pub fn is_system(&self) -> bool {
         self.kind == ActorKind::System

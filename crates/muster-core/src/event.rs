@@ -454,8 +454,11 @@ pub enum Event {
     },
     /// An administrative act, done or refused.
     Acted {
-        /// Who.
+        /// Name of the actor.
         by: String,
+        /// Kind of the actor: `local` or `token`. Records of older versions do not have it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by_kind: Option<String>,
         /// What, for example `tenant.change`.
         act: String,
         /// On what.

@@ -1,9 +1,9 @@
 //! Attributes of views that no view has, such as `job.time_limt_s`. They are found when the files are compiled: a line that
 //! rarely runs would fail at night, in the middle of a decision.
 //!
-//! Views are followed from the parameters of hooks: by their names, through loops over `candidates`, and into functions of
-//! the same file that are called with them. Where a name may stand for something else as well it is not followed, so that
-//! nothing that is right is refused.
+//! Views are followed from the parameters of hooks: by their names and aliases (`j = job`), through lists, comprehensions and
+//! loops over `candidates`, into `key = lambda c: …`, and into functions of the same file that are called with them. Where a
+//! name may stand for something else as well it is not followed, so that nothing that is right is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +29,53 @@ type Def = DefP<AstNoPayload>;
 enum View {
     /// A record.
     Of(Sample),
-    /// A list of running jobs.
-    Candidates,
+    /// A list of such records, as `candidates` is one.
+    ListOf(Sample),
     /// A moment.
     Now,
 }
 
-/// What each name of a function stands for; nothing where that is unknown.
-type Names = BTreeMap<String, Option<View>>;
+/// What a name or an expression stands for, as far as that was worked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// Not worked out yet: it depends on a name that is bound further on.
+    Pending,
+    Known(View),
+    /// Something else, or one thing here and another there.
+    Unknown,
+}
+
+/// What each name of a function stands for.
+type Names = BTreeMap<String, Meaning>;
+
+impl Meaning {
+    fn of(view: Option<View>) -> Meaning {
+        view.map_or(Meaning::Unknown, Meaning::Known)
+    }
+
+    /// What stands for both.
+    fn or(self, other: Meaning) -> Meaning {
+        match (self, other) {
+            (Meaning::Pending, one) | (one, Meaning::Pending) => one,
+            (one, other) if one == other => one,
+            _ => Meaning::Unknown,
+        }
+    }
+
+    fn map(self, next: impl FnOnce(View) -> Option<View>) -> Meaning {
+        match self {
+            Meaning::Known(view) => Meaning::of(next(view)),
+            other => other,
+        }
+    }
+
+    fn view(self) -> Option<View> {
+        match self {
+            Meaning::Known(view) => Some(view),
+            Meaning::Pending | Meaning::Unknown => None,
+        }
+    }
+}
 
 /// The first attribute that no view has, and what was probably meant.
 pub fn find(ast: &AstModule) -> Option<(FileSpan, String)> {
@@ -55,7 +94,7 @@ pub fn find(ast: &AstModule) -> Option<(FileSpan, String)> {
 impl View {
     fn named(parameter: &str) -> Option<View> {
         match parameter {
-            "candidates" => Some(View::Candidates),
+            "candidates" => Some(View::ListOf(Sample::Candidate)),
             _ => Sample::ALL.into_iter().find(|sample| sample.word() == parameter).map(View::Of),
         }
     }
@@ -67,11 +106,27 @@ impl View {
         is_there.then_some(is_moment.then_some(View::Now))
     }
 
+    /// What the items of it are, if it is a list.
+    fn item(self) -> Option<View> {
+        match self {
+            View::ListOf(sample) => Some(View::Of(sample)),
+            View::Of(_) | View::Now => None,
+        }
+    }
+
+    /// What a list of it is.
+    fn listed(self) -> Option<View> {
+        match self {
+            View::Of(sample) => Some(View::ListOf(sample)),
+            View::ListOf(_) | View::Now => None,
+        }
+    }
+
     fn attributes(self) -> Vec<&'static str> {
         match self {
             View::Of(sample) => sample.attributes(),
             View::Now => Sample::moment_attributes(),
-            View::Candidates => Vec::new(),
+            View::ListOf(_) => Vec::new(),
         }
     }
 
@@ -79,7 +134,7 @@ impl View {
         match self {
             View::Of(sample) => sample.word(),
             View::Now => "now",
-            View::Candidates => "candidates",
+            View::ListOf(_) => "list",
         }
     }
 }
@@ -123,11 +178,20 @@ impl Search<'_> {
         let Some(Some(def)) = self.functions.get(name).copied() else { return };
         let mut names = Names::new();
         let parameters = def.params.iter().filter_map(parameter);
+        let views = views.into_iter().map(Meaning::of).chain(std::iter::repeat(Meaning::Unknown));
         names.extend(parameters.map(str::to_string).zip(views));
-        // Twice: a name may be bound anew below the loop that reads it.
-        for _ in 0..2 {
+        // Until nothing changes: a name may be bound below the loop or the alias that reads it. The meaning of a name
+        // changes at most twice, from pending to known to unknown, so this ends.
+        for name in bound_names(&def.body) {
+            names.entry(name).or_insert(Meaning::Pending);
+        }
+        loop {
+            let before = names.clone();
             bind_statement(&def.body, &mut names);
             def.body.visit_expr(|expression| bind_expression(expression, &mut names));
+            if names == before {
+                break;
+            }
         }
         self.statement(&def.body, &names);
     }
@@ -145,7 +209,7 @@ impl Search<'_> {
                 {
                     let is_in_a_row = |arg: &Argument| matches!(arg, Argument::Positional(_));
                     let in_a_row = args.args.iter().take_while(|arg| is_in_a_row(&arg.node));
-                    let views = in_a_row.map(|arg| view_of(arg.expr(), names)).collect();
+                    let views = in_a_row.map(|arg| meaning_of(arg.expr(), names).view()).collect();
                     self.follow(&function.ident, views);
                 }
             }
@@ -155,7 +219,8 @@ impl Search<'_> {
     }
 
     fn attribute(&mut self, value: &AstExpr, (name, span): (&str, Span), names: &Names) {
-        let Some(view) = view_of(value, names).filter(|view| *view != View::Candidates) else { return };
+        let view = meaning_of(value, names).view().filter(|view| !matches!(view, View::ListOf(_)));
+        let Some(view) = view else { return };
         if self.found.is_some() || view.attribute(name).is_some() {
             return;
         }
@@ -168,13 +233,27 @@ impl Search<'_> {
     }
 }
 
-/// What an expression stands for, where that is plain.
-fn view_of(expression: &AstExpr, names: &Names) -> Option<View> {
+/// What an expression stands for.
+fn meaning_of(expression: &AstExpr, names: &Names) -> Meaning {
     match &expression.node {
-        Expr::Identifier(name) => *names.get(&name.ident)?,
-        Expr::Dot(value, name) => view_of(value, names)?.attribute(&name.node)?,
-        _ => None,
+        Expr::Identifier(name) => names.get(&name.ident).copied().unwrap_or(Meaning::Unknown),
+        Expr::Dot(value, name) => meaning_of(value, names).map(|view| view.attribute(&name.node)?),
+        Expr::List(items) => {
+            let all = items.iter().map(|item| meaning_of(item, names));
+            all.reduce(Meaning::or).unwrap_or(Meaning::Unknown).map(View::listed)
+        }
+        Expr::ListComprehension(item, ..) => meaning_of(item, names).map(View::listed),
+        Expr::Call(called, args) if is_named(called, &["sorted", "list", "reversed"]) => {
+            let list = args.args.first().map_or(Meaning::Unknown, |arg| meaning_of(arg.expr(), names));
+            list.map(|view| view.item().map(|_| view))
+        }
+        _ => Meaning::Unknown,
     }
+}
+
+/// Whether a function of the language is called by one of these names.
+fn is_named(called: &AstExpr, functions: &[&str]) -> bool {
+    matches!(&called.node, Expr::Identifier(name) if functions.contains(&name.ident.as_str()))
 }
 
 fn parameter(parameter: &AstParameter) -> Option<&str> {
@@ -184,17 +263,28 @@ fn parameter(parameter: &AstParameter) -> Option<&str> {
     }
 }
 
+/// Every name that is bound below a statement, in whatever meaning.
+fn bound_names(statement: &AstStmt) -> BTreeSet<String> {
+    let mut names = Names::new();
+    bind_statement(statement, &mut names);
+    statement.visit_expr(|expression| bind_expression(expression, &mut names));
+    names.into_keys().collect()
+}
+
 /// Every name that is bound below a statement. A name that is bound twice to different things stands for nothing known.
 fn bind_statement(statement: &AstStmt, names: &mut Names) {
     match &statement.node {
-        Stmt::Assign(assign) => bind(&assign.lhs.node, None, names),
-        Stmt::AssignModify(target, ..) => bind(&target.node, None, names),
+        Stmt::Assign(assign) => {
+            let meaning = meaning_of(&assign.rhs, names);
+            bind(&assign.lhs.node, meaning, names);
+        }
+        Stmt::AssignModify(target, ..) => bind(&target.node, Meaning::Unknown, names),
         Stmt::For(each) => {
             let item = item_of(&each.over, names);
             bind(&each.var.node, item, names);
         }
         Stmt::Def(def) => {
-            bind_name(&def.name.ident, None, names);
+            bind_name(&def.name.ident, Meaning::Unknown, names);
             bind_parameters(&def.params, names);
         }
         _ => {}
@@ -205,6 +295,10 @@ fn bind_statement(statement: &AstStmt, names: &mut Names) {
 fn bind_expression(expression: &AstExpr, names: &mut Names) {
     match &expression.node {
         Expr::Lambda(lambda) => bind_parameters(&lambda.params, names),
+        Expr::Call(called, args) if is_named(called, &["sorted", "min", "max"]) => {
+            bind_keyed(args.args.iter().map(|arg| &arg.node), names);
+            return;
+        }
         Expr::ListComprehension(_, first, rest) | Expr::DictComprehension(_, first, rest) => {
             let others = rest.iter().filter_map(|clause| match clause {
                 Clause::For(each) => Some(each),
@@ -220,29 +314,50 @@ fn bind_expression(expression: &AstExpr, names: &mut Names) {
     expression.visit_expr(|inner| bind_expression(inner, names));
 }
 
+/// The arguments of `sorted(list, key = lambda item: …)`: the function is called with the items of the list.
+fn bind_keyed<'a>(arguments: impl Iterator<Item = &'a Argument>, names: &mut Names) {
+    let mut item = Meaning::Pending;
+    for argument in arguments {
+        match argument {
+            Argument::Positional(list) => item = item.or(item_of(list, names)),
+            Argument::Named(name, key) if name.node == "key" => {
+                if let Expr::Lambda(lambda) = &key.node
+                    && let [only] = &lambda.params[..]
+                    && let Some(name) = parameter(only)
+                {
+                    bind_name(name, item, names);
+                    key.visit_expr(|inner| bind_expression(inner, names));
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        bind_expression(argument.expr(), names);
+    }
+}
+
 /// What the items of an expression stand for.
-fn item_of(over: &AstExpr, names: &Names) -> Option<View> {
-    let is_candidates = view_of(over, names) == Some(View::Candidates);
-    is_candidates.then_some(View::Of(Sample::Candidate))
+fn item_of(over: &AstExpr, names: &Names) -> Meaning {
+    meaning_of(over, names).map(View::item)
 }
 
 fn bind_parameters(parameters: &[AstParameter], names: &mut Names) {
-    parameters.iter().filter_map(parameter).for_each(|name| bind_name(name, None, names));
+    parameters.iter().filter_map(parameter).for_each(|name| bind_name(name, Meaning::Unknown, names));
 }
 
-fn bind(target: &AssignTarget, view: Option<View>, names: &mut Names) {
+fn bind(target: &AssignTarget, meaning: Meaning, names: &mut Names) {
     match target {
-        AssignTarget::Identifier(name) => bind_name(&name.ident, view, names),
-        AssignTarget::Tuple(targets) => targets.iter().for_each(|one| bind(&one.node, None, names)),
+        AssignTarget::Identifier(name) => bind_name(&name.ident, meaning, names),
+        AssignTarget::Tuple(targets) => {
+            targets.iter().for_each(|one| bind(&one.node, Meaning::Unknown, names));
+        }
         AssignTarget::Index(_) | AssignTarget::Dot(..) => {}
     }
 }
 
-fn bind_name(name: &str, view: Option<View>, names: &mut Names) {
-    let known = names.entry(name.to_string()).or_insert(view);
-    if *known != view {
-        *known = None;
-    }
+fn bind_name(name: &str, meaning: Meaning, names: &mut Names) {
+    let known = names.entry(name.to_string()).or_insert(Meaning::Pending);
+    *known = known.or(meaning);
 }
 
 #[cfg(test)]
@@ -292,6 +407,25 @@ mod tests {
                 "2: `now` has no attribute `our`; did you mean `hour`?",
             ),
             (
+                "def admit(job):\n    j = job\n    k = j\n    return k.gpuz > 1",
+                "4: `job` has no attribute `gpuz`",
+            ),
+            ("def admit(job):\n    n = job.now\n    return n.our < 6", "3: `now` has no attribute `our`"),
+            ("def admit(job):\n    return [j.gpuz for j in [job]]", "2: `job` has no attribute `gpuz`"),
+            ("def admit(job):\n    return {j.name: j.gpuz for j in [job]}", "`job` has no attribute `gpuz`"),
+            (
+                "def victims(job, candidates):\n    s = [c for c in candidates if c.saves]\n    return [d for d in s if d.save]",
+                "3: `candidate` has no attribute `save`",
+            ),
+            (
+                "def victims(job, candidates):\n    return sorted(candidates, key = lambda c: c.prioriti)[:1]",
+                "2: `candidate` has no attribute `prioriti`; did you mean `priority`?",
+            ),
+            (
+                "def victims(job, candidates):\n    return [c for c in sorted(candidates, key = lambda d: d.gpus) if c.gpu]",
+                "`candidate` has no attribute `gpu`",
+            ),
+            (
                 "def score(job, node):\n    return node.zebra",
                 "`node` has no attribute `zebra`; it has models, gpus",
             ),
@@ -311,6 +445,12 @@ mod tests {
             "def admit(job):\n    return [job.zebra for job in [struct(zebra = 1)]]",
             "def admit(job):\n    f = lambda job: job.zebra\n    return f(struct(zebra = 1))",
             "def name(tenant):\n    return tenant.upper()\ndef admit(job):\n    return name(job.tenant)",
+            "def admit(job):\n    j = job\n    j = struct(zebra = 1)\n    return j.zebra",
+            "def admit(job):\n    for i in range(2):\n        k = j if i else 1\n        j = job\n    return k.zebra",
+            "def admit(job):\n    a = job\n    b = a\n    a = struct(zebra = 1)\n    b = a\n    return b.zebra",
+            "def admit(job):\n    return [j.zebra for j in [job, struct(zebra = 1)]]",
+            "def victims(job, candidates):\n    return sorted([struct(zebra = 1)], key = lambda c: c.zebra)",
+            "def victims(job, candidates):\n    s = [(c.gpus, c) for c in candidates]\n    return [c for gpus, c in s if c.any]",
             "def helper(job):\n    return job.zebra\ndef admit(job):\n    return True",
             "def victims(job, candidates):\n    candidates.sort\n    return candidates",
         ];

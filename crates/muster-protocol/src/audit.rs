@@ -12,8 +12,12 @@ pub struct AuditEntry {
     pub at: String,
     /// The same in Unix milliseconds.
     pub at_ms: i64,
-    /// Who.
+    /// Name of the actor.
     pub actor: String,
+    /// Kind of the actor: `token`, or `local` for the person at the machine of a server in local mode. Null for acts that
+    /// an older server recorded.
+    #[serde(default)]
+    pub actor_kind: Option<String>,
     /// What.
     #[schema(example = "tenant.change")]
     pub action: String,

@@ -273,6 +273,18 @@ pub struct TenantChange {
     /// Whether it may submit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<bool>,
+    /// It wants to hear when a job starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_start: Option<bool>,
+    /// It wants to hear when a job ends well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_completion: Option<bool>,
+    /// It wants to hear when a job fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_failure: Option<bool>,
+    /// It wants to hear when its quota runs short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify_on_quota: Option<bool>,
     /// Free words, all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,

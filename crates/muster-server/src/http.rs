@@ -61,7 +61,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Router, routing};
 use muster_core::State;
 use muster_store::Tables;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -84,6 +84,7 @@ pub use origin::Origins;
 pub use rate::Limits;
 pub use reference::api_reference_markdown;
 pub(crate) use show::factor;
+pub use submit::admission_slots;
 pub use written::stamp;
 
 /// What every request finds. Each layer and handler takes one, so it is a single pointer.
@@ -122,6 +123,8 @@ pub struct Behind {
     pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
     /// Who runs policies; nobody where there are none to be had.
     pub interpreter: Option<Arc<dyn Interpreter>>,
+    /// Submissions that may wait for policies at the same time.
+    pub admission_slots: Arc<Semaphore>,
     /// Policies that run beside those in force.
     pub shadow: Arc<Shadow>,
     /// Turns true when the server stops: open streams end.

@@ -48,6 +48,11 @@ pub trait Interpreter: Send + Sync {
         None
     }
 
+    /// How long a submission waits for `admit`. A policy that takes longer is heard before the job starts instead.
+    fn admission_wait(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     /// Whether each of these jobs may be accepted and start now.
     fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>>;
 

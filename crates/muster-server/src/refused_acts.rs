@@ -25,6 +25,7 @@ pub struct RefusedActs {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     by: String,
+    by_kind: Option<String>,
     act: String,
     code: String,
 }
@@ -44,10 +45,10 @@ struct Counted {
 impl RefusedActs {
     /// The event, if it is to be recorded now. A refusal within the interval after another is counted instead.
     pub fn admit(&mut self, event: Event) -> Option<Event> {
-        let Event::Acted { by, act, object, refused: Some(code), at, .. } = &event else {
+        let Event::Acted { by, by_kind, act, object, refused: Some(code), at, .. } = &event else {
             return Some(event);
         };
-        let kind = Kind { by: by.clone(), act: act.clone(), code: code.clone() };
+        let kind = Kind { by: by.clone(), by_kind: by_kind.clone(), act: act.clone(), code: code.clone() };
         match self.counted.get_mut(&kind) {
             Some(counted) if counted.recorded < ONE_BY_ONE => {
                 counted.recorded += 1;
@@ -95,6 +96,7 @@ impl Counted {
         let times = mem::take(&mut self.times);
         (times > 0).then(|| Event::Acted {
             by: kind.by.clone(),
+            by_kind: kind.by_kind.clone(),
             act: kind.act.clone(),
             object: mem::take(&mut self.object),
             refused: Some(kind.code.clone()),
@@ -111,7 +113,8 @@ mod tests {
     fn refused(by: &str, object: &str, at: i64) -> Event {
         let (act, refused) = ("tenant.delete".to_string(), Some("unknown-tenant".to_string()));
         let (by, object) = (by.to_string(), object.to_string());
-        Event::Acted { by, act, object, refused, times: 1, at: Timestamp(at) }
+        let by_kind = Some("token".to_string());
+        Event::Acted { by, by_kind, act, object, refused, times: 1, at: Timestamp(at) }
     }
 
     fn times(events: &[Event]) -> u32 {
@@ -142,6 +145,7 @@ mod tests {
         assert!(acts.admit(refused("ada", "blue", 5)).is_none());
         let done = Event::Acted {
             by: "ada".into(),
+            by_kind: None,
             act: "tenant.delete".into(),
             object: "red".into(),
             refused: None,

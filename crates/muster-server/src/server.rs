@@ -226,6 +226,7 @@ fn door(
         metrics: config.metrics.clone(),
         oracle: advisers.oracle,
         interpreter: advisers.interpreter,
+        admission_slots: http::admission_slots(),
         shadow: parts.shadow.clone(),
         stopping,
     })

@@ -151,6 +151,7 @@ pub fn act(cells: &mut Cells) -> Result<AuditRow, StoreError> {
         seq: cells.take()?,
         at_ms: cells.take()?,
         actor: cells.take()?,
+        actor_kind: cells.take()?,
         act: cells.take()?,
         object: cells.take()?,
         refused: cells.take()?,

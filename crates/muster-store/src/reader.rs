@@ -252,7 +252,7 @@ impl<S: Source> Tables for Reader<S> {
     }
 
     fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {
-        let head = "SELECT seq, at_ms, actor, act, object, refused, times FROM audit WHERE 1 = 1";
+        let head = "SELECT seq, at_ms, actor, actor_kind, act, object, refused, times FROM audit WHERE 1 = 1";
         let rows = self.select("list acts", &seq_page(Select::default(), head, page), act)?;
         let total = self.number("count acts", &Select::plain("SELECT count(*) FROM audit"))?;
         let next = next_cursor(&rows, page.limit, |row| row.seq);

@@ -290,6 +290,8 @@ pub struct AuditRow {
     pub at_ms: i64,
     /// Who.
     pub actor: String,
+    /// Kind of the actor; unknown of acts that an older version recorded.
+    pub actor_kind: Option<String>,
     /// What.
     pub act: String,
     /// On what.

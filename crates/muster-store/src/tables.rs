@@ -190,8 +190,9 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::RetryAnswered { answer, wakes_at, .. } => jobs::put_off(answer.job, *wakes_at),
         Event::TokenAdded { token, .. } => desk::token_added(token),
         Event::TokenRevoked { id, at } => desk::token_revoked(id, *at),
-        Event::Acted { by, act, object, refused, times, at } => {
-            desk::acted(seq, by, (act, object), (refused.as_deref(), *times), *at)
+        Event::Acted { by, by_kind, act, object, refused, times, at } => {
+            let actor = (by.as_str(), by_kind.as_deref());
+            desk::acted(seq, actor, (act, object), (refused.as_deref(), *times), *at)
         }
         Event::Forgotten { before, .. } => jobs::keys_forgotten(*before),
     }

@@ -191,6 +191,10 @@ impl Interpreter for Starlark {
         if self.is_off { Some(WITHOUT.to_string()) } else { workers.suspended(&name) }
     }
 
+    fn admission_wait(&self) -> Duration {
+        if cfg!(debug_assertions) { Duration::from_secs(30) } else { Duration::from_secs(1) }
+    }
+
     fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
         self.ask_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
     }

@@ -1,6 +1,5 @@
 //! Phase admit: whether a job may run at all now, wherever there is room. Every blocker is collected.
 
-use crate::budget::used_up_to;
 use crate::ids::TenantId;
 use crate::job::Demand;
 use crate::limits::OfLimit;
@@ -17,7 +16,7 @@ pub(super) fn blockers(draft: &Draft, (bucket, word): (&Bucket, Word), ask: &Ask
     found.extend(draft.state.policy_blocker(bucket, word));
     found.extend(array_limit(draft, bucket));
     found.extend(quota(draft, bucket, ask.demand));
-    found.extend(budget(draft, bucket, ask.demand));
+    found.extend(budget(draft, bucket));
     found.extend(ask.model_limits.iter().cloned());
     found
 }
@@ -68,12 +67,14 @@ fn quota_of_user(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
     over.map(reason).collect()
 }
 
-/// What running attempts have accrued counts as used; the job adds what its time limit would cost.
-fn budget(draft: &Draft, bucket: &Bucket, demand: Demand) -> Option<Reason> {
-    if !draft.shares.has_budgets() {
+/// What running attempts have accrued counts as used; the job adds what its time limit would cost at least.
+fn budget(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
+    let budgets = &draft.shares.budgets;
+    if budgets.is_empty() {
         return None;
     }
-    let more = used_up_to(draft.state, &bucket.tenant, demand, bucket.budget_limit_ms);
-    let (tenant, spent) = draft.shares.over_budget(draft.state, &bucket.tenant, more)?;
+    let groups = bucket.shape.groups.iter().map(|(count, each)| (*count, each));
+    let more = budgets.least_until(draft.state, &bucket.tenant, groups, bucket.budget_limit_ms);
+    let (tenant, spent) = budgets.over(draft.state, &bucket.tenant, more)?;
     Some(Reason::Budget { tenant: tenant.id.clone(), spent, more, budget: tenant.config.budget })
 }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{Spent, over_budget, spent_of_budgets};
+use crate::budget::BudgetUse;
 use crate::guarantee::{Cover, anyone_is_guaranteed, guarantor};
 use crate::ids::TenantId;
 use crate::job::Demand;
@@ -73,8 +73,8 @@ pub(super) struct Shares {
     guarantees: bool,
     /// GPUs of models that someone is guaranteed; empty unless they are asked for.
     pub models: ModelBooks,
-    /// What tenants with a budget have used.
-    spent: BTreeMap<TenantId, Spent>,
+    /// What budgets are checked against.
+    pub budgets: BudgetUse,
 }
 
 /// A tenant with all below it.
@@ -106,9 +106,9 @@ impl Shares {
     pub fn of(state: &State, now: Timestamp, guest: Option<&Guest<'_>>) -> Shares {
         let fair_share_max = u64::from(state.settings.fair_share_max);
         let guarantees = anyone_is_guaranteed(state) || state.anyone_limits_damage();
-        let spent = spent_of_budgets(state, now);
+        let budgets = BudgetUse::of(state, now);
         let mut shares =
-            Shares { total: total(state), fair_share_max, guarantees, spent, ..Shares::default() };
+            Shares { total: total(state), fair_share_max, guarantees, budgets, ..Shares::default() };
         let mut below: BTreeMap<Option<&TenantId>, Vec<&Tenant>> = BTreeMap::new();
         for tenant in state.tenants.values() {
             below.entry(tenant.config.parent.as_ref()).or_default().push(tenant);
@@ -160,21 +160,6 @@ impl Shares {
     /// What a tenant would hold, with all below it.
     pub fn held(&self, tenant: &TenantId) -> Demand {
         self.places.get(tenant).map(|place| self.branches[*place].held).unwrap_or_default()
-    }
-
-    /// The first tenant, itself or above, whose budget does not allow so much more, and what it has used.
-    pub fn over_budget<'a>(
-        &self,
-        state: &'a State,
-        tenant: &TenantId,
-        more: Spent,
-    ) -> Option<(&'a Tenant, Spent)> {
-        over_budget(state, &self.spent, tenant, more)
-    }
-
-    /// Whether any tenant has a budget.
-    pub fn has_budgets(&self) -> bool {
-        !self.spent.is_empty()
     }
 
     /// Whether any tenant has a guarantee.

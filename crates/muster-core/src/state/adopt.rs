@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::budget::{over_budget, used_up_to};
 use crate::capacity::{Free, Seat, mask};
 use crate::command::{Actor, Answer};
 use crate::event::Event;
@@ -151,9 +150,10 @@ impl State {
 
     /// Whether no budget is used up, and all of them cover the time limit.
     fn budget_admits(&self, job: &Job, tally: &Tally) -> bool {
-        let spec = &job.spec;
-        let more = || used_up_to(self, &spec.tenant, self.least_demand(spec), spec.time_limit_ms);
-        tally.spent.is_empty() || over_budget(self, &tally.spent, &spec.tenant, more()).is_none()
+        let (spec, budgets) = (&job.spec, &tally.budgets);
+        let groups = spec.tasks.iter().map(|group| (group.count, &group.each));
+        let more = || budgets.least_until(self, &spec.tenant, groups, spec.time_limit_ms);
+        budgets.is_empty() || budgets.over(self, &spec.tenant, more()).is_none()
     }
 
     /// Whether the limits per model of the tenant, and of all above it, let the job have these devices.

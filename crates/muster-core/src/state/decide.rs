@@ -78,6 +78,7 @@ impl State {
             Command::NoteForecast { ranges } => Ok(self.decide_forecast(ranges, now)),
             Command::NoteRefusal { act, object, code } => Ok(Decision::done(vec![Event::Acted {
                 by: by.name.clone(),
+                by_kind: Some(by.kind_word().to_string()),
                 act: cut(act),
                 object: cut(object),
                 refused: Some(code.clone()),
@@ -117,6 +118,7 @@ impl State {
             let (at, object) = (now.max(self.clock), cut(&object));
             events.push(Event::Acted {
                 by: by.name.clone(),
+                by_kind: Some(by.kind_word().to_string()),
                 act: act.to_string(),
                 object,
                 refused,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::budget::{Spent, spent_of_budgets};
+use crate::budget::BudgetUse;
 use crate::capacity::Free;
 use crate::guarantee::Leaving;
 use crate::ids::{JobId, NodeId, TenantId};
@@ -38,8 +38,8 @@ pub(super) struct Tally<'a> {
     pub users: UserUse<'a>,
     /// Limits of policies, with what is held of limited pools, this plan included.
     pub limits: LimitUse<'a>,
-    /// What tenants with a budget have used.
-    pub spent: BTreeMap<TenantId, Spent>,
+    /// What budgets are checked against.
+    pub budgets: BudgetUse,
 }
 
 impl<'a> Tally<'a> {
@@ -58,7 +58,7 @@ impl<'a> Tally<'a> {
             claimants: BTreeSet::new(),
             users: UserUse::of(state),
             limits: LimitUse::of(state),
-            spent: spent_of_budgets(state, now),
+            budgets: BudgetUse::of(state, now),
         };
         for tenant in state.tenants.values() {
             add(&mut tally.held, state, &tenant.id, tenant.held);

@@ -186,7 +186,9 @@ pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
             u64::from(group.count) * u64::from(each.gpus) * u64::from(each.gpu_compute_milli)
         })
         .sum();
-    let limit_gpu_ms = job.spec.time_limit_ms.map_or(0, |limit| gpu_milli * limit as u64 / 1_000);
+    let limit_ms = job.spec.time_limit_ms.unwrap_or(0) as u64;
+    let limit_gpu_ms = gpu_milli * limit_ms / 1_000;
+    let limit_energy_mj = least_milliwatts(state, job) * limit_ms / 1_000;
     state.lineage(&job.spec.tenant).all(|top| {
         let below = |tenant: &TenantId| is_below(state, tenant, &top.id);
         let charged = state.ledger.accounts().filter(|(tenant, _)| below(tenant));
@@ -202,8 +204,32 @@ pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
             energy_mj += attempt.milliwatts * ms / 1_000;
         }
         top.config.budget.gpu_ms.is_none_or(|limit| gpu_ms < limit && gpu_ms + limit_gpu_ms <= limit)
-            && top.config.budget.energy_mj.is_none_or(|limit| energy_mj < limit)
+            && top
+                .config
+                .budget
+                .energy_mj
+                .is_none_or(|limit| energy_mj < limit && energy_mj + limit_energy_mj <= limit)
     })
+}
+
+/// The power that a gang draws at least, on the GPUs with the lowest limits that would do.
+fn least_milliwatts(state: &State, job: &Job) -> u64 {
+    let mut sum = 0;
+    for group in &job.spec.tasks {
+        let each = &group.each;
+        let mut least = None;
+        for gpu in state.nodes.values().filter(|node| !node.declared).flat_map(|node| &node.facts.gpus) {
+            let wished = |wish: &String| muster_core::model::matches(wish, &gpu.model);
+            let is_wished = each.gpu_models.is_empty() || each.gpu_models.iter().any(wished);
+            let watts = gpu.power_limit_milliwatts.unwrap_or(0);
+            if is_wished && gpu.memory_mib >= each.gpu_memory_mib && least.is_none_or(|least| watts < least) {
+                least = Some(watts);
+            }
+        }
+        let milli = u64::from(group.count) * least_of_task(state, each).0;
+        sum += least.unwrap_or(0) * milli / 1_000;
+    }
+    sum
 }
 
 /// What so many tasks of a job take.

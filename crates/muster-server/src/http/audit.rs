@@ -52,6 +52,7 @@ fn shown(row: AuditRow) -> AuditEntry {
         at: stamp(row.at_ms),
         at_ms: row.at_ms,
         actor: row.actor,
+        actor_kind: row.actor_kind,
         action: row.act,
         object: row.object,
         allowed: row.refused.is_none(),

@@ -268,11 +268,17 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node, index: usize) -> Gpu
         power_limit_w: facts.power_limit_milliwatts.map(|milliwatts| milliwatts as f64 / 1_000.0),
         numa_node: facts.numa_node,
         nvlink: facts.nvlink.clone(),
-        socket: facts.socket,
+        socket: facts.socket.or_else(|| socket_of_numa_node(node, facts)),
         pcie_switch: facts.pcie_switch,
         mig: share::instances(node, index as u8),
         mig_profiles: mig_profiles(facts),
     }
+}
+
+/// The processor socket that the NUMA node of a GPU belongs to.
+fn socket_of_numa_node(node: &Node, facts: &GpuFacts) -> Option<u32> {
+    let numa_node = usize::try_from(facts.numa_node?).ok()?;
+    node.facts.numa.get(numa_node).map(|numa| numa.socket)
 }
 
 /// What a GPU could be partitioned into.

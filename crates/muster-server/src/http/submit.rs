@@ -15,6 +15,8 @@ use muster_core::tenant::Tier;
 use muster_core::{Answer, Command, JobId, JobSpec, Refusal, TenantId};
 use muster_protocol::submit::{self as wire, Submitted};
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use tracing::warn;
 
 use crate::http::Door;
 use crate::http::array;
@@ -29,6 +31,8 @@ use crate::policies::Applicant;
 
 /// Largest body of a submission.
 pub const JOB_BYTES_MAX: usize = 256 << 10;
+/// Most submissions that wait for policies at the same time.
+const ADMISSIONS_MAX: usize = 16;
 /// Longest idempotency key.
 const KEY_LENGTH_MAX: usize = 255;
 
@@ -61,17 +65,32 @@ pub async fn submit(
     Ok((StatusCode::CREATED, location, Json(submitted)).into_response())
 }
 
-/// Policies may refuse a job before anyone looks for a place. One that fails refuses nobody: the job waits then, or does
-/// not, as is configured.
+/// A semaphore for the submissions that wait for policies: each of them occupies a thread.
+pub fn admission_slots() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(ADMISSIONS_MAX))
+}
+
+/// Policies may refuse a job before the planner sees it. A policy that fails or is slow refuses no submission: the planner
+/// asks `admit` again before the job starts, and a failure then counts as configured.
 async fn see_policies(door: &Door, ask: &SubmitJob) -> Result<(), Fault> {
     let Some(interpreter) = door.interpreter.clone() else { return Ok(()) };
     let now = door.cluster.now();
     let Some(applicant) = door.state(|state| Applicant::of(state, &ask.spec, now))? else { return Ok(()) };
-    // A policy may take its time; the threads that serve others are not for that.
-    let asking = tokio::task::spawn_blocking(move || applicant.refused(&*interpreter));
-    match asking.await.map_err(|_| Fault::internal("asking the policies ended early"))? {
-        Some(why) => Err(Refusal::PolicyRefuses { why }.into()),
-        None => Ok(()),
+    let (wait, slots) = (interpreter.admission_wait(), door.admission_slots.clone());
+    let asking = async move {
+        let slot = slots.acquire_owned().await;
+        // A policy may take its time; the threads that serve others are not for that. The slot is free once the thread is.
+        let asked = tokio::task::spawn_blocking(move || (applicant.refused(&*interpreter), slot).0);
+        asked.await.map_err(|_| Fault::internal("asking the policies ended early"))
+    };
+    match tokio::time::timeout(wait, asking).await {
+        Ok(Ok(None)) => Ok(()),
+        Ok(Ok(Some(why))) => Err(Refusal::PolicyRefuses { why }.into()),
+        Ok(Err(fault)) => Err(fault),
+        Err(_) => {
+            warn!(job = %ask.spec.name, "`admit` took longer than {wait:?}; the job is accepted, and the planner asks again");
+            Ok(())
+        }
     }
 }
 

@@ -208,11 +208,7 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
             .transpose()?
             .unwrap_or(0),
         active: spec.active.unwrap_or(true),
-        notify: NOTICES
-            .iter()
-            .zip(notices)
-            .filter_map(|(word, wanted)| Some((word.to_string(), wanted?)))
-            .collect(),
+        notify: wanted_notices(notices).collect(),
         labels: spec.labels.clone(),
         ..usual
     })
@@ -270,8 +266,20 @@ pub fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Faul
     let price = change.cost_per_gpu_hour.map(|price| micro("cost_per_gpu_hour", price)).transpose()?;
     put(&mut config.price_gpu_hour_micro, price);
     put(&mut config.active, change.active);
+    let notices = [
+        change.notify_on_start,
+        change.notify_on_completion,
+        change.notify_on_failure,
+        change.notify_on_quota,
+    ];
+    config.notify.extend(wanted_notices(notices));
     put(&mut config.labels, change.labels);
     Ok(())
+}
+
+/// The notices that were sent, in the order of [`NOTICES`].
+fn wanted_notices(sent: [Option<bool>; 4]) -> impl Iterator<Item = (String, bool)> {
+    NOTICES.iter().zip(sent).filter_map(|(word, wanted)| Some((word.to_string(), wanted?)))
 }
 
 fn parent(id: &str) -> Result<TenantId, Fault> {

@@ -87,6 +87,10 @@ impl Interpreter for Counted {
         self.inner.suspended(version)
     }
 
+    fn admission_wait(&self) -> Duration {
+        self.inner.admission_wait()
+    }
+
     fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
         self.ask_each(Hook::Admit, || self.inner.admit(version, jobs))
     }

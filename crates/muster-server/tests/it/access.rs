@@ -427,7 +427,11 @@ fn a_colleague_changes_no_job_and_is_advised_of_no_change() {
     let audit = house.client().get("/api/v1/audit?limit=1000").json();
     let tried = json!(["bob", "job.cancel", "not-owner"]);
     let all = audit["entries"].as_array().unwrap().iter();
-    assert!(all.clone().any(|one| json!([one["actor"], one["action"], one["refused"]]) == tried), "{audit}");
+    assert!(
+        all.clone().any(|one| json!([one["actor"], one["action"], one["refused"]]) == tried
+            && one["actor_kind"] == "token"),
+        "{audit}"
+    );
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! A server to test against, in a folder of its own.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use muster_server::config::{Config, RawConfig};
-use muster_server::server::{self, Nodes, Running};
+use muster_server::policies::Interpreter;
+use muster_server::server::{self, Advisers, Nodes, Running};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Reply};
@@ -37,6 +39,16 @@ impl House {
 
     /// With other settings.
     pub fn with(settings: &[(&'static str, &str)], nodes: Option<&str>) -> House {
+        House::advised(settings, nodes, Advisers::default())
+    }
+
+    /// Two simulated nodes, and policies that this interpreter runs.
+    pub fn with_policies(interpreter: Arc<dyn Interpreter>) -> House {
+        let advisers = Advisers { interpreter: Some(interpreter), ..Advisers::default() };
+        House::advised(&[], Some(TWO_NODES), advisers).with_gpus(8)
+    }
+
+    fn advised(settings: &[(&'static str, &str)], nodes: Option<&str>, advisers: Advisers) -> House {
         let folder = folder();
         let mut flags = RawConfig::default();
         flags.flag("listen", "--listen", "127.0.0.1:0");
@@ -48,7 +60,7 @@ impl House {
         let config = Config::load(flags, [], None).unwrap_or_else(|error| panic!("{error}"));
         let nodes = nodes.map(|text| muster_agent::Cluster::parse(text).unwrap());
         let mut running =
-            server::start(&config, nodes.map_or(Nodes::None, Nodes::Simulated), Default::default()).unwrap();
+            server::start(&config, nodes.map_or(Nodes::None, Nodes::Simulated), advisers).unwrap();
         assert!(running.wait_until_ready(Some(PATIENCE)).unwrap(), "the server did not come up");
         let token = server::bootstrap_token(&running, &config).unwrap();
         let client = Client::new(&running.url(), token.map(|token| token.reveal().to_string()));

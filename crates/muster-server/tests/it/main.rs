@@ -21,6 +21,7 @@ mod pages;
 mod running;
 mod seed;
 mod sharing;
+mod slow_policy;
 mod start;
 mod streams;
 mod tenants;

@@ -88,7 +88,8 @@ fn every_field_is_changed_by_itself() {
         "active": false, "allow_preemption": false, "billing_enabled": true, "can_preempt_others": false,
         "cost_per_gpu_hour": 2.5, "email": "red@example.org", "fair_share_weight": 2.0,
         "labels": {"cost-centre": "42"}, "max_preemptions": 3, "max_priority": 7000, "name": "Red",
-        "organization": "Lab", "parent": "research", "priority_decay": 0.25, "priority_tier": "high"
+        "organization": "Lab", "parent": "research", "priority_decay": 0.25, "priority_tier": "high",
+        "notify_on_start": true, "notify_on_completion": true, "notify_on_failure": true, "notify_on_quota": true
     });
     changes.as_object_mut().unwrap().extend(amounts.as_object().unwrap().clone());
     assert_eq!(keys(&changes), fields_of(&house, "TenantChange"), "a field is missing here");

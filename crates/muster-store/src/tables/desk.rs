@@ -84,12 +84,13 @@ static REVOKE_TOKEN: Statement = Statement {
 
 static ADD_ACT: Statement = Statement {
     name: "write the audit log",
-    sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused, times) \
-          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    sql: "INSERT INTO audit (seq, at_ms, actor, actor_kind, act, object, refused, times) \
+          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     rows: Rows::Each,
     bulk: Some(Bulk {
-        sql: "INSERT INTO audit (seq, at_ms, actor, act, object, refused, times) SELECT * FROM \
-              unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[])",
+        sql: "INSERT INTO audit (seq, at_ms, actor, actor_kind, act, object, refused, times) SELECT * FROM \
+              unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
+              $8::bigint[])",
         rows: Rows::Each,
     }),
 };
@@ -191,7 +192,7 @@ pub fn token_revoked(id: &str, at: Timestamp) -> Vec<Change> {
 /// An administrative act, done or refused.
 pub fn acted(
     seq: u64,
-    by: &str,
+    (by, by_kind): (&str, Option<&str>),
     (act, object): (&str, &str),
     (refused, times): (Option<&str>, u32),
     at: Timestamp,
@@ -200,6 +201,7 @@ pub fn acted(
         seq.into(),
         at.into(),
         by.into(),
+        by_kind.into(),
         act.into(),
         object.into(),
         refused.into(),

@@ -177,6 +177,7 @@ fn story() -> Vec<Event> {
         Event::Acted {
             times: 1,
             by: "ada".to_string(),
+            by_kind: None,
             act: "tenant.change".to_string(),
             object: "red".to_string(),
             refused: Some("unknown-tenant".to_string()),

@@ -413,6 +413,7 @@ fn acts_are_listed(bench: &dyn Bench) {
     let act = |object: &str, refused: Option<&str>| Event::Acted {
         times: 1,
         by: "ada".to_string(),
+        by_kind: Some("token".to_string()),
         act: "tenant.change".to_string(),
         object: object.to_string(),
         refused: refused.map(str::to_string),
@@ -426,6 +427,7 @@ fn acts_are_listed(bench: &dyn Bench) {
     assert_eq!(page.rows[1].refused.as_deref(), Some("unknown-tenant"));
     let rest = book.store.tables.audit(&Page::after(6, 2)).unwrap();
     assert_eq!((rest.rows.len(), rest.next, rest.rows[0].actor.as_str()), (1, None, "ada"));
+    assert_eq!(rest.rows[0].actor_kind.as_deref(), Some("token"));
 }
 
 fn nodes_come_change_and_go(bench: &dyn Bench) {

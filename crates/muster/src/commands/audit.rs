@@ -27,10 +27,11 @@ pub struct Args {
     list: ListArgs,
 }
 
-const COLUMNS: [Column<AuditEntry>; 6] = [
+const COLUMNS: [Column<AuditEntry>; 7] = [
     Column::new("SEQ", |entry| entry.seq.into()),
     Column::new("AT", |entry| units::moment(entry.at_ms).into()),
     Column::new("ACTOR", |entry| entry.actor.as_str().into()),
+    Column::new("KIND", |entry| entry.actor_kind.as_deref().unwrap_or("-").into()),
     Column::new("ACTION", |entry| entry.action.as_str().into()),
     Column::new("OBJECT", |entry| entry.object.as_str().into()),
     Column::new("RESULT", result),
@@ -98,6 +99,7 @@ mod tests {
             at: String::new(),
             at_ms: 0,
             actor: "vic".into(),
+            actor_kind: Some("token".into()),
             action: "DELETE /api/v1/jobs/{id}".into(),
             object: "/api/v1/jobs/job-1".into(),
             allowed: false,

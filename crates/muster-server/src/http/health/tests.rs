@@ -104,6 +104,7 @@ fn door() -> Door {
         },
         oracle: None,
         interpreter: None,
+        admission_slots: crate::http::admission_slots(),
         shadow: Arc::default(),
         stopping: watch::channel(false).1,
     })
