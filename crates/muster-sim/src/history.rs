@@ -1,6 +1,8 @@
 //! What became of the jobs of a log under one policy: every stretch of time in which a job held its GPUs, and how each
 //! stretch ended. All figures and plots are made of this.
 
+use crate::digest::Digest;
+
 /// What became of the jobs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct History {
@@ -14,6 +16,8 @@ pub struct History {
     pub free: Free,
     /// How often it was asked who should run.
     pub rounds: u64,
+    /// The decisions of the product; empty for other policies.
+    pub digest: Digest,
 }
 
 /// A stretch of time in which a job held its GPUs.

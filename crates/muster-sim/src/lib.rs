@@ -4,6 +4,7 @@
 
 pub mod campaign;
 pub mod decisions;
+pub mod digest;
 pub mod figures;
 pub mod history;
 pub mod jobs;

@@ -188,8 +188,14 @@ impl<'a> Rehearsal<'a> {
 
     fn record(&mut self, happening: Happening) {
         match happening {
-            Happening::Placed { job, tasks } => self.record_start(job, &tasks),
+            Happening::Placed { job, tasks } => {
+                self.history.digest.add_start(job, &tasks, self.stage.now);
+                self.record_start(job, &tasks);
+            }
             Happening::Left { job, useful_ms, by_itself, comes_back } => {
+                if !by_itself {
+                    self.history.digest.add_stop(job, self.stage.now);
+                }
                 let end = match (comes_back, by_itself) {
                     (true, _) => End::Displaced,
                     (false, true) => End::Done,

@@ -65,6 +65,9 @@ pub struct Args {
     /// A line for each tenant instead of one for each policy
     #[arg(long)]
     tenants: bool,
+    /// Print a digest of every decision of muster, to compare two builds
+    #[arg(long)]
+    digest: bool,
     #[command(flatten)]
     list: ListArgs,
 }
@@ -108,6 +111,12 @@ pub fn run(args: Args) -> Ending {
     let report = Report::new(&log, ClusterReport::of(&site, words), &assumptions);
     report.notes().iter().for_each(|note| output::talk(note));
     let histories = play(&args.policy, &log.jobs, &site, assumptions)?;
+    for (name, history) in
+        histories.iter().filter(|(_, history)| args.digest && history.digest.decisions() > 0)
+    {
+        let digest = &history.digest;
+        output::talk(&format!("{}: {} decisions, digest {digest}", name.text(), digest.decisions()));
+    }
     let figures = histories.iter().map(|(name, history)| figures(name.text(), &log.jobs, history)).collect();
     let report = report.with(figures);
     if let Some(dir) = &args.plots {

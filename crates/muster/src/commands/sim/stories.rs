@@ -5,9 +5,10 @@ use std::num::NonZero;
 use std::time::Instant;
 
 use muster_sim::campaign::{self, Campaign};
+use muster_sim::digest::Digest;
 use muster_sim::minimise::minimise;
 use muster_sim::story::Story;
-use muster_sim::world::{Failure, tell_in_full};
+use muster_sim::world::{Failure, journal_of, tell_in_full};
 use serde::Serialize;
 
 use crate::commands::{Code, Ending};
@@ -33,6 +34,9 @@ pub struct StoryArgs {
     /// How many things happen in each before the world is healed
     #[arg(long, default_value_t = 2_000)]
     steps: u64,
+    /// Print a digest of the decisions of each seed, to compare two builds
+    #[arg(long, conflicts_with = "seed")]
+    digest: bool,
     /// Show so many of the last things that happened
     #[arg(long, default_value_t = 40)]
     lines: usize,
@@ -57,6 +61,7 @@ struct Sum<'a> {
 pub fn run(args: &StoryArgs) -> Ending {
     match args.seed {
         Some(seed) => one(args, &Story::of_seed(seed, args.steps)),
+        None if args.digest => digests(args),
         None => many(args),
     }
 }
@@ -71,6 +76,21 @@ fn one(args: &StoryArgs, story: &Story) -> Ending {
         }
         Err(failure) => Err(broken(story, &failure)),
     }
+}
+
+/// A line for each seed. Seeds that break a law have one too: what counts is that two builds agree.
+fn digests(args: &StoryArgs) -> Ending {
+    for seed in args.first..args.first.saturating_add(args.seeds) {
+        let line = match journal_of(&Story::of_seed(seed, args.steps)) {
+            Ok(entries) => {
+                let digest = Digest::of_journal(&entries);
+                format!("{seed} {} {digest}\n", digest.decisions())
+            }
+            Err(failure) => format!("{seed} step {} {}\n", failure.step, failure.law),
+        };
+        output::print(&line)?;
+    }
+    Ok(Code::DONE)
 }
 
 fn many(args: &StoryArgs) -> Ending {
