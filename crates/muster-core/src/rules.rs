@@ -300,7 +300,33 @@ impl Pool {
     }
 }
 
+/// Most pools of a bundle: every device is compared with each of them whenever its health changes.
+const POOLS_MAX: usize = 256;
+/// Most models of a pool, for the same reason.
+const MODELS_MAX: usize = 256;
+/// Most strategies of a pool, and most checks: its nodes are sent all of them.
+const STRATEGIES_MAX: usize = 256;
+/// Most rulesets of a bundle.
+const RULESETS_MAX: usize = 256;
+/// Most rules of a ruleset, and most values of a priority rule: every bucket of jobs is compared with each of them.
+const RULES_MAX: usize = 1_000;
+/// Most values and letters in the fields of the strategies and checks of a pool.
+const FIELDS_MAX: usize = 100_000;
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = 1_000;
+
 impl Rules {
+    /// What is too large for a cluster to go by, in a sentence. Policies are programs: a loop registers a million pools.
+    pub fn excess(&self) -> Option<String> {
+        let over = |what: &str, count: usize, most: usize| {
+            (count > most).then(|| format!("{what} at most {most}, not {count}"))
+        };
+        over("pools: a bundle registers", self.pools.len(), POOLS_MAX)
+            .or_else(|| over("rulesets: a bundle registers", self.schedules.len(), RULESETS_MAX))
+            .or_else(|| self.pools.values().find_map(|pool| pool.excess(over)))
+            .or_else(|| self.schedules.values().find_map(|ruleset| ruleset.excess(over)))
+    }
+
     /// Whether some pool has a device.
     pub fn any_pool_holds(&self, device: &Device) -> bool {
         self.pools.values().any(|pool| pool.holds(device))
@@ -313,9 +339,68 @@ impl Rules {
     }
 }
 
+impl Pool {
+    fn excess(&self, over: impl Fn(&str, usize, usize) -> Option<String>) -> Option<String> {
+        let longest = self.gpu_types.iter().chain([&self.name]).map(String::len).max();
+        over("names of pools and models have bytes:", longest.unwrap_or(0), NAME_BYTES_MAX)
+            .or_else(|| over("models: a pool has", self.gpu_types.len(), MODELS_MAX))
+            .or_else(|| over("strategies: a pool has", self.opt_strategies.len(), STRATEGIES_MAX))
+            .or_else(|| over("checks: a pool has", self.health_checks.len(), STRATEGIES_MAX))
+            .or_else(|| over("values and letters: the fields of a pool have", self.fields_size(), FIELDS_MAX))
+    }
+
+    fn fields_size(&self) -> usize {
+        let strategies = self.opt_strategies.iter().map(|strategy| &strategy.fields);
+        let fields = strategies.chain(self.health_checks.iter().map(|check| &check.fields)).flatten();
+        fields.map(|(name, fact)| name.len() + fact.size()).sum()
+    }
+}
+
+impl Fact {
+    fn size(&self) -> usize {
+        match self {
+            Fact::Nothing | Fact::Flag(_) | Fact::Milli(_) => 1,
+            Fact::Text(text) => 1 + text.len(),
+            Fact::List(facts) => 1 + facts.iter().map(Fact::size).sum::<usize>(),
+        }
+    }
+}
+
+impl Ruleset {
+    fn excess(&self, over: impl Fn(&str, usize, usize) -> Option<String>) -> Option<String> {
+        let values = |rule: &Rule| if let Rule::Priority { values, .. } = rule { values.len() } else { 0 };
+        over("names of rulesets have bytes:", self.name.len(), NAME_BYTES_MAX)
+            .or_else(|| over("rules: a ruleset has", self.rules.len(), RULES_MAX))
+            .or_else(|| {
+                over("values: the rules of a ruleset have", self.rules.iter().map(values).sum(), RULES_MAX)
+            })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_loop_registers_without_end_is_too_large() {
+        let rules = |pools: usize, models: usize| {
+            let pool = pool(&vec!["A100"; models]);
+            let named = |number| (format!("p{number}"), Pool { name: format!("p{number}"), ..pool.clone() });
+            Rules { pools: (0..pools).map(named).collect(), ..Rules::default() }
+        };
+        assert_eq!(rules(POOLS_MAX, MODELS_MAX).excess(), None);
+        assert_eq!(
+            rules(POOLS_MAX + 1, 1).excess().as_deref(),
+            Some("pools: a bundle registers at most 256, not 257")
+        );
+        assert_eq!(
+            rules(1, 1_000_000).excess().as_deref(),
+            Some("models: a pool has at most 256, not 1000000")
+        );
+        let long = Pool { name: "x".repeat(NAME_BYTES_MAX + 1), ..pool(&[]) };
+        let long = Rules { pools: [("x".to_string(), long)].into(), ..Rules::default() };
+        assert!(long.excess().unwrap().contains("1001"));
+    }
 
     fn pool(gpu_types: &[&str]) -> Pool {
         Pool {

@@ -52,7 +52,11 @@ pub(crate) fn load_all(files: &BTreeMap<String, String>, limits: &Limits) -> Res
         }
     }
     let Shelf { done, registry, mentions, .. } = shelf;
-    Ok(Compiled { modules: done, rules: registry.into_rules(), mentions })
+    let rules = registry.into_rules();
+    match rules.excess() {
+        Some(what) => Err(PolicyError::Somewhere { file: "the bundle".to_string(), what }),
+        None => Ok(Compiled { modules: done, rules, mentions }),
+    }
 }
 
 /// Run one file of a bundle after those it loads.

@@ -5,6 +5,7 @@
 //! request finds a new one with the same policies. Whatever a policy does, the one who asks gets an answer or an error.
 
 mod letter;
+mod pipe;
 mod process;
 mod serve;
 mod wire;
@@ -28,10 +29,10 @@ use process::Process;
 
 pub use serve::worker_main;
 
-/// Calls of the first letter of a batch. Each may take as long as [`Limits`] let it, and all of them still fit into the
+/// Calls of the first letter to a function. Each may take as long as [`Limits`] let it, and all of them still fit into the
 /// clock of a server's own bundle.
 const FIRST_LETTER: usize = 32;
-/// Later letters hold so many times the calls of the one before, while answers come soon.
+/// Later letters hold so many times the calls of the one before, while answers come soon; one that came late starts over.
 const LETTER_GROWTH: usize = 8;
 /// The most calls of a letter: their answers fit into [`Confinement::answer_bytes`].
 const LETTER_MAX: usize = 4_096;
@@ -110,6 +111,8 @@ pub struct Worker {
     process: Option<Process>,
     /// The calls whose values the process holds.
     held: Option<u64>,
+    /// Calls of the next letter, by function: a batch goes on with the size that the one before has reached.
+    letter_sizes: BTreeMap<String, usize>,
     /// The last bundle that could be loaded: a new process begins with it.
     files: BTreeMap<String, String>,
     /// Its functions, with the files that tell them.
@@ -119,8 +122,15 @@ pub struct Worker {
 impl Worker {
     /// One that has nothing loaded.
     pub fn new(launch: Launch, confinement: Confinement) -> Worker {
-        let (files, functions) = (BTreeMap::new(), BTreeMap::new());
-        Worker { launch, confinement, process: None, held: None, files, functions }
+        Worker {
+            launch,
+            confinement,
+            process: None,
+            held: None,
+            letter_sizes: BTreeMap::new(),
+            files: BTreeMap::new(),
+            functions: BTreeMap::new(),
+        }
     }
 
     /// Load a bundle in place of the one before. If it cannot be loaded, that one stays.
@@ -168,7 +178,7 @@ impl Worker {
         within: Duration,
     ) -> Vec<Result<Plain, PolicyError>> {
         let began = Instant::now();
-        let mut size = FIRST_LETTER;
+        let mut size = self.letter_sizes.remove(function).unwrap_or(FIRST_LETTER);
         let mut said = Vec::with_capacity(calls.len());
         while said.len() < calls.len() {
             let which = said.len()..calls.len().min(said.len() + size);
@@ -180,6 +190,9 @@ impl Worker {
             }
             let soon = asked_at.elapsed() * SOON < self.confinement.call_time;
             size = if soon { (size * LETTER_GROWTH).min(LETTER_MAX) } else { FIRST_LETTER };
+        }
+        if self.process.is_some() {
+            self.letter_sizes.insert(function.to_string(), size);
         }
         said
     }
@@ -224,6 +237,7 @@ impl Worker {
     fn start(&mut self) -> Result<(), PolicyError> {
         self.process = Some(Process::start(&self.launch, self.confinement.answer_bytes)?);
         self.held = None;
+        self.letter_sizes.clear();
         let confine = Prepare::Confine(self.confinement.clone()).written();
         match self.ask(confine, (self.confinement.start_time, self.confinement.start_time))? {
             Answer::Prepared(Prepared::Confined) => Ok(()),
@@ -243,7 +257,7 @@ impl Worker {
     /// afterwards.
     fn ask(&mut self, letter: Vec<u8>, (left, most): (Duration, Duration)) -> Result<Answer, PolicyError> {
         let Some(process) = &mut self.process else { return Err(self.nonsense()) };
-        match process.ask(letter, left) {
+        match process.ask(&letter, left) {
             Ok(Answer::Prepared(Prepared::Wrong(error))) => Err(error),
             Ok(answer) => Ok(answer),
             Err(end) => {

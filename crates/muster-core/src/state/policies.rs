@@ -333,6 +333,9 @@ fn check_bundle(scope: &Scope, bundle: &Bundle) -> Result<(), Refusal> {
     if bytes > BYTES_MAX {
         return invalid(format!("a bundle has at most {BYTES_MAX} bytes, not {bytes}"));
     }
+    if let Some(excess) = bundle.rules.excess() {
+        return invalid(excess);
+    }
     let registers = !bundle.rules.pools.is_empty() || !bundle.rules.schedules.is_empty();
     if registers && *scope != Scope::Cluster {
         let pools = bundle.rules.pools.keys().map(|name| format!("the pool `{name}`"));

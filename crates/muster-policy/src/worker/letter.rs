@@ -159,8 +159,11 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 /// Write a letter.
 pub fn write(to: &mut impl Write, letter: &[u8]) -> io::Result<()> {
     let length = u32::try_from(letter.len()).map_err(|_| io::Error::other("a letter of more than 4 GiB"))?;
-    to.write_all(&length.to_le_bytes())?;
-    to.write_all(letter)?;
+    // One write: the reader wakes up once.
+    let mut whole = Vec::with_capacity(letter.len() + 4);
+    whole.extend_from_slice(&length.to_le_bytes());
+    whole.extend_from_slice(letter);
+    to.write_all(&whole)?;
     to.flush()
 }
 

@@ -3,11 +3,11 @@
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::letter::{self, Answer};
+use super::pipe::{self, TimedPipe};
 use super::{Launch, ended};
 use crate::error::PolicyError;
 
@@ -18,8 +18,10 @@ const LAST_WORDS_BYTES: usize = 4 << 10;
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    letters: Sender<Vec<u8>>,
-    answers: Receiver<io::Result<Vec<u8>>>,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    /// Bytes of one answer.
+    answer_bytes: usize,
     last_words: Option<JoinHandle<Vec<u8>>>,
 }
 
@@ -52,11 +54,9 @@ impl Process {
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(ended("its process has no pipes".to_string()));
         };
-        let (letters, to_send) = mpsc::channel();
-        let (answer, answers) = mpsc::channel();
-        std::thread::spawn(move || carry(&to_send, &answer, (stdin, stdout), answer_bytes));
+        pipe::never_block(&stdin).and_then(|()| pipe::never_block(&stdout)).map_err(failed)?;
         let last_words = Some(std::thread::spawn(move || last_words_of(stderr)));
-        Ok(Process { child, letters, answers, last_words })
+        Ok(Process { child, stdin, stdout, answer_bytes, last_words })
     }
 
     /// Its number.
@@ -65,14 +65,20 @@ impl Process {
     }
 
     /// Its answer, if it comes in time.
-    pub fn ask(&mut self, letter: Vec<u8>, within: Duration) -> Result<Answer, End> {
-        // Who carries letters is gone once the process is; then there is no answer either.
-        let _ = self.letters.send(letter);
-        match self.answers.recv_timeout(within) {
-            Ok(Ok(letter)) => Answer::read(&letter).ok_or(End::Unreadable),
-            Err(RecvTimeoutError::Timeout) => Err(End::Late),
-            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(self.gone()),
+    pub fn ask(&mut self, letter: &[u8], within: Duration) -> Result<Answer, End> {
+        // A span without end has no end.
+        let until = Instant::now().checked_add(within);
+        match self.exchange(letter, until) {
+            Ok(Some(letter)) => Answer::read(&letter).ok_or(End::Unreadable),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(End::Late),
+            Ok(None) | Err(_) => Err(self.gone()),
         }
+    }
+
+    /// In the thread that asks: a thread between the two would cost two changes of context more for each letter.
+    fn exchange(&mut self, letter: &[u8], until: Option<Instant>) -> io::Result<Option<Vec<u8>>> {
+        letter::write(&mut TimedPipe::new(&mut self.stdin, until), letter)?;
+        letter::read(&mut TimedPipe::new(&mut self.stdout, until), self.answer_bytes)
     }
 
     fn gone(&mut self) -> End {
@@ -118,24 +124,6 @@ impl End {
                 Some(signal) => format!("its process was ended by signal {signal}"),
                 None => "its process ended without an answer".to_string(),
             },
-        }
-    }
-}
-
-/// Bring letters to the process and answers back, one at a time, until there is nobody to bring them to.
-fn carry(
-    letters: &Receiver<Vec<u8>>,
-    answers: &Sender<io::Result<Vec<u8>>>,
-    (mut stdin, mut stdout): (ChildStdin, ChildStdout),
-    answer_bytes: usize,
-) {
-    for letter in letters {
-        let answer = letter::write(&mut stdin, &letter)
-            .and_then(|()| letter::read(&mut stdout, answer_bytes))
-            .and_then(|answer| answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()));
-        let over = answer.is_err();
-        if answers.send(answer).is_err() || over {
-            return;
         }
     }
 }
