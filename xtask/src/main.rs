@@ -1,5 +1,6 @@
-//! Chores: what is generated from the code, what was measured, and where the long places are.
+//! Chores: what is generated from the code, what was measured, the module graph, and the longest files and functions.
 
+mod modules;
 mod results;
 
 use std::path::{Path, PathBuf};
@@ -15,9 +16,13 @@ fn main() -> ExitCode {
         ["bless"] => bless(),
         ["docs"] => docs(Mode::Write),
         ["docs", "--check"] => docs(Mode::Check),
+        ["modules"] => modules::print(&root()),
+        ["modules", "--check"] => modules::check(&root()),
         ["results", names @ ..] => results::write(names),
         ["sizes"] => sizes(),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask ci | bless | docs [--check] | results [NAME…] | sizes")),
+        _ => Err(anyhow::anyhow!(
+            "usage: cargo xtask ci | bless | docs [--check] | modules [--check] | results [NAME…] | sizes"
+        )),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::logs;
-use crate::machine::AttemptKey;
 use crate::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
 
 const INTENT: &str = "intent.json";

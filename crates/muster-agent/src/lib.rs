@@ -18,6 +18,7 @@ pub mod simulated;
 
 pub mod runner;
 
+mod attempt_key;
 pub mod desk;
 pub mod machine;
 pub mod records;

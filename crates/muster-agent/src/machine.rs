@@ -7,35 +7,10 @@
 mod linux;
 
 use crate::error::AgentError;
-use crate::logs::{self, NotAJobId};
 use crate::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
 
+pub use crate::attempt_key::AttemptKey;
 pub(crate) use linux::Linux;
-
-/// Which attempt of which job. Its job is well-formed, so no key can lead outside the data folder.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AttemptKey {
-    job: String,
-    attempt: u32,
-}
-
-impl AttemptKey {
-    /// An attempt of the job `job-42`.
-    pub fn new(job: &str, attempt: u32) -> Result<AttemptKey, NotAJobId> {
-        logs::check_job_id(job)?;
-        Ok(AttemptKey { job: job.to_string(), attempt })
-    }
-
-    /// The job, `job-42`.
-    pub fn job(&self) -> &str {
-        &self.job
-    }
-
-    /// The attempt's number.
-    pub fn attempt(&self) -> u32 {
-        self.attempt
-    }
-}
 
 /// One machine. A method that fails may have done its work or not.
 ///

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 use crate::clock::Clock;
 use crate::cluster::{Cluster, Role};
-use crate::readings::Readings;
+use crate::readings::{Readings, reporting_node};
 
 /// Least silence after which a node gets no new work; three heartbeats and a bit where they are rare.
 const SUSPECT_AFTER: Duration = Duration::from_secs(5);
@@ -37,8 +37,8 @@ impl Hearing {
 
     /// The command that a report means; `None` if it says nothing new.
     pub fn hear(&mut self, state: &State, report: Report, clock: &dyn Clock) -> Option<Command> {
-        let Ok(node) = speaker(&report).parse::<NodeId>() else {
-            warn!(node = speaker(&report), "a report under a name that no node can have");
+        let Ok(node) = reporting_node(&report).parse::<NodeId>() else {
+            warn!(node = reporting_node(&report), "a report under a name that no node can have");
             return None;
         };
         self.heard.insert(node.clone(), clock.elapsed());
@@ -186,16 +186,6 @@ impl Ear {
 
     fn hearing(&self) -> std::sync::MutexGuard<'_, Hearing> {
         self.hearing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-pub(crate) fn speaker(report: &Report) -> &str {
-    match report {
-        Report::Registered(registration) => &registration.node,
-        Report::Heartbeat { node }
-        | Report::Started { node, .. }
-        | Report::Ended { node, .. }
-        | Report::GpuReading { node, .. } => node,
     }
 }
 

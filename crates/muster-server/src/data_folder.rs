@@ -8,7 +8,7 @@ use muster_store::{Identity, Journal, StoreError, private};
 use tracing::{info, warn};
 
 use crate::identity;
-use crate::server::StartError;
+use crate::start_error::StartError;
 
 /// The id of the cluster whose database this folder belongs to.
 const MARKER: &str = "cluster-id";

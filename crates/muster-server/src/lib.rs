@@ -14,6 +14,7 @@ pub mod reign;
 pub mod savepoint;
 
 mod data_folder;
+mod start_error;
 
 pub mod evaluations;
 pub mod forecaster;

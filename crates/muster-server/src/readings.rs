@@ -11,8 +11,6 @@ use muster_core::time::MINUTE;
 use muster_core::{NodeId, Timestamp};
 use muster_protocol::agent::Report;
 
-use crate::agents::speaker;
-
 /// The newest readings of all nodes.
 #[derive(Debug, Default)]
 pub struct Readings(Mutex<BTreeMap<NodeId, NodeReadings>>);
@@ -39,7 +37,7 @@ pub struct GpuReading {
 impl Readings {
     /// Keep what a report tells.
     pub fn note(&self, report: &Report, at: Timestamp) {
-        let Ok(node) = speaker(report).parse::<NodeId>() else { return };
+        let Ok(node) = reporting_node(report).parse::<NodeId>() else { return };
         let mut nodes = self.lock();
         let node = nodes.entry(node).or_default();
         node.heard_at = at;
@@ -70,6 +68,17 @@ impl Readings {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, NodeReadings>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The node whose agent sends a report.
+pub(crate) fn reporting_node(report: &Report) -> &str {
+    match report {
+        Report::Registered(registration) => &registration.node,
+        Report::Heartbeat { node }
+        | Report::Started { node, .. }
+        | Report::Ended { node, .. }
+        | Report::GpuReading { node, .. } => node,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use muster_agent::{Agent, AgentError, Runner, RunnerConfig, Simulated, SimulatedConfig};
+use muster_agent::{Agent, Runner, RunnerConfig, Simulated, SimulatedConfig};
 use muster_core::{Actor, Command};
 use muster_store::{PostgresConfig, Store, StoreConfig, StoreError};
 use tokio::runtime::Runtime;
@@ -32,6 +32,8 @@ use crate::tls::{Bounds, Connections};
 use crate::whatif::Oracle;
 use crate::{identity, telemetry, tls};
 
+pub use crate::start_error::StartError;
+
 /// Most connections to the port of the metrics, which is for loopback and a few scrapers.
 const METRICS_CONNECTIONS_MAX: usize = 64;
 
@@ -46,58 +48,6 @@ pub enum Nodes {
         /// How many.
         gpus: u32,
     },
-}
-
-/// Why a server did not start, or had to stop.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The data folder cannot be used.
-    #[error("cannot use the data folder `{folder}`: {source}")]
-    Folder {
-        /// Which.
-        folder: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Another server lives in the data folder.
-    #[error(
-        "another server uses the data folder `{folder}`; stop it, or choose another folder with --data-dir"
-    )]
-    FolderInUse {
-        /// Which.
-        folder: String,
-    },
-    /// The address cannot be listened on.
-    #[error(
-        "cannot listen on {address}: {source}; another server may be running, choose another with --listen"
-    )]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The store cannot be used.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// An agent inside this process cannot start.
-    #[error(transparent)]
-    Agent(#[from] AgentError),
-    /// The certificate cannot be used.
-    #[error(transparent)]
-    Tls(#[from] tls::TlsError),
-    /// The first token could not be made or kept.
-    #[error(transparent)]
-    FirstToken(#[from] identity::BootstrapError),
-    /// The machine gives no thread or timer.
-    #[error("cannot start: {0}")]
-    Machine(#[from] std::io::Error),
-    /// Going on would have been wrong.
-    #[error("the server stops because going on would be wrong: {0}")]
-    Broken(StoreError),
-    /// A bug: a part of the server has panicked.
-    #[error("the {0} has panicked; this is a bug, the log says where")]
-    Panicked(&'static str),
 }
 
 /// A server that runs.

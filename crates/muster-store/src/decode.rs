@@ -19,7 +19,7 @@ fn json<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T, Sto
         .map_err(|error| StoreError::broken(format!("{what} in a table is not readable: {error}")))
 }
 
-/// A row of `reader::JOB_COLUMNS`.
+/// A row of `select::JOB_COLUMNS`.
 pub fn job(cells: &mut Cells) -> Result<JobRow, StoreError> {
     Ok(JobRow {
         id: cells.take()?,

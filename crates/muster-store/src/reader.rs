@@ -15,7 +15,7 @@ use crate::rows::{
     AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState,
     LeaseRow, UsageRow, WaitRow,
 };
-use crate::select::{Dialect, JobQuery, Select};
+use crate::select::{Dialect, JOB_COLUMNS, JobQuery, Select};
 use crate::tables::{Cells, Value, idx};
 
 /// Notes about one wait that are told at most.
@@ -32,27 +32,6 @@ pub trait Source: Send + Sync {
 
 /// The tables behind a source.
 pub struct Reader<S>(pub S);
-
-macro_rules! job_columns {
-    ($ran_until:literal) => {
-        concat!(
-            "id, tenant, user_name, name, priority, state, phase, why, gpus, gpu_milli, gpu_memory_mib, cpus, \
-             memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, ",
-            $ran_until,
-            ", wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, \
-             cost_micro, labels"
-        )
-    };
-}
-
-/// The columns of a job, from the table `jobs`; `ran_until` comes from its newest attempt.
-pub(crate) const JOB_COLUMNS: &str = job_columns!(
-    "(SELECT charged_until FROM attempts AS newest WHERE newest.number = jobs.number AND newest.idx = jobs.idx \
-     AND newest.attempt = jobs.attempt) AS ran_until"
-);
-
-/// The same from a query that has them.
-pub(crate) const JOB_NAMES: &str = job_columns!("ran_until");
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
     ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, \

@@ -7,9 +7,29 @@
 use muster_core::JobId;
 
 use crate::queries::{JobFilter, JobSort, Order, Page, SortedPage, Start};
-use crate::reader::{JOB_COLUMNS, JOB_NAMES};
 use crate::rows::JobState;
 use crate::tables::{Value, idx};
+
+macro_rules! job_columns {
+    ($ran_until:literal) => {
+        concat!(
+            "id, tenant, user_name, name, priority, state, phase, why, gpus, gpu_milli, gpu_memory_mib, cpus, \
+             memory_mib, time_limit_ms, submitted_at, placed_at, started_at, ended_at, ",
+            $ran_until,
+            ", wakes_at, attempt, nodes, exit_code, signal, preemptions, restarts, requeues, gpu_ms, cpu_ms, \
+             cost_micro, labels"
+        )
+    };
+}
+
+/// The columns of a job, from the table `jobs`; `ran_until` comes from its newest attempt.
+pub(crate) const JOB_COLUMNS: &str = job_columns!(
+    "(SELECT charged_until FROM attempts AS newest WHERE newest.number = jobs.number AND newest.idx = jobs.idx \
+     AND newest.attempt = jobs.attempt) AS ran_until"
+);
+
+/// The same from a query that has them.
+const JOB_NAMES: &str = job_columns!("ran_until");
 
 /// Where the two databases differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
