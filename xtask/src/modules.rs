@@ -196,7 +196,7 @@ fn re_exports(text: &str) -> BTreeMap<String, String> {
 /// The first name of every path that begins at the crate, with its line. Comments and tests do not count.
 fn names_after_crate(text: &str) -> Vec<(usize, String)> {
     let mut names = Vec::new();
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     for (number, line) in (1..).zip(code.lines()) {
         let code = line.split("//").next().unwrap_or_default();
         for path in code.split("crate::").skip(1) {
