@@ -65,7 +65,7 @@ impl Actor {
         Actor { name: token.name.clone(), kind: ActorKind::Token { role, tenant, priority_max } }
     }
 
-    /// The kind in one word, for the audit log: two actors of one name are told apart by it.
+    /// The kind in one word, for the audit log, where a token and a local user may have the same name.
     pub fn kind_word(&self) -> &'static str {
         match self.kind {
             ActorKind::System => "system",

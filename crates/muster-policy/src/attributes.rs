@@ -22,6 +22,11 @@ use crate::samples::Sample;
 /// More calls with views than policies have: each order of arguments counts as one.
 const FOLLOWED_MAX: usize = 1_000;
 
+/// Functions of the language that return the items of the list they are given.
+const RETURN_LISTS: [&str; 3] = ["sorted", "list", "reversed"];
+/// Functions of the language that call `key` with each item of the list they are given.
+const TAKE_KEYS: [&str; 3] = ["sorted", "min", "max"];
+
 type Def = DefP<AstNoPayload>;
 
 /// What a name stands for.
@@ -182,6 +187,9 @@ impl Search<'_> {
         names.extend(parameters.map(str::to_string).zip(views));
         // Until nothing changes: a name may be bound below the loop or the alias that reads it. The meaning of a name
         // changes at most twice, from pending to known to unknown, so this ends.
+        let redefined =
+            RETURN_LISTS.iter().chain(&TAKE_KEYS).filter(|name| self.functions.contains_key(*name));
+        names.extend(redefined.map(|name| (name.to_string(), Meaning::Unknown)));
         for name in bound_names(&def.body) {
             names.entry(name).or_insert(Meaning::Pending);
         }
@@ -243,7 +251,7 @@ fn meaning_of(expression: &AstExpr, names: &Names) -> Meaning {
             all.reduce(Meaning::or).unwrap_or(Meaning::Unknown).map(View::listed)
         }
         Expr::ListComprehension(item, ..) => meaning_of(item, names).map(View::listed),
-        Expr::Call(called, args) if is_named(called, &["sorted", "list", "reversed"]) => {
+        Expr::Call(called, args) if is_builtin(called, &RETURN_LISTS, names) => {
             let list = args.args.first().map_or(Meaning::Unknown, |arg| meaning_of(arg.expr(), names));
             list.map(|view| view.item().map(|_| view))
         }
@@ -251,9 +259,10 @@ fn meaning_of(expression: &AstExpr, names: &Names) -> Meaning {
     }
 }
 
-/// Whether a function of the language is called by one of these names.
-fn is_named(called: &AstExpr, functions: &[&str]) -> bool {
-    matches!(&called.node, Expr::Identifier(name) if functions.contains(&name.ident.as_str()))
+/// Whether one of these functions of the language is called, and no function of the policy that has its name.
+fn is_builtin(called: &AstExpr, functions: &[&str], names: &Names) -> bool {
+    let is_one = |name: &str| functions.contains(&name) && !names.contains_key(name);
+    matches!(&called.node, Expr::Identifier(name) if is_one(&name.ident))
 }
 
 fn parameter(parameter: &AstParameter) -> Option<&str> {
@@ -295,7 +304,7 @@ fn bind_statement(statement: &AstStmt, names: &mut Names) {
 fn bind_expression(expression: &AstExpr, names: &mut Names) {
     match &expression.node {
         Expr::Lambda(lambda) => bind_parameters(&lambda.params, names),
-        Expr::Call(called, args) if is_named(called, &["sorted", "min", "max"]) => {
+        Expr::Call(called, args) if is_builtin(called, &TAKE_KEYS, names) => {
             bind_keyed(args.args.iter().map(|arg| &arg.node), names);
             return;
         }
@@ -450,6 +459,9 @@ mod tests {
             "def admit(job):\n    a = job\n    b = a\n    a = struct(zebra = 1)\n    b = a\n    return b.zebra",
             "def admit(job):\n    return [j.zebra for j in [job, struct(zebra = 1)]]",
             "def victims(job, candidates):\n    return sorted([struct(zebra = 1)], key = lambda c: c.zebra)",
+            "def sorted(x):\n    return [struct(zebra = 1)]\ndef victims(job, candidates):\n    return [c.zebra for c in sorted(candidates)]",
+            "def max(x, key):\n    return key(struct(zebra = 1))\ndef victims(job, candidates):\n    return max(candidates, key = lambda c: c.zebra)",
+            "def victims(job, candidates):\n    list = lambda x: [struct(zebra = 1)]\n    return [c.zebra for c in list(candidates)]",
             "def victims(job, candidates):\n    s = [(c.gpus, c) for c in candidates]\n    return [c for gpus, c in s if c.any]",
             "def helper(job):\n    return job.zebra\ndef admit(job):\n    return True",
             "def victims(job, candidates):\n    candidates.sort\n    return candidates",

@@ -32,7 +32,8 @@ pub use serve::worker_main;
 /// Calls of the first letter to a function. Each may take as long as [`Limits`] let it, and all of them still fit into the
 /// clock of a server's own bundle.
 const FIRST_LETTER: usize = 32;
-/// Later letters hold so many times the calls of the one before, while answers come soon; one that came late starts over.
+/// Each letter holds this many times the calls of the letter before it while the worker answers soon. After a slow answer the
+/// next letter has [`FIRST_LETTER`] calls again.
 const LETTER_GROWTH: usize = 8;
 /// The most calls of a letter: their answers fit into [`Confinement::answer_bytes`].
 const LETTER_MAX: usize = 4_096;

@@ -193,7 +193,7 @@ impl Eligible {
         !self.instances.is_empty()
     }
 
-    /// The size of the largest MIG instance that would do, in thousandths of its device; 0 if none would do.
+    /// The size of the largest eligible MIG instance, in thousandths of its device; 0 if none is eligible.
     pub fn largest_instance_milli(&self, kind: &Kind) -> u64 {
         let all = self.instances.iter().filter_map(|(device, start)| kind.instance(*device, *start));
         all.map(|(_, one)| u64::from(one.held_milli)).max().unwrap_or(0)

@@ -212,7 +212,7 @@ pub fn is_within_budget(state: &State, job: &Job, now: Timestamp) -> bool {
     })
 }
 
-/// The power that a gang draws at least, on the GPUs with the lowest limits that would do.
+/// The lowest power limit of a gang, on the eligible GPUs with the lowest limits.
 fn least_milliwatts(state: &State, job: &Job) -> u64 {
     let mut sum = 0;
     for group in &job.spec.tasks {

@@ -66,7 +66,7 @@ impl Process {
 
     /// Its answer, if it comes in time.
     pub fn ask(&mut self, letter: &[u8], within: Duration) -> Result<Answer, End> {
-        // A span without end has no end.
+        // `Duration::MAX` overflows: no deadline.
         let until = Instant::now().checked_add(within);
         match self.exchange(letter, until) {
             Ok(Some(letter)) => Answer::read(&letter).ok_or(End::Unreadable),
