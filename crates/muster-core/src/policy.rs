@@ -6,144 +6,27 @@
 //! who runs. Nobody has more for it.
 
 mod answers;
-mod limit;
-mod retry;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::ids::{JobId, TenantId};
-use crate::job::JobSpec;
-use crate::rules::{Device, Pool, Rule, Rules, Ruleset};
-use crate::settings::Settings;
-use crate::time::Timestamp;
+use crate::objects::job::JobSpec;
+use crate::objects::policy::rules::{Device, Pool, Rule, Rules, Ruleset};
+use crate::objects::policy::{Failure, Hook, Limited, Scope, Version};
+use crate::objects::settings::Settings;
+use crate::queue::{BucketCriteria, Marks, PolicyReads};
 
-pub use answers::{Admission, Answer, Answered, Answers, Given};
-pub use limit::{GpuLimit, Limited};
-pub use retry::{Failure, Retried, Retry, WAIT_MS_MAX};
-pub use view::{CandidateView, ClusterView, FailureView, JobView, Moment, NodeView, TenantView};
+pub use answers::{Answer, Answers, Given};
+pub use view::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 
-/// The most a policy may add to or take from the cost of a place, in thousandths of a device: more than any other term
-/// comes to.
-pub const COST_MILLI_MAX: i64 = 10_000;
 /// Versions that are kept to go back to, of each scope.
 const VERSIONS_KEPT: usize = 20;
 /// The label that words of priority are looked for in where no rule names one.
 const PRIORITY_LABEL: &str = "job_priority";
 /// Its words where no rule tells them, the most urgent first.
 const PRIORITY_WORDS: [&str; 4] = ["critical", "high", "normal", "low"];
-
-/// A question that a policy may answer, by a function of this name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Hook {
-    /// Whether a job may be accepted, and whether it may start now.
-    Admit,
-    /// Which priority it is ordered by.
-    Priority,
-    /// How welcome it is on a node.
-    Score,
-    /// Who may be displaced for it.
-    Victims,
-    /// Whether and when it starts again after a failure.
-    Retry,
-    /// How much power each of its GPUs may draw.
-    Power,
-    /// How many GPUs a tenant may hold.
-    Limit,
-}
-
-impl Hook {
-    /// All of them.
-    pub const ALL: [Hook; 7] =
-        [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Retry, Hook::Power, Hook::Limit];
-
-    /// Those that are asked about a bucket before anyone of it starts.
-    pub const OF_BUCKETS: [Hook; 4] = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Power];
-    /// Those that are asked about a job before it starts. What they say of one job tells nothing of another.
-    pub const BEFORE_START: [Hook; 5] =
-        [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power];
-
-    /// The name of the function.
-    pub fn word(self) -> &'static str {
-        match self {
-            Hook::Admit => "admit",
-            Hook::Priority => "priority",
-            Hook::Score => "score",
-            Hook::Victims => "victims",
-            Hook::Retry => "retry",
-            Hook::Power => "power",
-            Hook::Limit => "limit",
-        }
-    }
-}
-
-/// Files of policies, and what became of them when they were compiled.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Bundle {
-    /// Of names and contents of all files.
-    pub hash: String,
-    /// Each by its name; tests too, so that they go where the policies go.
-    pub files: BTreeMap<String, String>,
-    /// What they registered.
-    pub rules: Rules,
-    /// The questions they answer.
-    pub hooks: BTreeSet<Hook>,
-    /// Names and texts that they write: what they could look at.
-    pub mentions: BTreeSet<String>,
-}
-
-/// For whom a bundle speaks.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scope {
-    /// For everyone.
-    #[default]
-    Cluster,
-    /// For the jobs of one tenant. It registers nothing and speaks of its own jobs only.
-    Tenant(TenantId),
-}
-
-impl Scope {
-    /// Whether it is about the jobs of a tenant.
-    pub fn speaks_of(&self, tenant: &TenantId) -> bool {
-        match self {
-            Scope::Cluster => true,
-            Scope::Tenant(own) => own == tenant,
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Scope::Cluster => f.write_str("cluster"),
-            Scope::Tenant(tenant) => write!(f, "tenant {tenant}"),
-        }
-    }
-}
-
-/// A bundle that was put into force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
-    /// Counted up, over all scopes.
-    pub number: u64,
-    /// For whom.
-    pub scope: Scope,
-    /// What.
-    pub bundle: Arc<Bundle>,
-    /// By whom.
-    pub by: String,
-    /// Why, in a sentence; may be empty.
-    #[serde(default)]
-    pub why: String,
-    /// When.
-    pub at: Timestamp,
-}
 
 /// What is in force, what was before, and what was answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -156,28 +39,10 @@ pub struct Policies {
     pub limits: BTreeMap<TenantId, Limited>,
     /// Jobs that sleep after a failure until it was asked whether they start again.
     pub failures: BTreeMap<JobId, Failure>,
-    /// What the bundles in force could look at. Derived.
-    reads: Arc<Reads>,
     /// Whether some bundle in force limits what tenants hold. Derived.
     limits_tenants: bool,
-    /// Tenants that a budget applies to: it must cover the exact time limit of a job, so jobs are told apart by it.
-    /// Derived from the tenants; kept here because everything that tells jobs apart has the policies at hand.
-    pub(crate) exact_limits: Arc<BTreeSet<TenantId>>,
-}
-
-/// Labels and fields of jobs that bundles in force could look at. What a tenant looks at tells its own jobs apart, and
-/// nobody else's: others would wait for answers that nobody gives.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Reads {
-    cluster: Option<BTreeSet<String>>,
-    tenants: BTreeMap<TenantId, BTreeSet<String>>,
-}
-
-impl Reads {
-    fn has(&self, tenant: &TenantId, name: &str) -> bool {
-        let of_scopes = [self.cluster.as_ref(), self.tenants.get(tenant)];
-        of_scopes.into_iter().flatten().any(|names| names.contains(name))
-    }
+    /// What separates jobs into buckets. Derived from the bundles in force and from the budgets of tenants.
+    pub bucket_criteria: BucketCriteria,
 }
 
 impl Policies {
@@ -253,7 +118,7 @@ impl Policies {
     }
 
     fn derive(&mut self) {
-        let mut reads = Reads::default();
+        let mut reads = PolicyReads::default();
         for version in self.in_force() {
             let mut names = version.bundle.mentions.clone();
             match &version.scope {
@@ -264,7 +129,7 @@ impl Policies {
                 Scope::Tenant(tenant) => drop(reads.tenants.insert(tenant.clone(), names)),
             }
         }
-        self.reads = Arc::new(reads);
+        self.bucket_criteria.reads = Arc::new(reads);
         let limits = |version: &&Arc<Version>| version.bundle.hooks.contains(&Hook::Limit);
         self.limits_tenants = self.in_force().iter().any(limits);
     }
@@ -276,7 +141,7 @@ impl Policies {
 
     /// Whether nothing is in force.
     pub fn is_empty(&self) -> bool {
-        self.reads.cluster.is_none() && self.reads.tenants.is_empty()
+        self.bucket_criteria.reads_nothing()
     }
 
     /// What was registered for everyone.
@@ -318,17 +183,8 @@ impl Policies {
 
     /// Whether any bundle in force speaks of a tenant's jobs.
     pub fn speak_of(&self, tenant: &TenantId) -> bool {
-        self.reads.cluster.is_some() || self.reads.tenants.contains_key(tenant)
-    }
-
-    /// Only what jobs are told apart by.
-    pub fn told_by(&self) -> Policies {
-        Policies { reads: self.reads.clone(), exact_limits: self.exact_limits.clone(), ..Policies::default() }
-    }
-
-    /// What policies could tell a job by, besides what every job is told by.
-    pub fn marks(&self, spec: &JobSpec) -> Arc<Marks> {
-        if self.is_empty() { Arc::default() } else { Arc::new(Marks::of(spec, &self.reads)) }
+        let reads = &self.bucket_criteria.reads;
+        reads.cluster.is_some() || reads.tenants.contains_key(tenant)
     }
 
     /// The pools that a device belongs to, and whether each gives it out as warm and as healthy as it is.
@@ -405,39 +261,12 @@ pub struct Wear {
     pub health_milli: i64,
 }
 
-/// What policies could tell a job by, besides what every job is told by. Jobs that differ in anything else are the same
-/// to them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Marks {
-    /// Labels that some bundle names.
-    pub labels: BTreeMap<String, String>,
-    /// Its name, where some bundle looks at names.
-    pub name: Option<String>,
-    /// Its image, where some bundle looks at images.
-    pub image: Option<String>,
-}
-
-impl Marks {
-    fn of(spec: &JobSpec, reads: &Reads) -> Marks {
-        let reads = |name: &str| reads.has(&spec.tenant, name);
-        let named = spec.labels.iter().filter(|(label, _)| reads(label));
-        Marks {
-            labels: named.map(|(label, value)| (label.clone(), value.clone())).collect(),
-            name: reads("name").then(|| spec.name.clone()),
-            image: spec.run.image.clone().filter(|_| reads("image")),
-        }
-    }
-
-    /// Whether there is nothing to tell it by.
-    pub fn is_empty(&self) -> bool {
-        *self == Marks::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::PowerPolicy;
+    use crate::objects::policy::Bundle;
+    use crate::objects::policy::rules::PowerPolicy;
+    use crate::time::Timestamp;
 
     /// `def admit(job): return False` names nothing at all, and keeps everyone waiting all the same.
     #[test]
@@ -472,7 +301,11 @@ mod tests {
         policies.put(version(1, Scope::Cluster, "team"));
         policies.put(version(2, Scope::Tenant(red.clone()), "name"));
         for (tenant, name, told) in [("red", "name", true), ("blue", "name", false), ("blue", "team", true)] {
-            assert_eq!(policies.reads.has(&tenant.parse().unwrap(), name), told, "{tenant} {name}");
+            assert_eq!(
+                policies.bucket_criteria.reads.has(&tenant.parse().unwrap(), name),
+                told,
+                "{tenant} {name}"
+            );
         }
         assert_eq!((policies.next_number(), policies.versions().len()), (3, 2));
         policies.put(version(3, Scope::Tenant(red.clone()), "name"));

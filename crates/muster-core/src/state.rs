@@ -5,42 +5,47 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::capacity::Capacity;
-use crate::foresight::Foresight;
+use crate::accounting::ledger::Ledger;
+use crate::accounting::tenant::Tenant;
+use crate::estimate::calibration::Foresight;
+use crate::estimate::recent::Lasted;
+use crate::estimate::workload_mix::Mix;
+use crate::facts::command::KeyUse;
+use crate::facts::refusal::Refusal;
+use crate::gpu::device::GpuFacts;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Job, Outcome, PlacedTask};
-use crate::lasting::Lasted;
-use crate::ledger::Ledger;
-use crate::mix::Mix;
-use crate::node::{GpuFacts, Node};
+use crate::objects::job::{Job, Outcome, PlacedTask};
+use crate::objects::node::Node;
+use crate::objects::settings::Settings;
+use crate::objects::token::Token;
+use crate::objects::window::Window;
 use crate::policy::Policies;
 use crate::queue::{Bucket, Queue, bucket_of};
-use crate::refusal::Refusal;
-use crate::settings::Settings;
-use crate::tenant::Tenant;
+use crate::resources::Capacity;
 use crate::time::Timestamp;
-use crate::token::Token;
-use crate::window::Window;
 
 mod adopt;
 mod apply;
 mod check;
 mod decide;
+mod job_control;
 mod nodes;
 mod policies;
+pub(crate) mod policy_answers;
+pub(crate) mod preemption;
+mod remaining_time;
 mod report;
 mod rights;
+mod runtime_estimates;
 mod saved;
-mod steer;
 mod submit;
-mod tally;
 mod tenants;
 mod tick;
+pub(crate) mod usage;
 mod windows;
 
 pub use check::Violation;
 pub use decide::Decision;
-pub use rights::{Ceiling, CeilingSource};
 pub use saved::{MissingSpec, Piece, Restoring};
 
 /// The cluster. Memory holds what is alive; ended jobs are read from the tables.
@@ -122,17 +127,6 @@ pub struct Ended {
     pub at: Timestamp,
 }
 
-/// What a client's key was used for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyUse {
-    /// The job it made.
-    pub job: JobId,
-    /// Hash of the request.
-    pub body_hash: String,
-    /// When.
-    pub at: Timestamp,
-}
-
 /// Space held for a job that others were displaced for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
@@ -200,7 +194,7 @@ impl State {
 
     /// The bucket a live job stands in when it is ready.
     pub fn bucket(&self, job: &Job) -> Bucket {
-        bucket_of(job, self.is_limited(job.id), &self.policies)
+        bucket_of(job, self.is_limited(job.id), &self.policies.bucket_criteria)
     }
 
     /// A tenant and all above it, itself first.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::nearest::nearest;
-use muster_core::policy::Hook;
+use muster_core::objects::policy::Hook;
 use starlark::codemap::{FileSpan, Span};
 use starlark::syntax::AstModule;
 use starlark::syntax::ast::{

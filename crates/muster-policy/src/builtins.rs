@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use anyhow::anyhow;
-use muster_core::rules::{
+use muster_core::objects::policy::rules::{
     Check, Extreme, Fact, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset, Strategy, Tuned,
 };
 use starlark::any::ProvidesStaticType;
@@ -198,7 +198,7 @@ fn names(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] model: &str,
         #[starlark(require = pos)] wish: &str,
     ) -> anyhow::Result<bool> {
-        Ok(muster_core::model::matches(wish, model))
+        Ok(muster_core::gpu::model::matches(wish, model))
     }
 }
 

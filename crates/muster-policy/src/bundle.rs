@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::policy::{Bundle, Hook};
-use muster_core::rules::Rules;
+use muster_core::objects::policy::rules::Rules;
+use muster_core::objects::policy::{Bundle, Hook};
 use sha2::{Digest, Sha256};
 use starlark::codemap::FileSpan;
 use starlark::syntax::AstModule;
@@ -18,7 +18,7 @@ use crate::program::Program;
 ///
 /// ```
 /// # use std::collections::BTreeMap;
-/// use muster_core::policy::Hook;
+/// use muster_core::objects::policy::Hook;
 /// use muster_policy::{Limits, compile};
 ///
 /// let source = "def admit(job):\n    return job.gpus <= 8 or \"at most 8 GPUs\"".to_string();

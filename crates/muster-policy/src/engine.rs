@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use muster_core::rules::{Device, Rules};
+use muster_core::objects::policy::rules::{Device, Rules};
 
 use crate::error::PolicyError;
 use crate::limits::Limits;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
 use muster_core::nearest::nearest;
-use muster_core::rules::Fact;
+use muster_core::objects::policy::rules::Fact;
 use starlark::values::Value;
 use starlark::values::dict::DictRef;
 use starlark::values::float::UnpackFloat;

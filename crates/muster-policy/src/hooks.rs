@@ -12,10 +12,8 @@ pub(crate) mod views;
 use std::collections::BTreeSet;
 
 use muster_core::ids::JobId;
-use muster_core::policy::{
-    Admission, COST_MILLI_MAX, CandidateView, ClusterView, FailureView, GpuLimit, Hook, JobView, NodeView,
-    Retry, TenantView,
-};
+use muster_core::objects::policy::{Admission, COST_MILLI_MAX, FailureView, GpuLimit, Hook, Retry};
+use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 
 pub(crate) use reading::REFUSE;
 

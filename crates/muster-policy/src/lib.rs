@@ -1,7 +1,7 @@
 //! Policies in Starlark: what they register, what they answer, and the bounds they keep.
 //!
 //! A policy is a `.gsky` file. It runs once, without clock, files or network, within [`Limits`], and what it registers
-//! becomes [`muster_core::rules::Rules`]: data that the planner and the control of devices read. Functions of six names
+//! becomes [`muster_core::objects::policy::rules::Rules`]: data that the planner and the control of devices read. Functions of six names
 //! answer questions ([`hooks`]), and files `NAME_test.gsky` beside policies test them ([`test`]). Nothing outside this
 //! crate knows the interpreter.
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
 
-use muster_core::rules::Rules;
+use muster_core::objects::policy::rules::Rules;
 use starlark::PrintHandler;
 use starlark::environment::{FrozenModule, Globals, Module};
 use starlark::eval::{Evaluator, ReturnFileLoader};

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Parser;
-use muster_core::rules::{Pool, Ruleset};
+use muster_core::objects::policy::rules::{Pool, Ruleset};
 
 use crate::{Gpu, PolicyEngine, PolicyError, Requirements};
 

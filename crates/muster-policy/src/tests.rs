@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use muster_core::rules::{Fact, PowerPolicy, Rule, Rules};
+use muster_core::objects::policy::rules::{Fact, PowerPolicy, Rule, Rules};
 
 use crate::{Calls, Gpu, Limits, Plain, PolicyEngine, PolicyError, Program, Requirements, load_file};
 

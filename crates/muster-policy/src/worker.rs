@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use muster_core::policy::Hook;
-use muster_core::rules::Rules;
+use muster_core::objects::policy::Hook;
+use muster_core::objects::policy::rules::Rules;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::Calls;

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_core::policy::Bundle;
+use muster_core::objects::policy::Bundle;
 
 use crate::bundle::hash_of;
 use crate::calls::Calls;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_core::policy::Hook;
+use muster_core::objects::policy::Hook;
 use muster_policy::{Limits, PolicyEngine, compile, is_policy, is_test, test};
 
 /// The least that tests of a recipe reach.

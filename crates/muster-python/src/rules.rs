@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::rules::{Check, Extreme, Fact, Layout, Metric, Pool, Rule, Rules, Ruleset, Strategy};
+use muster_core::objects::policy::rules::{
+    Check, Extreme, Fact, Layout, Metric, Pool, Rule, Rules, Ruleset, Strategy,
+};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_agent::Mouth;
-use muster_core::command::{JobsOnGpu, Said};
-use muster_core::job;
-use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord, NumaFacts};
-use muster_core::partition::MigInstance;
+use muster_core::facts::command::{JobsOnGpu, Said};
+use muster_core::gpu::device::{GpuFacts, GpuWord, NumaFacts};
+use muster_core::gpu::partition::MigInstance;
+use muster_core::objects::job;
+use muster_core::objects::node::{NodeFacts, NodeWord};
 use muster_core::{Actor, Command, JobId, NodeId, State, Timestamp};
 use muster_protocol::agent::{Exit, Registration, Report};
 use tracing::{debug, warn};
@@ -287,9 +288,9 @@ fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Opti
 #[cfg(test)]
 mod tests {
     use muster_agent::Cluster;
-    use muster_core::command::SubmitJob;
-    use muster_core::tenant::TenantConfig;
-    use muster_core::wiring::{Closeness, Wiring};
+    use muster_core::facts::command::SubmitJob;
+    use muster_core::gpu::topology::{Closeness, Wiring};
+    use muster_core::objects::tenant::TenantConfig;
     use muster_core::{JobSpec, Settings};
 
     use super::*;
@@ -319,7 +320,7 @@ mod tests {
                 known_key: None,
                 known_outcomes: BTreeMap::new(),
             }));
-            let plan = Box::new(muster_core::plan::plan(&play.0, Timestamp(1)).plan);
+            let plan = Box::new(muster_core::planner::plan(&play.0, Timestamp(1)).plan);
             play.tell(&Command::AdoptPlan { plan, epoch: 1 });
             play
         }
@@ -346,7 +347,7 @@ mod tests {
         let numa = &nodes[0].numa[7];
         assert_eq!((numa.cpus, numa.memory_mib, numa.socket), (16, 262_144, 1));
         assert_eq!(nodes[0].gpus[7].pcie_switch, Some(3));
-        let wiring = Wiring::of(&nodes[0]);
+        let wiring = Wiring::of(&nodes[0].gpus, &nodes[0].numa);
         assert_eq!(wiring.closeness(0b0000_0011), Closeness::NvlinkNuma);
         assert_eq!(wiring.closeness(0b0000_1111), Closeness::NvlinkSocket);
         assert_eq!(wiring.closeness(0b0001_1111), Closeness::NvlinkNode);
@@ -383,7 +384,7 @@ mod tests {
             "gpus":[{"uuid":"x","model":"y","memory_mib":7},{"uuid":"z","model":"y","memory_mib":7}]}"#;
         let node = facts(muster_json::from_str(text).unwrap());
         assert_eq!((node.block.as_ref(), node.numa.len(), node.gpus[0].socket), (None, 0, None));
-        assert_eq!(Wiring::of(&node).closeness(0b11), Closeness::Numa);
+        assert_eq!(Wiring::of(&node.gpus, &node.numa).closeness(0b11), Closeness::Numa);
     }
 
     /// The command that a reading of 80 °C leads to, as cooling time in ms.

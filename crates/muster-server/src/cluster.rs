@@ -6,7 +6,7 @@
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use muster_core::plan::{Forecast, Verdicts};
+use muster_core::planner::{Forecast, Verdicts};
 use muster_core::{Actor, Answer, Command, Event, Refusal, State, Timestamp};
 use muster_store::{Entry, Tables};
 use tokio::sync::{broadcast, oneshot};

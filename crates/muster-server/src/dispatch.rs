@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 
 use muster_agent::Agent;
-use muster_core::job::{Attempt, Job, Part, PlacedTask, StopCause};
-use muster_core::node::{NodeFacts, NodeWord};
-use muster_core::rules::{Fact, Pool};
-use muster_core::share::{Share, ShareMode};
+use muster_core::gpu::gpu_share::{Share, ShareMode};
+use muster_core::objects::job::{Attempt, Job, Part, PlacedTask, StopCause};
+use muster_core::objects::node::{NodeFacts, NodeWord};
+use muster_core::objects::policy::rules::{Fact, Pool};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{Order, Orders, PoolOrder, Run, Stop, TaskOrder, TaskShare, Wish};
 use tracing::debug;

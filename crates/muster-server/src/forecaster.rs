@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use muster_core::plan::{Forecast, forecast};
+use muster_core::planner::{Forecast, forecast};
 use muster_core::{Actor, Command, State};
 use tracing::debug;
 

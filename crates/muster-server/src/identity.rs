@@ -9,7 +9,7 @@ mod secret;
 
 use std::path::Path;
 
-use muster_core::token::{FIRST_ADMIN_NAME, LOCAL_NAME, Role, Token};
+use muster_core::objects::token::{FIRST_ADMIN_NAME, LOCAL_NAME, Role, Token};
 use muster_core::{Actor, State, TenantId, Timestamp};
 
 pub use file::{FileError, admin_token_path, read_token_file, write_private};

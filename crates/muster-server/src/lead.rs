@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::settings::Settings;
-use muster_core::tenant::TenantConfig;
+use muster_core::objects::settings::Settings;
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::{Actor, Command, State};
 use muster_store::{Journal, Savepoints, StoreError};
 use tokio::sync::oneshot;

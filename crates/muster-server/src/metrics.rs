@@ -9,9 +9,9 @@ mod text;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::job::Phase;
-use muster_core::plan::fair_shares;
-use muster_core::policy::{Hook, Version};
+use muster_core::objects::job::Phase;
+use muster_core::objects::policy::{Hook, Version};
+use muster_core::planner::fair_shares;
 use muster_core::{State, Timestamp};
 use muster_store::rows::{CountRow, JobState};
 use prometheus_client::encoding::text::encode;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use muster_core::plan::{Planned, Verdicts, plan};
+use muster_core::planner::{Planned, Verdicts, plan};
 use muster_core::{Actor, Command, State};
 use muster_store::Savepoints;
 use tracing::{debug, warn};

@@ -11,15 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::capacity::Kind;
-use muster_core::plan::Plan;
-use muster_core::policy::{
-    Admission, Answer, Answered, Bundle, CandidateView, ClusterView, FailureView, GpuLimit, Hook, JobView,
-    Limited, Moment, NodeView, Retried, Retry, Scope, TenantView, Version,
+use muster_core::facts::plan::Plan;
+use muster_core::objects::job::Job;
+use muster_core::objects::policy::{
+    Admission, Answered, Bundle, FailureView, GpuLimit, Hook, Limited, Retried, Retry, Scope, Version,
 };
+use muster_core::objects::settings::PolicyFailure;
+use muster_core::policy::{Answer, CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 use muster_core::queue::Bucket;
-use muster_core::settings::PolicyFailure;
-use muster_core::{Command, Job, JobId, JobSpec, NodeId, State, TenantId, Timestamp};
+use muster_core::resources::Kind;
+use muster_core::{Command, JobId, JobSpec, NodeId, State, TenantId, Timestamp};
 use tracing::warn;
 
 pub use counted::{Counted, Heard, Questions};
@@ -104,7 +105,7 @@ impl Applicant {
     /// One that somebody has to be asked about; nothing where nobody does.
     pub fn of(state: &State, spec: &JobSpec, now: Timestamp) -> Option<Applicant> {
         let asked: Vec<_> = state.policies.asked(Hook::Admit, &spec.tenant).cloned().collect();
-        let bucket = Bucket::of_spec(spec, None, &state.policies);
+        let bucket = Bucket::of_spec(spec, None, &state.policies.bucket_criteria);
         let job = JobView::of(&bucket, Moment::of(now, state.settings.utc_offset_minutes));
         (!asked.is_empty()).then_some(Applicant { job, asked })
     }
@@ -133,7 +134,7 @@ pub fn unknown_limits(
     let asking = Asking { interpreter, state, now };
     let asked = state.lineage(tenant).map(|one| &one.id);
     let asked = asked.filter(|one| state.policies.asks(Hook::Limit, one) && asking.knows_no_limit(one));
-    asking.limits_of(&asked.collect::<Vec<_>>(), &ClusterView::of(state, now))
+    asking.limits_of(&asked.collect::<Vec<_>>(), &state.cluster_view(now))
 }
 
 /// Asks what is not known, and what was known for long.
@@ -287,7 +288,7 @@ impl Asking<'_> {
 
     fn unheard<'b>(&self, bucket: &'b Bucket, job: JobId) -> Option<About<'b>> {
         let tenant = TenantView::of(self.state.tenants.get(&bucket.tenant)?);
-        Some(About { bucket, tenant, view: self.view(bucket), answered: Answered::of(job, bucket) })
+        Some(About { bucket, tenant, view: self.view(bucket), answered: Answered::of(job, bucket.key()) })
     }
 
     /// Where a policy failed its jobs wait, if so configured.
@@ -384,7 +385,7 @@ impl Asking<'_> {
         if wanted.is_empty() {
             return Vec::new();
         }
-        let cluster = ClusterView::of(self.state, self.now);
+        let cluster = self.state.cluster_view(self.now);
         let said = wanted.chunks(BUCKETS_TOGETHER).flat_map(|some| self.limits_of(some, &cluster));
         said.filter(|limited| known.get(&limited.tenant) != Some(limited)).collect()
     }
@@ -488,7 +489,14 @@ impl Asking<'_> {
         let victims = candidates.iter().map(|one| (one.id, may_go.contains(&one.id))).collect();
         let (admission, priority, gpu_milliwatts) =
             (known.admission.clone(), known.priority, known.gpu_milliwatts);
-        Some(Answered { admission, priority, gpu_milliwatts, victims, failed, ..Answered::of(job, bucket) })
+        Some(Answered {
+            admission,
+            priority,
+            gpu_milliwatts,
+            victims,
+            failed,
+            ..Answered::of(job, bucket.key())
+        })
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use muster_core::node::GPUS_PER_NODE_MAX;
+use muster_core::gpu::device::GPUS_PER_NODE_MAX;
 use muster_core::time::MINUTE;
 use muster_core::{NodeId, Timestamp};
 use muster_protocol::agent::Report;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use muster_core::State;
-use muster_core::settings::Settings;
+use muster_core::objects::settings::Settings;
 use muster_store::{Journal, Leadership, Savepoints, StoreError};
 use tracing::{error, info};
 

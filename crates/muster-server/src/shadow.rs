@@ -12,10 +12,12 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_core::plan::{Planned, Start, Verdicts, plan};
-use muster_core::policy::Version;
-use muster_core::verdict::Reason;
-use muster_core::{Actor, Event, Job, JobId, NodeId, State, Timestamp};
+use muster_core::facts::plan::Start;
+use muster_core::facts::verdict::Reason;
+use muster_core::objects::job::Job;
+use muster_core::objects::policy::Version;
+use muster_core::planner::{Planned, Verdicts, plan};
+use muster_core::{Actor, Event, JobId, NodeId, State, Timestamp};
 
 use crate::clock::Clock;
 use crate::policies::{Asker, Interpreter};
@@ -252,7 +254,7 @@ impl Decided {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::policy::{Bundle, Scope};
+    use muster_core::objects::policy::{Bundle, Scope};
 
     use super::*;
 

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_core::plan::Verdicts;
-use muster_core::verdict::Reason;
+use muster_core::facts::verdict::Reason;
+use muster_core::planner::Verdicts;
 
 /// Waits shorter than this are not worth a note, and changes in between are left out.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -62,9 +62,9 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use muster_core::Timestamp;
-    use muster_core::command::{Actor, Command, SubmitJob};
-    use muster_core::plan::plan;
-    use muster_core::tenant::TenantConfig;
+    use muster_core::facts::command::{Actor, Command, SubmitJob};
+    use muster_core::objects::tenant::TenantConfig;
+    use muster_core::planner::plan;
     use muster_core::{JobSpec, State};
 
     use super::*;

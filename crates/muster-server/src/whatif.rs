@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_agent::duration;
-use muster_core::tenant::TenantConfig;
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::{NodeId, Settings, TenantId, Timestamp};
 use muster_protocol::tenant::TenantChange;
 use muster_protocol::whatif::{Setting, WhatIf, WhatIfAsk};

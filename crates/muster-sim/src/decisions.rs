@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::plan::{Plan, plan};
+use muster_core::facts::plan::Plan;
+use muster_core::planner::plan;
 use muster_core::{Event, State, Timestamp};
 use muster_store::Entry;
 

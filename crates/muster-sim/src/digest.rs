@@ -6,8 +6,8 @@
 
 use std::fmt::{self, Write};
 
-use muster_core::job::PlacedTask;
-use muster_core::share::ShareMode;
+use muster_core::gpu::gpu_share::ShareMode;
+use muster_core::objects::job::PlacedTask;
 use muster_core::{Event, JobId, Timestamp};
 use muster_store::Entry;
 use sha2::{Digest as _, Sha256};

@@ -10,10 +10,10 @@ mod spec;
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Actor, Answer, Command, SubmitJob};
-use muster_core::job::PlacedTask;
-use muster_core::settings::Objective;
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Actor, Answer, Command, SubmitJob};
+use muster_core::objects::job::PlacedTask;
+use muster_core::objects::settings::Objective;
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::{JobId, Settings, State, TenantId, Timestamp};
 
 use crate::history::{End, History, Stretch};

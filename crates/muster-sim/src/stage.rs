@@ -9,10 +9,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use muster_core::command::{Actor, Answer, Command, Said};
-use muster_core::event::{Back, Event, Next};
-use muster_core::job::{Exit, Job, PlacedTask};
-use muster_core::plan::{Plan, plan};
+use muster_core::facts::command::{Actor, Answer, Command, Said};
+use muster_core::facts::event::{Back, Event, Next};
+use muster_core::facts::plan::Plan;
+use muster_core::objects::job::{Exit, Job, PlacedTask};
+use muster_core::planner::plan;
 use muster_core::time::{MINUTE, SECOND};
 use muster_core::{JobId, JobSpec, Refusal, State, Timestamp};
 use muster_server::policies::Asker;

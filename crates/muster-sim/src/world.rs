@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use muster_agent::desk::{Desk, Moment};
-use muster_core::settings::Settings;
+use muster_core::objects::settings::Settings;
 use muster_core::{Answer, NodeId, Timestamp};
 use muster_protocol::agent::{Orders, Registration, Report};
 use muster_server::cluster::Declined;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::JobId;
-use muster_core::job::Outcome;
-use muster_core::state::KeyUse;
+use muster_core::facts::command::KeyUse;
+use muster_core::objects::job::Outcome;
 
 use crate::error::StoreError;
 use crate::rows::{

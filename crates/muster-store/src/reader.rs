@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::job::Outcome;
-use muster_core::state::KeyUse;
+use muster_core::facts::command::KeyUse;
+use muster_core::objects::job::Outcome;
 use muster_core::{JobId, Timestamp};
 
 use crate::decode::{act, attempt, detail, event, job, lease, state, usage};

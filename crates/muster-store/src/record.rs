@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_lifted_time_limit_stays_lifted() {
-        use muster_core::command::JobChange;
+        use muster_core::facts::command::JobChange;
         for time_limit_ms in [None, Some(None), Some(Some(60_000))] {
             let change = JobChange { time_limit_ms, ..JobChange::default() };
             let event = Event::JobChanged { job: muster_core::JobId::single(7), change, at: Timestamp(5) };

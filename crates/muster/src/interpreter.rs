@@ -6,10 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_core::JobId;
-use muster_core::policy::{
-    Admission, Bundle, CandidateView, ClusterView, FailureView, GpuLimit, JobView, NodeView, Retry, Scope,
-    TenantView, Version,
-};
+use muster_core::objects::policy::{Admission, Bundle, FailureView, GpuLimit, Retry, Scope, Version};
+use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 use muster_policy::hooks::{self, Caller};
 use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Workers};
 use muster_server::policies::Interpreter;

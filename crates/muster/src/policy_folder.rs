@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::policy::Scope;
+use muster_core::objects::policy::Scope;
 use muster_core::{Actor, Command};
 use muster_server::cluster::{Cluster, Role};
 use muster_server::policies::Interpreter;
@@ -20,7 +20,7 @@ use crate::commands::policy::folders;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_secs(2);
 /// Under whose name its versions are kept.
-const NAME: &str = muster_core::token::POLICY_FOLDER_NAME;
+const NAME: &str = muster_core::objects::token::POLICY_FOLDER_NAME;
 
 type Files = BTreeMap<String, String>;
 

@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
-use crate::capacity::Kind;
+use crate::accounting::preemption_loss::lost_gpu_ms;
+use crate::accounting::tenant::Tenant;
+use crate::gpu::model;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Exit, Job, Topology};
-use crate::loss::lost_gpu_ms;
-use crate::model;
-use crate::policy::Scope;
+use crate::objects::job::{Job, Topology};
+use crate::objects::policy::Scope;
 use crate::queue::Bucket;
-use crate::state::State;
-use crate::tenant::Tenant;
+use crate::resources::Kind;
 use crate::time::{DAY, HOUR, MINUTE, SECOND, Timestamp};
 
 /// A moment, as clocks on the wall of the cluster show it.
@@ -167,28 +164,6 @@ pub struct ClusterView {
     pub now: Moment,
 }
 
-impl ClusterView {
-    /// The cluster as it is now. O(GPUs).
-    pub fn of(state: &State, now: Timestamp) -> ClusterView {
-        let pools = state.policies.rules().into_iter().flat_map(|rules| rules.pools.keys());
-        let mut view = ClusterView {
-            gpus: 0,
-            gpu_milli_held: state.tenants.values().map(|tenant| tenant.held.gpu_milli).sum(),
-            pools: pools.map(|pool| (pool.clone(), 0)).collect(),
-            now: Moment::of(now, state.settings.utc_offset_minutes),
-        };
-        for node in state.nodes.values().filter(|node| node.takes_work()) {
-            for gpu in (0..node.facts.gpus.len()).filter(|gpu| node.gpu_usable(*gpu)) {
-                view.gpus += 1;
-                for pool in node.pools.get(gpu).into_iter().flat_map(|pools| pools.keys()) {
-                    *view.pools.entry(pool.clone()).or_default() += 1;
-                }
-            }
-        }
-        view
-    }
-}
-
 /// A node, with what all of its kind have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
@@ -282,19 +257,4 @@ impl CandidateView {
             _ => self.clone(),
         }
     }
-}
-
-/// An attempt that failed by itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailureView {
-    /// How its processes ended.
-    pub exit: Exit,
-    /// How often it has been started.
-    pub attempt: u32,
-    /// How many attempts failed by themselves before this one.
-    pub failures: u32,
-    /// How long it ran.
-    pub ran_ms: i64,
-    /// Where.
-    pub nodes: Vec<NodeId>,
 }

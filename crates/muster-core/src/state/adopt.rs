@@ -5,20 +5,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::capacity::{Free, Seat, mask};
-use crate::command::{Actor, Answer};
-use crate::event::Event;
-use crate::guarantee::{Cover, guarantor};
+use crate::facts::command::{Actor, Answer};
+use crate::facts::event::Event;
+use crate::facts::plan::{Cut, MakeRoom, Plan, Start};
+use crate::gpu::model;
+use crate::gpu::partition;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
-use crate::loss::was_passed;
-use crate::model;
-use crate::partition;
-use crate::plan::{Cut, MakeRoom, Plan, Start};
-use crate::queue::Shape;
-use crate::settings::Repartition;
+use crate::objects::demand::Demand;
+use crate::objects::job::{Job, JobSpec, PlacedTask, StopCause};
+use crate::objects::settings::Repartition;
+use crate::objects::shape::Shape;
+use crate::resources::{Free, Seat, mask};
 use crate::state::decide::Decision;
-use crate::state::tally::Tally;
+use crate::state::preemption::was_passed;
+use crate::state::usage::Tally;
+use crate::state::usage::guarantee::{Cover, guarantor};
 use crate::state::{Claim, State};
 use crate::time::Timestamp;
 

@@ -3,22 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::budget::budgeted;
-use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
-use crate::event::{Back, Event, Next};
+use crate::accounting::ledger::LeaseEnd;
+use crate::accounting::preemption_loss::{kept_ms, lost_gpu_ms};
+use crate::accounting::tenant::Tenant;
+use crate::estimate::expected_end::planned_end;
+use crate::estimate::gittins::Kin;
+use crate::facts::command::KeyUse;
+use crate::facts::command::{ArrayAsk, IdempotencyKey, JobChange};
+use crate::facts::event::{Back, Event, Next};
+use crate::gpu::device::GpuHealth;
+use crate::gpu::partition::Partition;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{
+use crate::objects::charge::Charge;
+use crate::objects::job::{
     Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, StopCause, Stopping,
 };
-use crate::lasting::planned_end;
-use crate::ledger::{Charge, LeaseEnd};
-use crate::loss::{kept_ms, lost_gpu_ms};
-use crate::node::{GpuHealth, Node, NodeFacts, NodeState, NodeWord, OperatorLabels};
-use crate::partition::Partition;
-use crate::past::Kin;
+use crate::objects::node::{Node, NodeFacts, NodeState, NodeWord, OperatorLabels};
+use crate::objects::tenant::TenantConfig;
 use crate::state::policies::pools_of;
-use crate::state::{Array, Claim, Ended, KeyUse, State};
-use crate::tenant::{Tenant, TenantConfig};
+use crate::state::usage::budgets::budgeted;
+use crate::state::{Array, Claim, Ended, State};
 use crate::time::Timestamp;
 
 impl State {
@@ -102,7 +106,7 @@ impl State {
                 let tenant = self.tenants.remove(id);
                 assert!(tenant.is_some_and(|tenant| tenant.live_jobs == 0), "{id} is gone or busy");
                 self.policies.forget(id);
-                self.policies.exact_limits = Arc::new(budgeted(self));
+                self.policies.bucket_criteria.exact_limits = Arc::new(budgeted(self));
             }
 
             Event::NodeRegistered { node, facts, at } => self.register(node, facts, *at),
@@ -255,7 +259,7 @@ impl State {
 
     fn file(&mut self, job: &Job) {
         if job.is_queued() {
-            self.queue.add(job, self.is_limited(job.id), &self.policies);
+            self.queue.add(job, self.is_limited(job.id), &self.policies.bucket_criteria);
         }
         if let Some(deadline) = deadline(job) {
             self.deadlines.insert((deadline, job.id));
@@ -267,7 +271,8 @@ impl State {
 
     fn unfile(&mut self, job: &Job) {
         if job.is_queued()
-            && let Some(bucket) = self.queue.remove(job, self.is_limited(job.id), &self.policies)
+            && let Some(bucket) =
+                self.queue.remove(job, self.is_limited(job.id), &self.policies.bucket_criteria)
         {
             self.policies.answers.forget(&bucket);
         }
@@ -522,7 +527,7 @@ impl State {
         self.clock = self.clock.max(at);
         let former = self.tenants.insert(id.clone(), Tenant::new(id.clone(), config.clone()));
         assert!(former.is_none(), "tenant {id} exists twice");
-        self.policies.exact_limits = Arc::new(budgeted(self));
+        self.policies.bucket_criteria.exact_limits = Arc::new(budgeted(self));
     }
 
     fn change_tenant(&mut self, id: &TenantId, config: &TenantConfig, at: Timestamp) {
@@ -544,12 +549,12 @@ impl State {
     /// Jobs under a budget are told apart by their exact time limit: file all that wait again where that changes.
     fn regroup_by_limits(&mut self) {
         let exact_limits = budgeted(self);
-        if *self.policies.exact_limits == exact_limits {
+        if *self.policies.bucket_criteria.exact_limits == exact_limits {
             return;
         }
         let jobs = std::mem::take(&mut self.jobs);
         jobs.values().for_each(|job| self.unfile(job));
-        self.policies.exact_limits = Arc::new(exact_limits);
+        self.policies.bucket_criteria.exact_limits = Arc::new(exact_limits);
         jobs.values().for_each(|job| self.file(job));
         self.jobs = jobs;
     }

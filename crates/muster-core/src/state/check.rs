@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Demand, Job, Phase};
-use crate::node::{Lease, Slot, fit_on_one_device};
+use crate::objects::demand::Demand;
+use crate::objects::job::{Job, Phase};
+use crate::objects::node::{Lease, Slot, fit_on_one_device};
 use crate::state::{Array, State};
 
 /// A broken law, in a sentence.
@@ -211,7 +212,10 @@ impl State {
             ("answers", self.policies.answers.iter().all(|(bucket, _)| waits(bucket))),
             ("limits of policies", self.policies.limits.keys().all(|tenant| waiting.contains(tenant))),
             ("pools", pools),
-            ("exact limits", fresh.policies.exact_limits == self.policies.exact_limits),
+            (
+                "exact limits",
+                fresh.policies.bucket_criteria.exact_limits == self.policies.bucket_criteria.exact_limits,
+            ),
             ("queue", fresh.queue == self.queue),
             ("capacity", fresh.capacity == self.capacity),
             ("dependents", fresh.dependents == self.dependents),

@@ -2,9 +2,9 @@
 //!
 //! Each family of commands has a file beside this one, with its guards together.
 
-use crate::command::{Actor, Answer, Command};
-use crate::event::Event;
-use crate::refusal::Refusal;
+use crate::facts::command::{Actor, Answer, Command};
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
 use crate::state::State;
 use crate::time::Timestamp;
 

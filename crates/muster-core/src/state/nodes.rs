@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::{Actor, JobsOnGpu};
-use crate::event::Event;
+use crate::facts::command::{Actor, JobsOnGpu};
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
+use crate::gpu::device::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuWord};
+use crate::gpu::partition;
 use crate::ids::{GpuId, JobId, NodeId};
-use crate::job::{Exit, StopCause};
-use crate::node::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuWord, NodeFacts, NodeWord};
-use crate::partition;
-use crate::refusal::Refusal;
+use crate::objects::job::{Exit, StopCause};
+use crate::objects::node::{NodeFacts, NodeWord};
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::state::report::PartEnd;

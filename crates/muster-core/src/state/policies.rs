@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::command::Actor;
-use crate::event::{Event, Next};
+use crate::facts::command::Actor;
+use crate::facts::event::{Event, Next};
+use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Attempt, Exit, Job, Outcome, StopCause};
 use crate::nearest::nearest;
-use crate::node::Node;
-use crate::policy::{
-    Answer, Answered, Bundle, COST_MILLI_MAX, Failure, FailureView, Given, Hook, Limited, Policies, Retried,
-    Retry, Scope, Version, Wear,
+use crate::objects::job::{Attempt, Exit, Job, Outcome, StopCause};
+use crate::objects::node::Node;
+use crate::objects::policy::{
+    Answered, Bundle, COST_MILLI_MAX, Failure, FailureView, Hook, Limited, Retried, Retry, Scope, Version,
 };
+use crate::objects::settings::PRIORITY_MAX;
+use crate::policy::{Answer, Given, Policies, Wear};
 use crate::queue::Bucket;
-use crate::refusal::Refusal;
-use crate::settings::PRIORITY_MAX;
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::state::report::told;
@@ -353,7 +353,7 @@ pub(super) fn pools_of(node: &Node, policies: &Policies) -> Vec<BTreeMap<String,
         return Vec::new();
     }
     let devices = node.facts.gpus.iter().zip(&node.gpu_health);
-    let of_device = |(gpu, health): (&crate::node::GpuFacts, &crate::node::GpuHealth)| {
+    let of_device = |(gpu, health): (&crate::gpu::device::GpuFacts, &crate::gpu::device::GpuHealth)| {
         let wear = Wear { temperature_c: health.temperature_c, health_milli: health.word.health_milli() };
         policies.pools_of(&gpu.model, gpu.memory_mib, wear)
     };

@@ -1,13 +1,13 @@
 //! Step 11, report: what an agent says of its part, and what becomes of the job (step 12).
 
-use crate::command::Said;
-use crate::event::{Back, Event, Next, Receipt};
+use crate::accounting::ledger::{charge, held};
+use crate::accounting::preemption_loss::lost_gpu_ms;
+use crate::facts::command::Said;
+use crate::facts::event::{Back, Event, Next, Receipt};
+use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, NodeId};
-use crate::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
-use crate::ledger::{charge, held};
-use crate::loss::lost_gpu_ms;
-use crate::policy::Hook;
-use crate::refusal::Refusal;
+use crate::objects::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
+use crate::objects::policy::Hook;
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::time::{MINUTE, Timestamp};

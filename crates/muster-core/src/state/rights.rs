@@ -2,36 +2,15 @@
 //!
 //! Roles are checked where requests arrive. The rules here need the state, so they are guards of `decide`.
 
-use crate::command::{Actor, ActorKind};
+use crate::facts::command::{Actor, ActorKind};
+use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, TenantId};
-use crate::job::{Job, JobSpec};
-use crate::refusal::Refusal;
-use crate::settings::PRIORITY_MAX;
+use crate::objects::job::{Job, JobSpec};
+use crate::objects::priority::Ceiling;
+use crate::objects::priority::CeilingSource;
+use crate::objects::settings::PRIORITY_MAX;
+use crate::objects::token::Role;
 use crate::state::State;
-use crate::tenant::Tier;
-use crate::token::Role;
-
-/// The highest priority that an actor may give to a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ceiling {
-    /// The priority.
-    pub priority: u32,
-    /// Where the ceiling comes from.
-    pub source: CeilingSource,
-}
-
-/// Where a ceiling comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CeilingSource {
-    /// The actor is an operator, an admin, local or the server: only the highest priority there is limits it.
-    Unlimited,
-    /// The tier of the tenant.
-    Tier(Tier),
-    /// A grant to the tenant.
-    Tenant,
-    /// A grant to the token.
-    Token,
-}
 
 impl Actor {
     /// True if the actor may change a job: its owner, the tenant-admin of its tenant, an operator or an admin.

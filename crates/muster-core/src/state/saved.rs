@@ -5,24 +5,27 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::budgeted;
-use crate::capacity::Capacity;
-use crate::foresight::Foresight;
+use crate::accounting::ledger::Ledger;
+use crate::accounting::tenant::Tenant;
+use crate::estimate::calibration::Foresight;
+use crate::estimate::expected_end::planned_end;
+use crate::estimate::recent::Lasted;
+use crate::estimate::workload_mix::Mix;
+use crate::facts::command::KeyUse;
 use crate::ids::{JobId, TenantId};
-use crate::job::{Job, JobSpec};
-use crate::lasting::{Lasted, planned_end};
-use crate::ledger::Ledger;
-use crate::mix::Mix;
-use crate::node::Node;
-use crate::policy::{Answered, Failure, Limited, Policies, Version};
-use crate::settings::Settings;
+use crate::objects::job::{Job, JobSpec};
+use crate::objects::node::Node;
+use crate::objects::policy::{Answered, Failure, Limited, Version};
+use crate::objects::settings::Settings;
+use crate::objects::token::Token;
+use crate::objects::window::Window;
+use crate::policy::Policies;
+use crate::resources::Capacity;
 use crate::state::apply::deadline;
 use crate::state::policies::pools_of;
-use crate::state::{Array, Claim, Ended, KeyUse, State};
-use crate::tenant::Tenant;
+use crate::state::usage::budgets::budgeted;
+use crate::state::{Array, Claim, Ended, State};
 use crate::time::Timestamp;
-use crate::token::Token;
-use crate::window::Window;
 
 /// Jobs in one piece: enough to share its cost, few enough to need no memory worth speaking of.
 const JOBS_PER_PIECE: usize = 256;
@@ -91,7 +94,7 @@ pub struct SavedJob {
 struct JobWithoutSpec {
     id: JobId,
     submitted_at: Timestamp,
-    phase: crate::job::Phase,
+    phase: crate::objects::job::Phase,
     attempts: u32,
     #[serde(default)]
     restarts: u32,
@@ -106,9 +109,9 @@ struct JobWithoutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wakes_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
-    open_dependencies: std::collections::BTreeSet<crate::job::Dependency>,
+    open_dependencies: std::collections::BTreeSet<crate::objects::job::Dependency>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    foreseen: Option<Box<crate::plan::Range>>,
+    foreseen: Option<Box<crate::objects::start_range::Range>>,
 }
 
 impl State {
@@ -183,7 +186,7 @@ impl State {
 
     /// Build what is derived from the jobs and nodes.
     pub(super) fn derive(&mut self) {
-        self.policies.exact_limits = Arc::new(budgeted(self));
+        self.policies.bucket_criteria.exact_limits = Arc::new(budgeted(self));
         self.queue = Default::default();
         self.dependents.clear();
         self.deadlines.clear();
@@ -193,7 +196,7 @@ impl State {
             if job.is_queued() {
                 let limited = job.id.index.is_some()
                     && self.arrays.get(&job.id.number).is_some_and(|array| array.running_max.is_some());
-                self.queue.add(job, limited, &self.policies);
+                self.queue.add(job, limited, &self.policies.bucket_criteria);
             }
             for dependency in &job.open_dependencies {
                 self.dependents.entry(dependency.job).or_default().insert(job.id);

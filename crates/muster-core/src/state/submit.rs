@@ -2,19 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use crate::command::{Actor, Answer, ArrayAsk, SubmitJob};
-use crate::event::Event;
+use crate::facts::command::{Actor, Answer, ArrayAsk, SubmitJob};
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
+use crate::gpu::gpu_share::{SHARE_MIN, WHOLE};
 use crate::ids::JobId;
-use crate::job::{Dependency, JobSpec, Outcome, Resources, TaskGroup};
-use crate::plan::infeasible;
-use crate::queue::Shape;
-use crate::refusal::Refusal;
-use crate::settings::PRIORITY_MAX;
-use crate::share::{SHARE_MIN, WHOLE};
+use crate::objects::job::{Dependency, JobSpec, Outcome, Resources, TaskGroup};
+use crate::objects::settings::PRIORITY_MAX;
+use crate::objects::shape::Shape;
+use crate::resources::infeasible;
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::time::Timestamp;
-use crate::wiring::Wish;
 
 /// Longest name of a job.
 const NAME_LENGTH_MAX: usize = 255;
@@ -205,7 +204,7 @@ fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
 }
 
 fn check_resources(each: &Resources) -> Result<(), Refusal> {
-    if each.gpus > crate::node::GPUS_PER_NODE_MAX as u32 {
+    if each.gpus > crate::gpu::device::GPUS_PER_NODE_MAX as u32 {
         return Err(invalid("gpus", format!("{} on one node; no machine has that many", each.gpus)));
     }
     if each.cpus > CPUS_MAX {
@@ -221,7 +220,7 @@ fn check_resources(each: &Resources) -> Result<(), Refusal> {
 fn check_closeness(spec: &JobSpec) -> Result<(), Refusal> {
     let shares = spec.tasks.iter().any(|group| group.each.is_shared());
     let several = spec.tasks.iter().map(TaskGroup::most).sum::<u32>() > 1;
-    if Wish::of_job(spec).is_demand() && shares && several {
+    if spec.locality().is_demand() && shares && several {
         let problem = "tasks that share GPUs cannot be held on one NUMA node or joined by NVLink";
         return Err(invalid("topology", problem));
     }

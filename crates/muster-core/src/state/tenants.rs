@@ -1,15 +1,15 @@
 //! Guards of the commands about tenants, tokens and the settings of the cluster.
 
-use crate::command::Actor;
-use crate::event::Event;
+use crate::facts::command::Actor;
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
 use crate::ids::TenantId;
-use crate::refusal::Refusal;
-use crate::settings::{PRIORITY_MAX, Settings};
+use crate::objects::settings::{PRIORITY_MAX, Settings};
+use crate::objects::tenant::TenantConfig;
+use crate::objects::token::{Token, is_reserved_name};
 use crate::state::State;
 use crate::state::decide::Decision;
-use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
-use crate::token::{Token, is_reserved_name};
 
 /// The tenant that exists from the first start.
 pub const DEFAULT_TENANT: &str = "default";

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::Event;
+use crate::facts::event::Event;
+use crate::gpu::device::GpuHealth;
 use crate::ids::{GpuId, JobId};
-use crate::job::StopCause;
-use crate::node::{GpuHealth, Node};
-use crate::plan::Range;
+use crate::objects::job::StopCause;
+use crate::objects::node::Node;
+use crate::objects::start_range::Range;
 use crate::state::decide::Decision;
 use crate::state::{Claim, State};
 use crate::time::Timestamp;

@@ -1,12 +1,16 @@
 //! Guards of the commands about windows.
 
-use crate::command::Actor;
-use crate::event::Event;
-use crate::refusal::Refusal;
+use crate::facts::command::Actor;
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
+use crate::ids::NodeId;
+use crate::ids::TenantId;
+use crate::objects::job::Job;
+use crate::objects::window::Window;
 use crate::state::State;
 use crate::state::decide::Decision;
+use crate::state::usage::guarantee::is_below;
 use crate::time::Timestamp;
-use crate::window::Window;
 
 /// Windows at one time: the planner tells them apart by the bits of one word.
 const WINDOWS_MAX: usize = 64;
@@ -60,5 +64,23 @@ impl State {
 
     fn window_closed(&self, name: &str, why: &str, at: Timestamp) -> Event {
         Event::WindowClosed { name: name.to_string(), why: why.to_string(), at }
+    }
+}
+
+impl Window {
+    /// Whether a tenant may use it.
+    pub fn is_open_to(&self, state: &State, tenant: &TenantId) -> bool {
+        self.tenant.as_ref().is_some_and(|top| is_below(state, tenant, top))
+    }
+}
+
+impl State {
+    /// Whether no window is in the way of a job that starts on a node now.
+    pub(crate) fn windows_admit(&self, job: &Job, node: &NodeId, now: Timestamp) -> bool {
+        let over_by = job.spec.time_limit_ms.map(|limit| now.plus(limit).plus(self.settings.stop_grace_ms));
+        let against = |window: &&Window| {
+            window.nodes.contains(node) && !window.is_open_to(self, &job.spec.tenant) && window.until > now
+        };
+        self.windows.values().filter(against).all(|window| over_by.is_some_and(|end| end <= window.from))
     }
 }

@@ -1,10 +1,10 @@
 //! Plans that the planner would not draw: what `AdoptPlan` must see by itself.
 
-use muster_core::command::{Answer, Command};
-use muster_core::job::PlacedTask;
-use muster_core::plan::{MakeRoom, Plan, Start};
-use muster_core::settings::Objective;
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Answer, Command};
+use muster_core::facts::plan::{MakeRoom, Plan, Start};
+use muster_core::objects::job::PlacedTask;
+use muster_core::objects::settings::Objective;
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{JobId, JobSpec, NodeId, Settings};
 

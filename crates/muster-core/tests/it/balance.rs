@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::command::{Answer, Command};
-use muster_core::node::GpuWord;
-use muster_core::policy::{Bundle, Scope};
-use muster_core::rules::{Extreme, Metric, Rule, Rules, Ruleset};
+use muster_core::facts::command::{Answer, Command};
+use muster_core::gpu::device::GpuWord;
+use muster_core::objects::policy::rules::{Extreme, Metric, Rule, Rules, Ruleset};
+use muster_core::objects::policy::{Bundle, Scope};
 
 use crate::model;
 use crate::world::{World, facts, spec, submission};

@@ -1,7 +1,7 @@
 //! The board of a scenario: where every job stands, in words.
 
-use muster_core::job::{Job, StopCause};
-use muster_core::share::{Share, ShareMode};
+use muster_core::gpu::gpu_share::{Share, ShareMode};
+use muster_core::objects::job::{Job, StopCause};
 use muster_core::time::SECOND;
 use muster_core::{JobId, Timestamp};
 

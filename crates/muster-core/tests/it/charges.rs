@@ -1,8 +1,8 @@
 //! Until when an attempt is charged: until its processes were gone, however late the server hears of it.
 
-use muster_core::command::{Answer, Said};
-use muster_core::job::Exit;
-use muster_core::ledger::Charge;
+use muster_core::facts::command::{Answer, Said};
+use muster_core::objects::charge::Charge;
+use muster_core::objects::job::Exit;
 use muster_core::time::{HOUR, SECOND};
 use muster_core::{Command, Event, JobId, Timestamp};
 
@@ -104,7 +104,8 @@ fn an_outage_is_neither_learned_nor_held_against_anyone() {
     let member = |world: &World| world.state.tenants[&tenant].members["ada"].clone();
     let (late, prompt) = (member(&late), member(&prompt));
     assert_eq!((late.lasted, late.used, &late.kin), (prompt.lasted, prompt.used, &prompt.kin));
-    let recent =
-        |member: &muster_core::tenant::Member| member.recent.micro_gpus(0, Timestamp(5 * HOUR), half_life_ms);
+    let recent = |member: &muster_core::accounting::tenant::Member| {
+        member.recent.micro_gpus(0, Timestamp(5 * HOUR), half_life_ms)
+    };
     assert!(recent(&late).abs_diff(recent(&prompt)) <= 2, "{} {}", recent(&late), recent(&prompt));
 }

@@ -1,9 +1,10 @@
 //! The language of the scenarios, as far as it speaks of devices: how they are wired, cut and how they fare.
 
 use muster_core::GpuId;
-use muster_core::command::{Command, JobsOnGpu};
-use muster_core::node::{GpuWord, NodeFacts};
-use muster_core::partition::MigInstance;
+use muster_core::facts::command::{Command, JobsOnGpu};
+use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::partition::MigInstance;
+use muster_core::objects::node::NodeFacts;
 
 use crate::script::Script;
 use crate::words::{Words, number, span};

@@ -5,19 +5,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::event::Next;
-use muster_core::job::{Demand, Isolation, Job, PlacedTask, StopCause, Topology};
-use muster_core::ledger::Charge;
-use muster_core::loss::lost_gpu_ms;
-use muster_core::node::{GpuWord, Node, NodeWord};
-use muster_core::partition::{MigInstance, check};
-use muster_core::policy::{Answered, Hook, Retried, Scope};
+use muster_core::accounting::decayed_usage::Recent;
+use muster_core::accounting::preemption_loss::lost_gpu_ms;
+use muster_core::facts::event::Next;
+use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::gpu_share::Isolation;
+use muster_core::gpu::gpu_share::ShareMode;
+use muster_core::gpu::model;
+use muster_core::gpu::partition::{MigInstance, check};
+use muster_core::objects::charge::Charge;
+use muster_core::objects::demand::Demand;
+use muster_core::objects::job::{Job, PlacedTask, StopCause, Topology};
+use muster_core::objects::node::{Node, NodeWord};
+use muster_core::objects::policy::{Answered, Hook, Retried, Scope};
+use muster_core::objects::settings::Objective;
 use muster_core::queue::waiting_since;
-use muster_core::recent::Recent;
-use muster_core::settings::Objective;
-use muster_core::share::ShareMode;
 use muster_core::state::Claim;
-use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp, model};
+use muster_core::{Event, GpuId, JobId, NodeId, State, TenantId, Timestamp};
 
 use crate::policies;
 use crate::world::{

@@ -7,15 +7,17 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Once;
 
-use muster_core::capacity::Free;
-use muster_core::command::{Answer, Command, Said};
-use muster_core::job::{Exit, JobSpec, PlacedTask};
-use muster_core::plan::{MakeRoom, Plan, Planned, Remedy, first_ahead, outlook, plan, position, remedies};
-use muster_core::policy::Hook;
-use muster_core::queue::Shape;
+use muster_core::facts::command::{Answer, Command, Said};
+use muster_core::facts::plan::{MakeRoom, Plan};
+use muster_core::facts::verdict::Reason;
+use muster_core::objects::job::Job;
+use muster_core::objects::job::{Exit, JobSpec, PlacedTask};
+use muster_core::objects::policy::Hook;
+use muster_core::objects::shape::Shape;
+use muster_core::planner::{Planned, Remedy, first_ahead, outlook, plan, position, remedies};
+use muster_core::resources::Free;
 use muster_core::state::{Claim, Restoring};
-use muster_core::verdict::Reason;
-use muster_core::{Job, JobId, NodeId, State, Timestamp};
+use muster_core::{JobId, NodeId, State, Timestamp};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
 use crate::judge::Judge;
@@ -295,7 +297,7 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
         let shape = Shape::of(&job.spec);
         let has_room = |(node, wanted): (&NodeId, Free)| {
             let node = &state.nodes[node];
-            let kind = muster_core::capacity::Kind::of(node);
+            let kind = muster_core::resources::Kind::of(node);
             // A machine may have come back as another one.
             let would_do = job.spec.tasks.iter().all(|group| kind.could_hold_tasks(&shape, &group.each) > 0);
             let alone = state.claims.values().filter(|other| other.is_on(&node.id)).count() == 1;
@@ -418,7 +420,7 @@ fn was_left(world: &World, planned: &Planned, job: &Job) -> bool {
 fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
     let (shape, group) = (Shape::of(&job.spec), &job.spec.tasks[0]);
     let claimed = state.claimed();
-    let seats = |node: &muster_core::Node| {
+    let seats = |node: &muster_core::objects::node::Node| {
         let filed = state.capacity.filed(&node.id).filter(|filed| filed.open)?;
         let others = claimed.get(&node.id).into_iter().flatten().filter(|(id, _)| *id != job.id);
         let free = others.fold(filed.free, |free, (_, space)| free.without(*space));

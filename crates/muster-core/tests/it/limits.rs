@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Answer, Command};
-use muster_core::job::PlacedTask;
-use muster_core::node::NodeWord;
-use muster_core::plan::{Plan, Start, outlook, plan, remedies};
-use muster_core::policy::{Bundle, ClusterView, GpuLimit, Hook, Limited, Scope};
-use muster_core::rules::{Pool, PowerPolicy, Rules};
+use muster_core::facts::command::{Answer, Command};
+use muster_core::facts::plan::{Plan, Start};
+use muster_core::facts::verdict::Reason;
+use muster_core::objects::job::PlacedTask;
+use muster_core::objects::node::NodeWord;
+use muster_core::objects::policy::rules::{Pool, PowerPolicy, Rules};
+use muster_core::objects::policy::{Bundle, GpuLimit, Hook, Limited, Scope};
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::planner::{outlook, plan, remedies};
+
 use muster_core::state::Restoring;
-use muster_core::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE};
-use muster_core::verdict::Reason;
 use muster_core::{JobId, JobSpec, TenantId, Timestamp};
 
 use crate::world::{World, actor, facts, spec, submission};
@@ -299,7 +301,7 @@ fn a_policy_that_failed_blocks_with_its_text_or_not_at_all() {
 
 /// What the policy of DESIGN says: at most half of the GPUs in service from 22:00 to 06:00.
 fn half_at_night(world: &World) -> Vec<Limited> {
-    let cluster = ClusterView::of(&world.state, world.now);
+    let cluster = world.state.cluster_view(world.now);
     let night = cluster.now.hour >= 22 || cluster.now.hour < 6;
     let limit = night.then_some(cluster.gpus * 1_000 / 2);
     ["lab", "red", "blue", "green"].map(|name| limited(name, limit, None)).to_vec()
@@ -461,12 +463,12 @@ fn a_policy_sees_what_is_in_service_and_held() {
     submit(&mut world, "green", 3);
     note(&mut world, Vec::new());
     world.plan();
-    let seen = ClusterView::of(&world.state, Timestamp(23 * HOUR));
+    let seen = world.state.cluster_view(Timestamp(23 * HOUR));
     assert_eq!((seen.gpus, seen.gpu_milli_held, seen.now.hour), (16, 3_000, 23));
     assert_eq!(seen.pools, BTreeMap::from([("fast".to_string(), 8), ("slow".to_string(), 8)]));
     let (word, why) = (NodeWord::Draining, String::new());
     world.ask(Command::SetNodeState { node: "n2".parse().unwrap(), word, why }).unwrap();
-    let seen = ClusterView::of(&world.state, world.now);
+    let seen = world.state.cluster_view(world.now);
     assert_eq!(seen.gpus, 8);
     assert_eq!(seen.pools, BTreeMap::from([("fast".to_string(), 8), ("slow".to_string(), 0)]));
 }

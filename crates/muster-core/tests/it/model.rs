@@ -4,24 +4,29 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::capacity::{Free, Kind, Part};
-use muster_core::job::{Attempt, Demand, Isolation, Job, PlacedTask, Resources, TaskGroup, Topology};
-use muster_core::lasting::{Word, rounded};
-use muster_core::node::{GpuWord, Node, NodeWord, Slot};
-use muster_core::partition::check;
-use muster_core::plan::advice::{Advice, Silent};
-use muster_core::plan::score::Said;
-use muster_core::plan::{MakeRoom, plan_with};
-use muster_core::policy::{Answer, Hook};
-use muster_core::queue::{Bucket, Shape};
-use muster_core::rules::Rule;
-use muster_core::settings::{Objective, PRIORITY_MAX};
-use muster_core::share::{Share, ShareMode};
+use muster_core::estimate::expected_end::{Word, rounded};
+use muster_core::facts::plan::MakeRoom;
+use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::gpu_share::Isolation;
+use muster_core::gpu::gpu_share::Part;
+use muster_core::gpu::gpu_share::{Share, ShareMode};
+use muster_core::gpu::model;
+use muster_core::gpu::partition::check;
+use muster_core::gpu::topology::{Wiring, Wish};
+use muster_core::objects::demand::Demand;
+use muster_core::objects::job::{Attempt, Job, PlacedTask, Resources, TaskGroup, Topology};
+use muster_core::objects::node::{Node, NodeWord, Slot};
+use muster_core::objects::policy::Hook;
+use muster_core::objects::policy::rules::Rule;
+use muster_core::objects::settings::{Objective, PRIORITY_MAX};
+use muster_core::objects::shape::Shape;
+use muster_core::objects::window::Window;
+use muster_core::planner::plan;
+use muster_core::policy::Answer;
+use muster_core::resources::{Free, Kind};
 use muster_core::state::Claim;
 use muster_core::time::{HOUR, MINUTE};
-use muster_core::window::Window;
-use muster_core::wiring::{Wiring, Wish};
-use muster_core::{JobId, NodeId, State, TenantId, Timestamp, model};
+use muster_core::{JobId, NodeId, State, TenantId, Timestamp};
 
 use crate::laws::{Teller, stories, tell};
 use crate::naive_score::{Cost, FreeDevices, Placement};
@@ -48,11 +53,10 @@ fn a_naive_planner_agrees_in_every_story() {
 
 /// The planner and the naive one propose the same.
 pub fn compare(state: &State, now: Timestamp) {
-    let advice: &dyn Advice = if state.seq.is_multiple_of(3) { &Whims } else { &Silent };
-    let planned = plan_with(state, now, advice).plan;
+    let planned = plan(state, now).plan;
     let starts = planned.starts.iter().map(|start| (start.job, start.tasks.clone()));
     let claims = planned.claims.iter().map(|room| (room.job, room.tasks.clone(), room.victims.clone()));
-    let naive = Naive::plan(state, now, advice);
+    let naive = Naive::plan(state, now);
     assert_eq!(starts.collect::<Vec<_>>(), naive.starts, "who starts where");
     assert_eq!(claims.collect::<Vec<_>>(), naive.claims, "who must go for whom");
     let lent = planned.starts.iter().filter(|start| start.lent).map(|start| start.job);
@@ -89,7 +93,7 @@ fn every_way(job: &Job, node: &Node, space: &Space) -> Vec<Vec<PlacedTask>> {
         }
     }
     assert!(ways.len() <= 100, "{} ways", ways.len());
-    let (wiring, wish) = (Wiring::of(&node.facts), Wish::of_job(&job.spec));
+    let (wiring, wish) = (Wiring::of(&node.facts.gpus, &node.facts.numa), job.spec.locality());
     let placed = ways.into_iter().map(|(_, seated)| {
         let ranked = (0..).zip(seated);
         ranked.map(|(rank, (group, seat))| seat.placed(rank, group as u32, &node.id)).collect::<Vec<_>>()
@@ -131,22 +135,6 @@ fn place_of(seat: &Seat) -> (u8, u64, u8) {
         None => (0, devices, 0),
         Some(ShareMode::Mig { start, .. }) => (2, devices, *start),
         Some(_) => (1, devices, 0),
-    }
-}
-
-/// Somebody who likes some nodes for some users and dislikes others.
-struct Whims;
-
-impl Advice for Whims {
-    fn said(&self, gang: &Bucket, node: &NodeId, _: &Kind) -> Said {
-        let letters = gang.user.bytes().chain(node.as_str().bytes());
-        let whim = letters.fold(7u32, |sum, letter| sum.wrapping_mul(31) ^ u32::from(letter));
-        let milli = |shift: u32| f64::from(whim >> shift & 0xff) - 128.0;
-        Said { learned: milli(0), policy: milli(8), power: milli(16) }
-    }
-
-    fn tells_nodes_apart(&self) -> bool {
-        true
     }
 }
 
@@ -260,7 +248,6 @@ impl Space {
 struct Naive<'a> {
     state: &'a State,
     now: Timestamp,
-    advice: &'a dyn Advice,
     /// Nodes that take work and are not kept for anyone.
     free: BTreeMap<NodeId, Space>,
     leaving: BTreeMap<NodeId, Space>,
@@ -297,12 +284,11 @@ enum Haste<'a> {
 }
 
 impl<'a> Naive<'a> {
-    fn plan(state: &'a State, now: Timestamp, advice: &'a dyn Advice) -> Naive<'a> {
+    fn plan(state: &'a State, now: Timestamp) -> Naive<'a> {
         let open = state.nodes.values().filter(|node| node.state.word == NodeWord::Ready);
         let mut naive = Naive {
             state,
             now,
-            advice,
             free: open.map(|node| (node.id.clone(), free_on(node))).collect(),
             leaving: BTreeMap::new(),
             more_held: Vec::new(),
@@ -674,7 +660,7 @@ impl<'a> Naive<'a> {
         let sharing: Vec<&TaskGroup> = job.spec.tasks.iter().filter(shares).collect();
         let tasks: u64 = sharing.iter().map(|group| u64::from(group.count)).sum();
         let (all, mut milli_left, mut mib_left) = (least_demand(self.state, job), u64::MAX, u64::MAX);
-        let mut limit = |quota: &muster_core::tenant::Quota, held: Demand| {
+        let mut limit = |quota: &muster_core::objects::tenant::Quota, held: Demand| {
             let left = quota.gpus.map_or(u64::MAX, |gpus| (gpus * 1_000).saturating_sub(held.gpu_milli));
             milli_left = milli_left.min(left);
             let left = quota.gpu_memory_mib.map_or(u64::MAX, |mib| mib.saturating_sub(held.gpu_memory_mib));
@@ -709,7 +695,7 @@ impl<'a> Naive<'a> {
         more.fold(held_below(self.state, top), |sum, (job, tasks)| sum.plus(demand_of(job, tasks)))
     }
 
-    fn guarantor(&self, job: &Job) -> Option<&'a muster_core::Tenant> {
+    fn guarantor(&self, job: &Job) -> Option<&'a muster_core::accounting::tenant::Tenant> {
         guarantor(self.state, job, |tenant| self.held(tenant)).filter(|_| matches!(self.hastens, Haste::No))
     }
 
@@ -739,17 +725,17 @@ impl<'a> Naive<'a> {
                 || job.id == victim.id
                 || with.iter().any(|other| other.id == job.id)
         };
-        let gone = |tenant: &muster_core::Tenant| {
+        let gone = |tenant: &muster_core::accounting::tenant::Tenant| {
             let gone = self.state.jobs.values().filter(|job| job.attempt().is_some() && goes(job));
             let gone = gone.filter(|job| is_below(self.state, &job.spec.tenant, &tenant.id));
             gone.collect::<Vec<&Job>>()
         };
-        let owes = |tenant: &muster_core::Tenant| {
+        let owes = |tenant: &muster_core::accounting::tenant::Tenant| {
             let gone = gone(tenant).iter().fold(Demand::default(), |sum, job| sum.plus(held_by(job)));
             gives_only_what_it_owes(tenant, self.runs(&tenant.id).less(gone), (victim, reclaimed))
         };
         let of = |job: &Job, model: &str| of_model(self.state, &job.attempt().unwrap().tasks, model);
-        let owes_of = |tenant: &muster_core::Tenant, model: &str, guaranteed: u64| {
+        let owes_of = |tenant: &muster_core::accounting::tenant::Tenant, model: &str, guaranteed: u64| {
             let gone: u64 = gone(tenant).iter().map(|job| of(job, model)).sum();
             let started = self.starts.iter().map(|(job, tasks)| (&self.state.jobs[job], tasks));
             let started = started.filter(|(job, _)| is_below(self.state, &job.spec.tenant, &tenant.id));
@@ -758,11 +744,11 @@ impl<'a> Naive<'a> {
             gives_only_what_it_owes_of(guaranteed, left, (of(victim, model), reclaimed))
         };
         let (guarantor, by_model) = (self.guarantor(by), self.model_guarantors(by));
-        let same = |one: &muster_core::Tenant| {
+        let same = |one: &muster_core::accounting::tenant::Tenant| {
             guarantor.is_some_and(|by| is_below(self.state, &by.id, &one.id))
                 || by_model.iter().any(|(by, _)| is_below(self.state, by, &one.id))
         };
-        let same_of = |one: &muster_core::Tenant, model: &str| {
+        let same_of = |one: &muster_core::accounting::tenant::Tenant, model: &str| {
             by_model.iter().any(|(by, of)| *of == model && is_below(self.state, by, &one.id))
         };
         self.state.lineage(&victim.spec.tenant).all(|one| {
@@ -773,7 +759,7 @@ impl<'a> Naive<'a> {
 
     /// What having more than others costs, each measured by what they should have.
     fn penalty(&self, job: &Job) -> i64 {
-        let contested = |tenant: &&muster_core::Tenant| {
+        let contested = |tenant: &&muster_core::accounting::tenant::Tenant| {
             let siblings =
                 self.state.tenants.values().filter(|other| other.config.parent == tenant.config.parent);
             siblings.into_iter().any(|other| other.id != tenant.id && self.has_work(&other.id))
@@ -823,8 +809,10 @@ impl<'a> Naive<'a> {
     }
 
     /// A tenant and all below it.
-    fn below(&self, id: &TenantId) -> impl Iterator<Item = &muster_core::Tenant> {
-        let is_above = |one: &muster_core::Tenant| self.state.lineage(&one.id).any(|above| above.id == *id);
+    fn below(&self, id: &TenantId) -> impl Iterator<Item = &muster_core::accounting::tenant::Tenant> {
+        let is_above = |one: &muster_core::accounting::tenant::Tenant| {
+            self.state.lineage(&one.id).any(|above| above.id == *id)
+        };
         self.state.tenants.values().filter(move |one| is_above(one))
     }
 
@@ -834,7 +822,7 @@ impl<'a> Naive<'a> {
         let more = self.more_held.iter().filter(|(job, _)| below.contains(&&job.spec.tenant));
         let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|(_, demand)| *demand));
         let held = held.fold(Demand::default(), Demand::plus);
-        let late = |one: &muster_core::Tenant| {
+        let late = |one: &muster_core::accounting::tenant::Tenant| {
             one.recent.micro_gpus(one.held.gpu_milli, self.now, half_life(self.state, one))
         };
         let recent: u64 = self.below(id).map(late).sum();
@@ -853,7 +841,7 @@ impl<'a> Naive<'a> {
     }
 
     fn is_overdue(&self, job: &Job) -> bool {
-        let muster_core::job::Phase::Queued { since, .. } = job.phase else { return false };
+        let muster_core::objects::job::Phase::Queued { since, .. } = job.phase else { return false };
         let ready_since = job.spec.start_after.map_or(since, |start| start.max(since));
         self.now.since(ready_since) > self.state.settings.max_wait_ms
             && self.now.since(job.submitted_at) > self.state.settings.max_wait_ms
@@ -871,22 +859,23 @@ impl<'a> Naive<'a> {
     }
 
     fn quota_admits(&self, job: &Job, more: Demand) -> bool {
-        let room_in = |tenant: &muster_core::Tenant| {
+        let room_in = |tenant: &muster_core::accounting::tenant::Tenant| {
             tenant.config.maximum.excess(self.held(&tenant.id).plus(more)).is_empty()
         };
-        let user_has_room = |top: &muster_core::Tenant| self.user_has_room(job, top, more);
+        let user_has_room =
+            |top: &muster_core::accounting::tenant::Tenant| self.user_has_room(job, top, more);
         self.state.lineage(&job.spec.tenant).all(room_in)
             && self.state.lineage(&job.spec.tenant).all(user_has_room)
             && policies::is_within_limits(self.state, job, more, &self.more_held)
     }
 
     /// Whether a tenant lets the user of a job hold so much more, in it and everywhere below.
-    fn user_has_room(&self, job: &Job, top: &muster_core::Tenant, more: Demand) -> bool {
+    fn user_has_room(&self, job: &Job, top: &muster_core::accounting::tenant::Tenant, more: Demand) -> bool {
         top.config.maximum_per_user.excess(self.held_by_user(job, top).plus(more)).is_empty()
     }
 
     /// What the user of a job would hold in a tenant and everywhere below.
-    fn held_by_user(&self, job: &Job, top: &muster_core::Tenant) -> Demand {
+    fn held_by_user(&self, job: &Job, top: &muster_core::accounting::tenant::Tenant) -> Demand {
         let same = |other: &Job| {
             other.spec.user == job.spec.user && is_below(self.state, &other.spec.tenant, &top.id)
         };
@@ -1025,7 +1014,6 @@ impl<'a> Naive<'a> {
             before: free(now_free),
             free: FreeDevices { compute, instances: now_free.instances.clone() },
             untouched: free(now_free) == free(&free_on(node)),
-            said: self.advice.said(&self.state.bucket(job), id, &Kind::of(node)),
             rules: &rules(self.state),
         };
         placement.cost()
@@ -1230,7 +1218,7 @@ impl<'a> Naive<'a> {
     fn count_leaving(&mut self) {
         for job in self.state.jobs.values() {
             let Some(attempt) = job.attempt() else { continue };
-            let trusted = |stopping: &muster_core::job::Stopping| {
+            let trusted = |stopping: &muster_core::objects::job::Stopping| {
                 self.now.since(stopping.since) <= stopping.grace_ms + MINUTE
             };
             if attempt.stopping.as_ref().is_some_and(trusted) {
@@ -1587,7 +1575,7 @@ impl<'a> Naive<'a> {
             Some(limit) => attempt.started_at.unwrap_or(attempt.placed_at).plus(limit),
             None => attempt.placed_at.plus(attempt.expected_ms.unwrap_or(HOUR)),
         };
-        let muster_core::job::Phase::Queued { since, .. } = passed.phase else { return false };
+        let muster_core::objects::job::Phase::Queued { since, .. } = passed.phase else { return false };
         attempt.lent && attempt.stopping.is_none() && end <= self.now && since <= attempt.placed_at
     }
 
@@ -2001,7 +1989,7 @@ impl Bench {
 }
 
 fn is_returning(job: &Job) -> bool {
-    matches!(job.phase, muster_core::job::Phase::Queued { returning: true, .. })
+    matches!(job.phase, muster_core::objects::job::Phase::Queued { returning: true, .. })
 }
 
 /// Whether its tasks may sit on several nodes.
@@ -2210,12 +2198,12 @@ fn close_together(job: &Job, node: &Node, space: &Space) -> Option<BTreeSet<u8>>
     let count = groups.iter().map(|group| group.count * group.each.gpus).sum();
     let good = |gpu: &u8| groups.iter().all(|group| would_do(&group.each, node, *gpu));
     let free = space.gpus.iter().filter(|(_, part)| **part == WHOLE).map(|(gpu, _)| *gpu);
-    best_set(node, free.filter(good).collect(), count, Wish::of_job(&job.spec))
+    best_set(node, free.filter(good).collect(), count, job.spec.locality())
 }
 
 /// The best set of so many devices out of some, among all there are.
 fn best_set(node: &Node, free: Vec<u8>, count: u32, wish: Wish) -> Option<BTreeSet<u8>> {
-    let wiring = Wiring::of(&node.facts);
+    let wiring = Wiring::of(&node.facts.gpus, &node.facts.numa);
     let bits = |set: u64| (0..64).filter(move |gpu| set >> gpu & 1 == 1);
     let free: u64 = free.iter().fold(0, |all, gpu| all | 1 << gpu);
     let sets = (0..=free).filter(|set| set & !free == 0 && set.count_ones() == count);
@@ -2228,7 +2216,7 @@ fn sit(job: &Job, each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
     let good = || left.gpus.iter().filter(|(gpu, _)| would_do(each, node, **gpu));
     if each.gpus == 0 || each.gpu_compute_milli == 1_000 {
         let whole = good().filter(|(_, part)| **part == WHOLE).map(|(gpu, _)| *gpu);
-        let wish = Wish::of_job(&job.spec).as_wish();
+        let wish = job.spec.locality().as_wish();
         let gpus = best_set(node, whole.collect(), each.gpus, wish)?.into_iter().collect();
         return Some(Seat { gpus, share: None });
     }
@@ -2292,10 +2280,10 @@ fn instances(each: &Resources, node: &Node, left: &Space) -> Vec<(Usual, Seat)> 
 fn free(space: &Space) -> Free {
     let parts = space.gpus.iter().map(|(device, (compute, memory))| {
         let part = Part { compute: *compute as u16, memory: *memory as u16 };
-        muster_core::capacity::Seat::Part { device: *device, part }.space()
+        muster_core::resources::Seat::Part { device: *device, part }.space()
     });
     let instances = space.instances.iter().map(|(device, start)| {
-        muster_core::capacity::Seat::Instance { device: *device, start: *start }.space()
+        muster_core::resources::Seat::Instance { device: *device, start: *start }.space()
     });
     let host = Free { cpus: space.cpus, memory_mib: space.memory_mib, ..Free::default() };
     parts.chain(instances).fold(host, Free::with)

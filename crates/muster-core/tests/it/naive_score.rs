@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::capacity::{Free, Kind};
-use muster_core::job::{Job, PlacedTask, Topology};
-use muster_core::node::{GpuFacts, GpuWord, Node, NodeFacts};
-use muster_core::plan::score::Said;
-use muster_core::rules::{Extreme, Layout, Metric, Pool, Rule};
-use muster_core::share::ShareMode;
-use muster_core::{State, model};
+use muster_core::State;
+use muster_core::gpu::device::{GpuFacts, GpuWord};
+use muster_core::gpu::gpu_share::ShareMode;
+use muster_core::gpu::model;
+use muster_core::objects::job::{Job, PlacedTask, Topology};
+use muster_core::objects::node::{Node, NodeFacts};
+use muster_core::objects::policy::rules::{Extreme, Layout, Metric, Pool, Rule};
+use muster_core::resources::{Free, Kind};
 
 /// What is compared: millionths of a device, then free thousandths of GPUs and of cores.
 pub type Cost = (i64, u64, u64);
@@ -28,8 +29,6 @@ pub struct Placement<'a> {
     pub free: FreeDevices,
     /// Nothing was taken from the node in this round.
     pub untouched: bool,
-    /// What others say of the node, without the policies in force.
-    pub said: Said,
     pub rules: &'a [Rule],
 }
 
@@ -43,13 +42,11 @@ impl Placement<'_> {
     pub fn cost(&self) -> Cost {
         let weights = &self.state.settings.weights;
         let weighed = |value: f64, weight: u32| value * f64::from(weight) / 1_000.0;
-        let policy = self.said.policy + self.answered() + self.by_rules();
+        let policy = self.answered() + self.by_rules();
         let milli = weighed(self.waste(), weights.waste)
             + weighed(self.locality(), weights.locality)
             + weighed(self.health(), weights.health)
-            + weighed(self.said.learned, weights.learned)
-            + weighed(policy, weights.policy)
-            + weighed(self.said.power, weights.power);
+            + weighed(policy, weights.policy);
         let gpus = self.free.compute.iter().map(|compute| u64::from(*compute)).sum();
         let cpus = u64::from(self.node.facts.cpus);
         let cores = (self.before.cpus * 1_000).checked_div(cpus).unwrap_or(0);
@@ -160,8 +157,12 @@ impl Placement<'_> {
             if instances.is_empty() {
                 all += 1_000;
                 free += self.free.compute[usize::from(gpu)];
-            } else if muster_core::partition::check(&self.node.facts.gpus[usize::from(gpu)], gpu, instances)
-                .is_ok()
+            } else if muster_core::gpu::partition::check(
+                &self.node.facts.gpus[usize::from(gpu)],
+                gpu,
+                instances,
+            )
+            .is_ok()
             {
                 let milli = |start: u8| instance_milli(self.node, gpu, start);
                 all += instances.iter().map(|one| milli(one.start)).sum::<u32>();

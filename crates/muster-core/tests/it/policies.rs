@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::job::Demand;
-use muster_core::policy::{Admission, Answered, Bundle, GpuLimit, Hook, Limited, Retried, Retry, Scope};
+use muster_core::objects::demand::Demand;
+use muster_core::objects::job::Job;
+use muster_core::objects::policy::rules::{Extreme, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset};
+use muster_core::objects::policy::{
+    Admission, Answered, Bundle, GpuLimit, Hook, Limited, Retried, Retry, Scope,
+};
 use muster_core::queue::Bucket;
-use muster_core::rules::{Extreme, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset};
-use muster_core::{Command, Job, JobId, NodeId, State, TenantId};
+use muster_core::{Command, JobId, NodeId, State, TenantId};
 
 use crate::world::{held_by, is_below};
 
@@ -233,9 +236,9 @@ pub fn yes(state: &State) -> Option<Command> {
     let running: Vec<JobId> =
         state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
     let heads = state.queue.buckets().filter_map(|(bucket, places)| Some((places.first()?.1, bucket)));
-    let answer = |(job, bucket)| {
+    let answer = |(job, bucket): (JobId, &Bucket)| {
         let victims = running.iter().map(|victim| (*victim, true)).collect();
-        Answered { victims, ..Answered::of(job, bucket) }
+        Answered { victims, ..Answered::of(job, bucket.key()) }
     };
     let answers: Vec<Answered> = heads.map(answer).collect();
     let failures = state.policies.failures.iter();
@@ -265,7 +268,7 @@ fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) 
     let running = state.jobs.values().filter(|job| job.attempt().is_some());
     let victims = running.map(|job| (job.id, whims.next(3) > 0)).collect();
     let gpu_milliwatts = [None, Some(250_000), Some(1)][whims.next(3) as usize];
-    Answered { admission, priority, gpu_milliwatts, costs, victims, ..Answered::of(job, bucket) }
+    Answered { admission, priority, gpu_milliwatts, costs, victims, ..Answered::of(job, bucket.key()) }
 }
 
 /// Small numbers, the same for the same whim.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Answer, Said};
-use muster_core::job::{Exit, OnNodeLost, Outcome};
-use muster_core::policy::{Answered, Bundle, Hook, Retried, Retry, Scope};
+use muster_core::facts::command::{Answer, Said};
+use muster_core::objects::job::{Exit, OnNodeLost, Outcome};
+use muster_core::objects::policy::{Answered, Bundle, Hook, Retried, Retry, Scope};
 use muster_core::time::{DAY, HOUR, MINUTE};
 use muster_core::{Command, JobId, State};
 
@@ -66,7 +66,7 @@ fn is_ready_after(world: &mut World, job: JobId, ms: i64) -> bool {
 }
 
 fn why(state: &State, job: JobId) -> String {
-    let verdicts = muster_core::plan::plan(state, state.clock).verdicts;
+    let verdicts = muster_core::planner::plan(state, state.clock).verdicts;
     let reasons = verdicts.of(state, &state.jobs[&job], state.clock).reasons;
     reasons.iter().map(|reason| reason.sentence()).collect::<Vec<_>>().join("; ")
 }
@@ -143,7 +143,7 @@ fn a_cap_comes_with_the_start() {
     assert!(world.state.jobs[&job].attempt().is_none(), "it started before anyone was asked");
     let answered = Answered {
         gpu_milliwatts: Some(250_000),
-        ..Answered::of(job, &world.state.bucket(&world.state.jobs[&job]))
+        ..Answered::of(job, world.state.bucket(&world.state.jobs[&job]).key())
     };
     let (bundles, answers) = (vec![hash(&[Hook::Power])], vec![answered]);
     world.ask(Command::NoteAnswers { bundles, answers, limits: Vec::new(), retries: Vec::new() }).unwrap();

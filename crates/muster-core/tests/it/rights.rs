@@ -1,7 +1,7 @@
 //! Actors differ by kind, never by name.
 
-use muster_core::command::{Actor, ActorKind, Command};
-use muster_core::token::{Role, Token};
+use muster_core::facts::command::{Actor, ActorKind, Command};
+use muster_core::objects::token::{Role, Token};
 use muster_core::{Event, Refusal, Timestamp};
 
 use crate::world::World;

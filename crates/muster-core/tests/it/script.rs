@@ -2,20 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::{
+use muster_core::facts::command::{
     Actor, ActorKind, Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob,
 };
-use muster_core::job::{
-    Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Isolation, Job, JobSpec, OnNodeLost,
-    Resources, TaskGroup, Topology,
+use muster_core::gpu::gpu_share::Isolation;
+use muster_core::objects::job::{
+    Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, Resources,
+    TaskGroup, Topology,
 };
-use muster_core::node::NodeWord;
-use muster_core::plan::{Remedy, Verdicts, outlook, remedies};
-use muster_core::settings::{Objective, Repartition};
-use muster_core::tenant::{TenantConfig, Tier};
+use muster_core::objects::node::NodeWord;
+use muster_core::objects::settings::{Objective, Repartition};
+use muster_core::objects::tenant::{TenantConfig, Tier};
+use muster_core::objects::token::Role;
+use muster_core::objects::window::Window;
+use muster_core::planner::{Remedy, Verdicts, outlook, remedies};
 use muster_core::time::{HOUR, MINUTE, SECOND};
-use muster_core::token::Role;
-use muster_core::window::Window;
 use muster_core::{Event, JobId, NodeId, Refusal};
 
 use crate::devices;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
-use muster_core::policy::{Bundle, Moment, Scope};
-use muster_core::rules::{Rule, Rules, Ruleset};
+use muster_core::objects::policy::rules::{Rule, Rules, Ruleset};
+use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::policy::Moment;
 use muster_core::{Command, Settings, Timestamp};
 
 use crate::scenarios::{play, scenario_files};
@@ -55,7 +56,7 @@ fn table(field: &str) -> Option<Shown> {
         "weights.waste" => By("waste"),
         "weights.locality" => By("locality"),
         "weights.health" => By("health"),
-        "weights.learned" | "weights.policy" | "weights.power" => NoKey,
+        "weights.policy" => NoKey,
         "default_priority" => Elsewhere("muster-server/tests/it/configured.rs", "default_priority"),
         "thermal" => Elsewhere("muster-server/src/agents.rs", "thermal: false"),
         "thermal_limit_c" => Elsewhere("muster-server/src/agents.rs", "thermal_limit_c: 85"),

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Answer, Command};
-use muster_core::policy::{Admission, Answered, Bundle, Hook, Scope};
-use muster_core::rules::{Rules, Ruleset};
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Answer, Command};
+use muster_core::objects::policy::rules::{Rules, Ruleset};
+use muster_core::objects::policy::{Admission, Answered, Bundle, Hook, Scope};
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::{JobId, TenantId};
 
 use crate::world::{World, facts, spec, submission};
@@ -61,7 +61,7 @@ fn submit(world: &mut World, name: &str) -> JobId {
 /// What policies say of a job, with the bundles that are said to have said it.
 fn note(world: &mut World, bundles: &[&str], job: JobId, said: impl FnOnce(&mut Answered)) -> bool {
     let bucket = world.state.bucket(&world.state.jobs[&job]);
-    let mut answered = Answered::of(job, &bucket);
+    let mut answered = Answered::of(job, bucket.key());
     said(&mut answered);
     let bundles = bundles.iter().map(ToString::to_string).collect();
     world

@@ -1,11 +1,12 @@
 //! Start ranges agree with what is certain, and learn from whatever has ended in the cluster.
 
-use muster_core::command::{Answer, Command, Said};
-use muster_core::job::{Exit, Job};
-use muster_core::plan::{Range, forecast, holders, plan};
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Answer, Command, Said};
+use muster_core::objects::job::{Exit, Job};
+use muster_core::objects::start_range::Range;
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::objects::window::Window;
+use muster_core::planner::{forecast, holders, plan};
 use muster_core::time::{HOUR, MINUTE, SECOND};
-use muster_core::window::Window;
 use muster_core::{JobId, JobSpec, State, TenantId, Timestamp};
 
 use crate::laws::{Teller, stories, tell};

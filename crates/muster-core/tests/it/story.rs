@@ -7,20 +7,22 @@ use crate::policies;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::command::{ArrayAsk, Command, IdempotencyKey, JobChange, JobsOnGpu, Said, SubmitJob};
-use muster_core::job::{
-    CheckpointRule, Dependency, DependencyWhen, Exit, Isolation, JobSpec, OnNodeLost, PlacedTask, Resources,
-    TaskGroup, Topology,
+use muster_core::facts::command::{ArrayAsk, Command, IdempotencyKey, JobChange, JobsOnGpu, Said, SubmitJob};
+use muster_core::facts::plan::{MakeRoom, Plan, Start};
+use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::gpu_share::Isolation;
+use muster_core::gpu::gpu_share::ShareMode;
+use muster_core::gpu::partition::laid_out;
+use muster_core::objects::job::{
+    CheckpointRule, Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask, Resources, TaskGroup,
+    Topology,
 };
-use muster_core::node::{GpuWord, NodeFacts, NodeWord};
-use muster_core::partition::laid_out;
-use muster_core::plan::{MakeRoom, Plan, Start};
-use muster_core::settings::PRIORITY_MAX;
-use muster_core::settings::{Objective, Repartition};
-use muster_core::share::ShareMode;
-use muster_core::tenant::TenantConfig;
+use muster_core::objects::node::{NodeFacts, NodeWord};
+use muster_core::objects::settings::PRIORITY_MAX;
+use muster_core::objects::settings::{Objective, Repartition};
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::objects::window::Window;
 use muster_core::time::{HOUR, MINUTE, SECOND};
-use muster_core::window::Window;
 use muster_core::{JobId, NodeId, Settings, State, TenantId, Timestamp};
 use proptest::prelude::*;
 

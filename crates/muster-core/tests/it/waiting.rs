@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{Answer, Command, JobChange, Said};
-use muster_core::job::{Attempt, CheckpointRule, Exit, Job};
-use muster_core::plan::{Range, forecast};
-use muster_core::settings::Objective;
+use muster_core::facts::command::{Answer, Command, JobChange, Said};
+use muster_core::objects::job::{Attempt, CheckpointRule, Exit, Job};
+use muster_core::objects::settings::Objective;
+use muster_core::objects::start_range::Range;
+use muster_core::planner::forecast;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{Event, JobId, JobSpec, Settings, Timestamp};
 

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use muster_core::node::{NodeFacts, NumaFacts};
-use muster_core::wiring::{Nvlink, Rank, Wiring, Wish};
+use muster_core::gpu::device::NumaFacts;
+use muster_core::gpu::topology::{Nvlink, Rank, Wiring, Wish};
+use muster_core::objects::node::NodeFacts;
 
 use crate::world;
 
@@ -57,7 +58,7 @@ proptest! {
     fn the_choice_is_the_best_of_all_sets(
         facts in board(0..=8), free in 0..256u64, count in 0..=8u32, wish in wish(),
     ) {
-        let wiring = Wiring::of(&facts);
+        let wiring = Wiring::of(&facts.gpus, &facts.numa);
         let free = free & ((1 << facts.gpus.len()) - 1);
         let best = best_of_all(&wiring, free, count, wish);
         let chosen = wiring.choose(free, count, wish);
@@ -74,7 +75,7 @@ proptest! {
     fn what_is_chosen_is_free_enough_and_as_close_as_required(
         facts in board(0..=64), free in any::<u64>(), more in any::<u64>(), count in 0..=64u32, wish in wish(),
     ) {
-        let wiring = Wiring::of(&facts);
+        let wiring = Wiring::of(&facts.gpus, &facts.numa);
         let count = count % (facts.gpus.len() as u32 + 2);
         match wiring.choose(free, count, wish) {
             Some(chosen) => {

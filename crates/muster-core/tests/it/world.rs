@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Actor, Answer, Command, SubmitJob};
-use muster_core::job::{
-    Demand, Isolation, Job, JobSpec, OnNodeLost, PlacedTask, Resources, RestartRule, Run, TaskGroup, Topology,
+use muster_core::facts::command::{Actor, Answer, Command, SubmitJob};
+use muster_core::gpu::device::GpuFacts;
+use muster_core::gpu::gpu_share::Isolation;
+use muster_core::gpu::gpu_share::ShareMode;
+use muster_core::gpu::model;
+use muster_core::objects::demand::Demand;
+use muster_core::objects::job::{
+    Job, JobSpec, OnNodeLost, PlacedTask, Resources, RestartRule, Run, TaskGroup, Topology,
 };
-use muster_core::node::{GpuFacts, Node, NodeFacts};
-use muster_core::plan::{Planned, plan};
-use muster_core::share::ShareMode;
-use muster_core::tenant::TenantConfig;
+use muster_core::objects::node::{Node, NodeFacts};
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::planner::{Planned, plan};
 use muster_core::time::DAY;
-use muster_core::{Event, Refusal, State, TenantId, Timestamp, model};
+use muster_core::{Event, Refusal, State, TenantId, Timestamp};
 
 use crate::policies;
 use crate::story::MODELS;
@@ -219,7 +223,7 @@ fn least_milliwatts(state: &State, job: &Job) -> u64 {
         let each = &group.each;
         let mut least = None;
         for gpu in state.nodes.values().filter(|node| !node.declared).flat_map(|node| &node.facts.gpus) {
-            let wished = |wish: &String| muster_core::model::matches(wish, &gpu.model);
+            let wished = |wish: &String| muster_core::gpu::model::matches(wish, &gpu.model);
             let is_wished = each.gpu_models.is_empty() || each.gpu_models.iter().any(wished);
             let watts = gpu.power_limit_milliwatts.unwrap_or(0);
             if is_wished && gpu.memory_mib >= each.gpu_memory_mib && least.is_none_or(|least| watts < least) {
@@ -280,7 +284,7 @@ pub fn least_of_task(state: &State, each: &Resources) -> (u64, u64) {
                 continue;
             };
             let all = table.profiles.iter().map(|one| u64::from(one.multiprocessors)).max().unwrap();
-            let enough = |one: &&muster_core::mig::Profile| {
+            let enough = |one: &&muster_core::gpu::mig::Profile| {
                 let milli = (u64::from(one.multiprocessors) * 1_000).div_ceil(all);
                 one.is_plain()
                     && one.memory_mib >= each.gpu_memory_mib
@@ -356,7 +360,7 @@ pub fn guarantor<'a>(
     state: &'a State,
     job: &Job,
     held: impl Fn(&TenantId) -> Demand,
-) -> Option<&'a muster_core::Tenant> {
+) -> Option<&'a muster_core::accounting::tenant::Tenant> {
     state.lineage(&job.spec.tenant).find(|tenant| {
         let guaranteed = &tenant.config.guaranteed;
         let demand = least_demand(state, job);
@@ -368,7 +372,7 @@ pub fn guarantor<'a>(
 /// Whether a tenant keeps what it is guaranteed when a job goes and only so much is left; or, where the job is
 /// reclaimed, had more than that before.
 pub fn gives_only_what_it_owes(
-    tenant: &muster_core::Tenant,
+    tenant: &muster_core::accounting::tenant::Tenant,
     left: Demand,
     (victim, reclaimed): (&Job, bool),
 ) -> bool {
@@ -379,7 +383,7 @@ pub fn gives_only_what_it_owes(
 }
 
 /// After how long the past usage of a tenant counts half, as the books have it.
-pub fn half_life(state: &State, tenant: &muster_core::Tenant) -> i64 {
+pub fn half_life(state: &State, tenant: &muster_core::accounting::tenant::Tenant) -> i64 {
     let forgotten = f64::from(tenant.config.decay_milli_per_day) / 1_000.0;
     match tenant.config.decay_milli_per_day {
         0 => state.settings.usage_half_life_ms,

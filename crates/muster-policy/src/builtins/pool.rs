@@ -4,7 +4,7 @@ use std::fmt;
 
 use allocative::Allocative;
 use anyhow::anyhow;
-use muster_core::rules::{Fact, Pool};
+use muster_core::objects::policy::rules::{Fact, Pool};
 use starlark::starlark_simple_value;
 use starlark::values::dict::AllocDict;
 use starlark::values::list::AllocList;
@@ -40,14 +40,14 @@ impl<'v> StarlarkValue<'v> for PoolValue {
             "power_policy" => heap.alloc(pool.power_policy.word()),
             "health_threshold" => number(heap, pool.health_threshold_milli),
             "opt_strategies" => {
-                let one = |strategy: &muster_core::rules::Strategy| {
+                let one = |strategy: &muster_core::objects::policy::rules::Strategy| {
                     let kind = ("type".to_string(), Fact::Text(strategy.kind.word().to_string()));
                     dict(heap, std::iter::once(kind).chain(strategy.fields.clone()))
                 };
                 heap.alloc(AllocList(pool.opt_strategies.iter().map(one)))
             }
             "health_checks" => {
-                let one = |check: &muster_core::rules::Check| {
+                let one = |check: &muster_core::objects::policy::rules::Check| {
                     let name = ("name".to_string(), Fact::Text(check.name.clone()));
                     dict(heap, std::iter::once(name).chain(check.fields.clone()))
                 };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use allocative::Allocative;
 use anyhow::anyhow;
-use muster_core::rules::{Extreme, Layout, Metric, Rule, Ruleset};
+use muster_core::objects::policy::rules::{Extreme, Layout, Metric, Rule, Ruleset};
 use starlark::starlark_simple_value;
 use starlark::values::list::AllocList;
 use starlark::values::{

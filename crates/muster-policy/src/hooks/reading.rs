@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::JobId;
-use muster_core::policy::{Admission, GpuLimit, Hook, Retry, WAIT_MS_MAX};
-use muster_core::settings;
+use muster_core::objects::policy::{Admission, GpuLimit, Hook, Retry, WAIT_MS_MAX};
+use muster_core::objects::settings;
 
 use crate::error::PolicyError;
 use crate::plain::Plain;

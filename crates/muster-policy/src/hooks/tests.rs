@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_core::ids::{JobId, NodeId};
-use muster_core::job::{Exit, Topology};
-use muster_core::policy::{
-    Admission, Bundle, CandidateView, ClusterView, FailureView, Hook, JobView, Moment, NodeView, TenantView,
-};
+use muster_core::objects::job::{Exit, Topology};
+use muster_core::objects::policy::{Admission, Bundle, FailureView, Hook};
+use muster_core::policy::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 use muster_core::time::Timestamp;
 
 use super::*;

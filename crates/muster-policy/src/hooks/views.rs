@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::job::Exit;
-use muster_core::policy::{CandidateView, ClusterView, FailureView, JobView, Moment, NodeView, TenantView};
+use muster_core::objects::job::Exit;
+use muster_core::objects::policy::FailureView;
+use muster_core::policy::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 use muster_core::time::SECOND;
 
 use crate::plain::Plain;

@@ -1,6 +1,6 @@
 //! What fields of samples may be.
 
-use muster_core::model;
+use muster_core::gpu::model;
 
 use crate::plain::Plain;
 

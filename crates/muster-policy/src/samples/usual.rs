@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use muster_core::gpu::model;
 use muster_core::ids::{JobId, TenantId};
-use muster_core::job::{Exit, Topology};
-use muster_core::model;
-use muster_core::policy::{CandidateView, ClusterView, FailureView, JobView, NodeView, TenantView};
+use muster_core::objects::job::{Exit, Topology};
+use muster_core::objects::policy::FailureView;
+use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 
 fn tenant_id() -> TenantId {
     "research".parse().unwrap_or_else(|_| unreachable!("`research` is a name"))

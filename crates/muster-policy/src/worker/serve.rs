@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use muster_core::policy::Bundle;
+use muster_core::objects::policy::Bundle;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::set_no_new_privs;
 use rustix::time::{ClockId, clock_gettime};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use muster_core::policy::Bundle;
+use muster_core::objects::policy::Bundle;
 
 use super::account::Account;
 use super::{Patience, no_answer};

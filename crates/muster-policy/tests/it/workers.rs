@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use muster_core::job::{Exit, Topology};
-use muster_core::policy::{
-    Admission, Bundle, CandidateView, FailureView, Hook, JobView, Moment, NodeView, TenantView,
-};
+use muster_core::objects::job::{Exit, Topology};
+use muster_core::objects::policy::{Admission, Bundle, FailureView, Hook};
+use muster_core::policy::{CandidateView, JobView, Moment, NodeView, TenantView};
 use muster_core::{JobId, Timestamp};
 use muster_policy::hooks::{self, Caller};
 use muster_policy::{Calls, Confinement, Limits, Patience, Plain, PolicyError, Program, Workers};

@@ -2,7 +2,7 @@
 //!
 //! The table is the only list. Files, variables, `muster config show` and the messages are made from it.
 
-use muster_core::settings::PRIORITY_MAX;
+use muster_core::objects::settings::PRIORITY_MAX;
 
 use super::value::Kind;
 

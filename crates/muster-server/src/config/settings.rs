@@ -1,7 +1,7 @@
 //! The keys that decisions depend on, and where each goes in the settings of the core.
 
 use muster_core::Settings;
-use muster_core::settings::{Objective, PolicyFailure, Repartition};
+use muster_core::objects::settings::{Objective, PolicyFailure, Repartition};
 
 use super::keys::{self, KEYS};
 use super::problem::Place;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Actor, Command, Said, SubmitJob};
-use muster_core::node::{GpuFacts, NodeFacts};
-use muster_core::plan::{Plan, Start};
-use muster_core::policy::{Bundle, Scope};
-use muster_core::rules::{Check, PowerPolicy, Rules, Strategy, Tuned};
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Actor, Command, Said, SubmitJob};
+use muster_core::facts::plan::{Plan, Start};
+use muster_core::gpu::device::GpuFacts;
+use muster_core::objects::node::NodeFacts;
+use muster_core::objects::policy::rules::{Check, PowerPolicy, Rules, Strategy, Tuned};
+use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::{JobSpec, Timestamp};
 
 use super::*;
@@ -171,7 +172,7 @@ fn a_task_with_a_part_of_a_gpu_is_told_which_part() {
         r#"[{"name":"reader","count":1,
             "each":{"gpus":1,"gpu_compute_milli":250,"gpu_memory_mib":10000,"cpus":1,"memory_mib":1}}]"#,
     ));
-    let plan = muster_core::plan::plan(&desk.state, desk.now).plan;
+    let plan = muster_core::planner::plan(&desk.state, desk.now).plan;
     let node = plan.starts[0].tasks[0].node.clone();
     desk.tell(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
     let orders = orders(&desk.state, &node, 1);

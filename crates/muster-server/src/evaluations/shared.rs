@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use muster_core::plan::{self, Forecast, Remedy};
+use muster_core::objects::job::Job;
+use muster_core::planner;
+use muster_core::planner::{Forecast, Remedy};
 use muster_core::queue::{Bucket, place_of};
-use muster_core::{Actor, Job, JobId, State, Timestamp};
+use muster_core::{Actor, JobId, State, Timestamp};
 
 use super::{Evaluations, lock};
 use crate::cluster::Cluster;
@@ -88,7 +90,7 @@ impl SharedCopy {
 
     /// When each job starts, looking ahead for so many rounds. One forecast answers for every job.
     pub fn forecast(&self, rounds: usize) -> &Forecast {
-        self.forecast.get_or_init(|| plan::forecast(&self.state, self.now, rounds))
+        self.forecast.get_or_init(|| planner::forecast(&self.state, self.now, rounds))
     }
 
     /// The smallest changes with which a waiting job starts at once, among those that the caller may make.
@@ -96,7 +98,7 @@ impl SharedCopy {
         let Some(job) = self.state.jobs.get(&id).filter(|job| by.may_change(&job.spec)) else {
             return Arc::default();
         };
-        let find = || Arc::new(plan::remedies(&self.state, by, id, self.now));
+        let find = || Arc::new(planner::remedies(&self.state, by, id, self.now));
         let Some(key) = self.key(by, job) else { return find() };
         let known = lock(&self.remedies).get(&key).cloned();
         known.unwrap_or_else(|| {

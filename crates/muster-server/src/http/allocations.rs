@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use muster_core::event::Held;
-use muster_core::{Command, JobId, Refusal, ledger};
+use muster_core::accounting::ledger;
+use muster_core::objects::charge::Held;
+use muster_core::{Command, JobId, Refusal};
 use muster_protocol::allocation::{Allocation, AllocationList};
 use muster_protocol::score::Score;
 use muster_protocol::submit::Done;

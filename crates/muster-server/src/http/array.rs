@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::ArrayAsk;
+use muster_core::facts::command::ArrayAsk;
 
 use crate::http::fault::Fault;
 

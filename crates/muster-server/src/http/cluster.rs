@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use muster_core::job::Phase;
-use muster_core::{Job, State as Core};
+use muster_core::State as Core;
+use muster_core::objects::job::Job;
+use muster_core::objects::job::Phase;
 use muster_protocol::cluster::{ClusterStatus, GpuCount, Myself};
 use muster_store::rows::{CountRow, JobState};
 

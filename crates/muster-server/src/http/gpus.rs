@@ -3,9 +3,11 @@
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use muster_core::command::JobsOnGpu;
-use muster_core::node::{GpuFacts, GpuWord, Node};
-use muster_core::{Command, GpuId, JobId, NodeId, Refusal, State as Core, model, partition};
+use muster_core::facts::command::JobsOnGpu;
+use muster_core::gpu::device::{GpuFacts, GpuWord};
+use muster_core::gpu::{model, partition};
+use muster_core::objects::node::Node;
+use muster_core::{Command, GpuId, JobId, NodeId, Refusal, State as Core};
 use muster_protocol::gpu::{Gpu, GpuChange, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
 use muster_protocol::submit::Done;
 use serde::Deserialize;

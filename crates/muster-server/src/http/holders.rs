@@ -1,7 +1,8 @@
 //! Who holds the GPUs that a waiting job could use, as far as the caller may see.
 
-use muster_core::plan;
-use muster_core::{Job, Timestamp};
+use muster_core::Timestamp;
+use muster_core::objects::job::Job;
+use muster_core::planner;
 use muster_protocol::outlook::{HoldingJob, Why};
 
 use crate::http::who::Reach;
@@ -17,14 +18,14 @@ pub fn add(why: &mut Why, who: &Who, state: &muster_core::State, job: &Job, now:
     if !why.reasons.iter().any(|reason| waits_for_gpus(&reason.reason)) {
         return;
     }
-    let all = plan::holders(state, job, now);
+    let all = planner::holders(state, job, now);
     let seen = all.iter().filter_map(|holder| Some((holder, state.jobs.get(&holder.job)?)));
     let seen = seen.filter(|(_, job)| who.sees_tenant(job.spec.tenant.as_str()));
     why.holders = seen.take(HOLDERS_MAX).map(|(holder, job)| shown(holder, job)).collect();
     why.other_holders = u32::try_from(all.len() - why.holders.len()).unwrap_or(u32::MAX);
 }
 
-fn shown(holder: &plan::Holder, job: &Job) -> HoldingJob {
+fn shown(holder: &planner::Holder, job: &Job) -> HoldingJob {
     HoldingJob {
         job_id: job.id.to_string(),
         name: job.spec.name.clone(),

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::{Job, JobId, State};
+use muster_core::objects::job::Job;
+use muster_core::{JobId, State};
 use muster_protocol::job::{ArrayTasks, JobSummary};
 use muster_store::queries::{JobFilter, JobSort, Order, Page, Paged, SortedPage, Start, Tables};
 use muster_store::rows::{ArrayTasksRow, JobRow, JobState};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::State;
-use muster_core::command::{Answer, JobChange};
-use muster_core::node::GpuWord;
+use muster_core::facts::command::{Answer, JobChange};
+use muster_core::gpu::device::GpuWord;
 use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Cancelled, Done, Reasoned};
@@ -170,7 +170,7 @@ pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<JobId>) -> Resul
     let _ = door.state(|state| {
         let now = door.cluster.now().max(state.clock);
         let Some(live) = state.jobs.get(&first) else { return };
-        let position = muster_core::plan::position(state, live, now);
+        let position = muster_core::planner::position(state, live, now);
         job.queue_position = position.map(|place| place.position);
         job.queue_length = position.map(|place| place.of);
         job.estimated_wait =
@@ -199,7 +199,10 @@ fn estimated_wait(
 }
 
 /// The GPUs of a running attempt that were declared or read as unhealthy, and why.
-fn unhealthy_gpus(state: &muster_core::State, attempt: &muster_core::job::Attempt) -> Option<String> {
+fn unhealthy_gpus(
+    state: &muster_core::State,
+    attempt: &muster_core::objects::job::Attempt,
+) -> Option<String> {
     let devices = attempt.tasks.iter().flat_map(|task| task.devices());
     let told = devices.filter_map(|(node, gpu)| {
         let health = state.nodes.get(node)?.gpu_health.get(usize::from(gpu))?;
@@ -212,7 +215,12 @@ fn unhealthy_gpus(state: &muster_core::State, attempt: &muster_core::job::Attemp
 }
 
 /// An elastic gang may hold more than it needs, and what runs has used something that is not charged yet.
-fn tell_held(state: &muster_core::State, now: Timestamp, job: &mut JobSummary, live: &muster_core::Job) {
+fn tell_held(
+    state: &muster_core::State,
+    now: Timestamp,
+    job: &mut JobSummary,
+    live: &muster_core::objects::job::Job,
+) {
     if let Some(attempt) = live.attempt() {
         job.gpu_count = attempt.gpu_count();
         job.gpu_amount = share::in_parts(attempt.gpu_milli());

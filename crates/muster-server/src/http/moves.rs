@@ -1,8 +1,8 @@
 //! What would be moved so that others fit: a dry run that anyone who operates the cluster may ask for.
 
 use axum::extract::State;
-use muster_core::job::PlacedTask;
-use muster_core::plan;
+use muster_core::objects::job::PlacedTask;
+use muster_core::planner;
 use muster_protocol::moves::{Move, MoveList};
 
 use crate::http::Door;
@@ -21,14 +21,14 @@ pub async fn moves(State(door): State<Door>) -> Result<Json<MoveList>, Fault> {
     let looking = tokio::task::spawn_blocking(move || {
         door.state(|state| {
             let now = door.cluster.now().max(state.clock);
-            let moves = plan::moves(state, now).into_iter().map(shown).collect();
+            let moves = planner::moves(state, now).into_iter().map(shown).collect();
             MoveList { enabled: state.settings.defragment, moves }
         })
     });
     Ok(Json(looking.await.map_err(|error| Fault::internal(error.to_string()))??))
 }
 
-fn shown(found: plan::Move) -> Move {
+fn shown(found: planner::Move) -> Move {
     Move {
         job_id: found.job.to_string(),
         gpus: gpus(&found.tasks),

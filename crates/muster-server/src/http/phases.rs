@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::event::{Back, Next, Receipt};
-use muster_core::job::{Exit, StopCause};
+use muster_core::facts::event::{Back, Next, Receipt};
+use muster_core::objects::job::{Exit, StopCause};
 use muster_core::{Event, JobId, Timestamp};
 use muster_protocol::outlook::{JobPhase, WaitNote};
 
@@ -219,8 +219,8 @@ fn exited(exit: &Exit) -> String {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::job::Outcome;
-    use muster_core::ledger::Charge;
+    use muster_core::objects::charge::Charge;
+    use muster_core::objects::job::Outcome;
     use muster_protocol::job::Reason;
 
     use super::*;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     fn placed(minute: i64, attempt: u32) -> Event {
-        let task: muster_core::job::PlacedTask =
+        let task: muster_core::objects::job::PlacedTask =
             muster_json::from_str(r#"{"rank":0,"group":0,"node":"n1","gpus":[0]}"#).unwrap();
         let (job, tasks) = (JobId::single(1), vec![task]);
         Event::JobPlaced {

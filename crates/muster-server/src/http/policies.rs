@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use muster_core::policy::{Bundle, Scope, Version};
+use muster_core::objects::policy::rules::{Check, Fact, Pool, Rule, Ruleset, Strategy, thousandths};
+use muster_core::objects::policy::{Bundle, Scope, Version};
+use muster_core::objects::settings::PolicyFailure;
 use muster_core::queue::Bucket;
-use muster_core::rules::{Check, Fact, Pool, Rule, Ruleset, Strategy, thousandths};
-use muster_core::settings::PolicyFailure;
 use muster_core::{Command, Refusal, TenantId};
 use muster_protocol::policy::{
     PolicyApply, PolicyFailing, PolicyList, PolicyPool, PolicyRollback, PolicyRuleset, PolicyVersion,

@@ -1,7 +1,7 @@
 //! What displacing jobs has cost, read from the journal, and the word of a job that its work is saved.
 
 use axum::extract::State;
-use muster_core::command::Said;
+use muster_core::facts::command::Said;
 use muster_core::{Command, Event, JobId, Refusal, Timestamp};
 use muster_protocol::receipt::{Receipt, ReceiptList};
 use muster_protocol::submit::Done;

@@ -1,9 +1,10 @@
 //! Parts of GPUs as the API shows them.
 
-use muster_core::job::{Job, PlacedTask};
-use muster_core::node::{Node, Slot};
-use muster_core::partition::MigInstance;
-use muster_core::share::{self, ShareMode, WHOLE};
+use muster_core::gpu::gpu_share;
+use muster_core::gpu::gpu_share::{ShareMode, WHOLE};
+use muster_core::gpu::partition::MigInstance;
+use muster_core::objects::job::{Job, PlacedTask};
+use muster_core::objects::node::{Node, Slot};
 use muster_core::{JobId, State};
 use muster_protocol::amount::Amount;
 use muster_protocol::gpu::GpuInstance;
@@ -85,7 +86,7 @@ pub fn holders<'a>(
     state: &'a State,
     node: &'a Node,
     index: usize,
-) -> Vec<(&'a Job, Option<&'a share::Share>)> {
+) -> Vec<(&'a Job, Option<&'a gpu_share::Share>)> {
     // A gang on whole GPUs may have thousands of tasks; nobody needs to look at them.
     if let Some(job) = node.sole_holder(index) {
         return state.jobs.get(&job).map(|job| (job, None)).into_iter().collect();
@@ -97,7 +98,7 @@ pub fn holders<'a>(
 }
 
 /// What the tasks of a job have of a GPU that they share.
-fn shares_on<'a>(job: &'a Job, node: &'a Node, index: usize) -> impl Iterator<Item = &'a share::Share> {
+fn shares_on<'a>(job: &'a Job, node: &'a Node, index: usize) -> impl Iterator<Item = &'a gpu_share::Share> {
     let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
     let here = tasks.filter(move |task| task.node == node.id && task.gpus.contains(&(index as u8)));
     here.filter_map(|task| task.share.as_deref())
@@ -120,12 +121,12 @@ pub fn used_milli(state: &State, node: &Node, index: usize) -> u32 {
     holders(state, node, index).into_iter().map(|(_, share)| compute_milli(share)).sum()
 }
 
-fn compute_milli(share: Option<&share::Share>) -> u32 {
+fn compute_milli(share: Option<&gpu_share::Share>) -> u32 {
     share.map_or(WHOLE, |share| share.compute_milli)
 }
 
 /// Who holds a GPU, and what of it.
-pub fn holder(job: &Job, share: Option<&share::Share>, device_mib: u64) -> Holder {
+pub fn holder(job: &Job, share: Option<&gpu_share::Share>, device_mib: u64) -> Holder {
     Holder {
         job_id: job.id.to_string(),
         allocation_id: format!("{}:{}", job.id, job.attempts),

@@ -1,9 +1,10 @@
 //! Rows of the tables as the API shows them.
 
 use muster_core::JobSpec;
-use muster_core::job::{OnNodeLost, TaskGroup};
-use muster_core::plan::{FairShare, score};
-use muster_core::verdict;
+use muster_core::facts::verdict;
+use muster_core::facts::verdict::FairShare;
+use muster_core::objects::job::{OnNodeLost, TaskGroup};
+use muster_core::objects::score;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
 use muster_protocol::score::{Score, Term};
 use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
@@ -226,7 +227,7 @@ pub fn score(score: &score::Score) -> Score {
 }
 
 /// Why the attempt of a job that is under way has its place, where there was a choice.
-pub fn score_of(job: &muster_core::Job) -> Option<Score> {
+pub fn score_of(job: &muster_core::objects::job::Job) -> Option<Score> {
     job.attempt()?.score.as_deref().map(score)
 }
 

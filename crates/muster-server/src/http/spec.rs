@@ -1,9 +1,11 @@
 //! A job as it was written, in the words of the core. Values are read here; the core decides about them.
 
-use muster_core::job::{
-    CheckpointRule, Isolation, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
+use muster_core::gpu::gpu_share::Isolation;
+use muster_core::gpu::model;
+use muster_core::objects::job::{
+    CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
 };
-use muster_core::{JobSpec, TenantId, model};
+use muster_core::{JobSpec, TenantId};
 use muster_protocol::submit::{self as wire, SubmitTask};
 
 use crate::http::fault::Fault;

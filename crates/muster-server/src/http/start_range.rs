@@ -1,6 +1,7 @@
 //! When a job starts, as it is told: within what is certain, and only while such ranges are mostly right.
 
-use muster_core::plan::{EarliestStarts, Range};
+use muster_core::objects::start_range::Range;
+use muster_core::planner::EarliestStarts;
 use muster_core::{JobId, Timestamp};
 use muster_protocol::outlook::ExpectedStart;
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::token::{Role, Token};
+use muster_core::objects::token::{Role, Token};
 use muster_core::{Command, Refusal};
 use muster_protocol::submit::Done;
 use muster_protocol::token::{self as wire, TokenList, TokenMade, TokenSpec};

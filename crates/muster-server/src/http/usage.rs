@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use muster_core::ledger::Charge;
+use muster_core::objects::charge::Charge;
+use muster_core::objects::job::Job;
 use muster_core::time::HOUR;
-use muster_core::{Job, JobId, State as Core, Timestamp};
+use muster_core::{JobId, State as Core, Timestamp};
 use muster_protocol::usage::{Usage, UsageReport};
 use muster_store::queries::{UsageBy, UsageSpan};
 use muster_store::rows::UsageRow;

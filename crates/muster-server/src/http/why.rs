@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use muster_core::command::SubmitJob as SubmitJobCommand;
-use muster_core::job::PlacedTask;
-use muster_core::plan::{self, Remedy, position, strength};
-use muster_core::policy::Policies;
-use muster_core::queue::{Bucket, waiting_since};
+use muster_core::facts::command::SubmitJob as SubmitJobCommand;
+use muster_core::facts::verdict::Verdict;
+use muster_core::objects::job::Job;
+use muster_core::objects::job::PlacedTask;
+use muster_core::planner;
+use muster_core::planner::{Remedy, position, strength};
+use muster_core::queue::{Bucket, BucketCriteria, waiting_since};
 use muster_core::state::Decision;
-use muster_core::verdict::Verdict;
-use muster_core::{Answer, Command, Event, Job, JobId, JobSpec, NodeId, Refusal, Timestamp};
+use muster_core::{Answer, Command, Event, JobId, JobSpec, NodeId, Refusal, Timestamp};
 use muster_protocol::outlook::{Ahead, JobPhase, Outlook, Prospect, SoonerWith, WaitNote, Why};
 use muster_protocol::submit::SubmitJob;
 use muster_store::Tables;
@@ -104,7 +105,8 @@ async fn phases(door: &Door, who: &Who, job: JobId, notes: &[WaitNote]) -> Resul
 /// The first of those who are ahead, as far as the caller may see them.
 fn ahead(door: &Door, who: &Who, state: &muster_core::State, job: &Job) -> Vec<Ahead> {
     let now = door.cluster.now().max(state.clock);
-    let jobs = plan::first_ahead(state, job, now, AHEAD_MAX).into_iter().filter_map(|id| state.jobs.get(&id));
+    let jobs =
+        planner::first_ahead(state, job, now, AHEAD_MAX).into_iter().filter_map(|id| state.jobs.get(&id));
     let seen = jobs.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
     seen.map(|job| Ahead {
         job_id: job.id.to_string(),
@@ -129,21 +131,21 @@ fn say_since(why: &mut Why) {
 }
 
 async fn noted(door: &Door, job: JobId) -> Result<Vec<WaitNote>, Fault> {
-    let policies = door.state(|state| state.policies.told_by())?;
-    door.tables(move |tables| history(tables, job, &policies)).await
+    let criteria = door.state(|state| state.policies.bucket_criteria.clone())?;
+    door.tables(move |tables| history(tables, job, &criteria)).await
 }
 
 /// Why a job has waited, until it was last placed if it no longer does, from what was noted of its bucket.
-fn history(tables: &dyn Tables, id: JobId, policies: &Policies) -> Result<Vec<WaitNote>, Fault> {
+fn history(tables: &dyn Tables, id: JobId, criteria: &BucketCriteria) -> Result<Vec<WaitNote>, Fault> {
     let Some(detail) = tables.job(id)? else { return Ok(Vec::new()) };
     let array = id.index.map(|_| id.number);
     // Whether its array was limited is no longer known; one of the two has no notes.
     let buckets = [Some(None), array.map(Some)].into_iter().flatten();
     // Nor is which policies were in force: those of now, or none.
-    let key = |array, policies| Bucket::of_spec(&detail.spec, array, policies).key();
-    let none = Policies::default();
+    let key = |array, criteria| Bucket::of_spec(&detail.spec, array, criteria).key();
+    let none = BucketCriteria::default();
     let buckets: BTreeSet<String> =
-        buckets.flat_map(|array| [key(array, &none), key(array, policies)]).collect();
+        buckets.flat_map(|array| [key(array, &none), key(array, criteria)]).collect();
     let buckets: Vec<String> = buckets.into_iter().collect();
     let waits = matches!(detail.row.phase.as_str(), "Queued" | "Held");
     let until = detail.row.placed_at.or(detail.row.ended_at).filter(|_| !waits).unwrap_or(i64::MAX);
@@ -152,7 +154,7 @@ fn history(tables: &dyn Tables, id: JobId, policies: &Policies) -> Result<Vec<Wa
 }
 
 fn note(row: WaitRow, submitted_at: i64) -> Option<WaitNote> {
-    let reasons: Vec<muster_core::verdict::Reason> = muster_json::from_str(&row.reasons).ok()?;
+    let reasons: Vec<muster_core::facts::verdict::Reason> = muster_json::from_str(&row.reasons).ok()?;
     let at_ms = row.at_ms.max(submitted_at);
     let reasons = show::reasons(&Verdict { reasons });
     (!reasons.is_empty()).then(|| WaitNote { at: stamp(at_ms), at_ms, reasons })
@@ -343,13 +345,14 @@ fn dry_run(door: &Door, who: &Who, submit: &Command) -> Result<Outlook, Fault> {
     }
     if jobs > TRIED_WITH_JOBS_MAX {
         // A copy would cost more than the round.
-        return door.state(|state| foreseen(plan::outlook(state, spec, door.cluster.now().max(state.clock))));
+        return door
+            .state(|state| foreseen(planner::outlook(state, spec, door.cluster.now().max(state.clock))));
     }
     let copy = door.evaluations.shared(&door.cluster, None);
     let now = door.cluster.now().max(copy.state().clock);
     let limited = with_own_limits(door, copy.state(), spec, now);
     let state = limited.as_ref().unwrap_or(copy.state());
-    let mut outlook = foreseen(plan::outlook(state, spec, now));
+    let mut outlook = foreseen(planner::outlook(state, spec, now));
     if outlook.outcome == Prospect::Waits
         && jobs <= FORETOLD_WITH_JOBS_MAX
         && let Ok(decision) = decide(state)
@@ -381,12 +384,12 @@ fn foretell(
     let mut copy = state.clone();
     decision.events.iter().for_each(|event| copy.apply(event));
     let Answer::Job(job) = decision.answer else { return };
-    let range = plan::forecast(&copy, now, OWN_ROUNDS_MAX).of(job);
+    let range = planner::forecast(&copy, now, OWN_ROUNDS_MAX).of(job);
     match StartFacts::of(&copy, job, None, now).told(range) {
         Ok(range) => outlook.expected_start = Some(range.shown()),
         Err(because) => outlook.no_estimate = Some(because),
     }
-    outlook.sooner_with = plan::remedies(&copy, &who.actor, job, now).iter().map(shown_remedy).collect();
+    outlook.sooner_with = planner::remedies(&copy, &who.actor, job, now).iter().map(shown_remedy).collect();
 }
 
 fn refused(refusal: Refusal) -> Outlook {
@@ -408,7 +411,7 @@ fn refused(refusal: Refusal) -> Outlook {
     }
 }
 
-fn foreseen(outlook: plan::Outlook) -> Outlook {
+fn foreseen(outlook: planner::Outlook) -> Outlook {
     let reasons = show::reasons(&outlook.verdict);
     let (outcome, summary) = match (&outlook.start, &outlook.room) {
         (Some(_), _) => (Prospect::Starts, "would start in the next round".to_string()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::window::Window as Core;
+use muster_core::objects::window::Window as Core;
 use muster_core::{Command, NodeId, Refusal, TenantId, Timestamp};
 use muster_protocol::submit::Done;
 use muster_protocol::window::{Window, WindowList, WindowSpec};

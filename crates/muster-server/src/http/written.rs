@@ -2,8 +2,8 @@
 
 use muster_agent::duration;
 use muster_core::Timestamp;
-use muster_core::job::{Dependency, DependencyWhen};
-use muster_core::tenant::Tier;
+use muster_core::objects::job::{Dependency, DependencyWhen};
+use muster_core::objects::tenant::Tier;
 use muster_protocol::written::{After, Moment, Priority, Span};
 
 use crate::http::fault::Fault;

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::hint::black_box;
 
-use muster_core::token::{Role, Token};
+use muster_core::objects::token::{Role, Token};
 use muster_core::{TenantId, Timestamp};
 use sha2::{Digest, Sha256};
 

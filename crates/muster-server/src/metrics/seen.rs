@@ -3,8 +3,8 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use muster_core::Event;
-use muster_core::event::Next;
-use muster_core::job::{Outcome, StopCause};
+use muster_core::facts::event::Next;
+use muster_core::objects::job::{Outcome, StopCause};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::cluster::{Batch, Cluster};

@@ -2,9 +2,9 @@
 
 use std::sync::Mutex;
 
-use muster_core::command::SubmitJob;
-use muster_core::job::{OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::SubmitJob;
+use muster_core::objects::job::{OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::{Actor, Event};
 
 use super::*;

@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::command::ArrayAsk;
-use muster_core::event::Next;
-use muster_core::job::{Exit, Job, Outcome, Phase, PlacedTask};
+use muster_core::facts::command::ArrayAsk;
+use muster_core::facts::event::Next;
+use muster_core::objects::job::{Exit, Job, Outcome, Phase, PlacedTask};
 use muster_core::{Event, JobId, JobSpec, State, Timestamp};
 use sha2::{Digest, Sha256};
 

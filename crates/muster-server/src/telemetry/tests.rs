@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
-use muster_core::event::{Back, Next};
-use muster_core::job::{Exit, Outcome, PlacedTask};
-use muster_core::ledger::Charge;
+use muster_core::facts::event::{Back, Next};
+use muster_core::objects::charge::Charge;
+use muster_core::objects::job::{Exit, Outcome, PlacedTask};
 use muster_core::{Event, JobId, JobSpec};
 use muster_store::Entry;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -107,7 +107,7 @@ fn spec() -> Arc<JobSpec> {
 }
 
 fn submitted(job: JobId, indexes: &[u32], at: i64) -> Event {
-    let array = muster_core::command::ArrayAsk { indexes: indexes.to_vec(), running_max: None };
+    let array = muster_core::facts::command::ArrayAsk { indexes: indexes.to_vec(), running_max: None };
     Event::JobSubmitted {
         job,
         spec: spec(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use muster_core::Command;
-use muster_core::command::Actor;
-use muster_core::policy::{Bundle, Scope};
+use muster_core::facts::command::Actor;
+use muster_core::objects::policy::{Bundle, Scope};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Reply};

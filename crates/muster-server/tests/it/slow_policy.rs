@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::JobId;
-use muster_core::policy::{
-    Admission, Bundle, CandidateView, ClusterView, FailureView, GpuLimit, Hook, JobView, NodeView, Retry,
-    Scope, TenantView, Version,
-};
+use muster_core::objects::policy::{Admission, Bundle, FailureView, GpuLimit, Hook, Retry, Scope, Version};
+use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 use muster_server::policies::Interpreter;
 use serde_json::json;
 

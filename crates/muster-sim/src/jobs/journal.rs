@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_core::event::{Back, Event, Next};
+use muster_core::facts::event::{Back, Event, Next};
 use muster_core::{JobId, JobSpec, Timestamp};
 use muster_store::{Store, StoreConfig, StoreError};
 

@@ -1,6 +1,6 @@
 //! Our own CSV of jobs, documented in `docs/replay.md`: a line of titles, then a line for each job.
 
-use muster_core::settings::PRIORITY_MAX;
+use muster_core::objects::settings::PRIORITY_MAX;
 
 use super::moments::moment_ms;
 use super::table::Row;

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use muster_core::command::{Answer, Said, SubmitJob};
-use muster_core::job::Exit;
-use muster_core::plan::plan;
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Answer, Said, SubmitJob};
+use muster_core::objects::job::Exit;
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::planner::plan;
 use muster_core::{Actor, Command, State, Timestamp};
 use muster_store::{Entry, Leadership, StoreConfig};
 

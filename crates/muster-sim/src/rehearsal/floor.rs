@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::job::PlacedTask;
+use muster_core::objects::job::PlacedTask;
 use muster_core::{JobId, NodeId};
 
 use super::Site;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use muster_agent::Cluster;
-use muster_core::node::NodeFacts;
-use muster_core::{NodeId, model};
+use muster_core::NodeId;
+use muster_core::gpu::model;
+use muster_core::objects::node::NodeFacts;
 use muster_server::agents::facts;
 
 use crate::jobs::LoggedJob;

@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::job::{CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
-use muster_core::settings::Settings;
-use muster_core::{JobSpec, TenantId, model};
+use muster_core::gpu::model;
+use muster_core::objects::job::{
+    CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
+};
+use muster_core::objects::settings::Settings;
+use muster_core::{JobSpec, TenantId};
 
 use super::{Assumptions, Site};
 use crate::jobs::LoggedJob;

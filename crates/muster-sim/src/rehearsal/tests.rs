@@ -1,6 +1,6 @@
 //! Small logs, worked out by hand, and laws that hold for any log.
 
-use muster_core::settings::Objective;
+use muster_core::objects::settings::Objective;
 use muster_core::time::SECOND;
 
 use super::*;

@@ -8,14 +8,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Actor, Answer, Command, Said, SubmitJob};
-use muster_core::job::{
+use muster_core::facts::command::{Actor, Answer, Command, Said, SubmitJob};
+use muster_core::gpu::device::GpuFacts;
+use muster_core::objects::job::{
     CheckpointRule, Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, StopCause, TaskGroup, Topology,
 };
-use muster_core::node::{GpuFacts, NodeFacts};
-use muster_core::plan::plan;
-use muster_core::settings::Objective;
-use muster_core::tenant::TenantConfig;
+use muster_core::objects::node::NodeFacts;
+use muster_core::objects::settings::Objective;
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::planner::plan;
 use muster_core::time::DAY;
 use muster_core::{Event, JobId, NodeId, Settings, State, TenantId, Timestamp};
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Actor, Command};
-use muster_core::event::Event;
-use muster_core::node::NodeWord;
-use muster_core::policy::{Bundle, Scope};
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Actor, Command};
+use muster_core::facts::event::Event;
+use muster_core::objects::node::NodeWord;
+use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::{NodeId, State, TenantId};
 use muster_server::http::Fault;
 use muster_server::policies::Interpreter;
@@ -170,13 +170,13 @@ fn is_tenant_known(chronicle: &Chronicle, tenant: &TenantId) -> bool {
 }
 
 /// The nodes that would be there, under names of their own.
-fn added(change: &Change) -> Result<Vec<(NodeId, Box<muster_core::node::NodeFacts>)>, Fault> {
+fn added(change: &Change) -> Result<Vec<(NodeId, Box<muster_core::objects::node::NodeFacts>)>, Fault> {
     if change.added.is_empty() {
         return Ok(Vec::new());
     }
     let words = change.added.join(",");
     let site = Site::of_words(&words).map_err(|error| Fault::invalid("add_nodes", error.to_string()))?;
-    let named = |(number, (_, facts)): (usize, &(NodeId, muster_core::node::NodeFacts))| {
+    let named = |(number, (_, facts)): (usize, &(NodeId, muster_core::objects::node::NodeFacts))| {
         let name = format!("what-if-{}", number + 1);
         let node = name.parse().map_err(|error| Fault::internal(format!("{error}")))?;
         Ok((node, Box::new(facts.clone())))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::event::Event;
+use muster_core::facts::event::Event;
 use muster_core::{JobId, State, Timestamp};
 use muster_server::http::Fault;
 use muster_store::{Entry, Tables};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Actor, Answer, Command, JobsOnGpu, SubmitJob};
-use muster_core::event::Event;
-use muster_core::job::{DependencyWhen, JobSpec, Outcome};
+use muster_core::facts::command::{Actor, Answer, Command, JobsOnGpu, SubmitJob};
+use muster_core::facts::event::Event;
+use muster_core::objects::job::{DependencyWhen, JobSpec, Outcome};
 use muster_core::{JobId, State, Timestamp};
 use muster_server::policies::{Asker, Interpreter};
 use muster_store::Entry;

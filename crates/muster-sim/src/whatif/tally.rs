@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::event::{Back, Event, Next};
-use muster_core::job::{Job, JobSpec, PlacedTask};
+use muster_core::facts::event::{Back, Event, Next};
+use muster_core::objects::job::{Job, JobSpec, PlacedTask};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp};
 use muster_protocol::whatif::{WhatIfFigures, WhatIfJob, WhatIfTenant, WhatIfTimes};
 use muster_server::http::stamp;

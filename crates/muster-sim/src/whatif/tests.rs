@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Actor, Command, SubmitJob};
-use muster_core::job::{CheckpointRule, Exit, RestartRule};
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Actor, Command, SubmitJob};
+use muster_core::objects::job::{CheckpointRule, Exit, RestartRule};
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{JobSpec, State};
 use muster_protocol::whatif::{Setting, WhatIfAsk, WhatIfFigures};
@@ -105,7 +105,7 @@ fn act_out(stage: &mut Stage, deed: Deed) {
                 is_operator: true,
             };
             let answer = stage.ask(&by("someone"), &Command::SubmitJob(ask)).unwrap();
-            let muster_core::command::Answer::Job(job) = answer else { panic!("{answer:?}") };
+            let muster_core::facts::command::Answer::Job(job) = answer else { panic!("{answer:?}") };
             stage.play(job, Player::new(trials, 0));
         }
     }

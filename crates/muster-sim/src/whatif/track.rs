@@ -1,8 +1,9 @@
 //! Two states side by side on the track of what happened, one of them changed, until the planner would decide otherwise.
 
-use muster_core::command::{Actor, Command, SubmitJob};
-use muster_core::event::Event;
-use muster_core::plan::{Plan, plan};
+use muster_core::facts::command::{Actor, Command, SubmitJob};
+use muster_core::facts::event::Event;
+use muster_core::facts::plan::Plan;
+use muster_core::planner::plan;
 use muster_core::time::SECOND;
 use muster_core::{State, Timestamp};
 use muster_server::http::Fault;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::event::{Back, Event, Next};
-use muster_core::job::{Exit, Outcome, StopCause};
+use muster_core::facts::event::{Back, Event, Next};
+use muster_core::objects::job::{Exit, Outcome, StopCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 
 use crate::stage::{Lasts, Player, Trial, kept_ms};

@@ -1,8 +1,8 @@
 //! What people and misfortune do to the cluster, act by act.
 
 use muster_core::Command;
-use muster_core::node::NodeWord;
-use muster_core::settings::{Objective, Settings};
+use muster_core::objects::node::NodeWord;
+use muster_core::objects::settings::{Objective, Settings};
 use muster_protocol::agent::Report;
 use muster_store::memory::Fault;
 

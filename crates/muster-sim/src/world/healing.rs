@@ -1,8 +1,9 @@
 //! The end of a story: all misfortune is over, and operators put everything back in order until all have ended.
 
-use muster_core::job::Phase;
-use muster_core::node::{GpuWord, Node, NodeWord};
-use muster_core::tenant::{Quota, TenantConfig};
+use muster_core::gpu::device::GpuWord;
+use muster_core::objects::job::Phase;
+use muster_core::objects::node::{Node, NodeWord};
+use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Command, State};
 use muster_store::memory::Fault;
 

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::event::Next;
-use muster_core::job::{Exit, Outcome};
-use muster_core::ledger::{Charge, LeaseEnd};
+use muster_core::accounting::ledger::LeaseEnd;
+use muster_core::facts::event::Next;
+use muster_core::objects::charge::Charge;
+use muster_core::objects::job::{Exit, Outcome};
 use muster_core::{Event, JobId, State, Timestamp};
 use muster_protocol::agent::Order;
 use muster_server::cluster::Batch;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use muster_core::settings::Settings;
+use muster_core::objects::settings::Settings;
 use muster_core::{Actor, Answer, Command, NodeId, State};
 use muster_protocol::agent::{Orders, Report};
 use muster_server::agents::Hearing;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{ArrayAsk, IdempotencyKey, JobChange, SubmitJob};
-use muster_core::job::{CheckpointRule, Dependency, DependencyWhen, Resources, RestartRule, Run, TaskGroup};
-use muster_core::tenant::{Quota, TenantConfig};
+use muster_core::facts::command::{ArrayAsk, IdempotencyKey, JobChange, SubmitJob};
+use muster_core::objects::job::{
+    CheckpointRule, Dependency, DependencyWhen, Resources, RestartRule, Run, TaskGroup,
+};
+use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Actor, Answer, Command, JobId, JobSpec, State, TenantId};
 use muster_server::cluster::Declined;
 

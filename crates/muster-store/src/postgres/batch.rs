@@ -224,9 +224,9 @@ async fn all(mut answers: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_core::event::Next;
-    use muster_core::job::{Exit, Outcome};
-    use muster_core::ledger::Charge;
+    use muster_core::facts::event::Next;
+    use muster_core::objects::charge::Charge;
+    use muster_core::objects::job::{Exit, Outcome};
     use muster_core::{Event, Timestamp};
 
     const AT: Timestamp = Timestamp(0);

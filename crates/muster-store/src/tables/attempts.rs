@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::event::{Back, Held, Next};
-use muster_core::job::{Demand, Exit, PlacedTask, StopCause};
-use muster_core::ledger::Charge;
+use muster_core::facts::event::{Back, Next};
+use muster_core::objects::charge::Charge;
+use muster_core::objects::charge::Held;
+use muster_core::objects::demand::Demand;
+use muster_core::objects::job::{Exit, PlacedTask, StopCause};
 use muster_core::{JobId, NodeId, Timestamp};
 
 use super::jobs::state_of;

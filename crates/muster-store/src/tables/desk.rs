@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::job::PlacedTask;
-use muster_core::policy::Version;
-use muster_core::token::Token;
-use muster_core::verdict::Reason;
-use muster_core::window::Window;
+use muster_core::facts::verdict::Reason;
+use muster_core::objects::job::PlacedTask;
+use muster_core::objects::policy::Version;
+use muster_core::objects::token::Token;
+use muster_core::objects::window::Window;
 use muster_core::{JobId, Settings, Timestamp};
 
 use super::{Bulk, Change, Rows, Statement, idx};

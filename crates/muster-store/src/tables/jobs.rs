@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::{IdempotencyKey, JobChange};
-use muster_core::job::Outcome;
+use muster_core::facts::command::{IdempotencyKey, JobChange};
+use muster_core::objects::job::Outcome;
 use muster_core::{JobId, JobSpec, TenantId, Timestamp};
 
 use super::value::clean;

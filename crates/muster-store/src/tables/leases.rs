@@ -1,7 +1,7 @@
 //! Leases, and the counters that forbid giving anything out twice.
 
-use muster_core::job::PlacedTask;
-use muster_core::share::{ShareMode, WHOLE};
+use muster_core::gpu::gpu_share::{ShareMode, WHOLE};
+use muster_core::objects::job::PlacedTask;
 use muster_core::{JobId, Timestamp};
 
 use super::{Bulk, Change, Rows, Statement, Value, idx};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord};
-use muster_core::partition::MigInstance;
+use muster_core::gpu::device::{GpuFacts, GpuWord};
+use muster_core::gpu::partition::MigInstance;
+use muster_core::objects::node::{NodeFacts, NodeWord};
 use muster_core::{GpuId, NodeId, Timestamp};
 
 use super::{Change, Rows, Statement};

@@ -1,6 +1,6 @@
 //! Rows of tenants: what they may hold and what they hold.
 
-use muster_core::tenant::{TenantConfig, Tier};
+use muster_core::objects::tenant::{TenantConfig, Tier};
 use muster_core::{TenantId, Timestamp};
 
 use super::{Change, Rows, Statement, Value};

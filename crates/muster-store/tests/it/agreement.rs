@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::capacity::Part;
-use muster_core::command::{ArrayAsk, JobChange, Said, SubmitJob};
-use muster_core::job::{Dependency, DependencyWhen, Exit};
-use muster_core::node::{GpuWord, Lease, NodeWord, Slot};
-use muster_core::plan::plan;
-use muster_core::{Actor, Command, Event, Job, JobId, State, Timestamp};
+use muster_core::facts::command::{ArrayAsk, JobChange, Said, SubmitJob};
+use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::gpu_share::Part;
+use muster_core::objects::job::Job;
+use muster_core::objects::job::{Dependency, DependencyWhen, Exit};
+use muster_core::objects::node::{Lease, NodeWord, Slot};
+use muster_core::planner::plan;
+use muster_core::{Actor, Command, Event, JobId, State, Timestamp};
 use muster_store::queries::{JobFilter, Order, Page, Start, UsageBy, UsageSpan};
 use muster_store::rows::{JobRow, JobState};
 
@@ -142,7 +144,7 @@ impl Cluster {
                     why: "heat".to_string(),
                     cooling_until: None,
                     temperature_c: None,
-                    jobs: muster_core::command::JobsOnGpu::Keep,
+                    jobs: muster_core::facts::command::JobsOnGpu::Keep,
                 }
             }
             4 => {
@@ -260,7 +262,7 @@ fn compare(state: &State, book: &Book, bench: &dyn Bench, turn: u64) {
 
 fn compare_job(row: &JobRow, job: &Job) {
     let state = match (&job.phase, job.attempt()) {
-        (muster_core::job::Phase::Queued { preempted: true, .. }, _) => JobState::Preempted,
+        (muster_core::objects::job::Phase::Queued { preempted: true, .. }, _) => JobState::Preempted,
         (_, Some(attempt)) if attempt.phase_word() != "Starting" => JobState::Running,
         _ => JobState::Pending,
     };

@@ -2,8 +2,8 @@
 
 use muster_core::Event;
 use muster_core::Timestamp;
-use muster_core::event::{Back, Next};
-use muster_core::share::ShareMode;
+use muster_core::facts::event::{Back, Next};
+use muster_core::gpu::gpu_share::ShareMode;
 use muster_store::StoreError;
 
 use crate::bench::Bench;

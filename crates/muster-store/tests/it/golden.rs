@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use muster_core::command::{IdempotencyKey, JobChange};
-use muster_core::event::{Back, Next};
-use muster_core::job::{Dependency, DependencyWhen, Exit, Outcome, PlacedTask, StopCause};
-use muster_core::node::{GpuWord, NodeWord};
+use muster_core::facts::command::{IdempotencyKey, JobChange};
+use muster_core::facts::event::{Back, Next};
+use muster_core::gpu::device::GpuWord;
+use muster_core::objects::job::{Dependency, DependencyWhen, Exit, Outcome, PlacedTask, StopCause};
+use muster_core::objects::node::NodeWord;
 use muster_core::{Event, GpuId, JobId, State, Timestamp};
 use muster_store::{Entry, Record};
 

@@ -54,8 +54,8 @@ fn fate(id: JobId) -> Vec<Event> {
         3 => vec![cancelled(id)],
         4 => start(),
         5 => {
-            let next = muster_core::event::Next::Queued {
-                because: muster_core::event::Back::Preempted,
+            let next = muster_core::facts::event::Next::Queued {
+                because: muster_core::facts::event::Back::Preempted,
                 wakes_at: None,
             };
             with(attempt_ended(id, 1, 1, next))

@@ -1,6 +1,6 @@
 //! The tables are made once, by the leader, and an older release keeps its hands off newer ones.
 
-use muster_core::share::ShareMode;
+use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, StoreConfig, StoreError, open};
 

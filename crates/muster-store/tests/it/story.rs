@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::ArrayAsk;
-use muster_core::event::{Event, Next};
-use muster_core::job::{Exit, JobSpec, Outcome, PlacedTask, Resources, Run, TaskGroup};
-use muster_core::ledger::Charge;
-use muster_core::node::{GpuFacts, NodeFacts};
-use muster_core::share::{Share, ShareMode};
-use muster_core::tenant::{Quota, TenantConfig};
+use muster_core::facts::command::ArrayAsk;
+use muster_core::facts::event::{Event, Next};
+use muster_core::gpu::device::GpuFacts;
+use muster_core::gpu::gpu_share::{Share, ShareMode};
+use muster_core::objects::charge::Charge;
+use muster_core::objects::job::{Exit, JobSpec, Outcome, PlacedTask, Resources, Run, TaskGroup};
+use muster_core::objects::node::NodeFacts;
+use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{JobId, Timestamp};
 use muster_store::{Entry, Leadership, Store, StoreError};
 
@@ -257,11 +258,11 @@ pub fn cancelled(job: JobId) -> Event {
 }
 
 pub fn token(id: &str) -> Event {
-    let token = muster_core::token::Token {
+    let token = muster_core::objects::token::Token {
         id: id.to_string(),
         hash: "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8".to_string(),
         name: "ci".to_string(),
-        role: muster_core::token::Role::Member,
+        role: muster_core::objects::token::Role::Member,
         tenant: Some("red".parse().unwrap()),
         made_at: Timestamp(4),
         expires_at: Some(Timestamp(9_000_000)),

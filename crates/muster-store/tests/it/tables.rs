@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::command::JobChange;
-use muster_core::event::{Back, Held, Next};
-use muster_core::job::{Exit, Outcome, StopCause};
-use muster_core::node::{GpuWord, NodeWord};
-use muster_core::policy::{Bundle, Scope, Version};
-use muster_core::share::ShareMode;
-use muster_core::verdict::Reason;
-use muster_core::window::Window;
+use muster_core::facts::command::JobChange;
+use muster_core::facts::event::{Back, Next};
+use muster_core::facts::verdict::Reason;
+use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::gpu_share::ShareMode;
+use muster_core::objects::charge::Held;
+use muster_core::objects::job::{Exit, Outcome, StopCause};
+use muster_core::objects::node::NodeWord;
+use muster_core::objects::policy::{Bundle, Scope, Version};
+use muster_core::objects::window::Window;
 use muster_core::{Event, JobId, Timestamp};
 use muster_store::queries::{AllocationFilter, Order, Page, Start, UsageBy, UsageSpan};
 use muster_store::rows::{CountRow, JobState, UsageRow};

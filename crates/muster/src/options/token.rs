@@ -51,7 +51,7 @@ fn would_be_read(server: &ServerAddress) -> CliError {
 #[cfg(test)]
 mod tests {
     use muster_core::Timestamp;
-    use muster_core::token::Role;
+    use muster_core::objects::token::Role;
     use muster_server::identity::{Wish, mint, write_private};
 
     use super::*;

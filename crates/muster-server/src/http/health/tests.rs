@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use muster_core::JobId;
-use muster_core::job::Outcome;
+use muster_core::objects::job::Outcome;
 use muster_store::queries::{AllocationFilter, JobFilter, Page, Paged, SortedPage, UsageBy, UsageSpan};
 use muster_store::rows::{
     AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, UsageRow,
@@ -48,7 +48,7 @@ impl Tables for Gone {
     fn outcomes(&self, _: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError> {
         gone()
     }
-    fn key_use(&self, _: &str, _: &str) -> Result<Option<muster_core::state::KeyUse>, StoreError> {
+    fn key_use(&self, _: &str, _: &str) -> Result<Option<muster_core::facts::command::KeyUse>, StoreError> {
         gone()
     }
     fn events(&self, _: u64, _: u32, _: Option<JobId>) -> Result<Vec<EventRow>, StoreError> {

@@ -12,7 +12,7 @@ mod serve;
 mod stream;
 
 use muster_agent::Cluster;
-use muster_core::node::NodeFacts;
+use muster_core::objects::node::NodeFacts;
 
 use self::model::{Board, Work};
 use self::placer::{Blind, Manner};

@@ -5,10 +5,10 @@
 
 use std::hint::black_box;
 
-use muster_core::command::{Actor, Command, SubmitJob};
-use muster_core::plan::plan;
-use muster_core::queue::Shape;
-use muster_core::settings::Objective;
+use muster_core::facts::command::{Actor, Command, SubmitJob};
+use muster_core::objects::settings::Objective;
+use muster_core::objects::shape::Shape;
+use muster_core::planner::plan;
 use muster_core::time::{MINUTE, SECOND};
 use muster_core::{JobId, State, Timestamp};
 use serde::Serialize;

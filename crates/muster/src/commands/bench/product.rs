@@ -2,11 +2,11 @@
 //!
 //! The clock stands still: what is measured with this does not depend on it.
 
-use muster_core::command::{Actor, Answer, Command};
-use muster_core::job::PlacedTask;
-use muster_core::node::NodeFacts;
-use muster_core::plan::plan;
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Actor, Answer, Command};
+use muster_core::objects::job::PlacedTask;
+use muster_core::objects::node::NodeFacts;
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::planner::plan;
 use muster_core::{JobId, JobSpec, NodeId, Settings, State, TenantId, Timestamp};
 
 use super::synthetic;

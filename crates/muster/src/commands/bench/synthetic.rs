@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Actor, ArrayAsk, Command, Said, SubmitJob};
-use muster_core::job::{Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
-use muster_core::node::{GpuFacts, NodeFacts};
-use muster_core::plan::plan;
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::command::{Actor, ArrayAsk, Command, Said, SubmitJob};
+use muster_core::gpu::device::GpuFacts;
+use muster_core::objects::job::{
+    Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
+};
+use muster_core::objects::node::NodeFacts;
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::planner::plan;
 use muster_core::time::HOUR;
 use muster_core::{Event, JobId, State, Timestamp};
 

@@ -11,7 +11,7 @@
 //! generations 3, 4 and 5, a sixth less through an Intel host; between sockets 6 (Broadwell), 10 (up to Ice
 //! Lake), 22 (Sapphire Rapids), and 16 between any two NUMA nodes of EPYC 7002.
 
-use muster_core::node::NodeFacts;
+use muster_core::objects::node::NodeFacts;
 
 /// Bandwidths inside a box, one way, in GB/s.
 #[derive(Debug, Clone, Copy)]

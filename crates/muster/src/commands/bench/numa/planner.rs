@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::capacity::mask;
-use muster_core::job::{JobSpec, Topology};
-use muster_core::node::NodeFacts;
-use muster_core::wiring::{Wiring, Wish};
+use muster_core::gpu::topology::{Wiring, Wish};
+use muster_core::objects::job::{JobSpec, Topology};
+use muster_core::objects::node::NodeFacts;
+use muster_core::resources::mask;
 use muster_core::{JobId, Settings};
 
 use super::serve::{Place, Places};
@@ -36,7 +36,8 @@ impl Planner {
     /// For jobs that demand devices on one NUMA node, unless they need more than one has.
     pub fn same_numa(facts: &NodeFacts, nodes: usize) -> Planner {
         let all = u64::MAX >> (u64::BITS as usize - facts.gpus.len());
-        let same_numa_max = Wiring::of(facts).most(all, Wish { same_numa: true, ..Wish::default() });
+        let same_numa_max =
+            Wiring::of(&facts.gpus, &facts.numa).most(all, Wish { same_numa: true, ..Wish::default() });
         Planner { same_numa_max, ..Planner::new(facts, nodes) }
     }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use muster_core::model;
+use muster_core::gpu::model;
 use muster_core::policy::{JobView, Moment, NodeView};
 use muster_core::queue::Bucket;
 use muster_core::{State, Timestamp};
@@ -57,7 +57,7 @@ pub fn score() -> Result<Call, CliError> {
     let source = include_str!("score.gsky");
     let job = |index: usize| {
         let wanted = spec(Ask { gpus: 1 << (index % 4), cpus: 4 + index as u32, ..Ask::default() });
-        let bucket = Bucket::of_spec(&wanted, None, &State::empty().policies);
+        let bucket = Bucket::of_spec(&wanted, None, &State::empty().policies.bucket_criteria);
         JobView::of(&bucket, Moment::of(Timestamp(0), 0))
     };
     let jobs: Vec<JobView> = (0..ASKERS).map(job).collect();

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::command::{Actor, Command};
-use muster_core::plan::{Plan, plan};
-use muster_core::policy::Scope;
+use muster_core::facts::command::{Actor, Command};
+use muster_core::facts::plan::Plan;
+use muster_core::objects::policy::Scope;
+use muster_core::planner::plan;
 use muster_core::{State, Timestamp};
 use muster_server::policies::{Asker, Interpreter};
 

@@ -1,6 +1,6 @@
 //! The jobs that come, and what they ask for.
 
-use muster_core::job::Isolation;
+use muster_core::gpu::gpu_share::Isolation;
 
 use muster_sim::random::Random;
 

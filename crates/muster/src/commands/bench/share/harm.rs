@@ -16,8 +16,8 @@
 
 use std::path::Path;
 
-use muster_core::mig::Profile;
-use muster_core::mig::tables::H200_141GB;
+use muster_core::gpu::mig::Profile;
+use muster_core::gpu::mig::tables::H200_141GB;
 
 use super::demand::{Job, TYPES};
 use crate::commands::bench::traces::{self, Table};

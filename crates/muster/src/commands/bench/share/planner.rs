@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::job::{Isolation, JobSpec, PlacedTask};
-use muster_core::mig::tables::H200_141GB;
-use muster_core::node::{GpuFacts, NodeFacts};
-use muster_core::settings::Repartition;
-use muster_core::share::{Share, ShareMode};
+use muster_core::gpu::device::GpuFacts;
+use muster_core::gpu::gpu_share::Isolation;
+use muster_core::gpu::gpu_share::{Share, ShareMode};
+use muster_core::gpu::mig::tables::H200_141GB;
+use muster_core::objects::job::{JobSpec, PlacedTask};
+use muster_core::objects::node::NodeFacts;
+use muster_core::objects::settings::Repartition;
 use muster_core::{JobId, Settings};
 
 use super::demand::{Job, TYPES, Wall};

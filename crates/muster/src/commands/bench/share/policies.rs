@@ -1,8 +1,8 @@
 //! Manners of seating jobs that know nothing of the product. Jobs are seated in the order in which they come, on the
 //! first device that has room.
 
-use muster_core::mig::tables::H200_141GB;
-use muster_core::mig::{Layout, Profile};
+use muster_core::gpu::mig::tables::H200_141GB;
+use muster_core::gpu::mig::{Layout, Profile};
 
 use super::demand::{Job, TYPES};
 use super::harm::{Device, Guest, Pairs, Part};

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use muster_core::mig::tables::H200_141GB;
+use muster_core::gpu::mig::tables::H200_141GB;
 
 use super::demand::{Job, TYPES};
 use super::harm::{Guest, Part};

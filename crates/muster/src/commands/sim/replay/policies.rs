@@ -1,7 +1,7 @@
 //! Who decides, by name.
 
 use clap::ValueEnum;
-use muster_core::settings::Objective;
+use muster_core::objects::settings::Objective;
 use muster_sim::history::History;
 use muster_sim::jobs::LoggedJob;
 use muster_sim::rehearsal::{Assumptions, Progress, Site, against, rehearse};

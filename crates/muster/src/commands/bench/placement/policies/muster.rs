@@ -1,7 +1,8 @@
 //! Ours: the product's own planner. Every pod is a job that is submitted, planned for and adopted as in a server; who
 //! finds no room is cancelled. Nothing is told to the planner but what came.
 
-use muster_core::node::{GpuFacts, NodeFacts};
+use muster_core::gpu::device::GpuFacts;
+use muster_core::objects::node::NodeFacts;
 use muster_core::{JobId, JobSpec, Settings};
 
 use super::super::cluster::{Ask, Cluster, Devices, Models, Spot};

@@ -1,0 +1,11 @@
+//! Estimates: runtimes, expected ends, remaining time, the workload mix and the fragmentation it causes, and how accurate start
+//! ranges were.
+
+pub mod calibration;
+pub mod expected_end;
+pub mod fragmentation;
+pub mod gittins;
+pub mod recent;
+pub mod remaining;
+pub mod runtimes;
+pub mod workload_mix;

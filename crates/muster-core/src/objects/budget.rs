@@ -1,0 +1,57 @@
+//! Budgets: limits on what a tenant uses over all time, and what it has used.
+
+use serde::{Deserialize, Serialize};
+
+/// Limits on what is used in all; what is not set is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Budget {
+    /// GPUs × milliseconds.
+    #[serde(default)]
+    pub gpu_ms: Option<u64>,
+    /// In millionths of the currency.
+    #[serde(default)]
+    pub cost_micro: Option<u64>,
+    /// Energy in millijoules, at the power limits of the GPUs.
+    #[serde(default)]
+    pub energy_mj: Option<u64>,
+}
+
+/// What was used in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Spent {
+    /// GPUs × milliseconds.
+    pub gpu_ms: u64,
+    /// In millionths of the currency.
+    pub cost_micro: u64,
+    /// Energy in millijoules, at the power limits of the GPUs.
+    #[serde(default)]
+    pub energy_mj: u64,
+}
+
+impl Budget {
+    /// Whether it says anything.
+    pub fn is_set(&self) -> bool {
+        *self != Budget::default()
+    }
+
+    /// Whether something of it is left, and as much as a job may still use.
+    pub fn allows(&self, spent: Spent, more: Spent) -> bool {
+        let within = |limit: Option<u64>, spent: u64, more: u64| {
+            limit.is_none_or(|limit| spent < limit && spent.saturating_add(more) <= limit)
+        };
+        within(self.gpu_ms, spent.gpu_ms, more.gpu_ms)
+            && within(self.cost_micro, spent.cost_micro, more.cost_micro)
+            && within(self.energy_mj, spent.energy_mj, more.energy_mj)
+    }
+}
+
+impl Spent {
+    /// Both together.
+    pub fn plus(self, more: Spent) -> Spent {
+        Spent {
+            gpu_ms: self.gpu_ms.saturating_add(more.gpu_ms),
+            cost_micro: self.cost_micro.saturating_add(more.cost_micro),
+            energy_mj: self.energy_mj.saturating_add(more.energy_mj),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The verdicts of a planning round: every reason why each waiting job waits.
+
+use std::collections::BTreeMap;
+
+use crate::facts::verdict::{Reason, Verdict};
+use crate::ids::JobId;
+use crate::objects::job::{Job, Phase};
+use crate::objects::policy::Failure;
+use crate::objects::settings::Objective;
+use crate::planner::explain::position::position;
+use crate::planner::order::strength;
+use crate::queue::Bucket;
+use crate::state::State;
+use crate::time::Timestamp;
+
+/// What one round says of everyone who waits. Jobs of one bucket share a verdict, so this is small however
+/// many wait.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Verdicts {
+    buckets: BTreeMap<Bucket, Verdict>,
+    /// Jobs for which room is being made.
+    jobs: BTreeMap<JobId, Verdict>,
+    /// When those start at the latest, as far as can be told, that have a place in the future.
+    reserved: BTreeMap<JobId, Timestamp>,
+}
+
+impl Verdicts {
+    /// Every reason why a job waits. Never empty for a waiting job, always for a running one.
+    pub fn of(&self, state: &State, job: &Job, now: Timestamp) -> Verdict {
+        let mut verdict = self.without_position(state, job);
+        let is_own = self.jobs.contains_key(&job.id) || state.claims.contains_key(&job.id);
+        if !is_own {
+            let ahead = position(state, job, now).map_or(0, |position| position.position - 1);
+            verdict.reasons.extend((ahead > 0).then_some(Reason::Priority { ahead }));
+            verdict.reasons.extend(above_share(state, job, now).filter(|_| ahead > 0));
+        }
+        verdict
+    }
+
+    /// The same without counting who is ahead, which costs a walk along the queue: for lists of jobs.
+    pub fn without_position(&self, state: &State, job: &Job) -> Verdict {
+        let own = own_reasons(state, job);
+        let reasons = match (self.jobs.get(&job.id), state.claims.get(&job.id)) {
+            _ if !own.is_empty() || !job.is_queued() => own,
+            (Some(verdict), _) => verdict.reasons.clone(),
+            // Room was made for it by a plan that was adopted since.
+            (None, Some(claim)) => vec![Reason::Claimed { victims: claim.victims.clone() }],
+            (None, None) => self.of_guest(job.id, &state.bucket(job)).reasons,
+        };
+        Verdict { reasons }
+    }
+
+    /// When a job starts at the latest, as far as can be told, if it has a place in the future.
+    pub fn reserved_at(&self, job: JobId) -> Option<Timestamp> {
+        self.reserved.get(&job).copied()
+    }
+
+    /// What the round said of a bucket.
+    pub fn of_bucket(&self, bucket: &Bucket) -> Option<&Verdict> {
+        self.buckets.get(bucket)
+    }
+
+    /// Every bucket that was blocked, in a fixed order.
+    pub fn buckets(&self) -> impl Iterator<Item = (&Bucket, &Verdict)> {
+        self.buckets.iter()
+    }
+
+    /// What the round said of a job that took part as a guest.
+    pub(crate) fn of_guest(&self, job: JobId, bucket: &Bucket) -> Verdict {
+        let said = self.jobs.get(&job).or_else(|| self.buckets.get(bucket));
+        said.cloned().unwrap_or(Verdict { reasons: vec![Reason::Considering] })
+    }
+
+    pub(crate) fn add(&mut self, bucket: Bucket, verdict: Verdict) {
+        assert!(!verdict.reasons.is_empty(), "a bucket was blocked without a reason");
+        self.buckets.insert(bucket, verdict);
+    }
+
+    pub(crate) fn add_reservation(&mut self, job: JobId, at: Timestamp) {
+        self.reserved.insert(job, at);
+    }
+
+    /// One more reason for the bucket of a job.
+    pub(crate) fn add_reason(&mut self, state: &State, job: JobId, reason: Reason) {
+        let bucket = state.jobs.get(&job).map(|job| state.bucket(job));
+        if let Some(verdict) = bucket.and_then(|bucket| self.buckets.get_mut(&bucket)) {
+            verdict.reasons.push(reason);
+        }
+    }
+
+    pub(crate) fn add_job(&mut self, job: JobId, verdict: Verdict) {
+        self.jobs.insert(job, verdict);
+    }
+}
+
+/// Others are ahead, and the share is a cause of it.
+fn above_share(state: &State, job: &Job, now: Timestamp) -> Option<Reason> {
+    if state.settings.objective == Objective::Fast {
+        return None;
+    }
+    let share = strength(state, job, now).share.filter(|share| share.factor_milli < 500)?;
+    Some(Reason::FairShare { tenant: job.spec.tenant.clone(), share })
+}
+
+/// What the job itself says about waiting.
+fn own_reasons(state: &State, job: &Job) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if let Phase::Held { by, why, .. } = &job.phase {
+        reasons.push(Reason::Held { by: by.clone(), why: why.clone() });
+    }
+    if job.attempt().is_none() && !job.open_dependencies.is_empty() {
+        let jobs = job.open_dependencies.iter().map(|open| open.job).collect();
+        reasons.push(Reason::Dependency { jobs });
+    }
+    match (job.attempt(), job.wakes_at, state.failure_of(job.id)) {
+        (None, Some(_), Some(Failure { failed: Some(what), .. })) => {
+            reasons.push(Reason::Policy { why: format!("a policy failed: {what}") });
+        }
+        (None, Some(_), Some(_)) => reasons.push(Reason::PolicyUnasked),
+        (None, Some(at), None) => reasons.push(Reason::StartTime { at }),
+        _ => {}
+    }
+    reasons
+}

@@ -1,0 +1,170 @@
+//! What the policies in force say in a round. All of it is in the state: rules that were registered, and answers that were
+//! given before.
+
+use std::collections::BTreeMap;
+
+use crate::ids::NodeId;
+use crate::objects::node::Node;
+use crate::objects::policy::rules::{Extreme, Layout, Metric, Rule};
+use crate::resources::{Free, InstanceKind, Kind, Seat};
+use crate::state::State;
+
+/// What the first rule of balance can come to, in thousandths of a device; each further one comes to half as much.
+const FIRST_RULE: f64 = 1_000.0;
+/// A GPU of this temperature in °C costs the full weight of a temperature rule.
+const HOT_C: f64 = 100.0;
+/// What a temperature rule makes of every node while no device of the cluster reports: neither cold nor hot.
+const NEUTRAL: f64 = 0.5;
+
+impl Glance {
+    /// What policies add to the cost of a placement, in thousandths of a device: what a `score` hook answered for the
+    /// bucket on such a node, and the terms of the balance and distribution rules.
+    pub(crate) fn cost(
+        &self,
+        state: &State,
+        answered_milli: i64,
+        (node, kind, free): (&NodeId, &Kind, Free),
+    ) -> f64 {
+        let site = Site { state, glance: self, node, kind, free };
+        let mut weight = FIRST_RULE;
+        let mut sum = answered_milli as f64;
+        for share in self.rules.iter().filter_map(|rule| site.share(rule)) {
+            sum += weight * share;
+            weight /= 2.0;
+        }
+        sum
+    }
+}
+
+/// A node as the rules look at it.
+struct Site<'a> {
+    state: &'a State,
+    glance: &'a Glance,
+    node: &'a NodeId,
+    kind: &'a Kind,
+    free: Free,
+}
+
+impl Site<'_> {
+    /// How unwelcome it is by a rule, from 0 to 1; nothing where the rule is about something else.
+    fn share(&self, rule: &Rule) -> Option<f64> {
+        match rule {
+            Rule::Balance { metric, strategy: Extreme::Least } => Some(self.measure(*metric)),
+            Rule::Balance { metric, strategy: Extreme::Most } => Some(1.0 - self.measure(*metric)),
+            Rule::Distribution { strategy: Layout::Spread } => Some(self.in_use()),
+            Rule::Distribution { strategy: Layout::Pack } => Some(1.0 - self.in_use()),
+            Rule::Distribution { strategy: Layout::RoundRobin } => Some(self.recency()),
+            Rule::Priority { .. } | Rule::Preemption { .. } => None,
+        }
+    }
+
+    fn measure(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::Temperature => self.warmth(),
+            // A device draws and holds memory as far as it is in use; nothing finer is known before it runs.
+            Metric::Power | Metric::Utilization => self.in_use(),
+            Metric::Memory => 1.0 - self.in_use(),
+            Metric::PoolUtilization => self.pool_in_use(),
+        }
+    }
+
+    /// The share of its devices that is in use. Of a partitioned device only its instances can be.
+    fn in_use(&self) -> f64 {
+        let whole = free_milli(self.kind, self.kind.empty()) as f64;
+        if whole == 0.0 { 0.0 } else { 1.0 - free_milli(self.kind, self.free) as f64 / whole }
+    }
+
+    /// The mean temperature of its devices, as a share of [`HOT_C`]. A device that does not report is neutral: it
+    /// counts as the median of those that do, so that it is neither sought nor avoided.
+    fn warmth(&self) -> f64 {
+        let Some(neutral_c) = self.glance.median_c else { return NEUTRAL };
+        let health = self.state.nodes.get(self.node).map(|node| &node.gpu_health[..]).unwrap_or_default();
+        let celsius = health.iter().map(|health| health.temperature_c.map_or(neutral_c, f64::from));
+        let mean_c = if health.is_empty() { neutral_c } else { celsius.sum::<f64>() / health.len() as f64 };
+        mean_c / HOT_C
+    }
+
+    /// How much is in use of the pools that its devices belong to; of the emptiest of them.
+    fn pool_in_use(&self) -> f64 {
+        let pools = self.kind.gpus.iter().flat_map(|gpu| gpu.pools.keys());
+        let in_use = pools.filter_map(|pool| self.glance.pools.get(pool).copied());
+        in_use.min_by(f64::total_cmp).unwrap_or_else(|| self.in_use())
+    }
+
+    /// How lately something was placed on it: 1 for the last of all nodes, and for those that this round has used.
+    fn recency(&self) -> f64 {
+        let unchanged = self.state.capacity.filed(self.node).is_some_and(|filed| filed.free == self.free);
+        let known = self.glance.recency.get(self.node).filter(|_| unchanged);
+        known.copied().unwrap_or(1.0)
+    }
+}
+
+/// What the rules need to know of the whole cluster, looked up once a round. O(nodes × GPUs).
+#[derive(Debug, Default)]
+pub struct Glance {
+    /// The rules themselves.
+    rules: Vec<Rule>,
+    /// How much of each pool is in use.
+    pools: BTreeMap<String, f64>,
+    /// How lately something was placed on each node: which part of all nodes was used before it.
+    recency: BTreeMap<NodeId, f64>,
+    /// The median temperature of the devices that report; nothing if none does.
+    median_c: Option<f64>,
+}
+
+impl Glance {
+    /// As far as some rule looks at it.
+    pub fn of(state: &State) -> Glance {
+        let Some(ruleset) = state.policies.ruleset(&state.settings) else { return Glance::default() };
+        let has = |wanted: fn(&Rule) -> bool| ruleset.rules.iter().any(wanted);
+        let pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
+        let warm = has(|rule| matches!(rule, Rule::Balance { metric: Metric::Temperature, .. }));
+        let turns = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
+        Glance {
+            rules: ruleset.rules.clone(),
+            pools: if pools { pools_in_use(state) } else { BTreeMap::new() },
+            recency: if turns { recency(state) } else { BTreeMap::new() },
+            median_c: if warm { median_c(state) } else { None },
+        }
+    }
+}
+
+/// Thousandths of devices in some space of a node: of devices that are not partitioned, and of instances.
+fn free_milli(kind: &Kind, free: Free) -> u64 {
+    let instances = (0u8..).zip(&kind.gpus).flat_map(|(device, gpu)| {
+        let is_free =
+            move |one: &&InstanceKind| free.holds(Seat::Instance { device, start: one.start }.space());
+        gpu.instances.iter().filter(is_free).map(|one| u64::from(one.compute_milli))
+    });
+    kind.emptiness(free).0 + instances.sum::<u64>()
+}
+
+fn median_c(state: &State) -> Option<f64> {
+    let health = state.nodes.values().flat_map(|node| &node.gpu_health);
+    let mut known: Vec<i32> = health.filter_map(|health| health.temperature_c).collect();
+    known.sort_unstable();
+    let (low, high) = (known.get((known.len().max(1) - 1) / 2)?, known.get(known.len() / 2)?);
+    Some((f64::from(*low) + f64::from(*high)) / 2.0)
+}
+
+fn pools_in_use(state: &State) -> BTreeMap<String, f64> {
+    let mut sums: BTreeMap<&String, (u32, u32)> = BTreeMap::new();
+    for node in state.nodes.values() {
+        for (gpu, pools) in node.pools.iter().enumerate() {
+            for pool in pools.keys() {
+                let (held, all) = sums.entry(pool).or_default();
+                *held += u32::from(node.is_held(gpu));
+                *all += 1;
+            }
+        }
+    }
+    sums.into_iter().map(|(pool, (held, all))| (pool.clone(), f64::from(held) / f64::from(all))).collect()
+}
+
+fn recency(state: &State) -> BTreeMap<NodeId, f64> {
+    let mut placed: Vec<i64> = state.nodes.values().map(|node| node.placed_at.0).collect();
+    placed.sort_unstable();
+    let before = |node: &Node| placed.partition_point(|other| *other < node.placed_at.0);
+    let share = |node: &Node| before(node) as f64 / placed.len() as f64;
+    state.nodes.iter().map(|(id, node)| (id.clone(), share(node))).collect()
+}
