@@ -21,9 +21,9 @@ use crate::state::State;
 use crate::time::Timestamp;
 
 use draft::Draft;
-use order::{Order, Turn};
+use order::{Order, QueueHead};
 
-pub use explain::dry_run::{Outlook, outlook};
+pub use explain::dry_run::{DryRun, dry_run};
 pub use explain::holders::{Holder, holders};
 pub use explain::position::{Position, first_ahead, position};
 pub use explain::remedies::{Remedy, remedies};
@@ -31,7 +31,7 @@ pub use explain::verdicts::Verdicts;
 pub use fair_share::fair_shares;
 pub use forecast::earliest_start::EarliestStarts;
 pub use forecast::{Forecast, forecast};
-pub use order::{Strength, strength};
+pub use order::{PriorityBreakdown, priority_breakdown};
 pub use preempt::defragment::{Move, moves};
 
 /// One round of planning: what should happen, and why everyone else waits.
@@ -53,54 +53,54 @@ pub fn plan(state: &State, now: Timestamp) -> Planned {
 /// The phases of a round. `outlook` runs the same round with a guest in the order.
 fn round<'a>(mut draft: Draft<'a>, order: Order<'a>) -> Planned {
     round_until_blocked(&mut draft, order);
-    preempt::defragment::make_room(&mut draft);
-    preempt::srpt_group::make_room(&mut draft);
-    place::elastic::take_the_rest(&mut draft);
+    preempt::defragment::propose_if_enabled(&mut draft);
+    preempt::srpt_group::evict_for_group(&mut draft);
+    place::elastic::grow_started_gangs(&mut draft);
     repartition::propose(&mut draft);
-    explain::all_blocked(draft)
+    explain::explain_blocked(draft)
 }
 
 /// Everyone has their turn, until all are settled or blocked.
 fn round_until_blocked<'a>(draft: &mut Draft<'a>, mut order: Order<'a>) {
-    preempt::claims::start_where_room_is_made(draft);
-    while let Some(turn) = order.next_turn(&draft.shares) {
-        match take_turn(draft, &turn) {
-            Tried::Settled => order.next_of_bucket(&draft.shares, turn),
-            Tried::Blocked => draft.note_blocked(turn),
+    preempt::claims::start_claimants(draft);
+    while let Some(turn) = order.next_head(&draft.shares) {
+        match try_head(draft, &turn) {
+            HeadOutcome::Settled => order.next_of_bucket(&draft.shares, turn),
+            HeadOutcome::Blocked => draft.note_blocked(turn),
         }
     }
 }
 
 /// What came of a turn.
-enum Tried {
+enum HeadOutcome {
     /// The job starts, or space is set aside for it: the next one of its bucket may try.
     Settled,
     /// Nothing can be done for it, so nothing can be done for the jobs behind it, which ask for the same.
     Blocked,
 }
 
-fn take_turn(draft: &mut Draft, turn: &Turn) -> Tried {
+fn try_head(draft: &mut Draft, turn: &QueueHead) -> HeadOutcome {
     if draft.is_claimant(turn.job) {
-        return Tried::Settled;
+        return HeadOutcome::Settled;
     }
     if draft.is_blocked(turn) {
-        return Tried::Blocked;
+        return HeadOutcome::Blocked;
     }
-    let ask = draft.ask(turn.bucket);
-    if !admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty() {
-        return Tried::Blocked;
+    let ask = draft.request(turn.bucket);
+    if !admit::blockers(draft, (turn.bucket, turn.policy), &ask).is_empty() {
+        return HeadOutcome::Blocked;
     }
-    if place::best_fit(draft, turn, &ask)
-        || preempt::make_room(draft, turn, &ask)
-        || preempt::srpt::make_room_gently(draft, turn, &ask)
+    if place::start_at_best_fit(draft, turn, &ask)
+        || preempt::evict(draft, turn, &ask)
+        || preempt::srpt::evict_loss_free(draft, turn, &ask)
     {
-        return Tried::Settled;
+        return HeadOutcome::Settled;
     }
-    if let Some(place) = backfill::reservation::earliest_place(draft, turn, &ask) {
-        if preempt::srpt::make_room(draft, turn, &ask, place.at) {
-            return Tried::Settled;
+    if let Some(place) = backfill::reservation::earliest_placement(draft, turn, &ask) {
+        if preempt::srpt::evict_for_net_gain(draft, turn, &ask, place.at) {
+            return HeadOutcome::Settled;
         }
-        backfill::reservation::keep(draft, turn, place);
+        backfill::reservation::reserve(draft, turn, place);
     }
-    Tried::Blocked
+    HeadOutcome::Blocked
 }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use crate::ids::{JobId, TenantId};
 use crate::objects::job::JobSpec;
 use crate::objects::policy::rules::{Device, Pool, Rule, Rules, Ruleset};
-use crate::objects::policy::{Failure, Hook, Limited, Scope, Version};
+use crate::objects::policy::{BundleVersion, FailedAttempt, Hook, PolicyScope, TenantLimit};
 use crate::objects::settings::Settings;
-use crate::queue::{BucketCriteria, Marks, PolicyReads};
+use crate::queue::{BucketCriteria, PolicyAttributes, PolicyReads};
 
-pub use answers::{Answer, Answers, Given};
+pub use answers::{BucketAnswer, BucketAnswers, ResolvedAnswer};
 pub use view::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 
 /// Versions that are kept to go back to, of each scope.
@@ -32,13 +32,13 @@ const PRIORITY_WORDS: [&str; 4] = ["critical", "high", "normal", "low"];
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policies {
     /// The newest of each scope last: that one is in force.
-    versions: BTreeMap<Scope, Vec<Arc<Version>>>,
+    versions: BTreeMap<PolicyScope, Vec<Arc<BundleVersion>>>,
     /// What was answered of jobs that wait.
-    pub answers: Answers,
+    pub answers: BucketAnswers,
     /// What was answered of tenants whose jobs wait, and of all tenants above them.
-    pub limits: BTreeMap<TenantId, Limited>,
+    pub limits: BTreeMap<TenantId, TenantLimit>,
     /// Jobs that sleep after a failure until it was asked whether they start again.
-    pub failures: BTreeMap<JobId, Failure>,
+    pub failures: BTreeMap<JobId, FailedAttempt>,
     /// Whether some bundle in force limits what tenants hold. Derived.
     limits_tenants: bool,
     /// What separates jobs into buckets. Derived from the bundles in force and from the budgets of tenants.
@@ -47,19 +47,19 @@ pub struct Policies {
 
 impl Policies {
     /// What is in force for a scope.
-    pub fn active(&self, scope: &Scope) -> Option<&Arc<Version>> {
+    pub fn active(&self, scope: &PolicyScope) -> Option<&Arc<BundleVersion>> {
         self.versions.get(scope)?.last().filter(|version| !version.bundle.files.is_empty())
     }
 
     /// Everything that was put into force and is remembered, oldest first.
-    pub fn versions(&self) -> Vec<&Arc<Version>> {
-        let mut all: Vec<&Arc<Version>> = self.versions.values().flatten().collect();
+    pub fn versions(&self) -> Vec<&Arc<BundleVersion>> {
+        let mut all: Vec<&Arc<BundleVersion>> = self.versions.values().flatten().collect();
         all.sort_by_key(|version| version.number);
         all
     }
 
     /// One that is remembered.
-    pub fn version(&self, number: u64) -> Option<&Arc<Version>> {
+    pub fn version(&self, number: u64) -> Option<&Arc<BundleVersion>> {
         self.versions.values().flatten().find(|version| version.number == number)
     }
 
@@ -69,13 +69,13 @@ impl Policies {
     }
 
     /// Put a bundle into force. What others answered of the same jobs is no longer asked for.
-    pub(crate) fn put(&mut self, version: Version) {
+    pub(crate) fn activate(&mut self, version: BundleVersion) {
         match &version.scope {
-            Scope::Cluster => {
-                self.answers = Answers::default();
+            PolicyScope::Cluster => {
+                self.answers = BucketAnswers::default();
                 self.limits.clear();
             }
-            Scope::Tenant(tenant) => {
+            PolicyScope::Tenant(tenant) => {
                 self.answers.forget_tenant(tenant);
                 self.limits.remove(tenant);
             }
@@ -91,21 +91,21 @@ impl Policies {
     /// A tenant is gone, and has nothing in force any more. Its last version stays, so that no number is given twice; who
     /// comes by the same name later finds none of its files.
     pub(crate) fn forget(&mut self, tenant: &TenantId) {
-        if let Some(of_scope) = self.versions.get_mut(&Scope::Tenant(tenant.clone())) {
+        if let Some(of_scope) = self.versions.get_mut(&PolicyScope::Tenant(tenant.clone())) {
             of_scope.drain(..of_scope.len().saturating_sub(1));
         }
     }
 
     /// All that is remembered, to be saved.
-    pub(crate) fn saved(&self) -> Vec<Version> {
+    pub(crate) fn saved(&self) -> Vec<BundleVersion> {
         self.versions().into_iter().map(|version| (**version).clone()).collect()
     }
 
     /// The same read back, with those who failed and the limits of tenants, without what was answered of jobs.
     pub(crate) fn restored(
-        versions: Vec<Version>,
-        failures: Vec<(JobId, Failure)>,
-        limits: Vec<Limited>,
+        versions: Vec<BundleVersion>,
+        failures: Vec<(JobId, FailedAttempt)>,
+        limits: Vec<TenantLimit>,
     ) -> Policies {
         let limits = limits.into_iter().map(|limited| (limited.tenant.clone(), limited)).collect();
         let failures = failures.into_iter().collect();
@@ -122,20 +122,20 @@ impl Policies {
         for version in self.in_force() {
             let mut names = version.bundle.mentions.clone();
             match &version.scope {
-                Scope::Cluster => {
+                PolicyScope::Cluster => {
                     names.insert(PRIORITY_LABEL.to_string());
                     reads.cluster = Some(names);
                 }
-                Scope::Tenant(tenant) => drop(reads.tenants.insert(tenant.clone(), names)),
+                PolicyScope::Tenant(tenant) => drop(reads.tenants.insert(tenant.clone(), names)),
             }
         }
         self.bucket_criteria.reads = Arc::new(reads);
-        let limits = |version: &&Arc<Version>| version.bundle.hooks.contains(&Hook::Limit);
+        let limits = |version: &&Arc<BundleVersion>| version.bundle.hooks.contains(&Hook::Limit);
         self.limits_tenants = self.in_force().iter().any(limits);
     }
 
     /// All that are in force.
-    pub fn in_force(&self) -> Vec<&Arc<Version>> {
+    pub fn in_force(&self) -> Vec<&Arc<BundleVersion>> {
         self.versions.keys().filter_map(|scope| self.active(scope)).collect()
     }
 
@@ -146,7 +146,7 @@ impl Policies {
 
     /// What was registered for everyone.
     pub fn rules(&self) -> Option<&Rules> {
-        self.active(&Scope::Cluster).map(|version| &version.bundle.rules)
+        self.active(&PolicyScope::Cluster).map(|version| &version.bundle.rules)
     }
 
     /// A pool.
@@ -155,20 +155,24 @@ impl Policies {
     }
 
     /// The bundles that speak of a tenant's jobs and answer a question; that of the cluster first.
-    pub fn asked<'a>(&'a self, hook: Hook, tenant: &TenantId) -> impl Iterator<Item = &'a Arc<Version>> {
-        let scopes = [Scope::Cluster, Scope::Tenant(tenant.clone())];
+    pub fn bundles_answering<'a>(
+        &'a self,
+        hook: Hook,
+        tenant: &TenantId,
+    ) -> impl Iterator<Item = &'a Arc<BundleVersion>> {
+        let scopes = [PolicyScope::Cluster, PolicyScope::Tenant(tenant.clone())];
         let versions = scopes.into_iter().filter_map(|scope| self.active(&scope));
         versions.filter(move |version| version.bundle.hooks.contains(&hook))
     }
 
     /// Whether the cluster's bundle answers a question. That of a tenant can only take from what it leaves.
     pub fn cluster_answers(&self, hook: Hook) -> bool {
-        self.active(&Scope::Cluster).is_some_and(|version| version.bundle.hooks.contains(&hook))
+        self.active(&PolicyScope::Cluster).is_some_and(|version| version.bundle.hooks.contains(&hook))
     }
 
     /// Whether anyone answers a question about a tenant's jobs.
     pub fn asks(&self, hook: Hook, tenant: &TenantId) -> bool {
-        !self.is_empty() && self.asked(hook, tenant).next().is_some()
+        !self.is_empty() && self.bundles_answering(hook, tenant).next().is_some()
     }
 
     /// Whether some bundle in force limits what tenants hold.
@@ -177,18 +181,18 @@ impl Policies {
     }
 
     /// How a job failed, while it is to be asked whether it starts again.
-    pub fn failure(&self, job: JobId, tenant: &TenantId) -> Option<&Failure> {
+    pub fn failure(&self, job: JobId, tenant: &TenantId) -> Option<&FailedAttempt> {
         self.failures.get(&job).filter(|_| self.asks(Hook::Retry, tenant))
     }
 
     /// Whether any bundle in force speaks of a tenant's jobs.
-    pub fn speak_of(&self, tenant: &TenantId) -> bool {
+    pub fn apply_to(&self, tenant: &TenantId) -> bool {
         let reads = &self.bucket_criteria.reads;
         reads.cluster.is_some() || reads.tenants.contains_key(tenant)
     }
 
     /// The pools that a device belongs to, and whether each gives it out as warm and as healthy as it is.
-    pub fn pools_of(&self, model: &str, memory_mib: u64, state: Wear) -> BTreeMap<String, bool> {
+    pub fn pools_of(&self, model: &str, memory_mib: u64, state: DeviceCondition) -> BTreeMap<String, bool> {
         let Some(rules) = self.rules() else { return BTreeMap::new() };
         let memory_milli_gb = i64::try_from(memory_mib * 1_000 / 1_024).unwrap_or(i64::MAX);
         let cold = Device { model, memory_milli_gb, temp_milli_c: i64::MIN, pool: None };
@@ -211,8 +215,8 @@ impl Policies {
     }
 
     /// Where a job comes by the first rule of priority: 0 for the most urgent word; those without one come last.
-    pub fn class(&self, settings: &Settings, marks: &Marks) -> u32 {
-        let rule = self.ruleset(settings).and_then(|ruleset| ruleset.rules.iter().find_map(words));
+    pub fn priority_class(&self, settings: &Settings, marks: &PolicyAttributes) -> u32 {
+        let rule = self.ruleset(settings).and_then(|ruleset| ruleset.rules.iter().find_map(priority_values));
         let Some((label, values)) = rule else { return 0 };
         let word = marks.labels.get(label);
         let place = values.iter().position(|value| Some(value) == word);
@@ -220,7 +224,7 @@ impl Policies {
     }
 
     /// Whether the rules let a running job be displaced.
-    pub fn spares(&self, settings: &Settings, spec: &JobSpec) -> bool {
+    pub fn exempts_from_preemption(&self, settings: &Settings, spec: &JobSpec) -> bool {
         let rules = self.ruleset(settings).into_iter().flat_map(|ruleset| &ruleset.rules);
         let mut rules = rules.filter_map(|rule| match rule {
             Rule::Preemption { allow, priority_threshold } => Some((*allow, priority_threshold.as_deref())),
@@ -235,7 +239,7 @@ impl Policies {
     /// Whether a job is as urgent as a word, or more. A word that nobody knows spares everyone: to displace by a rule
     /// that nobody understands would be worse.
     fn is_at_least(&self, settings: &Settings, spec: &JobSpec, threshold: &str) -> bool {
-        let told = self.ruleset(settings).and_then(|ruleset| ruleset.rules.iter().find_map(words));
+        let told = self.ruleset(settings).and_then(|ruleset| ruleset.rules.iter().find_map(priority_values));
         let usual = || PRIORITY_WORDS.map(str::to_string).to_vec();
         let (label, values) =
             told.map_or_else(|| (PRIORITY_LABEL, usual()), |(label, values)| (label, values.to_vec()));
@@ -245,7 +249,7 @@ impl Policies {
     }
 }
 
-fn words(rule: &Rule) -> Option<(&str, &[String])> {
+fn priority_values(rule: &Rule) -> Option<(&str, &[String])> {
     match rule {
         Rule::Priority { label, values } => Some((label, values)),
         _ => None,
@@ -254,7 +258,7 @@ fn words(rule: &Rule) -> Option<(&str, &[String])> {
 
 /// How a device is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wear {
+pub struct DeviceCondition {
     /// How warm, where that is known. Who does not know is not kept out: most machines could never be used.
     pub temperature_c: Option<i32>,
     /// How healthy, in thousandths.
@@ -264,7 +268,7 @@ pub struct Wear {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::policy::Bundle;
+    use crate::objects::policy::PolicyBundle;
     use crate::objects::policy::rules::PowerPolicy;
     use crate::time::Timestamp;
 
@@ -272,11 +276,12 @@ mod tests {
     #[test]
     fn policies_that_look_at_nothing_are_in_force() {
         let files = [("a.gsky".to_string(), String::new())].into();
-        let bundle = Bundle { files, hooks: [Hook::Admit].into(), ..Bundle::default() };
+        let bundle = PolicyBundle { files, hooks: [Hook::Admit].into(), ..PolicyBundle::default() };
         let (by, why, at) = (String::new(), String::new(), Timestamp(0));
-        let version = Version { number: 1, scope: Scope::Cluster, bundle: Arc::new(bundle), by, why, at };
+        let version =
+            BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle: Arc::new(bundle), by, why, at };
         let mut policies = Policies::default();
-        policies.put(version);
+        policies.activate(version);
         assert!(!policies.is_empty() && policies.asks(Hook::Admit, &"red".parse().unwrap()));
         assert!(Policies::default().is_empty());
     }
@@ -285,21 +290,21 @@ mod tests {
     #[test]
     fn what_a_tenant_looks_at_tells_only_its_own_jobs_apart() {
         let red: TenantId = "red".parse().unwrap();
-        let version = |number, scope, mention: &str| Version {
+        let version = |number, scope, mention: &str| BundleVersion {
             number,
             scope,
-            bundle: Arc::new(Bundle {
+            bundle: Arc::new(PolicyBundle {
                 files: [("a.gsky".to_string(), String::new())].into(),
                 mentions: [mention.to_string()].into(),
-                ..Bundle::default()
+                ..PolicyBundle::default()
             }),
             by: String::new(),
             why: String::new(),
             at: Timestamp(0),
         };
         let mut policies = Policies::default();
-        policies.put(version(1, Scope::Cluster, "team"));
-        policies.put(version(2, Scope::Tenant(red.clone()), "name"));
+        policies.activate(version(1, PolicyScope::Cluster, "team"));
+        policies.activate(version(2, PolicyScope::Tenant(red.clone()), "name"));
         for (tenant, name, told) in [("red", "name", true), ("blue", "name", false), ("blue", "team", true)] {
             assert_eq!(
                 policies.bucket_criteria.reads.has(&tenant.parse().unwrap(), name),
@@ -308,7 +313,7 @@ mod tests {
             );
         }
         assert_eq!((policies.next_number(), policies.versions().len()), (3, 2));
-        policies.put(version(3, Scope::Tenant(red.clone()), "name"));
+        policies.activate(version(3, PolicyScope::Tenant(red.clone()), "name"));
         policies.forget(&red);
         let numbers: Vec<u64> = policies.versions().iter().map(|version| version.number).collect();
         assert_eq!((numbers, policies.next_number()), (vec![1, 3], 4));
@@ -327,14 +332,15 @@ mod tests {
             health_checks: Vec::new(),
         };
         let rules = Rules { pools: [("cool".to_string(), pool)].into(), ..Rules::default() };
-        let bundle = Bundle {
+        let bundle = PolicyBundle {
             files: [("a.gsky".to_string(), String::new())].into(),
             mentions: ["cool".to_string()].into(),
             rules,
-            ..Bundle::default()
+            ..PolicyBundle::default()
         };
         let (by, why, at) = (String::new(), String::new(), Timestamp(0));
-        let version = Version { number: 1, scope: Scope::Cluster, bundle: Arc::new(bundle), by, why, at };
+        let version =
+            BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle: Arc::new(bundle), by, why, at };
         let policies = Policies::restored(vec![version], Vec::new(), Vec::new());
         let cases = [
             (Some(60), 1_000, Some(true)),
@@ -343,7 +349,7 @@ mod tests {
             (None, 899, Some(false)),
         ];
         for (temperature_c, health_milli, open) in cases {
-            let wear = Wear { temperature_c, health_milli };
+            let wear = DeviceCondition { temperature_c, health_milli };
             let found = policies.pools_of("NVIDIA H100 80GB HBM3", 81_920, wear).get("cool").copied();
             assert_eq!(found, open, "{wear:?}");
             assert!(policies.pools_of("NVIDIA A100-SXM4-80GB", 81_920, wear).is_empty());

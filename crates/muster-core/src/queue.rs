@@ -13,16 +13,16 @@ use crate::objects::job::{Job, Phase};
 use crate::time::Timestamp;
 
 pub(crate) use bucket::PolicyReads;
-pub use bucket::{Bucket, BucketCriteria, Marks, bucket_of};
+pub use bucket::{Bucket, BucketCriteria, PolicyAttributes, bucket_of};
 
 /// A place in a bucket: earlier submission first, then the lower id.
-pub type Place = (Timestamp, JobId);
+pub type QueueKey = (Timestamp, JobId);
 
 /// All queued jobs. Derived from the jobs; `State::check` builds it anew and compares.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Queue {
     /// Ready to be placed.
-    ready: BTreeMap<Bucket, BTreeSet<Place>>,
+    ready: BTreeMap<Bucket, BTreeSet<QueueKey>>,
     /// How many buckets of each tenant there are.
     tenants: BTreeMap<TenantId, usize>,
     /// Asleep until a moment.
@@ -45,12 +45,12 @@ impl Queue {
     }
 
     /// The buckets of jobs that are ready, in a fixed order.
-    pub fn buckets(&self) -> impl Iterator<Item = (&Bucket, &BTreeSet<Place>)> {
+    pub fn buckets(&self) -> impl Iterator<Item = (&Bucket, &BTreeSet<QueueKey>)> {
         self.ready.iter()
     }
 
     /// The jobs of one bucket.
-    pub fn bucket(&self, bucket: &Bucket) -> Option<&BTreeSet<Place>> {
+    pub fn bucket(&self, bucket: &Bucket) -> Option<&BTreeSet<QueueKey>> {
         self.ready.get(bucket)
     }
 
@@ -90,7 +90,7 @@ impl Queue {
         if !self.ready.contains_key(&bucket) {
             *self.tenants.entry(bucket.tenant.clone()).or_default() += 1;
         }
-        self.ready.entry(bucket).or_default().insert(place_of(job))
+        self.ready.entry(bucket).or_default().insert(queue_key(job))
     }
 
     /// Take a job out that was filed as it is now. Says which bucket is empty now, if one is.
@@ -108,16 +108,16 @@ impl Queue {
 
     fn remove_ready(&mut self, job: &Job, bucket: Bucket, emptied: &mut Option<Bucket>) -> bool {
         let Some(places) = self.ready.get_mut(&bucket) else { return false };
-        let found = places.remove(&place_of(job));
+        let found = places.remove(&queue_key(job));
         if places.is_empty() {
             self.ready.remove(&bucket);
-            self.forget_bucket_of(&bucket.tenant);
+            self.drop_bucket_of(&bucket.tenant);
             *emptied = Some(bucket);
         }
         found
     }
 
-    fn forget_bucket_of(&mut self, tenant: &TenantId) {
+    fn drop_bucket_of(&mut self, tenant: &TenantId) {
         if let Some(buckets) = self.tenants.get_mut(tenant) {
             *buckets -= 1;
             if *buckets == 0 {
@@ -128,7 +128,7 @@ impl Queue {
 }
 
 /// The place of a job inside its bucket.
-pub fn place_of(job: &Job) -> Place {
+pub fn queue_key(job: &Job) -> QueueKey {
     (job.submitted_at, job.id)
 }
 

@@ -7,10 +7,10 @@ mod index;
 mod kind;
 mod vector;
 
-pub use assignment::Seat;
+pub use assignment::DeviceAssignment;
 pub use feasibility::infeasible;
-pub use fractions::Parts;
-pub use index::{Capacity, Filed, Rack, Room, bits, mask, placed_tasks};
+pub use fractions::GpuFractions;
+pub use index::{NodeEntry, Rack, RackNodes, ResourceIndex, bits, mask, placed_tasks};
 pub(crate) use kind::fit;
 pub use kind::{Eligible, GpuKind, InstanceKind, Kind};
-pub use vector::Free;
+pub use vector::ResourceVec;

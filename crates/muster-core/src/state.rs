@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::ledger::Ledger;
 use crate::accounting::tenant::Tenant;
-use crate::estimate::calibration::Foresight;
-use crate::estimate::recent::Lasted;
-use crate::estimate::workload_mix::Mix;
-use crate::facts::command::KeyUse;
+use crate::estimate::calibration::ForecastCalibration;
+use crate::estimate::recent::RecentRuntimes;
+use crate::estimate::workload_mix::WorkloadMix;
+use crate::facts::command::IdempotencyRecord;
 use crate::facts::refusal::Refusal;
 use crate::gpu::device::GpuFacts;
 use crate::ids::{JobId, NodeId, TenantId};
@@ -21,7 +21,7 @@ use crate::objects::token::Token;
 use crate::objects::window::Window;
 use crate::policy::Policies;
 use crate::queue::{Bucket, Queue, bucket_of};
-use crate::resources::Capacity;
+use crate::resources::ResourceIndex;
 use crate::time::Timestamp;
 
 mod adopt;
@@ -46,7 +46,7 @@ mod windows;
 
 pub use check::Violation;
 pub use decide::Decision;
-pub use saved::{MissingSpec, Piece, Restoring};
+pub use saved::{MissingSpec, SavepointPiece, StateRestorer};
 
 /// The cluster. Memory holds what is alive; ended jobs are read from the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,15 +66,15 @@ pub struct State {
     /// Every live job.
     pub jobs: BTreeMap<JobId, Job>,
     /// Every array with a live task.
-    pub arrays: BTreeMap<u64, Array>,
+    pub arrays: BTreeMap<u64, ArrayState>,
     /// How jobs ended, for a day; whole arrays under their number without index.
-    pub ended: BTreeMap<JobId, Ended>,
+    pub ended: BTreeMap<JobId, EndedJob>,
     /// Ends and keys from before this moment are forgotten.
     pub forgotten_before: Timestamp,
     /// Ends and keys from before this moment are in the tables only: there were too many.
     pub trimmed_before: Timestamp,
     /// Keys of submissions, for a day.
-    pub keys: BTreeMap<TenantId, BTreeMap<String, KeyUse>>,
+    pub keys: BTreeMap<TenantId, BTreeMap<String, IdempotencyRecord>>,
     /// Space held for jobs that others were displaced for.
     pub claims: BTreeMap<JobId, Claim>,
     /// Nodes that are booked for a time, by name.
@@ -84,18 +84,18 @@ pub struct State {
     /// Who used what.
     pub ledger: Ledger,
     /// How right the planner was about when jobs start.
-    pub foresight: Foresight,
+    pub calibration: ForecastCalibration,
     /// How long the last jobs of the cluster ran.
-    pub lasted: Lasted,
+    pub recent_runtimes: RecentRuntimes,
     /// What has been asked for of late.
-    pub mix: Mix,
+    pub workload_mix: WorkloadMix,
     /// Which policies are in force, and what they answered.
     pub policies: Policies,
 
     /// Who waits. Derived.
     pub queue: Queue,
     /// What is free where. Derived.
-    pub capacity: Capacity,
+    pub resources: ResourceIndex,
     /// Which jobs wait for the end of this one. Derived.
     pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     /// When time limits run out. Derived.
@@ -106,7 +106,7 @@ pub struct State {
 
 /// An array with live tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Array {
+pub struct ArrayState {
     /// Most tasks running at once.
     #[serde(default)]
     pub running_max: Option<u32>,
@@ -120,7 +120,7 @@ pub struct Array {
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct EndedJob {
     /// How.
     pub outcome: Outcome,
     /// When.
@@ -174,7 +174,7 @@ impl State {
     }
 
     /// The live jobs an id means: the job itself, or every live task of an array.
-    pub fn members(&self, id: JobId) -> Vec<JobId> {
+    pub fn live_jobs_of(&self, id: JobId) -> Vec<JobId> {
         if self.jobs.contains_key(&id) {
             return vec![id];
         }
@@ -188,13 +188,13 @@ impl State {
     }
 
     /// Whether a job belongs to an array that limits how many of its tasks run at once.
-    pub fn is_limited(&self, id: JobId) -> bool {
+    pub fn has_array_limit(&self, id: JobId) -> bool {
         id.index.is_some() && self.arrays.get(&id.number).is_some_and(|array| array.running_max.is_some())
     }
 
     /// The bucket a live job stands in when it is ready.
     pub fn bucket(&self, job: &Job) -> Bucket {
-        bucket_of(job, self.is_limited(job.id), &self.policies.bucket_criteria)
+        bucket_of(job, self.has_array_limit(job.id), &self.policies.bucket_criteria)
     }
 
     /// A tenant and all above it, itself first.
@@ -205,7 +205,7 @@ impl State {
 
     /// The power limits of all devices of some tasks together, as far as they are known; of a shared device their part.
     pub fn milliwatts_of(&self, tasks: &[PlacedTask]) -> u64 {
-        if self.capacity.milliwatts() == 0 {
+        if self.resources.milliwatts() == 0 {
             return 0;
         }
         let facts = |(node, gpu): (&NodeId, u8)| self.nodes.get(node)?.facts.gpus.get(usize::from(gpu));

@@ -88,7 +88,7 @@ pub fn find(ast: &AstModule) -> Option<(FileSpan, String)> {
     functions(ast.statement(), &mut search.functions);
     for hook in Hook::ALL {
         let views = parameters_of(hook).iter().map(|parameter| View::named(parameter)).collect();
-        search.follow(hook.word(), views);
+        search.follow(hook.as_str(), views);
     }
     while let Some((name, views)) = search.pending.pop() {
         search.function(&name, views);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::objects::policy::rules::Rules;
-use muster_core::objects::policy::{Bundle, Hook};
+use muster_core::objects::policy::{Hook, PolicyBundle};
 use sha2::{Digest, Sha256};
 use starlark::codemap::FileSpan;
 use starlark::syntax::AstModule;
@@ -26,14 +26,17 @@ use crate::program::Program;
 /// assert!(bundle.hooks.contains(&Hook::Admit));
 /// # Ok::<(), muster_policy::PolicyError>(())
 /// ```
-pub fn compile(files: BTreeMap<String, String>, limits: Limits) -> Result<(Bundle, Program), PolicyError> {
+pub fn compile(
+    files: BTreeMap<String, String>,
+    limits: Limits,
+) -> Result<(PolicyBundle, Program), PolicyError> {
     let program = Program::of_files(&files, limits)?;
     let mut hooks = BTreeSet::new();
     for (file, source) in files.iter().filter(|(file, _)| is_policy(file)) {
         hooks.extend(hooks_of(&program, file, source)?);
     }
     let (rules, mentions) = (program.rules().clone(), program.mentions().clone());
-    let bundle = Bundle { hash: hash_of(&files), rules, hooks, mentions, files };
+    let bundle = PolicyBundle { hash: hash_of(&files), rules, hooks, mentions, files };
     Ok((bundle, program))
 }
 
@@ -80,7 +83,7 @@ fn hooks_of(program: &Program, file: &str, source: &str) -> Result<Vec<Hook>, Po
         match complaint(program, file, hook) {
             None => continue,
             Some(Ok(())) => hooks.push(hook),
-            Some(Err(what)) => return Err(at_definition(file, source, hook.word(), what)),
+            Some(Err(what)) => return Err(at_definition(file, source, hook.as_str(), what)),
         }
     }
     Ok(hooks)
@@ -88,7 +91,7 @@ fn hooks_of(program: &Program, file: &str, source: &str) -> Result<Vec<Hook>, Po
 
 /// Nothing where a file does not tell it; else what is wrong with it.
 fn complaint(program: &Program, file: &str, hook: Hook) -> Option<Result<(), String>> {
-    let (name, asked) = (hook.word(), parameters_of(hook));
+    let (name, asked) = (hook.as_str(), parameters_of(hook));
     let call = format!("{name}({})", asked.join(", "));
     let Some(takes) = program.takes(file, name) else {
         let kind = program.kind_of(file, name)?;

@@ -12,7 +12,7 @@ pub(crate) mod views;
 use std::collections::BTreeSet;
 
 use muster_core::ids::JobId;
-use muster_core::objects::policy::{Admission, COST_MILLI_MAX, FailureView, GpuLimit, Hook, Retry};
+use muster_core::objects::policy::{Admission, FailureView, GpuLimit, Hook, POLICY_COST_MILLI_MAX, Retry};
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 
 pub(crate) use reading::REFUSE;
@@ -66,8 +66,8 @@ pub fn admit(policies: &impl Caller, job: &JobView) -> Result<Admission, PolicyE
 pub fn admit_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Admission, PolicyError>> {
     let calls = Calls::of_rows(jobs.iter().map(|job| [views::job(job)]));
     let mut all = vec![Ok(Admission::Yes); jobs.len()];
-    for file in policies.files_with(Hook::Admit.word()) {
-        let said = policies.call_each(&file, Hook::Admit.word(), &calls);
+    for file in policies.files_with(Hook::Admit.as_str()) {
+        let said = policies.call_each(&file, Hook::Admit.as_str(), &calls);
         join(&mut all, said, |sum, answer| Ok(sum.and(reading::admission(&file, answer)?)));
     }
     all
@@ -89,13 +89,13 @@ pub fn priority_each(
 ) -> Vec<Result<Option<u32>, PolicyError>> {
     let asked: Vec<u32> = jobs.iter().map(|(job, _)| job.priority).collect();
     let mut all: Vec<Result<u32, PolicyError>> = asked.iter().copied().map(Ok).collect();
-    for file in policies.files_with(Hook::Priority.word()) {
+    for file in policies.files_with(Hook::Priority.as_str()) {
         let row = |((job, tenant), left): (&(&JobView, &TenantView), &Result<u32, PolicyError>)| {
             let priority = left.as_ref().map_or(job.priority, |left| *left);
             [views::job(&JobView { priority, ..JobView::clone(job) }), views::tenant(tenant)]
         };
         let calls = Calls::of_rows(jobs.iter().zip(&all).map(row));
-        let said = policies.call_each(&file, Hook::Priority.word(), &calls);
+        let said = policies.call_each(&file, Hook::Priority.as_str(), &calls);
         join(&mut all, said, |left, answer| Ok(reading::priority(&file, answer)?.unwrap_or(left)));
     }
     let changed = |(priority, asked): (Result<u32, PolicyError>, u32)| {
@@ -127,18 +127,19 @@ fn score_some(
     let jobs_seen = jobs.iter().map(|job| views::job(job)).collect();
     let calls = Calls::of_pairs(jobs_seen, nodes.iter().map(views::node).collect());
     let mut all = vec![Ok(vec![0; nodes.len()]); jobs.len()];
-    for file in policies.files_with(Hook::Score.word()) {
-        let mut said = policies.call_each(&file, Hook::Score.word(), &calls).into_iter();
+    for file in policies.files_with(Hook::Score.as_str()) {
+        let mut said = policies.call_each(&file, Hook::Score.as_str(), &calls).into_iter();
         // Each takes its whole row, even where a call of it failed.
         let rows = jobs.iter().map(|_| Ok(said.by_ref().take(nodes.len()).collect::<Vec<_>>())).collect();
         join(&mut all, rows, |mut costs, row| {
             for (cost, answer) in costs.iter_mut().zip(row) {
-                *cost += reading::cost_milli(&file, answer?)?.clamp(-COST_MILLI_MAX, COST_MILLI_MAX);
+                *cost +=
+                    reading::cost_milli(&file, answer?)?.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX);
             }
             Ok(costs)
         });
     }
-    let bounded = |cost: i64| cost.clamp(-COST_MILLI_MAX, COST_MILLI_MAX);
+    let bounded = |cost: i64| cost.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX);
     all.into_iter().map(|costs| Ok(costs?.into_iter().map(bounded).collect())).collect()
 }
 
@@ -152,8 +153,8 @@ pub fn victims(
     let calls = Calls::one(vec![views::job(job), shown]);
     let mut may: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.id).collect();
     let all = may.clone();
-    for file in policies.files_with(Hook::Victims.word()) {
-        let answer = only(policies.call_each(&file, Hook::Victims.word(), &calls))?;
+    for file in policies.files_with(Hook::Victims.as_str()) {
+        let answer = only(policies.call_each(&file, Hook::Victims.as_str(), &calls))?;
         if let Some(named) = reading::victims(&file, answer, &all)? {
             may.retain(|candidate| named.contains(candidate));
         }
@@ -165,8 +166,8 @@ pub fn victims(
 pub fn retry(policies: &impl Caller, job: &JobView, failure: &FailureView) -> Result<Retry, PolicyError> {
     let calls = Calls::one(vec![views::job(job), views::failure(failure)]);
     let mut all = Retry::AsAsked;
-    for file in policies.files_with(Hook::Retry.word()) {
-        let answer = only(policies.call_each(&file, Hook::Retry.word(), &calls))?;
+    for file in policies.files_with(Hook::Retry.as_str()) {
+        let answer = only(policies.call_each(&file, Hook::Retry.as_str(), &calls))?;
         all = all.and(reading::retry(&file, answer)?);
     }
     Ok(all)
@@ -181,8 +182,8 @@ pub fn power(policies: &impl Caller, job: &JobView) -> Result<Option<u64>, Polic
 pub fn power_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Option<u64>, PolicyError>> {
     let calls = Calls::of_rows(jobs.iter().map(|job| [views::job(job)]));
     let mut all: Vec<Result<Option<u64>, PolicyError>> = vec![Ok(None); jobs.len()];
-    for file in policies.files_with(Hook::Power.word()) {
-        let said = policies.call_each(&file, Hook::Power.word(), &calls);
+    for file in policies.files_with(Hook::Power.as_str()) {
+        let said = policies.call_each(&file, Hook::Power.as_str(), &calls);
         join(&mut all, said, |least, answer| {
             Ok(least.into_iter().chain(reading::milliwatts(&file, answer)?).min())
         });
@@ -208,8 +209,8 @@ pub fn limit_each(
         |(tenant, cluster): &(&TenantView, &ClusterView)| [views::tenant(tenant), views::cluster(cluster)];
     let calls = Calls::of_rows(tenants.iter().map(row));
     let mut all = vec![Ok(GpuLimit::default()); tenants.len()];
-    for file in policies.files_with(Hook::Limit.word()) {
-        let said = policies.call_each(&file, Hook::Limit.word(), &calls);
+    for file in policies.files_with(Hook::Limit.as_str()) {
+        let said = policies.call_each(&file, Hook::Limit.as_str(), &calls);
         join(&mut all, said, |least, answer| Ok(least.and(reading::limit(&file, answer)?)));
     }
     all

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_core::objects::policy::Bundle;
+use muster_core::objects::policy::PolicyBundle;
 
 use crate::bundle::hash_of;
 use crate::calls::Calls;
@@ -138,15 +138,15 @@ impl Workers {
     }
 
     /// Compile files by name, in a process of its own that ends with it.
-    pub fn compile(&self, files: BTreeMap<String, String>) -> Result<Bundle, PolicyError> {
+    pub fn compile(&self, files: BTreeMap<String, String>) -> Result<PolicyBundle, PolicyError> {
         let hash = hash_of(&files);
         if files.is_empty() {
-            return Ok(Bundle { hash, ..Bundle::default() });
+            return Ok(PolicyBundle { hash, ..PolicyBundle::default() });
         }
         let _one_at_a_time = lock(&self.compiling);
         let loaded = Worker::new(self.launch.clone(), self.confinement.clone()).load(&files)?;
         let Loaded { rules, hooks, mentions, .. } = loaded;
-        Ok(Bundle { hash, files, rules, hooks, mentions })
+        Ok(PolicyBundle { hash, files, rules, hooks, mentions })
     }
 
     /// Run the tests of files by name, in a process of its own that ends with it, and say which fail.
@@ -162,7 +162,7 @@ impl Workers {
     pub fn ask<T>(
         &self,
         tenant: &str,
-        bundle: &Bundle,
+        bundle: &PolicyBundle,
         question: impl FnOnce(&Guest) -> Result<T, PolicyError>,
     ) -> Result<T, PolicyError> {
         let (seat, tenants) = self.seat(tenant);
@@ -218,7 +218,7 @@ impl Workers {
     fn be_ready(
         &self,
         seat: &mut Seat,
-        bundle: &Bundle,
+        bundle: &PolicyBundle,
         began: Instant,
     ) -> Result<Option<Instant>, PolicyError> {
         if !seat.has_process() {

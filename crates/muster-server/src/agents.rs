@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_agent::Mouth;
-use muster_core::facts::command::{JobsOnGpu, Said};
-use muster_core::gpu::device::{GpuFacts, GpuWord, NumaFacts};
+use muster_core::facts::command::{JobsOnGpu, TaskReport};
+use muster_core::gpu::device::{GpuFacts, GpuStatus, NumaFacts};
 use muster_core::gpu::partition::MigInstance;
 use muster_core::objects::job;
-use muster_core::objects::node::{NodeFacts, NodeWord};
+use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::{Actor, Command, JobId, NodeId, State, Timestamp};
 use muster_protocol::agent::{Exit, Registration, Report};
 use tracing::{debug, warn};
@@ -51,11 +51,11 @@ impl Hearing {
             Report::Started { job, attempt, incarnation, .. } => {
                 let job = job.parse().ok()?;
                 let part = PartOfNode { node, job, attempt };
-                part.may_be_reported_by(state, &incarnation).then(|| part.report(Said::Started))
+                part.may_be_reported_by(state, &incarnation).then(|| part.report(TaskReport::Started))
             }
             Report::Ended { job, attempt, exit, stopped, ended_ms_ago, incarnation, .. } => {
                 let part = PartOfNode { node, job: job.parse().ok()?, attempt };
-                let said = Said::Ended { exit: core_exit(exit), stopped, ended_ms_ago };
+                let said = TaskReport::Ended { exit: core_exit(exit), stopped, ended_ms_ago };
                 part.may_be_reported_by(state, &incarnation).then(|| part.report(said))
             }
             Report::GpuReading { gpu, temperature_c, errors, last_error, .. } => {
@@ -72,23 +72,23 @@ impl Hearing {
         for node in state.nodes.values().filter(|node| !node.declared) {
             let heard = *self.heard.entry(node.id.clone()).or_insert(elapsed);
             let silent = elapsed.saturating_sub(heard);
-            if let Some(word) = self.worse(node.state.word, silent) {
+            if let Some(word) = self.worse(node.state.status, silent) {
                 let why = format!("no word from its agent for {} s", silent.as_secs());
-                commands.push(Command::SetNodeState { node: node.id.clone(), word, why });
+                commands.push(Command::SetNodeState { node: node.id.clone(), status: word, why });
             }
         }
         commands
     }
 
     /// The state that silence leads to, if it is another one.
-    fn worse(&self, word: NodeWord, silent: Duration) -> Option<NodeWord> {
+    fn worse(&self, word: NodeStatus, silent: Duration) -> Option<NodeStatus> {
         let late = Duration::from_secs(2);
         match word {
-            NodeWord::Ready if silent >= SUSPECT_AFTER.max(self.heartbeat * 3 + late) => {
-                Some(NodeWord::Suspect)
+            NodeStatus::Ready if silent >= SUSPECT_AFTER.max(self.heartbeat * 3 + late) => {
+                Some(NodeStatus::Suspect)
             }
-            NodeWord::Suspect if silent >= UNREACHABLE_AFTER.max(self.heartbeat * 10) => {
-                Some(NodeWord::Unreachable)
+            NodeStatus::Suspect if silent >= UNREACHABLE_AFTER.max(self.heartbeat * 10) => {
+                Some(NodeStatus::Unreachable)
             }
             _ => None,
         }
@@ -115,19 +115,19 @@ impl PartOfNode {
         let known = state.nodes.get(&self.node).map(|node| node.facts.incarnation.as_str());
         let attempt = state.jobs.get(&self.job).and_then(|job| job.attempt());
         let attempt = attempt.filter(|attempt| attempt.number == self.attempt);
-        let has_started = attempt.is_some_and(|attempt| attempt.parts.get(&self.node).is_some());
+        let has_started = attempt.is_some_and(|attempt| attempt.reports.get(&self.node).is_some());
         known == Some(incarnation) || has_started
     }
 
-    fn report(self, said: Said) -> Command {
-        Command::ReportTask { node: self.node, job: self.job, attempt: self.attempt, said }
+    fn report(self, said: TaskReport) -> Command {
+        Command::ReportTask { node: self.node, job: self.job, attempt: self.attempt, report: said }
     }
 }
 
 /// A heartbeat of a node that was out of sight brings it back.
 fn welcome_back(state: &State, node: NodeId) -> Option<Command> {
     let known = state.nodes.get(&node)?;
-    let away = matches!(known.state.word, NodeWord::Suspect | NodeWord::Unreachable);
+    let away = matches!(known.state.status, NodeStatus::Suspect | NodeStatus::Unreachable);
     away.then(|| Command::RegisterNode { node, facts: Box::new(known.facts.clone()) })
 }
 
@@ -266,30 +266,38 @@ fn unnoted(state: &State, readings: &Readings, now: Timestamp) -> Vec<Command> {
 fn health(state: &State, node: NodeId, reading: Reading, now: Timestamp) -> Option<Command> {
     let known = state.nodes.get(&node)?.gpu_health.get(usize::from(reading.gpu))?;
     let settings = &state.settings;
-    let word = GpuWord::of_reading(reading.temperature_c, reading.errors);
+    let word = GpuStatus::of_reading(reading.temperature_c, reading.errors);
     let hot = settings.thermal && reading.temperature_c.is_some_and(|c| c > settings.thermal_limit_c);
     // While it stays hot the period is renewed only when half of it is over: readings come every second.
     let fresh = known.cooling_until.is_some_and(|until| until.since(now) > settings.cooling_ms / 2);
     let cooling_until = if hot && !fresh { Some(now.plus(settings.cooling_ms)) } else { known.cooling_until };
-    let looked_at = state.policies.rules().is_some() && known.is_news(reading.temperature_c);
-    if word == known.read_word() && cooling_until == known.cooling_until && !looked_at {
+    let looked_at = state.policies.rules().is_some() && known.is_worth_noting(reading.temperature_c);
+    if word == known.reading_status() && cooling_until == known.cooling_until && !looked_at {
         return None;
     }
     let why = match (reading.temperature_c, word) {
-        (_, GpuWord::Healthy) => String::new(),
+        (_, GpuStatus::Healthy) => String::new(),
         (Some(celsius), _) if reading.last_error.is_empty() => format!("{celsius} °C"),
         (celsius, _) => format!("{} errors, {}; {:?} °C", reading.errors, reading.last_error, celsius),
     };
     let temperature_c = reading.temperature_c;
     let jobs = JobsOnGpu::Keep;
-    Some(Command::SetGpuHealth { node, gpu: reading.gpu, word, why, cooling_until, temperature_c, jobs })
+    Some(Command::SetGpuHealth {
+        node,
+        gpu: reading.gpu,
+        status: word,
+        why,
+        cooling_until,
+        temperature_c,
+        jobs,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use muster_agent::Cluster;
     use muster_core::facts::command::SubmitJob;
-    use muster_core::gpu::topology::{Closeness, Wiring};
+    use muster_core::gpu::topology::{Locality, NodeTopology};
     use muster_core::objects::tenant::TenantConfig;
     use muster_core::{JobSpec, Settings};
 
@@ -347,10 +355,10 @@ mod tests {
         let numa = &nodes[0].numa[7];
         assert_eq!((numa.cpus, numa.memory_mib, numa.socket), (16, 262_144, 1));
         assert_eq!(nodes[0].gpus[7].pcie_switch, Some(3));
-        let wiring = Wiring::of(&nodes[0].gpus, &nodes[0].numa);
-        assert_eq!(wiring.closeness(0b0000_0011), Closeness::NvlinkNuma);
-        assert_eq!(wiring.closeness(0b0000_1111), Closeness::NvlinkSocket);
-        assert_eq!(wiring.closeness(0b0001_1111), Closeness::NvlinkNode);
+        let wiring = NodeTopology::of(&nodes[0].gpus, &nodes[0].numa);
+        assert_eq!(wiring.locality(0b0000_0011), Locality::NvlinkNuma);
+        assert_eq!(wiring.locality(0b0000_1111), Locality::NvlinkSocket);
+        assert_eq!(wiring.locality(0b0001_1111), Locality::NvlinkNode);
         assert_eq!(wiring.numa_nodes(0b0001_0001), [3, 7]);
     }
 
@@ -373,7 +381,7 @@ mod tests {
             node: "n1".parse().unwrap(),
             job: "job-1".parse().unwrap(),
             attempt: 1,
-            said: Said::Started,
+            report: TaskReport::Started,
         });
         assert!(cluster.hear(ended("a")).is_some(), "`b` never launches what is known to have started");
     }
@@ -384,7 +392,7 @@ mod tests {
             "gpus":[{"uuid":"x","model":"y","memory_mib":7},{"uuid":"z","model":"y","memory_mib":7}]}"#;
         let node = facts(muster_json::from_str(text).unwrap());
         assert_eq!((node.block.as_ref(), node.numa.len(), node.gpus[0].socket), (None, 0, None));
-        assert_eq!(Wiring::of(&node.gpus, &node.numa).closeness(0b11), Closeness::Numa);
+        assert_eq!(NodeTopology::of(&node.gpus, &node.numa).locality(0b11), Locality::Numa);
     }
 
     /// The command that a reading of 80 °C leads to, as cooling time in ms.
@@ -411,7 +419,7 @@ mod tests {
     }
 
     /// What a GPU is after each of these: the declaration of an operator, or a temperature that its agent reads.
-    fn health_after(steps: &[(Option<GpuWord>, i32)]) -> Vec<(GpuWord, String)> {
+    fn health_after(steps: &[(Option<GpuStatus>, i32)]) -> Vec<(GpuStatus, String)> {
         let mut state = State::default();
         let facts = registered("nodes: [{name: n, count: 1, box: dgx-a100}]").remove(0);
         let (node, now): (NodeId, _) = ("n1".parse().unwrap(), Timestamp(1_000));
@@ -428,7 +436,7 @@ mod tests {
                 Some(word) => Some(Command::SetGpuHealth {
                     node: node.clone(),
                     gpu: 0,
-                    word: *word,
+                    status: *word,
                     why: "fan".to_string(),
                     cooling_until: None,
                     temperature_c: None,
@@ -443,14 +451,14 @@ mod tests {
             let by = if declared.is_some() { operator } else { Actor::system() };
             command.iter().for_each(|command| tell(&mut state, &by, command));
             let health = &state.nodes[&node].gpu_health[0];
-            seen.push((health.word, health.why.clone()));
+            seen.push((health.status, health.why.clone()));
         }
         seen
     }
 
     #[test]
     fn no_reading_erases_what_an_operator_declared() {
-        use GpuWord::{Degraded, Healthy, Unhealthy, Warning};
+        use GpuStatus::{Degraded, Healthy, Unhealthy, Warning};
         let steps = [
             (None, 40),
             (Some(Degraded), 0),

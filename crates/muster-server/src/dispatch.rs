@@ -8,8 +8,8 @@ use std::sync::mpsc::Receiver;
 
 use muster_agent::Agent;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
-use muster_core::objects::job::{Attempt, Job, Part, PlacedTask, StopCause};
-use muster_core::objects::node::{NodeFacts, NodeWord};
+use muster_core::objects::job::{Attempt, Job, NodeReport, PlacedTask, StopCause};
+use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::objects::policy::rules::{Fact, Pool};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{Order, Orders, PoolOrder, Run, Stop, TaskOrder, TaskShare, Wish};
@@ -92,7 +92,7 @@ impl Route {
             Event::AttemptStarted { job, .. }
             | Event::AttemptStopping { job, .. }
             | Event::CheckpointSaved { job, grace_ms: Some(_), .. }
-            | Event::PartEnded { job, .. } => self.parts.get(job).cloned().unwrap_or_default(),
+            | Event::NodePartEnded { job, .. } => self.parts.get(job).cloned().unwrap_or_default(),
             Event::AttemptEnded { job, .. } => self.parts.remove(job).unwrap_or_default(),
             Event::PolicyApplied { .. } => self.nodes.clone(),
             Event::NodeRemoved { node, .. } => {
@@ -104,7 +104,7 @@ impl Route {
                 self.nodes.insert(node.clone());
                 BTreeSet::from([node.clone()])
             }
-            Event::NodeStateChanged { node, word: NodeWord::Ready, .. } => BTreeSet::from([node.clone()]),
+            Event::NodeStateChanged { node, status: NodeStatus::Ready, .. } => BTreeSet::from([node.clone()]),
             _ => BTreeSet::new(),
         }
     }
@@ -113,7 +113,8 @@ impl Route {
 /// The full list of what a node owes.
 pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
     let open = state.attempts_on(node).filter_map(|job| Some((job, job.attempt()?)));
-    let open = open.filter(|(_, attempt)| !matches!(attempt.parts.get(node), Some(Part::Ended { .. })));
+    let open =
+        open.filter(|(_, attempt)| !matches!(attempt.reports.get(node), Some(NodeReport::Ended { .. })));
     let agent = state.nodes.get(node).map(|node| node.facts.incarnation.clone());
     Orders {
         node: node.to_string(),
@@ -157,7 +158,7 @@ fn order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
-        started: attempt.parts.get(node).is_some(),
+        started: attempt.reports.get(node).is_some(),
         tasks: tasks_on((node, facts), job, &attempt.tasks),
         gang_size: attempt.tasks.len() as u32,
         node_rank: nodes.iter().position(|other| *other == node).unwrap_or_default() as u32,
@@ -220,7 +221,7 @@ fn share(share: &Share) -> TaskShare {
         ShareMode::Mps | ShareMode::TimeSlice => (None, None),
     };
     TaskShare {
-        mode: share.mode.word().to_string(),
+        mode: share.mode.as_str().to_string(),
         compute_milli: share.compute_milli,
         memory_mib: share.memory_mib,
         profile,

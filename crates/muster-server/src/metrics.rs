@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use muster_core::objects::job::Phase;
-use muster_core::objects::policy::{Hook, Version};
+use muster_core::objects::policy::{BundleVersion, Hook};
 use muster_core::planner::fair_shares;
 use muster_core::{State, Timestamp};
 use muster_store::rows::{CountRow, JobState};
@@ -69,7 +69,7 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
         waiting_by_reason: waiting_by_reason(door, state),
         gpus: gpus(state),
         allocated_ratio: allocated_ratio(state),
-        nodes: counted(state.nodes.values().map(|node| node.state.word.word().to_string())),
+        nodes: counted(state.nodes.values().map(|node| node.state.status.as_str().to_string())),
         gpu_seconds: gpu_seconds(state, door.cluster.now()),
         fair_shares: fair_shares(state, door.cluster.now().max(state.clock))
             .into_iter()
@@ -89,7 +89,7 @@ fn facts(door: &Door, counts: &[CountRow]) -> Facts {
 }
 
 fn bundles(door: &Door, state: &State) -> Vec<(String, bool)> {
-    let is_suspended = |version: &Version| {
+    let is_suspended = |version: &BundleVersion| {
         door.interpreter.as_ref().is_some_and(|interpreter| interpreter.suspended(version).is_some())
     };
     let in_force = state.policies.in_force().into_iter();
@@ -117,7 +117,7 @@ fn waiting_by_reason(door: &Door, state: &State) -> Vec<(String, u64)> {
     for (bucket, places) in state.queue.buckets() {
         let verdict = verdicts.of_bucket(bucket);
         let word =
-            verdict.and_then(|verdict| verdict.reasons.first()).map_or("Considering", |reason| reason.word());
+            verdict.and_then(|verdict| verdict.reasons.first()).map_or("Considering", |reason| reason.code());
         *counts.entry(word.to_string()).or_insert(0) += places.len() as u64;
         ready += places.len() as u64;
     }

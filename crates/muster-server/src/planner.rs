@@ -114,7 +114,7 @@ impl Proposer {
             answers,
             notes: (!waits.is_empty()).then_some(Command::NoteWaits { waits }),
             starts: plan.starts.len(),
-            claims: plan.claims.len(),
+            claims: plan.evictions.len(),
             adopt: (!plan.is_empty()).then(|| Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }),
         })
     }

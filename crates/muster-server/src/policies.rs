@@ -14,10 +14,11 @@ use std::time::Duration;
 use muster_core::facts::plan::Plan;
 use muster_core::objects::job::Job;
 use muster_core::objects::policy::{
-    Admission, Answered, Bundle, FailureView, GpuLimit, Hook, Limited, Retried, Retry, Scope, Version,
+    Admission, BundleVersion, FailureView, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry,
+    RetryAnswer, TenantLimit,
 };
 use muster_core::objects::settings::PolicyFailure;
-use muster_core::policy::{Answer, CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
+use muster_core::policy::{BucketAnswer, CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 use muster_core::queue::Bucket;
 use muster_core::resources::Kind;
 use muster_core::{Command, JobId, JobSpec, NodeId, State, TenantId, Timestamp};
@@ -37,15 +38,19 @@ const BUCKETS_MAX: usize = 1_000;
 /// Those who run policies.
 pub trait Interpreter: Send + Sync {
     /// Compile files, by name, for whom they would speak. Every error says where and what.
-    fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>>;
+    fn compile(
+        &self,
+        scope: &PolicyScope,
+        files: BTreeMap<String, String>,
+    ) -> Result<PolicyBundle, Vec<String>>;
 
     /// The tests among these files that fail, each in a line.
-    fn failing_tests(&self, _: &Scope, _: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    fn failing_tests(&self, _: &PolicyScope, _: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
         Ok(Vec::new())
     }
 
     /// Why a version is suspended, if it is: it is not asked, and every question to it fails.
-    fn suspended(&self, _: &Version) -> Option<String> {
+    fn suspended(&self, _: &BundleVersion) -> Option<String> {
         None
     }
 
@@ -55,30 +60,30 @@ pub trait Interpreter: Send + Sync {
     }
 
     /// Whether each of these jobs may be accepted and start now.
-    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>>;
+    fn admit(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>>;
 
     /// Which priority each is ordered by, where that is another than it asked for.
     fn priority(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[(&JobView, &TenantView)],
     ) -> Vec<Result<Option<u32>, String>>;
 
     /// How unwelcome each is on each of these nodes, in thousandths of a device.
     fn score(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[&JobView],
         nodes: &[NodeView],
     ) -> Vec<Result<Vec<i64>, String>>;
 
     /// The most that each GPU of each job may draw, in milliwatts.
-    fn power(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>>;
+    fn power(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>>;
 
     /// Which of those who run may be displaced for a job.
     fn victims(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String>;
@@ -86,25 +91,25 @@ pub trait Interpreter: Send + Sync {
     /// The most GPUs that each of these tenants may hold.
     fn limit(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         tenants: &[(&TenantView, &ClusterView)],
     ) -> Vec<Result<GpuLimit, String>>;
 
     /// Whether it starts again after a failure.
-    fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
+    fn retry(&self, version: &BundleVersion, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
 }
 
 /// A job that is not accepted yet, and those who are asked about it. It is made from the state and asked without it:
 /// while a policy thinks, nobody waits for the state.
 pub struct Applicant {
     job: JobView,
-    asked: Vec<Arc<Version>>,
+    asked: Vec<Arc<BundleVersion>>,
 }
 
 impl Applicant {
     /// One that somebody has to be asked about; nothing where nobody does.
     pub fn of(state: &State, spec: &JobSpec, now: Timestamp) -> Option<Applicant> {
-        let asked: Vec<_> = state.policies.asked(Hook::Admit, &spec.tenant).cloned().collect();
+        let asked: Vec<_> = state.policies.bundles_answering(Hook::Admit, &spec.tenant).cloned().collect();
         let bucket = Bucket::of_spec(spec, None, &state.policies.bucket_criteria);
         let job = JobView::of(&bucket, Moment::of(now, state.settings.utc_offset_minutes));
         (!asked.is_empty()).then_some(Applicant { job, asked })
@@ -112,7 +117,7 @@ impl Applicant {
 
     /// Whether policies refuse it, and in which words.
     pub fn refused(&self, interpreter: &dyn Interpreter) -> Option<String> {
-        let admit = |version: &Arc<Version>| interpreter.admit(version, &[&self.job]).pop();
+        let admit = |version: &Arc<BundleVersion>| interpreter.admit(version, &[&self.job]).pop();
         let said = self.asked.iter().filter_map(|version| heard(admit(version)?, version, &mut None));
         match said.fold(Admission::Yes, Admission::and) {
             Admission::Refuse { why } => Some(why),
@@ -127,7 +132,7 @@ pub fn unknown_limits(
     tenant: &TenantId,
     interpreter: &dyn Interpreter,
     now: Timestamp,
-) -> Vec<Limited> {
+) -> Vec<TenantLimit> {
     if state.knows_limits(tenant) {
         return Vec::new();
     }
@@ -182,7 +187,8 @@ impl Asker {
             answers.extend(asking.news_of(some, &nodes));
         }
         answers.extend(asking.about_victims_again(|known| again || (try_again && known.failed.is_some())));
-        answers.extend(plan.claims.iter().filter_map(|room| asking.about_victims(room.job, &room.victims)));
+        answers
+            .extend(plan.evictions.iter().filter_map(|room| asking.about_victims(room.job, &room.victims)));
         let limits = asking.about_limits(again, try_again);
         let retries = asking.about_failures(try_again);
         if again && !left_out {
@@ -206,8 +212,8 @@ fn is_answered(state: &State, hook: Hook) -> bool {
 fn nodes_by_kind(state: &State) -> BTreeMap<Arc<Kind>, NodeId> {
     let mut nodes = BTreeMap::new();
     if is_answered(state, Hook::Score) {
-        let kinds = state.capacity.kinds().count();
-        for (node, filed) in state.capacity.nodes() {
+        let kinds = state.resources.kinds().count();
+        for (node, filed) in state.resources.nodes() {
             nodes.entry(filed.kind.clone()).or_insert_with(|| node.clone());
             if nodes.len() == kinds {
                 break;
@@ -218,7 +224,7 @@ fn nodes_by_kind(state: &State) -> BTreeMap<Arc<Kind>, NodeId> {
 }
 
 /// Whether an answer says something else than what is known.
-fn differs(known: &Answer, answered: &Answered, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
+fn differs(known: &BucketAnswer, answered: &JobAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
     let cost = |node: &NodeId| answered.costs.iter().find(|(one, _)| one == node).map(|(_, cost)| *cost);
     let costs = nodes.iter().any(|(kind, node)| known.costs.get(kind).copied() != cost(node));
     known.admission != answered.admission
@@ -242,7 +248,7 @@ impl Asking<'_> {
     }
 
     /// Whether kinds of nodes are there of which nothing was answered.
-    fn lacks(&self, bucket: &Bucket, known: &Answer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
+    fn lacks(&self, bucket: &Bucket, known: &BucketAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
         self.state.policies.asks(Hook::Score, &bucket.tenant)
             && nodes.keys().any(|kind| !known.costs.contains_key(kind))
     }
@@ -261,8 +267,9 @@ impl Asking<'_> {
     ) -> Vec<(&Bucket, JobId)> {
         let wants = |bucket: &Bucket| {
             let known = self.state.policies.answers.of(bucket);
-            let lacks =
-                |known: &Answer| self.lacks(bucket, known, nodes) || (try_again && known.failed.is_some());
+            let lacks = |known: &BucketAnswer| {
+                self.lacks(bucket, known, nodes) || (try_again && known.failed.is_some())
+            };
             (again || known.is_none_or(lacks)) && self.is_concerned(bucket)
         };
         let firsts =
@@ -271,14 +278,14 @@ impl Asking<'_> {
     }
 
     /// What policies say of these buckets, where it is another than what is known.
-    fn news_of(&self, some: &[(&Bucket, JobId)], nodes: &BTreeMap<Arc<Kind>, NodeId>) -> Vec<Answered> {
+    fn news_of(&self, some: &[(&Bucket, JobId)], nodes: &BTreeMap<Arc<Kind>, NodeId>) -> Vec<JobAnswer> {
         let mut all: Vec<About<'_>> =
             some.iter().filter_map(|(bucket, job)| self.unheard(bucket, *job)).collect();
         self.hear_admissions(&mut all);
         self.hear_costs(&mut all, nodes);
         self.hear_caps(&mut all);
         self.hear_priorities(&mut all);
-        let is_new = |bucket: &Bucket, answered: &Answered| {
+        let is_new = |bucket: &Bucket, answered: &JobAnswer| {
             let known = self.state.policies.answers.of(bucket);
             known.is_none_or(|known| differs(known, answered, nodes))
         };
@@ -288,15 +295,15 @@ impl Asking<'_> {
 
     fn unheard<'b>(&self, bucket: &'b Bucket, job: JobId) -> Option<About<'b>> {
         let tenant = TenantView::of(self.state.tenants.get(&bucket.tenant)?);
-        Some(About { bucket, tenant, view: self.view(bucket), answered: Answered::of(job, bucket.key()) })
+        Some(About { bucket, tenant, view: self.view(bucket), answered: JobAnswer::of(job, bucket.key()) })
     }
 
     /// Where a policy failed its jobs wait, if so configured.
-    fn with_failure(&self, answered: Answered) -> Answered {
+    fn with_failure(&self, answered: JobAnswer) -> JobAnswer {
         match (&answered.failed, self.state.settings.policy_failure) {
             (Some(what), PolicyFailure::Closed) => {
                 let wait = Admission::Wait { why: format!("a policy failed: {what}") };
-                Answered { admission: answered.admission.and(wait), ..answered }
+                JobAnswer { admission: answered.admission.and(wait), ..answered }
             }
             _ => answered,
         }
@@ -304,7 +311,7 @@ impl Asking<'_> {
 
     /// The strictest of all.
     fn hear_admissions(&self, all: &mut [About]) {
-        let ask = |version: &Version, some: &[&About]| self.interpreter.admit(version, &views(some));
+        let ask = |version: &BundleVersion, some: &[&About]| self.interpreter.admit(version, &views(some));
         self.hear(Hook::Admit, all, ask, |about, _, said| {
             about.answered.admission = std::mem::take(&mut about.answered.admission).and(said);
         });
@@ -316,7 +323,8 @@ impl Asking<'_> {
         for about in all.iter_mut() {
             about.answered.costs = nodes.values().map(|node| (node.clone(), 0)).collect();
         }
-        let ask = |version: &Version, some: &[&About]| self.interpreter.score(version, &views(some), &shown);
+        let ask =
+            |version: &BundleVersion, some: &[&About]| self.interpreter.score(version, &views(some), &shown);
         self.hear(Hook::Score, all, ask, |about, _, said| {
             for ((_, sum), cost) in about.answered.costs.iter_mut().zip(said) {
                 *sum = sum.saturating_add(cost);
@@ -326,7 +334,7 @@ impl Asking<'_> {
 
     /// The least of all.
     fn hear_caps(&self, all: &mut [About]) {
-        let ask = |version: &Version, some: &[&About]| self.interpreter.power(version, &views(some));
+        let ask = |version: &BundleVersion, some: &[&About]| self.interpreter.power(version, &views(some));
         self.hear(Hook::Power, all, ask, |about, _, said| {
             about.answered.gpu_milliwatts = about.answered.gpu_milliwatts.into_iter().chain(said).min();
         });
@@ -334,13 +342,13 @@ impl Asking<'_> {
 
     /// Each bundle sees what the one before it left. That of a tenant can only ask for less.
     fn hear_priorities(&self, all: &mut [About]) {
-        let ask = |version: &Version, some: &[&About]| {
+        let ask = |version: &BundleVersion, some: &[&About]| {
             let pairs: Vec<_> = some.iter().map(|about| (&about.view, &about.tenant)).collect();
             self.interpreter.priority(version, &pairs)
         };
         self.hear(Hook::Priority, all, ask, |about, version, said| {
             let left = about.view.priority;
-            let most = if version.scope == Scope::Cluster { u32::MAX } else { left };
+            let most = if version.scope == PolicyScope::Cluster { u32::MAX } else { left };
             about.view.priority = said.unwrap_or(left).min(most);
             let is_other = about.view.priority != about.bucket.priority;
             about.answered.priority = is_other.then_some(about.view.priority);
@@ -352,11 +360,11 @@ impl Asking<'_> {
         &self,
         hook: Hook,
         all: &mut [About],
-        ask: impl Fn(&Version, &[&About]) -> Vec<Result<T, String>>,
-        take: impl Fn(&mut About, &Version, T),
+        ask: impl Fn(&BundleVersion, &[&About]) -> Vec<Result<T, String>>,
+        take: impl Fn(&mut About, &BundleVersion, T),
     ) {
         for version in self.state.policies.in_force() {
-            let speaks_of = |about: &About| version.scope.speaks_of(&about.bucket.tenant);
+            let speaks_of = |about: &About| version.scope.applies_to(&about.bucket.tenant);
             let concerned: Vec<&About> = all.iter().filter(|about| speaks_of(about)).collect();
             if concerned.is_empty() || !version.bundle.hooks.contains(&hook) {
                 continue;
@@ -375,10 +383,10 @@ impl Asking<'_> {
     }
 
     /// How much tenants may hold whose jobs wait, and all above them, where that is another than what is known.
-    fn about_limits(&self, again: bool, try_again: bool) -> Vec<Limited> {
+    fn about_limits(&self, again: bool, try_again: bool) -> Vec<TenantLimit> {
         let known = &self.state.policies.limits;
         let wants = |tenant: &&TenantId| {
-            let is_due = |limited: &Limited| again || (try_again && limited.failed.is_some());
+            let is_due = |limited: &TenantLimit| again || (try_again && limited.failed.is_some());
             known.get(tenant).is_none_or(is_due)
         };
         let wanted: Vec<&TenantId> = self.state.tenants_to_limit().into_iter().filter(wants).collect();
@@ -391,12 +399,12 @@ impl Asking<'_> {
     }
 
     /// How much these tenants may hold: the least that the bundles say that speak of each.
-    fn limits_of(&self, tenants: &[&TenantId], cluster: &ClusterView) -> Vec<Limited> {
+    fn limits_of(&self, tenants: &[&TenantId], cluster: &ClusterView) -> Vec<TenantLimit> {
         let there = tenants.iter().filter_map(|tenant| self.state.tenants.get(tenant));
-        let mut all: Vec<(TenantView, Limited)> =
-            there.map(|tenant| (TenantView::of(tenant), Limited::of(tenant.id.clone()))).collect();
+        let mut all: Vec<(TenantView, TenantLimit)> =
+            there.map(|tenant| (TenantView::of(tenant), TenantLimit::of(tenant.id.clone()))).collect();
         for version in self.state.policies.in_force() {
-            let speaks_of = |tenant: &TenantView| version.scope.speaks_of(&tenant.id);
+            let speaks_of = |tenant: &TenantView| version.scope.applies_to(&tenant.id);
             let concerned = all.iter().filter(|(tenant, _)| speaks_of(tenant));
             let concerned: Vec<_> = concerned.map(|(tenant, _)| (tenant, cluster)).collect();
             if concerned.is_empty() || !version.bundle.hooks.contains(&Hook::Limit) {
@@ -413,35 +421,35 @@ impl Asking<'_> {
     }
 
     /// Where a policy failed nobody of the tenant or below it starts, if so configured.
-    fn blocked_by_failure(&self, limited: Limited) -> Limited {
+    fn blocked_by_failure(&self, limited: TenantLimit) -> TenantLimit {
         let closed = self.state.settings.policy_failure == PolicyFailure::Closed;
         let failed = limited.failed.as_ref().filter(|_| closed);
-        Limited { blocked: failed.map(|what| format!("a policy failed: {what}")), ..limited }
+        TenantLimit { blocked: failed.map(|what| format!("a policy failed: {what}")), ..limited }
     }
 
     /// Whether those start again who failed, where that was not asked yet.
-    fn about_failures(&self, try_again: bool) -> Vec<Retried> {
+    fn about_failures(&self, try_again: bool) -> Vec<RetryAnswer> {
         let failures = self.state.policies.failures.iter();
         let due = failures.filter(|(_, failure)| failure.failed.is_none() || try_again);
         due.filter_map(|(job, _)| self.retried(self.state.jobs.get(job)?)).take(BUCKETS_MAX).collect()
     }
 
-    fn retried(&self, job: &Job) -> Option<Retried> {
+    fn retried(&self, job: &Job) -> Option<RetryAnswer> {
         let failure = self.state.failure_of(job.id)?;
         let (view, mut failed) = (self.view(&self.state.bucket(job)), None);
         let mut retry = Retry::AsAsked;
-        for version in self.state.policies.asked(Hook::Retry, &job.spec.tenant) {
+        for version in self.state.policies.bundles_answering(Hook::Retry, &job.spec.tenant) {
             let said = self.interpreter.retry(version, &view, &failure.seen);
             retry = retry.and(heard(said, version, &mut failed).unwrap_or_default());
         }
         let unknown = failed.is_some() && self.state.settings.policy_failure == PolicyFailure::Closed;
         let is_no = matches!(retry, Retry::No { .. });
         let retry = (!unknown || is_no).then_some(retry);
-        Some(Retried { job: job.id, attempt: failure.seen.attempt, retry, failed })
+        Some(RetryAnswer { job: job.id, attempt: failure.seen.attempt, retry, failed })
     }
 
     /// Whether those whom a plan would displace may be, where that was not asked yet.
-    fn about_victims(&self, job: JobId, victims: &[JobId]) -> Option<Answered> {
+    fn about_victims(&self, job: JobId, victims: &[JobId]) -> Option<JobAnswer> {
         let bucket = self.state.bucket(self.state.jobs.get(&job)?);
         let known = self.state.policies.answers.of(&bucket).cloned().unwrap_or_default();
         let unasked = victims.iter().filter(|victim| !known.victims.contains_key(victim)).copied();
@@ -449,8 +457,8 @@ impl Asking<'_> {
     }
 
     /// What was answered about victims long ago, where it is another by now: they have run on.
-    fn about_victims_again(&self, is_due: impl Fn(&Answer) -> bool) -> Vec<Answered> {
-        let again = |(bucket, known): (&Bucket, &Answer)| {
+    fn about_victims_again(&self, is_due: impl Fn(&BucketAnswer) -> bool) -> Vec<JobAnswer> {
+        let again = |(bucket, known): (&Bucket, &BucketAnswer)| {
             let job = self.state.queue.bucket(bucket)?.first()?.1;
             let answered = self.of_victims((job, bucket), known, None, known.victims.keys().copied())?;
             let differs = |(job, may): &(JobId, bool)| known.victims.get(job) != Some(may);
@@ -463,14 +471,14 @@ impl Asking<'_> {
     fn of_victims(
         &self,
         (job, bucket): (JobId, &Bucket),
-        known: &Answer,
+        known: &BucketAnswer,
         mut failed: Option<String>,
         victims: impl Iterator<Item = JobId>,
-    ) -> Option<Answered> {
+    ) -> Option<JobAnswer> {
         let victims = victims.filter_map(|victim| self.state.jobs.get(&victim));
         let candidates: Vec<CandidateView> =
             victims.filter_map(|victim| CandidateView::of(victim, self.now)).collect();
-        let mut asked = self.state.policies.asked(Hook::Victims, &bucket.tenant).peekable();
+        let mut asked = self.state.policies.bundles_answering(Hook::Victims, &bucket.tenant).peekable();
         if candidates.is_empty() || asked.peek().is_none() {
             return None;
         }
@@ -489,13 +497,13 @@ impl Asking<'_> {
         let victims = candidates.iter().map(|one| (one.id, may_go.contains(&one.id))).collect();
         let (admission, priority, gpu_milliwatts) =
             (known.admission.clone(), known.priority, known.gpu_milliwatts);
-        Some(Answered {
+        Some(JobAnswer {
             admission,
             priority,
             gpu_milliwatts,
             victims,
             failed,
-            ..Answered::of(job, bucket.key())
+            ..JobAnswer::of(job, bucket.key())
         })
     }
 }
@@ -507,7 +515,7 @@ struct About<'a> {
     tenant: TenantView,
     /// As policies see its jobs.
     view: JobView,
-    answered: Answered,
+    answered: JobAnswer,
 }
 
 fn views<'a>(some: &[&'a About]) -> Vec<&'a JobView> {
@@ -515,7 +523,7 @@ fn views<'a>(some: &[&'a About]) -> Vec<&'a JobView> {
 }
 
 /// What was said; a failure is noted and told.
-fn heard<T>(said: Result<T, String>, version: &Version, failed: &mut Option<String>) -> Option<T> {
+fn heard<T>(said: Result<T, String>, version: &BundleVersion, failed: &mut Option<String>) -> Option<T> {
     match said {
         Ok(said) => Some(said),
         Err(what) => {

@@ -1,7 +1,7 @@
 //! A state as the bytes of a savepoint: one piece to a line.
 
 use muster_core::State;
-use muster_core::state::{MissingSpec, Restoring};
+use muster_core::state::{MissingSpec, StateRestorer};
 use muster_json::JsonError;
 
 /// Why a savepoint cannot be read.
@@ -27,7 +27,7 @@ pub fn write(state: &State) -> Vec<u8> {
 
 /// Read a state back.
 pub fn read(bytes: &[u8]) -> Result<State, SavepointError> {
-    let mut restoring = Restoring::default();
+    let mut restoring = StateRestorer::default();
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         restoring.add(muster_json::from_slice(line)?)?;
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use muster_core::facts::plan::Start;
 use muster_core::facts::verdict::Reason;
 use muster_core::objects::job::Job;
-use muster_core::objects::policy::Version;
+use muster_core::objects::policy::BundleVersion;
 use muster_core::planner::{Planned, Verdicts, plan};
 use muster_core::{Actor, Event, JobId, NodeId, State, Timestamp};
 
@@ -35,7 +35,7 @@ pub struct Shadow(Mutex<Option<Run>>);
 #[derive(Debug, Clone)]
 pub struct Run {
     /// What runs, as if it were put into force.
-    pub version: Arc<Version>,
+    pub version: Arc<BundleVersion>,
     /// How often both were compared.
     pub looks: u64,
     /// How often there was something to decide and no time to compare.
@@ -105,7 +105,7 @@ impl fmt::Display for Fate {
 
 impl Shadow {
     /// Begin with a bundle, in place of the one before.
-    pub fn begin(&self, version: Version) {
+    pub fn begin(&self, version: BundleVersion) {
         let (version, otherwise) = (Arc::new(version), BTreeMap::new());
         *self.lock() = Some(Run { version, looks: 0, missed: 0, alike: 0, otherwise });
     }
@@ -132,7 +132,7 @@ impl Shadow {
         }
     }
 
-    fn version(&self) -> Option<Arc<Version>> {
+    fn version(&self) -> Option<Arc<BundleVersion>> {
         self.lock().as_ref().map(|run| run.version.clone())
     }
 
@@ -141,7 +141,7 @@ impl Shadow {
     }
 
     /// Keep what a look found, unless another shadow has begun since.
-    fn note(&self, version: &Arc<Version>, looked: Looked, at: Timestamp) {
+    fn note(&self, version: &Arc<BundleVersion>, looked: Looked, at: Timestamp) {
         let mut shadow = self.lock();
         let Some(run) = shadow.as_mut().filter(|run| Arc::ptr_eq(&run.version, version)) else { return };
         run.looks += 1;
@@ -192,7 +192,12 @@ struct Looked {
 
 /// Plan from a state with the policies in force and with others, and compare. As much as two rounds and two times asking
 /// everyone.
-fn look(state: &State, version: &Version, interpreter: &Arc<dyn Interpreter>, now: Timestamp) -> Looked {
+fn look(
+    state: &State,
+    version: &BundleVersion,
+    interpreter: &Arc<dyn Interpreter>,
+    now: Timestamp,
+) -> Looked {
     let mut beside = state.clone();
     beside.apply(&Event::PolicyApplied { version: Box::new(version.clone()) });
     let (in_force, shadow) =
@@ -232,7 +237,7 @@ impl Decided {
             nodes.into_iter().collect()
         };
         let starts = plan.starts.iter().map(|start| (start.job, Fate::Starts(nodes(start))));
-        let rooms = plan.claims.iter().map(|room| (room.job, Fate::MakesRoom(room.victims.clone())));
+        let rooms = plan.evictions.iter().map(|room| (room.job, Fate::MakesRoom(room.victims.clone())));
         Decided { state, verdicts, fates: starts.chain(rooms).collect() }
     }
 
@@ -254,13 +259,13 @@ impl Decided {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::objects::policy::{Bundle, Scope};
+    use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 
     use super::*;
 
-    fn version() -> Version {
-        let (bundle, by, why) = (Arc::new(Bundle::default()), String::new(), String::new());
-        Version { number: 1, scope: Scope::Cluster, bundle, by, why, at: Timestamp(0) }
+    fn version() -> BundleVersion {
+        let (bundle, by, why) = (Arc::new(PolicyBundle::default()), String::new(), String::new());
+        BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle, by, why, at: Timestamp(0) }
     }
 
     fn looked(jobs: std::ops::Range<u64>) -> Looked {

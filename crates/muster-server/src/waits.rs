@@ -35,7 +35,7 @@ impl Waits {
             verdicts.buckets().map(|(bucket, verdict)| (bucket.key(), &verdict.reasons)).collect();
         let mut news = self.free_again(&blocked);
         for (key, reasons) in blocked {
-            let words: Vec<&'static str> = reasons.iter().map(Reason::word).collect();
+            let words: Vec<&'static str> = reasons.iter().map(Reason::code).collect();
             let wait = self.buckets.entry(key.clone()).or_insert(Wait { since: now, noted: None });
             let due = now.saturating_sub(wait.since) >= PAUSE && news.len() < NOTES_MAX;
             if due && wait.noted.as_ref() != Some(&words) {

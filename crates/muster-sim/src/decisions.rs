@@ -56,7 +56,7 @@ impl<'a> Again<'a> {
     fn new(start: &State, entries: &'a [Entry]) -> Again<'a> {
         let mut adopted: BTreeMap<u64, Vec<Adopted>> = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate() {
-            if let Event::PlanAdopted { snapshot, now, placed, claimed, left } = &entry.event {
+            if let Event::PlanAdopted { snapshot, now, placed, claimed, rejected: left } = &entry.event {
                 let proposed = (placed + claimed + left) as usize;
                 let placed = starts_before(&entries[..index], *placed as usize);
                 adopted.entry(*snapshot).or_default().push(Adopted {
@@ -93,19 +93,29 @@ fn starts_before(entries: &[Entry], count: usize) -> Vec<&Event> {
 
 fn compare(adopted: &Adopted, today: &Plan) -> Result<(), Difference> {
     let different = |what: String| Err(Difference { seq: adopted.seq, what });
-    let proposed = today.starts.len() + today.claims.len();
+    let proposed = today.starts.len() + today.evictions.len();
     if proposed != adopted.proposed {
         return different(format!("{} gangs were proposed, today it is {proposed}", adopted.proposed));
     }
     for event in &adopted.placed {
-        let Event::JobPlaced { job, tasks, effective, expected_ms, lent, score, .. } = event else {
+        let Event::JobPlaced {
+            job,
+            tasks,
+            effective_priority: effective,
+            expected_ms,
+            revocable: lent,
+            score,
+            ..
+        } = event
+        else {
             continue;
         };
         let Some(start) = today.starts.iter().find(|start| start.job == *job) else {
             return different(format!("{job} was started, today it is not"));
         };
         let then = (tasks, effective, expected_ms, lent, score);
-        let now = (&start.tasks, &start.effective, &start.expected_ms, &start.lent, &start.score);
+        let now =
+            (&start.tasks, &start.effective_priority, &start.expected_ms, &start.revocable, &start.score);
         if then != now {
             return different(format!("{job} was started as {then:?}, today it is {now:?}"));
         }

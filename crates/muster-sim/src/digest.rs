@@ -92,7 +92,7 @@ impl fmt::Display for Places<'_> {
             write!(out, "{}.{}={}{:?}", task.group, task.rank, task.node, task.gpus)?;
             if let Some(share) = &task.share {
                 let (compute, memory) = (share.compute_milli, share.memory_milli);
-                write!(out, "/{}:{compute}:{memory}", share.mode.word())?;
+                write!(out, "/{}:{compute}:{memory}", share.mode.as_str())?;
                 if let ShareMode::Mig { profile, start } = &share.mode {
                     write!(out, ":{profile}@{start}")?;
                 }

@@ -9,8 +9,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use muster_core::facts::command::{Actor, Answer, Command, Said};
-use muster_core::facts::event::{Back, Event, Next};
+use muster_core::facts::command::{Actor, Answer, Command, TaskReport};
+use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::facts::plan::Plan;
 use muster_core::objects::job::{Exit, Job, PlacedTask};
 use muster_core::planner::plan;
@@ -274,7 +274,7 @@ impl Stage {
             if self.ask_policies(&plan) {
                 continue;
             }
-            let displaces = !plan.claims.is_empty();
+            let displaces = !plan.evictions.is_empty();
             if !plan.is_empty() {
                 self.tell(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
                 self.answer_news();
@@ -337,12 +337,12 @@ impl Stage {
             Cue::Ends if self.is_done(job) => {
                 let exit = self.players.get(&job).and_then(|player| player.trials.front());
                 let exit = exit.map_or(Exit::Code { code: 0 }, |trial| trial.exit.clone());
-                self.report(job, &Said::Ended { exit, stopped: false, ended_ms_ago: None });
+                self.report(job, &TaskReport::Ended { exit, stopped: false, ended_ms_ago: None });
             }
             Cue::Ends => self.tell(&Command::Tick),
             Cue::Stopped => self.report(
                 job,
-                &Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None },
+                &TaskReport::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None },
             ),
         }
     }
@@ -407,7 +407,7 @@ impl Stage {
         let Some(player) = self.players.get_mut(&job) else { return };
         let Some(runs) = player.runs.as_mut().filter(|runs| runs.since.is_none()) else { return };
         runs.since = Some(now);
-        self.report(job, &Said::Started);
+        self.report(job, &TaskReport::Started);
         self.cue_end(job, now);
     }
 
@@ -426,17 +426,17 @@ impl Stage {
     }
 
     /// An attempt is over: the job is, or it comes back with what it had saved.
-    fn settle(&mut self, job: JobId, exit: &Exit, next: &Next) {
+    fn settle(&mut self, job: JobId, exit: &Exit, next: &NextPhase) {
         self.stirred = true;
         let (ran_ms, by_itself) = (self.ran_ms(job), self.is_done(job));
         let Some(player) = self.players.get_mut(&job) else { return };
         if player.runs.take().is_none() {
             return;
         }
-        let failed = matches!(next, Next::Queued { because: Back::Restarted, .. });
-        let comes_back = !matches!(next, Next::Ended { .. });
+        let failed = matches!(next, NextPhase::Queued { because: RequeueCause::Restarted, .. });
+        let comes_back = !matches!(next, NextPhase::Ended { .. });
         let useful_ms = match next {
-            Next::Ended { .. } => ran_ms,
+            NextPhase::Ended { .. } => ran_ms,
             _ if failed => 0,
             _ => self.state.jobs.get(&job).map_or(0, |job| kept_ms(&job.spec, ran_ms)),
         };
@@ -460,11 +460,11 @@ impl Stage {
     }
 
     /// Every agent that has a part in a job speaks.
-    fn report(&mut self, job: JobId, said: &Said) {
+    fn report(&mut self, job: JobId, said: &TaskReport) {
         let attempt = self.state.jobs.get(&job).and_then(Job::attempt);
         let Some((attempt, nodes)) = attempt.map(|attempt| (attempt.number, attempt.nodes())) else { return };
         for node in nodes {
-            self.tell(&Command::ReportTask { node, job, attempt, said: said.clone() });
+            self.tell(&Command::ReportTask { node, job, attempt, report: said.clone() });
         }
     }
 }
@@ -481,7 +481,7 @@ fn alarms_of(state: &State) -> impl Iterator<Item = Timestamp> {
 fn alarms(event: &Event) -> [Option<Timestamp>; 2] {
     match event {
         Event::JobSubmitted { spec, .. } => [spec.start_after, None],
-        Event::AttemptEnded { next: Next::Queued { wakes_at, .. }, .. } => [*wakes_at, None],
+        Event::AttemptEnded { next: NextPhase::Queued { wakes_at, .. }, .. } => [*wakes_at, None],
         Event::RetryAnswered { wakes_at, .. } => [Some(*wakes_at), None],
         Event::GpuHealthChanged { cooling_until, .. } => [*cooling_until, None],
         Event::WindowOpened { window, .. } => [Some(window.from), Some(window.until)],

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::JobId;
-use muster_core::facts::command::KeyUse;
+use muster_core::facts::command::IdempotencyRecord;
 use muster_core::objects::job::Outcome;
 
 use crate::error::StoreError;
@@ -31,7 +31,7 @@ pub trait Tables: Send + Sync {
     /// there is one, and it has ended when all its tasks have: as done if they all are, else as failed.
     fn outcomes(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError>;
     /// What a tenant's idempotency key was last used for, as long as keys are kept.
-    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<KeyUse>, StoreError>;
+    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<IdempotencyRecord>, StoreError>;
     /// Journal entries after a number, oldest first; of one job if it is named, and of all tasks of an array
     /// if it is named without index.
     fn events(&self, after: u64, limit: u32, job: Option<JobId>) -> Result<Vec<EventRow>, StoreError>;

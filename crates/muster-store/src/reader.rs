@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::facts::command::KeyUse;
+use muster_core::facts::command::IdempotencyRecord;
 use muster_core::objects::job::Outcome;
 use muster_core::{JobId, Timestamp};
 
@@ -143,7 +143,7 @@ impl<S: Source> Tables for Reader<S> {
         Ok(outcomes)
     }
 
-    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<KeyUse>, StoreError> {
+    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
         let mut select = Select::default();
         let (tenant, key) = (select.bind(tenant), select.bind(key));
         select.sql = format!(
@@ -151,7 +151,7 @@ impl<S: Source> Tables for Reader<S> {
         );
         let used = |cells: &mut Cells| {
             let job = JobId::single(cells.take()?);
-            Ok(KeyUse { job, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
+            Ok(IdempotencyRecord { job, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
         };
         Ok(self.select("read an idempotency key", &select, used)?.into_iter().next())
     }

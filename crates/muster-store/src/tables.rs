@@ -152,9 +152,9 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         }
         // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
         Event::AttemptStarted { whole: false, .. }
-        | Event::PartEnded { .. }
+        | Event::NodePartEnded { .. }
         | Event::CheckpointSaved { .. }
-        | Event::StartForeseen { .. }
+        | Event::StartForecast { .. }
         | Event::PlanAdopted { .. } => Vec::new(),
 
         Event::ClaimMade { job, tasks, victims, at, until } => {
@@ -174,11 +174,11 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::NodeLabelled { node, labels, taints, at, .. } => {
             nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
         }
-        Event::NodeStateChanged { node, word, by, why, at } => {
+        Event::NodeStateChanged { node, status: word, by, why, at } => {
             nodes::state_changed(node, *word, (by, why), *at)
         }
         Event::NodeRemoved { node, at } => nodes::removed(node, *at),
-        Event::GpuHealthChanged { gpu, word, why, cooling_until, at, .. } => {
+        Event::GpuHealthChanged { gpu, status: word, why, cooling_until, at, .. } => {
             nodes::health_changed(gpu, *word, why, *cooling_until, *at)
         }
         Event::GpuPartitioned { gpu, instances, .. } => nodes::partitioned(gpu, instances),
@@ -238,9 +238,9 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::JobPlaced { job, .. }
         | Event::AttemptStarted { job, .. }
         | Event::AttemptStopping { job, .. }
-        | Event::PartEnded { job, .. }
+        | Event::NodePartEnded { job, .. }
         | Event::CheckpointSaved { job, .. }
-        | Event::StartForeseen { job, .. }
+        | Event::StartForecast { job, .. }
         | Event::AttemptEnded { job, .. }
         | Event::ClaimMade { job, .. }
         | Event::ClaimEnded { job, .. } => Some(*job),

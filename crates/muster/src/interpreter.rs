@@ -6,7 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_core::JobId;
-use muster_core::objects::policy::{Admission, Bundle, FailureView, GpuLimit, Retry, Scope, Version};
+use muster_core::objects::policy::{
+    Admission, BundleVersion, FailureView, GpuLimit, PolicyBundle, PolicyScope, Retry,
+};
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 use muster_policy::hooks::{self, Caller};
 use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Workers};
@@ -69,26 +71,26 @@ impl Starlark {
         }
     }
 
-    fn workers_for(&self, scope: &Scope) -> &Workers {
+    fn workers_for(&self, scope: &PolicyScope) -> &Workers {
         match scope {
-            Scope::Cluster => &self.cluster,
-            Scope::Tenant(_) => &self.tenants,
+            PolicyScope::Cluster => &self.cluster,
+            PolicyScope::Tenant(_) => &self.tenants,
         }
     }
 
     /// The workers that a version is asked in, and by which name.
-    fn workers_of(&self, version: &Version) -> (&Workers, String) {
+    fn workers_of(&self, version: &BundleVersion) -> (&Workers, String) {
         let name = match &version.scope {
             // By its number too: a bundle that is applied again begins with a clean record.
-            Scope::Cluster => format!("{} {}", version.number, version.bundle.hash),
-            Scope::Tenant(tenant) => tenant.to_string(),
+            PolicyScope::Cluster => format!("{} {}", version.number, version.bundle.hash),
+            PolicyScope::Tenant(tenant) => tenant.to_string(),
         };
         (self.workers_for(&version.scope), name)
     }
 
     fn ask<T>(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         question: impl FnOnce(&dyn Caller) -> Result<T, PolicyError>,
     ) -> Result<T, String> {
         if self.is_off {
@@ -101,7 +103,7 @@ impl Starlark {
     }
 
     /// Say once that a bundle is suspended, and once that it no longer is.
-    fn log_suspension(&self, version: &Version, name: &str, suspended: Option<String>) {
+    fn log_suspension(&self, version: &BundleVersion, name: &str, suspended: Option<String>) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, scope) = (version.number, &version.scope);
         match suspended {
@@ -119,7 +121,7 @@ impl Starlark {
     /// one that takes too long spoils no other.
     fn ask_each<J, T>(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[J],
         question: impl Fn(&dyn Caller, &[J]) -> Vec<Result<T, PolicyError>>,
     ) -> Vec<Result<T, String>> {
@@ -132,8 +134,8 @@ impl Starlark {
         };
         let together = |policies: &dyn Caller| Ok(question(policies, jobs));
         match &version.scope {
-            Scope::Tenant(_) => jobs.iter().map(one_by_one).collect(),
-            Scope::Cluster => match self.ask(version, together) {
+            PolicyScope::Tenant(_) => jobs.iter().map(one_by_one).collect(),
+            PolicyScope::Cluster => match self.ask(version, together) {
                 Ok(said) => said.into_iter().map(|one| one.map_err(|error| error.to_string())).collect(),
                 Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
             },
@@ -176,15 +178,23 @@ pub fn cluster_confinement() -> Confinement {
 }
 
 impl Interpreter for Starlark {
-    fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
+    fn compile(
+        &self,
+        scope: &PolicyScope,
+        files: BTreeMap<String, String>,
+    ) -> Result<PolicyBundle, Vec<String>> {
         self.workers_for(scope).compile(files).map_err(|error| vec![error.to_string()])
     }
 
-    fn failing_tests(&self, scope: &Scope, files: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    fn failing_tests(
+        &self,
+        scope: &PolicyScope,
+        files: &BTreeMap<String, String>,
+    ) -> Result<Vec<String>, String> {
         self.workers_for(scope).test(files).map_err(|error| error.to_string())
     }
 
-    fn suspended(&self, version: &Version) -> Option<String> {
+    fn suspended(&self, version: &BundleVersion) -> Option<String> {
         let (workers, name) = self.workers_of(version);
         if self.is_off { Some(WITHOUT.to_string()) } else { workers.suspended(&name) }
     }
@@ -193,13 +203,13 @@ impl Interpreter for Starlark {
         if cfg!(debug_assertions) { Duration::from_secs(30) } else { Duration::from_secs(1) }
     }
 
-    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+    fn admit(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
         self.ask_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
     }
 
     fn priority(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[(&JobView, &TenantView)],
     ) -> Vec<Result<Option<u32>, String>> {
         self.ask_each(version, jobs, |policies, jobs| hooks::priority_each(&policies, jobs))
@@ -207,20 +217,20 @@ impl Interpreter for Starlark {
 
     fn score(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[&JobView],
         nodes: &[NodeView],
     ) -> Vec<Result<Vec<i64>, String>> {
         self.ask_each(version, jobs, |policies, jobs| hooks::score_each(&policies, jobs, nodes))
     }
 
-    fn power(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+    fn power(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
         self.ask_each(version, jobs, |policies, jobs| hooks::power_each(&policies, jobs))
     }
 
     fn victims(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
@@ -229,13 +239,13 @@ impl Interpreter for Starlark {
 
     fn limit(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         tenants: &[(&TenantView, &ClusterView)],
     ) -> Vec<Result<GpuLimit, String>> {
         self.ask_each(version, tenants, |policies, tenants| hooks::limit_each(&policies, tenants))
     }
 
-    fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
+    fn retry(&self, version: &BundleVersion, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
         self.ask(version, |policies| hooks::retry(&policies, job, failure))
     }
 }

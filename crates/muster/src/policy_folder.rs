@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::objects::policy::Scope;
+use muster_core::objects::policy::PolicyScope;
 use muster_core::{Actor, Command};
 use muster_server::cluster::{Cluster, Role};
 use muster_server::policies::Interpreter;
@@ -92,16 +92,16 @@ impl PolicyFolder {
         if self.was_applied(files) {
             return Ok(());
         }
-        let compiled = self.interpreter.compile(&Scope::Cluster, files.clone());
+        let compiled = self.interpreter.compile(&PolicyScope::Cluster, files.clone());
         let bundle = compiled.map_err(|errors| Trouble { what: errors.join("\n"), passes: false })?;
         let failing =
-            self.interpreter.failing_tests(&Scope::Cluster, files).unwrap_or_else(|error| vec![error]);
+            self.interpreter.failing_tests(&PolicyScope::Cluster, files).unwrap_or_else(|error| vec![error]);
         if !failing.is_empty() {
             let what = format!("tests of the policies fail:\n{}", failing.join("\n"));
             return Err(Trouble { what, passes: false });
         }
         let why = format!("{} has changed", self.path.display());
-        let command = Command::ApplyPolicy { scope: Scope::Cluster, bundle: Arc::new(bundle), why };
+        let command = Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: Arc::new(bundle), why };
         let applied = self.cluster.ask_blocking(Actor::local(NAME), command);
         // A job may wait for a pool that the folder no longer has: not for ever.
         applied.map_err(|declined| Trouble { what: declined.to_string(), passes: true })?;

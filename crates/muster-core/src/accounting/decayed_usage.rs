@@ -12,7 +12,7 @@ use crate::time::{DAY, Timestamp};
 
 /// A moving average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Recent {
+pub struct DecayedUsage {
     /// The average at that moment, in parts of 2^26 of a millionth of a GPU.
     fine: u64,
     /// When it was brought up to date.
@@ -22,7 +22,7 @@ pub struct Recent {
 /// One millionth of a GPU is so many bits finer inside.
 const FINE_BITS: u32 = 26;
 
-impl Recent {
+impl DecayedUsage {
     /// The average now, in millionths of a GPU, for someone who has held so many thousandths since it was last
     /// brought up to date.
     pub fn micro_gpus(self, held_milli: u64, now: Timestamp, half_life_ms: i64) -> u64 {
@@ -32,18 +32,18 @@ impl Recent {
     /// Bring it up to date, before what is held changes.
     pub(crate) fn advance(&mut self, held_milli: u64, now: Timestamp, half_life_ms: i64) {
         let now = now.max(self.at);
-        *self = Recent { fine: self.fine(held_milli, now, half_life_ms), at: now };
+        *self = DecayedUsage { fine: self.fine(held_milli, now, half_life_ms), at: now };
     }
 
     /// Take back what was counted for so many thousandths that were not held after all, during the last `ms` before it
     /// was brought up to date.
     pub(crate) fn take_back(&mut self, held_milli: u64, ms: i64, half_life_ms: i64) {
-        let counted = share_of(fine_of(held_milli), ONE - kept(ms, half_life_ms));
+        let counted = share_of(fine_of(held_milli), ONE - decay_factor(ms, half_life_ms));
         self.fine = self.fine.saturating_sub(u64::try_from(counted).unwrap_or(u64::MAX));
     }
 
     fn fine(self, held_milli: u64, now: Timestamp, half_life_ms: i64) -> u64 {
-        let kept = kept(now.since(self.at), half_life_ms);
+        let kept = decay_factor(now.since(self.at), half_life_ms);
         let past = u128::from(self.fine);
         let average = share_of(past, kept) + share_of(fine_of(held_milli), ONE - kept);
         u64::try_from(average).unwrap_or(u64::MAX)
@@ -76,7 +76,7 @@ const ROOTS: [u128; 40] = {
 };
 
 /// What is kept of the past after a while, as a part of 2^64: one half after each half-life.
-fn kept(passed_ms: i64, half_life_ms: i64) -> u128 {
+fn decay_factor(passed_ms: i64, half_life_ms: i64) -> u128 {
     let (passed, half_life) = (passed_ms.max(0) as u128, half_life_ms.max(1) as u128);
     let halves = passed / half_life;
     if halves >= 64 {
@@ -125,7 +125,7 @@ mod tests {
     fn a_day_forgets_what_it_should() {
         for milli in 1..1_000 {
             let wanted = ONE * u128::from(1_000 - milli) / 1_000;
-            let off = kept(DAY, half_life_ms(milli)).abs_diff(wanted);
+            let off = decay_factor(DAY, half_life_ms(milli)).abs_diff(wanted);
             assert!(off < ONE / 100_000_000, "{milli} thousandths: {off} parts of 2^64 off");
         }
     }
@@ -142,13 +142,13 @@ mod tests {
     }
 
     /// In thousandths of a GPU.
-    fn milli(recent: Recent, held: u64, hours: i64) -> u64 {
+    fn milli(recent: DecayedUsage, held: u64, hours: i64) -> u64 {
         (recent.micro_gpus(held * 1_000, Timestamp(hours * HOUR), 24 * HOUR) + 500) / 1_000
     }
 
     #[test]
     fn the_past_counts_half_after_each_half_life() {
-        let mut recent = Recent::default();
+        let mut recent = DecayedUsage::default();
         assert_eq!(milli(recent, 8, 24), 4_000);
         assert_eq!(milli(recent, 8, 48), 6_000);
         assert_eq!(milli(recent, 8, 12), 2_343);
@@ -163,9 +163,9 @@ mod tests {
     fn steps_in_between_change_nothing() {
         for step_ms in [1, 997, 9_000, 60_000, HOUR] {
             let steps = (24 * HOUR / step_ms).min(200_000);
-            let (mut stepwise, end) = (Recent::default(), Timestamp(steps * step_ms));
+            let (mut stepwise, end) = (DecayedUsage::default(), Timestamp(steps * step_ms));
             (1..=steps).for_each(|step| stepwise.advance(5_000, Timestamp(step * step_ms), 24 * HOUR));
-            let at_once = Recent::default().micro_gpus(5_000, end, 24 * HOUR);
+            let at_once = DecayedUsage::default().micro_gpus(5_000, end, 24 * HOUR);
             let off = stepwise.micro_gpus(0, end, 24 * HOUR).abs_diff(at_once);
             assert!(off <= 2, "steps of {step_ms} ms are {off} millionths off");
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_was_not_held_after_all_is_taken_back() {
-        let (mut counted, mut held) = (Recent::default(), Recent::default());
+        let (mut counted, mut held) = (DecayedUsage::default(), DecayedUsage::default());
         counted.advance(8_000, Timestamp(30 * HOUR), 24 * HOUR);
         counted.take_back(3_000, 6 * HOUR, 24 * HOUR);
         held.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn many_steps_forget_as_one_does() {
-        let mut recent = Recent::default();
+        let mut recent = DecayedUsage::default();
         recent.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
         (1..=24 * 3_600)
             .for_each(|second| recent.advance(0, Timestamp(24 * HOUR + second * 1_000), 24 * HOUR));

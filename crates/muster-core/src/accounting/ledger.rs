@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::TenantId;
 use crate::objects::charge::Charge;
-use crate::objects::charge::Held;
+use crate::objects::charge::HeldResources;
 use crate::objects::job::{Attempt, JobSpec};
 use crate::objects::tenant::TenantConfig;
 use crate::time::{HOUR, Timestamp};
@@ -79,10 +79,10 @@ pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Tim
 }
 
 /// What an attempt holds and what that costs an hour.
-pub fn held(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig) -> Held {
+pub fn held(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig) -> HeldResources {
     let demand = spec.demand_of(&attempt.tasks);
     let price = if tenant.billed { tenant.price_gpu_hour_micro } else { 0 };
-    Held {
+    HeldResources {
         cpus: demand.cpus,
         memory_mib: demand.memory_mib,
         planned_ms: spec.time_limit_ms.or(attempt.expected_ms),

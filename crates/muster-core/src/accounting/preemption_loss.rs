@@ -11,16 +11,16 @@ use crate::time::{DAY, Timestamp};
 
 /// GPUs × milliseconds of work that would be lost if a job stopped now.
 pub fn lost_gpu_ms(job: &Job, attempt: &Attempt, now: Timestamp) -> u64 {
-    (now.since(saved_at(job, attempt, now)) as u64).saturating_mul(attempt.gpu_milli()) / 1_000
+    (now.since(last_saved_at(job, attempt, now)) as u64).saturating_mul(attempt.gpu_milli()) / 1_000
 }
 
 /// How long an attempt has run, as far as its work is saved.
 pub(crate) fn kept_ms(job: &Job, attempt: &Attempt, now: Timestamp) -> i64 {
-    attempt.started_at.map_or(0, |started| saved_at(job, attempt, now).since(started))
+    attempt.started_at.map_or(0, |started| last_saved_at(job, attempt, now).since(started))
 }
 
 /// When an attempt last saved its work, as far as is known; before that, when it was placed.
-fn saved_at(job: &Job, attempt: &Attempt, now: Timestamp) -> Timestamp {
+fn last_saved_at(job: &Job, attempt: &Attempt, now: Timestamp) -> Timestamp {
     let every_ms = job.spec.checkpoint.as_ref().and_then(|rule| rule.every_ms).filter(|every| *every > 0);
     match (attempt.saved_at, attempt.started_at, every_ms) {
         (Some(saved), _, _) => saved,
@@ -31,12 +31,12 @@ fn saved_at(job: &Job, attempt: &Attempt, now: Timestamp) -> Timestamp {
 
 /// What a tenant has lost to others, less what is forgiven by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Damage {
+pub struct PreemptionLoss {
     gpu_ms: u64,
     at: Timestamp,
 }
 
-impl Damage {
+impl PreemptionLoss {
     /// What counts at a moment, for someone who bears so much a day.
     pub fn gpu_ms(self, per_day: u64, now: Timestamp) -> u64 {
         let forgiven = u128::from(per_day) * now.since(self.at) as u128 / DAY as u128;
@@ -45,12 +45,12 @@ impl Damage {
 
     /// More was lost.
     pub(crate) fn add(&mut self, lost_gpu_ms: u64, per_day: u64, now: Timestamp) {
-        *self = Damage { gpu_ms: self.gpu_ms(per_day, now).saturating_add(lost_gpu_ms), at: now };
+        *self = PreemptionLoss { gpu_ms: self.gpu_ms(per_day, now).saturating_add(lost_gpu_ms), at: now };
     }
 }
 
 /// Whether a running job saves its work.
-pub(crate) fn saves(job: &Job, attempt: &Attempt) -> bool {
+pub(crate) fn checkpoints(job: &Job, attempt: &Attempt) -> bool {
     job.spec.checkpoint.is_some() || attempt.saved_at.is_some()
 }
 
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn damage_is_forgiven_evenly_within_a_day() {
-        let mut damage = Damage::default();
+        let mut damage = PreemptionLoss::default();
         damage.add(1_000, 2_000, Timestamp(0));
         let cases = [(0, 1_000), (DAY / 4, 500), (DAY / 2, 0), (DAY, 0)];
         for (at, expected) in cases {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::decayed_usage as recent;
-use crate::accounting::decayed_usage::Recent;
+use crate::accounting::decayed_usage::DecayedUsage;
 use crate::accounting::ledger::LeaseEnd;
-use crate::accounting::preemption_loss::Damage;
-use crate::estimate::gittins::Kin;
-use crate::estimate::recent::Lasted;
-use crate::estimate::runtimes::Runtimes;
+use crate::accounting::preemption_loss::PreemptionLoss;
+use crate::estimate::gittins::ClassHistory;
+use crate::estimate::recent::RecentRuntimes;
+use crate::estimate::runtimes::TenantRuntimes;
 use crate::ids::TenantId;
 use crate::objects::demand::Demand;
 use crate::objects::tenant::TenantConfig;
@@ -34,15 +34,15 @@ pub struct Tenant {
     #[serde(skip)]
     pub placed_gpu_milli_ms: i128,
     /// How many GPUs it held of late.
-    pub recent: Recent,
+    pub decayed_usage: DecayedUsage,
     /// What it has lost to others of late, with all below it.
     #[serde(default)]
-    pub damage: Damage,
+    pub preemption_loss: PreemptionLoss,
     /// Who works for it, by name: everyone with jobs, and who had some lately.
     pub members: BTreeMap<String, Member>,
     /// How long its last jobs ran, by job type and in all.
     #[serde(default)]
-    pub runtimes: Runtimes,
+    pub runtimes: TenantRuntimes,
 }
 
 /// Someone who works for a tenant.
@@ -53,16 +53,16 @@ pub struct Member {
     /// Their jobs that wait or run. Derived; `State::check` recomputes it.
     pub live_jobs: u64,
     /// How many GPUs they held of late.
-    pub recent: Recent,
+    pub recent: DecayedUsage,
     /// How long their last jobs ran.
     #[serde(default)]
-    pub lasted: Lasted,
+    pub recent_runtimes: RecentRuntimes,
     /// How much of their limits their last jobs used, in thousandths.
     #[serde(default)]
-    pub used: Lasted,
+    pub limit_use_milli: RecentRuntimes,
     /// What is known of their jobs, by the GPUs they ask for, in thousandths.
     #[serde(default)]
-    pub kin: BTreeMap<u64, Kin>,
+    pub class_histories: BTreeMap<u64, ClassHistory>,
 }
 
 impl Tenant {
@@ -74,10 +74,10 @@ impl Tenant {
             held: Demand::default(),
             live_jobs: 0,
             placed_gpu_milli_ms: 0,
-            recent: Recent::default(),
-            damage: Damage::default(),
+            decayed_usage: DecayedUsage::default(),
+            preemption_loss: PreemptionLoss::default(),
             members: BTreeMap::new(),
-            runtimes: Runtimes::default(),
+            runtimes: TenantRuntimes::default(),
         }
     }
 
@@ -134,22 +134,22 @@ impl Tenant {
     fn take_back_unused(&mut self, user: &str, demand: Demand, end: LeaseEnd, half_life_ms: i64) {
         let unused_ms = end.released_at.since(end.charged_until);
         let half_life_ms = self.half_life_ms(half_life_ms);
-        self.recent.take_back(demand.gpu_milli, unused_ms, half_life_ms);
+        self.decayed_usage.take_back(demand.gpu_milli, unused_ms, half_life_ms);
         self.member_mut(user).recent.take_back(demand.gpu_milli, unused_ms, half_life_ms);
     }
 
     /// A job of someone has come to its end after so long, with a limit if it had one.
     pub(crate) fn note_runtime(&mut self, user: &str, ms: i64, limit_ms: Option<i64>) {
         let member = self.member_mut(user);
-        member.lasted.add(ms);
+        member.recent_runtimes.add(ms);
         if let Some(limit_ms) = limit_ms.filter(|limit| *limit > 0) {
-            member.used.add(ms.saturating_mul(1_000) / limit_ms);
+            member.limit_use_milli.add(ms.saturating_mul(1_000) / limit_ms);
         }
     }
 
     /// What is known of someone's jobs of a kind.
-    pub(crate) fn kin_mut(&mut self, user: &str, gpu_milli: u64) -> &mut Kin {
-        self.member_mut(user).kin.entry(gpu_milli).or_default()
+    pub(crate) fn class_history_mut(&mut self, user: &str, gpu_milli: u64) -> &mut ClassHistory {
+        self.member_mut(user).class_histories.entry(gpu_milli).or_default()
     }
 
     /// Forget members who have no jobs and whose usage is long past.
@@ -164,7 +164,7 @@ impl Tenant {
     /// Bring all past usage up to date, before the half-life changes: what is past was forgotten as it was then.
     pub(crate) fn advance_all(&mut self, at: Timestamp, half_life_ms: i64) {
         let half_life_ms = self.half_life_ms(half_life_ms);
-        self.recent.advance(self.held.gpu_milli, at, half_life_ms);
+        self.decayed_usage.advance(self.held.gpu_milli, at, half_life_ms);
         for member in self.members.values_mut() {
             member.recent.advance(member.held.gpu_milli, at, half_life_ms);
         }
@@ -172,7 +172,7 @@ impl Tenant {
 
     fn advance(&mut self, user: &str, at: Timestamp, half_life_ms: i64) {
         let half_life_ms = self.half_life_ms(half_life_ms);
-        self.recent.advance(self.held.gpu_milli, at, half_life_ms);
+        self.decayed_usage.advance(self.held.gpu_milli, at, half_life_ms);
         let member = self.member_mut(user);
         member.recent.advance(member.held.gpu_milli, at, half_life_ms);
     }

@@ -8,11 +8,11 @@ use crate::time::{DAY, HOUR, MINUTE, Timestamp};
 
 /// When an attempt will be over, as far as can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ending {
+pub struct ExpectedEnd {
     /// The moment.
     pub at: Timestamp,
     /// How much that can be relied on.
-    pub word: Word,
+    pub certainty: Certainty,
     /// It gives way before that to whoever is worth more, and loses next to nothing by it.
     pub yields: bool,
     /// Windows that are open to the job, as bits in the order of their names.
@@ -21,46 +21,46 @@ pub struct Ending {
 
 /// How much an ending can be relied on; the greater the more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Word {
+pub enum Certainty {
     /// An estimate, and nothing can be done if it is wrong.
     Estimate,
     /// An estimate, but if it is wrong the job may be asked to leave: it can have space on loan.
-    Loan,
+    Revocable,
     /// A bound.
     Bound,
 }
 
-impl Ending {
+impl ExpectedEnd {
     /// Never, as far as anyone knows.
-    pub const NEVER: Ending =
-        Ending { at: Timestamp(i64::MAX), word: Word::Estimate, yields: false, windows: 0 };
+    pub const NEVER: ExpectedEnd =
+        ExpectedEnd { at: Timestamp(i64::MAX), certainty: Certainty::Estimate, yields: false, windows: 0 };
 
     /// At once, for sure.
-    pub const NOW: Ending =
-        Ending { at: Timestamp(i64::MIN), word: Word::Bound, yields: true, windows: u64::MAX };
+    pub const NOW: ExpectedEnd =
+        ExpectedEnd { at: Timestamp(i64::MIN), certainty: Certainty::Bound, yields: true, windows: u64::MAX };
 
     /// The same for who takes nothing on loan.
-    pub fn outright(self) -> Ending {
-        let word = if self.is_bound() { self.word } else { Word::Estimate };
-        Ending { word, yields: false, ..self }
+    pub fn never_revocable(self) -> ExpectedEnd {
+        let word = if self.is_bound() { self.certainty } else { Certainty::Estimate };
+        ExpectedEnd { certainty: word, yields: false, ..self }
     }
 
     /// Whether it is a bound and not an estimate.
     pub fn is_bound(self) -> bool {
-        self.word == Word::Bound
+        self.certainty == Certainty::Bound
     }
 
     /// Whether whatever is in the way of the other is in the way of this one.
-    pub fn is_no_easier_than(self, other: Ending) -> bool {
+    pub fn is_blocked_wherever(self, other: ExpectedEnd) -> bool {
         self.at >= other.at
-            && self.word <= other.word
+            && self.certainty <= other.certainty
             && self.yields <= other.yields
             && self.windows & !other.windows == 0
     }
 }
 
 /// Limits are rounded up to the next of these, so that jobs with about the same limit are planned alike.
-pub(crate) const STEPS: [i64; 18] = [
+pub(crate) const LIMIT_STEPS_MS: [i64; 18] = [
     MINUTE,
     2 * MINUTE,
     5 * MINUTE,
@@ -82,8 +82,8 @@ pub(crate) const STEPS: [i64; 18] = [
 ];
 
 /// A time limit, rounded up: to a step, or to whole weeks beyond the last.
-pub fn rounded(limit_ms: i64) -> i64 {
-    let step = STEPS.iter().find(|step| limit_ms <= **step).copied();
+pub fn rounded_limit_ms(limit_ms: i64) -> i64 {
+    let step = LIMIT_STEPS_MS.iter().find(|step| limit_ms <= **step).copied();
     step.unwrap_or_else(|| (limit_ms.saturating_add(7 * DAY - 1) / (7 * DAY)).saturating_mul(7 * DAY))
 }
 
@@ -118,7 +118,7 @@ mod tests {
             (8 * DAY, 14 * DAY),
         ];
         for (limit, expected) in cases {
-            assert_eq!(rounded(limit), expected, "{limit}");
+            assert_eq!(rounded_limit_ms(limit), expected, "{limit}");
         }
     }
 }

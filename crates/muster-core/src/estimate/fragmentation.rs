@@ -17,13 +17,13 @@ use crate::gpu::gpu_share::WHOLE;
 
 /// So many tasks may come before we give up on a hole; what is rarer than one in so many is not waited for. Between 30
 /// and 300 it hardly matters.
-const PATIENCE: f64 = 50.0;
+const PATIENCE_TASKS: f64 = 50.0;
 /// What a node has of a resource is divided into so many steps: as fine as most tasks ask for.
-const STEPS: usize = 128;
+const RESOURCE_STEPS: usize = 128;
 
 /// A kind of task, and how often it comes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Coming {
+pub struct TaskClass {
     /// CPU cores.
     pub cpus: u64,
     /// Memory.
@@ -40,7 +40,7 @@ pub struct Coming {
 
 /// What is free on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left<'a> {
+pub struct NodeFree<'a> {
     /// CPU cores.
     pub cpus: u64,
     /// Memory.
@@ -51,21 +51,21 @@ pub struct Left<'a> {
 
 /// What the tasks that come make of the nodes of one kind.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Prospect {
+pub struct FragmentationModel {
     /// For each size of a hole, what is expected to stay of it.
-    holes: Vec<f64>,
-    cpu: Food,
-    memory: Food,
-    gangs: Vec<Gang>,
+    residual: Vec<f64>,
+    cpu: ResourceCurve,
+    memory: ResourceCurve,
+    gangs: Vec<GangClass>,
     /// The part of all GPU that is asked for by tasks that such nodes do not suit.
-    strangers: f64,
+    wrong_model: f64,
 }
 
 /// What one resource of a node is good for.
 #[derive(Debug, Clone, PartialEq, Default)]
-struct Food {
+struct ResourceCurve {
     /// For each step of the resource, the thousandths of devices that so much is expected to fill.
-    fed: Vec<f64>,
+    filled: Vec<f64>,
     /// How much of the resource one step is.
     step: f64,
     /// Of what is filled, for each thousandth of it. Grows as that of any sum of independent parts.
@@ -74,7 +74,7 @@ struct Food {
 
 /// Tasks that ask for the same of a resource.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Eaters {
+struct DemandClass {
     /// What each asks for, in steps of the resource.
     steps: f64,
     /// How often one comes.
@@ -85,7 +85,7 @@ struct Eaters {
 
 /// Tasks of so many devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Gang {
+struct GangClass {
     gpus: u32,
     cpus: f64,
     memory_mib: f64,
@@ -93,61 +93,62 @@ struct Gang {
     share: f64,
 }
 
-impl Default for Prospect {
-    fn default() -> Prospect {
-        Prospect::unknown()
+impl Default for FragmentationModel {
+    fn default() -> FragmentationModel {
+        FragmentationModel::unknown()
     }
 }
 
 // No number in it is ever undefined.
-impl Eq for Prospect {}
+impl Eq for FragmentationModel {}
 
-impl Prospect {
+impl FragmentationModel {
     /// From all tasks that come, for nodes that have so much. If such nodes suit none of them, nothing is of use, and no
     /// node is better than another.
-    pub fn of(coming: &[Coming], node: Left<'_>) -> Prospect {
-        let asked = |coming: &[&Coming]| coming.iter().map(|one| one.weight * one.gpu_milli()).sum::<f64>();
-        let all: Vec<&Coming> = coming.iter().filter(|one| one.gpu_milli() > 0.0).collect();
-        let coming: Vec<&Coming> = all.iter().copied().filter(|one| one.suits).collect();
+    pub fn of(coming: &[TaskClass], node: NodeFree<'_>) -> FragmentationModel {
+        let asked =
+            |coming: &[&TaskClass]| coming.iter().map(|one| one.weight * one.gpu_milli()).sum::<f64>();
+        let all: Vec<&TaskClass> = coming.iter().filter(|one| one.gpu_milli() > 0.0).collect();
+        let coming: Vec<&TaskClass> = all.iter().copied().filter(|one| one.suits).collect();
         let (all, asked) = (asked(&all), asked(&coming));
         if asked <= 0.0 {
-            return Prospect::unknown();
+            return FragmentationModel::unknown();
         }
         let tasks: f64 = coming.iter().map(|one| one.weight).sum();
-        Prospect {
-            strangers: 1.0 - asked / all,
-            holes: holes(&coming, tasks),
-            cpu: Food::of(&coming, node.cpus, |one| one.cpus),
-            memory: Food::of(&coming, node.memory_mib, |one| one.memory_mib),
+        FragmentationModel {
+            wrong_model: 1.0 - asked / all,
+            residual: residuals(&coming, tasks),
+            cpu: ResourceCurve::of(&coming, node.cpus, |one| one.cpus),
+            memory: ResourceCurve::of(&coming, node.memory_mib, |one| one.memory_mib),
             gangs: gangs(&coming, asked),
         }
     }
 
-    fn unknown() -> Prospect {
+    fn unknown() -> FragmentationModel {
         let holes = (0..=WHOLE).map(f64::from).collect();
-        let (cpu, memory) = (Food::default(), Food::default());
-        Prospect { holes, cpu, memory, gangs: Vec::new(), strangers: 0.0 }
+        let (cpu, memory) = (ResourceCurve::default(), ResourceCurve::default());
+        FragmentationModel { residual: holes, cpu, memory, gangs: Vec::new(), wrong_model: 0.0 }
     }
 
     /// Thousandths of a device that are going to be left over on a node.
-    pub fn waste(&self, free: Left<'_>) -> f64 {
+    pub fn expected_milli(&self, free: NodeFree<'_>) -> f64 {
         let all = f64::from(free.devices.iter().sum::<u32>());
         // What nobody has touched yet is no hole, so that a device is opened only where it pays.
         let touched = free.devices.iter().filter(|device| **device < WHOLE);
-        let holes: f64 = touched.map(|device| self.holes[*device as usize]).sum();
+        let holes: f64 = touched.map(|device| self.residual[*device as usize]).sum();
         // What lies in holes asks for no cores: it is lost already.
         let useful = all - holes;
-        let cpu = self.cpu.hunger(useful, free.cpus as f64);
-        let memory = self.memory.hunger(useful, free.memory_mib as f64);
-        holes + cpu.max(memory) + self.missing_places(free, all) + self.strangers * all
+        let cpu = self.cpu.stranded(useful, free.cpus as f64);
+        let memory = self.memory.stranded(useful, free.memory_mib as f64);
+        holes + cpu.max(memory) + self.lost_gang_slots(free, all) + self.wrong_model * all
     }
 
     /// What it is worth that tasks of several devices cannot use all of this. They leave nothing over where others
     /// leave what is left of a whole device, so that is the price of a place.
-    fn missing_places(&self, free: Left<'_>, all: f64) -> f64 {
+    fn lost_gang_slots(&self, free: NodeFree<'_>, all: f64) -> f64 {
         let whole = free.devices.iter().filter(|device| **device == WHOLE).count() as f64;
-        let price = self.holes[WHOLE as usize] / f64::from(WHOLE);
-        let missing = |gang: &Gang| {
+        let price = self.residual[WHOLE as usize] / f64::from(WHOLE);
+        let missing = |gang: &GangClass| {
             let by_cpu = free.cpus as f64 / gang.cpus.max(1.0);
             let by_memory = free.memory_mib as f64 / gang.memory_mib.max(1.0);
             let places = (whole / f64::from(gang.gpus)).min(by_cpu).min(by_memory).floor();
@@ -157,7 +158,7 @@ impl Prospect {
     }
 }
 
-impl Coming {
+impl TaskClass {
     /// Thousandths of a device in all.
     fn gpu_milli(&self) -> f64 {
         f64::from(self.gpus * self.gpu_milli)
@@ -166,7 +167,7 @@ impl Coming {
 
 /// What stays of a hole when tasks come in their mix, each that fits is taken, and we give up in between with the
 /// chance of one in [`PATIENCE`]. A task of several devices comes to each of them.
-fn holes(coming: &[&Coming], tasks: f64) -> Vec<f64> {
+fn residuals(coming: &[&TaskClass], tasks: f64) -> Vec<f64> {
     let mut rates: BTreeMap<u32, f64> = BTreeMap::new();
     for one in coming {
         *rates.entry(one.gpu_milli).or_default() += one.weight / tasks * f64::from(one.gpus);
@@ -174,7 +175,7 @@ fn holes(coming: &[&Coming], tasks: f64) -> Vec<f64> {
     let rates: Vec<(u32, f64)> = rates.into_iter().collect();
     let mut holes: Vec<f64> = vec![0.0];
     for size in 1..=WHOLE {
-        let (mut left, mut all) = (f64::from(size) / PATIENCE, 1.0 / PATIENCE);
+        let (mut left, mut all) = (f64::from(size) / PATIENCE_TASKS, 1.0 / PATIENCE_TASKS);
         for (asked, rate) in rates.iter().take_while(|(asked, _)| *asked <= size) {
             left += rate * holes[(size - asked) as usize];
             all += rate;
@@ -184,7 +185,7 @@ fn holes(coming: &[&Coming], tasks: f64) -> Vec<f64> {
     holes
 }
 
-fn gangs(coming: &[&Coming], asked: f64) -> Vec<Gang> {
+fn gangs(coming: &[&TaskClass], asked: f64) -> Vec<GangClass> {
     let mut gangs: BTreeMap<u32, (f64, f64, f64)> = BTreeMap::new();
     for one in coming.iter().filter(|one| one.gpus > 1) {
         let (weight, cpu, memory) = gangs.entry(one.gpus).or_default();
@@ -192,7 +193,7 @@ fn gangs(coming: &[&Coming], asked: f64) -> Vec<Gang> {
         *cpu += one.weight * one.cpus as f64;
         *memory += one.weight * one.memory_mib as f64;
     }
-    let gang = |(gpus, (weight, cpu, memory)): (u32, (f64, f64, f64))| Gang {
+    let gang = |(gpus, (weight, cpu, memory)): (u32, (f64, f64, f64))| GangClass {
         gpus,
         cpus: cpu / weight,
         memory_mib: memory / weight,
@@ -201,28 +202,28 @@ fn gangs(coming: &[&Coming], asked: f64) -> Vec<Gang> {
     gangs.into_iter().map(gang).collect()
 }
 
-impl Food {
+impl ResourceCurve {
     /// Of a resource, from what nodes have of it and what each task asks of it. If none asks for any, it feeds all.
-    fn of(coming: &[&Coming], all: u64, resource: impl Fn(&Coming) -> u64) -> Food {
+    fn of(coming: &[&TaskClass], all: u64, resource: impl Fn(&TaskClass) -> u64) -> ResourceCurve {
         let sum =
-            |value: &dyn Fn(&Coming) -> f64| coming.iter().map(|one| one.weight * value(one)).sum::<f64>();
-        let asked = sum(&Coming::gpu_milli);
+            |value: &dyn Fn(&TaskClass) -> f64| coming.iter().map(|one| one.weight * value(one)).sum::<f64>();
+        let asked = sum(&TaskClass::gpu_milli);
         let mean = sum(&|one| resource(one) as f64) / asked;
         if mean <= 0.0 {
-            return Food::default();
+            return ResourceCurve::default();
         }
         let variance = sum(&|one| (resource(one) as f64 / mean - one.gpu_milli()).powi(2)) / asked;
-        let step = all.max(1) as f64 / STEPS as f64;
-        Food { fed: fed(&eaters(coming, step, resource)), step, variance }
+        let step = all.max(1) as f64 / RESOURCE_STEPS as f64;
+        ResourceCurve { filled: filled(&demand_classes(coming, step, resource)), step, variance }
     }
 
     /// Thousandths of a device that are expected to starve: the mean of what `gpu_milli` are beyond what is going to be
     /// filled, if the sum of many tasks varies as sums do (normally).
-    fn hunger(&self, gpu_milli: f64, free: f64) -> f64 {
-        if gpu_milli <= 0.0 || self.fed.is_empty() {
+    fn stranded(&self, gpu_milli: f64, free: f64) -> f64 {
+        if gpu_milli <= 0.0 || self.filled.is_empty() {
             return 0.0;
         }
-        let spare = between(&self.fed, free / self.step) - gpu_milli;
+        let spare = interpolated(&self.filled, free / self.step) - gpu_milli;
         let deviation = (self.variance * gpu_milli).sqrt();
         match deviation > 0.0 {
             true => deviation * mean_excess(spare / deviation),
@@ -232,11 +233,15 @@ impl Food {
 }
 
 /// Tasks by what they ask of a resource, the least first.
-fn eaters(coming: &[&Coming], step: f64, resource: impl Fn(&Coming) -> u64) -> Vec<Eaters> {
-    let mut eaters: BTreeMap<u64, Eaters> = BTreeMap::new();
+fn demand_classes(
+    coming: &[&TaskClass],
+    step: f64,
+    resource: impl Fn(&TaskClass) -> u64,
+) -> Vec<DemandClass> {
+    let mut eaters: BTreeMap<u64, DemandClass> = BTreeMap::new();
     for one in coming {
         let steps = resource(one) as f64 / step;
-        let same = eaters.entry(resource(one)).or_insert(Eaters { steps, weight: 0.0, gpu_milli: 0.0 });
+        let same = eaters.entry(resource(one)).or_insert(DemandClass { steps, weight: 0.0, gpu_milli: 0.0 });
         same.weight += one.weight;
         same.gpu_milli += one.weight * one.gpu_milli();
     }
@@ -245,30 +250,30 @@ fn eaters(coming: &[&Coming], step: f64, resource: impl Fn(&Coming) -> u64) -> V
 
 /// What is filled with each number of steps when tasks come in their mix and each that fits is taken. The last steps are
 /// worth the most, because only who asks for little can have them.
-fn fed(eaters: &[Eaters]) -> Vec<f64> {
-    let mut fed: Vec<f64> = Vec::with_capacity(STEPS + 1);
-    for free in 0..=STEPS {
+fn filled(eaters: &[DemandClass]) -> Vec<f64> {
+    let mut fed: Vec<f64> = Vec::with_capacity(RESOURCE_STEPS + 1);
+    for free in 0..=RESOURCE_STEPS {
         // More is never worse: what is too much could be left alone.
         let with_less = fed.last().copied().unwrap_or(0.0);
-        fed.push(with_less.max(fed_next(eaters, free as f64, &fed)));
+        fed.push(with_less.max(filled_next(eaters, free as f64, &fed)));
     }
     fed
 }
 
 /// The same with so many steps, from what is filled with fewer. At each task that does not fit, we give up with the
 /// chance of one in [`PATIENCE`]; those that do are many on a node, and are not waited for.
-fn fed_next(eaters: &[Eaters], free: f64, with_less: &[f64]) -> f64 {
+fn filled_next(eaters: &[DemandClass], free: f64, with_less: &[f64]) -> f64 {
     let (mut filled, mut chances) = (0.0, 0.0);
     for one in eaters {
         if one.steps > free {
-            chances += one.weight / PATIENCE;
+            chances += one.weight / PATIENCE_TASKS;
             continue;
         }
         filled += one.gpu_milli;
         if one.steps > 0.0 {
             // Who takes less than a step comes as often as it takes to make one.
             let chance = one.weight * one.steps.min(1.0);
-            filled += chance * between(with_less, free - one.steps.max(1.0));
+            filled += chance * interpolated(with_less, free - one.steps.max(1.0));
             chances += chance;
         }
     }
@@ -276,7 +281,7 @@ fn fed_next(eaters: &[Eaters], free: f64, with_less: &[f64]) -> f64 {
 }
 
 /// The value at a place between two steps.
-fn between(steps: &[f64], place: f64) -> f64 {
+fn interpolated(steps: &[f64], place: f64) -> f64 {
     let last = steps.len() - 1;
     let below = (place as usize).min(last);
     let above = (below + 1).min(last);
@@ -303,41 +308,41 @@ fn tail(level: f64, density: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn demand(gpus: u32, gpu_milli: u32, cores: u64, weight: f64) -> Coming {
-        Coming { cpus: cores, memory_mib: 1_024, gpus, gpu_milli, weight, suits: true }
+    fn demand(gpus: u32, gpu_milli: u32, cores: u64, weight: f64) -> TaskClass {
+        TaskClass { cpus: cores, memory_mib: 1_024, gpus, gpu_milli, weight, suits: true }
     }
 
-    fn free(cores: u64, devices: &[u32]) -> Left<'_> {
-        Left { cpus: cores, memory_mib: 1 << 20, devices }
+    fn free(cores: u64, devices: &[u32]) -> NodeFree<'_> {
+        NodeFree { cpus: cores, memory_mib: 1 << 20, devices }
     }
 
     /// For nodes of 128 cores.
-    fn of(coming: &[Coming]) -> Prospect {
-        Prospect::of(coming, free(128, &[]))
+    fn of(coming: &[TaskClass]) -> FragmentationModel {
+        FragmentationModel::of(coming, free(128, &[]))
     }
 
     #[test]
     fn a_hole_stays_unless_something_that_fits_comes_in_time() {
         let prospect = of(&[demand(1, 800, 1, 0.9), demand(1, 200, 1, 0.1)]);
         // One in ten fits 200, and one in fifty we give up: 200 × 0.02 / 0.12.
-        assert!((prospect.holes[200] - 200.0 * 0.02 / 0.12).abs() < 1e-9);
+        assert!((prospect.residual[200] - 200.0 * 0.02 / 0.12).abs() < 1e-9);
         // Nothing fits 199.
-        assert!((prospect.holes[199] - 199.0).abs() < 1e-9);
+        assert!((prospect.residual[199] - 199.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_small_task_goes_into_the_hole_that_a_large_one_left() {
         let prospect = of(&[demand(1, 800, 1, 0.9), demand(1, 200, 1, 0.1)]);
-        let before = prospect.waste(free(32, &[200, 1_000]));
-        let into_the_hole = prospect.waste(free(31, &[0, 1_000])) - before;
-        let into_a_whole_one = prospect.waste(free(31, &[200, 800])) - before;
+        let before = prospect.expected_milli(free(32, &[200, 1_000]));
+        let into_the_hole = prospect.expected_milli(free(31, &[0, 1_000])) - before;
+        let into_a_whole_one = prospect.expected_milli(free(31, &[200, 800])) - before;
         assert!(into_the_hole < into_a_whole_one, "{into_the_hole} {into_a_whole_one}");
     }
 
     #[test]
     fn without_cores_devices_are_wasted() {
         let prospect = of(&[demand(1, 1_000, 4, 0.5), demand(1, 1_000, 12, 0.5)]);
-        let waste = |cores| prospect.waste(free(cores, &[1_000; 8]));
+        let waste = |cores| prospect.expected_milli(free(cores, &[1_000; 8]));
         assert!(waste(0) > 7_800.0 && waste(32) > 3_300.0 && waste(64) < 1_000.0 && waste(128) < 200.0);
         // A core is worth more where cores are scarce.
         assert!(waste(40) - waste(44) > 10.0 * (waste(96) - waste(100)));
@@ -347,23 +352,26 @@ mod tests {
     fn the_last_cores_are_worth_more_than_the_first() {
         // Half of the tasks want 2 cores, half 16: of what is left below 16 only the small ones have something.
         let prospect = of(&[demand(1, 1_000, 2, 0.5), demand(1, 1_000, 16, 0.5)]);
-        let cost =
-            |cores| prospect.waste(free(cores - 2, &[1_000; 64])) - prospect.waste(free(cores, &[1_000; 64]));
+        let cost = |cores| {
+            prospect.expected_milli(free(cores - 2, &[1_000; 64]))
+                - prospect.expected_milli(free(cores, &[1_000; 64]))
+        };
         assert!(cost(8) > 4.0 * cost(128) && cost(128) > 0.0, "{} {}", cost(8), cost(128));
     }
 
     #[test]
     fn more_of_a_resource_never_feeds_less() {
         let prospect = of(&[demand(1, 1_000, 2, 0.5), demand(1, 100, 16, 0.5)]);
-        assert!(prospect.cpu.fed.is_sorted(), "{:?}", prospect.cpu.fed);
+        assert!(prospect.cpu.filled.is_sorted(), "{:?}", prospect.cpu.filled);
     }
 
     #[test]
     fn what_asks_for_less_than_a_step_is_counted_for_what_it_is() {
         // 128 steps of 8 GiB each; tasks of 1 GiB and half a device.
         let coming = [demand(1, 500, 1, 1.0)];
-        let prospect = Prospect::of(&coming, Left { cpus: 4_096, memory_mib: 1 << 20, devices: &[] });
-        for (step, fed) in prospect.memory.fed.iter().enumerate() {
+        let prospect =
+            FragmentationModel::of(&coming, NodeFree { cpus: 4_096, memory_mib: 1 << 20, devices: &[] });
+        for (step, fed) in prospect.memory.filled.iter().enumerate() {
             assert!((fed - 8.0 * 500.0 * step as f64).abs() < 1e-6, "{step} {fed}");
         }
     }
@@ -371,16 +379,20 @@ mod tests {
     #[test]
     fn tasks_that_ask_for_none_of_it_do_not_starve() {
         let prospect = of(&[demand(1, 1_000, 0, 1.0)]);
-        assert_eq!(prospect.cpu.hunger(8_000.0, 0.0), 0.0);
+        assert_eq!(prospect.cpu.stranded(8_000.0, 0.0), 0.0);
         let prospect = of(&[demand(1, 1_000, 0, 0.9), demand(1, 1_000, 8, 0.1)]);
-        assert!(prospect.waste(free(0, &[1_000])) < 200.0, "{}", prospect.waste(free(0, &[1_000])));
+        assert!(
+            prospect.expected_milli(free(0, &[1_000])) < 200.0,
+            "{}",
+            prospect.expected_milli(free(0, &[1_000]))
+        );
     }
 
     #[test]
     fn a_place_for_a_large_task_is_worth_something() {
         let prospect = of(&[demand(1, 700, 1, 0.9), demand(8, 1_000, 8, 0.1)]);
         let taken_from = |devices: &[u32], left: &[u32]| {
-            prospect.waste(free(63, left)) - prospect.waste(free(64, devices))
+            prospect.expected_milli(free(63, left)) - prospect.expected_milli(free(64, devices))
         };
         let of_an_empty_node =
             taken_from(&[1_000; 8], &[300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000]);
@@ -393,11 +405,12 @@ mod tests {
 
     #[test]
     fn a_model_that_few_can_use_is_taken_first() {
-        let other = Coming { suits: false, ..demand(1, 1_000, 1, 0.5) };
+        let other = TaskClass { suits: false, ..demand(1, 1_000, 1, 0.5) };
         let for_all = of(&[demand(1, 1_000, 1, 0.5), demand(1, 1_000, 1, 0.5)]);
         let for_half = of(&[demand(1, 1_000, 1, 0.5), other]);
-        let cost = |prospect: &Prospect| {
-            prospect.waste(free(31, &[0, 1_000])) - prospect.waste(free(32, &[1_000, 1_000]))
+        let cost = |prospect: &FragmentationModel| {
+            prospect.expected_milli(free(31, &[0, 1_000]))
+                - prospect.expected_milli(free(32, &[1_000, 1_000]))
         };
         assert!((cost(&for_half) - cost(&for_all) + 500.0).abs() < 20.0);
     }
@@ -405,7 +418,7 @@ mod tests {
     #[test]
     fn where_nothing_is_known_all_nodes_are_alike() {
         let prospect = of(&[demand(0, 0, 4, 1.0)]);
-        assert_eq!(prospect.waste(free(0, &[1_000, 300])), 300.0);
+        assert_eq!(prospect.expected_milli(free(0, &[1_000, 300])), 300.0);
     }
 
     #[test]

@@ -4,32 +4,32 @@ use serde::{Deserialize, Serialize};
 
 /// How long the last jobs of someone ran, in milliseconds; the newest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Lasted {
-    newest: [i64; Lasted::KEPT],
+pub struct RecentRuntimes {
+    newest: [i64; RecentRuntimes::KEPT],
     count: u8,
 }
 
-impl Lasted {
+impl RecentRuntimes {
     const KEPT: usize = 8;
 
     /// One more has ended.
     pub fn add(&mut self, ms: i64) {
         self.newest.rotate_left(1);
-        self.newest[Lasted::KEPT - 1] = ms.max(0);
-        self.count = (self.count + 1).min(Lasted::KEPT as u8);
+        self.newest[RecentRuntimes::KEPT - 1] = ms.max(0);
+        self.count = (self.count + 1).min(RecentRuntimes::KEPT as u8);
     }
 
     /// The one in the middle, and the longest; nothing while too few are known.
-    pub fn usual_and_longest(&self) -> Option<(i64, i64)> {
-        let mut known = self.newest[Lasted::KEPT - usize::from(self.count)..].to_vec();
+    pub fn median_and_longest_ms(&self) -> Option<(i64, i64)> {
+        let mut known = self.newest[RecentRuntimes::KEPT - usize::from(self.count)..].to_vec();
         known.sort_unstable();
         let longest = *known.last().filter(|_| known.len() >= 3)?;
         Some((known[known.len() / 2], longest))
     }
 
     /// The same from one or two: they tell the order of magnitude, so the longest is taken to be four times as long.
-    pub fn of_few(&self) -> Option<(i64, i64)> {
-        let known = &self.newest[Lasted::KEPT - usize::from(self.count)..];
+    pub fn median_and_longest_ms_of_few(&self) -> Option<(i64, i64)> {
+        let known = &self.newest[RecentRuntimes::KEPT - usize::from(self.count)..];
         let longest = *known.iter().max()?;
         Some((known[known.len() / 2], longest.saturating_mul(4)))
     }
@@ -41,12 +41,12 @@ mod tests {
 
     #[test]
     fn the_past_is_told_by_the_middle_and_the_longest() {
-        let mut lasted = Lasted::default();
+        let mut lasted = RecentRuntimes::default();
         [50, 10].into_iter().for_each(|ms| lasted.add(ms));
-        assert_eq!(lasted.usual_and_longest(), None, "two are too few");
+        assert_eq!(lasted.median_and_longest_ms(), None, "two are too few");
         lasted.add(30);
-        assert_eq!(lasted.usual_and_longest(), Some((30, 50)));
-        (0..Lasted::KEPT).for_each(|_| lasted.add(7));
-        assert_eq!(lasted.usual_and_longest(), Some((7, 7)), "only the newest are kept");
+        assert_eq!(lasted.median_and_longest_ms(), Some((30, 50)));
+        (0..RecentRuntimes::KEPT).for_each(|_| lasted.add(7));
+        assert_eq!(lasted.median_and_longest_ms(), Some((7, 7)), "only the newest are kept");
     }
 }

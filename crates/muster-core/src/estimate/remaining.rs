@@ -10,11 +10,11 @@
 //! life, and only where that gains more time than it costs (`plan/hasten`). Nobody gives way to a lower priority; and
 //! nobody who had to wait so long that its turn came by right: the bound on every wait is the same as in `fair`.
 
-use crate::estimate::gittins::Expected;
+use crate::estimate::gittins::RemainingTime;
 
 /// What is known of an owner's jobs of one kind at a moment.
-pub(crate) struct Habits<'a> {
-    pub(crate) expected: Expected<'a>,
+pub(crate) struct RuntimeModel<'a> {
+    pub(crate) expected: RemainingTime<'a>,
     /// How much of their limits their jobs usually use, in thousandths.
     pub(crate) used_milli: Option<i64>,
     /// How long their jobs usually run.
@@ -22,10 +22,10 @@ pub(crate) struct Habits<'a> {
     pub(crate) gpu_milli: u64,
 }
 
-impl Habits<'_> {
+impl RuntimeModel<'_> {
     /// How much longer a job runs, with a limit if it has one; by its number among those of its kind if it has come.
-    pub fn left_ms(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> i64 {
-        let Some(limit_ms) = limit_ms else { return self.expected.left_ms(number, ran_ms) };
+    pub fn remaining_ms(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> i64 {
+        let Some(limit_ms) = limit_ms else { return self.expected.remaining_ms(number, ran_ms) };
         let usual_ms = match (self.used_milli, self.usual_ms) {
             (Some(used), _) => (limit_ms / 1_000).saturating_mul(used),
             (None, Some(usual)) => usual.min(limit_ms),
@@ -36,8 +36,8 @@ impl Habits<'_> {
     }
 
     /// The same as GPUs × milliseconds.
-    pub fn size(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> u64 {
-        gpu_ms(self.left_ms(limit_ms, number, ran_ms), self.gpu_milli)
+    pub fn size_gpu_ms(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> u64 {
+        gpu_ms(self.remaining_ms(limit_ms, number, ran_ms), self.gpu_milli)
     }
 }
 
@@ -46,6 +46,6 @@ pub(crate) fn gpu_ms(ms: i64, gpu_milli: u64) -> u64 {
 }
 
 /// What it is worth to run a job of a size on so many GPUs: how many of them would be done in a time.
-pub(crate) fn worth(size_gpu_ms: u64, gpu_milli: u64) -> u64 {
+pub(crate) fn srpt_index(size_gpu_ms: u64, gpu_milli: u64) -> u64 {
     (gpu_milli << 40) / size_gpu_ms.max(1)
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::estimate::recent::Lasted;
+use crate::estimate::recent::RecentRuntimes;
 use crate::time::Timestamp;
 
 /// Job types remembered per tenant; the one whose last job ended longest ago makes room.
@@ -19,18 +19,18 @@ const HASH_CHARS_MIN: usize = 6;
 
 /// Recent runtimes of one tenant's jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Runtimes {
-    pub(crate) all: Lasted,
-    pub(crate) by_type: BTreeMap<String, OfType>,
+pub struct TenantRuntimes {
+    pub(crate) all: RecentRuntimes,
+    pub(crate) by_type: BTreeMap<String, TypeRuntimes>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct OfType {
-    pub(crate) lasted: Lasted,
+pub(crate) struct TypeRuntimes {
+    pub(crate) lasted: RecentRuntimes,
     ended_at: Timestamp,
 }
 
-impl Runtimes {
+impl TenantRuntimes {
     /// A job has come to its end by itself after so long.
     pub(crate) fn add(&mut self, name: &str, ms: i64, at: Timestamp) {
         self.all.add(ms);
@@ -41,7 +41,7 @@ impl Runtimes {
                 self.by_type.remove(&oldest);
             }
         }
-        let empty = OfType { lasted: Lasted::default(), ended_at: at };
+        let empty = TypeRuntimes { lasted: RecentRuntimes::default(), ended_at: at };
         let one = self.by_type.entry(name.to_string()).or_insert(empty);
         one.lasted.add(ms);
         one.ended_at = at;
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_type_used_longest_ago_makes_room() {
-        let mut runtimes = Runtimes::default();
+        let mut runtimes = TenantRuntimes::default();
         let name = |index: usize| format!("{}x", "a".repeat(index + 1));
         for index in 0..=TYPES_MAX {
             runtimes.add(&name(index), 5, Timestamp(index as i64));

@@ -13,60 +13,60 @@ use serde::{Deserialize, Serialize};
 use crate::objects::job::{JobSpec, Resources};
 
 /// So many tasks between two lessons, once there were as many.
-const LESSON: u64 = 256;
+const TASKS_PER_SNAPSHOT: u64 = 256;
 /// When so many tasks are counted, all counts are halved.
 const COUNTED_MAX: u64 = 16_384;
 /// Most kinds of tasks that are told apart; the rarest are forgotten.
 const KINDS_MAX: usize = 512;
 /// A gang or an array counts for no more tasks than this: one large submission is not what everyone asks for.
-const AT_ONCE_MAX: u64 = 64;
+const COUNTED_PER_GROUP_MAX: u64 = 64;
 
 /// The kinds of tasks that came, and how often.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<(Arc<Resources>, u64)>", into = "Vec<(Arc<Resources>, u64)>")]
-pub struct Kinds(BTreeMap<Arc<Resources>, u64>);
+pub struct TaskCounts(BTreeMap<Arc<Resources>, u64>);
 
 /// The mix of tasks as it is counted, and the last lesson.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Mix {
-    counts: Kinds,
+pub struct WorkloadMix {
+    counts: TaskCounts,
     counted: u64,
-    next_lesson: u64,
-    lesson: Arc<Kinds>,
+    next_snapshot: u64,
+    snapshot: Arc<TaskCounts>,
 }
 
-impl Mix {
+impl WorkloadMix {
     /// Count the tasks of a job, or of so many tasks of an array. Whether a new lesson was drawn.
     pub(crate) fn add(&mut self, spec: &JobSpec, times: u64) -> bool {
         for group in &spec.tasks {
-            let tasks = u64::from(group.count).saturating_mul(times).min(AT_ONCE_MAX);
+            let tasks = u64::from(group.count).saturating_mul(times).min(COUNTED_PER_GROUP_MAX);
             self.counts.add(&group.each, tasks);
             self.counted += tasks;
         }
-        let due = self.counted >= self.next_lesson;
+        let due = self.counted >= self.next_snapshot;
         if due {
-            self.learn();
+            self.take_snapshot();
         }
         due
     }
 
-    fn learn(&mut self) {
+    fn take_snapshot(&mut self) {
         if self.counted >= COUNTED_MAX {
             self.counts.0.values_mut().for_each(|count| *count /= 2);
             self.counted = self.counts.0.values().sum();
         }
         self.counts.forget_the_rarest();
-        self.next_lesson = (self.counted * 2).min(self.counted + LESSON).max(1);
-        self.lesson = Arc::new(self.counts.clone());
+        self.next_snapshot = (self.counted * 2).min(self.counted + TASKS_PER_SNAPSHOT).max(1);
+        self.snapshot = Arc::new(self.counts.clone());
     }
 
     /// What placements go by.
-    pub fn lesson(&self) -> &Arc<Kinds> {
-        &self.lesson
+    pub fn snapshot(&self) -> &Arc<TaskCounts> {
+        &self.snapshot
     }
 }
 
-impl Kinds {
+impl TaskCounts {
     /// Each kind with how often it came.
     pub fn iter(&self) -> impl Iterator<Item = (&Resources, u64)> {
         self.0.iter().map(|(each, count)| (each.as_ref(), *count))
@@ -90,14 +90,14 @@ impl Kinds {
     }
 }
 
-impl From<Vec<(Arc<Resources>, u64)>> for Kinds {
-    fn from(kinds: Vec<(Arc<Resources>, u64)>) -> Kinds {
-        Kinds(kinds.into_iter().collect())
+impl From<Vec<(Arc<Resources>, u64)>> for TaskCounts {
+    fn from(kinds: Vec<(Arc<Resources>, u64)>) -> TaskCounts {
+        TaskCounts(kinds.into_iter().collect())
     }
 }
 
-impl From<Kinds> for Vec<(Arc<Resources>, u64)> {
-    fn from(kinds: Kinds) -> Vec<(Arc<Resources>, u64)> {
+impl From<TaskCounts> for Vec<(Arc<Resources>, u64)> {
+    fn from(kinds: TaskCounts) -> Vec<(Arc<Resources>, u64)> {
         kinds.0.into_iter().collect()
     }
 }

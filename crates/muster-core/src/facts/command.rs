@@ -9,13 +9,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::facts::plan::Plan;
 use crate::facts::verdict::Reason;
-use crate::gpu::device::GpuWord;
+use crate::gpu::device::GpuStatus;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::job::{Exit, JobSpec, Outcome};
-use crate::objects::node::{NodeFacts, NodeWord};
-use crate::objects::policy::{Answered, Bundle, Limited, Retried, Scope};
+use crate::objects::node::{NodeFacts, NodeStatus};
+use crate::objects::policy::{JobAnswer, PolicyBundle, PolicyScope, RetryAnswer, TenantLimit};
 use crate::objects::settings::Settings;
-use crate::objects::start_range::Range;
+use crate::objects::start_range::StartRange;
 use crate::objects::tenant::TenantConfig;
 use crate::objects::token::{Role, SYSTEM_NAME, Token};
 use crate::objects::window::Window;
@@ -67,7 +67,7 @@ impl Actor {
     }
 
     /// The kind in one word, for the audit log, where a token and a local user may have the same name.
-    pub fn kind_word(&self) -> &'static str {
+    pub fn kind_name(&self) -> &'static str {
         match self.kind {
             ActorKind::System => "system",
             ActorKind::Local => "local",
@@ -171,7 +171,7 @@ pub enum Command {
         /// Which.
         node: NodeId,
         /// To what.
-        word: NodeWord,
+        status: NodeStatus,
         /// Why.
         why: String,
     },
@@ -187,7 +187,7 @@ pub enum Command {
         /// The device.
         gpu: u8,
         /// To what.
-        word: GpuWord,
+        status: GpuStatus,
         /// Why.
         why: String,
         /// Not to be given out before.
@@ -237,14 +237,14 @@ pub enum Command {
         /// Which attempt.
         attempt: u32,
         /// What it says.
-        said: Said,
+        report: TaskReport,
     },
     /// Time has passed: end what has run out.
     Tick,
     /// Put on record when jobs are said to start, of whom nothing was said yet.
     NoteForecast {
         /// The ranges.
-        ranges: Vec<(JobId, Range)>,
+        ranges: Vec<(JobId, StartRange)>,
     },
 
     /// Put on record why jobs wait, by the key of their bucket.
@@ -270,16 +270,16 @@ pub enum Command {
     /// Put a bundle of policies into force; one without files puts none into force.
     ApplyPolicy {
         /// For whom.
-        scope: Scope,
+        scope: PolicyScope,
         /// What, compiled.
-        bundle: Arc<Bundle>,
+        bundle: Arc<PolicyBundle>,
         /// Why; may be empty.
         why: String,
     },
     /// Put the bundle of an earlier version into force again.
     RollBackPolicy {
         /// Which; without a number the one before the one in force.
-        scope: Scope,
+        scope: PolicyScope,
         /// Its number.
         number: Option<u64>,
         /// Why; may be empty.
@@ -290,11 +290,11 @@ pub enum Command {
         /// The hashes of the bundles that were asked.
         bundles: Vec<String>,
         /// What they said of jobs that wait.
-        answers: Vec<Answered>,
+        answers: Vec<JobAnswer>,
         /// What they said of tenants whose jobs wait.
-        limits: Vec<Limited>,
+        limits: Vec<TenantLimit>,
         /// What they said of jobs that failed.
-        retries: Vec<Retried>,
+        retries: Vec<RetryAnswer>,
     },
     /// Remember a token.
     AddToken {
@@ -314,7 +314,7 @@ pub struct SubmitJob {
     /// What is asked.
     pub spec: Arc<JobSpec>,
     /// An array of tasks with these indexes, instead of one job.
-    pub array: Option<ArrayAsk>,
+    pub array: Option<ArraySpec>,
     /// Accept it in the held state.
     pub hold: bool,
     /// A retry with the same key finds the first job instead of making a second.
@@ -322,14 +322,14 @@ pub struct SubmitJob {
     /// Facts about ended jobs that the state no longer remembers, read from the tables by the door.
     pub known_outcomes: BTreeMap<JobId, Outcome>,
     /// What the key was used for, where the state no longer remembers it, read from the tables by the door.
-    pub known_key: Option<KeyUse>,
+    pub known_key: Option<IdempotencyRecord>,
     /// The caller may use the part of the queue that is kept for operators.
     pub is_operator: bool,
 }
 
 /// The indexes of an array and how many may run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArrayAsk {
+pub struct ArraySpec {
     /// Ascending, without repetition.
     pub indexes: Vec<u32>,
     /// Most tasks running at once.
@@ -356,7 +356,7 @@ pub struct JobChange {
     #[serde(default)]
     pub priority: Option<u32>,
     /// Its time limit; `Some(None)` lifts it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "what_is_there")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present_or_null")]
     pub time_limit_ms: Option<Option<i64>>,
     /// Its labels, all of them.
     #[serde(default)]
@@ -365,13 +365,13 @@ pub struct JobChange {
 
 /// A field that is there and null is `Some(None)`; left to itself, serde reads both as `None`, and a lifted
 /// limit would come back on replay.
-fn what_is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
+fn present_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
 /// What an agent says about its part of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum TaskReport {
     /// The processes run.
     Started,
     /// The job has saved its work.
@@ -425,7 +425,7 @@ impl JobsOnGpu {
     pub const ALL: [JobsOnGpu; 3] = [JobsOnGpu::Keep, JobsOnGpu::Requeue, JobsOnGpu::Stop];
 
     /// As it is written.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             JobsOnGpu::Keep => "keep",
             JobsOnGpu::Requeue => "requeue",
@@ -464,7 +464,7 @@ impl Command {
                 ("gpu.health", format!("{node}/gpu-{gpu}"))
             }
             Command::SetGpuHealth { node, gpu, jobs, .. } => {
-                ("gpu.health", format!("{node}/gpu-{gpu} (jobs: {})", jobs.word()))
+                ("gpu.health", format!("{node}/gpu-{gpu} (jobs: {})", jobs.as_str()))
             }
             Command::PartitionGpu { node, gpu, .. } => ("gpu.partition", format!("{node}/gpu-{gpu}")),
             Command::SubmitJob(_)
@@ -482,7 +482,7 @@ impl Command {
 
 /// What a client's key was used for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeyUse {
+pub struct IdempotencyRecord {
     /// The job it made.
     pub job: JobId,
     /// Hash of the request.

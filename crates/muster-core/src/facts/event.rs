@@ -8,20 +8,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::command::{ArrayAsk, IdempotencyKey, JobChange};
+use crate::facts::command::{ArraySpec, IdempotencyKey, JobChange};
 use crate::facts::verdict::Reason;
-use crate::gpu::device::{DeclaredHealth, GpuHealth, GpuWord};
+use crate::gpu::device::{DeclaredHealth, GpuHealth, GpuStatus};
 use crate::gpu::partition::MigInstance;
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::objects::charge::Charge;
-use crate::objects::charge::Held;
+use crate::objects::charge::HeldResources;
 use crate::objects::demand::Demand;
 use crate::objects::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
-use crate::objects::node::{NodeFacts, NodeWord};
-use crate::objects::policy::{Answered, Limited, Retried, Version};
+use crate::objects::node::{NodeFacts, NodeStatus};
+use crate::objects::policy::{BundleVersion, JobAnswer, RetryAnswer, TenantLimit};
 use crate::objects::score::Score;
 use crate::objects::settings::Settings;
-use crate::objects::start_range::Range;
+use crate::objects::start_range::StartRange;
 use crate::objects::tenant::TenantConfig;
 use crate::objects::token::Token;
 use crate::objects::window::Window;
@@ -39,7 +39,7 @@ pub enum Event {
         spec: Arc<JobSpec>,
         /// The array, where there is one.
         #[serde(default)]
-        array: Option<ArrayAsk>,
+        array: Option<ArraySpec>,
         /// Accepted in the held state, by whom.
         #[serde(default)]
         held_by: Option<String>,
@@ -112,13 +112,13 @@ pub enum Event {
         tasks: Vec<PlacedTask>,
         /// The priority it was ordered by.
         #[serde(default)]
-        effective: Option<i64>,
+        effective_priority: Option<i64>,
         /// How long it is expected to run, where it has no time limit.
         #[serde(default)]
         expected_ms: Option<i64>,
         /// It has its space on loan.
         #[serde(default)]
-        lent: bool,
+        revocable: bool,
         /// Why it starts there, where there was a choice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         score: Option<Box<Score>>,
@@ -155,7 +155,7 @@ pub enum Event {
         at: Timestamp,
     },
     /// A node says that its part is over while others are not.
-    PartEnded {
+    NodePartEnded {
         /// Which job.
         job: JobId,
         /// Which attempt.
@@ -181,15 +181,15 @@ pub enum Event {
         /// How its processes ended.
         exit: Exit,
         /// What becomes of the job.
-        next: Next,
+        next: NextPhase,
         /// What its tenant used.
         charge: Charge,
         /// What it cost that it was displaced, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        receipt: Option<Receipt>,
+        receipt: Option<PreemptionReceipt>,
         /// What it held until now; absent in journals of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        held: Option<Held>,
+        held: Option<HeldResources>,
         /// Until when its usage is charged: when the last of its processes were gone. Absent where nobody knows, and in
         /// journals of older releases: then until `at`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -211,11 +211,11 @@ pub enum Event {
     },
 
     /// It was said for the first time when a waiting job would start.
-    StartForeseen {
+    StartForecast {
         /// Which job.
         job: JobId,
         /// When.
-        range: Range,
+        range: StartRange,
         /// When it was said.
         at: Timestamp,
     },
@@ -264,7 +264,7 @@ pub enum Event {
         /// Gangs for which others were displaced.
         claimed: u32,
         /// Gangs that no longer held.
-        left: u32,
+        rejected: u32,
     },
 
     /// A tenant was made.
@@ -333,7 +333,7 @@ pub enum Event {
         /// Which.
         node: NodeId,
         /// To what.
-        word: NodeWord,
+        status: NodeStatus,
         /// Who.
         by: String,
         /// Why.
@@ -353,7 +353,7 @@ pub enum Event {
         /// Which.
         gpu: GpuId,
         /// To what.
-        word: GpuWord,
+        status: GpuStatus,
         /// Why.
         why: String,
         /// Not to be given out before.
@@ -367,7 +367,7 @@ pub enum Event {
         declared: Option<Box<DeclaredHealth>>,
         /// What the readings of its agent come to, where an operator has declared something else.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        read: Option<GpuWord>,
+        reading: Option<GpuStatus>,
         /// Jobs that hold something of it, unless it is healthy.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         jobs: Vec<JobId>,
@@ -416,17 +416,17 @@ pub enum Event {
     /// A bundle of policies was put into force.
     PolicyApplied {
         /// All of it.
-        version: Box<Version>,
+        version: Box<BundleVersion>,
     },
     /// Policies answered what they were asked of jobs that wait, and of their tenants.
     PolicyAnswered {
         /// The hashes of the bundles that said it.
         bundles: Vec<String>,
         /// Each for a job and all that are alike.
-        answers: Vec<Answered>,
+        answers: Vec<JobAnswer>,
         /// Each for a tenant, with all below it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        limits: Vec<Limited>,
+        limits: Vec<TenantLimit>,
         /// When.
         at: Timestamp,
     },
@@ -435,7 +435,7 @@ pub enum Event {
         /// The hashes of the bundles that said it.
         bundles: Vec<String>,
         /// Of which job and attempt, and what.
-        answer: Retried,
+        answer: RetryAnswer,
         /// When it wakes.
         wakes_at: Timestamp,
         /// When.
@@ -487,7 +487,7 @@ pub enum Event {
 
 /// What it cost that a job was displaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Receipt {
+pub struct PreemptionReceipt {
     /// For whom.
     pub by: JobId,
     /// When it was asked to save its work and stop.
@@ -504,7 +504,7 @@ pub struct Receipt {
 /// What becomes of a job whose attempt is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "next", rename_all = "kebab-case")]
-pub enum Next {
+pub enum NextPhase {
     /// It has ended.
     Ended {
         /// How.
@@ -515,7 +515,7 @@ pub enum Next {
     /// It waits again.
     Queued {
         /// What brought it back.
-        because: Back,
+        because: RequeueCause,
         /// Not before this moment.
         #[serde(default)]
         wakes_at: Option<Timestamp>,
@@ -532,7 +532,7 @@ pub enum Next {
 /// What brings a job back into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Back {
+pub enum RequeueCause {
     /// A job of higher priority took its place.
     Preempted,
     /// It failed and may try again.
@@ -544,8 +544,19 @@ pub enum Back {
 impl Event {
     /// The health of a GPU changed to this.
     pub(crate) fn gpu_health_changed(gpu: GpuId, health: GpuHealth, jobs: Vec<JobId>) -> Event {
-        let GpuHealth { word, why, since: at, cooling_until, temperature_c, declared, read } = health;
-        Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, declared, read, jobs, at }
+        let GpuHealth { status: word, why, since: at, cooling_until, temperature_c, declared, reading: read } =
+            health;
+        Event::GpuHealthChanged {
+            gpu,
+            status: word,
+            why,
+            cooling_until,
+            temperature_c,
+            declared,
+            reading: read,
+            jobs,
+            at,
+        }
     }
 
     /// The word under which the journal files it.
@@ -560,10 +571,10 @@ impl Event {
             Event::JobPlaced { .. } => "JobPlaced",
             Event::AttemptStarted { .. } => "AttemptStarted",
             Event::AttemptStopping { .. } => "AttemptStopping",
-            Event::PartEnded { .. } => "PartEnded",
+            Event::NodePartEnded { .. } => "PartEnded",
             Event::AttemptEnded { .. } => "AttemptEnded",
             Event::CheckpointSaved { .. } => "CheckpointSaved",
-            Event::StartForeseen { .. } => "StartForeseen",
+            Event::StartForecast { .. } => "StartForeseen",
             Event::WaitNoted { .. } => "WaitNoted",
             Event::ClaimMade { .. } => "ClaimMade",
             Event::ClaimEnded { .. } => "ClaimEnded",

@@ -17,16 +17,16 @@ pub struct Plan {
     /// Gangs to start, in order.
     pub starts: Vec<Start>,
     /// Gangs to make room for, in order.
-    pub claims: Vec<MakeRoom>,
+    pub evictions: Vec<Eviction>,
     /// Idle devices to partition otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub cuts: Vec<Cut>,
+    pub repartitionings: Vec<Repartitioning>,
 }
 
 impl Plan {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.starts.is_empty() && self.claims.is_empty() && self.cuts.is_empty()
+        self.starts.is_empty() && self.evictions.is_empty() && self.repartitionings.is_empty()
     }
 }
 
@@ -39,13 +39,13 @@ pub struct Start {
     pub tasks: Vec<PlacedTask>,
     /// The priority it was ordered by.
     #[serde(default)]
-    pub effective: Option<i64>,
+    pub effective_priority: Option<i64>,
     /// How long it is expected to run, where it has no time limit.
     #[serde(default)]
     pub expected_ms: Option<i64>,
     /// It has its space on loan: those it passes may ask it to leave when that time is over.
     #[serde(default)]
-    pub lent: bool,
+    pub revocable: bool,
     /// Why it starts there, where there was a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Box<Score>>,
@@ -53,7 +53,7 @@ pub struct Start {
 
 /// Running jobs to displace so that another fits afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MakeRoom {
+pub struct Eviction {
     /// For which job.
     pub job: JobId,
     /// Which of its tasks will sit where.
@@ -64,7 +64,7 @@ pub struct MakeRoom {
 
 /// A device that should be partitioned otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
+pub struct Repartitioning {
     /// Which.
     pub gpu: GpuId,
     /// Into instances of these profiles; none to make it whole again.

@@ -1,8 +1,8 @@
 //! Everything that can be declined, with a stable code, a sentence, and a hint where there is one.
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
-use crate::objects::policy::Scope;
-use crate::objects::priority::{Ceiling, CeilingSource};
+use crate::objects::policy::PolicyScope;
+use crate::objects::priority::{CeilingSource, PriorityCeiling};
 use crate::objects::tenant::Excess;
 
 /// Why a command was declined. A refusal is an answer, not a fault.
@@ -52,7 +52,7 @@ pub enum Refusal {
         /// What was asked for.
         pool: String,
         /// What may have been meant.
-        meant: Option<String>,
+        suggestion: Option<String>,
     },
     /// No such version of the policies is remembered.
     #[error("{}", unknown_policy(*number, scope))]
@@ -60,7 +60,7 @@ pub enum Refusal {
         /// Which was asked for; the one before if none was named.
         number: Option<u64>,
         /// For whom.
-        scope: Scope,
+        scope: PolicyScope,
     },
     /// A job waits for a pool that would be gone.
     #[error("`{job}` waits for the pool `{pool}`, which the new policies do not register")]
@@ -140,7 +140,7 @@ pub enum Refusal {
         problem: String,
     },
     /// The job alone is more than the tenant may ever hold.
-    #[error("the job asks for {} {}, tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.words(), excess.limit)]
+    #[error("the job asks for {} {}, tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
     OverQuota {
         /// Whose quota.
         tenant: TenantId,
@@ -148,7 +148,7 @@ pub enum Refusal {
         excess: Excess,
     },
     /// The job alone is more than one user may ever hold.
-    #[error("the job asks for {} {}, each user of tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.words(), excess.limit)]
+    #[error("the job asks for {} {}, each user of tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
     OverUserQuota {
         /// Whose users.
         tenant: TenantId,
@@ -161,7 +161,7 @@ pub enum Refusal {
         /// The priority that was asked for.
         asked: u32,
         /// The highest priority the actor may give.
-        ceiling: Ceiling,
+        ceiling: PriorityCeiling,
         /// The tenant of the job.
         tenant: TenantId,
     },
@@ -305,7 +305,7 @@ impl Refusal {
             }
             Refusal::UnknownToken { .. } => Some("`muster token ls` lists the tokens".into()),
             Refusal::UnknownWindow { .. } => Some("`muster window ls` lists the windows".into()),
-            Refusal::UnknownPool { meant, .. } => Some(match meant {
+            Refusal::UnknownPool { suggestion: meant, .. } => Some(match meant {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => "`muster policy show` lists the pools".into(),
             }),
@@ -314,7 +314,7 @@ impl Refusal {
             Refusal::OverQuota { excess, .. } | Refusal::OverUserQuota { excess, .. } => Some(format!(
                 "ask for at most {} {}, or have the quota raised",
                 excess.limit,
-                excess.resource.words()
+                excess.resource.phrase()
             )),
             Refusal::OverPriorityCeiling { asked, ceiling, tenant } => Some(format!(
                 "use at most {}, or ask an admin to raise the ceiling of the tenant (`muster tenant set {tenant} \
@@ -350,13 +350,15 @@ impl Refusal {
 fn ceiling_source(source: CeilingSource, tenant: &TenantId) -> String {
     match source {
         CeilingSource::Unlimited => "the highest priority there is".to_string(),
-        CeilingSource::Tier(tier) => format!("which comes from tier `{}` of tenant `{tenant}`", tier.word()),
+        CeilingSource::Tier(tier) => {
+            format!("which comes from tier `{}` of tenant `{tenant}`", tier.as_str())
+        }
         CeilingSource::Tenant => format!("which is granted to tenant `{tenant}`"),
         CeilingSource::Token => "which is granted to the token".to_string(),
     }
 }
 
-fn unknown_policy(number: Option<u64>, scope: &Scope) -> String {
+fn unknown_policy(number: Option<u64>, scope: &PolicyScope) -> String {
     match number {
         Some(number) => format!("there is no version {number} of the policies for the {scope}"),
         None => format!("there is no earlier version of the policies for the {scope}"),

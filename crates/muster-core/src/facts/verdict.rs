@@ -37,18 +37,18 @@ pub enum Reason {
         free_gpus: u32,
     },
     /// Enough is free in all, but too few tasks of the gang find a node with room for one.
-    Seats {
+    GangFragmented {
         /// Tasks that must start together.
         tasks: u32,
         /// GPUs that each of them needs on its node.
         gpus_each: u32,
         /// For how many of them there is room; for all, if only the groups of the gang together find none.
-        seats: u32,
+        fitting_tasks: u32,
     },
     /// There is room, but not as close together as it must be.
-    Apart {
+    LocalityUnmet {
         /// How close that is, for example `on one NUMA node`.
-        place: String,
+        locality: String,
     },
     /// A part of a GPU is not free on any device that would do.
     Share {
@@ -213,10 +213,12 @@ pub enum Reason {
 
 impl Reason {
     /// The fixed word of the reason, the same in command line, API and metrics.
-    pub fn word(&self) -> &'static str {
+    pub fn code(&self) -> &'static str {
         match self {
             Reason::Capacity { .. } => "Capacity",
-            Reason::Fragmented { .. } | Reason::Seats { .. } | Reason::Apart { .. } => "Fragmented",
+            Reason::Fragmented { .. } | Reason::GangFragmented { .. } | Reason::LocalityUnmet { .. } => {
+                "Fragmented"
+            }
             Reason::Share { needs_milli, free_milli, .. } if *free_milli >= u64::from(*needs_milli) => {
                 "Fragmented"
             }
@@ -258,20 +260,20 @@ impl Reason {
                 "needs {} on one node, the largest free block is {largest_block} ({free_gpus} free in all)",
                 gpus(*needs_gpus)
             ),
-            Reason::Seats { tasks, seats, .. } if seats >= tasks => {
+            Reason::GangFragmented { tasks, fitting_tasks: seats, .. } if seats >= tasks => {
                 format!("there is room for each group of its {tasks} tasks, but not for all of them together")
             }
-            Reason::Seats { tasks, gpus_each: 0, seats } => {
+            Reason::GangFragmented { tasks, gpus_each: 0, fitting_tasks: seats } => {
                 format!(
                     "needs {} at once, {seats} would find a node with room",
                     many(u64::from(*tasks), "task")
                 )
             }
-            Reason::Seats { tasks, gpus_each, seats } => format!(
+            Reason::GangFragmented { tasks, gpus_each, fitting_tasks: seats } => format!(
                 "needs {tasks} times {} at once, {seats} would find a node with room",
                 gpus(*gpus_each)
             ),
-            Reason::Apart { place } => format!("there is room for it, but not {place}"),
+            Reason::LocalityUnmet { locality: place } => format!("there is room for it, but not {place}"),
             Reason::Share { needs_milli, needs_mib, instance: true, .. } => format!(
                 "needs an instance of a partitioned GPU with {needs_milli}/1000 of it{}, and none is free",
                 memory(*needs_mib).replace(" with", " and")
@@ -293,13 +295,13 @@ impl Reason {
             Reason::QuotaTenant { tenant, excess } => format!(
                 "tenant `{tenant}` would hold {} {}, its limit is {}",
                 excess.wanted,
-                excess.resource.words(),
+                excess.resource.phrase(),
                 excess.limit
             ),
             Reason::QuotaUser { user, tenant, excess } => format!(
                 "user `{user}` would hold {} {} in tenant `{tenant}`, the limit for each user is {}",
                 excess.wanted,
-                excess.resource.words(),
+                excess.resource.phrase(),
                 excess.limit
             ),
             Reason::Budget { tenant, spent, more, budget } => {

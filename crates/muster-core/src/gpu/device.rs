@@ -59,7 +59,7 @@ pub struct NumaFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuHealth {
     /// Whether it may be given out.
-    pub word: GpuWord,
+    pub status: GpuStatus,
     /// Why, in a sentence; empty when healthy.
     #[serde(default)]
     pub why: String,
@@ -76,14 +76,14 @@ pub struct GpuHealth {
     pub declared: Option<Box<DeclaredHealth>>,
     /// What the readings of its agent come to, where an operator has declared something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read: Option<GpuWord>,
+    pub reading: Option<GpuStatus>,
 }
 
 /// A device as an operator declared it: warning or worse, until an operator declares it healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredHealth {
     /// At least this bad.
-    pub word: GpuWord,
+    pub word: GpuStatus,
     /// Why; may be empty.
     pub why: String,
     /// By whom.
@@ -96,17 +96,25 @@ const TEMPERATURE_STEP_C: i32 = 5;
 impl GpuHealth {
     /// One of which nothing is known yet.
     pub fn healthy(since: Timestamp) -> GpuHealth {
-        let (word, why) = (GpuWord::Healthy, String::new());
-        GpuHealth { word, why, since, cooling_until: None, temperature_c: None, declared: None, read: None }
+        let (word, why) = (GpuStatus::Healthy, String::new());
+        GpuHealth {
+            status: word,
+            why,
+            since,
+            cooling_until: None,
+            temperature_c: None,
+            declared: None,
+            reading: None,
+        }
     }
 
     /// What the readings of its agent come to.
-    pub fn read_word(&self) -> GpuWord {
-        self.read.unwrap_or(self.word)
+    pub fn reading_status(&self) -> GpuStatus {
+        self.reading.unwrap_or(self.status)
     }
 
     /// Whether a temperature is worth a note.
-    pub fn is_news(&self, temperature_c: Option<i32>) -> bool {
+    pub fn is_worth_noting(&self, temperature_c: Option<i32>) -> bool {
         match (self.temperature_c, temperature_c) {
             (Some(noted), Some(read)) => (noted - read).abs() >= TEMPERATURE_STEP_C,
             (None, Some(_)) => true,
@@ -118,7 +126,7 @@ impl GpuHealth {
 /// The health levels of seed 004, and whether the device may be given out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum GpuWord {
+pub enum GpuStatus {
     /// Nothing to say.
     Healthy,
     /// Warm, or a first error; still given out.
@@ -129,35 +137,35 @@ pub enum GpuWord {
     Unhealthy,
 }
 
-impl GpuWord {
+impl GpuStatus {
     /// As people read it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            GpuWord::Healthy => "healthy",
-            GpuWord::Warning => "warning",
-            GpuWord::Degraded => "degraded",
-            GpuWord::Unhealthy => "unhealthy",
+            GpuStatus::Healthy => "healthy",
+            GpuStatus::Warning => "warning",
+            GpuStatus::Degraded => "degraded",
+            GpuStatus::Unhealthy => "unhealthy",
         }
     }
 
     /// How healthy that is in thousandths, for pools that ask for so much.
     pub fn health_milli(self) -> i64 {
         match self {
-            GpuWord::Healthy => 1_000,
-            GpuWord::Warning => 900,
-            GpuWord::Degraded => 500,
-            GpuWord::Unhealthy => 0,
+            GpuStatus::Healthy => 1_000,
+            GpuStatus::Warning => 900,
+            GpuStatus::Degraded => 500,
+            GpuStatus::Unhealthy => 0,
         }
     }
 
     /// The thresholds of seed 004: temperature in °C and number of errors.
-    pub fn of_reading(temperature_c: Option<i32>, errors: u32) -> GpuWord {
+    pub fn of_reading(temperature_c: Option<i32>, errors: u32) -> GpuStatus {
         let above = |limit: i32| temperature_c.is_some_and(|celsius| celsius > limit);
         match () {
-            () if above(85) || errors > 10 => GpuWord::Unhealthy,
-            () if above(75) || errors > 5 => GpuWord::Degraded,
-            () if above(65) || errors > 0 => GpuWord::Warning,
-            () => GpuWord::Healthy,
+            () if above(85) || errors > 10 => GpuStatus::Unhealthy,
+            () if above(75) || errors > 5 => GpuStatus::Degraded,
+            () if above(65) || errors > 0 => GpuStatus::Warning,
+            () => GpuStatus::Healthy,
         }
     }
 }
@@ -168,7 +176,7 @@ mod tests {
 
     #[test]
     fn health_follows_the_thresholds_of_the_seed() {
-        use GpuWord::*;
+        use GpuStatus::*;
         let cases = [
             (Some(60), 0, Healthy),
             (Some(65), 0, Healthy),
@@ -182,7 +190,7 @@ mod tests {
             (None, 0, Healthy),
         ];
         for (temperature, errors, word) in cases {
-            assert_eq!(GpuWord::of_reading(temperature, errors), word, "{temperature:?} {errors}");
+            assert_eq!(GpuStatus::of_reading(temperature, errors), word, "{temperature:?} {errors}");
         }
     }
 }

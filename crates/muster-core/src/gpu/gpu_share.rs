@@ -50,7 +50,7 @@ pub enum ShareMode {
 
 impl ShareMode {
     /// As people read it.
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             ShareMode::Mig { .. } => "mig",
             ShareMode::Mps => "mps",
@@ -83,7 +83,7 @@ pub enum Isolation {
 
 impl Isolation {
     /// As people write it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Isolation::None => "none",
             Isolation::Memory => "memory",
@@ -94,45 +94,45 @@ impl Isolation {
 
 /// A part of one device, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Part {
+pub struct GpuFraction {
     /// Of its multiprocessors.
     pub compute: u16,
     /// Of its memory.
     pub memory: u16,
 }
 
-impl Part {
+impl GpuFraction {
     /// All of a device.
-    pub const WHOLE: Part = Part { compute: WHOLE as u16, memory: WHOLE as u16 };
+    pub const WHOLE: GpuFraction = GpuFraction { compute: WHOLE as u16, memory: WHOLE as u16 };
     /// Nothing of it.
-    pub const NONE: Part = Part { compute: 0, memory: 0 };
+    pub const NONE: GpuFraction = GpuFraction { compute: 0, memory: 0 };
 
     /// Both together; never more than the device.
-    pub(crate) fn plus(self, more: Part) -> Part {
+    pub(crate) fn plus(self, more: GpuFraction) -> GpuFraction {
         let sum = |one: u16, other: u16| (one + other).min(WHOLE as u16);
-        Part { compute: sum(self.compute, more.compute), memory: sum(self.memory, more.memory) }
+        GpuFraction { compute: sum(self.compute, more.compute), memory: sum(self.memory, more.memory) }
     }
 
     /// What is left of it.
-    pub(crate) fn minus(self, less: Part) -> Part {
-        Part {
+    pub(crate) fn minus(self, less: GpuFraction) -> GpuFraction {
+        GpuFraction {
             compute: self.compute.saturating_sub(less.compute),
             memory: self.memory.saturating_sub(less.memory),
         }
     }
 
     /// What is in both.
-    pub(crate) fn min(self, other: Part) -> Part {
-        Part { compute: self.compute.min(other.compute), memory: self.memory.min(other.memory) }
+    pub(crate) fn min(self, other: GpuFraction) -> GpuFraction {
+        GpuFraction { compute: self.compute.min(other.compute), memory: self.memory.min(other.memory) }
     }
 
     /// Whether so much is there.
-    pub fn holds(self, wanted: Part) -> bool {
+    pub fn holds(self, wanted: GpuFraction) -> bool {
         wanted.compute <= self.compute && wanted.memory <= self.memory
     }
 
     /// How often so much is there.
-    pub fn times(self, wanted: Part) -> u32 {
+    pub fn times(self, wanted: GpuFraction) -> u32 {
         let times = |have: u16, each: u16| have.checked_div(each).unwrap_or(u16::MAX);
         u32::from(times(self.compute, wanted.compute).min(times(self.memory, wanted.memory)))
     }

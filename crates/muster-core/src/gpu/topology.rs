@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use choose::{Rank, Spread};
+pub use choose::{DeviceSetRank, Spread};
 
 use crate::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
 
 /// How the devices of a node are wired. Nodes whose wiring is equal give equal choices.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wiring {
+pub struct NodeTopology {
     /// The devices there are.
     all: u64,
     /// The devices of each NUMA node, by its number; those of an unknown one stand together.
@@ -36,7 +36,7 @@ pub struct Wiring {
 /// to each other one over NVLinks among themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Closeness {
+pub enum Locality {
     /// One device, or none.
     Single,
     /// On one NUMA node, joined by NVLink.
@@ -56,7 +56,7 @@ pub enum Closeness {
 /// How close the devices of a task are wished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Wish {
+pub struct LocalityRequirement {
     /// They must lie on one NUMA node.
     pub same_numa: bool,
     /// What NVLink is worth to it.
@@ -76,78 +76,78 @@ pub enum Nvlink {
     Required,
 }
 
-impl Closeness {
+impl Locality {
     /// Whether the devices lie on one NUMA node.
     pub fn is_same_numa(self) -> bool {
-        matches!(self, Closeness::Single | Closeness::NvlinkNuma | Closeness::Numa)
+        matches!(self, Locality::Single | Locality::NvlinkNuma | Locality::Numa)
     }
 
     /// Whether the devices are joined by NVLink.
     pub fn is_joined(self) -> bool {
-        use Closeness::{NvlinkNode, NvlinkNuma, NvlinkSocket, Single};
+        use Locality::{NvlinkNode, NvlinkNuma, NvlinkSocket, Single};
         matches!(self, Single | NvlinkNuma | NvlinkSocket | NvlinkNode)
     }
 
     /// As people read it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Closeness::Single => "single",
-            Closeness::NvlinkNuma => "nvlink-numa",
-            Closeness::Numa => "numa",
-            Closeness::NvlinkSocket => "nvlink-socket",
-            Closeness::Socket => "socket",
-            Closeness::NvlinkNode => "nvlink-node",
-            Closeness::Node => "node",
+            Locality::Single => "single",
+            Locality::NvlinkNuma => "nvlink-numa",
+            Locality::Numa => "numa",
+            Locality::NvlinkSocket => "nvlink-socket",
+            Locality::Socket => "socket",
+            Locality::NvlinkNode => "nvlink-node",
+            Locality::Node => "node",
         }
     }
 }
 
-impl Wish {
+impl LocalityRequirement {
     /// Whether anything is demanded, and not only wished.
-    pub fn is_demand(self) -> bool {
+    pub fn is_required(self) -> bool {
         self.same_numa || self.nvlink == Nvlink::Required
     }
 
     /// The same, as far as it can be had.
-    pub fn as_wish(self) -> Wish {
+    pub fn as_preference(self) -> LocalityRequirement {
         let nvlink = if self.nvlink == Nvlink::Welcome { Nvlink::Welcome } else { Nvlink::Preferred };
-        Wish { same_numa: false, nvlink }
+        LocalityRequirement { same_numa: false, nvlink }
     }
 
     /// Whether devices so close will do.
-    pub fn admits(self, closeness: Closeness) -> bool {
+    pub fn allows(self, closeness: Locality) -> bool {
         (!self.same_numa || closeness.is_same_numa())
             && (self.nvlink != Nvlink::Required || closeness.is_joined())
     }
 
     /// The place of a closeness in the order of preference, the best first.
-    fn place(self, closeness: Closeness) -> u8 {
+    fn preference(self, closeness: Locality) -> u8 {
         let apart = self.nvlink == Nvlink::Preferred && !closeness.is_joined();
-        closeness as u8 + if apart { Closeness::Node as u8 } else { 0 }
+        closeness as u8 + if apart { Locality::Node as u8 } else { 0 }
     }
 
     /// What a closeness costs, in thousandths of each device. Rough, and only there to tell near from far; it never
     /// falls along the order of preference, so the set that is chosen is the cheapest.
-    pub fn cost(self, closeness: Closeness) -> u32 {
+    pub fn cost(self, closeness: Locality) -> u32 {
         let near = match closeness {
-            Closeness::Single | Closeness::NvlinkNuma => 0,
-            Closeness::Numa | Closeness::NvlinkSocket => 20,
-            Closeness::Socket | Closeness::NvlinkNode => 60,
-            Closeness::Node => 150,
+            Locality::Single | Locality::NvlinkNuma => 0,
+            Locality::Numa | Locality::NvlinkSocket => 20,
+            Locality::Socket | Locality::NvlinkNode => 60,
+            Locality::Node => 150,
         };
         let misses_nvlink = self.nvlink != Nvlink::Welcome && !closeness.is_joined();
         near + if misses_nvlink { 100 } else { 0 }
     }
 }
 
-impl Wiring {
+impl NodeTopology {
     /// The wiring of a node, as far as its agent knows it.
-    pub fn of(gpus: &[GpuFacts], numa_nodes: &[NumaFacts]) -> Wiring {
+    pub fn of(gpus: &[GpuFacts], numa_nodes: &[NumaFacts]) -> NodeTopology {
         let gpus = &gpus[..gpus.len().min(GPUS_PER_NODE_MAX)];
         let numa = grouped(gpus.iter().map(|gpu| Some(gpu.numa_node)));
         let sockets = grouped(gpus.iter().map(|gpu| Some(socket(gpu, numa_nodes))));
         let switches = grouped(gpus.iter().map(|gpu| gpu.pcie_switch));
-        let mut wiring = Wiring {
+        let mut wiring = NodeTopology {
             all: numa.values().fold(0, |all, group| all | group),
             numa: numa.into_iter().collect(),
             sockets: in_order(sockets.into_values()),
@@ -161,20 +161,20 @@ impl Wiring {
     }
 
     /// How close devices are to each other.
-    pub fn closeness(&self, devices: u64) -> Closeness {
+    pub fn locality(&self, devices: u64) -> Locality {
         let devices = devices & self.all;
         let within = |group: &u64| devices & !group == 0;
         let joined = self.is_joined(devices);
         if devices.count_ones() < 2 {
-            Closeness::Single
+            Locality::Single
         } else if self.numa.iter().any(|(_, group)| within(group)) {
-            if joined { Closeness::NvlinkNuma } else { Closeness::Numa }
+            if joined { Locality::NvlinkNuma } else { Locality::Numa }
         } else if self.sockets.iter().any(within) {
-            if joined { Closeness::NvlinkSocket } else { Closeness::Socket }
+            if joined { Locality::NvlinkSocket } else { Locality::Socket }
         } else if joined {
-            Closeness::NvlinkNode
+            Locality::NvlinkNode
         } else {
-            Closeness::Node
+            Locality::Node
         }
     }
 
@@ -186,7 +186,7 @@ impl Wiring {
 
     /// The most devices that a task of this wish can have of the free ones. Any smaller number can be had,
     /// too.
-    pub fn most(&self, free: u64, wish: Wish) -> u32 {
+    pub fn most(&self, free: u64, wish: LocalityRequirement) -> u32 {
         let free = free & self.all;
         let regions = self.numa.iter().map(|(_, group)| group & free);
         let widest = |region: u64| match wish.nvlink {

@@ -30,7 +30,7 @@ impl std::ops::AddAssign for Charge {
 
 /// What an attempt held until it ended, for the record of the allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldResources {
     /// CPU cores.
     pub cpus: u64,
     /// Main memory.

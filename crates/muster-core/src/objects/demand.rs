@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Amounts counted against a tenant's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(from = "Written")]
+#[serde(from = "SavedDemand")]
 pub struct Demand {
     /// GPUs, in thousandths.
     pub gpu_milli: u64,
@@ -83,7 +83,7 @@ impl Demand {
 
 /// As savepoints have it: before GPUs were shared they were counted whole.
 #[derive(Deserialize)]
-struct Written {
+struct SavedDemand {
     gpu_milli: Option<u64>,
     #[serde(default)]
     gpus: u64,
@@ -95,8 +95,8 @@ struct Written {
     milliwatts: u64,
 }
 
-impl From<Written> for Demand {
-    fn from(written: Written) -> Demand {
+impl From<SavedDemand> for Demand {
+    fn from(written: SavedDemand) -> Demand {
         Demand {
             gpu_milli: written.gpu_milli.unwrap_or(written.gpus.saturating_mul(1_000)),
             gpu_memory_mib: written.gpu_memory_mib,

@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::objects::demand::Demand;
-use crate::objects::start_range::Range;
+use crate::objects::start_range::StartRange;
 use crate::time::Timestamp;
 
-pub use attempt::{Attempt, Part, Parts, PlacedTask, StopCause, Stopping};
+pub use attempt::{Attempt, NodeReport, NodeReports, PlacedTask, StopCause, Stopping};
 pub use outcome::{Exit, Outcome};
 pub use spec::{
     CheckpointRule, Dependency, DependencyWhen, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup,
@@ -49,7 +49,7 @@ pub struct Job {
     pub ran_ms: i64,
     /// Its number among those of its kind.
     #[serde(default)]
-    pub number: u64,
+    pub class_number: u64,
     /// Asleep until this moment: its start time, or the pause after a failed launch.
     #[serde(default)]
     pub wakes_at: Option<Timestamp>,
@@ -59,7 +59,7 @@ pub struct Job {
     /// When it was said that it would start, the first time that was said of this wait. In a box, because it is said of
     /// few of many that wait.
     #[serde(default)]
-    pub foreseen: Option<Box<Range>>,
+    pub first_forecast: Option<Box<StartRange>>,
 }
 
 /// Where a live job stands. Ended jobs leave the state; `State::ended` remembers their outcome for a day.
@@ -114,11 +114,11 @@ impl Job {
     }
 
     /// The fine word of the phase, as people read it.
-    pub fn phase_word(&self) -> &'static str {
+    pub fn phase_name(&self) -> &'static str {
         match &self.phase {
             Phase::Queued { .. } => "Queued",
             Phase::Held { .. } => "Held",
-            Phase::Active(attempt) => attempt.phase_word(),
+            Phase::Active(attempt) => attempt.phase_name(),
         }
     }
 }

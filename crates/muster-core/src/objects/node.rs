@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::device::{GpuFacts, GpuHealth, GpuWord, NumaFacts};
-use crate::gpu::gpu_share::Part;
+use crate::gpu::device::{GpuFacts, GpuHealth, GpuStatus, NumaFacts};
+use crate::gpu::gpu_share::GpuFraction;
 use crate::gpu::gpu_share::{ShareMode, WHOLE};
 use crate::gpu::partition;
 use crate::gpu::partition::{MigInstance, Partition};
@@ -90,7 +90,7 @@ pub enum Slot {
         start: u8,
     },
     /// A part of it.
-    Part(Part),
+    Fraction(GpuFraction),
 }
 
 impl Slot {
@@ -100,7 +100,7 @@ impl Slot {
         let thousandths = |milli: u32| u16::try_from(milli.min(WHOLE)).unwrap_or_default();
         match share.mode {
             ShareMode::Mig { start, .. } => Slot::Instance { start },
-            ShareMode::Mps | ShareMode::TimeSlice => Slot::Part(Part {
+            ShareMode::Mps | ShareMode::TimeSlice => Slot::Fraction(GpuFraction {
                 compute: thousandths(share.compute_milli),
                 memory: thousandths(share.memory_milli),
             }),
@@ -120,7 +120,7 @@ pub fn fit_on_one_device(leases: &[Lease]) -> bool {
                 starts |= 1 << start.min(63);
                 instances += 1;
             }
-            Slot::Part(part) => {
+            Slot::Fraction(part) => {
                 compute += u32::from(part.compute);
                 memory += u32::from(part.memory);
                 parts += 1;
@@ -179,7 +179,7 @@ pub struct NodeFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {
     /// The state itself.
-    pub word: NodeWord,
+    pub status: NodeStatus,
     /// Who or what set it.
     pub by: String,
     /// Why.
@@ -191,7 +191,7 @@ pub struct NodeState {
 /// Whether a node takes work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum NodeWord {
+pub enum NodeStatus {
     /// Takes work.
     Ready,
     /// Missed heartbeats; no new work.
@@ -206,24 +206,24 @@ pub enum NodeWord {
     Hold,
 }
 
-impl NodeWord {
+impl NodeStatus {
     /// As people read it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            NodeWord::Ready => "Ready",
-            NodeWord::Suspect => "Suspect",
-            NodeWord::Unreachable => "Unreachable",
-            NodeWord::Fenced => "Fenced",
-            NodeWord::Draining => "Draining",
-            NodeWord::Hold => "Hold",
+            NodeStatus::Ready => "Ready",
+            NodeStatus::Suspect => "Suspect",
+            NodeStatus::Unreachable => "Unreachable",
+            NodeStatus::Fenced => "Fenced",
+            NodeStatus::Draining => "Draining",
+            NodeStatus::Hold => "Hold",
         }
     }
 }
 
 impl Node {
     /// Whether new work may be placed here at all.
-    pub fn takes_work(&self) -> bool {
-        self.state.word == NodeWord::Ready && !self.declared
+    pub fn is_schedulable(&self) -> bool {
+        self.state.status == NodeStatus::Ready && !self.declared
     }
 
     /// The labels that placement reads: the operator's, or else the agent's.
@@ -237,10 +237,10 @@ impl Node {
     }
 
     /// The state in one word, as people read it.
-    pub fn state_word(&self) -> &'static str {
-        match self.state.word {
-            NodeWord::Ready if self.declared => "Declared",
-            word => word.word(),
+    pub fn status_name(&self) -> &'static str {
+        match self.state.status {
+            NodeStatus::Ready if self.declared => "Declared",
+            word => word.as_str(),
         }
     }
 
@@ -295,7 +295,8 @@ impl Node {
 
     /// Whether this GPU may be given out, if nobody holds it. A cooling period is ended by an event.
     pub fn gpu_usable(&self, index: usize) -> bool {
-        let usable = |health: &GpuHealth| health.word != GpuWord::Unhealthy && health.cooling_until.is_none();
+        let usable =
+            |health: &GpuHealth| health.status != GpuStatus::Unhealthy && health.cooling_until.is_none();
         self.gpu_health.get(index).is_some_and(usable)
     }
 }

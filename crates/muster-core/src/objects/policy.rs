@@ -15,13 +15,13 @@ use crate::ids::TenantId;
 use crate::objects::policy::rules::Rules;
 use crate::time::Timestamp;
 
-pub use answer::{Admission, Answered};
-pub use limit::{GpuLimit, Limited};
-pub use retry::{Failure, FailureView, Retried, Retry, WAIT_MS_MAX};
+pub use answer::{Admission, JobAnswer};
+pub use limit::{GpuLimit, TenantLimit};
+pub use retry::{FailedAttempt, FailureView, RETRY_WAIT_MS_MAX, Retry, RetryAnswer};
 
 /// The most a policy may add to or take from the cost of a place, in thousandths of a device: more than any other term
 /// comes to.
-pub const COST_MILLI_MAX: i64 = 10_000;
+pub const POLICY_COST_MILLI_MAX: i64 = 10_000;
 
 /// A question that a policy may answer, by a function of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Hook {
         [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power];
 
     /// The name of the function.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Hook::Admit => "admit",
             Hook::Priority => "priority",
@@ -70,7 +70,7 @@ impl Hook {
 
 /// Files of policies, and what became of them when they were compiled.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Bundle {
+pub struct PolicyBundle {
     /// Of names and contents of all files.
     pub hash: String,
     /// Each by its name; tests too, so that they go where the policies go.
@@ -86,7 +86,7 @@ pub struct Bundle {
 /// For whom a bundle speaks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scope {
+pub enum PolicyScope {
     /// For everyone.
     #[default]
     Cluster,
@@ -94,34 +94,34 @@ pub enum Scope {
     Tenant(TenantId),
 }
 
-impl Scope {
+impl PolicyScope {
     /// Whether it is about the jobs of a tenant.
-    pub fn speaks_of(&self, tenant: &TenantId) -> bool {
+    pub fn applies_to(&self, tenant: &TenantId) -> bool {
         match self {
-            Scope::Cluster => true,
-            Scope::Tenant(own) => own == tenant,
+            PolicyScope::Cluster => true,
+            PolicyScope::Tenant(own) => own == tenant,
         }
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for PolicyScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Scope::Cluster => f.write_str("cluster"),
-            Scope::Tenant(tenant) => write!(f, "tenant {tenant}"),
+            PolicyScope::Cluster => f.write_str("cluster"),
+            PolicyScope::Tenant(tenant) => write!(f, "tenant {tenant}"),
         }
     }
 }
 
 /// A bundle that was put into force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Version {
+pub struct BundleVersion {
     /// Counted up, over all scopes.
     pub number: u64,
     /// For whom.
-    pub scope: Scope,
+    pub scope: PolicyScope,
     /// What.
-    pub bundle: Arc<Bundle>,
+    pub bundle: Arc<PolicyBundle>,
     /// By whom.
     pub by: String,
     /// Why, in a sentence; may be empty.

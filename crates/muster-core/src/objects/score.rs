@@ -26,7 +26,7 @@ pub struct Term {
 pub enum TermName {
     /// GPU that is going to be left over: holes, devices without cores or memory, places lost for large tasks, and what
     /// of an instance is not used.
-    Waste,
+    Fragmentation,
     /// Links between the devices of a task that are slower than they could be.
     Locality,
     /// Devices that are warm or have had errors.
@@ -37,9 +37,9 @@ pub enum TermName {
 
 impl TermName {
     /// As people read it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            TermName::Waste => "waste",
+            TermName::Fragmentation => "waste",
             TermName::Locality => "locality",
             TermName::Health => "health",
             TermName::Policy => "policy",

@@ -45,7 +45,7 @@ pub enum PolicyFailure {
 #[serde(default)]
 pub struct Weights {
     /// GPU that is going to be left over.
-    pub waste: u32,
+    pub fragmentation: u32,
     /// Slow links between the devices of a task.
     pub locality: u32,
     /// Devices that are warm or have had errors.
@@ -56,7 +56,7 @@ pub struct Weights {
 
 impl Default for Weights {
     fn default() -> Weights {
-        Weights { waste: 1_000, locality: 1_000, health: 1_000, policy: 1_000 }
+        Weights { fragmentation: 1_000, locality: 1_000, health: 1_000, policy: 1_000 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::gpu::topology::{Nvlink, Wish};
+use crate::gpu::topology::{LocalityRequirement, Nvlink};
 use crate::objects::job::{JobSpec, Resources, Topology};
 
 /// What a gang asks of the cluster, without names: jobs of one shape fit in the same places.
@@ -13,7 +13,7 @@ pub struct Shape {
     /// How close together its nodes must be.
     pub topology: Topology,
     /// How close together its GPUs are wished.
-    pub wish: Wish,
+    pub locality: LocalityRequirement,
     /// Labels that the nodes must carry.
     pub node_labels: BTreeMap<String, String>,
     /// A pool to stay inside of.
@@ -26,7 +26,7 @@ impl Shape {
         Shape {
             groups: spec.tasks.iter().map(|group| (group.count, group.each.clone())).collect(),
             topology: spec.topology,
-            wish: spec.locality(),
+            locality: spec.locality(),
             node_labels: spec.node_labels.clone(),
             pool: spec.pool.clone(),
         }
@@ -35,7 +35,7 @@ impl Shape {
     /// Whether its tasks may sit on several nodes. Who asks for one NUMA node or for NVLink asks it of all GPUs of the
     /// gang, and they are on one node then.
     pub fn may_span(&self) -> bool {
-        !self.wish.is_demand() && self.tasks() > 1
+        !self.locality.is_required() && self.tasks() > 1
     }
 
     /// Whether its nodes must stand in one rack.
@@ -44,15 +44,15 @@ impl Shape {
     }
 
     /// The same for a gang that may sit anywhere.
-    pub fn anywhere(&self) -> Shape {
+    pub fn without_locality(&self) -> Shape {
         let topology = Topology::Any;
-        let wish = if self.wish.is_demand() { self.wish.as_wish() } else { self.wish };
-        Shape { topology, wish, ..self.clone() }
+        let wish = if self.locality.is_required() { self.locality.as_preference() } else { self.locality };
+        Shape { topology, locality: wish, ..self.clone() }
     }
 
     /// How close together it must be, in words.
-    pub fn demanded(&self) -> &'static str {
-        match (self.wish.same_numa, self.wish.nvlink == Nvlink::Required) {
+    pub fn locality_phrase(&self) -> &'static str {
+        match (self.locality.same_numa, self.locality.nvlink == Nvlink::Required) {
             (true, true) => "on one NUMA node and joined by NVLink",
             (true, false) => "on one NUMA node",
             (false, true) => "joined by NVLink",

@@ -6,19 +6,19 @@ use crate::time::Timestamp;
 
 /// When a job starts, as far as can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Range {
+pub struct StartRange {
     /// Not before.
     pub from: Timestamp,
     /// Not after.
     pub to: Timestamp,
 }
 
-impl Range {
+impl StartRange {
     /// The same within what is certain: a job never starts before its earliest start, and a reservation is a moment by
     /// which it starts, so no range begins after it.
-    pub fn within(self, earliest: Timestamp, reserved: Option<Timestamp>) -> Range {
+    pub fn within(self, earliest: Timestamp, reserved: Option<Timestamp>) -> StartRange {
         let from = reserved.map_or(self.from, |at| self.from.min(at)).max(earliest);
-        Range { from, to: self.to.max(from) }
+        StartRange { from, to: self.to.max(from) }
     }
 
     /// The moment of a reservation as it is told beside this range. The planner reserves by time limits and cautious

@@ -63,7 +63,7 @@ pub struct TenantConfig {
     pub preemptions_per_job_max: Option<u32>,
     /// How much of its running work others may destroy within a day, in GPU-milliseconds.
     #[serde(default)]
-    pub damage_gpu_ms_per_day: Option<u64>,
+    pub preemption_loss_gpu_ms_per_day: Option<u64>,
     /// Whether its usage is priced.
     #[serde(default)]
     pub billed: bool,
@@ -115,7 +115,7 @@ impl TenantConfig {
             may_be_preempted: true,
             may_preempt: true,
             preemptions_per_job_max: None,
-            damage_gpu_ms_per_day: None,
+            preemption_loss_gpu_ms_per_day: None,
             billed: false,
             price_gpu_hour_micro: 0,
             active: true,
@@ -174,7 +174,7 @@ pub enum QuotaResource {
 
 impl QuotaResource {
     /// As people read it after a number.
-    pub fn words(self) -> &'static str {
+    pub fn phrase(self) -> &'static str {
         match self {
             QuotaResource::Gpus => "GPUs",
             QuotaResource::GpuMemory => "MiB of GPU memory",
@@ -231,7 +231,7 @@ impl Tier {
     }
 
     /// The name.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Tier::Low => "low",
             Tier::Medium => "medium",

@@ -40,7 +40,7 @@ pub enum Role {
 
 impl Role {
     /// As people write it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
             Role::Member => "member",

@@ -5,13 +5,13 @@ use crate::ids::TenantId;
 use crate::objects::demand::Demand;
 use crate::objects::tenant::Excess;
 use crate::planner::draft::Draft;
-use crate::planner::request::Ask;
+use crate::planner::request::Request;
 use crate::queue::Bucket;
-use crate::state::policy_answers::Word;
-use crate::state::usage::policy_limits::OfLimit;
+use crate::state::policy_answers::PolicyAnswer;
+use crate::state::usage::policy_limits::PolicyLimitHeld;
 
 /// What keeps the jobs of a bucket from running, apart from room.
-pub(crate) fn blockers(draft: &Draft, (bucket, word): (&Bucket, Word), ask: &Ask) -> Vec<Reason> {
+pub(crate) fn blockers(draft: &Draft, (bucket, word): (&Bucket, PolicyAnswer), ask: &Request) -> Vec<Reason> {
     let mut found = Vec::new();
     found.extend(draft.state.policy_blocker(bucket, word));
     found.extend(array_limit(draft, bucket));
@@ -37,7 +37,7 @@ pub(crate) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason>
 fn policy_limits(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
     let whose = (&bucket.tenant, bucket.shape.pool.as_deref());
     let over = draft.limits.over(whose, more, |tenant| draft.shares.held(tenant)).into_iter();
-    let reason = |over: OfLimit<'_>| Reason::PolicyLimit {
+    let reason = |over: PolicyLimitHeld<'_>| Reason::PolicyLimit {
         tenant: over.tenant.clone(),
         pool: over.pool.map(str::to_string),
         held: over.held,

@@ -6,77 +6,85 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::estimate::expected_end::{Ending, Word};
-use crate::facts::plan::{Cut, MakeRoom, Plan, Start};
+use crate::estimate::expected_end::{Certainty, ExpectedEnd};
+use crate::facts::plan::{Eviction, Plan, Repartitioning, Start};
 use crate::facts::verdict::Reason;
-use crate::gpu::device::GpuWord;
+use crate::gpu::device::GpuStatus;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::demand::Demand;
 use crate::objects::job::{JobSpec, PlacedTask};
 use crate::objects::score::Score;
 use crate::objects::shape::Shape;
 use crate::planner::backfill::reservation::Reservations;
-use crate::planner::fair_share::{Guest, Shares};
-use crate::planner::order::Turn;
-use crate::planner::place::policy_score::Glance;
-use crate::planner::preempt::candidates::{Candidate, Reach, Running};
+use crate::planner::fair_share::{FairShareTree, HypotheticalJob};
+use crate::planner::order::QueueHead;
+use crate::planner::place::policy_score::ClusterSummary;
+use crate::planner::preempt::candidates::{Candidate, Candidates, PreemptionReach};
 use crate::planner::preempt::claims;
-use crate::planner::preempt::victims::Offers;
-use crate::planner::request::{Ask, Match, QuotaLeft};
+use crate::planner::preempt::victims::EvictionOptions;
+use crate::planner::request::{KindMatch, QuotaLeft, Request};
 use crate::queue::Bucket;
-use crate::resources::{Capacity, Free, Seat, placed_tasks};
+use crate::resources::{DeviceAssignment, ResourceIndex, ResourceVec, placed_tasks};
 use crate::state::State;
 use crate::state::usage::guarantee;
-use crate::state::usage::model_limits::ModelUse;
-use crate::state::usage::policy_limits::LimitUse;
-use crate::state::usage::user_limits::UserUse;
+use crate::state::usage::model_limits::ModelLimitUsage;
+use crate::state::usage::policy_limits::PolicyLimitUsage;
+use crate::state::usage::user_limits::UserLimitUsage;
 use crate::time::Timestamp;
 
 /// Where a gang would sit, rank by rank.
 #[derive(Debug, Clone)]
-pub(crate) struct Spot {
+pub(crate) struct Placement {
     pub tasks: Vec<PlacedTask>,
     /// Why there, where there was a choice.
     pub score: Option<Box<Score>>,
 }
 
-impl Spot {
+impl Placement {
     /// The whole gang on one node, with a seat for each task.
-    pub fn on_one(ask: &Ask, (node, found): (&NodeId, &Match), seats: &[Seat]) -> Spot {
-        Spot { tasks: placed_tasks(&ask.shape, (node, &found.kind), seats), score: None }
+    pub fn on_one(
+        ask: &Request,
+        (node, found): (&NodeId, &KindMatch),
+        seats: &[DeviceAssignment],
+    ) -> Placement {
+        Placement { tasks: placed_tasks(&ask.shape, (node, &found.kind), seats), score: None }
     }
 
     /// What the gang takes on each node.
-    pub fn taken(&self, ask: &Ask) -> BTreeMap<NodeId, Free> {
-        let mut nodes: BTreeMap<NodeId, Free> = BTreeMap::new();
+    pub fn taken(&self, ask: &Request) -> BTreeMap<NodeId, ResourceVec> {
+        let mut nodes: BTreeMap<NodeId, ResourceVec> = BTreeMap::new();
         for task in &self.tasks {
             let here = nodes.entry(task.node.clone()).or_default();
             let each = &ask.shape.groups[task.group as usize].1;
-            let host = Free { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..Free::default() };
-            *here = here.with(host).with(Free::held_by(task));
+            let host = ResourceVec {
+                cpus: u64::from(each.cpus),
+                memory_mib: each.memory_mib,
+                ..ResourceVec::default()
+            };
+            *here = here.plus(host).plus(ResourceVec::devices_of(task));
         }
         nodes
     }
 }
 
 /// Free space that others may not have, by node.
-pub(crate) type Aside = BTreeMap<NodeId, Free>;
+pub(crate) type EarmarkedSpace = BTreeMap<NodeId, ResourceVec>;
 
 /// A gang that this round has started.
 #[derive(Debug)]
-pub(crate) struct Started {
+pub(crate) struct StartedGang {
     /// When it will be over, as far as can be told.
     pub end: Timestamp,
-    pub taken: BTreeMap<NodeId, Free>,
+    pub taken: BTreeMap<NodeId, ResourceVec>,
 }
 
 /// Who gives way to a job.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Haste {
+pub(crate) enum SrptMode {
     /// Those who lose next to nothing, and are worth less than this together.
-    Gently(u64),
+    LossFree(u64),
     /// Those of whom more is left than this.
-    AtACost(u64),
+    NetGain(u64),
 }
 
 /// What would be true if the plan so far were adopted.
@@ -84,49 +92,49 @@ pub(crate) struct Draft<'a> {
     pub state: &'a State,
     pub now: Timestamp,
     /// A job that is not in the state.
-    pub guest: Option<(JobId, &'a JobSpec)>,
+    pub hypothetical: Option<(JobId, &'a JobSpec)>,
     /// What the rules of policies need to know of the whole cluster.
-    pub glance: Glance,
+    pub cluster_summary: ClusterSummary,
     /// Whether nodes of one kind on which the same is free are told apart by what is said of them.
-    pub tells_nodes_apart: bool,
+    pub distinguishes_nodes: bool,
     /// Whether policies say who may be displaced for whom, so that nothing known of one job holds for another.
-    pub tells_victims_apart: bool,
-    pub shares: Shares,
+    pub distinguishes_victims: bool,
+    pub shares: FairShareTree,
     /// What is free for everyone: less what is set aside. What of it is reserved for later is told by `usable`.
-    pub capacity: Capacity,
-    pub models: ModelUse<'a>,
-    pub users: UserUse<'a>,
-    pub limits: LimitUse<'a>,
+    pub resources: ResourceIndex,
+    pub models: ModelLimitUsage<'a>,
+    pub users: UserLimitUsage<'a>,
+    pub limits: PolicyLimitUsage<'a>,
     /// Tasks of limited arrays that would run beside those that do.
     arrays: BTreeMap<u64, u32>,
     /// GPUs that are given out only if nothing better is free.
-    pub degraded: BTreeMap<NodeId, u64>,
+    pub degraded_gpus: BTreeMap<NodeId, u64>,
     /// GPUs that are warm or have had an error.
-    pub doubtful: BTreeMap<NodeId, u64>,
-    pub asides: BTreeMap<JobId, Aside>,
+    pub warning_gpus: BTreeMap<NodeId, u64>,
+    pub earmarked: BTreeMap<JobId, EarmarkedSpace>,
     /// What will come free and is somebody's already.
-    pub owed: BTreeMap<NodeId, Free>,
-    pub started: BTreeMap<JobId, Started>,
+    pub promised: BTreeMap<NodeId, ResourceVec>,
+    pub started: BTreeMap<JobId, StartedGang>,
     pub reservations: Reservations,
     /// Jobs with a claim that works: they start on it or wait for it, and take no part in the order.
     claimants: BTreeSet<JobId>,
-    asks: BTreeMap<Arc<Shape>, Arc<Ask>>,
+    requests: BTreeMap<Arc<Shape>, Arc<Request>>,
     /// Shapes that found no room, with the earliest end for which that was so.
-    full: BTreeMap<Arc<Shape>, Ending>,
+    no_fit_cache: BTreeMap<Arc<Shape>, ExpectedEnd>,
     /// Who runs where; looked up when someone may displace others.
-    pub running: Option<Running>,
-    offers: BTreeMap<Arc<Shape>, Offers>,
+    pub candidates: Option<Candidates>,
+    eviction_options: BTreeMap<Arc<Shape>, EvictionOptions>,
     /// Shapes for which no room could be made on several nodes, with whom the last could reach.
-    pub hopeless: BTreeMap<Arc<Shape>, Reach>,
+    pub no_eviction_cache: BTreeMap<Arc<Shape>, PreemptionReach>,
     /// How often every node was asked who could go.
-    pub searches: usize,
+    pub eviction_searches: usize,
     /// While others are looked for who give way to a job.
-    pub hastens: Option<Haste>,
+    pub srpt_mode: Option<SrptMode>,
     /// Nodes on which something has changed, in order.
-    pub changed: Vec<NodeId>,
-    pub blocked: Vec<Turn<'a>>,
+    pub dirty_nodes: Vec<NodeId>,
+    pub blocked: Vec<QueueHead<'a>>,
     /// Idle devices that should be partitioned otherwise.
-    pub cuts: Vec<Cut>,
+    pub repartitionings: Vec<Repartitioning>,
     /// Why single jobs wait, where it is not the reason of their bucket.
     pub reasons: BTreeMap<JobId, Vec<Reason>>,
     pub plan: Plan,
@@ -134,52 +142,58 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// A clean sheet. A guest has a share although nothing of theirs is in the state.
-    pub fn new(state: &'a State, now: Timestamp, guest: Option<&Guest<'_>>) -> Draft<'a> {
+    pub fn new(state: &'a State, now: Timestamp, guest: Option<&HypotheticalJob<'_>>) -> Draft<'a> {
         let mut draft = Draft {
             state,
             now,
-            guest: None,
-            glance: Glance::of(state),
-            tells_nodes_apart: state.policies_tell_nodes_apart(),
-            tells_victims_apart: state.tells_victims_apart(),
-            shares: Shares::of(state, now, guest).with_models(state),
-            capacity: state.capacity.clone(),
-            models: ModelUse::of(state),
-            users: UserUse::of(state),
-            limits: LimitUse::of(state),
+            hypothetical: None,
+            cluster_summary: ClusterSummary::of(state),
+            distinguishes_nodes: state.policies_distinguish_nodes(),
+            distinguishes_victims: state.policies_distinguish_victims(),
+            shares: FairShareTree::of(state, now, guest).with_models(state),
+            resources: state.resources.clone(),
+            models: ModelLimitUsage::of(state),
+            users: UserLimitUsage::of(state),
+            limits: PolicyLimitUsage::of(state),
             arrays: BTreeMap::new(),
-            degraded: gpus_of(state, GpuWord::Degraded),
-            doubtful: gpus_of(state, GpuWord::Warning),
-            asides: BTreeMap::new(),
-            owed: BTreeMap::new(),
+            degraded_gpus: gpus_of(state, GpuStatus::Degraded),
+            warning_gpus: gpus_of(state, GpuStatus::Warning),
+            earmarked: BTreeMap::new(),
+            promised: BTreeMap::new(),
             started: BTreeMap::new(),
             reservations: Reservations::of_windows(state),
             claimants: BTreeSet::new(),
-            asks: BTreeMap::new(),
-            full: BTreeMap::new(),
-            running: None,
-            offers: BTreeMap::new(),
-            hopeless: BTreeMap::new(),
-            searches: 0,
-            hastens: None,
-            changed: Vec::new(),
+            requests: BTreeMap::new(),
+            no_fit_cache: BTreeMap::new(),
+            candidates: None,
+            eviction_options: BTreeMap::new(),
+            no_eviction_cache: BTreeMap::new(),
+            eviction_searches: 0,
+            srpt_mode: None,
+            dirty_nodes: Vec::new(),
             blocked: Vec::new(),
-            cuts: Vec::new(),
+            repartitionings: Vec::new(),
             reasons: BTreeMap::new(),
-            plan: Plan { snapshot: state.seq, now, starts: Vec::new(), claims: Vec::new(), cuts: Vec::new() },
+            plan: Plan {
+                snapshot: state.seq,
+                now,
+                starts: Vec::new(),
+                evictions: Vec::new(),
+                repartitionings: Vec::new(),
+            },
         };
-        claims::set_all_aside(&mut draft);
+        claims::earmark_all(&mut draft);
         draft
     }
 
     /// What the jobs of a bucket ask for, worked out once per shape. Kinds of nodes that the tenant's limits
     /// per model rule out are left out.
-    pub fn ask(&mut self, bucket: &Bucket) -> Arc<Ask> {
-        let ask = match self.asks.get(&bucket.shape) {
+    pub fn request(&mut self, bucket: &Bucket) -> Arc<Request> {
+        let ask = match self.requests.get(&bucket.shape) {
             Some(ask) => ask.clone(),
             None => {
-                let ask = Arc::new(Ask::new(&self.capacity, &bucket.shape));
-                self.asks.insert(bucket.shape.clone(), ask.clone());
+                let ask = Arc::new(Request::new(&self.resources, &bucket.shape));
+                self.requests.insert(bucket.shape.clone(), ask.clone());
                 ask
             }
         };
@@ -187,23 +201,23 @@ impl<'a> Draft<'a> {
     }
 
     /// The same without the devices on which it would pass a limit that depends on the device.
-    pub fn within_limits(&self, bucket: &Bucket, ask: Arc<Ask>) -> Arc<Ask> {
+    pub fn within_limits(&self, bucket: &Bucket, ask: Arc<Request>) -> Arc<Request> {
         let by_model = self.models.limits(&bucket.tenant);
-        let left = if ask.may_hold_instances { self.left(bucket) } else { QuotaLeft::UNLIMITED };
+        let left = if ask.may_hold_instances { self.quota_left(bucket) } else { QuotaLeft::UNLIMITED };
         let ask = match ask.may_hold_instances && (by_model || left != QuotaLeft::UNLIMITED) {
             true => Arc::new(ask.with_instances_within(left, &self.models, &bucket.tenant)),
             false => ask,
         };
-        if by_model { Arc::new(ask.within(&self.models, &bucket.tenant)) } else { ask }
+        if by_model { Arc::new(ask.within_model_limits(&self.models, &bucket.tenant)) } else { ask }
     }
 
     /// What the jobs of a bucket ask for, wherever limits would let them go; nothing before anyone asked for it.
-    pub fn unlimited_ask(&self, bucket: &Bucket) -> Option<Arc<Ask>> {
-        self.asks.get(&bucket.shape).cloned()
+    pub fn unlimited_request(&self, bucket: &Bucket) -> Option<Arc<Request>> {
+        self.requests.get(&bucket.shape).cloned()
     }
 
     /// What the quotas of a bucket's tenant and user, and limits of policies, leave.
-    fn left(&self, bucket: &Bucket) -> QuotaLeft {
+    fn quota_left(&self, bucket: &Bucket) -> QuotaLeft {
         let tenants = self.state.lineage(&bucket.tenant);
         let tenants = tenants.map(|tenant| (&tenant.config.maximum, self.shares.held(&tenant.id)));
         let all = tenants.chain(self.users.limits(&bucket.tenant, &bucket.user));
@@ -222,71 +236,73 @@ impl<'a> Draft<'a> {
     /// Whether a limit of the tenant or user decides which devices the jobs of a bucket may have, so that what is found for
     /// them says nothing about other tenants: a limit per model, or a quota where MIG instances would do.
     pub fn limits_devices(&self, bucket: &Bucket) -> bool {
-        let instances = || self.asks.get(&bucket.shape).is_some_and(|ask| ask.may_hold_instances);
-        self.models.limits(&bucket.tenant) || (instances() && self.left(bucket) != QuotaLeft::UNLIMITED)
+        let instances = || self.requests.get(&bucket.shape).is_some_and(|ask| ask.may_hold_instances);
+        self.models.limits(&bucket.tenant) || (instances() && self.quota_left(bucket) != QuotaLeft::UNLIMITED)
     }
 
     /// When a job of a bucket would be over if it started now.
-    pub fn ending(&self, bucket: &Bucket, job: JobId) -> Ending {
+    pub fn expected_end(&self, bucket: &Bucket, job: JobId) -> ExpectedEnd {
         let lasts_ms = bucket.limit_ms.unwrap_or_else(|| self.expected_ms(&bucket.tenant, &bucket.user));
         let at = self.now.plus(lasts_ms).plus(self.state.settings.stop_grace_ms);
         let open = (0..).zip(self.state.windows.values());
         let open = open.filter(|(_, window)| window.is_open_to(self.state, &bucket.tenant));
         let windows = open.fold(0u64, |bits, (index, _): (u32, _)| bits | 1 << index);
         let word = match bucket.limit_ms {
-            Some(_) => Word::Bound,
-            None if self.state.may_borrow(&bucket.tenant, job) => Word::Loan,
-            None => Word::Estimate,
+            Some(_) => Certainty::Bound,
+            None if self.state.may_backfill_revocably(&bucket.tenant, job) => Certainty::Revocable,
+            None => Certainty::Estimate,
         };
         let yields = self.spec(job).is_some_and(|spec| self.state.yields(spec, job, self.now));
-        Ending { at, word, yields, windows }
+        ExpectedEnd { at, certainty: word, yields, windows }
     }
 
     /// How long a job without a limit is expected to run: as long as the longest of its owner's last ones.
     fn expected_ms(&self, tenant: &TenantId, user: &str) -> i64 {
         let member = self.state.tenants.get(tenant).and_then(|tenant| tenant.members.get(user));
-        let longest = member.and_then(|member| member.lasted.usual_and_longest()).map(|(_, longest)| longest);
+        let longest = member
+            .and_then(|member| member.recent_runtimes.median_and_longest_ms())
+            .map(|(_, longest)| longest);
         longest.unwrap_or(self.state.settings.default_runtime_ms)
     }
 
     /// Whether someone who asks for the same is blocked already. Only a guest comes after such a one.
-    pub fn is_blocked(&self, turn: &Turn) -> bool {
-        let is_guest = self.guest.is_some_and(|(guest, _)| guest == turn.job);
+    pub fn is_blocked(&self, turn: &QueueHead) -> bool {
+        let is_guest = self.hypothetical.is_some_and(|(guest, _)| guest == turn.job);
         is_guest && self.blocked.iter().any(|other| other.bucket == turn.bucket)
     }
 
     /// Until when a job would stay for which others go.
-    pub fn stays(&self, turn: &Turn) -> Ending {
-        match self.hastens {
-            Some(Haste::Gently(_)) => self.ending(turn.bucket, turn.job),
-            _ => Ending::NEVER,
+    pub fn preemptor_end(&self, turn: &QueueHead) -> ExpectedEnd {
+        match self.srpt_mode {
+            Some(SrptMode::LossFree(_)) => self.expected_end(turn.bucket, turn.job),
+            _ => ExpectedEnd::NEVER,
         }
     }
 
     /// What it costs that a job goes: the work it loses; where those are looked for who lose next to nothing, what they
     /// are worth.
-    pub fn price_of(&self, victim: &Candidate) -> u64 {
-        match self.hastens {
-            Some(Haste::Gently(_)) => victim.worth.unwrap_or(u64::MAX),
+    pub fn eviction_cost(&self, victim: &Candidate) -> u64 {
+        match self.srpt_mode {
+            Some(SrptMode::LossFree(_)) => victim.srpt_index.unwrap_or(u64::MAX),
             _ => victim.lost_gpu_ms,
         }
     }
 
     /// What of the free space of a node someone may use who will be gone by `ending`.
-    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending) -> Option<Free> {
+    pub fn usable(&self, node: &NodeId, free: ResourceVec, ending: ExpectedEnd) -> Option<ResourceVec> {
         self.reservations.usable(node, free, ending, None)
     }
 
     /// Whether a shape is known to find no room until such an end. Limits per model make the answer the tenant's own.
-    pub fn is_full_for(&self, bucket: &Bucket, ending: Ending) -> bool {
-        let full = self.full.get(&bucket.shape);
-        !self.limits_devices(bucket) && full.is_some_and(|full| ending.is_no_easier_than(*full))
+    pub fn has_no_fit(&self, bucket: &Bucket, ending: ExpectedEnd) -> bool {
+        let full = self.no_fit_cache.get(&bucket.shape);
+        !self.limits_devices(bucket) && full.is_some_and(|full| ending.is_blocked_wherever(*full))
     }
 
-    pub fn note_full_for(&mut self, bucket: &Bucket, ending: Ending) {
+    pub fn note_no_fit(&mut self, bucket: &Bucket, ending: ExpectedEnd) {
         if !self.limits_devices(bucket) {
-            let full = self.full.entry(bucket.shape.clone()).or_insert(ending);
-            if full.is_no_easier_than(ending) {
+            let full = self.no_fit_cache.entry(bucket.shape.clone()).or_insert(ending);
+            if full.is_blocked_wherever(ending) {
                 *full = ending;
             }
         }
@@ -310,46 +326,62 @@ impl<'a> Draft<'a> {
     }
 
     /// Start a gang that was ordered by `effective`.
-    pub fn start(&mut self, bucket: &Bucket, (job, effective): (JobId, i64), ask: &Ask, spot: &Spot) {
+    pub fn start(
+        &mut self,
+        bucket: &Bucket,
+        (job, effective): (JobId, i64),
+        ask: &Request,
+        spot: &Placement,
+    ) {
         let demand = self.demand(ask, spot);
         self.count(bucket, demand, &spot.tasks);
         self.shares.start(&bucket.tenant, demand);
         self.shares.models.start(self.state, &bucket.tenant, &spot.tasks);
         self.take_models(bucket, spot);
-        let (ending, taken) = (self.ending(bucket, job), spot.taken(ask));
-        let lent = self.is_loan(ending, &taken);
+        let (ending, taken) = (self.expected_end(bucket, job), spot.taken(ask));
+        let lent = self.is_revocable(ending, &taken);
         for (node, taken) in &taken {
             self.take_free(node, *taken);
             self.reservations.take(node, *taken, ending);
         }
-        self.started.insert(job, Started { end: ending.at, taken });
+        self.started.insert(job, StartedGang { end: ending.at, taken });
         let expected_ms = match bucket.limit_ms {
             Some(_) => None,
             None => Some(self.expected_ms(&bucket.tenant, &bucket.user)),
         };
         let (tasks, effective) = (spot.tasks.clone(), Some(effective));
         let score = spot.score.clone();
-        self.plan.starts.push(Start { job, tasks, effective, expected_ms, lent, score });
+        self.plan.starts.push(Start {
+            job,
+            tasks,
+            effective_priority: effective,
+            expected_ms,
+            revocable: lent,
+            score,
+        });
     }
 
     /// Whether some of what is taken is kept for others and may be had only because they can have it back.
-    fn is_loan(&self, ending: Ending, taken: &BTreeMap<NodeId, Free>) -> bool {
-        let is_free = |(node, taken): (&NodeId, &Free)| {
-            let usable = self.free_on(node).and_then(|free| self.usable(node, free, ending.outright()));
-            usable.is_some_and(|usable| usable.holds(*taken))
+    fn is_revocable(&self, ending: ExpectedEnd, taken: &BTreeMap<NodeId, ResourceVec>) -> bool {
+        let is_free = |(node, taken): (&NodeId, &ResourceVec)| {
+            let usable =
+                self.free_on(node).and_then(|free| self.usable(node, free, ending.never_revocable()));
+            usable.is_some_and(|usable| usable.covers(*taken))
         };
-        ending.word == Word::Loan && !self.reservations.is_empty() && !taken.iter().all(is_free)
+        ending.certainty == Certainty::Revocable
+            && !self.reservations.is_empty()
+            && !taken.iter().all(is_free)
     }
 
     /// What a gang takes from its tenant's quota in a spot.
-    pub fn demand(&self, ask: &Ask, spot: &Spot) -> Demand {
+    pub fn demand(&self, ask: &Request, spot: &Placement) -> Demand {
         let milliwatts = self.state.milliwatts_of(&spot.tasks);
         let each = spot.tasks.iter().map(|task| ask.shape.groups[task.group as usize].1.demand_in(task));
         each.fold(Demand { jobs: 1, milliwatts, ..Demand::default() }, Demand::plus)
     }
 
     /// A gang that starts takes more tasks than it needs.
-    pub fn add_to_start(&mut self, bucket: &Bucket, job: JobId, ask: &Ask, spot: &Spot) {
+    pub fn extend_start(&mut self, bucket: &Bucket, job: JobId, ask: &Request, spot: &Placement) {
         let demand = Demand { jobs: 0, ..self.demand(ask, spot) };
         self.shares.take(&bucket.tenant, &bucket.user, demand);
         self.users.take(&bucket.tenant, &bucket.user, demand);
@@ -358,74 +390,74 @@ impl<'a> Draft<'a> {
         self.shares.models.take(self.state, &bucket.tenant, &spot.tasks);
         self.shares.models.start(self.state, &bucket.tenant, &spot.tasks);
         self.take_models(bucket, spot);
-        let ending = self.ending(bucket, job);
+        let ending = self.expected_end(bucket, job);
         for (node, taken) in spot.taken(ask) {
             self.take_free(&node, taken);
             self.reservations.take(&node, taken, ending);
             if let Some(started) = self.started.get_mut(&job) {
                 let here = started.taken.entry(node).or_default();
-                *here = here.with(taken);
+                *here = here.plus(taken);
             }
         }
     }
 
     /// What was asked for a job that takes part.
     pub fn spec(&self, job: JobId) -> Option<&'a JobSpec> {
-        let guest = self.guest.filter(|(id, _)| *id == job).map(|(_, spec)| spec);
+        let guest = self.hypothetical.filter(|(id, _)| *id == job).map(|(_, spec)| spec);
         guest.or_else(|| Some(&*self.state.jobs.get(&job)?.spec))
     }
 
     /// Propose to make room for a gang. What it will need counts as held from now on.
-    pub fn make_room(&mut self, bucket: &Bucket, ask: &Ask, spot: &Spot, room: MakeRoom) {
+    pub fn propose_eviction(&mut self, bucket: &Bucket, ask: &Request, spot: &Placement, room: Eviction) {
         self.count(bucket, self.demand(ask, spot), &spot.tasks);
         self.take_models(bucket, spot);
         self.reasons.insert(room.job, vec![Reason::Claimed { victims: room.victims.clone() }]);
-        self.plan.claims.push(room);
+        self.plan.evictions.push(room);
     }
 
-    fn take_models(&mut self, bucket: &Bucket, spot: &Spot) {
+    fn take_models(&mut self, bucket: &Bucket, spot: &Placement) {
         for task in &spot.tasks {
             self.models.take(&bucket.tenant, task);
         }
     }
 
     /// Keep as much of `wanted` as is free for one job.
-    pub fn set_aside(&mut self, job: JobId, node: &NodeId, wanted: Free) {
+    pub fn earmark(&mut self, job: JobId, node: &NodeId, wanted: ResourceVec) {
         let Some(free) = self.free_on(node) else { return };
-        let space = free.shared_with(wanted);
+        let space = free.intersection(wanted);
         self.take_free(node, space);
-        self.asides.entry(job).or_default().insert(node.clone(), space);
+        self.earmarked.entry(job).or_default().insert(node.clone(), space);
     }
 
     /// Let a job have what was set aside for it.
-    pub fn put_back(&mut self, job: JobId) {
-        for (node, space) in self.asides.remove(&job).into_iter().flatten() {
+    pub fn release_earmarked(&mut self, job: JobId) {
+        for (node, space) in self.earmarked.remove(&job).into_iter().flatten() {
             if let Some(free) = self.free_on(&node) {
-                self.set_free(&node, free.with(space));
+                self.set_free(&node, free.plus(space));
             }
         }
     }
 
     /// Of what will come free on a node, this much is somebody's already.
-    pub fn owe(&mut self, node: &NodeId, space: Free) {
-        let owed = self.owed.entry(node.clone()).or_default();
-        *owed = owed.with(space);
+    pub fn promise(&mut self, node: &NodeId, space: ResourceVec) {
+        let owed = self.promised.entry(node.clone()).or_default();
+        *owed = owed.plus(space);
     }
 
     /// What is free on a node for everyone.
-    pub fn free_on(&self, node: &NodeId) -> Option<Free> {
-        self.capacity.filed(node).map(|filed| filed.free)
+    pub fn free_on(&self, node: &NodeId) -> Option<ResourceVec> {
+        self.resources.entry(node).map(|filed| filed.free)
     }
 
-    fn take_free(&mut self, node: &NodeId, taken: Free) {
+    fn take_free(&mut self, node: &NodeId, taken: ResourceVec) {
         if let Some(free) = self.free_on(node) {
-            self.set_free(node, free.without(taken));
+            self.set_free(node, free.minus(taken));
         }
     }
 
-    fn set_free(&mut self, node: &NodeId, free: Free) {
-        self.capacity.set_free(node, free);
-        self.changed.push(node.clone());
+    fn set_free(&mut self, node: &NodeId, free: ResourceVec) {
+        self.resources.set_free(node, free);
+        self.dirty_nodes.push(node.clone());
     }
 
     pub fn is_claimant(&self, job: JobId) -> bool {
@@ -436,39 +468,39 @@ impl<'a> Draft<'a> {
         self.claimants.insert(job);
     }
 
-    pub fn note_blocked(&mut self, turn: Turn<'a>) {
+    pub fn note_blocked(&mut self, turn: QueueHead<'a>) {
         self.blocked.push(turn);
     }
 
     /// Who runs where. Looked up once, and only when someone may displace others.
-    pub fn running(&mut self) -> &mut Running {
+    pub fn candidates(&mut self) -> &mut Candidates {
         let (state, now) = (self.state, self.now);
-        self.running.get_or_insert_with(|| Running::of(state, now))
+        self.candidates.get_or_insert_with(|| Candidates::of(state, now))
     }
 
     /// What tenants will hold less when all have gone who go already.
-    pub fn fewer(&self) -> guarantee::Leaving {
-        self.running.as_ref().map(|running| running.fewer.clone()).unwrap_or_default()
+    pub fn pending_releases(&self) -> guarantee::PendingReleases {
+        self.candidates.as_ref().map(|running| running.pending.clone()).unwrap_or_default()
     }
 
     /// What it would cost to make room, as known from an earlier turn. Limits per model make it the tenant's
     /// own, and then nothing is known.
-    pub fn take_offers(&mut self, bucket: &Bucket) -> Option<Offers> {
-        if self.limits_devices(bucket) { None } else { self.offers.remove(&bucket.shape) }
+    pub fn take_eviction_options(&mut self, bucket: &Bucket) -> Option<EvictionOptions> {
+        if self.limits_devices(bucket) { None } else { self.eviction_options.remove(&bucket.shape) }
     }
 
     /// Keep it for the next turn.
-    pub fn put_offers(&mut self, bucket: &Bucket, offers: Option<Offers>) {
+    pub fn put_eviction_options(&mut self, bucket: &Bucket, offers: Option<EvictionOptions>) {
         if let Some(offers) = offers.filter(|_| !self.limits_devices(bucket)) {
-            self.offers.insert(bucket.shape.clone(), offers);
+            self.eviction_options.insert(bucket.shape.clone(), offers);
         }
     }
 }
 
-fn gpus_of(state: &State, word: GpuWord) -> BTreeMap<NodeId, u64> {
+fn gpus_of(state: &State, word: GpuStatus) -> BTreeMap<NodeId, u64> {
     let mut found = BTreeMap::new();
     for node in state.nodes.values() {
-        let hot = (0..).zip(&node.gpu_health).filter(|(_, health)| health.word == word);
+        let hot = (0..).zip(&node.gpu_health).filter(|(_, health)| health.status == word);
         let mask = hot.fold(0u64, |mask, (index, _): (u32, _)| mask | 1 << index);
         if mask != 0 {
             found.insert(node.id.clone(), mask);

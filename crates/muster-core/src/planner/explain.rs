@@ -10,7 +10,7 @@ pub(crate) mod verdicts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::estimate::expected_end::Ending;
+use crate::estimate::expected_end::ExpectedEnd;
 use crate::facts::verdict::{Reason, Verdict};
 use crate::gpu::gpu_share::Isolation;
 use crate::ids::{JobId, NodeId};
@@ -18,25 +18,25 @@ use crate::objects::job::PlacedTask;
 use crate::objects::shape::Shape;
 use crate::objects::window::Window;
 use crate::planner::Verdicts;
-use crate::planner::backfill::reservation::Holder;
+use crate::planner::backfill::reservation::ReservationOwner;
 use crate::planner::draft::Draft;
 use crate::planner::place::multi_node as spread;
-use crate::planner::request::{Ask, Match};
+use crate::planner::request::{KindMatch, Request};
 use crate::planner::{Planned, admit, place};
 use crate::queue::Bucket;
 use crate::resources;
-use crate::resources::{Free, Kind, bits};
+use crate::resources::{Kind, ResourceVec, bits};
 
 /// Write the verdicts and close the draft.
-pub(crate) fn all_blocked(mut draft: Draft) -> Planned {
+pub(crate) fn explain_blocked(mut draft: Draft) -> Planned {
     let mut verdicts = Verdicts::default();
     let blocked = std::mem::take(&mut draft.blocked);
-    let facts = if blocked.is_empty() { Facts::default() } else { Facts::of(&draft) };
-    let mut known: BTreeMap<(Arc<Shape>, Ending), Vec<Reason>> = BTreeMap::new();
+    let facts = if blocked.is_empty() { ClusterFacts::default() } else { ClusterFacts::of(&draft) };
+    let mut known: BTreeMap<(Arc<Shape>, ExpectedEnd), Vec<Reason>> = BTreeMap::new();
     for turn in blocked {
-        let ask = draft.ask(turn.bucket);
-        let mut reasons = admit::blockers(&draft, (turn.bucket, turn.word), &ask);
-        let who = Who { job: turn.job, ending: draft.ending(turn.bucket, turn.job) };
+        let ask = draft.request(turn.bucket);
+        let mut reasons = admit::blockers(&draft, (turn.bucket, turn.policy), &ask);
+        let who = WaitingJob { job: turn.job, ending: draft.expected_end(turn.bucket, turn.job) };
         if reasons.is_empty() {
             let quota = quota_of_instance(&draft, turn.bucket, who);
             if !quota.is_empty() {
@@ -46,17 +46,19 @@ pub(crate) fn all_blocked(mut draft: Draft) -> Planned {
         }
         // What is reserved for the job itself, and what its tenant may not use, make the answer its own.
         if draft.reservations.of(turn.job).is_some() || draft.limits_devices(turn.bucket) {
-            reasons.extend(no_room(&draft, &facts, who, &ask));
+            reasons.extend(capacity_reasons(&draft, &facts, who, &ask));
         } else {
             let shared = known.entry((turn.bucket.shape.clone(), who.ending));
-            reasons.extend(shared.or_insert_with(|| no_room(&draft, &facts, who, &ask)).iter().cloned());
+            reasons.extend(
+                shared.or_insert_with(|| capacity_reasons(&draft, &facts, who, &ask)).iter().cloned(),
+            );
         }
         verdicts.add(turn.bucket.clone(), Verdict { reasons });
     }
     for reservation in &draft.reservations.list {
         verdicts.add_reservation(reservation.job, reservation.at);
     }
-    for cut in &draft.cuts {
+    for cut in &draft.repartitionings {
         let reason = Reason::Partition { gpu: cut.gpu.clone(), profiles: cut.profiles.clone() };
         verdicts.add_reason(draft.state, cut.job, reason);
     }
@@ -68,24 +70,24 @@ pub(crate) fn all_blocked(mut draft: Draft) -> Planned {
 
 /// Whose answer it is.
 #[derive(Clone, Copy)]
-struct Who {
+struct WaitingJob {
     job: JobId,
-    ending: Ending,
+    ending: ExpectedEnd,
 }
 
 /// The quotas that a gang would exceed in the only room there is: MIG instances larger than it asks for.
-fn quota_of_instance(draft: &Draft, bucket: &Bucket, who: Who) -> Vec<Reason> {
-    let ask = draft.unlimited_ask(bucket).filter(|ask| ask.may_hold_instances);
+fn quota_of_instance(draft: &Draft, bucket: &Bucket, who: WaitingJob) -> Vec<Reason> {
+    let ask = draft.unlimited_request(bucket).filter(|ask| ask.may_hold_instances);
     let Some(ask) = ask.filter(|_| draft.limits_devices(bucket)) else { return Vec::new() };
-    let spot = place::find(draft, &ask, who.ending);
+    let spot = place::find_placement(draft, &ask, who.ending);
     spot.map(|spot| admit::quota(draft, bucket, draft.demand(&ask, &spot))).unwrap_or_default()
 }
 
 /// What is the same for every shape.
 #[derive(Default)]
-struct Facts {
+struct ClusterFacts {
     /// What is set aside on each node, and the first job it is for.
-    asides: BTreeMap<NodeId, (JobId, Free)>,
+    earmarked: BTreeMap<NodeId, (JobId, ResourceVec)>,
     /// Nodes that take no work, or have devices that may not be given out.
     out_of_service: Vec<OutOfService>,
 }
@@ -97,67 +99,67 @@ struct OutOfService {
     gpus: u64,
 }
 
-impl Facts {
-    fn of(draft: &Draft) -> Facts {
-        let mut asides: BTreeMap<NodeId, (JobId, Free)> = BTreeMap::new();
-        for (job, aside) in &draft.asides {
+impl ClusterFacts {
+    fn of(draft: &Draft) -> ClusterFacts {
+        let mut asides: BTreeMap<NodeId, (JobId, ResourceVec)> = BTreeMap::new();
+        for (job, aside) in &draft.earmarked {
             for (node, aside) in aside {
-                let (_, space) = asides.entry(node.clone()).or_insert((*job, Free::default()));
-                *space = space.with(*aside);
+                let (_, space) = asides.entry(node.clone()).or_insert((*job, ResourceVec::default()));
+                *space = space.plus(*aside);
             }
         }
-        let nodes = draft.state.capacity.nodes();
+        let nodes = draft.state.resources.nodes();
         let out = nodes.map(|(node, filed)| OutOfService {
             kind: filed.kind.clone(),
             closed: !filed.open,
             gpus: if filed.open { !draft.state.usable_gpus(node) } else { u64::MAX },
         });
         let worth_telling = |out: &OutOfService| out.closed || out.gpus & out.kind.empty().gpus != 0;
-        Facts { asides, out_of_service: out.filter(worth_telling).collect() }
+        ClusterFacts { earmarked: asides, out_of_service: out.filter(worth_telling).collect() }
     }
 }
 
 /// Why there is no room; nothing if there is.
-fn no_room(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Vec<Reason> {
+fn capacity_reasons(draft: &Draft, facts: &ClusterFacts, who: WaitingJob, ask: &Request) -> Vec<Reason> {
     if !ask.feasible || (ask.matches.is_empty() && !ask.model_limits.is_empty()) {
         return infeasible(draft, ask);
     }
-    if place::find(draft, ask, who.ending).is_some() {
+    if place::find_placement(draft, ask, who.ending).is_some() {
         return Vec::new();
     }
     let mut reasons = Vec::new();
-    reasons.extend(kept_for_others(draft, facts, who, ask));
-    reasons.push(too_little(draft, who, ask));
+    reasons.extend(held_for_others(draft, facts, who, ask));
+    reasons.push(shortage(draft, who, ask));
     reasons.extend(out_of_service(facts, ask));
     reasons
 }
 
-fn infeasible(draft: &Draft, ask: &Ask) -> Vec<Reason> {
+fn infeasible(draft: &Draft, ask: &Request) -> Vec<Reason> {
     if !ask.model_limits.is_empty() {
         return Vec::new();
     }
-    let (problem, _) = resources::infeasible(&draft.state.capacity, &ask.shape);
+    let (problem, _) = resources::infeasible(&draft.state.resources, &ask.shape);
     vec![Reason::Infeasible { problem }]
 }
 
 /// The first job for whom space is kept that would do: reserved for later, or set aside until its victims are gone.
-fn kept_for_others(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<Reason> {
+fn held_for_others(draft: &Draft, facts: &ClusterFacts, who: WaitingJob, ask: &Request) -> Option<Reason> {
     let reserved = || {
-        let spot = place::find(draft, ask, Ending::NOW)?;
+        let spot = place::find_placement(draft, ask, ExpectedEnd::NOW)?;
         let holder = |task: &PlacedTask| draft.reservations.first_on(&task.node, who.job, who.ending);
-        spot.tasks.iter().find_map(holder).map(|holder| kept_for(draft, holder))
+        spot.tasks.iter().find_map(holder).map(|holder| reservation_reason(draft, holder))
     };
     let reserved = if draft.reservations.is_empty() { None } else { reserved() };
-    let aside = || set_aside_on_one_node(draft, facts, who, ask);
-    let across = || if ask.may_span() { set_aside_across(draft, facts, who, ask) } else { None };
+    let aside = || earmarked_on_one_node(draft, facts, who, ask);
+    let across = || if ask.may_span() { earmarked_on_many_nodes(draft, facts, who, ask) } else { None };
     let aside = || aside().or_else(across).map(|job| Reason::Reservation { job });
     reserved.or_else(aside)
 }
 
-fn kept_for(draft: &Draft, holder: Holder) -> Reason {
+fn reservation_reason(draft: &Draft, holder: ReservationOwner) -> Reason {
     match holder {
-        Holder::Job(job) => Reason::Reservation { job },
-        Holder::Window(index) => {
+        ReservationOwner::Job(job) => Reason::Reservation { job },
+        ReservationOwner::Window(index) => {
             let window = draft.state.windows.values().nth(index as usize);
             let named =
                 |window: &Window| Reason::Window { window: window.name.clone(), why: window.why.clone() };
@@ -166,35 +168,46 @@ fn kept_for(draft: &Draft, holder: Holder) -> Reason {
     }
 }
 
-fn set_aside_on_one_node(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<JobId> {
-    let fits = |(node, (_, aside)): &(&NodeId, &(JobId, Free))| {
-        let filed = draft.capacity.filed(node).filter(|filed| filed.open);
-        let found =
-            filed.and_then(|filed| Some((ask.on(&filed.kind).filter(|found| found.whole)?, filed.free)));
-        found.is_some_and(|(found, free)| ask.fits(found, free.with(*aside)))
+fn earmarked_on_one_node(
+    draft: &Draft,
+    facts: &ClusterFacts,
+    who: WaitingJob,
+    ask: &Request,
+) -> Option<JobId> {
+    let fits = |(node, (_, aside)): &(&NodeId, &(JobId, ResourceVec))| {
+        let filed = draft.resources.entry(node).filter(|filed| filed.open);
+        let found = filed.and_then(|filed| {
+            Some((ask.match_for(&filed.kind).filter(|found| found.holds_gang)?, filed.free))
+        });
+        found.is_some_and(|(found, free)| ask.fits(found, free.plus(*aside)))
     };
-    let holders = facts.asides.iter().filter(fits).map(|(_, (first, _))| *first);
+    let holders = facts.earmarked.iter().filter(fits).map(|(_, (first, _))| *first);
     holders.into_iter().find(|holder| *holder != who.job)
 }
 
 /// The same for a gang that sits on several nodes. Costs a copy of the capacity.
-fn set_aside_across(draft: &Draft, facts: &Facts, who: Who, ask: &Ask) -> Option<JobId> {
-    if facts.asides.is_empty() {
+fn earmarked_on_many_nodes(
+    draft: &Draft,
+    facts: &ClusterFacts,
+    who: WaitingJob,
+    ask: &Request,
+) -> Option<JobId> {
+    if facts.earmarked.is_empty() {
         return None;
     }
-    let mut capacity = draft.capacity.clone();
-    for (node, (_, aside)) in &facts.asides {
-        let free = capacity.filed(node).map(|filed| filed.free).unwrap_or_default();
-        capacity.set_free(node, free.with(*aside));
+    let mut capacity = draft.resources.clone();
+    for (node, (_, aside)) in &facts.earmarked {
+        let free = capacity.entry(node).map(|filed| filed.free).unwrap_or_default();
+        capacity.set_free(node, free.plus(*aside));
     }
     let spot = spread::find(draft.state, &capacity, ask, &|_, free| Some(free))?;
-    let holder = |node: &NodeId| facts.asides.get(node).map(|(first, _)| *first);
+    let holder = |node: &NodeId| facts.earmarked.get(node).map(|(first, _)| *first);
     spot.tasks.iter().filter_map(|task| holder(&task.node)).find(|holder| *holder != who.job)
 }
 
 /// Too little in all, or too little in one place, or GPUs enough but not what goes with them.
-fn too_little(draft: &Draft, who: Who, ask: &Ask) -> Reason {
-    if let Some(reason) = too_far_apart(draft, who, ask).or_else(|| no_part_free(draft, who, ask)) {
+fn shortage(draft: &Draft, who: WaitingJob, ask: &Request) -> Reason {
+    if let Some(reason) = locality_unmet(draft, who, ask).or_else(|| no_fraction_free(draft, who, ask)) {
         return reason;
     }
     let (needs_gpus, blocks) = (ask.gpus(), free_blocks(draft, who, ask));
@@ -207,7 +220,7 @@ fn too_little(draft: &Draft, who: Who, ask: &Ask) -> Reason {
         return Reason::Fragmented { needs_gpus, largest_block, free_gpus };
     }
     if ask.may_span() {
-        return seats_short(draft, who, ask);
+        return gang_fragmented(draft, who, ask);
     }
     let large = || blocks.iter().filter(|(gpus, _)| *gpus >= needs_gpus);
     let cores = large().all(|(_, free)| free.cpus < ask.demand.cpus);
@@ -223,21 +236,21 @@ fn too_little(draft: &Draft, who: Who, ask: &Ask) -> Reason {
 }
 
 /// Where it must be close together: there is room, but not there.
-fn too_far_apart(draft: &Draft, who: Who, ask: &Ask) -> Option<Reason> {
-    let relaxed = ask.shape.anywhere();
+fn locality_unmet(draft: &Draft, who: WaitingJob, ask: &Request) -> Option<Reason> {
+    let relaxed = ask.shape.without_locality();
     if relaxed == *ask.shape {
         return None;
     }
-    let relaxed = Ask::new(&draft.state.capacity, &Arc::new(relaxed));
-    let found = place::find(draft, &relaxed, who.ending);
-    found.map(|_| Reason::Apart { place: ask.shape.demanded().to_string() })
+    let relaxed = Request::new(&draft.state.resources, &Arc::new(relaxed));
+    let found = place::find_placement(draft, &relaxed, who.ending);
+    found.map(|_| Reason::LocalityUnmet { locality: ask.shape.locality_phrase().to_string() })
 }
 
 /// For tasks that share GPUs: parts that are large enough are not free, whatever else is.
-fn no_part_free(draft: &Draft, who: Who, ask: &Ask) -> Option<Reason> {
+fn no_fraction_free(draft: &Draft, who: WaitingJob, ask: &Request) -> Option<Reason> {
     let [(count, each)] = &ask.shape.groups[..] else { return None };
     let blocks = free_blocks_by_match(draft, who, ask);
-    let beside = |free: Free| Free { cpus: u64::MAX, memory_mib: u64::MAX, ..free };
+    let beside = |free: ResourceVec| ResourceVec { cpus: u64::MAX, memory_mib: u64::MAX, ..free };
     let seats = blocks.iter().map(|(found, free)| ask.tasks_that_fit(found, 0, beside(*free)));
     if !each.is_shared() || seats.fold(0, u32::saturating_add) >= *count {
         return None;
@@ -246,7 +259,7 @@ fn no_part_free(draft: &Draft, who: Who, ask: &Ask) -> Option<Reason> {
         let devices = bits(found.useful).into_iter();
         let memory_of = |device: u8| found.kind.gpus.get(usize::from(device)).map_or(0, |gpu| gpu.memory_mib);
         let part = |device: u8| {
-            let part = free.part(device);
+            let part = free.fraction_of(device);
             (u64::from(part.compute), u64::from(part.memory) * memory_of(device) / 1_000)
         };
         devices.map(part).collect::<Vec<_>>()
@@ -264,7 +277,7 @@ fn no_part_free(draft: &Draft, who: Who, ask: &Ask) -> Option<Reason> {
 }
 
 /// Where a gang may sit on several nodes: the first group of tasks that would not all find room, even alone.
-fn seats_short(draft: &Draft, who: Who, ask: &Ask) -> Reason {
+fn gang_fragmented(draft: &Draft, who: WaitingJob, ask: &Request) -> Reason {
     let seats = |group: usize| -> u64 {
         let blocks = free_blocks_by_match(draft, who, ask).into_iter();
         blocks.map(|(found, free)| u64::from(ask.tasks_that_fit(found, group, free))).sum()
@@ -273,29 +286,37 @@ fn seats_short(draft: &Draft, who: Who, ask: &Ask) -> Reason {
     match groups.find(|(group, seats)| *seats < u64::from(ask.shape.groups[*group].0)) {
         Some((group, seats)) => {
             let (tasks, each) = &ask.shape.groups[group];
-            Reason::Seats { tasks: *tasks, gpus_each: each.gpus, seats: seats as u32 }
+            Reason::GangFragmented { tasks: *tasks, gpus_each: each.gpus, fitting_tasks: seats as u32 }
         }
-        None => Reason::Seats { tasks: ask.shape.tasks(), gpus_each: 0, seats: ask.shape.tasks() },
+        None => Reason::GangFragmented {
+            tasks: ask.shape.tasks(),
+            gpus_each: 0,
+            fitting_tasks: ask.shape.tasks(),
+        },
     }
 }
 
 /// Free GPUs that would do, node by node, and what is free beside them.
-fn free_blocks(draft: &Draft, who: Who, ask: &Ask) -> Vec<(u32, Free)> {
+fn free_blocks(draft: &Draft, who: WaitingJob, ask: &Request) -> Vec<(u32, ResourceVec)> {
     let blocks = free_blocks_by_match(draft, who, ask).into_iter();
     let parts = ask.whole_gpus() == 0;
-    let count = |found: &Match, free: Free| match parts {
-        true => free.without_host().on_devices(found.useful).touched().count_ones(),
+    let count = |found: &KindMatch, free: ResourceVec| match parts {
+        true => free.without_host().on_devices(found.useful).touched_devices().count_ones(),
         false => (free.gpus & found.useful).count_ones(),
     };
     blocks.map(|(found, free)| (count(found, free), free)).collect()
 }
 
-fn free_blocks_by_match<'a>(draft: &Draft, who: Who, ask: &'a Ask) -> Vec<(&'a Match, Free)> {
+fn free_blocks_by_match<'a>(
+    draft: &Draft,
+    who: WaitingJob,
+    ask: &'a Request,
+) -> Vec<(&'a KindMatch, ResourceVec)> {
     // Tasks without GPUs may sit where none is free.
     let least = ask.least_gpus().min(1);
     let mut blocks = Vec::new();
     for found in &ask.matches {
-        for (_, node) in draft.capacity.with_free(&found.kind, least) {
+        for (_, node) in draft.resources.with_free(&found.kind, least) {
             let usable = |free| draft.reservations.usable(node, free, who.ending, Some(who.job));
             blocks.extend(draft.free_on(node).and_then(usable).map(|free| (found, free)));
         }
@@ -304,10 +325,10 @@ fn free_blocks_by_match<'a>(draft: &Draft, who: Who, ask: &'a Ask) -> Vec<(&'a M
 }
 
 /// Nodes and GPUs that would do but may not be given out now.
-fn out_of_service(facts: &Facts, ask: &Ask) -> Option<Reason> {
+fn out_of_service(facts: &ClusterFacts, ask: &Request) -> Option<Reason> {
     let (mut nodes, mut gpus, mut gpus_alone) = (0, 0, 0);
     for out in &facts.out_of_service {
-        let Some(found) = ask.on(&out.kind) else { continue };
+        let Some(found) = ask.match_for(&out.kind) else { continue };
         let missing = (found.useful & out.gpus).count_ones();
         match out.closed {
             true => (nodes, gpus) = (nodes + 1, gpus + missing),

@@ -20,9 +20,9 @@ use crate::ids::TenantId;
 use crate::objects::demand::Demand;
 use crate::objects::shape::Shape;
 use crate::state::State;
-use crate::state::usage::budgets::BudgetUse;
-use crate::state::usage::guarantee::{Cover, anyone_is_guaranteed, guarantor};
-use crate::state::usage::model_guarantee::ModelBooks;
+use crate::state::usage::budgets::BudgetUsage;
+use crate::state::usage::guarantee::{GuaranteeCover, anyone_is_guaranteed, guarantor};
+use crate::state::usage::model_guarantee::ModelGuaranteeUsage;
 use crate::time::Timestamp;
 
 /// The whole, in millionths.
@@ -32,42 +32,42 @@ const MICRO_PER_MILLI: u64 = 1_000;
 /// One, in thousandths.
 const ONE: u64 = 1_000;
 /// One part in so many of the load is the member's own, where tenants compete too.
-const MEMBER_PART: u64 = 8;
+const MEMBER_LOAD_DIVISOR: u64 = 8;
 /// Beyond this, more makes no difference; keeps sums far from overflow.
 const LOAD_MAX: u64 = 1_000_000_000;
 
 /// How every tenant stands, whoever works for it.
 pub fn fair_shares(state: &State, now: Timestamp) -> BTreeMap<TenantId, FairShare> {
-    let shares = Shares::of(state, now, None);
+    let shares = FairShareTree::of(state, now, None);
     let stand = |place: usize| shares.standing(place, shares.load_of_tenants(place));
-    shares.places.iter().map(|(tenant, place)| (tenant.clone(), stand(*place))).collect()
+    shares.node_of_tenant.iter().map(|(tenant, place)| (tenant.clone(), stand(*place))).collect()
 }
 
 /// Someone whose job is not in the state.
-pub(crate) struct Guest<'a> {
+pub(crate) struct HypotheticalJob<'a> {
     pub tenant: &'a TenantId,
     pub user: &'a str,
 }
 
 /// Everyone's shares, as they would be if the plan so far came true.
 #[derive(Debug, Default)]
-pub(crate) struct Shares {
+pub(crate) struct FairShareTree {
     /// What the whole cluster has.
     total: Demand,
-    branches: Vec<Branch>,
-    places: BTreeMap<TenantId, usize>,
+    nodes: Vec<ShareNode>,
+    node_of_tenant: BTreeMap<TenantId, usize>,
     fair_share_max: u64,
     /// Whether any tenant has a guarantee or limits damage: who may go depends on who goes then.
     guarantees: bool,
     /// GPUs of models that someone is guaranteed; empty unless they are asked for.
-    pub models: ModelBooks,
+    pub models: ModelGuaranteeUsage,
     /// What budgets are checked against.
-    pub budgets: BudgetUse,
+    pub budgets: BudgetUsage,
 }
 
 /// A tenant with all below it.
 #[derive(Debug)]
-struct Branch {
+struct ShareNode {
     above: Option<usize>,
     /// Whether a sibling has work too.
     contested: bool,
@@ -89,14 +89,19 @@ struct Members {
     by_name: BTreeMap<String, (u64, u64)>,
 }
 
-impl Shares {
+impl FairShareTree {
     /// As it is in the state. O(tenants × depth + members). A guest counts as having work.
-    pub fn of(state: &State, now: Timestamp, guest: Option<&Guest<'_>>) -> Shares {
+    pub fn of(state: &State, now: Timestamp, guest: Option<&HypotheticalJob<'_>>) -> FairShareTree {
         let fair_share_max = u64::from(state.settings.fair_share_max);
-        let guarantees = anyone_is_guaranteed(state) || state.anyone_limits_damage();
-        let budgets = BudgetUse::of(state, now);
-        let mut shares =
-            Shares { total: total(state), fair_share_max, guarantees, budgets, ..Shares::default() };
+        let guarantees = anyone_is_guaranteed(state) || state.any_tenant_limits_loss();
+        let budgets = BudgetUsage::of(state, now);
+        let mut shares = FairShareTree {
+            total: total(state),
+            fair_share_max,
+            guarantees,
+            budgets,
+            ..FairShareTree::default()
+        };
         let mut below: BTreeMap<Option<&TenantId>, Vec<&Tenant>> = BTreeMap::new();
         for tenant in state.tenants.values() {
             below.entry(tenant.config.parent.as_ref()).or_default().push(tenant);
@@ -104,30 +109,30 @@ impl Shares {
         let busy = state.tenants.values().filter(|tenant| tenant.live_jobs > 0).map(|tenant| &tenant.id);
         let busy = busy.chain(guest.map(|guest| guest.tenant));
         let working = busy.flat_map(|id| state.lineage(id)).map(|tenant| &tenant.id).collect();
-        let tree = Tree { state, now, guest, below, working };
+        let tree = TreeBuilder { state, now, hypothetical: guest, below, working };
         shares.add_level(&tree, None, WHOLE);
         shares
     }
 
     /// The same with what is held of models that someone is guaranteed; without it nobody is within such a guarantee.
-    pub fn with_models(self, state: &State) -> Shares {
-        Shares { models: ModelBooks::of(state), ..self }
+    pub fn with_models(self, state: &State) -> FairShareTree {
+        FairShareTree { models: ModelGuaranteeUsage::of(state), ..self }
     }
 
     /// Add the tenants below one, and all below them; they divide `whole` by weight.
-    fn add_level(&mut self, tree: &Tree, above: Option<(&TenantId, usize)>, whole: u64) {
+    fn add_level(&mut self, tree: &TreeBuilder, above: Option<(&TenantId, usize)>, whole: u64) {
         let Some(tenants) = tree.below.get(&above.map(|(id, _)| id)) else { return };
         let working = || tenants.iter().filter(|one| tree.working.contains(&one.id));
         let (weights, count) = (working().map(|one| weight(one)).sum::<u64>(), working().count());
         for tenant in tenants {
             let works = tree.working.contains(&tenant.id);
             let entitled = if works { whole * weight(tenant) / weights.max(1) } else { 0 };
-            let place = self.branches.len();
-            let mut branch = tree.branch(tenant, above.map(|(_, place)| place), entitled);
+            let place = self.nodes.len();
+            let mut branch = tree.share_node(tenant, above.map(|(_, place)| place), entitled);
             branch.contested = count > usize::from(works);
             let (held, recent) = (branch.held, branch.recent_micro_gpus);
-            self.branches.push(branch);
-            self.places.insert(tenant.id.clone(), place);
+            self.nodes.push(branch);
+            self.node_of_tenant.insert(tenant.id.clone(), place);
             self.add_level(tree, Some((&tenant.id, place)), entitled);
             // Those below have added themselves to this branch; now it adds itself to those above.
             self.count_above(place, (held, held), recent);
@@ -135,9 +140,9 @@ impl Shares {
     }
 
     fn count_above(&mut self, place: usize, (held, runs): (Demand, Demand), recent_micro_gpus: u64) {
-        let mut above = self.branches[place].above;
+        let mut above = self.nodes[place].above;
         while let Some(place) = above {
-            let branch = &mut self.branches[place];
+            let branch = &mut self.nodes[place];
             branch.held = branch.held.plus(held);
             branch.runs = branch.runs.plus(runs);
             branch.recent_micro_gpus += recent_micro_gpus;
@@ -147,7 +152,7 @@ impl Shares {
 
     /// What a tenant would hold, with all below it.
     pub fn held(&self, tenant: &TenantId) -> Demand {
-        self.places.get(tenant).map(|place| self.branches[*place].held).unwrap_or_default()
+        self.node_of_tenant.get(tenant).map(|place| self.nodes[*place].held).unwrap_or_default()
     }
 
     /// Whether any tenant has a guarantee.
@@ -156,12 +161,12 @@ impl Shares {
     }
 
     /// The guarantees that jobs of a shape stay within.
-    pub fn cover<'a>(&self, state: &'a State, tenant: &TenantId, shape: &Shape) -> Cover<'a> {
+    pub fn cover<'a>(&self, state: &'a State, tenant: &TenantId, shape: &Shape) -> GuaranteeCover<'a> {
         if !self.guarantees {
-            return Cover::default();
+            return GuaranteeCover::default();
         }
-        let demand = state.capacity.least_demand(shape.groups.iter().map(|(count, each)| (*count, each)));
-        Cover {
+        let demand = state.resources.least_demand(shape.groups.iter().map(|(count, each)| (*count, each)));
+        GuaranteeCover {
             amounts: guarantor(state, tenant, demand, |tenant| self.held(tenant)),
             models: self.models.guarantors(state, tenant, shape),
         }
@@ -169,21 +174,21 @@ impl Shares {
 
     /// What a tenant would run, with all below it.
     pub fn runs(&self, tenant: &TenantId) -> Demand {
-        self.places.get(tenant).map(|place| self.branches[*place].runs).unwrap_or_default()
+        self.node_of_tenant.get(tenant).map(|place| self.nodes[*place].runs).unwrap_or_default()
     }
 
     /// Count what a job takes that starts.
     pub fn start(&mut self, tenant: &TenantId, demand: Demand) {
-        let Some(place) = self.places.get(tenant).copied() else { return };
+        let Some(place) = self.node_of_tenant.get(tenant).copied() else { return };
         self.count_above(place, (Demand::default(), demand), 0);
-        self.branches[place].runs = self.branches[place].runs.plus(demand);
+        self.nodes[place].runs = self.nodes[place].runs.plus(demand);
     }
 
     /// Count what a job takes, or will take of space that is set aside for it.
     pub fn take(&mut self, tenant: &TenantId, user: &str, demand: Demand) {
-        let Some(place) = self.places.get(tenant).copied() else { return };
+        let Some(place) = self.node_of_tenant.get(tenant).copied() else { return };
         self.count_above(place, (demand, Demand::default()), 0);
-        let branch = &mut self.branches[place];
+        let branch = &mut self.nodes[place];
         branch.held = branch.held.plus(demand);
         let member = branch.members.by_name.entry(user.to_string()).or_default();
         member.0 += demand.gpu_milli;
@@ -191,18 +196,18 @@ impl Shares {
 
     /// Priority that is taken from a member's jobs now.
     pub fn penalty(&self, tenant: &TenantId, user: &str) -> u32 {
-        let load = self.places.get(tenant).and_then(|place| self.load(*place, user));
+        let load = self.node_of_tenant.get(tenant).and_then(|place| self.load(*place, user));
         (self.fair_share_max * (ONE - factor(load)) / ONE) as u32
     }
 
     /// How a member stands; nothing for a tenant that does not exist.
     pub fn fair_share(&self, tenant: &TenantId, user: &str) -> Option<FairShare> {
-        let place = self.places.get(tenant).copied()?;
+        let place = self.node_of_tenant.get(tenant).copied()?;
         Some(self.standing(place, self.load(place, user)))
     }
 
     fn standing(&self, place: usize, load: Option<u64>) -> FairShare {
-        let branch = &self.branches[place];
+        let branch = &self.nodes[place];
         FairShare {
             factor_milli: factor(load) as u32,
             share_milli: (branch.entitled / 1_000) as u32,
@@ -212,8 +217,8 @@ impl Shares {
 
     /// What a member has over what they should have; nothing where nobody competes.
     fn load(&self, place: usize, user: &str) -> Option<u64> {
-        match (self.load_of_tenants(place), self.load_of_member(&self.branches[place], user)) {
-            (Some(all), Some(own)) => Some((all * (MEMBER_PART - 1) + own) / MEMBER_PART),
+        match (self.load_of_tenants(place), self.load_of_member(&self.nodes[place], user)) {
+            (Some(all), Some(own)) => Some((all * (MEMBER_LOAD_DIVISOR - 1) + own) / MEMBER_LOAD_DIVISOR),
             (all, own) => all.or(own),
         }
     }
@@ -222,7 +227,7 @@ impl Shares {
     fn load_of_tenants(&self, place: usize) -> Option<u64> {
         let (mut sum, mut levels, mut next) = (0, 0, Some(place));
         while let Some(place) = next {
-            let branch = &self.branches[place];
+            let branch = &self.nodes[place];
             if branch.contested {
                 sum += load(self.used(branch), branch.entitled);
                 levels += 1;
@@ -233,7 +238,7 @@ impl Shares {
     }
 
     /// Against an even part of the tenant's share, if others have jobs there too.
-    fn load_of_member(&self, branch: &Branch, user: &str) -> Option<u64> {
+    fn load_of_member(&self, branch: &ShareNode, user: &str) -> Option<u64> {
         let (held, recent) = branch.members.by_name.get(user).copied().unwrap_or_default();
         let used =
             ratio(held, self.total.gpu_milli).midpoint(ratio(recent, self.total.gpu_milli * MICRO_PER_MILLI));
@@ -242,7 +247,7 @@ impl Shares {
     }
 
     /// What a branch has, in millionths of the cluster.
-    fn used(&self, branch: &Branch) -> u64 {
+    fn used(&self, branch: &ShareNode) -> u64 {
         let (held, total) = (branch.held, self.total);
         let now = ratio(held.gpu_milli, total.gpu_milli).max(ratio(held.cpus, total.cpus));
         let now = now.max(ratio(held.memory_mib, total.memory_mib));
@@ -253,25 +258,25 @@ impl Shares {
 }
 
 /// The tenants while their shares are worked out.
-struct Tree<'a> {
+struct TreeBuilder<'a> {
     state: &'a State,
     now: Timestamp,
-    guest: Option<&'a Guest<'a>>,
+    hypothetical: Option<&'a HypotheticalJob<'a>>,
     below: BTreeMap<Option<&'a TenantId>, Vec<&'a Tenant>>,
     /// Tenants that have jobs, and all above them.
     working: BTreeSet<&'a TenantId>,
 }
 
-impl Tree<'_> {
+impl TreeBuilder<'_> {
     /// How many of its members have jobs.
     fn busy(&self, tenant: &Tenant) -> u64 {
         let has_jobs = |name: &str| tenant.members.get(name).is_some_and(|member| member.live_jobs > 0);
-        let guest = self.guest.filter(|guest| guest.tenant == &tenant.id && !has_jobs(guest.user));
+        let guest = self.hypothetical.filter(|guest| guest.tenant == &tenant.id && !has_jobs(guest.user));
         let busy = tenant.members.values().filter(|member| member.live_jobs > 0).count();
         busy as u64 + u64::from(guest.is_some())
     }
 
-    fn branch(&self, tenant: &Tenant, above: Option<usize>, entitled: u64) -> Branch {
+    fn share_node(&self, tenant: &Tenant, above: Option<usize>, entitled: u64) -> ShareNode {
         let half_life_ms = tenant.half_life_ms(self.state.settings.usage_half_life_ms);
         let members: BTreeMap<String, (u64, u64)> = tenant
             .members
@@ -281,13 +286,13 @@ impl Tree<'_> {
                 (name.clone(), (member.held.gpu_milli, recent))
             })
             .collect();
-        Branch {
+        ShareNode {
             above,
             contested: false,
             entitled,
             held: tenant.held,
             runs: tenant.held,
-            recent_micro_gpus: tenant.recent.micro_gpus(tenant.held.gpu_milli, self.now, half_life_ms),
+            recent_micro_gpus: tenant.decayed_usage.micro_gpus(tenant.held.gpu_milli, self.now, half_life_ms),
             members: Members { busy: self.busy(tenant), by_name: members },
         }
     }
@@ -299,8 +304,8 @@ fn weight(tenant: &Tenant) -> u64 {
 
 /// What all registered nodes have together, in whatever state they are. O(kinds).
 fn total(state: &State) -> Demand {
-    let power = Demand { milliwatts: state.capacity.milliwatts(), ..Demand::default() };
-    state.capacity.kinds().fold(power, |sum, (kind, nodes)| {
+    let power = Demand { milliwatts: state.resources.milliwatts(), ..Demand::default() };
+    state.resources.kinds().fold(power, |sum, (kind, nodes)| {
         let nodes = nodes as u64;
         sum.plus(Demand {
             gpu_milli: kind.gpus.len() as u64 * nodes * 1_000,

@@ -10,11 +10,11 @@ pub(crate) mod earliest_start;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::command::{Actor, Command, Said};
+use crate::facts::command::{Actor, Command, TaskReport};
 use crate::facts::event::Event;
 use crate::ids::JobId;
 use crate::objects::job::{Attempt, Exit, Job};
-use crate::objects::start_range::Range;
+use crate::objects::start_range::StartRange;
 use crate::planner::Verdicts;
 use crate::planner::forecast::earliest_start::EarliestStarts;
 use crate::planner::{Planned, plan};
@@ -22,14 +22,14 @@ use crate::state::State;
 use crate::time::{SECOND, Timestamp};
 
 /// Moments closer together than one part in so many of the time until then are played as one.
-const JOINED: i64 = 50;
+const JOIN_DIVISOR: i64 = 50;
 
 /// When waiting jobs start, as it was told at a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forecast {
     /// When it was made.
     pub at: Timestamp,
-    ranges: BTreeMap<JobId, Range>,
+    ranges: BTreeMap<JobId, StartRange>,
     /// How many started in it, and until when it reaches, in the slower of the two futures; nothing if it knows of
     /// everyone who waited.
     reach: Option<(u64, Timestamp)>,
@@ -37,35 +37,38 @@ pub struct Forecast {
 
 impl Forecast {
     /// The range of a job; nothing if the forecast does not reach that far.
-    pub fn of(&self, job: JobId) -> Option<Range> {
+    pub fn of(&self, job: JobId) -> Option<StartRange> {
         self.ranges.get(&job).copied()
     }
 
     /// A rough range for the job at a position in the order, if nothing better is known: as fast as the others went.
-    pub fn of_position(&self, position: u64) -> Option<Range> {
+    pub fn of_position(&self, position: u64) -> Option<StartRange> {
         let (started, until) = self.reach?;
         let per_job = until.since(self.at).checked_div(started as i64)?;
         let middle = per_job.saturating_mul(position as i64);
-        Some(Range { from: until.max(self.at.plus(middle / 2)), to: until.plus(middle.saturating_mul(2)) })
+        Some(StartRange {
+            from: until.max(self.at.plus(middle / 2)),
+            to: until.plus(middle.saturating_mul(2)),
+        })
     }
 
     /// All ranges, by job.
-    pub fn ranges(&self) -> impl Iterator<Item = (JobId, Range)> {
+    pub fn ranges(&self) -> impl Iterator<Item = (JobId, StartRange)> {
         self.ranges.iter().map(|(job, range)| (*job, *range))
     }
 }
 
 /// Look ahead, for at most so many rounds.
 pub fn forecast(state: &State, now: Timestamp, rounds_max: usize) -> Forecast {
-    let usual = Future::of(state, now, Pace::Usual).play(rounds_max);
+    let usual = SimulatedFuture::of(state, now, Pace::Usual).run(rounds_max);
     let mut earliest = EarliestStarts::new(state, now);
-    let longest = Future::of(state, now, Pace::Longest).play(rounds_max);
+    let longest = SimulatedFuture::of(state, now, Pace::Longest).run(rounds_max);
     let mut ranges = BTreeMap::new();
     for (job, one) in &usual.starts {
         // A job that starts in one of the futures only is beyond what can be told.
         if let Some(other) = longest.starts.get(job) {
-            let range = Range { from: *one.min(other), to: *one.max(other) };
-            let range = state.foresight.stretched(range, now);
+            let range = StartRange { from: *one.min(other), to: *one.max(other) };
+            let range = state.calibration.calibrated(range, now);
             ranges.insert(*job, range.within(earliest.of(*job), usual.reserved.get(job).copied()));
         }
     }
@@ -82,7 +85,7 @@ enum Pace {
 }
 
 /// The cluster as it goes on from here, if nobody new comes.
-struct Future {
+struct SimulatedFuture {
     state: State,
     now: Timestamp,
     pace: Pace,
@@ -94,10 +97,10 @@ struct Future {
     ends: BTreeSet<(Timestamp, JobId)>,
 }
 
-impl Future {
-    fn of(state: &State, now: Timestamp, pace: Pace) -> Future {
+impl SimulatedFuture {
+    fn of(state: &State, now: Timestamp, pace: Pace) -> SimulatedFuture {
         let waiting = state.jobs.values().filter(|job| job.is_queued()).map(|job| job.id).collect();
-        let mut future = Future {
+        let mut future = SimulatedFuture {
             state: state.clone(),
             now: now.max(state.clock),
             pace,
@@ -113,14 +116,14 @@ impl Future {
         future
     }
 
-    fn play(mut self, rounds_max: usize) -> Future {
+    fn run(mut self, rounds_max: usize) -> SimulatedFuture {
         for round in 0..rounds_max {
             let verdicts = self.round();
             if round == 0 {
                 let reserved = |job: &JobId| Some((*job, verdicts.reserved_at(*job)?));
                 self.reserved = self.waiting.iter().filter_map(reserved).collect();
             }
-            if self.starts.len() == self.waiting.len() || !self.go_on() {
+            if self.starts.len() == self.waiting.len() || !self.advance() {
                 break;
             }
         }
@@ -132,7 +135,7 @@ impl Future {
         if plan.is_empty() {
             return verdicts;
         }
-        for event in self.tell(&Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }) {
+        for event in self.apply_command(&Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }) {
             match event {
                 Event::JobPlaced { job, .. } => self.start(job),
                 // Who is told to stop does so.
@@ -152,7 +155,7 @@ impl Future {
         if self.waiting.contains(&id) {
             self.starts.entry(id).or_insert(self.now);
         }
-        self.report(id, &Said::Started);
+        self.report(id, &TaskReport::Started);
     }
 
     fn stop(&mut self, id: JobId) {
@@ -165,7 +168,7 @@ impl Future {
     }
 
     /// Go to the next moment at which something ends, wakes or is free again. False if there is none.
-    fn go_on(&mut self) -> bool {
+    fn advance(&mut self) -> bool {
         let end = self.ends.first().map(|(end, _)| *end);
         let windows =
             self.state.windows.values().map(|window| window.until).filter(|until| *until > self.now);
@@ -173,14 +176,14 @@ impl Future {
         let Some(next) = next else { return false };
         let began = self.now;
         self.now = next.max(began.plus(1));
-        let joined = self.now.plus(self.now.since(began) / JOINED);
+        let joined = self.now.plus(self.now.since(began) / JOIN_DIVISOR);
         while let Some((end, job)) = self.ends.first().copied().filter(|(end, _)| *end <= joined) {
             self.ends.remove(&(end, job));
             let stopped = self.attempt(job).is_some_and(|attempt| attempt.stopping.is_some());
             let exit = if stopped { Exit::Signal { signal: 15 } } else { Exit::Code { code: 0 } };
-            self.report(job, &Said::Ended { exit, stopped, ended_ms_ago: None });
+            self.report(job, &TaskReport::Ended { exit, stopped, ended_ms_ago: None });
         }
-        self.tell(&Command::Tick);
+        self.apply_command(&Command::Tick);
         true
     }
 
@@ -189,16 +192,16 @@ impl Future {
     }
 
     /// Every agent that has a part in a job speaks.
-    fn report(&mut self, job: JobId, said: &Said) {
+    fn report(&mut self, job: JobId, said: &TaskReport) {
         let Some((number, nodes)) = self.attempt(job).map(|attempt| (attempt.number, attempt.nodes())) else {
             return;
         };
         for node in nodes {
-            self.tell(&Command::ReportTask { node, job, attempt: number, said: said.clone() });
+            self.apply_command(&Command::ReportTask { node, job, attempt: number, report: said.clone() });
         }
     }
 
-    fn tell(&mut self, command: &Command) -> Vec<Event> {
+    fn apply_command(&mut self, command: &Command) -> Vec<Event> {
         let decision = self.state.decide(&Actor::system(), command, self.now);
         let events = decision.map(|decision| decision.events).unwrap_or_default();
         events.iter().for_each(|event| self.state.apply(event));
@@ -219,7 +222,7 @@ impl Future {
     }
 
     fn lasts_ms(&self, job: &Job) -> i64 {
-        let known = self.state.usual_and_longest_ms(&job.spec);
+        let known = self.state.median_and_longest_ms(&job.spec);
         let default_ms = self.state.settings.default_runtime_ms;
         match (self.pace, job.spec.time_limit_ms, known) {
             (Pace::Usual, limit, Some((usual, _))) => usual.min(limit.unwrap_or(i64::MAX)),

@@ -23,15 +23,15 @@ use crate::ids::JobId;
 use crate::objects::job::{Job, Phase};
 use crate::objects::settings::{Objective, PRIORITY_MAX, Settings};
 use crate::planner::draft::Draft;
-use crate::planner::fair_share::Shares;
-use crate::queue::{Bucket, Place, waiting_since};
+use crate::planner::fair_share::FairShareTree;
+use crate::queue::{Bucket, QueueKey, waiting_since};
 use crate::state::State;
-use crate::state::policy_answers::Word;
+use crate::state::policy_answers::PolicyAnswer;
 use crate::time::{MINUTE, Timestamp};
 
 /// What a job is ordered by, term by term. To displace others it must be stronger by the priority asked for, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Strength {
+pub struct PriorityBreakdown {
     /// As asked for, or as policies say.
     pub priority: u32,
     /// For waiting.
@@ -44,7 +44,7 @@ pub struct Strength {
     pub size_gpu_ms: Option<u64>,
 }
 
-impl Strength {
+impl PriorityBreakdown {
     /// The sum.
     pub fn effective(&self) -> i64 {
         i64::from(self.priority) + i64::from(self.aging) - i64::from(self.penalty)
@@ -52,8 +52,8 @@ impl Strength {
 }
 
 /// What a waiting job is ordered by.
-pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
-    let shares = Shares::of(state, now, None);
+pub fn priority_breakdown(state: &State, job: &Job, now: Timestamp) -> PriorityBreakdown {
+    let shares = FairShareTree::of(state, now, None);
     let (tenant, user) = (&job.spec.tenant, &job.spec.user);
     let (aging, penalty) = match is_returning(job) {
         true => (state.settings.aging_max, 0),
@@ -61,15 +61,15 @@ pub fn strength(state: &State, job: &Job, now: Timestamp) -> Strength {
     };
     let share = shares.fair_share(tenant, user);
     let fast = state.settings.objective == Objective::Fast;
-    let size_gpu_ms = fast.then(|| state.size(job, now));
+    let size_gpu_ms = fast.then(|| state.size_gpu_ms(job, now));
     let priority = match job.is_ready() {
         true => {
             let bucket = state.bucket(job);
-            state.word(&bucket).ordered_priority(&bucket)
+            state.policy_answer(&bucket).queue_priority(&bucket)
         }
         false => job.spec.priority,
     };
-    Strength { priority, aging, penalty, share, size_gpu_ms }
+    PriorityBreakdown { priority, aging, penalty, share, size_gpu_ms }
 }
 
 fn is_returning(job: &Job) -> bool {
@@ -85,7 +85,7 @@ fn aging(settings: &Settings, waited_ms: i64) -> u32 {
 
 /// Which class a job is ordered in, before any priority is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum PriorityClass {
     /// Ordered by effective priority.
     Ordinary,
     /// Stays within what its tenant is guaranteed; ordered by effective priority.
@@ -99,14 +99,14 @@ enum Standing {
 /// A place in the order of all ready jobs; the greater comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    standing: Standing,
+    class: PriorityClass,
     /// Where it comes by the rules of policies; the most urgent of those who are overdue too, or they would starve.
-    class: Reverse<u32>,
+    policy_class: Reverse<u32>,
     /// The GPU time it is expected to take, where the order goes by that; nothing for who is back or waited too long.
     size: Reverse<u64>,
     /// The same for all who are overdue: among them the oldest comes first, or those who asked for little would starve.
     effective: i64,
-    place: Reverse<Place>,
+    queue_key: Reverse<QueueKey>,
 }
 
 impl Rank {
@@ -118,128 +118,144 @@ impl Rank {
 
 /// What ranks are worked out from.
 #[derive(Clone, Copy)]
-pub(crate) struct Scale<'a> {
+pub(crate) struct RankContext<'a> {
     pub state: &'a State,
     pub now: Timestamp,
 }
 
 /// What all jobs of a bucket have in common at a moment.
 #[derive(Clone, Copy)]
-pub(crate) struct Common<'a> {
+pub(crate) struct BucketPriority<'a> {
     penalty: u32,
     guaranteed: bool,
-    word: Word<'a>,
+    policy: PolicyAnswer<'a>,
 }
 
 /// What comes before all sizes.
 const NO_SIZE: Reverse<u64> = Reverse(0);
 
-impl<'a> Scale<'a> {
-    pub fn common(self, shares: &Shares, bucket: &Bucket) -> Common<'a> {
-        self.common_with(shares, bucket, self.state.word(bucket))
+impl<'a> RankContext<'a> {
+    pub fn bucket_priority(self, shares: &FairShareTree, bucket: &Bucket) -> BucketPriority<'a> {
+        self.bucket_priority_with(shares, bucket, self.state.policy_answer(bucket))
     }
 
     /// The same where it is known what policies say.
-    fn common_with(self, shares: &Shares, bucket: &Bucket, word: Word<'a>) -> Common<'a> {
-        Common {
+    fn bucket_priority_with(
+        self,
+        shares: &FairShareTree,
+        bucket: &Bucket,
+        word: PolicyAnswer<'a>,
+    ) -> BucketPriority<'a> {
+        BucketPriority {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
             guaranteed: shares.cover(self.state, &bucket.tenant, &bucket.shape).is_some(),
-            word,
+            policy: word,
         }
     }
 
     /// The jobs of a bucket in the order of their turns, each with its size. They are in the order of submission already
     /// where sizes do not count.
-    pub fn places<'b>(
+    pub fn ordered_jobs<'b>(
         self,
         bucket: &Bucket,
-        common: Common,
-        places: &'b BTreeSet<Place>,
-    ) -> Box<dyn Iterator<Item = (Place, u64)> + 'b> {
+        common: BucketPriority,
+        places: &'b BTreeSet<QueueKey>,
+    ) -> Box<dyn Iterator<Item = (QueueKey, u64)> + 'b> {
         if self.state.settings.objective == Objective::Fair {
             return Box::new(places.iter().map(|place| (*place, 0)));
         }
-        let habits = self.state.habits_of(bucket, self.now);
+        let habits = self.state.runtime_model_of(bucket, self.now);
         let mut ranked: Vec<(Rank, u64)> = places
             .iter()
             .map(|place| {
                 let job = self.state.jobs.get(&place.1);
                 let (limit_ms, ran_ms) = job.map_or((None, 0), |job| (job.spec.time_limit_ms, job.ran_ms));
-                let size = habits.size(limit_ms, job.map(|job| job.number), ran_ms);
+                let size = habits.size_gpu_ms(limit_ms, job.map(|job| job.class_number), ran_ms);
                 (self.rank_of(bucket, common, (*place, size), job), size)
             })
             .collect();
         ranked.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
-        Box::new(ranked.into_iter().map(|(rank, size)| (rank.place.0, size)))
+        Box::new(ranked.into_iter().map(|(rank, size)| (rank.queue_key.0, size)))
     }
 
     /// The size of a job that is not in the state, with a limit if it has one.
-    pub fn size_of_guest(self, bucket: &Bucket, limit_ms: Option<i64>) -> u64 {
+    pub fn size_of_hypothetical(self, bucket: &Bucket, limit_ms: Option<i64>) -> u64 {
         match self.state.settings.objective {
             Objective::Fair => 0,
-            Objective::Fast => self.state.habits_of(bucket, self.now).size(limit_ms, None, 0),
+            Objective::Fast => self.state.runtime_model_of(bucket, self.now).size_gpu_ms(limit_ms, None, 0),
         }
     }
 
     /// The rank of a ready job.
-    pub fn rank(self, bucket: &Bucket, common: Common, (place, size): (Place, u64)) -> Rank {
+    pub fn rank(self, bucket: &Bucket, common: BucketPriority, (place, size): (QueueKey, u64)) -> Rank {
         self.rank_of(bucket, common, (place, size), self.state.jobs.get(&place.1))
     }
 
     fn rank_of(
         self,
         bucket: &Bucket,
-        common: Common,
-        (place, size): (Place, u64),
+        common: BucketPriority,
+        (place, size): (QueueKey, u64),
         job: Option<&Job>,
     ) -> Rank {
-        let plain = self.plain_rank(bucket, common, (place, size));
-        if plain.standing < Standing::Overdue && self.waits_too_long(place, job) {
-            let standing = Standing::Overdue;
-            return Rank { standing, class: Reverse(0), size: NO_SIZE, effective: 0, ..plain };
+        let plain = self.rank_without_wait(bucket, common, (place, size));
+        if plain.class < PriorityClass::Overdue && self.waits_too_long(place, job) {
+            let standing = PriorityClass::Overdue;
+            return Rank { class: standing, policy_class: Reverse(0), size: NO_SIZE, effective: 0, ..plain };
         }
         let returning = job.is_some_and(is_returning);
-        let effective = self.effective(bucket, common, place, returning);
+        let effective = self.effective_priority(bucket, common, place, returning);
         Rank { effective, ..plain }.of_returning(returning)
     }
 
     /// The rank without asking how long the job has been waiting, and whether it is back; never above the true one.
-    pub fn plain_rank(self, bucket: &Bucket, common: Common, (place, size): (Place, u64)) -> Rank {
+    pub fn rank_without_wait(
+        self,
+        bucket: &Bucket,
+        common: BucketPriority,
+        (place, size): (QueueKey, u64),
+    ) -> Rank {
         let standing = match common.guaranteed {
-            _ if bucket.priority >= PRIORITY_MAX => Standing::Operator,
-            true => Standing::Guaranteed,
-            false => Standing::Ordinary,
+            _ if bucket.priority >= PRIORITY_MAX => PriorityClass::Operator,
+            true => PriorityClass::Guaranteed,
+            false => PriorityClass::Ordinary,
         };
-        let effective = self.effective(bucket, common, place, false);
-        let size = if standing == Standing::Operator { NO_SIZE } else { Reverse(size) };
-        let class = Reverse(common.word.class);
-        Rank { standing, class, size, effective, place: Reverse(place) }
+        let effective = self.effective_priority(bucket, common, place, false);
+        let size = if standing == PriorityClass::Operator { NO_SIZE } else { Reverse(size) };
+        let class = Reverse(common.policy.class);
+        Rank { class: standing, policy_class: class, size, effective, queue_key: Reverse(place) }
     }
 
-    fn effective(self, bucket: &Bucket, common: Common, place: Place, returning: bool) -> i64 {
+    fn effective_priority(
+        self,
+        bucket: &Bucket,
+        common: BucketPriority,
+        place: QueueKey,
+        returning: bool,
+    ) -> i64 {
         let settings = &self.state.settings;
         let (aging, penalty) = match returning {
             true => (settings.aging_max, 0),
             false => (aging(settings, self.now.since(place.0)), common.penalty),
         };
-        i64::from(common.word.ordered_priority(bucket)) + i64::from(aging) - i64::from(penalty)
+        i64::from(common.policy.queue_priority(bucket)) + i64::from(aging) - i64::from(penalty)
     }
 
-    fn waits_since(self, place: Place) -> Timestamp {
+    fn waiting_since(self, place: QueueKey) -> Timestamp {
         self.state.jobs.get(&place.1).and_then(waiting_since).unwrap_or(self.now)
     }
 
-    fn is_returning(self, place: Place) -> bool {
+    fn is_returning(self, place: QueueKey) -> bool {
         self.state.jobs.get(&place.1).is_some_and(is_returning)
     }
 
     /// A job that was preempted counts its wait anew: it has had its turn. Its age in the queue counts on for
     /// aging only.
-    fn is_overdue(self, place: Place) -> bool {
+    fn is_overdue(self, place: QueueKey) -> bool {
         self.waits_too_long(place, self.state.jobs.get(&place.1))
     }
 
-    fn waits_too_long(self, place: Place, job: Option<&Job>) -> bool {
+    fn waits_too_long(self, place: QueueKey, job: Option<&Job>) -> bool {
         let (now, limit) = (self.now, self.state.settings.max_wait_ms);
         let ready_since = |job: &Job| waiting_since(job).max(job.spec.start_after);
         now.since(place.0) > limit && job.and_then(ready_since).is_some_and(|since| now.since(since) > limit)
@@ -247,140 +263,146 @@ impl<'a> Scale<'a> {
 }
 
 /// The priority that a job is ordered by as the draft stands.
-pub(crate) fn effective(draft: &Draft, bucket: &Bucket, place: Place) -> i64 {
-    let scale = Scale { state: draft.state, now: draft.now };
-    let common = scale.common(&draft.shares, bucket);
-    scale.effective(bucket, common, place, scale.is_returning(place))
+pub(crate) fn effective_priority(draft: &Draft, bucket: &Bucket, place: QueueKey) -> i64 {
+    let scale = RankContext { state: draft.state, now: draft.now };
+    let common = scale.bucket_priority(&draft.shares, bucket);
+    scale.effective_priority(bucket, common, place, scale.is_returning(place))
 }
 
 /// Whose turn it is.
-pub(crate) struct Turn<'a> {
+pub(crate) struct QueueHead<'a> {
     /// The bucket it stands at the head of.
     pub bucket: &'a Bucket,
     /// What policies say of it.
-    pub word: Word<'a>,
+    pub policy: PolicyAnswer<'a>,
     /// The job itself.
     pub job: JobId,
     /// Whether it has waited longer than `max_wait_ms`, whatever its standing.
     pub overdue: bool,
     /// The priority it is ordered by.
-    pub effective: i64,
+    pub effective_priority: i64,
     /// The priority by which it displaces others.
-    pub displaces_with: u32,
+    pub preemption_priority: u32,
     /// Since when it waits.
-    since: Timestamp,
+    waiting_since: Timestamp,
     /// GPU-milliseconds that are left of it, where that counts.
-    pub size: u64,
+    pub size_gpu_ms: u64,
     returning: bool,
-    place: Place,
+    queue_key: QueueKey,
     rank: Rank,
     /// Those behind it.
-    rest: Rest<'a>,
+    behind: JobsBehind<'a>,
 }
 
 /// Jobs of a bucket in the order of their turns, each with its size.
-type Rest<'a> = Box<dyn Iterator<Item = (Place, u64)> + 'a>;
+type JobsBehind<'a> = Box<dyn Iterator<Item = (QueueKey, u64)> + 'a>;
 
-impl<'a> Turn<'a> {
+impl<'a> QueueHead<'a> {
     /// When it was submitted, and its id.
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn queue_key(&self) -> QueueKey {
+        self.queue_key
     }
 
     /// The first of those behind it, each with its size. They stay there.
-    pub fn behind(&mut self, most: usize) -> Vec<(Place, u64)> {
-        let rest: Rest<'a> = std::mem::replace(&mut self.rest, Box::new(std::iter::empty()));
+    pub fn first_behind(&mut self, most: usize) -> Vec<(QueueKey, u64)> {
+        let rest: JobsBehind<'a> = std::mem::replace(&mut self.behind, Box::new(std::iter::empty()));
         let mut rest = rest.fuse();
-        let first: Vec<(Place, u64)> = rest.by_ref().take(most).collect();
+        let first: Vec<(QueueKey, u64)> = rest.by_ref().take(most).collect();
         if !first.is_empty() {
-            self.rest = Box::new(first.clone().into_iter().chain(rest));
+            self.behind = Box::new(first.clone().into_iter().chain(rest));
         }
         first
     }
 }
 
-impl Turn<'_> {
+impl QueueHead<'_> {
     /// Whether it may displace a job of this priority that was ordered by `effective` when it was placed.
     pub fn outranks(&self, priority: u32, effective: i64) -> bool {
-        self.displaces_with > priority && self.effective > effective
+        self.preemption_priority > priority && self.effective_priority > effective
     }
 
     /// Whether it was waiting already when another was placed.
-    pub fn was_passed(&self, placed_at: Timestamp) -> bool {
-        self.since <= placed_at
+    pub fn was_waiting_at(&self, placed_at: Timestamp) -> bool {
+        self.waiting_since <= placed_at
     }
 
     /// Its priority as asked for, and as it is ordered by.
-    pub fn strength(&self) -> (u32, i64) {
-        (self.displaces_with, self.effective)
+    pub fn priorities(&self) -> (u32, i64) {
+        (self.preemption_priority, self.effective_priority)
     }
 }
 
 /// Turns are compared by rank only; ranks end in an id, so no two are alike.
-impl Ord for Turn<'_> {
+impl Ord for QueueHead<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank.cmp(&other.rank)
     }
 }
 
-impl PartialOrd for Turn<'_> {
+impl PartialOrd for QueueHead<'_> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Turn<'_> {
+impl PartialEq for QueueHead<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.rank == other.rank
     }
 }
 
-impl Eq for Turn<'_> {}
+impl Eq for QueueHead<'_> {}
 
 /// The ready jobs, best first.
 pub(crate) struct Order<'a> {
-    scale: Scale<'a>,
-    heads: BinaryHeap<Turn<'a>>,
+    scale: RankContext<'a>,
+    heads: BinaryHeap<QueueHead<'a>>,
 }
 
 impl<'a> Order<'a> {
     /// The order of all ready jobs.
-    pub fn new(state: &'a State, now: Timestamp, shares: &Shares) -> Order<'a> {
-        let mut order = Order { scale: Scale { state, now }, heads: BinaryHeap::new() };
+    pub fn new(state: &'a State, now: Timestamp, shares: &FairShareTree) -> Order<'a> {
+        let mut order = Order { scale: RankContext { state, now }, heads: BinaryHeap::new() };
         for (bucket, places) in state.queue.buckets() {
-            let common = order.scale.common(shares, bucket);
-            let rest = order.scale.places(bucket, common, places);
+            let common = order.scale.bucket_priority(shares, bucket);
+            let rest = order.scale.ordered_jobs(bucket, common, places);
             order.push(bucket, common, rest);
         }
         order
     }
 
     /// Let a job take part that is not in the state.
-    pub fn invite(&mut self, shares: &Shares, bucket: &'a Bucket, place: Place, limit_ms: Option<i64>) {
-        let size = self.scale.size_of_guest(bucket, limit_ms);
-        let common = self.scale.common(shares, bucket);
-        let rank = self.scale.plain_rank(bucket, common, (place, size));
-        self.heads.push(Turn {
+    pub fn add_hypothetical(
+        &mut self,
+        shares: &FairShareTree,
+        bucket: &'a Bucket,
+        place: QueueKey,
+        limit_ms: Option<i64>,
+    ) {
+        let size = self.scale.size_of_hypothetical(bucket, limit_ms);
+        let common = self.scale.bucket_priority(shares, bucket);
+        let rank = self.scale.rank_without_wait(bucket, common, (place, size));
+        self.heads.push(QueueHead {
             bucket,
-            word: common.word,
-            size,
+            policy: common.policy,
+            size_gpu_ms: size,
             job: place.1,
             overdue: false,
-            effective: rank.effective,
-            displaces_with: common.word.displacing_priority(bucket),
-            since: self.scale.now,
+            effective_priority: rank.effective,
+            preemption_priority: common.policy.preemption_priority(bucket),
+            waiting_since: self.scale.now,
             returning: false,
-            place,
+            queue_key: place,
             rank,
-            rest: Box::new(std::iter::empty()),
+            behind: Box::new(std::iter::empty()),
         });
     }
 
     /// The best of all heads as shares are now. Its bucket is done unless it is brought back.
-    pub fn next_turn(&mut self, shares: &Shares) -> Option<Turn<'a>> {
+    pub fn next_head(&mut self, shares: &FairShareTree) -> Option<QueueHead<'a>> {
         loop {
             let mut turn = self.heads.pop()?;
-            let weakened = turn.weigh(self.scale, shares);
+            let weakened = turn.update_rank(self.scale, shares);
             if !weakened || self.heads.peek().is_none_or(|next| *next < turn) {
                 return Some(turn);
             }
@@ -389,42 +411,43 @@ impl<'a> Order<'a> {
     }
 
     /// Let the next job of the same bucket take part.
-    pub fn next_of_bucket(&mut self, shares: &Shares, turn: Turn<'a>) {
-        let common = self.scale.common_with(shares, turn.bucket, turn.word);
-        self.push(turn.bucket, common, turn.rest);
+    pub fn next_of_bucket(&mut self, shares: &FairShareTree, turn: QueueHead<'a>) {
+        let common = self.scale.bucket_priority_with(shares, turn.bucket, turn.policy);
+        self.push(turn.bucket, common, turn.behind);
     }
 
-    fn push(&mut self, bucket: &'a Bucket, common: Common<'a>, mut rest: Rest<'a>) {
+    fn push(&mut self, bucket: &'a Bucket, common: BucketPriority<'a>, mut rest: JobsBehind<'a>) {
         if let Some((place, size)) = rest.next() {
             let returning = self.scale.is_returning(place);
-            self.heads.push(Turn {
+            self.heads.push(QueueHead {
                 bucket,
-                word: common.word,
-                size,
+                policy: common.policy,
+                size_gpu_ms: size,
                 job: place.1,
                 overdue: self.scale.is_overdue(place),
-                effective: self.scale.effective(bucket, common, place, returning),
-                displaces_with: common.word.displacing_priority(bucket),
-                since: self.scale.waits_since(place),
+                effective_priority: self.scale.effective_priority(bucket, common, place, returning),
+                preemption_priority: common.policy.preemption_priority(bucket),
+                waiting_since: self.scale.waiting_since(place),
                 returning,
-                place,
+                queue_key: place,
                 rank: self.scale.rank(bucket, common, (place, size)),
-                rest,
+                behind: rest,
             });
         }
     }
 }
 
-impl<'a> Turn<'a> {
+impl<'a> QueueHead<'a> {
     /// Work out the rank anew. True if it has fallen since.
-    fn weigh(&mut self, scale: Scale<'a>, shares: &Shares) -> bool {
-        let common = scale.common_with(shares, self.bucket, self.word);
-        self.effective = scale.effective(self.bucket, common, self.place, self.returning);
-        if self.rank.standing == Standing::Overdue {
+    fn update_rank(&mut self, scale: RankContext<'a>, shares: &FairShareTree) -> bool {
+        let common = scale.bucket_priority_with(shares, self.bucket, self.policy);
+        self.effective_priority =
+            scale.effective_priority(self.bucket, common, self.queue_key, self.returning);
+        if self.rank.class == PriorityClass::Overdue {
             return false;
         }
-        let plain = scale.plain_rank(self.bucket, common, (self.place, self.size));
-        let rank = Rank { effective: self.effective, ..plain }.of_returning(self.returning);
+        let plain = scale.rank_without_wait(self.bucket, common, (self.queue_key, self.size_gpu_ms));
+        let rank = Rank { effective: self.effective_priority, ..plain }.of_returning(self.returning);
         let before = std::mem::replace(&mut self.rank, rank);
         self.rank < before
     }

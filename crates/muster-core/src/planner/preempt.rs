@@ -16,40 +16,40 @@ pub(crate) mod victims;
 
 use std::collections::BTreeMap;
 
-use crate::facts::plan::MakeRoom;
+use crate::facts::plan::Eviction;
 use crate::ids::{JobId, NodeId};
-use crate::planner::draft::{Draft, Spot};
-use crate::planner::order::Turn;
-use crate::planner::preempt::candidates::Reach;
-use crate::planner::preempt::victims::{Offers, victims};
+use crate::planner::draft::{Draft, Placement};
+use crate::planner::order::QueueHead;
+use crate::planner::preempt::candidates::PreemptionReach;
+use crate::planner::preempt::victims::{EvictionOptions, minimal_victims_on};
 use crate::planner::preempt::{multi_node as across, releasing as leaving};
-use crate::planner::request::Ask;
-use crate::resources::Free;
+use crate::planner::request::Request;
+use crate::resources::ResourceVec;
 use crate::state::State;
 
 /// Most searches in one round where guarantees make each of them look at every node; the next round goes on.
 const SEARCHES_MAX: usize = 500;
 
 /// Propose to displace others for this job. False if that is not allowed or would not help.
-pub(crate) fn make_room(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
+pub(crate) fn evict(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> bool {
     if !may_preempt(draft, turn) {
         return false;
     }
-    let reach = draft.running().reach(turn);
+    let reach = draft.candidates().reach(turn);
     let reclaims = draft.shares.cover(draft.state, &turn.bucket.tenant, &ask.shape).is_some();
     if reach.is_nothing() && !reclaims {
         return false;
     }
-    if leaving::wait_for(draft, turn, ask) {
+    if leaving::wait_for_releasing(draft, turn, ask) {
         return true;
     }
     let on_one = best_on_one_node(draft, turn, ask, reach);
-    let proposal = on_one.or_else(|| best_across(draft, turn, ask, reach));
+    let proposal = on_one.or_else(|| best_multi_node(draft, turn, ask, reach));
     proposal.map(|proposal| accept(draft, turn, ask, proposal)).is_some()
 }
 
 /// The rules that do not depend on the place.
-pub(crate) fn may_preempt(draft: &Draft, turn: &Turn) -> bool {
+pub(crate) fn may_preempt(draft: &Draft, turn: &QueueHead) -> bool {
     let tenant = draft.state.tenants.get(&turn.bucket.tenant);
     draft.state.settings.preemption
         && tenant.is_some_and(|tenant| tenant.config.may_preempt)
@@ -57,95 +57,115 @@ pub(crate) fn may_preempt(draft: &Draft, turn: &Turn) -> bool {
 }
 
 /// Who must go, and where the gang sits then.
-pub(crate) struct Proposal {
-    pub spot: Spot,
+pub(crate) struct EvictionProposal {
+    pub spot: Placement,
     pub victims: Vec<JobId>,
 }
 
-fn best_on_one_node(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
-    match draft.shares.has_guarantees() || draft.tells_victims_apart {
+fn best_on_one_node(
+    draft: &mut Draft,
+    turn: &QueueHead,
+    ask: &Request,
+    reach: PreemptionReach,
+) -> Option<EvictionProposal> {
+    match draft.shares.has_guarantees() || draft.distinguishes_victims {
         // What is borrowed changes with every start of any tenant, and policies speak of single jobs: nothing known from
         // before is of use.
-        true if draft.searches >= SEARCHES_MAX => None,
+        true if draft.eviction_searches >= SEARCHES_MAX => None,
         true => {
-            draft.searches += 1;
-            best_offer(draft, turn, ask, &Offers::new(draft, turn, ask, reach))
+            draft.eviction_searches += 1;
+            best_option(draft, turn, ask, &EvictionOptions::new(draft, turn, ask, reach))
         }
-        false => best_known_proposal(draft, turn, ask, reach),
+        false => best_cached_proposal(draft, turn, ask, reach),
     }
 }
 
 /// Room on several nodes. Who is weaker than someone for whom there was none finds none either.
-fn best_across(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
-    let told_apart = draft.shares.has_guarantees() || draft.tells_victims_apart;
+fn best_multi_node(
+    draft: &mut Draft,
+    turn: &QueueHead,
+    ask: &Request,
+    reach: PreemptionReach,
+) -> Option<EvictionProposal> {
+    let told_apart = draft.shares.has_guarantees() || draft.distinguishes_victims;
     let alike = !told_apart && !draft.limits_devices(turn.bucket);
     let hopeless =
-        |draft: &Draft| draft.hopeless.get(&ask.shape).is_some_and(|known| reach.is_within(*known));
+        |draft: &Draft| draft.no_eviction_cache.get(&ask.shape).is_some_and(|known| reach.is_within(*known));
     if !ask.may_span() || (alike && hopeless(draft)) {
         return None;
     }
     let proposal = across::proposal(draft, turn, ask);
     if proposal.is_none() && alike {
-        draft.hopeless.insert(ask.shape.clone(), reach);
+        draft.no_eviction_cache.insert(ask.shape.clone(), reach);
     }
     proposal
 }
 
-fn best_known_proposal(draft: &mut Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Option<Proposal> {
-    let known = draft.take_offers(turn.bucket);
+fn best_cached_proposal(
+    draft: &mut Draft,
+    turn: &QueueHead,
+    ask: &Request,
+    reach: PreemptionReach,
+) -> Option<EvictionProposal> {
+    let known = draft.take_eviction_options(turn.bucket);
     // Who is weaker than someone for whom there was no offer has none either: in a round nothing grows.
     if known.as_ref().is_some_and(|known| known.best().is_none() && reach.is_within(known.reach)) {
-        draft.put_offers(turn.bucket, known);
+        draft.put_eviction_options(turn.bucket, known);
         return None;
     }
     let mut offers = match known.filter(|known| known.reach == reach) {
         Some(known) => known,
-        None => Offers::new(draft, turn, ask, reach),
+        None => EvictionOptions::new(draft, turn, ask, reach),
     };
     offers.refresh(draft, turn, ask);
-    let proposal = best_offer(draft, turn, ask, &offers);
-    draft.put_offers(turn.bucket, Some(offers));
+    let proposal = best_option(draft, turn, ask, &offers);
+    draft.put_eviction_options(turn.bucket, Some(offers));
     proposal
 }
 
-pub(crate) fn best_offer(draft: &Draft, turn: &Turn, ask: &Ask, offers: &Offers) -> Option<Proposal> {
+pub(crate) fn best_option(
+    draft: &Draft,
+    turn: &QueueHead,
+    ask: &Request,
+    offers: &EvictionOptions,
+) -> Option<EvictionProposal> {
     let offer = offers.best()?;
-    let here = draft.running.as_ref()?.nodes.get(&offer.node)?;
-    let (victims, seats) = victims(draft, turn, ask, &offer.node, here)?;
-    let found = ask.on(&draft.capacity.filed(&offer.node)?.kind)?;
-    Some(Proposal {
-        spot: Spot::on_one(ask, (&offer.node, found), &seats),
+    let here = draft.candidates.as_ref()?.nodes.get(&offer.node)?;
+    let (victims, seats) = minimal_victims_on(draft, turn, ask, &offer.node, here)?;
+    let found = ask.match_for(&draft.resources.entry(&offer.node)?.kind)?;
+    Some(EvictionProposal {
+        spot: Placement::on_one(ask, (&offer.node, found), &seats),
         victims: victims.iter().map(|victim| victim.job).collect(),
     })
 }
 
-pub(crate) fn accept(draft: &mut Draft, turn: &Turn, ask: &Ask, proposal: Proposal) {
-    let (state, Proposal { spot, victims }) = (draft.state, proposal);
+pub(crate) fn accept(draft: &mut Draft, turn: &QueueHead, ask: &Request, proposal: EvictionProposal) {
+    let (state, EvictionProposal { spot, victims }) = (draft.state, proposal);
     let taken = spot.taken(ask);
-    let freed = all_space(state, &victims);
-    let touched = draft.running().displace(state, &victims);
-    draft.changed.extend(touched);
+    let freed = freed_by_node(state, &victims);
+    let touched = draft.candidates().evict(state, &victims);
+    draft.dirty_nodes.extend(touched);
     for (node, (freed, of)) in &freed {
-        let rest = freed.without(taken.get(node).copied().unwrap_or_default());
-        draft.running().leaving.add(node, rest, of);
+        let rest = freed.minus(taken.get(node).copied().unwrap_or_default());
+        draft.candidates().releasing.add(node, rest, of);
     }
     for (node, taken) in &taken {
         let freed = freed.get(node).map(|(freed, _)| *freed).unwrap_or_default();
-        draft.set_aside(turn.job, node, taken.without(freed.divisible()));
-        draft.owe(node, taken.shared_with(freed));
+        draft.earmark(turn.job, node, taken.minus(freed.divisible()));
+        draft.promise(node, taken.intersection(freed));
     }
-    let room = MakeRoom { job: turn.job, tasks: spot.tasks.clone(), victims };
-    draft.make_room(turn.bucket, ask, &spot, room);
+    let room = Eviction { job: turn.job, tasks: spot.tasks.clone(), victims };
+    draft.propose_eviction(turn.bucket, ask, &spot, room);
 }
 
 /// What victims give back on each node, and which of them.
-fn all_space(state: &State, victims: &[JobId]) -> BTreeMap<NodeId, (Free, Vec<JobId>)> {
-    let mut nodes: BTreeMap<NodeId, (Free, Vec<JobId>)> = BTreeMap::new();
+fn freed_by_node(state: &State, victims: &[JobId]) -> BTreeMap<NodeId, (ResourceVec, Vec<JobId>)> {
+    let mut nodes: BTreeMap<NodeId, (ResourceVec, Vec<JobId>)> = BTreeMap::new();
     for victim in victims.iter().filter_map(|victim| state.jobs.get(victim)) {
         let tasks = victim.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-        for (node, space) in Free::by_node(&victim.spec, tasks) {
+        for (node, space) in ResourceVec::by_node(&victim.spec, tasks) {
             let (sum, of) = nodes.entry(node.clone()).or_default();
-            *sum = sum.with(space);
+            *sum = sum.plus(space);
             of.push(victim.id);
         }
     }

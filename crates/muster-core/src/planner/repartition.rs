@@ -5,7 +5,7 @@
 //! place in the future is on its node, and it was not cut lately. So devices are not cut back and forth with every job
 //! that comes and goes, and never under one that runs.
 
-use crate::facts::plan::Cut;
+use crate::facts::plan::Repartitioning;
 use crate::gpu::device::GpuFacts;
 use crate::gpu::gpu_share::PARTITIONED_GPUS_MAX;
 use crate::gpu::mig::{Layout, MigTable};
@@ -17,12 +17,12 @@ use crate::objects::node::Node;
 use crate::objects::settings::Repartition;
 use crate::planner::admit;
 use crate::planner::draft::Draft;
-use crate::planner::order::Turn;
+use crate::planner::order::QueueHead;
 use crate::queue::{Bucket, waiting_since};
-use crate::resources::Free;
+use crate::resources::ResourceVec;
 
 /// Most devices that one round proposes to cut.
-const CUTS_MAX: usize = 16;
+const REPARTITIONINGS_MAX: usize = 16;
 
 /// Propose to cut idle devices for those who wait.
 pub(crate) fn propose(draft: &mut Draft) {
@@ -30,34 +30,34 @@ pub(crate) fn propose(draft: &mut Draft) {
         return;
     }
     let blocked = std::mem::take(&mut draft.blocked);
-    let wants: Vec<Vec<Want>> = blocked.iter().map(|turn| wants(draft, turn)).collect();
-    let mut wants: Vec<Want> = wants.into_iter().flatten().collect();
+    let wants: Vec<Vec<PartitionDemand>> = blocked.iter().map(|turn| demands(draft, turn)).collect();
+    let mut wants: Vec<PartitionDemand> = wants.into_iter().flatten().collect();
     draft.blocked = blocked;
     if wants.is_empty() {
         return;
     }
-    let idle: Vec<Idle> = draft.capacity.nodes().flat_map(|(node, _)| idle_on(draft, node)).collect();
+    let idle: Vec<IdleGpu> = draft.resources.nodes().flat_map(|(node, _)| idle_on(draft, node)).collect();
     let mut cuts = Vec::new();
     for idle in &idle {
-        if cuts.len() < CUTS_MAX
-            && let Some(cut) = idle.cut_for(&mut wants, &|want| may_have(draft, want, idle))
+        if cuts.len() < REPARTITIONINGS_MAX
+            && let Some(cut) = idle.repartitioning_for(&mut wants, &|want| may_have(draft, want, idle))
         {
             cuts.push(cut);
         }
     }
     // Only simulated devices can be cut at once; for the others it stays a proposal.
-    let may_be_done = |cut: &&Cut| {
+    let may_be_done = |cut: &&Repartitioning| {
         let simulated = draft.state.nodes.get(&cut.gpu.node).is_some_and(|node| node.facts.simulated);
         simulated && draft.state.settings.repartition == Repartition::Apply
     };
-    draft.plan.cuts = cuts.iter().filter(may_be_done).cloned().collect();
-    draft.cuts = cuts;
+    draft.plan.repartitionings = cuts.iter().filter(may_be_done).cloned().collect();
+    draft.repartitionings = cuts;
 }
 
 /// Whether someone could have a device if it were cut: their node, their pool, and the limits of their tenant allow it.
-fn may_have(draft: &Draft, want: &Want, idle: &Idle) -> bool {
+fn may_have(draft: &Draft, want: &PartitionDemand, idle: &IdleGpu) -> bool {
     let shape = &want.bucket.shape;
-    let Some(filed) = draft.capacity.filed(&idle.gpu.node) else { return false };
+    let Some(filed) = draft.resources.entry(&idle.gpu.node) else { return false };
     let more = |model: &str| match model::matches(model, &idle.facts.model) {
         true => want.each.demand().gpu_milli,
         false => 0,
@@ -68,7 +68,7 @@ fn may_have(draft: &Draft, want: &Want, idle: &Idle) -> bool {
 }
 
 /// Someone who waits for an instance, or for whole devices on one node.
-struct Want<'a> {
+struct PartitionDemand<'a> {
     job: JobId,
     bucket: &'a Bucket,
     each: &'a Resources,
@@ -79,10 +79,10 @@ struct Want<'a> {
 }
 
 /// What the jobs of a bucket want, each by itself, if it is for want of room that they wait.
-fn wants<'a>(draft: &mut Draft<'a>, turn: &Turn<'a>) -> Vec<Want<'a>> {
+fn demands<'a>(draft: &mut Draft<'a>, turn: &QueueHead<'a>) -> Vec<PartitionDemand<'a>> {
     let [(1, each)] = &turn.bucket.shape.groups[..] else { return Vec::new() };
-    let ask = draft.ask(turn.bucket);
-    if !admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty() {
+    let ask = draft.request(turn.bucket);
+    if !admit::blockers(draft, (turn.bucket, turn.policy), &ask).is_empty() {
         return Vec::new();
     }
     let lasts = |job: &JobId| {
@@ -90,30 +90,30 @@ fn wants<'a>(draft: &mut Draft<'a>, turn: &Turn<'a>) -> Vec<Want<'a>> {
         since.is_some_and(|since| draft.now.since(since) >= draft.state.settings.repartition_after_ms)
     };
     let jobs = draft.state.queue.bucket(turn.bucket).into_iter().flatten().map(|(_, job)| *job);
-    let jobs = jobs.filter(|job| *job >= turn.job).filter(lasts).take(CUTS_MAX * 8);
+    let jobs = jobs.filter(|job| *job >= turn.job).filter(lasts).take(REPARTITIONINGS_MAX * 8);
     let bucket = turn.bucket;
-    jobs.map(|job| Want { job, bucket, each, whole: each.whole_gpus(), node: None })
+    jobs.map(|job| PartitionDemand { job, bucket, each, whole: each.whole_gpus(), node: None })
         .filter(|_| each.gpus > 0)
         .collect()
 }
 
 /// A device of which nothing is held or kept for anyone.
-struct Idle<'a> {
+struct IdleGpu<'a> {
     gpu: GpuId,
     facts: &'a GpuFacts,
     table: &'static MigTable,
     /// What it is partitioned into.
     instances: &'a [MigInstance],
     /// What is free on its node.
-    free: Free,
+    free: ResourceVec,
     /// Devices of its node that are whole and free, or could be made so.
     around: u32,
     /// For whom space is kept on its node.
     kept_for: Vec<JobId>,
 }
 
-fn idle_on<'a>(draft: &Draft<'a>, id: &NodeId) -> Vec<Idle<'a>> {
-    let open = draft.capacity.filed(id).filter(|filed| filed.open);
+fn idle_on<'a>(draft: &Draft<'a>, id: &NodeId) -> Vec<IdleGpu<'a>> {
+    let open = draft.resources.entry(id).filter(|filed| filed.open);
     let (Some(filed), Some(node)) = (open, draft.state.nodes.get(id)) else { return Vec::new() };
     // What is kept on a node for one is no obstacle for the same one.
     let Some(kept_for) = draft.reservations.jobs_on(id) else { return Vec::new() };
@@ -126,13 +126,13 @@ fn idle_on<'a>(draft: &Draft<'a>, id: &NodeId) -> Vec<Idle<'a>> {
         let gpu = GpuId { node: id.clone(), index };
         let (instances, free) = (node.instances(index), filed.free);
         let kept_for = kept_for.clone();
-        Some(Idle { gpu, facts, table: table_of(facts)?, instances, free, around, kept_for })
+        Some(IdleGpu { gpu, facts, table: table_of(facts)?, instances, free, around, kept_for })
     };
     idle.into_iter().filter_map(known).collect()
 }
 
-fn is_idle(draft: &Draft, node: &Node, free: Free, empty: Free, index: u8) -> bool {
-    let here = |space: Free| space.without_host().on_devices(1 << index);
+fn is_idle(draft: &Draft, node: &Node, free: ResourceVec, empty: ResourceVec, index: u8) -> bool {
+    let here = |space: ResourceVec| space.without_host().on_devices(1 << index);
     let untouched = here(free) == here(empty) && node.gpu_usable(usize::from(index));
     let since = node.partitions.get(&index).map(|partition| partition.since);
     let cool =
@@ -140,25 +140,29 @@ fn is_idle(draft: &Draft, node: &Node, free: Free, empty: Free, index: u8) -> bo
     untouched && cool
 }
 
-impl Idle<'_> {
+impl IdleGpu<'_> {
     /// How this device should be cut, and for whom; who is served wants nothing more.
-    fn cut_for(&self, wants: &mut Vec<Want>, may_have: &dyn Fn(&Want) -> bool) -> Option<Cut> {
-        let first = wants.iter().position(|want| self.would_do_for(want) && may_have(want))?;
+    fn repartitioning_for(
+        &self,
+        wants: &mut Vec<PartitionDemand>,
+        may_have: &dyn Fn(&PartitionDemand) -> bool,
+    ) -> Option<Repartitioning> {
+        let first = wants.iter().position(|want| self.suits(want) && may_have(want))?;
         let job = wants[first].job;
         if wants[first].whole > 0 {
             self.count_on(wants, first);
-            return Some(Cut { gpu: self.gpu.clone(), profiles: Vec::new(), job });
+            return Some(Repartitioning { gpu: self.gpu.clone(), profiles: Vec::new(), job });
         }
         let name = |profile: &u8| self.table.profiles[usize::from(*profile)].name.to_string();
         let profiles: Vec<String> = self.profiles_for(wants, may_have).iter().map(name).collect();
         let mut now: Vec<&String> = self.instances.iter().map(|one| &one.profile).collect();
         now.sort_unstable_by_key(|name| self.table.profile(name));
         let news = !now.into_iter().eq(&profiles);
-        news.then(|| Cut { gpu: self.gpu.clone(), profiles, job })
+        news.then(|| Repartitioning { gpu: self.gpu.clone(), profiles, job })
     }
 
     /// This device is made whole for someone; all that they need are on one node.
-    fn count_on(&self, wants: &mut Vec<Want>, first: usize) {
+    fn count_on(&self, wants: &mut Vec<PartitionDemand>, first: usize) {
         let want = &mut wants[first];
         let lacks = want.whole.saturating_sub(self.free.gpus.count_ones());
         let left = want.node.as_ref().map_or(lacks, |(_, left)| *left).saturating_sub(1);
@@ -168,12 +172,12 @@ impl Idle<'_> {
         }
     }
 
-    fn is_of(&self, each: &Resources) -> bool {
+    fn has_requested_model(&self, each: &Resources) -> bool {
         each.gpu_models.is_empty()
             || each.gpu_models.iter().any(|wish| model::matches(wish, &self.facts.model))
     }
 
-    fn would_do_for(&self, want: &Want) -> bool {
+    fn suits(&self, want: &PartitionDemand) -> bool {
         let host =
             u64::from(want.each.cpus) <= self.free.cpus && want.each.memory_mib <= self.free.memory_mib;
         let kept = self.kept_for.iter().any(|job| *job != want.job);
@@ -183,20 +187,28 @@ impl Idle<'_> {
             whole => {
                 let memory = self.facts.memory_mib >= want.each.gpu_memory_mib;
                 let there = want.node.as_ref().is_none_or(|(node, _)| *node == self.gpu.node);
-                there && !self.instances.is_empty() && self.is_of(want.each) && memory && self.around >= whole
+                there
+                    && !self.instances.is_empty()
+                    && self.has_requested_model(want.each)
+                    && memory
+                    && self.around >= whole
             }
         }
     }
 
-    fn profile_for(&self, want: &Want) -> Option<u8> {
+    fn profile_for(&self, want: &PartitionDemand) -> Option<u8> {
         let each = want.each;
-        let shared = want.whole == 0 && self.is_of(each);
+        let shared = want.whole == 0 && self.has_requested_model(each);
         let profile = || self.table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli);
         if shared { profile() } else { None }
     }
 
     /// As many instances as fit, in the order of those who want them.
-    fn profiles_for(&self, wants: &mut Vec<Want>, may_have: &dyn Fn(&Want) -> bool) -> Vec<u8> {
+    fn profiles_for(
+        &self,
+        wants: &mut Vec<PartitionDemand>,
+        may_have: &dyn Fn(&PartitionDemand) -> bool,
+    ) -> Vec<u8> {
         let mut chosen: Vec<u8> = Vec::new();
         let fits = |chosen: &[u8], more: u8| {
             let all: Vec<(u8, u32)> =

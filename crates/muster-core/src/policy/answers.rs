@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crate::ids::{JobId, TenantId};
 use crate::objects::policy::Admission;
-use crate::objects::policy::Answered;
+use crate::objects::policy::JobAnswer;
 use crate::queue::Bucket;
 use crate::resources::Kind;
 
 /// What was answered of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answer {
+pub struct BucketAnswer {
     /// Whether its jobs may start now.
     pub admission: Admission,
     /// The priority they are ordered by, where that is another than they asked for.
@@ -28,9 +28,9 @@ pub struct Answer {
 }
 
 /// A job with a bucket and the kinds of the nodes it was asked about.
-pub struct Given {
+pub struct ResolvedAnswer {
     /// What was answered.
-    pub answered: Answered,
+    pub answered: JobAnswer,
     /// Of whom.
     pub bucket: Bucket,
     /// On which kinds, with what.
@@ -39,22 +39,22 @@ pub struct Given {
 
 /// What was answered of all who wait.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answers(BTreeMap<Bucket, Answer>);
+pub struct BucketAnswers(BTreeMap<Bucket, BucketAnswer>);
 
-impl Answers {
+impl BucketAnswers {
     /// What was answered of a bucket; nothing if it was not asked about yet.
-    pub fn of(&self, bucket: &Bucket) -> Option<&Answer> {
+    pub fn of(&self, bucket: &Bucket) -> Option<&BucketAnswer> {
         self.0.get(bucket)
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (&Bucket, &Answer)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Bucket, &BucketAnswer)> {
         self.0.iter()
     }
 
     /// Take an answer. What is said of kinds and of victims is added to what is known.
-    pub(crate) fn put(&mut self, given: Given) {
-        let Given { answered, bucket, costs } = given;
+    pub(crate) fn put(&mut self, given: ResolvedAnswer) {
+        let ResolvedAnswer { answered, bucket, costs } = given;
         let answer = self.0.entry(bucket).or_default();
         answer.admission = answered.admission;
         answer.priority = answered.priority;

@@ -7,7 +7,7 @@ use crate::accounting::tenant::Tenant;
 use crate::gpu::model;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::job::{Job, Topology};
-use crate::objects::policy::Scope;
+use crate::objects::policy::PolicyScope;
 use crate::queue::Bucket;
 use crate::resources::Kind;
 use crate::time::{DAY, HOUR, MINUTE, SECOND, Timestamp};
@@ -99,16 +99,16 @@ impl JobView {
             gpu_milli: with_gpus().map(|each| each.gpu_compute_milli).max().unwrap_or_default(),
             gpu_models: groups().flat_map(|each| each.gpu_models.iter().cloned()).collect(),
             gpu_memory_mib: with_gpus().map(|each| each.gpu_memory_mib).max().unwrap_or_default(),
-            isolation: with_gpus().map(|each| each.isolation).max().unwrap_or_default().word(),
+            isolation: with_gpus().map(|each| each.isolation).max().unwrap_or_default().as_str(),
             cpus: bucket.shape.cpus(),
             memory_mib: bucket.shape.memory_mib(),
             time_limit_ms: bucket.limit_ms,
             topology: bucket.shape.topology,
             pool: bucket.shape.pool.clone(),
             node_labels: bucket.shape.node_labels.clone(),
-            labels: bucket.marks.labels.clone(),
-            name: bucket.marks.name.clone(),
-            image: bucket.marks.image.clone(),
+            labels: bucket.policy_attributes.labels.clone(),
+            name: bucket.policy_attributes.name.clone(),
+            image: bucket.policy_attributes.image.clone(),
             now,
         }
     }
@@ -249,9 +249,9 @@ impl CandidateView {
 
     /// The same as a bundle may see it: of the jobs of others, a tenant learns what concerns the choice and not whose they
     /// are.
-    pub fn shown_to(&self, scope: &Scope) -> CandidateView {
+    pub fn shown_to(&self, scope: &PolicyScope) -> CandidateView {
         match scope {
-            Scope::Tenant(own) if *own != self.tenant => {
+            PolicyScope::Tenant(own) if *own != self.tenant => {
                 CandidateView { user: String::new(), labels: BTreeMap::new(), ..self.clone() }
             }
             _ => self.clone(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::estimate::expected_end::rounded;
+use crate::estimate::expected_end::rounded_limit_ms;
 use crate::ids::TenantId;
 use crate::objects::job::{Job, JobSpec};
 use crate::objects::shape::Shape;
@@ -26,7 +26,7 @@ pub struct Bucket {
     /// The array, if it limits how many of its tasks run at once.
     pub array: Option<u64>,
     /// What policies could tell them by.
-    pub marks: Arc<Marks>,
+    pub policy_attributes: Arc<PolicyAttributes>,
 }
 
 impl Bucket {
@@ -37,16 +37,25 @@ impl Bucket {
             user: spec.user.clone(),
             priority: spec.priority,
             shape: Arc::new(Shape::of(spec)),
-            limit_ms: spec.time_limit_ms.map(rounded),
+            limit_ms: spec.time_limit_ms.map(rounded_limit_ms),
             budget_limit_ms: spec.time_limit_ms.filter(|_| criteria.exact_limits.contains(&spec.tenant)),
             array,
-            marks: criteria.marks(spec),
+            policy_attributes: criteria.policy_attributes(spec),
         }
     }
 
     /// A short name for what all its jobs have in common, for the history.
     pub fn key(&self) -> String {
-        let Bucket { tenant, user, priority, shape, limit_ms, budget_limit_ms, array, marks } = self;
+        let Bucket {
+            tenant,
+            user,
+            priority,
+            shape,
+            limit_ms,
+            budget_limit_ms,
+            array,
+            policy_attributes: marks,
+        } = self;
         let mut text = format!(
             "Bucket {{ tenant: {tenant:?}, user: {user:?}, priority: {priority:?}, shape: {shape:?}, \
              limit_ms: {limit_ms:?}, array: {array:?} }}"
@@ -85,8 +94,8 @@ impl BucketCriteria {
     }
 
     /// What policies could distinguish a job by, besides what every job is distinguished by.
-    pub fn marks(&self, spec: &JobSpec) -> Arc<Marks> {
-        if self.reads_nothing() { Arc::default() } else { Arc::new(Marks::of(spec, &self.reads)) }
+    pub fn policy_attributes(&self, spec: &JobSpec) -> Arc<PolicyAttributes> {
+        if self.reads_nothing() { Arc::default() } else { Arc::new(PolicyAttributes::of(spec, &self.reads)) }
     }
 }
 
@@ -108,7 +117,7 @@ impl PolicyReads {
 /// What policies could tell a job by, besides what every job is told by. Jobs that differ in anything else are the same
 /// to them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Marks {
+pub struct PolicyAttributes {
     /// Labels that some bundle names.
     pub labels: BTreeMap<String, String>,
     /// Its name, where some bundle looks at names.
@@ -117,11 +126,11 @@ pub struct Marks {
     pub image: Option<String>,
 }
 
-impl Marks {
-    fn of(spec: &JobSpec, reads: &PolicyReads) -> Marks {
+impl PolicyAttributes {
+    fn of(spec: &JobSpec, reads: &PolicyReads) -> PolicyAttributes {
         let reads = |name: &str| reads.has(&spec.tenant, name);
         let named = spec.labels.iter().filter(|(label, _)| reads(label));
-        Marks {
+        PolicyAttributes {
             labels: named.map(|(label, value)| (label.clone(), value.clone())).collect(),
             name: reads("name").then(|| spec.name.clone()),
             image: spec.run.image.clone().filter(|_| reads("image")),
@@ -130,6 +139,6 @@ impl Marks {
 
     /// Whether there is nothing to tell it by.
     pub fn is_empty(&self) -> bool {
-        *self == Marks::default()
+        *self == PolicyAttributes::default()
     }
 }

@@ -1,23 +1,23 @@
 //! Where a task sits on a node: which devices it has, and what of them.
 
-use crate::gpu::gpu_share::Part;
+use crate::gpu::gpu_share::GpuFraction;
 use crate::objects::job::PlacedTask;
 use crate::objects::node::Slot;
-use crate::resources::fractions::Parts;
+use crate::resources::fractions::GpuFractions;
 use crate::resources::index::{bits, mask};
-use crate::resources::vector::{Free, instance};
+use crate::resources::vector::{ResourceVec, instance};
 
 /// What a task has of the devices of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Seat {
+pub enum DeviceAssignment {
     /// Whole devices, as bits.
     Whole(u64),
     /// A part of a device that is shared.
-    Part {
+    Fraction {
         /// Which device.
         device: u8,
         /// How much of it.
-        part: Part,
+        part: GpuFraction,
     },
     /// An instance of a partitioned device.
     Instance {
@@ -28,29 +28,30 @@ pub enum Seat {
     },
 }
 
-impl Seat {
+impl DeviceAssignment {
     /// The seat of a task that was placed; nothing if it names parts of several devices.
-    pub fn of(task: &PlacedTask) -> Option<Seat> {
+    pub fn of(task: &PlacedTask) -> Option<DeviceAssignment> {
         let device = || task.gpus.first().copied().filter(|_| task.gpus.len() == 1);
         match Slot::of(task) {
-            Slot::Whole => Some(Seat::Whole(mask(&task.gpus))),
-            Slot::Instance { start } => Some(Seat::Instance { device: device()?, start }),
-            Slot::Part(part) => Some(Seat::Part { device: device()?, part }),
+            Slot::Whole => Some(DeviceAssignment::Whole(mask(&task.gpus))),
+            Slot::Instance { start } => Some(DeviceAssignment::Instance { device: device()?, start }),
+            Slot::Fraction(part) => Some(DeviceAssignment::Fraction { device: device()?, part }),
         }
     }
 
     /// No device at all.
-    pub const NONE: Seat = Seat::Whole(0);
+    pub const NONE: DeviceAssignment = DeviceAssignment::Whole(0);
 
     /// What it takes of devices.
-    pub fn space(self) -> Free {
+    pub fn taken(self) -> ResourceVec {
         match self {
-            Seat::Whole(gpus) => Free::of_gpus(gpus),
-            Seat::Part { device, part } => {
-                Free { parts: Parts::of(device, part), ..Free::default() }.normal()
+            DeviceAssignment::Whole(gpus) => ResourceVec::of_gpus(gpus),
+            DeviceAssignment::Fraction { device, part } => {
+                ResourceVec { fractions: GpuFractions::of(device, part), ..ResourceVec::default() }
+                    .normalised()
             }
-            Seat::Instance { device, start } => {
-                Free { instances: instance(device, start), ..Free::default() }
+            DeviceAssignment::Instance { device, start } => {
+                ResourceVec { instances: instance(device, start), ..ResourceVec::default() }
             }
         }
     }
@@ -58,8 +59,10 @@ impl Seat {
     /// The indexes of its devices.
     pub fn devices(self) -> Vec<u8> {
         match self {
-            Seat::Whole(gpus) => bits(gpus),
-            Seat::Part { device, .. } | Seat::Instance { device, .. } => vec![device],
+            DeviceAssignment::Whole(gpus) => bits(gpus),
+            DeviceAssignment::Fraction { device, .. } | DeviceAssignment::Instance { device, .. } => {
+                vec![device]
+            }
         }
     }
 }

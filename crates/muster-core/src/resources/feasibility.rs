@@ -10,10 +10,10 @@ use crate::gpu::gpu_share::Isolation;
 use crate::gpu::model;
 use crate::ids::NodeId;
 use crate::objects::shape::Shape;
-use crate::resources::{Capacity, Kind};
+use crate::resources::{Kind, ResourceIndex};
 
 /// What is missing on every node, and the nearest change, in words. For shapes that no node could hold.
-pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
+pub fn infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     if capacity.is_empty() {
         return ("no node is registered".to_string(), "register a node".to_string());
     }
@@ -40,18 +40,18 @@ pub fn infeasible(capacity: &Capacity, shape: &Shape) -> (String, String) {
 type Problem = Option<(String, String)>;
 
 /// All of it could be held, but nowhere as close together as it must be.
-fn too_far_apart(capacity: &Capacity, shape: &Shape) -> Problem {
-    let relaxed = shape.anywhere();
+fn too_far_apart(capacity: &ResourceIndex, shape: &Shape) -> Problem {
+    let relaxed = shape.without_locality();
     if relaxed == *shape || !capacity.could_ever_hold(&relaxed) {
         return None;
     }
-    let place = shape.demanded();
+    let place = shape.locality_phrase();
     let problem = format!("nowhere are there {} {place}", gpus(shape));
     Some((problem, format!("ask for fewer GPUs, or do not ask for them {place}")))
 }
 
 /// A gang that may sit on several nodes: a task of it finds no node at all, or not all of them do at once.
-fn no_seats(capacity: &Capacity, shape: &Shape) -> (String, String) {
+fn no_seats(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     for (count, each) in &shape.groups {
         let one = Shape { groups: vec![(1, each.clone())], ..shape.clone() };
         if !capacity.could_ever_hold(&one) {
@@ -74,7 +74,7 @@ fn no_seats(capacity: &Capacity, shape: &Shape) -> (String, String) {
 }
 
 /// A part of a device that is kept apart from its neighbours more strictly than any device can.
-fn not_apart(capacity: &Capacity, shape: &Shape) -> Problem {
+fn not_apart(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let asked = shape.groups.iter().map(|(_, each)| each).filter(|each| each.is_shared());
     let asked = asked.map(|each| each.isolation).max()?;
     let enough = |isolation: Isolation| {
@@ -82,13 +82,13 @@ fn not_apart(capacity: &Capacity, shape: &Shape) -> Problem {
         kinds_for(capacity, &relaxed).into_iter().next().map(|kind| (isolation, kind))
     };
     let (nearest, kind) = [Isolation::Memory, Isolation::None].into_iter().find_map(enough)?;
-    let problem = format!("no GPU that would do is shared with isolation `{}`", asked.word());
+    let problem = format!("no GPU that would do is shared with isolation `{}`", asked.as_str());
     let nearest =
-        format!("ask for isolation `{}` ({}), or for a whole GPU", nearest.word(), example(capacity, kind));
+        format!("ask for isolation `{}` ({}), or for a whole GPU", nearest.as_str(), example(capacity, kind));
     Some((problem, nearest))
 }
 
-fn too_many_gpus(capacity: &Capacity, shape: &Shape) -> Problem {
+fn too_many_gpus(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let kinds = kinds_for(capacity, &without(shape, |each| each.gpus = 0)).into_iter();
     let (most, kind) = kinds.map(|kind| (useful(kind, shape), kind)).max_by_key(|(gpus, _)| *gpus)?;
     let problem = format!("no node has {}{}", gpus(shape), of_models(shape));
@@ -98,21 +98,21 @@ fn too_many_gpus(capacity: &Capacity, shape: &Shape) -> Problem {
     Some((problem, format!("ask for at most {most} ({})", example(capacity, kind))))
 }
 
-fn too_many_cores(capacity: &Capacity, shape: &Shape) -> Problem {
+fn too_many_cores(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let kinds = kinds_for(capacity, &without(shape, |each| each.cpus = 0));
     let kind = kinds.into_iter().max_by_key(|kind| kind.cpus)?;
     let problem = format!("no node{} has {} CPU cores", with_gpus(shape), shape.cpus());
     Some((problem, format!("ask for at most {} in all ({})", kind.cpus, example(capacity, kind))))
 }
 
-fn too_much_memory(capacity: &Capacity, shape: &Shape) -> Problem {
+fn too_much_memory(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let kinds = kinds_for(capacity, &without(shape, |each| each.memory_mib = 0));
     let kind = kinds.into_iter().max_by_key(|kind| kind.memory_mib)?;
     let problem = format!("no node{} has {} MiB of memory", with_gpus(shape), shape.memory_mib());
     Some((problem, format!("ask for at most {} MiB in all ({})", kind.memory_mib, example(capacity, kind))))
 }
 
-fn too_much_gpu_memory(capacity: &Capacity, shape: &Shape) -> Problem {
+fn too_much_gpu_memory(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let relaxed = without(shape, |each| each.gpu_memory_mib = 0);
     let most = |kind: &&Kind| enough_gpus_with(kind, &relaxed);
     let kind = kinds_for(capacity, &relaxed).into_iter().max_by_key(most)?;
@@ -122,7 +122,7 @@ fn too_much_gpu_memory(capacity: &Capacity, shape: &Shape) -> Problem {
     Some((problem, nearest))
 }
 
-fn wrong_model(capacity: &Capacity, shape: &Shape) -> Problem {
+fn wrong_model(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let relaxed = without(shape, |each| each.gpu_models.clear());
     let models: BTreeSet<String> = kinds_for(capacity, &relaxed)
         .into_iter()
@@ -136,7 +136,7 @@ fn wrong_model(capacity: &Capacity, shape: &Shape) -> Problem {
     Some((problem, format!("ask for one of {}", there.join(", "))))
 }
 
-fn wrong_labels(capacity: &Capacity, shape: &Shape) -> Problem {
+fn wrong_labels(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let relaxed = Shape { node_labels: Default::default(), ..shape.clone() };
     let kind = kinds_for(capacity, &relaxed).into_iter().next()?;
     let missing = shape.node_labels.iter().filter(|(key, value)| kind.labels.get(*key) != Some(value));
@@ -146,7 +146,7 @@ fn wrong_labels(capacity: &Capacity, shape: &Shape) -> Problem {
 }
 
 /// Nodes could hold it, but not with GPUs of the pool that it names.
-fn wrong_pool(capacity: &Capacity, shape: &Shape) -> Problem {
+fn wrong_pool(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     shape.pool.as_ref()?;
     let relaxed = Shape { pool: None, ..shape.clone() };
     let kind = kinds_for(capacity, &relaxed).into_iter().next()?;
@@ -155,7 +155,7 @@ fn wrong_pool(capacity: &Capacity, shape: &Shape) -> Problem {
     Some((problem, nearest))
 }
 
-fn nothing_comes_close(capacity: &Capacity, shape: &Shape) -> (String, String) {
+fn nothing_comes_close(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     let kinds = capacity.kinds().map(|(kind, _)| kind.as_ref());
     let largest =
         kinds.max_by_key(|kind| (kind.taints.is_empty(), kind.gpus.len(), kind.cpus, kind.memory_mib));
@@ -179,7 +179,7 @@ fn nothing_comes_close(capacity: &Capacity, shape: &Shape) -> (String, String) {
 }
 
 /// Kinds that could hold the shape when empty.
-fn kinds_for<'a>(capacity: &'a Capacity, shape: &Shape) -> Vec<&'a Kind> {
+fn kinds_for<'a>(capacity: &'a ResourceIndex, shape: &Shape) -> Vec<&'a Kind> {
     capacity.kinds().map(|(kind, _)| kind.as_ref()).filter(|kind| kind.could_hold(shape)).collect()
 }
 
@@ -204,7 +204,7 @@ fn enough_gpus_with(kind: &Kind, shape: &Shape) -> u64 {
 }
 
 /// The first node of a kind, by name.
-fn example<'a>(capacity: &'a Capacity, kind: &Kind) -> &'a str {
+fn example<'a>(capacity: &'a ResourceIndex, kind: &Kind) -> &'a str {
     let nodes = capacity.nodes().filter(|(_, filed)| *filed.kind == *kind);
     nodes.map(|(node, _): (&NodeId, _)| node.as_str()).next().unwrap_or("a node")
 }

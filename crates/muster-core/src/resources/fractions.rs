@@ -1,16 +1,16 @@
 //! Parts of devices, by device: thousandths of compute and of memory.
 
-use crate::gpu::gpu_share::{Part, SHARED_GPUS_MAX};
+use crate::gpu::gpu_share::{GpuFraction, SHARED_GPUS_MAX};
 
 /// What is there of each device. A device that is there as a whole is a bit in [`Free::gpus`](super::Free), and nothing
 /// here: so two equal spaces are equal in every bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Parts([Part; SHARED_GPUS_MAX]);
+pub struct GpuFractions([GpuFraction; SHARED_GPUS_MAX]);
 
-impl Parts {
+impl GpuFractions {
     /// A part of one device.
-    pub fn of(device: u8, part: Part) -> Parts {
-        let mut parts = Parts::default();
+    pub fn of(device: u8, part: GpuFraction) -> GpuFractions {
+        let mut parts = GpuFractions::default();
         if let Some(slot) = parts.0.get_mut(usize::from(device)) {
             *slot = part;
         }
@@ -18,39 +18,39 @@ impl Parts {
     }
 
     /// What is there of a device.
-    pub fn get(&self, device: u8) -> Part {
+    pub fn get(&self, device: u8) -> GpuFraction {
         self.0.get(usize::from(device)).copied().unwrap_or_default()
     }
 
     /// Whether there is nothing of any device.
     pub fn is_empty(&self) -> bool {
-        self.0 == [Part::NONE; SHARED_GPUS_MAX]
+        self.0 == [GpuFraction::NONE; SHARED_GPUS_MAX]
     }
 
     /// Devices of which a part is there, each with the part.
-    pub fn iter(&self) -> impl Iterator<Item = (u8, Part)> {
-        (0..).zip(self.0).filter(|(_, part)| *part != Part::NONE)
+    pub fn iter(&self) -> impl Iterator<Item = (u8, GpuFraction)> {
+        (0..).zip(self.0).filter(|(_, part)| *part != GpuFraction::NONE)
     }
 }
 
 /// Devices that are there as a whole, as bits, and parts of others.
-pub(super) type Devices = (u64, Parts);
+pub(super) type Devices = (u64, GpuFractions);
 
 /// The parts of a device that is there as a whole or in part.
-fn part_of((gpus, parts): Devices, device: usize) -> Part {
-    if gpus >> device & 1 == 1 { Part::WHOLE } else { parts.0[device] }
+fn part_of((gpus, parts): Devices, device: usize) -> GpuFraction {
+    if gpus >> device & 1 == 1 { GpuFraction::WHOLE } else { parts.0[device] }
 }
 
 /// Two spaces joined device by device.
-fn join(one: Devices, other: Devices, gpus: u64, of: fn(Part, Part) -> Part) -> Devices {
+fn join(one: Devices, other: Devices, gpus: u64, of: fn(GpuFraction, GpuFraction) -> GpuFraction) -> Devices {
     if one.1.is_empty() && other.1.is_empty() {
-        return (gpus, Parts::default());
+        return (gpus, GpuFractions::default());
     }
-    let (mut gpus, mut parts) = (gpus, Parts::default());
+    let (mut gpus, mut parts) = (gpus, GpuFractions::default());
     for device in 0..SHARED_GPUS_MAX {
         gpus &= !(1 << device);
         match of(part_of(one, device), part_of(other, device)) {
-            Part::WHOLE => gpus |= 1 << device,
+            GpuFraction::WHOLE => gpus |= 1 << device,
             part => parts.0[device] = part,
         }
     }
@@ -59,17 +59,17 @@ fn join(one: Devices, other: Devices, gpus: u64, of: fn(Part, Part) -> Part) -> 
 
 /// Both together.
 pub(super) fn plus(one: Devices, other: Devices) -> Devices {
-    join(one, other, one.0 | other.0, Part::plus)
+    join(one, other, one.0 | other.0, GpuFraction::plus)
 }
 
 /// What is left of the first.
 pub(super) fn minus(one: Devices, other: Devices) -> Devices {
-    join(one, other, one.0 & !other.0, Part::minus)
+    join(one, other, one.0 & !other.0, GpuFraction::minus)
 }
 
 /// What is in both.
 pub(super) fn min(one: Devices, other: Devices) -> Devices {
-    join(one, other, one.0 & other.0, Part::min)
+    join(one, other, one.0 & other.0, GpuFraction::min)
 }
 
 /// Whether so much is there.
@@ -85,28 +85,28 @@ pub(super) fn holds(one: Devices, wanted: Devices) -> bool {
 mod tests {
     use super::*;
 
-    fn part(compute: u16, memory: u16) -> Part {
-        Part { compute, memory }
+    fn part(compute: u16, memory: u16) -> GpuFraction {
+        GpuFraction { compute, memory }
     }
 
     #[test]
     fn what_is_given_back_makes_a_device_whole_again() {
-        let (used, more) = (Parts::of(1, part(300, 500)), Parts::of(1, part(700, 500)));
-        let left = minus((0b11, Parts::default()), (0, used));
-        assert_eq!(left, (0b01, Parts::of(1, part(700, 500))));
-        assert_eq!(minus(left, (0, more)), (0b01, Parts::default()));
-        assert_eq!(plus(left, (0, used)), (0b11, Parts::default()));
-        assert_eq!(plus((0, used), (0, more)), (0b10, Parts::default()), "all parts are the whole");
+        let (used, more) = (GpuFractions::of(1, part(300, 500)), GpuFractions::of(1, part(700, 500)));
+        let left = minus((0b11, GpuFractions::default()), (0, used));
+        assert_eq!(left, (0b01, GpuFractions::of(1, part(700, 500))));
+        assert_eq!(minus(left, (0, more)), (0b01, GpuFractions::default()));
+        assert_eq!(plus(left, (0, used)), (0b11, GpuFractions::default()));
+        assert_eq!(plus((0, used), (0, more)), (0b10, GpuFractions::default()), "all parts are the whole");
     }
 
     #[test]
     fn a_whole_device_holds_every_part_and_a_part_no_whole_one() {
-        let some = (0, Parts::of(0, part(400, 400)));
-        assert!(holds((1, Parts::default()), some));
-        assert!(!holds(some, (1, Parts::default())));
-        assert!(holds(some, (0, Parts::of(0, part(400, 1)))));
-        assert!(!holds(some, (0, Parts::of(0, part(401, 1)))));
-        assert_eq!(min((1, Parts::default()), some), some);
-        assert!(!holds((u64::MAX >> 1, Parts::default()), (1 << 63, Parts::of(0, part(1, 1)))));
+        let some = (0, GpuFractions::of(0, part(400, 400)));
+        assert!(holds((1, GpuFractions::default()), some));
+        assert!(!holds(some, (1, GpuFractions::default())));
+        assert!(holds(some, (0, GpuFractions::of(0, part(400, 1)))));
+        assert!(!holds(some, (0, GpuFractions::of(0, part(401, 1)))));
+        assert_eq!(min((1, GpuFractions::default()), some), some);
+        assert!(!holds((u64::MAX >> 1, GpuFractions::default()), (1 << 63, GpuFractions::of(0, part(1, 1)))));
     }
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::estimate::fragmentation::Prospect;
-use crate::estimate::workload_mix::Kinds;
+use crate::estimate::fragmentation::FragmentationModel;
+use crate::estimate::workload_mix::TaskCounts;
 use crate::gpu::device::GpuFacts;
 use crate::gpu::gpu_share::Isolation;
 use crate::ids::NodeId;
@@ -17,24 +17,24 @@ use crate::objects::demand::Demand;
 use crate::objects::job::{PlacedTask, Resources};
 use crate::objects::node::Node;
 use crate::objects::shape::Shape;
-use crate::resources::{Free, Kind, Seat};
+use crate::resources::{DeviceAssignment, Kind, ResourceVec};
 
 /// All nodes that take work, filed by kind and free GPUs. Derived from the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Capacity {
-    shelves: BTreeMap<Arc<Kind>, Shelf>,
-    nodes: BTreeMap<NodeId, Filed>,
+pub struct ResourceIndex {
+    kinds: BTreeMap<Arc<Kind>, KindIndex>,
+    nodes: BTreeMap<NodeId, NodeEntry>,
     /// The power limits of all devices.
     milliwatts: u64,
     /// What is expected to be asked for.
-    lesson: Arc<Kinds>,
+    mix: Arc<TaskCounts>,
     /// The nodes of each rack, in whatever state they are. Those that stand nowhere are in none.
-    racks: BTreeMap<Arc<Rack>, Room>,
+    racks: BTreeMap<Arc<Rack>, RackNodes>,
 }
 
 /// What stands in a rack.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Room {
+pub struct RackNodes {
     /// Its nodes, in whatever state they are.
     pub nodes: BTreeSet<NodeId>,
     /// GPUs that are wholly free on those that take work.
@@ -58,11 +58,11 @@ impl Rack {
 
 /// A node as it is filed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Filed {
+pub struct NodeEntry {
     /// Its kind.
     pub kind: Arc<Kind>,
     /// What is free.
-    pub free: Free,
+    pub free: ResourceVec,
     /// Whether it takes work; if not it is only counted.
     pub open: bool,
     /// Where it stands.
@@ -73,46 +73,45 @@ pub struct Filed {
 
 /// Nodes of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Shelf {
+struct KindIndex {
     /// What is expected to become of what is free on them.
-    prospect: Arc<Prospect>,
+    fragmentation: Arc<FragmentationModel>,
     /// Nodes that take work, by number of free GPUs.
     by_free: BTreeMap<u32, BTreeSet<NodeId>>,
     /// The same nodes, by all that is free.
-    alike: BTreeMap<Free, BTreeSet<NodeId>>,
+    by_free_space: BTreeMap<ResourceVec, BTreeSet<NodeId>>,
     /// Nodes of this kind in any state.
     registered: usize,
 }
 
-impl Capacity {
+impl ResourceIndex {
     /// Without nodes, for what is expected to be asked for.
-    pub fn going_by(lesson: &Arc<Kinds>) -> Capacity {
-        Capacity { lesson: lesson.clone(), ..Capacity::default() }
+    pub fn with_mix(lesson: &Arc<TaskCounts>) -> ResourceIndex {
+        ResourceIndex { mix: lesson.clone(), ..ResourceIndex::default() }
     }
 
     /// From now on something else is expected to be asked for. O(kinds).
-    pub fn learn(&mut self, lesson: &Arc<Kinds>) {
-        self.lesson = lesson.clone();
-        for (kind, shelf) in &mut self.shelves {
-            shelf.prospect = kind.prospect(lesson);
+    pub fn set_mix(&mut self, lesson: &Arc<TaskCounts>) {
+        self.mix = lesson.clone();
+        for (kind, shelf) in &mut self.kinds {
+            shelf.fragmentation = kind.prospect(lesson);
         }
     }
 
     /// What is expected to become of what is free on nodes of a kind.
-    pub fn prospect(&self, kind: &Kind) -> Arc<Prospect> {
-        self.shelves.get(kind).map(|shelf| shelf.prospect.clone()).unwrap_or_default()
+    pub fn fragmentation_of(&self, kind: &Kind) -> Arc<FragmentationModel> {
+        self.kinds.get(kind).map(|shelf| shelf.fragmentation.clone()).unwrap_or_default()
     }
 
     /// Nodes of a kind that take work, those together on which the same is free.
-    pub fn alike(&self, kind: &Kind) -> impl Iterator<Item = (&Free, &BTreeSet<NodeId>)> {
-        self.shelves.get(kind).into_iter().flat_map(|shelf| &shelf.alike)
+    pub fn classes_of(&self, kind: &Kind) -> impl Iterator<Item = (&ResourceVec, &BTreeSet<NodeId>)> {
+        self.kinds.get(kind).into_iter().flat_map(|shelf| &shelf.by_free_space)
     }
 
     /// File a node as it is now, anew if it was filed before. O(log nodes).
-    pub fn file(&mut self, node: &Node) {
+    pub fn insert(&mut self, node: &Node) {
         let kind = Kind::of(node);
-        let kind =
-            self.shelves.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
+        let kind = self.kinds.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
         self.remove(&node.id);
         let milliwatts = node.facts.gpus.iter().map(GpuFacts::milliwatts).sum();
         let rack = Rack::of(node).map(|rack| match self.racks.get_key_value(&rack) {
@@ -122,15 +121,15 @@ impl Capacity {
         if let Some(rack) = &rack {
             self.racks.entry(rack.clone()).or_default().nodes.insert(node.id.clone());
         }
-        let (free, open) = (Free::of(node, kind.empty()), node.takes_work());
-        let filed = Filed { kind: kind.clone(), free, open, rack, milliwatts };
+        let (free, open) = (ResourceVec::of(node, kind.empty()), node.is_schedulable());
+        let filed = NodeEntry { kind: kind.clone(), free, open, rack, milliwatts };
         self.count_free(&filed, u32::wrapping_add);
         self.milliwatts += milliwatts;
-        let lesson = &self.lesson;
-        let shelf = self.shelves.entry(kind).or_insert_with_key(|kind| Shelf::new(kind.prospect(lesson)));
+        let lesson = &self.mix;
+        let shelf = self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.prospect(lesson)));
         shelf.registered += 1;
         if filed.open {
-            shelf.put(filed.free, &node.id);
+            shelf.insert(filed.free, &node.id);
         }
         self.nodes.insert(node.id.clone(), filed);
     }
@@ -138,7 +137,7 @@ impl Capacity {
     /// Look at what is held on a node that is filed. O(log nodes).
     pub fn refresh(&mut self, node: &Node) {
         if let Some(filed) = self.nodes.get(&node.id) {
-            let free = Free::of(node, filed.kind.empty());
+            let free = ResourceVec::of(node, filed.kind.empty());
             self.set_free(&node.id, free);
         }
     }
@@ -149,19 +148,19 @@ impl Capacity {
         self.milliwatts -= filed.milliwatts;
         self.count_free(&filed, u32::wrapping_sub);
         if let Some(rack) = &filed.rack {
-            self.leave(rack, node);
+            self.leave_rack(rack, node);
         }
-        let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
+        let Some(shelf) = self.kinds.get_mut(&filed.kind) else { return };
         shelf.registered -= 1;
         if filed.open {
-            shelf.pull(filed.free, node);
+            shelf.remove(filed.free, node);
         }
         if shelf.registered == 0 {
-            self.shelves.remove(&filed.kind);
+            self.kinds.remove(&filed.kind);
         }
     }
 
-    fn leave(&mut self, rack: &Arc<Rack>, node: &NodeId) {
+    fn leave_rack(&mut self, rack: &Arc<Rack>, node: &NodeId) {
         if let Some(room) = self.racks.get_mut(rack) {
             room.nodes.remove(node);
             if room.nodes.is_empty() {
@@ -171,7 +170,7 @@ impl Capacity {
     }
 
     /// What is free on a node counts for its rack, or no longer does.
-    fn count_free(&mut self, filed: &Filed, to: fn(u32, u32) -> u32) {
+    fn count_free(&mut self, filed: &NodeEntry, to: fn(u32, u32) -> u32) {
         let room = filed.rack.as_ref().filter(|_| filed.open).and_then(|rack| self.racks.get_mut(rack));
         if let Some(room) = room {
             room.free_gpus = to(room.free_gpus, filed.free.gpus.count_ones());
@@ -179,20 +178,20 @@ impl Capacity {
     }
 
     /// The racks, in a fixed order, each with its nodes in whatever state.
-    pub fn racks(&self) -> impl Iterator<Item = (&Arc<Rack>, &Room)> {
+    pub fn racks(&self) -> impl Iterator<Item = (&Arc<Rack>, &RackNodes)> {
         self.racks.iter()
     }
 
     /// Some of its nodes alone.
-    pub fn only<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> Capacity {
-        let mut part = Capacity::default();
+    pub fn subset<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> ResourceIndex {
+        let mut part = ResourceIndex::default();
         for (node, filed) in nodes.filter_map(|node| self.nodes.get_key_value(node)) {
             let prospect =
-                || self.shelves.get(&filed.kind).map(|shelf| shelf.prospect.clone()).unwrap_or_default();
-            let shelf = part.shelves.entry(filed.kind.clone()).or_insert_with(|| Shelf::new(prospect()));
+                || self.kinds.get(&filed.kind).map(|shelf| shelf.fragmentation.clone()).unwrap_or_default();
+            let shelf = part.kinds.entry(filed.kind.clone()).or_insert_with(|| KindIndex::new(prospect()));
             shelf.registered += 1;
             if filed.open {
-                shelf.put(filed.free, node);
+                shelf.insert(filed.free, node);
             }
             part.nodes.insert(node.clone(), filed.clone());
         }
@@ -200,12 +199,12 @@ impl Capacity {
     }
 
     /// Change what is free on a node that is filed.
-    pub fn set_free(&mut self, node: &NodeId, free: Free) {
+    pub fn set_free(&mut self, node: &NodeId, free: ResourceVec) {
         let Some(filed) = self.nodes.get_mut(node) else { return };
-        let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
+        let Some(shelf) = self.kinds.get_mut(&filed.kind) else { return };
         if filed.open {
-            shelf.pull(filed.free, node);
-            shelf.put(free, node);
+            shelf.remove(filed.free, node);
+            shelf.insert(free, node);
             if let Some(room) = filed.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
                 room.free_gpus = room.free_gpus + free.gpus.count_ones() - filed.free.gpus.count_ones();
             }
@@ -216,10 +215,10 @@ impl Capacity {
     /// Change whether a node that is filed takes work.
     pub fn set_open(&mut self, node: &NodeId, open: bool) {
         let Some(filed) = self.nodes.get_mut(node).filter(|filed| filed.open != open) else { return };
-        let Some(shelf) = self.shelves.get_mut(&filed.kind) else { return };
+        let Some(shelf) = self.kinds.get_mut(&filed.kind) else { return };
         match open {
-            true => shelf.put(filed.free, node),
-            false => shelf.pull(filed.free, node),
+            true => shelf.insert(filed.free, node),
+            false => shelf.remove(filed.free, node),
         }
         filed.open = open;
         let gpus = filed.free.gpus.count_ones();
@@ -229,23 +228,23 @@ impl Capacity {
     }
 
     /// A node as it is filed.
-    pub fn filed(&self, node: &NodeId) -> Option<&Filed> {
+    pub fn entry(&self, node: &NodeId) -> Option<&NodeEntry> {
         self.nodes.get(node)
     }
 
     /// Every node as it is filed, in order of name.
-    pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &Filed)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &NodeEntry)> {
         self.nodes.iter()
     }
 
     /// The kinds there are, in a fixed order, each with the number of its nodes in any state.
     pub fn kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, usize)> + Clone {
-        self.shelves.iter().map(|(kind, shelf)| (kind, shelf.registered))
+        self.kinds.iter().map(|(kind, shelf)| (kind, shelf.registered))
     }
 
     /// Nodes of a kind that take work and have at least `gpus` free, the fullest first, then by name.
     pub fn with_free<'a>(&'a self, kind: &Kind, gpus: u32) -> impl Iterator<Item = (u32, &'a NodeId)> + 'a {
-        let shelf = self.shelves.get(kind);
+        let shelf = self.kinds.get(kind);
         shelf
             .into_iter()
             .flat_map(move |shelf| shelf.by_free.range(gpus..))
@@ -258,7 +257,7 @@ impl Capacity {
         kind: &Kind,
         gpus: RangeInclusive<u32>,
     ) -> impl Iterator<Item = (u32, &'a NodeId)> + 'a {
-        let shelf = self.shelves.get(kind);
+        let shelf = self.kinds.get(kind);
         shelf
             .into_iter()
             .flat_map(move |shelf| shelf.by_free.range(gpus.clone()))
@@ -269,9 +268,9 @@ impl Capacity {
     /// together where the shape may sit on several. For gangs of several groups that is a bound: each group by
     /// itself must fit, and all of them in sum.
     pub fn could_ever_hold(&self, shape: &Shape) -> bool {
-        self.shelves.keys().any(|kind| kind.could_hold(shape))
+        self.kinds.keys().any(|kind| kind.could_hold(shape))
             || (shape.may_span() && self.could_ever_span(shape))
-            || self.could_be_cut_for(shape)
+            || self.could_repartition_for(shape)
     }
 
     /// The least that a gang takes from its tenant's quota: what it asks for, but of a task that must have an instance the
@@ -287,24 +286,24 @@ impl Capacity {
         if !each.is_shared() || each.isolation != Isolation::Full {
             return asked;
         }
-        let least = self.shelves.keys().filter_map(|kind| kind.least_instance(each)).min();
+        let least = self.kinds.keys().filter_map(|kind| kind.least_instance(each)).min();
         least.map_or(asked, |(gpu_milli, gpu_memory_mib)| Demand { gpu_milli, gpu_memory_mib, ..asked })
     }
 
     /// Whether nodes would do if their devices were partitioned otherwise: for a task that shares, or made whole again
     /// for those who need whole ones.
-    fn could_be_cut_for(&self, shape: &Shape) -> bool {
+    fn could_repartition_for(&self, shape: &Shape) -> bool {
         match &shape.groups[..] {
             [(1, each)] if each.is_shared() => {
-                self.shelves.keys().any(|kind| kind.could_be_cut_for(shape, each))
+                self.kinds.keys().any(|kind| kind.could_be_cut_for(shape, each))
             }
-            [(_, each)] if each.whole_gpus() > 0 => self.could_hold_uncut(shape),
+            [(_, each)] if each.whole_gpus() > 0 => self.could_hold_unpartitioned(shape),
             _ => false,
         }
     }
 
-    fn could_hold_uncut(&self, shape: &Shape) -> bool {
-        let cut = self.shelves.keys().filter(|kind| kind.gpus.iter().any(|gpu| gpu.partitioned));
+    fn could_hold_unpartitioned(&self, shape: &Shape) -> bool {
+        let cut = self.kinds.keys().filter(|kind| kind.gpus.iter().any(|gpu| gpu.partitioned));
         cut.into_iter().any(|kind| kind.uncut().could_hold(shape))
     }
 
@@ -312,7 +311,7 @@ impl Capacity {
         if !shape.must_share_a_rack() {
             return could_span(shape, self.kinds().map(|(kind, nodes)| (kind.as_ref(), nodes)));
         }
-        let kind = |node| self.filed(node).map(|filed| (filed.kind.as_ref(), 1));
+        let kind = |node| self.entry(node).map(|filed| (filed.kind.as_ref(), 1));
         self.racks().any(|(_, room)| could_span(shape, room.nodes.iter().filter_map(kind)))
     }
 
@@ -323,7 +322,7 @@ impl Capacity {
 
     /// Whether a node of a kind is registered.
     pub fn has(&self, kind: &Kind) -> bool {
-        self.shelves.contains_key(kind)
+        self.kinds.contains_key(kind)
     }
 
     /// Whether any node is registered.
@@ -346,21 +345,21 @@ fn could_span<'a>(shape: &Shape, kinds: impl Iterator<Item = (&'a Kind, usize)> 
         && sum(&|kind| kind.memory_mib) >= shape.memory_mib()
 }
 
-impl Shelf {
-    fn new(prospect: Arc<Prospect>) -> Shelf {
-        Shelf { prospect, ..Shelf::default() }
+impl KindIndex {
+    fn new(prospect: Arc<FragmentationModel>) -> KindIndex {
+        KindIndex { fragmentation: prospect, ..KindIndex::default() }
     }
 
-    fn put(&mut self, free: Free, node: &NodeId) {
-        self.alike.entry(free).or_default().insert(node.clone());
+    fn insert(&mut self, free: ResourceVec, node: &NodeId) {
+        self.by_free_space.entry(free).or_default().insert(node.clone());
         self.by_free.entry(free.gpus.count_ones()).or_default().insert(node.clone());
     }
 
-    fn pull(&mut self, free: Free, node: &NodeId) {
-        if let Some(nodes) = self.alike.get_mut(&free) {
+    fn remove(&mut self, free: ResourceVec, node: &NodeId) {
+        if let Some(nodes) = self.by_free_space.get_mut(&free) {
             nodes.remove(node);
             if nodes.is_empty() {
-                self.alike.remove(&free);
+                self.by_free_space.remove(&free);
             }
         }
         let count = free.gpus.count_ones();
@@ -374,7 +373,11 @@ impl Shelf {
 }
 
 /// The tasks of a gang on one node, rank by rank.
-pub fn placed_tasks(shape: &Shape, (node, kind): (&NodeId, &Kind), seats: &[Seat]) -> Vec<PlacedTask> {
+pub fn placed_tasks(
+    shape: &Shape,
+    (node, kind): (&NodeId, &Kind),
+    seats: &[DeviceAssignment],
+) -> Vec<PlacedTask> {
     let groups = (0..).zip(&shape.groups);
     let ranks = groups.flat_map(|(group, (count, each))| (0..*count).map(move |_| (group, each)));
     let tasks = (0..).zip(ranks.zip(seats));

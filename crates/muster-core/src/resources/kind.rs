@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::estimate::fragmentation::{Coming, Left, Prospect};
-use crate::estimate::workload_mix::Kinds;
+use crate::estimate::fragmentation::{FragmentationModel, NodeFree, TaskClass};
+use crate::estimate::workload_mix::TaskCounts;
 use crate::gpu::device::GpuFacts;
-use crate::gpu::gpu_share::Part;
+use crate::gpu::gpu_share::GpuFraction;
 use crate::gpu::gpu_share::{PARTITIONED_GPUS_MAX, SHARED_GPUS_MAX, Share, ShareMode, WHOLE};
 use crate::gpu::mig::MigTable;
 use crate::gpu::model;
 use crate::gpu::partition;
 use crate::gpu::partition::MigInstance;
-use crate::gpu::topology::{Wiring, Wish};
+use crate::gpu::topology::{LocalityRequirement, NodeTopology};
 use crate::ids::NodeId;
 use crate::objects::job::{PlacedTask, Resources};
 use crate::objects::node::Node;
 use crate::objects::shape::Shape;
-use crate::resources::assignment::Seat;
+use crate::resources::assignment::DeviceAssignment;
 use crate::resources::index::bits;
-use crate::resources::vector::{Free, instance};
+use crate::resources::vector::{ResourceVec, instance};
 
 /// What nodes of one kind have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +35,7 @@ pub struct Kind {
     /// Taints keep jobs away; nothing tolerates them yet.
     pub taints: Vec<String>,
     /// How its devices are wired.
-    pub wiring: Arc<Wiring>,
+    pub topology: Arc<NodeTopology>,
 }
 
 /// What matters about a device.
@@ -57,7 +57,7 @@ pub struct GpuKind {
 
 /// Whether a device is looked at as it is now, or as it could be once it is cool and healthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+enum PoolCheck {
     Now,
     Ever,
 }
@@ -114,16 +114,16 @@ impl GpuKind {
     }
 
     /// Whether a job that names a pool, or none, may have it.
-    fn is_in(&self, pool: Option<&str>, when: When) -> bool {
+    fn is_in(&self, pool: Option<&str>, when: PoolCheck) -> bool {
         let Some(pool) = pool else { return true };
-        self.pools.get(pool).is_some_and(|open| *open || when == When::Ever)
+        self.pools.get(pool).is_some_and(|open| *open || when == PoolCheck::Ever)
     }
 
     /// Whether it could be cut so that an instance would do for a task that shares.
-    fn could_be_cut_for(&self, each: &Resources) -> bool {
+    fn could_repartition_for(&self, each: &Resources) -> bool {
         let table = model::of_device(&self.model, self.memory_mib).and_then(|model| model.mig);
         let profile = |table: &MigTable| table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli);
-        each.is_shared() && self.is_of(each) && table.and_then(profile).is_some()
+        each.is_shared() && self.has_requested_model(each) && table.and_then(profile).is_some()
     }
 
     /// What the smallest instance holds that a device like this could be cut into for a task.
@@ -131,31 +131,31 @@ impl GpuKind {
         let table = model::of_device(&self.model, self.memory_mib).and_then(|model| model.mig)?;
         let profile = table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli)?;
         let memory_mib = table.profiles.get(usize::from(profile))?.memory_mib;
-        self.is_of(each).then(|| (u64::from(table.held_milli(profile)), memory_mib))
+        self.has_requested_model(each).then(|| (u64::from(table.held_milli(profile)), memory_mib))
     }
 
-    fn is_of(&self, each: &Resources) -> bool {
+    fn has_requested_model(&self, each: &Resources) -> bool {
         each.gpu_models.is_empty() || each.gpu_models.iter().any(|wish| model::matches(wish, &self.model))
     }
 
     /// Whether the whole device would do.
-    fn would_do(&self, each: &Resources) -> bool {
-        !self.partitioned && self.memory_mib >= each.gpu_memory_mib && self.is_of(each)
+    fn suits(&self, each: &Resources) -> bool {
+        !self.partitioned && self.memory_mib >= each.gpu_memory_mib && self.has_requested_model(each)
     }
 
     /// What a task that shares takes of it; nothing if it would not do.
-    fn part_for(&self, each: &Resources) -> Part {
+    fn fraction_for(&self, each: &Resources) -> GpuFraction {
         let memory = each.memory_milli(self.memory_mib);
         let fits = !self.partitioned && each.accepts(&self.mode) && memory <= WHOLE;
-        if !fits || !self.is_of(each) {
-            return Part::NONE;
+        if !fits || !self.has_requested_model(each) {
+            return GpuFraction::NONE;
         }
-        Part { compute: each.gpu_compute_milli as u16, memory: memory as u16 }
+        GpuFraction { compute: each.gpu_compute_milli as u16, memory: memory as u16 }
     }
 
     /// Instances that would do for a task that shares, the smallest first.
     fn instances_for(&self, each: &Resources) -> Vec<&InstanceKind> {
-        if !self.is_of(each) {
+        if !self.has_requested_model(each) {
             return Vec::new();
         }
         let enough = |one: &&InstanceKind| {
@@ -173,20 +173,20 @@ pub struct Eligible {
     /// Devices that would do as a whole, as bits; none for a task that shares.
     pub gpus: u64,
     /// What a task that shares takes of each device; nothing of those that would not do.
-    parts: [Part; SHARED_GPUS_MAX],
+    fractions: [GpuFraction; SHARED_GPUS_MAX],
     /// Instances that would do for a task that shares, the smallest first.
     instances: Vec<(u8, u8)>,
     /// The same as bits.
     instance_bits: u128,
     /// How close together the devices of a task are wished.
-    wish: Wish,
-    wiring: Arc<Wiring>,
+    locality: LocalityRequirement,
+    topology: Arc<NodeTopology>,
 }
 
 impl Eligible {
     /// Devices that would do in any way, as bits.
     pub fn devices(&self) -> u64 {
-        let parts = (0..).zip(&self.parts).filter(|(_, part)| **part != Part::NONE);
+        let parts = (0..).zip(&self.fractions).filter(|(_, part)| **part != GpuFraction::NONE);
         let shared = parts.fold(self.gpus, |gpus, (device, _): (u8, _)| gpus | 1 << device);
         self.instances.iter().fold(shared, |gpus, (device, _)| gpus | 1 << device)
     }
@@ -213,40 +213,54 @@ impl Eligible {
     }
 
     /// Whether a task may sit like this.
-    pub fn allows(&self, seat: Seat, each: &Resources) -> bool {
+    pub fn allows(&self, seat: DeviceAssignment, each: &Resources) -> bool {
         match seat {
-            Seat::Whole(gpus) => gpus & !self.gpus == 0 && gpus.count_ones() == each.gpus,
-            Seat::Part { device, part } => part != Part::NONE && self.part(device) == part,
-            Seat::Instance { device, start } => self.instance_bits & instance(device, start) != 0,
+            DeviceAssignment::Whole(gpus) => gpus & !self.gpus == 0 && gpus.count_ones() == each.gpus,
+            DeviceAssignment::Fraction { device, part } => {
+                part != GpuFraction::NONE && self.fraction_of(device) == part
+            }
+            DeviceAssignment::Instance { device, start } => self.instance_bits & instance(device, start) != 0,
         }
     }
 
-    fn part(&self, device: u8) -> Part {
-        self.parts.get(usize::from(device)).copied().unwrap_or_default()
+    fn fraction_of(&self, device: u8) -> GpuFraction {
+        self.fractions.get(usize::from(device)).copied().unwrap_or_default()
     }
 
     /// Every seat for one task in what is free. Of whole devices only the best set is looked at.
-    pub fn seats<'a>(&'a self, each: &'a Resources, free: Free) -> impl Iterator<Item = Seat> + 'a {
+    pub fn assignments<'a>(
+        &'a self,
+        each: &'a Resources,
+        free: ResourceVec,
+    ) -> impl Iterator<Item = DeviceAssignment> + 'a {
         // What is demanded is demanded of the gang, and seen to in `fit`.
-        let whole = || self.wiring.choose(free.gpus & self.gpus, each.gpus, self.wish.as_wish());
+        let whole = || self.topology.choose(free.gpus & self.gpus, each.gpus, self.locality.as_preference());
         let whole = if each.is_shared() { None } else { whole() };
-        let shares = (0..)
-            .zip(self.parts)
-            .filter(move |(device, part)| *part != Part::NONE && free.part(*device).holds(*part));
-        let shares = shares.map(|(device, part)| Seat::Part { device, part });
+        let shares = (0..).zip(self.fractions).filter(move |(device, part)| {
+            *part != GpuFraction::NONE && free.fraction_of(*device).holds(*part)
+        });
+        let shares = shares.map(|(device, part)| DeviceAssignment::Fraction { device, part });
         let instances = self.instances.iter().map(|(device, start)| (*device, *start));
         let instances =
             instances.filter(move |(device, start)| free.instances & instance(*device, *start) != 0);
-        let instances = instances.map(|(device, start)| Seat::Instance { device, start });
-        whole.map(Seat::Whole).into_iter().chain(shares).chain(instances)
+        let instances = instances.map(|(device, start)| DeviceAssignment::Instance { device, start });
+        whole.map(DeviceAssignment::Whole).into_iter().chain(shares).chain(instances)
     }
 
     /// Every seat for one task in what is free, in ascending order; of whole devices every set. Nothing if there are
     /// more than so many.
-    pub(crate) fn every_seat(&self, each: &Resources, free: Free, max: usize) -> Option<Vec<Seat>> {
-        let mut seats: Vec<Seat> = match each.is_shared() {
-            true => self.seats(each, free).collect(),
-            false => sets(free.gpus & self.gpus, each.gpus, max)?.into_iter().map(Seat::Whole).collect(),
+    pub(crate) fn every_seat(
+        &self,
+        each: &Resources,
+        free: ResourceVec,
+        max: usize,
+    ) -> Option<Vec<DeviceAssignment>> {
+        let mut seats: Vec<DeviceAssignment> = match each.is_shared() {
+            true => self.assignments(each, free).collect(),
+            false => device_sets(free.gpus & self.gpus, each.gpus, max)?
+                .into_iter()
+                .map(DeviceAssignment::Whole)
+                .collect(),
         };
         seats.sort_unstable();
         Some(seats)
@@ -254,19 +268,19 @@ impl Eligible {
 
     /// A seat for one task in what is free: on a device that is shared already, the fullest that has room; else in the
     /// smallest instance; else on a device nobody uses. The lowest index among equals.
-    pub fn seat(&self, each: &Resources, free: Free) -> Option<Seat> {
-        self.seats(each, free).min_by_key(|seat| self.order(free, *seat))
+    pub fn seat(&self, each: &Resources, free: ResourceVec) -> Option<DeviceAssignment> {
+        self.assignments(each, free).min_by_key(|seat| self.order(free, *seat))
     }
 
     /// The place of a seat in that order.
-    pub(crate) fn order(&self, free: Free, seat: Seat) -> (u8, u16, u64) {
+    pub(crate) fn order(&self, free: ResourceVec, seat: DeviceAssignment) -> (u8, u16, u64) {
         match seat {
-            Seat::Whole(gpus) => (0, 0, gpus),
-            Seat::Part { device, .. } => {
-                let left = free.part(device);
-                (if left == Part::WHOLE { 2 } else { 0 }, left.compute, u64::from(device))
+            DeviceAssignment::Whole(gpus) => (0, 0, gpus),
+            DeviceAssignment::Fraction { device, .. } => {
+                let left = free.fraction_of(device);
+                (if left == GpuFraction::WHOLE { 2 } else { 0 }, left.compute, u64::from(device))
             }
-            Seat::Instance { device, start } => {
+            DeviceAssignment::Instance { device, start } => {
                 let place = self.instances.iter().position(|one| *one == (device, start));
                 (1, 0, place.unwrap_or(usize::MAX) as u64)
             }
@@ -274,12 +288,13 @@ impl Eligible {
     }
 
     /// How many tasks fit into what is free. Unbounded for a task that needs nothing.
-    pub fn tasks_that_fit(&self, each: &Resources, free: Free) -> u32 {
+    pub fn tasks_that_fit(&self, each: &Resources, free: ResourceVec) -> u32 {
         let times = |have: u64, each: u64| have.checked_div(each).unwrap_or(u64::from(u32::MAX));
         let gpus = match each.is_shared() {
-            false => {
-                times(u64::from(self.wiring.most(free.gpus & self.gpus, self.wish)), u64::from(each.gpus))
-            }
+            false => times(
+                u64::from(self.topology.most(free.gpus & self.gpus, self.locality)),
+                u64::from(each.gpus),
+            ),
             true => u64::from(self.shares_in(free)),
         };
         let fit =
@@ -287,9 +302,9 @@ impl Eligible {
         u32::try_from(fit).unwrap_or(u32::MAX)
     }
 
-    fn shares_in(&self, free: Free) -> u32 {
-        let parts = (0..).zip(self.parts).filter(|(_, part)| *part != Part::NONE);
-        let parts: u32 = parts.map(|(device, part)| free.part(device).times(part)).sum();
+    fn shares_in(&self, free: ResourceVec) -> u32 {
+        let parts = (0..).zip(self.fractions).filter(|(_, part)| *part != GpuFraction::NONE);
+        let parts: u32 = parts.map(|(device, part)| free.fraction_of(device).times(part)).sum();
         parts + (free.instances & self.instance_bits).count_ones()
     }
 }
@@ -304,49 +319,49 @@ impl Kind {
             memory_mib: facts.memory_mib,
             labels: node.labels().clone(),
             taints: node.taints().to_vec(),
-            wiring: Arc::new(Wiring::of(&facts.gpus, &facts.numa)),
+            topology: Arc::new(NodeTopology::of(&facts.gpus, &facts.numa)),
         }
     }
 
     /// An empty node of this kind.
-    pub fn empty(&self) -> Free {
+    pub fn empty(&self) -> ResourceVec {
         let devices = (0..).zip(&self.gpus);
         let whole = devices.clone().filter(|(_, gpu)| !gpu.partitioned);
         let instances = devices
             .flat_map(|(device, gpu)| gpu.instances.iter().map(move |one| instance(device, one.start)));
-        Free {
+        ResourceVec {
             gpus: whole.fold(0, |mask, (device, _): (u8, _)| mask | 1 << device),
             instances: instances.fold(0, |all, one| all | one),
             cpus: u64::from(self.cpus),
             memory_mib: self.memory_mib,
-            ..Free::default()
+            ..ResourceVec::default()
         }
     }
 
     /// Which devices would do now for a task of a shape.
     pub fn eligible(&self, shape: &Shape, each: &Resources) -> Eligible {
-        self.eligible_when(shape, each, When::Now)
+        self.eligible_when(shape, each, PoolCheck::Now)
     }
 
-    fn eligible_when(&self, shape: &Shape, each: &Resources, when: When) -> Eligible {
+    fn eligible_when(&self, shape: &Shape, each: &Resources, when: PoolCheck) -> Eligible {
         let pool = shape.pool.as_deref();
         let in_pool = |(_, gpu): &(u8, &GpuKind)| gpu.is_in(pool, when);
         let mut eligible = Eligible {
             gpus: 0,
-            parts: [Part::NONE; SHARED_GPUS_MAX],
+            fractions: [GpuFraction::NONE; SHARED_GPUS_MAX],
             instances: Vec::new(),
             instance_bits: 0,
-            wish: shape.wish,
-            wiring: self.wiring.clone(),
+            locality: shape.locality,
+            topology: self.topology.clone(),
         };
         if !each.is_shared() {
-            let whole = (0..).zip(&self.gpus).filter(in_pool).filter(|(_, gpu)| gpu.would_do(each));
+            let whole = (0..).zip(&self.gpus).filter(in_pool).filter(|(_, gpu)| gpu.suits(each));
             eligible.gpus = whole.fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
             return eligible;
         }
         let mut instances = Vec::new();
         for (device, gpu) in (0..).zip(&self.gpus).take(SHARED_GPUS_MAX).filter(in_pool) {
-            eligible.parts[usize::from(device)] = gpu.part_for(each);
+            eligible.fractions[usize::from(device)] = gpu.fraction_for(each);
             instances.extend(gpu.instances_for(each).into_iter().map(|one| (device, one)));
         }
         instances.sort_by_key(|(device, one)| (one.compute_milli, one.memory_mib, *device, one.start));
@@ -363,7 +378,7 @@ impl Kind {
         each: &Resources,
         (rank, group): (u32, u32),
         node: &NodeId,
-        seat: Seat,
+        seat: DeviceAssignment,
     ) -> PlacedTask {
         let share = self.share(each, seat).map(Box::new);
         PlacedTask { rank, group, node: node.clone(), gpus: seat.devices(), share }
@@ -382,15 +397,15 @@ impl Kind {
     }
 
     /// What a task has of its device, where that is not the whole.
-    fn share(&self, each: &Resources, seat: Seat) -> Option<Share> {
+    fn share(&self, each: &Resources, seat: DeviceAssignment) -> Option<Share> {
         let gpu = |device: u8| self.gpus.get(usize::from(device));
         match seat {
-            Seat::Whole(_) => None,
-            Seat::Part { device, .. } => {
+            DeviceAssignment::Whole(_) => None,
+            DeviceAssignment::Fraction { device, .. } => {
                 let gpu = gpu(device)?;
                 Some(each.share_of(gpu.memory_mib, gpu.mode.clone()))
             }
-            Seat::Instance { device, start } => {
+            DeviceAssignment::Instance { device, start } => {
                 let (gpu, one) = self.instance(device, start)?;
                 let memory_milli = one.memory_mib * u64::from(WHOLE) / gpu.memory_mib.max(1);
                 Some(Share {
@@ -411,12 +426,12 @@ impl Kind {
 
     /// Whether a device may be had now by those who name a pool, or none.
     pub fn gives_out(&self, gpu: u8, pool: Option<&str>) -> bool {
-        self.gpus.get(usize::from(gpu)).is_some_and(|gpu| gpu.is_in(pool, When::Now))
+        self.gpus.get(usize::from(gpu)).is_some_and(|gpu| gpu.is_in(pool, PoolCheck::Now))
     }
 
     /// Whether an empty node of this kind could hold the whole gang.
     pub fn could_hold(&self, shape: &Shape) -> bool {
-        let eligible = |(_, each): &(u32, Resources)| self.eligible_when(shape, each, When::Ever);
+        let eligible = |(_, each): &(u32, Resources)| self.eligible_when(shape, each, PoolCheck::Ever);
         let eligible: Vec<Eligible> = shape.groups.iter().map(eligible).collect();
         self.admits(shape) && fit(shape, &eligible, self.empty()).is_some()
     }
@@ -424,34 +439,37 @@ impl Kind {
     /// How many tasks of a group an empty node of this kind could hold.
     pub fn could_hold_tasks(&self, shape: &Shape, each: &Resources) -> u32 {
         if self.admits(shape) {
-            self.eligible_when(shape, each, When::Ever).tasks_that_fit(each, self.empty())
+            self.eligible_when(shape, each, PoolCheck::Ever).tasks_that_fit(each, self.empty())
         } else {
             0
         }
     }
 
     /// Seats for every task of the gang in what is free.
-    pub fn fit(&self, shape: &Shape, free: Free) -> Option<Vec<Seat>> {
+    pub fn fit(&self, shape: &Shape, free: ResourceVec) -> Option<Vec<DeviceAssignment>> {
         let eligible: Vec<Eligible> =
             shape.groups.iter().map(|(_, each)| self.eligible(shape, each)).collect();
         fit(shape, &eligible, free)
     }
 
     /// What is expected to become of what is free on its nodes, from the kinds of tasks that came.
-    pub(super) fn prospect(&self, lesson: &Kinds) -> Arc<Prospect> {
-        let coming: Vec<Coming> = lesson.iter().map(|(each, count)| self.coming(each, count)).collect();
-        let node = Left { cpus: self.cpus.into(), memory_mib: self.memory_mib, devices: &[] };
-        Arc::new(Prospect::of(&coming, node))
+    pub(super) fn prospect(&self, lesson: &TaskCounts) -> Arc<FragmentationModel> {
+        let coming: Vec<TaskClass> = lesson.iter().map(|(each, count)| self.coming(each, count)).collect();
+        let node = NodeFree { cpus: self.cpus.into(), memory_mib: self.memory_mib, devices: &[] };
+        Arc::new(FragmentationModel::of(&coming, node))
     }
 
     /// A kind of task, and whether it could make use of a device.
-    fn coming(&self, each: &Resources, count: u64) -> Coming {
-        let gpu = self.gpus.iter().find(|gpu| gpu.is_of(each) && gpu.memory_mib >= each.gpu_memory_mib);
+    fn coming(&self, each: &Resources, count: u64) -> TaskClass {
+        let gpu = self
+            .gpus
+            .iter()
+            .find(|gpu| gpu.has_requested_model(each) && gpu.memory_mib >= each.gpu_memory_mib);
         let memory = match gpu {
             Some(gpu) if each.is_shared() => each.memory_milli(gpu.memory_mib),
             _ => each.gpu_compute_milli,
         };
-        Coming {
+        TaskClass {
             suits: gpu.is_some(),
             cpus: u64::from(each.cpus),
             memory_mib: each.memory_mib,
@@ -462,26 +480,26 @@ impl Kind {
     }
 
     /// Thousandths of a device that are going to be left over on a node on which so much is free.
-    pub fn waste(&self, prospect: &Prospect, free: Free) -> f64 {
+    pub fn fragmentation_milli(&self, prospect: &FragmentationModel, free: ResourceVec) -> f64 {
         let mut devices = [0; 64];
         let count = self.gpus.len().min(devices.len());
         for (index, device) in (0u8..).zip(&mut devices[..count]) {
-            let part = free.part(index);
+            let part = free.fraction_of(index);
             *device = u32::from(part.compute.min(part.memory));
         }
-        let left = Left { cpus: free.cpus, memory_mib: free.memory_mib, devices: &devices[..count] };
-        prospect.waste(left)
+        let left = NodeFree { cpus: free.cpus, memory_mib: free.memory_mib, devices: &devices[..count] };
+        prospect.expected_milli(left)
     }
 
     /// How much is free on a node: thousandths of GPUs, then of its cores.
-    pub fn emptiness(&self, free: Free) -> (u64, u64) {
-        let gpus = (0..self.gpus.len()).map(|gpu| u64::from(free.part(gpu as u8).compute)).sum();
+    pub fn emptiness(&self, free: ResourceVec) -> (u64, u64) {
+        let gpus = (0..self.gpus.len()).map(|gpu| u64::from(free.fraction_of(gpu as u8).compute)).sum();
         (gpus, (free.cpus * 1_000).checked_div(u64::from(self.cpus)).unwrap_or(0))
     }
 
     /// What of an instance a task does not use, in thousandths of the device.
-    pub fn unused_of(&self, each: &Resources, seat: Seat) -> u32 {
-        let Seat::Instance { device, start } = seat else { return 0 };
+    pub fn unused_of(&self, each: &Resources, seat: DeviceAssignment) -> u32 {
+        let DeviceAssignment::Instance { device, start } = seat else { return 0 };
         let instances = self.gpus.get(usize::from(device)).into_iter().flat_map(|gpu| &gpu.instances);
         let one = instances.into_iter().find(|one| one.start == start);
         one.map_or(0, |one| one.compute_milli.saturating_sub(each.gpu_compute_milli))
@@ -499,11 +517,9 @@ impl Kind {
     /// Whether its devices could be cut so that an instance would do for a task that shares.
     pub fn could_be_cut_for(&self, shape: &Shape, each: &Resources) -> bool {
         self.admits(shape)
-            && self
-                .gpus
-                .iter()
-                .take(PARTITIONED_GPUS_MAX as usize)
-                .any(|gpu| gpu.is_in(shape.pool.as_deref(), When::Ever) && gpu.could_be_cut_for(each))
+            && self.gpus.iter().take(PARTITIONED_GPUS_MAX as usize).any(|gpu| {
+                gpu.is_in(shape.pool.as_deref(), PoolCheck::Ever) && gpu.could_repartition_for(each)
+            })
     }
 
     /// How many of some devices, given as bits, are of a model.
@@ -514,19 +530,19 @@ impl Kind {
 }
 
 /// Seats for every task of a gang in what is free on one node, given the devices that would do for each group.
-pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<Vec<Seat>> {
+pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: ResourceVec) -> Option<Vec<DeviceAssignment>> {
     if free.cpus < shape.cpus() || free.memory_mib < shape.memory_mib() {
         return None;
     }
     let mut left = free;
-    if shape.wish.is_demand() {
-        left.gpus = close_together(shape, eligible, free)?;
+    if shape.locality.is_required() {
+        left.gpus = closest_devices(shape, eligible, free)?;
     }
     let mut seats = Vec::new();
     for ((count, each), eligible) in shape.groups.iter().zip(eligible) {
         for _ in 0..*count {
             let seat = eligible.seat(each, left)?;
-            left = left.without(seat.space());
+            left = left.minus(seat.taken());
             seats.push(seat);
         }
     }
@@ -534,7 +550,7 @@ pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<Ve
 }
 
 /// All sets of so many of some devices; nothing if there are more than so many sets.
-fn sets(devices: u64, count: u32, max: usize) -> Option<Vec<u64>> {
+fn device_sets(devices: u64, count: u32, max: usize) -> Option<Vec<u64>> {
     let mut sets = vec![(0, 0)];
     for taken in 0..count {
         let mut larger = Vec::new();
@@ -553,10 +569,10 @@ fn sets(devices: u64, count: u32, max: usize) -> Option<Vec<u64>> {
 }
 
 /// Devices for a whole gang that must all be close together, out of those that would do for each of its tasks.
-fn close_together(shape: &Shape, eligible: &[Eligible], free: Free) -> Option<u64> {
+fn closest_devices(shape: &Shape, eligible: &[Eligible], free: ResourceVec) -> Option<u64> {
     let mut asking = shape.groups.iter().zip(eligible).filter(|((_, each), _)| each.whole_gpus() > 0);
     let Some((_, first)) = asking.clone().next() else { return Some(free.gpus) };
     let would_do = asking.clone().fold(free.gpus, |gpus, (_, eligible)| gpus & eligible.gpus);
     let count = asking.by_ref().map(|((count, each), _)| count * each.whole_gpus()).sum();
-    first.wiring.choose(would_do, count, shape.wish)
+    first.topology.choose(would_do, count, shape.locality)
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::command::{Actor, Answer};
 use crate::facts::event::Event;
-use crate::facts::plan::{Cut, MakeRoom, Plan, Start};
+use crate::facts::plan::{Eviction, Plan, Repartitioning, Start};
 use crate::gpu::model;
 use crate::gpu::partition;
 use crate::ids::{JobId, NodeId, TenantId};
@@ -15,17 +15,17 @@ use crate::objects::demand::Demand;
 use crate::objects::job::{Job, JobSpec, PlacedTask, StopCause};
 use crate::objects::settings::Repartition;
 use crate::objects::shape::Shape;
-use crate::resources::{Free, Seat, mask};
+use crate::resources::{DeviceAssignment, ResourceVec, mask};
 use crate::state::decide::Decision;
-use crate::state::preemption::was_passed;
-use crate::state::usage::Tally;
-use crate::state::usage::guarantee::{Cover, guarantor};
+use crate::state::preemption::was_waiting_at;
+use crate::state::usage::AdoptionUsage;
+use crate::state::usage::guarantee::{GuaranteeCover, guarantor};
 use crate::state::{Claim, State};
 use crate::time::Timestamp;
 
 impl State {
     pub(super) fn decide_adopt(&self, plan: &Plan, epoch: u64, now: Timestamp) -> Decision {
-        let mut tally = Tally::of(self, now);
+        let mut tally = AdoptionUsage::of(self, now);
         let mut events = Vec::new();
         let mut placed = 0;
         for start in &plan.starts {
@@ -35,24 +35,24 @@ impl State {
             }
         }
         let mut claimed = 0;
-        for room in &plan.claims {
-            if let Some(facts) = self.adopt_claim(room, now, &mut tally) {
+        for room in &plan.evictions {
+            if let Some(facts) = self.adopt_eviction(room, now, &mut tally) {
                 events.extend(facts);
                 claimed += 1;
             }
         }
-        for cut in &plan.cuts {
-            events.extend(self.adopt_cut(cut, now, &tally));
+        for cut in &plan.repartitionings {
+            events.extend(self.adopt_repartitioning(cut, now, &tally));
         }
         let taken = placed + claimed;
-        let left = plan.starts.len() + plan.claims.len() - taken;
+        let left = plan.starts.len() + plan.evictions.len() - taken;
         if taken > 0 {
             events.push(Event::PlanAdopted {
                 snapshot: plan.snapshot,
                 now: plan.now,
                 placed: placed as u32,
                 claimed: claimed as u32,
-                left: left as u32,
+                rejected: left as u32,
             });
         }
         Decision { events, answer: Answer::Adopted { taken, left } }
@@ -64,7 +64,7 @@ impl State {
         start: &Start,
         epoch: u64,
         now: Timestamp,
-        tally: &mut Tally<'_>,
+        tally: &mut AdoptionUsage<'_>,
     ) -> Option<Vec<Event>> {
         let job = self.placeable(start.job, tally)?;
         if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, &start.tasks, tally) {
@@ -85,9 +85,9 @@ impl State {
             attempt: job.attempts + 1,
             epoch,
             tasks: start.tasks.clone(),
-            effective: start.effective,
+            effective_priority: start.effective_priority,
             expected_ms: start.expected_ms,
-            lent: start.lent,
+            revocable: start.revocable,
             score: start.score.clone(),
             held: Some(job.spec.demand_of(&start.tasks)),
             at: now,
@@ -96,12 +96,17 @@ impl State {
     }
 
     /// A device is partitioned otherwise, if the settings let the planner do so and nobody uses it now.
-    fn adopt_cut(&self, cut: &Cut, now: Timestamp, tally: &Tally) -> Option<Event> {
+    fn adopt_repartitioning(
+        &self,
+        cut: &Repartitioning,
+        now: Timestamp,
+        tally: &AdoptionUsage,
+    ) -> Option<Event> {
         let node = self.nodes.get(&cut.gpu.node)?;
         let facts = node.facts.gpus.get(usize::from(cut.gpu.index))?;
         let instances = partition::laid_out(facts, &cut.profiles).ok()?;
         let legal = partition::check(facts, cut.gpu.index, &instances).is_ok();
-        let taken = tally.used.get(&cut.gpu.node).copied().unwrap_or_default().touched();
+        let taken = tally.used.get(&cut.gpu.node).copied().unwrap_or_default().touched_devices();
         let used = taken >> cut.gpu.index & 1 == 1 || !self.is_unused(&cut.gpu);
         let since = node.partitions.get(&cut.gpu.index).map(|partition| partition.since);
         let cool = since.is_none_or(|since| now.since(since) >= self.settings.repartition_cooldown_ms);
@@ -117,17 +122,17 @@ impl State {
     }
 
     /// A job that waits, awake and without open dependencies, and was not taken by this plan already.
-    fn placeable(&self, id: JobId, tally: &Tally) -> Option<&Job> {
+    fn placeable(&self, id: JobId, tally: &AdoptionUsage) -> Option<&Job> {
         let job = self.jobs.get(&id)?;
         let is_let_in = || {
             let bucket = self.bucket(job);
-            self.policy_blocker(&bucket, self.word(&bucket)).is_none()
+            self.policy_blocker(&bucket, self.policy_answer(&bucket)).is_none()
         };
         let admitted = || self.policies.is_empty() || is_let_in();
         (job.is_ready() && !tally.jobs.contains(&id) && admitted()).then_some(job)
     }
 
-    fn quota_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
+    fn quota_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &AdoptionUsage) -> bool {
         let demand = job.spec.demand_of(tasks);
         self.budget_admits(job, tally)
             && tally.users.over(&job.spec.tenant, &job.spec.user, demand).is_empty()
@@ -140,17 +145,17 @@ impl State {
 
     /// The least that a job takes from its tenant's quota, wherever it is placed.
     pub(crate) fn least_demand(&self, spec: &JobSpec) -> Demand {
-        self.capacity.least_demand(spec.tasks.iter().map(|group| (group.count, &group.each)))
+        self.resources.least_demand(spec.tasks.iter().map(|group| (group.count, &group.each)))
     }
 
     /// Whether no limit of a policy, on the tenant or on one above it, is passed.
-    fn policy_limits_admit(&self, job: &Job, demand: Demand, tally: &Tally) -> bool {
+    fn policy_limits_admit(&self, job: &Job, demand: Demand, tally: &AdoptionUsage) -> bool {
         let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
         tally.limits.over((&job.spec.tenant, job.spec.pool.as_deref()), demand, held).is_empty()
     }
 
     /// Whether no budget is used up, and all of them cover the time limit.
-    fn budget_admits(&self, job: &Job, tally: &Tally) -> bool {
+    fn budget_admits(&self, job: &Job, tally: &AdoptionUsage) -> bool {
         let (spec, budgets) = (&job.spec, &tally.budgets);
         let groups = spec.tasks.iter().map(|group| (group.count, &group.each));
         let more = || budgets.least_until(self, &spec.tenant, groups, spec.time_limit_ms);
@@ -158,7 +163,7 @@ impl State {
     }
 
     /// Whether the limits per model of the tenant, and of all above it, let the job have these devices.
-    fn models_admit(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
+    fn models_admit(&self, job: &Job, tasks: &[PlacedTask], tally: &AdoptionUsage) -> bool {
         let model_of = |(node, gpu): (&NodeId, u8)| {
             let gpus = &self.nodes.get(node)?.facts.gpus;
             Some(gpus.get(usize::from(gpu))?.model.as_str())
@@ -173,15 +178,15 @@ impl State {
         tally.models.over(&job.spec.tenant, of_model).is_none()
     }
 
-    fn array_admits(&self, job: &Job, tally: &Tally) -> bool {
-        let limit = |array: &super::Array| array.running_max.map(|max| (array.active, max));
+    fn array_admits(&self, job: &Job, tally: &AdoptionUsage) -> bool {
+        let limit = |array: &super::ArrayState| array.running_max.map(|max| (array.active, max));
         let array = job.id.index.and_then(|_| self.arrays.get(&job.id.number)).and_then(limit);
         let more = tally.arrays.get(&job.id.number).copied().unwrap_or_default();
         array.is_none_or(|(active, max)| active + more < max)
     }
 
-    fn space_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
-        self.tasks_fit(job, tasks, tally, |node| self.capacity.filed(node).map(|filed| filed.free))
+    fn space_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &AdoptionUsage) -> bool {
+        self.tasks_fit(job, tasks, tally, |node| self.resources.entry(node).map(|filed| filed.free))
     }
 
     /// Whether each task fits into what is free on its node, beside those before it and all that this plan has used
@@ -190,23 +195,23 @@ impl State {
         &self,
         job: &Job,
         tasks: &[PlacedTask],
-        tally: &Tally,
-        free_on: impl Fn(&NodeId) -> Option<Free>,
+        tally: &AdoptionUsage,
+        free_on: impl Fn(&NodeId) -> Option<ResourceVec>,
     ) -> bool {
         let shape = Shape::of(&job.spec);
         if !self.is_close(&shape, tasks) {
             return false;
         }
-        let mut used: BTreeMap<&NodeId, Free> = BTreeMap::new();
+        let mut used: BTreeMap<&NodeId, ResourceVec> = BTreeMap::new();
         tasks.iter().all(|task| {
-            let (Some(filed), Some(free)) = (self.capacity.filed(&task.node), free_on(&task.node)) else {
+            let (Some(filed), Some(free)) = (self.resources.entry(&task.node), free_on(&task.node)) else {
                 return false;
             };
             let here = used.entry(&task.node).or_default();
-            let taken = tally.used.get(&task.node).copied().unwrap_or_default().with(*here);
-            let more = Free::used_by(&job.spec, task);
-            *here = here.with(more);
-            let left = free.without(tally.claimed_by_others(&task.node, job.id));
+            let taken = tally.used.get(&task.node).copied().unwrap_or_default().plus(*here);
+            let more = ResourceVec::used_by(&job.spec, task);
+            *here = here.plus(more);
+            let left = free.minus(tally.claimed_by_others(&task.node, job.id));
             let each = &job.spec.tasks[task.group as usize].each;
             let allows = |seat| {
                 let told = filed.kind.placed(each, (task.rank, task.group), &task.node, seat);
@@ -214,8 +219,8 @@ impl State {
             };
             filed.open
                 && filed.kind.admits(&shape)
-                && Seat::of(task).is_some_and(allows)
-                && left.without(taken.without_host()).without_host().holds(more.without_host())
+                && DeviceAssignment::of(task).is_some_and(allows)
+                && left.minus(taken.without_host()).without_host().covers(more.without_host())
                 && taken.cpus + more.cpus <= left.cpus
                 && taken.memory_mib + more.memory_mib <= left.memory_mib
         })
@@ -223,40 +228,42 @@ impl State {
 
     /// Whether a gang is as close together as its shape demands: its GPUs on one node, its nodes in one rack.
     fn is_close(&self, shape: &Shape, tasks: &[PlacedTask]) -> bool {
-        let Some(first) = tasks.first().and_then(|task| self.capacity.filed(&task.node)) else { return true };
+        let Some(first) = tasks.first().and_then(|task| self.resources.entry(&task.node)) else {
+            return true;
+        };
         let one_node = tasks.iter().all(|task| task.node == tasks[0].node);
         let devices = tasks.iter().filter(|task| task.share.is_none());
         let devices = devices.fold(0, |all, task| all | mask(&task.gpus));
-        let near = one_node && shape.wish.admits(first.kind.wiring.closeness(devices));
-        let rack = |task: &PlacedTask| self.capacity.filed(&task.node).and_then(|filed| filed.rack.as_ref());
+        let near = one_node && shape.locality.allows(first.kind.topology.locality(devices));
+        let rack = |task: &PlacedTask| self.resources.entry(&task.node).and_then(|filed| filed.rack.as_ref());
         let one_rack =
             one_node || tasks.iter().all(|task| rack(task).is_some() && rack(task) == rack(&tasks[0]));
-        (near || !shape.wish.is_demand()) && (one_rack || !shape.must_share_a_rack())
+        (near || !shape.locality.is_required()) && (one_rack || !shape.must_share_a_rack())
     }
 
     /// What the victims of a claim still hold on a node. One that came back and runs again is no victim.
-    pub fn coming_for(&self, claim: &Claim, node: &NodeId) -> Free {
+    pub fn releasing_for(&self, claim: &Claim, node: &NodeId) -> ResourceVec {
         let victims = claim.victims.iter().filter_map(|victim| self.jobs.get(victim));
         let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
         let stopping = victims.filter(stopping);
-        stopping.fold(Free::default(), |sum, job| sum.with(Free::used_on(node, job)))
+        stopping.fold(ResourceVec::default(), |sum, job| sum.plus(ResourceVec::used_on(node, job)))
     }
 
     /// What a claim keeps from others, node by node: its devices, and the cores and memory that its victims, as far
     /// as they still run, will not give it.
-    pub fn kept_by(&self, id: JobId, claim: &Claim) -> Vec<(NodeId, Free)> {
+    pub fn kept_by_claim(&self, id: JobId, claim: &Claim) -> Vec<(NodeId, ResourceVec)> {
         let Some(job) = self.jobs.get(&id) else { return Vec::new() };
-        let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
+        let wanted = ResourceVec::by_node(&job.spec, &claim.tasks).into_iter();
         let kept = wanted.map(|(node, wanted)| {
-            let coming = self.coming_for(claim, node);
-            (node.clone(), wanted.without(coming.divisible()))
+            let coming = self.releasing_for(claim, node);
+            (node.clone(), wanted.minus(coming.divisible()))
         });
         kept.collect()
     }
 
     /// Whether everything that is held by a claim may be given to its job, once it is free.
-    pub fn claim_works(&self, job: &Job, claim: &Claim, now: Timestamp) -> bool {
-        let open = |node: &NodeId| self.capacity.filed(node).is_some_and(|filed| filed.open);
+    pub fn is_claim_usable(&self, job: &Job, claim: &Claim, now: Timestamp) -> bool {
+        let open = |node: &NodeId| self.resources.entry(node).is_some_and(|filed| filed.open);
         let usable = |task: &PlacedTask| mask(&task.gpus) & !self.usable_gpus(&task.node) == 0;
         let admitted = |task: &PlacedTask| self.windows_admit(job, &task.node, now);
         let in_pool = |task: &PlacedTask| self.is_in_pool(job.spec.pool.as_deref(), task);
@@ -274,10 +281,10 @@ impl State {
     }
 
     /// What is held for jobs that wait, node by node.
-    pub fn claimed(&self) -> BTreeMap<NodeId, Vec<(JobId, Free)>> {
-        let mut nodes: BTreeMap<NodeId, Vec<(JobId, Free)>> = BTreeMap::new();
+    pub fn claimed_space(&self) -> BTreeMap<NodeId, Vec<(JobId, ResourceVec)>> {
+        let mut nodes: BTreeMap<NodeId, Vec<(JobId, ResourceVec)>> = BTreeMap::new();
         for (id, claim) in &self.claims {
-            for (node, space) in self.kept_by(*id, claim) {
+            for (node, space) in self.kept_by_claim(*id, claim) {
                 nodes.entry(node).or_default().push((*id, space));
             }
         }
@@ -285,12 +292,17 @@ impl State {
     }
 
     /// Whether making room would be adopted as things are now.
-    pub fn would_adopt(&self, room: &MakeRoom, now: Timestamp) -> bool {
-        self.adopt_claim(room, now, &mut Tally::of(self, now)).is_some()
+    pub fn would_adopt(&self, room: &Eviction, now: Timestamp) -> bool {
+        self.adopt_eviction(room, now, &mut AdoptionUsage::of(self, now)).is_some()
     }
 
     /// The facts of making room, if every victim may be displaced and the job fits afterwards.
-    fn adopt_claim(&self, room: &MakeRoom, now: Timestamp, tally: &mut Tally) -> Option<Vec<Event>> {
+    fn adopt_eviction(
+        &self,
+        room: &Eviction,
+        now: Timestamp,
+        tally: &mut AdoptionUsage,
+    ) -> Option<Vec<Event>> {
         let job = self.placeable(room.job, tally)?;
         let tenant = self.tenants.get(&job.spec.tenant)?;
         let allowed = self.settings.preemption && tenant.config.may_preempt;
@@ -306,7 +318,7 @@ impl State {
             return None;
         }
         tally.jobs.extend(room.victims.iter().copied());
-        victims.iter().for_each(|victim| tally.fewer.add(self, victim));
+        victims.iter().for_each(|victim| tally.pending.add(self, victim));
         tally.claim(self, job, room);
         let until = now.plus(self.settings.stop_grace_ms).plus(self.settings.claim_ms);
         let mut facts = vec![Event::ClaimMade {
@@ -324,7 +336,13 @@ impl State {
     }
 
     /// The victims, if each of them may be displaced for this job and none twice.
-    fn victims(&self, job: &Job, room: &MakeRoom, tally: &Tally, now: Timestamp) -> Option<Vec<&Job>> {
+    fn victims(
+        &self,
+        job: &Job,
+        room: &Eviction,
+        tally: &AdoptionUsage,
+        now: Timestamp,
+    ) -> Option<Vec<&Job>> {
         let unique: BTreeSet<&JobId> = room.victims.iter().collect();
         if unique.len() != room.victims.len() {
             return None;
@@ -332,23 +350,23 @@ impl State {
         let nodes: BTreeSet<&NodeId> = room.tasks.iter().map(|task| &task.node).collect();
         let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
         let runs = |tenant: &TenantId| tally.runs.get(tenant).copied().unwrap_or_default();
-        let cover = Cover {
+        let cover = GuaranteeCover {
             amounts: guarantor(self, &job.spec.tenant, self.least_demand(&job.spec), held),
             models: tally.guaranteed.guarantors(self, &job.spec.tenant, &Shape::of(&job.spec)),
         };
-        let (mut fewer, bucket) = (tally.fewer.clone(), self.bucket(job));
+        let (mut fewer, bucket) = (tally.pending.clone(), self.bucket(job));
         let may_go = |id: &JobId| {
             let victim = self.jobs.get(id)?;
             let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
             let reclaimed = cover.reclaims(self, victim, &tally.guaranteed);
             let weaker = victim.spec.priority < job.spec.priority
-                || self.gives_way(victim, job, now)
-                || self.overstays(victim, now).is_some_and(|since| was_passed(job, since))
+                || self.yields_to(victim, job, now)
+                || self.overran(victim, now).is_some_and(|since| was_waiting_at(job, since))
                 || (self.settings.defragment && self.may_be_moved(victim, job.spec.priority));
             let allowed = here
                 && !tally.jobs.contains(id)
-                && self.may_be_displaced(victim, now)
-                && self.policies_let_displace(&bucket, victim, false);
+                && self.may_be_evicted(victim, now)
+                && self.policies_allow_eviction(&bucket, victim, false);
             let owed = || fewer.allows(self, (victim, reclaimed), &cover, (runs, &tally.guaranteed));
             let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;
             fewer.add(self, goes);
@@ -358,23 +376,23 @@ impl State {
     }
 
     /// Whether the gang fits once the victims are gone, each task where room is to be made for it.
-    fn fits_after(&self, job: &Job, room: &MakeRoom, victims: &[&Job], tally: &Tally) -> bool {
-        let mut freed: BTreeMap<&NodeId, Free> = BTreeMap::new();
+    fn fits_after(&self, job: &Job, room: &Eviction, victims: &[&Job], tally: &AdoptionUsage) -> bool {
+        let mut freed: BTreeMap<&NodeId, ResourceVec> = BTreeMap::new();
         for victim in victims {
             let tasks = victim.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-            for (node, space) in Free::by_node(&victim.spec, tasks) {
+            for (node, space) in ResourceVec::by_node(&victim.spec, tasks) {
                 let here = freed.entry(node).or_default();
-                *here = here.with(space);
+                *here = here.plus(space);
             }
         }
         // Counted from what is held: a machine that came back smaller than its jobs has less than nothing free.
         let free_after = |id: &NodeId| {
-            let (node, filed) = (self.nodes.get(id)?, self.capacity.filed(id)?);
+            let (node, filed) = (self.nodes.get(id)?, self.resources.entry(id)?);
             let freed = freed.get(id).copied().unwrap_or_default();
-            Some(Free {
+            Some(ResourceVec {
                 cpus: (u64::from(node.facts.cpus) + freed.cpus).saturating_sub(node.cpus_held),
                 memory_mib: (node.facts.memory_mib + freed.memory_mib).saturating_sub(node.memory_mib_held),
-                ..filed.free.with(freed.on_devices(self.usable_gpus(id)))
+                ..filed.free.plus(freed.on_devices(self.usable_gpus(id)))
             })
         };
         is_whole_gang(&job.spec, &room.tasks) && self.tasks_fit(job, &room.tasks, tally, free_after)

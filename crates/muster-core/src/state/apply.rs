@@ -7,22 +7,22 @@ use crate::accounting::ledger::LeaseEnd;
 use crate::accounting::preemption_loss::{kept_ms, lost_gpu_ms};
 use crate::accounting::tenant::Tenant;
 use crate::estimate::expected_end::planned_end;
-use crate::estimate::gittins::Kin;
-use crate::facts::command::KeyUse;
-use crate::facts::command::{ArrayAsk, IdempotencyKey, JobChange};
-use crate::facts::event::{Back, Event, Next};
+use crate::estimate::gittins::ClassHistory;
+use crate::facts::command::IdempotencyRecord;
+use crate::facts::command::{ArraySpec, IdempotencyKey, JobChange};
+use crate::facts::event::{Event, NextPhase, RequeueCause};
 use crate::gpu::device::GpuHealth;
 use crate::gpu::partition::Partition;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::charge::Charge;
 use crate::objects::job::{
-    Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, StopCause, Stopping,
+    Attempt, Dependency, Exit, Job, JobSpec, NodeReport, Outcome, Phase, PlacedTask, StopCause, Stopping,
 };
-use crate::objects::node::{Node, NodeFacts, NodeState, NodeWord, OperatorLabels};
+use crate::objects::node::{Node, NodeFacts, NodeState, NodeStatus, OperatorLabels};
 use crate::objects::tenant::TenantConfig;
 use crate::state::policies::pools_of;
 use crate::state::usage::budgets::budgeted;
-use crate::state::{Array, Claim, Ended, State};
+use crate::state::{ArrayState, Claim, EndedJob, State};
 use crate::time::Timestamp;
 
 impl State {
@@ -32,7 +32,7 @@ impl State {
         match event {
             Event::JobSubmitted { job, spec, array, held_by, key, open_dependencies, at } => {
                 self.clock = self.clock.max(*at);
-                let born = Born { spec, held_by: held_by.as_deref(), open_dependencies, at: *at };
+                let born = Submission { spec, held_by: held_by.as_deref(), open_dependencies, at: *at };
                 self.accept(*job, array.as_ref(), &born);
                 self.remember_key(*job, &spec.tenant, key.as_ref(), *at);
             }
@@ -50,22 +50,31 @@ impl State {
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
             Event::JobPlaced {
-                job, attempt, epoch, tasks, effective, expected_ms, lent, score, at, ..
+                job,
+                attempt,
+                epoch,
+                tasks,
+                effective_priority: effective,
+                expected_ms,
+                revocable: lent,
+                score,
+                at,
+                ..
             } => {
                 let attempt = Attempt::placed((*attempt, *epoch), (*effective, *expected_ms), tasks, *at);
-                self.place(*job, Attempt { lent: *lent, score: score.clone(), ..attempt });
+                self.place(*job, Attempt { revocable: *lent, score: score.clone(), ..attempt });
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
             Event::AttemptStopping { job, cause, grace_ms, at, .. } => {
                 if let StopCause::Preempted { .. } = cause {
-                    self.count_damage(*job, *at);
+                    self.count_preemption_loss(*job, *at);
                 }
                 let stopping = Stopping { cause: cause.clone(), since: *at, grace_ms: *grace_ms };
                 self.move_job(*job, *at, |job| attempt_mut(job).stopping = Some(stopping));
             }
-            Event::PartEnded { job, node, exit, stopped, ended_at, at, .. } => {
-                let part = Part::Ended { exit: exit.clone(), stopped: *stopped, ended_at: *ended_at };
-                self.move_job(*job, *at, |job| attempt_mut(job).parts.insert(node, part));
+            Event::NodePartEnded { job, node, exit, stopped, ended_at, at, .. } => {
+                let part = NodeReport::Ended { exit: exit.clone(), stopped: *stopped, ended_at: *ended_at };
+                self.move_job(*job, *at, |job| attempt_mut(job).reports.insert(node, part));
             }
             Event::AttemptEnded { job, next, exit, charge, charged_until, at, .. } => {
                 let times = LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at };
@@ -80,10 +89,10 @@ impl State {
                 }
             }),
 
-            Event::StartForeseen { job, range, at } => {
+            Event::StartForecast { job, range, at } => {
                 self.clock = self.clock.max(*at);
                 let Some(job) = self.jobs.get_mut(job) else { panic!("{job} does not exist") };
-                job.foreseen = Some(Box::new(*range));
+                job.first_forecast = Some(Box::new(*range));
             }
 
             Event::ClaimMade { job, tasks, victims, at, until } => {
@@ -115,30 +124,30 @@ impl State {
                 let operator = OperatorLabels { labels: labels.clone(), taints: taints.clone() };
                 self.change_node(node, *at, |node| node.operator = operator);
             }
-            Event::NodeStateChanged { node, word, by, why, at } => {
-                let state = NodeState { word: *word, by: by.clone(), why: why.clone(), since: *at };
+            Event::NodeStateChanged { node, status: word, by, why, at } => {
+                let state = NodeState { status: *word, by: by.clone(), why: why.clone(), since: *at };
                 self.change_node(node, *at, |node| node.state = state);
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
             Event::GpuHealthChanged {
                 gpu,
-                word,
+                status: word,
                 why,
                 cooling_until,
                 temperature_c,
                 declared,
-                read,
+                reading: read,
                 at,
                 ..
             } => {
                 let health = GpuHealth {
-                    word: *word,
+                    status: *word,
                     why: why.clone(),
                     since: *at,
                     cooling_until: *cooling_until,
                     temperature_c: *temperature_c,
                     declared: declared.clone(),
-                    read: *read,
+                    reading: *read,
                 };
                 self.change_node(&gpu.node, *at, |node| node.gpu_health[usize::from(gpu.index)] = health);
             }
@@ -186,18 +195,18 @@ impl State {
 
     // Jobs come.
 
-    fn accept(&mut self, id: JobId, array: Option<&ArrayAsk>, born: &Born) {
+    fn accept(&mut self, id: JobId, array: Option<&ArraySpec>, born: &Submission) {
         assert_eq!(id, JobId::single(self.next_job), "job numbers are counted up");
         self.next_job += 1;
         let times = array.map_or(1, |array| array.indexes.len() as u64);
-        if self.mix.add(born.spec, times) {
-            self.capacity.learn(self.mix.lesson());
+        if self.workload_mix.add(born.spec, times) {
+            self.resources.set_mix(self.workload_mix.snapshot());
         }
         match array {
             None => self.add_job(id, born),
             Some(array) => {
                 let live = array.indexes.len() as u32;
-                let record = Array { running_max: array.running_max, live, active: 0, all_done: true };
+                let record = ArrayState { running_max: array.running_max, live, active: 0, all_done: true };
                 self.arrays.insert(id.number, record);
                 for index in &array.indexes {
                     self.add_job(JobId::of_array(id.number, *index), born);
@@ -206,12 +215,12 @@ impl State {
         }
     }
 
-    fn add_job(&mut self, id: JobId, born: &Born) {
+    fn add_job(&mut self, id: JobId, born: &Submission) {
         let phase = match born.held_by {
             Some(by) => Phase::Held { by: by.to_string(), why: "held at submission".into(), since: born.at },
             None => Phase::Queued { preempted: false, returning: false, since: born.at },
         };
-        let number = self.kin_mut(born.spec).come();
+        let number = self.class_history_mut(born.spec).add_submitted();
         let job = Job {
             id,
             spec: born.spec.clone(),
@@ -222,24 +231,24 @@ impl State {
             preemptions: 0,
             requeues: 0,
             ran_ms: 0,
-            number,
+            class_number: number,
             wakes_at: born.spec.start_after.filter(|start| *start > born.at),
             open_dependencies: born.open_dependencies.clone(),
-            foreseen: None,
+            first_forecast: None,
         };
         for dependency in &job.open_dependencies {
             self.dependents.entry(dependency.job).or_default().insert(id);
         }
         self.tenant_mut(&job.spec.tenant).add_job(&job.spec.user);
         self.ledger.account_mut(&job.spec.tenant).submitted += 1;
-        self.file(&job);
+        self.index_job(&job);
         let former = self.jobs.insert(id, job);
         assert!(former.is_none(), "{id} exists twice");
     }
 
     fn remember_key(&mut self, job: JobId, tenant: &TenantId, key: Option<&IdempotencyKey>, at: Timestamp) {
         if let Some(key) = key {
-            let used = KeyUse { job, body_hash: key.body_hash.clone(), at };
+            let used = IdempotencyRecord { job, body_hash: key.body_hash.clone(), at };
             self.keys.entry(tenant.clone()).or_default().insert(key.key.clone(), used);
         }
     }
@@ -250,16 +259,16 @@ impl State {
     pub(super) fn move_job(&mut self, id: JobId, at: Timestamp, change: impl FnOnce(&mut Job)) {
         self.clock = self.clock.max(at);
         let Some(mut job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
-        self.unfile(&job);
+        self.unindex_job(&job);
         change(&mut job);
-        self.file(&job);
+        self.index_job(&job);
         self.forget_limits(&job.spec.tenant);
         self.jobs.insert(id, job);
     }
 
-    fn file(&mut self, job: &Job) {
+    fn index_job(&mut self, job: &Job) {
         if job.is_queued() {
-            self.queue.add(job, self.is_limited(job.id), &self.policies.bucket_criteria);
+            self.queue.add(job, self.has_array_limit(job.id), &self.policies.bucket_criteria);
         }
         if let Some(deadline) = deadline(job) {
             self.deadlines.insert((deadline, job.id));
@@ -269,10 +278,10 @@ impl State {
         }
     }
 
-    fn unfile(&mut self, job: &Job) {
+    fn unindex_job(&mut self, job: &Job) {
         if job.is_queued()
             && let Some(bucket) =
-                self.queue.remove(job, self.is_limited(job.id), &self.policies.bucket_criteria)
+                self.queue.remove(job, self.has_array_limit(job.id), &self.policies.bucket_criteria)
         {
             self.policies.answers.forget(&bucket);
         }
@@ -300,19 +309,20 @@ impl State {
     fn place(&mut self, id: JobId, mut attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         attempt.milliwatts = self.milliwatts_of(&attempt.tasks);
-        attempt.gpu_milliwatts_max = self.answer(&self.bucket(job)).and_then(|answer| answer.gpu_milliwatts);
-        let (spec, told, at) = (job.spec.clone(), job.foreseen.clone(), attempt.placed_at);
+        attempt.gpu_milliwatts_max =
+            self.bucket_answer(&self.bucket(job)).and_then(|answer| answer.gpu_milliwatts);
+        let (spec, told, at) = (job.spec.clone(), job.first_forecast.clone(), attempt.placed_at);
         let demand = attempt.demand(&spec);
         for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
             self.node_mut(&task.node).placed_at = at;
         }
         if let Some(told) = told {
-            self.foresight.add(*told, at);
+            self.calibration.add(*told, at);
         }
         self.move_job(id, at, |job| {
-            assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
-            job.foreseen = None;
+            assert!(job.is_queued(), "{id} was placed while {}", job.phase_name());
+            job.first_forecast = None;
             job.attempts = attempt.number;
             job.phase = Phase::Active(Box::new(attempt));
         });
@@ -344,33 +354,33 @@ impl State {
     fn start(&mut self, id: JobId, node: &NodeId, whole: bool, at: Timestamp) {
         self.move_job(id, at, |job| {
             let attempt = attempt_mut(job);
-            attempt.parts.insert(node, Part::Started);
+            attempt.reports.insert(node, NodeReport::Started);
             if whole {
                 attempt.started_at = Some(at);
             }
         });
         if whole {
             let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
-            let (spec, number) = (job.spec.clone(), job.number);
-            self.kin_mut(&spec).run(number, at);
+            let (spec, number) = (job.spec.clone(), job.class_number);
+            self.class_history_mut(&spec).add_started(number, at);
         }
     }
 
     /// A job is displaced: its tenant, and everyone above it, loses the work that is not saved.
-    fn count_damage(&mut self, id: JobId, at: Timestamp) {
+    fn count_preemption_loss(&mut self, id: JobId, at: Timestamp) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let lost = job.attempt().map_or(0, |attempt| lost_gpu_ms(job, attempt, at));
         let above: Vec<TenantId> = self.lineage(&job.spec.tenant).map(|tenant| tenant.id.clone()).collect();
         for id in above {
             let tenant = self.tenant_mut(&id);
-            if let Some(per_day) = tenant.config.damage_gpu_ms_per_day {
-                tenant.damage.add(lost, per_day, at);
+            if let Some(per_day) = tenant.config.preemption_loss_gpu_ms_per_day {
+                tenant.preemption_loss.add(lost, per_day, at);
             }
         }
     }
 
     /// The leases end, the usage is charged, and the job goes on.
-    fn settle(&mut self, id: JobId, (next, exit): (&Next, &Exit), charge: Charge, end: LeaseEnd) {
+    fn settle(&mut self, id: JobId, (next, exit): (&NextPhase, &Exit), charge: Charge, end: LeaseEnd) {
         let at = end.released_at;
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let Some(attempt) = job.attempt().cloned() else { panic!("{id} has no attempt to end") };
@@ -390,24 +400,24 @@ impl State {
             self.policies.answers.forget_victim(id);
             self.keep_failure((id, &spec.tenant), &attempt, (next, exit), end.charged_until);
         }
-        let ran_ms = self.learn(id, &attempt, next, end.charged_until);
+        let ran_ms = self.record_runtime(id, &attempt, next, end.charged_until);
         self.count_array(id, |array| array.active -= 1);
         match next {
-            Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),
-            Next::Queued { because, wakes_at } => self.move_job(id, at, |job| {
-                let preempted = *because == Back::Preempted;
+            NextPhase::Ended { outcome, .. } => self.end_job(id, *outcome, at),
+            NextPhase::Queued { because, wakes_at } => self.move_job(id, at, |job| {
+                let preempted = *because == RequeueCause::Preempted;
                 let lost_a_node = matches!(exit, Exit::Unknown { .. });
-                let returning = lost_a_node && *because == Back::Requeued;
+                let returning = lost_a_node && *because == RequeueCause::Requeued;
                 job.phase = Phase::Queued { preempted, returning, since: at };
                 job.wakes_at = *wakes_at;
                 job.ran_ms = ran_ms;
                 match because {
-                    Back::Preempted => job.preemptions += 1,
-                    Back::Restarted => job.restarts += 1,
-                    Back::Requeued => job.requeues += 1,
+                    RequeueCause::Preempted => job.preemptions += 1,
+                    RequeueCause::Restarted => job.restarts += 1,
+                    RequeueCause::Requeued => job.requeues += 1,
                 }
             }),
-            Next::Held { by, why } => self.move_job(id, at, |job| {
+            NextPhase::Held { by, why } => self.move_job(id, at, |job| {
                 job.phase = Phase::Held { by: by.clone(), why: why.clone(), since: at };
                 job.ran_ms = ran_ms;
             }),
@@ -416,28 +426,29 @@ impl State {
 
     /// Learn from the end of an attempt, at the moment its processes were gone: an outage of the server in which the end
     /// was not heard is no runtime. How long a job has run in all, as far as its work was not lost.
-    fn learn(&mut self, id: JobId, attempt: &Attempt, next: &Next, at: Timestamp) -> i64 {
+    fn record_runtime(&mut self, id: JobId, attempt: &Attempt, next: &NextPhase, at: Timestamp) -> i64 {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
-        let (spec, number) = (job.spec.clone(), job.number);
+        let (spec, number) = (job.spec.clone(), job.class_number);
         // How long a job runs is known only of those that came to their end by themselves.
-        if let (Next::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
+        if let (NextPhase::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping)
+        {
             // A start that was heard of after the end says nothing: the placement is nearer to it.
             let began = if at < started { attempt.placed_at } else { started };
             let ran_ms = job.ran_ms.saturating_add(at.since(began));
-            self.lasted.add(ran_ms);
+            self.recent_runtimes.add(ran_ms);
             let tenant = self.tenant_mut(&spec.tenant);
             tenant.note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
             tenant.runtimes.add(&spec.name, ran_ms, at);
-            self.kin_mut(&spec).end(number, ran_ms);
+            self.class_history_mut(&spec).add_ended(number, ran_ms);
             return ran_ms;
         }
         let ran_ms = job.ran_ms.saturating_add(kept_ms(job, attempt, at));
-        self.kin_mut(&spec).stop(number, ran_ms);
+        self.class_history_mut(&spec).add_stopped(number, ran_ms);
         ran_ms
     }
 
-    fn kin_mut(&mut self, spec: &JobSpec) -> &mut Kin {
-        self.tenant_mut(&spec.tenant).kin_mut(&spec.user, spec.demand().gpu_milli)
+    fn class_history_mut(&mut self, spec: &JobSpec) -> &mut ClassHistory {
+        self.tenant_mut(&spec.tenant).class_history_mut(&spec.user, spec.demand().gpu_milli)
     }
 
     // Jobs go.
@@ -445,7 +456,7 @@ impl State {
     fn end_job(&mut self, id: JobId, outcome: Outcome, at: Timestamp) {
         self.clock = self.clock.max(at);
         let Some(job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
-        self.unfile(&job);
+        self.unindex_job(&job);
         self.forget_limits(&job.spec.tenant);
         self.policies.failures.remove(&id);
         for dependency in &job.open_dependencies {
@@ -464,7 +475,7 @@ impl State {
 
     /// Remember how a job or array ended, and free those who waited for it.
     fn remember_end(&mut self, id: JobId, outcome: Outcome, at: Timestamp) {
-        let former = self.ended.insert(id, Ended { outcome, at });
+        let former = self.ended.insert(id, EndedJob { outcome, at });
         assert!(former.is_none(), "{id} ended twice");
         for dependent in self.dependents.remove(&id).into_iter().flatten() {
             self.move_job(dependent, at, |job| {
@@ -490,7 +501,7 @@ impl State {
         }
     }
 
-    fn count_array(&mut self, id: JobId, count: impl FnOnce(&mut Array)) {
+    fn count_array(&mut self, id: JobId, count: impl FnOnce(&mut ArrayState)) {
         if id.index.is_some()
             && let Some(array) = self.arrays.get_mut(&id.number)
         {
@@ -553,9 +564,9 @@ impl State {
             return;
         }
         let jobs = std::mem::take(&mut self.jobs);
-        jobs.values().for_each(|job| self.unfile(job));
+        jobs.values().for_each(|job| self.unindex_job(job));
         self.policies.bucket_criteria.exact_limits = Arc::new(exact_limits);
-        jobs.values().for_each(|job| self.file(job));
+        jobs.values().for_each(|job| self.index_job(job));
         self.jobs = jobs;
     }
 
@@ -568,7 +579,7 @@ impl State {
         node.gpu_health.resize(facts.gpus.len(), healthy);
         node.holders.resize(facts.gpus.len(), Vec::new());
         self.clock = self.clock.max(at);
-        self.refile_node(id);
+        self.reindex_node(id);
     }
 
     /// A declared node holds nothing, so its GPUs may move: what is known of one follows its UUID.
@@ -592,21 +603,21 @@ impl State {
     fn change_node(&mut self, id: &NodeId, at: Timestamp, change: impl FnOnce(&mut Node)) {
         self.clock = self.clock.max(at);
         change(self.node_mut(id));
-        self.refile_node(id);
+        self.reindex_node(id);
     }
 
     fn remove_node(&mut self, id: &NodeId, at: Timestamp) {
         self.clock = self.clock.max(at);
         let node = self.nodes.remove(id);
         assert!(node.is_some_and(|node| node.jobs.is_empty()), "{id} is gone or busy");
-        self.capacity.remove(id);
+        self.resources.remove(id);
         self.forget_kinds();
     }
 
-    pub(super) fn refile_node(&mut self, id: &NodeId) {
+    pub(super) fn reindex_node(&mut self, id: &NodeId) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.pools = pools_of(node, &self.policies);
-            self.capacity.file(node);
+            self.resources.insert(node);
         }
         self.forget_kinds();
     }
@@ -614,7 +625,7 @@ impl State {
     /// What was answered of kinds of nodes that are gone is no longer asked for.
     fn forget_kinds(&mut self) {
         if !self.policies.is_empty() {
-            let capacity = &self.capacity;
+            let capacity = &self.resources;
             self.policies.answers.retain_kinds(|kind| capacity.has(kind));
         }
     }
@@ -622,7 +633,7 @@ impl State {
     /// Only what is held on a node has changed.
     fn refresh_node(&mut self, id: &NodeId) {
         if let Some(node) = self.nodes.get(id) {
-            self.capacity.refresh(node);
+            self.resources.refresh(node);
         }
     }
 
@@ -636,7 +647,7 @@ impl State {
 }
 
 /// What all jobs of one submission have in common.
-struct Born<'a> {
+struct Submission<'a> {
     spec: &'a Arc<JobSpec>,
     held_by: Option<&'a str>,
     open_dependencies: &'a BTreeSet<Dependency>,
@@ -662,7 +673,7 @@ fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
         id: id.clone(),
         facts: facts.clone(),
         state: NodeState {
-            word: NodeWord::Ready,
+            status: NodeStatus::Ready,
             by: "muster".to_string(),
             why: "registered".to_string(),
             since: at,

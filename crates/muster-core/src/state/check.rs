@@ -9,7 +9,7 @@ use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::demand::Demand;
 use crate::objects::job::{Job, Phase};
 use crate::objects::node::{Lease, Slot, fit_on_one_device};
-use crate::state::{Array, State};
+use crate::state::{ArrayState, State};
 
 /// A broken law, in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl State {
         if counted != known {
             found.push(Violation(format!("arrays are miscounted: {known:?}, really {counted:?}")));
         }
-        let over = |array: &Array| array.running_max.is_some_and(|max| array.active > max);
+        let over = |array: &ArrayState| array.running_max.is_some_and(|max| array.active > max);
         for (number, _) in self.arrays.iter().filter(|(_, array)| over(array)) {
             found.push(Violation(format!("array job-{number} runs more tasks than it may")));
         }
@@ -200,7 +200,7 @@ impl State {
             nodes: self.nodes.clone(),
             tenants: self.tenants.clone(),
             arrays: self.arrays.clone(),
-            mix: self.mix.clone(),
+            workload_mix: self.workload_mix.clone(),
             policies: self.policies.clone(),
             ..State::default()
         };
@@ -217,7 +217,7 @@ impl State {
                 fresh.policies.bucket_criteria.exact_limits == self.policies.bucket_criteria.exact_limits,
             ),
             ("queue", fresh.queue == self.queue),
-            ("capacity", fresh.capacity == self.capacity),
+            ("capacity", fresh.resources == self.resources),
             ("dependents", fresh.dependents == self.dependents),
             ("deadlines", fresh.deadlines == self.deadlines),
             ("ends", fresh.ends == self.ends),

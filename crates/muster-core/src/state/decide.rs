@@ -47,9 +47,11 @@ impl State {
                 self.decide_label(by, node, (labels.as_ref(), taints.as_ref()), now)
             }
             Command::RemoveGpu { node, gpu } => self.decide_remove_gpu(by, node, *gpu, now),
-            Command::SetNodeState { node, word, why } => self.decide_node_state(by, node, *word, why, now),
+            Command::SetNodeState { node, status: word, why } => {
+                self.decide_node_state(by, node, *word, why, now)
+            }
             Command::RemoveNode { node } => self.decide_remove_node(node, now),
-            Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c, jobs } => {
+            Command::SetGpuHealth { node, gpu, status: word, why, cooling_until, temperature_c, jobs } => {
                 let said = self.decide_gpu_health(
                     (node, *gpu),
                     (by, why),
@@ -65,7 +67,7 @@ impl State {
             Command::OpenWindow { window } => self.decide_open_window(by, window, now),
             Command::CloseWindow { name } => self.decide_close_window(name, now),
             Command::AdoptPlan { plan, epoch } => Ok(self.decide_adopt(plan, *epoch, now)),
-            Command::ReportTask { node, job, attempt, said } => {
+            Command::ReportTask { node, job, attempt, report: said } => {
                 self.check_may_change_if_known(by, *job)?;
                 self.decide_report(node, (*job, *attempt), said, now)
             }
@@ -78,7 +80,7 @@ impl State {
             Command::NoteForecast { ranges } => Ok(self.decide_forecast(ranges, now)),
             Command::NoteRefusal { act, object, code } => Ok(Decision::done(vec![Event::Acted {
                 by: by.name.clone(),
-                by_kind: Some(by.kind_word().to_string()),
+                by_kind: Some(by.kind_name().to_string()),
                 act: cut(act),
                 object: cut(object),
                 refused: Some(code.clone()),
@@ -118,7 +120,7 @@ impl State {
             let (at, object) = (now.max(self.clock), cut(&object));
             events.push(Event::Acted {
                 by: by.name.clone(),
-                by_kind: Some(by.kind_word().to_string()),
+                by_kind: Some(by.kind_name().to_string()),
                 act: act.to_string(),
                 object,
                 refused,

@@ -10,7 +10,7 @@ use crate::objects::job::{Attempt, Job, Outcome, Phase, StopCause};
 use crate::objects::settings::PRIORITY_MAX;
 use crate::state::decide::Decision;
 use crate::state::submit::check_name;
-use crate::state::{Array, State};
+use crate::state::{ArrayState, State};
 use crate::time::Timestamp;
 
 impl State {
@@ -126,14 +126,14 @@ impl State {
         verb: &'static str,
         needs: &'static str,
     ) -> Result<Vec<&Job>, Refusal> {
-        let members = self.members(id);
+        let members = self.live_jobs_of(id);
         if !members.is_empty() {
             let jobs: Vec<&Job> = members.into_iter().map(|id| self.job(id)).collect::<Result<_, _>>()?;
             jobs.iter().try_for_each(|job| self.check_may_change(by, job))?;
             return Ok(jobs);
         }
         match self.ended.get(&id) {
-            Some(ended) => Err(Refusal::WrongPhase { job: id, phase: ended.outcome.word(), verb, needs }),
+            Some(ended) => Err(Refusal::WrongPhase { job: id, phase: ended.outcome.as_str(), verb, needs }),
             None => Err(Refusal::UnknownJob { job: id }),
         }
     }
@@ -167,7 +167,7 @@ impl State {
     /// Follow up on jobs that end in `events`: their claims end, and jobs whose dependency can no longer come
     /// true end too, and theirs in turn.
     pub(super) fn settle_ends(&self, events: &mut Vec<Event>, now: Timestamp) {
-        let mut arrays: BTreeMap<u64, Array> = BTreeMap::new();
+        let mut arrays: BTreeMap<u64, ArrayState> = BTreeMap::new();
         let mut settled: BTreeSet<JobId> = BTreeSet::new();
         let mut next = 0;
         while next < events.len() {
@@ -202,7 +202,7 @@ impl State {
                 .any(|dependency| dependency.job == job && !outcome.satisfies(dependency.when));
             let ending = settled.contains(dependent) || events.iter().any(|event| ends(event, *dependent));
             if dead && !ending {
-                let why = format!("its dependency `{job}` has ended as {}", outcome.word());
+                let why = format!("its dependency `{job}` has ended as {}", outcome.as_str());
                 events.push(Event::JobEnded { job: *dependent, outcome: Outcome::Cancelled, why, at: now });
             }
         }
@@ -213,7 +213,7 @@ impl State {
         &self,
         job: JobId,
         outcome: Outcome,
-        arrays: &mut BTreeMap<u64, Array>,
+        arrays: &mut BTreeMap<u64, ArrayState>,
     ) -> Option<Outcome> {
         job.index?;
         let array = match arrays.get_mut(&job.number) {
@@ -226,7 +226,7 @@ impl State {
     }
 }
 
-impl Array {
+impl ArrayState {
     /// How the array as a whole ends once its last task has.
     pub(super) fn outcome(&self) -> Outcome {
         if self.all_done { Outcome::Done } else { Outcome::Failed }
@@ -236,7 +236,7 @@ impl Array {
 fn ends_job(event: &Event) -> Option<(JobId, Outcome)> {
     match event {
         Event::JobEnded { job, outcome, .. } => Some((*job, *outcome)),
-        Event::AttemptEnded { job, next: crate::facts::event::Next::Ended { outcome, .. }, .. } => {
+        Event::AttemptEnded { job, next: crate::facts::event::NextPhase::Ended { outcome, .. }, .. } => {
             Some((*job, *outcome))
         }
         _ => None,
@@ -253,5 +253,5 @@ fn is_cancelled(attempt: &Attempt) -> bool {
 }
 
 fn wrong_phase(job: &Job, verb: &'static str, needs: &'static str) -> Refusal {
-    Refusal::WrongPhase { job: job.id, phase: job.phase_word(), verb, needs }
+    Refusal::WrongPhase { job: job.id, phase: job.phase_name(), verb, needs }
 }

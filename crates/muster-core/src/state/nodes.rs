@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::facts::command::{Actor, JobsOnGpu};
 use crate::facts::event::Event;
 use crate::facts::refusal::Refusal;
-use crate::gpu::device::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuWord};
+use crate::gpu::device::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuStatus};
 use crate::gpu::partition;
 use crate::ids::{GpuId, JobId, NodeId};
 use crate::objects::job::{Exit, StopCause};
-use crate::objects::node::{NodeFacts, NodeWord};
+use crate::objects::node::{NodeFacts, NodeStatus};
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::state::report::PartEnd;
@@ -133,11 +133,11 @@ impl State {
 
     /// A node that was only out of sight takes work again; one that a person took out stays out.
     fn welcome_back(&self, id: &NodeId, now: Timestamp) -> Option<Event> {
-        let word = self.nodes.get(id)?.state.word;
-        matches!(word, NodeWord::Suspect | NodeWord::Unreachable | NodeWord::Fenced).then(|| {
+        let word = self.nodes.get(id)?.state.status;
+        matches!(word, NodeStatus::Suspect | NodeStatus::Unreachable | NodeStatus::Fenced).then(|| {
             Event::NodeStateChanged {
                 node: id.clone(),
-                word: NodeWord::Ready,
+                status: NodeStatus::Ready,
                 by: Actor::system().name,
                 why: "its agent is back".to_string(),
                 at: now,
@@ -149,22 +149,22 @@ impl State {
         &self,
         by: &Actor,
         id: &NodeId,
-        word: NodeWord,
+        status: NodeStatus,
         why: &str,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let node = self.node(id)?;
-        if node.state.word == word && node.state.why == why {
+        if node.state.status == status && node.state.why == why {
             return Ok(Decision::done(Vec::new()));
         }
         let mut events = vec![Event::NodeStateChanged {
             node: id.clone(),
-            word,
+            status,
             by: by.name.clone(),
             why: why.to_string(),
             at: now,
         }];
-        if word == NodeWord::Fenced {
+        if status == NodeStatus::Fenced {
             self.end_parts_on(id, now, &mut events);
         }
         Ok(Decision::done(events))
@@ -231,7 +231,7 @@ impl State {
         &self,
         (node, gpu): (&NodeId, u8),
         (by, why): (&Actor, &str),
-        (word, temperature_c): (GpuWord, Option<i32>),
+        (word, temperature_c): (GpuStatus, Option<i32>),
         cooling_until: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
@@ -241,38 +241,38 @@ impl State {
         };
         let (declared, read) = match (by.is_system(), word) {
             (true, read) => (known.declared.clone(), read),
-            (false, GpuWord::Healthy) => (None, GpuWord::Healthy),
+            (false, GpuStatus::Healthy) => (None, GpuStatus::Healthy),
             (false, word) => {
                 let (why, by) = (why.to_string(), by.name.clone());
-                (Some(Box::new(DeclaredHealth { word, why, by })), known.read_word())
+                (Some(Box::new(DeclaredHealth { word, why, by })), known.reading_status())
             }
         };
         // A declaration ends no cooling period, unless it is that the device is healthy.
-        let cools_on = !by.is_system() && word != GpuWord::Healthy;
+        let cools_on = !by.is_system() && word != GpuStatus::Healthy;
         let cooling_until = if cools_on { cooling_until.or(known.cooling_until) } else { cooling_until };
         let worst = declared.as_ref().map_or(read, |declared| declared.word.max(read));
         let why = match &declared {
             Some(declared) if declared.word == worst => declared.why.clone(),
-            Some(_) if !by.is_system() => format!("its agent reads it as {}", worst.word()),
+            Some(_) if !by.is_system() => format!("its agent reads it as {}", worst.as_str()),
             _ => why.to_string(),
         };
         let read = (read != worst).then_some(read);
-        let said = (&known.declared, known.read, known.word, known.cooling_until);
+        let said = (&known.declared, known.reading, known.status, known.cooling_until);
         let same = said == (&declared, read, worst, cooling_until);
         // Who is warm and how much is only worth a note where policies look at it.
         let looked_at = self.policies.rules().is_some();
-        if same && !(looked_at && known.is_news(temperature_c)) {
+        if same && !(looked_at && known.is_worth_noting(temperature_c)) {
             return Ok(Decision::done(Vec::new()));
         }
-        let jobs = if worst == GpuWord::Healthy { Vec::new() } else { self.jobs_on_gpu(node, gpu) };
+        let jobs = if worst == GpuStatus::Healthy { Vec::new() } else { self.jobs_on_gpu(node, gpu) };
         let health = GpuHealth {
-            word: worst,
+            status: worst,
             why,
             since: now,
             cooling_until,
             temperature_c: temperature_c.or(known.temperature_c),
             declared,
-            read,
+            reading: read,
         };
         let gpu = GpuId { node: node.clone(), index: gpu };
         Ok(Decision::done(vec![Event::gpu_health_changed(gpu, health, jobs)]))
@@ -283,15 +283,15 @@ impl State {
         &self,
         mut said: Decision,
         (node, gpu): (&NodeId, u8),
-        (word, said_why): (GpuWord, &str),
+        (word, said_why): (GpuStatus, &str),
         (by, jobs): (&Actor, JobsOnGpu),
         now: Timestamp,
     ) -> Decision {
         let by = by.name.clone();
         let id = GpuId { node: node.clone(), index: gpu };
         let why = match said_why.is_empty() {
-            true => format!("{id} is {}", word.word()),
-            false => format!("{id} is {}: {said_why}", word.word()),
+            true => format!("{id} is {}", word.as_str()),
+            false => format!("{id} is {}: {said_why}", word.as_str()),
         };
         let cause = match jobs {
             JobsOnGpu::Keep => return said,

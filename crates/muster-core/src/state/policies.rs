@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::facts::command::Actor;
-use crate::facts::event::{Event, Next};
+use crate::facts::event::{Event, NextPhase};
 use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::nearest::nearest;
 use crate::objects::job::{Attempt, Exit, Job, Outcome, StopCause};
 use crate::objects::node::Node;
 use crate::objects::policy::{
-    Answered, Bundle, COST_MILLI_MAX, Failure, FailureView, Hook, Limited, Retried, Retry, Scope, Version,
+    BundleVersion, FailedAttempt, FailureView, Hook, JobAnswer, POLICY_COST_MILLI_MAX, PolicyBundle,
+    PolicyScope, Retry, RetryAnswer, TenantLimit,
 };
 use crate::objects::settings::PRIORITY_MAX;
-use crate::policy::{Answer, Given, Policies, Wear};
+use crate::policy::{BucketAnswer, DeviceCondition, Policies, ResolvedAnswer};
 use crate::queue::Bucket;
 use crate::state::State;
 use crate::state::decide::Decision;
@@ -30,11 +31,11 @@ impl State {
     pub(super) fn decide_apply_policy(
         &self,
         (by, why): (&Actor, &str),
-        scope: &Scope,
-        bundle: &Arc<Bundle>,
+        scope: &PolicyScope,
+        bundle: &Arc<PolicyBundle>,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        if let Scope::Tenant(tenant) = scope {
+        if let PolicyScope::Tenant(tenant) = scope {
             self.tenant(tenant)?;
         }
         check_bundle(scope, bundle)?;
@@ -49,12 +50,12 @@ impl State {
     pub(super) fn decide_roll_back_policy(
         &self,
         (by, why): (&Actor, &str),
-        scope: &Scope,
+        scope: &PolicyScope,
         number: Option<u64>,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let of_scope = self.policies.versions().into_iter().filter(|version| version.scope == *scope);
-        let of_scope: Vec<&Arc<Version>> = of_scope.collect();
+        let of_scope: Vec<&Arc<BundleVersion>> = of_scope.collect();
         let wanted = match number {
             Some(number) => of_scope.iter().find(|version| version.number == number),
             None => of_scope.iter().rev().nth(1),
@@ -67,7 +68,7 @@ impl State {
 
     /// That a tenant has no policies any more, if it has some.
     pub(super) fn policies_taken(&self, by: &Actor, tenant: &TenantId, now: Timestamp) -> Option<Event> {
-        let scope = Scope::Tenant(tenant.clone());
+        let scope = PolicyScope::Tenant(tenant.clone());
         self.policies.active(&scope)?;
         Some(self.applied((by, "the tenant was deleted"), &scope, &Arc::default(), now))
     }
@@ -75,11 +76,11 @@ impl State {
     fn applied(
         &self,
         (by, why): (&Actor, &str),
-        scope: &Scope,
-        bundle: &Arc<Bundle>,
+        scope: &PolicyScope,
+        bundle: &Arc<PolicyBundle>,
         at: Timestamp,
     ) -> Event {
-        let version = Version {
+        let version = BundleVersion {
             number: self.policies.next_number(),
             scope: scope.clone(),
             bundle: bundle.clone(),
@@ -91,8 +92,8 @@ impl State {
     }
 
     /// Nobody who waits may lose the pool they named: they would wait for ever.
-    fn check_pools(&self, scope: &Scope, bundle: &Bundle) -> Result<(), Refusal> {
-        if *scope != Scope::Cluster {
+    fn check_pools(&self, scope: &PolicyScope, bundle: &PolicyBundle) -> Result<(), Refusal> {
+        if *scope != PolicyScope::Cluster {
             return Ok(());
         }
         let lost = |pool: &&String| !bundle.rules.pools.contains_key(*pool);
@@ -109,7 +110,7 @@ impl State {
     pub(super) fn decide_answers(
         &self,
         bundles: &[String],
-        (answers, limits, retries): (&[Answered], &[Limited], &[Retried]),
+        (answers, limits, retries): (&[JobAnswer], &[TenantLimit], &[RetryAnswer]),
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         // All of them and no other: who was not asked, because it was put into force since, may have something to say.
@@ -117,15 +118,15 @@ impl State {
         if !in_force.iter().map(|version| &version.bundle.hash).eq(bundles) {
             return Err(Refusal::Invalid { field: "bundles", problem: "are no longer in force".to_string() });
         }
-        let waits = |answered: &&Answered| {
+        let waits = |answered: &&JobAnswer| {
             let job = self.jobs.get(&answered.job).filter(|job| job.is_ready());
-            let concerned = |job: &&Job| self.policies.speak_of(&job.spec.tenant);
+            let concerned = |job: &&Job| self.policies.apply_to(&job.spec.tenant);
             job.filter(concerned).is_some_and(|job| self.bucket(job).key() == answered.bucket)
         };
-        let answers: Vec<Answered> =
+        let answers: Vec<JobAnswer> =
             answers.iter().filter(waits).cloned().map(|one| self.bounded(one)).collect();
         let limited = self.tenants_to_limit();
-        let limits: Vec<Limited> =
+        let limits: Vec<TenantLimit> =
             limits.iter().filter(|one| limited.contains(&one.tenant)).cloned().collect();
         let mut events = match answers.is_empty() && limits.is_empty() {
             true => Vec::new(),
@@ -145,8 +146,8 @@ impl State {
     /// A job that failed goes on sleeping as long as was said, or has ended.
     fn decide_retry(
         &self,
-        (bundles, answer): (&[String], &Retried),
-        failure: &Failure,
+        (bundles, answer): (&[String], &RetryAnswer),
+        failure: &FailedAttempt,
         now: Timestamp,
         events: &mut Vec<Event>,
     ) {
@@ -168,7 +169,7 @@ impl State {
     }
 
     /// How a job failed, while it sleeps until policies have said whether it starts again.
-    pub fn failure_of(&self, job: JobId) -> Option<&Failure> {
+    pub fn failure_of(&self, job: JobId) -> Option<&FailedAttempt> {
         let asleep = self.jobs.get(&job).filter(|_| !self.policies.failures.is_empty())?;
         self.policies.failure(job, &asleep.spec.tenant)
     }
@@ -178,12 +179,12 @@ impl State {
         &mut self,
         (job, tenant): (JobId, &TenantId),
         attempt: &Attempt,
-        (next, exit): (&Next, &Exit),
+        (next, exit): (&NextPhase, &Exit),
         at: Timestamp,
     ) {
         let cause = attempt.stopping.as_ref().map(|stopping| &stopping.cause);
         let by_itself = matches!(cause, None | Some(StopCause::GangFailed));
-        let comes_back = matches!(next, Next::Queued { wakes_at: Some(_), .. });
+        let comes_back = matches!(next, NextPhase::Queued { wakes_at: Some(_), .. });
         if by_itself && comes_back && self.policies.asks(Hook::Retry, tenant) {
             let seen = FailureView {
                 exit: exit.clone(),
@@ -192,12 +193,12 @@ impl State {
                 ran_ms: at.since(attempt.started_at.unwrap_or(attempt.placed_at)),
                 nodes: attempt.nodes().into_iter().collect(),
             };
-            self.policies.failures.insert(job, Failure { seen, failed: None });
+            self.policies.failures.insert(job, FailedAttempt { seen, failed: None });
         }
     }
 
     /// Take what was answered of a failure: the job is no longer asked about, or will be again.
-    pub(super) fn take_retry(&mut self, answer: &Retried, wakes_at: Timestamp, at: Timestamp) {
+    pub(super) fn take_retry(&mut self, answer: &RetryAnswer, wakes_at: Timestamp, at: Timestamp) {
         match (&answer.retry, self.policies.failures.get_mut(&answer.job)) {
             (None, Some(failure)) => failure.failed.clone_from(&answer.failed),
             _ => drop(self.policies.failures.remove(&answer.job)),
@@ -206,27 +207,28 @@ impl State {
     }
 
     /// An answer within what policies may say at all.
-    fn bounded(&self, answered: Answered) -> Answered {
+    fn bounded(&self, answered: JobAnswer) -> JobAnswer {
         let asked = self.jobs.get(&answered.job).map_or(0, |job| job.spec.priority);
         // Where only a tenant was asked, it can ask for less and for no more.
         let most = if self.policies.cluster_answers(Hook::Priority) { PRIORITY_MAX } else { asked };
         let known = |(node, _): &(NodeId, i64)| self.nodes.contains_key(node);
-        let cost = |(node, cost): (NodeId, i64)| (node, cost.clamp(-COST_MILLI_MAX, COST_MILLI_MAX));
-        Answered {
+        let cost =
+            |(node, cost): (NodeId, i64)| (node, cost.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX));
+        JobAnswer {
             priority: answered.priority.map(|priority| priority.min(most)),
             costs: answered.costs.into_iter().filter(known).map(cost).collect(),
             ..answered
         }
     }
 
-    pub(super) fn apply_policy(&mut self, version: &Version) {
+    pub(super) fn apply_policy(&mut self, version: &BundleVersion) {
         self.clock = self.clock.max(version.at);
-        self.policies.put(version.clone());
+        self.policies.activate(version.clone());
         // Jobs are told apart by what the new policies look at, and devices belong to the pools they register.
         self.derive();
     }
 
-    pub(super) fn take_answers(&mut self, answers: &[Answered], limits: &[Limited], at: Timestamp) {
+    pub(super) fn take_answers(&mut self, answers: &[JobAnswer], limits: &[TenantLimit], at: Timestamp) {
         self.clock = self.clock.max(at);
         self.restore_answers(answers);
         let by_tenant = limits.iter().map(|limited| (limited.tenant.clone(), limited.clone()));
@@ -266,39 +268,39 @@ impl State {
     }
 
     /// A copy with what policies answered of further tenants, to look ahead from: nobody of them waits yet.
-    pub fn with_limits(&self, limits: Vec<Limited>) -> State {
+    pub fn with_limits(&self, limits: Vec<TenantLimit>) -> State {
         let mut copy = self.clone();
         copy.policies.limits.extend(limits.into_iter().map(|limited| (limited.tenant.clone(), limited)));
         copy
     }
 
     /// Take answers as events and savepoints tell them.
-    pub(super) fn restore_answers(&mut self, answers: &[Answered]) {
+    pub(super) fn restore_answers(&mut self, answers: &[JobAnswer]) {
         for answered in answers {
             let Some(job) = self.jobs.get(&answered.job) else { continue };
-            let kind = |(node, cost): &(NodeId, i64)| Some((self.capacity.filed(node)?.kind.clone(), *cost));
+            let kind = |(node, cost): &(NodeId, i64)| Some((self.resources.entry(node)?.kind.clone(), *cost));
             let costs = answered.costs.iter().filter_map(kind).collect();
-            let given = Given { bucket: self.bucket(job), answered: answered.clone(), costs };
+            let given = ResolvedAnswer { bucket: self.bucket(job), answered: answered.clone(), costs };
             self.policies.answers.put(given);
         }
     }
 
     /// All answers as events tell them: each bucket by its first job, each kind by its first node.
-    pub fn answered(&self) -> Vec<Answered> {
+    pub fn answered(&self) -> Vec<JobAnswer> {
         if self.policies.is_empty() {
             return Vec::new();
         }
         let mut nodes = BTreeMap::new();
         for node in self.nodes.keys() {
-            if let Some(filed) = self.capacity.filed(node) {
+            if let Some(filed) = self.resources.entry(node) {
                 nodes.entry(filed.kind.clone()).or_insert_with(|| node.clone());
             }
         }
-        let of_bucket = |(bucket, answer): (&Bucket, &Answer)| {
+        let of_bucket = |(bucket, answer): (&Bucket, &BucketAnswer)| {
             let job = self.queue.bucket(bucket)?.first()?.1;
             let costs =
                 answer.costs.iter().filter_map(|(kind, cost)| Some((nodes.get(kind)?.clone(), *cost)));
-            Some(Answered {
+            Some(JobAnswer {
                 job,
                 bucket: bucket.key(),
                 admission: answer.admission.clone(),
@@ -320,11 +322,11 @@ impl State {
         }
         let pools = self.policies.rules().into_iter().flat_map(|rules| rules.pools.keys());
         let meant = nearest(pool, pools.map(String::as_str)).map(str::to_string);
-        Err(Refusal::UnknownPool { pool: pool.to_string(), meant })
+        Err(Refusal::UnknownPool { pool: pool.to_string(), suggestion: meant })
     }
 }
 
-fn check_bundle(scope: &Scope, bundle: &Bundle) -> Result<(), Refusal> {
+fn check_bundle(scope: &PolicyScope, bundle: &PolicyBundle) -> Result<(), Refusal> {
     let invalid = |problem: String| Err(Refusal::Invalid { field: "files", problem });
     let bytes: usize = bundle.files.values().map(String::len).sum();
     if bundle.files.len() > FILES_MAX {
@@ -337,7 +339,7 @@ fn check_bundle(scope: &Scope, bundle: &Bundle) -> Result<(), Refusal> {
         return invalid(excess);
     }
     let registers = !bundle.rules.pools.is_empty() || !bundle.rules.schedules.is_empty();
-    if registers && *scope != Scope::Cluster {
+    if registers && *scope != PolicyScope::Cluster {
         let pools = bundle.rules.pools.keys().map(|name| format!("the pool `{name}`"));
         let rulesets = bundle.rules.schedules.keys().map(|name| format!("the ruleset `{name}`"));
         let registered = pools.chain(rulesets).collect::<Vec<_>>().join(", ");
@@ -354,7 +356,10 @@ pub(super) fn pools_of(node: &Node, policies: &Policies) -> Vec<BTreeMap<String,
     }
     let devices = node.facts.gpus.iter().zip(&node.gpu_health);
     let of_device = |(gpu, health): (&crate::gpu::device::GpuFacts, &crate::gpu::device::GpuHealth)| {
-        let wear = Wear { temperature_c: health.temperature_c, health_milli: health.word.health_milli() };
+        let wear = DeviceCondition {
+            temperature_c: health.temperature_c,
+            health_milli: health.status.health_milli(),
+        };
         policies.pools_of(&gpu.model, gpu.memory_mib, wear)
     };
     devices.map(of_device).collect()

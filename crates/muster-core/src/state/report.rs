@@ -2,11 +2,11 @@
 
 use crate::accounting::ledger::{charge, held};
 use crate::accounting::preemption_loss::lost_gpu_ms;
-use crate::facts::command::Said;
-use crate::facts::event::{Back, Event, Next, Receipt};
+use crate::facts::command::TaskReport;
+use crate::facts::event::{Event, NextPhase, PreemptionReceipt, RequeueCause};
 use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, NodeId};
-use crate::objects::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
+use crate::objects::job::{Attempt, Exit, Job, NodeReport, OnNodeLost, Outcome, StopCause};
 use crate::objects::policy::Hook;
 use crate::state::State;
 use crate::state::decide::Decision;
@@ -28,7 +28,7 @@ impl State {
         &self,
         node: &NodeId,
         (id, number): (JobId, u32),
-        said: &Said,
+        said: &TaskReport,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let stale = || Refusal::StaleReport { job: id, attempt: number, node: node.clone() };
@@ -38,13 +38,13 @@ impl State {
             return Err(stale());
         }
         let mut events = Vec::new();
-        match (said, attempt.parts.get(node)) {
+        match (said, attempt.reports.get(node)) {
             // The work is that of the whole gang, so it does not matter which node says it.
-            (Said::Saved, _) => events.push(saved(job, attempt, now)),
+            (TaskReport::Saved, _) => events.push(saved(job, attempt, now)),
             // Agents repeat themselves until they are heard.
-            (_, Some(Part::Ended { .. })) | (Said::Started, Some(Part::Started)) => {}
-            (Said::Started, None) => events.push(started(job, attempt, node, now)),
-            (Said::Ended { exit, stopped, ended_ms_ago }, _) => {
+            (_, Some(NodeReport::Ended { .. })) | (TaskReport::Started, Some(NodeReport::Started)) => {}
+            (TaskReport::Started, None) => events.push(started(job, attempt, node, now)),
+            (TaskReport::Ended { exit, stopped, ended_ms_ago }, _) => {
                 let ended_at = ended_ms_ago.map(|ms| ended_at(attempt, ms, now));
                 self.end_part(job, node, &PartEnd { exit, stopped: *stopped, ended_at }, now, &mut events);
                 self.settle_ends(&mut events, now);
@@ -64,14 +64,15 @@ impl State {
     ) {
         let Some(attempt) = job.attempt() else { return };
         let others = attempt.nodes().into_iter().filter(|other| other != node);
-        let open =
-            others.filter(|other| !matches!(attempt.parts.get(other), Some(Part::Ended { .. }))).count();
+        let open = others
+            .filter(|other| !matches!(attempt.reports.get(other), Some(NodeReport::Ended { .. })))
+            .count();
         if open == 0 {
             events.push(self.attempt_ended(job, attempt, end, now));
             return;
         }
         let PartEnd { exit, stopped, ended_at } = *end;
-        events.push(Event::PartEnded {
+        events.push(Event::NodePartEnded {
             job: job.id,
             attempt: attempt.number,
             node: node.clone(),
@@ -104,7 +105,7 @@ impl State {
     }
 
     /// What becomes of a job whose processes are gone.
-    fn next(&self, job: &Job, attempt: &Attempt, exit: &Exit, stopped: bool, now: Timestamp) -> Next {
+    fn next(&self, job: &Job, attempt: &Attempt, exit: &Exit, stopped: bool, now: Timestamp) -> NextPhase {
         let cause = attempt.stopping.as_ref().map(|stopping| &stopping.cause);
         match cause {
             // It finished before anyone told it to stop: its work is done, whatever was wanted of it.
@@ -116,9 +117,13 @@ impl State {
                 ended(Outcome::Cancelled, format!("cancelled by {by}: {why}"))
             }
             Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
-            Some(StopCause::Preempted { .. }) => Next::Queued { because: Back::Preempted, wakes_at: None },
-            Some(StopCause::Requeued { .. }) => Next::Queued { because: Back::Requeued, wakes_at: None },
-            Some(StopCause::Held { by, why }) => Next::Held { by: by.clone(), why: why.clone() },
+            Some(StopCause::Preempted { .. }) => {
+                NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None }
+            }
+            Some(StopCause::Requeued { .. }) => {
+                NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None }
+            }
+            Some(StopCause::Held { by, why }) => NextPhase::Held { by: by.clone(), why: why.clone() },
             Some(StopCause::GangFailed) | None => {
                 self.asleep_if_asked(job, self.next_by_exit(job, exit, now), now)
             }
@@ -126,22 +131,24 @@ impl State {
     }
 
     /// Who comes back after a failure sleeps where policies are asked whether it starts again, until they have answered.
-    fn asleep_if_asked(&self, job: &Job, next: Next, now: Timestamp) -> Next {
+    fn asleep_if_asked(&self, job: &Job, next: NextPhase, now: Timestamp) -> NextPhase {
         match next {
-            Next::Queued { because, wakes_at: None } if self.policies.asks(Hook::Retry, &job.spec.tenant) => {
-                Next::Queued { because, wakes_at: Some(now) }
+            NextPhase::Queued { because, wakes_at: None }
+                if self.policies.asks(Hook::Retry, &job.spec.tenant) =>
+            {
+                NextPhase::Queued { because, wakes_at: Some(now) }
             }
             next => next,
         }
     }
 
-    fn next_by_exit(&self, job: &Job, exit: &Exit, now: Timestamp) -> Next {
+    fn next_by_exit(&self, job: &Job, exit: &Exit, now: Timestamp) -> NextPhase {
         match exit {
             Exit::Code { code: 0 } => done(),
             Exit::NotStarted { why } => self.next_launch(job, why, now),
             Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => self.come_back(job, why),
-            _ if job.restarts < job.spec.restart.max_restarts => Next::Queued {
-                because: Back::Restarted,
+            _ if job.restarts < job.spec.restart.max_restarts => NextPhase::Queued {
+                because: RequeueCause::Restarted,
                 wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),
             },
             exit => ended(Outcome::Failed, told(exit)),
@@ -149,21 +156,21 @@ impl State {
     }
 
     /// A launch that did not happen is tried again after a pause, never at the head of the queue for free.
-    fn next_launch(&self, job: &Job, why: &str, now: Timestamp) -> Next {
+    fn next_launch(&self, job: &Job, why: &str, now: Timestamp) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
             let why = format!("launch failed {} times: {why}", job.requeues + 1);
-            return Next::Held { by: "muster".to_string(), why };
+            return NextPhase::Held { by: "muster".to_string(), why };
         }
         let wakes_at = Some(now.plus(self.backoff_ms(job.requeues)));
-        Next::Queued { because: Back::Requeued, wakes_at }
+        NextPhase::Queued { because: RequeueCause::Requeued, wakes_at }
     }
 
-    fn come_back(&self, job: &Job, why: &str) -> Next {
+    fn come_back(&self, job: &Job, why: &str) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
             let why = format!("came back {} times already: {why}", job.requeues);
-            return Next::Held { by: "muster".to_string(), why };
+            return NextPhase::Held { by: "muster".to_string(), why };
         }
-        Next::Queued { because: Back::Requeued, wakes_at: None }
+        NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None }
     }
 
     fn backoff_ms(&self, times: u32) -> i64 {
@@ -173,7 +180,7 @@ impl State {
 }
 
 fn started(job: &Job, attempt: &Attempt, node: &NodeId, now: Timestamp) -> Event {
-    let missing = attempt.nodes().into_iter().filter(|other| attempt.parts.get(other).is_none()).count();
+    let missing = attempt.nodes().into_iter().filter(|other| attempt.reports.get(other).is_none()).count();
     let whole = missing == 1;
     Event::AttemptStarted { job: job.id, attempt: attempt.number, node: node.clone(), whole, at: now }
 }
@@ -187,8 +194,8 @@ fn saved(job: &Job, attempt: &Attempt, now: Timestamp) -> Event {
 /// had been told to stop.
 fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
     let mut exits: Vec<(&Exit, bool)> = Vec::new();
-    for part in attempt.parts.values() {
-        if let Part::Ended { exit, stopped, .. } = part {
+    for part in attempt.reports.values() {
+        if let NodeReport::Ended { exit, stopped, .. } = part {
             exits.push((exit, *stopped));
         }
     }
@@ -202,8 +209,8 @@ fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
 /// then: a gang gives them back together.
 fn whole_end(attempt: &Attempt, last: &PartEnd) -> Option<Timestamp> {
     let mut until = last.ended_at?;
-    for part in attempt.parts.values() {
-        if let Part::Ended { ended_at, .. } = part {
+    for part in attempt.reports.values() {
+        if let NodeReport::Ended { ended_at, .. } = part {
             until = until.max((*ended_at)?);
         }
     }
@@ -218,10 +225,10 @@ fn ended_at(attempt: &Attempt, ended_ms_ago: i64, now: Timestamp) -> Timestamp {
 }
 
 /// What it cost that an attempt was displaced, when it was over.
-fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<Receipt> {
+fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<PreemptionReceipt> {
     let stopping = attempt.stopping.as_ref()?;
     let StopCause::Preempted { by } = stopping.cause else { return None };
-    Some(Receipt {
+    Some(PreemptionReceipt {
         by,
         asked_at: stopping.since,
         saved_at: attempt.saved_at,
@@ -249,10 +256,10 @@ fn hint(code: i32) -> &'static str {
     }
 }
 
-fn done() -> Next {
-    Next::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
+fn done() -> NextPhase {
+    NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
 }
 
-fn ended(outcome: Outcome, why: String) -> Next {
-    Next::Ended { outcome, why }
+fn ended(outcome: Outcome, why: String) -> NextPhase {
+    NextPhase::Ended { outcome, why }
 }

@@ -6,8 +6,8 @@ use crate::facts::command::{Actor, ActorKind};
 use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, TenantId};
 use crate::objects::job::{Job, JobSpec};
-use crate::objects::priority::Ceiling;
 use crate::objects::priority::CeilingSource;
+use crate::objects::priority::PriorityCeiling;
 use crate::objects::settings::PRIORITY_MAX;
 use crate::objects::token::Role;
 use crate::state::State;
@@ -38,23 +38,23 @@ impl Actor {
 
 impl State {
     /// The highest priority that an actor may give to a job of a tenant.
-    pub fn priority_ceiling(&self, by: &Actor, tenant: &TenantId) -> Ceiling {
+    pub fn priority_ceiling(&self, by: &Actor, tenant: &TenantId) -> PriorityCeiling {
         let ActorKind::Token { role, priority_max: token_grant, .. } = &by.kind else {
-            return Ceiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
+            return PriorityCeiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
         };
         if role.is_cluster_wide() {
-            return Ceiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
+            return PriorityCeiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
         }
         let config = self.tenants.get(tenant).map(|tenant| &tenant.config);
         let tier = config.map(|config| config.tier).unwrap_or_default();
-        let mut ceiling = Ceiling { priority: tier.priority(), source: CeilingSource::Tier(tier) };
+        let mut ceiling = PriorityCeiling { priority: tier.priority(), source: CeilingSource::Tier(tier) };
         let grants = [
             (config.and_then(|config| config.priority_max), CeilingSource::Tenant),
             (*token_grant, CeilingSource::Token),
         ];
         for (grant, source) in grants {
             if let Some(priority) = grant.filter(|grant| *grant > ceiling.priority) {
-                ceiling = Ceiling { priority, source };
+                ceiling = PriorityCeiling { priority, source };
             }
         }
         ceiling

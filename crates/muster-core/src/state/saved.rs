@@ -7,24 +7,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounting::ledger::Ledger;
 use crate::accounting::tenant::Tenant;
-use crate::estimate::calibration::Foresight;
+use crate::estimate::calibration::ForecastCalibration;
 use crate::estimate::expected_end::planned_end;
-use crate::estimate::recent::Lasted;
-use crate::estimate::workload_mix::Mix;
-use crate::facts::command::KeyUse;
+use crate::estimate::recent::RecentRuntimes;
+use crate::estimate::workload_mix::WorkloadMix;
+use crate::facts::command::IdempotencyRecord;
 use crate::ids::{JobId, TenantId};
 use crate::objects::job::{Job, JobSpec};
 use crate::objects::node::Node;
-use crate::objects::policy::{Answered, Failure, Limited, Version};
+use crate::objects::policy::{BundleVersion, FailedAttempt, JobAnswer, TenantLimit};
 use crate::objects::settings::Settings;
 use crate::objects::token::Token;
 use crate::objects::window::Window;
 use crate::policy::Policies;
-use crate::resources::Capacity;
+use crate::resources::ResourceIndex;
 use crate::state::apply::deadline;
 use crate::state::policies::pools_of;
 use crate::state::usage::budgets::budgeted;
-use crate::state::{Array, Claim, Ended, State};
+use crate::state::{ArrayState, Claim, EndedJob, State};
 use crate::time::Timestamp;
 
 /// Jobs in one piece: enough to share its cost, few enough to need no memory worth speaking of.
@@ -33,29 +33,29 @@ const JOBS_PER_PIECE: usize = 256;
 /// A part of a state. Pieces are written and read back one after the other, in order, so that what they are parsed
 /// into never holds more than one of them beside the state itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Piece {
+pub enum SavepointPiece {
     /// What does not grow with the jobs. The first piece.
-    Frame(Box<Frame>),
+    Frame(Box<SavedFrame>),
     /// Specs of the jobs that follow, numbered through all pieces. Tasks of an array share one.
     Specs(Vec<Arc<JobSpec>>),
     /// Live jobs.
     Jobs(Vec<SavedJob>),
     /// Jobs that ended lately.
-    Ended(Vec<(JobId, Ended)>),
+    Ended(Vec<(JobId, EndedJob)>),
     /// Idempotency keys.
-    Keys(Vec<(TenantId, String, KeyUse)>),
+    Keys(Vec<(TenantId, String, IdempotencyRecord)>),
 }
 
 /// What does not grow with the jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Frame {
+pub struct SavedFrame {
     seq: u64,
     clock: Timestamp,
     next_job: u64,
     settings: Settings,
     tenants: Vec<Tenant>,
     nodes: Vec<Node>,
-    arrays: Vec<(u64, Array)>,
+    arrays: Vec<(u64, ArrayState)>,
     forgotten_before: Timestamp,
     #[serde(default)]
     trimmed_before: Timestamp,
@@ -65,19 +65,19 @@ pub struct Frame {
     tokens: Vec<Token>,
     ledger: Ledger,
     #[serde(default)]
-    foresight: Foresight,
+    foresight: ForecastCalibration,
     #[serde(default)]
-    lasted: Lasted,
+    lasted: RecentRuntimes,
     #[serde(default)]
-    mix: Mix,
+    mix: WorkloadMix,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    policies: Vec<Version>,
+    policies: Vec<BundleVersion>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    answers: Vec<Answered>,
+    answers: Vec<JobAnswer>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    limits: Vec<Limited>,
+    limits: Vec<TenantLimit>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    failures: Vec<(JobId, Failure)>,
+    failures: Vec<(JobId, FailedAttempt)>,
 }
 
 /// A job, with its spec by place.
@@ -111,31 +111,31 @@ struct JobWithoutSpec {
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
     open_dependencies: std::collections::BTreeSet<crate::objects::job::Dependency>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    foreseen: Option<Box<crate::objects::start_range::Range>>,
+    foreseen: Option<Box<crate::objects::start_range::StartRange>>,
 }
 
 impl State {
     /// Hand out what a savepoint keeps of this state, piece by piece.
-    pub fn save(&self, mut write: impl FnMut(Piece)) {
-        write(Piece::Frame(Box::new(self.frame())));
+    pub fn save(&self, mut write: impl FnMut(SavepointPiece)) {
+        write(SavepointPiece::Frame(Box::new(self.frame())));
         let mut specs = Specs::default();
         for jobs in chunks(self.jobs.values()) {
             let jobs = jobs.into_iter().map(|job| specs.save(job)).collect();
-            write(Piece::Specs(std::mem::take(&mut specs.new)));
-            write(Piece::Jobs(jobs));
+            write(SavepointPiece::Specs(std::mem::take(&mut specs.new)));
+            write(SavepointPiece::Jobs(jobs));
         }
         for ended in chunks(self.ended.iter()) {
-            write(Piece::Ended(ended.into_iter().map(|(id, ended)| (*id, *ended)).collect()));
+            write(SavepointPiece::Ended(ended.into_iter().map(|(id, ended)| (*id, *ended)).collect()));
         }
         let keys = self
             .keys
             .iter()
             .flat_map(|(tenant, keys)| keys.iter().map(move |(key, used)| (tenant, key, used)));
         for keys in chunks(keys) {
-            let owned = |(tenant, key, used): (&TenantId, &String, &KeyUse)| {
+            let owned = |(tenant, key, used): (&TenantId, &String, &IdempotencyRecord)| {
                 (tenant.clone(), key.clone(), used.clone())
             };
-            write(Piece::Keys(keys.into_iter().map(owned).collect()));
+            write(SavepointPiece::Keys(keys.into_iter().map(owned).collect()));
         }
     }
 
@@ -159,8 +159,8 @@ impl State {
         excerpt
     }
 
-    fn frame(&self) -> Frame {
-        Frame {
+    fn frame(&self) -> SavedFrame {
+        SavedFrame {
             seq: self.seq,
             clock: self.clock,
             next_job: self.next_job,
@@ -174,9 +174,9 @@ impl State {
             windows: self.windows.values().cloned().collect(),
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
-            foresight: self.foresight.clone(),
-            lasted: self.lasted,
-            mix: self.mix.clone(),
+            foresight: self.calibration.clone(),
+            lasted: self.recent_runtimes,
+            mix: self.workload_mix.clone(),
             policies: self.policies.saved(),
             answers: self.answered(),
             limits: self.policies.limits.values().cloned().collect(),
@@ -204,10 +204,10 @@ impl State {
             self.deadlines.extend(deadline(job).map(|deadline| (deadline, job.id)));
             self.ends.extend(job.attempt().map(|attempt| (planned_end(job, attempt), job.id)));
         }
-        self.capacity = Capacity::going_by(self.mix.lesson());
+        self.resources = ResourceIndex::with_mix(self.workload_mix.snapshot());
         for node in self.nodes.values_mut() {
             node.pools = pools_of(node, &self.policies);
-            self.capacity.file(node);
+            self.resources.insert(node);
         }
     }
 }
@@ -234,12 +234,12 @@ impl State {
 
 /// A state that is being read back.
 #[derive(Debug, Default)]
-pub struct Restoring {
+pub struct StateRestorer {
     state: State,
     specs: Vec<Arc<JobSpec>>,
     /// Put into the state at the end, all at once: a map that grows one by one in order stays half empty.
     jobs: Vec<(JobId, Job)>,
-    answers: Vec<Answered>,
+    answers: Vec<JobAnswer>,
 }
 
 /// Pieces that do not belong together.
@@ -247,23 +247,23 @@ pub struct Restoring {
 #[error("a job names a spec that no piece before it holds")]
 pub struct MissingSpec;
 
-impl Restoring {
+impl StateRestorer {
     /// Take the next piece.
-    pub fn add(&mut self, piece: Piece) -> Result<(), MissingSpec> {
+    pub fn add(&mut self, piece: SavepointPiece) -> Result<(), MissingSpec> {
         match piece {
-            Piece::Frame(frame) => {
+            SavepointPiece::Frame(frame) => {
                 self.answers = frame.answers.clone();
                 self.state = frame.restore();
             }
-            Piece::Specs(specs) => self.specs.extend(specs),
-            Piece::Jobs(jobs) => {
+            SavepointPiece::Specs(specs) => self.specs.extend(specs),
+            SavepointPiece::Jobs(jobs) => {
                 for job in jobs {
                     let job = job.restore(&self.specs)?;
                     self.jobs.push((job.id, job));
                 }
             }
-            Piece::Ended(ended) => self.state.ended.extend(ended),
-            Piece::Keys(keys) => {
+            SavepointPiece::Ended(ended) => self.state.ended.extend(ended),
+            SavepointPiece::Keys(keys) => {
                 for (tenant, key, used) in keys {
                     self.state.keys.entry(tenant).or_default().insert(key, used);
                 }
@@ -281,7 +281,7 @@ impl Restoring {
     }
 }
 
-impl Frame {
+impl SavedFrame {
     fn restore(self) -> State {
         State {
             seq: self.seq,
@@ -297,9 +297,9 @@ impl Frame {
             windows: self.windows.into_iter().map(|window| (window.name.clone(), window)).collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             ledger: self.ledger,
-            foresight: self.foresight,
-            lasted: self.lasted,
-            mix: self.mix,
+            calibration: self.foresight,
+            recent_runtimes: self.lasted,
+            workload_mix: self.mix,
             policies: Policies::restored(self.policies, self.failures, self.limits),
             ..State::default()
         }
@@ -340,10 +340,10 @@ impl Specs {
             preemptions: job.preemptions,
             requeues: job.requeues,
             ran_ms: job.ran_ms,
-            number: job.number,
+            number: job.class_number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies.clone(),
-            foreseen: job.foreseen.clone(),
+            foreseen: job.first_forecast.clone(),
         };
         SavedJob { spec, job }
     }
@@ -362,10 +362,10 @@ impl SavedJob {
             preemptions: job.preemptions,
             requeues: job.requeues,
             ran_ms: job.ran_ms,
-            number: job.number,
+            class_number: job.number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies,
-            foreseen: job.foreseen,
+            first_forecast: job.foreseen,
         })
     }
 }

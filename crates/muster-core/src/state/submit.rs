@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::facts::command::{Actor, Answer, ArrayAsk, SubmitJob};
+use crate::facts::command::{Actor, Answer, ArraySpec, SubmitJob};
 use crate::facts::event::Event;
 use crate::facts::refusal::Refusal;
 use crate::gpu::gpu_share::{SHARE_MIN, WHOLE};
@@ -77,7 +77,7 @@ impl State {
     }
 
     fn check_gang(&self, spec: &JobSpec) -> Result<(), Refusal> {
-        let tasks = spec.tasks.iter().map(|group| u64::from(group.most())).sum::<u64>();
+        let tasks = spec.tasks.iter().map(|group| u64::from(group.count_most())).sum::<u64>();
         if tasks > 1 && !self.settings.gangs {
             return Err(Refusal::GangsOff { tasks });
         }
@@ -105,10 +105,10 @@ impl State {
     fn check_feasible(&self, spec: &JobSpec) -> Result<(), Refusal> {
         // With no node registered nothing is known to be impossible.
         let shape = Shape::of(spec);
-        if self.capacity.is_empty() || self.capacity.could_ever_hold(&shape) {
+        if self.resources.is_empty() || self.resources.could_ever_hold(&shape) {
             return Ok(());
         }
-        let (problem, nearest) = infeasible(&self.capacity, &shape);
+        let (problem, nearest) = infeasible(&self.resources, &shape);
         Err(Refusal::Infeasible { problem, nearest })
     }
 
@@ -142,7 +142,7 @@ impl State {
                 None => return Err(Refusal::UnknownJob { job: dependency.job }),
                 Some(outcome) if outcome.satisfies(dependency.when) => {}
                 Some(outcome) => {
-                    let why = format!("it has ended as {}", outcome.word());
+                    let why = format!("it has ended as {}", outcome.as_str());
                     return Err(Refusal::DeadDependency { job: dependency.job, why });
                 }
             }
@@ -189,7 +189,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
 fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
     let sum =
         |of: fn(&TaskGroup) -> u32| tasks.iter().try_fold(0u32, |sum, group| sum.checked_add(of(group)));
-    match (sum(|group| group.count), sum(TaskGroup::most)) {
+    match (sum(|group| group.count), sum(TaskGroup::count_most)) {
         (Some(1..=TASKS_MAX), Some(1..=TASKS_MAX)) => {}
         _ => return Err(invalid("tasks", format!("a gang has 1 to {TASKS_MAX} tasks"))),
     }
@@ -219,8 +219,8 @@ fn check_resources(each: &Resources) -> Result<(), Refusal> {
 /// Closeness is demanded of whole GPUs; parts are on one device each.
 fn check_closeness(spec: &JobSpec) -> Result<(), Refusal> {
     let shares = spec.tasks.iter().any(|group| group.each.is_shared());
-    let several = spec.tasks.iter().map(TaskGroup::most).sum::<u32>() > 1;
-    if spec.locality().is_demand() && shares && several {
+    let several = spec.tasks.iter().map(TaskGroup::count_most).sum::<u32>() > 1;
+    if spec.locality().is_required() && shares && several {
         let problem = "tasks that share GPUs cannot be held on one NUMA node or joined by NVLink";
         return Err(invalid("topology", problem));
     }
@@ -256,7 +256,7 @@ fn check_run(spec: &JobSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_array(array: Option<&ArrayAsk>) -> Result<(), Refusal> {
+fn check_array(array: Option<&ArraySpec>) -> Result<(), Refusal> {
     let Some(array) = array else { return Ok(()) };
     if array.indexes.is_empty() || array.indexes.len() > ARRAY_MAX {
         return Err(invalid("array", format!("an array has 1 to {ARRAY_MAX} tasks")));

@@ -119,11 +119,11 @@ impl State {
             (Some(tenant), false) => self.tenant(tenant).map(|_| ())?,
             (None, true) => {}
             (None, false) => {
-                let problem = format!("role {} belongs to one tenant; name it", token.role.word());
+                let problem = format!("role {} belongs to one tenant; name it", token.role.as_str());
                 return Err(Refusal::Invalid { field: "tenant", problem });
             }
             (Some(_), true) => {
-                let problem = format!("role {} reaches every tenant; name none", token.role.word());
+                let problem = format!("role {} reaches every tenant; name none", token.role.as_str());
                 return Err(Refusal::Invalid { field: "tenant", problem });
             }
         }
@@ -141,7 +141,7 @@ impl State {
         match &token.tenant {
             Some(tenant) => self.check_priority(by, tenant, granted),
             None => {
-                let problem = format!("role {} has no ceiling to raise", token.role.word());
+                let problem = format!("role {} has no ceiling to raise", token.role.as_str());
                 Err(Refusal::Invalid { field: "max_priority", problem })
             }
         }

@@ -7,7 +7,7 @@ use crate::gpu::device::GpuHealth;
 use crate::ids::{GpuId, JobId};
 use crate::objects::job::StopCause;
 use crate::objects::node::Node;
-use crate::objects::start_range::Range;
+use crate::objects::start_range::StartRange;
 use crate::state::decide::Decision;
 use crate::state::{Claim, State};
 use crate::time::Timestamp;
@@ -26,12 +26,12 @@ impl State {
     }
 
     /// The first word counts: later ones are nearer to the start, and easy.
-    pub(super) fn decide_forecast(&self, ranges: &[(JobId, Range)], now: Timestamp) -> Decision {
+    pub(super) fn decide_forecast(&self, ranges: &[(JobId, StartRange)], now: Timestamp) -> Decision {
         let news = ranges.iter().filter(|(job, _)| {
-            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.foreseen.is_none())
+            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.first_forecast.is_none())
         });
         Decision::done(
-            news.map(|(job, range)| Event::StartForeseen { job: *job, range: *range, at: now }).collect(),
+            news.map(|(job, range)| Event::StartForecast { job: *job, range: *range, at: now }).collect(),
         )
     }
 
@@ -49,7 +49,7 @@ impl State {
     /// become useless for it.
     fn end_old_claims(&self, now: Timestamp, events: &mut Vec<Event>) {
         let works = |job: &JobId, claim: &Claim| {
-            self.jobs.get(job).is_some_and(|job| self.claim_works(job, claim, now))
+            self.jobs.get(job).is_some_and(|job| self.is_claim_usable(job, claim, now))
         };
         let why = |job: &JobId, claim: &Claim| match claim.until <= now {
             true => Some("it was not taken in time"),

@@ -9,64 +9,64 @@ pub(crate) mod user_limits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::plan::MakeRoom;
+use crate::facts::plan::Eviction;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::demand::Demand;
 use crate::objects::job::{Job, PlacedTask};
-use crate::resources::Free;
+use crate::resources::ResourceVec;
 use crate::state::State;
-use crate::state::usage::budgets::BudgetUse;
-use crate::state::usage::guarantee::Leaving;
-use crate::state::usage::model_guarantee::ModelBooks;
-use crate::state::usage::model_limits::ModelUse;
-use crate::state::usage::policy_limits::LimitUse;
-use crate::state::usage::user_limits::UserUse;
+use crate::state::usage::budgets::BudgetUsage;
+use crate::state::usage::guarantee::PendingReleases;
+use crate::state::usage::model_guarantee::ModelGuaranteeUsage;
+use crate::state::usage::model_limits::ModelLimitUsage;
+use crate::state::usage::policy_limits::PolicyLimitUsage;
+use crate::state::usage::user_limits::UserLimitUsage;
 use crate::time::Timestamp;
 
 /// What one plan has taken so far.
-pub(super) struct Tally<'a> {
+pub(super) struct AdoptionUsage<'a> {
     pub jobs: BTreeSet<JobId>,
-    pub used: BTreeMap<NodeId, Free>,
+    pub used: BTreeMap<NodeId, ResourceVec>,
     /// What tenants hold with all below them, this plan included.
     pub held: BTreeMap<TenantId, Demand>,
     /// The part of it that is not only claimed.
     pub runs: BTreeMap<TenantId, Demand>,
     pub arrays: BTreeMap<u64, u32>,
     /// What tenants will hold less when all have stopped who were told to.
-    pub fewer: Leaving,
+    pub pending: PendingReleases,
     /// What claims of the state hold on each node, and for whom.
-    pub claimed: BTreeMap<NodeId, Vec<(JobId, Free)>>,
+    pub claimed: BTreeMap<NodeId, Vec<(JobId, ResourceVec)>>,
     /// GPUs of limited models, this plan included.
-    pub models: ModelUse<'a>,
+    pub models: ModelLimitUsage<'a>,
     /// GPUs of guaranteed models, this plan included, and what is claimed for jobs that wait.
-    pub guaranteed: ModelBooks,
+    pub guaranteed: ModelGuaranteeUsage,
     /// Jobs whose claim is counted there.
     claimants: BTreeSet<JobId>,
     /// What users with limits hold, this plan included.
-    pub users: UserUse<'a>,
+    pub users: UserLimitUsage<'a>,
     /// Limits of policies, with what is held of limited pools, this plan included.
-    pub limits: LimitUse<'a>,
+    pub limits: PolicyLimitUsage<'a>,
     /// What budgets are checked against.
-    pub budgets: BudgetUse,
+    pub budgets: BudgetUsage,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> AdoptionUsage<'a> {
     /// Nothing taken yet.
-    pub fn of(state: &'a State, now: Timestamp) -> Tally<'a> {
-        let mut tally = Tally {
+    pub fn of(state: &'a State, now: Timestamp) -> AdoptionUsage<'a> {
+        let mut tally = AdoptionUsage {
             jobs: BTreeSet::new(),
             used: BTreeMap::new(),
             held: BTreeMap::new(),
             runs: BTreeMap::new(),
             arrays: BTreeMap::new(),
-            fewer: Leaving::of(state, now),
-            claimed: state.claimed(),
-            models: ModelUse::of(state),
-            guaranteed: ModelBooks::of(state),
+            pending: PendingReleases::of(state, now),
+            claimed: state.claimed_space(),
+            models: ModelLimitUsage::of(state),
+            guaranteed: ModelGuaranteeUsage::of(state),
             claimants: BTreeSet::new(),
-            users: UserUse::of(state),
-            limits: LimitUse::of(state),
-            budgets: BudgetUse::of(state, now),
+            users: UserLimitUsage::of(state),
+            limits: PolicyLimitUsage::of(state),
+            budgets: BudgetUsage::of(state, now),
         };
         for tenant in state.tenants.values() {
             add(&mut tally.held, state, &tenant.id, tenant.held);
@@ -81,7 +81,8 @@ impl<'a> Tally<'a> {
     /// The devices of claims that work count for guarantees per model, as they do for the planner.
     fn count_claims(&mut self, state: &State, now: Timestamp) {
         let claims = state.claims.iter().filter_map(|(id, claim)| Some((state.jobs.get(id)?, claim)));
-        for (job, claim) in claims.filter(|(job, claim)| job.is_ready() && state.claim_works(job, claim, now))
+        for (job, claim) in
+            claims.filter(|(job, claim)| job.is_ready() && state.is_claim_usable(job, claim, now))
         {
             self.guaranteed.take(state, &job.spec.tenant, &claim.tasks);
             self.claimants.insert(job.id);
@@ -90,10 +91,10 @@ impl<'a> Tally<'a> {
 
     /// What is held on a node for jobs that wait, except for one. Whoever this plan has started no longer needs its
     /// claim: what it uses is in the tally.
-    pub fn claimed_by_others(&self, node: &NodeId, job: JobId) -> Free {
+    pub fn claimed_by_others(&self, node: &NodeId, job: JobId) -> ResourceVec {
         let here = self.claimed.get(node).into_iter().flatten();
         let others = here.filter(|(id, _)| *id != job && !self.jobs.contains(id));
-        others.fold(Free::default(), |sum, (_, space)| sum.with(*space))
+        others.fold(ResourceVec::default(), |sum, (_, space)| sum.plus(*space))
     }
 
     /// A gang starts.
@@ -121,7 +122,7 @@ impl<'a> Tally<'a> {
     }
 
     /// Room is made for a gang.
-    pub fn claim(&mut self, state: &State, job: &Job, room: &MakeRoom) {
+    pub fn claim(&mut self, state: &State, job: &Job, room: &Eviction) {
         self.use_up(job, &room.tasks);
         self.count(state, job, &room.tasks);
     }
@@ -129,7 +130,7 @@ impl<'a> Tally<'a> {
     fn use_up(&mut self, job: &Job, tasks: &[PlacedTask]) {
         for task in tasks {
             let used = self.used.entry(task.node.clone()).or_default();
-            *used = used.with(Free::used_by(&job.spec, task));
+            *used = used.plus(ResourceVec::used_by(&job.spec, task));
             self.models.take(&job.spec.tenant, task);
         }
     }

@@ -1,7 +1,7 @@
 //! Plans that the planner would not draw: what `AdoptPlan` must see by itself.
 
 use muster_core::facts::command::{Answer, Command};
-use muster_core::facts::plan::{MakeRoom, Plan, Start};
+use muster_core::facts::plan::{Eviction, Plan, Start};
 use muster_core::objects::job::PlacedTask;
 use muster_core::objects::settings::Objective;
 use muster_core::objects::tenant::TenantConfig;
@@ -51,14 +51,14 @@ fn one_node(gpus: usize, cpus: u32) -> (World, NodeId) {
 }
 
 /// Room for a job of one task on devices of a node.
-fn room(job: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) -> MakeRoom {
+fn room(job: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) -> Eviction {
     let task = PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: gpus.to_vec(), share: None };
-    MakeRoom { job, tasks: vec![task], victims: victims.to_vec() }
+    Eviction { job, tasks: vec![task], victims: victims.to_vec() }
 }
 
 /// How many claims of a plan are taken, and how many are left.
-fn adopt(world: &mut World, claims: Vec<MakeRoom>) -> (usize, usize) {
-    let plan = Box::new(Plan { claims, ..Plan::default() });
+fn adopt(world: &mut World, claims: Vec<Eviction>) -> (usize, usize) {
+    let plan = Box::new(Plan { evictions: claims, ..Plan::default() });
     match world.ask(Command::AdoptPlan { plan, epoch: 1 }) {
         Ok(Answer::Adopted { taken, left }) => (taken, left),
         other => panic!("{other:?}"),
@@ -143,9 +143,9 @@ fn tasks_of_one_gang_are_counted_beside_each_other() {
         let start = Start {
             job,
             tasks: tasks.collect(),
-            effective: None,
+            effective_priority: None,
             expected_ms: None,
-            lent: false,
+            revocable: false,
             score: None,
         };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
@@ -172,8 +172,14 @@ fn an_elastic_gang_counts_as_large_as_it_starts() {
             share: None,
         };
         let tasks_placed = (0..tasks).map(task).collect();
-        let start =
-            Start { job, tasks: tasks_placed, effective: None, expected_ms: None, lent: false, score: None };
+        let start = Start {
+            job,
+            tasks: tasks_placed,
+            effective_priority: None,
+            expected_ms: None,
+            revocable: false,
+            score: None,
+        };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 }).unwrap();
         assert_eq!(answer, Answer::Adopted { taken, left: 1 - taken }, "{tasks} tasks of 2 to 4, 3 allowed");

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::facts::command::{Answer, Command};
-use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::device::GpuStatus;
 use muster_core::objects::policy::rules::{Extreme, Metric, Rule, Rules, Ruleset};
-use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 
 use crate::model;
 use crate::world::{World, facts, spec, submission};
@@ -17,24 +17,25 @@ fn cluster(readings: &[(&str, Option<i32>)], strategy: Extreme) -> World {
     let rules = vec![Rule::Balance { metric: Metric::Temperature, strategy }];
     let ruleset = Ruleset { name: "rules".to_string(), rules };
     let schedules = BTreeMap::from([(ruleset.name.clone(), ruleset)]);
-    let bundle = Bundle {
+    let bundle = PolicyBundle {
         hash: "balance".to_string(),
         files: BTreeMap::from([("policy.gsky".to_string(), String::new())]),
         rules: Rules { pools: BTreeMap::new(), schedules },
         hooks: BTreeSet::new(),
         mentions: BTreeSet::new(),
     };
-    let apply = Command::ApplyPolicy { scope: Scope::Cluster, bundle: Arc::new(bundle), why: String::new() };
+    let apply =
+        Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: Arc::new(bundle), why: String::new() };
     world.ask(apply).unwrap();
     for (name, temperature_c) in readings {
         let node: muster_core::NodeId = name.parse().unwrap();
         let facts = Box::new(facts(1, "H100", 8, 1 << 16));
         world.ask(Command::RegisterNode { node: node.clone(), facts }).unwrap();
-        let (why, word) = (String::new(), GpuWord::Healthy);
+        let (why, word) = (String::new(), GpuStatus::Healthy);
         let reading = Command::SetGpuHealth {
             node,
             gpu: 0,
-            word,
+            status: word,
             why,
             cooling_until: None,
             temperature_c: *temperature_c,

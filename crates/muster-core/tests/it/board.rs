@@ -42,7 +42,7 @@ impl Script {
     fn standing(&self, id: JobId) -> String {
         let state = &self.world.state;
         let Some(job) = state.jobs.get(&id) else {
-            return state.ended.get(&id).map_or("forgotten", |ended| ended.outcome.word()).to_lowercase();
+            return state.ended.get(&id).map_or("forgotten", |ended| ended.outcome.as_str()).to_lowercase();
         };
         match job.attempt() {
             None => self.waiting(job),

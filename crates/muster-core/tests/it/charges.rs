@@ -1,6 +1,6 @@
 //! Until when an attempt is charged: until its processes were gone, however late the server hears of it.
 
-use muster_core::facts::command::{Answer, Said};
+use muster_core::facts::command::{Answer, TaskReport};
 use muster_core::objects::charge::Charge;
 use muster_core::objects::job::Exit;
 use muster_core::time::{HOUR, SECOND};
@@ -22,16 +22,16 @@ fn placed(tasks: u32) -> (World, JobId) {
     (world, job)
 }
 
-fn say(world: &mut World, node: u32, job: JobId, said: Said) {
+fn say(world: &mut World, node: u32, job: JobId, said: TaskReport) {
     let node = format!("n{node}").parse().unwrap();
-    world.ask(Command::ReportTask { node, job, attempt: 1, said }).unwrap();
+    world.ask(Command::ReportTask { node, job, attempt: 1, report: said }).unwrap();
 }
 
 /// A node says at a moment that its processes have been gone for so long.
 fn end(world: &mut World, node: u32, job: JobId, at_ms: i64, ended_ms_ago: Option<i64>) {
     world.now = Timestamp(at_ms);
     let exit = Exit::Code { code: 0 };
-    say(world, node, job, Said::Ended { exit, stopped: false, ended_ms_ago });
+    say(world, node, job, TaskReport::Ended { exit, stopped: false, ended_ms_ago });
 }
 
 /// What was charged, until when, and when the leases were released.
@@ -48,7 +48,7 @@ fn charged(world: &World) -> (Charge, Option<i64>, i64) {
 #[test]
 fn an_outage_of_the_server_is_not_charged() {
     let (mut world, job) = placed(1);
-    say(&mut world, 0, job, Said::Started);
+    say(&mut world, 0, job, TaskReport::Started);
     end(&mut world, 0, job, 26_500, Some(23_500));
     let (charge, until, released) = charged(&world);
     assert_eq!((charge.gpu_ms, charge.cpu_ms, until, released), (3_000, 3_000, Some(3_000), 26_500));
@@ -95,15 +95,18 @@ fn a_gang_is_charged_until_its_last_part_was_gone() {
 fn an_outage_is_neither_learned_nor_held_against_anyone() {
     let tenant = "default".parse().unwrap();
     let (mut late, job) = placed(1);
-    say(&mut late, 0, job, Said::Started);
+    say(&mut late, 0, job, TaskReport::Started);
     end(&mut late, 0, job, 5 * HOUR, Some(5 * HOUR - 3 * SECOND));
     let (mut prompt, job) = placed(1);
-    say(&mut prompt, 0, job, Said::Started);
+    say(&mut prompt, 0, job, TaskReport::Started);
     end(&mut prompt, 0, job, 3 * SECOND, Some(0));
     let half_life_ms = late.state.settings.usage_half_life_ms;
     let member = |world: &World| world.state.tenants[&tenant].members["ada"].clone();
     let (late, prompt) = (member(&late), member(&prompt));
-    assert_eq!((late.lasted, late.used, &late.kin), (prompt.lasted, prompt.used, &prompt.kin));
+    assert_eq!(
+        (late.recent_runtimes, late.limit_use_milli, &late.class_histories),
+        (prompt.recent_runtimes, prompt.limit_use_milli, &prompt.class_histories)
+    );
     let recent = |member: &muster_core::accounting::tenant::Member| {
         member.recent.micro_gpus(0, Timestamp(5 * HOUR), half_life_ms)
     };

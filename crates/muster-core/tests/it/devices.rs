@@ -2,7 +2,7 @@
 
 use muster_core::GpuId;
 use muster_core::facts::command::{Command, JobsOnGpu};
-use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::device::GpuStatus;
 use muster_core::gpu::partition::MigInstance;
 use muster_core::objects::node::NodeFacts;
 
@@ -13,10 +13,10 @@ impl Script {
     pub fn gpu(&mut self, words: &Words) -> Result<(), String> {
         let gpu: GpuId = words.object().parse().unwrap();
         let word = match words.plain.get(1).copied().unwrap_or_default() {
-            "healthy" => GpuWord::Healthy,
-            "warning" => GpuWord::Warning,
-            "degraded" => GpuWord::Degraded,
-            "unhealthy" => GpuWord::Unhealthy,
+            "healthy" => GpuStatus::Healthy,
+            "warning" => GpuStatus::Warning,
+            "degraded" => GpuStatus::Degraded,
+            "unhealthy" => GpuStatus::Unhealthy,
             word => return Err(format!("no health `{word}`")),
         };
         let cooling_until = words.get("cooling").map(|span_text| self.world.now.plus(span(span_text)));
@@ -27,7 +27,15 @@ impl Script {
             Some("stop") => JobsOnGpu::Stop,
             Some(word) => return Err(format!("nothing called `{word}` happens to jobs")),
         };
-        self.tell(Command::SetGpuHealth { node, gpu, word, why, cooling_until, temperature_c: None, jobs })
+        self.tell(Command::SetGpuHealth {
+            node,
+            gpu,
+            status: word,
+            why,
+            cooling_until,
+            temperature_c: None,
+            jobs,
+        })
     }
 
     /// `partition n1/gpu-0 3g.40gb 4g.40gb`; without profiles the device is made whole again.

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::accounting::decayed_usage::Recent;
+use muster_core::accounting::decayed_usage::DecayedUsage;
 use muster_core::accounting::preemption_loss::lost_gpu_ms;
-use muster_core::facts::event::Next;
-use muster_core::gpu::device::GpuWord;
+use muster_core::facts::event::NextPhase;
+use muster_core::gpu::device::GpuStatus;
 use muster_core::gpu::gpu_share::Isolation;
 use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::gpu::model;
@@ -16,8 +16,8 @@ use muster_core::gpu::partition::{MigInstance, check};
 use muster_core::objects::charge::Charge;
 use muster_core::objects::demand::Demand;
 use muster_core::objects::job::{Job, PlacedTask, StopCause, Topology};
-use muster_core::objects::node::{Node, NodeWord};
-use muster_core::objects::policy::{Answered, Hook, Retried, Scope};
+use muster_core::objects::node::{Node, NodeStatus};
+use muster_core::objects::policy::{Hook, JobAnswer, PolicyScope, RetryAnswer};
 use muster_core::objects::settings::Objective;
 use muster_core::queue::waiting_since;
 use muster_core::state::Claim;
@@ -72,7 +72,7 @@ impl Judge {
             Event::CheckpointSaved { job, grace_ms: Some(grace_ms), at, .. } => {
                 see_shorter_grace(before, *job, *grace_ms, *at);
             }
-            Event::PartEnded { job, ended_at, at, .. } => {
+            Event::NodePartEnded { job, ended_at, at, .. } => {
                 let end = ended_at.unwrap_or(*at);
                 assert!(end <= *at && end >= self.leases[job].at, "a part of {job} ended at {end:?}");
                 let (known, last) = self.part_ends.entry(*job).or_insert((true, end));
@@ -81,7 +81,7 @@ impl Judge {
             Event::AttemptEnded { job, attempt, next, charge, charged_until, at, .. } => {
                 self.see_charged_until(*job, *charged_until, *at);
                 self.see_attempt_end(before, (*job, *attempt), *charge, charged_until.unwrap_or(*at), *at);
-                if matches!(next, Next::Ended { .. }) {
+                if matches!(next, NextPhase::Ended { .. }) {
                     self.see_end(*job);
                 }
             }
@@ -129,7 +129,7 @@ impl Judge {
     fn see_devices(&self, before: &State, job: &Job, task: &PlacedTask, at: Timestamp) {
         let (node, each) = (&before.nodes[&task.node], &job.spec.tasks[task.group as usize].each);
         see_windows(before, job, &node.id, at);
-        assert_eq!(node.state.word, NodeWord::Ready, "{} was placed on {}", job.id, node.id);
+        assert_eq!(node.state.status, NodeStatus::Ready, "{} was placed on {}", job.id, node.id);
         assert_eq!(task.gpus.len(), each.gpus as usize, "{} got another number of GPUs", job.id);
         for index in &task.gpus {
             let gpu = GpuId { node: task.node.clone(), index: *index };
@@ -146,7 +146,7 @@ impl Judge {
                 let of_type = pool.gpu_types.iter().any(|wish| model::matches(wish, &facts.model));
                 assert!(of_type || pool.gpu_types.is_empty(), "{gpu} is not of the pool `{}`", pool.name);
                 assert!(!warm, "{gpu} is too warm for the pool `{}`", pool.name);
-                let ailing = health.word != GpuWord::Healthy && pool.health_threshold_milli > 900;
+                let ailing = health.status != GpuStatus::Healthy && pool.health_threshold_milli > 900;
                 assert!(!ailing, "{gpu} is not healthy enough for the pool `{}`", pool.name);
             }
             assert!(node.gpu_usable(usize::from(*index)), "{gpu} may not be given out");
@@ -290,7 +290,7 @@ impl Past {
         }
         for tenant in state.tenants.values() {
             let (id, half_life) = (&tenant.id, half_life(state, tenant));
-            self.compare((id.clone(), None), tenant.held.gpu_milli, tenant.recent, half_life);
+            self.compare((id.clone(), None), tenant.held.gpu_milli, tenant.decayed_usage, half_life);
             for (name, member) in &tenant.members {
                 let who = (id.clone(), Some(name.clone()));
                 self.compare(who, member.held.gpu_milli, member.recent, half_life);
@@ -298,7 +298,7 @@ impl Past {
         }
     }
 
-    fn compare(&mut self, who: Holder, held: u64, recent: Recent, half_life: i64) {
+    fn compare(&mut self, who: Holder, held: u64, recent: DecayedUsage, half_life: i64) {
         let said = recent.micro_gpus(held, self.since, half_life) as f64;
         let own = self.gpus.get(&who).copied().unwrap_or_default() * 1e6;
         assert!(
@@ -411,7 +411,7 @@ fn see_guarantees_kept(
 fn held_of_model(before: &State, top: &TenantId, model: &str, now: Timestamp) -> u64 {
     let claims = before.claims.iter().map(|(id, claim)| (&before.jobs[id], claim));
     let below = claims.filter(|(job, _)| is_below(before, &job.spec.tenant, top));
-    let works = below.filter(|(job, claim)| is_ready(job) && before.claim_works(job, claim, now));
+    let works = below.filter(|(job, claim)| is_ready(job) && before.is_claim_usable(job, claim, now));
     let claimed: u64 = works.map(|(_, claim)| of_model(before, &claim.tasks, model)).sum();
     runs_on_model(before, top, model) + claimed
 }
@@ -419,11 +419,11 @@ fn held_of_model(before: &State, top: &TenantId, model: &str, now: Timestamp) ->
 /// No tenant loses more of its work within a day than it said it would bear.
 fn see_damage_borne(before: &State, victims: &[JobId], now: Timestamp) {
     for tenant in before.tenants.values() {
-        let Some(per_day) = tenant.config.damage_gpu_ms_per_day else { continue };
+        let Some(per_day) = tenant.config.preemption_loss_gpu_ms_per_day else { continue };
         let victims = victims.iter().map(|victim| &before.jobs[victim]);
         let own: Vec<&Job> = victims.filter(|job| is_below(before, &job.spec.tenant, &tenant.id)).collect();
         let lost: u64 = own.iter().map(|job| lost_gpu_ms(job, job.attempt().unwrap(), now)).sum();
-        let borne = own.is_empty() || tenant.damage.gpu_ms(per_day, now) + lost <= per_day;
+        let borne = own.is_empty() || tenant.preemption_loss.gpu_ms(per_day, now) + lost <= per_day;
         assert!(borne, "{} loses more than it bears", tenant.id);
     }
 }
@@ -440,9 +440,9 @@ fn see_shorter_grace(before: &State, id: JobId, grace_ms: i64, at: Timestamp) {
 }
 
 /// Nobody is put before others by the policies of their own tenant.
-fn see_answer(before: &State, answered: &Answered) {
+fn see_answer(before: &State, answered: &JobAnswer) {
     let asked = before.jobs[&answered.job].spec.priority;
-    let cluster = before.policies.active(&Scope::Cluster);
+    let cluster = before.policies.active(&PolicyScope::Cluster);
     let raises = cluster.is_some_and(|version| version.bundle.hooks.contains(&Hook::Priority));
     let kept = raises || answered.priority.is_none_or(|priority| priority <= asked);
     assert!(kept, "{} has more than it asked for, and no policy of the cluster said so", answered.job);
@@ -475,7 +475,7 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
     for (place, victim) in victims.iter().map(|victim| &before.jobs[victim]).enumerate() {
         let config = &before.tenants[&victim.spec.tenant].config;
         let attempt = victim.attempt().unwrap();
-        let passed = attempt.lent && waiting_since(job).is_some_and(|since| since <= attempt.placed_at);
+        let passed = attempt.revocable && waiting_since(job).is_some_and(|since| since <= attempt.placed_at);
         let weaker = victim.spec.priority < job.spec.priority;
         let saves = victim.spec.checkpoint.is_some() || attempt.saved_at.is_some();
         let moved = before.settings.defragment
@@ -506,7 +506,7 @@ fn see_claim(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId],
 fn gives_way(before: &State, victim: &Job, to: &Job, now: Timestamp) -> bool {
     let attempt = victim.attempt().unwrap();
     let saves = victim.spec.checkpoint.is_some() || attempt.saved_at.is_some();
-    let (left, takes) = (before.left_ms(victim, now), before.left_ms(to, now));
+    let (left, takes) = (before.remaining_ms(victim, now), before.remaining_ms(to, now));
     let smaller = takes as u64 * to.spec.demand().gpu_milli < left as u64 * held_by(victim).gpu_milli;
     before.settings.objective == Objective::Fast
         && (saves || victim.preemptions == 0)
@@ -518,7 +518,7 @@ fn gives_way(before: &State, victim: &Job, to: &Job, now: Timestamp) -> bool {
 /// On one node, with these tasks: devices are free or will be, and cores are enough.
 fn see_room_after(before: &State, job: &Job, tasks: Vec<&PlacedTask>, victims: &[JobId]) {
     let (id, node) = (job.id, &before.nodes[&tasks[0].node]);
-    assert_eq!(node.state.word, NodeWord::Ready);
+    assert_eq!(node.state.status, NodeStatus::Ready);
     for gpu in 0..node.holders.len() as u8 {
         let stays = node.jobs.iter().filter(|job| !victims.contains(job)).map(|job| &before.jobs[job]);
         let stays = stays.flat_map(|job| &job.attempt().unwrap().tasks).filter(|task| task.node == node.id);
@@ -577,7 +577,7 @@ fn see_woken(before: &State, job: JobId, at: Timestamp) {
 }
 
 /// A policy can put a start off, by a day at most, and never bring it forward.
-fn see_retry(before: &State, answer: &Retried, wakes_at: Timestamp, at: Timestamp) {
+fn see_retry(before: &State, answer: &RetryAnswer, wakes_at: Timestamp, at: Timestamp) {
     let failure = &before.policies.failures[&answer.job];
     assert_eq!(failure.seen.attempt, answer.attempt, "{} was asked about another attempt", answer.job);
     let meant = before.jobs[&answer.job].wakes_at.unwrap();

@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::Once;
 
-use muster_core::facts::command::{Answer, Command, Said};
-use muster_core::facts::plan::{MakeRoom, Plan};
+use muster_core::facts::command::{Answer, Command, TaskReport};
+use muster_core::facts::plan::{Eviction, Plan};
 use muster_core::facts::verdict::Reason;
 use muster_core::objects::job::Job;
 use muster_core::objects::job::{Exit, JobSpec, PlacedTask};
 use muster_core::objects::policy::Hook;
 use muster_core::objects::shape::Shape;
-use muster_core::planner::{Planned, Remedy, first_ahead, outlook, plan, position, remedies};
-use muster_core::resources::Free;
-use muster_core::state::{Claim, Restoring};
+use muster_core::planner::{Planned, Remedy, dry_run, first_ahead, plan, position, remedies};
+use muster_core::resources::ResourceVec;
+use muster_core::state::{Claim, StateRestorer};
 use muster_core::{JobId, NodeId, State, Timestamp};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 
@@ -49,8 +49,8 @@ fn a_claim_takes_only_what_it_needs() {
     let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(strong))) else { panic!("refused") };
     let victims = world.state.nodes[&node_name(0)].jobs.iter().copied().collect();
     let task = PlacedTask { rank: 0, group: 0, node: node_name(0), gpus: vec![0, 1, 2, 40], share: None };
-    let room = MakeRoom { job, tasks: vec![task], victims };
-    let plan = Box::new(Plan { claims: vec![room], ..Plan::default() });
+    let room = Eviction { job, tasks: vec![task], victims };
+    let plan = Box::new(Plan { evictions: vec![room], ..Plan::default() });
     let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
     assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }));
 }
@@ -157,7 +157,7 @@ impl Teller {
         assert!(takes_claim || taken >= starts, "a fresh plan did not hold: {:#?}", planned.plan);
         see_verdicts(&self.world, &planned);
         // What was left is free again, and the verdicts do not know it.
-        if left == 0 && planned.plan.cuts.is_empty() {
+        if left == 0 && planned.plan.repartitionings.is_empty() {
             see_no_room_wasted(&self.world, &planned);
         }
     }
@@ -201,10 +201,13 @@ impl Teller {
         for job in stopping {
             let Some(attempt) = job.attempt() else { continue };
             for node in attempt.nodes() {
-                let said =
-                    Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None };
+                let said = TaskReport::Ended {
+                    exit: Exit::Signal { signal: 15 },
+                    stopped: true,
+                    ended_ms_ago: None,
+                };
                 let (job, attempt) = (job.id, attempt.number);
-                let _ = self.ask(Command::ReportTask { node, job, attempt, said });
+                let _ = self.ask(Command::ReportTask { node, job, attempt, report: said });
             }
         }
     }
@@ -249,7 +252,7 @@ impl Teller {
             let _ = real.ask(policies::limits_again(&self.world.state));
             let plan = plan(&real.state, real.now).plan;
             let helped = plan.starts.iter().any(|start| start.job == id)
-                || (plan.claims.iter().any(|room| room.job == id)
+                || (plan.evictions.iter().any(|room| room.job == id)
                     && matches!(remedy, Remedy::Priority { displaces: true, .. }));
             assert!(helped, "{remedy:?} does not help {}: {plan:?}", job.id);
         }
@@ -279,12 +282,12 @@ impl Teller {
         let spec = submission.spec.clone();
         let mut real = self.world.clone();
         let Ok(Answer::Job(job)) = real.ask(Command::SubmitJob(submission)) else { return };
-        let foreseen = outlook(&self.world.state, &spec, self.world.now);
+        let foreseen = dry_run(&self.world.state, &spec, self.world.now);
         let planned = plan(&real.state, real.now);
         let start =
             planned.plan.starts.iter().find(|start| start.job == job).map(|start| start.tasks.clone());
-        let room = planned.plan.claims.iter().find(|room| room.job == job).cloned();
-        assert_eq!((&foreseen.start, &foreseen.room), (&start, &room), "the outlook was wrong");
+        let room = planned.plan.evictions.iter().find(|room| room.job == job).cloned();
+        assert_eq!((&foreseen.start, &foreseen.eviction), (&start, &room), "the outlook was wrong");
         let found = position(&real.state, &real.state.jobs[&job], real.now);
         assert_eq!(found.map(|_| foreseen.position), found, "the position foreseen was wrong");
     }
@@ -295,21 +298,21 @@ fn claims_with_room(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim> {
     let has_room = |(id, claim): &(&JobId, &Claim)| {
         let job = &state.jobs[id];
         let shape = Shape::of(&job.spec);
-        let has_room = |(node, wanted): (&NodeId, Free)| {
+        let has_room = |(node, wanted): (&NodeId, ResourceVec)| {
             let node = &state.nodes[node];
             let kind = muster_core::resources::Kind::of(node);
             // A machine may have come back as another one.
             let would_do = job.spec.tasks.iter().all(|group| kind.could_hold_tasks(&shape, &group.each) > 0);
             let alone = state.claims.values().filter(|other| other.is_on(&node.id)).count() == 1;
-            let would_do = would_do && state.claim_works(job, claim, now);
-            let free = state.capacity.filed(&node.id).is_some_and(|filed| filed.free.holds(wanted));
+            let would_do = would_do && state.is_claim_usable(job, claim, now);
+            let free = state.resources.entry(&node.id).is_some_and(|filed| filed.free.covers(wanted));
             let booked = state.windows.values().any(|window| window.nodes.contains(&node.id));
-            node.takes_work() && would_do && alone && free && !booked
+            node.is_schedulable() && would_do && alone && free && !booked
         };
         is_ready(job)
             && is_admitted(state, job, least_demand(state, job), now)
             && !has_model_limits(state, job)
-            && Free::by_node(&job.spec, &claim.tasks).into_iter().all(has_room)
+            && ResourceVec::by_node(&job.spec, &claim.tasks).into_iter().all(has_room)
     };
     state.claims.iter().filter(has_room).map(|(job, claim)| (*job, claim.clone())).collect()
 }
@@ -411,7 +414,7 @@ fn see_no_room_wasted(world: &World, planned: &Planned) {
 /// `AdoptPlan` is strict about cores and memory where a claim is taken or made in the same plan, and may leave
 /// what would fit; such a job is looked at again in the next round.
 fn was_left(world: &World, planned: &Planned, job: &Job) -> bool {
-    let room = planned.plan.claims.iter().any(|room| room.job == job.id);
+    let room = planned.plan.evictions.iter().any(|room| room.job == job.id);
     let start = planned.plan.starts.iter().any(|start| start.job == job.id);
     (room && !world.state.claims.contains_key(&job.id)) || start
 }
@@ -419,11 +422,11 @@ fn was_left(world: &World, planned: &Planned, job: &Job) -> bool {
 /// Where a job of one group of tasks would fit beside what is claimed by others.
 fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
     let (shape, group) = (Shape::of(&job.spec), &job.spec.tasks[0]);
-    let claimed = state.claimed();
+    let claimed = state.claimed_space();
     let seats = |node: &muster_core::objects::node::Node| {
-        let filed = state.capacity.filed(&node.id).filter(|filed| filed.open)?;
+        let filed = state.resources.entry(&node.id).filter(|filed| filed.open)?;
         let others = claimed.get(&node.id).into_iter().flatten().filter(|(id, _)| *id != job.id);
-        let free = others.fold(filed.free, |free, (_, space)| free.without(*space));
+        let free = others.fold(filed.free, |free, (_, space)| free.minus(*space));
         let one = |count: &u32| {
             let shape = Shape { groups: vec![(*count, group.each.clone())], ..shape.clone() };
             filed.kind.admits(&shape) && filed.kind.fit(&shape, free).is_some()
@@ -437,8 +440,8 @@ fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
         Some((facts.block.clone(), facts.rack.clone()?))
     };
     let near = |one: &NodeId, other: &NodeId| match () {
-        () if one == other || (!shape.wish.is_demand() && !shape.must_share_a_rack()) => true,
-        () if shape.wish.is_demand() => false,
+        () if one == other || (!shape.locality.is_required() && !shape.must_share_a_rack()) => true,
+        () if shape.locality.is_required() => false,
         () => rack(one).is_some() && rack(one) == rack(other),
     };
     let around =
@@ -449,7 +452,7 @@ fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
 
 /// Through the pieces of a savepoint and back.
 fn saved_and_restored(state: &State) -> State {
-    let mut restoring = Restoring::default();
+    let mut restoring = StateRestorer::default();
     state.save(|piece| restoring.add(piece).expect("the pieces of one state belong together"));
     restoring.finish()
 }

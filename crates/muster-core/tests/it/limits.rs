@@ -7,13 +7,13 @@ use muster_core::facts::command::{Answer, Command};
 use muster_core::facts::plan::{Plan, Start};
 use muster_core::facts::verdict::Reason;
 use muster_core::objects::job::PlacedTask;
-use muster_core::objects::node::NodeWord;
+use muster_core::objects::node::NodeStatus;
 use muster_core::objects::policy::rules::{Pool, PowerPolicy, Rules};
-use muster_core::objects::policy::{Bundle, GpuLimit, Hook, Limited, Scope};
+use muster_core::objects::policy::{GpuLimit, Hook, PolicyBundle, PolicyScope, TenantLimit};
 use muster_core::objects::tenant::TenantConfig;
-use muster_core::planner::{outlook, plan, remedies};
+use muster_core::planner::{dry_run, plan, remedies};
 
-use muster_core::state::Restoring;
+use muster_core::state::StateRestorer;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{JobId, JobSpec, TenantId, Timestamp};
 
@@ -34,12 +34,12 @@ fn world() -> World {
         let config = TenantConfig { parent: parent.map(tenant), ..TenantConfig::unlimited(name) };
         world.ask(Command::CreateTenant { id: tenant(name), config: Box::new(config) }).unwrap();
     }
-    put(&mut world, Scope::Cluster, "all");
+    put(&mut world, PolicyScope::Cluster, "all");
     world
 }
 
 /// Put a bundle into force that limits tenants and registers two pools.
-fn put(world: &mut World, scope: Scope, hash: &str) {
+fn put(world: &mut World, scope: PolicyScope, hash: &str) {
     let pool = |name: &str, gpu_type: &str| Pool {
         name: name.to_string(),
         gpu_types: vec![gpu_type.to_string()],
@@ -51,14 +51,14 @@ fn put(world: &mut World, scope: Scope, hash: &str) {
         health_checks: Vec::new(),
     };
     let pools = [pool("fast", "H100"), pool("slow", "A100")].map(|pool| (pool.name.clone(), pool));
-    let registers = scope == Scope::Cluster;
+    let registers = scope == PolicyScope::Cluster;
     let pools = if registers { BTreeMap::from(pools) } else { BTreeMap::new() };
-    let bundle = Bundle {
+    let bundle = PolicyBundle {
         hash: hash.to_string(),
         files: [("a.gsky".to_string(), format!("# {hash}"))].into(),
         hooks: [Hook::Limit].into(),
         rules: Rules { pools, ..Rules::default() },
-        ..Bundle::default()
+        ..PolicyBundle::default()
     };
     world.ask(Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why: String::new() }).unwrap();
 }
@@ -80,15 +80,15 @@ fn submit_to(world: &mut World, name: &str, gpus: u32, pool: &str) -> JobId {
 }
 
 /// A limit in thousandths of GPUs, and one for a pool.
-fn limited(name: &str, gpu_milli: Option<u64>, pool: Option<(&str, u64)>) -> Limited {
+fn limited(name: &str, gpu_milli: Option<u64>, pool: Option<(&str, u64)>) -> TenantLimit {
     let pools = pool.into_iter().map(|(pool, milli)| (pool.to_string(), milli)).collect();
-    Limited { limit: GpuLimit { gpu_milli, pools }, ..Limited::of(tenant(name)) }
+    TenantLimit { limit: GpuLimit { gpu_milli, pools }, ..TenantLimit::of(tenant(name)) }
 }
 
 /// Note answers of the bundles in force; every tenant that is not named has no limit.
-fn note(world: &mut World, limits: Vec<Limited>) {
+fn note(world: &mut World, limits: Vec<TenantLimit>) {
     let bundles = world.state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect();
-    let free = ["lab", "red", "blue", "green"].map(|name| Limited::of(tenant(name)));
+    let free = ["lab", "red", "blue", "green"].map(|name| TenantLimit::of(tenant(name)));
     let limits = free.into_iter().chain(limits).collect();
     let (answers, retries) = (Vec::new(), Vec::new());
     world.ask(Command::NoteAnswers { bundles, answers, limits, retries }).unwrap();
@@ -126,7 +126,7 @@ fn two_starts_of_one_round_count_together() {
         Reason::PolicyLimit { tenant: tenant("red"), pool: None, held: 4_000, wanted: 3_000, limit: 4_000 };
     let told = limit_of(&world, jobs[1]).unwrap();
     assert_eq!(told, expected);
-    assert_eq!(told.word(), "PolicyLimit");
+    assert_eq!(told.code(), "PolicyLimit");
     let sentence = "tenant `red` may hold 4 GPUs by policy now, holds 4 and the job wants 3";
     assert_eq!(told.sentence(), sentence);
 }
@@ -251,7 +251,7 @@ fn nobody_starts_before_all_limits_above_are_known() {
     let job = submit(&mut world, "red", 1);
     for answered in [vec![], vec!["red"], vec!["lab"]] {
         let mut world = world.clone();
-        let limits = answered.iter().map(|name| Limited::of(tenant(name))).collect();
+        let limits = answered.iter().map(|name| TenantLimit::of(tenant(name))).collect();
         let (bundles, answers, retries) = (vec!["all".to_string()], Vec::new(), Vec::new());
         world.ask(Command::NoteAnswers { bundles, answers, limits, retries }).unwrap();
         world.plan();
@@ -266,9 +266,9 @@ fn nobody_starts_before_all_limits_above_are_known() {
                 gpus: vec![0],
                 share: None,
             }],
-            effective: None,
+            effective_priority: None,
             expected_ms: None,
-            lent: false,
+            revocable: false,
             score: None,
         };
         let plan = Plan { starts: vec![start], ..Plan::default() };
@@ -284,23 +284,23 @@ fn a_policy_that_failed_blocks_with_its_text_or_not_at_all() {
     let mut world = world();
     let job = submit(&mut world, "red", 1);
     let failed = Some("a.gsky:2: no".to_string());
-    let closed = Limited {
+    let closed = TenantLimit {
         blocked: Some("a policy failed: a.gsky:2: no".to_string()),
         failed: failed.clone(),
-        ..Limited::of(tenant("lab"))
+        ..TenantLimit::of(tenant("lab"))
     };
     note(&mut world, vec![closed]);
     world.plan();
     assert!(!runs(&world, job));
     let told = Reason::Policy { why: "a policy failed: a.gsky:2: no".to_string() };
     assert!(why(&world, job).contains(&told));
-    note(&mut world, vec![Limited { failed, ..Limited::of(tenant("lab")) }]);
+    note(&mut world, vec![TenantLimit { failed, ..TenantLimit::of(tenant("lab")) }]);
     world.plan();
     assert!(runs(&world, job));
 }
 
 /// What the policy of DESIGN says: at most half of the GPUs in service from 22:00 to 06:00.
-fn half_at_night(world: &World) -> Vec<Limited> {
+fn half_at_night(world: &World) -> Vec<TenantLimit> {
     let cluster = world.state.cluster_view(world.now);
     let night = cluster.now.hour >= 22 || cluster.now.hour < 6;
     let limit = night.then_some(cluster.gpus * 1_000 / 2);
@@ -376,9 +376,9 @@ fn nobody_is_displaced_for_a_job_above_the_limit() {
     let urgent = submit_spec(&mut world, "red", JobSpec { priority: 5_000, ..spec("urgent", 8) });
     note(&mut world, Vec::new());
     let old = plan(&world.state, world.now).plan;
-    assert_eq!(old.claims.len(), 1);
+    assert_eq!(old.evictions.len(), 1);
     note(&mut world, vec![limited("lab", Some(7_000), None)]);
-    assert!(plan(&world.state, world.now).plan.claims.is_empty());
+    assert!(plan(&world.state, world.now).plan.evictions.is_empty());
     assert_eq!(adopt(&mut world, &old), (0, 1));
     assert!(victims.iter().all(|job| runs(&world, *job)) && limit_of(&world, urgent).is_some());
 }
@@ -395,13 +395,13 @@ fn limits_are_forgotten_with_the_last_who_waits_and_with_their_bundle() {
     world.plan();
     assert!(runs(&world, held[0]));
     assert_eq!(known(&world), ["blue", "lab"]);
-    let mut restoring = Restoring::default();
+    let mut restoring = StateRestorer::default();
     world.state.save(|piece| restoring.add(piece).unwrap());
     assert_eq!(restoring.finish(), world.state, "a savepoint keeps them");
-    put(&mut world, Scope::Tenant(tenant("lab")), "lab");
+    put(&mut world, PolicyScope::Tenant(tenant("lab")), "lab");
     assert_eq!(known(&world), ["blue"], "lab has policies of its own now");
     note(&mut world, none_for_blue());
-    put(&mut world, Scope::Cluster, "others");
+    put(&mut world, PolicyScope::Cluster, "others");
     assert!(known(&world).is_empty());
     note(&mut world, none_for_blue());
     world.ask(Command::CancelJob { job: held[1] }).unwrap();
@@ -411,9 +411,11 @@ fn limits_are_forgotten_with_the_last_who_waits_and_with_their_bundle() {
 #[test]
 fn a_tenant_narrows_itself_and_nobody_else() {
     let mut world = World { state: world().state, ..World::new() };
-    let none = Arc::new(Bundle::default());
-    world.ask(Command::ApplyPolicy { scope: Scope::Cluster, bundle: none, why: String::new() }).unwrap();
-    put(&mut world, Scope::Tenant(tenant("red")), "red");
+    let none = Arc::new(PolicyBundle::default());
+    world
+        .ask(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: none, why: String::new() })
+        .unwrap();
+    put(&mut world, PolicyScope::Tenant(tenant("red")), "red");
     let jobs = [submit(&mut world, "red", 2), submit(&mut world, "blue", 2)];
     let limits =
         vec![limited("red", Some(0), None), limited("blue", Some(0), None), limited("lab", Some(0), None)];
@@ -436,7 +438,7 @@ fn only_what_passes_no_limit_is_said_to_help() {
         let job = submit(&mut world, "red", 4);
         note(&mut world, vec![limited("red", Some(limit), None)]);
         let found = remedies(&world.state, &actor(), job, world.now);
-        let words: Vec<String> = found.iter().map(|remedy| remedy.words()).collect();
+        let words: Vec<String> = found.iter().map(|remedy| remedy.phrase()).collect();
         assert_eq!(words, expected, "{limit}");
     }
 }
@@ -448,13 +450,13 @@ fn a_job_that_is_not_submitted_is_told_of_a_known_limit() {
     note(&mut world, vec![limited("red", Some(1_000), None)]);
     let mut asked = spec("job", 2);
     asked.tenant = tenant("red");
-    let told = outlook(&world.state, &asked, world.now);
+    let told = dry_run(&world.state, &asked, world.now);
     assert!(told.start.is_none());
     assert!(told.verdict.reasons.iter().any(|reason| matches!(reason, Reason::PolicyLimit { .. })));
     asked.tenant = tenant("green");
-    assert!(outlook(&world.state, &asked, world.now).start.is_some(), "nothing is known of green");
+    assert!(dry_run(&world.state, &asked, world.now).start.is_some(), "nothing is known of green");
     let known = world.state.with_limits(vec![limited("green", Some(1_000), None)]);
-    assert!(outlook(&known, &asked, world.now).start.is_none());
+    assert!(dry_run(&known, &asked, world.now).start.is_none());
 }
 
 #[test]
@@ -466,8 +468,8 @@ fn a_policy_sees_what_is_in_service_and_held() {
     let seen = world.state.cluster_view(Timestamp(23 * HOUR));
     assert_eq!((seen.gpus, seen.gpu_milli_held, seen.now.hour), (16, 3_000, 23));
     assert_eq!(seen.pools, BTreeMap::from([("fast".to_string(), 8), ("slow".to_string(), 8)]));
-    let (word, why) = (NodeWord::Draining, String::new());
-    world.ask(Command::SetNodeState { node: "n2".parse().unwrap(), word, why }).unwrap();
+    let (word, why) = (NodeStatus::Draining, String::new());
+    world.ask(Command::SetNodeState { node: "n2".parse().unwrap(), status: word, why }).unwrap();
     let seen = world.state.cluster_view(world.now);
     assert_eq!(seen.gpus, 8);
     assert_eq!(seen.pools, BTreeMap::from([("fast".to_string(), 8), ("slow".to_string(), 0)]));

@@ -4,26 +4,26 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::estimate::expected_end::{Word, rounded};
-use muster_core::facts::plan::MakeRoom;
-use muster_core::gpu::device::GpuWord;
+use muster_core::estimate::expected_end::{Certainty, rounded_limit_ms};
+use muster_core::facts::plan::Eviction;
+use muster_core::gpu::device::GpuStatus;
+use muster_core::gpu::gpu_share::GpuFraction;
 use muster_core::gpu::gpu_share::Isolation;
-use muster_core::gpu::gpu_share::Part;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
 use muster_core::gpu::model;
 use muster_core::gpu::partition::check;
-use muster_core::gpu::topology::{Wiring, Wish};
+use muster_core::gpu::topology::{LocalityRequirement, NodeTopology};
 use muster_core::objects::demand::Demand;
 use muster_core::objects::job::{Attempt, Job, PlacedTask, Resources, TaskGroup, Topology};
-use muster_core::objects::node::{Node, NodeWord, Slot};
+use muster_core::objects::node::{Node, NodeStatus, Slot};
 use muster_core::objects::policy::Hook;
 use muster_core::objects::policy::rules::Rule;
 use muster_core::objects::settings::{Objective, PRIORITY_MAX};
 use muster_core::objects::shape::Shape;
 use muster_core::objects::window::Window;
 use muster_core::planner::plan;
-use muster_core::policy::Answer;
-use muster_core::resources::{Free, Kind};
+use muster_core::policy::BucketAnswer;
+use muster_core::resources::{Kind, ResourceVec};
 use muster_core::state::Claim;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp};
@@ -55,11 +55,11 @@ fn a_naive_planner_agrees_in_every_story() {
 pub fn compare(state: &State, now: Timestamp) {
     let planned = plan(state, now).plan;
     let starts = planned.starts.iter().map(|start| (start.job, start.tasks.clone()));
-    let claims = planned.claims.iter().map(|room| (room.job, room.tasks.clone(), room.victims.clone()));
+    let claims = planned.evictions.iter().map(|room| (room.job, room.tasks.clone(), room.victims.clone()));
     let naive = Naive::plan(state, now);
     assert_eq!(starts.collect::<Vec<_>>(), naive.starts, "who starts where");
     assert_eq!(claims.collect::<Vec<_>>(), naive.claims, "who must go for whom");
-    let lent = planned.starts.iter().filter(|start| start.lent).map(|start| start.job);
+    let lent = planned.starts.iter().filter(|start| start.revocable).map(|start| start.job);
     assert_eq!(lent.collect::<BTreeSet<_>>(), naive.lent, "who has space on loan");
 }
 
@@ -93,7 +93,7 @@ fn every_way(job: &Job, node: &Node, space: &Space) -> Vec<Vec<PlacedTask>> {
         }
     }
     assert!(ways.len() <= 100, "{} ways", ways.len());
-    let (wiring, wish) = (Wiring::of(&node.facts.gpus, &node.facts.numa), job.spec.locality());
+    let (wiring, wish) = (NodeTopology::of(&node.facts.gpus, &node.facts.numa), job.spec.locality());
     let placed = ways.into_iter().map(|(_, seated)| {
         let ranked = (0..).zip(seated);
         ranked.map(|(rank, (group, seat))| seat.placed(rank, group as u32, &node.id)).collect::<Vec<_>>()
@@ -101,7 +101,7 @@ fn every_way(job: &Job, node: &Node, space: &Space) -> Vec<Vec<PlacedTask>> {
     let close = |tasks: &Vec<PlacedTask>| {
         let whole = tasks.iter().filter(|task| task.share.is_none()).flat_map(|task| &task.gpus);
         let devices = whole.fold(0u64, |all, gpu| all | 1 << gpu);
-        !wish.is_demand() || wish.admits(wiring.closeness(devices))
+        !wish.is_required() || wish.allows(wiring.locality(devices))
     };
     placed.filter(close).collect()
 }
@@ -285,7 +285,7 @@ enum Haste<'a> {
 
 impl<'a> Naive<'a> {
     fn plan(state: &'a State, now: Timestamp) -> Naive<'a> {
-        let open = state.nodes.values().filter(|node| node.state.word == NodeWord::Ready);
+        let open = state.nodes.values().filter(|node| node.state.status == NodeStatus::Ready);
         let mut naive = Naive {
             state,
             now,
@@ -365,7 +365,7 @@ impl<'a> Naive<'a> {
                     let tasks = tasks.filter(|_| self.finds_room_apart(victim, node));
                     let holds = |tasks: &Vec<PlacedTask>| {
                         let (tasks, victims) = (tasks.clone(), vec![victim.id]);
-                        self.state.would_adopt(&MakeRoom { job: job.id, tasks, victims }, self.now)
+                        self.state.would_adopt(&Eviction { job: job.id, tasks, victims }, self.now)
                     };
                     if let Some(tasks) = tasks.filter(holds) {
                         best = Some(((lost, victim.id), victim, tasks));
@@ -438,7 +438,7 @@ impl<'a> Naive<'a> {
 
     /// The GPU time that is left of a job that waits. How long it runs is told by the state and tested there.
     fn size(&self, job: &Job) -> u64 {
-        job.spec.demand().gpu_milli * self.state.left_ms(job, self.now) as u64 / 1_000
+        job.spec.demand().gpu_milli * self.state.remaining_ms(job, self.now) as u64 / 1_000
     }
 
     /// The GPU time that is left of a running job that may give way.
@@ -446,7 +446,7 @@ impl<'a> Naive<'a> {
         let attempt = victim.attempt().unwrap();
         let by_right = attempt.placed_at.since(victim.submitted_at) > self.state.settings.max_wait_ms;
         let once_more = victim.preemptions == 0 || self.saves(victim);
-        let left = self.state.left_ms(victim, self.now) as u64 * held_by(victim).gpu_milli / 1_000;
+        let left = self.state.remaining_ms(victim, self.now) as u64 * held_by(victim).gpu_milli / 1_000;
         (once_more && !by_right).then_some(left)
     }
 
@@ -515,7 +515,7 @@ impl<'a> Naive<'a> {
         let takes = (self.size(job) * 1_000 / gpu_milli) as i64 + grace;
         let lost = |victim: &&Job| self.lost(victim) * 1_000 / held_by(victim).gpu_milli;
         let costs: i64 = victims.iter().map(|victim| takes + lost(victim) as i64).sum();
-        let over = |victim: &&Job| self.now.plus(self.state.left_ms(victim, self.now));
+        let over = |victim: &&Job| self.now.plus(self.state.remaining_ms(victim, self.now));
         let at = at.min(victims.iter().map(over).max().unwrap());
         if costs >= at.since(self.now) - grace {
             return false;
@@ -534,7 +534,7 @@ impl<'a> Naive<'a> {
         };
         let promised = self.state.tenants.values().any(|tenant| {
             let config = &tenant.config;
-            config.damage_gpu_ms_per_day.is_some()
+            config.preemption_loss_gpu_ms_per_day.is_some()
                 || config.guaranteed.is_set()
                 || config.guaranteed_by_model.values().any(|gpus| *gpus > 0)
         });
@@ -613,7 +613,7 @@ impl<'a> Naive<'a> {
     }
 
     /// What was answered of a job that waits.
-    fn answer(&self, job: &Job) -> Option<&'a Answer> {
+    fn answer(&self, job: &Job) -> Option<&'a BucketAnswer> {
         self.state.policies.answers.of(&self.state.bucket(job))
     }
 
@@ -823,7 +823,7 @@ impl<'a> Naive<'a> {
         let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|(_, demand)| *demand));
         let held = held.fold(Demand::default(), Demand::plus);
         let late = |one: &muster_core::accounting::tenant::Tenant| {
-            one.recent.micro_gpus(one.held.gpu_milli, self.now, half_life(self.state, one))
+            one.decayed_usage.micro_gpus(one.held.gpu_milli, self.now, half_life(self.state, one))
         };
         let recent: u64 = self.below(id).map(late).sum();
         let all = |of: fn(&Node) -> u64| self.state.nodes.values().map(of).sum::<u64>();
@@ -980,7 +980,7 @@ impl<'a> Naive<'a> {
     /// Every way to seat a gang on a node, the usual one first, and those first that spare devices in doubt.
     fn all_fits(&self, job: &Job, id: &NodeId, space: &Space) -> Vec<Vec<PlacedTask>> {
         let node = &self.state.nodes[id];
-        let warm = |gpu: &u8| node.gpu_health[usize::from(*gpu)].word == GpuWord::Warning;
+        let warm = |gpu: &u8| node.gpu_health[usize::from(*gpu)].status == GpuStatus::Warning;
         let touched: BTreeSet<u8> =
             space.gpus.keys().copied().chain(space.instances.iter().map(|(gpu, _)| *gpu)).collect();
         let warm: Vec<u8> = touched.into_iter().filter(warm).collect();
@@ -1112,7 +1112,7 @@ impl<'a> Naive<'a> {
             let usable = self.not_reserved(node, &self.free[node], outright(ending), Some(&job.spec.tenant));
             usable.is_some_and(|usable| usable.holds(taken))
         };
-        if ending.1 == Word::Loan && !by_node(job, &tasks).iter().all(is_free) {
+        if ending.1 == Certainty::Revocable && !by_node(job, &tasks).iter().all(is_free) {
             self.lent.insert(job.id);
         }
         tasks.iter().for_each(|task| self.take(job, task, ending));
@@ -1245,7 +1245,7 @@ impl<'a> Naive<'a> {
             }
             let works = |task: &PlacedTask| {
                 let node = &self.state.nodes[&task.node];
-                node.takes_work() && task.gpus.iter().all(|gpu| node.gpu_usable(usize::from(*gpu)))
+                node.is_schedulable() && task.gpus.iter().all(|gpu| node.gpu_usable(usize::from(*gpu)))
             };
             let end = job.spec.time_limit_ms.map(|limit| now.plus(limit + state.settings.stop_grace_ms));
             let booked = |task: &PlacedTask| {
@@ -1329,7 +1329,7 @@ impl<'a> Naive<'a> {
     fn preempt(&mut self, job: &'a Job) -> bool {
         let open = |victim: &Job| {
             let nodes = victim.attempt().into_iter().flat_map(Attempt::nodes);
-            nodes.into_iter().any(|node| self.state.nodes[&node].takes_work())
+            nodes.into_iter().any(|node| self.state.nodes[&node].is_schedulable())
         };
         let there = || self.state.jobs.values().filter(|victim| self.may_go(victim) && open(victim));
         let weaker = there().any(|victim| victim.spec.priority < self.displaces_with(job))
@@ -1504,17 +1504,17 @@ impl<'a> Naive<'a> {
     /// Whether no tenant loses more work than it lets others destroy in a day.
     fn is_bearable(&self, victim: &Job, with: &[&Job]) -> bool {
         self.state.lineage(&victim.spec.tenant).all(|tenant| {
-            let Some(per_day) = tenant.config.damage_gpu_ms_per_day else { return true };
+            let Some(per_day) = tenant.config.preemption_loss_gpu_ms_per_day else { return true };
             let displaced = self.displaced.iter().map(|job| &self.state.jobs[job]);
             let gone = displaced.chain(with.iter().copied()).chain([victim]);
             let gone = gone.filter(|job| is_below(self.state, &job.spec.tenant, &tenant.id));
             let lost: u64 = gone.map(|job| self.lost(job)).sum();
-            tenant.damage.gpu_ms(per_day, self.now) + lost <= per_day
+            tenant.preemption_loss.gpu_ms(per_day, self.now) + lost <= per_day
         })
     }
 
     fn effective_at_start(&self, victim: &Job) -> i64 {
-        victim.attempt().unwrap().effective.unwrap_or(i64::from(victim.spec.priority))
+        victim.attempt().unwrap().effective_priority.unwrap_or(i64::from(victim.spec.priority))
     }
 
     fn lost(&self, victim: &Job) -> u64 {
@@ -1535,13 +1535,13 @@ impl<'a> Naive<'a> {
     fn ending(&self, job: &Job) -> Over {
         let settings = &self.state.settings;
         let member = self.state.tenants[&job.spec.tenant].members.get(&job.spec.user);
-        let known = member.and_then(|member| member.lasted.usual_and_longest());
+        let known = member.and_then(|member| member.recent_runtimes.median_and_longest_ms());
         let expected = known.map_or(settings.default_runtime_ms, |(_, longest)| longest);
-        let lasts = job.spec.time_limit_ms.map_or(expected, rounded);
+        let lasts = job.spec.time_limit_ms.map_or(expected, rounded_limit_ms);
         let word = match job.spec.time_limit_ms {
-            Some(_) => Word::Bound,
-            None if self.may_borrow(job) => Word::Loan,
-            None => Word::Estimate,
+            Some(_) => Certainty::Bound,
+            None if self.may_borrow(job) => Certainty::Revocable,
+            None => Certainty::Estimate,
         };
         (self.now.plus(lasts + settings.stop_grace_ms), word, self.yields(job))
     }
@@ -1565,7 +1565,7 @@ impl<'a> Naive<'a> {
             && config.may_be_preempted
             && config.preemptions_per_job_max != Some(0)
             && job.preemptions == 0
-            && above.all(|tenant| tenant.config.damage_gpu_ms_per_day.is_none())
+            && above.all(|tenant| tenant.config.preemption_loss_gpu_ms_per_day.is_none())
     }
 
     /// Whether a running job has space on loan, should be gone, and has passed another.
@@ -1576,7 +1576,7 @@ impl<'a> Naive<'a> {
             None => attempt.placed_at.plus(attempt.expected_ms.unwrap_or(HOUR)),
         };
         let muster_core::objects::job::Phase::Queued { since, .. } = passed.phase else { return false };
-        attempt.lent && attempt.stopping.is_none() && end <= self.now && since <= attempt.placed_at
+        attempt.revocable && attempt.stopping.is_none() && end <= self.now && since <= attempt.placed_at
     }
 
     /// Windows that a tenant may not use.
@@ -1609,7 +1609,7 @@ impl<'a> Naive<'a> {
         let mut usable = space.clone();
         let (at, word, _) = ending;
         let closed =
-            |window: &Window| window.nodes.contains(node) && (at > window.from || word != Word::Bound);
+            |window: &Window| window.nodes.contains(node) && (at > window.from || word != Certainty::Bound);
         if self.windows_against(tenant).any(closed) {
             return None;
         }
@@ -1638,7 +1638,7 @@ impl<'a> Naive<'a> {
         let one_in = self.state.settings.reserve_one_node_in as usize;
         let enough = one_in > 1 && nodes.len() >= self.state.nodes.len().div_ceil(one_in);
         let shape = Shape::of(&job.spec);
-        let feasible = self.state.capacity.could_ever_hold(&shape);
+        let feasible = self.state.resources.could_ever_hold(&shape);
         // Limits per model may leave no kind of node at all, and then it is not room that it waits for.
         let holds_some = |node: &Node| {
             let kind = Kind::of(node);
@@ -1781,20 +1781,21 @@ struct Booked {
 
 impl Booked {
     fn is_delayed_by(&self, (at, word, yields): Over) -> bool {
-        let late = at > self.at || word == Word::Estimate || (self.strict && word == Word::Loan);
+        let late =
+            at > self.at || word == Certainty::Estimate || (self.strict && word == Certainty::Revocable);
         late && (self.strict || !yields)
     }
 }
 
 /// The same for who takes nothing on loan.
 fn outright((at, word, _): Over) -> Over {
-    (at, if word == Word::Bound { word } else { Word::Estimate }, false)
+    (at, if word == Certainty::Bound { word } else { Certainty::Estimate }, false)
 }
 
-const NEVER: Over = (Timestamp(i64::MAX), Word::Estimate, false);
+const NEVER: Over = (Timestamp(i64::MAX), Certainty::Estimate, false);
 
 /// When a job would be over, how much that can be relied on, and whether it gives way before.
-type Over = (Timestamp, Word, bool);
+type Over = (Timestamp, Certainty, bool);
 
 /// Room made task by task, on several nodes.
 struct Clearing<'n, 'a> {
@@ -2070,10 +2071,18 @@ type Shared = (String, String, u32, Shape, Option<i64>, Option<u64>, Option<Stri
 
 /// What makes two jobs the same to the planner.
 fn shared(state: &State, job: &Job) -> Shared {
-    let array = state.is_limited(job.id).then_some(job.id.number);
+    let array = state.has_array_limit(job.id).then_some(job.id.number);
     let (tenant, user) = (job.spec.tenant.to_string(), job.spec.user.clone());
     let word = state.policies.rules().and_then(|_| job.spec.labels.get("job_priority").cloned());
-    (tenant, user, job.spec.priority, Shape::of(&job.spec), job.spec.time_limit_ms.map(rounded), array, word)
+    (
+        tenant,
+        user,
+        job.spec.priority,
+        Shape::of(&job.spec),
+        job.spec.time_limit_ms.map(rounded_limit_ms),
+        array,
+        word,
+    )
 }
 
 /// The rules that count. In stories there is at most one ruleset.
@@ -2117,11 +2126,11 @@ fn is_in_pool(state: &State, job: &Job, id: &NodeId, gpu: u8) -> bool {
     let Some(pool) = state.policies.pool(name) else { return false };
     let node = &state.nodes[id];
     let (facts, health) = (&node.facts.gpus[usize::from(gpu)], &node.gpu_health[usize::from(gpu)]);
-    let healthy = match health.word {
-        GpuWord::Healthy => 1_000,
-        GpuWord::Warning => 900,
-        GpuWord::Degraded => 500,
-        GpuWord::Unhealthy => 0,
+    let healthy = match health.status {
+        GpuStatus::Healthy => 1_000,
+        GpuStatus::Warning => 900,
+        GpuStatus::Degraded => 500,
+        GpuStatus::Unhealthy => 0,
     };
     let cool = health.temperature_c.is_none_or(|c| i64::from(c) * 1_000 <= pool.max_temp_milli_c);
     let large = facts.memory_mib as i64 * 1_000 / 1_024 >= pool.min_memory_milli_gb;
@@ -2134,7 +2143,7 @@ fn free_on(node: &Node) -> Space {
         let leases = &node.holders[gpu];
         let used = leases.iter().fold((0, 0), |(compute, memory), lease| match lease.slot {
             Slot::Whole => WHOLE,
-            Slot::Part(part) => (compute + u32::from(part.compute), memory + u32::from(part.memory)),
+            Slot::Fraction(part) => (compute + u32::from(part.compute), memory + u32::from(part.memory)),
             // A device that was registered anew without the instances that are held: nobody knows what of it is free.
             Slot::Instance { .. } => WHOLE,
         });
@@ -2165,7 +2174,7 @@ fn usable(node: &Node, space: &Space) -> Space {
 }
 
 fn is_hot(node: &Node, gpu: u8) -> bool {
-    node.gpu_health[usize::from(gpu)].word == GpuWord::Degraded
+    node.gpu_health[usize::from(gpu)].status == GpuStatus::Degraded
 }
 
 /// A seat for every task; nothing if anything is short.
@@ -2202,8 +2211,8 @@ fn close_together(job: &Job, node: &Node, space: &Space) -> Option<BTreeSet<u8>>
 }
 
 /// The best set of so many devices out of some, among all there are.
-fn best_set(node: &Node, free: Vec<u8>, count: u32, wish: Wish) -> Option<BTreeSet<u8>> {
-    let wiring = Wiring::of(&node.facts.gpus, &node.facts.numa);
+fn best_set(node: &Node, free: Vec<u8>, count: u32, wish: LocalityRequirement) -> Option<BTreeSet<u8>> {
+    let wiring = NodeTopology::of(&node.facts.gpus, &node.facts.numa);
     let bits = |set: u64| (0..64).filter(move |gpu| set >> gpu & 1 == 1);
     let free: u64 = free.iter().fold(0, |all, gpu| all | 1 << gpu);
     let sets = (0..=free).filter(|set| set & !free == 0 && set.count_ones() == count);
@@ -2216,7 +2225,7 @@ fn sit(job: &Job, each: &Resources, node: &Node, left: &Space) -> Option<Seat> {
     let good = || left.gpus.iter().filter(|(gpu, _)| would_do(each, node, **gpu));
     if each.gpus == 0 || each.gpu_compute_milli == 1_000 {
         let whole = good().filter(|(_, part)| **part == WHOLE).map(|(gpu, _)| *gpu);
-        let wish = job.spec.locality().as_wish();
+        let wish = job.spec.locality().as_preference();
         let gpus = best_set(node, whole.collect(), each.gpus, wish)?.into_iter().collect();
         return Some(Seat { gpus, share: None });
     }
@@ -2277,16 +2286,16 @@ fn instances(each: &Resources, node: &Node, left: &Space) -> Vec<(Usual, Seat)> 
 }
 
 /// Some space as the planner writes it.
-fn free(space: &Space) -> Free {
+fn free(space: &Space) -> ResourceVec {
     let parts = space.gpus.iter().map(|(device, (compute, memory))| {
-        let part = Part { compute: *compute as u16, memory: *memory as u16 };
-        muster_core::resources::Seat::Part { device: *device, part }.space()
+        let part = GpuFraction { compute: *compute as u16, memory: *memory as u16 };
+        muster_core::resources::DeviceAssignment::Fraction { device: *device, part }.taken()
     });
     let instances = space.instances.iter().map(|(device, start)| {
-        muster_core::resources::Seat::Instance { device: *device, start: *start }.space()
+        muster_core::resources::DeviceAssignment::Instance { device: *device, start: *start }.taken()
     });
-    let host = Free { cpus: space.cpus, memory_mib: space.memory_mib, ..Free::default() };
-    parts.chain(instances).fold(host, Free::with)
+    let host = ResourceVec { cpus: space.cpus, memory_mib: space.memory_mib, ..ResourceVec::default() };
+    parts.chain(instances).fold(host, ResourceVec::plus)
 }
 
 /// What a task gets of a device.

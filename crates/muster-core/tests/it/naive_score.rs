@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use muster_core::State;
-use muster_core::gpu::device::{GpuFacts, GpuWord};
+use muster_core::gpu::device::{GpuFacts, GpuStatus};
 use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::gpu::model;
 use muster_core::objects::job::{Job, PlacedTask, Topology};
 use muster_core::objects::node::{Node, NodeFacts};
 use muster_core::objects::policy::rules::{Extreme, Layout, Metric, Pool, Rule};
-use muster_core::resources::{Free, Kind};
+use muster_core::resources::{Kind, ResourceVec};
 
 /// What is compared: millionths of a device, then free thousandths of GPUs and of cores.
 pub type Cost = (i64, u64, u64);
@@ -24,7 +24,7 @@ pub struct Placement<'a> {
     pub job: &'a Job,
     pub tasks: &'a [PlacedTask],
     /// What is free on the node before.
-    pub before: Free,
+    pub before: ResourceVec,
     /// Free compute of each device that is not partitioned, and the free instances by device and start.
     pub free: FreeDevices,
     /// Nothing was taken from the node in this round.
@@ -43,7 +43,7 @@ impl Placement<'_> {
         let weights = &self.state.settings.weights;
         let weighed = |value: f64, weight: u32| value * f64::from(weight) / 1_000.0;
         let policy = self.answered() + self.by_rules();
-        let milli = weighed(self.waste(), weights.waste)
+        let milli = weighed(self.waste(), weights.fragmentation)
             + weighed(self.locality(), weights.locality)
             + weighed(self.health(), weights.health)
             + weighed(policy, weights.policy);
@@ -56,11 +56,12 @@ impl Placement<'_> {
     /// The product's expected fragmentation, after less before, and what of an instance the task does not use.
     fn waste(&self) -> f64 {
         let kind = Kind::of(self.node);
-        let prospect = self.state.capacity.prospect(&kind);
-        let used = self.tasks.iter().map(|task| Free::used_by(&self.job.spec, task));
-        let after = used.fold(self.before, Free::without);
+        let prospect = self.state.resources.fragmentation_of(&kind);
+        let used = self.tasks.iter().map(|task| ResourceVec::used_by(&self.job.spec, task));
+        let after = used.fold(self.before, ResourceVec::minus);
         let unused: u32 = self.tasks.iter().map(|task| self.unused_of(task)).sum();
-        kind.waste(&prospect, after) - kind.waste(&prospect, self.before) + f64::from(unused)
+        kind.fragmentation_milli(&prospect, after) - kind.fragmentation_milli(&prospect, self.before)
+            + f64::from(unused)
     }
 
     fn unused_of(&self, task: &PlacedTask) -> u32 {
@@ -96,7 +97,7 @@ impl Placement<'_> {
     /// A twentieth of each device that has a warning.
     fn health(&self) -> f64 {
         let used: BTreeSet<u8> = self.tasks.iter().flat_map(|task| task.gpus.iter().copied()).collect();
-        let doubtful = |gpu: &&u8| self.node.gpu_health[usize::from(**gpu)].word == GpuWord::Warning;
+        let doubtful = |gpu: &&u8| self.node.gpu_health[usize::from(**gpu)].status == GpuStatus::Warning;
         50.0 * used.iter().filter(doubtful).count() as f64
     }
 

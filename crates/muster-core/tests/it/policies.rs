@@ -7,7 +7,7 @@ use muster_core::objects::demand::Demand;
 use muster_core::objects::job::Job;
 use muster_core::objects::policy::rules::{Extreme, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset};
 use muster_core::objects::policy::{
-    Admission, Answered, Bundle, GpuLimit, Hook, Limited, Retried, Retry, Scope,
+    Admission, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer, TenantLimit,
 };
 use muster_core::queue::Bucket;
 use muster_core::{Command, JobId, NodeId, State, TenantId};
@@ -31,18 +31,18 @@ pub fn apply(state: &State, variant: usize) -> Command {
         _ => &[],
     };
     let scope = match variant {
-        7 => Scope::Tenant("red".parse().unwrap()),
-        9 => Scope::Tenant("blue".parse().unwrap()),
-        12 => Scope::Tenant("red".parse().unwrap()),
-        _ => Scope::Cluster,
+        7 => PolicyScope::Tenant("red".parse().unwrap()),
+        9 => PolicyScope::Tenant("blue".parse().unwrap()),
+        12 => PolicyScope::Tenant("red".parse().unwrap()),
+        _ => PolicyScope::Cluster,
     };
-    let registers = variant > 0 && scope == Scope::Cluster;
+    let registers = variant > 0 && scope == PolicyScope::Cluster;
     let files = match variant {
         0 => BTreeMap::new(),
         _ if !registers && state.policies.active(&scope).is_some() => BTreeMap::new(),
         _ => BTreeMap::from([("policy.gsky".to_string(), format!("# {variant}"))]),
     };
-    let bundle = Bundle {
+    let bundle = PolicyBundle {
         hash: format!("bundle-{variant}"),
         files,
         rules: if registers { rules(variant) } else { Rules::default() },
@@ -94,7 +94,7 @@ fn rules(variant: usize) -> Rules {
 
 /// Whether some bundle in force answers a question about a tenant's jobs.
 pub fn answer(state: &State, hook: Hook, tenant: &TenantId) -> bool {
-    [Scope::Cluster, Scope::Tenant(tenant.clone())]
+    [PolicyScope::Cluster, PolicyScope::Tenant(tenant.clone())]
         .iter()
         .any(|scope| state.policies.active(scope).is_some_and(|version| version.bundle.hooks.contains(&hook)))
 }
@@ -125,16 +125,16 @@ pub fn answers(state: &State, whim: u64) -> Option<Command> {
     }
     // Of one who is not there, and of one who was another when it was asked about.
     let nonsense = answers.first().cloned();
-    answers.extend(nonsense.iter().map(|one| Answered { job: JobId::single(1_000_000), ..one.clone() }));
+    answers.extend(nonsense.iter().map(|one| JobAnswer { job: JobId::single(1_000_000), ..one.clone() }));
     let refused = Admission::Refuse { why: "out of date".to_string() };
-    let changed = |one| Answered { bucket: "another".to_string(), admission: refused.clone(), ..one };
+    let changed = |one| JobAnswer { bucket: "another".to_string(), admission: refused.clone(), ..one };
     answers.extend(nonsense.map(changed));
     let limits = limits(state, &mut whims);
     Some(Command::NoteAnswers { bundles, answers, limits, retries: retries(state, &mut whims) })
 }
 
 /// Limits of all tenants, whether jobs of theirs wait or not. Some are left out, and one is nonsense.
-fn limits(state: &State, whims: &mut Whims) -> Vec<Limited> {
+fn limits(state: &State, whims: &mut Whims) -> Vec<TenantLimit> {
     let nobody: TenantId = "nobody".parse().unwrap();
     let mut limits = Vec::new();
     for tenant in state.tenants.keys().chain([&nobody]) {
@@ -148,7 +148,7 @@ fn limits(state: &State, whims: &mut Whims) -> Vec<Limited> {
         let failed = (whims.next(16) == 0).then(|| "a whim".to_string());
         let blocked = failed.clone().filter(|_| whims.next(2) == 0);
         if !left_out {
-            limits.push(Limited {
+            limits.push(TenantLimit {
                 tenant: tenant.clone(),
                 limit: GpuLimit { gpu_milli, pools },
                 blocked,
@@ -210,7 +210,7 @@ pub fn milli_left(state: &State, job: &Job, starting: &[(&Job, Demand)]) -> u64 
 }
 
 /// Answers about those who failed. Some are left out, and some are nonsense.
-fn retries(state: &State, whims: &mut Whims) -> Vec<Retried> {
+fn retries(state: &State, whims: &mut Whims) -> Vec<RetryAnswer> {
     let mut retries = Vec::new();
     for (job, failure) in &state.policies.failures {
         let (retry, failed) = match whims.next(6) {
@@ -220,9 +220,9 @@ fn retries(state: &State, whims: &mut Whims) -> Vec<Retried> {
             3 => (Some(Retry::After { wait_ms: [0, 5_000, i64::MAX][whims.next(3) as usize] }), None),
             _ => (Some(Retry::AsAsked), None),
         };
-        let retried = Retried { job: *job, attempt: failure.seen.attempt, retry, failed };
-        retries.push(Retried { attempt: retried.attempt + 1, ..retried.clone() });
-        retries.push(Retried { job: JobId::single(1_000_000), ..retried.clone() });
+        let retried = RetryAnswer { job: *job, attempt: failure.seen.attempt, retry, failed };
+        retries.push(RetryAnswer { attempt: retried.attempt + 1, ..retried.clone() });
+        retries.push(RetryAnswer { job: JobId::single(1_000_000), ..retried.clone() });
         retries.push(retried.clone());
         retries.push(retried);
     }
@@ -238,23 +238,23 @@ pub fn yes(state: &State) -> Option<Command> {
     let heads = state.queue.buckets().filter_map(|(bucket, places)| Some((places.first()?.1, bucket)));
     let answer = |(job, bucket): (JobId, &Bucket)| {
         let victims = running.iter().map(|victim| (*victim, true)).collect();
-        Answered { victims, ..Answered::of(job, bucket.key()) }
+        JobAnswer { victims, ..JobAnswer::of(job, bucket.key()) }
     };
-    let answers: Vec<Answered> = heads.map(answer).collect();
+    let answers: Vec<JobAnswer> = heads.map(answer).collect();
     let failures = state.policies.failures.iter();
-    let retried = failures.map(|(job, failure)| Retried {
+    let retried = failures.map(|(job, failure)| RetryAnswer {
         job: *job,
         attempt: failure.seen.attempt,
         retry: Some(Retry::AsAsked),
         failed: None,
     });
-    let retries: Vec<Retried> = retried.collect();
-    let limits = state.tenants.keys().cloned().map(Limited::of).collect();
+    let retries: Vec<RetryAnswer> = retried.collect();
+    let limits = state.tenants.keys().cloned().map(TenantLimit::of).collect();
     let said = !answers.is_empty() || !retries.is_empty();
     (!in_force.is_empty() && said).then_some(Command::NoteAnswers { bundles, answers, limits, retries })
 }
 
-fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) -> Answered {
+fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) -> JobAnswer {
     let why = || "a whim".to_string();
     let admission = match whims.next(8) {
         0 => Admission::Wait { why: why() },
@@ -268,7 +268,7 @@ fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) 
     let running = state.jobs.values().filter(|job| job.attempt().is_some());
     let victims = running.map(|job| (job.id, whims.next(3) > 0)).collect();
     let gpu_milliwatts = [None, Some(250_000), Some(1)][whims.next(3) as usize];
-    Answered { admission, priority, gpu_milliwatts, costs, victims, ..Answered::of(job, bucket.key()) }
+    JobAnswer { admission, priority, gpu_milliwatts, costs, victims, ..JobAnswer::of(job, bucket.key()) }
 }
 
 /// Small numbers, the same for the same whim.

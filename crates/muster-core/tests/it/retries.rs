@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use muster_core::facts::command::{Answer, Said};
+use muster_core::facts::command::{Answer, TaskReport};
 use muster_core::objects::job::{Exit, OnNodeLost, Outcome};
-use muster_core::objects::policy::{Answered, Bundle, Hook, Retried, Retry, Scope};
+use muster_core::objects::policy::{Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer};
 use muster_core::time::{DAY, HOUR, MINUTE};
 use muster_core::{Command, JobId, State};
 
@@ -23,8 +23,8 @@ fn world(hooks: &[Hook]) -> World {
 fn apply(world: &mut World, hooks: &[Hook]) {
     let files = [("a.gsky".to_string(), String::new())].into();
     let (hash, hooks) = (hash(hooks), hooks.iter().copied().collect());
-    let bundle = Bundle { hash, files, hooks, ..Bundle::default() };
-    let (scope, bundle) = (Scope::Cluster, Arc::new(bundle));
+    let bundle = PolicyBundle { hash, files, hooks, ..PolicyBundle::default() };
+    let (scope, bundle) = (PolicyScope::Cluster, Arc::new(bundle));
     world.ask(Command::ApplyPolicy { scope, bundle, why: String::new() }).unwrap();
 }
 
@@ -45,16 +45,16 @@ fn failed(world: &mut World, exit: Exit) -> JobId {
 
 fn fail(world: &mut World, job: JobId, exit: Exit) {
     let attempt = world.state.jobs[&job].attempt().unwrap().number;
-    for said in [Said::Started, Said::Ended { exit, stopped: false, ended_ms_ago: None }] {
+    for said in [TaskReport::Started, TaskReport::Ended { exit, stopped: false, ended_ms_ago: None }] {
         world.now = world.now.plus(MINUTE);
         let node = "n1".parse().unwrap();
-        world.ask(Command::ReportTask { node, job, attempt, said }).unwrap();
+        world.ask(Command::ReportTask { node, job, attempt, report: said }).unwrap();
     }
 }
 
 fn answer(world: &mut World, job: JobId, retry: Option<Retry>, what: Option<&str>) {
     let attempt = world.state.policies.failures[&job].seen.attempt;
-    let retried = Retried { job, attempt, retry, failed: what.map(str::to_string) };
+    let retried = RetryAnswer { job, attempt, retry, failed: what.map(str::to_string) };
     let (bundles, answers) = (vec![hash(&[Hook::Retry])], Vec::new());
     world.ask(Command::NoteAnswers { bundles, answers, limits: Vec::new(), retries: vec![retried] }).unwrap();
 }
@@ -141,9 +141,9 @@ fn a_cap_comes_with_the_start() {
     let Ok(Answer::Job(job)) = world.ask(ask) else { panic!() };
     world.plan();
     assert!(world.state.jobs[&job].attempt().is_none(), "it started before anyone was asked");
-    let answered = Answered {
+    let answered = JobAnswer {
         gpu_milliwatts: Some(250_000),
-        ..Answered::of(job, world.state.bucket(&world.state.jobs[&job]).key())
+        ..JobAnswer::of(job, world.state.bucket(&world.state.jobs[&job]).key())
     };
     let (bundles, answers) = (vec![hash(&[Hook::Power])], vec![answered]);
     world.ask(Command::NoteAnswers { bundles, answers, limits: Vec::new(), retries: Vec::new() }).unwrap();

@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 
 use muster_core::facts::command::{
-    Actor, ActorKind, Answer, ArrayAsk, Command, IdempotencyKey, JobChange, Said, SubmitJob,
+    Actor, ActorKind, Answer, ArraySpec, Command, IdempotencyKey, JobChange, SubmitJob, TaskReport,
 };
 use muster_core::gpu::gpu_share::Isolation;
 use muster_core::objects::job::{
     Attempt, CheckpointRule, Dependency, DependencyWhen, Exit, Job, JobSpec, OnNodeLost, Resources,
     TaskGroup, Topology,
 };
-use muster_core::objects::node::NodeWord;
+use muster_core::objects::node::NodeStatus;
 use muster_core::objects::settings::{Objective, Repartition};
 use muster_core::objects::tenant::{TenantConfig, Tier};
 use muster_core::objects::token::Role;
 use muster_core::objects::window::Window;
-use muster_core::planner::{Remedy, Verdicts, outlook, remedies};
+use muster_core::planner::{Remedy, Verdicts, dry_run, remedies};
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{Event, JobId, NodeId, Refusal};
 
@@ -76,10 +76,10 @@ impl Script {
             "settings" => self.settings(words),
             "tenant" => self.tenant(words),
             "node" => self.node(words),
-            "drain" => self.node_state(words, NodeWord::Draining),
-            "undrain" => self.node_state(words, NodeWord::Ready),
-            "unreachable" => self.node_state(words, NodeWord::Unreachable),
-            "fence" => self.node_state(words, NodeWord::Fenced),
+            "drain" => self.node_state(words, NodeStatus::Draining),
+            "undrain" => self.node_state(words, NodeStatus::Ready),
+            "unreachable" => self.node_state(words, NodeStatus::Unreachable),
+            "fence" => self.node_state(words, NodeStatus::Fenced),
             "remove" => self.tell(Command::RemoveNode { node: words.object().parse().unwrap() }),
             "gpu" => self.gpu(words),
             "partition" => self.partition(words),
@@ -94,8 +94,8 @@ impl Script {
             "change" => self.change(words),
             "plan" => self.plan(),
             "tick" => self.tick(words),
-            "start" => self.report(words, Said::Started),
-            "saved" => self.report(words, Said::Saved),
+            "start" => self.report(words, TaskReport::Started),
+            "saved" => self.report(words, TaskReport::Saved),
             "receipt" => self.receipt(words),
             "remedies" => self.remedies(words),
             "look" => self.look(words),
@@ -122,7 +122,8 @@ impl Script {
             return Ok(());
         };
         let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
-        let role = roles.into_iter().find(|known| known.word() == role).ok_or(format!("no role `{role}`"))?;
+        let role =
+            roles.into_iter().find(|known| known.as_str() == role).ok_or(format!("no role `{role}`"))?;
         self.world.by = Actor {
             name: words.object().to_string(),
             kind: ActorKind::Token {
@@ -161,7 +162,7 @@ impl Script {
                 "repartition" => settings.repartition = repartition(value)?,
                 "repartition_after" => settings.repartition_after_ms = span(value),
                 "repartition_cooldown" => settings.repartition_cooldown_ms = span(value),
-                "waste" => settings.weights.waste = number(value),
+                "waste" => settings.weights.fragmentation = number(value),
                 "locality" => settings.weights.locality = number(value),
                 "health" => settings.weights.health = number(value),
                 key => return Err(format!("no setting `{key}`")),
@@ -199,7 +200,7 @@ impl Script {
                 "parent" => config.parent = Some(value.parse().unwrap()),
                 "can_preempt" => config.may_preempt = yes(value),
                 "preemptable" => config.may_be_preempted = yes(value),
-                "damage" => config.damage_gpu_ms_per_day = Some(span(value) as u64),
+                "damage" => config.preemption_loss_gpu_ms_per_day = Some(span(value) as u64),
                 "preemptions_max" => config.preemptions_per_job_max = Some(number(value)),
                 key => match key.split_once('.') {
                     Some(("model", model)) => {
@@ -239,9 +240,9 @@ impl Script {
         self.tell(Command::RegisterNode { node: words.object().parse().unwrap(), facts: Box::new(facts) })
     }
 
-    fn node_state(&mut self, words: &Words, word: NodeWord) -> Result<(), String> {
+    fn node_state(&mut self, words: &Words, word: NodeStatus) -> Result<(), String> {
         let node = words.object().parse().unwrap();
-        self.tell(Command::SetNodeState { node, word, why: words.rest(2) })
+        self.tell(Command::SetNodeState { node, status: word, why: words.rest(2) })
     }
 
     /// `window NAME nodes=n1,n2 from=10m for=1h tenant=red`.
@@ -354,7 +355,7 @@ impl Script {
     }
 
     /// An agent speaks, or all that have a part; of the attempt under way unless the line names another.
-    fn report(&mut self, words: &Words, said: Said) -> Result<(), String> {
+    fn report(&mut self, words: &Words, said: TaskReport) -> Result<(), String> {
         let job = self.job(words.object())?;
         let attempt = self.world.state.jobs.get(&job).and_then(Job::attempt);
         let nodes = attempt.map(Attempt::nodes).unwrap_or_default();
@@ -365,13 +366,13 @@ impl Script {
             return Err("it has no node".to_string());
         }
         nodes.into_iter().try_for_each(|node| {
-            self.tell(Command::ReportTask { node, job, attempt: number, said: said.clone() })
+            self.tell(Command::ReportTask { node, job, attempt: number, report: said.clone() })
         })
     }
 
     fn outlook(&mut self, words: &Words) -> Result<(), String> {
-        let found = outlook(&self.world.state, &self.spec(words)?, self.world.now);
-        let seen = match (&found.start, &found.room) {
+        let found = dry_run(&self.world.state, &self.spec(words)?, self.world.now);
+        let seen = match (&found.start, &found.eviction) {
             (Some(tasks), _) => {
                 let gpus = tasks
                     .iter()
@@ -421,7 +422,7 @@ impl Script {
         let node = self.world.state.nodes.get(&id).ok_or("no such node")?;
         let (state, minutes) = (&node.state, node.state.since.0 / MINUTE);
         self.seen
-            .push(format!("{id}  {:?} by {} since minute {minutes}: {}", state.word, state.by, state.why));
+            .push(format!("{id}  {:?} by {} since minute {minutes}: {}", state.status, state.by, state.why));
         Ok(())
     }
 
@@ -432,7 +433,7 @@ impl Script {
         let told = match &attempt.score {
             None => "was not compared".to_string(),
             Some(score) => {
-                let terms = score.terms.iter().map(|term| format!("{} {}, ", term.name.word(), term.milli));
+                let terms = score.terms.iter().map(|term| format!("{} {}, ", term.name.as_str(), term.milli));
                 format!("{}{} compared", terms.collect::<String>(), score.compared)
             }
         };
@@ -443,7 +444,7 @@ impl Script {
     fn remedies(&mut self, words: &Words) -> Result<(), String> {
         let job = self.job(words.object())?;
         let found = remedies(&self.world.state, &self.world.by, job, self.world.now);
-        let said: Vec<String> = found.iter().map(Remedy::words).collect();
+        let said: Vec<String> = found.iter().map(Remedy::phrase).collect();
         self.seen.push(format!("{}  sooner with: {}", words.object(), said.join(" · ")));
         Ok(())
     }
@@ -474,7 +475,7 @@ impl Script {
     }
 }
 
-fn said_end(words: &Words) -> Said {
+fn said_end(words: &Words) -> TaskReport {
     let exit = match (words.get("exit"), words.get("signal")) {
         (Some("not-started"), _) => Exit::NotStarted { why: "the image is missing".to_string() },
         (Some("unknown"), _) => Exit::Unknown { why: "nobody saw it".to_string() },
@@ -482,12 +483,12 @@ fn said_end(words: &Words) -> Said {
         (None, Some(signal)) => Exit::Signal { signal: number(signal) },
         (None, None) => Exit::Code { code: 0 },
     };
-    Said::Ended { exit, stopped: words.has("stopped"), ended_ms_ago: None }
+    TaskReport::Ended { exit, stopped: words.has("stopped"), ended_ms_ago: None }
 }
 
 fn tier(text: &str) -> Result<Tier, String> {
     let tiers = [Tier::Low, Tier::Medium, Tier::High, Tier::Critical];
-    tiers.into_iter().find(|tier| tier.word() == text).ok_or(format!("no tier `{text}`"))
+    tiers.into_iter().find(|tier| tier.as_str() == text).ok_or(format!("no tier `{text}`"))
 }
 
 fn objective(text: &str) -> Result<Objective, String> {
@@ -527,8 +528,8 @@ fn topology(text: &str) -> Result<Topology, String> {
 }
 
 /// `0-3`, `0-3%2`.
-fn array(text: &str) -> ArrayAsk {
+fn array(text: &str) -> ArraySpec {
     let (range, max) = text.split_once('%').map_or((text, None), |(range, max)| (range, Some(number(max))));
     let (first, last) = range.split_once('-').unwrap();
-    ArrayAsk { indexes: (number(first)..=number(last)).collect(), running_max: max }
+    ArraySpec { indexes: (number(first)..=number(last)).collect(), running_max: max }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use muster_core::objects::policy::rules::{Rule, Rules, Ruleset};
-use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use muster_core::policy::Moment;
 use muster_core::{Command, Settings, Timestamp};
 
@@ -139,13 +139,14 @@ fn the_ruleset_that_the_settings_name_counts() {
     let ruleset = |name: &str, allow| Ruleset { name: name.to_string(), rules: vec![rule(allow)] };
     let schedules =
         [("day", true), ("night", false)].map(|(name, allow)| (name.to_string(), ruleset(name, allow)));
-    let bundle = Bundle {
+    let bundle = PolicyBundle {
         hash: "two".to_string(),
         files: [("policy.gsky".to_string(), String::new())].into(),
         rules: Rules { schedules: schedules.into(), ..Rules::default() },
-        ..Bundle::default()
+        ..PolicyBundle::default()
     };
-    let apply = Command::ApplyPolicy { scope: Scope::Cluster, bundle: Arc::new(bundle), why: String::new() };
+    let apply =
+        Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: Arc::new(bundle), why: String::new() };
     world.ask(apply).unwrap();
     let counts = |ruleset: Option<&str>| {
         let settings = Settings { ruleset: ruleset.map(str::to_string), ..Settings::default() };

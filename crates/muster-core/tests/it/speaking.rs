@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_core::facts::command::{Answer, Command};
 use muster_core::objects::policy::rules::{Rules, Ruleset};
-use muster_core::objects::policy::{Admission, Answered, Bundle, Hook, Scope};
+use muster_core::objects::policy::{Admission, Hook, JobAnswer, PolicyBundle, PolicyScope};
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{JobId, TenantId};
 
@@ -14,8 +14,8 @@ fn tenant(name: &str) -> TenantId {
     name.parse().unwrap()
 }
 
-fn of_tenant(name: &str) -> Scope {
-    Scope::Tenant(tenant(name))
+fn of_tenant(name: &str) -> PolicyScope {
+    PolicyScope::Tenant(tenant(name))
 }
 
 /// A node with four devices, and two tenants that are promised two each.
@@ -35,16 +35,16 @@ fn create(world: &mut World, name: &str) {
     world.ask(Command::CreateTenant { id: tenant(name), config: Box::new(config) }).unwrap();
 }
 
-fn bundle(name: &str, hooks: &[Hook]) -> Bundle {
-    Bundle {
+fn bundle(name: &str, hooks: &[Hook]) -> PolicyBundle {
+    PolicyBundle {
         hash: name.to_string(),
         files: [("a.gsky".to_string(), format!("# {name}"))].into(),
         hooks: hooks.iter().copied().collect(),
-        ..Bundle::default()
+        ..PolicyBundle::default()
     }
 }
 
-fn put(world: &mut World, scope: Scope, bundle: Bundle) {
+fn put(world: &mut World, scope: PolicyScope, bundle: PolicyBundle) {
     let (bundle, why) = (Arc::new(bundle), String::new());
     world.ask(Command::ApplyPolicy { scope, bundle, why }).unwrap();
 }
@@ -59,9 +59,9 @@ fn submit(world: &mut World, name: &str) -> JobId {
 }
 
 /// What policies say of a job, with the bundles that are said to have said it.
-fn note(world: &mut World, bundles: &[&str], job: JobId, said: impl FnOnce(&mut Answered)) -> bool {
+fn note(world: &mut World, bundles: &[&str], job: JobId, said: impl FnOnce(&mut JobAnswer)) -> bool {
     let bucket = world.state.bucket(&world.state.jobs[&job]);
-    let mut answered = Answered::of(job, bucket.key());
+    let mut answered = JobAnswer::of(job, bucket.key());
     said(&mut answered);
     let bundles = bundles.iter().map(ToString::to_string).collect();
     world
@@ -97,7 +97,7 @@ fn a_tenant_lets_its_own_jobs_wait_and_nobody_elses() {
 #[test]
 fn what_was_answered_of_others_stays_when_a_tenant_has_new_policies() {
     let mut world = world();
-    put(&mut world, Scope::Cluster, bundle("all", &[Hook::Admit]));
+    put(&mut world, PolicyScope::Cluster, bundle("all", &[Hook::Admit]));
     let (red, blue) = (submit(&mut world, "red"), submit(&mut world, "blue"));
     for job in [red, blue] {
         assert!(note(&mut world, &["all"], job, |_| {}));
@@ -114,7 +114,8 @@ fn what_was_answered_of_others_stays_when_a_tenant_has_new_policies() {
 
 #[test]
 fn a_tenant_cannot_keep_what_was_promised_to_another() {
-    for (scope, kept) in [(of_tenant("red"), false), (of_tenant("blue"), true), (Scope::Cluster, true)] {
+    for (scope, kept) in [(of_tenant("red"), false), (of_tenant("blue"), true), (PolicyScope::Cluster, true)]
+    {
         let mut world = world();
         let lent = [submit(&mut world, "red"), submit(&mut world, "red")];
         world.plan();
@@ -129,7 +130,7 @@ fn a_tenant_cannot_keep_what_was_promised_to_another() {
 
 #[test]
 fn a_tenant_asks_for_less_and_never_for_more() {
-    let cases = [(of_tenant("red"), 900, 100), (of_tenant("red"), 7, 7), (Scope::Cluster, 900, 900)];
+    let cases = [(of_tenant("red"), 900, 100), (of_tenant("red"), 7, 7), (PolicyScope::Cluster, 900, 900)];
     for (scope, said, expected) in cases {
         let mut world = world();
         put(&mut world, scope.clone(), bundle("it", &[Hook::Priority]));
@@ -148,12 +149,12 @@ fn a_tenant_registers_nothing() {
     let mut world = world();
     let ruleset = Ruleset { name: "mine".to_string(), rules: Vec::new() };
     let rules = Rules { schedules: [("mine".to_string(), ruleset)].into(), ..Rules::default() };
-    let bundle = Arc::new(Bundle { rules, ..bundle("red", &[]) });
+    let bundle = Arc::new(PolicyBundle { rules, ..bundle("red", &[]) });
     let (scope, why) = (of_tenant("red"), String::new());
     let refused = world.ask(Command::ApplyPolicy { scope, bundle: bundle.clone(), why: why.clone() });
     let said = refused.unwrap_err().to_string();
     assert!(said.contains("register nothing") && said.contains("the ruleset `mine`"), "{said}");
-    world.ask(Command::ApplyPolicy { scope: Scope::Cluster, bundle, why }).unwrap();
+    world.ask(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle, why }).unwrap();
 }
 
 #[test]

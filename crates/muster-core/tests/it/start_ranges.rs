@@ -1,8 +1,8 @@
 //! Start ranges agree with what is certain, and learn from whatever has ended in the cluster.
 
-use muster_core::facts::command::{Answer, Command, Said};
+use muster_core::facts::command::{Answer, Command, TaskReport};
 use muster_core::objects::job::{Exit, Job};
-use muster_core::objects::start_range::Range;
+use muster_core::objects::start_range::StartRange;
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::objects::window::Window;
 use muster_core::planner::{forecast, holders, plan};
@@ -85,26 +85,26 @@ fn accept(world: &mut World, spec: JobSpec) -> JobId {
     }
 }
 
-fn say(world: &mut World, job: JobId, said: Said) {
+fn say(world: &mut World, job: JobId, said: TaskReport) {
     let attempt = world.state.jobs[&job].attempt().unwrap();
     let (node, attempt) = (attempt.tasks[0].node.clone(), attempt.number);
-    world.ask(Command::ReportTask { node, job, attempt, said }).unwrap();
+    world.ask(Command::ReportTask { node, job, attempt, report: said }).unwrap();
 }
 
 /// Run a job of the tenant `default` from its submission to its end.
 fn run(world: &mut World, user: &str, ms: i64) {
     let job = accept(world, JobSpec { user: user.to_string(), ..spec("short", 1) });
     world.plan();
-    say(world, job, Said::Started);
+    say(world, job, TaskReport::Started);
     world.tick(ms);
-    say(world, job, Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None });
+    say(world, job, TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None });
 }
 
 fn of_blue() -> JobSpec {
     JobSpec { tenant: "blue".parse().unwrap(), user: "bob".to_string(), ..spec("other", 1) }
 }
 
-fn range_of(world: &World, job: JobId) -> Range {
+fn range_of(world: &World, job: JobId) -> StartRange {
     forecast(&world.state, world.now, 100).of(job).unwrap()
 }
 
@@ -116,7 +116,7 @@ fn a_cluster_of_seconds_soon_tells_seconds() {
     let running = accept(&mut world, of_blue());
     let waiting = accept(&mut world, of_blue());
     world.plan();
-    say(&mut world, running, Said::Started);
+    say(&mut world, running, TaskReport::Started);
     let range = range_of(&world, waiting);
     assert!(range.to.since(world.now) < MINUTE, "{} s", range.to.since(world.now) / SECOND);
     let held = holders(&world.state, &world.state.jobs[&waiting], world.now);
@@ -132,18 +132,18 @@ fn a_job_type_tells_more_than_its_user() {
         for (name, ms) in [("train", 2 * HOUR), ("smoke", 10 * SECOND)] {
             let job = accept(&mut world, spec(&format!("{name}-{number}"), 1));
             world.plan();
-            say(&mut world, job, Said::Started);
+            say(&mut world, job, TaskReport::Started);
             world.tick(ms);
             say(
                 &mut world,
                 job,
-                Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None },
+                TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None },
             );
         }
     }
-    assert_eq!(world.state.usual_and_longest_ms(&spec("train-9", 1)), Some((2 * HOUR, 2 * HOUR)));
-    assert_eq!(world.state.usual_and_longest_ms(&spec("smoke-9", 1)), Some((10 * SECOND, 10 * SECOND)));
-    assert_eq!(world.state.usual_and_longest_ms(&spec("new", 1)), Some((2 * HOUR, 2 * HOUR)), "of the user");
+    assert_eq!(world.state.median_and_longest_ms(&spec("train-9", 1)), Some((2 * HOUR, 2 * HOUR)));
+    assert_eq!(world.state.median_and_longest_ms(&spec("smoke-9", 1)), Some((10 * SECOND, 10 * SECOND)));
+    assert_eq!(world.state.median_and_longest_ms(&spec("new", 1)), Some((2 * HOUR, 2 * HOUR)), "of the user");
 }
 
 #[test]

@@ -7,9 +7,11 @@ use crate::policies;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::facts::command::{ArrayAsk, Command, IdempotencyKey, JobChange, JobsOnGpu, Said, SubmitJob};
-use muster_core::facts::plan::{MakeRoom, Plan, Start};
-use muster_core::gpu::device::GpuWord;
+use muster_core::facts::command::{
+    ArraySpec, Command, IdempotencyKey, JobChange, JobsOnGpu, SubmitJob, TaskReport,
+};
+use muster_core::facts::plan::{Eviction, Plan, Start};
+use muster_core::gpu::device::GpuStatus;
 use muster_core::gpu::gpu_share::Isolation;
 use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::gpu::partition::laid_out;
@@ -17,7 +19,7 @@ use muster_core::objects::job::{
     CheckpointRule, Dependency, DependencyWhen, Exit, JobSpec, OnNodeLost, PlacedTask, Resources, TaskGroup,
     Topology,
 };
-use muster_core::objects::node::{NodeFacts, NodeWord};
+use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::objects::settings::PRIORITY_MAX;
 use muster_core::objects::settings::{Objective, Repartition};
 use muster_core::objects::tenant::TenantConfig;
@@ -54,8 +56,8 @@ pub enum Step {
     Release(usize),
     Requeue(usize),
     Change(usize, u32),
-    NodeState(usize, NodeWord),
-    Gpu(usize, u8, GpuWord, bool),
+    NodeState(usize, NodeStatus),
+    Gpu(usize, u8, GpuStatus, bool),
     Register(usize, Machine),
     Remove(usize),
     Window(usize, usize),
@@ -223,16 +225,16 @@ fn ask() -> impl Strategy<Value = Ask> {
 fn step() -> impl Strategy<Value = Step> {
     let some = 0..8usize;
     let word = prop_oneof![
-        4 => Just(NodeWord::Ready),
-        1 => Just(NodeWord::Draining),
-        1 => Just(NodeWord::Unreachable),
-        1 => Just(NodeWord::Fenced),
+        4 => Just(NodeStatus::Ready),
+        1 => Just(NodeStatus::Draining),
+        1 => Just(NodeStatus::Unreachable),
+        1 => Just(NodeStatus::Fenced),
     ];
     let health = prop_oneof![
-        3 => Just(GpuWord::Healthy),
-        1 => Just(GpuWord::Degraded),
-        1 => Just(GpuWord::Warning),
-        1 => Just(GpuWord::Unhealthy),
+        3 => Just(GpuStatus::Healthy),
+        1 => Just(GpuStatus::Degraded),
+        1 => Just(GpuStatus::Warning),
+        1 => Just(GpuStatus::Unhealthy),
     ];
     let ticks = prop_oneof![Just(SECOND), Just(30 * SECOND), Just(MINUTE), Just(10 * MINUTE), Just(2 * HOUR)];
     prop_oneof![
@@ -290,12 +292,12 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             Command::ChangeJob { job: job(index)?, change }
         }
         Step::NodeState(index, word) => {
-            Command::SetNodeState { node: node_name(index % 4), word: *word, why: String::new() }
+            Command::SetNodeState { node: node_name(index % 4), status: *word, why: String::new() }
         }
         Step::Gpu(index, gpu, word, cooling) => Command::SetGpuHealth {
             node: node_name(index % 4),
             gpu: *gpu,
-            word: *word,
+            status: *word,
             why: String::new(),
             cooling_until: cooling.then(|| now.plus(5 * MINUTE)),
             temperature_c: [Some(80), Some(40), Some(70), None][(index + usize::from(*gpu)) % 4],
@@ -324,17 +326,17 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
         Step::WildPlan(starts, claims) => {
             Command::AdoptPlan { plan: wild_plan(state, starts, claims), epoch: 1 }
         }
-        Step::Started(index) => report(state, *index, Said::Started)?,
-        Step::Saved(index) => report(state, *index, Said::Saved)?,
+        Step::Started(index) => report(state, *index, TaskReport::Started)?,
+        Step::Saved(index) => report(state, *index, TaskReport::Saved)?,
         Step::Ended(index, exit, stopped) => {
             let (exit, ended_ms_ago) = (any_exit(*exit), any_age(index + exit));
-            report(state, *index, Said::Ended { exit, stopped: *stopped, ended_ms_ago })?
+            report(state, *index, TaskReport::Ended { exit, stopped: *stopped, ended_ms_ago })?
         }
         Step::WildReport(index, attempt, node, exit) => Command::ReportTask {
             node: node_name(node % 4),
             job: job(index)?,
             attempt: *attempt,
-            said: Said::Ended { exit: any_exit(*exit), stopped: false, ended_ms_ago: any_age(*exit) },
+            report: TaskReport::Ended { exit: any_exit(*exit), stopped: false, ended_ms_ago: any_age(*exit) },
         },
         Step::Tick(_) => Command::Tick,
         Step::Plan(_) | Step::OldPlan(_) | Step::Restart => return None,
@@ -347,7 +349,7 @@ impl Ask {
         let key = (self.rules % 10 == 9)
             .then(|| IdempotencyKey { key: format!("k{}", self.gpus), body_hash: format!("{self:?}") });
         let array =
-            self.array.map(|(tasks, running_max)| ArrayAsk { indexes: (0..tasks).collect(), running_max });
+            self.array.map(|(tasks, running_max)| ArraySpec { indexes: (0..tasks).collect(), running_max });
         SubmitJob { array, hold: self.rules == 13, key, ..submission(self.spec(state, now)) }
     }
 
@@ -420,11 +422,11 @@ fn active(state: &State, index: usize) -> Option<JobId> {
 }
 
 /// What an agent says of an attempt that is under way.
-fn report(state: &State, index: usize, said: Said) -> Option<Command> {
+fn report(state: &State, index: usize, said: TaskReport) -> Option<Command> {
     let job = active(state, index)?;
     let attempt = state.jobs[&job].attempt()?;
     let node = attempt.tasks[index % attempt.tasks.len()].node.clone();
-    Some(Command::ReportTask { node, job, attempt: attempt.number, said })
+    Some(Command::ReportTask { node, job, attempt: attempt.number, report: said })
 }
 
 /// How long ago an end was, by clocks that may be wrong.
@@ -467,7 +469,7 @@ fn tenant_config(name: &str, variant: usize) -> TenantConfig {
         config.maximum_by_model.insert("H100".to_string(), [2, 1][variant % 2]);
     }
     config.guaranteed_by_model = guaranteed_by_model(variant);
-    config.damage_gpu_ms_per_day = (variant == 1).then_some(10 * MINUTE as u64);
+    config.preemption_loss_gpu_ms_per_day = (variant == 1).then_some(10 * MINUTE as u64);
     config.budget.gpu_ms = (variant == 7).then_some(30 * MINUTE as u64);
     config.budget.energy_mj = (variant == 3).then_some(300_000_000);
     // `blue` below `red` now and then; never the other way round, which would be refused as a circle.
@@ -529,9 +531,9 @@ fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<P
         Some(Start {
             job,
             tasks: wild_tasks(state, job, wild),
-            effective: None,
+            effective_priority: None,
             expected_ms: None,
-            lent: false,
+            revocable: false,
             score: None,
         })
     };
@@ -539,14 +541,14 @@ fn wild_plan(state: &State, starts: &[WildStart], claims: &[WildClaim]) -> Box<P
         let job = any_job(state, wild.job)?;
         let victims = wild.victims.iter().filter_map(|index| active(state, *index)).collect();
         let start = WildStart { job: wild.job, node: wild.node, gpus: wild.gpus, skewed: false };
-        Some(MakeRoom { job, tasks: wild_tasks(state, job, &start), victims })
+        Some(Eviction { job, tasks: wild_tasks(state, job, &start), victims })
     };
     Box::new(Plan {
         snapshot: 0,
         now: Timestamp(0),
         starts: starts.iter().filter_map(start).collect(),
-        claims: claims.iter().filter_map(claim).collect(),
-        cuts: Vec::new(),
+        evictions: claims.iter().filter_map(claim).collect(),
+        repartitionings: Vec::new(),
     })
 }
 
@@ -570,7 +572,7 @@ fn wild_tasks(state: &State, job: JobId, wild: &WildStart) -> Vec<PlacedTask> {
     // A skewed gang has all its tasks at rank 0, or one task too few.
     let missing = u32::from(wild.skewed && !wild.job.is_multiple_of(2));
     // On the last nodes as many as it takes, elsewhere as many as it needs.
-    let count = if wild.node > 1 { group.most() } else { group.count };
+    let count = if wild.node > 1 { group.count_most() } else { group.count };
     (0..count.saturating_sub(missing)).map(task).collect()
 }
 

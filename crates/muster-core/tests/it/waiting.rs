@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::facts::command::{Answer, Command, JobChange, Said};
+use muster_core::facts::command::{Answer, Command, JobChange, TaskReport};
 use muster_core::objects::job::{Attempt, CheckpointRule, Exit, Job};
 use muster_core::objects::settings::Objective;
-use muster_core::objects::start_range::Range;
+use muster_core::objects::start_range::StartRange;
 use muster_core::planner::forecast;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{Event, JobId, JobSpec, Settings, Timestamp};
@@ -260,8 +260,9 @@ fn one_line_with_loans(seed: u64) -> (u64, u64) {
             assert!(late <= 2 * MINUTE, "seed {seed}: {} starts {late} ms too late", start.job);
             kept += 1;
         }
-        let sure =
-            |job: &Job| job.attempt().is_none_or(|attempt| attempt.lent || job.spec.time_limit_ms.is_some());
+        let sure = |job: &Job| {
+            job.attempt().is_none_or(|attempt| attempt.revocable || job.spec.time_limit_ms.is_some())
+        };
         let head = world.state.jobs.values().filter(|job| job.is_queued()).map(|job| job.id).min();
         if let Some((head, at)) = head.and_then(|head| Some((head, planned.verdicts.reserved_at(head)?)))
             && world.state.jobs.values().all(sure)
@@ -342,8 +343,12 @@ fn one_forecast_line(seed: u64) -> (u64, u64) {
                 world.ask(Command::ChangeJob { job, change }).unwrap();
             }
         }
-        let before: BTreeMap<JobId, Range> =
-            world.state.jobs.values().filter_map(|job| Some((job.id, *job.foreseen.clone()?))).collect();
+        let before: BTreeMap<JobId, StartRange> = world
+            .state
+            .jobs
+            .values()
+            .filter_map(|job| Some((job.id, *job.first_forecast.clone()?)))
+            .collect();
         for start in &world.plan().plan.starts {
             if let Some(range) = before.get(&start.job) {
                 inside += u64::from(range.from <= world.now && world.now <= range.to);
@@ -381,8 +386,12 @@ fn start_all(world: &mut World) {
     let new = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.started_at.is_none());
     let reports = |job: &Job| {
         let attempt = job.attempt().unwrap();
-        let report =
-            |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, said: Said::Started };
+        let report = |node| Command::ReportTask {
+            node,
+            job: job.id,
+            attempt: attempt.number,
+            report: TaskReport::Started,
+        };
         attempt.nodes().into_iter().map(report).collect::<Vec<_>>()
     };
     let started: Vec<Command> = world.state.jobs.values().filter(new).flat_map(reports).collect();
@@ -475,8 +484,8 @@ fn ends(job: &Job) -> Vec<Command> {
     let Some(attempt) = job.attempt() else { return Vec::new() };
     let stopped = attempt.stopping.is_some();
     let exit = if stopped { Exit::Signal { signal: 15 } } else { Exit::Code { code: 0 } };
-    let said = Said::Ended { exit, stopped, ended_ms_ago: None };
+    let said = TaskReport::Ended { exit, stopped, ended_ms_ago: None };
     let report =
-        |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, said: said.clone() };
+        |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, report: said.clone() };
     attempt.nodes().into_iter().map(report).collect()
 }

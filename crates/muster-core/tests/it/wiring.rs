@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use muster_core::gpu::device::NumaFacts;
-use muster_core::gpu::topology::{Nvlink, Rank, Wiring, Wish};
+use muster_core::gpu::topology::{DeviceSetRank, LocalityRequirement, NodeTopology, Nvlink};
 use muster_core::objects::node::NodeFacts;
 
 use crate::world;
@@ -40,13 +40,18 @@ fn facts(devices: &[(Place, u64)], sockets: &[u32]) -> NodeFacts {
     facts
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = LocalityRequirement> {
     let nvlink = prop_oneof![Just(Nvlink::Welcome), Just(Nvlink::Preferred), Just(Nvlink::Required)];
-    (any::<bool>(), nvlink).prop_map(|(same_numa, nvlink)| Wish { same_numa, nvlink })
+    (any::<bool>(), nvlink).prop_map(|(same_numa, nvlink)| LocalityRequirement { same_numa, nvlink })
 }
 
 /// The best set, found by looking at all of them.
-fn best_of_all(wiring: &Wiring, free: u64, count: u32, wish: Wish) -> Option<Rank> {
+fn best_of_all(
+    wiring: &NodeTopology,
+    free: u64,
+    count: u32,
+    wish: LocalityRequirement,
+) -> Option<DeviceSetRank> {
     let sets = (0..=free).filter(|set| set & !free == 0 && set.count_ones() == count);
     sets.filter_map(|set| wiring.rank(free, set, wish)).min()
 }
@@ -58,7 +63,7 @@ proptest! {
     fn the_choice_is_the_best_of_all_sets(
         facts in board(0..=8), free in 0..256u64, count in 0..=8u32, wish in wish(),
     ) {
-        let wiring = Wiring::of(&facts.gpus, &facts.numa);
+        let wiring = NodeTopology::of(&facts.gpus, &facts.numa);
         let free = free & ((1 << facts.gpus.len()) - 1);
         let best = best_of_all(&wiring, free, count, wish);
         let chosen = wiring.choose(free, count, wish);
@@ -75,12 +80,12 @@ proptest! {
     fn what_is_chosen_is_free_enough_and_as_close_as_required(
         facts in board(0..=64), free in any::<u64>(), more in any::<u64>(), count in 0..=64u32, wish in wish(),
     ) {
-        let wiring = Wiring::of(&facts.gpus, &facts.numa);
+        let wiring = NodeTopology::of(&facts.gpus, &facts.numa);
         let count = count % (facts.gpus.len() as u32 + 2);
         match wiring.choose(free, count, wish) {
             Some(chosen) => {
                 prop_assert_eq!((chosen & !free, chosen.count_ones()), (0, count));
-                prop_assert!(wish.admits(wiring.closeness(chosen)));
+                prop_assert!(wish.allows(wiring.locality(chosen)));
                 prop_assert!(wiring.choose(free | more, count, wish).is_some(), "more room is never less");
             }
             None => prop_assert!(wiring.most(free, wish) < count),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::JobId;
-use muster_core::objects::policy::{Admission, GpuLimit, Hook, Retry, WAIT_MS_MAX};
+use muster_core::objects::policy::{Admission, GpuLimit, Hook, RETRY_WAIT_MS_MAX, Retry};
 use muster_core::objects::settings;
 
 use crate::error::PolicyError;
@@ -86,7 +86,7 @@ pub fn retry(file: &str, answer: Plain) -> Result<Retry, PolicyError> {
         _ => {}
     }
     let wait = number(&answer).map(|seconds| (seconds * 1_000.0).round());
-    let wait = wait.filter(|ms| (0.0..=WAIT_MS_MAX as f64).contains(ms));
+    let wait = wait.filter(|ms| (0.0..=RETRY_WAIT_MS_MAX as f64).contains(ms));
     let wait = wait.map(|ms| Retry::After { wait_ms: ms as i64 });
     let wanted = "True, False, None, a text or seconds from 0 to 86400";
     wait.ok_or_else(|| wrong(file, Hook::Retry, &answer, wanted))
@@ -183,7 +183,7 @@ fn number(answer: &Plain) -> Option<f64> {
 }
 
 fn wrong(file: &str, hook: Hook, answer: &Plain, wanted: &str) -> PolicyError {
-    let (function, said, kind) = (hook.word(), short(answer), answer.kind());
+    let (function, said, kind) = (hook.as_str(), short(answer), answer.kind());
     let what = format!("`{function}` answers {said} ({kind}); it must be {wanted}");
     PolicyError::Somewhere { file: file.to_string(), what }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use muster_core::ids::{JobId, NodeId};
 use muster_core::objects::job::{Exit, Topology};
-use muster_core::objects::policy::{Admission, Bundle, FailureView, Hook};
+use muster_core::objects::policy::{Admission, FailureView, Hook, PolicyBundle};
 use muster_core::policy::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 use muster_core::time::Timestamp;
 
 use super::*;
 use crate::{Limits, compile};
 
-fn bundle(files: &[(&str, &str)]) -> Result<(Bundle, Program), PolicyError> {
+fn bundle(files: &[(&str, &str)]) -> Result<(PolicyBundle, Program), PolicyError> {
     let files = files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
     // Time is no measure on a machine that does other things as well.
     let limits =

@@ -26,7 +26,7 @@ pub fn job(view: &JobView) -> Plain {
         ("cpus", view.cpus.into()),
         ("memory_mib", view.memory_mib.into()),
         ("time_limit_s", Plain::maybe(view.time_limit_ms.map(seconds_up))),
-        ("topology", view.topology.word().into()),
+        ("topology", view.topology.as_str().into()),
         ("pool", Plain::maybe(view.pool.as_deref())),
         ("labels", labels(&view.labels)),
         ("node_labels", labels(&view.node_labels)),

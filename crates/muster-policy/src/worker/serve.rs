@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use muster_core::objects::policy::Bundle;
+use muster_core::objects::policy::PolicyBundle;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::set_no_new_privs;
 use rustix::time::{ClockId, clock_gettime};
@@ -65,7 +65,8 @@ impl Desk {
         match request {
             Request::Prepare(Prepare::Confine(_)) => Err(ended("the bounds are set once".to_string())),
             Request::Prepare(Prepare::Load { files }) => {
-                let (Bundle { rules, hooks, mentions, .. }, loaded) = compile(files, confinement.limits)?;
+                let (PolicyBundle { rules, hooks, mentions, .. }, loaded) =
+                    compile(files, confinement.limits)?;
                 let said = Loaded { rules, hooks, mentions, functions: loaded.functions() };
                 self.program = Some(loaded);
                 Ok(Answer::Prepared(Prepared::Loaded(said)))

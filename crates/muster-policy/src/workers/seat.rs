@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use muster_core::objects::policy::Bundle;
+use muster_core::objects::policy::PolicyBundle;
 
 use super::account::Account;
 use super::{Patience, no_answer};
@@ -39,7 +39,7 @@ enum Process {
 
 impl Seat {
     /// Be asked with a bundle. A process that has another one ends.
-    pub fn serve(&mut self, bundle: &Bundle, now: Instant) {
+    pub fn serve(&mut self, bundle: &PolicyBundle, now: Instant) {
         self.asked_at = Some(now);
         if self.hash != bundle.hash {
             self.hash.clone_from(&bundle.hash);
@@ -72,7 +72,7 @@ impl Seat {
     }
 
     /// Have a process started, without waiting for it. It takes as long as the files take to load.
-    pub fn start(&mut self, mut worker: Worker, bundle: &Bundle) {
+    pub fn start(&mut self, mut worker: Worker, bundle: &PolicyBundle) {
         let (bring, brought) = mpsc::channel();
         let files = bundle.files.clone();
         std::thread::spawn(move || {

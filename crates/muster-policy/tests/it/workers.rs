@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use muster_core::objects::job::{Exit, Topology};
-use muster_core::objects::policy::{Admission, Bundle, FailureView, Hook};
+use muster_core::objects::policy::{Admission, FailureView, Hook, PolicyBundle};
 use muster_core::policy::{CandidateView, JobView, Moment, NodeView, TenantView};
 use muster_core::{JobId, Timestamp};
 use muster_policy::hooks::{self, Caller};
@@ -28,19 +28,19 @@ fn workers(confinement: Confinement, patience: Patience) -> Workers {
     Workers::new(launch(), confinement, patience)
 }
 
-fn compiled(workers: &Workers, source: &str) -> Bundle {
+fn compiled(workers: &Workers, source: &str) -> PolicyBundle {
     workers.compile(files(source)).unwrap()
 }
 
 /// What its function `f` answers to a number.
-fn asked(workers: &Workers, tenant: &str, bundle: &Bundle, number: i64) -> Result<Plain, String> {
+fn asked(workers: &Workers, tenant: &str, bundle: &PolicyBundle, number: i64) -> Result<Plain, String> {
     let calls = Calls::one(vec![Plain::Int(number)]);
     let answer = workers.ask(tenant, bundle, |guest| guest.call_each("policy.gsky", "f", &calls).remove(0));
     answer.map_err(|error| error.to_string())
 }
 
 /// Ask until there is another answer than that nobody is asked now.
-fn asked_in_the_end(workers: &Workers, tenant: &str, bundle: &Bundle) -> Result<Plain, String> {
+fn asked_in_the_end(workers: &Workers, tenant: &str, bundle: &PolicyBundle) -> Result<Plain, String> {
     let began = Instant::now();
     loop {
         let answer = asked(workers, tenant, bundle, 1);

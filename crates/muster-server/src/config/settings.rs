@@ -70,7 +70,7 @@ fn put(settings: &mut Settings, key: &str, said: &Said) -> bool {
         "scheduler.thermal_threshold" => settings.thermal_limit_c = said.celsius(key),
         "scheduler.cooling" => settings.cooling_ms = said.number(key),
         "scheduler.defragment" => settings.defragment = said.flag(key),
-        "scheduler.weight_waste" => settings.weights.waste = said.number(key),
+        "scheduler.weight_waste" => settings.weights.fragmentation = said.number(key),
         "scheduler.weight_locality" => settings.weights.locality = said.number(key),
         "scheduler.weight_health" => settings.weights.health = said.number(key),
         "scheduler.ruleset" => {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use muster_core::facts::command::{Actor, Command, Said, SubmitJob};
+use muster_core::facts::command::{Actor, Command, SubmitJob, TaskReport};
 use muster_core::facts::plan::{Plan, Start};
 use muster_core::gpu::device::GpuFacts;
 use muster_core::objects::node::NodeFacts;
 use muster_core::objects::policy::rules::{Check, PowerPolicy, Rules, Strategy, Tuned};
-use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{JobSpec, Timestamp};
 
@@ -52,8 +52,8 @@ impl Desk {
         }
     }
 
-    fn say(&mut self, node: &str, said: Said) {
-        self.tell(Command::ReportTask { node: node.parse().unwrap(), job: JOB, attempt: 1, said });
+    fn say(&mut self, node: &str, said: TaskReport) {
+        self.tell(Command::ReportTask { node: node.parse().unwrap(), job: JOB, attempt: 1, report: said });
     }
 
     fn changed(&mut self) -> Vec<String> {
@@ -82,7 +82,8 @@ fn in_turn(nodes: [&str; 4]) -> Plan {
         share: None,
     };
     let tasks = (0..).zip(nodes).map(task).collect();
-    let start = Start { job: JOB, tasks, effective: None, expected_ms: None, lent: false, score: None };
+    let start =
+        Start { job: JOB, tasks, effective_priority: None, expected_ms: None, revocable: false, score: None };
     Plan { starts: vec![start], ..Plan::default() }
 }
 
@@ -198,19 +199,19 @@ fn a_node_is_reached_by_what_it_has_said() {
 fn who_has_saved_its_work_when_told_to_stop_is_let_go_on_all_nodes() {
     let mut desk = Desk::with_gang();
     for node in ["n1", "n2"] {
-        desk.say(node, Said::Started);
+        desk.say(node, TaskReport::Started);
     }
     desk.tell(Command::RequeueJob { job: JOB });
     assert_eq!((desk.grace_ms("n1"), desk.grace_ms("n2")), (30_000, 30_000));
     desk.changed();
 
     desk.now = desk.now.plus(5_000);
-    desk.say("n2", Said::Saved);
+    desk.say("n2", TaskReport::Saved);
     assert_eq!(desk.changed(), ["n1", "n2"], "both are told");
     assert_eq!((desk.grace_ms("n1"), desk.grace_ms("n2")), (7_000, 7_000));
 
     desk.now = desk.now.plus(1_000);
-    desk.say("n1", Said::Saved);
+    desk.say("n1", TaskReport::Saved);
     assert_eq!(desk.grace_ms("n1"), 7_000, "saying it again gains no time");
     assert_eq!(desk.changed(), [""; 0], "and changes nothing");
 }
@@ -218,15 +219,15 @@ fn who_has_saved_its_work_when_told_to_stop_is_let_go_on_all_nodes() {
 #[test]
 fn who_saves_its_work_while_it_runs_or_ends_for_good_is_not_hurried() {
     let mut desk = Desk::with_gang();
-    desk.say("n1", Said::Started);
+    desk.say("n1", TaskReport::Started);
     desk.changed();
-    desk.say("n1", Said::Saved);
+    desk.say("n1", TaskReport::Saved);
     assert_eq!(desk.changed(), [""; 0]);
     desk.tell(Command::RequeueJob { job: JOB });
     assert_eq!(desk.grace_ms("n1"), 30_000, "what it saved before is not an answer");
     desk.tell(Command::CancelJob { job: JOB });
     desk.changed();
-    desk.say("n1", Said::Saved);
+    desk.say("n1", TaskReport::Saved);
     assert_eq!((desk.changed(), desk.grace_ms("n1")), (vec![], 30_000));
 }
 
@@ -252,9 +253,9 @@ fn nodes_are_told_the_pools_of_their_devices() {
     let pools = [cool, other].into_iter().map(|pool| (pool.name.clone(), pool)).collect();
     let rules = Rules { pools, ..Rules::default() };
     let files = [("a.gsky".to_string(), String::new())].into();
-    let bundle = Arc::new(Bundle { hash: "a".to_string(), files, rules, ..Bundle::default() });
+    let bundle = Arc::new(PolicyBundle { hash: "a".to_string(), files, rules, ..PolicyBundle::default() });
     desk.changed();
-    desk.tell(Command::ApplyPolicy { scope: Scope::Cluster, bundle, why: String::new() });
+    desk.tell(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle, why: String::new() });
     assert_eq!(desk.changed(), ["n1", "n2", "n3"]);
     let pools = orders(&desk.state, &"n1".parse().unwrap(), 1).pools;
     let [pool] = &pools[..] else { panic!("{pools:?}") };
@@ -269,7 +270,7 @@ fn nodes_are_told_the_pools_of_their_devices() {
     assert_eq!((pool.max_temp_milli_c, pool.checks[0].name.as_str()), (60_000, "ecc"));
     desk.tell(Command::RemoveNode { node: "n3".parse().unwrap() });
     desk.changed();
-    let none = Arc::new(Bundle::default());
-    desk.tell(Command::ApplyPolicy { scope: Scope::Cluster, bundle: none, why: String::new() });
+    let none = Arc::new(PolicyBundle::default());
+    desk.tell(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: none, why: String::new() });
     assert_eq!(desk.changed(), ["n1", "n2"]);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use muster_core::objects::job::Job;
 use muster_core::planner;
 use muster_core::planner::{Forecast, Remedy};
-use muster_core::queue::{Bucket, place_of};
+use muster_core::queue::{Bucket, queue_key};
 use muster_core::{Actor, JobId, State, Timestamp};
 
 use super::{Evaluations, lock};
@@ -112,7 +112,7 @@ impl SharedCopy {
     fn key(&self, by: &Actor, job: &Job) -> Option<RemedyKey> {
         let bucket = self.state.bucket(job);
         let places = self.state.queue.bucket(&bucket)?;
-        let place = place_of(job);
+        let place = queue_key(job);
         let is_first = places.first() == Some(&place);
         let ceiling = self.state.priority_ceiling(by, &job.spec.tenant).priority;
         places.contains(&place).then_some(RemedyKey { bucket, is_first, ceiling })

@@ -184,7 +184,7 @@ fn refuse(door: &Door, who: &Who, request: &Request, verb: Verb) -> Fault {
     // The route and not the path: acts on record are of a limited number, whatever a caller makes up.
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let act = format!("{} {route}", request.method());
-    let (name, role, least) = (&who.actor.name, who.role.word(), verb.needs().word());
+    let (name, role, least) = (&who.actor.name, who.role.as_str(), verb.needs().as_str());
     door.refusals.forbidden(name, role, &act);
     put_on_record(door, who, act, request.uri().path());
     Fault::forbidden(format!("this needs role {least}, `{name}` has {role}"))

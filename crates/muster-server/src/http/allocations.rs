@@ -6,7 +6,7 @@ use std::str::FromStr;
 use axum::extract::State;
 use axum::http::StatusCode;
 use muster_core::accounting::ledger;
-use muster_core::objects::charge::Held;
+use muster_core::objects::charge::HeldResources;
 use muster_core::{Command, JobId, Refusal};
 use muster_protocol::allocation::{Allocation, AllocationList};
 use muster_protocol::score::Score;
@@ -217,7 +217,7 @@ fn shown(door: &Door, row: AllocationRow) -> Allocation {
 
 /// What only the state knows of an attempt that has not ended.
 struct Live {
-    held: Held,
+    held: HeldResources,
     score: Option<Score>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::facts::command::ArrayAsk;
+use muster_core::facts::command::ArraySpec;
 
 use crate::http::fault::Fault;
 
@@ -10,7 +10,7 @@ use crate::http::fault::Fault;
 const INDEXES_MAX: usize = 100_001;
 
 /// Read the indexes and how many may run at once.
-pub fn parse(text: &str) -> Result<ArrayAsk, Fault> {
+pub fn parse(text: &str) -> Result<ArraySpec, Fault> {
     let bad = || {
         Fault::invalid(
             "array",
@@ -27,7 +27,7 @@ pub fn parse(text: &str) -> Result<ArrayAsk, Fault> {
         let room = INDEXES_MAX - indexes.len();
         indexes.extend((first..=last).step_by(step).take(room));
     }
-    Ok(ArrayAsk { indexes: indexes.into_iter().collect(), running_max })
+    Ok(ArraySpec { indexes: indexes.into_iter().collect(), running_max })
 }
 
 fn bounds(range: &str) -> Option<(u32, u32, usize)> {

@@ -63,7 +63,7 @@ fn count(state: &Core, counts: &[CountRow]) -> ClusterStatus {
     let nodes = || state.nodes.values();
     let mut nodes_by_state: BTreeMap<String, u64> = BTreeMap::new();
     for node in nodes() {
-        *nodes_by_state.entry(node.state_word().to_string()).or_default() += 1;
+        *nodes_by_state.entry(node.status_name().to_string()).or_default() += 1;
     }
     ClusterStatus {
         total_gpus: sum(|count| count.total),
@@ -98,7 +98,7 @@ fn gpus_by_model(state: &Core) -> BTreeMap<String, GpuCount> {
             let held = node.is_held(index);
             count.total += 1;
             count.allocated += u64::from(held);
-            count.available += u64::from(!held && node.takes_work() && node.gpu_usable(index));
+            count.available += u64::from(!held && node.is_schedulable() && node.gpu_usable(index));
         }
     }
     models
@@ -110,7 +110,7 @@ fn gpus_by_model(state: &Core) -> BTreeMap<String, GpuCount> {
 pub async fn whoami(who: Who) -> Json<Myself> {
     Json(Myself {
         name: who.actor.name,
-        role: who.role.word().to_string(),
+        role: who.role.as_str().to_string(),
         tenant_id: who.tenant.map(|tenant| tenant.to_string()),
     })
 }
@@ -124,5 +124,5 @@ pub fn state_of(job: &Job) -> (JobState, &'static str) {
         Phase::Active(attempt) if attempt.stopping.is_some() => JobState::Running,
         Phase::Active(_) => JobState::Pending,
     };
-    (state, job.phase_word())
+    (state, job.phase_name())
 }

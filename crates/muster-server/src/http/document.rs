@@ -76,7 +76,7 @@ fn finish(operation: &mut Operation, need: Option<Need>) {
     operation.operation_id = Some(format!("{tag}_{name}"));
     if let Some(Need::To(verb)) = need {
         operation.security = Some(vec![SecurityRequirement::new(BEARER, Vec::<String>::new())]);
-        let needs = format!("Needs role `{}`.", verb.needs().word());
+        let needs = format!("Needs role `{}`.", verb.needs().as_str());
         operation.description = Some(match operation.description.take() {
             Some(said) if !said.is_empty() => format!("{said}\n\n{needs}"),
             _ => needs,

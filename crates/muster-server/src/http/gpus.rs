@@ -4,7 +4,7 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use muster_core::facts::command::JobsOnGpu;
-use muster_core::gpu::device::{GpuFacts, GpuWord};
+use muster_core::gpu::device::{GpuFacts, GpuStatus};
 use muster_core::gpu::{model, partition};
 use muster_core::objects::node::Node;
 use muster_core::{Command, GpuId, JobId, NodeId, Refusal, State as Core};
@@ -61,7 +61,7 @@ pub async fn list(
         let wanted = |(node, index): &(&Node, usize)| {
             query.model.as_deref().is_none_or(|wish| model::matches(wish, &node.facts.gpus[*index].model))
                 && query.state.as_deref().is_none_or(|word| state_word(state, node, *index) == word)
-                && health.is_none_or(|word| node.gpu_health[*index].word == word)
+                && health.is_none_or(|word| node.gpu_health[*index].status == word)
         };
         // Only the page is built: commits wait while we look.
         let found: Vec<(&Node, usize)> = each.filter(wanted).collect();
@@ -150,12 +150,19 @@ async fn ask_health(
     door: &Door,
     who: &Who,
     (node, gpu): (&NodeId, u8),
-    (word, jobs): (GpuWord, JobsOnGpu),
+    (word, jobs): (GpuStatus, JobsOnGpu),
     why: String,
 ) -> Result<(), Fault> {
     let node = node.clone();
-    let command =
-        Command::SetGpuHealth { node, gpu, word, why, cooling_until: None, temperature_c: None, jobs };
+    let command = Command::SetGpuHealth {
+        node,
+        gpu,
+        status: word,
+        why,
+        cooling_until: None,
+        temperature_c: None,
+        jobs,
+    };
     door.cluster.ask(who.actor.clone(), command).await?;
     Ok(())
 }
@@ -184,11 +191,11 @@ pub async fn set_health(
     })?;
     ask_health(&door, &who, (&node, gpu), (word, rule), change.why).await?;
     let gpu = look(&door, &who, &node, gpu)?;
-    Ok(Json(GpuHealthDeclared { gpu, jobs_rule: rule.word().to_string(), jobs }))
+    Ok(Json(GpuHealthDeclared { gpu, jobs_rule: rule.as_str().to_string(), jobs }))
 }
 
 fn jobs_rule_of(text: &str) -> Result<JobsOnGpu, Fault> {
-    let known = JobsOnGpu::ALL.into_iter().find(|rule| rule.word() == text);
+    let known = JobsOnGpu::ALL.into_iter().find(|rule| rule.as_str() == text);
     known.ok_or_else(|| Fault::invalid("jobs", format!("`{text}` is none of keep, requeue, stop")))
 }
 
@@ -210,9 +217,9 @@ pub async fn partition(
     Ok(Json(look(&door, &who, &node, gpu)?))
 }
 
-fn health_of(text: &str) -> Result<GpuWord, Fault> {
-    let words = [GpuWord::Healthy, GpuWord::Warning, GpuWord::Degraded, GpuWord::Unhealthy];
-    words.into_iter().find(|word| word.word() == text).ok_or_else(|| {
+fn health_of(text: &str) -> Result<GpuStatus, Fault> {
+    let words = [GpuStatus::Healthy, GpuStatus::Warning, GpuStatus::Degraded, GpuStatus::Unhealthy];
+    words.into_iter().find(|word| word.as_str() == text).ok_or_else(|| {
         Fault::invalid("health", format!("`{text}` is none of healthy, warning, degraded, unhealthy"))
     })
 }
@@ -252,7 +259,7 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node, index: usize) -> Gpu
         allocation_id: attempt,
         job_id: seen.map(|job| job.id.to_string()),
         tenant_id: seen.map(|job| job.spec.tenant.to_string()),
-        health: health.word.word().to_string(),
+        health: health.status.as_str().to_string(),
         health_why: health.why.clone(),
         health_declared_by: health.declared.as_ref().map(|declared| declared.by.clone()),
         health_since: stamp(health.since.0),
@@ -296,7 +303,7 @@ pub fn state_word(state: &Core, node: &Node, index: usize) -> &'static str {
         true if node.sole_holder(index).is_none() => "shared",
         true => "held",
         false if node.gpu_health[index].cooling_until.is_some() => "cooling",
-        false if !node.takes_work() || !node.gpu_usable(index) => "out",
+        false if !node.is_schedulable() || !node.gpu_usable(index) => "out",
         false if claimed() => "claimed",
         false if !node.instances(index as u8).is_empty() => "partitioned",
         false => "free",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::State;
 use muster_core::facts::command::{Answer, JobChange};
-use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::device::GpuStatus;
 use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Cancelled, Done, Reasoned};
@@ -207,7 +207,7 @@ fn unhealthy_gpus(
     let told = devices.filter_map(|(node, gpu)| {
         let health = state.nodes.get(node)?.gpu_health.get(usize::from(gpu))?;
         let why = if health.why.is_empty() { String::new() } else { format!(": {}", health.why) };
-        (health.word == GpuWord::Unhealthy)
+        (health.status == GpuStatus::Unhealthy)
             .then(|| format!("runs on {node}/gpu-{gpu}, which is unhealthy{why}"))
     });
     let told: BTreeSet<String> = told.collect();
@@ -410,7 +410,7 @@ async fn gone(door: &Door, job: JobId) -> Result<Fault, Fault> {
     let refusal = match outcome {
         None => Refusal::UnknownJob { job },
         Some(outcome) => {
-            Refusal::WrongPhase { job, phase: outcome.word(), verb: "this", needs: "waiting or running" }
+            Refusal::WrongPhase { job, phase: outcome.as_str(), verb: "this", needs: "waiting or running" }
         }
     };
     Ok(refusal.into())

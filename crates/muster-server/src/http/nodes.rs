@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use muster_core::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
-use muster_core::objects::node::{Node, NodeFacts, NodeWord};
+use muster_core::objects::node::{Node, NodeFacts, NodeStatus};
 use muster_core::{Command, NodeId, State as Core};
 use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec, NumaNode};
 use muster_protocol::submit::{Done, Reasoned};
@@ -66,7 +66,7 @@ pub async fn list(
     let label = query.label.as_deref().map(key_and_value).transpose()?;
     let (offset, limit) = window(query.offset, query.limit)?;
     let wanted = |node: &&Node| {
-        query.state.as_deref().is_none_or(|word| node.state_word().eq_ignore_ascii_case(word))
+        query.state.as_deref().is_none_or(|word| node.status_name().eq_ignore_ascii_case(word))
             && label.as_ref().is_none_or(|(key, value)| node.labels().get(key) == Some(value))
     };
     let list = door.state(|state| {
@@ -119,11 +119,11 @@ pub async fn change(
     Ok(Json(look(&door, &who, &id)?))
 }
 
-fn word_of(text: &str) -> Result<NodeWord, Fault> {
+fn word_of(text: &str) -> Result<NodeStatus, Fault> {
     match text.to_ascii_lowercase().as_str() {
-        "ready" => Ok(NodeWord::Ready),
-        "draining" => Ok(NodeWord::Draining),
-        "hold" => Ok(NodeWord::Hold),
+        "ready" => Ok(NodeStatus::Ready),
+        "draining" => Ok(NodeStatus::Draining),
+        "hold" => Ok(NodeStatus::Hold),
         _ => Err(Fault::invalid("state", format!("`{text}` is none of ready, draining, hold"))),
     }
 }
@@ -147,7 +147,7 @@ pub async fn drain(
     Id(id): Id<NodeId>,
     OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Draining, why).await
+    set(&door, &who, &id, NodeStatus::Draining, why).await
 }
 
 /// Let a node take work again
@@ -160,7 +160,7 @@ pub async fn undrain(
     Id(id): Id<NodeId>,
     OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Ready, why).await
+    set(&door, &who, &id, NodeStatus::Ready, why).await
 }
 
 /// Take a node out of service until a person clears it
@@ -173,7 +173,7 @@ pub async fn hold(
     Id(id): Id<NodeId>,
     OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Hold, why).await
+    set(&door, &who, &id, NodeStatus::Hold, why).await
 }
 
 /// Give the operator's word that a node is dead
@@ -189,19 +189,19 @@ pub async fn fence(
     Id(id): Id<NodeId>,
     OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
 ) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Fenced, why).await
+    set(&door, &who, &id, NodeStatus::Fenced, why).await
 }
 
 async fn set(
     door: &Door,
     who: &Who,
     node: &NodeId,
-    word: NodeWord,
+    word: NodeStatus,
     why: String,
 ) -> Result<Json<Done>, Fault> {
-    let command = Command::SetNodeState { node: node.clone(), word, why };
+    let command = Command::SetNodeState { node: node.clone(), status: word, why };
     door.cluster.ask(who.actor.clone(), command).await?;
-    Ok(Json(Done { message: format!("node `{node}` is {}", word.word()) }))
+    Ok(Json(Done { message: format!("node `{node}` is {}", word.as_str()) }))
 }
 
 fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
@@ -255,7 +255,7 @@ fn shown_numa(numa: &NumaFacts) -> NumaNode {
 
 fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
     let facts = &node.facts;
-    let word = node.state.word;
+    let word = node.state.status;
     let held: u32 = (0..facts.gpus.len()).map(|index| share::used_milli(state, node, index)).sum();
     let sees = |id: &&muster_core::JobId| {
         state.jobs.get(id).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()))
@@ -265,14 +265,14 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
         name: node.id.to_string(),
         hostname: facts.hostname.clone(),
         ip_address: facts.address.clone(),
-        state: node.state_word().to_string(),
+        state: node.status_name().to_string(),
         state_by: node.state.by.clone(),
         state_why: node.state.why.clone(),
         state_since: stamp(node.state.since.0),
         state_since_ms: node.state.since.0,
         online: is_online(node),
-        schedulable: node.takes_work(),
-        draining_mode: word == NodeWord::Draining,
+        schedulable: node.is_schedulable(),
+        draining_mode: word == NodeStatus::Draining,
         total_gpus: facts.gpus.len() as u32,
         available_gpus: free_gpus(state, node),
         cpu_cores: facts.cpus,
@@ -301,11 +301,11 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
 
 /// Whether a node is heard from.
 pub fn is_online(node: &Node) -> bool {
-    !node.declared && matches!(node.state.word, NodeWord::Ready | NodeWord::Draining | NodeWord::Hold)
+    !node.declared && matches!(node.state.status, NodeStatus::Ready | NodeStatus::Draining | NodeStatus::Hold)
 }
 
 /// GPUs of a node that could be given out now.
 pub fn free_gpus(state: &Core, node: &Node) -> u32 {
-    let filed = state.capacity.filed(&node.id).filter(|filed| filed.open);
+    let filed = state.resources.entry(&node.id).filter(|filed| filed.open);
     filed.map_or(0, |filed| filed.free.gpus.count_ones())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::facts::event::{Back, Next, Receipt};
+use muster_core::facts::event::{NextPhase, PreemptionReceipt, RequeueCause};
 use muster_core::objects::job::{Exit, StopCause};
 use muster_core::{Event, JobId, Timestamp};
 use muster_protocol::outlook::{JobPhase, WaitNote};
@@ -109,20 +109,26 @@ impl<'a> Phases<'a> {
     }
 
     /// How an attempt ended, and what the job does next.
-    fn attempt_ended(&mut self, exit: &Exit, next: &Next, receipt: Option<&Receipt>, at: Timestamp) {
+    fn attempt_ended(
+        &mut self,
+        exit: &Exit,
+        next: &NextPhase,
+        receipt: Option<&PreemptionReceipt>,
+        at: Timestamp,
+    ) {
         match next {
-            Next::Ended { why, .. } if why.is_empty() => {
+            NextPhase::Ended { why, .. } if why.is_empty() => {
                 self.moment("ended", format!("ended: {}", exited(exit)), at)
             }
-            Next::Ended { why, .. } => self.moment("ended", format!("ended: {why}"), at),
-            Next::Held { by, why } => self.begin(Kind::Held { why: of_person(by, why) }, at),
-            Next::Queued { because, .. } => {
+            NextPhase::Ended { why, .. } => self.moment("ended", format!("ended: {why}"), at),
+            NextPhase::Held { by, why } => self.begin(Kind::Held { why: of_person(by, why) }, at),
+            NextPhase::Queued { because, .. } => {
                 let (phase, sentence) = match because {
-                    Back::Preempted => ("preempted", self.preempted(receipt)),
-                    Back::Restarted => {
+                    RequeueCause::Preempted => ("preempted", self.preempted(receipt)),
+                    RequeueCause::Restarted => {
                         ("restarted", format!("failed and waits to start again: {}", exited(exit)))
                     }
-                    Back::Requeued => ("requeued", format!("requeued: {}", exited(exit))),
+                    RequeueCause::Requeued => ("requeued", format!("requeued: {}", exited(exit))),
                 };
                 self.moment(phase, sentence, at);
                 self.begin(Kind::Waited, at);
@@ -130,7 +136,7 @@ impl<'a> Phases<'a> {
         }
     }
 
-    fn preempted(&self, receipt: Option<&Receipt>) -> String {
+    fn preempted(&self, receipt: Option<&PreemptionReceipt>) -> String {
         let Some(receipt) = receipt else { return "preempted and requeued".to_string() };
         let saved = receipt.saved_at.map(|at| format!(", saved at {}", stamp(at.0))).unwrap_or_default();
         let (by, lost) = (self.named(receipt.by), hours(receipt.lost_gpu_ms));
@@ -250,9 +256,9 @@ mod tests {
             attempt,
             epoch: 1,
             tasks,
-            effective: None,
+            effective_priority: None,
             expected_ms: None,
-            lent: false,
+            revocable: false,
             score: None,
             held: None,
             at: at(minute),
@@ -264,7 +270,7 @@ mod tests {
         Event::AttemptStarted { job, attempt, node, whole: true, at: at(minute) }
     }
 
-    fn ended(minute: i64, attempt: u32, next: Next, receipt: Option<Receipt>) -> Event {
+    fn ended(minute: i64, attempt: u32, next: NextPhase, receipt: Option<PreemptionReceipt>) -> Event {
         let (job, exit) = (JobId::single(1), Exit::Code { code: 0 });
         Event::AttemptEnded {
             job,
@@ -287,7 +293,7 @@ mod tests {
         )
         .unwrap();
         let job = JobId::single(1);
-        let receipt = Receipt {
+        let receipt = PreemptionReceipt {
             by: JobId::single(9),
             asked_at: at(18),
             saved_at: None,
@@ -314,10 +320,15 @@ mod tests {
                 grace_ms: 30_000,
                 at: at(18),
             },
-            ended(19, 1, Next::Queued { because: Back::Preempted, wakes_at: None }, Some(receipt)),
+            ended(
+                19,
+                1,
+                NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None },
+                Some(receipt),
+            ),
             placed(25, 2),
             started(25, 2),
-            ended(30, 2, Next::Ended { outcome: Outcome::Done, why: String::new() }, None),
+            ended(30, 2, NextPhase::Ended { outcome: Outcome::Done, why: String::new() }, None),
         ]
     }
 

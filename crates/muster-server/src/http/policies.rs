@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::StatusCode;
 use muster_core::objects::policy::rules::{Check, Fact, Pool, Rule, Ruleset, Strategy, thousandths};
-use muster_core::objects::policy::{Bundle, Scope, Version};
+use muster_core::objects::policy::{BundleVersion, PolicyBundle, PolicyScope};
 use muster_core::objects::settings::PolicyFailure;
 use muster_core::queue::Bucket;
 use muster_core::{Command, Refusal, TenantId};
@@ -48,13 +48,13 @@ pub async fn apply(
     let bundle = std::sync::Arc::new(bundle);
     let (why, now) = (ask.why.clone(), door.cluster.now());
     let command = Command::ApplyPolicy { scope: scope.clone(), bundle: bundle.clone(), why };
-    if ask.shadow && scope != Scope::Cluster {
+    if ask.shadow && scope != PolicyScope::Cluster {
         return Err(Fault::invalid("shadow", "only policies of the whole cluster run as a shadow"));
     }
     if ask.dry_run || ask.shadow {
         door.state(|state| state.decide(&who.actor, &command, now).map(drop))??;
         return door.state(|state| {
-            let version = Version {
+            let version = BundleVersion {
                 number: state.policies.next_number(),
                 scope,
                 bundle,
@@ -76,10 +76,10 @@ pub async fn apply(
 /// Compile files, and unless forced refuse those whose tests fail.
 fn compiled(
     interpreter: &dyn Interpreter,
-    scope: &Scope,
+    scope: &PolicyScope,
     files: BTreeMap<String, String>,
     force: bool,
-) -> Result<Bundle, Fault> {
+) -> Result<PolicyBundle, Fault> {
     let wrong = |code, what: String| Fault::new(StatusCode::UNPROCESSABLE_ENTITY, code, what);
     let bundle = interpreter.compile(scope, files).map_err(|errors| {
         wrong("bad-policy", errors.join("\n")).hint("`muster policy check` says the same without a server")
@@ -99,15 +99,15 @@ fn compiled(
 }
 
 /// For whom a caller speaks. Only administrators speak for everyone; others' tenants do not exist for them.
-fn scope_of(door: &Door, who: &Who, tenant: Option<&str>, path: &str) -> Result<Scope, Fault> {
+fn scope_of(door: &Door, who: &Who, tenant: Option<&str>, path: &str) -> Result<PolicyScope, Fault> {
     if tenant.is_some() {
-        return who.acts_for(tenant).map(Scope::Tenant);
+        return who.acts_for(tenant).map(PolicyScope::Tenant);
     }
     if who.may(Verb::Administer, None) {
-        return Ok(Scope::Cluster);
+        return Ok(PolicyScope::Cluster);
     }
     put_on_record(door, who, format!("POST {path}"), path);
-    let (name, role, least) = (&who.actor.name, who.role.word(), Verb::Administer.needs().word());
+    let (name, role, least) = (&who.actor.name, who.role.as_str(), Verb::Administer.needs().as_str());
     let detail = format!("policies for the whole cluster need role {least}, `{name}` has {role}");
     Err(Fault::forbidden(detail)
         .hint("name the tenant whose jobs they are for, by `tenant_id` or `--tenant`"))
@@ -153,7 +153,7 @@ pub async fn list(
     who: Who,
     Query(query): Query<PolicyQuery>,
 ) -> Result<Json<PolicyList>, Fault> {
-    let wanted = |version: &Version| {
+    let wanted = |version: &BundleVersion| {
         sees(&who, &version.scope)
             && query.tenant_id.as_ref().is_none_or(|tenant| is_of(&version.scope, tenant))
     };
@@ -198,7 +198,12 @@ fn failure_before_start<'a>(state: &'a muster_core::State, bucket: &Bucket) -> O
 }
 
 /// A version as [`shown`], with what became of it when it was asked.
-fn told(door: &Door, state: &muster_core::State, version: &Version, with_sources: bool) -> PolicyVersion {
+fn told(
+    door: &Door,
+    state: &muster_core::State,
+    version: &BundleVersion,
+    with_sources: bool,
+) -> PolicyVersion {
     let shown = shown(state, version, with_sources);
     let interpreter = door.interpreter.as_ref().filter(|_| shown.active);
     PolicyVersion { suspended: interpreter.and_then(|one| one.suspended(version)), ..shown }
@@ -213,7 +218,7 @@ pub async fn get(
     who: Who,
     Id(Number(number)): Id<Number>,
 ) -> Result<Json<PolicyVersion>, Fault> {
-    let scope = who.confined_to().cloned().map_or(Scope::Cluster, Scope::Tenant);
+    let scope = who.confined_to().cloned().map_or(PolicyScope::Cluster, PolicyScope::Tenant);
     let unknown = || Refusal::UnknownPolicy { number: Some(number), scope };
     let found = door.state(|state| {
         let version = state.policies.version(number).filter(|version| sees(&who, &version.scope));
@@ -223,15 +228,15 @@ pub async fn get(
 }
 
 /// Whether versions of a scope exist for a caller.
-fn sees(who: &Who, scope: &Scope) -> bool {
+fn sees(who: &Who, scope: &PolicyScope) -> bool {
     match scope {
-        Scope::Cluster => who.role.is_cluster_wide(),
-        Scope::Tenant(tenant) => who.sees(tenant),
+        PolicyScope::Cluster => who.role.is_cluster_wide(),
+        PolicyScope::Tenant(tenant) => who.sees(tenant),
     }
 }
 
-fn is_of(scope: &Scope, tenant: &str) -> bool {
-    matches!(scope, Scope::Tenant(own) if own.as_str() == tenant)
+fn is_of(scope: &PolicyScope, tenant: &str) -> bool {
+    matches!(scope, PolicyScope::Tenant(own) if own.as_str() == tenant)
 }
 
 /// The number of a version.
@@ -253,14 +258,14 @@ fn nobody() -> Fault {
     Fault::new(StatusCode::NOT_IMPLEMENTED, "no-interpreter", "this server runs no policies")
 }
 
-fn newest(door: &Door, scope: &Scope) -> Result<Json<PolicyVersion>, Fault> {
+fn newest(door: &Door, scope: &PolicyScope) -> Result<Json<PolicyVersion>, Fault> {
     door.state(|state| {
         let newest = state.policies.versions().into_iter().rfind(|version| version.scope == *scope);
         Json(newest.map(|version| told(door, state, version, false)).unwrap_or_default())
     })
 }
 
-pub fn shown(state: &muster_core::State, version: &Version, with_sources: bool) -> PolicyVersion {
+pub fn shown(state: &muster_core::State, version: &BundleVersion, with_sources: bool) -> PolicyVersion {
     let bundle = &version.bundle;
     let active = state.policies.active(&version.scope).is_some_and(|active| active.number == version.number);
     let counts = state.policies.ruleset(&state.settings).filter(|_| active).map(|ruleset| &ruleset.name);
@@ -268,8 +273,8 @@ pub fn shown(state: &muster_core::State, version: &Version, with_sources: bool) 
         version: version.number,
         scope: version.scope.to_string(),
         tenant_id: match &version.scope {
-            Scope::Cluster => None,
-            Scope::Tenant(tenant) => Some(tenant.to_string()),
+            PolicyScope::Cluster => None,
+            PolicyScope::Tenant(tenant) => Some(tenant.to_string()),
         },
         active,
         suspended: None,
@@ -277,7 +282,7 @@ pub fn shown(state: &muster_core::State, version: &Version, with_sources: bool) 
         applied_by: version.by.clone(),
         applied_at: stamp(version.at.0),
         why: version.why.clone(),
-        hooks: bundle.hooks.iter().map(|hook| hook.word().to_string()).collect(),
+        hooks: bundle.hooks.iter().map(|hook| hook.as_str().to_string()).collect(),
         pools: bundle.rules.pools.values().map(|pool| shown_pool(state, pool, active)).collect(),
         rulesets: bundle.rules.schedules.values().map(|one| shown_ruleset(one, counts)).collect(),
         files: bundle.files.keys().cloned().collect(),

@@ -1,7 +1,7 @@
 //! What displacing jobs has cost, read from the journal, and the word of a job that its work is saved.
 
 use axum::extract::State;
-use muster_core::facts::command::Said;
+use muster_core::facts::command::TaskReport;
 use muster_core::{Command, Event, JobId, Refusal, Timestamp};
 use muster_protocol::receipt::{Receipt, ReceiptList};
 use muster_protocol::submit::Done;
@@ -76,13 +76,13 @@ pub async fn saved(State(door): State<Door>, who: Who, Id(job): Id<JobId>) -> Re
     let Some((attempt, node)) = attempt else {
         return Err(not_running(&door, &who, job).await?);
     };
-    let command = Command::ReportTask { node, job, attempt, said: Said::Saved };
+    let command = Command::ReportTask { node, job, attempt, report: TaskReport::Saved };
     steer(&door, who, job, command, "has saved its work").await
 }
 
 /// The word for a job that has no work to save.
 async fn not_running(door: &Door, who: &Who, job: JobId) -> Result<Fault, Fault> {
-    let live = door.state(|state| state.jobs.get(&job).map(|job| job.phase_word()))?;
+    let live = door.state(|state| state.jobs.get(&job).map(|job| job.phase_name()))?;
     let row = door.tables(move |tables| Ok(tables.job(job)?.map(|detail| detail.row))).await?;
     row.filter(|row| who.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job })?;
     let phase = live.unwrap_or("over");

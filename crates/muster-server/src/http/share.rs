@@ -39,7 +39,7 @@ pub fn shares(leases: &[LeaseRow]) -> Vec<Share> {
 fn of_lease(lease: &LeaseRow) -> Option<Share> {
     let mode = match lease.slot.split_once(':') {
         None if lease.slot.is_empty() => return None,
-        None if lease.slot == ShareMode::Mps.word() => ShareMode::Mps,
+        None if lease.slot == ShareMode::Mps.as_str() => ShareMode::Mps,
         None => ShareMode::TimeSlice,
         Some((_, instance)) => {
             let (profile, start) = instance.split_once('@').unwrap_or((instance, ""));
@@ -48,7 +48,7 @@ fn of_lease(lease: &LeaseRow) -> Option<Share> {
     };
     Some(Share {
         gpu: format!("{}/gpu-{}", lease.node, lease.gpu),
-        mode: mode.word().to_string(),
+        mode: mode.as_str().to_string(),
         why: mode.why().to_string(),
         compute_milli: lease.compute_milli,
         memory_mib: lease.memory_mib?,
@@ -66,7 +66,7 @@ fn of_task(task: &PlacedTask) -> Option<Share> {
     let (node, gpu) = task.devices().next()?;
     Some(Share {
         gpu: format!("{node}/gpu-{gpu}"),
-        mode: share.mode.word().to_string(),
+        mode: share.mode.as_str().to_string(),
         why: share.mode.why().to_string(),
         compute_milli: share.compute_milli,
         memory_mib: share.memory_mib,
@@ -131,7 +131,7 @@ pub fn holder(job: &Job, share: Option<&gpu_share::Share>, device_mib: u64) -> H
         job_id: job.id.to_string(),
         allocation_id: format!("{}:{}", job.id, job.attempts),
         tenant_id: job.spec.tenant.to_string(),
-        mode: share.map_or("whole", |share| share.mode.word()).to_string(),
+        mode: share.map_or("whole", |share| share.mode.as_str()).to_string(),
         compute_milli: compute_milli(share),
         memory_mib: share.map_or(device_mib, |share| share.memory_mib),
         profile: share.and_then(|share| profile(&share.mode)),

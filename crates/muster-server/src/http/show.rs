@@ -112,7 +112,7 @@ pub fn job(detail: JobDetail, now_ms: i64) -> Job {
         metrics: metrics.into(),
         tasks: spec.tasks.into_iter().map(task).collect(),
         gang_scheduling: spec.gang_scheduling.unwrap_or(true),
-        topology: spec.topology.word().to_string(),
+        topology: spec.topology.as_str().to_string(),
         allow_cross_numa: spec.allow_cross_numa,
         prefer_nvlink: spec.prefer_nvlink,
         gpu_models,
@@ -153,7 +153,7 @@ fn models(spec: &JobSpec) -> Vec<String> {
 }
 
 fn task(group: TaskGroup) -> Task {
-    let isolation = group.each.is_shared().then(|| group.each.isolation.word().to_string());
+    let isolation = group.each.is_shared().then(|| group.each.isolation.as_str().to_string());
     Task {
         isolation,
         name: group.name,
@@ -184,7 +184,7 @@ pub fn factor(share: FairShare) -> f64 {
 /// The reasons of a verdict, word and sentence.
 pub fn reasons(verdict: &verdict::Verdict) -> Vec<Reason> {
     let reason = |reason: &verdict::Reason| Reason {
-        reason: reason.word().to_string(),
+        reason: reason.code().to_string(),
         sentence: reason.sentence(),
         since: None,
         since_ms: None,
@@ -222,7 +222,7 @@ pub fn attempt(row: AttemptRow) -> Attempt {
 
 /// Why a place was chosen.
 pub fn score(score: &score::Score) -> Score {
-    let term = |term: &score::Term| Term { name: term.name.word().to_string(), milli: term.milli };
+    let term = |term: &score::Term| Term { name: term.name.as_str().to_string(), milli: term.milli };
     Score { terms: score.terms.iter().map(term).collect(), compared: score.compared }
 }
 

@@ -1,6 +1,6 @@
 //! When a job starts, as it is told: within what is certain, and only while such ranges are mostly right.
 
-use muster_core::objects::start_range::Range;
+use muster_core::objects::start_range::StartRange;
 use muster_core::planner::EarliestStarts;
 use muster_core::{JobId, Timestamp};
 use muster_protocol::outlook::ExpectedStart;
@@ -22,7 +22,7 @@ pub struct StartFacts {
 
 /// A range that is worth telling, and how often such ranges were right.
 pub struct ToldRange {
-    range: Range,
+    range: StartRange,
     hits: (u32, u32),
 }
 
@@ -38,15 +38,15 @@ impl StartFacts {
             now,
             earliest: EarliestStarts::new(state, now).of(job),
             reserved,
-            hits: state.foresight.hits(),
-            recent_hits: state.foresight.recent_hits(),
-            is_reliable: state.foresight.is_reliable(),
+            hits: state.calibration.hits(),
+            recent_hits: state.calibration.recent_hits(),
+            is_reliable: state.calibration.is_reliable(),
             is_guessed: state.guesses_runtimes(job),
         }
     }
 
     /// The range as it is told, or why none is.
-    pub fn told(&self, range: Option<Range>) -> Result<ToldRange, String> {
+    pub fn told(&self, range: Option<StartRange>) -> Result<ToldRange, String> {
         if self.is_guessed {
             return Err(
                 "no job has ended here, so runtimes are unknown; time limits (`--time`) help".to_string()
@@ -66,7 +66,7 @@ impl StartFacts {
 
 impl ToldRange {
     /// From when to when.
-    pub fn range(&self) -> Range {
+    pub fn range(&self) -> StartRange {
         self.range
     }
 

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use muster_core::facts::command::KeyUse;
+use muster_core::facts::command::IdempotencyRecord;
 use muster_core::facts::command::{IdempotencyKey, SubmitJob};
 use muster_core::objects::job::Outcome;
 use muster_core::objects::tenant::Tier;
@@ -120,7 +120,7 @@ async fn known_key(
     door: &Door,
     tenant: &TenantId,
     key: Option<&IdempotencyKey>,
-) -> Result<Option<KeyUse>, Fault> {
+) -> Result<Option<IdempotencyRecord>, Fault> {
     let Some(key) = key.map(|key| key.key.clone()) else { return Ok(None) };
     let kept_from = |state: &muster_core::State| door.cluster.now().plus(-state.settings.memory_ms);
     let (kept_from, trimmed) = door.state(|state| (kept_from(state), state.trimmed_before))?;

@@ -200,7 +200,7 @@ fn config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Fault> {
         may_preempt: spec.can_preempt_others.unwrap_or(true),
         priority_max: spec.max_priority,
         preemptions_per_job_max: spec.max_preemptions,
-        damage_gpu_ms_per_day: spec
+        preemption_loss_gpu_ms_per_day: spec
             .damage_gpu_hours_per_day
             .map(|hours| gpu_ms(DAMAGE, hours))
             .transpose()?,
@@ -264,7 +264,7 @@ pub fn apply(config: &mut TenantConfig, change: TenantChange) -> Result<(), Faul
     put(&mut config.priority_max, change.max_priority);
     put(&mut config.preemptions_per_job_max, change.max_preemptions);
     let damage = change.damage_gpu_hours_per_day.map(|hours| all_ms(DAMAGE, hours)).transpose()?;
-    put(&mut config.damage_gpu_ms_per_day, damage);
+    put(&mut config.preemption_loss_gpu_ms_per_day, damage);
     put(&mut config.billed, change.billing_enabled);
     let price = change.cost_per_gpu_hour.map(|price| micro("cost_per_gpu_hour", price)).transpose()?;
     put(&mut config.price_gpu_hour_micro, price);
@@ -354,7 +354,7 @@ fn shown(
     let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
     let spent = spent.get(&tenant.id).copied().unwrap_or_default();
     let half_life_ms = tenant.half_life_ms(state.settings.usage_half_life_ms);
-    let recent = tenant.recent.micro_gpus(tenant.held.gpu_milli, now, half_life_ms);
+    let recent = tenant.decayed_usage.micro_gpus(tenant.held.gpu_milli, now, half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
     let own = state.spent(tenant, now);
@@ -403,7 +403,7 @@ fn shown(
         failed_jobs: account.failed,
         cancelled_jobs: account.cancelled,
         total_cost: money(own.cost_micro),
-        priority_tier: config.tier.word().to_string(),
+        priority_tier: config.tier.as_str().to_string(),
         fair_share_weight: f64::from(config.weight) / USUAL_WEIGHT,
         fair_share_factor: share.map_or(1.0, factor),
         fair_share: part(|share| share.share_milli),
@@ -415,10 +415,10 @@ fn shown(
         can_preempt_others: config.may_preempt,
         max_priority: config.priority_max,
         max_preemptions: config.preemptions_per_job_max,
-        damage_gpu_hours_per_day: config.damage_gpu_ms_per_day.map(hours),
+        damage_gpu_hours_per_day: config.preemption_loss_gpu_ms_per_day.map(hours),
         damage_gpu_hours: config
-            .damage_gpu_ms_per_day
-            .map(|per_day| hours(tenant.damage.gpu_ms(per_day, now))),
+            .preemption_loss_gpu_ms_per_day
+            .map(|per_day| hours(tenant.preemption_loss.gpu_ms(per_day, now))),
         billing_enabled: config.billed,
         cost_per_gpu_hour: money(config.price_gpu_hour_micro),
         active: config.active,

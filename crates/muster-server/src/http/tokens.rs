@@ -34,7 +34,7 @@ pub async fn create(
     };
     if role > who.role {
         put_on_record(&door, &who, "POST /api/v1/tokens".to_string(), "/api/v1/tokens");
-        let detail = format!("role {} cannot make a token of role {}", who.role.word(), role.word());
+        let detail = format!("role {} cannot make a token of role {}", who.role.as_str(), role.as_str());
         return Err(Fault::forbidden(detail));
     }
     if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.chars().any(char::is_control) {
@@ -53,7 +53,7 @@ pub async fn create(
 
 fn role_of(text: &str) -> Result<Role, Fault> {
     let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
-    roles.into_iter().find(|role| role.word() == text).ok_or_else(|| {
+    roles.into_iter().find(|role| role.as_str() == text).ok_or_else(|| {
         Fault::invalid("role", format!("`{text}` is none of viewer, member, tenant-admin, operator, admin"))
     })
 }
@@ -103,8 +103,8 @@ pub async fn revoke(
         put_on_record(&door, &who, format!("DELETE {path}"), &path);
         return Err(Fault::forbidden(format!(
             "role {} cannot revoke a token of role {}",
-            who.role.word(),
-            role.word()
+            who.role.as_str(),
+            role.as_str()
         )));
     }
     door.cluster.ask(who.actor, Command::RevokeToken { id: id.clone() }).await?;
@@ -115,7 +115,7 @@ fn shown(token: &Token) -> wire::Token {
     wire::Token {
         id: token.id.clone(),
         name: token.name.clone(),
-        role: token.role.word().to_string(),
+        role: token.role.as_str().to_string(),
         tenant_id: token.tenant.as_ref().map(ToString::to_string),
         created_at: stamp(token.made_at.0),
         expires_at: token.expires_at.map(|at| stamp(at.0)),

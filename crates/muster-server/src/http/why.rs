@@ -10,7 +10,7 @@ use muster_core::facts::verdict::Verdict;
 use muster_core::objects::job::Job;
 use muster_core::objects::job::PlacedTask;
 use muster_core::planner;
-use muster_core::planner::{Remedy, position, strength};
+use muster_core::planner::{Remedy, position, priority_breakdown};
 use muster_core::queue::{Bucket, BucketCriteria, waiting_since};
 use muster_core::state::Decision;
 use muster_core::{Answer, Command, Event, JobId, JobSpec, NodeId, Refusal, Timestamp};
@@ -59,7 +59,7 @@ pub async fn why(
 ) -> Result<Json<Why>, Fault> {
     let evaluation = door.evaluations.begin(&caller.0).await?;
     let live = door.state(|state| {
-        let members = state.members(id);
+        let members = state.live_jobs_of(id);
         let waiting = members.iter().find(|id| state.jobs.get(id).is_some_and(|job| job.attempt().is_none()));
         let job = waiting.or(members.first()).and_then(|id| state.jobs.get(id))?;
         who.sees_tenant(job.spec.tenant.as_str()).then(|| {
@@ -175,7 +175,7 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
     let verdicts = door.cluster.verdicts();
     let reasons = show::reasons(&verdicts.of(state, job, now));
     let since = waiting_since(job);
-    let strength = since.map(|_| strength(state, job, now));
+    let breakdown = since.map(|_| priority_breakdown(state, job, now));
     let (api_state, phase) = crate::http::cluster::state_of(job);
     let summary = match (reasons.first(), job.attempt()) {
         (Some(first), _) => format!("waits: {}", first.sentence),
@@ -197,11 +197,11 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
         nodes: nodes_of(job),
         score: show::score_of(job),
         priority: job.spec.priority,
-        effective_priority: strength.map(|strength| strength.effective()),
-        aging: strength.map(|strength| strength.aging),
-        fair_share_penalty: strength.map(|strength| strength.penalty),
-        fair_share_factor: strength.and_then(|strength| strength.share).map(show::factor),
-        expected_gpu_hours: strength.and_then(|strength| strength.size_gpu_ms).map(hours),
+        effective_priority: breakdown.map(|breakdown| breakdown.effective()),
+        aging: breakdown.map(|breakdown| breakdown.aging),
+        fair_share_penalty: breakdown.map(|breakdown| breakdown.penalty),
+        fair_share_factor: breakdown.and_then(|breakdown| breakdown.share).map(show::factor),
+        expected_gpu_hours: breakdown.and_then(|breakdown| breakdown.size_gpu_ms).map(hours),
         reasons,
         estimated_start: None,
         expected_start: None,
@@ -267,8 +267,8 @@ async fn look_ahead(
 
 fn shown_remedy(remedy: &Remedy) -> SoonerWith {
     SoonerWith {
-        words: remedy.words(),
-        keeps_its_place: remedy.keeps_its_place(),
+        words: remedy.phrase(),
+        keeps_its_place: remedy.keeps_queue_position(),
         change: serde_json::to_value(remedy).unwrap_or_default(),
     }
 }
@@ -346,13 +346,13 @@ fn dry_run(door: &Door, who: &Who, submit: &Command) -> Result<Outlook, Fault> {
     if jobs > TRIED_WITH_JOBS_MAX {
         // A copy would cost more than the round.
         return door
-            .state(|state| foreseen(planner::outlook(state, spec, door.cluster.now().max(state.clock))));
+            .state(|state| foreseen(planner::dry_run(state, spec, door.cluster.now().max(state.clock))));
     }
     let copy = door.evaluations.shared(&door.cluster, None);
     let now = door.cluster.now().max(copy.state().clock);
     let limited = with_own_limits(door, copy.state(), spec, now);
     let state = limited.as_ref().unwrap_or(copy.state());
-    let mut outlook = foreseen(planner::outlook(state, spec, now));
+    let mut outlook = foreseen(planner::dry_run(state, spec, now));
     if outlook.outcome == Prospect::Waits
         && jobs <= FORETOLD_WITH_JOBS_MAX
         && let Ok(decision) = decide(state)
@@ -411,9 +411,9 @@ fn refused(refusal: Refusal) -> Outlook {
     }
 }
 
-fn foreseen(outlook: planner::Outlook) -> Outlook {
+fn foreseen(outlook: planner::DryRun) -> Outlook {
     let reasons = show::reasons(&outlook.verdict);
-    let (outcome, summary) = match (&outlook.start, &outlook.room) {
+    let (outcome, summary) = match (&outlook.start, &outlook.eviction) {
         (Some(_), _) => (Prospect::Starts, "would start in the next round".to_string()),
         (None, Some(room)) => (
             Prospect::Preempts,
@@ -425,7 +425,7 @@ fn foreseen(outlook: planner::Outlook) -> Outlook {
         }
     };
     let starts = outlook.start.as_deref().unwrap_or_default();
-    let room = outlook.room.as_ref();
+    let room = outlook.eviction.as_ref();
     let tasks = || starts.iter().chain(room.into_iter().flat_map(|room| &room.tasks));
     Outlook {
         outcome,

@@ -136,7 +136,7 @@ fn the_matrix_of_roles_places_and_verbs() {
                 .zip("lwmoa".chars())
                 .map(|(verb, sign)| if may(verb) { sign } else { '.' })
                 .collect();
-            assert_eq!(found, allowed, "{} at {place:?}", role.word());
+            assert_eq!(found, allowed, "{} at {place:?}", role.as_str());
         }
     }
 }
@@ -162,7 +162,7 @@ fn nobody_hands_out_more_than_they_have() {
                 .zip("vmtoa".chars())
                 .map(|(role, sign)| if may(role) { sign } else { '.' })
                 .collect();
-            assert_eq!(found, allowed, "{} at {place:?}", role.word());
+            assert_eq!(found, allowed, "{} at {place:?}", role.as_str());
         }
     }
 }

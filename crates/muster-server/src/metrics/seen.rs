@@ -3,7 +3,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use muster_core::Event;
-use muster_core::facts::event::Next;
+use muster_core::facts::event::NextPhase;
 use muster_core::objects::job::{Outcome, StopCause};
 use tokio::sync::broadcast::error::RecvError;
 
@@ -97,7 +97,7 @@ impl Counts {
             Event::JobPlaced { .. } => self.placed += 1,
             Event::AttemptStopping { cause: StopCause::Preempted { .. }, .. } => self.preempted += 1,
             Event::JobEnded { outcome, .. }
-            | Event::AttemptEnded { next: Next::Ended { outcome, .. }, .. } => self.end(*outcome),
+            | Event::AttemptEnded { next: NextPhase::Ended { outcome, .. }, .. } => self.end(*outcome),
             Event::GpuHealthChanged { .. } => self.health_changes += 1,
             _ => {}
         }

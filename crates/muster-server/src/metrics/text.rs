@@ -83,7 +83,7 @@ impl Facts {
 
     fn policies(&self, out: &mut Out) -> Result<(), fmt::Error> {
         let each = |value: fn(&Heard) -> f64| -> Vec<(Vec<(String, String)>, f64)> {
-            self.questions.iter().map(|(hook, heard)| (label("hook", hook.word()), value(heard))).collect()
+            self.questions.iter().map(|(hook, heard)| (label("hook", hook.as_str()), value(heard))).collect()
         };
         let asked = each(|heard| heard.asked as f64);
         out.counters("muster_policy_calls", "Questions that policies were asked, since the start", &asked)?;

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_core::JobId;
-use muster_core::objects::policy::{Admission, Bundle, FailureView, GpuLimit, Hook, Retry, Scope, Version};
+use muster_core::objects::policy::{
+    Admission, BundleVersion, FailureView, GpuLimit, Hook, PolicyBundle, PolicyScope, Retry,
+};
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 
 use super::Interpreter;
@@ -73,15 +75,23 @@ impl Counted {
 }
 
 impl Interpreter for Counted {
-    fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
+    fn compile(
+        &self,
+        scope: &PolicyScope,
+        files: BTreeMap<String, String>,
+    ) -> Result<PolicyBundle, Vec<String>> {
         self.inner.compile(scope, files)
     }
 
-    fn failing_tests(&self, scope: &Scope, files: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
+    fn failing_tests(
+        &self,
+        scope: &PolicyScope,
+        files: &BTreeMap<String, String>,
+    ) -> Result<Vec<String>, String> {
         self.inner.failing_tests(scope, files)
     }
 
-    fn suspended(&self, version: &Version) -> Option<String> {
+    fn suspended(&self, version: &BundleVersion) -> Option<String> {
         self.inner.suspended(version)
     }
 
@@ -89,13 +99,13 @@ impl Interpreter for Counted {
         self.inner.admission_wait()
     }
 
-    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+    fn admit(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
         self.ask_each(Hook::Admit, || self.inner.admit(version, jobs))
     }
 
     fn priority(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[(&JobView, &TenantView)],
     ) -> Vec<Result<Option<u32>, String>> {
         self.ask_each(Hook::Priority, || self.inner.priority(version, jobs))
@@ -103,20 +113,20 @@ impl Interpreter for Counted {
 
     fn score(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[&JobView],
         nodes: &[NodeView],
     ) -> Vec<Result<Vec<i64>, String>> {
         self.ask_each(Hook::Score, || self.inner.score(version, jobs, nodes))
     }
 
-    fn power(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+    fn power(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
         self.ask_each(Hook::Power, || self.inner.power(version, jobs))
     }
 
     fn victims(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
@@ -125,13 +135,13 @@ impl Interpreter for Counted {
 
     fn limit(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         tenants: &[(&TenantView, &ClusterView)],
     ) -> Vec<Result<GpuLimit, String>> {
         self.ask_each(Hook::Limit, || self.inner.limit(version, tenants))
     }
 
-    fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
+    fn retry(&self, version: &BundleVersion, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
         self.ask(Hook::Retry, || self.inner.retry(version, job, failure))
     }
 }

@@ -20,33 +20,38 @@ struct Scripted {
 }
 
 impl Interpreter for Scripted {
-    fn compile(&self, _: &Scope, _: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
+    fn compile(&self, _: &PolicyScope, _: BTreeMap<String, String>) -> Result<PolicyBundle, Vec<String>> {
         Err(Vec::new())
     }
 
-    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+    fn admit(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
         jobs.iter().map(|_| Ok(Admission::Refuse { why: version.bundle.hash.clone() })).collect()
     }
 
     fn priority(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[(&JobView, &TenantView)],
     ) -> Vec<Result<Option<u32>, String>> {
         vec![Ok(self.priorities.get(&version.bundle.hash).copied()); jobs.len()]
     }
 
-    fn score(&self, _: &Version, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>> {
+    fn score(
+        &self,
+        _: &BundleVersion,
+        jobs: &[&JobView],
+        nodes: &[NodeView],
+    ) -> Vec<Result<Vec<i64>, String>> {
         vec![Ok(vec![0; nodes.len()]); jobs.len()]
     }
 
-    fn power(&self, _: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+    fn power(&self, _: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
         vec![Ok(None); jobs.len()]
     }
 
     fn victims(
         &self,
-        _: &Version,
+        _: &BundleVersion,
         _: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
@@ -55,7 +60,7 @@ impl Interpreter for Scripted {
 
     fn limit(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         tenants: &[(&TenantView, &ClusterView)],
     ) -> Vec<Result<GpuLimit, String>> {
         let hash = &version.bundle.hash;
@@ -67,7 +72,7 @@ impl Interpreter for Scripted {
         vec![said; tenants.len()]
     }
 
-    fn retry(&self, _: &Version, _: &JobView, _: &FailureView) -> Result<Retry, String> {
+    fn retry(&self, _: &BundleVersion, _: &JobView, _: &FailureView) -> Result<Retry, String> {
         Ok(Retry::AsAsked)
     }
 }
@@ -79,12 +84,12 @@ fn tell(state: &mut State, command: &Command) -> Vec<Event> {
     events
 }
 
-fn put(state: &mut State, scope: Scope, hash: &str, hooks: &[Hook]) {
-    let bundle = Bundle {
+fn put(state: &mut State, scope: PolicyScope, hash: &str, hooks: &[Hook]) {
+    let bundle = PolicyBundle {
         hash: hash.to_string(),
         files: [("a.gsky".to_string(), String::new())].into(),
         hooks: hooks.iter().copied().collect(),
-        ..Bundle::default()
+        ..PolicyBundle::default()
     };
     tell(state, &Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why: String::new() });
 }
@@ -130,8 +135,8 @@ fn state(hooks: &[Hook]) -> State {
         let config = Box::new(TenantConfig::unlimited(name));
         tell(&mut state, &Command::CreateTenant { id: name.parse().unwrap(), config });
     }
-    put(&mut state, Scope::Cluster, "cluster", hooks);
-    put(&mut state, Scope::Tenant("red".parse().unwrap()), "red", hooks);
+    put(&mut state, PolicyScope::Cluster, "cluster", hooks);
+    put(&mut state, PolicyScope::Tenant("red".parse().unwrap()), "red", hooks);
     state
 }
 
@@ -211,13 +216,13 @@ fn a_tenant_does_not_learn_whose_jobs_would_go() {
         saves: false,
         labels: [("secret".to_string(), "x".to_string())].into(),
     };
-    let shown = |scope: Scope| {
+    let shown = |scope: PolicyScope| {
         let shown = candidate.shown_to(&scope);
         (shown.user, shown.labels.len())
     };
-    assert_eq!(shown(Scope::Cluster), ("bob".to_string(), 1));
-    assert_eq!(shown(Scope::Tenant("blue".parse().unwrap())), ("bob".to_string(), 1));
-    assert_eq!(shown(Scope::Tenant("red".parse().unwrap())), (String::new(), 0));
+    assert_eq!(shown(PolicyScope::Cluster), ("bob".to_string(), 1));
+    assert_eq!(shown(PolicyScope::Tenant("blue".parse().unwrap())), ("bob".to_string(), 1));
+    assert_eq!(shown(PolicyScope::Tenant("red".parse().unwrap())), (String::new(), 0));
 }
 
 /// The known limits of tenants, in thousandths of GPUs, and the tenants that policies were asked about since.

@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::facts::command::ArrayAsk;
-use muster_core::facts::event::Next;
+use muster_core::facts::command::ArraySpec;
+use muster_core::facts::event::NextPhase;
 use muster_core::objects::job::{Exit, Job, Outcome, Phase, PlacedTask};
 use muster_core::{Event, JobId, JobSpec, State, Timestamp};
 use sha2::{Digest, Sha256};
@@ -98,7 +98,7 @@ impl Journeys {
             }
             Event::AttemptEnded { job, exit, next, at, .. } => {
                 let spans = self.with(*job, |job, journey| journey.attempt_ended(job, exit, next, *at));
-                if matches!(next, Next::Ended { .. }) {
+                if matches!(next, NextPhase::Ended { .. }) {
                     self.live.remove(job);
                 }
                 spans
@@ -141,7 +141,7 @@ impl Journeys {
     }
 }
 
-fn ids(job: JobId, array: Option<&ArrayAsk>) -> impl Iterator<Item = JobId> {
+fn ids(job: JobId, array: Option<&ArraySpec>) -> impl Iterator<Item = JobId> {
     let single = array.is_none().then_some(job);
     let tasks = array.into_iter().flat_map(|array| &array.indexes);
     single.into_iter().chain(tasks.map(move |index| JobId::of_array(job.number, *index)))
@@ -183,14 +183,14 @@ impl Journey {
         start.into_iter().chain(self.whole(job, at, None)).collect()
     }
 
-    fn attempt_ended(&mut self, job: JobId, exit: &Exit, next: &Next, at: Timestamp) -> Vec<Span> {
+    fn attempt_ended(&mut self, job: JobId, exit: &Exit, next: &NextPhase, at: Timestamp) -> Vec<Span> {
         let mut spans = Vec::new();
         if let Some(placed) = self.placed.take() {
             let failure = (!exit.is_success()).then(|| words(exit));
             spans.push(Span { failure, ..self.span(job, "start", placed.at, at) });
         }
         self.waits_since = at;
-        if let Next::Ended { outcome, why } = next {
+        if let NextPhase::Ended { outcome, why } = next {
             spans.extend(self.whole(job, at, Some((*outcome, why))));
         }
         spans
@@ -211,7 +211,7 @@ impl Journey {
         }
         let mut span = self.span(job, "job", self.submitted_at, at);
         if let Some((outcome, why)) = ended {
-            span.about.push(("muster.outcome", About::Text(outcome.word().to_string())));
+            span.about.push(("muster.outcome", About::Text(outcome.as_str().to_string())));
             span.failure = (outcome != Outcome::Done).then(|| why.to_string());
         }
         Some(span)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
-use muster_core::facts::event::{Back, Next};
+use muster_core::facts::event::{NextPhase, RequeueCause};
 use muster_core::objects::charge::Charge;
 use muster_core::objects::job::{Exit, Outcome, PlacedTask};
 use muster_core::{Event, JobId, JobSpec};
@@ -107,7 +107,7 @@ fn spec() -> Arc<JobSpec> {
 }
 
 fn submitted(job: JobId, indexes: &[u32], at: i64) -> Event {
-    let array = muster_core::facts::command::ArrayAsk { indexes: indexes.to_vec(), running_max: None };
+    let array = muster_core::facts::command::ArraySpec { indexes: indexes.to_vec(), running_max: None };
     Event::JobSubmitted {
         job,
         spec: spec(),
@@ -133,9 +133,9 @@ fn placed(job: JobId, attempt: u32, at: i64) -> Event {
         attempt,
         epoch: 1,
         tasks,
-        effective: None,
+        effective_priority: None,
         expected_ms: None,
-        lent: false,
+        revocable: false,
         score: None,
         held: None,
         at: Timestamp(at),
@@ -146,7 +146,7 @@ fn started(job: JobId, attempt: u32, whole: bool, at: i64) -> Event {
     Event::AttemptStarted { job, attempt, node: "n1".parse().unwrap(), whole, at: Timestamp(at) }
 }
 
-fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: Next, at: i64) -> Event {
+fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: NextPhase, at: i64) -> Event {
     Event::AttemptEnded {
         job,
         attempt,
@@ -160,8 +160,8 @@ fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: Next, at: i64) -> E
     }
 }
 
-fn done() -> Next {
-    Next::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
+fn done() -> NextPhase {
+    NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
 }
 
 /// Every span as `name from-until attempt failure`.
@@ -195,9 +195,9 @@ fn a_job_is_told_from_its_submission_to_its_start() {
 
 #[test]
 fn a_job_that_comes_back_goes_on_in_the_same_trace() {
-    let back = Next::Queued { because: Back::Requeued, wakes_at: None };
+    let back = NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None };
     let not_started = Exit::NotStarted { why: "no image".to_string() };
-    let preempted = Next::Queued { because: Back::Preempted, wakes_at: None };
+    let preempted = NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None };
     let events = [
         submitted(JOB, &[], 1_000),
         placed(JOB, 1, 2_000),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_core::Command;
 use muster_core::facts::command::Actor;
-use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Reply};
@@ -538,8 +538,8 @@ fn a_token_has_no_name_of_another_actor() {
 fn policies_of_others_do_not_exist() {
     let Town { house, member, operator, blue, .. } = town();
     let files = [("a.gsky".to_string(), "# red alone".to_string())].into();
-    let bundle = Arc::new(Bundle { hash: "red".to_string(), files, ..Bundle::default() });
-    let scope = Scope::Tenant("red".parse().unwrap());
+    let bundle = Arc::new(PolicyBundle { hash: "red".to_string(), files, ..PolicyBundle::default() });
+    let scope = PolicyScope::Tenant("red".parse().unwrap());
     let apply = Command::ApplyPolicy { scope, bundle, why: String::new() };
     house.cluster().ask_blocking(Actor::local("test"), apply).unwrap();
     let list = |who: &Client, query: &str| who.get(&format!("/api/v1/policies{query}")).json();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::JobId;
-use muster_core::objects::policy::{Admission, Bundle, FailureView, GpuLimit, Hook, Retry, Scope, Version};
+use muster_core::objects::policy::{
+    Admission, BundleVersion, FailureView, GpuLimit, Hook, PolicyBundle, PolicyScope, Retry,
+};
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 use muster_server::policies::Interpreter;
 use serde_json::json;
@@ -18,41 +20,59 @@ struct Refusing {
 }
 
 impl Interpreter for Refusing {
-    fn compile(&self, _: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
+    fn compile(&self, _: &PolicyScope, files: BTreeMap<String, String>) -> Result<PolicyBundle, Vec<String>> {
         let hash = "0".repeat(64);
-        Ok(Bundle { hash, files, hooks: BTreeSet::from([Hook::Admit]), ..Bundle::default() })
+        Ok(PolicyBundle { hash, files, hooks: BTreeSet::from([Hook::Admit]), ..PolicyBundle::default() })
     }
 
     fn admission_wait(&self) -> Duration {
         Duration::from_millis(200)
     }
 
-    fn admit(&self, _: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+    fn admit(&self, _: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
         std::thread::sleep(self.after);
         vec![Ok(Admission::Refuse { why: "closed".to_string() }); jobs.len()]
     }
 
-    fn priority(&self, _: &Version, jobs: &[(&JobView, &TenantView)]) -> Vec<Result<Option<u32>, String>> {
+    fn priority(
+        &self,
+        _: &BundleVersion,
+        jobs: &[(&JobView, &TenantView)],
+    ) -> Vec<Result<Option<u32>, String>> {
         vec![Ok(None); jobs.len()]
     }
 
-    fn score(&self, _: &Version, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>> {
+    fn score(
+        &self,
+        _: &BundleVersion,
+        jobs: &[&JobView],
+        nodes: &[NodeView],
+    ) -> Vec<Result<Vec<i64>, String>> {
         vec![Ok(vec![0; nodes.len()]); jobs.len()]
     }
 
-    fn power(&self, _: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+    fn power(&self, _: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
         vec![Ok(None); jobs.len()]
     }
 
-    fn victims(&self, _: &Version, _: &JobView, _: &[CandidateView]) -> Result<BTreeSet<JobId>, String> {
+    fn victims(
+        &self,
+        _: &BundleVersion,
+        _: &JobView,
+        _: &[CandidateView],
+    ) -> Result<BTreeSet<JobId>, String> {
         Ok(BTreeSet::new())
     }
 
-    fn limit(&self, _: &Version, tenants: &[(&TenantView, &ClusterView)]) -> Vec<Result<GpuLimit, String>> {
+    fn limit(
+        &self,
+        _: &BundleVersion,
+        tenants: &[(&TenantView, &ClusterView)],
+    ) -> Vec<Result<GpuLimit, String>> {
         vec![Ok(GpuLimit::default()); tenants.len()]
     }
 
-    fn retry(&self, _: &Version, _: &JobView, _: &FailureView) -> Result<Retry, String> {
+    fn retry(&self, _: &BundleVersion, _: &JobView, _: &FailureView) -> Result<Retry, String> {
         Ok(Retry::AsAsked)
     }
 }

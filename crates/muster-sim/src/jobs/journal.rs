@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use muster_core::facts::event::{Back, Event, Next};
+use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 use muster_store::{Store, StoreConfig, StoreError};
 
@@ -116,18 +116,18 @@ impl Memory {
 
 impl Seen {
     /// An attempt is over.
-    fn end(&mut self, next: &Next, lost_gpu_ms: u64, at: Timestamp) {
+    fn end(&mut self, next: &NextPhase, lost_gpu_ms: u64, at: Timestamp) {
         let ran_ms = self.started_at.take().map_or(0, |started| at.since(started));
         match next {
-            Next::Ended { .. } => {
+            NextPhase::Ended { .. } => {
                 self.work_ms += ran_ms;
                 self.over = true;
             }
-            Next::Queued { because: Back::Preempted, .. } => {
+            NextPhase::Queued { because: RequeueCause::Preempted, .. } => {
                 let lost_ms = lost_gpu_ms / u64::from(self.spec.gpus().max(1));
                 self.work_ms += (ran_ms - i64::try_from(lost_ms).unwrap_or(i64::MAX)).max(0);
             }
-            Next::Queued { .. } | Next::Held { .. } => {}
+            NextPhase::Queued { .. } | NextPhase::Held { .. } => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use muster_core::facts::command::{Answer, Said, SubmitJob};
+use muster_core::facts::command::{Answer, SubmitJob, TaskReport};
 use muster_core::objects::job::Exit;
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::planner::plan;
@@ -225,11 +225,11 @@ impl Cluster {
         self.tell(&Command::AdoptPlan { plan, epoch: self.epoch }, at_ms);
     }
 
-    fn report(&mut self, job: JobId, said: Said, at_ms: i64) {
+    fn report(&mut self, job: JobId, said: TaskReport, at_ms: i64) {
         let attempt = self.state.jobs[&job].attempt().unwrap().clone();
         for node in attempt.nodes() {
             let attempt = attempt.number;
-            self.tell(&Command::ReportTask { node, job, attempt, said: said.clone() }, at_ms);
+            self.tell(&Command::ReportTask { node, job, attempt, report: said.clone() }, at_ms);
         }
     }
 }
@@ -254,19 +254,19 @@ fn our_own_journal() {
     let long = LoggedJob { saves_every_ms: Some(20_000), ..job(100) };
     let first = cluster.submit(&long, &site, 1_000);
     cluster.plan(1_000);
-    cluster.report(first, Said::Started, 2_000);
+    cluster.report(first, TaskReport::Started, 2_000);
     let second = cluster.submit(&job(5_000), &site, 52_000);
     cluster.plan(52_000);
-    let stopped = Said::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None };
+    let stopped = TaskReport::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None };
     cluster.report(first, stopped, 52_000);
     cluster.plan(52_000);
-    cluster.report(second, Said::Started, 53_000);
+    cluster.report(second, TaskReport::Started, 53_000);
     let third = cluster.submit(&job(100), &site, 60_000);
     cluster.tell(&Command::CancelJob { job: third }, 61_000);
-    let done = Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
+    let done = TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
     cluster.report(second, done.clone(), 73_000);
     cluster.plan(73_000);
-    cluster.report(first, Said::Started, 74_000);
+    cluster.report(first, TaskReport::Started, 74_000);
     cluster.submit(&job(100), &site, 80_000);
     cluster.report(first, done, 134_000);
     store.journal.append(&cluster.entries).unwrap();

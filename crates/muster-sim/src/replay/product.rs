@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::facts::command::{Actor, Answer, Command, Said, SubmitJob};
+use muster_core::facts::command::{Actor, Answer, Command, SubmitJob, TaskReport};
 use muster_core::gpu::device::GpuFacts;
 use muster_core::objects::job::{
     CheckpointRule, Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, StopCause, TaskGroup, Topology,
@@ -89,13 +89,13 @@ impl Product {
         self.tick(now);
         for _ in 0..ROUNDS_MAX {
             let plan = plan(&self.state, now).plan;
-            let settled = plan.claims.is_empty();
+            let settled = plan.evictions.is_empty();
             for event in self.tell(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 }, now).0 {
                 match event {
-                    Event::JobPlaced { job, .. } => self.report(job, &Said::Started, now),
+                    Event::JobPlaced { job, .. } => self.report(job, &TaskReport::Started, now),
                     Event::AttemptStopping { job, .. } => {
                         let exit = Exit::Signal { signal: 15 };
-                        self.report(job, &Said::Ended { exit, stopped: true, ended_ms_ago: None }, now);
+                        self.report(job, &TaskReport::Ended { exit, stopped: true, ended_ms_ago: None }, now);
                     }
                     _ => {}
                 }
@@ -116,11 +116,11 @@ impl Product {
     }
 
     /// Every agent that has a part in a job speaks.
-    fn report(&mut self, job: JobId, said: &Said, now: Timestamp) {
+    fn report(&mut self, job: JobId, said: &TaskReport, now: Timestamp) {
         let attempt = self.state.jobs.get(&job).and_then(|job| job.attempt());
         let Some((attempt, nodes)) = attempt.map(|attempt| (attempt.number, attempt.nodes())) else { return };
         for node in nodes {
-            self.tell(&Command::ReportTask { node, job, attempt, said: said.clone() }, now);
+            self.tell(&Command::ReportTask { node, job, attempt, report: said.clone() }, now);
         }
     }
 
@@ -167,7 +167,7 @@ impl Policy for Product {
 
     fn ended(&mut self, now_s: f64, job: &Live) {
         if let Some(job) = self.jobs.get(&job.job).copied() {
-            let said = Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
+            let said = TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
             self.report(job, &said, moment(now_s));
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use muster_core::facts::command::{Actor, Command};
 use muster_core::facts::event::Event;
-use muster_core::objects::node::NodeWord;
-use muster_core::objects::policy::{Bundle, Scope};
+use muster_core::objects::node::NodeStatus;
+use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{NodeId, State, TenantId};
 use muster_server::http::Fault;
@@ -20,7 +20,7 @@ use crate::rehearsal::Site;
 pub struct Otherwise {
     change: Change,
     /// The policies that would have been in force.
-    policies: Option<Arc<Bundle>>,
+    policies: Option<Arc<PolicyBundle>>,
     /// What would have happened at the beginning.
     pub events: Vec<Event>,
 }
@@ -72,7 +72,7 @@ impl Otherwise {
         let removed = self.change.removed.iter().filter(|node| state.nodes.contains_key(node));
         commands.extend(removed.map(drain));
         commands.extend(self.policies.iter().map(|bundle| Command::ApplyPolicy {
-            scope: Scope::Cluster,
+            scope: PolicyScope::Cluster,
             bundle: bundle.clone(),
             why: "what if".to_string(),
         }));
@@ -94,7 +94,9 @@ impl Otherwise {
                 Command::Configure { settings: Box::new(self.change.settings(&settings)) }
             }
             Command::SetNodeState { node, .. } if self.change.removed.contains(&node) => return None,
-            Command::ApplyPolicy { scope: Scope::Cluster, .. } if self.policies.is_some() => return None,
+            Command::ApplyPolicy { scope: PolicyScope::Cluster, .. } if self.policies.is_some() => {
+                return None;
+            }
             other => other,
         })
     }
@@ -147,16 +149,16 @@ impl Otherwise {
 fn compiled(
     change: &Change,
     interpreter: Option<&Arc<dyn Interpreter>>,
-) -> Result<Option<Arc<Bundle>>, Fault> {
+) -> Result<Option<Arc<PolicyBundle>>, Fault> {
     let Some(files) = &change.policies else { return Ok(None) };
     let nobody = || Fault::invalid("policies", "there is nobody here to run them");
-    let compiled = interpreter.ok_or_else(nobody)?.compile(&Scope::Cluster, files.clone());
+    let compiled = interpreter.ok_or_else(nobody)?.compile(&PolicyScope::Cluster, files.clone());
     let bundle = compiled.map_err(|errors| Fault::invalid("policies", errors.join("\n")))?;
     Ok(Some(Arc::new(bundle)))
 }
 
 fn drain(node: &NodeId) -> Command {
-    Command::SetNodeState { node: node.clone(), word: NodeWord::Draining, why: "what if".to_string() }
+    Command::SetNodeState { node: node.clone(), status: NodeStatus::Draining, why: "what if".to_string() }
 }
 
 fn is_node_known(chronicle: &Chronicle, node: &NodeId) -> bool {

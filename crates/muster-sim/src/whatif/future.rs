@@ -136,7 +136,7 @@ pub fn submission(state: &State, event: &Event) -> Option<(String, SubmitJob)> {
 
 /// Jobs that this one waited for and that nobody remembers any more: they had ended as was wanted.
 fn forgotten(state: &State, spec: &JobSpec, over: impl Fn(JobId) -> bool) -> BTreeMap<JobId, Outcome> {
-    let unknown = |job: JobId| state.members(job).is_empty() && !state.ended.contains_key(&job);
+    let unknown = |job: JobId| state.live_jobs_of(job).is_empty() && !state.ended.contains_key(&job);
     let gone = spec.after.iter().filter(|dependency| over(dependency.job) && unknown(dependency.job));
     let outcome = |when| if when == DependencyWhen::Failed { Outcome::Failed } else { Outcome::Done };
     gone.map(|dependency| (dependency.job, outcome(dependency.when))).collect()
@@ -167,11 +167,13 @@ fn deed(event: &Event) -> Option<(String, Command)> {
             let (labels, taints) = (Some(labels.clone()), Some(taints.clone()));
             (by.clone(), Command::LabelNode { node: node.clone(), labels, taints })
         }
-        Event::NodeStateChanged { node, word, by, why, .. } => {
-            (by.clone(), Command::SetNodeState { node: node.clone(), word: *word, why: why.clone() })
+        Event::NodeStateChanged { node, status: word, by, why, .. } => {
+            (by.clone(), Command::SetNodeState { node: node.clone(), status: *word, why: why.clone() })
         }
         Event::NodeRemoved { node, .. } => (system(), Command::RemoveNode { node: node.clone() }),
-        Event::GpuHealthChanged { gpu, word, why, cooling_until, temperature_c, declared, .. } => {
+        Event::GpuHealthChanged {
+            gpu, status: word, why, cooling_until, temperature_c, declared, ..
+        } => {
             let (node, word) = (gpu.node.clone(), *word);
             let (why, cooling_until, temperature_c) = (why.clone(), *cooling_until, *temperature_c);
             let by = declared.as_ref().map_or_else(system, |declared| declared.by.clone());
@@ -180,7 +182,7 @@ fn deed(event: &Event) -> Option<(String, Command)> {
                 Command::SetGpuHealth {
                     node,
                     gpu: gpu.index,
-                    word,
+                    status: word,
                     why,
                     cooling_until,
                     temperature_c,

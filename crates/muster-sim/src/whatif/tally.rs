@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::facts::event::{Back, Event, Next};
+use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::objects::job::{Job, JobSpec, PlacedTask};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp};
 use muster_protocol::whatif::{WhatIfFigures, WhatIfJob, WhatIfTenant, WhatIfTimes};
@@ -72,8 +72,8 @@ impl Tally {
                     seen.give_back(*at);
                     seen.lost_gpu_ms += lost_gpu_ms;
                     match next {
-                        Next::Ended { .. } => seen.ended_at = Some(*at),
-                        Next::Queued { because: Back::Preempted, .. } => seen.preemptions += 1,
+                        NextPhase::Ended { .. } => seen.ended_at = Some(*at),
+                        NextPhase::Queued { because: RequeueCause::Preempted, .. } => seen.preemptions += 1,
                         _ => {}
                     }
                 });

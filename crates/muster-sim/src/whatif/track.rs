@@ -160,7 +160,7 @@ fn is_followed_by_nothing(event: &Event) -> bool {
             | Event::PlanAdopted { .. }
             | Event::AttemptStarted { .. }
             | Event::AttemptStopping { .. }
-            | Event::StartForeseen { .. }
+            | Event::StartForecast { .. }
             | Event::WaitNoted { .. }
             | Event::Acted { .. }
     )

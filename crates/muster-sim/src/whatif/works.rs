@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::facts::event::{Back, Event, Next};
+use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::objects::job::{Exit, Outcome, StopCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 
@@ -101,13 +101,13 @@ impl Work {
     }
 
     /// An attempt is over.
-    fn end(&mut self, exit: &Exit, next: &Next, lost_gpu_ms: Option<u64>, at: Timestamp) {
+    fn end(&mut self, exit: &Exit, next: &NextPhase, lost_gpu_ms: Option<u64>, at: Timestamp) {
         let started_at = self.started_at.take();
         let saved_at = self.saved_at.take();
         let (was_ended, ran_ms) = (self.ends, started_at.map_or(0, |started| at.since(started)));
         (self.ends, self.placed) = (false, false);
         match next {
-            Next::Ended { outcome, .. } => {
+            NextPhase::Ended { outcome, .. } => {
                 self.over = true;
                 let lasts = match was_ended && *outcome != Outcome::Done {
                     true => Lasts::On,
@@ -115,11 +115,11 @@ impl Work {
                 };
                 self.trials.push(Trial { lasts, exit: exit.clone() });
             }
-            Next::Queued { because: Back::Restarted, .. } => {
+            NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
                 self.trials.push(Trial { lasts: Lasts::For(self.saved_ms + ran_ms), exit: exit.clone() });
                 self.saved_ms = 0;
             }
-            Next::Queued { .. } | Next::Held { .. } => {
+            NextPhase::Queued { .. } | NextPhase::Held { .. } => {
                 let lost_ms = lost_gpu_ms.map(|lost| lost / u64::from(self.spec.gpus().max(1)));
                 let said_ms = saved_at.zip(started_at).map_or(0, |(saved, started)| saved.since(started));
                 let kept_ms = match lost_ms {

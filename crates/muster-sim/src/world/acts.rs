@@ -1,7 +1,7 @@
 //! What people and misfortune do to the cluster, act by act.
 
 use muster_core::Command;
-use muster_core::objects::node::NodeWord;
+use muster_core::objects::node::NodeStatus;
 use muster_core::objects::settings::{Objective, Settings};
 use muster_protocol::agent::Report;
 use muster_store::memory::Fault;
@@ -81,8 +81,8 @@ impl World<'_> {
                 let settings = Box::new(self.settings.clone());
                 self.ask(Command::Configure { settings });
             }
-            Act::Drain(node) => self.set_node(node % nodes, NodeWord::Draining),
-            Act::Resume(node) => self.set_node(node % nodes, NodeWord::Ready),
+            Act::Drain(node) => self.set_node(node % nodes, NodeStatus::Draining),
+            Act::Resume(node) => self.set_node(node % nodes, NodeStatus::Ready),
             deed => {
                 for letter in self.users.act(&deed, self.laws.state()) {
                     self.write(letter);
@@ -96,9 +96,9 @@ impl World<'_> {
         self.write(letter);
     }
 
-    pub(super) fn set_node(&mut self, node: usize, word: NodeWord) {
+    pub(super) fn set_node(&mut self, node: usize, word: NodeStatus) {
         if let Ok(node) = self.names[node].parse() {
-            self.ask(Command::SetNodeState { node, word, why: "an operator".to_string() });
+            self.ask(Command::SetNodeState { node, status: word, why: "an operator".to_string() });
         }
     }
 

@@ -1,8 +1,8 @@
 //! The end of a story: all misfortune is over, and operators put everything back in order until all have ended.
 
-use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::device::GpuStatus;
 use muster_core::objects::job::Phase;
-use muster_core::objects::node::{Node, NodeWord};
+use muster_core::objects::node::{Node, NodeStatus};
 use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Command, State};
 use muster_store::memory::Fault;
@@ -39,7 +39,8 @@ impl World<'_> {
             self.ask(command);
         }
         let doubtful = self.laws.state().nodes.values().flat_map(|node| {
-            let health = (0u8..).zip(&node.gpu_health).filter(|(_, health)| health.word != GpuWord::Healthy);
+            let health =
+                (0u8..).zip(&node.gpu_health).filter(|(_, health)| health.status != GpuStatus::Healthy);
             health.map(|(gpu, _)| (node.id.clone(), gpu))
         });
         for (node, gpu) in doubtful.collect::<Vec<_>>() {
@@ -55,10 +56,10 @@ impl World<'_> {
 fn orderly(state: &State) -> Vec<Command> {
     let held = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. }));
     let release = held.map(|job| Command::ReleaseJob { job: job.id });
-    let away = |node: &&Node| matches!(node.state.word, NodeWord::Draining | NodeWord::Hold);
+    let away = |node: &&Node| matches!(node.state.status, NodeStatus::Draining | NodeStatus::Hold);
     let resume = state.nodes.values().filter(away).map(|node| Command::SetNodeState {
         node: node.id.clone(),
-        word: NodeWord::Ready,
+        status: NodeStatus::Ready,
         why: "all is well".to_string(),
     });
     let limited = state.tenants.values().filter(|tenant| tenant.config.maximum != Quota::default());

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::accounting::ledger::LeaseEnd;
-use muster_core::facts::event::Next;
+use muster_core::facts::event::NextPhase;
 use muster_core::objects::charge::Charge;
 use muster_core::objects::job::{Exit, Outcome};
 use muster_core::{Event, JobId, State, Timestamp};
@@ -96,7 +96,7 @@ impl Laws {
     /// What the server says of a part must be what really became of it.
     fn believe(&self, event: &Event, nodes: &[String]) -> Result<(), Broken> {
         match event {
-            Event::PartEnded { job, attempt, node, exit, .. } => {
+            Event::NodePartEnded { job, attempt, node, exit, .. } => {
                 let Some(index) = nodes.iter().position(|name| name == node.as_str()) else { return Ok(()) };
                 let part = (index, job.to_string(), *attempt);
                 if self.running.contains_key(&part) {
@@ -117,7 +117,7 @@ impl Laws {
                     charge,
                     LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at },
                 )?;
-                let done = matches!(next, Next::Ended { outcome: Outcome::Done, .. });
+                let done = matches!(next, NextPhase::Ended { outcome: Outcome::Done, .. });
                 if done && !self.did_its_work(&job.to_string(), *attempt) {
                     return Err(format!("{job} is said to be done with {exit:?}, and its tasks were not"));
                 }
@@ -232,7 +232,7 @@ impl Laws {
             let job = job.parse().ok().and_then(|job: JobId| judge.jobs.get(&job));
             let attempt = job.and_then(|job| job.attempt()).filter(|attempt| attempt.number == *number);
             let heard =
-                attempt.map(|attempt| name.parse().is_ok_and(|name| attempt.parts.get(&name).is_some()));
+                attempt.map(|attempt| name.parse().is_ok_and(|name| attempt.reports.get(&name).is_some()));
             *at != node || heard.unwrap_or(true)
         };
         self.launched.retain(|(part, _)| is_known(part));
@@ -290,7 +290,7 @@ impl Laws {
     }
 
     fn is_known(&self, job: JobId) -> bool {
-        !self.judge.members(job).is_empty() || self.judge.ended.contains_key(&job)
+        !self.judge.live_jobs_of(job).is_empty() || self.judge.ended.contains_key(&job)
     }
 
     /// When all is healed and everyone had time: every job has ended, nothing runs, and nobody was told a lie.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::facts::command::{ArrayAsk, IdempotencyKey, JobChange, SubmitJob};
+use muster_core::facts::command::{ArraySpec, IdempotencyKey, JobChange, SubmitJob};
 use muster_core::objects::job::{
     CheckpointRule, Dependency, DependencyWhen, Resources, RestartRule, Run, TaskGroup,
 };
@@ -112,7 +112,7 @@ impl Users {
         let key = format!("letter-{}", self.letters.len());
         let submit = SubmitJob {
             spec: Arc::new(self.spec(wish, id, state)),
-            array: wish.array.map(|tasks| ArrayAsk { indexes: (0..tasks).collect(), running_max: Some(2) }),
+            array: wish.array.map(|tasks| ArraySpec { indexes: (0..tasks).collect(), running_max: Some(2) }),
             hold: false,
             key: Some(IdempotencyKey { key, body_hash: "the same".to_string() }),
             known_outcomes: BTreeMap::new(),

@@ -224,7 +224,7 @@ async fn all(mut answers: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_core::facts::event::Next;
+    use muster_core::facts::event::NextPhase;
     use muster_core::objects::charge::Charge;
     use muster_core::objects::job::{Exit, Outcome};
     use muster_core::{Event, Timestamp};
@@ -241,9 +241,9 @@ mod tests {
                 attempt: 1,
                 epoch: 1,
                 tasks: Vec::new(),
-                effective: None,
+                effective_priority: None,
                 expected_ms: None,
-                lent: false,
+                revocable: false,
                 score: None,
                 held: None,
                 at: AT,
@@ -253,7 +253,7 @@ mod tests {
                 job,
                 attempt: 1,
                 exit: Exit::Code { code: 0 },
-                next: Next::Ended { outcome: Outcome::Done, why: String::new() },
+                next: NextPhase::Ended { outcome: Outcome::Done, why: String::new() },
                 charge: Charge::default(),
                 charged_until: None,
                 held: None,

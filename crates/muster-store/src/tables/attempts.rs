@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::facts::event::{Back, Next};
+use muster_core::facts::event::{NextPhase, RequeueCause};
 use muster_core::objects::charge::Charge;
-use muster_core::objects::charge::Held;
+use muster_core::objects::charge::HeldResources;
 use muster_core::objects::demand::Demand;
 use muster_core::objects::job::{Exit, PlacedTask, StopCause};
 use muster_core::{JobId, NodeId, Timestamp};
@@ -221,9 +221,9 @@ pub struct End<'a> {
     pub job: JobId,
     pub attempt: u32,
     pub exit: &'a Exit,
-    pub next: &'a Next,
+    pub next: &'a NextPhase,
     pub charge: &'a Charge,
-    pub held: Option<&'a Held>,
+    pub held: Option<&'a HeldResources>,
     /// Until when its usage counts.
     pub charged_until: Timestamp,
     /// When its leases were released.
@@ -271,19 +271,25 @@ pub fn ended(end: &End) -> Vec<Change> {
 
 fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value> {
     let (state, phase, why, held_by) = match end.next {
-        Next::Ended { outcome, why } => (state_of(*outcome).word(), outcome.word(), why.as_str(), None),
-        Next::Queued { because: Back::Preempted, .. } => ("preempted", "Queued", "preempted", None),
-        Next::Queued { because: Back::Restarted, .. } => ("pending", "Queued", "restarted", None),
-        Next::Queued { because: Back::Requeued, .. } => ("pending", "Queued", "requeued", None),
-        Next::Held { by, why } => ("pending", "Held", why.as_str(), Some(by.as_str())),
+        NextPhase::Ended { outcome, why } => {
+            (state_of(*outcome).word(), outcome.as_str(), why.as_str(), None)
+        }
+        NextPhase::Queued { because: RequeueCause::Preempted, .. } => {
+            ("preempted", "Queued", "preempted", None)
+        }
+        NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
+            ("pending", "Queued", "restarted", None)
+        }
+        NextPhase::Queued { because: RequeueCause::Requeued, .. } => ("pending", "Queued", "requeued", None),
+        NextPhase::Held { by, why } => ("pending", "Held", why.as_str(), Some(by.as_str())),
     };
     let (ended_at, wakes_at) = match end.next {
-        Next::Ended { .. } => (Some(end.at), None),
-        Next::Queued { wakes_at, .. } => (None, *wakes_at),
-        Next::Held { .. } => (None, None),
+        NextPhase::Ended { .. } => (Some(end.at), None),
+        NextPhase::Queued { wakes_at, .. } => (None, *wakes_at),
+        NextPhase::Held { .. } => (None, None),
     };
-    let came_back = |back: Back| -> Value {
-        let yes = matches!(end.next, Next::Queued { because, .. } if *because == back);
+    let came_back = |back: RequeueCause| -> Value {
+        let yes = matches!(end.next, NextPhase::Queued { because, .. } if *because == back);
         i64::from(yes).into()
     };
     vec![
@@ -295,9 +301,9 @@ fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value>
         wakes_at.into(),
         exit_code.into(),
         signal.into(),
-        came_back(Back::Preempted),
-        came_back(Back::Restarted),
-        came_back(Back::Requeued),
+        came_back(RequeueCause::Preempted),
+        came_back(RequeueCause::Restarted),
+        came_back(RequeueCause::Requeued),
         end.charge.gpu_ms.into(),
         end.charge.cpu_ms.into(),
         end.charge.cost_micro.into(),
@@ -305,13 +311,13 @@ fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value>
 }
 
 /// How an attempt ended, in one word.
-fn attempt_word(next: &Next) -> &'static str {
+fn attempt_word(next: &NextPhase) -> &'static str {
     match next {
-        Next::Ended { outcome, .. } => outcome.word(),
-        Next::Queued { because: Back::Preempted, .. } => "Preempted",
-        Next::Queued { because: Back::Restarted, .. } => "Restarted",
-        Next::Queued { because: Back::Requeued, .. } => "Requeued",
-        Next::Held { .. } => "Held",
+        NextPhase::Ended { outcome, .. } => outcome.as_str(),
+        NextPhase::Queued { because: RequeueCause::Preempted, .. } => "Preempted",
+        NextPhase::Queued { because: RequeueCause::Restarted, .. } => "Restarted",
+        NextPhase::Queued { because: RequeueCause::Requeued, .. } => "Requeued",
+        NextPhase::Held { .. } => "Held",
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::facts::verdict::Reason;
 use muster_core::objects::job::PlacedTask;
-use muster_core::objects::policy::Version;
+use muster_core::objects::policy::BundleVersion;
 use muster_core::objects::token::Token;
 use muster_core::objects::window::Window;
 use muster_core::{JobId, Settings, Timestamp};
@@ -158,7 +158,7 @@ pub fn configured(settings: &Settings, at: Timestamp) -> Vec<Change> {
 }
 
 /// Policies were put into force.
-pub fn policy_applied(version: &Version) -> Vec<Change> {
+pub fn policy_applied(version: &BundleVersion) -> Vec<Change> {
     vec![ADD_POLICY.change(vec![
         (version.number as i64).into(),
         version.scope.to_string().into(),
@@ -177,7 +177,7 @@ pub fn token_added(token: &Token) -> Vec<Change> {
         token.id.as_str().into(),
         token.hash.as_str().into(),
         token.name.as_str().into(),
-        token.role.word().into(),
+        token.role.as_str().into(),
         token.tenant.as_ref().into(),
         token.made_at.into(),
         token.expires_at.into(),

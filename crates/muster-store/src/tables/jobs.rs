@@ -253,7 +253,7 @@ pub fn ended(job: JobId, outcome: Outcome, why: &str, at: Timestamp) -> Vec<Chan
         job.number.into(),
         idx(job).into(),
         state_of(outcome).word().into(),
-        outcome.word().into(),
+        outcome.as_str().into(),
         why.into(),
         Value::from(at),
     ])]

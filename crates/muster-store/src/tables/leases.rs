@@ -210,7 +210,7 @@ fn slot(task: &PlacedTask) -> String {
     match task.share.as_ref().map(|share| &share.mode) {
         None => String::new(),
         Some(ShareMode::Mig { profile, start }) => format!("mig:{profile}@{start}"),
-        Some(mode @ (ShareMode::Mps | ShareMode::TimeSlice)) => mode.word().to_string(),
+        Some(mode @ (ShareMode::Mps | ShareMode::TimeSlice)) => mode.as_str().to_string(),
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::gpu::device::{GpuFacts, GpuWord};
+use muster_core::gpu::device::{GpuFacts, GpuStatus};
 use muster_core::gpu::partition::MigInstance;
-use muster_core::objects::node::{NodeFacts, NodeWord};
+use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::{GpuId, NodeId, Timestamp};
 
 use super::{Change, Rows, Statement};
@@ -153,8 +153,8 @@ fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> C
 }
 
 /// A node takes work, or no longer does.
-pub fn state_changed(node: &NodeId, word: NodeWord, (by, why): (&str, &str), at: Timestamp) -> Vec<Change> {
-    vec![SET_STATE.change(vec![node.into(), word.word().into(), by.into(), why.into(), at.into()])]
+pub fn state_changed(node: &NodeId, word: NodeStatus, (by, why): (&str, &str), at: Timestamp) -> Vec<Change> {
+    vec![SET_STATE.change(vec![node.into(), word.as_str().into(), by.into(), why.into(), at.into()])]
 }
 
 /// A node was forgotten; its rows stay, because leases point at them.
@@ -177,7 +177,7 @@ pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<Change> {
 /// The health of a GPU changed.
 pub fn health_changed(
     gpu: &GpuId,
-    word: GpuWord,
+    word: GpuStatus,
     why: &str,
     cooling_until: Option<Timestamp>,
     at: Timestamp,
@@ -185,7 +185,7 @@ pub fn health_changed(
     vec![SET_HEALTH.change(vec![
         (&gpu.node).into(),
         gpu.index.into(),
-        word.word().into(),
+        word.as_str().into(),
         why.into(),
         cooling_until.into(),
         at.into(),

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::facts::command::{ArrayAsk, JobChange, Said, SubmitJob};
-use muster_core::gpu::device::GpuWord;
-use muster_core::gpu::gpu_share::Part;
+use muster_core::facts::command::{ArraySpec, JobChange, SubmitJob, TaskReport};
+use muster_core::gpu::device::GpuStatus;
+use muster_core::gpu::gpu_share::GpuFraction;
 use muster_core::objects::job::Job;
 use muster_core::objects::job::{Dependency, DependencyWhen, Exit};
-use muster_core::objects::node::{Lease, NodeWord, Slot};
+use muster_core::objects::node::{Lease, NodeStatus, Slot};
 use muster_core::planner::plan;
 use muster_core::{Actor, Command, Event, JobId, State, Timestamp};
 use muster_store::queries::{JobFilter, Order, Page, Start, UsageBy, UsageSpan};
@@ -95,7 +95,7 @@ impl Cluster {
             asked.labels.insert("team".to_string(), self.dice.pick(&["x", "y"]).to_string());
         }
         let indexes = (0..1 + self.dice.below(4) as u32).collect();
-        let array = (self.dice.below(4) == 0).then_some(ArrayAsk { indexes, running_max: Some(2) });
+        let array = (self.dice.below(4) == 0).then_some(ArraySpec { indexes, running_max: Some(2) });
         let hold = self.dice.below(8) == 0;
         let (spec, known_outcomes) = (Arc::new(asked), BTreeMap::new());
         self.ask(Command::SubmitJob(SubmitJob {
@@ -130,17 +130,17 @@ impl Cluster {
         let node = self.dice.pick(&["n1", "n2", "n3"]).parse().unwrap();
         let command = match self.dice.below(6) {
             0 => {
-                let word = self.dice.pick(&[NodeWord::Draining, NodeWord::Fenced, NodeWord::Suspect]);
-                Command::SetNodeState { node, word, why: "storm".to_string() }
+                let word = self.dice.pick(&[NodeStatus::Draining, NodeStatus::Fenced, NodeStatus::Suspect]);
+                Command::SetNodeState { node, status: word, why: "storm".to_string() }
             }
-            1 | 2 => Command::SetNodeState { node, word: NodeWord::Ready, why: "calm".to_string() },
+            1 | 2 => Command::SetNodeState { node, status: NodeStatus::Ready, why: "calm".to_string() },
             3 => {
-                let word = self.dice.pick(&[GpuWord::Healthy, GpuWord::Degraded, GpuWord::Unhealthy]);
+                let word = self.dice.pick(&[GpuStatus::Healthy, GpuStatus::Degraded, GpuStatus::Unhealthy]);
                 let gpu = self.dice.below(8) as u8;
                 Command::SetGpuHealth {
                     node,
                     gpu,
-                    word,
+                    status: word,
                     why: "heat".to_string(),
                     cooling_until: None,
                     temperature_c: None,
@@ -179,10 +179,10 @@ impl Cluster {
                 _ => Exit::NotStarted { why: "no such image".to_string() },
             };
             let said = match self.dice.below(2) {
-                0 => Said::Started,
-                _ => Said::Ended { exit, stopped: attempt.stopping.is_some(), ended_ms_ago: None },
+                0 => TaskReport::Started,
+                _ => TaskReport::Ended { exit, stopped: attempt.stopping.is_some(), ended_ms_ago: None },
             };
-            self.ask(Command::ReportTask { node, job: id, attempt: attempt.number, said });
+            self.ask(Command::ReportTask { node, job: id, attempt: attempt.number, report: said });
         }
     }
 
@@ -263,11 +263,11 @@ fn compare(state: &State, book: &Book, bench: &dyn Bench, turn: u64) {
 fn compare_job(row: &JobRow, job: &Job) {
     let state = match (&job.phase, job.attempt()) {
         (muster_core::objects::job::Phase::Queued { preempted: true, .. }, _) => JobState::Preempted,
-        (_, Some(attempt)) if attempt.phase_word() != "Starting" => JobState::Running,
+        (_, Some(attempt)) if attempt.phase_name() != "Starting" => JobState::Running,
         _ => JobState::Pending,
     };
     assert_eq!(row.id, job.id);
-    assert_eq!((row.phase.as_str(), row.state), (job.phase_word(), state), "{}", job.id);
+    assert_eq!((row.phase.as_str(), row.state), (job.phase_name(), state), "{}", job.id);
     assert_eq!((row.priority, &row.labels), (job.spec.priority, &job.spec.labels), "{}", job.id);
     assert_eq!(row.submitted_at, job.submitted_at.0);
     assert_eq!(row.attempt, job.attempts, "{}", job.id);
@@ -300,8 +300,11 @@ fn compare_holders(state: &State, bench: &dyn Bench) {
         let right =
             format!("SELECT count(*) FROM gpus WHERE node = '{}' AND ({})", node.id, each.join(" OR "));
         assert_eq!(bench.sql(&right), node.holders.len().to_string(), "{right}");
-        assert_eq!(one(format!("SELECT state FROM nodes WHERE id = '{}'", node.id)), node.state.word.word());
-        let words: Vec<&str> = node.gpu_health.iter().map(|health| health.word.word()).collect();
+        assert_eq!(
+            one(format!("SELECT state FROM nodes WHERE id = '{}'", node.id)),
+            node.state.status.as_str()
+        );
+        let words: Vec<&str> = node.gpu_health.iter().map(|health| health.status.as_str()).collect();
         let sql = "SELECT health FROM gpus WHERE removed_at IS NULL AND node";
         for (index, word) in words.iter().enumerate() {
             assert_eq!(
@@ -319,8 +322,8 @@ fn used(index: usize, leases: &[Lease]) -> String {
     let (mut compute, mut memory) = (0, 0);
     for lease in leases {
         let part = match lease.slot {
-            Slot::Whole => Part::WHOLE,
-            Slot::Part(part) => part,
+            Slot::Whole => GpuFraction::WHOLE,
+            Slot::Fraction(part) => part,
             Slot::Instance { .. } => panic!("no device is partitioned here"),
         };
         compute += part.compute;

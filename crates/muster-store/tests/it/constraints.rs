@@ -2,7 +2,7 @@
 
 use muster_core::Event;
 use muster_core::Timestamp;
-use muster_core::facts::event::{Back, Next};
+use muster_core::facts::event::{NextPhase, RequeueCause};
 use muster_core::gpu::gpu_share::ShareMode;
 use muster_store::StoreError;
 
@@ -292,7 +292,7 @@ fn a_gpu_must_exist(bench: &dyn Bench) {
 fn an_attempt_is_charged_once(bench: &dyn Bench) {
     let mut book = begin(bench, None);
     let again = |attempt| {
-        let next = Next::Queued { because: Back::Requeued, wakes_at: None };
+        let next = NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None };
         attempt_ended(job(1), attempt, 1, next)
     };
     book.add(&[place(1, &[0, 1]), again(1), placed(job(1), 2, "n1", &[0, 1])]);

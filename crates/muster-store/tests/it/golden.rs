@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use muster_core::facts::command::{IdempotencyKey, JobChange};
-use muster_core::facts::event::{Back, Next};
-use muster_core::gpu::device::GpuWord;
+use muster_core::facts::event::{NextPhase, RequeueCause};
+use muster_core::gpu::device::GpuStatus;
 use muster_core::objects::job::{Dependency, DependencyWhen, Exit, Outcome, PlacedTask, StopCause};
-use muster_core::objects::node::NodeWord;
+use muster_core::objects::node::NodeStatus;
 use muster_core::{Event, GpuId, JobId, State, Timestamp};
 use muster_store::{Entry, Record};
 
@@ -92,7 +92,7 @@ fn story() -> Vec<Event> {
         node("n2", 4),
         Event::NodeStateChanged {
             node: "n2".parse().unwrap(),
-            word: NodeWord::Draining,
+            status: NodeStatus::Draining,
             by: "ada".to_string(),
             why: "new fan".to_string(),
             at,
@@ -100,12 +100,12 @@ fn story() -> Vec<Event> {
         Event::NodeRemoved { node: "n2".parse().unwrap(), at },
         Event::GpuHealthChanged {
             gpu: GpuId { node: n1(), index: 7 },
-            word: GpuWord::Warning,
+            status: GpuStatus::Warning,
             why: "68 °C".to_string(),
             cooling_until: Some(Timestamp(9_000)),
             temperature_c: None,
             declared: None,
-            read: None,
+            reading: None,
             jobs: Vec::new(),
             at,
         },
@@ -141,11 +141,11 @@ fn story() -> Vec<Event> {
             grace_ms: 30_000,
             at,
         },
-        attempt_ended(job(1), 1, 143, Next::Queued { because: Back::Preempted, wakes_at: None }),
+        attempt_ended(job(1), 1, 143, NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None }),
         Event::ClaimEnded { job: job(3), why: "its job has started".to_string(), at },
         placed(job(3), 1, "n1", &[0, 1]),
-        Event::PlanAdopted { snapshot: 26, now: at, placed: 1, claimed: 0, left: 0 },
-        Event::PartEnded {
+        Event::PlanAdopted { snapshot: 26, now: at, placed: 1, claimed: 0, rejected: 0 },
+        Event::NodePartEnded {
             job: job(3),
             attempt: 1,
             node: n1(),
@@ -169,7 +169,7 @@ fn story() -> Vec<Event> {
             job: task(1),
             attempt: 1,
             exit: Exit::NotStarted { why: "no such image".to_string() },
-            next: Next::Ended { outcome: Outcome::Failed, why: "no such image".to_string() },
+            next: NextPhase::Ended { outcome: Outcome::Failed, why: "no such image".to_string() },
             charge: Default::default(),
             charged_until: None,
             held: None,

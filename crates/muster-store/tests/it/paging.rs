@@ -54,8 +54,8 @@ fn fate(id: JobId) -> Vec<Event> {
         3 => vec![cancelled(id)],
         4 => start(),
         5 => {
-            let next = muster_core::facts::event::Next::Queued {
-                because: muster_core::facts::event::Back::Preempted,
+            let next = muster_core::facts::event::NextPhase::Queued {
+                because: muster_core::facts::event::RequeueCause::Preempted,
                 wakes_at: None,
             };
             with(attempt_ended(id, 1, 1, next))

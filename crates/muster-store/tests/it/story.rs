@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::facts::command::ArrayAsk;
-use muster_core::facts::event::{Event, Next};
+use muster_core::facts::command::ArraySpec;
+use muster_core::facts::event::{Event, NextPhase};
 use muster_core::gpu::device::GpuFacts;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
 use muster_core::objects::charge::Charge;
@@ -179,7 +179,7 @@ pub fn submit_array(number: u64, tenant: &str, tasks: u32) -> Event {
     else {
         unreachable!()
     };
-    let array = Some(ArrayAsk { indexes: (0..tasks).collect(), running_max: None });
+    let array = Some(ArraySpec { indexes: (0..tasks).collect(), running_max: None });
     Event::JobSubmitted { job, spec, array, held_by, key, open_dependencies, at }
 }
 
@@ -212,9 +212,9 @@ pub fn placed_tasks(job: JobId, attempt: u32, mut tasks: Vec<PlacedTask>) -> Eve
         attempt,
         epoch: 1,
         tasks,
-        effective: None,
+        effective_priority: None,
         expected_ms: None,
-        lent: false,
+        revocable: false,
         score: None,
         held: None,
         at: Timestamp(100),
@@ -225,7 +225,7 @@ pub fn started(job: JobId, attempt: u32, node: &str) -> Event {
     Event::AttemptStarted { job, attempt, node: node.parse().unwrap(), whole: true, at: Timestamp(200) }
 }
 
-pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: Next) -> Event {
+pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: NextPhase) -> Event {
     let charge = Charge { gpu_ms: 900, cpu_ms: 3_600, memory_gib_ms: 7_200, cost_micro: 5, energy_mj: 0 };
     Event::AttemptEnded {
         job,
@@ -241,11 +241,21 @@ pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: Next) -> Event {
 }
 
 pub fn done(job: JobId, attempt: u32) -> Event {
-    attempt_ended(job, attempt, 0, Next::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() })
+    attempt_ended(
+        job,
+        attempt,
+        0,
+        NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() },
+    )
 }
 
 pub fn failed(job: JobId, attempt: u32) -> Event {
-    attempt_ended(job, attempt, 3, Next::Ended { outcome: Outcome::Failed, why: "exit code 3".to_string() })
+    attempt_ended(
+        job,
+        attempt,
+        3,
+        NextPhase::Ended { outcome: Outcome::Failed, why: "exit code 3".to_string() },
+    )
 }
 
 pub fn cancelled(job: JobId) -> Event {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use muster_core::facts::command::JobChange;
-use muster_core::facts::event::{Back, Next};
+use muster_core::facts::event::{NextPhase, RequeueCause};
 use muster_core::facts::verdict::Reason;
-use muster_core::gpu::device::GpuWord;
+use muster_core::gpu::device::GpuStatus;
 use muster_core::gpu::gpu_share::ShareMode;
-use muster_core::objects::charge::Held;
+use muster_core::objects::charge::HeldResources;
 use muster_core::objects::job::{Exit, Outcome, StopCause};
-use muster_core::objects::node::NodeWord;
-use muster_core::objects::policy::{Bundle, Scope, Version};
+use muster_core::objects::node::NodeStatus;
+use muster_core::objects::policy::{BundleVersion, PolicyBundle, PolicyScope};
 use muster_core::objects::window::Window;
 use muster_core::{Event, JobId, Timestamp};
 use muster_store::queries::{AllocationFilter, Order, Page, Start, UsageBy, UsageSpan};
@@ -97,7 +97,7 @@ fn a_job_from_queue_to_end(bench: &dyn Bench) {
 
 fn a_preempted_job_waits_again(bench: &dyn Bench) {
     let mut book = begin(bench);
-    let next = Next::Queued { because: Back::Preempted, wakes_at: Some(Timestamp(5_000)) };
+    let next = NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: Some(Timestamp(5_000)) };
     book.add(&[submit(1, "red", 2), placed(job(1), 1, "n1", &[0, 1]), started(job(1), 1, "n1")]);
     book.add(&[attempt_ended(job(1), 1, 143, next)]);
     let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
@@ -115,9 +115,15 @@ fn a_preempted_job_waits_again(bench: &dyn Bench) {
 fn a_restarted_job_counts_its_restarts(bench: &dyn Bench) {
     let mut book = begin(bench);
     book.add(&[submit(1, "red", 1)]);
-    let backs = [Back::Restarted, Back::Requeued, Back::Requeued, Back::Restarted, Back::Restarted];
+    let backs = [
+        RequeueCause::Restarted,
+        RequeueCause::Requeued,
+        RequeueCause::Requeued,
+        RequeueCause::Restarted,
+        RequeueCause::Restarted,
+    ];
     for (attempt, because) in (1..).zip(backs) {
-        let next = Next::Queued { because, wakes_at: None };
+        let next = NextPhase::Queued { because, wakes_at: None };
         book.add(&[placed(job(1), attempt, "n1", &[0]), attempt_ended(job(1), attempt, 1, next)]);
     }
     let row = book.store.tables.job(job(1)).unwrap().unwrap().row;
@@ -140,10 +146,10 @@ fn a_stopped_job_says_why(bench: &dyn Bench) {
     assert_eq!((attempt.state.as_str(), attempt.stopping_at), ("Stopping", Some(150)));
     assert!(attempt.stop_cause.as_deref().unwrap().contains("job-9"));
 
-    let next = Next::Held { by: "ada".to_string(), why: "too many comebacks".to_string() };
+    let next = NextPhase::Held { by: "ada".to_string(), why: "too many comebacks".to_string() };
     let exit = Exit::Signal { signal: 9 };
     let Event::AttemptEnded { charge, at, .. } = done(job(1), 1) else { unreachable!() };
-    let held = Held { cpus: 4, memory_mib: 5_000, planned_ms: Some(1_800), cost_per_hour_micro: 20 };
+    let held = HeldResources { cpus: 4, memory_mib: 5_000, planned_ms: Some(1_800), cost_per_hour_micro: 20 };
     book.add(&[Event::AttemptEnded {
         job: job(1),
         attempt: 1,
@@ -439,17 +445,23 @@ fn nodes_come_change_and_go(bench: &dyn Bench) {
     let (why, cooling_until) = ("hot".to_string(), Some(Timestamp(99)));
     book.add(&[Event::GpuHealthChanged {
         gpu,
-        word: GpuWord::Degraded,
+        status: GpuStatus::Degraded,
         why,
         cooling_until,
         temperature_c: None,
         declared: None,
-        read: None,
+        reading: None,
         jobs: Vec::new(),
         at: Timestamp(5),
     }]);
     let (by, why) = ("ada".to_string(), "new fan".to_string());
-    book.add(&[Event::NodeStateChanged { node: n1(), word: NodeWord::Draining, by, why, at: Timestamp(6) }]);
+    book.add(&[Event::NodeStateChanged {
+        node: n1(),
+        status: NodeStatus::Draining,
+        by,
+        why,
+        at: Timestamp(6),
+    }]);
     let health = || bench.sql("SELECT health FROM gpus WHERE node = 'n1' AND idx = 2");
     let state = || bench.sql("SELECT state FROM nodes WHERE id = 'n1'");
     let present = || bench.sql("SELECT count(*) FROM gpus WHERE node = 'n1' AND removed_at IS NULL");
@@ -548,9 +560,9 @@ fn policies_are_kept_with_who_and_why(bench: &dyn Bench) {
     let mut book = begin(bench);
     let applied = |number, source: &str| {
         let files = [("a.gsky".to_string(), source.to_string())].into();
-        let bundle = Bundle { hash: format!("h{number}"), files, ..Bundle::default() };
-        let (scope, by, why) = (Scope::Cluster, "ada".to_string(), "nights".to_string());
-        let version = Version { number, scope, bundle: bundle.into(), by, why, at: Timestamp(9) };
+        let bundle = PolicyBundle { hash: format!("h{number}"), files, ..PolicyBundle::default() };
+        let (scope, by, why) = (PolicyScope::Cluster, "ada".to_string(), "nights".to_string());
+        let version = BundleVersion { number, scope, bundle: bundle.into(), by, why, at: Timestamp(9) };
         Event::PolicyApplied { version: Box::new(version) }
     };
     book.add(&[applied(1, "x = 1"), applied(2, "x = 2")]);

@@ -5,17 +5,17 @@
 //! wider could be better. Devices that are interchangeable are counted, not told apart. And the costlier
 //! half of a rank is computed only for sets that are as near as the best one so far.
 
-use super::{Closeness, Nvlink, Wiring, Wish, ones};
+use super::{Locality, LocalityRequirement, NodeTopology, Nvlink, ones};
 
 /// So many ways to take devices from a region are looked at, some 0.1 µs each. Sixteen devices in pairs have
 /// 1,107 at most. Regions with more of them are filled by hand, see `filled`.
-const WAYS_MAX: u64 = 4_096;
+const SETS_TRIED_MAX: u64 = 4_096;
 
 /// How good a set of devices is for a wish, the best first. Fields are compared from the top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
+pub struct DeviceSetRank {
     /// How far down its closeness is in the order of preference.
-    pub place: u8,
+    pub preference: u8,
     /// How far it reaches.
     pub spread: Spread,
     /// Pairs in it that are not linked by NVLink.
@@ -24,7 +24,7 @@ pub struct Rank {
     /// of these: the same switch, the same NUMA node, the same socket, an NVLink. A pair that is taken from
     /// a group of two loses less than one from a group of four, so small groups are used up first and large
     /// ones stay whole.
-    pub spoiled: u32,
+    pub bonds_lost: u32,
     /// The devices; as a number, so that the lowest indexes come first.
     pub devices: u64,
 }
@@ -40,45 +40,46 @@ pub struct Spread {
     pub switches: u32,
 }
 
-impl Wiring {
+impl NodeTopology {
     /// The best `count` of the free devices for a wish, if there are so many that it admits.
-    pub fn choose(&self, free: u64, count: u32, wish: Wish) -> Option<u64> {
+    pub fn choose(&self, free: u64, count: u32, wish: LocalityRequirement) -> Option<u64> {
         let free = free & self.all;
         if count == 0 || self.most(free, wish) < count {
             return (count == 0).then_some(0);
         }
-        let mut search = Search { wiring: self, free, wish, bonds: self.bonds(free), best: None };
+        let mut search =
+            DeviceSetSearch { topology: self, free, requirement: wish, bonds: self.bonds(free), best: None };
         for (_, numa) in &self.numa {
-            search.look_in(numa & free, count);
+            search.search_region(numa & free, count);
         }
-        if !wish.same_numa && !search.beats(Closeness::NvlinkSocket) {
-            self.sockets.iter().for_each(|socket| search.look_in(socket & free, count));
-            if !search.beats(Closeness::NvlinkNode) {
-                search.look_in(free, count);
+        if !wish.same_numa && !search.beats(Locality::NvlinkSocket) {
+            self.sockets.iter().for_each(|socket| search.search_region(socket & free, count));
+            if !search.beats(Locality::NvlinkNode) {
+                search.search_region(free, count);
             }
         }
         search.best.map(|rank| rank.devices)
     }
 
     /// How good it is to take these of the free devices; nothing where the wish forbids it.
-    pub fn rank(&self, free: u64, chosen: u64, wish: Wish) -> Option<Rank> {
+    pub fn rank(&self, free: u64, chosen: u64, wish: LocalityRequirement) -> Option<DeviceSetRank> {
         let (free, chosen) = (free & self.all, chosen & self.all);
         let near = self.nearness(chosen, wish)?;
-        Some(Rank { spoiled: self.bonds(free) - self.bonds(free & !chosen), ..near })
+        Some(DeviceSetRank { bonds_lost: self.bonds(free) - self.bonds(free & !chosen), ..near })
     }
 
     /// The half of a rank that does not depend on what else is free.
-    fn nearness(&self, chosen: u64, wish: Wish) -> Option<Rank> {
-        let closeness = self.closeness(chosen);
+    fn nearness(&self, chosen: u64, wish: LocalityRequirement) -> Option<DeviceSetRank> {
+        let closeness = self.locality(chosen);
         let unlinked = pairs(chosen) - self.linked_pairs(chosen);
-        let rank = || Rank {
-            place: wish.place(closeness),
+        let rank = || DeviceSetRank {
+            preference: wish.preference(closeness),
             spread: self.spread(chosen),
             unlinked,
-            spoiled: 0,
+            bonds_lost: 0,
             devices: chosen,
         };
-        wish.admits(closeness).then(rank)
+        wish.allows(closeness).then(rank)
     }
 
     fn spread(&self, devices: u64) -> Spread {
@@ -107,31 +108,31 @@ impl Wiring {
 }
 
 /// The best set so far, and what is needed to compare it with the next.
-struct Search<'a> {
-    wiring: &'a Wiring,
+struct DeviceSetSearch<'a> {
+    topology: &'a NodeTopology,
     free: u64,
-    wish: Wish,
+    requirement: LocalityRequirement,
     /// Those of all free devices.
     bonds: u32,
-    best: Option<Rank>,
+    best: Option<DeviceSetRank>,
 }
 
-impl Search<'_> {
+impl DeviceSetSearch<'_> {
     /// Whether the best set is better than any that is not closer than this.
-    fn beats(&self, closeness: Closeness) -> bool {
-        self.best.is_some_and(|best| best.place < self.wish.place(closeness))
+    fn beats(&self, closeness: Locality) -> bool {
+        self.best.is_some_and(|best| best.preference < self.requirement.preference(closeness))
     }
 
     /// Consider the sets of a region.
-    fn look_in(&mut self, region: u64, count: u32) {
+    fn search_region(&mut self, region: u64, count: u32) {
         if region.count_ones() < count {
             return;
         }
-        let classes: Vec<u64> = self.wiring.classes.iter().map(|class| class & region).collect();
-        if ways(&classes, count) <= WAYS_MAX {
+        let classes: Vec<u64> = self.topology.classes.iter().map(|class| class & region).collect();
+        if ways(&classes, count) <= SETS_TRIED_MAX {
             self.each_way(&classes, region, 0, count);
         } else {
-            self.filled(region, count);
+            self.fill_greedily(region, count);
         }
     }
 
@@ -154,34 +155,34 @@ impl Search<'_> {
     }
 
     fn consider(&mut self, chosen: u64) {
-        let Some(near) = self.wiring.nearness(chosen, self.wish) else { return };
-        let nearness = |rank: &Rank| (rank.place, rank.spread, rank.unlinked);
+        let Some(near) = self.topology.nearness(chosen, self.requirement) else { return };
+        let nearness = |rank: &DeviceSetRank| (rank.preference, rank.spread, rank.unlinked);
         if self.best.is_some_and(|best| nearness(&best) < nearness(&near)) {
             return;
         }
-        let spoiled = self.bonds - self.wiring.bonds(self.free & !chosen);
-        let rank = Rank { spoiled, ..near };
+        let spoiled = self.bonds - self.topology.bonds(self.free & !chosen);
+        let rank = DeviceSetRank { bonds_lost: spoiled, ..near };
         self.best = Some(self.best.map_or(rank, |best| best.min(rank)));
     }
 
     /// Fill a region that is too rich for trying all: once from each of its islands of NVLink and, where it
     /// need not be joined, once from all of it. Finds a set wherever there is one; it may not be the best,
     /// but it is never wider than the region. Takes O(islands × count × devices).
-    fn filled(&mut self, region: u64, count: u32) {
-        let wiring = self.wiring;
+    fn fill_greedily(&mut self, region: u64, count: u32) {
+        let wiring = self.topology;
         for island in wiring.islands(region).filter(|island| island.count_ones() >= count) {
-            self.consider(wiring.grown(island, count, |chosen| wiring.neighbours(chosen)));
+            self.consider(wiring.greedy_set(island, count, |chosen| wiring.neighbours(chosen)));
         }
-        if self.wish.nvlink != Nvlink::Required {
-            self.consider(wiring.grown(region, count, |_| u64::MAX));
+        if self.requirement.nvlink != Nvlink::Required {
+            self.consider(wiring.greedy_set(region, count, |_| u64::MAX));
         }
     }
 }
 
-impl Wiring {
+impl NodeTopology {
     /// Devices of a region one after the other, out of those that may follow: first those that widen the set
     /// least, then those whose socket, NUMA node and switch fit best, then those that leave the most bonds.
-    fn grown(&self, region: u64, count: u32, may_follow: impl Fn(u64) -> u64) -> u64 {
+    fn greedy_set(&self, region: u64, count: u32, may_follow: impl Fn(u64) -> u64) -> u64 {
         let mut chosen: u64 = 0;
         for missing in (1..=count).rev() {
             let left = region & !chosen;
@@ -227,7 +228,7 @@ fn pairs(devices: u64) -> u32 {
 fn ways(classes: &[u64], count: u32) -> u64 {
     let sizes = classes.iter().map(|class| class.count_ones());
     let bound = sizes.clone().try_fold(1, |bound: u64, size| bound.checked_mul(u64::from(size) + 1));
-    if let Some(bound @ ..=WAYS_MAX) = bound {
+    if let Some(bound @ ..=SETS_TRIED_MAX) = bound {
         return bound;
     }
     let mut ways = vec![0; count as usize + 1];
@@ -235,7 +236,7 @@ fn ways(classes: &[u64], count: u32) -> u64 {
     for size in sizes {
         for total in (1..ways.len()).rev() {
             let fewer = &ways[total.saturating_sub(size as usize)..total];
-            ways[total] = (ways[total] + fewer.iter().sum::<u64>()).min(WAYS_MAX + 1);
+            ways[total] = (ways[total] + fewer.iter().sum::<u64>()).min(SETS_TRIED_MAX + 1);
         }
     }
     ways[count as usize]

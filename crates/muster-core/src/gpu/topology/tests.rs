@@ -19,57 +19,58 @@ fn facts(devices: &[Device], sockets: &[u32]) -> (Vec<GpuFacts>, Vec<NumaFacts>)
     (devices.iter().enumerate().map(gpu).collect(), sockets.iter().map(numa).collect())
 }
 
-fn topology(devices: &[Device], sockets: &[u32]) -> Wiring {
+fn topology(devices: &[Device], sockets: &[u32]) -> NodeTopology {
     let (gpus, numa_nodes) = facts(devices, sockets);
-    Wiring::of(&gpus, &numa_nodes)
+    NodeTopology::of(&gpus, &numa_nodes)
 }
 
 /// Eight devices in pairs on switches, two pairs on each socket, all reaching all.
-fn meshed() -> Wiring {
+fn meshed() -> NodeTopology {
     let device = |index: u32| (Some(index / 4), Some(index / 2), &[0, 1, 2, 3, 4, 5, 6, 7][..]);
     topology(&(0..8).map(device).collect::<Vec<_>>(), &[])
 }
 
 /// Four sockets' worth of NUMA nodes on two sockets, two devices on each, without NVLink.
-fn quartered() -> Wiring {
+fn quartered() -> NodeTopology {
     let device = |index: u32| (Some(index / 2), None, &[][..]);
     topology(&(0..8).map(device).collect::<Vec<_>>(), &[0, 0, 1, 1])
 }
 
 /// Four devices on two sockets; bridges join 0 to 2 and 1 to 3, across the sockets.
-fn bridged_across() -> Wiring {
+fn bridged_across() -> NodeTopology {
     let peers: [&[u8]; 4] = [&[2], &[3], &[0], &[1]];
     let device = |index: usize| (Some(index as u32 / 2), None, peers[index]);
     topology(&(0..4).map(device).collect::<Vec<_>>(), &[])
 }
 
 /// Six devices on one NUMA node, bridges between neighbours.
-fn bridged() -> Wiring {
+fn bridged() -> NodeTopology {
     let peers: [&[u8]; 6] = [&[1], &[0], &[3], &[2], &[5], &[4]];
     topology(&peers.map(|peers| (Some(0), None, peers)), &[])
 }
 
-const SAME_NUMA: Wish = Wish { same_numa: true, nvlink: Nvlink::Welcome };
-const PREFER_NVLINK: Wish = Wish { same_numa: false, nvlink: Nvlink::Preferred };
-const NVLINK: Wish = Wish { same_numa: false, nvlink: Nvlink::Required };
-const ANY: Wish = Wish { same_numa: false, nvlink: Nvlink::Welcome };
+const SAME_NUMA: LocalityRequirement = LocalityRequirement { same_numa: true, nvlink: Nvlink::Welcome };
+const PREFER_NVLINK: LocalityRequirement =
+    LocalityRequirement { same_numa: false, nvlink: Nvlink::Preferred };
+const NVLINK: LocalityRequirement = LocalityRequirement { same_numa: false, nvlink: Nvlink::Required };
+const ANY: LocalityRequirement = LocalityRequirement { same_numa: false, nvlink: Nvlink::Welcome };
 
 #[test]
 fn closeness_is_told_by_the_smallest_part_that_holds_all() {
     let cases = [
-        (meshed(), 0, Closeness::Single),
-        (meshed(), 0b1000_0000, Closeness::Single),
-        (meshed(), 0b1111, Closeness::NvlinkNuma),
-        (meshed(), 0b1_1000, Closeness::NvlinkNode),
-        (quartered(), 0b11, Closeness::Numa),
-        (quartered(), 0b1001, Closeness::Socket),
-        (quartered(), 0b1_1000, Closeness::Node),
-        (bridged_across(), 0b0011, Closeness::Numa),
-        (bridged_across(), 0b0101, Closeness::NvlinkNode),
-        (bridged_across(), 0b0111, Closeness::Node),
+        (meshed(), 0, Locality::Single),
+        (meshed(), 0b1000_0000, Locality::Single),
+        (meshed(), 0b1111, Locality::NvlinkNuma),
+        (meshed(), 0b1_1000, Locality::NvlinkNode),
+        (quartered(), 0b11, Locality::Numa),
+        (quartered(), 0b1001, Locality::Socket),
+        (quartered(), 0b1_1000, Locality::Node),
+        (bridged_across(), 0b0011, Locality::Numa),
+        (bridged_across(), 0b0101, Locality::NvlinkNode),
+        (bridged_across(), 0b0111, Locality::Node),
     ];
     for (wiring, devices, closeness) in cases {
-        assert_eq!(wiring.closeness(devices), closeness, "{devices:b}");
+        assert_eq!(wiring.locality(devices), closeness, "{devices:b}");
     }
 }
 
@@ -77,25 +78,25 @@ fn closeness_is_told_by_the_smallest_part_that_holds_all() {
 fn a_socket_may_be_joined_by_nvlink() {
     let devices = [(Some(0), None, &[1][..]), (Some(1), None, &[]), (Some(2), None, &[])];
     let wiring = topology(&devices, &[0, 0, 1]);
-    assert_eq!(wiring.closeness(0b011), Closeness::NvlinkSocket, "a link that one side reports is a link");
-    assert_eq!(wiring.closeness(0b110), Closeness::Node);
+    assert_eq!(wiring.locality(0b011), Locality::NvlinkSocket, "a link that one side reports is a link");
+    assert_eq!(wiring.locality(0b110), Locality::Node);
 }
 
 #[test]
 fn what_a_device_says_of_its_socket_comes_before_what_its_numa_node_says() {
     let (mut gpus, mut numa_nodes) = facts(&[(Some(0), None, &[]), (Some(1), None, &[])], &[0, 0]);
-    assert_eq!(Wiring::of(&gpus, &numa_nodes).closeness(0b11), Closeness::Socket);
+    assert_eq!(NodeTopology::of(&gpus, &numa_nodes).locality(0b11), Locality::Socket);
     gpus[1].socket = Some(7);
-    assert_eq!(Wiring::of(&gpus, &numa_nodes).closeness(0b11), Closeness::Node);
+    assert_eq!(NodeTopology::of(&gpus, &numa_nodes).locality(0b11), Locality::Node);
     numa_nodes.clear();
     gpus[0].socket = Some(7);
-    assert_eq!(Wiring::of(&gpus, &numa_nodes).closeness(0b11), Closeness::Socket);
+    assert_eq!(NodeTopology::of(&gpus, &numa_nodes).locality(0b11), Locality::Socket);
 }
 
 #[test]
 fn what_is_not_known_keeps_nobody_apart() {
     let wiring = topology(&[(None, None, &[][..]); 8], &[]);
-    assert_eq!(wiring.closeness(0xff), Closeness::Numa);
+    assert_eq!(wiring.locality(0xff), Locality::Numa);
     assert_eq!(wiring.numa_nodes(0xff), [0; 0]);
     assert_eq!(wiring.choose(0b1011_0110, 3, SAME_NUMA), Some(0b1_0110), "the lowest indexes");
     assert_eq!(wiring.choose(0xff, 2, NVLINK), None);
@@ -104,7 +105,7 @@ fn what_is_not_known_keeps_nobody_apart() {
 #[test]
 fn links_to_nowhere_and_to_itself_are_none() {
     let wiring = topology(&[(None, None, &[0, 9, 200]), (None, None, &[1])], &[]);
-    assert_eq!(wiring.closeness(0b11), Closeness::Numa);
+    assert_eq!(wiring.locality(0b11), Locality::Numa);
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn the_most_that_can_be_had() {
     assert_eq!(meshed().most(0b0111_0111, SAME_NUMA), 3);
     assert_eq!(meshed().most(0b0111_0111, NVLINK), 6);
     assert_eq!(bridged_across().most(0b1111, NVLINK), 2);
-    assert_eq!(bridged_across().most(0b1111, Wish { same_numa: true, ..NVLINK }), 1);
+    assert_eq!(bridged_across().most(0b1111, LocalityRequirement { same_numa: true, ..NVLINK }), 1);
     assert_eq!(bridged_across().most(0b1111, ANY), 4);
 }
 

@@ -23,13 +23,13 @@ pub struct Attempt {
     pub epoch: u64,
     /// The priority it was ordered by when it was placed.
     #[serde(default)]
-    pub effective: Option<i64>,
+    pub effective_priority: Option<i64>,
     /// How long it was expected to run, where it has no time limit.
     #[serde(default)]
     pub expected_ms: Option<i64>,
     /// It has its space on loan: those it passed may ask it to leave when its expected time is over.
     #[serde(default)]
-    pub lent: bool,
+    pub revocable: bool,
     /// Why it was placed there, where there was a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Box<Score>>,
@@ -53,7 +53,7 @@ pub struct Attempt {
     pub stopping: Option<Stopping>,
     /// What each node said so far.
     #[serde(default)]
-    pub parts: Parts,
+    pub reports: NodeReports,
 }
 
 impl Attempt {
@@ -67,9 +67,9 @@ impl Attempt {
         Attempt {
             number,
             epoch,
-            effective,
+            effective_priority: effective,
             expected_ms,
-            lent: false,
+            revocable: false,
             score: None,
             tasks: tasks.to_vec(),
             milliwatts: 0,
@@ -78,7 +78,7 @@ impl Attempt {
             started_at: None,
             saved_at: None,
             stopping: None,
-            parts: Parts::default(),
+            reports: NodeReports::default(),
         }
     }
 
@@ -110,7 +110,7 @@ impl Attempt {
     }
 
     /// The fine word of the phase.
-    pub fn phase_word(&self) -> &'static str {
+    pub fn phase_name(&self) -> &'static str {
         match (&self.stopping, self.started_at) {
             (Some(_), _) => "Stopping",
             (None, Some(_)) => "Running",
@@ -233,22 +233,22 @@ impl PlacedTask {
 
 /// What each node said, in order of node. Most attempts have one part, for which a map would take a page of memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(from = "BTreeMap<NodeId, Part>", into = "BTreeMap<NodeId, Part>")]
-pub struct Parts(Vec<(NodeId, Part)>);
+#[serde(from = "BTreeMap<NodeId, NodeReport>", into = "BTreeMap<NodeId, NodeReport>")]
+pub struct NodeReports(Vec<(NodeId, NodeReport)>);
 
-impl Parts {
+impl NodeReports {
     /// What a node said.
-    pub fn get(&self, node: &NodeId) -> Option<&Part> {
+    pub fn get(&self, node: &NodeId) -> Option<&NodeReport> {
         self.place(node).ok().map(|place| &self.0[place].1)
     }
 
     /// All that was said, in order of node.
-    pub fn values(&self) -> impl Iterator<Item = &Part> {
+    pub fn values(&self) -> impl Iterator<Item = &NodeReport> {
         self.0.iter().map(|(_, part)| part)
     }
 
     /// A node says something, instead of what it said before.
-    pub(crate) fn insert(&mut self, node: &NodeId, part: Part) {
+    pub(crate) fn insert(&mut self, node: &NodeId, part: NodeReport) {
         match self.place(node) {
             Ok(place) => self.0[place].1 = part,
             Err(place) => {
@@ -265,14 +265,14 @@ impl Parts {
     }
 }
 
-impl From<BTreeMap<NodeId, Part>> for Parts {
-    fn from(parts: BTreeMap<NodeId, Part>) -> Parts {
-        Parts(parts.into_iter().collect())
+impl From<BTreeMap<NodeId, NodeReport>> for NodeReports {
+    fn from(parts: BTreeMap<NodeId, NodeReport>) -> NodeReports {
+        NodeReports(parts.into_iter().collect())
     }
 }
 
-impl From<Parts> for BTreeMap<NodeId, Part> {
-    fn from(parts: Parts) -> BTreeMap<NodeId, Part> {
+impl From<NodeReports> for BTreeMap<NodeId, NodeReport> {
+    fn from(parts: NodeReports) -> BTreeMap<NodeId, NodeReport> {
         parts.0.into_iter().collect()
     }
 }
@@ -280,7 +280,7 @@ impl From<Parts> for BTreeMap<NodeId, Part> {
 /// What a node said about its part of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
-pub enum Part {
+pub enum NodeReport {
     /// The processes run.
     Started,
     /// The processes are gone.

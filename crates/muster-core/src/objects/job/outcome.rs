@@ -60,7 +60,7 @@ impl Outcome {
     }
 
     /// The fine word of the phase.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Done => "Done",
             Outcome::Failed => "Failed",

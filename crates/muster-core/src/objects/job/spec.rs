@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::gpu_share::{Isolation, Share, ShareMode};
-use crate::gpu::topology::{Nvlink, Wish};
+use crate::gpu::topology::{LocalityRequirement, Nvlink};
 use crate::ids::{JobId, TenantId};
 use crate::objects::demand::Demand;
 use crate::objects::job::PlacedTask;
@@ -98,12 +98,15 @@ impl JobSpec {
                 None => return false,
             }
         }
-        self.tasks.iter().zip(counts).all(|(group, count)| (group.count..=group.most()).contains(&count))
+        self.tasks
+            .iter()
+            .zip(counts)
+            .all(|(group, count)| (group.count..=group.count_most()).contains(&count))
     }
 
     /// Whether it takes more tasks than it needs, where there is room.
     pub fn is_elastic(&self) -> bool {
-        self.tasks.iter().any(|group| group.most() > group.count)
+        self.tasks.iter().any(|group| group.count_most() > group.count)
     }
 }
 
@@ -124,7 +127,7 @@ pub struct TaskGroup {
 
 impl TaskGroup {
     /// The most tasks it takes.
-    pub fn most(&self) -> u32 {
+    pub fn count_most(&self) -> u32 {
         self.count_max.unwrap_or(self.count).max(self.count)
     }
 }
@@ -199,7 +202,7 @@ pub enum Topology {
 
 impl Topology {
     /// As people write it.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Topology::Any => "any",
             Topology::SameNuma => "same-numa",
@@ -300,21 +303,23 @@ pub struct Run {
 
 impl Topology {
     /// What it requires of the devices of a task on one node.
-    fn locality(self) -> Wish {
+    fn locality(self) -> LocalityRequirement {
         match self {
-            Topology::Any | Topology::SameRack => Wish::default(),
-            Topology::SameNuma => Wish { same_numa: true, ..Wish::default() },
-            Topology::Nvlink => Wish { nvlink: Nvlink::Required, ..Wish::default() },
+            Topology::Any | Topology::SameRack => LocalityRequirement::default(),
+            Topology::SameNuma => LocalityRequirement { same_numa: true, ..LocalityRequirement::default() },
+            Topology::Nvlink => {
+                LocalityRequirement { nvlink: Nvlink::Required, ..LocalityRequirement::default() }
+            }
         }
     }
 }
 
 impl JobSpec {
     /// How close together the devices of a task must or should be: its topology, `allow_cross_numa` and `prefer_nvlink`.
-    pub fn locality(&self) -> Wish {
-        let Wish { same_numa, nvlink } = self.topology.locality();
+    pub fn locality(&self) -> LocalityRequirement {
+        let LocalityRequirement { same_numa, nvlink } = self.topology.locality();
         let prefers = nvlink == Nvlink::Welcome && self.prefer_nvlink;
-        Wish {
+        LocalityRequirement {
             same_numa: same_numa || self.allow_cross_numa == Some(false),
             nvlink: if prefers { Nvlink::Preferred } else { nvlink },
         }
@@ -327,10 +332,10 @@ mod tests {
 
     #[test]
     fn a_topology_requires_a_locality_of_the_devices() {
-        let same_numa = Wish { same_numa: true, nvlink: Nvlink::Welcome };
-        let nvlink = Wish { same_numa: false, nvlink: Nvlink::Required };
-        assert_eq!(Topology::Any.locality(), Wish::default());
-        assert_eq!(Topology::SameRack.locality(), Wish::default());
+        let same_numa = LocalityRequirement { same_numa: true, nvlink: Nvlink::Welcome };
+        let nvlink = LocalityRequirement { same_numa: false, nvlink: Nvlink::Required };
+        assert_eq!(Topology::Any.locality(), LocalityRequirement::default());
+        assert_eq!(Topology::SameRack.locality(), LocalityRequirement::default());
         assert_eq!(Topology::SameNuma.locality(), same_numa);
         assert_eq!(Topology::Nvlink.locality(), nvlink);
     }

@@ -35,7 +35,7 @@ impl Admission {
 
 /// What was answered of one job, as events tell it. It holds for all jobs of its bucket, and each node for all of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct JobAnswer {
     /// Which job was asked about.
     pub job: JobId,
     /// The key of its bucket then: if it was changed since, the answer is about something else.
@@ -65,10 +65,10 @@ fn is_yes(admission: &Admission) -> bool {
     *admission == Admission::Yes
 }
 
-impl Answered {
+impl JobAnswer {
     /// Nothing is said against a job.
-    pub fn of(job: JobId, bucket_key: String) -> Answered {
-        Answered {
+    pub fn of(job: JobId, bucket_key: String) -> JobAnswer {
+        JobAnswer {
             job,
             bucket: bucket_key,
             admission: Admission::Yes,

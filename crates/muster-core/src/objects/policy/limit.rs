@@ -32,7 +32,7 @@ impl GpuLimit {
 
 /// What policies answered of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limited {
+pub struct TenantLimit {
     /// Whose limit.
     pub tenant: TenantId,
     /// The least that the bundles in force allow.
@@ -47,10 +47,10 @@ pub struct Limited {
     pub failed: Option<String>,
 }
 
-impl Limited {
+impl TenantLimit {
     /// No limit is set for a tenant.
-    pub fn of(tenant: TenantId) -> Limited {
-        Limited { tenant, limit: GpuLimit::default(), blocked: None, failed: None }
+    pub fn of(tenant: TenantId) -> TenantLimit {
+        TenantLimit { tenant, limit: GpuLimit::default(), blocked: None, failed: None }
     }
 }
 

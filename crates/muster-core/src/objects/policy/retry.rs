@@ -8,7 +8,7 @@ use crate::objects::job::Exit;
 use crate::time::{DAY, Timestamp};
 
 /// Who waits longer is better submitted again.
-pub const WAIT_MS_MAX: i64 = DAY;
+pub const RETRY_WAIT_MS_MAX: i64 = DAY;
 
 /// Whether a job starts again after a failure. Its own rule has allowed it: nobody starts more often for a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Retry {
     /// When a job that would wake at a moment wakes then.
     pub fn wakes_at(&self, moment: Timestamp, now: Timestamp) -> Timestamp {
         match self {
-            Retry::After { wait_ms } => moment.max(now.plus((*wait_ms).clamp(0, WAIT_MS_MAX))),
+            Retry::After { wait_ms } => moment.max(now.plus((*wait_ms).clamp(0, RETRY_WAIT_MS_MAX))),
             Retry::AsAsked | Retry::No { .. } => moment,
         }
     }
@@ -50,7 +50,7 @@ impl Retry {
 
 /// An attempt that failed by itself, while policies have not said whether its job starts again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct FailedAttempt {
     /// How.
     pub seen: FailureView,
     /// What went wrong when policies were asked, if anything: then they are asked again.
@@ -60,7 +60,7 @@ pub struct Failure {
 
 /// What was answered of a job that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Retried {
+pub struct RetryAnswer {
     /// Which job.
     pub job: JobId,
     /// Which of its attempts had failed.

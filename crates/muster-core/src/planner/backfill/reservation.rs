@@ -11,16 +11,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::estimate::expected_end::{Ending, Word};
+use crate::estimate::expected_end::{Certainty, ExpectedEnd};
 use crate::ids::{JobId, NodeId};
 use crate::planner::backfill::timeline::{Release, releases};
-use crate::planner::draft::{Draft, Spot};
-use crate::planner::order::Turn;
+use crate::planner::draft::{Draft, Placement};
+use crate::planner::order::QueueHead;
 use crate::planner::place::multi_node as spread;
 use crate::planner::preempt::candidates::overdrawn;
 use crate::planner::preempt::may_preempt;
-use crate::planner::request::{Ask, Match};
-use crate::resources::{Capacity, Free};
+use crate::planner::request::{KindMatch, Request};
+use crate::resources::{ResourceIndex, ResourceVec};
 use crate::state::State;
 use crate::time::Timestamp;
 
@@ -33,7 +33,7 @@ pub(crate) struct Reservation {
 
 /// Whom space is kept for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum ReservationOwner {
     Job(JobId),
     /// A window, by its place in the order of names.
     Window(u32),
@@ -41,39 +41,39 @@ pub(crate) enum Holder {
 
 /// What a reservation will need on one node.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
-    holder: Holder,
+pub(crate) struct NodeReservation {
+    owner: ReservationOwner,
     at: Timestamp,
     until: Timestamp,
     /// Only bounds are good enough to pass.
     strict: bool,
-    taken: Free,
+    taken: ResourceVec,
     /// What will be left beside it then. Devices are told apart, cores and memory are only counted.
-    spare: Free,
+    spare: ResourceVec,
 }
 
-impl Held {
+impl NodeReservation {
     /// Whether someone who starts now and ends then is still there when the space is needed.
-    fn is_delayed_by(&self, ending: Ending) -> bool {
-        let relies = match ending.word {
-            Word::Bound => true,
-            Word::Loan => !self.strict,
-            Word::Estimate => false,
+    fn blocks_backfill(&self, ending: ExpectedEnd) -> bool {
+        let relies = match ending.certainty {
+            Certainty::Bound => true,
+            Certainty::Revocable => !self.strict,
+            Certainty::Estimate => false,
         };
-        let goes = ending.yields && !self.strict && matches!(self.holder, Holder::Job(_));
+        let goes = ending.yields && !self.strict && matches!(self.owner, ReservationOwner::Job(_));
         !self.is_open_to(ending) && !goes && (ending.at > self.at || !relies)
     }
 
     /// Whether it is in the way of someone who stays from a moment on and would end like this if they started now.
-    fn overlaps(&self, from: Timestamp, lasts_ms: i64, ending: Ending) -> bool {
-        let endless = matches!(self.holder, Holder::Window(_)) && !ending.is_bound();
+    fn overlaps(&self, from: Timestamp, lasts_ms: i64, ending: ExpectedEnd) -> bool {
+        let endless = matches!(self.owner, ReservationOwner::Window(_)) && !ending.is_bound();
         let begins_before_end = endless || self.at < from.plus(lasts_ms);
         !self.is_open_to(ending) && begins_before_end && from < self.until
     }
 
     /// Whether it is a window for those who ask.
-    fn is_open_to(&self, ending: Ending) -> bool {
-        matches!(self.holder, Holder::Window(index) if ending.windows >> index & 1 == 1)
+    fn is_open_to(&self, ending: ExpectedEnd) -> bool {
+        matches!(self.owner, ReservationOwner::Window(index) if ending.windows >> index & 1 == 1)
     }
 }
 
@@ -81,7 +81,7 @@ impl Held {
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
     pub list: Vec<Reservation>,
-    nodes: BTreeMap<NodeId, Vec<Held>>,
+    nodes: BTreeMap<NodeId, Vec<NodeReservation>>,
     /// Nodes on which a job has its place.
     reserved: BTreeSet<NodeId>,
     /// How often the future was searched.
@@ -94,13 +94,13 @@ impl Reservations {
         let mut reservations = Reservations::default();
         for (index, window) in (0..).zip(state.windows.values()) {
             for node in &window.nodes {
-                let held = Held {
-                    holder: Holder::Window(index),
+                let held = NodeReservation {
+                    owner: ReservationOwner::Window(index),
                     at: window.from,
                     until: window.until,
                     strict: true,
-                    taken: Free::default(),
-                    spare: Free::default(),
+                    taken: ResourceVec::default(),
+                    spare: ResourceVec::default(),
                 };
                 reservations.nodes.entry(node.clone()).or_default().push(held);
             }
@@ -110,32 +110,38 @@ impl Reservations {
 
     /// What of the free space of a node someone may use who will be gone by `ending`; one's own place
     /// is no obstacle. Nothing at all, not even for who needs nothing, where a window is closed to them.
-    pub fn usable(&self, node: &NodeId, free: Free, ending: Ending, own: Option<JobId>) -> Option<Free> {
+    pub fn usable(
+        &self,
+        node: &NodeId,
+        free: ResourceVec,
+        ending: ExpectedEnd,
+        own: Option<JobId>,
+    ) -> Option<ResourceVec> {
         if self.nodes.is_empty() {
             return Some(free);
         }
         let Some(held) = self.nodes.get(node) else { return Some(free) };
-        let own = own.map(Holder::Job);
-        let mut others = held.iter().filter(|held| Some(held.holder) != own && held.is_delayed_by(ending));
-        others.try_fold(free, |free, held| match held.holder {
-            Holder::Window(_) => None,
-            Holder::Job(_) => Some(free.beside(held.taken, held.spare)),
+        let own = own.map(ReservationOwner::Job);
+        let mut others = held.iter().filter(|held| Some(held.owner) != own && held.blocks_backfill(ending));
+        others.try_fold(free, |free, held| match held.owner {
+            ReservationOwner::Window(_) => None,
+            ReservationOwner::Job(_) => Some(free.usable_beside(held.taken, held.spare)),
         })
     }
 
     /// Someone takes space on a node until `ending`.
-    pub fn take(&mut self, node: &NodeId, taken: Free, ending: Ending) {
+    pub fn take(&mut self, node: &NodeId, taken: ResourceVec, ending: ExpectedEnd) {
         for held in self.nodes.get_mut(node).into_iter().flatten() {
-            if held.is_delayed_by(ending) {
-                held.spare = held.spare.without(taken);
+            if held.blocks_backfill(ending) {
+                held.spare = held.spare.minus(taken);
             }
         }
     }
 
     /// For whom space is kept on a node from someone who would end like this.
-    pub fn first_on(&self, node: &NodeId, own: JobId, ending: Ending) -> Option<Holder> {
-        let others = self.nodes.get(node)?.iter().filter(|held| held.holder != Holder::Job(own));
-        others.filter(|held| held.is_delayed_by(ending)).map(|held| held.holder).next()
+    pub fn first_on(&self, node: &NodeId, own: JobId, ending: ExpectedEnd) -> Option<ReservationOwner> {
+        let others = self.nodes.get(node)?.iter().filter(|held| held.owner != ReservationOwner::Job(own));
+        others.filter(|held| held.blocks_backfill(ending)).map(|held| held.owner).next()
     }
 
     /// The place of a job.
@@ -146,9 +152,9 @@ impl Reservations {
     /// The jobs for whom space is kept on a node; nothing if it is booked.
     pub fn jobs_on(&self, node: &NodeId) -> Option<Vec<JobId>> {
         let held = self.nodes.get(node).into_iter().flatten();
-        let job = |held: &Held| match held.holder {
-            Holder::Job(job) => Some(job),
-            Holder::Window(_) => None,
+        let job = |held: &NodeReservation| match held.owner {
+            ReservationOwner::Job(job) => Some(job),
+            ReservationOwner::Window(_) => None,
         };
         held.map(job).collect()
     }
@@ -163,17 +169,17 @@ impl Reservations {
     }
 
     /// Whether a node is booked by others within a span of time.
-    fn is_booked(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: Ending) -> bool {
+    fn is_in_window(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: ExpectedEnd) -> bool {
         let held = self.nodes.get(node).into_iter().flatten();
-        let mut windows = held.filter(|held| matches!(held.holder, Holder::Window(_)));
+        let mut windows = held.filter(|held| matches!(held.owner, ReservationOwner::Window(_)));
         windows.any(|held| held.overlaps(from, lasts_ms, ending))
     }
 
     /// What is taken on a node within a span of time.
-    fn taken(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: Ending) -> Free {
+    fn taken(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: ExpectedEnd) -> ResourceVec {
         let held = self.nodes.get(node).into_iter().flatten();
         let held = held.filter(|held| held.overlaps(from, lasts_ms, ending));
-        held.fold(Free::default(), |sum, held| sum.with(held.taken))
+        held.fold(ResourceVec::default(), |sum, held| sum.plus(held.taken))
     }
 
     /// Moments at which a reservation is over, with the nodes it was on.
@@ -184,53 +190,58 @@ impl Reservations {
         ends
     }
 
-    fn add(&mut self, reservation: Reservation, (until, strict): (Timestamp, bool), needs: Vec<Needs>) {
+    fn add(&mut self, reservation: Reservation, (until, strict): (Timestamp, bool), needs: Vec<NodeNeed>) {
         let Reservation { job, at } = reservation;
-        for Needs { node, taken, spare } in needs {
+        for NodeNeed { node, taken, spare } in needs {
             self.reserved.insert(node.clone());
             let held = self.nodes.entry(node).or_default();
             // Those before it need what they need; of the rest there is less for everyone else.
             for other in held.iter_mut().filter(|other| at <= other.at && other.at < until) {
-                other.spare = other.spare.without(taken);
+                other.spare = other.spare.minus(taken);
             }
-            held.push(Held { holder: Holder::Job(job), at, until, strict, taken, spare });
+            held.push(NodeReservation { owner: ReservationOwner::Job(job), at, until, strict, taken, spare });
         }
         self.list.push(reservation);
     }
 }
 
-struct Needs {
+struct NodeNeed {
     node: NodeId,
-    taken: Free,
-    spare: Free,
+    taken: ResourceVec,
+    spare: ResourceVec,
 }
 
 /// Where a gang could have its place in the future.
-pub(crate) struct Place {
+pub(crate) struct FuturePlacement {
     pub at: Timestamp,
-    needs: Vec<Needs>,
+    needs: Vec<NodeNeed>,
 }
 
 /// The earliest place in the future for a job that is blocked, if it is among the first.
-pub(crate) fn earliest_place(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Place> {
-    if !ask.feasible || ask.matches.is_empty() || has_enough(draft) {
+pub(crate) fn earliest_placement(
+    draft: &mut Draft,
+    turn: &QueueHead,
+    ask: &Request,
+) -> Option<FuturePlacement> {
+    if !ask.feasible || ask.matches.is_empty() || covers_enough_nodes(draft) {
         return None;
     }
     draft.reservations.searches += 1;
-    let (at, needs) = Future::new(draft, ask, draft.ending(turn.bucket, turn.job)).first_fit(turn)?;
-    Some(Place { at, needs })
+    let (at, needs) =
+        FutureCluster::new(draft, ask, draft.expected_end(turn.bucket, turn.job)).first_fit(turn)?;
+    Some(FuturePlacement { at, needs })
 }
 
 /// Keep a place for a job.
-pub(crate) fn keep(draft: &mut Draft, turn: &Turn, Place { at, needs }: Place) {
-    let lasts_ms = draft.ending(turn.bucket, turn.job).at.since(draft.now);
+pub(crate) fn reserve(draft: &mut Draft, turn: &QueueHead, FuturePlacement { at, needs }: FuturePlacement) {
+    let lasts_ms = draft.expected_end(turn.bucket, turn.job).at.since(draft.now);
     let span = (at.plus(lasts_ms), turn.overdue || !may_preempt(draft, turn));
     draft.reservations.add(Reservation { job: turn.job, at }, span, needs);
-    needs_again(draft);
+    mark_reserved_nodes_dirty(draft);
 }
 
 /// Whether so many have a place that more would keep too much of the cluster waiting.
-fn has_enough(draft: &Draft) -> bool {
+fn covers_enough_nodes(draft: &Draft) -> bool {
     let settings = &draft.state.settings;
     let nodes_max = match settings.reserve_one_node_in {
         0 | 1 => usize::MAX,
@@ -240,65 +251,65 @@ fn has_enough(draft: &Draft) -> bool {
 }
 
 /// What is known of room that could be made does not know the new reservation.
-fn needs_again(draft: &mut Draft) {
+fn mark_reserved_nodes_dirty(draft: &mut Draft) {
     let nodes: Vec<NodeId> = draft.reservations.reserved.iter().cloned().collect();
-    draft.changed.extend(nodes);
+    draft.dirty_nodes.extend(nodes);
 }
 
 /// The cluster as it will be.
-struct Future<'a> {
+struct FutureCluster<'a> {
     draft: &'a Draft<'a>,
-    ask: &'a Ask,
+    ask: &'a Request,
     /// When it would end if it started now.
-    ending: Ending,
+    ending: ExpectedEnd,
     lasts_ms: i64,
     /// What has come free until then.
-    freed: BTreeMap<&'a NodeId, Free>,
+    freed: BTreeMap<&'a NodeId, ResourceVec>,
     /// What will come free and is somebody's already.
-    owed: BTreeMap<NodeId, Free>,
+    promised: BTreeMap<NodeId, ResourceVec>,
     /// For a gang that may sit on several nodes: how many tasks of each group each node would take.
-    seats: BTreeMap<&'a NodeId, Vec<u32>>,
-    seats_in_all: Vec<u64>,
+    fitting_tasks: BTreeMap<&'a NodeId, Vec<u32>>,
+    fitting_tasks_total: Vec<u64>,
 }
 
-impl<'a> Future<'a> {
-    fn new(draft: &'a Draft<'a>, ask: &'a Ask, ending: Ending) -> Future<'a> {
-        let mut future = Future {
+impl<'a> FutureCluster<'a> {
+    fn new(draft: &'a Draft<'a>, ask: &'a Request, ending: ExpectedEnd) -> FutureCluster<'a> {
+        let mut future = FutureCluster {
             draft,
             ask,
             ending,
             lasts_ms: ending.at.since(draft.now),
             freed: BTreeMap::new(),
-            owed: draft.owed.clone(),
-            seats: BTreeMap::new(),
-            seats_in_all: vec![0; ask.shape.groups.len()],
+            promised: draft.promised.clone(),
+            fitting_tasks: BTreeMap::new(),
+            fitting_tasks_total: vec![0; ask.shape.groups.len()],
         };
         if ask.may_span() {
-            future.count_all_seats();
+            future.count_all_fitting_tasks();
         }
         future
     }
 
     /// How many tasks every node would take now. In a full cluster hardly any does, and only those are looked at.
-    fn count_all_seats(&mut self) {
+    fn count_all_fitting_tasks(&mut self) {
         let draft = self.draft;
         for found in &self.ask.matches {
-            for (_, node) in draft.capacity.with_free(&found.kind, self.ask.least_gpus()) {
+            for (_, node) in draft.resources.with_free(&found.kind, self.ask.least_gpus()) {
                 let reserved = draft.reservations.is_on(node);
                 let free = if reserved { self.space_on(node, draft.now) } else { draft.free_on(node) };
-                let seats = free.map(|free| self.seats_in(found, free)).unwrap_or_default();
-                self.keep_seats(node, seats);
+                let seats = free.map(|free| self.fitting_tasks_in(found, free)).unwrap_or_default();
+                self.set_fitting_tasks(node, seats);
             }
         }
     }
 
-    fn seats_in(&self, found: &Match, free: Free) -> Vec<u32> {
+    fn fitting_tasks_in(&self, found: &KindMatch, free: ResourceVec) -> Vec<u32> {
         let groups = 0..self.ask.shape.groups.len();
         groups.map(|group| self.ask.tasks_that_fit(found, group, free)).collect()
     }
 
     /// The earliest moment at which the gang fits, and what it needs on each node then.
-    fn first_fit(mut self, turn: &Turn) -> Option<(Timestamp, Vec<Needs>)> {
+    fn first_fit(mut self, turn: &QueueHead) -> Option<(Timestamp, Vec<NodeNeed>)> {
         let ends = self.draft.reservations.ends();
         let mut ends = ends.into_iter().filter(|(at, _)| *at > self.draft.now).peekable();
         for release in releases(self.draft, turn) {
@@ -309,7 +320,7 @@ impl<'a> Future<'a> {
             }
             let Release { at, space } = release;
             let nodes: Vec<&NodeId> = space.keys().copied().collect();
-            space.into_iter().for_each(|(node, space)| self.free(node, space));
+            space.into_iter().for_each(|(node, space)| self.release(node, space));
             if let Some(found) = self.fit_on(at, &nodes) {
                 return Some(found);
             }
@@ -318,69 +329,70 @@ impl<'a> Future<'a> {
     }
 
     /// Space comes free on a node; what is owed to others goes to them first.
-    fn free(&mut self, node: &'a NodeId, space: Free) {
-        let owed = self.owed.get(node).copied().unwrap_or_default();
-        if let Some(left) = self.owed.get_mut(node) {
-            *left = left.less_paid(space);
+    fn release(&mut self, node: &'a NodeId, space: ResourceVec) {
+        let owed = self.promised.get(node).copied().unwrap_or_default();
+        if let Some(left) = self.promised.get_mut(node) {
+            *left = left.minus_released(space);
         }
         let freed = self.freed.entry(node).or_default();
-        *freed = freed.with(space.without(owed));
+        *freed = freed.plus(space.minus(owed));
     }
 
     /// Whether the gang fits at a moment, now that something has changed on these nodes.
-    fn fit_on(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<(Timestamp, Vec<Needs>)> {
+    fn fit_on(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<(Timestamp, Vec<NodeNeed>)> {
         let on_one = nodes.iter().find_map(|node| {
-            let found = self.match_of(node).filter(|found| found.whole)?;
-            let seats = self.ask.fit(found, self.space_on(node, at)?)?;
-            Some(Spot::on_one(self.ask, (node, found), &seats))
+            let found = self.match_of(node).filter(|found| found.holds_gang)?;
+            let seats = self.ask.assign(found, self.space_on(node, at)?)?;
+            Some(Placement::on_one(self.ask, (node, found), &seats))
         });
-        let spot = on_one.or_else(|| if self.ask.may_span() { self.fit_across(at, nodes) } else { None })?;
+        let spot =
+            on_one.or_else(|| if self.ask.may_span() { self.fit_multi_node(at, nodes) } else { None })?;
         let needs = spot.taken(self.ask).into_iter().filter_map(|(node, taken)| {
-            let spare = self.space_on(&node, at)?.without(taken);
-            Some(Needs { node, taken, spare })
+            let spare = self.space_on(&node, at)?.minus(taken);
+            Some(NodeNeed { node, taken, spare })
         });
         let needs = needs.collect();
         Some((at, needs))
     }
 
-    fn fit_across(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<Spot> {
-        nodes.iter().for_each(|node| self.count_seats(node, at));
+    fn fit_multi_node(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<Placement> {
+        nodes.iter().for_each(|node| self.count_fitting_tasks(node, at));
         let counts = self.ask.shape.groups.iter().map(|(count, _)| u64::from(*count));
-        if self.seats_in_all.iter().zip(counts).any(|(seats, count)| *seats < count) {
+        if self.fitting_tasks_total.iter().zip(counts).any(|(seats, count)| *seats < count) {
             return None;
         }
-        let capacity = self.capacity(at);
+        let capacity = self.index_at(at);
         spread::find(self.draft.state, &capacity, self.ask, &|_, free| Some(free))
     }
 
-    fn count_seats(&mut self, node: &'a NodeId, at: Timestamp) {
+    fn count_fitting_tasks(&mut self, node: &'a NodeId, at: Timestamp) {
         let room = self.match_of(node).and_then(|found| Some((found, self.space_on(node, at)?)));
-        let seats = room.map(|(found, free)| self.seats_in(found, free)).unwrap_or_default();
-        self.keep_seats(node, seats);
+        let seats = room.map(|(found, free)| self.fitting_tasks_in(found, free)).unwrap_or_default();
+        self.set_fitting_tasks(node, seats);
     }
 
-    fn keep_seats(&mut self, node: &'a NodeId, seats: Vec<u32>) {
-        for (sum, seats) in self.seats_in_all.iter_mut().zip(&seats) {
+    fn set_fitting_tasks(&mut self, node: &'a NodeId, seats: Vec<u32>) {
+        for (sum, seats) in self.fitting_tasks_total.iter_mut().zip(&seats) {
             *sum += u64::from(*seats);
         }
         let former = match seats.iter().any(|seats| *seats > 0) {
-            true => self.seats.insert(node, seats),
-            false => self.seats.remove(node),
+            true => self.fitting_tasks.insert(node, seats),
+            false => self.fitting_tasks.remove(node),
         };
-        for (sum, former) in self.seats_in_all.iter_mut().zip(&former.unwrap_or_default()) {
+        for (sum, former) in self.fitting_tasks_total.iter_mut().zip(&former.unwrap_or_default()) {
             *sum -= u64::from(*former);
         }
     }
 
-    fn match_of(&self, node: &NodeId) -> Option<&'a Match> {
-        let filed = self.draft.capacity.filed(node).filter(|filed| filed.open)?;
-        self.ask.on(&filed.kind)
+    fn match_of(&self, node: &NodeId) -> Option<&'a KindMatch> {
+        let filed = self.draft.resources.entry(node).filter(|filed| filed.open)?;
+        self.ask.match_for(&filed.kind)
     }
 
     /// What is free on a node from a moment on for as long as the gang lasts.
-    fn space_on(&self, node: &NodeId, at: Timestamp) -> Option<Free> {
-        let filed = self.draft.capacity.filed(node).filter(|filed| filed.open)?;
-        if self.draft.reservations.is_booked(node, at, self.lasts_ms, self.ending) {
+    fn space_on(&self, node: &NodeId, at: Timestamp) -> Option<ResourceVec> {
+        let filed = self.draft.resources.entry(node).filter(|filed| filed.open)?;
+        if self.draft.reservations.is_in_window(node, at, self.lasts_ms, self.ending) {
             return None;
         }
         let freed = self.freed.get(node).copied();
@@ -389,15 +401,15 @@ impl<'a> Future<'a> {
             Some(freed) => {
                 let usable = freed.on_devices(self.draft.state.usable_gpus(node));
                 let overdrawn = self.draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
-                filed.free.with(usable).without(overdrawn)
+                filed.free.plus(usable).minus(overdrawn)
             }
         };
-        Some(free.without(self.draft.reservations.taken(node, at, self.lasts_ms, self.ending)))
+        Some(free.minus(self.draft.reservations.taken(node, at, self.lasts_ms, self.ending)))
     }
 
     /// The whole cluster at a moment.
-    fn capacity(&self, at: Timestamp) -> Capacity {
-        let mut capacity = self.draft.capacity.clone();
+    fn index_at(&self, at: Timestamp) -> ResourceIndex {
+        let mut capacity = self.draft.resources.clone();
         let reserved = self.draft.reservations.nodes.keys();
         for node in self.freed.keys().copied().chain(reserved) {
             match self.space_on(node, at) {

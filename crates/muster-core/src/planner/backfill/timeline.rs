@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use crate::estimate::expected_end::overdue_end;
 use crate::ids::{JobId, NodeId};
 use crate::planner::draft::Draft;
-use crate::planner::order::Turn;
+use crate::planner::order::QueueHead;
 use crate::planner::preempt::may_preempt;
-use crate::resources::Free;
+use crate::resources::ResourceVec;
 use crate::time::Timestamp;
 
 /// Space that comes free at a moment, by node.
 pub(crate) struct Release<'a> {
     pub at: Timestamp,
-    pub space: BTreeMap<&'a NodeId, Free>,
+    pub space: BTreeMap<&'a NodeId, ResourceVec>,
 }
 
 /// What comes free for a job from now on, in order.
-pub(crate) fn releases<'a>(draft: &'a Draft, turn: &Turn) -> impl Iterator<Item = Release<'a>> {
+pub(crate) fn releases<'a>(draft: &'a Draft, turn: &QueueHead) -> impl Iterator<Item = Release<'a>> {
     let (now, grace_ms) = (draft.now, draft.state.settings.stop_grace_ms);
     let late = draft.state.ends.iter().take_while(|(end, _)| end.plus(grace_ms) <= now);
-    let late = late.map(|(end, job)| match may_call_in(draft, turn, *job) {
+    let late = late.map(|(end, job)| match may_revoke(draft, turn, *job) {
         true => (now.plus(grace_ms), *job),
         // Who has outlived its end goes on for as long again, as far as anyone can tell.
         false => (overdue_end(end.plus(grace_ms), now), *job),
@@ -44,17 +44,17 @@ pub(crate) fn releases<'a>(draft: &'a Draft, turn: &Turn) -> impl Iterator<Item 
 }
 
 /// Whether a job has passed the one whose turn it is on a loan that is over.
-fn may_call_in(draft: &Draft, turn: &Turn, late: JobId) -> bool {
-    let placed = draft.state.jobs.get(&late).and_then(|job| draft.state.overstays(job, draft.now));
-    placed.is_some_and(|placed| turn.was_passed(placed)) && may_preempt(draft, turn)
+fn may_revoke(draft: &Draft, turn: &QueueHead, late: JobId) -> bool {
+    let placed = draft.state.jobs.get(&late).and_then(|job| draft.state.overran(job, draft.now));
+    placed.is_some_and(|placed| turn.was_waiting_at(placed)) && may_preempt(draft, turn)
 }
 
 /// What a job holds, or would hold if the plan so far came true.
-fn space<'a>(draft: &'a Draft, job: JobId) -> BTreeMap<&'a NodeId, Free> {
+fn space<'a>(draft: &'a Draft, job: JobId) -> BTreeMap<&'a NodeId, ResourceVec> {
     if let Some(started) = draft.started.get(&job) {
         return started.taken.iter().map(|(node, space)| (node, *space)).collect();
     }
     let job = draft.state.jobs.get(&job);
-    let held = job.and_then(|job| Some(Free::by_node(&job.spec, &job.attempt()?.tasks)));
+    let held = job.and_then(|job| Some(ResourceVec::by_node(&job.spec, &job.attempt()?.tasks)));
     held.unwrap_or_default()
 }

@@ -3,14 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::facts::plan::MakeRoom;
+use crate::facts::plan::Eviction;
 use crate::facts::verdict::{Reason, Verdict};
 use crate::ids::JobId;
 use crate::objects::job::{JobSpec, PlacedTask};
 use crate::objects::score::Score;
 use crate::planner::draft::Draft;
-use crate::planner::explain::position::{Position, position_of_guest};
-use crate::planner::fair_share::Guest;
+use crate::planner::explain::position::{Position, position_of_hypothetical};
+use crate::planner::fair_share::HypotheticalJob;
 use crate::planner::order::Order;
 use crate::planner::round;
 use crate::queue::Bucket;
@@ -19,14 +19,14 @@ use crate::time::Timestamp;
 
 /// What would become of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outlook {
+pub struct DryRun {
     /// Where it would start in the next round; nothing if it would wait.
     pub start: Option<Vec<PlacedTask>>,
     /// Why there, where there was a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Box<Score>>,
     /// Who would be displaced for it, and where.
-    pub room: Option<MakeRoom>,
+    pub eviction: Option<Eviction>,
     /// Why it would wait; no reasons if it would start.
     pub verdict: Verdict,
     /// Where it would stand among all that are ready.
@@ -34,32 +34,38 @@ pub struct Outlook {
 }
 
 /// What would become of a job if it were submitted now.
-pub fn outlook(state: &State, spec: &JobSpec, now: Timestamp) -> Outlook {
+pub fn dry_run(state: &State, spec: &JobSpec, now: Timestamp) -> DryRun {
     let job = JobId::single(state.next_job);
     let bucket = Bucket::of_spec(spec, None, &state.policies.bucket_criteria);
-    let guest = Guest { tenant: &spec.tenant, user: &spec.user };
+    let guest = HypotheticalJob { tenant: &spec.tenant, user: &spec.user };
     let mut draft = Draft::new(state, now, Some(&guest));
-    draft.guest = Some((job, spec));
-    let mut mix = state.mix.clone();
+    draft.hypothetical = Some((job, spec));
+    let mut mix = state.workload_mix.clone();
     if mix.add(spec, 1) {
-        draft.capacity.learn(mix.lesson());
+        draft.resources.set_mix(mix.snapshot());
     }
-    let position = position_of_guest(state, &draft.shares, &bucket, (now, job), spec.time_limit_ms);
+    let position = position_of_hypothetical(state, &draft.shares, &bucket, (now, job), spec.time_limit_ms);
     let own = own_reasons(state, spec, now);
     if !own.is_empty() {
-        return Outlook { start: None, score: None, room: None, verdict: Verdict { reasons: own }, position };
+        return DryRun {
+            start: None,
+            score: None,
+            eviction: None,
+            verdict: Verdict { reasons: own },
+            position,
+        };
     }
     let mut order = Order::new(state, now, &draft.shares);
-    order.invite(&draft.shares, &bucket, (now, job), spec.time_limit_ms);
+    order.add_hypothetical(&draft.shares, &bucket, (now, job), spec.time_limit_ms);
     let planned = round(draft, order);
     let start = planned.plan.starts.into_iter().find(|start| start.job == job);
     let (start, score) = start.map(|start| (start.tasks, start.score)).unzip();
-    let room = planned.plan.claims.into_iter().find(|room| room.job == job);
+    let room = planned.plan.evictions.into_iter().find(|room| room.job == job);
     let verdict = match start {
         Some(_) => Verdict::default(),
-        None => planned.verdicts.of_guest(job, &bucket),
+        None => planned.verdicts.of_hypothetical(job, &bucket),
     };
-    Outlook { start, score: score.flatten(), room, verdict, position }
+    DryRun { start, score: score.flatten(), eviction: room, verdict, position }
 }
 
 /// What the job itself says about waiting.

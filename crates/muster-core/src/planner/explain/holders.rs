@@ -7,7 +7,7 @@ use crate::estimate::expected_end::overdue_end;
 use crate::ids::JobId;
 use crate::objects::job::{Attempt, Job};
 use crate::objects::shape::Shape;
-use crate::planner::request::Ask;
+use crate::planner::request::Request;
 use crate::resources::bits;
 use crate::state::State;
 use crate::time::Timestamp;
@@ -27,10 +27,10 @@ pub struct Holder {
 
 /// The jobs that hold devices a waiting job could use, the first to end first. O(nodes × GPUs).
 pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<Holder> {
-    let ask = Ask::new(&state.capacity, &Arc::new(Shape::of(&waiting.spec)));
+    let ask = Request::new(&state.resources, &Arc::new(Shape::of(&waiting.spec)));
     let mut gpus: BTreeMap<JobId, u32> = BTreeMap::new();
-    for (id, filed) in state.capacity.nodes() {
-        let (Some(found), Some(node)) = (ask.on(&filed.kind), state.nodes.get(id)) else { continue };
+    for (id, filed) in state.resources.nodes() {
+        let (Some(found), Some(node)) = (ask.match_for(&filed.kind), state.nodes.get(id)) else { continue };
         for device in bits(found.useful) {
             let leases = node.holders.get(usize::from(device)).into_iter().flatten();
             let jobs: BTreeSet<JobId> = leases.map(|lease| lease.job).collect();
@@ -56,6 +56,6 @@ fn expected_end(state: &State, job: &Job, attempt: &Attempt, now: Timestamp) -> 
     if let Some(limit_ms) = job.spec.time_limit_ms {
         return (Some(began.plus(limit_ms).max(now)), true);
     }
-    let end = state.usual_and_longest_ms(&job.spec).map(|(usual_ms, _)| began.plus(usual_ms));
+    let end = state.median_and_longest_ms(&job.spec).map(|(usual_ms, _)| began.plus(usual_ms));
     (end.map(|end| if end > now { end } else { overdue_end(end, now) }), false)
 }

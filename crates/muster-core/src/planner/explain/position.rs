@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::ids::JobId;
 use crate::objects::job::Job;
 use crate::objects::settings::Objective;
-use crate::planner::fair_share::Shares;
-use crate::planner::order::{Rank, Scale};
-use crate::queue::{Bucket, Place, place_of};
+use crate::planner::fair_share::FairShareTree;
+use crate::planner::order::{Rank, RankContext};
+use crate::queue::{Bucket, QueueKey, queue_key};
 use crate::state::State;
 use crate::time::Timestamp;
 
@@ -28,15 +28,16 @@ pub struct Position {
 pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     let bucket = state.bucket(job);
     let places = state.queue.bucket(&bucket)?;
-    let place = place_of(job);
+    let place = queue_key(job);
     if !places.contains(&place) {
         return None;
     }
-    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None).with_models(state));
-    let common = scale.common(&shares, &bucket);
+    let (scale, shares) =
+        (RankContext { state, now }, FairShareTree::of(state, now, None).with_models(state));
+    let common = scale.bucket_priority(&shares, &bucket);
     // Nobody overtakes who has their turn earlier in the bucket, so the lowest rank up to here is the one that counts.
     let (mut before, mut own) = (0, None);
-    for one in scale.places(&bucket, common, places) {
+    for one in scale.ordered_jobs(&bucket, common, places) {
         let rank = scale.rank(&bucket, common, one);
         own = Some(own.map_or(rank, |own: Rank| own.min(rank)));
         if one.0 == place {
@@ -51,13 +52,14 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
 /// The first of those who are ahead of a ready job, best first.
 pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec<JobId> {
     let own = state.bucket(job);
-    let place = place_of(job);
+    let place = queue_key(job);
     let Some(places) = state.queue.bucket(&own).filter(|places| places.contains(&place)) else {
         return Vec::new();
     };
-    let (scale, shares) = (Scale { state, now }, Shares::of(state, now, None).with_models(state));
-    let common = scale.common(&shares, &own);
-    let mut until = scale.places(&own, common, places);
+    let (scale, shares) =
+        (RankContext { state, now }, FairShareTree::of(state, now, None).with_models(state));
+    let common = scale.bucket_priority(&shares, &own);
+    let mut until = scale.ordered_jobs(&own, common, places);
     let mut passed = false;
     let until = std::iter::from_fn(|| {
         let next = until.next().filter(|_| !passed)?;
@@ -67,8 +69,8 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
     let rank = until.map(|one| scale.rank(&own, common, one)).min();
     let mut ahead: Vec<(Rank, JobId)> = Vec::new();
     for (bucket, places) in state.queue.buckets() {
-        let common = scale.common(&shares, bucket);
-        let ranked = scale.places(bucket, common, places);
+        let common = scale.bucket_priority(&shares, bucket);
+        let ranked = scale.ordered_jobs(bucket, common, places);
         let ranked = ranked.map(|one| (scale.rank(bucket, common, one), one.0.1));
         let before =
             |(other, id): &(Rank, JobId)| if *bucket == own { *id != job.id } else { Some(*other) > rank };
@@ -87,16 +89,16 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
 }
 
 /// Where a job would stand that is not in the state and comes now, with a limit if it has one.
-pub(crate) fn position_of_guest(
+pub(crate) fn position_of_hypothetical(
     state: &State,
-    shares: &Shares,
+    shares: &FairShareTree,
     bucket: &Bucket,
-    place: Place,
+    place: QueueKey,
     limit_ms: Option<i64>,
 ) -> Position {
-    let scale = Scale { state, now: place.0 };
-    let size = scale.size_of_guest(bucket, limit_ms);
-    let own = scale.plain_rank(bucket, scale.common(shares, bucket), (place, size));
+    let scale = RankContext { state, now: place.0 };
+    let size = scale.size_of_hypothetical(bucket, limit_ms);
+    let own = scale.rank_without_wait(bucket, scale.bucket_priority(shares, bucket), (place, size));
     let same = state.queue.bucket(bucket).map_or(0, |places| match state.settings.objective {
         Objective::Fair => places.len() as u64,
         Objective::Fast => ahead_in(scale, shares, bucket, places, own),
@@ -108,18 +110,24 @@ fn ready(state: &State) -> u64 {
     state.queue.buckets().map(|(_, places)| places.len() as u64).sum()
 }
 
-fn ahead_elsewhere(scale: Scale, shares: &Shares, own: &Bucket, rank: Rank) -> u64 {
+fn ahead_elsewhere(scale: RankContext, shares: &FairShareTree, own: &Bucket, rank: Rank) -> u64 {
     let others = scale.state.queue.buckets().filter(|(bucket, _)| *bucket != own);
     others.map(|(bucket, places)| ahead_in(scale, shares, bucket, places, rank)).sum()
 }
 
-fn ahead_in(scale: Scale, shares: &Shares, bucket: &Bucket, places: &BTreeSet<Place>, rank: Rank) -> u64 {
-    let common = scale.common(shares, bucket);
-    let surely = |one: &(Place, u64)| scale.plain_rank(bucket, common, *one) > rank;
+fn ahead_in(
+    scale: RankContext,
+    shares: &FairShareTree,
+    bucket: &Bucket,
+    places: &BTreeSet<QueueKey>,
+    rank: Rank,
+) -> u64 {
+    let common = scale.bucket_priority(shares, bucket);
+    let surely = |one: &(QueueKey, u64)| scale.rank_without_wait(bucket, common, *one) > rank;
     let by_age = scale.state.settings.objective == Objective::Fair;
     if by_age && places.last().is_some_and(|place| surely(&(*place, 0))) {
         return places.len() as u64;
     }
-    let ahead = |one: &(Place, u64)| surely(one) || scale.rank(bucket, common, *one) > rank;
-    scale.places(bucket, common, places).take_while(ahead).count() as u64
+    let ahead = |one: &(QueueKey, u64)| surely(one) || scale.rank(bucket, common, *one) > rank;
+    scale.ordered_jobs(bucket, common, places).take_while(ahead).count() as u64
 }

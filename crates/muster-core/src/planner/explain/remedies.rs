@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::estimate::expected_end::STEPS;
+use crate::estimate::expected_end::LIMIT_STEPS_MS;
 use crate::facts::command::{Actor, Command, JobChange, SubmitJob};
 use crate::gpu::gpu_share::Isolation;
 use crate::ids::JobId;
 use crate::objects::job::{Job, JobSpec, Topology};
-use crate::resources::Capacity;
+use crate::resources::ResourceIndex;
 
 use crate::objects::policy::Hook;
 use crate::objects::tenant::Tier;
-use crate::planner::explain::dry_run::outlook;
+use crate::planner::explain::dry_run::dry_run;
 use crate::planner::plan;
 use crate::state::State;
 use crate::time::{DAY, HOUR, MINUTE, Timestamp};
@@ -69,7 +69,7 @@ pub enum Remedy {
 
 impl Remedy {
     /// Whether the job keeps its place in the queue; if not, it must be submitted anew.
-    pub fn keeps_its_place(&self) -> bool {
+    pub fn keeps_queue_position(&self) -> bool {
         matches!(self, Remedy::TimeLimit { .. } | Remedy::Priority { .. })
     }
 
@@ -118,14 +118,14 @@ impl Remedy {
     }
 
     /// For people, after "sooner with".
-    pub fn words(&self) -> String {
+    pub fn phrase(&self) -> String {
         let plural = |count: u32| if count == 1 { "" } else { "s" };
         match self {
             Remedy::Gpus { each } => format!("{each} GPU{}", plural(*each)),
             Remedy::Tasks { count } => format!("{count} task{}", plural(*count)),
             Remedy::AnyModel => "any GPU model".to_string(),
             Remedy::AnyTopology => "any topology".to_string(),
-            Remedy::Isolation { isolation } => format!("isolation {}", isolation.word()),
+            Remedy::Isolation { isolation } => format!("isolation {}", isolation.as_str()),
             Remedy::Cpus { each } => format!("{each} CPU core{} a task", plural(*each)),
             Remedy::TimeLimit { ms } if ms % DAY == 0 => format!("a time limit of {}d", ms / DAY),
             Remedy::TimeLimit { ms } if ms % HOUR == 0 => format!("a time limit of {}h", ms / HOUR),
@@ -163,7 +163,7 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
     found.extend(
         priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)),
     );
-    tell(&mut copy, &Command::CancelJob { job: id }, now);
+    apply_command(&mut copy, &Command::CancelJob { job: id }, now);
     // Where nobody else of the tenant waits they are forgotten, and would be answered as they were.
     copy.policies.limits.clone_from(&state.policies.limits);
     let starts = |remedy: &Remedy| starts_when_new(&copy, by, remedy.applied_to(&job.spec), now);
@@ -172,7 +172,7 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
     found.extend(any_model(&job.spec).filter(starts));
     found.extend(any_topology(&job.spec).filter(starts));
     found.extend(less_isolation(&job.spec).find(starts));
-    found.extend(fewer_cores(&job.spec, &state.capacity).find(starts));
+    found.extend(fewer_cores(&job.spec, &state.resources).find(starts));
     found
 }
 
@@ -184,11 +184,11 @@ fn starts_when_changed(copy: &mut State, job: &Job, remedy: &Remedy, now: Timest
         time_limit_ms: Some(job.spec.time_limit_ms),
         ..JobChange::default()
     };
-    tell(copy, &Command::ChangeJob { job: job.id, change }, now);
+    apply_command(copy, &Command::ChangeJob { job: job.id, change }, now);
     let plan = plan(copy, now).plan;
-    tell(copy, &Command::ChangeJob { job: job.id, change: back }, now);
+    apply_command(copy, &Command::ChangeJob { job: job.id, change: back }, now);
     let starts = plan.starts.iter().any(|start| start.job == job.id);
-    let displaces = plan.claims.iter().any(|room| room.job == job.id);
+    let displaces = plan.evictions.iter().any(|room| room.job == job.id);
     match remedy {
         Remedy::Priority { priority, .. } if starts || displaces => {
             Some(Remedy::Priority { priority: *priority, displaces })
@@ -209,10 +209,10 @@ fn starts_when_new(state: &State, by: &Actor, spec: JobSpec, now: Timestamp) -> 
         known_key: None,
         is_operator: true,
     };
-    state.decide(by, &Command::SubmitJob(ask), now).is_ok() && outlook(state, &spec, now).start.is_some()
+    state.decide(by, &Command::SubmitJob(ask), now).is_ok() && dry_run(state, &spec, now).start.is_some()
 }
 
-fn tell(state: &mut State, command: &Command, now: Timestamp) {
+fn apply_command(state: &mut State, command: &Command, now: Timestamp) {
     if let Ok(decision) = state.decide(&Actor::system(), command, now) {
         decision.events.iter().for_each(|event| state.apply(event));
     }
@@ -221,7 +221,7 @@ fn tell(state: &mut State, command: &Command, now: Timestamp) {
 /// Shorter limits, the longest first.
 fn time_limits(job: &Job) -> impl Iterator<Item = Remedy> {
     let limit = job.spec.time_limit_ms.unwrap_or(i64::MAX);
-    STEPS.into_iter().rev().filter(move |step| *step < limit).map(|ms| Remedy::TimeLimit { ms })
+    LIMIT_STEPS_MS.into_iter().rev().filter(move |step| *step < limit).map(|ms| Remedy::TimeLimit { ms })
 }
 
 /// The tiers above what was asked for, up to the actor's ceiling.
@@ -251,7 +251,7 @@ fn any_model(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
 }
 
 fn any_topology(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
-    let demands = spec.topology != Topology::Any || spec.locality().is_demand();
+    let demands = spec.topology != Topology::Any || spec.locality().is_required();
     demands.then_some(Remedy::AnyTopology).into_iter()
 }
 
@@ -264,7 +264,7 @@ fn less_isolation(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
 }
 
 /// Fewer cores: what nodes have left, most first.
-fn fewer_cores(spec: &JobSpec, capacity: &Capacity) -> impl Iterator<Item = Remedy> {
+fn fewer_cores(spec: &JobSpec, capacity: &ResourceIndex) -> impl Iterator<Item = Remedy> {
     let asked = spec.tasks.iter().map(|group| group.each.cpus).max().unwrap_or_default();
     let left = capacity.nodes().filter_map(|(_, filed)| u32::try_from(filed.free.cpus).ok());
     let left: BTreeSet<u32> = left.filter(|cpus| (1..asked).contains(cpus)).collect();

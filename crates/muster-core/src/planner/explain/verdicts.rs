@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::facts::verdict::{Reason, Verdict};
 use crate::ids::JobId;
 use crate::objects::job::{Job, Phase};
-use crate::objects::policy::Failure;
+use crate::objects::policy::FailedAttempt;
 use crate::objects::settings::Objective;
 use crate::planner::explain::position::position;
-use crate::planner::order::strength;
+use crate::planner::order::priority_breakdown;
 use crate::queue::Bucket;
 use crate::state::State;
 use crate::time::Timestamp;
@@ -45,7 +45,7 @@ impl Verdicts {
             (Some(verdict), _) => verdict.reasons.clone(),
             // Room was made for it by a plan that was adopted since.
             (None, Some(claim)) => vec![Reason::Claimed { victims: claim.victims.clone() }],
-            (None, None) => self.of_guest(job.id, &state.bucket(job)).reasons,
+            (None, None) => self.of_hypothetical(job.id, &state.bucket(job)).reasons,
         };
         Verdict { reasons }
     }
@@ -66,7 +66,7 @@ impl Verdicts {
     }
 
     /// What the round said of a job that took part as a guest.
-    pub(crate) fn of_guest(&self, job: JobId, bucket: &Bucket) -> Verdict {
+    pub(crate) fn of_hypothetical(&self, job: JobId, bucket: &Bucket) -> Verdict {
         let said = self.jobs.get(&job).or_else(|| self.buckets.get(bucket));
         said.cloned().unwrap_or(Verdict { reasons: vec![Reason::Considering] })
     }
@@ -98,7 +98,7 @@ fn above_share(state: &State, job: &Job, now: Timestamp) -> Option<Reason> {
     if state.settings.objective == Objective::Fast {
         return None;
     }
-    let share = strength(state, job, now).share.filter(|share| share.factor_milli < 500)?;
+    let share = priority_breakdown(state, job, now).share.filter(|share| share.factor_milli < 500)?;
     Some(Reason::FairShare { tenant: job.spec.tenant.clone(), share })
 }
 
@@ -113,7 +113,7 @@ fn own_reasons(state: &State, job: &Job) -> Vec<Reason> {
         reasons.push(Reason::Dependency { jobs });
     }
     match (job.attempt(), job.wakes_at, state.failure_of(job.id)) {
-        (None, Some(_), Some(Failure { failed: Some(what), .. })) => {
+        (None, Some(_), Some(FailedAttempt { failed: Some(what), .. })) => {
             reasons.push(Reason::Policy { why: format!("a policy failed: {what}") });
         }
         (None, Some(_), Some(_)) => reasons.push(Reason::PolicyUnasked),

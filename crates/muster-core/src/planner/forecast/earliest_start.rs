@@ -59,7 +59,7 @@ fn after_windows(state: &State, job: &Job, begin: Timestamp) -> Timestamp {
     let could_start = |at: &Timestamp| {
         let open = |node: &&NodeId| state.windows_admit(job, node, *at);
         let nodes: Vec<&NodeId> = state.nodes.keys().filter(open).collect();
-        state.capacity.only(nodes.into_iter()).could_ever_hold(&shape)
+        state.resources.subset(nodes.into_iter()).could_ever_hold(&shape)
     };
     moments.into_iter().find(could_start).unwrap_or(begin)
 }

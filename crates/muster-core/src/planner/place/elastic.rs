@@ -7,20 +7,20 @@
 
 use std::sync::Arc;
 
-use crate::estimate::expected_end::Ending;
+use crate::estimate::expected_end::ExpectedEnd;
 use crate::ids::NodeId;
 use crate::objects::job::{JobSpec, PlacedTask, Topology};
 use crate::objects::shape::Shape;
 use crate::planner::admit;
-use crate::planner::draft::{Draft, Spot};
+use crate::planner::draft::{Draft, Placement};
 use crate::planner::place::multi_node as spread;
-use crate::planner::request::Ask;
+use crate::planner::request::Request;
 use crate::queue::Bucket;
-use crate::resources::Free;
+use crate::resources::ResourceVec;
 use crate::state::State;
 
 /// Let those who start now take what is left.
-pub(crate) fn take_the_rest(draft: &mut Draft) {
+pub(crate) fn grow_started_gangs(draft: &mut Draft) {
     for place in 0..draft.plan.starts.len() {
         let spec = draft.spec(draft.plan.starts[place].job);
         let Some(spec) = spec.filter(|spec| spec.is_elastic()) else { continue };
@@ -35,19 +35,19 @@ pub(crate) fn take_the_rest(draft: &mut Draft) {
 fn grow(draft: &mut Draft, place: usize, bucket: &Bucket, spec: &JobSpec, group: usize) {
     let of = &spec.tasks[group];
     let allowed = |more: u32| {
-        let demand = draft.state.capacity.least_demand_of(&of.each).times(u64::from(more));
+        let demand = draft.state.resources.least_demand_of(&of.each).times(u64::from(more));
         admit::quota(draft, bucket, demand).is_empty()
     };
-    let more = largest(of.most() - of.count, allowed);
+    let more = largest(of.count_most() - of.count, allowed);
     let own: Vec<NodeId> = nodes_of(&draft.plan.starts[place].tasks);
     // Nothing is had on loan beyond what is needed.
-    let ending = draft.ending(bucket, draft.plan.starts[place].job).outright();
-    let search = Search { draft, bucket, own, ending };
+    let ending = draft.expected_end(bucket, draft.plan.starts[place].job).never_revocable();
+    let search = GrowthSearch { draft, bucket, own, ending };
     let Some((ask, spot)) = search.find(&bucket.shape, group, more) else { return };
     let tasks = spot.tasks.iter().map(|task| PlacedTask { group: group as u32, ..task.clone() });
     let tasks = draft.plan.starts[place].tasks.iter().cloned().chain(tasks).collect();
-    draft.plan.starts[place].tasks = ranked(draft.state, tasks);
-    draft.add_to_start(bucket, draft.plan.starts[place].job, &ask, &spot);
+    draft.plan.starts[place].tasks = with_ranks(draft.state, tasks);
+    draft.extend_start(bucket, draft.plan.starts[place].job, &ask, &spot);
 }
 
 /// The largest number up to `most` that is allowed, where all below an allowed one are.
@@ -69,8 +69,8 @@ fn nodes_of(tasks: &[PlacedTask]) -> Vec<NodeId> {
 }
 
 /// Give out ranks anew: group by group, rack by rack, node by node.
-fn ranked(state: &State, mut tasks: Vec<PlacedTask>) -> Vec<PlacedTask> {
-    let rack = |node: &NodeId| state.capacity.filed(node).and_then(|filed| filed.rack.as_ref());
+fn with_ranks(state: &State, mut tasks: Vec<PlacedTask>) -> Vec<PlacedTask> {
+    let rack = |node: &NodeId| state.resources.entry(node).and_then(|filed| filed.rack.as_ref());
     tasks.sort_by(|a, b| {
         (a.group, rack(&a.node), &a.node, &a.gpus).cmp(&(b.group, rack(&b.node), &b.node, &b.gpus))
     });
@@ -79,23 +79,23 @@ fn ranked(state: &State, mut tasks: Vec<PlacedTask>) -> Vec<PlacedTask> {
 }
 
 /// Where more tasks could sit.
-struct Search<'d, 'a> {
+struct GrowthSearch<'d, 'a> {
     draft: &'d Draft<'a>,
     bucket: &'d Bucket,
     /// Nodes on which the gang sits already.
     own: Vec<NodeId>,
-    ending: Ending,
+    ending: ExpectedEnd,
 }
 
-impl Search<'_, '_> {
+impl GrowthSearch<'_, '_> {
     /// Seats for as many tasks of a group as possible, and no more than so many.
-    fn find(&self, shape: &Shape, group: usize, mut more: u32) -> Option<(Arc<Ask>, Spot)> {
+    fn find(&self, shape: &Shape, group: usize, mut more: u32) -> Option<(Arc<Request>, Placement)> {
         while more > 0 {
             let (ask, limited) = self.ask(shape, group, more);
             let room = self.room(&ask, more);
             if room >= more {
                 let usable = |node: &NodeId, free| self.usable(node, free);
-                let spot = spread::beside(self.draft.state, &self.draft.capacity, &ask, &usable, &self.own)?;
+                let spot = spread::beside(self.draft.state, &self.draft.resources, &ask, &usable, &self.own)?;
                 return Some((ask, spot));
             }
             // Limits per model depend on how many there are; without them the room is what it is.
@@ -105,23 +105,28 @@ impl Search<'_, '_> {
     }
 
     /// A gang of that many tasks of a group, and whether its size changes which devices limits leave to it.
-    fn ask(&self, shape: &Shape, group: usize, more: u32) -> (Arc<Ask>, bool) {
+    fn ask(&self, shape: &Shape, group: usize, more: u32) -> (Arc<Request>, bool) {
         let groups = vec![(more, shape.groups[group].1.clone())];
         // How close together they must sit is seen to by what is usable.
-        let shape = Shape { groups, topology: Topology::Any, wish: shape.wish.as_wish(), ..shape.clone() };
-        let ask = Arc::new(Ask::new(&self.draft.state.capacity, &Arc::new(shape)));
+        let shape = Shape {
+            groups,
+            topology: Topology::Any,
+            locality: shape.locality.as_preference(),
+            ..shape.clone()
+        };
+        let ask = Arc::new(Request::new(&self.draft.state.resources, &Arc::new(shape)));
         let limited = self.draft.models.limits(&self.bucket.tenant) || ask.may_hold_instances;
         (self.draft.within_limits(self.bucket, ask), limited)
     }
 
     /// How many tasks there is room for; more than so many are not counted.
-    fn room(&self, ask: &Ask, most: u32) -> u32 {
-        let capacity = &self.draft.capacity;
+    fn room(&self, ask: &Request, most: u32) -> u32 {
+        let capacity = &self.draft.resources;
         let each = &ask.shape.groups[0].1;
         let seats = ask.matches.iter().flat_map(|found| {
             let nodes = capacity.with_free(&found.kind, each.whole_gpus());
             nodes.filter_map(move |(_, node)| {
-                let free = self.usable(node, capacity.filed(node)?.free)?;
+                let free = self.usable(node, capacity.entry(node)?.free)?;
                 Some(found.eligible[0].tasks_that_fit(each, free))
             })
         });
@@ -140,13 +145,13 @@ impl Search<'_, '_> {
     fn is_too_far(&self, node: &NodeId) -> bool {
         let shape = &self.bucket.shape;
         let elsewhere = !self.own.contains(node);
-        let rack = |node: &NodeId| self.draft.capacity.filed(node).and_then(|filed| filed.rack.as_ref());
+        let rack = |node: &NodeId| self.draft.resources.entry(node).and_then(|filed| filed.rack.as_ref());
         let same_rack = || rack(node).is_some() && self.own.iter().all(|own| rack(own) == rack(node));
-        shape.wish.is_demand() || (elsewhere && shape.must_share_a_rack() && !same_rack())
+        shape.locality.is_required() || (elsewhere && shape.must_share_a_rack() && !same_rack())
     }
 
     /// What of the free space of a node the gang may use. One that must stay close stays close.
-    fn usable(&self, node: &NodeId, free: Free) -> Option<Free> {
+    fn usable(&self, node: &NodeId, free: ResourceVec) -> Option<ResourceVec> {
         let near = !self.is_too_far(node);
         let usable = near.then(|| self.draft.usable(node, free, self.ending)).flatten()?;
         Some(self.draft.without_degraded(node, usable))

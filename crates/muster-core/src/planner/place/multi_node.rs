@@ -13,25 +13,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
 
 use crate::ids::NodeId;
-use crate::planner::draft::Spot;
-use crate::planner::request::{Ask, Match};
-use crate::resources::{Capacity, Free, Rack, Room, Seat};
+use crate::planner::draft::Placement;
+use crate::planner::request::{KindMatch, Request};
+use crate::resources::{DeviceAssignment, Rack, RackNodes, ResourceIndex, ResourceVec};
 use crate::state::State;
 
 /// What of the free space of a node may be used; nothing if the node is closed to who asks.
-pub(crate) type Usable<'u> = dyn Fn(&NodeId, Free) -> Option<Free> + 'u;
+pub(crate) type Usable<'u> = dyn Fn(&NodeId, ResourceVec) -> Option<ResourceVec> + 'u;
 
 /// Find seats for the whole gang: in one rack if that is possible, else in one block, else anywhere.
-pub(crate) fn find(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usable) -> Option<Spot> {
+pub(crate) fn find(
+    state: &State,
+    capacity: &ResourceIndex,
+    ask: &Request,
+    usable: &Usable,
+) -> Option<Placement> {
     let anywhere = || anywhere(state, capacity, ask, usable);
-    let racks: Vec<Place> = capacity.racks().map(|(rack, room)| Place::of(rack, room)).collect();
+    let racks: Vec<TopologyDomain> =
+        capacity.racks().map(|(rack, room)| TopologyDomain::of(rack, room)).collect();
     if racks.is_empty() {
         return if ask.shape.must_share_a_rack() { None } else { anywhere() };
     }
-    let within = |rooms: Vec<Place>| {
+    let within = |rooms: Vec<TopologyDomain>| {
         fullest_first(rooms, ask).into_iter().find_map(|room| {
             let nodes = room.nodes.iter().flat_map(|nodes| nodes.iter());
-            self::anywhere(state, &capacity.only(nodes), ask, usable)
+            self::anywhere(state, &capacity.subset(nodes), ask, usable)
         })
     };
     let in_a_rack = within(racks.clone());
@@ -43,21 +49,21 @@ pub(crate) fn find(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usabl
 
 /// Nodes that stand together.
 #[derive(Clone)]
-struct Place<'a> {
+struct TopologyDomain<'a> {
     rack: &'a Rack,
     free_gpus: u32,
     nodes: Vec<&'a BTreeSet<NodeId>>,
 }
 
-impl<'a> Place<'a> {
-    fn of(rack: &'a Rack, room: &'a Room) -> Place<'a> {
-        Place { rack, free_gpus: room.free_gpus, nodes: vec![&room.nodes] }
+impl<'a> TopologyDomain<'a> {
+    fn of(rack: &'a Rack, room: &'a RackNodes) -> TopologyDomain<'a> {
+        TopologyDomain { rack, free_gpus: room.free_gpus, nodes: vec![&room.nodes] }
     }
 }
 
 /// Racks of one block together; those whose block is not known stand alone and were looked at before.
-fn blocks(racks: Vec<Place>) -> Vec<Place> {
-    let mut blocks: BTreeMap<&str, Place> = BTreeMap::new();
+fn blocks(racks: Vec<TopologyDomain>) -> Vec<TopologyDomain> {
+    let mut blocks: BTreeMap<&str, TopologyDomain> = BTreeMap::new();
     for room in racks {
         let Some(block) = room.rack.block.as_deref() else { continue };
         match blocks.get_mut(block) {
@@ -72,74 +78,80 @@ fn blocks(racks: Vec<Place>) -> Vec<Place> {
 }
 
 /// Those with enough free GPUs, the fullest first.
-fn fullest_first<'a>(mut rooms: Vec<Place<'a>>, ask: &Ask) -> Vec<Place<'a>> {
+fn fullest_first<'a>(mut rooms: Vec<TopologyDomain<'a>>, ask: &Request) -> Vec<TopologyDomain<'a>> {
     rooms.retain(|room| room.free_gpus >= ask.whole_gpus());
     rooms.sort_by_key(|room| room.free_gpus);
     rooms
 }
 
-fn anywhere(state: &State, capacity: &Capacity, ask: &Ask, usable: &Usable) -> Option<Spot> {
-    let mut hall = Hall { capacity, ask, usable, seats: Seats::default() };
-    ask.groups_by_size().into_iter().all(|group| hall.seat_group(group)).then(|| hall.seats.spot(state, ask))
+fn anywhere(state: &State, capacity: &ResourceIndex, ask: &Request, usable: &Usable) -> Option<Placement> {
+    let mut hall = GangPlacer { capacity, ask, usable, assigned: GangAssignment::default() };
+    ask.groups_by_size()
+        .into_iter()
+        .all(|group| hall.place_group(group))
+        .then(|| hall.assigned.placement(state, ask))
 }
 
 /// Find seats for all tasks, first on nodes on which others of the gang sit already.
 pub(crate) fn beside(
     state: &State,
-    capacity: &Capacity,
-    ask: &Ask,
+    capacity: &ResourceIndex,
+    ask: &Request,
     usable: &Usable,
     own: &[NodeId],
-) -> Option<Spot> {
-    let mut hall = Hall { capacity, ask, usable, seats: Seats::default() };
+) -> Option<Placement> {
+    let mut hall = GangPlacer { capacity, ask, usable, assigned: GangAssignment::default() };
     for node in own {
         if let Some(free) = hall.free_on(node) {
-            hall.seats.nodes.insert(node.clone(), Seated::new(free));
+            hall.assigned.nodes.insert(node.clone(), NodeAssignment::new(free));
         }
     }
-    ask.groups_by_size().into_iter().all(|group| hall.seat_group(group)).then(|| hall.seats.spot(state, ask))
+    ask.groups_by_size()
+        .into_iter()
+        .all(|group| hall.place_group(group))
+        .then(|| hall.assigned.placement(state, ask))
 }
 
 /// Who sits where on each node.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seats {
-    pub nodes: BTreeMap<NodeId, Seated>,
+pub(crate) struct GangAssignment {
+    pub nodes: BTreeMap<NodeId, NodeAssignment>,
 }
 
 /// The tasks on one node.
 #[derive(Debug, Clone)]
-pub(crate) struct Seated {
+pub(crate) struct NodeAssignment {
     /// What is left on the node.
-    pub left: Free,
+    pub left: ResourceVec,
     /// Each with its group.
-    tasks: Vec<(usize, Seat)>,
+    tasks: Vec<(usize, DeviceAssignment)>,
 }
 
-impl Seated {
-    pub fn new(free: Free) -> Seated {
-        Seated { left: free, tasks: Vec::new() }
+impl NodeAssignment {
+    pub fn new(free: ResourceVec) -> NodeAssignment {
+        NodeAssignment { left: free, tasks: Vec::new() }
     }
 
     /// Seat tasks of a group. False if they do not fit.
-    pub fn take(&mut self, ask: &Ask, found: &Match, group: usize, count: u32) -> bool {
+    pub fn take(&mut self, ask: &Request, found: &KindMatch, group: usize, count: u32) -> bool {
         let each = &ask.shape.groups[group].1;
         if count > ask.tasks_that_fit(found, group, self.left) {
             return false;
         }
         for _ in 0..count {
             let Some(seat) = found.eligible[group].seat(each, self.left) else { return false };
-            self.left = self.left.without(Free::of_task(each, seat));
+            self.left = self.left.minus(ResourceVec::of_task(each, seat));
             self.tasks.push((group, seat));
         }
         true
     }
 }
 
-impl Seats {
+impl GangAssignment {
     /// Give out ranks: group by group as they were asked for, and inside a group rack by rack.
-    pub fn spot(&self, state: &State, ask: &Ask) -> Spot {
-        let kind = |node: &NodeId| state.capacity.filed(node).map(|filed| &filed.kind);
-        let rack = |node: &NodeId| state.capacity.filed(node).and_then(|filed| filed.rack.as_ref());
+    pub fn placement(&self, state: &State, ask: &Request) -> Placement {
+        let kind = |node: &NodeId| state.resources.entry(node).map(|filed| &filed.kind);
+        let rack = |node: &NodeId| state.resources.entry(node).and_then(|filed| filed.rack.as_ref());
         let mut nodes: Vec<&NodeId> = self.nodes.keys().collect();
         nodes.sort_by_key(|node| (rack(node), *node));
         let mut tasks = Vec::new();
@@ -153,58 +165,58 @@ impl Seats {
                 }
             }
         }
-        Spot { tasks, score: None }
+        Placement { tasks, score: None }
     }
 }
 
-struct Hall<'a> {
-    capacity: &'a Capacity,
-    ask: &'a Ask,
+struct GangPlacer<'a> {
+    capacity: &'a ResourceIndex,
+    ask: &'a Request,
     usable: &'a Usable<'a>,
-    seats: Seats,
+    assigned: GangAssignment,
 }
 
-impl<'a> Hall<'a> {
-    fn seat_group(&mut self, group: usize) -> bool {
-        let left = self.seat_beside(group, self.ask.shape.groups[group].0);
+impl<'a> GangPlacer<'a> {
+    fn place_group(&mut self, group: usize) -> bool {
+        let left = self.place_beside_gang(group, self.ask.shape.groups[group].0);
         let Some(chosen) = self.fewest_nodes(group, left) else { return false };
         for (node, count) in chosen {
-            self.seat(group, node, count);
+            self.place_on(group, node, count);
         }
         true
     }
 
     /// Seat as many as fit on nodes where others of the gang sit already; how many are left.
-    fn seat_beside(&mut self, group: usize, mut left: u32) -> u32 {
-        let nodes: Vec<NodeId> = self.seats.nodes.keys().cloned().collect();
+    fn place_beside_gang(&mut self, group: usize, mut left: u32) -> u32 {
+        let nodes: Vec<NodeId> = self.assigned.nodes.keys().cloned().collect();
         for node in nodes {
             let Some(found) = self.match_of(&node) else { continue };
-            let here = self.ask.tasks_that_fit(found, group, self.seats.nodes[&node].left).min(left);
-            self.seat(group, &node, here);
+            let here = self.ask.tasks_that_fit(found, group, self.assigned.nodes[&node].left).min(left);
+            self.place_on(group, &node, here);
             left -= here;
         }
         left
     }
 
-    fn seat(&mut self, group: usize, node: &NodeId, count: u32) {
+    fn place_on(&mut self, group: usize, node: &NodeId, count: u32) {
         if let (Some(found), Some(free)) = (self.match_of(node), self.free_on(node)) {
-            let here = self.seats.nodes.entry(node.clone()).or_insert(Seated::new(free));
+            let here = self.assigned.nodes.entry(node.clone()).or_insert(NodeAssignment::new(free));
             here.take(self.ask, found, group, count);
         }
     }
 
-    fn match_of(&self, node: &NodeId) -> Option<&'a Match> {
-        self.ask.on(&self.capacity.filed(node)?.kind)
+    fn match_of(&self, node: &NodeId) -> Option<&'a KindMatch> {
+        self.ask.match_for(&self.capacity.entry(node)?.kind)
     }
 
-    fn free_on(&self, node: &NodeId) -> Option<Free> {
-        self.capacity.filed(node).and_then(|filed| (self.usable)(node, filed.free))
+    fn free_on(&self, node: &NodeId) -> Option<ResourceVec> {
+        self.capacity.entry(node).and_then(|filed| (self.usable)(node, filed.free))
     }
 
     /// Fresh nodes for so many tasks, and how many sit on each.
     fn fewest_nodes(&self, group: usize, mut left: u32) -> Option<Vec<(&'a NodeId, u32)>> {
         let mut chosen = Vec::new();
-        let mut roomiest = Roomiest::new(self, group);
+        let mut roomiest = NodesByRoom::new(self, group);
         while left > 0 {
             let (most, node) = roomiest.next()?;
             if left <= most {
@@ -221,8 +233,9 @@ impl<'a> Hall<'a> {
     fn fullest_for(&self, group: usize, count: u32, chosen: &[(&NodeId, u32)]) -> Option<&'a NodeId> {
         let gpus = self.ask.shape.groups[group].1.whole_gpus().saturating_mul(count);
         let taken: BTreeSet<&NodeId> = chosen.iter().map(|(node, _)| *node).collect();
-        let fits =
-            |found: &Match, node: &NodeId| !taken.contains(node) && self.room(found, group, node) >= count;
+        let fits = |found: &KindMatch, node: &NodeId| {
+            !taken.contains(node) && self.room(found, group, node) >= count
+        };
         let fullest = self.ask.matches.iter().filter_map(|found| {
             let mut nodes = self.capacity.with_free(&found.kind, gpus);
             nodes.find(|(_, node)| fits(found, node))
@@ -231,20 +244,20 @@ impl<'a> Hall<'a> {
     }
 
     /// How many tasks of a group a node takes on which nobody of the gang sits yet.
-    fn room(&self, found: &Match, group: usize, node: &NodeId) -> u32 {
-        let fresh = !self.seats.nodes.contains_key(node);
+    fn room(&self, found: &KindMatch, group: usize, node: &NodeId) -> u32 {
+        let fresh = !self.assigned.nodes.contains_key(node);
         let free = self.free_on(node).filter(|_| fresh);
         free.map_or(0, |free| self.ask.tasks_that_fit(found, group, free))
     }
 }
 
-type Stream<'a> = (&'a Match, Peekable<Box<dyn Iterator<Item = (u32, &'a NodeId)> + 'a>>);
+type Stream<'a> = (&'a KindMatch, Peekable<Box<dyn Iterator<Item = (u32, &'a NodeId)> + 'a>>);
 
 /// Fresh nodes by how many tasks of a group they take, most first, then by fewest free GPUs, then by name.
 ///
 /// GPUs give an upper bound that the index knows; nodes that cores or memory hold below it wait for their class.
-struct Roomiest<'h, 'a> {
-    hall: &'h Hall<'a>,
+struct NodesByRoom<'h, 'a> {
+    placer: &'h GangPlacer<'a>,
     group: usize,
     /// The class that is being read: nodes whose GPUs are enough for so many tasks and no more.
     class: u32,
@@ -253,11 +266,12 @@ struct Roomiest<'h, 'a> {
     waiting: BTreeSet<(Reverse<u32>, u32, &'a NodeId)>,
 }
 
-impl<'h, 'a> Roomiest<'h, 'a> {
-    fn new(hall: &'h Hall<'a>, group: usize) -> Roomiest<'h, 'a> {
+impl<'h, 'a> NodesByRoom<'h, 'a> {
+    fn new(hall: &'h GangPlacer<'a>, group: usize) -> NodesByRoom<'h, 'a> {
         let each = hall.ask.shape.groups[group].1.whole_gpus();
         let class = u64::BITS.checked_div(each).unwrap_or(0);
-        let mut roomiest = Roomiest { hall, group, class, streams: Vec::new(), waiting: BTreeSet::new() };
+        let mut roomiest =
+            NodesByRoom { placer: hall, group, class, streams: Vec::new(), waiting: BTreeSet::new() };
         match each {
             0 => roomiest.read_all(),
             _ => roomiest.open_class(),
@@ -281,9 +295,9 @@ impl<'h, 'a> Roomiest<'h, 'a> {
 
     /// Tasks without GPUs of their own have no index to go by.
     fn read_all(&mut self) {
-        for found in &self.hall.ask.matches {
-            for (free, node) in self.hall.capacity.with_free(&found.kind, 0) {
-                self.wait(self.hall.room(found, self.group, node), free, node);
+        for found in &self.placer.ask.matches {
+            for (free, node) in self.placer.capacity.with_free(&found.kind, 0) {
+                self.wait(self.placer.room(found, self.group, node), free, node);
             }
         }
     }
@@ -295,9 +309,9 @@ impl<'h, 'a> Roomiest<'h, 'a> {
     }
 
     fn open_class(&mut self) {
-        let (hall, each) = (self.hall, self.hall.ask.shape.groups[self.group].1.whole_gpus());
+        let (hall, each) = (self.placer, self.placer.ask.shape.groups[self.group].1.whole_gpus());
         let range = self.class * each..=(self.class * each).saturating_add(each - 1);
-        let stream = |found: &'a Match| -> Stream<'a> {
+        let stream = |found: &'a KindMatch| -> Stream<'a> {
             let nodes = hall.capacity.with_free_in(&found.kind, range.clone());
             (found, (Box::new(nodes) as Box<dyn Iterator<Item = (u32, &'a NodeId)> + 'a>).peekable())
         };
@@ -320,7 +334,7 @@ impl<'h, 'a> Roomiest<'h, 'a> {
                 (_, Some(((free, node), place))) => {
                     let (found, nodes) = &mut self.streams[place];
                     nodes.next();
-                    let room = self.hall.room(found, self.group, node);
+                    let room = self.placer.room(found, self.group, node);
                     if room == self.class {
                         return Some(node);
                     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::ids::NodeId;
 use crate::objects::node::Node;
 use crate::objects::policy::rules::{Extreme, Layout, Metric, Rule};
-use crate::resources::{Free, InstanceKind, Kind, Seat};
+use crate::resources::{DeviceAssignment, InstanceKind, Kind, ResourceVec};
 use crate::state::State;
 
 /// What the first rule of balance can come to, in thousandths of a device; each further one comes to half as much.
@@ -16,19 +16,19 @@ const HOT_C: f64 = 100.0;
 /// What a temperature rule makes of every node while no device of the cluster reports: neither cold nor hot.
 const NEUTRAL: f64 = 0.5;
 
-impl Glance {
+impl ClusterSummary {
     /// What policies add to the cost of a placement, in thousandths of a device: what a `score` hook answered for the
     /// bucket on such a node, and the terms of the balance and distribution rules.
     pub(crate) fn cost(
         &self,
         state: &State,
         answered_milli: i64,
-        (node, kind, free): (&NodeId, &Kind, Free),
+        (node, kind, free): (&NodeId, &Kind, ResourceVec),
     ) -> f64 {
-        let site = Site { state, glance: self, node, kind, free };
+        let site = RuleTarget { state, summary: self, node, kind, free };
         let mut weight = FIRST_RULE;
         let mut sum = answered_milli as f64;
-        for share in self.rules.iter().filter_map(|rule| site.share(rule)) {
+        for share in self.rules.iter().filter_map(|rule| site.rule_cost(rule)) {
             sum += weight * share;
             weight /= 2.0;
         }
@@ -37,17 +37,17 @@ impl Glance {
 }
 
 /// A node as the rules look at it.
-struct Site<'a> {
+struct RuleTarget<'a> {
     state: &'a State,
-    glance: &'a Glance,
+    summary: &'a ClusterSummary,
     node: &'a NodeId,
     kind: &'a Kind,
-    free: Free,
+    free: ResourceVec,
 }
 
-impl Site<'_> {
+impl RuleTarget<'_> {
     /// How unwelcome it is by a rule, from 0 to 1; nothing where the rule is about something else.
-    fn share(&self, rule: &Rule) -> Option<f64> {
+    fn rule_cost(&self, rule: &Rule) -> Option<f64> {
         match rule {
             Rule::Balance { metric, strategy: Extreme::Least } => Some(self.measure(*metric)),
             Rule::Balance { metric, strategy: Extreme::Most } => Some(1.0 - self.measure(*metric)),
@@ -60,7 +60,7 @@ impl Site<'_> {
 
     fn measure(&self, metric: Metric) -> f64 {
         match metric {
-            Metric::Temperature => self.warmth(),
+            Metric::Temperature => self.temperature_share(),
             // A device draws and holds memory as far as it is in use; nothing finer is known before it runs.
             Metric::Power | Metric::Utilization => self.in_use(),
             Metric::Memory => 1.0 - self.in_use(),
@@ -76,8 +76,8 @@ impl Site<'_> {
 
     /// The mean temperature of its devices, as a share of [`HOT_C`]. A device that does not report is neutral: it
     /// counts as the median of those that do, so that it is neither sought nor avoided.
-    fn warmth(&self) -> f64 {
-        let Some(neutral_c) = self.glance.median_c else { return NEUTRAL };
+    fn temperature_share(&self) -> f64 {
+        let Some(neutral_c) = self.summary.median_c else { return NEUTRAL };
         let health = self.state.nodes.get(self.node).map(|node| &node.gpu_health[..]).unwrap_or_default();
         let celsius = health.iter().map(|health| health.temperature_c.map_or(neutral_c, f64::from));
         let mean_c = if health.is_empty() { neutral_c } else { celsius.sum::<f64>() / health.len() as f64 };
@@ -87,21 +87,21 @@ impl Site<'_> {
     /// How much is in use of the pools that its devices belong to; of the emptiest of them.
     fn pool_in_use(&self) -> f64 {
         let pools = self.kind.gpus.iter().flat_map(|gpu| gpu.pools.keys());
-        let in_use = pools.filter_map(|pool| self.glance.pools.get(pool).copied());
+        let in_use = pools.filter_map(|pool| self.summary.pools.get(pool).copied());
         in_use.min_by(f64::total_cmp).unwrap_or_else(|| self.in_use())
     }
 
     /// How lately something was placed on it: 1 for the last of all nodes, and for those that this round has used.
     fn recency(&self) -> f64 {
-        let unchanged = self.state.capacity.filed(self.node).is_some_and(|filed| filed.free == self.free);
-        let known = self.glance.recency.get(self.node).filter(|_| unchanged);
+        let unchanged = self.state.resources.entry(self.node).is_some_and(|filed| filed.free == self.free);
+        let known = self.summary.recency.get(self.node).filter(|_| unchanged);
         known.copied().unwrap_or(1.0)
     }
 }
 
 /// What the rules need to know of the whole cluster, looked up once a round. O(nodes × GPUs).
 #[derive(Debug, Default)]
-pub struct Glance {
+pub struct ClusterSummary {
     /// The rules themselves.
     rules: Vec<Rule>,
     /// How much of each pool is in use.
@@ -112,15 +112,15 @@ pub struct Glance {
     median_c: Option<f64>,
 }
 
-impl Glance {
+impl ClusterSummary {
     /// As far as some rule looks at it.
-    pub fn of(state: &State) -> Glance {
-        let Some(ruleset) = state.policies.ruleset(&state.settings) else { return Glance::default() };
+    pub fn of(state: &State) -> ClusterSummary {
+        let Some(ruleset) = state.policies.ruleset(&state.settings) else { return ClusterSummary::default() };
         let has = |wanted: fn(&Rule) -> bool| ruleset.rules.iter().any(wanted);
         let pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
         let warm = has(|rule| matches!(rule, Rule::Balance { metric: Metric::Temperature, .. }));
         let turns = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
-        Glance {
+        ClusterSummary {
             rules: ruleset.rules.clone(),
             pools: if pools { pools_in_use(state) } else { BTreeMap::new() },
             recency: if turns { recency(state) } else { BTreeMap::new() },
@@ -130,10 +130,11 @@ impl Glance {
 }
 
 /// Thousandths of devices in some space of a node: of devices that are not partitioned, and of instances.
-fn free_milli(kind: &Kind, free: Free) -> u64 {
+fn free_milli(kind: &Kind, free: ResourceVec) -> u64 {
     let instances = (0u8..).zip(&kind.gpus).flat_map(|(device, gpu)| {
-        let is_free =
-            move |one: &&InstanceKind| free.holds(Seat::Instance { device, start: one.start }.space());
+        let is_free = move |one: &&InstanceKind| {
+            free.covers(DeviceAssignment::Instance { device, start: one.start }.taken())
+        };
         gpu.instances.iter().filter(is_free).map(|one| u64::from(one.compute_milli))
     });
     kind.emptiness(free).0 + instances.sum::<u64>()

@@ -4,24 +4,24 @@
 //! by slow links, what is risked on devices in doubt. The least sum wins; among equals the node that is fullest already,
 //! then the name. Policies add a term of their own.
 
-use crate::estimate::fragmentation::Prospect;
-use crate::gpu::topology::Wish;
+use crate::estimate::fragmentation::FragmentationModel;
+use crate::gpu::topology::LocalityRequirement;
 use crate::objects::score::Score;
 use crate::objects::score::Term;
 use crate::objects::score::TermName;
 use crate::objects::settings::Weights;
 use crate::objects::shape::Shape;
 use crate::planner::place::devices as seats;
-use crate::planner::request::{Ask, Match};
-use crate::resources::{Free, Kind, Seat};
+use crate::planner::request::{KindMatch, Request};
+use crate::resources::{DeviceAssignment, Kind, ResourceVec};
 
 /// What a device that is warm or has had an error costs beside one that is in order.
-const DOUBT: f64 = 50.0;
+const WARNING_GPU_MILLI: f64 = 50.0;
 
 /// What a place costs, term by term, before it is weighed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terms {
-    waste: f64,
+    fragmentation: f64,
     locality: f64,
     health: f64,
     policy: f64,
@@ -38,7 +38,7 @@ impl Terms {
     fn each(&self, weights: &Weights) -> [(TermName, f64); 4] {
         let weighed = |value: f64, weight: u32| value * f64::from(weight) / 1_000.0;
         [
-            (TermName::Waste, weighed(self.waste, weights.waste)),
+            (TermName::Fragmentation, weighed(self.fragmentation, weights.fragmentation)),
             (TermName::Locality, weighed(self.locality, weights.locality)),
             (TermName::Health, weighed(self.health, weights.health)),
             (TermName::Policy, weighed(self.policy, weights.policy)),
@@ -46,81 +46,92 @@ impl Terms {
     }
 
     /// The terms as people see them.
-    pub fn told(&self, weights: &Weights, compared: u32) -> Score {
+    pub fn breakdown(&self, weights: &Weights, compared: u32) -> Score {
         let terms = self.each(weights).map(|(name, milli)| Term { name, milli: milli.round() as i64 });
         Score { terms: terms.into_iter().filter(|term| term.milli != 0).collect(), compared }
     }
 
     /// What decides.
-    pub fn cost(&self, kind: &Kind, site: Site, weights: &Weights) -> Cost {
-        Cost { micro: self.micro(weights), emptiness: kind.emptiness(site.free) }
+    pub fn cost(&self, kind: &Kind, site: NodeSpace, weights: &Weights) -> Cost {
+        Cost { micro: self.weighed_micro(weights), emptiness: kind.emptiness(site.free) }
     }
 
     /// Whether it costs nothing but what is left over.
-    pub(crate) fn is_free_but_for_waste(&self) -> bool {
+    pub(crate) fn costs_only_fragmentation(&self) -> bool {
         self.locality == 0.0 && self.health == 0.0
     }
 
-    pub(crate) fn micro(&self, weights: &Weights) -> i64 {
+    pub(crate) fn weighed_micro(&self, weights: &Weights) -> i64 {
         (self.each(weights).iter().map(|(_, milli)| milli).sum::<f64>() * 1_000.0).round() as i64
     }
 }
 
 /// A place for a whole gang on one node.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ScoredPlacement {
     pub cost: Cost,
-    pub seats: Vec<Seat>,
+    pub assignments: Vec<DeviceAssignment>,
     pub terms: Terms,
 }
 
 /// A node as it is looked at.
 #[derive(Debug, Clone, Copy)]
-pub struct Site {
+pub struct NodeSpace {
     /// What is free on it.
-    pub free: Free,
+    pub free: ResourceVec,
     /// What of that may be used.
-    pub usable: Free,
+    pub usable: ResourceVec,
     /// Devices that are warm or have had errors, as bits.
-    pub doubtful: u64,
+    pub warning_gpus: u64,
     /// What the policies in force add to its cost, in thousandths of a device.
     pub policy: f64,
 }
 
 /// The best seats for a gang on a node, found by looking at so many ways to sit at most, and what they cost; nothing if
 /// it does not fit.
-pub(crate) fn place(ask: &Ask, found: &Match, site: Site, weights: &Weights, ways: usize) -> Option<Place> {
-    let places = seats::sparing(site).filter_map(|usable| {
-        let site = Site { usable, ..site };
-        let seats = seats::cheapest(ask, found, site, weights, ways)?;
-        let terms = terms(&ask.shape, (&found.kind, &found.prospect), site, &seats);
-        Some(Place { cost: terms.cost(&found.kind, site, weights), seats, terms })
+pub(crate) fn score_placement(
+    ask: &Request,
+    found: &KindMatch,
+    site: NodeSpace,
+    weights: &Weights,
+    ways: usize,
+) -> Option<ScoredPlacement> {
+    let places = seats::avoiding_warning_gpus(site).filter_map(|usable| {
+        let site = NodeSpace { usable, ..site };
+        let seats = seats::cheapest_assignments(ask, found, site, weights, ways)?;
+        let terms = cost_terms(&ask.shape, (&found.kind, &found.fragmentation), site, &seats);
+        Some(ScoredPlacement { cost: terms.cost(&found.kind, site, weights), assignments: seats, terms })
     });
     places.min_by_key(|place| place.cost)
 }
 
 /// What a place costs, with a seat for each task of the gang.
-pub fn terms(shape: &Shape, (kind, prospect): (&Kind, &Prospect), site: Site, seats: &[Seat]) -> Terms {
+pub fn cost_terms(
+    shape: &Shape,
+    (kind, prospect): (&Kind, &FragmentationModel),
+    site: NodeSpace,
+    seats: &[DeviceAssignment],
+) -> Terms {
     let groups = shape.groups.iter().flat_map(|(count, each)| (0..*count).map(move |_| each));
     let (mut after, mut unused, mut locality, mut taken) = (site.free, 0, 0.0, 0);
     for (each, seat) in groups.zip(seats) {
-        after = after.without(Free::of_task(each, *seat));
+        after = after.minus(ResourceVec::of_task(each, *seat));
         unused += kind.unused_of(each, *seat);
-        locality += apart(kind, shape.wish, *seat);
-        taken |= seat.space().touched();
+        locality += locality_cost(kind, shape.locality, *seat);
+        taken |= seat.taken().touched_devices();
     }
-    let waste = |free| kind.waste(prospect, free);
+    let waste = |free| kind.fragmentation_milli(prospect, free);
     Terms {
-        waste: waste(after) - waste(site.free) + f64::from(unused),
+        fragmentation: waste(after) - waste(site.free) + f64::from(unused),
         locality,
-        health: DOUBT * f64::from((taken & site.doubtful).count_ones()),
+        health: WARNING_GPU_MILLI * f64::from((taken & site.warning_gpus).count_ones()),
         policy: site.policy,
     }
 }
 
 /// What slow links between the devices of a task cost: as if so much of each device stood idle while it waits for the
 /// others.
-fn apart(kind: &Kind, wish: Wish, seat: Seat) -> f64 {
-    let Seat::Whole(gpus) = seat else { return 0.0 };
-    f64::from(wish.cost(kind.wiring.closeness(gpus)) * gpus.count_ones())
+fn locality_cost(kind: &Kind, wish: LocalityRequirement, seat: DeviceAssignment) -> f64 {
+    let DeviceAssignment::Whole(gpus) = seat else { return 0.0 };
+    f64::from(wish.cost(kind.topology.locality(gpus)) * gpus.count_ones())
 }

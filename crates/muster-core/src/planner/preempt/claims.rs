@@ -8,30 +8,30 @@ use crate::facts::verdict::Reason;
 use crate::ids::{JobId, NodeId};
 use crate::objects::demand::Demand;
 use crate::objects::job::{Job, PlacedTask};
-use crate::planner::draft::{Draft, Spot};
-use crate::planner::request::{Ask, Match};
+use crate::planner::draft::{Draft, Placement};
+use crate::planner::request::{KindMatch, Request};
 use crate::planner::{admit, order};
-use crate::queue::{Bucket, place_of};
-use crate::resources::{Free, Seat};
+use crate::queue::{Bucket, queue_key};
+use crate::resources::{DeviceAssignment, ResourceVec};
 use crate::state::{Claim, State};
 
 /// Set aside what is claimed, for each claim in the state.
-pub(crate) fn set_all_aside(draft: &mut Draft) {
+pub(crate) fn earmark_all(draft: &mut Draft) {
     let state = draft.state;
     for (id, claim) in &state.claims {
         let Some(job) = state.jobs.get(id) else { continue };
-        hold(draft, *id, claim);
-        for (node, space) in belongs_to(state, *id, claim) {
-            draft.owe(&node, space);
+        earmark(draft, *id, claim);
+        for (node, space) in promised_to(state, *id, claim) {
+            draft.promise(&node, space);
         }
-        if job.is_ready() && state.claim_works(job, claim, draft.now) {
+        if job.is_ready() && state.is_claim_usable(job, claim, draft.now) {
             draft.note_claimant(*id);
         }
     }
 }
 
 /// Start the jobs whose claimed space is free now; the others go on waiting for it.
-pub(crate) fn start_where_room_is_made(draft: &mut Draft) {
+pub(crate) fn start_claimants(draft: &mut Draft) {
     let state = draft.state;
     let claimants = || state.claims.iter().filter_map(|(id, claim)| Some((state.jobs.get(id)?, claim)));
     let mut waiting = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn start_where_room_is_made(draft: &mut Draft) {
         if draft.is_claimant(job.id)
             && let Err(blockers) = start(draft, job, claim)
         {
-            draft.reasons.insert(job.id, [vec![waits_for(claim)], blockers].concat());
+            draft.reasons.insert(job.id, [vec![waiting_reason(claim)], blockers].concat());
             waiting.push((job, claim));
         }
     }
@@ -57,68 +57,69 @@ pub(crate) fn start_where_room_is_made(draft: &mut Draft) {
 /// Start a job on its claim, or say what is in the way beside room.
 fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>> {
     let bucket = bucket(draft.state, job);
-    let ask = draft.ask(&bucket);
-    let blockers = admit::blockers(draft, (&bucket, draft.state.word(&bucket)), &ask);
+    let ask = draft.request(&bucket);
+    let blockers = admit::blockers(draft, (&bucket, draft.state.policy_answer(&bucket)), &ask);
     if !blockers.is_empty() {
         return Err(blockers);
     }
-    draft.put_back(job.id);
+    draft.release_earmarked(job.id);
     match fit(draft, &ask, claim) {
         Some(spot) => {
-            let effective = order::effective(draft, &bucket, place_of(job));
+            let effective = order::effective_priority(draft, &bucket, queue_key(job));
             draft.start(&bucket, (job.id, effective), &ask, &spot);
             Ok(())
         }
         None => {
-            hold(draft, job.id, claim);
+            earmark(draft, job.id, claim);
             Err(Vec::new())
         }
     }
 }
 
 /// On the claimed devices if they are free; where all of them are on one node, on others of it that came free earlier.
-fn fit(draft: &Draft, ask: &Ask, claim: &Claim) -> Option<Spot> {
-    let claimed = Spot { tasks: claim.tasks.clone(), score: None };
+fn fit(draft: &Draft, ask: &Request, claim: &Claim) -> Option<Placement> {
+    let claimed = Placement { tasks: claim.tasks.clone(), score: None };
     if is_free(draft, ask, &claimed) {
         return Some(claimed);
     }
     let node = &claim.tasks.first()?.node;
-    let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
-    let found = ask.on(&filed.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
-    Some(Spot::on_one(ask, (node, found), &ask.fit(found, filed.free)?))
+    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let found = ask.match_for(&filed.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
+    Some(Placement::on_one(ask, (node, found), &ask.assign(found, filed.free)?))
 }
 
 /// Whether everything a spot needs is free and will do: a machine may have come back as another one.
-fn is_free(draft: &Draft, ask: &Ask, spot: &Spot) -> bool {
+fn is_free(draft: &Draft, ask: &Request, spot: &Placement) -> bool {
     let would_do = |task: &PlacedTask| {
-        let filed = draft.capacity.filed(&task.node).filter(|filed| filed.open);
-        let found = filed.and_then(|filed| ask.on(&filed.kind));
+        let filed = draft.resources.entry(&task.node).filter(|filed| filed.open);
+        let found = filed.and_then(|filed| ask.match_for(&filed.kind));
         let group = task.group as usize;
         let each = &ask.shape.groups[group].1;
-        let allows =
-            |found: &Match| Seat::of(task).is_some_and(|seat| found.eligible[group].allows(seat, each));
+        let allows = |found: &KindMatch| {
+            DeviceAssignment::of(task).is_some_and(|seat| found.eligible[group].allows(seat, each))
+        };
         found.is_some_and(allows)
     };
     let is_there =
-        |(node, taken): (&NodeId, &Free)| draft.free_on(node).is_some_and(|free| free.holds(*taken));
+        |(node, taken): (&NodeId, &ResourceVec)| draft.free_on(node).is_some_and(|free| free.covers(*taken));
     spot.tasks.iter().all(would_do) && spot.taken(ask).iter().all(is_there)
 }
 
 /// Keep from others what a claim still needs.
-fn hold(draft: &mut Draft, job: JobId, claim: &Claim) {
-    for (node, needed) in draft.state.kept_by(job, claim) {
-        draft.set_aside(job, &node, needed);
+fn earmark(draft: &mut Draft, job: JobId, claim: &Claim) {
+    for (node, needed) in draft.state.kept_by_claim(job, claim) {
+        draft.earmark(job, &node, needed);
     }
 }
 
 /// Space that victims will give back belongs to whoever displaced them.
-pub(crate) fn belongs_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeId, Free)> {
+pub(crate) fn promised_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeId, ResourceVec)> {
     let Some(job) = state.jobs.get(&job) else { return Vec::new() };
-    let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
+    let wanted = ResourceVec::by_node(&job.spec, &claim.tasks).into_iter();
     let theirs = wanted.map(|(node, wanted)| {
-        let coming = state.coming_for(claim, node);
-        let whole = Free { gpus: wanted.gpus, instances: wanted.instances, ..Free::default() };
-        (node.clone(), wanted.divisible().shared_with(coming).with(whole))
+        let coming = state.releasing_for(claim, node);
+        let whole = ResourceVec { gpus: wanted.gpus, instances: wanted.instances, ..ResourceVec::default() };
+        (node.clone(), wanted.divisible().intersection(coming).plus(whole))
     });
     theirs.collect()
 }
@@ -127,6 +128,6 @@ fn bucket(state: &State, job: &Job) -> Bucket {
     state.bucket(job)
 }
 
-fn waits_for(claim: &Claim) -> Reason {
+fn waiting_reason(claim: &Claim) -> Reason {
     Reason::Claimed { victims: claim.victims.clone() }
 }

@@ -6,24 +6,24 @@
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::preemption_loss::lost_gpu_ms;
-use crate::estimate::expected_end::Ending;
-use crate::facts::plan::MakeRoom;
+use crate::estimate::expected_end::ExpectedEnd;
+use crate::facts::plan::Eviction;
 use crate::ids::{JobId, NodeId};
 use crate::objects::job::{Job, PlacedTask};
-use crate::planner::draft::{Draft, Spot};
-use crate::planner::order::{Order, Turn};
+use crate::planner::draft::{Draft, Placement};
+use crate::planner::order::{Order, QueueHead};
 use crate::planner::preempt::candidates::Candidate;
-use crate::planner::preempt::{Proposal, accept, may_preempt};
-use crate::planner::request::{Ask, Match};
+use crate::planner::preempt::{EvictionProposal, accept, may_preempt};
+use crate::planner::request::{KindMatch, Request};
 use crate::planner::{admit, place, round_until_blocked};
 use crate::queue::Bucket;
 use crate::state::State;
 use crate::time::Timestamp;
 
 /// So many of the first that are blocked are helped in one round.
-const HELPED_MAX: usize = 8;
+const MOVES_PER_ROUND_MAX: usize = 8;
 /// The gain must be so many times the loss.
-const WORTH_IT: u64 = 2;
+const GAIN_OVER_LOSS_MIN: u64 = 2;
 
 /// A job that could go on elsewhere so that another fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub fn moves(state: &State, now: Timestamp) -> Vec<Move> {
 }
 
 /// Move those whose move pays, if an operator wants it.
-pub(crate) fn make_room(draft: &mut Draft) {
+pub(crate) fn propose_if_enabled(draft: &mut Draft) {
     if draft.state.settings.defragment {
         propose(draft);
     }
@@ -62,7 +62,7 @@ fn propose(draft: &mut Draft) -> Vec<Move> {
     // Those behind the first of a bucket are still blocked, so all of them are put back.
     let blocked = std::mem::take(&mut draft.blocked);
     let mut found = Vec::new();
-    for turn in blocked.iter().take(HELPED_MAX) {
+    for turn in blocked.iter().take(MOVES_PER_ROUND_MAX) {
         if let Some((one, proposal, ask)) = best_move(draft, turn) {
             accept(draft, turn, &ask, proposal);
             found.push(one);
@@ -72,28 +72,28 @@ fn propose(draft: &mut Draft) -> Vec<Move> {
     found
 }
 
-type Found = (Move, Proposal, std::sync::Arc<Ask>);
+type Found = (Move, EvictionProposal, std::sync::Arc<Request>);
 
 /// The move that gains most for a job that is blocked for want of room on one node.
-fn best_move(draft: &mut Draft, turn: &Turn) -> Option<Found> {
-    let ask = draft.ask(turn.bucket);
+fn best_move(draft: &mut Draft, turn: &QueueHead) -> Option<Found> {
+    let ask = draft.request(turn.bucket);
     let at = draft.reservations.of(turn.job)?.at;
-    if !may_preempt(draft, turn) || !admit::blockers(draft, (turn.bucket, turn.word), &ask).is_empty() {
+    if !may_preempt(draft, turn) || !admit::blockers(draft, (turn.bucket, turn.policy), &ask).is_empty() {
         return None;
     }
     let gained_ms = at.since(draft.now).saturating_sub(draft.state.settings.stop_grace_ms).max(0) as u64;
     let gained_gpu_ms = gained_ms.saturating_mul(ask.demand.gpu_milli) / 1_000;
-    draft.running();
+    draft.candidates();
     let draft = &*draft;
-    let nodes = draft.running.iter().flat_map(|running| &running.nodes);
+    let nodes = draft.candidates.iter().flat_map(|running| &running.nodes);
     let candidates = nodes.flat_map(|(node, here)| here.candidates.iter().map(move |one| (node, one)));
-    let mut best: Option<((u64, JobId), Move, Proposal)> = None;
+    let mut best: Option<((u64, JobId), Move, EvictionProposal)> = None;
     for (node, candidate) in candidates {
         let Some(victim) = draft.state.jobs.get(&candidate.job) else { continue };
         let lost_gpu_ms = cost(draft, victim);
         let known = best.as_ref().is_some_and(|(key, _, _)| *key <= (lost_gpu_ms, victim.id));
-        let pays = gained_gpu_ms >= lost_gpu_ms.saturating_mul(WORTH_IT) && gained_gpu_ms > 0;
-        let let_go = draft.state.policies_let_displace(turn.bucket, victim, true);
+        let pays = gained_gpu_ms >= lost_gpu_ms.saturating_mul(GAIN_OVER_LOSS_MIN) && gained_gpu_ms > 0;
+        let let_go = draft.state.policies_allow_eviction(turn.bucket, victim, true);
         if known || !pays || !let_go || !draft.state.may_be_moved(victim, turn.bucket.priority) {
             continue;
         }
@@ -101,12 +101,12 @@ fn best_move(draft: &mut Draft, turn: &Turn) -> Option<Found> {
             continue;
         };
         let (job, tasks) = (turn.job, spot.tasks.clone());
-        let room = MakeRoom { job, tasks: tasks.clone(), victims: vec![victim.id] };
+        let room = Eviction { job, tasks: tasks.clone(), victims: vec![victim.id] };
         if draft.state.settings.defragment && !draft.state.would_adopt(&room, draft.now) {
             continue;
         }
         let one = Move { job, tasks, victim: victim.id, to: to.tasks, gained_gpu_ms, lost_gpu_ms };
-        best = Some(((lost_gpu_ms, victim.id), one, Proposal { spot, victims: vec![victim.id] }));
+        best = Some(((lost_gpu_ms, victim.id), one, EvictionProposal { spot, victims: vec![victim.id] }));
     }
     best.map(|(_, one, proposal)| (one, proposal, ask))
 }
@@ -122,24 +122,24 @@ fn cost(draft: &Draft, victim: &Job) -> u64 {
 /// Where the waiting job sits once another is gone, and where that one finds room now.
 fn fits_after(
     draft: &Draft,
-    (job, ask): (JobId, &Ask),
+    (job, ask): (JobId, &Request),
     (node, candidate): (&NodeId, &Candidate),
     victim: &Job,
-) -> Option<(Spot, Spot)> {
-    let here = draft.running.as_ref()?.nodes.get(node)?;
-    let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
-    let found: &Match = ask.on(&filed.kind).filter(|found| found.whole)?;
+) -> Option<(Placement, Placement)> {
+    let here = draft.candidates.as_ref()?.nodes.get(node)?;
+    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let found: &KindMatch = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
     let after = here.after(filed.free, candidate.space);
-    let usable = draft.reservations.usable(node, after, Ending::NEVER, Some(job))?;
-    let seats = ask.fit(found, usable)?;
+    let usable = draft.reservations.usable(node, after, ExpectedEnd::NEVER, Some(job))?;
+    let seats = ask.assign(found, usable)?;
     let to = elsewhere(draft, victim, node)?;
-    Some((Spot::on_one(ask, (node, found), &seats), to))
+    Some((Placement::on_one(ask, (node, found), &seats), to))
 }
 
 /// Room for a whole gang that runs, apart from a node, as things are now.
-fn elsewhere(draft: &Draft, victim: &Job, node: &NodeId) -> Option<Spot> {
+fn elsewhere(draft: &Draft, victim: &Job, node: &NodeId) -> Option<Placement> {
     let bucket: Bucket = draft.state.bucket(victim);
-    let ask = Ask::new(&draft.capacity, &bucket.shape);
-    let ending = draft.ending(&bucket, victim.id).outright();
-    place::find_apart(draft, &ask, ending, node)
+    let ask = Request::new(&draft.resources, &bucket.shape);
+    let ending = draft.expected_end(&bucket, victim.id).never_revocable();
+    place::find_excluding(draft, &ask, ending, node)
 }

@@ -9,78 +9,78 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{JobId, NodeId};
 use crate::planner::draft::Draft;
-use crate::planner::order::Turn;
-use crate::planner::place::multi_node::{Seated, Seats};
-use crate::planner::preempt::Proposal;
-use crate::planner::preempt::candidates::{Candidate, Here};
-use crate::planner::preempt::victims::{all_space, displaceable, least};
-use crate::planner::request::{Ask, Match};
-use crate::resources::Free;
+use crate::planner::order::QueueHead;
+use crate::planner::place::multi_node::{GangAssignment, NodeAssignment};
+use crate::planner::preempt::EvictionProposal;
+use crate::planner::preempt::candidates::{Candidate, NodeCandidates};
+use crate::planner::preempt::victims::{eligible_victims, freed_space, minimal_victims};
+use crate::planner::request::{KindMatch, Request};
+use crate::resources::ResourceVec;
 use crate::state::usage::guarantee;
 
 /// Who must go so that the gang fits on several nodes; nothing if it may not, or if all together are not enough.
-pub(crate) fn proposal(draft: &Draft, turn: &Turn, ask: &Ask) -> Option<Proposal> {
+pub(crate) fn proposal(draft: &Draft, turn: &QueueHead, ask: &Request) -> Option<EvictionProposal> {
     if !ask.may_span() || !ask.feasible {
         return None;
     }
     if !ask.shape.must_share_a_rack() {
-        return Clearing::of(draft, turn, ask, None).map(|clearing| clearing.proposal());
+        return GangEviction::of(draft, turn, ask, None).map(|clearing| clearing.proposal());
     }
     let racks =
-        draft.capacity.racks().filter_map(|(_, room)| Clearing::of(draft, turn, ask, Some(&room.nodes)));
-    racks.min_by_key(Clearing::price_in_all).map(|clearing| clearing.proposal())
+        draft.resources.racks().filter_map(|(_, room)| GangEviction::of(draft, turn, ask, Some(&room.nodes)));
+    racks.min_by_key(GangEviction::total_price).map(|clearing| clearing.proposal())
 }
 
 /// What is drawn up for the gang so far.
-struct Clearing<'a> {
+struct GangEviction<'a> {
     draft: &'a Draft<'a>,
-    turn: &'a Turn<'a>,
-    ask: &'a Ask,
-    nodes: BTreeMap<NodeId, Site>,
+    turn: &'a QueueHead<'a>,
+    ask: &'a Request,
+    nodes: BTreeMap<NodeId, NodeDraft>,
     victims: BTreeMap<JobId, u64>,
-    fewer: guarantee::Leaving,
+    fewer: guarantee::PendingReleases,
     /// The nodes it must stay on, if it must stay in one rack.
     rack: Option<&'a BTreeSet<NodeId>>,
 }
 
 /// One node as it would be.
 #[derive(Debug, Clone, Default)]
-struct Site {
+struct NodeDraft {
     /// Tasks of each group.
     tasks: Vec<u32>,
     /// What victims give back here.
-    freed: BTreeMap<JobId, Free>,
+    freed: BTreeMap<JobId, ResourceVec>,
 }
 
 /// What one more task on a node costs: work lost, then victims, then the name of the node.
-type Price = (u64, usize, NodeId);
+type EvictionPrice = (u64, usize, NodeId);
 
-impl<'a> Clearing<'a> {
+impl<'a> GangEviction<'a> {
     /// Room for the whole gang; nothing if there cannot be any, or if nobody need go for it.
     fn of(
         draft: &'a Draft<'a>,
-        turn: &'a Turn<'a>,
-        ask: &'a Ask,
+        turn: &'a QueueHead<'a>,
+        ask: &'a Request,
         rack: Option<&'a BTreeSet<NodeId>>,
-    ) -> Option<Clearing<'a>> {
-        let (nodes, victims, fewer) = (BTreeMap::new(), BTreeMap::new(), draft.fewer());
-        let mut clearing = Clearing { draft, turn, ask, nodes, victims, fewer, rack };
-        let seated = ask.groups_by_size().into_iter().all(|group| clearing.seat_group(group));
+    ) -> Option<GangEviction<'a>> {
+        let (nodes, victims, fewer) = (BTreeMap::new(), BTreeMap::new(), draft.pending_releases());
+        let mut clearing = GangEviction { draft, turn, ask, nodes, victims, fewer, rack };
+        let seated = ask.groups_by_size().into_iter().all(|group| clearing.place_group(group));
         clearing.spare_the_unneeded();
         (seated && !clearing.victims.is_empty()).then_some(clearing)
     }
 
     /// Work lost in all, then victims.
-    fn price_in_all(&self) -> (u64, usize) {
+    fn total_price(&self) -> (u64, usize) {
         (self.victims.values().fold(0, |sum, lost| sum.saturating_add(*lost)), self.victims.len())
     }
 
-    fn seat_group(&mut self, group: usize) -> bool {
-        let mut left = self.seat_where_free(group, self.ask.shape.groups[group].0);
+    fn place_group(&mut self, group: usize) -> bool {
+        let mut left = self.place_where_free(group, self.ask.shape.groups[group].0);
         if left == 0 {
             return true;
         }
-        let mut prices: BTreeSet<Price> =
+        let mut prices: BTreeSet<EvictionPrice> =
             self.all_nodes().filter_map(|node| self.price(group, node)).collect();
         while left > 0 {
             let Some(best) = prices.pop_first() else { return false };
@@ -94,13 +94,13 @@ impl<'a> Clearing<'a> {
                 }
                 Some(_) => {}
             }
-            let touched = self.clear(group, &node);
+            let touched = self.evict_for_one_task(group, &node);
             left -= 1;
-            left -= self.seat_on(group, &node, left);
+            left -= self.place_on(group, &node, left);
             let rack = self.rack;
             let near = |node: &NodeId| rack.is_none_or(|rack| rack.contains(node));
             for other in touched.into_iter().filter(near) {
-                left -= self.seat_on(group, &other, left);
+                left -= self.place_on(group, &other, left);
                 prices.retain(|(_, _, node)| *node != other);
                 prices.extend(self.price(group, &other));
             }
@@ -110,20 +110,20 @@ impl<'a> Clearing<'a> {
 
     fn all_nodes(&self) -> impl Iterator<Item = &'a NodeId> + use<'a> {
         let rack = self.rack;
-        let open = self.draft.capacity.nodes().filter(|(_, filed)| filed.open).map(|(node, _)| node);
+        let open = self.draft.resources.nodes().filter(|(_, filed)| filed.open).map(|(node, _)| node);
         open.filter(move |node| rack.is_none_or(|rack| rack.contains(*node)))
     }
 
     /// Seat as many as fit without anyone going; how many are left.
-    fn seat_where_free(&mut self, group: usize, mut left: u32) -> u32 {
+    fn place_where_free(&mut self, group: usize, mut left: u32) -> u32 {
         for node in self.all_nodes() {
-            left -= self.seat_on(group, node, left);
+            left -= self.place_on(group, node, left);
         }
         left
     }
 
-    fn seat_on(&mut self, group: usize, node: &NodeId, most: u32) -> u32 {
-        let Some((found, left)) = self.left_on(node, Free::default()) else { return 0 };
+    fn place_on(&mut self, group: usize, node: &NodeId, most: u32) -> u32 {
+        let Some((found, left)) = self.left_on(node, ResourceVec::default()) else { return 0 };
         let count = self.ask.tasks_that_fit(found, group, left).min(most);
         if count > 0 {
             self.add_tasks(group, node, count);
@@ -139,21 +139,22 @@ impl<'a> Clearing<'a> {
     }
 
     /// What is left on a node when the victims so far have gone, and more is freed, and the tasks so far sit there.
-    fn left_on(&self, node: &NodeId, more: Free) -> Option<(&'a Match, Free)> {
-        let freed = self.nodes.get(node).map(|site| all(site.freed.values())).unwrap_or_default();
-        let (found, seated) = self.seated(node, freed.with(more))?;
+    fn left_on(&self, node: &NodeId, more: ResourceVec) -> Option<(&'a KindMatch, ResourceVec)> {
+        let freed = self.nodes.get(node).map(|site| sum_of(site.freed.values())).unwrap_or_default();
+        let (found, seated) = self.assignment_on(node, freed.plus(more))?;
         Some((found, seated.left))
     }
 
     /// The tasks so far on a node where so much is freed; nothing if they do not fit.
-    fn seated(&self, node: &NodeId, freed: Free) -> Option<(&'a Match, Seated)> {
-        let filed = self.draft.capacity.filed(node).filter(|filed| filed.open)?;
-        let found = self.ask.on(&filed.kind)?;
-        let after = match self.here(node).filter(|_| freed != Free::default()) {
+    fn assignment_on(&self, node: &NodeId, freed: ResourceVec) -> Option<(&'a KindMatch, NodeAssignment)> {
+        let filed = self.draft.resources.entry(node).filter(|filed| filed.open)?;
+        let found = self.ask.match_for(&filed.kind)?;
+        let after = match self.candidates_on(node).filter(|_| freed != ResourceVec::default()) {
             Some(here) => here.after(filed.free, freed),
             None => filed.free,
         };
-        let mut seated = Seated::new(self.draft.usable(node, after, self.draft.stays(self.turn))?);
+        let mut seated =
+            NodeAssignment::new(self.draft.usable(node, after, self.draft.preemptor_end(self.turn))?);
         if let Some(site) = self.nodes.get(node).filter(|site| !site.tasks.is_empty()) {
             let groups = self.ask.groups_by_size();
             let fit = groups.into_iter().all(|group| seated.take(self.ask, found, group, site.tasks[group]));
@@ -162,36 +163,37 @@ impl<'a> Clearing<'a> {
         Some((found, seated))
     }
 
-    fn here(&self, node: &NodeId) -> Option<&'a Here> {
-        self.draft.running.as_ref()?.nodes.get(node)
+    fn candidates_on(&self, node: &NodeId) -> Option<&'a NodeCandidates> {
+        self.draft.candidates.as_ref()?.nodes.get(node)
     }
 
     /// Who must go so that one more task fits on a node.
     fn victims_for_one(&self, group: usize, node: &NodeId) -> Option<Vec<&'a Candidate>> {
-        let candidates = self.here(node)?.candidates.iter();
+        let candidates = self.candidates_on(node)?.candidates.iter();
         let others = candidates.filter(|candidate| !self.victims.contains_key(&candidate.job));
-        least(displaceable(self.draft, self.turn, self.ask, others, &self.fewer), |victims| {
-            let left = self.left_on(node, all_space(victims));
+        minimal_victims(eligible_victims(self.draft, self.turn, self.ask, others, &self.fewer), |victims| {
+            let left = self.left_on(node, freed_space(victims));
             left.is_some_and(|(found, left)| self.ask.tasks_that_fit(found, group, left) > 0)
         })
     }
 
-    fn price(&self, group: usize, node: &NodeId) -> Option<Price> {
+    fn price(&self, group: usize, node: &NodeId) -> Option<EvictionPrice> {
         let victims = self.victims_for_one(group, node)?;
-        let lost = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(self.draft.price_of(victim)));
+        let lost =
+            victims.iter().fold(0u64, |sum, victim| sum.saturating_add(self.draft.eviction_cost(victim)));
         Some((lost, victims.len(), node.clone()))
     }
 
     /// Let those go who must for one more task on a node; every node they sat on is returned.
-    fn clear(&mut self, group: usize, node: &NodeId) -> BTreeSet<NodeId> {
+    fn evict_for_one_task(&mut self, group: usize, node: &NodeId) -> BTreeSet<NodeId> {
         let victims = self.victims_for_one(group, node).unwrap_or_default();
         let mut touched = BTreeSet::from([node.clone()]);
         for victim in victims {
-            self.victims.insert(victim.job, self.draft.price_of(victim));
+            self.victims.insert(victim.job, self.draft.eviction_cost(victim));
             let Some(job) = self.draft.state.jobs.get(&victim.job) else { continue };
             self.fewer.add(self.draft.state, job);
             let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-            for (node, space) in Free::by_node(&job.spec, tasks) {
+            for (node, space) in ResourceVec::by_node(&job.spec, tasks) {
                 self.nodes.entry(node.clone()).or_default().freed.insert(job.id, space);
                 touched.insert(node.clone());
             }
@@ -211,9 +213,9 @@ impl<'a> Clearing<'a> {
         }
     }
 
-    fn fits_without(&self, job: JobId, node: &NodeId, site: &Site) -> bool {
+    fn fits_without(&self, job: JobId, node: &NodeId, site: &NodeDraft) -> bool {
         let others = site.freed.iter().filter(|(other, _)| **other != job).map(|(_, space)| space);
-        site.tasks.is_empty() || self.seated(node, all(others)).is_some()
+        site.tasks.is_empty() || self.assignment_on(node, sum_of(others)).is_some()
     }
 
     fn victims_by_loss(&self) -> Vec<JobId> {
@@ -222,17 +224,20 @@ impl<'a> Clearing<'a> {
         victims.into_iter().map(|(_, job)| job).collect()
     }
 
-    fn proposal(&self) -> Proposal {
+    fn proposal(&self) -> EvictionProposal {
         let sites = self.nodes.iter().filter(|(_, site)| !site.tasks.is_empty());
         let seated = sites.filter_map(|(node, site)| {
-            let (_, seated) = self.seated(node, all(site.freed.values()))?;
+            let (_, seated) = self.assignment_on(node, sum_of(site.freed.values()))?;
             Some((node.clone(), seated))
         });
-        let seats = Seats { nodes: seated.collect() };
-        Proposal { spot: seats.spot(self.draft.state, self.ask), victims: self.victims_by_loss() }
+        let seats = GangAssignment { nodes: seated.collect() };
+        EvictionProposal {
+            spot: seats.placement(self.draft.state, self.ask),
+            victims: self.victims_by_loss(),
+        }
     }
 }
 
-fn all<'s>(spaces: impl Iterator<Item = &'s Free>) -> Free {
-    spaces.fold(Free::default(), |sum, space| sum.with(*space))
+fn sum_of<'s>(spaces: impl Iterator<Item = &'s ResourceVec>) -> ResourceVec {
+    spaces.fold(ResourceVec::default(), |sum, space| sum.plus(*space))
 }

@@ -4,36 +4,36 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::estimate::expected_end::Ending;
+use crate::estimate::expected_end::ExpectedEnd;
 use crate::facts::verdict::Reason;
 use crate::ids::{JobId, NodeId};
 use crate::objects::job::{Job, Stopping};
 use crate::objects::shape::Shape;
-use crate::planner::draft::{Draft, Spot};
-use crate::planner::order::Turn;
+use crate::planner::draft::{Draft, Placement};
+use crate::planner::order::QueueHead;
 use crate::planner::place::multi_node as spread;
 use crate::planner::preempt::candidates::overdrawn;
-use crate::planner::preempt::claims::belongs_to;
-use crate::planner::request::Ask;
-use crate::resources::Free;
+use crate::planner::preempt::claims::promised_to;
+use crate::planner::request::Request;
+use crate::resources::ResourceVec;
 use crate::state::State;
 use crate::time::{MINUTE, Timestamp};
 
 /// Processes that were told to stop are killed after their grace. An attempt that is still there this long
 /// after that hangs, and nobody should count on its space.
-const HANGS_AFTER_MS: i64 = MINUTE;
+const STUCK_AFTER_MS: i64 = MINUTE;
 
 /// Set aside what leaves, if the job fits into it.
-pub(crate) fn wait_for(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
+pub(crate) fn wait_for_releasing(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> bool {
     let on_one = find(draft, turn, ask);
-    let Some(spot) = on_one.or_else(|| find_across(draft, turn, ask)) else { return false };
+    let Some(spot) = on_one.or_else(|| find_multi_node(draft, turn, ask)) else { return false };
     let mut victims = BTreeSet::new();
     for (node, taken) in spot.taken(ask) {
-        let leaving = draft.running().leaving.on(&node);
+        let leaving = draft.candidates().releasing.on(&node);
         // What leaves is used first, so that as little as possible stands idle until then.
-        draft.set_aside(turn.job, &node, taken.without(leaving.space.divisible()));
-        draft.owe(&node, taken.shared_with(leaving.space));
-        draft.running().leaving.take(&node, taken);
+        draft.earmark(turn.job, &node, taken.minus(leaving.space.divisible()));
+        draft.promise(&node, taken.intersection(leaving.space));
+        draft.candidates().releasing.take(&node, taken);
         victims.extend(leaving.jobs);
     }
     draft.count(turn.bucket, draft.demand(ask, &spot), &spot.tasks);
@@ -44,61 +44,61 @@ pub(crate) fn wait_for(draft: &mut Draft, turn: &Turn, ask: &Ask) -> bool {
 
 /// What leaves, by node.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
-    nodes: BTreeMap<NodeId, Going>,
+pub(crate) struct Releasing {
+    nodes: BTreeMap<NodeId, NodeReleasing>,
     /// Nodes in the order in which space was added there.
     grown: Vec<NodeId>,
-    searches: BTreeMap<Arc<Shape>, Search>,
+    searches: BTreeMap<Arc<Shape>, ShapeSearch>,
     /// How far `grown` was when a shape found no seats on several nodes.
     searched: BTreeMap<Arc<Shape>, usize>,
 }
 
 /// What leaves on one node.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Going {
-    pub space: Free,
+pub(crate) struct NodeReleasing {
+    pub space: ResourceVec,
     pub jobs: Vec<JobId>,
 }
 
 /// Where a shape may still fit. A node it did not fit on is looked at again only when more leaves there:
 /// everything else in a round only shrinks.
 #[derive(Debug, Default)]
-struct Search {
+struct ShapeSearch {
     pending: BTreeSet<NodeId>,
     seen: usize,
 }
 
-impl Leaving {
-    pub fn of(state: &State, now: Timestamp) -> Leaving {
-        let mut leaving = Leaving::default();
+impl Releasing {
+    pub fn of(state: &State, now: Timestamp) -> Releasing {
+        let mut leaving = Releasing::default();
         for node in state.nodes.values() {
             let jobs = node.jobs.iter().filter_map(|job| state.jobs.get(job));
             for job in jobs.filter(|job| will_end(job, now)) {
-                leaving.add(&node.id, Free::used_on(&node.id, job), &[job.id]);
+                leaving.add(&node.id, ResourceVec::used_on(&node.id, job), &[job.id]);
             }
         }
         for (id, claim) in &state.claims {
-            for (node, space) in belongs_to(state, *id, claim) {
+            for (node, space) in promised_to(state, *id, claim) {
                 leaving.take(&node, space);
             }
         }
         leaving
     }
 
-    pub fn on(&self, node: &NodeId) -> Going {
+    pub fn on(&self, node: &NodeId) -> NodeReleasing {
         self.nodes.get(node).cloned().unwrap_or_default()
     }
 
-    pub fn add(&mut self, node: &NodeId, space: Free, jobs: &[JobId]) {
+    pub fn add(&mut self, node: &NodeId, space: ResourceVec, jobs: &[JobId]) {
         let going = self.nodes.entry(node.clone()).or_default();
-        going.space = going.space.with(space);
+        going.space = going.space.plus(space);
         going.jobs.extend(jobs);
         self.grown.push(node.clone());
     }
 
-    pub fn take(&mut self, node: &NodeId, space: Free) {
+    pub fn take(&mut self, node: &NodeId, space: ResourceVec) {
         if let Some(going) = self.nodes.get_mut(node) {
-            going.space = going.space.without(space);
+            going.space = going.space.minus(space);
         }
     }
 
@@ -127,59 +127,64 @@ impl Leaving {
 }
 
 /// The first node by name on which the job fits once others have left.
-fn find(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
-    for node in draft.running().leaving.pending(&ask.shape) {
-        let space = draft.running().leaving.on(&node).space;
+fn find(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> Option<Placement> {
+    for node in draft.candidates().releasing.pending(&ask.shape) {
+        let space = draft.candidates().releasing.on(&node).space;
         if let Some(spot) = fit(draft, ask, &node, space) {
             return Some(spot);
         }
         // Limits per model are the tenant's own, so what they rule out says nothing about others.
         if !draft.limits_devices(turn.bucket) {
-            draft.running().leaving.rule_out(&ask.shape, &node);
+            draft.candidates().releasing.rule_out(&ask.shape, &node);
         }
     }
     None
 }
 
-fn fit(draft: &Draft, ask: &Ask, node: &NodeId, leaving: Free) -> Option<Spot> {
-    let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
-    let found = ask.on(&filed.kind).filter(|found| found.whole)?;
-    let seats = ask.fit(found, later(draft, node, filed.free, leaving)?)?;
-    Some(Spot::on_one(ask, (node, found), &seats))
+fn fit(draft: &Draft, ask: &Request, node: &NodeId, leaving: ResourceVec) -> Option<Placement> {
+    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let found = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
+    let seats = ask.assign(found, free_after_release(draft, node, filed.free, leaving)?)?;
+    Some(Placement::on_one(ask, (node, found), &seats))
 }
 
 /// What will be free on a node once others have left.
-fn later(draft: &Draft, node: &NodeId, free: Free, leaving: Free) -> Option<Free> {
+fn free_after_release(
+    draft: &Draft,
+    node: &NodeId,
+    free: ResourceVec,
+    leaving: ResourceVec,
+) -> Option<ResourceVec> {
     let usable = leaving.on_devices(draft.state.usable_gpus(node));
     let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
-    draft.usable(node, free.with(usable).without(overdrawn), Ending::NEVER)
+    draft.usable(node, free.plus(usable).minus(overdrawn), ExpectedEnd::NEVER)
 }
 
 /// Seats on several nodes once others have left. Costs a copy of the capacity, so it is looked for again only when
 /// more leaves.
-fn find_across(draft: &mut Draft, turn: &Turn, ask: &Ask) -> Option<Spot> {
-    if !ask.may_span() || !draft.running().leaving.has_grown_for(&ask.shape) {
+fn find_multi_node(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> Option<Placement> {
+    if !ask.may_span() || !draft.candidates().releasing.has_grown_for(&ask.shape) {
         return None;
     }
-    let mut capacity = draft.capacity.clone();
-    for (node, going) in &draft.running().leaving.nodes.clone() {
+    let mut capacity = draft.resources.clone();
+    for (node, going) in &draft.candidates().releasing.nodes.clone() {
         if let Some(free) = draft.free_on(node) {
-            match later(draft, node, free, going.space) {
+            match free_after_release(draft, node, free, going.space) {
                 Some(later) => capacity.set_free(node, later),
                 None => capacity.set_open(node, false),
             }
         }
     }
     let found =
-        spread::find(draft.state, &capacity, ask, &|node, free| draft.usable(node, free, Ending::NEVER));
+        spread::find(draft.state, &capacity, ask, &|node, free| draft.usable(node, free, ExpectedEnd::NEVER));
     if found.is_none() && !draft.limits_devices(turn.bucket) {
-        draft.running().leaving.note_searched(&ask.shape);
+        draft.candidates().releasing.note_searched(&ask.shape);
     }
     found
 }
 
 fn will_end(job: &Job, now: Timestamp) -> bool {
     let in_time =
-        |stopping: &Stopping| now.since(stopping.since) <= stopping.grace_ms.saturating_add(HANGS_AFTER_MS);
+        |stopping: &Stopping| now.since(stopping.since) <= stopping.grace_ms.saturating_add(STUCK_AFTER_MS);
     job.attempt().and_then(|attempt| attempt.stopping.as_ref()).is_some_and(in_time)
 }

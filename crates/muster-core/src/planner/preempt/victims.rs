@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{NodeId, TenantId};
-use crate::planner::draft::{Draft, Haste};
-use crate::planner::order::Turn;
-use crate::planner::preempt::candidates::{Candidate, Here, Reach};
-use crate::planner::request::Ask;
-use crate::resources::{Free, Seat};
+use crate::planner::draft::{Draft, SrptMode};
+use crate::planner::order::QueueHead;
+use crate::planner::preempt::candidates::{Candidate, NodeCandidates, PreemptionReach};
+use crate::planner::request::Request;
+use crate::resources::{DeviceAssignment, ResourceVec};
 use crate::state::usage::guarantee;
-use crate::state::usage::guarantee::Cover;
+use crate::state::usage::guarantee::GuaranteeCover;
 
 /// Making room on one node. The least work lost is best, or where nothing is lost the least worth, then the fewest victims, then the name of the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Offer {
+pub(crate) struct EvictionOption {
     lost_gpu_ms: u64,
     victims: usize,
     pub node: NodeId,
@@ -22,40 +22,40 @@ pub(crate) struct Offer {
 
 /// The offers of all nodes to jobs of one shape and one reach.
 #[derive(Debug)]
-pub(crate) struct Offers {
-    pub reach: Reach,
-    sorted: BTreeSet<Offer>,
-    by_node: BTreeMap<NodeId, Offer>,
+pub(crate) struct EvictionOptions {
+    pub reach: PreemptionReach,
+    sorted: BTreeSet<EvictionOption>,
+    by_node: BTreeMap<NodeId, EvictionOption>,
     /// How many changes of the draft are in it.
     seen: usize,
 }
 
-impl Offers {
+impl EvictionOptions {
     /// Ask every node.
-    pub fn new(draft: &Draft, turn: &Turn, ask: &Ask, reach: Reach) -> Offers {
+    pub fn new(draft: &Draft, turn: &QueueHead, ask: &Request, reach: PreemptionReach) -> EvictionOptions {
         let (sorted, by_node) = (BTreeSet::new(), BTreeMap::new());
-        let mut offers = Offers { reach, sorted, by_node, seen: draft.changed.len() };
-        for (node, here) in draft.running.iter().flat_map(|running| &running.nodes) {
-            offers.put(node, offer(draft, turn, ask, node, here));
+        let mut offers = EvictionOptions { reach, sorted, by_node, seen: draft.dirty_nodes.len() };
+        for (node, here) in draft.candidates.iter().flat_map(|running| &running.nodes) {
+            offers.put(node, eviction_option(draft, turn, ask, node, here));
         }
         offers
     }
 
     /// Ask the nodes again where something has changed since.
-    pub fn refresh(&mut self, draft: &Draft, turn: &Turn, ask: &Ask) {
-        for node in &draft.changed[self.seen..] {
-            let here = draft.running.as_ref().and_then(|running| running.nodes.get(node));
-            self.put(node, here.and_then(|here| offer(draft, turn, ask, node, here)));
+    pub fn refresh(&mut self, draft: &Draft, turn: &QueueHead, ask: &Request) {
+        for node in &draft.dirty_nodes[self.seen..] {
+            let here = draft.candidates.as_ref().and_then(|running| running.nodes.get(node));
+            self.put(node, here.and_then(|here| eviction_option(draft, turn, ask, node, here)));
         }
-        self.seen = draft.changed.len();
+        self.seen = draft.dirty_nodes.len();
     }
 
     /// The best of all.
-    pub fn best(&self) -> Option<&Offer> {
+    pub fn best(&self) -> Option<&EvictionOption> {
         self.sorted.first()
     }
 
-    fn put(&mut self, node: &NodeId, offer: Option<Offer>) {
+    fn put(&mut self, node: &NodeId, offer: Option<EvictionOption>) {
         if let Some(former) = self.by_node.remove(node) {
             self.sorted.remove(&former);
         }
@@ -66,68 +66,78 @@ impl Offers {
     }
 }
 
-fn offer(draft: &Draft, turn: &Turn, ask: &Ask, node: &NodeId, here: &Here) -> Option<Offer> {
-    let (victims, _) = victims(draft, turn, ask, node, here)?;
-    let lost_gpu_ms = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(draft.price_of(victim)));
-    Some(Offer { lost_gpu_ms, victims: victims.len(), node: node.clone() })
+fn eviction_option(
+    draft: &Draft,
+    turn: &QueueHead,
+    ask: &Request,
+    node: &NodeId,
+    here: &NodeCandidates,
+) -> Option<EvictionOption> {
+    let (victims, _) = minimal_victims_on(draft, turn, ask, node, here)?;
+    let lost_gpu_ms =
+        victims.iter().fold(0u64, |sum, victim| sum.saturating_add(draft.eviction_cost(victim)));
+    Some(EvictionOption { lost_gpu_ms, victims: victims.len(), node: node.clone() })
 }
 
 /// Who must go on a node so that the whole gang fits there, and the seat of each task then.
-pub(crate) fn victims<'a>(
+pub(crate) fn minimal_victims_on<'a>(
     draft: &Draft,
-    turn: &Turn,
-    ask: &Ask,
+    turn: &QueueHead,
+    ask: &Request,
     node: &NodeId,
-    here: &'a Here,
-) -> Option<(Vec<&'a Candidate>, Vec<Seat>)> {
-    let filed = draft.capacity.filed(node).filter(|filed| filed.open)?;
-    let found = ask.on(&filed.kind).filter(|found| found.whole)?;
-    let candidates = displaceable(draft, turn, ask, here.candidates.iter(), &draft.fewer());
+    here: &'a NodeCandidates,
+) -> Option<(Vec<&'a Candidate>, Vec<DeviceAssignment>)> {
+    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let found = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
+    let candidates = eligible_victims(draft, turn, ask, here.candidates.iter(), &draft.pending_releases());
     let after = |victims: &[&Candidate]| {
-        draft.usable(node, here.after(filed.free, all_space(victims)), draft.stays(turn))
+        draft.usable(node, here.after(filed.free, freed_space(victims)), draft.preemptor_end(turn))
     };
-    let victims = least(candidates, |victims| after(victims).is_some_and(|free| ask.fits(found, free)))?;
-    let seats = ask.fit(found, after(&victims)?)?;
+    let victims =
+        minimal_victims(candidates, |victims| after(victims).is_some_and(|free| ask.fits(found, free)))?;
+    let seats = ask.assign(found, after(&victims)?)?;
     Some((victims, seats))
 }
 
 /// Who may be displaced for the job: whoever is weaker, and for a job within a guarantee those of other tenants;
 /// as far as all of them together, and those who go already, leave to everyone what they are guaranteed.
-pub(crate) fn displaceable<'a>(
+pub(crate) fn eligible_victims<'a>(
     draft: &Draft,
-    turn: &Turn,
-    ask: &Ask,
+    turn: &QueueHead,
+    ask: &Request,
     candidates: impl Iterator<Item = &'a Candidate>,
-    fewer: &guarantee::Leaving,
+    fewer: &guarantee::PendingReleases,
 ) -> Vec<&'a Candidate> {
-    let weaker = |victim: &&Candidate| match draft.hastens {
-        Some(Haste::Gently(most)) => {
-            victim.priority <= turn.displaces_with && victim.worth.is_some_and(|worth| worth < most)
+    let weaker = |victim: &&Candidate| match draft.srpt_mode {
+        Some(SrptMode::LossFree(most)) => {
+            victim.priority <= turn.preemption_priority && victim.srpt_index.is_some_and(|worth| worth < most)
         }
-        Some(Haste::AtACost(size)) => {
-            victim.priority <= turn.displaces_with && victim.left_gpu_ms.is_some_and(|left| size < left)
+        Some(SrptMode::NetGain(size)) => {
+            victim.priority <= turn.preemption_priority
+                && victim.remaining_gpu_ms.is_some_and(|left| size < left)
         }
         None => {
             turn.outranks(victim.priority, victim.effective)
-                || victim.overstays.is_some_and(|placed| turn.was_passed(placed))
+                || victim.overran_since.is_some_and(|placed| turn.was_waiting_at(placed))
         }
     };
     let (state, shares) = (draft.state, &draft.shares);
     let mut candidates: Vec<&Candidate> = candidates.collect();
-    if draft.tells_victims_apart {
+    if draft.distinguishes_victims {
         let victim = |candidate: &Candidate| state.jobs.get(&candidate.job);
-        let let_go = |victim| state.policies_let_displace(turn.bucket, victim, true);
+        let let_go = |victim| state.policies_allow_eviction(turn.bucket, victim, true);
         candidates.retain(|candidate| victim(candidate).is_some_and(let_go));
     }
-    if let Some(Haste::Gently(_)) = draft.hastens {
-        candidates.sort_by_key(|candidate| (draft.price_of(candidate), candidate.priority, candidate.job));
+    if let Some(SrptMode::LossFree(_)) = draft.srpt_mode {
+        candidates
+            .sort_by_key(|candidate| (draft.eviction_cost(candidate), candidate.priority, candidate.job));
     }
     if !shares.has_guarantees() {
         candidates.retain(weaker);
         return candidates;
     }
-    let cover = match draft.hastens {
-        Some(_) => Cover::default(),
+    let cover = match draft.srpt_mode {
+        Some(_) => GuaranteeCover::default(),
         None => shares.cover(state, &turn.bucket.tenant, &ask.shape),
     };
     let mut fewer = fewer.clone();
@@ -146,7 +156,7 @@ pub(crate) fn displaceable<'a>(
 
 /// The victims that are needed so that it is enough: as many of the first as it takes, less those who turn out not to
 /// be needed, the dearest spared first. Nothing if all together are not enough.
-pub(crate) fn least(
+pub(crate) fn minimal_victims(
     candidates: Vec<&Candidate>,
     enough: impl Fn(&[&Candidate]) -> bool,
 ) -> Option<Vec<&Candidate>> {
@@ -165,6 +175,6 @@ pub(crate) fn least(
 }
 
 /// What victims give back together on the node they are candidates of.
-pub(crate) fn all_space(victims: &[&Candidate]) -> Free {
-    victims.iter().fold(Free::default(), |sum, victim| sum.with(victim.space))
+pub(crate) fn freed_space(victims: &[&Candidate]) -> ResourceVec {
+    victims.iter().fold(ResourceVec::default(), |sum, victim| sum.plus(victim.space))
 }

@@ -70,18 +70,18 @@ impl State {
 /// What budgets are checked against: usage of the tenants that have one, and the power limits of GPU models.
 /// Empty where no tenant has a budget.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct BudgetUse {
+pub(crate) struct BudgetUsage {
     /// Usage of each tenant that has a budget, with all tenants below it.
     spent: BTreeMap<TenantId, Spent>,
     /// The lowest power limit of the registered GPUs of each model and memory size. Empty unless a budget limits energy.
     power_limits: BTreeMap<(String, u64), u64>,
 }
 
-impl BudgetUse {
+impl BudgetUsage {
     /// O(tenants × depth); where a budget limits energy, O(running attempts + GPUs) more.
-    pub fn of(state: &State, now: Timestamp) -> BudgetUse {
+    pub fn of(state: &State, now: Timestamp) -> BudgetUsage {
         if !state.tenants.values().any(|tenant| tenant.config.budget.is_set()) {
-            return BudgetUse::default();
+            return BudgetUsage::default();
         }
         let limits_energy = state.tenants.values().any(|tenant| tenant.config.budget.energy_mj.is_some());
         let (spent, power_limits) = match limits_energy {
@@ -90,7 +90,7 @@ impl BudgetUse {
         };
         let has_budget = |id: &TenantId| state.tenants.get(id).is_some_and(|one| one.config.budget.is_set());
         let spent = spent.into_iter().filter(|(id, _)| has_budget(id));
-        BudgetUse { spent: spent.map(|(id, spent)| (id.clone(), spent)).collect(), power_limits }
+        BudgetUsage { spent: spent.map(|(id, spent)| (id.clone(), spent)).collect(), power_limits }
     }
 
     /// Whether no tenant has a budget.
@@ -118,7 +118,7 @@ impl BudgetUse {
         let Some(limit_ms) = limit_ms else { return Spent::default() };
         let (mut gpu_milli, mut milliwatts) = (0, 0);
         for (count, each) in groups {
-            let least_milli = state.capacity.least_demand_of(each).gpu_milli;
+            let least_milli = state.resources.least_demand_of(each).gpu_milli;
             gpu_milli += u64::from(count) * least_milli;
             milliwatts += u64::from(count) * self.lowest_power_limit(each) * least_milli / 1_000;
         }

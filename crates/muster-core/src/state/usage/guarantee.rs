@@ -17,25 +17,25 @@ use crate::objects::demand::Demand;
 use crate::objects::job::Job;
 use crate::objects::tenant::Quota;
 use crate::state::State;
-use crate::state::usage::model_guarantee::{ByModel, ModelBooks, guaranteed_models};
+use crate::state::usage::model_guarantee::{GpusByModel, ModelGuaranteeUsage, guaranteed_models};
 use crate::time::Timestamp;
 
 /// What of all that tenants hold will be gone soon, each with all below it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Leaving {
+pub(crate) struct PendingReleases {
     now: Timestamp,
-    gone: BTreeMap<TenantId, Demand>,
-    gone_of_models: ByModel,
+    released: BTreeMap<TenantId, Demand>,
+    released_by_model: GpusByModel,
     /// Work that is lost by those who were added, beside what tenants have lost before.
     lost_gpu_ms: BTreeMap<TenantId, u64>,
 }
 
-impl Leaving {
+impl PendingReleases {
     /// Attempts that were told to stop. O(running attempts); nothing where nobody has a guarantee.
-    pub fn of(state: &State, now: Timestamp) -> Leaving {
-        let mut leaving = Leaving { now, ..Leaving::default() };
+    pub fn of(state: &State, now: Timestamp) -> PendingReleases {
+        let mut leaving = PendingReleases { now, ..PendingReleases::default() };
         if anyone_is_guaranteed(state) {
-            leaving.gone_of_models = ByModel::none(state);
+            leaving.released_by_model = GpusByModel::none(state);
             let active = state.nodes.values().flat_map(|node| &node.jobs).filter_map(|id| state.jobs.get(id));
             let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
             let stopping: BTreeMap<_, _> = active.filter(stopping).map(|job| (job.id, job)).collect();
@@ -55,22 +55,22 @@ impl Leaving {
 
     fn count(&mut self, state: &State, job: &Job) {
         for tenant in state.lineage(&job.spec.tenant) {
-            let gone = self.gone.entry(tenant.id.clone()).or_default();
+            let gone = self.released.entry(tenant.id.clone()).or_default();
             *gone = gone.plus(job.held());
         }
-        self.gone_of_models.add_job(state, job);
+        self.released_by_model.add_job(state, job);
     }
 
     /// Whether its tenant, and everyone above it, can bear the loss of a job.
-    fn is_bearable(&self, state: &State, victim: &Job) -> bool {
+    fn is_within_loss_limits(&self, state: &State, victim: &Job) -> bool {
         let lost = loss(victim, self.now);
         state.lineage(&victim.spec.tenant).all(|tenant| {
             let already = self.lost_gpu_ms.get(&tenant.id).copied().unwrap_or_default();
             let bears = |per_day: u64| {
-                let before = tenant.damage.gpu_ms(per_day, self.now).saturating_add(already);
+                let before = tenant.preemption_loss.gpu_ms(per_day, self.now).saturating_add(already);
                 before.saturating_add(lost) <= per_day
             };
-            tenant.config.damage_gpu_ms_per_day.is_none_or(bears)
+            tenant.config.preemption_loss_gpu_ms_per_day.is_none_or(bears)
         })
     }
 
@@ -82,18 +82,18 @@ impl Leaving {
         &self,
         state: &State,
         (victim, reclaimed): (&Job, bool),
-        cover: &Cover,
-        (runs, books): (impl Fn(&TenantId) -> Demand, &ModelBooks),
+        cover: &GuaranteeCover,
+        (runs, books): (impl Fn(&TenantId) -> Demand, &ModelGuaranteeUsage),
     ) -> bool {
         let demand = victim.held();
         let amounts = |tenant: &Tenant| {
             let guaranteed = &tenant.config.guaranteed;
-            let gone = self.gone.get(&tenant.id).copied().unwrap_or_default();
+            let gone = self.released.get(&tenant.id).copied().unwrap_or_default();
             let before = runs(&tenant.id).less(gone);
             guaranteed.is_kept(before.less(demand), demand)
                 || (reclaimed && !guaranteed.excess(before).is_empty())
         };
-        self.is_bearable(state, victim)
+        self.is_within_loss_limits(state, victim)
             && state.lineage(&victim.spec.tenant).all(|tenant| {
                 (cover.is_from_below(state, &tenant.id) || amounts(tenant))
                     && self.allows_by_model(state, (victim, reclaimed), tenant, (cover, books))
@@ -107,11 +107,11 @@ impl Leaving {
         state: &State,
         (victim, reclaimed): (&Job, bool),
         tenant: &Tenant,
-        (cover, books): (&Cover, &ModelBooks),
+        (cover, books): (&GuaranteeCover, &ModelGuaranteeUsage),
     ) -> bool {
         tenant.config.guaranteed_by_model.iter().all(|(model, guaranteed)| {
             let demand = books.held_by(state, victim, model);
-            let gone = self.gone_of_models.get(&tenant.id, model);
+            let gone = self.released_by_model.get(&tenant.id, model);
             let before = books.runs(&tenant.id, model).saturating_sub(gone);
             let guaranteed = guaranteed.saturating_mul(1_000);
             demand == 0
@@ -124,14 +124,14 @@ impl Leaving {
 
 /// The guarantees that a waiting job stays within, each of its own tenant or of one above it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cover<'a> {
+pub(crate) struct GuaranteeCover<'a> {
     /// The first tenant that is guaranteed the amounts.
     pub amounts: Option<&'a TenantId>,
     /// Every tenant that is guaranteed as many GPUs of a model that the job cannot but sit on, and the model.
     pub models: Vec<(&'a TenantId, &'a str)>,
 }
 
-impl Cover<'_> {
+impl GuaranteeCover<'_> {
     /// Whether there is any.
     pub fn is_some(&self) -> bool {
         self.amounts.is_some() || !self.models.is_empty()
@@ -139,7 +139,7 @@ impl Cover<'_> {
 
     /// Whether a job sits on what may be had back: outside of those who are guaranteed it, and on at least one device of
     /// the model, where only that is guaranteed.
-    pub fn reclaims(&self, state: &State, victim: &Job, books: &ModelBooks) -> bool {
+    pub fn reclaims(&self, state: &State, victim: &Job, books: &ModelGuaranteeUsage) -> bool {
         let outside = |by: &TenantId| !is_below(state, &victim.spec.tenant, by);
         let on_model =
             |(by, model): &(&TenantId, &str)| outside(by) && books.held_by(state, victim, model) > 0;

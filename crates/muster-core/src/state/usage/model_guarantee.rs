@@ -17,20 +17,20 @@ use crate::state::State;
 
 /// What tenants have of the models they are guaranteed, as a plan is drawn up or adopted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ModelBooks {
+pub(crate) struct ModelGuaranteeUsage {
     /// With what is set aside for jobs that wait.
-    held: ByModel,
+    held: GpusByModel,
     /// Without it.
-    runs: ByModel,
+    runs: GpusByModel,
     /// The wishes of those who are ready, each with the guaranteed models that it can only be met by. Names are
     /// compared once, because everyone in the order is asked again and again.
-    wishes: BTreeMap<String, BTreeSet<String>>,
+    requested_models: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl ModelBooks {
+impl ModelGuaranteeUsage {
     /// As it is in the state. O(running + buckets); nothing where nobody has a guarantee per model.
-    pub fn of(state: &State) -> ModelBooks {
-        let runs = ByModel::running(state);
+    pub fn of(state: &State) -> ModelGuaranteeUsage {
+        let runs = GpusByModel::running(state);
         let mut wishes = BTreeMap::new();
         if !runs.devices.is_empty() {
             let groups = state.queue.buckets().flat_map(|(bucket, _)| &bucket.shape.groups);
@@ -40,7 +40,7 @@ impl ModelBooks {
                 }
             }
         }
-        ModelBooks { held: runs.clone(), runs, wishes }
+        ModelGuaranteeUsage { held: runs.clone(), runs, requested_models: wishes }
     }
 
     /// Whether there is nothing to count.
@@ -107,7 +107,7 @@ impl ModelBooks {
     }
 
     fn is_only(&self, wish: &str, model: &str) -> bool {
-        match self.wishes.get(wish) {
+        match self.requested_models.get(wish) {
             Some(models) => models.contains(model),
             None => self.runs.devices.sole_models(wish).contains(model),
         }
@@ -116,19 +116,19 @@ impl ModelBooks {
 
 /// GPUs of guaranteed models by tenant, each with all below it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ByModel {
-    devices: Devices,
+pub(crate) struct GpusByModel {
+    devices: GuaranteedDevices,
     tenants: BTreeMap<TenantId, BTreeMap<String, u64>>,
 }
 
-impl ByModel {
+impl GpusByModel {
     /// Nothing counted yet.
-    pub fn none(state: &State) -> ByModel {
-        ByModel { devices: Devices::of(state), tenants: BTreeMap::new() }
+    pub fn none(state: &State) -> GpusByModel {
+        GpusByModel { devices: GuaranteedDevices::of(state), tenants: BTreeMap::new() }
     }
 
-    fn running(state: &State) -> ByModel {
-        let mut running = ByModel::none(state);
+    fn running(state: &State) -> GpusByModel {
+        let mut running = GpusByModel::none(state);
         if !running.devices.is_empty() {
             let jobs: BTreeSet<JobId> = state.nodes.values().flat_map(|node| &node.jobs).copied().collect();
             jobs.iter().filter_map(|job| state.jobs.get(job)).for_each(|job| running.add_job(state, job));
@@ -174,22 +174,22 @@ impl ByModel {
 /// Every device of the cluster by what it calls itself, with the guaranteed models it is of. Nothing where nobody has
 /// a guarantee per model.
 #[derive(Debug, Clone, Default)]
-struct Devices(Arc<BTreeMap<String, BTreeSet<String>>>);
+struct GuaranteedDevices(Arc<BTreeMap<String, BTreeSet<String>>>);
 
-impl Devices {
+impl GuaranteedDevices {
     /// As they are registered. O(kinds).
-    fn of(state: &State) -> Devices {
+    fn of(state: &State) -> GuaranteedDevices {
         let guaranteed: BTreeSet<&String> = state.tenants.values().flat_map(guaranteed_models).collect();
         if guaranteed.is_empty() {
-            return Devices::default();
+            return GuaranteedDevices::default();
         }
         let mut devices = BTreeMap::new();
-        for device in state.capacity.kinds().flat_map(|(kind, _)| &kind.gpus).map(|gpu| &gpu.model) {
+        for device in state.resources.kinds().flat_map(|(kind, _)| &kind.gpus).map(|gpu| &gpu.model) {
             let models = || guaranteed.iter().filter(|model| model::matches(model, device));
             let models = || models().map(|model| model.to_string()).collect();
             devices.entry(device.clone()).or_insert_with(models);
         }
-        Devices(Arc::new(devices))
+        GuaranteedDevices(Arc::new(devices))
     }
 
     fn is_empty(&self) -> bool {

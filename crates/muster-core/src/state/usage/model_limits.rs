@@ -9,13 +9,13 @@ use crate::state::State;
 
 /// What tenants with limits per model hold, and may. Free of charge where nobody has such limits.
 #[derive(Debug, Clone)]
-pub(crate) struct ModelUse<'a> {
+pub(crate) struct ModelLimitUsage<'a> {
     state: &'a State,
-    tenants: BTreeMap<&'a TenantId, BTreeMap<&'a str, Limit>>,
+    tenants: BTreeMap<&'a TenantId, BTreeMap<&'a str, ModelLimit>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Limit {
+struct ModelLimit {
     /// In thousandths of a GPU.
     used: u64,
     limit: u64,
@@ -23,23 +23,23 @@ struct Limit {
 
 /// A limit that would be passed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Over<'a> {
+pub(crate) struct ModelLimitExcess<'a> {
     pub tenant: &'a TenantId,
     pub model: &'a str,
     pub wanted: u64,
     pub limit: u64,
 }
 
-impl<'a> ModelUse<'a> {
+impl<'a> ModelLimitUsage<'a> {
     /// As it is in the state. O(GPUs) where anyone has limits per model.
-    pub fn of(state: &'a State) -> ModelUse<'a> {
+    pub fn of(state: &'a State) -> ModelLimitUsage<'a> {
         let mut tenants = BTreeMap::new();
         for tenant in state.tenants.values().filter(|tenant| !tenant.config.maximum_by_model.is_empty()) {
             let limits = tenant.config.maximum_by_model.iter();
-            let limits = limits.map(|(model, limit)| (model.as_str(), Limit { used: 0, limit: *limit }));
+            let limits = limits.map(|(model, limit)| (model.as_str(), ModelLimit { used: 0, limit: *limit }));
             tenants.insert(&tenant.id, limits.collect());
         }
-        let mut models = ModelUse { state, tenants };
+        let mut models = ModelLimitUsage { state, tenants };
         if !models.tenants.is_empty() {
             models.count_all();
         }
@@ -63,16 +63,16 @@ impl<'a> ModelUse<'a> {
     }
 
     /// The first limit that is passed when a tenant takes more, told by model in thousandths of a GPU.
-    pub fn over(&self, tenant: &TenantId, more_of: impl Fn(&str) -> u64) -> Option<Over<'a>> {
+    pub fn over(&self, tenant: &TenantId, more_of: impl Fn(&str) -> u64) -> Option<ModelLimitExcess<'a>> {
         if self.tenants.is_empty() {
             return None;
         }
         let limited = self.state.lineage(tenant).filter_map(|one| self.tenants.get_key_value(&one.id));
         limited.flat_map(|(tenant, limits)| limits.iter().map(|limit| (*tenant, limit))).find_map(
-            |(tenant, (model, Limit { used, limit }))| {
+            |(tenant, (model, ModelLimit { used, limit }))| {
                 let more = more_of(model);
                 let wanted = (used + more).div_ceil(1_000);
-                let over = Over { tenant, model, wanted, limit: *limit };
+                let over = ModelLimitExcess { tenant, model, wanted, limit: *limit };
                 (more > 0 && over.wanted > over.limit).then_some(over)
             },
         )
@@ -82,7 +82,7 @@ impl<'a> ModelUse<'a> {
     pub fn left_milli(&self, tenant: &TenantId, device: &str) -> u64 {
         let limited = self.state.lineage(tenant).filter_map(|one| self.tenants.get(&one.id));
         let of_model = limited.flatten().filter(|(model, _)| model::matches(model, device));
-        let left = of_model.map(|(_, Limit { used, limit })| (limit * 1_000).saturating_sub(*used));
+        let left = of_model.map(|(_, ModelLimit { used, limit })| (limit * 1_000).saturating_sub(*used));
         left.min().unwrap_or(u64::MAX)
     }
 

@@ -9,7 +9,7 @@ use crate::state::State;
 
 /// Limits of policies, with what is held of the pools that they limit. Free of charge where no policy limits anything.
 #[derive(Debug, Clone)]
-pub(crate) struct LimitUse<'a> {
+pub(crate) struct PolicyLimitUsage<'a> {
     state: &'a State,
     /// Thousandths of GPUs held by jobs that named a pool, by tenant and pool.
     pools: BTreeMap<&'a TenantId, BTreeMap<&'a str, u64>>,
@@ -17,7 +17,7 @@ pub(crate) struct LimitUse<'a> {
 
 /// A limit and what is held of it, in thousandths of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OfLimit<'a> {
+pub(crate) struct PolicyLimitHeld<'a> {
     pub tenant: &'a TenantId,
     /// Nothing where all GPUs are limited.
     pub pool: Option<&'a str>,
@@ -25,14 +25,14 @@ pub(crate) struct OfLimit<'a> {
     pub limit: u64,
 }
 
-impl<'a> LimitUse<'a> {
+impl<'a> PolicyLimitUsage<'a> {
     /// As it is in the state. O(running jobs) where a policy limits a pool.
-    pub fn of(state: &'a State) -> LimitUse<'a> {
+    pub fn of(state: &'a State) -> PolicyLimitUsage<'a> {
         let limits = state.policies.limits.iter().filter(|(_, one)| !one.limit.pools.is_empty());
         let pools = limits.map(|(tenant, one)| {
             (tenant, one.limit.pools.keys().map(|pool| (pool.as_str(), 0)).collect::<BTreeMap<_, _>>())
         });
-        let mut held = LimitUse { state, pools: pools.collect() };
+        let mut held = PolicyLimitUsage { state, pools: pools.collect() };
         if !held.pools.is_empty() {
             held.count_all();
         }
@@ -70,7 +70,7 @@ impl<'a> LimitUse<'a> {
         (tenant, pool): (&TenantId, Option<&str>),
         more: Demand,
         held: impl Fn(&TenantId) -> Demand,
-    ) -> Vec<OfLimit<'a>> {
+    ) -> Vec<PolicyLimitHeld<'a>> {
         if more.gpu_milli == 0 {
             return Vec::new();
         }
@@ -90,7 +90,7 @@ impl<'a> LimitUse<'a> {
         &self,
         (tenant, pool): (&TenantId, Option<&str>),
         held: impl Fn(&TenantId) -> Demand,
-    ) -> Vec<OfLimit<'a>> {
+    ) -> Vec<PolicyLimitHeld<'a>> {
         let mut found = Vec::new();
         let limits = &self.state.policies.limits;
         if limits.is_empty() {
@@ -104,7 +104,7 @@ impl<'a> LimitUse<'a> {
                 Some((Some(pool.as_str()), held, *limit))
             });
             let both = of_all.into_iter().chain(of_pool);
-            found.extend(both.map(|(pool, held, limit)| OfLimit { tenant, pool, held, limit }));
+            found.extend(both.map(|(pool, held, limit)| PolicyLimitHeld { tenant, pool, held, limit }));
         }
         found
     }

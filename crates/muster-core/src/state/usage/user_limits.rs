@@ -9,18 +9,18 @@ use crate::state::State;
 
 /// What the users of tenants with such limits hold. Free of charge where nobody has one.
 #[derive(Debug, Clone)]
-pub(crate) struct UserUse<'a> {
+pub(crate) struct UserLimitUsage<'a> {
     state: &'a State,
     tenants: BTreeMap<&'a TenantId, BTreeMap<String, Demand>>,
 }
 
-impl<'a> UserUse<'a> {
+impl<'a> UserLimitUsage<'a> {
     /// As it is in the state. O(members) where anyone has such limits.
-    pub fn of(state: &'a State) -> UserUse<'a> {
+    pub fn of(state: &'a State) -> UserLimitUsage<'a> {
         let all = state.tenants.values();
         let limited = all.filter(|tenant| tenant.config.maximum_per_user != Quota::default());
         let tenants: BTreeMap<_, _> = limited.map(|tenant| (&tenant.id, BTreeMap::new())).collect();
-        let mut users = UserUse { state, tenants };
+        let mut users = UserLimitUsage { state, tenants };
         if !users.tenants.is_empty() {
             users.count_all();
         }

@@ -48,7 +48,11 @@ impl Tables for Gone {
     fn outcomes(&self, _: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError> {
         gone()
     }
-    fn key_use(&self, _: &str, _: &str) -> Result<Option<muster_core::facts::command::KeyUse>, StoreError> {
+    fn key_use(
+        &self,
+        _: &str,
+        _: &str,
+    ) -> Result<Option<muster_core::facts::command::IdempotencyRecord>, StoreError> {
         gone()
     }
     fn events(&self, _: u64, _: u32, _: Option<JobId>) -> Result<Vec<EventRow>, StoreError> {

@@ -177,7 +177,7 @@ fn preemption() -> Measure {
     adopt_round(&mut state, Timestamp(0));
     submit(&mut state, Ask { gpus: 8, tenant: 7, priority: 900, ..Ask::default() }, 1);
     let (ms, planned) = median(5, || plan(&state, Timestamp(MINUTE)));
-    assert_eq!(planned.plan.claims.len(), 1, "someone makes room");
+    assert_eq!(planned.plan.evictions.len(), 1, "someone makes room");
     Measure {
         what: "preemption decision, 400 tenants",
         nodes: 1_000,
@@ -227,7 +227,7 @@ fn job_by_job_us(state: &State) -> f64 {
         .collect();
     let (ms, ()) = median(3, || {
         for shape in &jobs {
-            for (_, filed) in state.capacity.nodes() {
+            for (_, filed) in state.resources.nodes() {
                 black_box(filed.kind.fit(shape, filed.free));
             }
         }

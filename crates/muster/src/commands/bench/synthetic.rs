@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::facts::command::{Actor, ArrayAsk, Command, Said, SubmitJob};
+use muster_core::facts::command::{Actor, ArraySpec, Command, SubmitJob, TaskReport};
 use muster_core::gpu::device::GpuFacts;
 use muster_core::objects::job::{
     Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
@@ -84,7 +84,7 @@ pub fn submission(spec: JobSpec) -> SubmitJob {
 
 /// Submit a job, or an array of so many.
 pub fn submit(state: &mut State, ask: Ask, count: usize) {
-    let array = (count > 1).then(|| ArrayAsk { indexes: (0..count as u32).collect(), running_max: None });
+    let array = (count > 1).then(|| ArraySpec { indexes: (0..count as u32).collect(), running_max: None });
     tell(state, &Command::SubmitJob(SubmitJob { array, ..submission(spec(ask)) }));
 }
 
@@ -95,7 +95,7 @@ pub fn adopt_round(state: &mut State, now: Timestamp) -> usize {
     let events = tell_at(state, &Command::AdoptPlan { plan: Box::new(planned), epoch: 1 }, now);
     for event in events {
         if let Event::JobPlaced { job, .. } = event {
-            report(state, job, &Said::Started, now);
+            report(state, job, &TaskReport::Started, now);
         }
     }
     starts
@@ -106,16 +106,16 @@ pub fn end(state: &mut State, job: JobId, now: Timestamp) {
     report(
         state,
         job,
-        &Said::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None },
+        &TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None },
         now,
     );
 }
 
-fn report(state: &mut State, job: JobId, said: &Said, now: Timestamp) {
+fn report(state: &mut State, job: JobId, said: &TaskReport, now: Timestamp) {
     let attempt = state.jobs.get(&job).and_then(|job| job.attempt());
     let Some((number, nodes)) = attempt.map(|attempt| (attempt.number, attempt.nodes())) else { return };
     for node in nodes {
-        tell_at(state, &Command::ReportTask { node, job, attempt: number, said: said.clone() }, now);
+        tell_at(state, &Command::ReportTask { node, job, attempt: number, report: said.clone() }, now);
     }
 }
 

@@ -121,7 +121,7 @@ fn file(folder: &Folder, name: &str, found: Result<muster_policy::FileFacts, Pol
         ok,
         pools: facts.rules.pools.keys().cloned().collect(),
         rulesets: facts.rules.schedules.keys().cloned().collect(),
-        hooks: facts.hooks.iter().map(|hook| hook.word()).collect(),
+        hooks: facts.hooks.iter().map(|hook| hook.as_str()).collect(),
         error,
     }
 }

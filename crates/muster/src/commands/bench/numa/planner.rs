@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::gpu::topology::{Wiring, Wish};
+use muster_core::gpu::topology::{LocalityRequirement, NodeTopology};
 use muster_core::objects::job::{JobSpec, Topology};
 use muster_core::objects::node::NodeFacts;
 use muster_core::resources::mask;
@@ -36,8 +36,8 @@ impl Planner {
     /// For jobs that demand devices on one NUMA node, unless they need more than one has.
     pub fn same_numa(facts: &NodeFacts, nodes: usize) -> Planner {
         let all = u64::MAX >> (u64::BITS as usize - facts.gpus.len());
-        let same_numa_max =
-            Wiring::of(&facts.gpus, &facts.numa).most(all, Wish { same_numa: true, ..Wish::default() });
+        let same_numa_max = NodeTopology::of(&facts.gpus, &facts.numa)
+            .most(all, LocalityRequirement { same_numa: true, ..LocalityRequirement::default() });
         Planner { same_numa_max, ..Planner::new(facts, nodes) }
     }
 

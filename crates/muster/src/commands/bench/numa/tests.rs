@@ -1,7 +1,7 @@
 use super::serve::{Place, Places, serve};
 use super::stream::{Job, MEAN_MS};
 use super::*;
-use muster_core::gpu::topology::{Nvlink, Wiring, Wish};
+use muster_core::gpu::topology::{LocalityRequirement, NodeTopology, Nvlink};
 
 const BOXES: [&str; 12] = [
     "dgx-1-v100",
@@ -152,9 +152,9 @@ fn the_choice_on_every_box_is_the_best_of_all_sets() {
     let wishes = [Nvlink::Welcome, Nvlink::Preferred, Nvlink::Required];
     for machine in BOXES {
         let facts = facts(machine).unwrap();
-        let (wiring, all) = (Wiring::of(&facts.gpus, &facts.numa), (1u64 << facts.gpus.len()) - 1);
+        let (wiring, all) = (NodeTopology::of(&facts.gpus, &facts.numa), (1u64 << facts.gpus.len()) - 1);
         for (free, nvlink) in (0..=all).flat_map(|free| wishes.map(|nvlink| (free, nvlink))) {
-            let wish = Wish { nvlink, ..Wish::default() };
+            let wish = LocalityRequirement { nvlink, ..LocalityRequirement::default() };
             let mut best = [None; 9];
             for set in (1..=free).filter(|set| set & !free == 0) {
                 let rank = wiring.rank(free, set, wish);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use muster_core::facts::command::{Actor, Command};
 use muster_core::facts::plan::Plan;
-use muster_core::objects::policy::Scope;
+use muster_core::objects::policy::PolicyScope;
 use muster_core::planner::plan;
 use muster_core::{State, Timestamp};
 use muster_server::policies::{Asker, Interpreter};
@@ -83,9 +83,10 @@ fn put_into_force(state: &mut State, interpreter: &dyn Interpreter) -> Result<()
     let files = [("queue.gsky", include_str!("queue.gsky")), ("score.gsky", include_str!("score.gsky"))];
     let files: BTreeMap<String, String> =
         files.into_iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
-    let bundle =
-        interpreter.compile(&Scope::Cluster, files).map_err(|errors| CliError::failed(errors.join("; ")))?;
-    let (scope, why) = (Scope::Cluster, String::new());
+    let bundle = interpreter
+        .compile(&PolicyScope::Cluster, files)
+        .map_err(|errors| CliError::failed(errors.join("; ")))?;
+    let (scope, why) = (PolicyScope::Cluster, String::new());
     tell(state, &Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why });
     Ok(())
 }
