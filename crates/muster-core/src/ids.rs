@@ -150,7 +150,6 @@ slug_id!(
 pub struct GpuId {
     /// The node it sits in.
     pub node: NodeId,
-    /// Its index there.
     pub index: u8,
 }
 

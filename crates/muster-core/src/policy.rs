@@ -149,7 +149,6 @@ impl Policies {
         self.active(&PolicyScope::Cluster).map(|version| &version.bundle.rules)
     }
 
-    /// A pool.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.rules()?.pools.get(name)
     }

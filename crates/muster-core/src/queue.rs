@@ -39,7 +39,6 @@ impl Queue {
         self.len
     }
 
-    /// Whether nobody waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -59,11 +59,8 @@ pub struct State {
     pub next_job: u64,
     /// The rules that decisions follow.
     pub settings: Settings,
-    /// Every tenant.
     pub tenants: BTreeMap<TenantId, Tenant>,
-    /// Every node.
     pub nodes: BTreeMap<NodeId, Node>,
-    /// Every live job.
     pub jobs: BTreeMap<JobId, Job>,
     /// Every array with a live task.
     pub arrays: BTreeMap<u64, ArrayState>,
@@ -81,7 +78,6 @@ pub struct State {
     pub windows: BTreeMap<String, Window>,
     /// Every token that was not revoked.
     pub tokens: BTreeMap<String, Token>,
-    /// Who used what.
     pub ledger: Ledger,
     /// How right the planner was about when jobs start.
     pub calibration: ForecastCalibration,
@@ -92,7 +88,6 @@ pub struct State {
     /// Which policies are in force, and what they answered.
     pub policies: Policies,
 
-    /// Who waits. Derived.
     pub queue: Queue,
     /// What is free where. Derived.
     pub resources: ResourceIndex,
@@ -121,9 +116,7 @@ pub struct ArrayState {
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedJob {
-    /// How.
     pub outcome: Outcome,
-    /// When.
     pub at: Timestamp,
 }
 
@@ -134,7 +127,6 @@ pub struct Claim {
     /// nothing, and run out.
     #[serde(default)]
     pub tasks: Vec<PlacedTask>,
-    /// Who makes room.
     pub victims: Vec<JobId>,
     /// Until when, at the latest.
     pub until: Timestamp,
@@ -158,17 +150,14 @@ impl State {
         State { next_job: 1, ..State::default() }
     }
 
-    /// A live job.
     pub fn job(&self, id: JobId) -> Result<&Job, Refusal> {
         self.jobs.get(&id).ok_or(Refusal::UnknownJob { job: id })
     }
 
-    /// A tenant.
     pub fn tenant(&self, id: &TenantId) -> Result<&Tenant, Refusal> {
         self.tenants.get(id).ok_or_else(|| Refusal::UnknownTenant { tenant: id.clone() })
     }
 
-    /// A node.
     pub fn node(&self, id: &NodeId) -> Result<&Node, Refusal> {
         self.nodes.get(id).ok_or_else(|| Refusal::UnknownNode { node: id.clone() })
     }

@@ -3,6 +3,8 @@
 //! The comments on the fields are also the descriptions in the OpenAPI document. What a client sends refuses
 //! unknown fields, so that a misspelt one is noticed; what a server answers may grow fields at any time.
 
+#![warn(missing_docs)]
+
 pub mod agent;
 
 pub mod allocation;

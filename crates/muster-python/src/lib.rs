@@ -3,6 +3,8 @@
 //! It translates and nothing more: values and errors go from one language to the other here, and `muster-policy` does
 //! the work. What needs no speed is in Python, in `python/src/starlark_engine`.
 
+#![warn(missing_docs)]
+
 mod engine;
 mod error;
 mod gpu;

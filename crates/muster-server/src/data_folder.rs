@@ -4,7 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use muster_store::{Identity, Journal, StoreError, private};
+use muster_store::{ClusterIdentity, Journal, StoreError, private};
 use tracing::{info, warn};
 
 use crate::identity;
@@ -28,8 +28,8 @@ impl FolderLock {
     pub fn take(folder: &Path) -> Result<FolderLock, StartError> {
         let name = folder.display().to_string();
         let fault = |source| StartError::Folder { folder: name.clone(), source };
-        private::make_folder(folder).map_err(fault)?;
-        let mut file = private::open_file(&folder.join("server.lock")).map_err(fault)?;
+        private::create_folder_if_missing(folder).map_err(fault)?;
+        let mut file = private::open_or_create_file(&folder.join("server.lock")).map_err(fault)?;
         match file.try_lock() {
             // What an older version left open to others; the database is looked after where it is opened.
             Ok(()) => close_all(folder),
@@ -49,7 +49,7 @@ impl FolderLock {
 fn close_all(folder: &Path) {
     for folder in [folder, &folder.join("tls")] {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.for_each(|entry| private::close_to_others(&entry.path()));
+        entries.for_each(|entry| private::remove_access_of_others(&entry.path()));
     }
 }
 
@@ -96,16 +96,16 @@ impl Marker {
         if self.checked {
             return Ok(());
         }
-        match (journal.identity()?, self.read()?) {
-            (Identity::Empty, marker) if !self.new_cluster => self.refuse_empty(marker)?,
-            (Identity::Cluster(found), Some(marker)) if found != marker && !self.new_cluster => {
+        match (journal.cluster_identity()?, self.read()?) {
+            (ClusterIdentity::Empty, marker) if !self.new_cluster => self.refuse_empty(marker)?,
+            (ClusterIdentity::Cluster(found), Some(marker)) if found != marker && !self.new_cluster => {
                 return Err(self.another(&found, &marker));
             }
-            (Identity::Cluster(found), Some(marker)) if found != marker => {
+            (ClusterIdentity::Cluster(found), Some(marker)) if found != marker => {
                 warn!(%found, %marker, "--new-cluster: this folder now belongs to another cluster");
                 self.write(&found)?;
             }
-            (Identity::Cluster(found), None) => self.write(&found)?,
+            (ClusterIdentity::Cluster(found), None) => self.write(&found)?,
             _ => {}
         }
         self.checked = true;
@@ -114,16 +114,16 @@ impl Marker {
 
     /// The leader gives its cluster an id, once.
     pub fn found(&self, journal: &mut dyn Journal) -> Result<(), StoreError> {
-        let id = match journal.identity()? {
-            Identity::Cluster(id) => match self.read()? {
+        let id = match journal.cluster_identity()? {
+            ClusterIdentity::Cluster(id) => match self.read()? {
                 Some(marker) if marker != id && !self.new_cluster => return Err(self.another(&id, &marker)),
                 _ => id,
             },
-            Identity::Unknown => return Ok(()),
+            ClusterIdentity::Unknown => return Ok(()),
             // A database of an older release has no id; one that was restored keeps that of its folder.
-            Identity::Empty | Identity::Unnamed => {
+            ClusterIdentity::Empty | ClusterIdentity::Unnamed => {
                 let id = self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.fresh.clone());
-                journal.found(&id)?;
+                journal.set_cluster_id(&id)?;
                 info!(cluster = %id, "the database has its cluster id");
                 id
             }

@@ -143,7 +143,7 @@ impl Lease {
 
     fn renew(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         let sent = self.clock.elapsed();
-        journal.renew(LEASE.as_millis() as i64)?;
+        journal.renew_lease(LEASE.as_millis() as i64)?;
         self.since = sent;
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Lease {
         if self.age() < LEASE * 2 / 3 {
             return Ok(());
         }
-        Err(StoreError::Deposed { why: "the lease was not renewed in time".to_string() })
+        Err(StoreError::NotLeader { why: "the lease was not renewed in time".to_string() })
     }
 
     fn age(&self) -> Duration {

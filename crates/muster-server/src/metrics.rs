@@ -98,7 +98,7 @@ fn bundles(door: &Door, state: &State) -> Vec<(String, bool)> {
 
 fn jobs(counts: &[CountRow]) -> Vec<(String, u64)> {
     let sum = |state: JobState| counts.iter().filter(|row| row.state == state).map(|row| row.jobs).sum();
-    JobState::ALL.iter().map(|state| (state.word().to_string(), sum(*state))).collect()
+    JobState::ALL.iter().map(|state| (state.as_str().to_string(), sum(*state))).collect()
 }
 
 fn counted<K: Ord>(words: impl Iterator<Item = K>) -> Vec<(K, u64)> {

@@ -81,7 +81,7 @@ impl Reign {
                     self.decline_for(RETRY, &format!("this server stands by; `{leader}` leads"));
                 }
                 Ok(None) => {}
-                Err(fault) if fault.heals_by_reload() => self.step_back(&fault, &mut lasting),
+                Err(fault) if fault.is_recoverable_by_reload() => self.step_back(&fault, &mut lasting),
                 Err(broken) => return self.end(broken),
             }
         }
@@ -92,7 +92,7 @@ impl Reign {
     fn stand(&mut self, journal: &mut dyn Journal) -> Result<Option<String>, StoreError> {
         self.marker.check(journal)?;
         let sent = self.clock.elapsed();
-        match journal.lead(&self.holder, LEASE.as_millis() as i64)? {
+        match journal.acquire_leadership(&self.holder, LEASE.as_millis() as i64)? {
             Leadership::Leading { epoch, .. } => self.lead(journal, epoch, sent).map(|()| None),
             Leadership::Standby { holder, .. } => Ok(Some(holder)),
         }

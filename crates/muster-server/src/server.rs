@@ -244,7 +244,7 @@ impl Parts {
         let (ended, engine) = oneshot::channel();
         let mut journal = store.journal;
         if let Some(former) = &folder.former {
-            journal.succeed(former);
+            journal.declare_holder_dead(former);
         }
         let stopping = stop.clone();
         let threads = vec![

@@ -25,7 +25,7 @@ use muster_core::{Answer, NodeId, Timestamp};
 use muster_protocol::agent::{Orders, Registration, Report};
 use muster_server::cluster::Declined;
 use muster_store::Entry;
-use muster_store::memory::{Connection, Fault, Memory};
+use muster_store::memory::{MemoryConnection, SimulatedFault, MemoryDatabase};
 
 use crate::random::Random;
 use crate::story::Story;
@@ -121,7 +121,7 @@ enum ToServer {
 struct ServerPlace {
     name: String,
     clock: MachineClock,
-    connection: Connection,
+    connection: MemoryConnection,
     process: Option<Server>,
     paused_until: i64,
     /// When each of its threads wakes next; other wakings are out of date.
@@ -168,7 +168,7 @@ struct World<'a> {
     queued: u64,
     /// What would have happened to those who stand still.
     waits: BTreeMap<Who, Vec<Coming>>,
-    database: Memory,
+    database: MemoryDatabase,
     servers: Vec<ServerPlace>,
     nodes: Vec<NodePlace>,
     names: Vec<String>,
@@ -188,7 +188,7 @@ impl<'a> World<'a> {
     fn new(story: &'a Story) -> World<'a> {
         let sun = Sun::default();
         let mut random = Random(story.seed ^ 0x5eed);
-        let database = Memory::default();
+        let database = MemoryDatabase::default();
         let servers = (0..story.servers).map(|index| ServerPlace {
             name: format!("server-{index}"),
             clock: MachineClock::new(&sun),
@@ -298,7 +298,7 @@ impl<'a> World<'a> {
             return Err("nothing will ever happen again".to_string());
         };
         self.sun.set(at);
-        self.database.set_time(clock::BEGIN_MS + at);
+        self.database.set_clock_ms(clock::BEGIN_MS + at);
         self.happen(coming)?;
         self.look_at_machines()
     }
@@ -342,7 +342,7 @@ impl<'a> World<'a> {
             Coming::ServerIsBack(server) => self.start_server(server),
             Coming::AgentIsBack(node) => self.start_agent(node),
             Coming::NodeIsBack(node) => self.start_node(node),
-            Coming::DatabaseIsBack(server) => self.servers[server].connection.fail(Fault::None),
+            Coming::DatabaseIsBack(server) => self.servers[server].connection.inject_fault(SimulatedFault::None),
             Coming::GoesOn(who) => self.goes_on(who),
             Coming::Tidy => self.tidy(),
         }

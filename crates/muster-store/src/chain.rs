@@ -5,19 +5,19 @@ use crate::record::Record;
 
 /// What the next record is chained to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link(u32);
+pub struct ChainChecksum(u32);
 
-impl Link {
+impl ChainChecksum {
     /// In front of the first record.
-    pub const START: Link = Link(0);
+    pub const START: ChainChecksum = ChainChecksum(0);
 
     /// The end of a chain as it was read. A record of an older release has no chain; its checksum takes the place.
-    pub fn of(crc: u32, chain: Option<u32>) -> Link {
-        Link(chain.unwrap_or(crc))
+    pub fn of_record(crc: u32, chain: Option<u32>) -> ChainChecksum {
+        ChainChecksum(chain.unwrap_or(crc))
     }
 
     /// The chain value of a record with this checksum that follows.
-    pub fn next(self, crc: u32) -> u32 {
+    pub fn next_checksum(self, crc: u32) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&self.0.to_le_bytes());
         hasher.update(&crc.to_le_bytes());
@@ -26,10 +26,10 @@ impl Link {
 }
 
 /// Whether a record follows the one before it, else what is wrong. Numbers are not looked at.
-pub fn follows(previous: Option<&Record>, record: &Record) -> Result<(), String> {
-    let link = previous.map_or(Link::START, |previous| Link::of(previous.crc, previous.chain));
+pub fn check_follows(previous: Option<&Record>, record: &Record) -> Result<(), String> {
+    let link = previous.map_or(ChainChecksum::START, |previous| ChainChecksum::of_record(previous.crc, previous.chain));
     match (record.chain, previous.and_then(|previous| previous.chain)) {
-        (Some(chain), _) if chain == link.next(record.crc) => Ok(()),
+        (Some(chain), _) if chain == link.next_checksum(record.crc) => Ok(()),
         (Some(_), _) => {
             let before = record.seq.saturating_sub(1);
             Err(format!("does not follow record {before}: one of the two was changed after it was written"))

@@ -7,18 +7,18 @@ mod compare;
 mod rebuilt;
 
 use crate::StoreConfig;
-use crate::chain::follows;
+use crate::chain::check_follows;
 use crate::error::StoreError;
 use crate::record::{Entry, Record};
-use crate::replay::PAGE;
+use crate::replay::PAGE_ROWS;
 use crate::tables::Value;
 use crate::{postgres, sqlite};
 
-use self::rebuilt::Rebuilt;
+use self::rebuilt::TableRebuilder;
 
 /// One thing that is not as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Damage {
+pub enum Corruption {
     /// A record of the journal.
     Record {
         /// Its number.
@@ -62,39 +62,39 @@ pub enum Damage {
     },
 }
 
-impl Damage {
+impl Corruption {
     /// Where it is: a table with its key and column, or a record.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match self {
-            Damage::Record { seq, .. } => format!("journal record {seq}"),
-            Damage::Cell { table, key, column, .. } => format!("{table} ({key}) {column}"),
-            Damage::MissingRow { table, key } | Damage::ExtraRow { table, key } => format!("{table} ({key})"),
-            Damage::Savepoint { seq, .. } => format!("savepoint {seq}"),
+            Corruption::Record { seq, .. } => format!("journal record {seq}"),
+            Corruption::Cell { table, key, column, .. } => format!("{table} ({key}) {column}"),
+            Corruption::MissingRow { table, key } | Corruption::ExtraRow { table, key } => format!("{table} ({key})"),
+            Corruption::Savepoint { seq, .. } => format!("savepoint {seq}"),
         }
     }
 
     /// What is wrong there.
     pub fn problem(&self) -> String {
         match self {
-            Damage::Record { problem, .. } | Damage::Savepoint { problem, .. } => problem.clone(),
-            Damage::Cell { found, expected, .. } => format!("is {found}, the journal says {expected}"),
-            Damage::MissingRow { .. } => "is missing, the journal says that it exists".to_string(),
-            Damage::ExtraRow { .. } => "is not in the journal".to_string(),
+            Corruption::Record { problem, .. } | Corruption::Savepoint { problem, .. } => problem.clone(),
+            Corruption::Cell { found, expected, .. } => format!("is {found}, the journal says {expected}"),
+            Corruption::MissingRow { .. } => "is missing, the journal says that it exists".to_string(),
+            Corruption::ExtraRow { .. } => "is not in the journal".to_string(),
         }
     }
 }
 
 /// What was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Examined {
+pub struct VerificationReport {
     /// Records of the journal.
     pub records: u64,
     /// Those of them that are chained to the record before; older releases wrote no chain.
-    pub chained: u64,
+    pub chained_records: u64,
     /// Rows that were compared, in all tables.
-    pub rows: u64,
+    pub rows_compared: u64,
     /// Whether the tables were compared: not if the journal itself is damaged.
-    pub compared: bool,
+    pub tables_compared: bool,
 }
 
 /// A database in one consistent view.
@@ -103,13 +103,13 @@ pub(crate) trait Snapshot {
     fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError>;
 
     /// The next rows of a table in the order of its key, after a key or from the first one on.
-    fn page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError>;
+    fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError>;
 
     /// The newest migration that the tables have had.
-    fn version(&mut self) -> Result<Option<i64>, StoreError>;
+    fn schema_version(&mut self) -> Result<Option<i64>, StoreError>;
 
     /// Whole savepoints that cannot be read back.
-    fn broken_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError>;
+    fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError>;
 }
 
 /// A table to compare.
@@ -126,7 +126,7 @@ pub(crate) struct Column {
 }
 
 impl Table {
-    pub fn keys(&self) -> impl Iterator<Item = &Column> {
+    pub fn key_columns(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().filter(|column| column.is_key)
     }
 
@@ -138,18 +138,18 @@ impl Table {
 
 /// Verify a database. `damaged` is called for each thing that is not as it was written, `visit` for each entry in
 /// order as long as the journal is whole.
-pub fn examine(
+pub fn verify_database(
     config: &StoreConfig,
     visit: &mut dyn FnMut(&Entry),
-    damaged: &mut dyn FnMut(Damage),
-) -> Result<Examined, StoreError> {
+    damaged: &mut dyn FnMut(Corruption),
+) -> Result<VerificationReport, StoreError> {
     let mut source: Box<dyn Snapshot> = match config {
-        StoreConfig::Sqlite { path } => sqlite::snapshot(path)?,
+        StoreConfig::Sqlite { path } => sqlite::open_snapshot(path)?,
         StoreConfig::Postgres(config) => postgres::snapshot(config)?,
     };
-    let known = crate::migrations::known(&crate::migrations::sqlite::migrations::runner());
-    let found = source.version()?;
-    crate::migrations::refuse_newer(found, known)?;
+    let known = crate::migrations::newest_known_version(&crate::migrations::sqlite::migrations::runner());
+    let found = source.schema_version()?;
+    crate::migrations::refuse_newer_schema(found, known)?;
     if found != Some(known) {
         let found = found.unwrap_or(0);
         return Err(StoreError::Misconfigured(format!(
@@ -157,57 +157,57 @@ pub fn examine(
              release once, which brings the tables up to date"
         )));
     }
-    for (seq, problem) in source.broken_savepoints()? {
-        damaged(Damage::Savepoint { seq, problem });
+    for (seq, problem) in source.unreadable_savepoints()? {
+        damaged(Corruption::Savepoint { seq, problem });
     }
-    let mut rebuilt = Rebuilt::new()?;
-    let mut examined = Examined::default();
-    let whole = read_journal(source.as_mut(), &mut examined, damaged, &mut |entry| {
+    let mut rebuilt = TableRebuilder::new()?;
+    let mut examined = VerificationReport::default();
+    let whole = verify_journal(source.as_mut(), &mut examined, damaged, &mut |entry| {
         visit(entry);
         rebuilt.add(entry.clone())
     })?;
     if whole {
         let mut rebuilt = rebuilt.finish()?;
-        examined.rows = compare::tables(source.as_mut(), &mut rebuilt, damaged)?;
-        examined.compared = true;
+        examined.rows_compared = compare::compare_tables(source.as_mut(), &mut rebuilt, damaged)?;
+        examined.tables_compared = true;
     }
     Ok(examined)
 }
 
 /// Check every record, also those behind a damaged one. False if one is damaged.
-fn read_journal(
+fn verify_journal(
     source: &mut dyn Snapshot,
-    examined: &mut Examined,
-    damaged: &mut dyn FnMut(Damage),
+    examined: &mut VerificationReport,
+    damaged: &mut dyn FnMut(Corruption),
     good: &mut dyn FnMut(&Entry) -> Result<(), StoreError>,
 ) -> Result<bool, StoreError> {
     let (mut next, mut previous, mut whole) = (1, None::<Record>, true);
     loop {
         let page = source.records(next)?;
-        let full = page.len() >= PAGE as usize;
+        let full = page.len() >= PAGE_ROWS as usize;
         for record in page {
             examined.records += 1;
-            examined.chained += u64::from(record.chain.is_some());
+            examined.chained_records += u64::from(record.chain.is_some());
             let mut problems = Vec::new();
             if record.seq != next {
                 let gone = format!("records {next} to {} are gone", record.seq - 1);
                 problems.push((next, gone));
-            } else if let Err(problem) = follows(previous.as_ref(), &record) {
+            } else if let Err(problem) = check_follows(previous.as_ref(), &record) {
                 problems.push((record.seq, problem));
             }
-            match record.entry() {
+            match record.decode() {
                 Ok(entry) if whole && problems.is_empty() => {
                     if let Err(error) = good(&entry) {
                         problems.push((record.seq, format!("does not fit the records before it: {error}")));
                     }
                 }
                 Ok(_) => {}
-                Err(StoreError::Unreadable { problem, .. }) => problems.push((record.seq, problem)),
+                Err(StoreError::UnreadableRecord { problem, .. }) => problems.push((record.seq, problem)),
                 Err(other) => return Err(other),
             }
             whole &= problems.is_empty();
             for (seq, problem) in problems {
-                damaged(Damage::Record { seq, problem });
+                damaged(Corruption::Record { seq, problem });
             }
             next = record.seq + 1;
             previous = Some(record);

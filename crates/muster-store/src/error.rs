@@ -5,7 +5,7 @@
 pub enum StoreError {
     /// This server no longer leads, or its lease has run out. Nothing was written. Stand by and try to lead again.
     #[error("this server no longer leads: {why}")]
-    Deposed {
+    NotLeader {
         /// What the leader row said.
         why: String,
     },
@@ -28,13 +28,13 @@ pub enum StoreError {
     /// A constraint was violated or the store is not what it should be: a bug or damage. Nothing was written.
     /// End the process loudly.
     #[error("the store refused what must never be refused, {what}")]
-    Broken {
+    InvariantViolated {
         /// Which rule, and by what.
         what: String,
     },
     /// A record of the journal is missing or cannot be read. End the process loudly.
     #[error("journal record {seq} {problem}; {advice}")]
-    Unreadable {
+    UnreadableRecord {
         /// The number of the record.
         seq: u64,
         /// What is wrong with it.
@@ -46,7 +46,7 @@ pub enum StoreError {
     #[error(
         "the database has schema version {found}, this release knows {known}: start the release that wrote it, or a newer one"
     )]
-    Newer {
+    NewerSchema {
         /// Version of the database.
         found: i64,
         /// Version of this binary.
@@ -61,26 +61,26 @@ pub enum StoreError {
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Advice for damage that no restart can heal.
-pub(crate) const RESTORE: &str = "stop the server, keep a copy of the database, and restore it from a backup";
+pub(crate) const RESTORE_ADVICE: &str = "stop the server, keep a copy of the database, and restore it from a backup";
 
 impl StoreError {
     /// Whether the engine may go on after it has reloaded; otherwise the process must end.
-    pub fn heals_by_reload(&self) -> bool {
+    pub fn is_recoverable_by_reload(&self) -> bool {
         matches!(
             self,
-            StoreError::Deposed { .. } | StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. }
+            StoreError::NotLeader { .. } | StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. }
         )
     }
 
-    pub(crate) fn broken(what: impl Into<String>) -> StoreError {
-        StoreError::Broken { what: what.into() }
+    pub(crate) fn invariant_violated(what: impl Into<String>) -> StoreError {
+        StoreError::InvariantViolated { what: what.into() }
     }
 
     pub(crate) fn unavailable(doing: impl Into<String>, source: impl Into<Cause>) -> StoreError {
         StoreError::Unavailable { doing: doing.into(), source: source.into() }
     }
 
-    pub(crate) fn unreadable(seq: u64, problem: impl Into<String>) -> StoreError {
-        StoreError::Unreadable { seq, problem: problem.into(), advice: RESTORE.to_string() }
+    pub(crate) fn unreadable_record(seq: u64, problem: impl Into<String>) -> StoreError {
+        StoreError::UnreadableRecord { seq, problem: problem.into(), advice: RESTORE_ADVICE.to_string() }
     }
 }

@@ -12,28 +12,28 @@ pub trait Journal: Send {
     /// former lease has run out, we lead already, or the leader is known to have ended ([`Journal::succeed`]); each
     /// success is a new epoch. `holder` is another one for each process. The new leader brings the tables up to this
     /// release before it returns.
-    fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError>;
+    fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError>;
 
     /// The process that led as `dead` has ended: its lease need not run out before this server leads. Only where the
     /// store cannot tell by itself.
-    fn succeed(&mut self, dead: &str) {
+    fn declare_holder_dead(&mut self, dead: &str) {
         let _ = dead;
     }
 
     /// Which cluster the database holds. May be asked before leading.
-    fn identity(&mut self) -> Result<Identity, StoreError> {
-        Ok(Identity::Unknown)
+    fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
+        Ok(ClusterIdentity::Unknown)
     }
 
     /// Give a cluster that has no id this one. Only for the leader.
-    fn found(&mut self, cluster: &str) -> Result<(), StoreError> {
+    fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
         let _ = cluster;
         Ok(())
     }
 
     /// Lead for another `lease_ms` from now on. `Deposed` if another server has taken over or the lease has
     /// run out.
-    fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError>;
+    fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError>;
 
     /// Give the lead away at once, so that a standby need not wait for the lease to run out.
     fn resign(&mut self) -> Result<(), StoreError>;
@@ -46,12 +46,12 @@ pub trait Journal: Send {
     /// Read every entry after number `after` in order, checked: no gap, every checksum right, every payload
     /// readable. Returns the number of the last one. An error from `visit` ends the reading and is passed on.
     /// Memory holds one page at a time.
-    fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError>;
+    fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError>;
 }
 
 /// Which cluster a database holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Identity {
+pub enum ClusterIdentity {
     /// It cannot be told: the database is a throwaway one, or damaged, which the leader will say.
     Unknown,
     /// Nothing was ever written to it.
@@ -63,7 +63,7 @@ pub enum Identity {
 }
 
 /// What is called for each entry of a replay.
-pub type Visit<'a> = dyn FnMut(Entry) -> Result<(), StoreError> + 'a;
+pub type EntryVisitor<'a> = dyn FnMut(Entry) -> Result<(), StoreError> + 'a;
 
 /// The answer to [`Journal::lead`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::StoreError;
-pub use journal::{Identity, Journal, Leadership, Savepoint, Savepoints};
+pub use journal::{ClusterIdentity, Journal, Leadership, Savepoint, Savepoints};
 pub use postgres::config::PostgresConfig;
 pub use queries::Tables;
 pub use record::{Entry, Record};

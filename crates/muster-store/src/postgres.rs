@@ -23,29 +23,29 @@ use tokio_postgres::Row;
 use self::config::PostgresConfig;
 use self::fault::{commit_fault, fault};
 use self::leader::{Candidate, Taken};
-use self::limits::Limits;
-use self::link::{CALL_TIMEOUT, Line, Link};
+use self::limits::LeaseTimeouts;
+use self::link::{CALL_TIMEOUT, ReconnectingConnection, PostgresConnection};
 use self::reads::PostgresReads;
 use self::savepoints::PostgresSavepoints;
 use crate::Store;
 use crate::chain;
 use crate::deep::Snapshot;
 use crate::error::StoreError;
-use crate::journal::{Identity, Journal, Leadership, Visit};
-use crate::reader::Reader;
+use crate::journal::{ClusterIdentity, Journal, Leadership, EntryVisitor};
+use crate::reader::TableReader;
 use crate::record::{Entry, Record, check_batch};
-use crate::replay::{PAGE, replay};
-use crate::term::{Term, random_number};
+use crate::replay::{PAGE_ROWS, replay};
+use crate::term::{LeaderEpoch, random_number};
 
 /// Open the three handles to a database.
 pub fn open(config: &PostgresConfig) -> Result<Store, StoreError> {
     Ok(Store {
         journal: Box::new(PostgresJournal {
-            line: Line::new(config, "muster journal")?,
+            line: ReconnectingConnection::new(config, "muster journal")?,
             term: None,
             dead: None,
         }),
-        tables: Arc::new(Reader(PostgresReads::new(config)?)),
+        tables: Arc::new(TableReader(PostgresReads::new(config)?)),
         savepoints: Arc::new(PostgresSavepoints::new(config)?),
     })
 }
@@ -57,8 +57,8 @@ pub fn snapshot(config: &PostgresConfig) -> Result<Box<dyn Snapshot>, StoreError
 
 /// The journal in a database.
 struct PostgresJournal {
-    line: Line,
-    term: Option<Term>,
+    line: ReconnectingConnection,
+    term: Option<LeaderEpoch>,
     /// A holder that is known to have ended.
     dead: Option<String>,
 }
@@ -79,11 +79,11 @@ const HAS_CHAIN: &str =
     "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('journal') AND attname = 'chain'";
 
 impl Journal for PostgresJournal {
-    fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
+    fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
         let former = self.term;
         let dead = self.dead.as_deref();
         let candidate = Candidate { holder, lease_ms, nonce: random_number()?, former, dead };
-        self.line.limit(Limits::of_lease(lease_ms));
+        self.line.limit(LeaseTimeouts::for_lease(lease_ms));
         let term = match self.line.call("take the lead", async |link| leader::take(link, &candidate).await)? {
             Taken::Row(term) => term,
             Taken::Held { holder, until_ms } => {
@@ -91,7 +91,7 @@ impl Journal for PostgresJournal {
                 return Ok(Leadership::Standby { holder, until_ms });
             }
         };
-        let migrate = async |link: &mut Link| leader::migrate(link).await;
+        let migrate = async |link: &mut PostgresConnection| leader::migrate(link).await;
         // Only where there is something to do; else a connection that is lost now is noticed as soon as any other.
         match self.line.call("read the version of the tables", async |link| leader::is_current(link).await)? {
             true => self.line.call("check the tables", migrate)?,
@@ -102,21 +102,21 @@ impl Journal for PostgresJournal {
         Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
     }
 
-    fn succeed(&mut self, dead: &str) {
+    fn declare_holder_dead(&mut self, dead: &str) {
         self.dead = Some(dead.to_string());
     }
 
-    fn identity(&mut self) -> Result<Identity, StoreError> {
+    fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
         self.line.call("ask which cluster it is", async |link| leader::identity(link).await)
     }
 
-    fn found(&mut self, cluster: &str) -> Result<(), StoreError> {
-        Term::held(self.term)?;
+    fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
+        LeaderEpoch::require(self.term)?;
         self.line.call("give the cluster its id", async |link| leader::found(link, cluster).await)
     }
 
-    fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError> {
-        let term = Term::held(self.term)?;
+    fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let term = LeaderEpoch::require(self.term)?;
         self.line.call("extend the lease", async |link| leader::renew(link, term, lease_ms).await)
     }
 
@@ -128,7 +128,7 @@ impl Journal for PostgresJournal {
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let term = Term::held(self.term)?;
+        let term = LeaderEpoch::require(self.term)?;
         if batch.is_empty() {
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Journal for PostgresJournal {
         }
     }
 
-    fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError> {
+    fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError> {
         let line = &mut self.line;
         // Reading holds no lock that others wait for, so a slow disk may take its time.
         let mut fetch = |from: u64| {
@@ -160,7 +160,7 @@ impl Journal for PostgresJournal {
 
 /// Begin a transaction in which we lead and the batch fits the journal; returns the end of its chain. A failed one ends
 /// with its connection.
-async fn begin(link: &mut Link, batch: &[Entry], term: Term) -> Result<chain::Link, StoreError> {
+async fn begin(link: &mut PostgresConnection, batch: &[Entry], term: LeaderEpoch) -> Result<chain::ChainChecksum, StoreError> {
     let doing = fault("begin to append");
     link.prepare(leader::CHECK).await?;
     link.prepare(LAST).await?;
@@ -177,23 +177,23 @@ async fn begin(link: &mut Link, batch: &[Entry], term: Term) -> Result<chain::Li
     check_batch(batch, term.epoch, seq)?;
     // A number that is out of range is damage, which the chain then shows.
     let end = |row: &Row| {
-        chain::Link::of(row.get::<_, i64>(1) as u32, row.get::<_, Option<i64>>(2).map(|n| n as u32))
+        chain::ChainChecksum::of_record(row.get::<_, i64>(1) as u32, row.get::<_, Option<i64>>(2).map(|n| n as u32))
     };
-    Ok(last.as_ref().map_or(chain::Link::START, end))
+    Ok(last.as_ref().map_or(chain::ChainChecksum::START, end))
 }
 
-async fn records(link: &mut Link, from: u64) -> Result<Vec<Record>, StoreError> {
+async fn records(link: &mut PostgresConnection, from: u64) -> Result<Vec<Record>, StoreError> {
     let sql = match link.query(HAS_CHAIN, &[]).await?.is_empty() {
         true => OLD_RECORDS,
         false => RECORDS,
     };
-    let rows = link.query(sql, &[&(from as i64), &i64::from(PAGE)]).await?;
+    let rows = link.query(sql, &[&(from as i64), &i64::from(PAGE_ROWS)]).await?;
     rows.iter().map(record).collect()
 }
 
 fn record(row: &Row) -> Result<Record, StoreError> {
     let seq = row.get::<_, i64>(0) as u64;
-    let odd = |_| StoreError::unreadable(seq, "holds a number that is out of range");
+    let odd = |_| StoreError::unreadable_record(seq, "holds a number that is out of range");
     Ok(Record {
         seq,
         epoch: row.get::<_, i64>(1) as u64,

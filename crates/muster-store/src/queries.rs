@@ -18,9 +18,9 @@ use crate::rows::{
 /// The tables of one cluster, for reading.
 pub trait Tables: Send + Sync {
     /// One page of jobs.
-    fn jobs(&self, filter: &JobFilter, page: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError>;
+    fn jobs(&self, filter: &JobFilter, page: &PageRequest<JobId>) -> Result<PageOfRows<JobRow, JobId>, StoreError>;
     /// One page of jobs in another order than that of their ids. Looks at every row that matches.
-    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPage) -> Result<Vec<JobRow>, StoreError>;
+    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPageRequest) -> Result<Vec<JobRow>, StoreError>;
     /// The tasks of an array, state by state; empty if there is no such array.
     fn array_tasks(&self, number: u64) -> Result<Vec<ArrayTasksRow>, StoreError>;
     /// One job with its spec.
@@ -31,7 +31,7 @@ pub trait Tables: Send + Sync {
     /// there is one, and it has ended when all its tasks have: as done if they all are, else as failed.
     fn outcomes(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError>;
     /// What a tenant's idempotency key was last used for, as long as keys are kept.
-    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<IdempotencyRecord>, StoreError>;
+    fn idempotency_key_use(&self, tenant: &str, key: &str) -> Result<Option<IdempotencyRecord>, StoreError>;
     /// Journal entries after a number, oldest first; of one job if it is named, and of all tasks of an array
     /// if it is named without index.
     fn events(&self, after: u64, limit: u32, job: Option<JobId>) -> Result<Vec<EventRow>, StoreError>;
@@ -39,18 +39,18 @@ pub trait Tables: Send + Sync {
     fn allocations(
         &self,
         filter: &AllocationFilter,
-        page: &Page<u64>,
-    ) -> Result<Paged<AllocationRow, u64>, StoreError>;
+        page: &PageRequest<u64>,
+    ) -> Result<PageOfRows<AllocationRow, u64>, StoreError>;
     /// Sums of what attempts used that ended in `[from_ms, to_ms)`, by key. Charges are made once, at the end of
     /// an attempt, so that adjoining spans add up exactly.
-    fn usage(&self, span: &UsageSpan, by: UsageBy) -> Result<Vec<UsageRow>, StoreError>;
+    fn usage(&self, span: &UsageFilter, by: UsageGrouping) -> Result<Vec<UsageRow>, StoreError>;
     /// Why jobs of some buckets waited in a span of time, oldest first: what was noted last before it, and all that
     /// was noted in it.
-    fn waits(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError>;
+    fn wait_reasons(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError>;
     /// One page of administrative acts. The cursor is `AuditRow::seq`.
-    fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError>;
+    fn audit(&self, page: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError>;
     /// How many jobs of each tenant are in each state. Kept up to date by the database, so it is cheap.
-    fn counts(&self) -> Result<Vec<CountRow>, StoreError>;
+    fn job_counts(&self) -> Result<Vec<CountRow>, StoreError>;
     /// Whether the database answers.
     fn ping(&self) -> Result<(), StoreError>;
 }
@@ -91,18 +91,18 @@ pub struct AllocationFilter {
 
 /// Which part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page<Cursor> {
+pub struct PageRequest<Cursor> {
     /// Where to begin.
-    pub start: Start<Cursor>,
+    pub start: PageStart<Cursor>,
     /// At most this many rows.
     pub limit: u32,
     /// In which order.
-    pub order: Order,
+    pub order: PageOrder,
 }
 
 /// Where a page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start<Cursor> {
+pub enum PageStart<Cursor> {
     /// After so many rows; 0 for the first page. Costs as much as reading the rows that are passed over.
     Offset(u64),
     /// After this row: `Paged::next` of the page before.
@@ -111,23 +111,23 @@ pub enum Start<Cursor> {
 
 /// In which order rows come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum PageOrder {
     /// Highest number first.
     #[default]
-    Newest,
+    NewestFirst,
     /// Lowest number first.
-    Oldest,
+    OldestFirst,
 }
 
-impl<Cursor> Page<Cursor> {
+impl<Cursor> PageRequest<Cursor> {
     /// The first page, newest first.
-    pub fn first(limit: u32) -> Page<Cursor> {
-        Page { start: Start::Offset(0), limit, order: Order::Newest }
+    pub fn first(limit: u32) -> PageRequest<Cursor> {
+        PageRequest { start: PageStart::Offset(0), limit, order: PageOrder::NewestFirst }
     }
 
     /// The page after this row, newest first.
-    pub fn after(cursor: Cursor, limit: u32) -> Page<Cursor> {
-        Page { start: Start::After(cursor), limit, order: Order::Newest }
+    pub fn after(cursor: Cursor, limit: u32) -> PageRequest<Cursor> {
+        PageRequest { start: PageStart::After(cursor), limit, order: PageOrder::NewestFirst }
     }
 }
 
@@ -151,7 +151,7 @@ pub enum JobSort {
     /// By how long they have run or ran; waiting jobs by how long they have waited.
     Elapsed,
     /// By what is left of the time limit of running jobs.
-    Left,
+    TimeLeft,
     /// By the number of attempts.
     Attempts,
     /// By the nodes of the newest attempt.
@@ -164,7 +164,7 @@ pub enum JobSort {
 
 /// A part of a sorted list. Rows without a value come last, ties are in the order of ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SortedPage {
+pub struct SortedPageRequest {
     /// Sorted by this.
     pub by: JobSort,
     /// Largest first.
@@ -181,7 +181,7 @@ pub struct SortedPage {
 
 /// A page of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paged<Row, Cursor> {
+pub struct PageOfRows<Row, Cursor> {
     /// The rows.
     pub rows: Vec<Row>,
     /// Where the next page begins, if there may be one.
@@ -192,7 +192,7 @@ pub struct Paged<Row, Cursor> {
 
 /// Which usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsageSpan {
+pub struct UsageFilter {
     /// Attempts that ended at or after this moment.
     pub from_ms: i64,
     /// And before this one.
@@ -203,7 +203,7 @@ pub struct UsageSpan {
 
 /// What usage is added up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UsageBy {
+pub enum UsageGrouping {
     /// One row for each tenant.
     Tenant,
     /// One row for each user, over all tenants.

@@ -41,17 +41,17 @@ pub struct Record {
 }
 
 /// The version that this release writes, for every kind.
-pub const VERSION: u32 = 1;
+pub const PAYLOAD_VERSION: u32 = 1;
 
 impl Record {
     /// Write an entry down.
-    pub fn of(entry: &Entry) -> Record {
+    pub fn from_entry(entry: &Entry) -> Record {
         let mut record = Record {
             seq: entry.seq,
             epoch: entry.epoch,
             at_ms: entry.at.0,
             kind: entry.event.kind().to_string(),
-            version: VERSION,
+            version: PAYLOAD_VERSION,
             payload: muster_json::to_string(&entry.event),
             crc: 0,
             chain: None,
@@ -61,21 +61,21 @@ impl Record {
     }
 
     /// Read an entry back, checked.
-    pub fn entry(&self) -> Result<Entry, StoreError> {
-        self.check()?;
+    pub fn decode(&self) -> Result<Entry, StoreError> {
+        self.verify_checksum()?;
         let event = upcast(self)?;
         if event.kind() != self.kind {
             let problem = format!("is filed as {} but holds {}", self.kind, event.kind());
-            return Err(StoreError::unreadable(self.seq, problem));
+            return Err(StoreError::unreadable_record(self.seq, problem));
         }
         Ok(Entry { seq: self.seq, epoch: self.epoch, at: Timestamp(self.at_ms), event })
     }
 
     /// Refuse a record that is not as it was written.
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
+    pub(crate) fn verify_checksum(&self) -> Result<(), StoreError> {
         match self.crc == self.checksum() {
             true => Ok(()),
-            false => Err(StoreError::unreadable(self.seq, "does not match its checksum")),
+            false => Err(StoreError::unreadable_record(self.seq, "does not match its checksum")),
         }
     }
 
@@ -98,14 +98,14 @@ impl Record {
 pub(crate) fn check_batch(batch: &[Entry], epoch: u64, last: u64) -> Result<(), StoreError> {
     for (entry, seq) in batch.iter().zip(last + 1..) {
         if entry.seq != seq {
-            return Err(StoreError::broken(format!(
+            return Err(StoreError::invariant_violated(format!(
                 "entry {} was to be written where {seq} belongs",
                 entry.seq
             )));
         }
         if entry.epoch != epoch {
             let why = format!("entry {seq} was decided under epoch {}, we lead with {epoch}", entry.epoch);
-            return Err(StoreError::Deposed { why });
+            return Err(StoreError::NotLeader { why });
         }
     }
     Ok(())
@@ -115,8 +115,8 @@ pub(crate) fn check_batch(batch: &[Entry], epoch: u64, last: u64) -> Result<(), 
 /// here, which turns the old payload into the new event.
 fn upcast(record: &Record) -> Result<Event, StoreError> {
     match (record.kind.as_str(), record.version) {
-        (_, 1) => read_event(record),
-        (kind, version) => Err(StoreError::Unreadable {
+        (_, 1) => parse_event(record),
+        (kind, version) => Err(StoreError::UnreadableRecord {
             seq: record.seq,
             problem: format!("is {kind} version {version}, which this release does not know"),
             advice: "start the release that wrote it, or a newer one".to_string(),
@@ -124,9 +124,9 @@ fn upcast(record: &Record) -> Result<Event, StoreError> {
     }
 }
 
-fn read_event(record: &Record) -> Result<Event, StoreError> {
+fn parse_event(record: &Record) -> Result<Event, StoreError> {
     muster_json::from_str(&record.payload).map_err(|error| {
-        StoreError::unreadable(record.seq, format!("cannot be read as {}: {error}", record.kind))
+        StoreError::unreadable_record(record.seq, format!("cannot be read as {}: {error}", record.kind))
     })
 }
 
@@ -134,31 +134,31 @@ fn read_event(record: &Record) -> Result<Event, StoreError> {
 mod tests {
     use super::*;
 
-    fn forgotten(seq: u64) -> Record {
+    fn sample_record(seq: u64) -> Record {
         let event = Event::Forgotten { before: Timestamp(5), trimmed_before: None };
-        Record::of(&Entry { seq, epoch: 3, at: Timestamp(7), event })
+        Record::from_entry(&Entry { seq, epoch: 3, at: Timestamp(7), event })
     }
 
     #[test]
     fn a_record_reads_back_as_its_entry() {
-        let entry = forgotten(9).entry().unwrap();
+        let entry = sample_record(9).decode().unwrap();
         assert_eq!((entry.seq, entry.epoch, entry.at), (9, 3, Timestamp(7)));
         assert_eq!(entry.event, Event::Forgotten { before: Timestamp(5), trimmed_before: None });
     }
 
     #[test]
-    fn a_lifted_time_limit_stays_lifted() {
+    fn a_removed_time_limit_survives_the_journal() {
         use muster_core::facts::command::JobChange;
         for time_limit_ms in [None, Some(None), Some(Some(60_000))] {
             let change = JobChange { time_limit_ms, ..JobChange::default() };
             let event = Event::JobChanged { job: muster_core::JobId::single(7), change, at: Timestamp(5) };
             let entry = Entry { seq: 9, epoch: 3, at: Timestamp(7), event };
-            assert_eq!(Record::of(&entry).entry().unwrap(), entry);
+            assert_eq!(Record::from_entry(&entry).decode().unwrap(), entry);
         }
     }
 
     #[test]
-    fn every_changed_field_is_noticed() {
+    fn a_change_of_any_field_fails_the_checksum() {
         let spoil: [fn(&mut Record); 6] = [
             |record| record.seq += 1,
             |record| record.epoch += 1,
@@ -168,27 +168,27 @@ mod tests {
             |record| record.payload.push(' '),
         ];
         for change in spoil {
-            let mut record = forgotten(9);
+            let mut record = sample_record(9);
             change(&mut record);
-            let said = record.entry().unwrap_err().to_string();
+            let said = record.decode().unwrap_err().to_string();
             assert!(said.contains("checksum") && said.contains(&record.seq.to_string()), "{said}");
         }
     }
 
     #[test]
     fn an_unknown_version_asks_for_a_newer_release() {
-        let mut record = forgotten(9);
+        let mut record = sample_record(9);
         record.version = 2;
         record.crc = record.checksum();
-        let said = record.entry().unwrap_err().to_string();
+        let said = record.decode().unwrap_err().to_string();
         assert!(said.contains("version 2") && said.contains("newer"), "{said}");
     }
 
     #[test]
-    fn a_record_filed_under_another_kind_is_refused() {
-        let mut record = forgotten(9);
+    fn a_record_whose_kind_differs_from_its_payload_is_refused() {
+        let mut record = sample_record(9);
         record.kind = "JobWoken".to_string();
         record.crc = record.checksum();
-        assert!(record.entry().unwrap_err().to_string().contains("filed as JobWoken"));
+        assert!(record.decode().unwrap_err().to_string().contains("filed as JobWoken"));
     }
 }

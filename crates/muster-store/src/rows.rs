@@ -38,7 +38,7 @@ impl JobState {
     pub const LIVE: [JobState; 3] = [JobState::Pending, JobState::Running, JobState::Preempted];
 
     /// As it is stored and shown.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             JobState::Pending => "pending",
             JobState::Running => "running",
@@ -50,8 +50,8 @@ impl JobState {
     }
 
     /// The state with this word.
-    pub fn of_word(word: &str) -> Option<JobState> {
-        JobState::ALL.into_iter().find(|state| state.word() == word)
+    pub fn parse(word: &str) -> Option<JobState> {
+        JobState::ALL.into_iter().find(|state| state.as_str() == word)
     }
 }
 

@@ -7,10 +7,10 @@ use crate::journal::Savepoint;
 pub const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// How many whole savepoints are kept.
-const KEPT: usize = 2;
+const SAVEPOINTS_KEPT: usize = 2;
 
 /// The numbers of savepoints that may go: all but the newest whole ones, and torn ones that are older.
-pub const OLD: &str = "SELECT seq FROM savepoints WHERE seq < \
+pub const SELECT_OBSOLETE_SAVEPOINTS: &str = "SELECT seq FROM savepoints WHERE seq < \
     (SELECT min(seq) FROM (SELECT seq FROM savepoints WHERE complete ORDER BY seq DESC LIMIT 2) AS kept) ORDER BY seq";
 
 /// One row of a savepoint.
@@ -21,25 +21,25 @@ pub struct Chunk<'a> {
 }
 
 /// A savepoint that says it is whole.
-pub struct Whole {
+pub struct CompleteSavepoint {
     pub seq: i64,
     pub chunks: i64,
     pub bytes: i64,
 }
 
 /// Cut a state into rows.
-pub fn chunks(bytes: &[u8]) -> Vec<Chunk<'_>> {
+pub fn split_into_chunks(bytes: &[u8]) -> Vec<Chunk<'_>> {
     let chunk = |(number, bytes)| Chunk { number, crc: i64::from(crc32fast::hash(bytes)), bytes };
     (0_i64..).zip(bytes.chunks(CHUNK_BYTES)).map(chunk).collect()
 }
 
 /// The first of these that can be read back whole. `read` gives the checksum and bytes of a chunk.
 pub fn first_readable(
-    wholes: &[Whole],
+    wholes: &[CompleteSavepoint],
     mut read: impl FnMut(i64, i64) -> Result<Option<(i64, Vec<u8>)>, StoreError>,
 ) -> Result<Option<Savepoint>, StoreError> {
-    for whole in wholes.iter().take(KEPT) {
-        match put_together(whole, &mut read)? {
+    for whole in wholes.iter().take(SAVEPOINTS_KEPT) {
+        match assemble(whole, &mut read)? {
             Ok(bytes) => return Ok(Some(Savepoint { seq: whole.seq as u64, bytes })),
             Err(problem) => {
                 tracing::warn!(seq = whole.seq, problem, "a savepoint is passed over");
@@ -50,21 +50,21 @@ pub fn first_readable(
 }
 
 /// Those that cannot be read back, with what is wrong.
-pub fn broken(
-    wholes: &[Whole],
+pub fn unreadable_savepoints(
+    wholes: &[CompleteSavepoint],
     mut read: impl FnMut(i64, i64) -> Result<Option<(i64, Vec<u8>)>, StoreError>,
 ) -> Result<Vec<(u64, String)>, StoreError> {
     let mut broken = Vec::new();
     for whole in wholes {
-        if let Err(problem) = put_together(whole, &mut read)? {
-            broken.push((whole.seq as u64, problem.to_string()));
+        if let Err(problem) = assemble(whole, &mut read)? {
+            unreadable_savepoints.push((whole.seq as u64, problem.to_string()));
         }
     }
-    Ok(broken)
+    Ok(unreadable_savepoints)
 }
 
-fn put_together(
-    whole: &Whole,
+fn assemble(
+    whole: &CompleteSavepoint,
     read: &mut impl FnMut(i64, i64) -> Result<Option<(i64, Vec<u8>)>, StoreError>,
 ) -> Result<Result<Vec<u8>, &'static str>, StoreError> {
     let mut all = Vec::with_capacity(whole.bytes as usize);
@@ -82,7 +82,7 @@ fn put_together(
 
 /// A savepoint of events that are not in the journal would bring back what never happened.
 pub fn ahead_of_journal(seq: u64) -> StoreError {
-    StoreError::broken(format!(
+    StoreError::invariant_violated(format!(
         "a savepoint was to be taken after entry {seq}, which the journal does not hold"
     ))
 }

@@ -6,9 +6,9 @@
 
 use muster_core::JobId;
 
-use crate::queries::{JobFilter, JobSort, Order, Page, SortedPage, Start};
+use crate::queries::{JobFilter, JobSort, PageOrder, PageRequest, SortedPageRequest, PageStart};
 use crate::rows::JobState;
-use crate::tables::{Value, idx};
+use crate::tables::{Value, index_column};
 
 macro_rules! job_columns {
     ($ran_until:literal) => {
@@ -29,7 +29,7 @@ pub(crate) const JOB_COLUMNS: &str = job_columns!(
 );
 
 /// The same from a query that has them.
-const JOB_NAMES: &str = job_columns!("ran_until");
+const JOB_COLUMN_NAMES: &str = job_columns!("ran_until");
 
 /// Where the two databases differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Select {
 
 impl Select {
     /// A query without values.
-    pub fn plain(sql: impl Into<String>) -> Select {
+    pub fn without_values(sql: impl Into<String>) -> Select {
         Select { sql: sql.into(), values: Vec::new() }
     }
 
@@ -62,13 +62,13 @@ impl Select {
     }
 
     /// The same values under another text.
-    pub fn with(mut self, sql: String) -> Select {
+    pub fn with_sql(mut self, sql: String) -> Select {
         self.sql = sql;
         self
     }
 
     /// `column IN (…)`, true where there is no list, false where it is empty.
-    pub fn one_of(&mut self, column: &str, words: Option<&[String]>) -> String {
+    pub fn in_list(&mut self, column: &str, words: Option<&[String]>) -> String {
         match words {
             None => "1 = 1".to_string(),
             Some([]) => "1 = 0".to_string(),
@@ -93,7 +93,7 @@ pub struct JobQuery<'a> {
 
 impl<'a> JobQuery<'a> {
     /// `None` if no job can match.
-    pub fn of(filter: &'a JobFilter, dialect: Dialect) -> Option<JobQuery<'a>> {
+    pub fn new(filter: &'a JobFilter, dialect: Dialect) -> Option<JobQuery<'a>> {
         let said: [Option<&[JobState]>; 3] = [
             filter.states.as_deref(),
             filter.active_only.then_some(JobState::LIVE.as_slice()),
@@ -110,19 +110,19 @@ impl<'a> JobQuery<'a> {
     }
 
     /// One page.
-    pub fn page(&self, page: &Page<JobId>) -> Select {
+    pub fn page(&self, page: &PageRequest<JobId>) -> Select {
         let mut select = Select::default();
-        let mut wheres = self.narrow(&mut select);
-        wheres.extend(self.broad(&mut select));
+        let mut wheres = self.indexed_conditions(&mut select);
+        wheres.extend(self.unindexed_conditions(&mut select));
         let (after, direction) = match page.order {
-            Order::Newest => ("<", "DESC"),
-            Order::Oldest => (">", "ASC"),
+            PageOrder::NewestFirst => ("<", "DESC"),
+            PageOrder::OldestFirst => (">", "ASC"),
         };
         let mut skip = 0;
         match page.start {
-            Start::Offset(rows) => skip = rows,
-            Start::After(id) => {
-                let (number, index) = (select.bind(id.number), select.bind(idx(id)));
+            PageStart::Offset(rows) => skip = rows,
+            PageStart::After(id) => {
+                let (number, index) = (select.bind(id.number), select.bind(index_column(id)));
                 wheres.push(format!("(number, idx) {after} ({number}, {index})"));
             }
         }
@@ -139,16 +139,16 @@ impl<'a> JobQuery<'a> {
             .collect();
         let (limit, skip) = (select.bind(page.limit), select.bind(skip));
         let sql = format!("{} {order} LIMIT {limit} OFFSET {skip}", branches.join(" UNION ALL "));
-        select.with(sql)
+        select.with_sql(sql)
     }
 
     /// One page in another order than that of the ids. No index goes by it, so every match is looked at.
-    pub fn sorted(&self, page: &SortedPage) -> Select {
+    pub fn sorted(&self, page: &SortedPageRequest) -> Select {
         let mut select = Select::default();
-        let mut wheres = self.narrow(&mut select);
-        wheres.extend(self.broad(&mut select));
-        wheres.push(select.one_of("tenant", self.filter.tenants.as_deref()));
-        wheres.push(select.one_of("state", self.state_words().as_deref()));
+        let mut wheres = self.indexed_conditions(&mut select);
+        wheres.extend(self.unindexed_conditions(&mut select));
+        wheres.push(select.in_list("tenant", self.filter.tenants.as_deref()));
+        wheres.push(select.in_list("state", self.state_names().as_deref()));
         let now = select.bind(page.now_ms);
         let (key, wheres) = (sort_key(self.dialect, page.by, &now), wheres.join(" AND "));
         let direction = if page.descending { "DESC" } else { "ASC" };
@@ -161,26 +161,26 @@ impl<'a> JobQuery<'a> {
         };
         let (limit, offset) = (select.bind(page.limit), select.bind(page.offset));
         let sql = format!(
-            "SELECT {JOB_NAMES} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {place} AS place \
+            "SELECT {JOB_COLUMN_NAMES} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {place} AS place \
              FROM jobs WHERE {wheres}) AS sorted WHERE place = 1 \
              ORDER BY CASE WHEN sort_key IS NULL THEN 1 ELSE 0 END, sort_key {direction}, number {direction}, \
              idx {direction} LIMIT {limit} OFFSET {offset}"
         );
-        select.with(sql)
+        select.with_sql(sql)
     }
 
     /// How many there are.
-    pub fn total(&self) -> Select {
+    pub fn count(&self) -> Select {
         let mut select = Select::default();
-        let mut wheres = self.narrow(&mut select);
-        wheres.extend(self.broad(&mut select));
+        let mut wheres = self.indexed_conditions(&mut select);
+        wheres.extend(self.unindexed_conditions(&mut select));
         let counted = wheres.is_empty();
         // An index on these columns would lead away from the narrower one.
-        let column = if self.is_narrow() { |name| format!("COALESCE({name}, '')") } else { str::to_string };
-        wheres.push(select.one_of(&column("tenant"), self.filter.tenants.as_deref()));
-        wheres.push(select.one_of(&column("state"), self.state_words().as_deref()));
+        let column = if self.has_indexed_condition() { |name| format!("COALESCE({name}, '')") } else { str::to_string };
+        wheres.push(select.in_list(&column("tenant"), self.filter.tenants.as_deref()));
+        wheres.push(select.in_list(&column("state"), self.state_names().as_deref()));
         let wheres = wheres.join(" AND ");
-        select.with(if counted {
+        select.with_sql(if counted {
             format!("SELECT CAST(COALESCE(sum(jobs), 0) AS BIGINT) FROM job_counts WHERE {wheres}")
         } else {
             format!("SELECT count(*) FROM jobs WHERE {wheres}")
@@ -188,16 +188,16 @@ impl<'a> JobQuery<'a> {
     }
 
     /// Whether something is asked that few rows answer to and that has an index of its own.
-    fn is_narrow(&self) -> bool {
+    fn has_indexed_condition(&self) -> bool {
         self.filter.number.is_some() || self.filter.user.is_some() || self.filter.label.is_some()
     }
 
-    fn state_words(&self) -> Option<Vec<String>> {
-        self.states.as_deref().map(words)
+    fn state_names(&self) -> Option<Vec<String>> {
+        self.states.as_deref().map(names_of_states)
     }
 
     /// How many walks along an index it takes.
-    fn walks(&self) -> usize {
+    fn index_scans(&self) -> usize {
         let states = self.states.as_ref().map(Vec::len);
         match &self.filter.tenants {
             None => states.unwrap_or(1),
@@ -206,7 +206,7 @@ impl<'a> JobQuery<'a> {
     }
 
     /// Conditions with an index of their own.
-    fn narrow(&self, select: &mut Select) -> Vec<String> {
+    fn indexed_conditions(&self, select: &mut Select) -> Vec<String> {
         let mut wheres = Vec::new();
         if let Some(number) = self.filter.number {
             wheres.push(format!("number = {}", select.bind(number)));
@@ -230,7 +230,7 @@ impl<'a> JobQuery<'a> {
     }
 
     /// Conditions that every row must be looked at for.
-    fn broad(&self, select: &mut Select) -> Vec<String> {
+    fn unindexed_conditions(&self, select: &mut Select) -> Vec<String> {
         let mut wheres = Vec::new();
         if let Some(phase) = &self.filter.phase {
             wheres.push(format!("phase = {}", select.bind(phase.as_str())));
@@ -250,15 +250,15 @@ impl<'a> JobQuery<'a> {
     /// The conditions on tenant and state, one list for each walk along an index.
     fn branches(&self, select: &mut Select) -> Vec<Vec<String>> {
         let tenants = self.filter.tenants.as_deref();
-        let states = self.state_words();
-        if self.is_narrow() || self.walks() > BRANCHES_MAX {
+        let states = self.state_names();
+        if self.has_indexed_condition() || self.index_scans() > BRANCHES_MAX {
             return vec![vec![
-                select.one_of("COALESCE(tenant, '')", tenants),
-                select.one_of("COALESCE(state, '')", states.as_deref()),
+                select.in_list("COALESCE(tenant, '')", tenants),
+                select.in_list("COALESCE(state, '')", states.as_deref()),
             ]];
         }
         // The index of a tenant's jobs goes by state.
-        let states = states.or_else(|| tenants.map(|_| words(&JobState::ALL)));
+        let states = states.or_else(|| tenants.map(|_| names_of_states(&JobState::ALL)));
         let tenants: Vec<Option<String>> = equalities(select, "tenant", tenants);
         let states: Vec<Option<String>> = equalities(select, "state", states.as_deref());
         let pair = |tenant: &Option<String>, state: &Option<String>| -> Vec<String> {
@@ -272,8 +272,8 @@ impl<'a> JobQuery<'a> {
     }
 }
 
-fn words(states: &[JobState]) -> Vec<String> {
-    states.iter().map(|state| state.word().to_string()).collect()
+fn names_of_states(states: &[JobState]) -> Vec<String> {
+    states.iter().map(|state| state.as_str().to_string()).collect()
 }
 
 fn equalities(select: &mut Select, column: &str, words: Option<&[String]>) -> Vec<Option<String>> {
@@ -306,7 +306,7 @@ fn sort_key(dialect: Dialect, by: JobSort, now: &str) -> String {
              WHEN state = 'running' AND started_at IS NOT NULL THEN CAST({now} AS BIGINT) - started_at \
              ELSE CAST({now} AS BIGINT) - submitted_at END"
         ),
-        JobSort::Left => format!(
+        JobSort::TimeLeft => format!(
             "CASE WHEN state = 'running' THEN started_at + time_limit_ms - CAST({now} AS BIGINT) ELSE NULL END"
         ),
         JobSort::Attempts => "attempt".to_string(),

@@ -17,72 +17,72 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params_from_iter};
 
-use self::fault::{commit_fault, fault, read_fault};
-use self::file::{Place, count_this_write};
+use self::fault::{map_commit_error, map_write_error, map_read_error};
+use self::file::{DatabaseFile, increment_write_count};
 use self::lock::LockFile;
-use self::reads::SqliteReads;
+use self::reads::SqliteReadPool;
 use self::savepoints::SqliteSavepoints;
 use crate::Store;
-use crate::chain::Link;
+use crate::chain::ChainChecksum;
 use crate::error::StoreError;
-use crate::journal::{Identity, Journal, Leadership, Visit};
-use crate::reader::Reader;
+use crate::journal::{ClusterIdentity, Journal, Leadership, EntryVisitor};
+use crate::reader::TableReader;
 use crate::record::{Entry, Record, check_batch};
-use crate::replay::{PAGE, replay};
-use crate::tables::{Change, journal_row, project};
-use crate::term::{Term, random_number};
+use crate::replay::{PAGE_ROWS, replay};
+use crate::tables::{BoundStatement, journal_row, project};
+use crate::term::{LeaderEpoch, random_number};
 
 /// Open the three handles to a file.
 pub fn open(path: &Path) -> Result<Store, StoreError> {
-    let place = Arc::new(Place::of(path)?);
+    let place = Arc::new(DatabaseFile::at_path(path)?);
     Ok(Store {
-        tables: Arc::new(Reader(SqliteReads::new(place.clone()))),
+        tables: Arc::new(TableReader(SqliteReadPool::new(place.clone()))),
         savepoints: Arc::new(SqliteSavepoints::new(place.clone())),
-        journal: Box::new(SqliteJournal { connection: None, term: None, lock: None, place }),
+        journal: Box::new(SqliteJournal { connection: None, leader_epoch: None, lock: None, file: place }),
     })
 }
 
-pub use self::snapshot::{Scratch, scratch, snapshot};
+pub use self::snapshot::{ScratchDatabase, create_scratch_database, open_snapshot};
 
 /// The journal in a file. The connection goes first when it is dropped, then the lock, then the place.
 struct SqliteJournal {
     connection: Option<Connection>,
-    term: Option<Term>,
+    leader_epoch: Option<LeaderEpoch>,
     lock: Option<LockFile>,
-    place: Arc<Place>,
+    file: Arc<DatabaseFile>,
 }
 
 impl Journal for SqliteJournal {
-    fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
-        self.term = None;
+    fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
+        self.leader_epoch = None;
         match &self.lock {
-            Some(lock) => lock.sign(holder)?,
-            None => match LockFile::take(&self.place.path, holder)? {
+            Some(lock) => lock.write_holder(holder)?,
+            None => match LockFile::try_lock(&self.file.path, holder)? {
                 Ok(lock) => self.lock = Some(lock),
                 Err(other) => return Ok(self.standby(other)),
             },
         }
         let nonce = random_number()?;
         let connection = self.connection()?;
-        let term = leader::take(connection, nonce, holder, lease_ms)?;
+        let term = leader::take_leader_row(connection, nonce, holder, lease_ms)?;
         leader::migrate(connection)?;
         // A migration may have taken longer than the lease.
-        self.in_transaction("take the lead", |tx| leader::expire_in(tx, term, lease_ms))?;
-        self.term = Some(term);
+        self.in_transaction("take the lead", |tx| leader::extend_lease(tx, term, lease_ms))?;
+        self.leader_epoch = Some(term);
         Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
     }
 
-    fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError> {
-        let term = Term::held(self.term)?;
+    fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let term = LeaderEpoch::require(self.leader_epoch)?;
         self.in_transaction("extend the lease", |tx| {
-            leader::check(tx, term)?;
-            leader::expire_in(tx, term, lease_ms)
+            leader::check_leader(tx, term)?;
+            leader::extend_lease(tx, term, lease_ms)
         })
     }
 
     fn resign(&mut self) -> Result<(), StoreError> {
-        if let Some(term) = self.term.take() {
-            self.in_transaction("resign", |tx| leader::expire_now(tx, term))?;
+        if let Some(term) = self.leader_epoch.take() {
+            self.in_transaction("resign", |tx| leader::end_lease(tx, term))?;
             // Leaves one plain file behind. A reader may be in the way; then the log stays, which is fine too.
             let _ = self.connection()?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
         }
@@ -92,33 +92,33 @@ impl Journal for SqliteJournal {
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let term = Term::held(self.term)?;
+        let term = LeaderEpoch::require(self.leader_epoch)?;
         if batch.is_empty() {
             return Ok(());
         }
         self.in_transaction("append to the journal", |tx| {
-            leader::check(tx, term)?;
+            leader::check_leader(tx, term)?;
             let (last, link) = last_record(tx)?;
             check_batch(batch, term.epoch, last)?;
             write_batch(tx, batch, link)
         })
     }
 
-    fn identity(&mut self) -> Result<Identity, StoreError> {
-        Ok(self.place.identity())
+    fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
+        Ok(self.file.cluster_identity())
     }
 
-    fn found(&mut self, cluster: &str) -> Result<(), StoreError> {
-        let term = Term::held(self.term)?;
+    fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
+        let term = LeaderEpoch::require(self.leader_epoch)?;
         self.in_transaction("give the cluster its id", |tx| {
-            leader::check(tx, term)?;
-            leader::found(tx, cluster)
+            leader::check_leader(tx, term)?;
+            leader::set_cluster_id(tx, cluster)
         })
     }
 
-    fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError> {
+    fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError> {
         let connection = self.connection()?;
-        replay(after, &mut |from| records(connection, from), visit)
+        replay(after, &mut |from| read_records(connection, from), visit)
     }
 }
 
@@ -126,7 +126,7 @@ impl SqliteJournal {
     fn connection(&mut self) -> Result<&mut Connection, StoreError> {
         match &mut self.connection {
             Some(connection) => Ok(connection),
-            empty => Ok(empty.insert(self.place.writer_of_whole_file()?)),
+            empty => Ok(empty.insert(self.file.open_verified_writer()?)),
         }
     }
 
@@ -137,14 +137,14 @@ impl SqliteJournal {
         doing: &str,
         work: impl FnOnce(&Transaction<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let place = self.place.clone();
-        let _turn = place.turns.take();
+        let place = self.file.clone();
+        let _turn = place.write_queue.acquire();
         let done = self.connection().and_then(|connection| {
             let immediate = TransactionBehavior::Immediate;
-            let tx = connection.transaction_with_behavior(immediate).map_err(fault(doing))?;
+            let tx = connection.transaction_with_behavior(immediate).map_err(map_write_error(doing))?;
             work(&tx)?;
-            count_this_write(&tx).map_err(fault(doing))?;
-            tx.commit().map_err(commit_fault)
+            increment_write_count(&tx).map_err(map_write_error(doing))?;
+            tx.commit().map_err(map_commit_error)
         });
         if done.is_err() {
             self.connection = None;
@@ -153,27 +153,27 @@ impl SqliteJournal {
     }
 
     fn standby(&self, holder: String) -> Leadership {
-        let until = self.place.reader().ok().and_then(|connection| leader::lease_end(&connection));
+        let until = self.file.open_reader().ok().and_then(|connection| leader::lease_end(&connection));
         Leadership::Standby { holder, until_ms: until.unwrap_or(0) }
     }
 }
 
 /// Number and link of the last record.
-fn last_record(connection: &Connection) -> Result<(u64, Link), StoreError> {
+fn last_record(connection: &Connection) -> Result<(u64, ChainChecksum), StoreError> {
     let sql = "SELECT seq, crc, chain FROM journal ORDER BY seq DESC LIMIT 1";
     let last = connection
         .prepare_cached(sql)
         .and_then(|mut statement| {
             statement
-                .query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, Link::of(row.get(1)?, row.get(2)?))))
+                .query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, ChainChecksum::of_record(row.get(1)?, row.get(2)?))))
                 .optional()
         })
-        .map_err(fault("read the end of the journal"))?;
-    Ok(last.unwrap_or((0, Link::START)))
+        .map_err(map_write_error("read the end of the journal"))?;
+    Ok(last.unwrap_or((0, ChainChecksum::START)))
 }
 
 /// Write entries behind the record with this link.
-fn write_batch(connection: &Connection, batch: &[Entry], mut link: Link) -> Result<(), StoreError> {
+fn write_batch(connection: &Connection, batch: &[Entry], mut link: ChainChecksum) -> Result<(), StoreError> {
     for entry in batch {
         execute(connection, &journal_row(entry, &mut link), entry.seq)?;
         for change in project(entry) {
@@ -183,22 +183,22 @@ fn write_batch(connection: &Connection, batch: &[Entry], mut link: Link) -> Resu
     Ok(())
 }
 
-fn execute(connection: &Connection, change: &Change, seq: u64) -> Result<(), StoreError> {
+fn execute(connection: &Connection, change: &BoundStatement, seq: u64) -> Result<(), StoreError> {
     let statement = change.statement;
     let doing = || format!("entry {seq}, {}", statement.name);
     let touched = connection
         .prepare_cached(statement.sql)
         .and_then(|mut prepared| prepared.execute(params_from_iter(&change.values)))
-        .map_err(|error| fault(&doing())(error))?;
-    match statement.rows.allow(touched as u64, 1) {
+        .map_err(|error| map_write_error(&doing())(error))?;
+    match statement.rows.allows(touched as u64, 1) {
         true => Ok(()),
-        false => Err(change.wrong_rows(&doing(), touched as u64)),
+        false => Err(change.wrong_row_count(&doing(), touched as u64)),
     }
 }
 
-fn records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError> {
+fn read_records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError> {
     // A database of an older release that is only read has no chain.
-    let chain = match has_column(connection, "journal", "chain").map_err(read_fault("read the journal"))? {
+    let chain = match has_column(connection, "journal", "chain").map_err(map_read_error("read the journal"))? {
         true => "chain",
         false => "NULL",
     };
@@ -207,8 +207,8 @@ fn records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError
     );
     connection
         .prepare_cached(&sql)
-        .and_then(|mut statement| statement.query_map((from as i64, PAGE), record)?.collect())
-        .map_err(read_fault("read the journal"))
+        .and_then(|mut statement| statement.query_map((from as i64, PAGE_ROWS), record_from_row)?.collect())
+        .map_err(map_read_error("read the journal"))
 }
 
 fn has_column(connection: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {
@@ -219,7 +219,7 @@ fn has_column(connection: &Connection, table: &str, column: &str) -> rusqlite::R
         .map(|count| count > 0)
 }
 
-fn record(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
+fn record_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {
     Ok(Record {
         seq: row.get::<_, i64>(0)? as u64,
         epoch: row.get::<_, i64>(1)? as u64,

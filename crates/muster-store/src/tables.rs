@@ -15,25 +15,25 @@ mod value;
 
 use muster_core::{Event, JobId};
 
-pub use value::{Cells, Value};
+pub use value::{RowCells, Value};
 
-use crate::chain::Link;
+use crate::chain::ChainChecksum;
 use crate::error::StoreError;
 use crate::record::{Entry, Record};
 
 /// One statement with its values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct BoundStatement {
     /// What is done.
     pub statement: &'static Statement,
     /// With what, in order of `?1`, `?2` and so on.
     pub values: Vec<Value>,
 }
 
-impl Change {
+impl BoundStatement {
     /// The tables do not hold what the event says they should.
-    pub fn wrong_rows(&self, doing: &str, touched: u64) -> StoreError {
-        StoreError::broken(format!("{doing}: touched {touched} rows, with {:?}", self.values))
+    pub fn wrong_row_count(&self, doing: &str, touched: u64) -> StoreError {
+        StoreError::invariant_violated(format!("{doing}: touched {touched} rows, with {:?}", self.values))
     }
 }
 
@@ -45,69 +45,69 @@ pub struct Statement {
     /// For one change; parameters are `?1`, `?2` and so on.
     pub sql: &'static str,
     /// How many rows it must touch.
-    pub rows: Rows,
+    pub rows: ExpectedRows,
     /// For many changes at once in PostgreSQL, in its own tongue: each parameter is an array.
-    pub bulk: Option<Bulk>,
+    pub bulk: Option<BulkStatement>,
 }
 
 /// A statement for many changes at once.
 #[derive(Debug, PartialEq)]
-pub struct Bulk {
+pub struct BulkStatement {
     /// The text.
     pub sql: &'static str,
     /// How many rows it must touch.
-    pub rows: Rows,
+    pub rows: ExpectedRows,
 }
 
 /// How many rows a statement must touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
+pub enum ExpectedRows {
     /// Exactly one for each change.
-    Each,
+    OnePerChange,
     /// At least one.
-    Some,
+    AtLeastOne,
     /// Any number.
     Any,
 }
 
-impl Rows {
+impl ExpectedRows {
     /// Whether `touched` rows are right for `changes` changes.
-    pub fn allow(self, touched: u64, changes: usize) -> bool {
+    pub fn allows(self, touched: u64, changes: usize) -> bool {
         match self {
-            Rows::Each => touched == changes as u64,
-            Rows::Some => touched > 0,
-            Rows::Any => true,
+            ExpectedRows::OnePerChange => touched == changes as u64,
+            ExpectedRows::AtLeastOne => touched > 0,
+            ExpectedRows::Any => true,
         }
     }
 }
 
 impl Statement {
-    fn change(&'static self, values: Vec<Value>) -> Change {
-        Change { statement: self, values }
+    fn bind(&'static self, values: Vec<Value>) -> BoundStatement {
+        BoundStatement { statement: self, values }
     }
 }
 
 /// The row of the journal itself.
-pub static JOURNAL: Statement = Statement {
+pub static ADD_JOURNAL_ROW: Statement = Statement {
     name: "write the journal",
     sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx, chain) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx, \
               chain) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], \
               $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
 /// The journal row of an entry, chained to the record before it; `link` moves on.
-pub fn journal_row(entry: &Entry, link: &mut Link) -> Change {
-    let record = Record::of(entry);
-    let chain = link.next(record.crc);
-    *link = Link::of(record.crc, Some(chain));
+pub fn journal_row(entry: &Entry, link: &mut ChainChecksum) -> BoundStatement {
+    let record = Record::from_entry(entry);
+    let chain = link.next_checksum(record.crc);
+    *link = ChainChecksum::of_record(record.crc, Some(chain));
     let job = job_of(&entry.event);
-    JOURNAL.change(vec![
+    ADD_JOURNAL_ROW.bind(vec![
         record.seq.into(),
         record.epoch.into(),
         record.at_ms.into(),
@@ -117,19 +117,19 @@ pub fn journal_row(entry: &Entry, link: &mut Link) -> Change {
         Value::Text(record.payload),
         record.crc.into(),
         job.map(|job| job.number).into(),
-        job.map(idx).into(),
+        job.map(index_column).into(),
         chain.into(),
     ])
 }
 
 /// What an entry changes in the tables, in order.
-pub fn project(entry: &Entry) -> Vec<Change> {
+pub fn project(entry: &Entry) -> Vec<BoundStatement> {
     let seq = entry.seq;
     match &entry.event {
         Event::JobSubmitted { job, spec, array, held_by, key, at, .. } => {
             let indexes = array.as_ref().map(|array| array.indexes.as_slice());
             let mut changes = jobs::submitted(*job, spec, indexes, held_by.as_deref(), *at);
-            changes.extend(key.as_ref().map(|key| jobs::key_used(*job, &spec.tenant, key, *at)));
+            changes.extend(key.as_ref().map(|key| jobs::idempotency_key_used(*job, &spec.tenant, key, *at)));
             changes
         }
         Event::JobHeld { job, by, why, .. } => jobs::held(*job, by, why),
@@ -148,7 +148,7 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, held, at, .. } => {
             let (charged_until, held) = (charged_until.unwrap_or(*at), held.as_ref());
             let (job, attempt, at) = (*job, *attempt, *at);
-            attempts::ended(&attempts::End { job, attempt, exit, next, charge, charged_until, held, at })
+            attempts::ended(&attempts::EndedAttempt { job, attempt, exit, next, charge, charged_until, held, at })
         }
         // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
         Event::AttemptStarted { whole: false, .. }
@@ -162,7 +162,7 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         }
         Event::WindowOpened { window, at } => desk::window_opened(seq, window, *at),
         Event::WindowClosed { name, why, at } => desk::window_closed(name, why, *at),
-        Event::WaitNoted { bucket, reasons, at } => desk::wait_noted(seq, bucket, reasons, *at),
+        Event::WaitNoted { bucket, reasons, at } => desk::wait_reasons_noted(seq, bucket, reasons, *at),
         Event::ClaimEnded { job, why, at } => desk::claim_ended(*job, why, *at),
 
         Event::TenantCreated { id, config, at } => tenants::created(id, config, *at),
@@ -183,46 +183,46 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         }
         Event::GpuPartitioned { gpu, instances, .. } => nodes::partitioned(gpu, instances),
 
-        Event::Configured { settings, at } => desk::configured(settings, *at),
+        Event::Configured { settings, at } => desk::settings_changed(settings, *at),
         Event::PolicyApplied { version } => desk::policy_applied(version),
         // What was answered is in the journal, and in the state as long as it matters.
         Event::PolicyAnswered { .. } => Vec::new(),
-        Event::RetryAnswered { answer, wakes_at, .. } => jobs::put_off(answer.job, *wakes_at),
+        Event::RetryAnswered { answer, wakes_at, .. } => jobs::postponed(answer.job, *wakes_at),
         Event::TokenAdded { token, .. } => desk::token_added(token),
         Event::TokenRevoked { id, at } => desk::token_revoked(id, *at),
         Event::Acted { by, by_kind, act, object, refused, times, at } => {
             let actor = (by.as_str(), by_kind.as_deref());
-            desk::acted(seq, actor, (act, object), (refused.as_deref(), *times), *at)
+            desk::audit_entry_added(seq, actor, (act, object), (refused.as_deref(), *times), *at)
         }
-        Event::Forgotten { before, .. } => jobs::keys_forgotten(*before),
+        Event::Forgotten { before, .. } => jobs::idempotency_keys_expired(*before),
     }
 }
 
 /// What the changes of an event depend on and change, so that others may overtake them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum ProjectionScope {
     /// Rows of one job alone.
     Job(JobId),
     /// Rows of one job, and what its tenant and its GPUs have left.
     JobAndQuota(JobId),
     /// Only a row of its own, or none.
-    Itself,
+    OwnRow,
     /// Anything.
     All,
 }
 
 /// How far an event reaches.
-pub fn reach(event: &Event) -> Reach {
+pub fn projection_scope(event: &Event) -> ProjectionScope {
     match (event, job_of(event)) {
-        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => Reach::JobAndQuota(*job),
-        (_, Some(job)) => Reach::Job(job),
-        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => Reach::Itself,
-        (_, None) => Reach::All,
+        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => ProjectionScope::JobAndQuota(*job),
+        (_, Some(job)) => ProjectionScope::Job(job),
+        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => ProjectionScope::OwnRow,
+        (_, None) => ProjectionScope::All,
     }
 }
 
 /// The index of a job as the tables keep it: -1 where there is no array.
-pub fn idx(job: JobId) -> i64 {
+pub fn index_column(job: JobId) -> i64 {
     job.index.map_or(-1, i64::from)
 }
 

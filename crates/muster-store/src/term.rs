@@ -4,7 +4,7 @@ use crate::error::StoreError;
 
 /// An epoch that we hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Term {
+pub struct LeaderEpoch {
     pub epoch: u64,
     pub nonce: u64,
 }
@@ -15,28 +15,28 @@ pub struct LeaderRow {
     pub nonce: i64,
     pub holder: String,
     /// Milliseconds until the lease runs out, by the clock of the database.
-    pub left_ms: i64,
+    pub lease_left_ms: i64,
 }
 
-impl Term {
+impl LeaderEpoch {
     /// Whether this row still says that we lead.
     pub fn check(self, row: Option<LeaderRow>) -> Result<(), StoreError> {
-        let deposed = |why: String| Err(StoreError::Deposed { why });
+        let deposed = |why: String| Err(StoreError::NotLeader { why });
         match row {
             None => deposed("the leader row is gone".to_string()),
             Some(row) if (row.epoch as u64, row.nonce as u64) != (self.epoch, self.nonce) => {
                 deposed(format!("`{}` leads with epoch {}, ours was {}", row.holder, row.epoch, self.epoch))
             }
-            Some(row) if row.left_ms <= 0 => {
-                deposed(format!("the lease of epoch {} ran out {} ms ago", self.epoch, -row.left_ms))
+            Some(row) if row.lease_left_ms <= 0 => {
+                deposed(format!("the lease of epoch {} ran out {} ms ago", self.epoch, -row.lease_left_ms))
             }
             Some(_) => Ok(()),
         }
     }
 
     /// Nobody may write before having led.
-    pub fn held(term: Option<Term>) -> Result<Term, StoreError> {
-        term.ok_or_else(|| StoreError::Deposed { why: "it has not taken the lead".to_string() })
+    pub fn require(term: Option<LeaderEpoch>) -> Result<LeaderEpoch, StoreError> {
+        term.ok_or_else(|| StoreError::NotLeader { why: "it has not taken the lead".to_string() })
     }
 }
 

@@ -26,11 +26,9 @@ pub struct LeaseEnd {
 pub struct Account {
     /// Sum of all charges.
     pub used: Charge,
-    /// Jobs accepted.
     pub submitted: u64,
     /// Jobs that ended well.
     pub done: u64,
-    /// Jobs that failed.
     pub failed: u64,
     /// Jobs that were cancelled.
     pub cancelled: u64,

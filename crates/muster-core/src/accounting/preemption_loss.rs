@@ -43,7 +43,6 @@ impl PreemptionLoss {
         self.gpu_ms.saturating_sub(u64::try_from(forgiven).unwrap_or(u64::MAX))
     }
 
-    /// More was lost.
     pub(crate) fn add(&mut self, lost_gpu_ms: u64, per_day: u64, now: Timestamp) {
         *self = PreemptionLoss { gpu_ms: self.gpu_ms(per_day, now).saturating_add(lost_gpu_ms), at: now };
     }

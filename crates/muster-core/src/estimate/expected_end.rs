@@ -9,7 +9,6 @@ use crate::time::{DAY, HOUR, MINUTE, Timestamp};
 /// When an attempt will be over, as far as can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExpectedEnd {
-    /// The moment.
     pub at: Timestamp,
     /// How much that can be relied on.
     pub certainty: Certainty,
@@ -26,7 +25,6 @@ pub enum Certainty {
     Estimate,
     /// An estimate, but if it is wrong the job may be asked to leave: it can have space on loan.
     Revocable,
-    /// A bound.
     Bound,
 }
 

@@ -24,9 +24,7 @@ const RESOURCE_STEPS: usize = 128;
 /// A kind of task, and how often it comes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TaskClass {
-    /// CPU cores.
     pub cpus: u64,
-    /// Memory.
     pub memory_mib: u64,
     /// Devices; none is fine.
     pub gpus: u32,
@@ -41,9 +39,7 @@ pub struct TaskClass {
 /// What is free on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeFree<'a> {
-    /// CPU cores.
     pub cpus: u64,
-    /// Memory.
     pub memory_mib: u64,
     /// Thousandths of each device.
     pub devices: &'a [u32],

@@ -70,7 +70,6 @@ impl ClassHistory {
         self.first + self.records.len() as u64
     }
 
-    /// One runs.
     pub(crate) fn add_started(&mut self, number: u64, at: Timestamp) {
         if let Some(seen) = self.record_mut(number) {
             seen.since = Some(at);

@@ -50,7 +50,6 @@ pub enum ActorKind {
 }
 
 impl Actor {
-    /// The server itself.
     pub fn system() -> Actor {
         Actor { name: SYSTEM_NAME.to_string(), kind: ActorKind::System }
     }
@@ -88,35 +87,27 @@ pub enum Command {
     SubmitJob(SubmitJob),
     /// End a job, waiting or running. An id without index reaches a whole array.
     CancelJob {
-        /// Which.
         job: JobId,
     },
     /// Keep a waiting job from starting, or stop a running one and keep it.
     HoldJob {
-        /// Which.
         job: JobId,
-        /// Why.
         why: String,
     },
     /// Let a held job queue again.
     ReleaseJob {
-        /// Which.
         job: JobId,
     },
     /// Stop a running job and queue it again.
     RequeueJob {
-        /// Which.
         job: JobId,
     },
     /// Change what may change of a job that has not ended.
     ChangeJob {
-        /// Which.
         job: JobId,
-        /// What.
         change: JobChange,
     },
 
-    /// Make a tenant.
     CreateTenant {
         /// Its name for ever.
         id: TenantId,
@@ -125,70 +116,51 @@ pub enum Command {
     },
     /// Replace what may change of a tenant.
     ChangeTenant {
-        /// Which.
         id: TenantId,
-        /// All of it.
         config: Box<TenantConfig>,
     },
     /// Remove a tenant that has no live jobs.
     DeleteTenant {
-        /// Which.
         id: TenantId,
     },
 
     /// An agent says what its machine is, the first time or again.
     RegisterNode {
-        /// Which.
         node: NodeId,
-        /// What it is.
         facts: Box<NodeFacts>,
     },
     /// Announce a node whose agent has not joined, or describe it again.
     DeclareNode {
-        /// Which.
         node: NodeId,
         /// What it will be.
         facts: Box<NodeFacts>,
     },
     /// Set labels or taints of a node. What is `None` stays; `Some(None)` leaves it to the agent again.
     LabelNode {
-        /// Which.
         node: NodeId,
-        /// All labels.
         labels: Option<Option<BTreeMap<String, String>>>,
-        /// All taints.
         taints: Option<Option<Vec<String>>>,
     },
     /// Take a GPU out of the declaration of a node whose agent has not joined.
     RemoveGpu {
-        /// The node.
         node: NodeId,
-        /// The device.
         gpu: u8,
     },
     /// Change whether a node takes work.
     SetNodeState {
-        /// Which.
         node: NodeId,
-        /// To what.
         status: NodeStatus,
-        /// Why.
         why: String,
     },
     /// Forget a node that has no live attempts.
     RemoveNode {
-        /// Which.
         node: NodeId,
     },
     /// A GPU's health has changed.
     SetGpuHealth {
-        /// The node.
         node: NodeId,
-        /// The device.
         gpu: u8,
-        /// To what.
         status: GpuStatus,
-        /// Why.
         why: String,
         /// Not to be given out before.
         cooling_until: Option<Timestamp>,
@@ -200,9 +172,7 @@ pub enum Command {
 
     /// Partition a GPU that nobody uses.
     PartitionGpu {
-        /// The node.
         node: NodeId,
-        /// The device.
         gpu: u8,
         /// Into instances of these profiles; none to make it whole again.
         profiles: Vec<String>,
@@ -217,33 +187,25 @@ pub enum Command {
     },
     /// Give booked nodes back before their time.
     CloseWindow {
-        /// Which.
         name: String,
     },
 
     /// Take the planner's proposal, gang by gang, as far as it still holds.
     AdoptPlan {
-        /// The proposal.
         plan: Box<Plan>,
-        /// Under which leadership.
         epoch: u64,
     },
     /// An agent says what became of its part of an attempt.
     ReportTask {
-        /// Which node speaks.
         node: NodeId,
-        /// Which job.
         job: JobId,
-        /// Which attempt.
         attempt: u32,
-        /// What it says.
         report: TaskReport,
     },
     /// Time has passed: end what has run out.
     Tick,
     /// Put on record when jobs are said to start, of whom nothing was said yet.
     NoteForecast {
-        /// The ranges.
         ranges: Vec<(JobId, StartRange)>,
     },
 
@@ -256,7 +218,6 @@ pub enum Command {
     NoteRefusal {
         /// What was tried, for example `POST /api/v1/tenants`.
         act: String,
-        /// On what.
         object: String,
         /// The code of the refusal.
         code: String,
@@ -264,14 +225,11 @@ pub enum Command {
 
     /// Change the settings of the cluster.
     Configure {
-        /// All of them.
         settings: Box<Settings>,
     },
     /// Put a bundle of policies into force; one without files puts none into force.
     ApplyPolicy {
-        /// For whom.
         scope: PolicyScope,
-        /// What, compiled.
         bundle: Arc<PolicyBundle>,
         /// Why; may be empty.
         why: String,
@@ -280,7 +238,6 @@ pub enum Command {
     RollBackPolicy {
         /// Which; without a number the one before the one in force.
         scope: PolicyScope,
-        /// Its number.
         number: Option<u64>,
         /// Why; may be empty.
         why: String,
@@ -296,14 +253,11 @@ pub enum Command {
         /// What they said of jobs that failed.
         retries: Vec<RetryAnswer>,
     },
-    /// Remember a token.
     AddToken {
         /// With its hash, never its secret.
         token: Token,
     },
-    /// Forget a token.
     RevokeToken {
-        /// Which.
         id: String,
     },
 }
@@ -311,7 +265,6 @@ pub enum Command {
 /// A job to accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmitJob {
-    /// What is asked.
     pub spec: Arc<JobSpec>,
     /// An array of tasks with these indexes, instead of one job.
     pub array: Option<ArraySpec>,
@@ -330,7 +283,6 @@ pub struct SubmitJob {
 /// The indexes of an array and how many may run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArraySpec {
-    /// Ascending, without repetition.
     pub indexes: Vec<u32>,
     /// Most tasks running at once.
     #[serde(default)]
@@ -340,7 +292,6 @@ pub struct ArraySpec {
 /// A client's word for one submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
-    /// The client's word.
     pub key: String,
     /// Hash of the request, so that the same key with another body is noticed.
     pub body_hash: String,
@@ -349,10 +300,8 @@ pub struct IdempotencyKey {
 /// What may change of a job that has not ended. What is `None` stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobChange {
-    /// Its name.
     #[serde(default)]
     pub name: Option<String>,
-    /// Its priority.
     #[serde(default)]
     pub priority: Option<u32>,
     /// Its time limit; `Some(None)` lifts it.
@@ -372,13 +321,11 @@ fn present_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 /// What an agent says about its part of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskReport {
-    /// The processes run.
     Started,
     /// The job has saved its work.
     Saved,
     /// The processes are gone.
     Ended {
-        /// How they ended.
         exit: Exit,
         /// They had been told to stop before. Tells work that finished just in time from work cut short.
         stopped: bool,
@@ -390,7 +337,6 @@ pub enum TaskReport {
 /// What a command that was accepted answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It is done.
     Done,
     /// The job that was accepted, now or by an earlier request with the same key.
     Job(JobId),
@@ -401,9 +347,7 @@ pub enum Answer {
     },
     /// How many gangs of a plan were taken, and how many no longer held.
     Adopted {
-        /// Taken.
         taken: usize,
-        /// Left.
         left: usize,
     },
 }
@@ -411,7 +355,6 @@ pub enum Answer {
 /// What happens to the jobs on a GPU when its health is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JobsOnGpu {
-    /// They run on.
     #[default]
     Keep,
     /// They are stopped and queue again.
@@ -421,7 +364,6 @@ pub enum JobsOnGpu {
 }
 
 impl JobsOnGpu {
-    /// All of them.
     pub const ALL: [JobsOnGpu; 3] = [JobsOnGpu::Keep, JobsOnGpu::Requeue, JobsOnGpu::Stop];
 
     /// As it is written.
@@ -487,6 +429,5 @@ pub struct IdempotencyRecord {
     pub job: JobId,
     /// Hash of the request.
     pub body_hash: String,
-    /// When.
     pub at: Timestamp,
 }

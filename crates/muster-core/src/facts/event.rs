@@ -35,7 +35,6 @@ pub enum Event {
     JobSubmitted {
         /// Its id; for an array, the number that all tasks share.
         job: JobId,
-        /// What was asked.
         spec: Arc<JobSpec>,
         /// The array, where there is one.
         #[serde(default)]
@@ -43,70 +42,51 @@ pub enum Event {
         /// Accepted in the held state, by whom.
         #[serde(default)]
         held_by: Option<String>,
-        /// The client's key.
         #[serde(default)]
         key: Option<IdempotencyKey>,
         /// Dependencies that were open at that moment.
         #[serde(default)]
         open_dependencies: BTreeSet<Dependency>,
-        /// When.
         at: Timestamp,
     },
     /// A waiting job is kept from starting.
     JobHeld {
-        /// Which.
         job: JobId,
-        /// Who.
         by: String,
-        /// Why.
         why: String,
-        /// When.
         at: Timestamp,
     },
     /// A held job waits again.
     JobReleased {
-        /// Which.
         job: JobId,
-        /// Who.
         by: String,
-        /// When.
         at: Timestamp,
     },
     /// Something about a job was changed.
     JobChanged {
-        /// Which.
         job: JobId,
-        /// What.
         change: JobChange,
-        /// When.
         at: Timestamp,
     },
     /// A sleeping job may be placed now.
     JobWoken {
-        /// Which.
         job: JobId,
-        /// When.
         at: Timestamp,
     },
     /// A job without an attempt ended: cancelled, or its dependency can no longer come true.
     JobEnded {
-        /// Which.
         job: JobId,
-        /// How.
         outcome: Outcome,
         /// Why, in a sentence.
         why: String,
-        /// When.
         at: Timestamp,
     },
 
     /// A gang got its slots. The leases begin.
     JobPlaced {
-        /// Which.
         job: JobId,
         /// Number of the attempt.
         attempt: u32,
-        /// Under which leadership.
         epoch: u64,
         /// Which task sits where.
         tasks: Vec<PlacedTask>,
@@ -125,58 +105,42 @@ pub enum Event {
         /// What it takes from its tenant's quota, power aside. Records from before it was noted have none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<Demand>,
-        /// When.
         at: Timestamp,
     },
     /// A node says that its part of an attempt runs; `whole` when it was the last one missing.
     AttemptStarted {
-        /// Which job.
         job: JobId,
-        /// Which attempt.
         attempt: u32,
-        /// Which node.
         node: NodeId,
         /// Now the whole gang runs.
         whole: bool,
-        /// When.
         at: Timestamp,
     },
     /// An attempt was told to stop.
     AttemptStopping {
-        /// Which job.
         job: JobId,
-        /// Which attempt.
         attempt: u32,
-        /// Why.
         cause: StopCause,
         /// How long its processes may take.
         grace_ms: i64,
-        /// When.
         at: Timestamp,
     },
     /// A node says that its part is over while others are not.
     NodePartEnded {
-        /// Which job.
         job: JobId,
-        /// Which attempt.
         attempt: u32,
-        /// Which node.
         node: NodeId,
-        /// How.
         exit: Exit,
         /// It had been told to stop before.
         stopped: bool,
         /// When its processes were gone, where the node knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_at: Option<Timestamp>,
-        /// When.
         at: Timestamp,
     },
     /// An attempt is over on all its nodes. Its leases end, its usage is charged, and the job goes on to `next`.
     AttemptEnded {
-        /// Which job.
         job: JobId,
-        /// Which attempt.
         attempt: u32,
         /// How its processes ended.
         exit: Exit,
@@ -199,22 +163,17 @@ pub enum Event {
     },
     /// A job says that its work is saved.
     CheckpointSaved {
-        /// Which job.
         job: JobId,
-        /// Which attempt.
         attempt: u32,
         /// It was told to stop, and need not be waited for any longer: the new grace, from when it was told.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grace_ms: Option<i64>,
-        /// When.
         at: Timestamp,
     },
 
     /// It was said for the first time when a waiting job would start.
     StartForecast {
-        /// Which job.
         job: JobId,
-        /// When.
         range: StartRange,
         /// When it was said.
         at: Timestamp,
@@ -226,31 +185,24 @@ pub enum Event {
         bucket: String,
         /// Every reason; none when they no longer wait.
         reasons: Vec<Reason>,
-        /// When.
         at: Timestamp,
     },
 
     /// Space is held for a job that others were displaced for.
     ClaimMade {
-        /// For which job.
         job: JobId,
         /// Which task will sit where.
         #[serde(default)]
         tasks: Vec<PlacedTask>,
-        /// Who makes room.
         victims: Vec<JobId>,
-        /// When.
         at: Timestamp,
         /// Until when, at the latest.
         until: Timestamp,
     },
     /// Held space is free again: its job has started, ended, or waited too long.
     ClaimEnded {
-        /// Of which job.
         job: JobId,
-        /// Why.
         why: String,
-        /// When.
         at: Timestamp,
     },
     /// A plan was taken. Replaying the planner on the state of `snapshot` at `now` repeats it.
@@ -269,92 +221,64 @@ pub enum Event {
 
     /// A tenant was made.
     TenantCreated {
-        /// Which.
         id: TenantId,
         /// What it may do.
         config: Box<TenantConfig>,
-        /// When.
         at: Timestamp,
     },
     /// A tenant was changed.
     TenantChanged {
-        /// Which.
         id: TenantId,
-        /// All of it.
         config: Box<TenantConfig>,
-        /// When.
         at: Timestamp,
     },
     /// A tenant was removed.
     TenantDeleted {
-        /// Which.
         id: TenantId,
-        /// When.
         at: Timestamp,
     },
 
     /// A node appeared, or says anew what it is.
     NodeRegistered {
-        /// Which.
         node: NodeId,
-        /// What it is.
         facts: Box<NodeFacts>,
-        /// When.
         at: Timestamp,
     },
     /// An operator announced a node whose agent has not joined, or described it again.
     NodeDeclared {
-        /// Which.
         node: NodeId,
         /// What it will be.
         facts: Box<NodeFacts>,
-        /// Who.
         by: String,
-        /// When.
         at: Timestamp,
     },
     /// An operator set the labels and taints of a node. `None` leaves them to the agent.
     NodeLabelled {
-        /// Which.
         node: NodeId,
-        /// All labels.
         #[serde(default)]
         labels: Option<BTreeMap<String, String>>,
-        /// All taints.
         #[serde(default)]
         taints: Option<Vec<String>>,
-        /// Who.
         by: String,
-        /// When.
         at: Timestamp,
     },
     /// A node takes work, or no longer does.
     NodeStateChanged {
-        /// Which.
         node: NodeId,
-        /// To what.
         status: NodeStatus,
-        /// Who.
         by: String,
-        /// Why.
         why: String,
-        /// When.
         at: Timestamp,
     },
     /// A node was forgotten.
     NodeRemoved {
-        /// Which.
         node: NodeId,
-        /// When.
         at: Timestamp,
     },
     /// The health of a GPU changed.
     GpuHealthChanged {
-        /// Which.
         gpu: GpuId,
-        /// To what.
         status: GpuStatus,
-        /// Why.
         why: String,
         /// Not to be given out before.
         #[serde(default)]
@@ -371,51 +295,39 @@ pub enum Event {
         /// Jobs that hold something of it, unless it is healthy.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         jobs: Vec<JobId>,
-        /// When.
         at: Timestamp,
     },
 
     /// A GPU was partitioned otherwise. Nobody held anything of it.
     GpuPartitioned {
-        /// Which.
         gpu: GpuId,
         /// Into what; nothing if it is whole again.
         instances: Vec<MigInstance>,
         /// Who or what wanted it.
         by: String,
-        /// Why.
         why: String,
-        /// When.
         at: Timestamp,
     },
 
     /// Nodes are booked for a time.
     WindowOpened {
-        /// All of it.
         window: Box<Window>,
-        /// When.
         at: Timestamp,
     },
     /// A window is over, or was closed before its time.
     WindowClosed {
-        /// Which.
         name: String,
-        /// Why.
         why: String,
-        /// When.
         at: Timestamp,
     },
 
     /// The settings of the cluster changed.
     Configured {
-        /// All of them.
         settings: Box<Settings>,
-        /// When.
         at: Timestamp,
     },
     /// A bundle of policies was put into force.
     PolicyApplied {
-        /// All of it.
         version: Box<BundleVersion>,
     },
     /// Policies answered what they were asked of jobs that wait, and of their tenants.
@@ -427,7 +339,6 @@ pub enum Event {
         /// Each for a tenant, with all below it.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         limits: Vec<TenantLimit>,
-        /// When.
         at: Timestamp,
     },
     /// Policies answered whether a job starts again after a failure.
@@ -436,23 +347,17 @@ pub enum Event {
         bundles: Vec<String>,
         /// Of which job and attempt, and what.
         answer: RetryAnswer,
-        /// When it wakes.
         wakes_at: Timestamp,
-        /// When.
         at: Timestamp,
     },
     /// A token was made.
     TokenAdded {
-        /// With its hash.
         token: Token,
-        /// When.
         at: Timestamp,
     },
     /// A token was revoked.
     TokenRevoked {
-        /// Which.
         id: String,
-        /// When.
         at: Timestamp,
     },
     /// An administrative act, done or refused.
@@ -464,7 +369,6 @@ pub enum Event {
         by_kind: Option<String>,
         /// What, for example `tenant.change`.
         act: String,
-        /// On what.
         object: String,
         /// The code of the refusal, if it was refused.
         #[serde(default)]
@@ -477,7 +381,6 @@ pub enum Event {
     },
     /// Outcomes and keys from before this moment are no longer remembered.
     Forgotten {
-        /// The moment.
         before: Timestamp,
         /// Those from before this moment leave the memory because there are too many; the tables still have them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -488,7 +391,6 @@ pub enum Event {
 /// What it cost that a job was displaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptionReceipt {
-    /// For whom.
     pub by: JobId,
     /// When it was asked to save its work and stop.
     pub asked_at: Timestamp,
@@ -505,14 +407,11 @@ pub struct PreemptionReceipt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "next", rename_all = "kebab-case")]
 pub enum NextPhase {
-    /// It has ended.
     Ended {
-        /// How.
         outcome: Outcome,
         /// Why, in a sentence.
         why: String,
     },
-    /// It waits again.
     Queued {
         /// What brought it back.
         because: RequeueCause,
@@ -524,7 +423,6 @@ pub enum NextPhase {
     Held {
         /// Who or what holds it.
         by: String,
-        /// Why.
         why: String,
     },
 }

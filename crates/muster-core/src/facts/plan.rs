@@ -33,7 +33,6 @@ impl Plan {
 /// A gang to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
-    /// Which job.
     pub job: JobId,
     /// Which task sits where.
     pub tasks: Vec<PlacedTask>,
@@ -54,7 +53,6 @@ pub struct Start {
 /// Running jobs to displace so that another fits afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
-    /// For which job.
     pub job: JobId,
     /// Which of its tasks will sit where.
     pub tasks: Vec<PlacedTask>,
@@ -65,7 +63,6 @@ pub struct Eviction {
 /// A device that should be partitioned otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repartitioning {
-    /// Which.
     pub gpu: GpuId,
     /// Into instances of these profiles; none to make it whole again.
     pub profiles: Vec<String>,

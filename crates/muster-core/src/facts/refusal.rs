@@ -29,9 +29,7 @@ pub enum Refusal {
     /// The node has no such GPU.
     #[error("node `{node}` has no gpu-{gpu}")]
     UnknownGpu {
-        /// The node.
         node: NodeId,
-        /// The index.
         gpu: u8,
     },
     /// The token is not known.
@@ -59,13 +57,11 @@ pub enum Refusal {
     UnknownPolicy {
         /// Which was asked for; the one before if none was named.
         number: Option<u64>,
-        /// For whom.
         scope: PolicyScope,
     },
     /// A job waits for a pool that would be gone.
     #[error("`{job}` waits for the pool `{pool}`, which the new policies do not register")]
     PoolInUse {
-        /// Which pool.
         pool: String,
         /// The first job that named it.
         job: JobId,
@@ -73,7 +69,6 @@ pub enum Refusal {
     /// A policy says no.
     #[error("a policy refuses the job: {why}")]
     PolicyRefuses {
-        /// In its words.
         why: String,
     },
     /// The settings accept jobs of one task only.
@@ -85,27 +80,22 @@ pub enum Refusal {
     /// A tenant of that name exists.
     #[error("tenant `{tenant}` exists already")]
     DuplicateTenant {
-        /// Its name.
         tenant: TenantId,
     },
     /// A token of that name exists.
     #[error("token `{id}` exists already")]
     DuplicateToken {
-        /// Its name.
         id: String,
     },
     /// The tenant may not submit.
     #[error("tenant `{tenant}` is not active")]
     InactiveTenant {
-        /// Which.
         tenant: TenantId,
     },
     /// The tenant still has jobs.
     #[error("tenant `{tenant}` still has {jobs} live jobs")]
     TenantBusy {
-        /// Which.
         tenant: TenantId,
-        /// How many.
         jobs: u64,
     },
     /// The tenant that always exists cannot be removed.
@@ -114,27 +104,22 @@ pub enum Refusal {
     /// The agent of a node reports its hardware, so nobody else describes it.
     #[error("the agent of node `{node}` has joined and reports its hardware")]
     NodeJoined {
-        /// Which.
         node: NodeId,
     },
     /// The node still has attempts.
     #[error("node `{node}` still runs {jobs} jobs")]
     NodeBusy {
-        /// Which.
         node: NodeId,
-        /// How many.
         jobs: usize,
     },
     /// Someone holds a part of the GPU, or it is kept for someone.
     #[error("`{gpu}` is in use")]
     GpuBusy {
-        /// Which.
         gpu: GpuId,
     },
     /// A field has a value that cannot be.
     #[error("{field}: {problem}")]
     Invalid {
-        /// Which field.
         field: &'static str,
         /// What is wrong with it.
         problem: String,
@@ -142,17 +127,13 @@ pub enum Refusal {
     /// The job alone is more than the tenant may ever hold.
     #[error("the job asks for {} {}, tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
     OverQuota {
-        /// Whose quota.
         tenant: TenantId,
-        /// By how much.
         excess: Excess,
     },
     /// The job alone is more than one user may ever hold.
     #[error("the job asks for {} {}, each user of tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
     OverUserQuota {
-        /// Whose users.
         tenant: TenantId,
-        /// By how much.
         excess: Excess,
     },
     /// The priority is above what the actor may give.
@@ -168,7 +149,6 @@ pub enum Refusal {
     /// The job belongs to another user, and the actor's role does not reach beyond its own jobs.
     #[error("`{job}` belongs to `{owner}`")]
     NotOwner {
-        /// Which job.
         job: JobId,
         /// The user that owns it.
         owner: String,
@@ -182,7 +162,6 @@ pub enum Refusal {
     /// No node could hold the job even if it were empty.
     #[error("this job could never start here: {problem}")]
     Infeasible {
-        /// What is missing.
         problem: String,
         /// The smallest change that would make it feasible.
         nearest: String,
@@ -190,9 +169,7 @@ pub enum Refusal {
     /// Too many jobs wait.
     #[error("the queue is full: {waiting} jobs wait, {limit} are allowed")]
     QueueFull {
-        /// How many wait.
         waiting: u64,
-        /// How many may.
         limit: u64,
     },
     /// The tenant has too many jobs that have not ended.
@@ -200,7 +177,6 @@ pub enum Refusal {
         "tenant `{tenant}` has {jobs} jobs that have not ended; {more} more would exceed its limit of {limit}"
     )]
     TenantQueueFull {
-        /// Which tenant.
         tenant: TenantId,
         /// How many it has.
         jobs: u64,
@@ -212,7 +188,6 @@ pub enum Refusal {
     /// The same key came with another request.
     #[error("idempotency key `{key}` was used for another request (`{job}`)")]
     KeyReused {
-        /// The key.
         key: String,
         /// What it was used for.
         job: JobId,
@@ -220,9 +195,7 @@ pub enum Refusal {
     /// The job is in a phase in which this cannot be done.
     #[error("`{job}` is {phase}; {verb} needs a job that is {needs}")]
     WrongPhase {
-        /// Which job.
         job: JobId,
-        /// Where it stands.
         phase: &'static str,
         /// What was asked, for example `hold`.
         verb: &'static str,
@@ -232,25 +205,19 @@ pub enum Refusal {
     /// A dependency can never come true.
     #[error("the dependency on `{job}` can never be met: {why}")]
     DeadDependency {
-        /// The other job.
         job: JobId,
-        /// Why not.
         why: String,
     },
     /// A report about an attempt that is not under way there.
     #[error("`{job}` has no attempt {attempt} on `{node}`")]
     StaleReport {
-        /// Which job.
         job: JobId,
-        /// Which attempt.
         attempt: u32,
-        /// Who said so.
         node: NodeId,
     },
     /// Nothing of it is built yet.
     #[error("{what} is not supported by this version")]
     Unsupported {
-        /// What was asked.
         what: &'static str,
     },
 }

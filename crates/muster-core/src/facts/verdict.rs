@@ -10,7 +10,6 @@ use crate::time::{HOUR, Timestamp};
 /// Why a job waits: every reason that holds, the most telling first. Never empty for a waiting job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The blockers.
     pub reasons: Vec<Reason>,
 }
 
@@ -33,7 +32,6 @@ pub enum Reason {
         needs_gpus: u32,
         /// Most free on one node.
         largest_block: u32,
-        /// Free in all.
         free_gpus: u32,
     },
     /// Enough is free in all, but too few tasks of the gang find a node with room for one.
@@ -69,21 +67,18 @@ pub enum Reason {
     },
     /// An idle GPU would do if it were partitioned otherwise.
     Partition {
-        /// Which GPU.
         gpu: GpuId,
         /// Into instances of these profiles; none to make it whole again.
         profiles: Vec<String>,
     },
     /// The tenant holds too much already.
     QuotaTenant {
-        /// Whose quota.
         tenant: TenantId,
         /// Which limit, and what would be held.
         excess: Excess,
     },
     /// The user holds too much already.
     QuotaUser {
-        /// Who.
         user: String,
         /// The tenant that says how much each of its users may hold.
         tenant: TenantId,
@@ -92,30 +87,24 @@ pub enum Reason {
     },
     /// The tenant has used up what it may use in all.
     Budget {
-        /// Whose budget.
         tenant: TenantId,
-        /// What was used.
         spent: Spent,
         /// What the job would use up to its time limit.
         #[serde(default)]
         more: Spent,
-        /// What may be.
         budget: Budget,
     },
     /// The tenant holds too many GPUs of one model already.
     QuotaModel {
-        /// Whose quota.
         tenant: TenantId,
         /// Which model, as the limit names it.
         model: String,
         /// What would be held.
         wanted: u64,
-        /// What may be.
         limit: u64,
     },
     /// Nodes or GPUs that would do are out of service.
     NodeHealth {
-        /// How many nodes.
         nodes: u32,
         /// GPUs on them that would do.
         gpus: u32,
@@ -125,24 +114,20 @@ pub enum Reason {
     },
     /// Space is kept for jobs that come first.
     Reservation {
-        /// For which job.
         job: JobId,
     },
     /// Nodes that would do are booked, for maintenance or for others.
     Window {
-        /// By which window.
         window: String,
         /// Why it is there; may be empty.
         why: String,
     },
     /// Room is being made for it: others are stopping.
     Claimed {
-        /// Who makes room.
         victims: Vec<JobId>,
     },
     /// Other jobs have not ended yet.
     Dependency {
-        /// Which.
         jobs: Vec<JobId>,
     },
     /// Its start time has not come, or it pauses after a failed launch.
@@ -178,16 +163,12 @@ pub enum Reason {
     },
     /// The array runs as many tasks as it may.
     ArrayLimit {
-        /// How many run.
         running: u32,
-        /// How many may.
         limit: u32,
     },
     /// A person holds it.
     Held {
-        /// Who.
         by: String,
-        /// Why.
         why: String,
     },
     /// Jobs of its own kind or of others are ahead of it.
@@ -197,14 +178,11 @@ pub enum Reason {
     },
     /// Its tenant or its user is above the fair share, and others go first.
     FairShare {
-        /// Whose share.
         tenant: TenantId,
-        /// How they stand.
         share: FairShare,
     },
     /// No registered node could hold it; it waits for one that can.
     Infeasible {
-        /// What is missing.
         problem: String,
     },
     /// It arrived after the last round; the next one looks at it.

@@ -47,9 +47,7 @@ impl GpuFacts {
 /// A NUMA node: cores and the memory that is near to them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NumaFacts {
-    /// CPU cores.
     pub cpus: u32,
-    /// Main memory.
     pub memory_mib: u64,
     /// Processor socket it belongs to.
     pub socket: u32,
@@ -63,7 +61,6 @@ pub struct GpuHealth {
     /// Why, in a sentence; empty when healthy.
     #[serde(default)]
     pub why: String,
-    /// Since when.
     pub since: Timestamp,
     /// Not to be given out before this moment: the cooling period.
     #[serde(default)]
@@ -86,7 +83,6 @@ pub struct DeclaredHealth {
     pub word: GpuStatus,
     /// Why; may be empty.
     pub why: String,
-    /// By whom.
     pub by: String,
 }
 
@@ -127,13 +123,11 @@ impl GpuHealth {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuStatus {
-    /// Nothing to say.
     Healthy,
     /// Warm, or a first error; still given out.
     Warning,
     /// Hot, or several errors; given out only if nothing better is free.
     Degraded,
-    /// Never given out.
     Unhealthy,
 }
 

@@ -95,16 +95,13 @@ impl Isolation {
 /// A part of one device, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GpuFraction {
-    /// Of its multiprocessors.
     pub compute: u16,
-    /// Of its memory.
     pub memory: u16,
 }
 
 impl GpuFraction {
     /// All of a device.
     pub const WHOLE: GpuFraction = GpuFraction { compute: WHOLE as u16, memory: WHOLE as u16 };
-    /// Nothing of it.
     pub const NONE: GpuFraction = GpuFraction { compute: 0, memory: 0 };
 
     /// Both together; never more than the device.

@@ -34,7 +34,6 @@ pub struct Profile {
     pub memory_slices: u8,
     /// What a job can use of its memory.
     pub memory_mib: u64,
-    /// Multiprocessors it has.
     pub multiprocessors: u16,
     /// Where it may begin.
     pub starts: &'static [u8],
@@ -62,13 +61,11 @@ pub enum IllegalLayout {
     /// The table of the device has no such profile.
     #[error("the device has no profile number {profile}")]
     UnknownProfile {
-        /// Its index.
         profile: u8,
     },
     /// Instances of this profile begin elsewhere.
     #[error("`{profile}` cannot begin at {start}")]
     StartNotAllowed {
-        /// Which profile.
         profile: &'static str,
         /// Where it was to begin.
         start: u8,
@@ -84,7 +81,6 @@ pub enum IllegalLayout {
     /// The driver makes fewer of this profile.
     #[error("{count} instances of `{profile}`, a device has at most {most}")]
     TooManyInstances {
-        /// Which profile.
         profile: &'static str,
         /// How many were to be there.
         count: usize,

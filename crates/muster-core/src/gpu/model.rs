@@ -46,14 +46,12 @@ pub struct Model {
 pub struct Power {
     /// The lowest that can be set.
     pub min: Option<u16>,
-    /// As delivered.
     pub default: Option<u16>,
     /// The highest that can be set.
     pub max: Option<u16>,
 }
 
 impl Model {
-    /// Its CUDA cores.
     pub fn cuda_cores(&self) -> Option<u32> {
         let each = match self.compute_capability? {
             (6, 0) | (7, _) | (8, 0) => 64,

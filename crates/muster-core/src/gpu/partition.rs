@@ -23,7 +23,6 @@ pub struct MigInstance {
 pub struct Partition {
     /// Its instances, by place; none if it is whole again.
     pub instances: Vec<MigInstance>,
-    /// Since when.
     pub since: Timestamp,
 }
 

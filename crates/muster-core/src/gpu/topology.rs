@@ -45,7 +45,6 @@ pub enum Locality {
     Numa,
     /// On one socket, joined by NVLink.
     NvlinkSocket,
-    /// On one socket.
     Socket,
     /// Anywhere on the node, joined by NVLink.
     NvlinkNode,

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// Limits on what is used in all; what is not set is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
-    /// GPUs × milliseconds.
     #[serde(default)]
     pub gpu_ms: Option<u64>,
     /// In millionths of the currency.
@@ -19,7 +18,6 @@ pub struct Budget {
 /// What was used in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spent {
-    /// GPUs × milliseconds.
     pub gpu_ms: u64,
     /// In millionths of the currency.
     pub cost_micro: u64,
@@ -46,7 +44,6 @@ impl Budget {
 }
 
 impl Spent {
-    /// Both together.
     pub fn plus(self, more: Spent) -> Spent {
         Spent {
             gpu_ms: self.gpu_ms.saturating_add(more.gpu_ms),

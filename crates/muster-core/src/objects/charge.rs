@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// What one attempt used, from placement to the end of its leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Charge {
-    /// GPUs × milliseconds.
     pub gpu_ms: u64,
     /// CPU cores × milliseconds.
     pub cpu_ms: u64,
@@ -31,9 +30,7 @@ impl std::ops::AddAssign for Charge {
 /// What an attempt held until it ended, for the record of the allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldResources {
-    /// CPU cores.
     pub cpus: u64,
-    /// Main memory.
     pub memory_mib: u64,
     /// Its time limit, or else the runtime the planner expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,13 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "SavedDemand")]
 pub struct Demand {
-    /// GPUs, in thousandths.
     pub gpu_milli: u64,
     /// GPU memory asked for, over all GPUs.
     pub gpu_memory_mib: u64,
-    /// CPU cores.
     pub cpus: u64,
-    /// Main memory.
     pub memory_mib: u64,
     /// Jobs running at once.
     pub jobs: u64,
@@ -33,7 +30,6 @@ impl Demand {
         }
     }
 
-    /// Both together.
     pub fn plus(self, other: Demand) -> Demand {
         Demand {
             gpu_milli: self.gpu_milli + other.gpu_milli,

@@ -27,11 +27,9 @@ pub use spec::{
 pub struct Job {
     /// Its name for ever.
     pub id: JobId,
-    /// What was asked.
     pub spec: Arc<JobSpec>,
     /// When it was accepted. Order inside a priority, and aging, count from here, also after preemption.
     pub submitted_at: Timestamp,
-    /// Where it stands.
     pub phase: Phase,
     /// How many attempts were made.
     pub attempts: u32,
@@ -73,16 +71,13 @@ pub enum Phase {
         /// It was running and lost a node: it goes before new work of its priority.
         #[serde(default)]
         returning: bool,
-        /// Since when.
         since: Timestamp,
     },
     /// Waits for a person to release it.
     Held {
         /// Who or what holds it.
         by: String,
-        /// Why.
         why: String,
-        /// Since when.
         since: Timestamp,
     },
     /// Has an attempt: starting, running, stopping, or lost from sight.

@@ -73,16 +73,13 @@ impl OperatorLabels {
 /// What a job holds of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
-    /// Which job.
     pub job: JobId,
-    /// What it holds.
     pub slot: Slot,
 }
 
 /// What can be held of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
-    /// All of it.
     Whole,
     /// An instance of it.
     Instance {
@@ -137,12 +134,9 @@ pub struct NodeFacts {
     /// Host name, for people.
     #[serde(default)]
     pub hostname: String,
-    /// Address, for people.
     #[serde(default)]
     pub address: String,
-    /// CPU cores.
     pub cpus: u32,
-    /// Main memory.
     pub memory_mib: u64,
     /// The devices, by index.
     pub gpus: Vec<GpuFacts>,
@@ -178,13 +172,10 @@ pub struct NodeFacts {
 /// Whether a node takes work, and since when and why not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {
-    /// The state itself.
     pub status: NodeStatus,
     /// Who or what set it.
     pub by: String,
-    /// Why.
     pub why: String,
-    /// Since when.
     pub since: Timestamp,
 }
 
@@ -192,7 +183,6 @@ pub struct NodeState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeStatus {
-    /// Takes work.
     Ready,
     /// Missed heartbeats; no new work.
     Suspect,

@@ -44,7 +44,6 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// All of them.
     pub const ALL: [Hook; 7] =
         [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Retry, Hook::Power, Hook::Limit];
 
@@ -75,7 +74,6 @@ pub struct PolicyBundle {
     pub hash: String,
     /// Each by its name; tests too, so that they go where the policies go.
     pub files: BTreeMap<String, String>,
-    /// What they registered.
     pub rules: Rules,
     /// The questions they answer.
     pub hooks: BTreeSet<Hook>,
@@ -87,7 +85,6 @@ pub struct PolicyBundle {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyScope {
-    /// For everyone.
     #[default]
     Cluster,
     /// For the jobs of one tenant. It registers nothing and speaks of its own jobs only.
@@ -118,15 +115,11 @@ impl fmt::Display for PolicyScope {
 pub struct BundleVersion {
     /// Counted up, over all scopes.
     pub number: u64,
-    /// For whom.
     pub scope: PolicyScope,
-    /// What.
     pub bundle: Arc<PolicyBundle>,
-    /// By whom.
     pub by: String,
     /// Why, in a sentence; may be empty.
     #[serde(default)]
     pub why: String,
-    /// When.
     pub at: Timestamp,
 }

@@ -5,7 +5,6 @@ use crate::objects::tenant::Tier;
 /// The highest priority that an actor may give to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorityCeiling {
-    /// The priority.
     pub priority: u32,
     /// Where the ceiling comes from.
     pub source: CeilingSource,

@@ -31,7 +31,6 @@ pub enum TermName {
     Locality,
     /// Devices that are warm or have had errors.
     Health,
-    /// What policies say.
     Policy,
 }
 

@@ -20,7 +20,6 @@ pub enum Objective {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repartition {
-    /// Nothing.
     Off,
     /// `why` tells what would help, and an operator does it.
     #[default]
@@ -50,7 +49,6 @@ pub struct Weights {
     pub locality: u32,
     /// Devices that are warm or have had errors.
     pub health: u32,
-    /// What policies say.
     pub policy: u32,
 }
 

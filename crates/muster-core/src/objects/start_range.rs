@@ -7,9 +7,7 @@ use crate::time::Timestamp;
 /// When a job starts, as far as can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StartRange {
-    /// Not before.
     pub from: Timestamp,
-    /// Not after.
     pub to: Timestamp,
 }
 

@@ -13,10 +13,8 @@ use crate::objects::demand::Demand;
 pub struct TenantConfig {
     /// For people; the id is made from it.
     pub name: String,
-    /// Contact.
     #[serde(default)]
     pub email: String,
-    /// Where it belongs.
     #[serde(default)]
     pub organization: String,
     /// The tenant above it in the tree.
@@ -76,7 +74,6 @@ pub struct TenantConfig {
     /// Which notices it wants: start, end, failure, quota.
     #[serde(default)]
     pub notify: BTreeMap<String, bool>,
-    /// Free words.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -128,16 +125,13 @@ impl TenantConfig {
 /// Limits; what is not set is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Quota {
-    /// Whole GPUs.
     #[serde(default)]
     pub gpus: Option<u64>,
     /// GPU memory asked for, over all GPUs.
     #[serde(default)]
     pub gpu_memory_mib: Option<u64>,
-    /// CPU cores.
     #[serde(default)]
     pub cpus: Option<u64>,
-    /// Main memory.
     #[serde(default)]
     pub memory_mib: Option<u64>,
     /// Jobs running at once.
@@ -148,11 +142,9 @@ pub struct Quota {
 /// One limit that a demand would pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Excess {
-    /// Which resource.
     pub resource: QuotaResource,
     /// What is wanted in all.
     pub wanted: u64,
-    /// What is allowed.
     pub limit: u64,
 }
 
@@ -160,15 +152,12 @@ pub struct Excess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuotaResource {
-    /// Whole GPUs.
     Gpus,
     /// MiB of GPU memory.
     GpuMemory,
-    /// CPU cores.
     Cpus,
     /// MiB of main memory.
     Memory,
-    /// Jobs at once.
     Jobs,
 }
 
@@ -208,14 +197,10 @@ impl Quota {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
-    /// 100.
     Low,
-    /// 500.
     #[default]
     Medium,
-    /// 1,000.
     High,
-    /// 5,000.
     Critical,
 }
 
@@ -230,7 +215,6 @@ impl Tier {
         }
     }
 
-    /// The name.
     pub fn as_str(self) -> &'static str {
         match self {
             Tier::Low => "low",

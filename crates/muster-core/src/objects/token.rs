@@ -34,7 +34,6 @@ pub enum Role {
     TenantAdmin,
     /// Also nodes and every tenant's jobs.
     Operator,
-    /// Everything.
     Admin,
 }
 
@@ -65,7 +64,6 @@ pub struct Token {
     pub hash: String,
     /// Whose it is, for people.
     pub name: String,
-    /// What it allows.
     pub role: Role,
     /// Where; `None` for cluster-wide roles.
     #[serde(default)]

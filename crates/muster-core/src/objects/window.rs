@@ -15,19 +15,14 @@ use crate::time::Timestamp;
 pub struct Window {
     /// What people call it.
     pub name: String,
-    /// Which nodes.
     pub nodes: BTreeSet<NodeId>,
-    /// From when.
     pub from: Timestamp,
-    /// Until when.
     pub until: Timestamp,
     /// For whom, with all below it; for nobody when it is for maintenance.
     #[serde(default)]
     pub tenant: Option<TenantId>,
-    /// Why.
     #[serde(default)]
     pub why: String,
-    /// Who booked it.
     #[serde(default)]
     pub by: String,
 }

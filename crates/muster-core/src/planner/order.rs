@@ -34,7 +34,6 @@ use crate::time::{MINUTE, Timestamp};
 pub struct PriorityBreakdown {
     /// As asked for, or as policies say.
     pub priority: u32,
-    /// For waiting.
     pub aging: u32,
     /// Taken away for being above one's share.
     pub penalty: u32,
@@ -45,7 +44,6 @@ pub struct PriorityBreakdown {
 }
 
 impl PriorityBreakdown {
-    /// The sum.
     pub fn effective(&self) -> i64 {
         i64::from(self.priority) + i64::from(self.aging) - i64::from(self.penalty)
     }
@@ -275,7 +273,6 @@ pub(crate) struct QueueHead<'a> {
     pub bucket: &'a Bucket,
     /// What policies say of it.
     pub policy: PolicyAnswer<'a>,
-    /// The job itself.
     pub job: JobId,
     /// Whether it has waited longer than `max_wait_ms`, whatever its standing.
     pub overdue: bool,
@@ -290,7 +287,6 @@ pub(crate) struct QueueHead<'a> {
     returning: bool,
     queue_key: QueueKey,
     rank: Rank,
-    /// Those behind it.
     behind: JobsBehind<'a>,
 }
 

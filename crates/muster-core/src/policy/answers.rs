@@ -23,15 +23,12 @@ pub struct BucketAnswer {
     pub costs: BTreeMap<Arc<Kind>, i64>,
     /// Whether running jobs may be displaced for them.
     pub victims: BTreeMap<JobId, bool>,
-    /// What went wrong.
     pub failed: Option<String>,
 }
 
 /// A job with a bucket and the kinds of the nodes it was asked about.
 pub struct ResolvedAnswer {
-    /// What was answered.
     pub answered: JobAnswer,
-    /// Of whom.
     pub bucket: Bucket,
     /// On which kinds, with what.
     pub costs: Vec<(Arc<Kind>, i64)>,
@@ -47,7 +44,6 @@ impl BucketAnswers {
         self.0.get(bucket)
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&Bucket, &BucketAnswer)> {
         self.0.iter()
     }

@@ -15,13 +15,9 @@ use crate::time::{DAY, HOUR, MINUTE, SECOND, Timestamp};
 /// A moment, as clocks on the wall of the cluster show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Seconds since 1970.
     pub unix: i64,
-    /// 0 to 23.
     pub hour: i64,
-    /// 0 to 59.
     pub minute: i64,
-    /// 0 is Monday.
     pub weekday: i64,
 }
 
@@ -42,9 +38,7 @@ impl Moment {
 /// A job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
-    /// Who pays.
     pub tenant: TenantId,
-    /// Who asked.
     pub user: String,
     /// What it asked for.
     pub priority: u32,
@@ -131,7 +125,6 @@ pub struct TenantView {
     pub gpus_max: Option<u64>,
     /// Its jobs that wait or run.
     pub jobs: u64,
-    /// Free words.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -171,17 +164,13 @@ pub struct NodeView {
     pub node: NodeId,
     /// The models of its devices, in canonical spelling where that is known, each once.
     pub models: BTreeSet<String>,
-    /// Its devices.
     pub gpus: u32,
     /// The memory of its smallest device.
     pub gpu_memory_mib: u64,
     /// Whether its devices are partitioned.
     pub partitioned: bool,
-    /// CPU cores.
     pub cpus: u32,
-    /// Main memory.
     pub memory_mib: u64,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Pools that have one of its devices.
     pub pools: BTreeSet<String>,
@@ -207,15 +196,11 @@ impl NodeView {
 /// A running job that might be displaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateView {
-    /// Which.
     pub id: JobId,
-    /// Who pays.
     pub tenant: TenantId,
-    /// Who asked.
     pub user: String,
     /// What it asked for.
     pub priority: u32,
-    /// GPUs it holds.
     pub gpus: u32,
     /// How long it has run.
     pub ran_ms: i64,
@@ -225,7 +210,6 @@ pub struct CandidateView {
     pub preemptions: u32,
     /// Whether it saves its work.
     pub saves: bool,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
 

@@ -11,13 +11,10 @@ use crate::objects::shape::Shape;
 /// Jobs that the planner need not tell apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
-    /// Who pays.
     pub tenant: TenantId,
-    /// Who asked.
     pub user: String,
     /// The priority asked for.
     pub priority: u32,
-    /// What they ask.
     pub shape: Arc<Shape>,
     /// How long they may run, rounded up.
     pub limit_ms: Option<i64>,

@@ -14,14 +14,12 @@ pub enum DeviceAssignment {
     Whole(u64),
     /// A part of a device that is shared.
     Fraction {
-        /// Which device.
         device: u8,
         /// How much of it.
         part: GpuFraction,
     },
     /// An instance of a partitioned device.
     Instance {
-        /// Which device.
         device: u8,
         /// Where on it the instance begins.
         start: u8,

@@ -46,7 +46,6 @@ pub struct RackNodes {
 pub struct Rack {
     /// The block, where it is known.
     pub block: Option<String>,
-    /// The rack.
     pub rack: String,
 }
 
@@ -59,13 +58,10 @@ impl Rack {
 /// A node as it is filed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeEntry {
-    /// Its kind.
     pub kind: Arc<Kind>,
-    /// What is free.
     pub free: ResourceVec,
     /// Whether it takes work; if not it is only counted.
     pub open: bool,
-    /// Where it stands.
     pub rack: Option<Arc<Rack>>,
     /// The power limits of its devices.
     milliwatts: u64,
@@ -142,7 +138,6 @@ impl ResourceIndex {
         }
     }
 
-    /// Forget a node.
     pub fn remove(&mut self, node: &NodeId) {
         let Some(filed) = self.nodes.remove(node) else { return };
         self.milliwatts -= filed.milliwatts;

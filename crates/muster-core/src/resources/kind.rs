@@ -26,11 +26,8 @@ use crate::resources::vector::{ResourceVec, instance};
 pub struct Kind {
     /// The devices, by index.
     pub gpus: Vec<GpuKind>,
-    /// CPU cores.
     pub cpus: u32,
-    /// Main memory.
     pub memory_mib: u64,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Taints keep jobs away; nothing tolerates them yet.
     pub taints: Vec<String>,
@@ -73,7 +70,6 @@ pub struct InstanceKind {
     pub compute_milli: u32,
     /// Thousandths of the device that it counts as.
     pub held_milli: u32,
-    /// Its memory.
     pub memory_mib: u64,
 }
 

@@ -20,9 +20,7 @@ pub struct ResourceVec {
     pub instances: u128,
     /// Parts of devices that are shared.
     pub fractions: GpuFractions,
-    /// CPU cores.
     pub cpus: u64,
-    /// Main memory.
     pub memory_mib: u64,
 }
 
@@ -32,7 +30,6 @@ impl ResourceVec {
         ResourceVec { gpus, ..ResourceVec::default() }
     }
 
-    /// Both together.
     pub fn plus(self, more: ResourceVec) -> ResourceVec {
         self.joined(parts::plus(self.devices(), more.devices()), |one, other| one + other, more)
             .with_instances(self.instances | more.instances)

@@ -38,11 +38,9 @@ pub enum SavepointPiece {
     Frame(Box<SavedFrame>),
     /// Specs of the jobs that follow, numbered through all pieces. Tasks of an array share one.
     Specs(Vec<Arc<JobSpec>>),
-    /// Live jobs.
     Jobs(Vec<SavedJob>),
     /// Jobs that ended lately.
     Ended(Vec<(JobId, EndedJob)>),
-    /// Idempotency keys.
     Keys(Vec<(TenantId, String, IdempotencyRecord)>),
 }
 
@@ -317,7 +315,6 @@ fn chunks<T>(mut items: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>>
 /// Specs written once each. Two jobs share one when they share the memory.
 #[derive(Default)]
 struct Specs {
-    /// Not written yet.
     new: Vec<Arc<JobSpec>>,
     /// Number of each, by its address.
     numbers: BTreeMap<usize, usize>,

@@ -51,7 +51,6 @@ pub(super) struct AdoptionUsage<'a> {
 }
 
 impl<'a> AdoptionUsage<'a> {
-    /// Nothing taken yet.
     pub fn of(state: &'a State, now: Timestamp) -> AdoptionUsage<'a> {
         let mut tally = AdoptionUsage {
             jobs: BTreeSet::new(),
@@ -97,7 +96,6 @@ impl<'a> AdoptionUsage<'a> {
         others.fold(ResourceVec::default(), |sum, (_, space)| sum.plus(*space))
     }
 
-    /// A gang starts.
     pub fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
         self.use_up(job, tasks);
         add(&mut self.runs, state, &job.spec.tenant, job.spec.demand_of(tasks));

@@ -11,7 +11,7 @@ use muster_core::{Command, JobId, Refusal};
 use muster_protocol::allocation::{Allocation, AllocationList};
 use muster_protocol::score::Score;
 use muster_protocol::submit::Done;
-use muster_store::queries::{AllocationFilter, Order, Page};
+use muster_store::queries::{AllocationFilter, PageOrder, PageRequest};
 use muster_store::rows::AllocationRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -103,10 +103,10 @@ pub async fn list(
         node: query.node,
         live_only: query.active.unwrap_or(false),
     };
-    let page = Page {
+    let page = PageRequest {
         start: page_start(query.offset, query.cursor.as_deref())?,
         limit: page_limit(query.limit)?,
-        order: Order::Newest,
+        order: PageOrder::NewestFirst,
     };
     let paged = door.tables(move |tables| Ok(tables.allocations(&filter, &page)?)).await?;
     Ok(Json(AllocationList {
@@ -131,7 +131,7 @@ pub async fn get(
 
 async fn find(door: &Door, who: &Who, id: AttemptId) -> Result<AllocationRow, Fault> {
     let filter = AllocationFilter { job: Some(id.job), ..AllocationFilter::default() };
-    let rows = door.tables(move |tables| Ok(tables.allocations(&filter, &Page::first(1_000))?.rows)).await?;
+    let rows = door.tables(move |tables| Ok(tables.allocations(&filter, &PageRequest::first(1_000))?.rows)).await?;
     let mut seen = rows.into_iter().filter(|row| who.sees_tenant(&row.attempt.tenant));
     seen.find(|row| row.attempt.attempt == id.attempt).ok_or_else(|| id.unknown())
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use muster_protocol::audit::{AuditEntry, AuditList};
-use muster_store::queries::{Order, Page};
+use muster_store::queries::{PageOrder, PageRequest};
 use muster_store::rows::AuditRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -33,10 +33,10 @@ pub async fn list(
     State(door): State<Door>,
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditList>, Fault> {
-    let page = Page {
+    let page = PageRequest {
         start: page_start(query.offset, query.cursor.as_deref())?,
         limit: page_limit(query.limit)?,
-        order: Order::Newest,
+        order: PageOrder::NewestFirst,
     };
     let paged = door.tables(move |tables| Ok(tables.audit(&page)?)).await?;
     Ok(Json(AuditList {

@@ -21,7 +21,7 @@ use crate::identity::Who;
 #[utoipa::path(get, path = "/api/v1/cluster/status", tag = "cluster",
     responses((status = 200, description = "How it stands", body = ClusterStatus)))]
 pub async fn status(State(door): State<Door>) -> Result<Json<ClusterStatus>, Fault> {
-    let counts = door.tables(|tables| Ok(tables.counts()?)).await?;
+    let counts = door.tables(|tables| Ok(tables.job_counts()?)).await?;
     let now_ms = door.cluster.now().0;
     let role = door.cluster.role();
     let status = door.state(|state| count(state, &counts))?;
@@ -53,11 +53,11 @@ pub fn role_word(role: &Role) -> &'static str {
 
 fn count(state: &Core, counts: &[CountRow]) -> ClusterStatus {
     let mut jobs_by_state: BTreeMap<String, u64> =
-        JobState::ALL.iter().map(|state| (state.word().to_string(), 0)).collect();
+        JobState::ALL.iter().map(|state| (state.as_str().to_string(), 0)).collect();
     for row in counts {
-        *jobs_by_state.entry(row.state.word().to_string()).or_default() += row.jobs;
+        *jobs_by_state.entry(row.state.as_str().to_string()).or_default() += row.jobs;
     }
-    let of_state = |state: JobState| jobs_by_state.get(state.word()).copied().unwrap_or(0);
+    let of_state = |state: JobState| jobs_by_state.get(state.as_str()).copied().unwrap_or(0);
     let models = gpus_by_model(state);
     let sum = |part: fn(&GpuCount) -> u64| models.values().map(part).sum();
     let nodes = || state.nodes.values();

@@ -214,7 +214,7 @@ impl Listener {
     async fn live(&mut self, batch: &Batch) -> Result<(), End> {
         let last = self.last;
         for entry in batch.entries.iter().filter(|entry| entry.seq > last) {
-            let record = Record::of(entry);
+            let record = Record::from_entry(entry);
             let row = EventRow {
                 seq: record.seq,
                 epoch: record.epoch,

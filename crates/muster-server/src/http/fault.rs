@@ -158,7 +158,7 @@ impl From<Declined> for Fault {
 impl From<StoreError> for Fault {
     fn from(fault: StoreError) -> Fault {
         tracing::warn!(%fault, "a table could not be read");
-        if fault.heals_by_reload() {
+        if fault.is_recoverable_by_reload() {
             return Fault::unavailable("the database does not answer");
         }
         Fault::internal("the tables could not be read; the server's log says why")

@@ -1,7 +1,7 @@
 //! Small questions to the tables that several routes ask.
 
 use muster_core::{JobId, Refusal};
-use muster_store::queries::{JobFilter, Page, Tables};
+use muster_store::queries::{JobFilter, PageRequest, Tables};
 use muster_store::rows::JobState;
 use muster_store::{StoreError, queries};
 
@@ -12,7 +12,7 @@ use crate::identity::Who;
 
 /// Whose job this is; an id without index also means an array.
 pub fn tenant_of(tables: &dyn Tables, job: JobId) -> Result<Option<String>, StoreError> {
-    let page = tables.jobs(&of_number(job), &Page::first(1))?;
+    let page = tables.jobs(&of_number(job), &PageRequest::first(1))?;
     Ok(page.rows.into_iter().next().map(|row| row.tenant))
 }
 
@@ -26,15 +26,15 @@ pub fn tasks_by_state(tables: &dyn Tables, job: JobId) -> Result<Vec<(JobState, 
     let mut counts = Vec::new();
     for state in JobState::ALL {
         let filter = JobFilter { states: Some(vec![state]), ..of_number(job) };
-        let total = tables.jobs(&filter, &Page::first(1))?.total;
+        let total = tables.jobs(&filter, &PageRequest::first(1))?.total;
         counts.extend((total > 0).then_some((state, total)));
     }
     Ok(counts)
 }
 
 /// The first page, oldest first.
-pub fn oldest<C>(limit: u32) -> Page<C> {
-    Page { start: queries::Start::Offset(0), limit, order: queries::Order::Oldest }
+pub fn oldest<C>(limit: u32) -> PageRequest<C> {
+    PageRequest { start: queries::PageStart::Offset(0), limit, order: queries::PageOrder::OldestFirst }
 }
 
 /// Whether a job exists for the caller. Those who see every tenant are answered by the core.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use muster_core::objects::job::Job;
 use muster_core::{JobId, State};
 use muster_protocol::job::{ArrayTasks, JobSummary};
-use muster_store::queries::{JobFilter, JobSort, Order, Page, Paged, SortedPage, Start, Tables};
+use muster_store::queries::{JobFilter, JobSort, PageOrder, PageRequest, PageOfRows, SortedPageRequest, PageStart, Tables};
 use muster_store::rows::{ArrayTasksRow, JobRow, JobState};
 
 use crate::http::fault::Fault;
@@ -28,7 +28,7 @@ const SORTS: [(&str, JobSort); 13] = [
     ("priority", JobSort::Priority),
     ("submitted", JobSort::Submitted),
     ("elapsed", JobSort::Elapsed),
-    ("left", JobSort::Left),
+    ("left", JobSort::TimeLeft),
     ("attempts", JobSort::Attempts),
     ("nodes", JobSort::Nodes),
     ("exit", JobSort::Exit),
@@ -43,8 +43,8 @@ pub struct JobRows {
 }
 
 enum RowOrder {
-    ById(Start<JobId>, Order),
-    By(SortedPage),
+    ById(PageStart<JobId>, PageOrder),
+    By(SortedPageRequest),
 }
 
 /// The rows of a page, and the tasks of the arrays that some of them stand for.
@@ -84,13 +84,13 @@ impl JobRows {
 
     /// Read them from the tables.
     pub fn read(&self, tables: &dyn Tables, filter: &JobFilter) -> Result<RowsPage, Fault> {
-        let Paged { rows, next, total } = match &self.order {
+        let PageOfRows { rows, next, total } = match &self.order {
             RowOrder::By(page) => {
-                let total = tables.jobs(filter, &Page::first(1))?.total;
-                Paged { rows: tables.sorted_jobs(filter, page)?, next: None, total }
+                let total = tables.jobs(filter, &PageRequest::first(1))?.total;
+                PageOfRows { rows: tables.sorted_jobs(filter, page)?, next: None, total }
             }
             RowOrder::ById(start, order) => {
-                let page = Page { start: *start, limit: self.limit, order: *order };
+                let page = PageRequest { start: *start, limit: self.limit, order: *order };
                 match self.one_per_array {
                     true => one_per_number(tables, filter, page)?,
                     false => tables.jobs(filter, &page)?,
@@ -109,7 +109,7 @@ fn by_id(written: &Written, descending: bool, one_per_array: bool) -> Result<Row
     if one_per_array && written.offset.is_some() {
         return Err(Fault::invalid("offset", "counts jobs, not arrays; send `cursor` with `group=array`"));
     }
-    let order = if descending { Order::Newest } else { Order::Oldest };
+    let order = if descending { PageOrder::NewestFirst } else { PageOrder::OldestFirst };
     Ok(RowOrder::ById(page_start(written.offset, written.cursor)?, order))
 }
 
@@ -124,15 +124,15 @@ fn by_other(written: &Written, name: &str, descending: bool, one_per_array: bool
     check_offset(written.offset)?;
     let offset = written.offset.unwrap_or(0);
     let (now_ms, limit) = (written.now_ms, written.limit);
-    Ok(RowOrder::By(SortedPage { by, descending, one_per_array, now_ms, offset, limit }))
+    Ok(RowOrder::By(SortedPageRequest { by, descending, one_per_array, now_ms, offset, limit }))
 }
 
 /// One row for each number: the walk goes on behind the last task of an array.
 fn one_per_number(
     tables: &dyn Tables,
     filter: &JobFilter,
-    mut page: Page<JobId>,
-) -> Result<Paged<JobRow, JobId>, Fault> {
+    mut page: PageRequest<JobId>,
+) -> Result<PageOfRows<JobRow, JobId>, Fault> {
     let most = page.limit as usize;
     let mut found: Vec<JobRow> = Vec::new();
     loop {
@@ -142,20 +142,20 @@ fn one_per_number(
         let left = (most - found.len().min(most)) as u32;
         let last = found.last().map(|row| behind(row.id, page.order));
         let Some(last) = last.filter(|_| array.is_some() || step.next.is_some()) else {
-            return Ok(Paged { rows: found, next: None, total: step.total });
+            return Ok(PageOfRows { rows: found, next: None, total: step.total });
         };
         if left == 0 {
-            return Ok(Paged { rows: found, next: Some(last), total: step.total });
+            return Ok(PageOfRows { rows: found, next: Some(last), total: step.total });
         }
         let more = if array.is_some() { ROWS_AFTER_ARRAY } else { page.limit.saturating_mul(2) };
-        page = Page { start: Start::After(last), limit: more.min(left), order: page.order };
+        page = PageRequest { start: PageStart::After(last), limit: more.min(left), order: page.order };
     }
 }
 
 /// The place behind a job, or behind all tasks of its array.
-fn behind(job: JobId, order: Order) -> JobId {
+fn behind(job: JobId, order: PageOrder) -> JobId {
     match (job.index, order) {
-        (Some(_), Order::Oldest) => JobId::of_array(job.number, u32::MAX),
+        (Some(_), PageOrder::OldestFirst) => JobId::of_array(job.number, u32::MAX),
         _ => JobId::single(job.number),
     }
 }
@@ -168,7 +168,7 @@ pub fn describe(job: &mut JobSummary, number: u64, tasks: &[ArrayTasksRow]) {
     let all: u64 = tasks.iter().map(|row| row.tasks).sum();
     let first = tasks.iter().map(|row| row.first).min().unwrap_or(0);
     let last = tasks.iter().map(|row| row.last).max().unwrap_or(0);
-    let by_state = tasks.iter().map(|row| (row.state.word().to_string(), row.tasks)).collect();
+    let by_state = tasks.iter().map(|row| (row.state.as_str().to_string(), row.tasks)).collect();
     job.array_tasks = Some(ArrayTasks { first, last, tasks: all, by_state });
 }
 

@@ -9,7 +9,7 @@ use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
 use muster_protocol::submit::{self as wire, Cancelled, Done, Reasoned};
 use muster_store::Tables;
-use muster_store::queries::{AllocationFilter, JobFilter, Page};
+use muster_store::queries::{AllocationFilter, JobFilter, PageRequest};
 use muster_store::rows::{JobDetail, JobState, LeaseRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -138,8 +138,8 @@ fn filter(query: &JobQuery, who: &Who) -> Result<JobFilter, Fault> {
 }
 
 fn state_of(word: &str) -> Result<JobState, Fault> {
-    let known = JobState::ALL.map(JobState::word).join(", ");
-    JobState::of_word(word.trim())
+    let known = JobState::ALL.map(JobState::as_str).join(", ");
+    JobState::parse(word.trim())
         .ok_or_else(|| Fault::invalid("state", format!("`{word}` is none of {known}")))
 }
 
@@ -240,7 +240,7 @@ type Found = (JobDetail, Vec<LeaseRow>, Option<Vec<(JobState, u64)>>);
 fn find(tables: &dyn Tables, id: JobId) -> Result<Option<Found>, Fault> {
     if let Some(detail) = tables.job(id)? {
         let held = AllocationFilter { job: Some(id), live_only: true, ..AllocationFilter::default() };
-        let live = tables.allocations(&held, &Page::first(1))?.rows;
+        let live = tables.allocations(&held, &PageRequest::first(1))?.rows;
         let leases = live.into_iter().flat_map(|row| row.leases).collect();
         return Ok(Some((detail, leases, None)));
     }
@@ -258,14 +258,14 @@ fn describe_array(job: &mut Job, id: JobId, counts: Vec<(JobState, u64)>) {
     let state = job_rows::state_of_array(|state| counts.iter().any(|(other, _)| *other == state));
     let tasks: u64 = counts.iter().map(|(_, count)| count).sum();
     let parts: Vec<String> =
-        counts.iter().map(|(state, count)| format!("{count} {}", state.word())).collect();
+        counts.iter().map(|(state, count)| format!("{count} {}", state.as_str())).collect();
     let summary = &mut job.summary;
     summary.id = id.to_string();
     summary.job_id = id.to_string();
     summary.state = show::state(state);
     summary.message = format!("array of {tasks} tasks: {}", parts.join(", "));
     job.array =
-        Some(BTreeMap::from_iter(counts.iter().map(|(state, count)| (state.word().to_string(), *count))));
+        Some(BTreeMap::from_iter(counts.iter().map(|(state, count)| (state.as_str().to_string(), *count))));
 }
 
 /// Change a job that has not ended

@@ -86,14 +86,14 @@ pub fn page_limit(asked: Option<u32>) -> Result<u32, Fault> {
 pub fn page_start<C: FromStr>(
     offset: Option<u64>,
     cursor: Option<&str>,
-) -> Result<muster_store::queries::Start<C>, Fault> {
-    use muster_store::queries::Start;
+) -> Result<muster_store::queries::PageStart<C>, Fault> {
+    use muster_store::queries::PageStart;
     check_offset(offset)?;
     match (offset, cursor) {
         (Some(_), Some(_)) => Err(Fault::invalid("cursor", "give `offset` or `cursor`, not both")),
-        (offset, None) => Ok(Start::Offset(offset.unwrap_or(0))),
+        (offset, None) => Ok(PageStart::Offset(offset.unwrap_or(0))),
         (None, Some(cursor)) => match cursor.parse() {
-            Ok(cursor) => Ok(Start::After(cursor)),
+            Ok(cursor) => Ok(PageStart::After(cursor)),
             Err(_) => Err(Fault::invalid("cursor", "send `next_cursor` of the page before, unchanged")),
         },
     }

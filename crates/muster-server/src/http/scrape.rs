@@ -26,7 +26,7 @@ pub async fn scrape(State(door): State<Door>, path: MatchedPath, uri: Uri) -> Re
 
 /// The same on a port of its own.
 pub async fn answer(State(door): State<Door>) -> Result<Response, Fault> {
-    let counts = door.tables(|tables| Ok(tables.counts()?)).await.unwrap_or_default();
+    let counts = door.tables(|tables| Ok(tables.job_counts()?)).await.unwrap_or_default();
     let text =
         metrics::text(&door, &counts).map_err(|_| Fault::internal("the metrics could not be written"))?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";

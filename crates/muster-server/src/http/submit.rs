@@ -128,7 +128,7 @@ async fn known_key(
         return Ok(None);
     }
     let tenant = tenant.to_string();
-    let used = door.tables(move |tables| Ok(tables.key_use(&tenant, &key)?)).await?;
+    let used = door.tables(move |tables| Ok(tables.idempotency_key_use(&tenant, &key)?)).await?;
     Ok(used.filter(|used| used.at >= kept_from))
 }
 

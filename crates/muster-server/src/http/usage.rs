@@ -8,7 +8,7 @@ use muster_core::objects::job::Job;
 use muster_core::time::HOUR;
 use muster_core::{JobId, State as Core, Timestamp};
 use muster_protocol::usage::{Usage, UsageReport};
-use muster_store::queries::{UsageBy, UsageSpan};
+use muster_store::queries::{UsageGrouping, UsageFilter};
 use muster_store::rows::UsageRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -59,7 +59,7 @@ pub async fn report(
         return Err(Fault::invalid("from", "must not be after `to`"));
     }
     let (by, word) = by_of(query.by.as_deref().unwrap_or("tenant"))?;
-    let span = UsageSpan { from_ms, to_ms, tenants: who.tenants(query.tenant_id.as_deref()) };
+    let span = UsageFilter { from_ms, to_ms, tenants: who.tenants(query.tenant_id.as_deref()) };
     // A standby does not know what runs.
     let running = match (from_ms..to_ms).contains(&now_ms) {
         true => door.state(|state| accrued(state, &span, by, now_ms)).ok(),
@@ -83,7 +83,7 @@ pub async fn report(
 }
 
 /// What the live attempts have used until now, by key.
-fn accrued(state: &Core, span: &UsageSpan, by: UsageBy, now_ms: i64) -> Vec<Row> {
+fn accrued(state: &Core, span: &UsageFilter, by: UsageGrouping, now_ms: i64) -> Vec<Row> {
     let now = Timestamp(now_ms).max(state.clock);
     let seen = |job: &&Job| {
         span.tenants.as_ref().is_none_or(|tenants| tenants.iter().any(|one| one == job.spec.tenant.as_str()))
@@ -91,9 +91,9 @@ fn accrued(state: &Core, span: &UsageSpan, by: UsageBy, now_ms: i64) -> Vec<Row>
     let row = |job: &Job| {
         let charge = state.accrued(job, now)?;
         let key = match by {
-            UsageBy::Tenant => job.spec.tenant.to_string(),
-            UsageBy::User => job.spec.user.clone(),
-            UsageBy::Job => job.id.to_string(),
+            UsageGrouping::Tenant => job.spec.tenant.to_string(),
+            UsageGrouping::User => job.spec.user.clone(),
+            UsageGrouping::Job => job.id.to_string(),
         };
         Some(Row { key, attempts: 1, running_attempts: 1, charge, running_gpu_ms: charge.gpu_ms })
     };
@@ -101,9 +101,9 @@ fn accrued(state: &Core, span: &UsageSpan, by: UsageBy, now_ms: i64) -> Vec<Row>
 }
 
 /// One row for each key, in the order of the keys.
-fn merged(ended: Vec<UsageRow>, running: Vec<Row>, by: UsageBy) -> Vec<Row> {
+fn merged(ended: Vec<UsageRow>, running: Vec<Row>, by: UsageGrouping) -> Vec<Row> {
     // The ids of jobs are in the order of their numbers, not of their letters.
-    let place = |key: &str| (key.parse::<JobId>().ok().filter(|_| by == UsageBy::Job), key.to_string());
+    let place = |key: &str| (key.parse::<JobId>().ok().filter(|_| by == UsageGrouping::Job), key.to_string());
     let mut rows: BTreeMap<(Option<JobId>, String), Row> = BTreeMap::new();
     for row in ended.into_iter().map(Row::from).chain(running) {
         let sum =
@@ -156,11 +156,11 @@ impl Row {
     }
 }
 
-fn by_of(text: &str) -> Result<(UsageBy, &'static str), Fault> {
+fn by_of(text: &str) -> Result<(UsageGrouping, &'static str), Fault> {
     match text {
-        "tenant" => Ok((UsageBy::Tenant, "tenant")),
-        "user" => Ok((UsageBy::User, "user")),
-        "job" => Ok((UsageBy::Job, "job")),
+        "tenant" => Ok((UsageGrouping::Tenant, "tenant")),
+        "user" => Ok((UsageGrouping::User, "user")),
+        "job" => Ok((UsageGrouping::Job, "job")),
         _ => Err(Fault::invalid("by", format!("`{text}` is none of tenant, user, job"))),
     }
 }

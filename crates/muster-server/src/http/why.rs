@@ -149,7 +149,7 @@ fn history(tables: &dyn Tables, id: JobId, criteria: &BucketCriteria) -> Result<
     let buckets: Vec<String> = buckets.into_iter().collect();
     let waits = matches!(detail.row.phase.as_str(), "Queued" | "Held");
     let until = detail.row.placed_at.or(detail.row.ended_at).filter(|_| !waits).unwrap_or(i64::MAX);
-    let rows = tables.waits(&buckets, detail.row.submitted_at, until)?;
+    let rows = tables.wait_reasons(&buckets, detail.row.submitted_at, until)?;
     Ok(rows.into_iter().filter_map(|row| note(row, detail.row.submitted_at)).collect())
 }
 

@@ -242,7 +242,7 @@ use muster_core::JobId;
 fn our_own_journal() {
     let file = Scratch::new("journal.db", "");
     let mut store = muster_store::open(&StoreConfig::Sqlite { path: file.0.clone() }).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.lead("test", 60_000).unwrap() else { panic!() };
+    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("test", 60_000).unwrap() else { panic!() };
     let mut cluster = Cluster { state: State::empty(), entries: Vec::new(), epoch };
     let site = Site::of_words("1x4xV100").unwrap();
     let config = Box::new(TenantConfig::unlimited("red"));

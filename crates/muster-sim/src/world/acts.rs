@@ -4,7 +4,7 @@ use muster_core::Command;
 use muster_core::objects::node::NodeStatus;
 use muster_core::objects::settings::{Objective, Settings};
 use muster_protocol::agent::Report;
-use muster_store::memory::Fault;
+use muster_store::memory::SimulatedFault;
 
 use super::network::Weather;
 use super::{Coming, ToServer, World};
@@ -55,11 +55,11 @@ impl World<'_> {
             Act::KillShim(node) => self.nodes[node % nodes].host.kill_a_shim(),
             Act::FailDisk(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
             Act::LoseDatabase(server, ms) => {
-                self.servers[server % servers].connection.fail(Fault::Away);
+                self.servers[server % servers].connection.inject_fault(SimulatedFault::Unreachable);
                 self.at(now + ms, Coming::DatabaseIsBack(server % servers));
             }
-            Act::SilenceDatabase(server) => self.servers[server % servers].connection.fail(Fault::Silent),
-            Act::TearDatabase(server) => self.servers[server % servers].connection.fail(Fault::Torn),
+            Act::SilenceDatabase(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::ReplyLost),
+            Act::TearDatabase(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::TornWrite),
             Act::Partition(server, node, ms) => {
                 self.cuts.insert((server % servers, node % nodes), now + ms);
             }

@@ -5,7 +5,7 @@ use muster_core::objects::job::Phase;
 use muster_core::objects::node::{Node, NodeStatus};
 use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Command, State};
-use muster_store::memory::Fault;
+use muster_store::memory::SimulatedFault;
 
 use super::{Coming, World};
 
@@ -16,7 +16,7 @@ impl World<'_> {
         self.weather.until = 0;
         self.cuts.clear();
         for server in 0..self.servers.len() {
-            self.servers[server].connection.fail(Fault::None);
+            self.servers[server].connection.inject_fault(SimulatedFault::None);
             self.servers[server].paused_until = 0;
             self.servers[server].clock.repair();
             self.start_server(server);

@@ -15,7 +15,7 @@ use muster_server::lead::{LEASE, Lead};
 use muster_server::planner::Proposer;
 use muster_server::reign::Feed;
 use muster_server::savepoint;
-use muster_store::memory::Connection;
+use muster_store::memory::MemoryConnection;
 use muster_store::{Journal, Leadership, Savepoints, StoreError};
 use tokio::sync::oneshot;
 
@@ -27,7 +27,7 @@ type Reply = oneshot::Receiver<Result<Answer, Declined>>;
 pub struct Server {
     name: String,
     clock: Arc<dyn Clock>,
-    database: Connection,
+    database: MemoryConnection,
     lead: Option<Lead>,
     inbox: Vec<Ask>,
     /// What users asked, by the number of their letter.
@@ -53,7 +53,7 @@ pub enum Turned {
 
 impl Server {
     /// A process that has just started.
-    pub fn new(name: &str, clock: &MachineClock, database: Connection) -> Server {
+    pub fn new(name: &str, clock: &MachineClock, database: MemoryConnection) -> Server {
         Server {
             name: name.to_string(),
             clock: Arc::new(clock.clone()),
@@ -82,7 +82,7 @@ impl Server {
             None => self.try_to_lead(settings),
         };
         match turned {
-            Err(fault) if fault.heals_by_reload() => {
+            Err(fault) if fault.is_recoverable_by_reload() => {
                 self.step_back();
                 Ok(Turned::Nothing)
             }
@@ -100,7 +100,7 @@ impl Server {
     fn try_to_lead(&mut self, settings: &Settings) -> Result<Turned, StoreError> {
         self.decline_all("this server does not lead");
         let since = self.clock.elapsed();
-        match self.database.lead(&self.name, LEASE.as_millis() as i64)? {
+        match self.database.acquire_leadership(&self.name, LEASE.as_millis() as i64)? {
             Leadership::Standby { .. } => Ok(Turned::Nothing),
             Leadership::Leading { epoch, .. } => {
                 let savepoints = self.database.clone();

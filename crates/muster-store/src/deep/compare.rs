@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::rebuilt::Tables;
-use super::{Damage, Snapshot, Table};
+use super::rebuilt::RebuiltTables;
+use super::{Corruption, Snapshot, Table};
 use crate::error::StoreError;
 use crate::tables::Value;
 
@@ -11,74 +11,74 @@ use crate::tables::Value;
 type Row = Vec<Value>;
 
 /// Compare all tables. Returns how many rows there should be.
-pub fn tables(
+pub fn compare_tables(
     source: &mut dyn Snapshot,
-    rebuilt: &mut Tables,
-    damaged: &mut dyn FnMut(Damage),
+    rebuilt: &mut RebuiltTables,
+    damaged: &mut dyn FnMut(Corruption),
 ) -> Result<u64, StoreError> {
     let mut rows = 0;
     for table in rebuilt.list()? {
-        rows += one_table(&table, source, rebuilt, damaged)?;
+        rows += compare_table(&table, source, rebuilt, damaged)?;
     }
     Ok(rows)
 }
 
-fn one_table(
+fn compare_table(
     table: &Table,
     source: &mut dyn Snapshot,
-    rebuilt: &mut Tables,
-    damaged: &mut dyn FnMut(Damage),
+    rebuilt: &mut RebuiltTables,
+    damaged: &mut dyn FnMut(Corruption),
 ) -> Result<u64, StoreError> {
-    let mut found = Stream::new(table);
-    let mut expected = Stream::new(table);
+    let mut found = RowStream::new(table);
+    let mut expected = RowStream::new(table);
     let mut rows = 0;
     loop {
-        found.fill(|after| source.page(table, after))?;
+        found.fill(|after| source.table_page(table, after))?;
         expected.fill(|after| rebuilt.page(table, after))?;
         let order = match (found.first(), expected.first()) {
             (None, None) => return Ok(rows),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some(found), Some(expected)) => by_key(table, found, expected),
+            (Some(found), Some(expected)) => compare_keys(table, found, expected),
         };
         rows += u64::from(order != Ordering::Less);
         match order {
             Ordering::Less => found
-                .take(|row| damaged(Damage::ExtraRow { table: table.name.clone(), key: key(table, &row) })),
+                .take(|row| damaged(Corruption::ExtraRow { table: table.name.clone(), key: describe_key(table, &row) })),
             Ordering::Greater => {
                 expected.take(|row| {
-                    damaged(Damage::MissingRow { table: table.name.clone(), key: key(table, &row) })
+                    damaged(Corruption::MissingRow { table: table.name.clone(), key: describe_key(table, &row) })
                 });
             }
             Ordering::Equal => {
-                found.take(|found| expected.take(|expected| cells(table, &found, &expected, damaged)))
+                found.take(|found| expected.take(|expected| compare_cells(table, &found, &expected, damaged)))
             }
         }
     }
 }
 
 /// The rows of one table, page by page.
-struct Stream<'a> {
+struct RowStream<'a> {
     table: &'a Table,
     rows: std::collections::VecDeque<Row>,
     after: Option<Row>,
-    over: bool,
+    is_exhausted: bool,
 }
 
-impl<'a> Stream<'a> {
-    fn new(table: &'a Table) -> Stream<'a> {
-        Stream { table, rows: Default::default(), after: None, over: false }
+impl<'a> RowStream<'a> {
+    fn new(table: &'a Table) -> RowStream<'a> {
+        RowStream { table, rows: Default::default(), after: None, is_exhausted: false }
     }
 
     fn fill(
         &mut self,
         mut page: impl FnMut(Option<&[Value]>) -> Result<Vec<Row>, StoreError>,
     ) -> Result<(), StoreError> {
-        while self.rows.is_empty() && !self.over {
+        while self.rows.is_empty() && !self.is_exhausted {
             let rows = page(self.after.as_deref())?;
-            self.over = rows.is_empty();
-            self.after = rows.last().map(|row| row[..self.table.keys().count()].to_vec());
-            self.rows = rows.into_iter().map(plain).filter(|row| counts(self.table, row)).collect();
+            self.is_exhausted = rows.is_empty();
+            self.after = rows.last().map(|row| row[..self.table.key_columns().count()].to_vec());
+            self.rows = rows.into_iter().map(booleans_as_integers).filter(|row| is_comparable(self.table, row)).collect();
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl<'a> Stream<'a> {
 }
 
 /// SQLite keeps truth values as numbers.
-fn plain(row: Row) -> Row {
+fn booleans_as_integers(row: Row) -> Row {
     let number = |value| match value {
         Value::Bool(truth) => Value::Int(i64::from(truth)),
         other => other,
@@ -104,21 +104,21 @@ fn plain(row: Row) -> Row {
 }
 
 /// The two databases keep counts that have gone down to zero differently; nobody reads them.
-fn counts(table: &Table, row: &Row) -> bool {
+fn is_comparable(table: &Table, row: &Row) -> bool {
     table.name != "job_counts" || row.last() != Some(&Value::Int(0))
 }
 
-fn by_key(table: &Table, one: &Row, other: &Row) -> Ordering {
-    let count = table.keys().count();
+fn compare_keys(table: &Table, one: &Row, other: &Row) -> Ordering {
+    let count = table.key_columns().count();
     one.iter()
         .zip(other)
         .take(count)
-        .map(|(one, other)| by_value(one, other))
+        .map(|(one, other)| compare_values(one, other))
         .find(|order| order.is_ne())
         .unwrap_or(Ordering::Equal)
 }
 
-fn by_value(one: &Value, other: &Value) -> Ordering {
+fn compare_values(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Int(one), Value::Int(other)) => one.cmp(other),
         // Bytes, which is how both databases were asked to order them.
@@ -127,27 +127,27 @@ fn by_value(one: &Value, other: &Value) -> Ordering {
     }
 }
 
-fn cells(table: &Table, found: &Row, expected: &Row, damaged: &mut dyn FnMut(Damage)) {
+fn compare_cells(table: &Table, found: &Row, expected: &Row, damaged: &mut dyn FnMut(Corruption)) {
     for ((column, found_cell), expected_cell) in table.columns.iter().zip(found).zip(expected) {
         if found_cell != expected_cell {
-            damaged(Damage::Cell {
+            damaged(Corruption::Cell {
                 table: table.name.clone(),
-                key: key(table, found),
+                key: describe_key(table, found),
                 column: column.name.clone(),
-                found: text(found_cell),
-                expected: text(expected_cell),
+                found: describe_value(found_cell),
+                expected: describe_value(expected_cell),
             });
         }
     }
 }
 
-fn key(table: &Table, row: &Row) -> String {
+fn describe_key(table: &Table, row: &Row) -> String {
     let parts: Vec<String> =
-        table.keys().zip(row).map(|(column, value)| format!("{} {}", column.name, text(value))).collect();
+        table.key_columns().zip(row).map(|(column, value)| format!("{} {}", column.name, describe_value(value))).collect();
     parts.join(", ")
 }
 
-fn text(value: &Value) -> String {
+fn describe_value(value: &Value) -> String {
     match value {
         Value::Null => "empty".to_string(),
         Value::Int(number) => number.to_string(),

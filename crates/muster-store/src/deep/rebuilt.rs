@@ -3,49 +3,49 @@
 use crate::deep::{Column, Table};
 use crate::error::StoreError;
 use crate::record::Entry;
-use crate::sqlite::{self, Scratch};
+use crate::sqlite::{self, ScratchDatabase};
 use crate::tables::Value;
 
 /// Entries written in one transaction.
-const BATCH: usize = 1_000;
+const ENTRIES_PER_TRANSACTION: usize = 1_000;
 
 /// Tables that are not written from the journal, or that are the journal's own.
-const NOT_PROJECTED: [&str; 5] =
-    ["savepoints", "savepoint_chunks", "leader", "cluster", crate::migrations::HISTORY];
+const TABLES_NOT_PROJECTED: [&str; 5] =
+    ["savepoints", "savepoint_chunks", "leader", "cluster", crate::migrations::HISTORY_TABLE];
 
 /// Takes the entries one by one.
-pub struct Rebuilt {
-    scratch: Scratch,
-    waiting: Vec<Entry>,
+pub struct TableRebuilder {
+    scratch: ScratchDatabase,
+    pending_entries: Vec<Entry>,
 }
 
 /// All entries are in.
-pub struct Tables {
-    scratch: Scratch,
+pub struct RebuiltTables {
+    scratch: ScratchDatabase,
 }
 
-impl Rebuilt {
-    pub fn new() -> Result<Rebuilt, StoreError> {
-        Ok(Rebuilt { scratch: sqlite::scratch()?, waiting: Vec::new() })
+impl TableRebuilder {
+    pub fn new() -> Result<TableRebuilder, StoreError> {
+        Ok(TableRebuilder { scratch: sqlite::create_scratch_database()?, pending_entries: Vec::new() })
     }
 
     pub fn add(&mut self, entry: Entry) -> Result<(), StoreError> {
-        self.waiting.push(entry);
-        if self.waiting.len() < BATCH { Ok(()) } else { self.flush() }
+        self.pending_entries.push(entry);
+        if self.pending_entries.len() < ENTRIES_PER_TRANSACTION { Ok(()) } else { self.flush() }
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
-        let batch = std::mem::take(&mut self.waiting);
+        let batch = std::mem::take(&mut self.pending_entries);
         self.scratch.write(&batch)
     }
 
-    pub fn finish(mut self) -> Result<Tables, StoreError> {
+    pub fn finish(mut self) -> Result<RebuiltTables, StoreError> {
         self.flush()?;
-        Ok(Tables { scratch: self.scratch })
+        Ok(RebuiltTables { scratch: self.scratch })
     }
 }
 
-impl Tables {
+impl RebuiltTables {
     /// Every table that is written from the journal, and the journal itself for its columns beside the records.
     pub fn list(&mut self) -> Result<Vec<Table>, StoreError> {
         let sql =
@@ -53,7 +53,7 @@ impl Tables {
         let mut tables = Vec::new();
         for row in self.scratch.rows(sql, &[])? {
             match row.as_slice() {
-                [Value::Text(name)] if !NOT_PROJECTED.contains(&name.as_str()) => {
+                [Value::Text(name)] if !TABLES_NOT_PROJECTED.contains(&name.as_str()) => {
                     tables.push(self.table(name)?)
                 }
                 _ => {}

@@ -10,12 +10,12 @@ use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
 use super::fault::fault;
-use super::link::Link;
+use super::link::PostgresConnection;
 use super::values::Column;
 use crate::chain;
 use crate::error::StoreError;
 use crate::record::Entry;
-use crate::tables::{Change, Reach, Rows, Statement, journal_row, project, reach};
+use crate::tables::{BoundStatement, ProjectionScope, ExpectedRows, Statement, journal_row, project, projection_scope};
 
 /// Statements on their way at once. Each answer wakes all that wait, so more would cost more than they save.
 const IN_FLIGHT: usize = 64;
@@ -23,7 +23,7 @@ const IN_FLIGHT: usize = 64;
 /// Changes by one statement, to be sent together.
 pub struct Group {
     statement: &'static Statement,
-    changes: Vec<Change>,
+    changes: Vec<BoundStatement>,
     /// The first entry it comes from, for messages.
     seq: u64,
 }
@@ -33,7 +33,7 @@ struct Call<'a> {
     group: &'a Group,
     sql: &'static str,
     values: Vec<Box<dyn ToSql + Sync + 'a>>,
-    rows: Rows,
+    rows: ExpectedRows,
     changes: usize,
 }
 
@@ -46,7 +46,7 @@ struct Run<'a> {
 
 /// Put the changes of a batch into groups: those of a run that have a statement in common go together, so that a
 /// hundred submissions become one statement for the specs and one for the jobs.
-pub fn groups(batch: &[Entry], mut last: chain::Link) -> Vec<Group> {
+pub fn groups(batch: &[Entry], mut last: chain::ChainChecksum) -> Vec<Group> {
     let mut groups = Vec::new();
     for entry in batch {
         add(&mut groups, 0, journal_row(entry, &mut last), entry.seq);
@@ -74,7 +74,7 @@ fn runs(batch: &[Entry]) -> Vec<Run<'_>> {
             }
         };
         runs[at].entries.push(entry);
-        if let Reach::Job(job) | Reach::JobAndQuota(job) = reach(&entry.event) {
+        if let ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) = projection_scope(&entry.event) {
             runs[at].jobs.insert(job);
         }
     }
@@ -84,15 +84,15 @@ fn runs(batch: &[Entry]) -> Vec<Run<'_>> {
 /// The last run of the same kind, unless something in its way must come first.
 fn joinable(runs: &[Run<'_>], entry: &Entry) -> Option<usize> {
     for (at, run) in runs.iter().enumerate().rev() {
-        let reaches = run.entries.first().map_or(Reach::Itself, |first| reach(&first.event));
-        let reach = reach(&entry.event);
-        if reaches == Reach::All || reach == Reach::All {
+        let reaches = run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
+        let reach = projection_scope(&entry.event);
+        if reaches == ProjectionScope::All || projection_scope == ProjectionScope::All {
             return None;
         }
         if run.kind == entry.event.kind() {
             return Some(at);
         }
-        if run.is_in_the_way_of(reach, reaches) {
+        if run.is_in_the_way_of(projection_scope, reaches) {
             return None;
         }
     }
@@ -100,22 +100,22 @@ fn joinable(runs: &[Run<'_>], entry: &Entry) -> Option<usize> {
 }
 
 impl Run<'_> {
-    fn is_in_the_way_of(&self, other: Reach, own: Reach) -> bool {
-        let quota = |reach| matches!(reach, Reach::JobAndQuota(_));
+    fn is_in_the_way_of(&self, other: ProjectionScope, own: ProjectionScope) -> bool {
+        let quota = |reach| matches!(reach, ProjectionScope::JobAndQuota(_));
         match other {
-            Reach::Job(job) | Reach::JobAndQuota(job) => {
+            ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) => {
                 // An array is submitted under its number alone.
                 let touched = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
                 touched || (quota(other) && quota(own))
             }
-            Reach::Itself => false,
-            Reach::All => true,
+            ProjectionScope::OwnRow => false,
+            ProjectionScope::All => true,
         }
     }
 }
 
 /// To the group of its statement, among those of this run.
-fn add(groups: &mut Vec<Group>, begin: usize, change: Change, seq: u64) {
+fn add(groups: &mut Vec<Group>, begin: usize, change: BoundStatement, seq: u64) {
     let same = |group: &&mut Group| std::ptr::eq(group.statement, change.statement);
     match groups[begin..].iter_mut().find(same) {
         Some(group) => group.changes.push(change),
@@ -144,7 +144,7 @@ impl Group {
         }
     }
 
-    fn single<'a>(&'a self, change: &'a Change) -> Call<'a> {
+    fn single<'a>(&'a self, change: &'a BoundStatement) -> Call<'a> {
         let boxed = |value| Box::new(value) as Box<dyn ToSql + Sync + 'a>;
         Call {
             group: self,
@@ -161,7 +161,7 @@ impl Group {
 }
 
 /// Run all groups in order.
-pub async fn write(link: &mut Link, groups: &[Group]) -> Result<(), StoreError> {
+pub async fn write(link: &mut PostgresConnection, groups: &[Group]) -> Result<(), StoreError> {
     let calls: Vec<Call> = groups.iter().flat_map(Group::calls).collect();
     for call in &calls {
         link.prepare(call.sql).await?;
@@ -174,7 +174,7 @@ pub async fn write(link: &mut Link, groups: &[Group]) -> Result<(), StoreError> 
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
 
-async fn send(link: &Link, calls: &[Call<'_>]) -> Result<(), StoreError> {
+async fn send(link: &PostgresConnection, calls: &[Call<'_>]) -> Result<(), StoreError> {
     let mut answers: Vec<Answer<'_>> = Vec::with_capacity(calls.len());
     for call in calls {
         let statement = link.prepared(call.sql)?;
@@ -184,7 +184,7 @@ async fn send(link: &Link, calls: &[Call<'_>]) -> Result<(), StoreError> {
     // The first failure tells why; those behind it only say that the transaction has failed.
     for (call, touched) in calls.iter().zip(all(answers).await) {
         let touched = touched.map_err(|error| fault(&call.group.doing())(error))?;
-        if !call.rows.allow(touched, call.changes) {
+        if !call.rows.allows(touched, call.changes) {
             return Err(wrong_rows(call, touched));
         }
     }
@@ -193,8 +193,8 @@ async fn send(link: &Link, calls: &[Call<'_>]) -> Result<(), StoreError> {
 
 fn wrong_rows(call: &Call<'_>, touched: u64) -> StoreError {
     match call.group.changes.as_slice() {
-        [change] => change.wrong_rows(&call.group.doing(), touched),
-        changes => StoreError::broken(format!(
+        [change] => change.wrong_row_count(&call.group.doing(), touched),
+        changes => StoreError::invariant_violated(format!(
             "{} and those after it: touched {touched} rows for {} changes",
             call.group.doing(),
             changes.len()

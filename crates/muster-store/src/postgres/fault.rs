@@ -8,7 +8,7 @@ use crate::error::StoreError;
 /// An error before the commit: nothing was written.
 pub fn fault(doing: &str) -> impl Fn(Error) -> StoreError + '_ {
     move |error| match error.as_db_error() {
-        Some(said) if !is_passing(said) => StoreError::broken(format!("{doing}: {}", sentence(said))),
+        Some(said) if !is_passing(said) => StoreError::invariant_violated(format!("{doing}: {}", sentence(said))),
         _ => unavailable(doing, &error),
     }
 }
@@ -17,7 +17,7 @@ pub fn fault(doing: &str) -> impl Fn(Error) -> StoreError + '_ {
 pub fn read_fault(doing: &str) -> impl Fn(Error) -> StoreError + '_ {
     move |error| match error.as_db_error() {
         Some(said) if said.code().code().starts_with("XX") => {
-            StoreError::broken(format!("{doing}: {}", sentence(said)))
+            StoreError::invariant_violated(format!("{doing}: {}", sentence(said)))
         }
         _ => unavailable(doing, &error),
     }

@@ -5,11 +5,11 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
 use super::fault::fault;
-use super::link::Link;
+use super::link::PostgresConnection;
 use crate::error::StoreError;
-use crate::journal::Identity;
+use crate::journal::ClusterIdentity;
 use crate::migrations;
-use crate::term::{LeaderRow, Term};
+use crate::term::{LeaderRow, LeaderEpoch};
 
 /// Taken while a server becomes the leader, so that two cannot migrate at once: refinery takes no lock itself.
 /// The number is `muster` in ASCII.
@@ -79,7 +79,7 @@ pub struct Candidate<'a> {
     pub holder: &'a str,
     pub lease_ms: i64,
     pub nonce: u64,
-    pub former: Option<Term>,
+    pub former: Option<LeaderEpoch>,
     /// A holder that is known to have ended.
     pub dead: Option<&'a str>,
 }
@@ -93,13 +93,13 @@ impl Candidate<'_> {
 /// Whether the row was taken.
 pub enum Taken {
     /// It was, and [`LOCK`] is held until [`enter`].
-    Row(Term),
+    Row(LeaderEpoch),
     /// Another server has it.
     Held { holder: String, until_ms: i64 },
 }
 
 /// Try to take the leader row. The tables may be older than this release until [`migrate`] has run.
-pub async fn take(link: &mut Link, candidate: &Candidate<'_>) -> Result<Taken, StoreError> {
+pub async fn take(link: &mut PostgresConnection, candidate: &Candidate<'_>) -> Result<Taken, StoreError> {
     let doing = "take the lead";
     if let Some(held) = held(link, candidate).await? {
         return Ok(held);
@@ -126,20 +126,20 @@ pub async fn take(link: &mut Link, candidate: &Candidate<'_>) -> Result<Taken, S
 }
 
 /// The last step: lead for a whole lease from now on, because a migration may have taken longer than one.
-pub async fn enter(link: &mut Link, term: Term, lease_ms: i64) -> Result<(), StoreError> {
+pub async fn enter(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
     let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
     let extended = link.client.execute(EXTEND, &[&epoch, &nonce, &lease_ms]).await;
     extended.map_err(fault("take the lead"))?;
     unlock(link).await
 }
 
-async fn unlock(link: &Link) -> Result<(), StoreError> {
+async fn unlock(link: &PostgresConnection) -> Result<(), StoreError> {
     let unlocked = link.client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
     unlocked.map(drop).map_err(fault("take the lead"))
 }
 
 /// The leader, if it is another server whose lease holds.
-async fn held(link: &Link, candidate: &Candidate<'_>) -> Result<Option<Taken>, StoreError> {
+async fn held(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<Taken>, StoreError> {
     if !is_there(link, "leader").await? {
         return Ok(None);
     }
@@ -150,7 +150,7 @@ async fn held(link: &Link, candidate: &Candidate<'_>) -> Result<Option<Taken>, S
 }
 
 /// End the sessions that a dead leader left behind. Without the right to do so, their own time limits end them.
-async fn end_sessions(link: &Link, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<(), StoreError> {
+async fn end_sessions(link: &PostgresConnection, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<(), StoreError> {
     match link.client.query(sql, values).await {
         Ok(ended) if ended.is_empty() => Ok(()),
         Ok(ended) => {
@@ -168,7 +168,7 @@ async fn end_sessions(link: &Link, sql: &str, values: &[&(dyn ToSql + Sync)]) ->
 }
 
 /// `None` if the row is not free: another server has taken it, or a transaction of the former leader has not ended yet.
-async fn take_row(link: &Link, candidate: &Candidate<'_>) -> Result<Option<Term>, StoreError> {
+async fn take_row(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<LeaderEpoch>, StoreError> {
     let doing = "take the lead";
     let (nonce, former) = (candidate.nonce as i64, candidate.former_nonce());
     link.client.batch_execute(&link.begin_taking()).await.map_err(fault(doing))?;
@@ -182,10 +182,10 @@ async fn take_row(link: &Link, candidate: &Candidate<'_>) -> Result<Option<Term>
     };
     // After a failed statement this rolls back.
     link.client.batch_execute("COMMIT").await.map_err(fault(doing))?;
-    Ok(row.map(|row| Term { epoch: row.get::<_, i64>(0) as u64, nonce: candidate.nonce }))
+    Ok(row.map(|row| LeaderEpoch { epoch: row.get::<_, i64>(0) as u64, nonce: candidate.nonce }))
 }
 
-async fn held_by_someone(link: &Link) -> Result<Taken, StoreError> {
+async fn held_by_someone(link: &PostgresConnection) -> Result<Taken, StoreError> {
     let row = match is_there(link, "leader").await? {
         true => link.client.query_opt("SELECT holder, expires_at FROM leader WHERE id = 1", &[]).await,
         false => Ok(None),
@@ -197,44 +197,44 @@ async fn held_by_someone(link: &Link) -> Result<Taken, StoreError> {
     })
 }
 
-async fn refuse_newer(link: &Link) -> Result<(), StoreError> {
+async fn refuse_newer(link: &PostgresConnection) -> Result<(), StoreError> {
     let found = version(link).await?;
-    migrations::refuse_newer(found, migrations::known(&migrations::postgres::migrations::runner()))
+    migrations::refuse_newer_schema(found, migrations::newest_known_version(&migrations::postgres::migrations::runner()))
 }
 
 /// Whether the tables are those of this release.
-pub async fn is_current(link: &Link) -> Result<bool, StoreError> {
-    let known = migrations::known(&migrations::postgres::migrations::runner());
+pub async fn is_current(link: &PostgresConnection) -> Result<bool, StoreError> {
+    let known = migrations::newest_known_version(&migrations::postgres::migrations::runner());
     Ok(version(link).await? == Some(known))
 }
 
 /// The newest migration that the tables have had.
-pub async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
-    if !is_there(link, migrations::HISTORY).await? {
+pub async fn version(link: &PostgresConnection) -> Result<Option<i64>, StoreError> {
+    if !is_there(link, migrations::HISTORY_TABLE).await? {
         return Ok(None);
     }
-    let newest = format!("SELECT CAST(max(version) AS BIGINT) FROM {}", migrations::HISTORY);
+    let newest = format!("SELECT CAST(max(version) AS BIGINT) FROM {}", migrations::HISTORY_TABLE);
     let row = link.client.query_one(&newest, &[]).await.map_err(fault("read the version of the tables"))?;
     Ok(row.get(0))
 }
 
-async fn is_there(link: &Link, table: &str) -> Result<bool, StoreError> {
+async fn is_there(link: &PostgresConnection, table: &str) -> Result<bool, StoreError> {
     let asked = link.client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await;
     asked.map(|row| row.get(0)).map_err(fault("look for a table"))
 }
 
 /// Bring the tables up to this release. Only for the holder of the row.
-pub async fn migrate(link: &mut Link) -> Result<(), StoreError> {
+pub async fn migrate(link: &mut PostgresConnection) -> Result<(), StoreError> {
     let runner = migrations::postgres::migrations::runner();
     let migrated = runner.run_async(&mut link.client).await;
     migrated.map(drop).map_err(|error| match link.client.is_closed() {
         true => StoreError::unavailable("bring the tables up to date", error),
-        false => migrations::failed(error),
+        false => migrations::migration_error(error),
     })
 }
 
 /// Extend the lease, unless it has run out.
-pub async fn renew(link: &mut Link, term: Term, lease_ms: i64) -> Result<(), StoreError> {
+pub async fn renew(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
     let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
     let doing = "extend the lease";
     link.prepare(RENEW).await?;
@@ -254,22 +254,22 @@ pub async fn renew(link: &mut Link, term: Term, lease_ms: i64) -> Result<(), Sto
     }
     let row = link.client.query_opt(CHECK, &[]).await.map_err(fault(doing))?;
     term.check(row.as_ref().map(leader_row))?;
-    Err(StoreError::Deposed { why: "the lease could not be extended".to_string() })
+    Err(StoreError::NotLeader { why: "the lease could not be extended".to_string() })
 }
 
 /// End the lease.
-pub async fn resign(link: &mut Link, term: Term) -> Result<(), StoreError> {
+pub async fn resign(link: &mut PostgresConnection, term: LeaderEpoch) -> Result<(), StoreError> {
     let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
     link.client.execute(RESIGN, &[&epoch, &nonce]).await.map(drop).map_err(fault("resign"))
 }
 
 /// A row of [`CHECK`].
 pub fn leader_row(row: &Row) -> LeaderRow {
-    LeaderRow { epoch: row.get(0), nonce: row.get(1), holder: row.get(2), left_ms: row.get(3) }
+    LeaderRow { epoch: row.get(0), nonce: row.get(1), holder: row.get(2), lease_left_ms: row.get(3) }
 }
 
 /// Which cluster the database holds, also before anyone has led.
-pub async fn identity(link: &mut Link) -> Result<Identity, StoreError> {
+pub async fn identity(link: &mut PostgresConnection) -> Result<ClusterIdentity, StoreError> {
     let doing = fault("ask which cluster it is");
     if is_there(link, "cluster").await? {
         let row = link
@@ -278,18 +278,18 @@ pub async fn identity(link: &mut Link) -> Result<Identity, StoreError> {
             .await
             .map_err(&doing)?;
         if let Some(row) = row {
-            return Ok(Identity::Cluster(row.get(0)));
+            return Ok(ClusterIdentity::Cluster(row.get(0)));
         }
     }
     if !is_there(link, "journal").await? {
-        return Ok(Identity::Empty);
+        return Ok(ClusterIdentity::Empty);
     }
     let first = link.client.query_opt("SELECT 1 FROM journal LIMIT 1", &[]).await.map_err(&doing)?;
-    Ok(if first.is_some() { Identity::Unnamed } else { Identity::Empty })
+    Ok(if first.is_some() { ClusterIdentity::Unnamed } else { ClusterIdentity::Empty })
 }
 
 /// Give the cluster its id, unless it has one.
-pub async fn found(link: &mut Link, cluster: &str) -> Result<(), StoreError> {
+pub async fn found(link: &mut PostgresConnection, cluster: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO cluster (id, cluster_id) VALUES (1, $1) ON CONFLICT DO NOTHING";
     link.client.execute(sql, &[&cluster]).await.map(drop).map_err(fault("give the cluster its id"))
 }

@@ -15,34 +15,34 @@ const LEASE_MAX_MS: i64 = 45_000;
 
 /// How long each part of a leader's work may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct LeaseTimeouts {
     /// A call, a statement of it, and the silence of the client inside a transaction: two thirds of the lease, as
     /// long as a leader may act without renewing it.
-    pub act: Duration,
+    pub call_timeout: Duration,
     /// A wait for the lock on the leader row.
-    lock: Duration,
+    lock_timeout: Duration,
 }
 
-impl Limits {
+impl LeaseTimeouts {
     /// The limits under a lease of this length.
-    pub fn of_lease(lease_ms: i64) -> Limits {
+    pub fn for_lease(lease_ms: i64) -> LeaseTimeouts {
         let lease = Duration::from_millis(lease_ms.clamp(LEASE_MIN_MS, LEASE_MAX_MS) as u64);
-        Limits { act: lease * 2 / 3, lock: lease / 6 }
+        LeaseTimeouts { call_timeout: lease * 2 / 3, lock_timeout: lease / 6 }
     }
 
     /// Client side: the kernel gives the connection up when the server does not acknowledge for `act`.
-    pub fn apply(&self, config: &mut Config) {
+    pub fn apply_to_client(&self, config: &mut Config) {
         config
-            .keepalives_idle(self.probe())
-            .keepalives_interval(self.probe())
+            .keepalives_idle(self.keepalive_interval())
+            .keepalives_interval(self.keepalive_interval())
             .keepalives_retries(2)
-            .tcp_user_timeout(self.act);
+            .tcp_user_timeout(self.call_timeout);
     }
 
     /// Server side, for the session. Settings that this release of PostgreSQL does not know are left out; over a unix
     /// socket the ones about TCP have no effect.
-    pub fn session(&self) -> String {
-        let (act, probe) = (self.act.as_millis(), self.probe().as_secs());
+    pub fn session_sql(&self) -> String {
+        let (act, probe) = (self.call_timeout.as_millis(), self.keepalive_interval().as_secs());
         format!(
             "SELECT set_config(known.name, wanted.value, false) FROM (VALUES \
              ('idle_in_transaction_session_timeout', '{act}'), ('tcp_user_timeout', '{act}'), \
@@ -53,18 +53,18 @@ impl Limits {
     }
 
     /// Begin a transaction of the leader.
-    pub fn begin(&self) -> String {
-        format!("BEGIN; SET LOCAL statement_timeout = {}", self.act.as_millis())
+    pub fn begin_sql(&self) -> String {
+        format!("BEGIN; SET LOCAL statement_timeout = {}", self.call_timeout.as_millis())
     }
 
     /// Begin the transaction that takes the leader row.
-    pub fn begin_taking(&self) -> String {
-        format!("{}; SET LOCAL lock_timeout = {}", self.begin(), self.lock.as_millis())
+    pub fn begin_takeover_sql(&self) -> String {
+        format!("{}; SET LOCAL lock_timeout = {}", self.begin_sql(), self.lock_timeout.as_millis())
     }
 
     /// Whole seconds, because PostgreSQL counts keepalives in seconds.
-    fn probe(&self) -> Duration {
-        Duration::from_secs((self.act.as_secs() / 3).max(1))
+    fn keepalive_interval(&self) -> Duration {
+        Duration::from_secs((self.call_timeout.as_secs() / 3).max(1))
     }
 }
 
@@ -73,13 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_end_before_the_lease_does() {
+    fn every_timeout_is_shorter_than_the_lease() {
         for lease_ms in [1_500, 6_000, 30_000, 45_000] {
-            let limits = Limits::of_lease(lease_ms);
-            assert_eq!(limits.act.as_millis() as i64, lease_ms * 2 / 3);
-            assert!(limits.lock < limits.act);
+            let limits = LeaseTimeouts::for_lease(lease_ms);
+            assert_eq!(limits.call_timeout.as_millis() as i64, lease_ms * 2 / 3);
+            assert!(limits.lock_timeout < limits.call_timeout);
         }
-        assert_eq!(Limits::of_lease(0), Limits::of_lease(1_500), "0 would switch the limits off");
-        assert_eq!(Limits::of_lease(i64::MAX), Limits::of_lease(45_000));
+        assert_eq!(LeaseTimeouts::for_lease(0), LeaseTimeouts::for_lease(1_500), "0 would switch the limits off");
+        assert_eq!(LeaseTimeouts::for_lease(i64::MAX), LeaseTimeouts::for_lease(45_000));
     }
 }

@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Row, Statement};
 
 use super::config::PostgresConfig;
 use super::fault::fault;
-use super::limits::Limits;
+use super::limits::LeaseTimeouts;
 use super::tls::Tls;
 use crate::error::StoreError;
 
@@ -18,21 +18,21 @@ use crate::error::StoreError;
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection, and the statements it has prepared.
-pub struct Link {
+pub struct PostgresConnection {
     pub client: Client,
     statements: HashMap<&'static str, Statement>,
-    mover: JoinHandle<()>,
-    limits: Option<Limits>,
+    driver_task: JoinHandle<()>,
+    timeouts: Option<LeaseTimeouts>,
 }
 
 /// A runtime that may be dropped anywhere, also inside of another one.
-pub struct OwnRuntime(Option<Runtime>);
+pub struct DedicatedRuntime(Option<Runtime>);
 
-impl OwnRuntime {
-    pub fn new(mut builder: Builder) -> Result<OwnRuntime, StoreError> {
+impl DedicatedRuntime {
+    pub fn new(mut builder: Builder) -> Result<DedicatedRuntime, StoreError> {
         let runtime = builder.enable_all().build();
         runtime
-            .map(|runtime| OwnRuntime(Some(runtime)))
+            .map(|runtime| DedicatedRuntime(Some(runtime)))
             .map_err(|error| StoreError::unavailable("start a runtime", error))
     }
 
@@ -45,7 +45,7 @@ impl OwnRuntime {
     }
 }
 
-impl Drop for OwnRuntime {
+impl Drop for DedicatedRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
@@ -54,33 +54,33 @@ impl Drop for OwnRuntime {
 }
 
 /// A connection that may have to be made first.
-pub struct Line {
-    runtime: OwnRuntime,
-    route: Route,
-    link: Option<Link>,
+pub struct ReconnectingConnection {
+    runtime: DedicatedRuntime,
+    options: ConnectOptions,
+    connection: Option<PostgresConnection>,
 }
 
 /// All that it takes to connect.
-struct Route {
+struct ConnectOptions {
     config: PostgresConfig,
     tls: Tls,
-    name: &'static str,
+    application_name: &'static str,
     /// Set where the work must end before a lease does.
-    limits: Option<Limits>,
+    timeouts: Option<LeaseTimeouts>,
 }
 
-impl Line {
-    pub fn new(config: &PostgresConfig, name: &'static str) -> Result<Line, StoreError> {
-        let runtime = OwnRuntime::new(Builder::new_current_thread())?;
-        let route = Route { config: config.clone(), tls: Tls::of(config)?, name, limits: None };
-        Ok(Line { runtime, route, link: None })
+impl ReconnectingConnection {
+    pub fn new(config: &PostgresConfig, name: &'static str) -> Result<ReconnectingConnection, StoreError> {
+        let runtime = DedicatedRuntime::new(Builder::new_current_thread())?;
+        let route = ConnectOptions { config: config.clone(), tls: Tls::of(config)?, application_name: name, timeouts: None };
+        Ok(ReconnectingConnection { runtime, options: route, connection: None })
     }
 
     /// From now on calls, transactions and the connection itself keep these limits.
-    pub fn limit(&mut self, limits: Limits) {
-        if self.route.limits != Some(limits) {
+    pub fn limit(&mut self, limits: LeaseTimeouts) {
+        if self.options.timeouts != Some(limits) {
             self.hang_up();
-            self.route.limits = Some(limits);
+            self.options.timeouts = Some(limits);
         }
     }
 
@@ -89,9 +89,9 @@ impl Line {
     pub fn call<T>(
         &mut self,
         doing: &str,
-        work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
+        work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let limit = self.route.limits.map_or(CALL_TIMEOUT, |limits| limits.act);
+        let limit = self.options.timeouts.map_or(CALL_TIMEOUT, |limits| limits.call_timeout);
         self.call_within(limit, doing, work)
     }
 
@@ -100,14 +100,14 @@ impl Line {
         &mut self,
         limit: Duration,
         doing: &str,
-        work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
+        work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let (route, slot) = (&self.route, &mut self.link);
+        let (route, slot) = (&self.options, &mut self.connection);
         let done = self.runtime.wait(async {
             let whole = async {
                 let link = match slot {
                     Some(link) => link,
-                    empty => empty.insert(Link::connect(route).await?),
+                    empty => empty.insert(PostgresConnection::connect(route).await?),
                 };
                 work(link).await
             };
@@ -125,22 +125,22 @@ impl Line {
     /// Close the connection now. Nothing moves on the runtime between calls, and a transaction that stays open
     /// until the next one would keep a new leader waiting for our locks.
     fn hang_up(&mut self) {
-        if let Some(link) = self.link.take() {
+        if let Some(link) = self.connection.take() {
             let _ = self.runtime.wait(async {
-                link.mover.abort();
-                let _ = link.mover.await;
+                link.driver_task.abort();
+                let _ = link.driver_task.await;
                 Ok(())
             });
         }
     }
 }
 
-impl Link {
-    async fn connect(route: &Route) -> Result<Link, StoreError> {
+impl PostgresConnection {
+    async fn connect(route: &ConnectOptions) -> Result<PostgresConnection, StoreError> {
         let doing = format!("connect to the {}", route.config.place());
-        let mut driver = route.config.driver(route.name);
-        if let Some(limits) = route.limits {
-            limits.apply(&mut driver);
+        let mut driver = route.config.driver(route.application_name);
+        if let Some(limits) = route.timeouts {
+            limits.apply_to_client(&mut driver);
         }
         let (client, connection) = driver.connect(route.tls.clone()).await.map_err(fault(&doing))?;
         let mover = tokio::spawn(async move {
@@ -148,29 +148,29 @@ impl Link {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
             }
         });
-        let link = Link { client, statements: HashMap::new(), mover, limits: route.limits };
+        let link = PostgresConnection { client, statements: HashMap::new(), driver_task: mover, timeouts: route.timeouts };
         link.client.batch_execute(&link.session()).await.map_err(fault(&doing))?;
         Ok(link)
     }
 
     fn session(&self) -> String {
-        let limits = self.limits.map(|limits| limits.session()).unwrap_or_default();
+        let limits = self.timeouts.map(|limits| limits.session_sql()).unwrap_or_default();
         format!("{SESSION}; {limits}")
     }
 
     /// The text that begins a transaction.
     pub fn begin(&self) -> String {
-        self.limits.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin())
+        self.timeouts.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_sql())
     }
 
     /// The text that begins the transaction in which the leader row is taken.
     pub fn begin_taking(&self) -> String {
-        self.limits.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_taking())
+        self.timeouts.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_takeover_sql())
     }
 
     /// How long a client may be silent before another one counts it as lost.
     pub fn patience(&self) -> Duration {
-        self.limits.map_or(CALL_TIMEOUT, |limits| limits.act)
+        self.timeouts.map_or(CALL_TIMEOUT, |limits| limits.call_timeout)
     }
 
     /// Prepare a statement, once for each connection.
@@ -186,7 +186,7 @@ impl Link {
 
     /// A statement that was prepared before.
     pub fn prepared(&self, sql: &'static str) -> Result<&Statement, StoreError> {
-        self.statements.get(sql).ok_or_else(|| StoreError::broken(format!("`{sql}` was not prepared")))
+        self.statements.get(sql).ok_or_else(|| StoreError::invariant_violated(format!("`{sql}` was not prepared")))
     }
 
     /// Run a query that is asked often.

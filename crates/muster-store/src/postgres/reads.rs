@@ -8,11 +8,11 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::config::PostgresConfig;
 use super::fault::read_fault;
-use super::link::OwnRuntime;
+use super::link::DedicatedRuntime;
 use super::tls::Tls;
 use super::values::cells;
 use crate::error::StoreError;
-use crate::reader::Source;
+use crate::reader::SqlSource;
 use crate::select::Dialect;
 use crate::tables::Value;
 
@@ -22,7 +22,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// A pool of readers.
 pub struct PostgresReads {
     pool: Pool,
-    runtime: OwnRuntime,
+    runtime: DedicatedRuntime,
     idle_max: usize,
     place: String,
 }
@@ -47,7 +47,7 @@ impl PostgresReads {
             }))
             .build()
             .map_err(|error| StoreError::Misconfigured(format!("the pool cannot be made: {error}")))?;
-        let runtime = OwnRuntime::new(builder)?;
+        let runtime = DedicatedRuntime::new(builder)?;
         Ok(PostgresReads { pool, runtime, idle_max: config.max_idle_conns, place: config.place() })
     }
 
@@ -81,10 +81,10 @@ fn is_old(age: Duration, lifetime_mins: u64) -> bool {
     lifetime_mins > 0 && age > Duration::from_secs(lifetime_mins.saturating_mul(60))
 }
 
-impl Source for PostgresReads {
+impl SqlSource for PostgresReads {
     const DIALECT: Dialect = Dialect::Postgres;
 
-    fn rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
+    fn query_rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
         let rows = self.runtime.wait(self.query(doing, sql, values));
         self.close_idle();
         rows

@@ -4,24 +4,24 @@ use std::sync::{Mutex, PoisonError};
 
 use super::config::PostgresConfig;
 use super::fault::{fault, read_fault};
-use super::link::{Line, Link};
+use super::link::{ReconnectingConnection, PostgresConnection};
 use crate::error::StoreError;
 use crate::journal::{Savepoint, Savepoints};
-use crate::savepoint::{self, Chunk, Whole};
+use crate::savepoint::{self, Chunk, CompleteSavepoint};
 
 /// Saved states beside the journal.
-pub struct PostgresSavepoints(Mutex<Line>);
+pub struct PostgresSavepoints(Mutex<ReconnectingConnection>);
 
 impl PostgresSavepoints {
     pub fn new(config: &PostgresConfig) -> Result<PostgresSavepoints, StoreError> {
-        Ok(PostgresSavepoints(Mutex::new(Line::new(config, "muster savepoints")?)))
+        Ok(PostgresSavepoints(Mutex::new(ReconnectingConnection::new(config, "muster savepoints")?)))
     }
 
     /// Each call has a time limit of its own, so a large state is not one call.
     fn call<T>(
         &self,
         doing: &str,
-        work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
+        work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).call(doing, work)
     }
@@ -30,7 +30,7 @@ impl PostgresSavepoints {
 impl Savepoints for PostgresSavepoints {
     fn save(&self, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.call("begin a savepoint", async |link| begin(link, seq, bytes).await)?;
-        for chunk in savepoint::chunks(bytes) {
+        for chunk in savepoint::split_into_chunks(bytes) {
             self.call("write a savepoint", async |link| add_chunk(link, seq, &chunk).await)?;
         }
         self.call("finish a savepoint", async |link| finish(link, seq as i64).await)
@@ -45,7 +45,7 @@ impl Savepoints for PostgresSavepoints {
     }
 }
 
-async fn begin(link: &mut Link, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
+async fn begin(link: &mut PostgresConnection, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
     let doing = fault("begin a savepoint");
     let number = seq as i64;
     let known =
@@ -55,31 +55,31 @@ async fn begin(link: &mut Link, seq: u64, bytes: &[u8]) -> Result<(), StoreError
     }
     // What an interrupted attempt left behind is written over.
     delete(link, number).await?;
-    let chunks = savepoint::chunks(bytes).len() as i64;
+    let chunks = savepoint::split_into_chunks(bytes).len() as i64;
     let insert = "INSERT INTO savepoints (seq, chunks, bytes, complete) VALUES ($1, $2, $3, false)";
     link.client.execute(insert, &[&number, &chunks, &(bytes.len() as i64)]).await.map(drop).map_err(&doing)
 }
 
-async fn add_chunk(link: &mut Link, seq: u64, chunk: &Chunk<'_>) -> Result<(), StoreError> {
+async fn add_chunk(link: &mut PostgresConnection, seq: u64, chunk: &Chunk<'_>) -> Result<(), StoreError> {
     let insert = "INSERT INTO savepoint_chunks (seq, chunk, crc, bytes) VALUES ($1, $2, $3, $4)";
     let written =
         link.client.execute(insert, &[&(seq as i64), &chunk.number, &chunk.crc, &chunk.bytes]).await;
     written.map(drop).map_err(fault("write a savepoint"))
 }
 
-async fn finish(link: &mut Link, seq: i64) -> Result<(), StoreError> {
+async fn finish(link: &mut PostgresConnection, seq: i64) -> Result<(), StoreError> {
     let doing = fault("finish a savepoint");
     link.client
         .execute("UPDATE savepoints SET complete = true WHERE seq = $1", &[&seq])
         .await
         .map_err(&doing)?;
-    for row in link.client.query(savepoint::OLD, &[]).await.map_err(&doing)? {
+    for row in link.client.query(savepoint::SELECT_OBSOLETE_SAVEPOINTS, &[]).await.map_err(&doing)? {
         delete(link, row.get(0)).await?;
     }
     Ok(())
 }
 
-async fn delete(link: &Link, seq: i64) -> Result<(), StoreError> {
+async fn delete(link: &PostgresConnection, seq: i64) -> Result<(), StoreError> {
     let chunks = "DELETE FROM savepoint_chunks WHERE seq = $1";
     let row = "DELETE FROM savepoints WHERE seq = $1";
     // Without its row a savepoint does not exist, so the row goes first.
@@ -89,14 +89,14 @@ async fn delete(link: &Link, seq: i64) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub async fn wholes(link: &mut Link, before: i64) -> Result<Vec<Whole>, StoreError> {
+pub async fn wholes(link: &mut PostgresConnection, before: i64) -> Result<Vec<CompleteSavepoint>, StoreError> {
     let list = "SELECT seq, chunks, bytes FROM savepoints WHERE complete AND seq < $1 ORDER BY seq DESC";
     let rows = link.client.query(list, &[&before]).await.map_err(read_fault("read a savepoint"))?;
-    Ok(rows.iter().map(|row| Whole { seq: row.get(0), chunks: row.get(1), bytes: row.get(2) }).collect())
+    Ok(rows.iter().map(|row| CompleteSavepoint { seq: row.get(0), chunks: row.get(1), bytes: row.get(2) }).collect())
 }
 
 pub async fn read_chunk(
-    link: &mut Link,
+    link: &mut PostgresConnection,
     seq: i64,
     number: i64,
 ) -> Result<Option<(i64, Vec<u8>)>, StoreError> {

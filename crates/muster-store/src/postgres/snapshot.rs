@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::config::PostgresConfig;
 use super::fault::read_fault;
-use super::link::{Line, Link};
+use super::link::{ReconnectingConnection, PostgresConnection};
 use super::savepoints::{read_chunk, wholes};
 use super::values::cells;
 use super::{leader, records};
 use crate::deep::{Snapshot, Table};
 use crate::error::StoreError;
 use crate::record::Record;
-use crate::replay::PAGE;
+use crate::replay::PAGE_ROWS;
 use crate::savepoint;
 use crate::tables::Value;
 
@@ -19,11 +19,11 @@ use crate::tables::Value;
 const QUERY_MAX: Duration = Duration::from_secs(3600);
 
 /// One transaction that sees one moment.
-pub struct PostgresSnapshot(Line);
+pub struct PostgresSnapshot(ReconnectingConnection);
 
 impl PostgresSnapshot {
     pub fn new(config: &PostgresConfig) -> Result<PostgresSnapshot, StoreError> {
-        let mut snapshot = PostgresSnapshot(Line::new(config, "muster doctor")?);
+        let mut snapshot = PostgresSnapshot(ReconnectingConnection::new(config, "muster doctor")?);
         snapshot.call("begin to read", async |link| {
             let begin =
                 "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on";
@@ -35,7 +35,7 @@ impl PostgresSnapshot {
     fn call<T>(
         &mut self,
         doing: &str,
-        work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
+        work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.0.call_within(QUERY_MAX, doing, work)
     }
@@ -47,26 +47,26 @@ impl Snapshot for PostgresSnapshot {
     }
 
     /// A cursor remembers where it was, so only its first page looks at `after`.
-    fn page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
+    fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
         let doing = format!("read the table {}", table.name);
         let open = after.is_none().then(|| cursor(table));
         self.call(&doing, async |link| {
             if let Some(open) = open {
                 link.client.batch_execute(&open).await.map_err(read_fault(&doing))?;
             }
-            let fetch = format!("FETCH {PAGE} FROM examined");
+            let fetch = format!("FETCH {PAGE_ROWS} FROM examined");
             let rows = link.client.query(&fetch, &[]).await.map_err(read_fault(&doing))?;
             rows.iter().map(cells).collect()
         })
     }
 
-    fn version(&mut self) -> Result<Option<i64>, StoreError> {
+    fn schema_version(&mut self) -> Result<Option<i64>, StoreError> {
         self.call("read the version of the tables", async |link| leader::version(link).await)
     }
 
-    fn broken_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
+    fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
         let all = self.call("read savepoints", async |link| wholes(link, i64::MAX).await)?;
-        savepoint::broken(&all, |seq, number| {
+        savepoint::unreadable_savepoints(&all, |seq, number| {
             self.call("read a savepoint", async |link| read_chunk(link, seq, number).await)
         })
     }
@@ -78,7 +78,7 @@ fn cursor(table: &Table) -> String {
         true => format!("\"{}\" COLLATE \"C\"", column.name),
         false => format!("\"{}\"", column.name),
     };
-    let order: Vec<String> = table.keys().map(key).collect();
+    let order: Vec<String> = table.key_columns().map(key).collect();
     format!(
         "CLOSE ALL; DECLARE examined NO SCROLL CURSOR FOR SELECT {} FROM \"{}\" ORDER BY {}",
         table.column_list(),

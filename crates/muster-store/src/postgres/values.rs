@@ -87,5 +87,5 @@ fn cell(row: &Row, column: usize) -> Result<Value, StoreError> {
         Type::BOOL => row.try_get::<_, Option<bool>>(column).map(Value::from),
         _ => row.try_get::<_, Option<String>>(column).map(|text| text.map_or(Value::Null, Value::Text)),
     };
-    value.map_err(|error| StoreError::broken(format!("a column could not be read: {error}")))
+    value.map_err(|error| StoreError::invariant_violated(format!("a column could not be read: {error}")))
 }

@@ -23,14 +23,14 @@ fn lock_path(database: &Path) -> PathBuf {
 
 impl LockFile {
     /// Take the lock, or say who holds it.
-    pub fn take(database: &Path, holder: &str) -> Result<Result<LockFile, String>, StoreError> {
+    pub fn try_lock(database: &Path, holder: &str) -> Result<Result<LockFile, String>, StoreError> {
         let path = lock_path(database);
         let fault = |error| StoreError::unavailable(format!("lock `{}`", path.display()), error);
-        let mut file = private::open_file(&path).map_err(fault)?;
+        let mut file = private::open_or_create_file(&path).map_err(fault)?;
         match file.try_lock() {
             Ok(()) => {
                 let lock = LockFile { file, path };
-                lock.sign(holder)?;
+                lock.write_holder(holder)?;
                 Ok(Ok(lock))
             }
             Err(TryLockError::WouldBlock) => {
@@ -43,7 +43,7 @@ impl LockFile {
     }
 
     /// Write down who holds it, for those who find it taken.
-    pub fn sign(&self, holder: &str) -> Result<(), StoreError> {
+    pub fn write_holder(&self, holder: &str) -> Result<(), StoreError> {
         let mut file = &self.file;
         let written = file
             .seek(SeekFrom::Start(0))

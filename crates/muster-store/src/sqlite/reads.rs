@@ -5,58 +5,58 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
-use super::fault::read_fault;
-use super::file::Place;
+use super::fault::map_read_error;
+use super::file::DatabaseFile;
 use crate::error::StoreError;
-use crate::reader::Source;
+use crate::reader::SqlSource;
 use crate::select::Dialect;
 use crate::tables::Value;
 
 /// Connections kept for the next reader. More are opened when more read at once.
-const IDLE_MAX: usize = 8;
+const IDLE_CONNECTIONS_MAX: usize = 8;
 
 /// A pool of readers.
-pub struct SqliteReads {
-    place: Arc<Place>,
+pub struct SqliteReadPool {
+    file: Arc<DatabaseFile>,
     idle: Mutex<Vec<Connection>>,
 }
 
-impl SqliteReads {
-    pub fn new(place: Arc<Place>) -> SqliteReads {
-        SqliteReads { place, idle: Mutex::new(Vec::new()) }
+impl SqliteReadPool {
+    pub fn new(place: Arc<DatabaseFile>) -> SqliteReadPool {
+        SqliteReadPool { file: place, idle: Mutex::new(Vec::new()) }
     }
 
     fn borrow(&self) -> Result<Connection, StoreError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        idle.map_or_else(|| self.place.reader(), Ok)
+        idle.map_or_else(|| self.file.open_reader(), Ok)
     }
 
     fn put_back(&self, connection: Connection) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < IDLE_MAX {
+        if idle.len() < IDLE_CONNECTIONS_MAX {
             idle.push(connection);
         }
     }
 }
 
-impl Source for SqliteReads {
+impl SqlSource for SqliteReadPool {
     const DIALECT: Dialect = Dialect::Sqlite;
 
-    fn rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
+    fn query_rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
         let connection = self.borrow()?;
-        let rows = query(&connection, sql, values).map_err(read_fault(doing))?;
+        let rows = query(&connection, sql, values).map_err(map_read_error(doing))?;
         self.put_back(connection);
         Ok(rows)
     }
 }
 
 pub fn query(connection: &Connection, sql: &str, values: &[Value]) -> rusqlite::Result<Vec<Vec<Value>>> {
-    let mut statement = connection.prepare_cached(&own_parameters(sql))?;
+    let mut statement = connection.prepare_cached(&to_sqlite_parameters(sql))?;
     let columns = statement.column_count();
-    statement.query_map(params_from_iter(values), |row| cells(row, columns))?.collect()
+    statement.query_map(params_from_iter(values), |row| row_values(row, columns))?.collect()
 }
 
-fn cells(row: &Row<'_>, columns: usize) -> rusqlite::Result<Vec<Value>> {
+fn row_values(row: &Row<'_>, columns: usize) -> rusqlite::Result<Vec<Value>> {
     (0..columns)
         .map(|column| match row.get_ref(column)? {
             ValueRef::Null => Ok(Value::Null),
@@ -68,7 +68,7 @@ fn cells(row: &Row<'_>, columns: usize) -> rusqlite::Result<Vec<Value>> {
 }
 
 /// Numbered parameters are `?1` here. Our SQL has no other dollar sign.
-fn own_parameters(sql: &str) -> String {
+fn to_sqlite_parameters(sql: &str) -> String {
     sql.replace('$', "?")
 }
 

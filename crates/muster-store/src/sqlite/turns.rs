@@ -5,40 +5,40 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A line of those who want to write.
 #[derive(Debug, Default)]
-pub struct Turns {
-    line: Mutex<Line>,
-    moved: Condvar,
+pub struct WriteQueue {
+    tickets: Mutex<Tickets>,
+    served_changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    joined: u64,
+struct Tickets {
+    issued: u64,
     served: u64,
 }
 
 /// The right to write, until it is dropped.
-pub struct Turn<'a>(&'a Turns);
+pub struct WritePermit<'a>(&'a WriteQueue);
 
-impl Turns {
+impl WriteQueue {
     /// Join the line, and return at its head.
-    pub fn take(&self) -> Turn<'_> {
-        let mut line = self.line();
-        let mine = line.joined;
-        line.joined += 1;
+    pub fn acquire(&self) -> WritePermit<'_> {
+        let mut line = self.lock_tickets();
+        let mine = line.issued;
+        line.issued += 1;
         while line.served != mine {
-            line = self.moved.wait(line).unwrap_or_else(PoisonError::into_inner);
+            line = self.served_changed.wait(line).unwrap_or_else(PoisonError::into_inner);
         }
-        Turn(self)
+        WritePermit(self)
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_tickets(&self) -> MutexGuard<'_, Tickets> {
+        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WritePermit<'_> {
     fn drop(&mut self) {
-        self.0.line().served += 1;
-        self.0.moved.notify_all();
+        self.0.lock_tickets().served += 1;
+        self.0.served_changed.notify_all();
     }
 }

@@ -9,13 +9,13 @@ use muster_core::objects::token::Token;
 use muster_core::objects::window::Window;
 use muster_core::{JobId, Settings, Timestamp};
 
-use super::{Bulk, Change, Rows, Statement, idx};
+use super::{BulkStatement, BoundStatement, ExpectedRows, Statement, index_column};
 
 static ADD_CLAIM: Statement = Statement {
     name: "reserve space",
     sql: "INSERT INTO reservations (seq, number, idx, job, node, gpus, victims, made_at, until) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -23,28 +23,28 @@ static OPEN_WINDOW: Statement = Statement {
     name: "book nodes",
     sql: "INSERT INTO windows (seq, name, nodes, from_ms, until_ms, tenant, why, booked_by, opened_at) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static CLOSE_WINDOW: Statement = Statement {
     name: "give booked nodes back",
     sql: "UPDATE windows SET closed_at = ?2, closed_why = ?3 WHERE name = ?1 AND closed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static ADD_WAIT: Statement = Statement {
     name: "note why jobs wait",
     sql: "INSERT INTO waits (seq, bucket, at_ms, reasons) VALUES (?1, ?2, ?3, ?4)",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static END_CLAIM: Statement = Statement {
     name: "free reserved space",
     sql: "UPDATE reservations SET ended_at = ?3, why = ?4 WHERE number = ?1 AND idx = ?2 AND ended_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -52,7 +52,7 @@ static SET_SETTINGS: Statement = Statement {
     name: "keep the settings",
     sql: "INSERT INTO settings (name, value, updated_at) VALUES ('cluster', ?1, ?2) \
           ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -60,7 +60,7 @@ static ADD_POLICY: Statement = Statement {
     name: "keep the policies",
     sql: "INSERT INTO policies (version, scope, hash, files, hooks, applied_by, why, applied_at) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -71,27 +71,27 @@ static ADD_TOKEN: Statement = Statement {
           ON CONFLICT (id) DO UPDATE SET hash = excluded.hash, name = excluded.name, role = excluded.role, \
           tenant = excluded.tenant, made_at = excluded.made_at, expires_at = excluded.expires_at, \
           revoked_at = NULL WHERE tokens.revoked_at IS NOT NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static REVOKE_TOKEN: Statement = Statement {
     name: "revoke a token",
     sql: "UPDATE tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
-static ADD_ACT: Statement = Statement {
+static ADD_AUDIT_ENTRY: Statement = Statement {
     name: "write the audit log",
     sql: "INSERT INTO audit (seq, at_ms, actor, actor_kind, act, object, refused, times) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "INSERT INTO audit (seq, at_ms, actor, actor_kind, act, object, refused, times) SELECT * FROM \
               unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
               $8::bigint[])",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
@@ -102,15 +102,15 @@ pub fn claim_made(
     tasks: &[PlacedTask],
     victims: &[JobId],
     (at, until): (Timestamp, Timestamp),
-) -> Vec<Change> {
+) -> Vec<BoundStatement> {
     let nodes: BTreeSet<String> = tasks.iter().map(|task| task.node.to_string()).collect();
     let nodes: Vec<String> = nodes.into_iter().collect();
     let gpus = tasks.iter().flat_map(PlacedTask::devices).map(|(node, gpu)| format!("{node}/gpu-{gpu}"));
     let gpus: Vec<String> = gpus.collect();
-    vec![ADD_CLAIM.change(vec![
+    vec![ADD_CLAIM.bind(vec![
         seq.into(),
         job.number.into(),
-        idx(job).into(),
+        index_column(job).into(),
         job.into(),
         nodes.join(", ").into(),
         muster_json::to_string(&gpus).into(),
@@ -121,9 +121,9 @@ pub fn claim_made(
 }
 
 /// Nodes are booked.
-pub fn window_opened(seq: u64, window: &Window, at: Timestamp) -> Vec<Change> {
+pub fn window_opened(seq: u64, window: &Window, at: Timestamp) -> Vec<BoundStatement> {
     let nodes: Vec<String> = window.nodes.iter().map(ToString::to_string).collect();
-    vec![OPEN_WINDOW.change(vec![
+    vec![OPEN_WINDOW.bind(vec![
         seq.into(),
         window.name.as_str().into(),
         muster_json::to_string(&nodes).into(),
@@ -137,29 +137,29 @@ pub fn window_opened(seq: u64, window: &Window, at: Timestamp) -> Vec<Change> {
 }
 
 /// They are free again.
-pub fn window_closed(name: &str, why: &str, at: Timestamp) -> Vec<Change> {
-    vec![CLOSE_WINDOW.change(vec![name.into(), at.into(), why.into()])]
+pub fn window_closed(name: &str, why: &str, at: Timestamp) -> Vec<BoundStatement> {
+    vec![CLOSE_WINDOW.bind(vec![name.into(), at.into(), why.into()])]
 }
 
 /// Why jobs of one bucket wait.
-pub fn wait_noted(seq: u64, bucket: &str, reasons: &[Reason], at: Timestamp) -> Vec<Change> {
+pub fn wait_reasons_noted(seq: u64, bucket: &str, reasons: &[Reason], at: Timestamp) -> Vec<BoundStatement> {
     let reasons = muster_json::to_string(&reasons);
-    vec![ADD_WAIT.change(vec![seq.into(), bucket.into(), at.into(), reasons.into()])]
+    vec![ADD_WAIT.bind(vec![seq.into(), bucket.into(), at.into(), reasons.into()])]
 }
 
 /// Held space is free again.
-pub fn claim_ended(job: JobId, why: &str, at: Timestamp) -> Vec<Change> {
-    vec![END_CLAIM.change(vec![job.number.into(), idx(job).into(), at.into(), why.into()])]
+pub fn claim_ended(job: JobId, why: &str, at: Timestamp) -> Vec<BoundStatement> {
+    vec![END_CLAIM.bind(vec![job.number.into(), index_column(job).into(), at.into(), why.into()])]
 }
 
 /// The settings of the cluster changed.
-pub fn configured(settings: &Settings, at: Timestamp) -> Vec<Change> {
-    vec![SET_SETTINGS.change(vec![muster_json::to_string(settings).into(), at.into()])]
+pub fn settings_changed(settings: &Settings, at: Timestamp) -> Vec<BoundStatement> {
+    vec![SET_SETTINGS.bind(vec![muster_json::to_string(settings).into(), at.into()])]
 }
 
 /// Policies were put into force.
-pub fn policy_applied(version: &BundleVersion) -> Vec<Change> {
-    vec![ADD_POLICY.change(vec![
+pub fn policy_applied(version: &BundleVersion) -> Vec<BoundStatement> {
+    vec![ADD_POLICY.bind(vec![
         (version.number as i64).into(),
         version.scope.to_string().into(),
         version.bundle.hash.as_str().into(),
@@ -172,8 +172,8 @@ pub fn policy_applied(version: &BundleVersion) -> Vec<Change> {
 }
 
 /// A token was made.
-pub fn token_added(token: &Token) -> Vec<Change> {
-    vec![ADD_TOKEN.change(vec![
+pub fn token_added(token: &Token) -> Vec<BoundStatement> {
+    vec![ADD_TOKEN.bind(vec![
         token.id.as_str().into(),
         token.hash.as_str().into(),
         token.name.as_str().into(),
@@ -185,19 +185,19 @@ pub fn token_added(token: &Token) -> Vec<Change> {
 }
 
 /// A token was revoked.
-pub fn token_revoked(id: &str, at: Timestamp) -> Vec<Change> {
-    vec![REVOKE_TOKEN.change(vec![id.into(), at.into()])]
+pub fn token_revoked(id: &str, at: Timestamp) -> Vec<BoundStatement> {
+    vec![REVOKE_TOKEN.bind(vec![id.into(), at.into()])]
 }
 
 /// An administrative act, done or refused.
-pub fn acted(
+pub fn audit_entry_added(
     seq: u64,
     (by, by_kind): (&str, Option<&str>),
     (act, object): (&str, &str),
     (refused, times): (Option<&str>, u32),
     at: Timestamp,
-) -> Vec<Change> {
-    vec![ADD_ACT.change(vec![
+) -> Vec<BoundStatement> {
+    vec![ADD_AUDIT_ENTRY.bind(vec![
         seq.into(),
         at.into(),
         by.into(),

@@ -4,7 +4,7 @@ use muster_core::gpu::gpu_share::{ShareMode, WHOLE};
 use muster_core::objects::job::PlacedTask;
 use muster_core::{JobId, Timestamp};
 
-use super::{Bulk, Change, Rows, Statement, Value, idx};
+use super::{BulkStatement, BoundStatement, ExpectedRows, Statement, Value, index_column};
 
 // The device is looked up with the lease: many tasks may take parts of one, so that the rows taken from do not tell
 // whether all of them exist.
@@ -16,8 +16,8 @@ static ADD_LEASE: Statement = Statement {
           j.tenant, CAST(?8 AS TEXT), CAST(?9 AS BIGINT), CAST(?10 AS BIGINT), CAST(?11 AS BIGINT), \
           CAST(?12 AS BIGINT) FROM jobs AS j JOIN gpus AS g ON g.node = ?5 AND g.idx = ?6 AND g.removed_at IS NULL \
           WHERE j.number = ?1 AND j.idx = ?2",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "INSERT INTO leases (number, idx, attempt, rank, node, gpu, job, seq, tenant, slot, compute_milli, \
               memory_milli, memory_mib, from_ms) \
               SELECT j.number, j.idx, u.attempt, u.rank, g.node, g.idx, j.id, u.seq, j.tenant, u.slot, u.compute, \
@@ -26,7 +26,7 @@ static ADD_LEASE: Statement = Statement {
               AS u (number, idx, attempt, rank, node, gpu, seq, slot, compute, memory, mib, at) \
               JOIN jobs AS j ON j.number = u.number AND j.idx = u.idx \
               JOIN gpus AS g ON g.node = u.node AND g.idx = u.gpu AND g.removed_at IS NULL",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
@@ -34,15 +34,15 @@ static TAKE_GPU: Statement = Statement {
     name: "take a GPU",
     sql: "UPDATE gpus SET used_milli = used_milli + ?3, used_memory_milli = used_memory_milli + ?4 \
           WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         // Only one row of a device can be written in one statement.
         sql: "UPDATE gpus SET used_milli = used_milli + t.compute, used_memory_milli = used_memory_milli + t.memory \
               FROM (SELECT node, idx, CAST(sum(compute) AS BIGINT) AS compute, CAST(sum(memory) AS BIGINT) AS memory \
               FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (node, idx, compute, memory) \
               GROUP BY node, idx) AS t \
               WHERE gpus.node = t.node AND gpus.idx = t.idx AND gpus.removed_at IS NULL",
-        rows: Rows::Some,
+        rows: ExpectedRows::AtLeastOne,
     }),
 };
 
@@ -53,7 +53,7 @@ macro_rules! counted {
     };
 }
 
-static GIVE_GPUS: Statement = Statement {
+static RELEASE_GPUS: Statement = Statement {
     name: "give GPUs back",
     sql: concat!(
         "UPDATE gpus SET used_milli = used_milli - l.compute, used_memory_milli = used_memory_milli - l.memory FROM \
@@ -66,8 +66,8 @@ static GIVE_GPUS: Statement = Statement {
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL GROUP BY node, gpu) AS l \
           WHERE gpus.node = l.node AND gpus.idx = l.gpu"
     ),
-    rows: Rows::Any,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::Any,
+    bulk: Some(BulkStatement {
         sql: concat!(
             "UPDATE gpus SET used_milli = used_milli - l.compute, \
               used_memory_milli = used_memory_milli - l.memory FROM \
@@ -82,20 +82,20 @@ static GIVE_GPUS: Statement = Statement {
               AND leases.to_ms IS NULL GROUP BY leases.node, leases.gpu) AS l \
               WHERE gpus.node = l.node AND gpus.idx = l.gpu"
         ),
-        rows: Rows::Any,
+        rows: ExpectedRows::Any,
     }),
 };
 
 static END_LEASES: Statement = Statement {
     name: "end leases",
     sql: "UPDATE leases SET to_ms = ?4 WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL",
-    rows: Rows::Any,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::Any,
+    bulk: Some(BulkStatement {
         sql: "UPDATE leases SET to_ms = u.at \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (number, idx, attempt, at) \
               WHERE leases.number = u.number AND leases.idx = u.idx AND leases.attempt = u.attempt \
               AND leases.to_ms IS NULL",
-        rows: Rows::Any,
+        rows: ExpectedRows::Any,
     }),
 };
 
@@ -148,30 +148,30 @@ macro_rules! give_quota {
 static TAKE_QUOTA: Statement = Statement {
     name: "take from a tenant's quota",
     sql: concat!(take_quota!(), demand_of_one!()),
-    rows: Rows::Each,
-    bulk: Some(Bulk { sql: concat!(take_quota!(), demand_of_many!()), rows: Rows::Some }),
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement { sql: concat!(take_quota!(), demand_of_many!()), rows: ExpectedRows::AtLeastOne }),
 };
 
-static GIVE_QUOTA: Statement = Statement {
+static RELEASE_QUOTA: Statement = Statement {
     name: "give quota back to a tenant",
     sql: concat!(give_quota!(), demand_of_one!()),
-    rows: Rows::Each,
-    bulk: Some(Bulk { sql: concat!(give_quota!(), demand_of_many!()), rows: Rows::Some }),
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement { sql: concat!(give_quota!(), demand_of_many!()), rows: ExpectedRows::AtLeastOne }),
 };
 
 /// A gang takes its devices and its share of the quota.
-pub fn begun(seq: u64, job: JobId, attempt: u32, tasks: &[PlacedTask], at: Timestamp) -> Vec<Change> {
+pub fn acquired(seq: u64, job: JobId, attempt: u32, tasks: &[PlacedTask], at: Timestamp) -> Vec<BoundStatement> {
     let lease = |(task, gpu): (&PlacedTask, u8)| {
-        let (compute, memory) = thousandths(task);
-        ADD_LEASE.change(vec![
+        let (compute, memory) = held_thousandths(task);
+        ADD_LEASE.bind(vec![
             job.number.into(),
-            idx(job).into(),
+            index_column(job).into(),
             attempt.into(),
             task.rank.into(),
             (&task.node).into(),
             gpu.into(),
             seq.into(),
-            slot(task).into(),
+            slot_name(task).into(),
             compute.into(),
             memory.into(),
             task.share.as_ref().map(|share| share.memory_mib).into(),
@@ -179,10 +179,10 @@ pub fn begun(seq: u64, job: JobId, attempt: u32, tasks: &[PlacedTask], at: Times
         ])
     };
     let take = |(task, gpu): (&PlacedTask, u8)| {
-        let (compute, memory) = counted(task);
-        TAKE_GPU.change(vec![(&task.node).into(), gpu.into(), compute.into(), memory.into()])
+        let (compute, memory) = counted_thousandths(task);
+        TAKE_GPU.bind(vec![(&task.node).into(), gpu.into(), compute.into(), memory.into()])
     };
-    let quota = TAKE_QUOTA.change(vec![job.number.into(), idx(job).into(), attempt.into()]);
+    let quota = TAKE_QUOTA.bind(vec![job.number.into(), index_column(job).into(), attempt.into()]);
     devices(tasks).map(lease).chain(devices(tasks).map(take)).chain([quota]).collect()
 }
 
@@ -191,14 +191,14 @@ fn devices(tasks: &[PlacedTask]) -> impl Iterator<Item = (&PlacedTask, u8)> {
 }
 
 /// What a task has of each of its devices: thousandths of compute and of memory.
-fn thousandths(task: &PlacedTask) -> (u32, u32) {
+fn held_thousandths(task: &PlacedTask) -> (u32, u32) {
     task.share.as_ref().map_or((WHOLE, WHOLE), |share| (share.compute_milli, share.memory_milli))
 }
 
 /// What of that is counted against the device. An instance counts one less, because seven sevenths that are each rounded
 /// up are more than one.
-fn counted(task: &PlacedTask) -> (u32, u32) {
-    let (compute, memory) = thousandths(task);
+fn counted_thousandths(task: &PlacedTask) -> (u32, u32) {
+    let (compute, memory) = held_thousandths(task);
     match task.share.as_ref().map(|share| &share.mode) {
         Some(ShareMode::Mig { .. }) => (compute.saturating_sub(1).max(1), memory.saturating_sub(1).max(1)),
         _ => (compute, memory),
@@ -206,7 +206,7 @@ fn counted(task: &PlacedTask) -> (u32, u32) {
 }
 
 /// What a task holds of each of its devices, in a word; none for all of it.
-fn slot(task: &PlacedTask) -> String {
+fn slot_name(task: &PlacedTask) -> String {
     match task.share.as_ref().map(|share| &share.mode) {
         None => String::new(),
         Some(ShareMode::Mig { profile, start }) => format!("mig:{profile}@{start}"),
@@ -215,9 +215,9 @@ fn slot(task: &PlacedTask) -> String {
 }
 
 /// An attempt gives all of it back. GPUs are found by their live leases, so they go first.
-pub fn ended(job: JobId, attempt: u32, at: Timestamp) -> [Change; 3] {
-    let key: Vec<Value> = vec![job.number.into(), idx(job).into(), attempt.into()];
+pub fn released(job: JobId, attempt: u32, at: Timestamp) -> [BoundStatement; 3] {
+    let key: Vec<Value> = vec![job.number.into(), index_column(job).into(), attempt.into()];
     let mut ends = key.clone();
     ends.push(at.into());
-    [GIVE_GPUS.change(key.clone()), END_LEASES.change(ends), GIVE_QUOTA.change(key)]
+    [RELEASE_GPUS.bind(key.clone()), END_LEASES.bind(ends), RELEASE_QUOTA.bind(key)]
 }

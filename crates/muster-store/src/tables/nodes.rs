@@ -7,7 +7,7 @@ use muster_core::gpu::partition::MigInstance;
 use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::{GpuId, NodeId, Timestamp};
 
-use super::{Change, Rows, Statement};
+use super::{BoundStatement, ExpectedRows, Statement};
 
 // A node that says anew what it is keeps its state; one that comes back after it was removed begins afresh.
 static REGISTER: Statement = Statement {
@@ -28,28 +28,28 @@ static REGISTER: Statement = Statement {
           labels = CASE WHEN nodes.removed_at IS NULL THEN nodes.labels ELSE NULL END, \
           taints = CASE WHEN nodes.removed_at IS NULL THEN nodes.taints ELSE NULL END, \
           declared = FALSE, removed_at = NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static DECLARE: Statement = Statement {
     name: "declare a node",
     sql: "UPDATE nodes SET declared = TRUE WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static LABEL: Statement = Statement {
     name: "label a node",
     sql: "UPDATE nodes SET labels = ?2, taints = ?3, updated_at = ?4 WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static REMOVE_GPUS_FROM: Statement = Statement {
     name: "remove GPUs of a node",
     sql: "UPDATE gpus SET removed_at = ?3 WHERE node = ?1 AND idx >= ?2 AND removed_at IS NULL",
-    rows: Rows::Any,
+    rows: ExpectedRows::Any,
     bulk: None,
 };
 
@@ -64,7 +64,7 @@ static REGISTER_GPU: Statement = Statement {
           since = CASE WHEN gpus.removed_at IS NULL THEN gpus.since ELSE excluded.since END, \
           cooling_until = CASE WHEN gpus.removed_at IS NULL THEN gpus.cooling_until ELSE NULL END, \
           mig = CASE WHEN gpus.removed_at IS NULL THEN gpus.mig ELSE excluded.mig END, removed_at = NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -72,21 +72,21 @@ static SET_STATE: Statement = Statement {
     name: "set the state of a node",
     sql: "UPDATE nodes SET state = ?2, set_by = ?3, why = ?4, since = ?5, updated_at = ?5 \
           WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static REMOVE: Statement = Statement {
     name: "remove a node",
     sql: "UPDATE nodes SET removed_at = ?2, updated_at = ?2 WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static PARTITION: Statement = Statement {
     name: "partition a GPU",
     sql: "UPDATE gpus SET mig = ?3 WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -94,14 +94,14 @@ static SET_HEALTH: Statement = Statement {
     name: "set the health of a GPU",
     sql: "UPDATE gpus SET health = ?3, why = ?4, cooling_until = ?5, since = ?6 \
           WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 /// A node appeared, or says anew what it is.
-pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change> {
+pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<BoundStatement> {
     let gpus = facts.gpus.len() as u64;
-    let register = REGISTER.change(vec![
+    let register = REGISTER.bind(vec![
         node.into(),
         at.into(),
         facts.hostname.as_str().into(),
@@ -115,15 +115,15 @@ pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change
         facts.simulated.into(),
         muster_json::to_string(facts).into(),
     ]);
-    let vanish = REMOVE_GPUS_FROM.change(vec![node.into(), gpus.into(), at.into()]);
+    let vanish = REMOVE_GPUS_FROM.bind(vec![node.into(), gpus.into(), at.into()]);
     let gpus = facts.gpus.iter().enumerate().map(|(index, gpu)| registered_gpu(node, index as u64, gpu, at));
     [register, vanish].into_iter().chain(gpus).collect()
 }
 
 /// An operator announced a node, or described it again.
-pub fn declared(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change> {
+pub fn declared(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<BoundStatement> {
     let mut changes = registered(node, facts, at);
-    changes.push(DECLARE.change(vec![node.into()]));
+    changes.push(DECLARE.bind(vec![node.into()]));
     changes
 }
 
@@ -132,8 +132,8 @@ pub fn labelled(
     node: &NodeId,
     (labels, taints): (Option<&BTreeMap<String, String>>, Option<&Vec<String>>),
     at: Timestamp,
-) -> Vec<Change> {
-    vec![LABEL.change(vec![
+) -> Vec<BoundStatement> {
+    vec![LABEL.bind(vec![
         node.into(),
         labels.map(muster_json::to_string).into(),
         taints.map(muster_json::to_string).into(),
@@ -141,8 +141,8 @@ pub fn labelled(
     ])]
 }
 
-fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> Change {
-    REGISTER_GPU.change(vec![
+fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> BoundStatement {
+    REGISTER_GPU.bind(vec![
         node.into(),
         index.into(),
         gpu.uuid.as_str().into(),
@@ -153,21 +153,21 @@ fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> C
 }
 
 /// A node takes work, or no longer does.
-pub fn state_changed(node: &NodeId, word: NodeStatus, (by, why): (&str, &str), at: Timestamp) -> Vec<Change> {
-    vec![SET_STATE.change(vec![node.into(), word.as_str().into(), by.into(), why.into(), at.into()])]
+pub fn state_changed(node: &NodeId, word: NodeStatus, (by, why): (&str, &str), at: Timestamp) -> Vec<BoundStatement> {
+    vec![SET_STATE.bind(vec![node.into(), word.as_str().into(), by.into(), why.into(), at.into()])]
 }
 
 /// A node was forgotten; its rows stay, because leases point at them.
-pub fn removed(node: &NodeId, at: Timestamp) -> Vec<Change> {
+pub fn removed(node: &NodeId, at: Timestamp) -> Vec<BoundStatement> {
     vec![
-        REMOVE.change(vec![node.into(), at.into()]),
-        REMOVE_GPUS_FROM.change(vec![node.into(), 0_i64.into(), at.into()]),
+        REMOVE.bind(vec![node.into(), at.into()]),
+        REMOVE_GPUS_FROM.bind(vec![node.into(), 0_i64.into(), at.into()]),
     ]
 }
 
 /// A GPU was partitioned otherwise.
-pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<Change> {
-    vec![PARTITION.change(vec![
+pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<BoundStatement> {
+    vec![PARTITION.bind(vec![
         (&gpu.node).into(),
         gpu.index.into(),
         muster_json::to_string(&instances).into(),
@@ -181,8 +181,8 @@ pub fn health_changed(
     why: &str,
     cooling_until: Option<Timestamp>,
     at: Timestamp,
-) -> Vec<Change> {
-    vec![SET_HEALTH.change(vec![
+) -> Vec<BoundStatement> {
+    vec![SET_HEALTH.bind(vec![
         (&gpu.node).into(),
         gpu.index.into(),
         word.as_str().into(),

@@ -62,13 +62,13 @@ impl From<Timestamp> for Value {
 
 impl From<&str> for Value {
     fn from(text: &str) -> Value {
-        Value::Text(clean(text))
+        Value::Text(replace_nul(text))
     }
 }
 
 impl From<String> for Value {
     fn from(text: String) -> Value {
-        if text.contains('\0') { Value::Text(clean(&text)) } else { Value::Text(text) }
+        if text.contains('\0') { Value::Text(replace_nul(&text)) } else { Value::Text(text) }
     }
 }
 
@@ -97,23 +97,23 @@ impl<T: Into<Value>> From<Option<T>> for Value {
 }
 
 /// PostgreSQL cannot store a zero character in a text; a name that holds one must not stop the server.
-pub fn clean(text: &str) -> String {
+pub fn replace_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
 /// The cells of one row, read from left to right.
-pub struct Cells(std::vec::IntoIter<Value>);
+pub struct RowCells(std::vec::IntoIter<Value>);
 
-impl Cells {
+impl RowCells {
     /// Begin at the left.
-    pub fn new(row: Vec<Value>) -> Cells {
-        Cells(row.into_iter())
+    pub fn new(row: Vec<Value>) -> RowCells {
+        RowCells(row.into_iter())
     }
 
     /// The next cell, of whatever type the column of the row struct has.
     pub fn take<T: FromCell>(&mut self) -> Result<T, StoreError> {
         let value =
-            self.0.next().ok_or_else(|| StoreError::broken("a row has fewer cells than its reader"))?;
+            self.0.next().ok_or_else(|| StoreError::invariant_violated("a row has fewer cells than its reader"))?;
         T::from_cell(value)
     }
 }
@@ -125,7 +125,7 @@ pub trait FromCell: Sized {
 }
 
 fn unexpected<T>(value: &Value, wanted: &str) -> Result<T, StoreError> {
-    Err(StoreError::broken(format!("a table holds {value:?} where {wanted} should be")))
+    Err(StoreError::invariant_violated(format!("a table holds {value:?} where {wanted} should be")))
 }
 
 impl FromCell for i64 {

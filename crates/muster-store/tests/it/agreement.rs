@@ -12,7 +12,7 @@ use muster_core::objects::job::{Dependency, DependencyWhen, Exit};
 use muster_core::objects::node::{Lease, NodeStatus, Slot};
 use muster_core::planner::plan;
 use muster_core::{Actor, Command, Event, JobId, State, Timestamp};
-use muster_store::queries::{JobFilter, Order, Page, Start, UsageBy, UsageSpan};
+use muster_store::queries::{JobFilter, PageOrder, PageRequest, PageStart, UsageGrouping, UsageFilter};
 use muster_store::rows::{JobRow, JobState};
 
 use crate::bench::Bench;
@@ -241,7 +241,7 @@ fn tables_and_state_agree(bench: &dyn Bench) {
 }
 
 fn compare(state: &State, book: &Book, bench: &dyn Bench, turn: u64) {
-    let page = Page { start: Start::Offset(0), limit: 100_000, order: Order::Oldest };
+    let page = PageRequest { start: PageStart::Offset(0), limit: 100_000, order: PageOrder::OldestFirst };
     let filter = JobFilter { active_only: true, ..JobFilter::default() };
     let live = book.store.tables.jobs(&filter, &page).unwrap();
     assert_eq!(live.total, state.jobs.len() as u64, "turn {turn}");
@@ -256,7 +256,7 @@ fn compare(state: &State, book: &Book, bench: &dyn Bench, turn: u64) {
     compare_ledger(state, book);
     let claims = bench.sql("SELECT count(*) FROM reservations WHERE ended_at IS NULL");
     assert_eq!(claims, state.claims.len().to_string(), "turn {turn}");
-    let counted: u64 = book.store.tables.counts().unwrap().iter().map(|row| row.jobs).sum();
+    let counted: u64 = book.store.tables.job_counts().unwrap().iter().map(|row| row.jobs).sum();
     assert_eq!(counted.to_string(), bench.sql("SELECT count(*) FROM jobs"));
 }
 
@@ -333,8 +333,8 @@ fn used(index: usize, leases: &[Lease]) -> String {
 }
 
 fn compare_ledger(state: &State, book: &Book) {
-    let span = UsageSpan { from_ms: 0, to_ms: i64::MAX, tenants: None };
-    let rows = book.store.tables.usage(&span, UsageBy::Tenant).unwrap();
+    let span = UsageFilter { from_ms: 0, to_ms: i64::MAX, tenants: None };
+    let rows = book.store.tables.usage(&span, UsageGrouping::Tenant).unwrap();
     for row in rows {
         let used = state.ledger.account(&row.key.parse().unwrap()).used;
         assert_eq!(

@@ -49,9 +49,9 @@ fn begin(bench: &dyn Bench, quota: Option<u64>) -> Book {
 #[track_caller]
 fn refused(book: &mut Book, events: &[Event], word: &str) {
     let error = book.try_add(events).unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+    assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
     assert!(error.to_string().contains(word), "{error}");
-    assert!(!error.heals_by_reload());
+    assert!(!error.is_recoverable_by_reload());
 }
 
 fn place(number: u64, gpus: &[u8]) -> Event {

@@ -138,7 +138,7 @@ impl History {
 /// Lead what is left, and read all of it.
 fn come_up(path: &Path) -> Result<Vec<Event>, StoreError> {
     let mut store = open(&StoreConfig::Sqlite { path: path.to_path_buf() })?;
-    match store.journal.lead("next", LEASE_MS)? {
+    match store.journal.acquire_leadership("next", LEASE_MS)? {
         Leadership::Leading { .. } => {}
         standby => panic!("{standby:?}"),
     }
@@ -160,7 +160,7 @@ fn cut(files: &Folder, name: &str, length: u64, history: &mut History) -> Option
     match come_up(&path) {
         Err(error) => {
             assert!(
-                !error.to_string().is_empty() && !error.heals_by_reload(),
+                !error.to_string().is_empty() && !error.is_recoverable_by_reload(),
                 "{name} cut at {length}: {error}"
             );
             None

@@ -1,6 +1,6 @@
 //! Whatever is altered, deleted or reordered behind the store's back is found and named.
 
-use muster_store::deep::{Damage, Examined, examine};
+use muster_store::deep::{Corruption, VerificationReport, verify_database};
 use muster_store::{Entry, Record};
 
 use crate::bench::Bench;
@@ -53,14 +53,14 @@ fn written(bench: &dyn Bench) -> Book {
     book
 }
 
-fn found(bench: &dyn Bench) -> (Vec<Damage>, Examined) {
+fn found(bench: &dyn Bench) -> (Vec<Corruption>, VerificationReport) {
     let mut damages = Vec::new();
-    let examined = examine(&bench.config(), &mut |_| {}, &mut |damage| damages.push(damage)).unwrap();
+    let examined = verify_database(&bench.config(), &mut |_| {}, &mut |damage| damages.push(damage)).unwrap();
     (damages, examined)
 }
 
 fn places(bench: &dyn Bench) -> Vec<String> {
-    found(bench).0.iter().map(|damage| format!("{}: {}", damage.place(), damage.problem())).collect()
+    found(bench).0.iter().map(|damage| format!("{}: {}", damage.location(), damage.problem())).collect()
 }
 
 fn an_untouched_database_is_whole(bench: &dyn Bench) {
@@ -69,10 +69,10 @@ fn an_untouched_database_is_whole(bench: &dyn Bench) {
     let mut visited = 0;
     let mut damages = Vec::new();
     let examined =
-        examine(&bench.config(), &mut |_| visited += 1, &mut |damage| damages.push(damage)).unwrap();
+        verify_database(&bench.config(), &mut |_| visited += 1, &mut |damage| damages.push(damage)).unwrap();
     assert_eq!(damages, Vec::new());
-    assert_eq!((examined.records, examined.chained, visited), (16, 16, 16));
-    assert!(examined.compared && examined.rows > 40, "{examined:?}");
+    assert_eq!((examined.records, examined.chained_records, visited), (16, 16, 16));
+    assert!(examined.tables_compared && examined.rows_compared > 40, "{examined:?}");
     // It may be in use meanwhile, and is not changed by the look.
     book.add(&[submit(5, "red", 1)]);
 }
@@ -137,9 +137,9 @@ fn a_changed_record_is_named(bench: &dyn Bench) {
     bench.sql("UPDATE journal SET payload = replace(payload, '900', '901') WHERE seq = 10");
     bench.sql("UPDATE journal SET at_ms = at_ms + 1 WHERE seq = 3");
     let (damages, examined) = found(bench);
-    let seqs: Vec<String> = damages.iter().map(Damage::place).collect();
+    let seqs: Vec<String> = damages.iter().map(Corruption::location).collect();
     assert_eq!(seqs, ["journal record 3", "journal record 10"]);
-    assert!(damages[0].problem().contains("checksum") && !examined.compared, "{damages:?}");
+    assert!(damages[0].problem().contains("checksum") && !examined.tables_compared, "{damages:?}");
 }
 
 fn a_record_that_is_gone_is_named(bench: &dyn Bench) {
@@ -152,7 +152,7 @@ fn a_record_that_is_gone_is_named(bench: &dyn Bench) {
 
 /// As a person would who knows the checksum: only the chain notices.
 fn rewrite(bench: &dyn Bench, entry: &Entry) {
-    let record = Record::of(entry);
+    let record = Record::from_entry(entry);
     bench.sql(&format!(
         "UPDATE journal SET epoch = {}, at_ms = {}, kind = '{}', payload = '{}', crc = {} WHERE seq = {}",
         record.epoch,
@@ -200,7 +200,7 @@ fn a_journal_of_an_older_release_is_whole(bench: &dyn Bench) {
     bench.sql("UPDATE journal SET chain = NULL");
     book.add(&story()[9..]);
     let (damages, examined) = found(bench);
-    assert_eq!((damages, examined.chained), (Vec::new(), 7));
+    assert_eq!((damages, examined.chained_records), (Vec::new(), 7));
     book.replay(0).unwrap();
     bench.sql("UPDATE journal SET chain = NULL WHERE seq = 12");
     assert!(places(bench)[0].starts_with("journal record 12: has lost"), "{:?}", places(bench));
@@ -240,8 +240,8 @@ fn tables_of_an_older_release_are_whole_after_the_upgrade(bench: &dyn Bench) {
     let book = Book::lead(bench.open());
     let (damages, examined) = found(bench);
     assert_eq!(damages, vec![]);
-    assert_eq!((examined.records, examined.chained, examined.compared), (25, 0, true));
-    let job_of = |key: &str| book.store.tables.key_use("default", key).unwrap().map(|used| used.job);
+    assert_eq!((examined.records, examined.chained_records, examined.tables_compared), (25, 0, true));
+    let job_of = |key: &str| book.store.tables.idempotency_key_use("default", key).unwrap().map(|used| used.job);
     assert_eq!(job_of("KEY1"), Some(job(1)));
     assert_eq!(job_of("KEY2"), Some(job(2)));
     assert_eq!(job_of("KEY3"), None);

@@ -186,10 +186,10 @@ fn take_over(config: &PostgresConfig) -> (Duration, Store, u64) {
     std::thread::spawn(move || {
         let mut store = open(&config).unwrap();
         loop {
-            match store.journal.lead("standby", SHORT_LEASE_MS) {
+            match store.journal.acquire_leadership("standby", SHORT_LEASE_MS) {
                 Ok(Leadership::Leading { epoch, .. }) => {
                     let waited = begin.elapsed();
-                    store.journal.renew(LEASE_MS).unwrap();
+                    store.journal.renew_lease(LEASE_MS).unwrap();
                     break drop(tell.send((waited, store, epoch)));
                 }
                 Ok(Leadership::Standby { .. }) => std::thread::sleep(Duration::from_millis(50)),
@@ -214,7 +214,7 @@ fn cut_off_at(act: Act, at: i64) -> bool {
     let Some(bench) = PostgresBench::new() else { return false };
     let proxy = Proxy::start(&bench.config, Fault::CutOff);
     let mut store = open(&StoreConfig::Postgres(proxy.config(&bench.config))).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.lead("leader", SHORT_LEASE_MS).unwrap() else {
+    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap() else {
         panic!("nobody leads")
     };
     let mut book = Book { store, epoch, seq: 0 };
@@ -224,8 +224,8 @@ fn cut_off_at(act: Act, at: i64) -> bool {
     let lost = std::thread::spawn(move || {
         let done = match act {
             Act::Append => book.try_add(&[submit(2, "red", 1)]),
-            Act::Renew => book.store.journal.renew(SHORT_LEASE_MS),
-            Act::Lead => book.store.journal.lead("leader", SHORT_LEASE_MS).map(drop),
+            Act::Renew => book.store.journal.renew_lease(SHORT_LEASE_MS),
+            Act::Lead => book.store.journal.acquire_leadership("leader", SHORT_LEASE_MS).map(drop),
         };
         (done, book)
     });
@@ -239,7 +239,7 @@ fn cut_off_at(act: Act, at: i64) -> bool {
     let (_, store, epoch) = take_over(&bench.config);
     let (done, mut former) = lost.join().unwrap();
     let Err(fault) = done else { panic!("a leader that is cut off cannot be told that it is done") };
-    assert!(fault.heals_by_reload(), "{act:?} {at}: {fault}");
+    assert!(fault.is_recoverable_by_reload(), "{act:?} {at}: {fault}");
     let mut next = Book { store, epoch, seq: 0 };
     next.seq = next.replay(0).unwrap().len() as u64;
     assert!(next.seq == 2 || act == Act::Append && next.seq == 3, "{act:?} {at}: {} entries", next.seq);
@@ -295,17 +295,17 @@ const CHILD: &str = "MUSTER_TEST_LEADER";
 fn leader_to_freeze() {
     let Ok(url) = std::env::var(CHILD) else { return };
     let mut store = open(&StoreConfig::Postgres(url.parse().unwrap())).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.lead("leader", SHORT_LEASE_MS).unwrap() else {
+    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap() else {
         panic!("nobody leads")
     };
     let mut book = Book { store, epoch, seq: 0 };
     loop {
-        let done = book.try_add(&[NOTHING]).and_then(|()| book.store.journal.renew(SHORT_LEASE_MS));
+        let done = book.try_add(&[NOTHING]).and_then(|()| book.store.journal.renew_lease(SHORT_LEASE_MS));
         if let Err(fault) = done {
-            assert!(fault.heals_by_reload(), "{fault}");
+            assert!(fault.is_recoverable_by_reload(), "{fault}");
             // Over a new connection it hears why.
             let fault = book.try_add(&[NOTHING]).unwrap_err();
-            assert!(matches!(fault, muster_store::StoreError::Deposed { .. }), "{fault}");
+            assert!(matches!(fault, muster_store::StoreError::NotLeader { .. }), "{fault}");
             return;
         }
     }

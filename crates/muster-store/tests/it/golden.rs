@@ -35,7 +35,7 @@ fn bless() {
     let entries =
         (1..).zip(story()).map(|(seq, event)| Entry { seq, epoch: 1, at: Timestamp(seq as i64), event });
     let lines: Vec<String> =
-        entries.map(|entry| muster_json::to_string(&Record::of(&entry)) + "\n").collect();
+        entries.map(|entry| muster_json::to_string(&Record::from_entry(&entry)) + "\n").collect();
     std::fs::write(file(), lines.concat()).unwrap();
 }
 
@@ -44,7 +44,7 @@ fn a_golden_journal_is_readable() {
     let mut kinds = BTreeSet::new();
     for (record, seq) in records().iter().zip(1..) {
         assert_eq!(record.seq, seq);
-        let entry = record.entry().unwrap();
+        let entry = record.decode().unwrap();
         kinds.insert(entry.event.kind());
     }
     let wanted: BTreeSet<&str> = story().iter().map(Event::kind).collect();
@@ -55,7 +55,7 @@ fn a_golden_journal_is_readable() {
 /// The fields that were there then still mean the same.
 #[test]
 fn a_golden_journal_means_what_it_meant() {
-    let events: Vec<Event> = records().iter().map(|record| record.entry().unwrap().event).collect();
+    let events: Vec<Event> = records().iter().map(|record| record.decode().unwrap().event).collect();
     assert_eq!(events, story());
 }
 
@@ -63,14 +63,14 @@ fn a_golden_journal_means_what_it_meant() {
 fn a_golden_journal_can_be_applied() {
     let mut state = State::empty();
     for record in records() {
-        state.apply(&record.entry().unwrap().event);
+        state.apply(&record.decode().unwrap().event);
     }
     assert_eq!(state.seq, story().len() as u64);
 }
 
 fn a_golden_journal_fills_the_tables(bench: &dyn Bench) {
     let mut book = Book::lead(bench.open());
-    let entries: Vec<Entry> = records().iter().map(|record| record.entry().unwrap()).collect();
+    let entries: Vec<Entry> = records().iter().map(|record| record.decode().unwrap()).collect();
     book.store.journal.append(&entries).unwrap();
     assert_eq!(book.replay(0).unwrap(), entries);
 }

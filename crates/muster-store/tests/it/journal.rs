@@ -79,7 +79,7 @@ fn a_batch_is_written_whole_or_not_at_all(bench: &dyn Bench) {
         placed(job(3), 1, "n1", &[1]),
     ];
     let error = book.try_add(&batch).unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+    assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
     assert_eq!(book.replay(0).unwrap().len(), 4);
     for table in ["jobs WHERE number > 2", "attempts", "leases", "specs WHERE number > 2"] {
         assert_eq!(bench.sql(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
@@ -105,7 +105,7 @@ fn a_gap_is_refused_and_named(bench: &dyn Bench) {
     book.seq -= 1;
     let mut batch = book.batch(&forgotten(3));
     batch[2].seq = 7;
-    assert!(matches!(book.store.journal.append(&batch), Err(StoreError::Broken { .. })));
+    assert!(matches!(book.store.journal.append(&batch), Err(StoreError::InvariantViolated { .. })));
     book.add(&forgotten(1));
     assert_eq!(book.replay(0).unwrap().len(), 3);
 }
@@ -115,7 +115,7 @@ fn an_entry_is_never_written_over(bench: &dyn Bench) {
     book.add(&forgotten(2));
     book.seq = 1;
     let error = book.try_add(&forgotten(1)).unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+    assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
 }
 
 fn a_visitor_may_end_the_reading(bench: &dyn Bench) {
@@ -146,7 +146,7 @@ fn spoiled(bench: &dyn Bench, sql: &str) -> (StoreError, usize) {
 fn check_loud(bench: &dyn Bench, sql: &str, words: &[&str]) {
     let (error, seen) = spoiled(bench, sql);
     let said = error.to_string();
-    assert!(matches!(error, StoreError::Unreadable { seq: 3, .. }) && !error.heals_by_reload(), "{said}");
+    assert!(matches!(error, StoreError::UnreadableRecord { seq: 3, .. }) && !error.is_recoverable_by_reload(), "{said}");
     assert!(words.iter().all(|word| said.contains(word)), "{said}");
     assert_eq!(seen, 2);
 }
@@ -165,7 +165,7 @@ fn a_missing_record_stops_the_reading(bench: &dyn Bench) {
 }
 
 fn an_unknown_kind_stops_the_reading(bench: &dyn Bench) {
-    let mut record = muster_store::Record::of(&Entry {
+    let mut record = muster_store::Record::from_entry(&Entry {
         seq: 3,
         epoch: 1,
         at: Timestamp(3_000),
@@ -205,6 +205,6 @@ fn odd_texts_survive(bench: &dyn Bench) {
         name_contains: Some("\\ $1".to_string()),
         ..Default::default()
     };
-    let found = book.store.tables.jobs(&filter, &muster_store::queries::Page::first(5)).unwrap();
+    let found = book.store.tables.jobs(&filter, &muster_store::queries::PageRequest::first(5)).unwrap();
     assert_eq!((found.rows.len(), found.total), (1, 1));
 }

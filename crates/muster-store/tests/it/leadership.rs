@@ -23,28 +23,28 @@ contract!(
 const NOTHING: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
 
 fn lead(store: &mut Store, lease_ms: i64) -> (u64, u64) {
-    match store.journal.lead("a", lease_ms).unwrap() {
+    match store.journal.acquire_leadership("a", lease_ms).unwrap() {
         Leadership::Leading { epoch, nonce } => (epoch, nonce),
         standby => panic!("{standby:?}"),
     }
 }
 
 fn is_deposed(done: Result<(), StoreError>) -> bool {
-    matches!(done, Err(StoreError::Deposed { .. }))
+    matches!(done, Err(StoreError::NotLeader { .. }))
 }
 
 fn a_second_server_stands_by(bench: &dyn Bench) {
     let mut first = bench.open();
     lead(&mut first, LEASE_MS);
     let mut second = bench.open();
-    let Leadership::Standby { holder, until_ms } = second.journal.lead("b", LEASE_MS).unwrap() else {
+    let Leadership::Standby { holder, until_ms } = second.journal.acquire_leadership("b", LEASE_MS).unwrap() else {
         panic!("two servers lead");
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
     assert_eq!(holder, "a");
     assert!((now + LEASE_MS - until_ms).abs() < 60_000, "{until_ms}");
     // A standby reads the tables.
-    assert_eq!(second.tables.counts().unwrap(), Vec::new());
+    assert_eq!(second.tables.job_counts().unwrap(), Vec::new());
 }
 
 fn a_resigned_leader_is_followed_at_once(bench: &dyn Bench) {
@@ -55,7 +55,7 @@ fn a_resigned_leader_is_followed_at_once(bench: &dyn Bench) {
     let (next_epoch, next_nonce) = lead(&mut second, LEASE_MS);
     assert_eq!(next_epoch, epoch + 1);
     assert_ne!(next_nonce, nonce);
-    assert!(is_deposed(first.journal.renew(LEASE_MS)));
+    assert!(is_deposed(first.journal.renew_lease(LEASE_MS)));
 }
 
 fn leading_again_is_a_new_epoch(bench: &dyn Bench) {
@@ -67,7 +67,7 @@ fn leading_again_is_a_new_epoch(bench: &dyn Bench) {
 fn nobody_writes_without_leading(bench: &dyn Bench) {
     let mut book = Book { store: bench.open(), epoch: 1, seq: 0 };
     assert!(is_deposed(book.try_add(&[NOTHING])));
-    assert!(is_deposed(book.store.journal.renew(LEASE_MS)));
+    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
     book.store.journal.resign().unwrap();
 }
 
@@ -77,8 +77,8 @@ fn a_deposed_leader_cannot_write(bench: &dyn Bench) {
     // Another server took over: the epoch moves on.
     bench.sql("UPDATE leader SET epoch = epoch + 1, nonce = 5, holder = 'b'");
     let said = book.try_add(&[NOTHING]).unwrap_err();
-    assert!(matches!(said, StoreError::Deposed { .. }) && said.to_string().contains("`b`"), "{said}");
-    assert!(is_deposed(book.store.journal.renew(LEASE_MS)));
+    assert!(matches!(said, StoreError::NotLeader { .. }) && said.to_string().contains("`b`"), "{said}");
+    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
     // The same epoch with another nonce is another history.
     bench.sql("UPDATE leader SET epoch = epoch - 1");
     assert!(is_deposed(book.try_add(&[NOTHING])));
@@ -97,7 +97,7 @@ fn a_lease_that_ran_out_deposes(bench: &dyn Bench) {
     std::thread::sleep(Duration::from_millis(20));
     let mut book = Book { store, epoch, seq: 0 };
     assert!(is_deposed(book.try_add(&[NOTHING])));
-    assert!(is_deposed(book.store.journal.renew(LEASE_MS)));
+    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
     assert_eq!(bench.sql("SELECT count(*) FROM journal"), "0");
     book.epoch = lead(&mut book.store, LEASE_MS).0;
     book.add(&[NOTHING]);
@@ -106,7 +106,7 @@ fn a_lease_that_ran_out_deposes(bench: &dyn Bench) {
 fn a_renewed_lease_lasts(bench: &dyn Bench) {
     let mut store = bench.open();
     let (epoch, _) = lead(&mut store, 2_000);
-    store.journal.renew(LEASE_MS).unwrap();
+    store.journal.renew_lease(LEASE_MS).unwrap();
     std::thread::sleep(Duration::from_millis(2_100));
     Book { store, epoch, seq: 0 }.add(&[NOTHING]);
 }
@@ -128,15 +128,15 @@ fn postgres_is_taken_over_when_the_lease_has_run_out() {
     book.add(&[NOTHING]);
 
     let mut second = bench.open();
-    assert!(matches!(second.journal.lead("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
+    assert!(matches!(second.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
     std::thread::sleep(Duration::from_millis(320));
-    let Leadership::Leading { epoch, .. } = second.journal.lead("b", LEASE_MS).unwrap() else {
+    let Leadership::Leading { epoch, .. } = second.journal.acquire_leadership("b", LEASE_MS).unwrap() else {
         panic!("nobody leads")
     };
     assert_eq!(epoch, 2);
 
     assert!(is_deposed(book.try_add(&[NOTHING])));
-    assert!(is_deposed(book.store.journal.renew(LEASE_MS)));
+    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
     let mut next = Book { store: second, epoch, seq: 1 };
     next.add(&[NOTHING]);
     assert_eq!(next.replay(0).unwrap().len(), 2);
@@ -159,7 +159,7 @@ fn one_of_many_postgres_servers_leads() {
     let config = muster_store::StoreConfig::Postgres(bench.config.clone());
     let leads = &|name: String| {
         let mut store = muster_store::open(&config).unwrap();
-        matches!(store.journal.lead(&name, LEASE_MS).unwrap(), Leadership::Leading { .. })
+        matches!(store.journal.acquire_leadership(&name, LEASE_MS).unwrap(), Leadership::Leading { .. })
     };
     let leaders = std::thread::scope(|scope| {
         let tries: Vec<_> = (0..8).map(|n| scope.spawn(move || leads(format!("s{n}")))).collect();
@@ -178,10 +178,10 @@ fn sqlite_waits_for_the_lock_file() {
     std::thread::sleep(Duration::from_millis(20));
     let mut second = bench.open();
     assert!(
-        matches!(second.journal.lead("b", LEASE_MS).unwrap(), Leadership::Standby { holder, .. } if holder == "a")
+        matches!(second.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Standby { holder, .. } if holder == "a")
     );
     drop(first);
-    assert!(matches!(second.journal.lead("b", LEASE_MS).unwrap(), Leadership::Leading { epoch: 2, .. }));
+    assert!(matches!(second.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Leading { epoch: 2, .. }));
 }
 
 /// A server that was killed leaves its lease behind; its successor need not wait for it.
@@ -200,7 +200,7 @@ fn two_postgres_servers_with_one_name_do_not_take_turns() {
     let Some(bench) = PostgresBench::new() else { return };
     let (mut first, mut second) = (bench.open(), bench.open());
     let (epoch, _) = lead(&mut first, LEASE_MS);
-    assert!(matches!(second.journal.lead("a", LEASE_MS).unwrap(), Leadership::Standby { .. }));
+    assert!(matches!(second.journal.acquire_leadership("a", LEASE_MS).unwrap(), Leadership::Standby { .. }));
     Book { store: first, epoch, seq: 0 }.add(&[NOTHING]);
 }
 
@@ -211,9 +211,9 @@ fn a_restarted_postgres_server_need_not_wait_for_its_own_lease() {
     let mut first = bench.open();
     let (epoch, _) = lead(&mut first, LEASE_MS);
     let mut next = bench.open();
-    next.journal.succeed("someone else");
-    assert!(matches!(next.journal.lead("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
-    next.journal.succeed("a");
-    assert!(matches!(next.journal.lead("b", LEASE_MS).unwrap(), Leadership::Leading { epoch: 2, .. }));
+    next.journal.declare_holder_dead("someone else");
+    assert!(matches!(next.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
+    next.journal.declare_holder_dead("a");
+    assert!(matches!(next.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Leading { epoch: 2, .. }));
     assert!(is_deposed(Book { store: first, epoch, seq: 0 }.try_add(&[NOTHING])));
 }

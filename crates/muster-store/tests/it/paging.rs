@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use muster_core::{Event, JobId};
-use muster_store::queries::{JobFilter, JobSort, Order, Page, SortedPage, Start};
+use muster_store::queries::{JobFilter, JobSort, PageOrder, PageRequest, SortedPageRequest, PageStart};
 use muster_store::rows::{JobRow, JobState};
 
 use crate::bench::Bench;
@@ -127,25 +127,25 @@ fn filters() -> Vec<JobFilter> {
 fn every_filter_and_page_agrees_with_a_plain_search(bench: &dyn Bench) {
     let book = crowd(bench);
     let tables = &book.store.tables;
-    let all = tables.jobs(&JobFilter::default(), &Page::first(1_000)).unwrap();
+    let all = tables.jobs(&JobFilter::default(), &PageRequest::first(1_000)).unwrap();
     assert_eq!((all.rows.len(), all.total, all.next), (66, 66, None));
     assert!(all.rows.windows(2).all(|pair| pair[0].id > pair[1].id), "newest first");
     for filter in filters() {
         let wanted: Vec<&JobRow> = all.rows.iter().filter(|row| matches(&filter, row)).collect();
         let mut found = Vec::new();
-        let mut page = Page::first(4);
+        let mut page = PageRequest::first(4);
         loop {
             let part = tables.jobs(&filter, &page).unwrap();
             assert_eq!(part.total, wanted.len() as u64, "{filter:?}");
             assert!(part.rows.len() <= 4);
             found.extend(part.rows);
             match part.next {
-                Some(next) => page = Page::after(next, 4),
+                Some(next) => page = PageRequest::after(next, 4),
                 None => break,
             }
         }
         assert_eq!(found.iter().collect::<Vec<&JobRow>>(), wanted, "{filter:?}");
-        let skipped = Page { start: Start::Offset(3), limit: 5, order: Order::Oldest };
+        let skipped = PageRequest { start: PageStart::Offset(3), limit: 5, order: PageOrder::OldestFirst };
         let oldest = tables.jobs(&filter, &skipped).unwrap().rows;
         let wanted: Vec<&JobRow> = wanted.into_iter().rev().skip(3).take(5).collect();
         assert_eq!(oldest.iter().collect::<Vec<&JobRow>>(), wanted, "{filter:?}");
@@ -167,7 +167,7 @@ fn an_impossible_filter_finds_nothing(bench: &dyn Bench) {
     for change in impossible {
         let mut filter = JobFilter::default();
         change(&mut filter);
-        let found = book.store.tables.jobs(&filter, &Page::first(10)).unwrap();
+        let found = book.store.tables.jobs(&filter, &PageRequest::first(10)).unwrap();
         assert_eq!((found.rows.len(), found.total, found.next), (0, 0, None), "{filter:?}");
     }
 }
@@ -180,7 +180,7 @@ fn many_tenants_are_one_list(bench: &dyn Bench) {
         book.add(&[tenant(name, None), submit(number, name, 1)]);
     }
     let filter = JobFilter { tenants: Some(names[5..].to_vec()), active_only: true, ..JobFilter::default() };
-    let found = book.store.tables.jobs(&filter, &Page::first(10)).unwrap();
+    let found = book.store.tables.jobs(&filter, &PageRequest::first(10)).unwrap();
     let numbers: Vec<u64> = found.rows.iter().map(|row| row.id.number).collect();
     assert_eq!((numbers, found.total), ((31..=40).rev().collect(), 35));
 }
@@ -217,7 +217,7 @@ fn sort_value(by: JobSort, row: &JobRow) -> (Option<i64>, String) {
             (Some(start), None) if row.state == JobState::Running => number(NOW_MS - start),
             (_, None) => number(NOW_MS - row.submitted_at),
         },
-        JobSort::Left => {
+        JobSort::TimeLeft => {
             let running = row.state == JobState::Running;
             let left = row.started_at.zip(row.time_limit_ms).filter(|_| running);
             (left.map(|(start, limit)| start + limit - NOW_MS), String::new())
@@ -252,18 +252,18 @@ fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn Bench) {
         JobSort::Priority,
         JobSort::Submitted,
         JobSort::Elapsed,
-        JobSort::Left,
+        JobSort::TimeLeft,
         JobSort::Attempts,
         JobSort::Nodes,
         JobSort::Exit,
         JobSort::GpuHours,
     ];
     let filter = JobFilter { tenants: Some(vec!["red".into(), "blue".into()]), ..JobFilter::default() };
-    let all = tables.jobs(&filter, &Page::first(1_000)).unwrap().rows;
+    let all = tables.jobs(&filter, &PageRequest::first(1_000)).unwrap().rows;
     assert!(all.iter().any(|row| row.id.index.is_some()), "there is an array among them");
     for (by, descending) in sorts.into_iter().flat_map(|by| [(by, false), (by, true)]) {
         let page = |offset, limit, one_per_array| {
-            let page = SortedPage { by, descending, one_per_array, now_ms: NOW_MS, offset, limit };
+            let page = SortedPageRequest { by, descending, one_per_array, now_ms: NOW_MS, offset, limit };
             tables.sorted_jobs(&filter, &page).unwrap()
         };
         let wanted = plainly_sorted(&all, by, descending);

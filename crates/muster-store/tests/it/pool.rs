@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Barrier};
 
-use muster_store::queries::{JobFilter, Page};
+use muster_store::queries::{JobFilter, PageRequest};
 use muster_store::testing::postgres;
 use muster_store::{PostgresConfig, StoreConfig, Tables};
 
@@ -31,7 +31,7 @@ fn read_together(tables: &Arc<dyn Tables>, threads: usize) {
             scope.spawn(move || {
                 start.wait();
                 for _ in 0..20 {
-                    tables.jobs(&JobFilter::default(), &Page::first(1)).unwrap();
+                    tables.jobs(&JobFilter::default(), &PageRequest::first(1)).unwrap();
                 }
             });
         }
@@ -43,7 +43,7 @@ fn seen(max_open_conns: usize, max_idle_conns: usize) -> Option<(i64, i64)> {
     let at = postgres()?.database().unwrap();
     let config = PostgresConfig { max_open_conns, max_idle_conns, ..at };
     let mut store = muster_store::open(&StoreConfig::Postgres(config.clone())).unwrap();
-    store.journal.lead("pool", 60_000).unwrap();
+    store.journal.acquire_leadership("pool", 60_000).unwrap();
     let reading = std::sync::atomic::AtomicBool::new(true);
     let most = std::thread::scope(|scope| {
         let counting = scope.spawn(|| {

@@ -27,7 +27,7 @@ fn a_killed_connection_is_made_anew() {
         cut_off(&bench);
         let error = book.try_add(&[NOTHING]).unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
-        assert!(error.heals_by_reload());
+        assert!(error.is_recoverable_by_reload());
         // The same leader goes on over a new connection.
         book.add(&[NOTHING]);
         assert_eq!(book.replay(0).unwrap().len(), 2 + round);
@@ -41,8 +41,8 @@ fn a_killed_connection_is_made_anew() {
     assert!(tries <= 2, "{tries} readers failed");
     book.store.tables.ping().unwrap();
     cut_off(&bench);
-    assert!(book.store.journal.renew(LEASE_MS).is_err());
-    book.store.journal.renew(LEASE_MS).unwrap();
+    assert!(book.store.journal.renew_lease(LEASE_MS).is_err());
+    book.store.journal.renew_lease(LEASE_MS).unwrap();
 }
 
 /// Cut off at random moments while batches are written: every batch is there whole or not at all, and every one
@@ -65,7 +65,7 @@ fn no_acknowledged_batch_is_lost_when_connections_die() {
                 Ok(()) => {}
                 Err(error) => {
                     faults += 1;
-                    assert!(error.heals_by_reload(), "{error}");
+                    assert!(error.is_recoverable_by_reload(), "{error}");
                     book.seq = reload(&mut book);
                 }
             }
@@ -101,7 +101,7 @@ fn a_server_that_is_not_there_is_unavailable() {
         change(&mut config);
         let mut store = muster_store::open(&StoreConfig::Postgres(config)).unwrap();
         for error in [
-            store.journal.lead("a", LEASE_MS).unwrap_err(),
+            store.journal.acquire_leadership("a", LEASE_MS).unwrap_err(),
             store.tables.ping().unwrap_err(),
             store.savepoints.newest(None).unwrap_err(),
         ] {
@@ -132,7 +132,7 @@ fn readers_are_many_at_once_and_cannot_write() {
     std::thread::scope(|scope| {
         for _ in 0..40 {
             scope.spawn(|| {
-                let page = tables.jobs(&Default::default(), &muster_store::queries::Page::first(10)).unwrap();
+                let page = tables.jobs(&Default::default(), &muster_store::queries::PageRequest::first(10)).unwrap();
                 assert_eq!(page.total, 100);
             });
         }

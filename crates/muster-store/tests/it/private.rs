@@ -21,7 +21,7 @@ fn an_open_database_is_closed_to_other_accounts() {
     let config = StoreConfig::Sqlite { path: folder.join("muster.db") };
     let lead = || {
         let mut store = open(&config).unwrap();
-        store.journal.lead("n1", 60_000).unwrap();
+        store.journal.acquire_leadership("n1", 60_000).unwrap();
         store
     };
     let store = lead();

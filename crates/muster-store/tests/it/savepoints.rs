@@ -80,7 +80,7 @@ fn a_spoiled_savepoint_is_passed_over(bench: &dyn Bench) {
 fn a_savepoint_ahead_of_the_journal_is_refused(bench: &dyn Bench) {
     let book = begin(bench, 5);
     let error = book.store.savepoints.save(6, &state(6)).unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }) && error.to_string().contains("entry 6"), "{error}");
+    assert!(matches!(error, StoreError::InvariantViolated { .. }) && error.to_string().contains("entry 6"), "{error}");
     assert!(newest(&book).is_none());
 }
 

@@ -17,11 +17,11 @@ contract!(
 
 fn tables_exist_once_someone_has_led(bench: &dyn Bench) {
     let mut store = bench.open();
-    let error = store.tables.counts().unwrap_err();
-    assert!(error.heals_by_reload(), "{error}");
-    store.journal.lead("a", LEASE_MS).unwrap();
+    let error = store.tables.job_counts().unwrap_err();
+    assert!(error.is_recoverable_by_reload(), "{error}");
+    store.journal.acquire_leadership("a", LEASE_MS).unwrap();
     store.tables.ping().unwrap();
-    assert_eq!(store.tables.counts().unwrap(), Vec::new());
+    assert_eq!(store.tables.job_counts().unwrap(), Vec::new());
 }
 
 fn leading_again_changes_no_tables(bench: &dyn Bench) {
@@ -38,24 +38,24 @@ fn leading_again_changes_no_tables(bench: &dyn Bench) {
 
 fn a_newer_database_is_refused(bench: &dyn Bench) {
     let mut store = bench.open();
-    store.journal.lead("a", LEASE_MS).unwrap();
+    store.journal.acquire_leadership("a", LEASE_MS).unwrap();
     store.journal.resign().unwrap();
     bench.sql(
         "INSERT INTO refinery_schema_history (version, name, applied_on, checksum) \
          SELECT 99, 'from_the_future', applied_on, checksum FROM refinery_schema_history LIMIT 1",
     );
-    let error = bench.open().journal.lead("b", LEASE_MS).unwrap_err();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 13 }), "{error}");
+    let error = bench.open().journal.acquire_leadership("b", LEASE_MS).unwrap_err();
+    assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 13 }), "{error}");
     assert!(error.to_string().contains("start the release that wrote it"), "{error}");
 }
 
 fn a_changed_migration_is_refused(bench: &dyn Bench) {
     let mut store = bench.open();
-    assert!(matches!(store.journal.lead("a", LEASE_MS).unwrap(), Leadership::Leading { .. }));
+    assert!(matches!(store.journal.acquire_leadership("a", LEASE_MS).unwrap(), Leadership::Leading { .. }));
     store.journal.resign().unwrap();
     bench.sql("UPDATE refinery_schema_history SET checksum = '1'");
-    let error = bench.open().journal.lead("b", LEASE_MS).unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+    let error = bench.open().journal.acquire_leadership("b", LEASE_MS).unwrap_err();
+    assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
 }
 
 /// Tables of the release before GPUs were shared, with a job that ended, one that runs and one that waits.
@@ -121,7 +121,7 @@ fn a_throwaway_database_vanishes() {
     let mut book = Book::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
     book.add(&[tenant("red", None), submit(1, "red", 1)]);
     book.store.savepoints.save(2, b"state").unwrap();
-    assert_eq!(book.store.tables.counts().unwrap().len(), 1);
+    assert_eq!(book.store.tables.job_counts().unwrap().len(), 1);
     assert_eq!(book.replay(0).unwrap().len(), 2);
     // Another one is another one.
     let mut other = Book::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());

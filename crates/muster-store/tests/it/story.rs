@@ -31,7 +31,7 @@ impl Book {
 
     /// Lead a store whose journal already holds entries.
     pub fn lead_from(mut store: Store, seq: u64) -> Book {
-        match store.journal.lead("test", LEASE_MS).unwrap() {
+        match store.journal.acquire_leadership("test", LEASE_MS).unwrap() {
             Leadership::Leading { epoch, .. } => Book { store, epoch, seq },
             standby => panic!("{standby:?}"),
         }

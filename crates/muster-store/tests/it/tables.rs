@@ -13,7 +13,7 @@ use muster_core::objects::node::NodeStatus;
 use muster_core::objects::policy::{BundleVersion, PolicyBundle, PolicyScope};
 use muster_core::objects::window::Window;
 use muster_core::{Event, JobId, Timestamp};
-use muster_store::queries::{AllocationFilter, Order, Page, Start, UsageBy, UsageSpan};
+use muster_store::queries::{AllocationFilter, PageOrder, PageRequest, PageStart, UsageGrouping, UsageFilter};
 use muster_store::rows::{CountRow, JobState, UsageRow};
 
 use crate::bench::Bench;
@@ -289,21 +289,21 @@ fn allocations_are_attempts_with_leases(bench: &dyn Bench) {
     book.add(&[submit(1, "red", 4), submit(2, "blue", 1), submit(3, "red", 0), submit(4, "red", 1)]);
     book.add(&[gang(job(1), &[("n2", &[0, 1]), ("n1", &[5, 4])]), gang(job(2), &[("n1", &[0])])]);
     book.add(&[gang(job(3), &[("n1", &[])]), gang(job(4), &[("n2", &[7])]), done(job(2), 1)]);
-    let list = |filter: &AllocationFilter, page: &Page<u64>| {
+    let list = |filter: &AllocationFilter, page: &PageRequest<u64>| {
         let found = book.store.tables.allocations(filter, page).unwrap();
         let jobs: Vec<u64> = found.rows.iter().map(|row| row.attempt.job.number).collect();
         (jobs, found.total, found.next)
     };
     let all = AllocationFilter::default();
-    assert_eq!(list(&all, &Page::first(10)), (vec![4, 3, 2, 1], 4, None));
-    assert_eq!(list(&all, &Page::first(2)), (vec![4, 3], 4, Some(11)));
-    assert_eq!(list(&all, &Page::after(11, 2)), (vec![2, 1], 4, Some(9)));
-    let oldest = Page { start: Start::Offset(1), limit: 2, order: Order::Oldest };
+    assert_eq!(list(&all, &PageRequest::first(10)), (vec![4, 3, 2, 1], 4, None));
+    assert_eq!(list(&all, &PageRequest::first(2)), (vec![4, 3], 4, Some(11)));
+    assert_eq!(list(&all, &PageRequest::after(11, 2)), (vec![2, 1], 4, Some(9)));
+    let oldest = PageRequest { start: PageStart::Offset(1), limit: 2, order: PageOrder::OldestFirst };
     assert_eq!(list(&all, &oldest), (vec![2, 3], 4, Some(11)));
     let filter = |change: fn(&mut AllocationFilter)| {
         let mut filter = AllocationFilter::default();
         change(&mut filter);
-        list(&filter, &Page::first(10)).0
+        list(&filter, &PageRequest::first(10)).0
     };
     assert_eq!(filter(|filter| filter.tenants = Some(vec!["blue".to_string()])), vec![2]);
     assert_eq!(filter(|filter| filter.tenants = Some(Vec::new())), Vec::<u64>::new());
@@ -311,7 +311,7 @@ fn allocations_are_attempts_with_leases(bench: &dyn Bench) {
     assert_eq!(filter(|filter| filter.live_only = true), vec![4, 3, 1]);
     assert_eq!(filter(|filter| filter.job = Some(job(3))), vec![3]);
 
-    let found = book.store.tables.allocations(&all, &Page::first(10)).unwrap();
+    let found = book.store.tables.allocations(&all, &PageRequest::first(10)).unwrap();
     let first = &found.rows[3];
     let leases: Vec<(u32, &str, u8)> =
         first.leases.iter().map(|lease| (lease.rank, lease.node.as_str(), lease.gpu)).collect();
@@ -332,7 +332,7 @@ fn a_lease_tells_what_is_held_of_a_gpu(bench: &dyn Bench) {
         part(("n1", 4), (250, 250), mig),
     ];
     book.add(&[placed_tasks(job(1), 1, tasks), placed(job(2), 1, "n1", &[0])]);
-    let found = book.store.tables.allocations(&AllocationFilter::default(), &Page::first(10)).unwrap();
+    let found = book.store.tables.allocations(&AllocationFilter::default(), &PageRequest::first(10)).unwrap();
     let leases = |at: usize| -> Vec<(u8, &str, u32, u32, Option<u64>)> {
         let held = found.rows[at].leases.iter();
         held.map(|one| (one.gpu, one.slot.as_str(), one.compute_milli, one.memory_milli, one.memory_mib))
@@ -377,18 +377,18 @@ fn usage_adds_up(bench: &dyn Bench) {
         book.add(&[placed(job(number), 1, "n1", &[0]), end]);
     }
     let usage = |from_ms, to_ms, tenants, by| {
-        let span = UsageSpan { from_ms, to_ms, tenants };
+        let span = UsageFilter { from_ms, to_ms, tenants };
         let rows = book.store.tables.usage(&span, by).unwrap();
         rows.into_iter().map(|row| (row.key, row.attempts, row.gpu_ms)).collect::<Vec<_>>()
     };
     let row = |key: &str, attempts, gpu_ms| (key.to_string(), attempts, gpu_ms);
-    assert_eq!(usage(0, 9_000, None, UsageBy::Tenant), vec![row("blue", 1, 900), row("red", 2, 1_800)]);
-    assert_eq!(usage(0, 2_000, None, UsageBy::Tenant), vec![row("red", 1, 900)]);
-    assert_eq!(usage(2_000, 3_001, None, UsageBy::User), vec![row("ada", 2, 1_800)]);
+    assert_eq!(usage(0, 9_000, None, UsageGrouping::Tenant), vec![row("blue", 1, 900), row("red", 2, 1_800)]);
+    assert_eq!(usage(0, 2_000, None, UsageGrouping::Tenant), vec![row("red", 1, 900)]);
+    assert_eq!(usage(2_000, 3_001, None, UsageGrouping::User), vec![row("ada", 2, 1_800)]);
     let red = Some(vec!["red".to_string()]);
-    assert_eq!(usage(0, 9_000, red, UsageBy::Job), vec![row("job-1", 1, 900), row("job-2", 1, 900)]);
-    assert_eq!(usage(0, 9_000, Some(Vec::new()), UsageBy::Job), Vec::new());
-    let span = UsageSpan { from_ms: 0, to_ms: 9_000, tenants: None };
+    assert_eq!(usage(0, 9_000, red, UsageGrouping::Job), vec![row("job-1", 1, 900), row("job-2", 1, 900)]);
+    assert_eq!(usage(0, 9_000, Some(Vec::new()), UsageGrouping::Job), Vec::new());
+    let span = UsageFilter { from_ms: 0, to_ms: 9_000, tenants: None };
     let whole = UsageRow {
         key: "ada".to_string(),
         attempts: 3,
@@ -398,7 +398,7 @@ fn usage_adds_up(bench: &dyn Bench) {
         cost_micro: 15,
         energy_mj: 0,
     };
-    assert_eq!(book.store.tables.usage(&span, UsageBy::User).unwrap(), vec![whole]);
+    assert_eq!(book.store.tables.usage(&span, UsageGrouping::User).unwrap(), vec![whole]);
 }
 
 fn counts_follow_the_jobs(bench: &dyn Bench) {
@@ -413,7 +413,7 @@ fn counts_follow_the_jobs(bench: &dyn Bench) {
         count("red", JobState::Pending, 3),
         count("red", JobState::Running, 1),
     ];
-    assert_eq!(book.store.tables.counts().unwrap(), wanted);
+    assert_eq!(book.store.tables.job_counts().unwrap(), wanted);
 }
 
 fn acts_are_listed(bench: &dyn Bench) {
@@ -428,12 +428,12 @@ fn acts_are_listed(bench: &dyn Bench) {
         at: Timestamp(8),
     };
     book.add(&[act("a", None), act("b", Some("unknown-tenant")), act("c", None)]);
-    let page = book.store.tables.audit(&Page::first(2)).unwrap();
+    let page = book.store.tables.audit(&PageRequest::first(2)).unwrap();
     assert_eq!((page.total, page.next), (3, Some(6)));
     let objects: Vec<&str> = page.rows.iter().map(|row| row.object.as_str()).collect();
     assert_eq!(objects, vec!["c", "b"]);
     assert_eq!(page.rows[1].refused.as_deref(), Some("unknown-tenant"));
-    let rest = book.store.tables.audit(&Page::after(6, 2)).unwrap();
+    let rest = book.store.tables.audit(&PageRequest::after(6, 2)).unwrap();
     assert_eq!((rest.rows.len(), rest.next, rest.rows[0].actor.as_str()), (1, None, "ada"));
     assert_eq!(rest.rows[0].actor_kind.as_deref(), Some("token"));
 }
@@ -514,7 +514,7 @@ fn waits_are_read_by_bucket_and_time(bench: &dyn Bench) {
     book.add(&[note("a", 1, 10), note("a", 2, 20), note("b", 3, 25), note("a", 4, 30), note("a", 5, 40)]);
     let read = |buckets: &[&str], from, to| -> Vec<i64> {
         let buckets: Vec<String> = buckets.iter().map(|bucket| bucket.to_string()).collect();
-        book.store.tables.waits(&buckets, from, to).unwrap().iter().map(|row| row.at_ms).collect()
+        book.store.tables.wait_reasons(&buckets, from, to).unwrap().iter().map(|row| row.at_ms).collect()
     };
     assert_eq!(read(&["a"], 22, 40), [20, 30]);
     assert_eq!(read(&["a"], 5, 15), [10]);

@@ -109,7 +109,7 @@ fn a_server_that_is_not_the_right_one_is_refused() {
     ] {
         let mut store = site.open(host, mode, roots);
         for error in [
-            store.journal.lead("a", LEASE_MS).unwrap_err(),
+            store.journal.acquire_leadership("a", LEASE_MS).unwrap_err(),
             store.savepoints.newest(None).unwrap_err(),
             store.tables.ping().unwrap_err(),
         ] {

@@ -32,9 +32,7 @@ pub struct DeviceSetRank {
 /// How many parts of the board a set of devices touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spread {
-    /// Sockets.
     pub sockets: u32,
-    /// NUMA nodes.
     pub numa_nodes: u32,
     /// PCIe switches; a device that shares none with others counts as one.
     pub switches: u32,

@@ -122,9 +122,7 @@ impl Attempt {
 /// Why and when an attempt was told to stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopping {
-    /// What caused it.
     pub cause: StopCause,
-    /// When.
     pub since: Timestamp,
     /// How long the processes may take before they are killed; less once there is nothing more to wait for.
     pub grace_ms: i64,
@@ -145,7 +143,6 @@ impl Stopping {
 pub enum StopCause {
     /// A person cancelled the job.
     Cancelled {
-        /// Who.
         by: String,
         /// Why, where that is known.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -155,12 +152,10 @@ pub enum StopCause {
     TimeLimit,
     /// A job of higher priority takes its place.
     Preempted {
-        /// That job.
         by: JobId,
     },
     /// A person wants it to start anew.
     Requeued {
-        /// Who.
         by: String,
         /// Why, where that is known.
         #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -168,7 +163,6 @@ pub enum StopCause {
     },
     /// A person wants it out of the way and not back.
     Held {
-        /// Who.
         by: String,
         /// Why; may be empty.
         #[serde(default)]
@@ -205,9 +199,7 @@ pub struct PlacedTask {
     pub rank: u32,
     /// Index of its group in `JobSpec::tasks`.
     pub group: u32,
-    /// Where.
     pub node: NodeId,
-    /// Which devices there.
     pub gpus: Vec<u8>,
     /// What it has of its device, where that is not the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,11 +273,9 @@ impl From<NodeReports> for BTreeMap<NodeId, NodeReport> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
 pub enum NodeReport {
-    /// The processes run.
     Started,
     /// The processes are gone.
     Ended {
-        /// How they ended.
         exit: Exit,
         /// They had been told to stop before.
         stopped: bool,

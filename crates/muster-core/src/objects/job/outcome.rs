@@ -10,22 +10,16 @@ use crate::objects::job::DependencyWhen;
 pub enum Exit {
     /// By themselves, with this code.
     Code {
-        /// 0 is success.
         code: i32,
     },
-    /// By a signal.
     Signal {
-        /// Its number.
         signal: i32,
     },
-    /// They never started.
     NotStarted {
-        /// What went wrong.
         why: String,
     },
     /// They are gone and nobody saw how. Never invented as a code.
     Unknown {
-        /// What is known.
         why: String,
     },
 }
@@ -41,7 +35,6 @@ impl Exit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Exit code 0.
     Done,
     /// Anything else that the job did itself, and the time limit.
     Failed,

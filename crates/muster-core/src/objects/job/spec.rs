@@ -17,9 +17,7 @@ use crate::time::Timestamp;
 pub struct JobSpec {
     /// For people; need not be unique.
     pub name: String,
-    /// Who pays.
     pub tenant: TenantId,
-    /// Who asked.
     pub user: String,
     /// 0 to 10,000; higher runs first. Aging is added to it for the order, never for preemption.
     pub priority: u32,
@@ -61,7 +59,6 @@ pub struct JobSpec {
     /// Only nodes that carry all of these labels.
     #[serde(default)]
     pub node_labels: BTreeMap<String, String>,
-    /// What to run.
     pub run: Run,
     /// Free words of the owner, searchable.
     #[serde(default)]
@@ -149,9 +146,7 @@ pub struct Resources {
     /// How strictly neighbours on a shared GPU are kept apart.
     #[serde(default)]
     pub isolation: Isolation,
-    /// CPU cores.
     pub cpus: u32,
-    /// Main memory.
     pub memory_mib: u64,
 }
 
@@ -270,33 +265,26 @@ pub struct Dependency {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DependencyWhen {
-    /// Exit code 0.
     Succeeded,
     /// Not with exit code 0.
     Failed,
-    /// In any way.
     Ended,
 }
 
 /// What to run. At least one of script and command is set, or an image with its own entry point.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// An OCI image.
     #[serde(default)]
     pub image: Option<String>,
-    /// A shell script.
     #[serde(default)]
     pub script: Option<String>,
     /// A command, without a shell.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Its further arguments.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Working directory.
     #[serde(default)]
     pub directory: Option<String>,
 }

@@ -8,10 +8,8 @@ use crate::ids::{JobId, NodeId};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "kebab-case")]
 pub enum Admission {
-    /// It may.
     #[default]
     Yes,
-    /// Not now.
     Wait {
         /// Why, in the words of the policy.
         why: String,

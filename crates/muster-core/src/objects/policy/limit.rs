@@ -33,7 +33,6 @@ impl GpuLimit {
 /// What policies answered of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantLimit {
-    /// Whose limit.
     pub tenant: TenantId,
     /// The least that the bundles in force allow.
     #[serde(default)]

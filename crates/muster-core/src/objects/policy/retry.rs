@@ -19,10 +19,8 @@ pub enum Retry {
     AsAsked,
     /// As the job's own rule says, but not before this time has passed.
     After {
-        /// In milliseconds.
         wait_ms: i64,
     },
-    /// It does not.
     No {
         /// Why, in the words of the policy.
         why: String,
@@ -51,7 +49,6 @@ impl Retry {
 /// An attempt that failed by itself, while policies have not said whether its job starts again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedAttempt {
-    /// How.
     pub seen: FailureView,
     /// What went wrong when policies were asked, if anything: then they are asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -61,7 +58,6 @@ pub struct FailedAttempt {
 /// What was answered of a job that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryAnswer {
-    /// Which job.
     pub job: JobId,
     /// Which of its attempts had failed.
     pub attempt: u32,
@@ -83,6 +79,5 @@ pub struct FailureView {
     pub failures: u32,
     /// How long it ran.
     pub ran_ms: i64,
-    /// Where.
     pub nodes: Vec<NodeId>,
 }

@@ -14,16 +14,13 @@ use crate::gpu::model;
 /// Everything that the policies of a bundle registered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rules {
-    /// Pools, by name.
     pub pools: BTreeMap<String, Pool>,
-    /// Rulesets, by name.
     pub schedules: BTreeMap<String, Ruleset>,
 }
 
 /// A pool: which GPUs belong to it, and how they are driven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
-    /// Its name.
     pub name: String,
     /// Models, as they were written; any where there is none.
     pub gpu_types: Vec<String>,
@@ -47,7 +44,6 @@ pub struct Pool {
 pub enum PowerPolicy {
     /// As fast as they can.
     Performance,
-    /// Neither.
     Balanced,
     /// By what runs on them.
     #[default]
@@ -74,7 +70,6 @@ impl PowerPolicy {
 /// How devices are tuned, for the control of devices to read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strategy {
-    /// What is tuned.
     pub kind: Tuned,
     /// What else was said.
     pub fields: BTreeMap<String, Fact>,
@@ -84,11 +79,9 @@ pub struct Strategy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tuned {
-    /// Its clocks.
     Clock,
     /// How its memory is given out.
     Memory,
-    /// Its power.
     Power,
 }
 
@@ -106,7 +99,6 @@ impl Tuned {
 /// Something of a device that is looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// What.
     pub name: String,
     /// What else was said.
     pub fields: BTreeMap<String, Fact>,
@@ -115,7 +107,6 @@ pub struct Check {
 /// Rules of order, spread and displacement under one name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruleset {
-    /// Its name.
     pub name: String,
     /// In the order in which they count.
     pub rules: Vec<Rule>,
@@ -127,26 +118,22 @@ pub struct Ruleset {
 pub enum Rule {
     /// Jobs go by the value of a label, in this order.
     Priority {
-        /// Which label.
         label: String,
         /// The most urgent first.
         values: Vec<String>,
     },
     /// Devices go by something that is measured.
     Balance {
-        /// What.
         metric: Metric,
         /// Whether little or much of it comes first.
         strategy: Extreme,
     },
     /// How tasks are laid out over nodes.
     Distribution {
-        /// How.
         strategy: Layout,
     },
     /// Who may be displaced.
     Preemption {
-        /// Whether anyone may.
         allow: bool,
         /// Only jobs below this word of the first priority rule; nobody is spared where there is none.
         priority_threshold: Option<String>,
@@ -180,11 +167,8 @@ fn word<T: PartialEq>(wanted: &T, all: &[(&'static str, T)]) -> &'static str {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Its temperature.
     Temperature,
-    /// Its power.
     Power,
-    /// Its free memory.
     Memory,
     /// How much of it is in use.
     Utilization,
@@ -207,9 +191,7 @@ impl Metric {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extreme {
-    /// Little.
     Least,
-    /// Much.
     Most,
 }
 
@@ -240,15 +222,11 @@ impl Layout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fact {
-    /// Nothing.
     Nothing,
-    /// Yes or no.
     Flag(bool),
     /// A number, in thousandths.
     Milli(i64),
-    /// A word.
     Text(String),
-    /// Several.
     List(Vec<Fact>),
 }
 

@@ -15,7 +15,6 @@ use crate::time::Timestamp;
 /// A running job that holds devices another job could use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The running job.
     pub job: JobId,
     /// How many such devices it holds, whole or in part.
     pub gpus: u32,

@@ -31,10 +31,8 @@ const TRIES_MAX: usize = 8;
 pub enum Remedy {
     /// Fewer GPUs for each task.
     Gpus {
-        /// How many.
         each: u32,
     },
-    /// Fewer tasks.
     Tasks {
         /// How many in all.
         count: u32,
@@ -45,12 +43,10 @@ pub enum Remedy {
     AnyTopology,
     /// Neighbours on a shared GPU that are kept apart less strictly.
     Isolation {
-        /// How strictly.
         isolation: Isolation,
     },
     /// Fewer CPU cores for each task.
     Cpus {
-        /// How many.
         each: u32,
     },
     /// A shorter time limit, so that it is over before others need the space.
@@ -58,9 +54,7 @@ pub enum Remedy {
         /// How long, in milliseconds.
         ms: i64,
     },
-    /// A higher priority.
     Priority {
-        /// Which.
         priority: u32,
         /// Others would be displaced for it.
         displaces: bool,

@@ -102,7 +102,6 @@ impl RuleTarget<'_> {
 /// What the rules need to know of the whole cluster, looked up once a round. O(nodes × GPUs).
 #[derive(Debug, Default)]
 pub struct ClusterSummary {
-    /// The rules themselves.
     rules: Vec<Rule>,
     /// How much of each pool is in use.
     pools: BTreeMap<String, f64>,

@@ -51,7 +51,6 @@ impl Terms {
         Score { terms: terms.into_iter().filter(|term| term.milli != 0).collect(), compared }
     }
 
-    /// What decides.
     pub fn cost(&self, kind: &Kind, site: NodeSpace, weights: &Weights) -> Cost {
         Cost { micro: self.weighed_micro(weights), emptiness: kind.emptiness(site.free) }
     }

@@ -28,7 +28,6 @@ const GAIN_OVER_LOSS_MIN: u64 = 2;
 /// A job that could go on elsewhere so that another fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Who waits.
     pub job: JobId,
     /// Where it would sit.
     pub tasks: Vec<PlacedTask>,

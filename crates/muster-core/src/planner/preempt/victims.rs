@@ -31,7 +31,6 @@ pub(crate) struct EvictionOptions {
 }
 
 impl EvictionOptions {
-    /// Ask every node.
     pub fn new(draft: &Draft, turn: &QueueHead, ask: &Request, reach: PreemptionReach) -> EvictionOptions {
         let (sorted, by_node) = (BTreeSet::new(), BTreeMap::new());
         let mut offers = EvictionOptions { reach, sorted, by_node, seen: draft.dirty_nodes.len() };

@@ -20,7 +20,6 @@ use crate::state::State;
 pub(crate) struct ModelGuaranteeUsage {
     /// With what is set aside for jobs that wait.
     held: GpusByModel,
-    /// Without it.
     runs: GpusByModel,
     /// The wishes of those who are ready, each with the guaranteed models that it can only be met by. Names are
     /// compared once, because everyone in the order is asked again and again.
@@ -122,7 +121,6 @@ pub(crate) struct GpusByModel {
 }
 
 impl GpusByModel {
-    /// Nothing counted yet.
     pub fn none(state: &State) -> GpusByModel {
         GpusByModel { devices: GuaranteedDevices::of(state), tenants: BTreeMap::new() }
     }

@@ -8,7 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use muster_core::JobId;
 use muster_core::objects::job::Outcome;
-use muster_store::queries::{AllocationFilter, JobFilter, Page, Paged, SortedPage, UsageBy, UsageSpan};
+use muster_store::queries::{AllocationFilter, JobFilter, PageRequest, PageOfRows, SortedPageRequest, UsageGrouping, UsageFilter};
 use muster_store::rows::{
     AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, UsageRow,
 };
@@ -30,10 +30,10 @@ fn gone<T>() -> Result<T, StoreError> {
 }
 
 impl Tables for Gone {
-    fn jobs(&self, _: &JobFilter, _: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError> {
+    fn jobs(&self, _: &JobFilter, _: &PageRequest<JobId>) -> Result<PageOfRows<JobRow, JobId>, StoreError> {
         gone()
     }
-    fn sorted_jobs(&self, _: &JobFilter, _: &SortedPage) -> Result<Vec<JobRow>, StoreError> {
+    fn sorted_jobs(&self, _: &JobFilter, _: &SortedPageRequest) -> Result<Vec<JobRow>, StoreError> {
         gone()
     }
     fn array_tasks(&self, _: u64) -> Result<Vec<muster_store::rows::ArrayTasksRow>, StoreError> {
@@ -48,7 +48,7 @@ impl Tables for Gone {
     fn outcomes(&self, _: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError> {
         gone()
     }
-    fn key_use(
+    fn idempotency_key_use(
         &self,
         _: &str,
         _: &str,
@@ -61,20 +61,20 @@ impl Tables for Gone {
     fn allocations(
         &self,
         _: &AllocationFilter,
-        _: &Page<u64>,
-    ) -> Result<Paged<AllocationRow, u64>, StoreError> {
+        _: &PageRequest<u64>,
+    ) -> Result<PageOfRows<AllocationRow, u64>, StoreError> {
         gone()
     }
-    fn usage(&self, _: &UsageSpan, _: UsageBy) -> Result<Vec<UsageRow>, StoreError> {
+    fn usage(&self, _: &UsageFilter, _: UsageGrouping) -> Result<Vec<UsageRow>, StoreError> {
         gone()
     }
-    fn waits(&self, _: &[String], _: i64, _: i64) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
+    fn wait_reasons(&self, _: &[String], _: i64, _: i64) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
         gone()
     }
-    fn audit(&self, _: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {
+    fn audit(&self, _: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError> {
         gone()
     }
-    fn counts(&self) -> Result<Vec<CountRow>, StoreError> {
+    fn job_counts(&self) -> Result<Vec<CountRow>, StoreError> {
         gone()
     }
     fn ping(&self) -> Result<(), StoreError> {

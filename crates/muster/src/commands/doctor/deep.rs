@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use muster_core::State;
 use muster_server::config::RawConfig;
 use muster_server::server;
-use muster_store::deep::{self, Damage};
+use muster_store::deep::{self, Corruption};
 
 use super::{Finding, bad, good, warn};
 use crate::commands::config;
@@ -45,13 +45,13 @@ pub fn examine(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
     let store = server::store_config(&config).map_err(|error| failed(error.to_string()))?;
     let mut state = State::empty();
     let (mut damages, mut count) = (Vec::new(), 0_usize);
-    let mut note = |damage: Damage| {
+    let mut note = |damage: Corruption| {
         count += 1;
         if damages.len() < LISTED_MAX {
             damages.push(damage);
         }
     };
-    let examined = deep::examine(&store, &mut |entry| state.apply(&entry.event), &mut note)
+    let examined = deep::verify_database(&store, &mut |entry| state.apply(&entry.event), &mut note)
         .map_err(|error| failed(error.to_string()))?;
     let mut findings: Vec<Finding> = damages.iter().map(finding).collect();
     if count > damages.len() {
@@ -73,29 +73,29 @@ fn flags(args: &DeepArgs) -> RawConfig {
     raw
 }
 
-fn finding(damage: &Damage) -> Finding {
-    let found = format!("{} {}", damage.place(), damage.problem());
+fn finding(damage: &Corruption) -> Finding {
+    let found = format!("{} {}", damage.location(), damage.problem());
     match damage {
-        Damage::Record { .. } => bad("journal", found, RESTORE),
-        Damage::Savepoint { .. } => {
+        Corruption::Record { .. } => bad("journal", found, RESTORE),
+        Corruption::Savepoint { .. } => {
             warn("savepoint", found, "none: the next start reads more of the journal and saves again")
         }
-        Damage::Cell { .. } | Damage::MissingRow { .. } | Damage::ExtraRow { .. } => {
+        Corruption::Cell { .. } | Corruption::MissingRow { .. } | Corruption::ExtraRow { .. } => {
             bad("tables", found, RECOMPUTE)
         }
     }
 }
 
 /// What was read, so that nobody takes an empty database for a whole one.
-fn summary(examined: &deep::Examined, whole: bool) -> Vec<Finding> {
-    let old = examined.records - examined.chained;
+fn summary(examined: &deep::VerificationReport, whole: bool) -> Vec<Finding> {
+    let old = examined.records - examined.chained_records;
     let older =
         if old > 0 { format!(", {old} of them from before records were chained") } else { String::new() };
     let read = format!("{} read{older}", units::count(examined.records, "record"));
-    match (whole, examined.compared) {
+    match (whole, examined.tables_compared) {
         (true, _) => vec![
             good("journal", read),
-            good("tables", format!("{} as the journal says", units::count(examined.rows, "row"))),
+            good("tables", format!("{} as the journal says", units::count(examined.rows_compared, "row"))),
         ],
         (false, true) => vec![good("journal", read)],
         (false, false) => vec![warn("tables", "not compared: the journal is damaged".to_string(), RESTORE)],
