@@ -23,17 +23,17 @@
 mod boxes;
 mod file;
 mod layout;
-mod nearest;
+mod suggestion;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use muster_protocol::agent::{Gpu, Registration};
+use muster_protocol::agent::{RegisteredGpu, Registration};
 use serde_saphyr::{Location, Spanned};
 
-use file::{ClusterFile, GpuGroup, NodeGroup, With};
-use layout::Layout;
+use file::{ClusterFile, GpuGroup, NodeGroup, WithValue};
+use layout::NodeLayout;
 
 /// Longest name of a node, as everywhere in muster.
 const NAME_LENGTH_MAX: usize = 63;
@@ -69,22 +69,22 @@ pub enum ClusterError {
     },
     /// Something in the text is wrong, at a place we know.
     #[error("line {line}, column {column}: {wrong}")]
-    At {
+    AtLine {
         /// Counted from one.
         line: u64,
         /// Counted from one.
         column: u64,
         /// What is wrong there.
-        wrong: Wrong,
+        problem: ClusterFileProblem,
     },
     /// Something is wrong with the text as a whole.
     #[error(transparent)]
-    Whole(#[from] Wrong),
+    WholeFile(#[from] ClusterFileProblem),
 }
 
 /// What can be wrong in a description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum ClusterFileProblem {
     /// Not the YAML we expect.
     #[error("{0}")]
     Yaml(String),
@@ -106,13 +106,13 @@ pub enum Wrong {
     },
     /// Something that is not told by a box either.
     #[error("`{key}` is missing: give it, or name a `box` that has it")]
-    Missing {
+    MissingKey {
         /// Which key.
         key: &'static str,
     },
     /// A key that says nothing without another.
     #[error("`{key}` needs `{other}`")]
-    Needs {
+    RequiresKey {
         /// Which key.
         key: &'static str,
         /// The one that is not there.
@@ -126,13 +126,13 @@ pub enum Wrong {
         "`{name}` is not a valid node name: use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, \
          beginning with a letter or digit"
     )]
-    BadName {
+    InvalidNodeName {
         /// As written, with its number.
         name: String,
     },
     /// Two nodes would have the same name.
     #[error("there are two nodes named `{name}`")]
-    DuplicateName {
+    DuplicateNodeName {
         /// Which.
         name: String,
     },
@@ -160,27 +160,27 @@ impl Cluster {
 
     /// Read a description.
     pub fn parse(text: &str) -> Result<Cluster, ClusterError> {
-        let file: ClusterFile = file::read(text)?;
+        let file: ClusterFile = file::parse_cluster_file(text)?;
         let mut nodes = Vec::new();
         let mut names = BTreeSet::new();
         for group in &file.nodes {
             check_group(group)?;
-            let alike = expand(group, &Layout::of(group)?);
+            let alike = expand_group(group, &NodeLayout::from_group(group)?);
             check_names(group, &alike, &mut names)?;
             nodes.extend(alike);
-            in_range("nodes", &group.count.with(nodes.len() as u64), 1, NODES_MAX)?;
+            check_range("nodes", &group.count.with_value(nodes.len() as u64), 1, NODES_MAX)?;
         }
         if nodes.is_empty() {
-            return Err(Wrong::NoNodes.into());
+            return Err(ClusterFileProblem::NoNodes.into());
         }
         Ok(Cluster { nodes })
     }
 
     /// The cluster of `muster dev`: two nodes, `gpu01` and `gpu02`, with four GPUs each.
     pub fn default_dev() -> Cluster {
-        let group = NodeGroup::plain("gpu", 2, 32, 256, GpuGroup::plain("NVIDIA H100 80GB HBM3", 4, 81_559));
+        let group = NodeGroup::from_values("gpu", 2, 32, 256, GpuGroup::from_values("NVIDIA H100 80GB HBM3", 4, 81_559));
         // Everything is given, so nothing can be missing.
-        Cluster { nodes: Layout::of(&group).map(|layout| expand(&group, &layout)).unwrap_or_default() }
+        Cluster { nodes: NodeLayout::from_group(&group).map(|layout| expand_group(&group, &layout)).unwrap_or_default() }
     }
 
     /// What the agents of this cluster say their machines are. The same text gives the same answer.
@@ -190,7 +190,7 @@ impl Cluster {
 }
 
 fn check_group(group: &NodeGroup) -> Result<(), ClusterError> {
-    in_range("count", &group.count, 1, NODES_MAX)?;
+    check_range("count", &group.count, 1, NODES_MAX)?;
     for (key, number, min, max) in [
         ("cpus", &group.cpus, 1, CPUS_MAX),
         ("memory_gib", &group.memory_gib, 1, MEMORY_GIB_MAX),
@@ -200,11 +200,11 @@ fn check_group(group: &NodeGroup) -> Result<(), ClusterError> {
         ("nodes_per_rack", &group.nodes_per_rack, 1, NODES_MAX),
         ("racks_per_block", &group.racks_per_block, 1, NODES_MAX),
     ] {
-        number.iter().try_for_each(|number| in_range(key, number, min, max))?;
+        number.iter().try_for_each(|number| check_range(key, number, min, max))?;
     }
     if let (Some(number), None) = (&group.racks_per_block, &group.nodes_per_rack) {
-        let wrong = Wrong::Needs { key: "racks_per_block", other: "nodes_per_rack" };
-        return Err(at(number.referenced, wrong));
+        let wrong = ClusterFileProblem::RequiresKey { key: "racks_per_block", other: "nodes_per_rack" };
+        return Err(error_at(number.referenced, wrong));
     }
     check_gpus(group.gpus.as_ref().map_or(&[][..], |gpus| &gpus.0))
 }
@@ -212,10 +212,10 @@ fn check_group(group: &NodeGroup) -> Result<(), ClusterError> {
 fn check_gpus(parts: &[GpuGroup]) -> Result<(), ClusterError> {
     let mut gpus: u64 = 0;
     for part in parts {
-        in_range("gpus.count", &part.count, 1, GPUS_PER_NODE_MAX)?;
+        check_range("gpus.count", &part.count, 1, GPUS_PER_NODE_MAX)?;
         gpus += part.count.value;
-        in_range("gpus.count", &part.count.with(gpus), 1, GPUS_PER_NODE_MAX)?;
-        in_range("gpus.memory_mib", &part.memory_mib, 1, GPU_MEMORY_MIB_MAX)?;
+        check_range("gpus.count", &part.count.with_value(gpus), 1, GPUS_PER_NODE_MAX)?;
+        check_range("gpus.memory_mib", &part.memory_mib, 1, GPU_MEMORY_MIB_MAX)?;
     }
     Ok(())
 }
@@ -228,57 +228,57 @@ fn check_names(
 ) -> Result<(), ClusterError> {
     for node in nodes {
         let name = node.node.clone();
-        if !is_name(&name) {
-            return Err(at(group.name.referenced, Wrong::BadName { name }));
+        if !is_node_name(&name) {
+            return Err(error_at(group.name.referenced, ClusterFileProblem::InvalidNodeName { name }));
         }
         if !taken.insert(name.clone()) {
-            return Err(at(group.name.referenced, Wrong::DuplicateName { name }));
+            return Err(error_at(group.name.referenced, ClusterFileProblem::DuplicateNodeName { name }));
         }
     }
     Ok(())
 }
 
-fn is_name(text: &str) -> bool {
+fn is_node_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= NAME_LENGTH_MAX
         && text.bytes().next().is_some_and(plain)
         && text.bytes().all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-fn in_range(key: &'static str, number: &Spanned<u64>, min: u64, max: u64) -> Result<(), ClusterError> {
+fn check_range(key: &'static str, number: &Spanned<u64>, min: u64, max: u64) -> Result<(), ClusterError> {
     let value = number.value;
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(at(number.referenced, Wrong::OutOfRange { key, value, min, max }))
+    Err(error_at(number.referenced, ClusterFileProblem::OutOfRange { key, value, min, max }))
 }
 
-fn at(location: Location, wrong: Wrong) -> ClusterError {
+fn error_at(location: Location, wrong: ClusterFileProblem) -> ClusterError {
     if location == Location::UNKNOWN {
         return wrong.into();
     }
-    ClusterError::At { line: location.line(), column: location.column(), wrong }
+    ClusterError::AtLine { line: location.line(), column: location.column(), problem: wrong }
 }
 
 /// The nodes of a group that was checked.
-fn expand(group: &NodeGroup, layout: &Layout) -> Vec<Registration> {
+fn expand_group(group: &NodeGroup, layout: &NodeLayout) -> Vec<Registration> {
     let count = group.count.value;
     let width = count.to_string().len().max(2);
     let name = |number: u64| match count {
         1 => group.name.value.clone(),
         _ => format!("{}{number:0width$}", group.name.value),
     };
-    (1..=count).map(|number| registration(group, layout, name(number), number)).collect()
+    (1..=count).map(|number| node_registration(group, layout, name(number), number)).collect()
 }
 
-fn registration(group: &NodeGroup, layout: &Layout, node: String, number: u64) -> Registration {
-    let (rack, block) = place(group, number);
+fn node_registration(group: &NodeGroup, layout: &NodeLayout, node: String, number: u64) -> Registration {
+    let (rack, block) = rack_and_block(group, number);
     Registration {
         hostname: node.clone(),
         address: String::new(),
         cpus: u32::try_from(layout.cpus).unwrap_or(u32::MAX),
         memory_mib: layout.memory_mib,
-        gpus: (0..).zip(&layout.gpus).map(|(index, gpu)| identified(gpu, &node, index)).collect(),
+        gpus: (0..).zip(&layout.gpus).map(|(index, gpu)| with_uuid(gpu, &node, index)).collect(),
         numa: layout.numa.clone(),
         rack,
         block,
@@ -293,7 +293,7 @@ fn registration(group: &NodeGroup, layout: &Layout, node: String, number: u64) -
 }
 
 /// The rack and the block of a node. They fill up in order, the last ones may stay partly empty.
-fn place(group: &NodeGroup, number: u64) -> (Option<String>, Option<String>) {
+fn rack_and_block(group: &NodeGroup, number: u64) -> (Option<String>, Option<String>) {
     let Some(nodes) = &group.nodes_per_rack else { return (group.rack.clone(), group.block.clone()) };
     let rack = (number - 1) / nodes.value;
     let rack_name = format!("{}{}", group.rack.as_deref().unwrap_or("r"), rack + 1);
@@ -302,12 +302,12 @@ fn place(group: &NodeGroup, number: u64) -> (Option<String>, Option<String>) {
     (Some(rack_name), Some(block_name))
 }
 
-fn identified(gpu: &Gpu, node: &str, index: u64) -> Gpu {
-    Gpu { uuid: uuid(node, index), ..gpu.clone() }
+fn with_uuid(gpu: &RegisteredGpu, node: &str, index: u64) -> RegisteredGpu {
+    RegisteredGpu { uuid: gpu_uuid(node, index), ..gpu.clone() }
 }
 
 /// The same node and index always give the same id, so a restarted server meets the devices it knows.
-fn uuid(node: &str, index: u64) -> String {
+fn gpu_uuid(node: &str, index: u64) -> String {
     let text = format!("{node}/gpu-{index}");
     let (high, low) = (fnv1a(&text, 0), fnv1a(&text, 1));
     format!(

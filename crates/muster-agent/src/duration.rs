@@ -25,7 +25,7 @@ pub fn parse_ms(text: &str) -> Result<i64, NotADuration> {
 }
 
 /// Write a duration, for people.
-pub fn humane(duration_ms: i64) -> String {
+pub fn format_ms(duration_ms: i64) -> String {
     let mut rest_ms = duration_ms.max(0);
     let mut text = String::new();
     for (unit, unit_ms) in UNITS {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn humane_texts_are_read() {
+    fn durations_parse_and_print_back() {
         for (text, expected_ms) in [
             ("500ms", 500),
             ("20s", 20_000),
@@ -64,12 +64,12 @@ mod tests {
             ("0s", 0),
         ] {
             assert_eq!(parse_ms(text), Ok(expected_ms), "{text}");
-            assert_eq!(humane(expected_ms), text);
+            assert_eq!(format_ms(expected_ms), text);
         }
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_durations_are_refused() {
         for text in [
             "",
             "20",

@@ -10,7 +10,7 @@ use crate::logs::NotAJobId;
 pub enum AgentError {
     /// The system gave no thread.
     #[error("cannot start the thread of the agent")]
-    Thread(#[source] io::Error),
+    ThreadSpawn(#[source] io::Error),
     /// A file or folder could not be read.
     #[error("cannot read `{path}`: {source}")]
     Read {
@@ -29,7 +29,7 @@ pub enum AgentError {
     },
     /// A record is there and cannot be understood.
     #[error("`{path}` is damaged: {source}")]
-    Damaged {
+    CorruptRecord {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -37,7 +37,7 @@ pub enum AgentError {
     },
     /// `/proc` does not say what we need to know.
     #[error("`{path}` does not tell {what}")]
-    Silent {
+    MissingInfo {
         /// Which file.
         path: PathBuf,
         /// What was looked for.
@@ -45,10 +45,10 @@ pub enum AgentError {
     },
     /// The runner was given no program to run as shim.
     #[error("no shim command is configured")]
-    NoShim,
+    NoShimCommand,
     /// The shim could not be started.
     #[error("the shim `{program}` cannot be started: {source}")]
-    Shim {
+    ShimSpawn {
         /// What was called.
         program: PathBuf,
         /// Why.
@@ -56,5 +56,5 @@ pub enum AgentError {
     },
     /// Orders named a job in a way that could lead outside the data folder.
     #[error(transparent)]
-    BadJob(#[from] NotAJobId),
+    InvalidJobId(#[from] NotAJobId),
 }

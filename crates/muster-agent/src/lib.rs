@@ -8,25 +8,25 @@
 pub mod cluster;
 pub mod inventory;
 
-pub mod port;
+pub mod agent;
 
-mod driver;
-mod newest;
-mod pace;
+mod agent_thread;
+mod order_fence;
+mod repeat_timer;
 
 pub mod simulated;
 
 pub mod runner;
 
 mod attempt_key;
-pub mod desk;
+pub mod reconciler;
 pub mod machine;
 pub mod records;
 
 pub mod shim;
 
-mod folder;
-mod members;
+mod attempt_dir;
+mod attempt_processes;
 mod proc;
 
 pub mod logs;
@@ -35,13 +35,13 @@ pub mod duration;
 pub mod error;
 
 #[cfg(test)]
-mod sample;
+mod test_fixtures;
 
 pub use cluster::{Cluster, ClusterError};
-pub use desk::{Desk, Moment};
+pub use reconciler::{Reconciler, ClockReading};
 pub use error::AgentError;
 pub use machine::{AttemptKey, Machine};
-pub use port::{Agent, Mouth};
+pub use agent::{Agent, ReportSink};
 pub use runner::{Runner, RunnerConfig};
 pub use shim::shim_main;
-pub use simulated::{Simulated, SimulatedConfig};
+pub use simulated::{SimulatedAgents, SimulatedAgentsConfig};

@@ -119,16 +119,16 @@ fn is_job_id(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Scratch;
+    use crate::test_fixtures::TempDir;
 
     #[test]
-    fn paths_follow_the_layout() {
+    fn log_paths_contain_job_attempt_and_rank() {
         let path = log_path(Path::new("/data"), "job-42.3", 2, 1, Stream::Stderr).unwrap();
         assert_eq!(path, Path::new("/data/attempts/job-42.3/2/rank-1.err"));
     }
 
     #[test]
-    fn no_job_id_leads_outside() {
+    fn job_ids_that_escape_the_data_dir_are_refused() {
         for job in
             ["", "42", "job-", "job-..", "../job-1", "job-1/..", "job-1.", "job-1.2.3", "job-1\0", "job-１"]
         {
@@ -138,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_piece_by_piece_and_followed() {
-        let dir = Scratch::new();
+    fn a_log_is_read_by_offset_and_followed() {
+        let dir = TempDir::new();
         let path = dir.join("rank-0.out");
         assert_eq!(read_from(&path, 0, 10).unwrap(), (Vec::new(), 0), "not there yet");
         std::fs::write(&path, "hello world").unwrap();
@@ -152,16 +152,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
-        let dir = Scratch::new();
+    fn reading_a_symlink_is_refused() {
+        let dir = TempDir::new();
         std::fs::write(dir.join("secret"), "secret").unwrap();
         std::os::unix::fs::symlink(dir.join("secret"), dir.join("rank-0.out")).unwrap();
         assert!(read_from(&dir.join("rank-0.out"), 0, 100).is_err());
     }
 
     #[test]
-    fn the_same_text_is_told_once() {
-        let dir = Scratch::new();
+    fn append_once_skips_text_that_is_already_there() {
+        let dir = TempDir::new();
         let path = dir.join("deep/rank-0.out");
         append_once(&path, "one\n").unwrap();
         append_once(&path, "one\n").unwrap();

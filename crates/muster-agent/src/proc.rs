@@ -11,8 +11,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::error::AgentError;
 
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-const FRESH_ID: &str = "/proc/sys/kernel/random/uuid";
+const BOOT_ID_PATH: &str = "/proc/sys/kernel/random/boot_id";
+const RANDOM_UUID_PATH: &str = "/proc/sys/kernel/random/uuid";
 
 /// One process, as its `stat` file tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Process {
     /// In clock ticks since boot. With the pid it names one process for as long as the machine is up.
     pub start_time: u64,
     /// It has ended and waits for its parent to look.
-    pub is_dead: bool,
+    pub is_zombie: bool,
 }
 
 /// All processes there are. Those that end while we look are left out.
@@ -42,7 +42,7 @@ pub(crate) fn process(pid: i32) -> Option<Process> {
 }
 
 /// Whether a process was started with this entry in its environment.
-pub(crate) fn has_environment(pid: i32, entry: &[u8]) -> bool {
+pub(crate) fn has_environment_entry(pid: i32, entry: &[u8]) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|found| found == entry)
 }
@@ -55,22 +55,22 @@ pub(crate) fn arguments(pid: i32) -> Option<Vec<OsString>> {
 }
 
 /// Whether a process runs as the user that this one runs as. Anyone can start a program with any arguments.
-pub(crate) fn is_of_our_user(pid: i32) -> bool {
+pub(crate) fn is_owned_by_current_user(pid: i32) -> bool {
     let owner = fs::metadata(format!("/proc/{pid}")).map(|found| found.uid());
     owner.is_ok_and(|uid| uid == rustix::process::geteuid().as_raw())
 }
 
 /// Different after each start of the machine: pids of another boot mean nothing.
 pub(crate) fn boot_id() -> Result<String, AgentError> {
-    id_in(BOOT_ID)
+    read_id(BOOT_ID_PATH)
 }
 
 /// Different each time: the kernel draws it.
-pub(crate) fn fresh_id() -> Result<String, AgentError> {
-    id_in(FRESH_ID)
+pub(crate) fn random_uuid() -> Result<String, AgentError> {
+    read_id(RANDOM_UUID_PATH)
 }
 
-fn id_in(path: &str) -> Result<String, AgentError> {
+fn read_id(path: &str) -> Result<String, AgentError> {
     let text =
         fs::read_to_string(path).map_err(|source| AgentError::Read { path: PathBuf::from(path), source })?;
     Ok(text.trim().to_string())
@@ -78,7 +78,7 @@ fn id_in(path: &str) -> Result<String, AgentError> {
 
 /// Send a signal to exactly this process. The pidfd pins the pid, then the start time is compared, so a pid that
 /// was given to someone else in the meantime is never hit. One that is gone needs no signal.
-pub(crate) fn signal(process: &Process, signal: Signal) -> io::Result<()> {
+pub(crate) fn send_signal(process: &Process, signal: Signal) -> io::Result<()> {
     let Some(pid) = Pid::from_raw(process.pid) else { return Ok(()) };
     let pidfd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
         Err(rustix::io::Errno::SRCH) => return Ok(()),
@@ -104,7 +104,7 @@ fn parse_stat(text: &str) -> Option<Process> {
         group: fields.get(2)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         start_time: fields.get(19)?.parse().ok()?,
-        is_dead: matches!(*fields.first()?, "Z" | "X" | "x"),
+        is_zombie: matches!(*fields.first()?, "Z" | "X" | "x"),
     })
 }
 
@@ -113,23 +113,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stat_line_is_read_whatever_the_program_is_called() {
+    fn stat_is_parsed_for_any_program_name() {
         let text = "42 (a) b (c) S 7 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3";
         let expected =
-            Process { pid: 42, parent: 7, group: 40, session: 39, start_time: 987_654, is_dead: false };
+            Process { pid: 42, parent: 7, group: 40, session: 39, start_time: 987_654, is_zombie: false };
         assert_eq!(parse_stat(text), Some(expected));
-        assert!(parse_stat(&text.replace(") S", ") Z")).unwrap().is_dead);
+        assert!(parse_stat(&text.replace(") S", ") Z")).unwrap().is_zombie);
         assert_eq!(parse_stat("42 (cut"), None);
         assert_eq!(parse_stat(""), None);
     }
 
     #[test]
-    fn we_find_ourselves() {
+    fn the_own_process_is_found() {
         let pid = i32::try_from(std::process::id()).unwrap();
         let found = processes().unwrap().into_iter().find(|process| process.pid == pid).unwrap();
         assert_eq!(found.start_time, process(pid).unwrap().start_time);
         assert_eq!(boot_id().unwrap().len(), 36);
         assert_eq!(boot_id().unwrap(), boot_id().unwrap());
-        assert_ne!(fresh_id().unwrap(), fresh_id().unwrap());
+        assert_ne!(random_uuid().unwrap(), random_uuid().unwrap());
     }
 }

@@ -3,14 +3,14 @@
 //! The intent comes before the shim is started, the claim when a shim takes the attempt, the stop when it
 //! must end, the exit when nothing of it is left. Each is complete and on disk, or not there.
 
-use muster_protocol::agent::{Exit, Order};
+use muster_protocol::agent::{Exit, AttemptOrder};
 use serde::{Deserialize, Serialize};
 
 /// That we are about to launch, and what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
+pub struct LaunchIntent {
     /// What to launch.
-    pub order: Order,
+    pub order: AttemptOrder,
     /// During which boot of the machine.
     pub boot_id: String,
 }
@@ -19,7 +19,7 @@ pub struct Intent {
 /// comes second knows, so a shim that was slow to start cannot run what was already reported as over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Claim {
+pub enum LaunchLock {
     /// A shim runs it, or did.
     Shim(ShimRecord),
     /// An agent gave it up before a shim came.
@@ -38,7 +38,7 @@ pub struct ShimRecord {
     /// The session it leads.
     pub session: i32,
     /// Known as soon as all tasks run.
-    pub group: Option<i32>,
+    pub process_group: Option<i32>,
 }
 
 /// That it must end.

@@ -11,10 +11,10 @@
 //!
 //! Not yet here: another user than the agent's, cgroups and device filters, secrets, the self-fence timer.
 
-mod cores;
-mod processes;
+mod cpu_affinity;
+mod supervision;
 mod tasks;
-pub mod watch;
+pub mod gang_monitor;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,36 +23,36 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
 use crate::error::AgentError;
-use crate::folder::Folder;
-use crate::records::{Claim, ExitRecord, Intent, ShimRecord};
-use crate::{driver, proc};
+use crate::attempt_dir::AttemptDir;
+use crate::records::{LaunchLock, ExitRecord, LaunchIntent, ShimRecord};
+use crate::{agent_thread, proc};
 
 /// It did what it is for, whatever became of the job.
-const DONE: i32 = 0;
+const EXIT_CODE_SUCCESS: i32 = 0;
 /// It could not hold the attempt; its reason is in `shim.log`.
-const FAILED: i32 = 1;
+const EXIT_CODE_FAILED: i32 = 1;
 /// It was called in a wrong way.
-const MISUSED: i32 = 2;
+const EXIT_CODE_USAGE: i32 = 2;
 
 /// Five minutes in all; then the end is reported as unknown.
-const RECORD_TRIES: u32 = 150;
-const RECORD_PAUSE: Duration = Duration::from_secs(2);
+const EXIT_RECORD_WRITES_MAX: u32 = 150;
+const EXIT_RECORD_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// Why a shim gives up. People find it in `shim.log`.
 #[derive(Debug, thiserror::Error)]
 enum ShimError {
     #[error("cannot leave the session of the agent: {0}")]
-    Session(#[source] rustix::io::Errno),
+    LeaveSession(#[source] rustix::io::Errno),
     #[error("cannot become the reaper of the tasks: {0}")]
-    Reaper(#[source] rustix::io::Errno),
+    BecomeSubreaper(#[source] rustix::io::Errno),
     #[error("there is no intent in `{0}`")]
-    NoIntent(PathBuf),
+    NoLaunchIntent(PathBuf),
     #[error("cannot find this process in /proc")]
-    Lost,
+    OwnProcessNotFound,
     #[error("cannot start a thread: {0}")]
-    Thread(#[source] std::io::Error),
+    ThreadSpawn(#[source] std::io::Error),
     #[error(transparent)]
-    Record(#[from] AgentError),
+    Agent(#[from] AgentError),
 }
 
 /// Run as shim. `args` are what follows `muster shim`: the folder of the attempt.
@@ -60,79 +60,79 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.into_iter().collect();
     let [path] = args.as_slice() else {
         eprintln!("the shim is started by the agent, with the folder of an attempt");
-        return MISUSED;
+        return EXIT_CODE_USAGE;
     };
-    match hold(&Folder::at(PathBuf::from(path))) {
-        Ok(()) => DONE,
+    match run_attempt(&AttemptDir::at_path(PathBuf::from(path))) {
+        Ok(()) => EXIT_CODE_SUCCESS,
         Err(error) => {
             eprintln!("{error}");
-            FAILED
+            EXIT_CODE_FAILED
         }
     }
 }
 
-fn hold(folder: &Folder) -> Result<(), ShimError> {
-    setsid().map_err(ShimError::Session)?;
-    set_child_subreaper(Some(getpid())).map_err(ShimError::Reaper)?;
-    let intent = folder.intent()?.ok_or_else(|| ShimError::NoIntent(folder.path().to_path_buf()))?;
-    let shim = own_record()?;
-    if !folder.take(&Claim::Shim(shim.clone()))? {
+fn run_attempt(folder: &AttemptDir) -> Result<(), ShimError> {
+    setsid().map_err(ShimError::LeaveSession)?;
+    set_child_subreaper(Some(getpid())).map_err(ShimError::BecomeSubreaper)?;
+    let intent = folder.launch_intent()?.ok_or_else(|| ShimError::NoLaunchIntent(folder.path().to_path_buf()))?;
+    let shim = own_shim_record()?;
+    if !folder.try_take_launch_lock(&LaunchLock::Shim(shim.clone()))? {
         return Ok(()); // The agent gave this attempt up before we came; it is reported as over.
     }
-    let ran = run(folder, &intent, shim);
+    let ran = run_gang(folder, &intent, shim);
     if ran.is_err() {
-        kill_all()?; // We can no longer hold it, and nobody else could stop it in order.
+        kill_all_descendants()?; // We can no longer hold it, and nobody else could stop it in order.
     }
-    record(folder, &ran?)
+    write_exit_record(folder, &ran?)
 }
 
 /// A full disk is a likely companion of a job's end, and often somebody makes room: we try for a while.
-fn record(folder: &Folder, exit: &ExitRecord) -> Result<(), ShimError> {
-    for _ in 0..RECORD_TRIES {
-        match folder.end(exit) {
+fn write_exit_record(folder: &AttemptDir, exit: &ExitRecord) -> Result<(), ShimError> {
+    for _ in 0..EXIT_RECORD_WRITES_MAX {
+        match folder.write_exit_record(exit) {
             Ok(()) => return Ok(()),
             Err(error) => eprintln!("{error}"),
         }
-        std::thread::sleep(RECORD_PAUSE);
+        std::thread::sleep(EXIT_RECORD_RETRY_DELAY);
     }
-    Ok(folder.end(exit)?)
+    Ok(folder.write_exit_record(exit)?)
 }
 
-fn own_record() -> Result<ShimRecord, ShimError> {
-    let own = proc::process(getpid().as_raw_nonzero().get()).ok_or(ShimError::Lost)?;
+fn own_shim_record() -> Result<ShimRecord, ShimError> {
+    let own = proc::process(getpid().as_raw_nonzero().get()).ok_or(ShimError::OwnProcessNotFound)?;
     Ok(ShimRecord {
         pid: own.pid,
         start_time: own.start_time,
         boot_id: proc::boot_id()?,
         session: own.session,
-        group: None,
+        process_group: None,
     })
 }
 
-fn run(folder: &Folder, intent: &Intent, mut shim: ShimRecord) -> Result<ExitRecord, ShimError> {
-    let gang = match tasks::start(folder, &intent.order) {
+fn run_gang(folder: &AttemptDir, intent: &LaunchIntent, mut shim: ShimRecord) -> Result<ExitRecord, ShimError> {
+    let gang = match tasks::start_gang(folder, &intent.order) {
         Ok(gang) => gang,
         Err(unfinished) => {
-            kill_all()?;
+            kill_all_descendants()?;
             return Ok(ExitRecord {
                 exit: unfinished.into_exit(),
                 stopped: false,
                 placed_at_ms: intent.order.placed_at_ms,
-                ended_at_ms: Some(driver::now_ms()),
+                ended_at_ms: Some(agent_thread::unix_now_ms()),
             });
         }
     };
-    shim.group = Some(gang.group.as_raw_nonzero().get());
-    folder.renew(&shim)?;
-    let watch = processes::until_gone(folder, &gang)?;
-    Ok(watch.into_record(&intent.order, driver::now_ms()))
+    shim.process_group = Some(gang.process_group.as_raw_nonzero().get());
+    folder.update_launch_lock(&shim)?;
+    let watch = supervision::supervise_until_gone(folder, &gang)?;
+    Ok(gang_monitor.into_record(&intent.order, agent_thread::unix_now_ms()))
 }
 
 /// After a gang that could not start whole: the ranks that did must not stay.
-fn kill_all() -> Result<(), ShimError> {
+fn kill_all_descendants() -> Result<(), ShimError> {
     loop {
-        processes::left()?.iter().for_each(|process| processes::send(process, Signal::KILL));
-        if processes::reap_one().is_none() {
+        supervision::live_descendants()?.iter().for_each(|process| supervision::signal_or_log(process, Signal::KILL));
+        if supervision::wait_for_any_child().is_none() {
             return Ok(());
         }
     }

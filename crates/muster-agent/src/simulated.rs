@@ -5,117 +5,117 @@
 //! mouth and the log files. Nothing is kept: an attempt's end follows from its order, so that after a restart
 //! the same deadlines hold.
 
-mod fate;
-mod heat;
+mod simulated_run;
+mod gpu_temperatures;
 mod node;
-mod wishes;
-mod world;
+mod annotations;
+mod simulated_cluster;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_protocol::agent::{Orders, Registration};
 
-use crate::driver::{Driver, Turn};
+use crate::agent_thread::{AgentThread, AgentLoop};
 use crate::error::AgentError;
 use crate::logs;
-use crate::port::{Agent, Mouth};
+use crate::agent::{Agent, ReportSink};
 
-pub use world::{Act, Input, LogLine, Paces, World};
+pub use simulated_cluster::{SimulatedEffect, SimulatedInput, LogLine, ReportIntervals, SimulatedCluster};
 
 /// How to play a cluster.
 #[derive(Debug, Clone)]
-pub struct SimulatedConfig {
+pub struct SimulatedAgentsConfig {
     /// The nodes to play.
     pub registrations: Vec<Registration>,
     /// Where the logs go; the same folder as for real attempts.
     pub data_dir: PathBuf,
     /// How often nodes say that they are there, and how often a report is repeated until it was heard.
-    pub heartbeat: Duration,
+    pub heartbeat_interval: Duration,
     /// How often GPUs that are not at rest are read.
-    pub readings: Duration,
+    pub reading_interval: Duration,
     /// How often every GPU is read.
-    pub health_checks: Duration,
+    pub health_check_interval: Duration,
 }
 
-impl SimulatedConfig {
+impl SimulatedAgentsConfig {
     /// Heartbeats and readings each second, health checks twice a minute.
-    pub fn new(registrations: Vec<Registration>, data_dir: impl Into<PathBuf>) -> SimulatedConfig {
-        SimulatedConfig {
+    pub fn new(registrations: Vec<Registration>, data_dir: impl Into<PathBuf>) -> SimulatedAgentsConfig {
+        SimulatedAgentsConfig {
             registrations,
             data_dir: data_dir.into(),
-            heartbeat: Duration::from_secs(1),
-            readings: Duration::from_secs(1),
-            health_checks: Duration::from_secs(30),
+            heartbeat_interval: Duration::from_secs(1),
+            reading_interval: Duration::from_secs(1),
+            health_check_interval: Duration::from_secs(30),
         }
     }
 
-    fn paces(&self) -> Paces {
+    fn report_intervals(&self) -> ReportIntervals {
         let ms = |pause: Duration| i64::try_from(pause.as_millis()).unwrap_or(i64::MAX).max(1);
-        Paces {
-            heartbeat_ms: ms(self.heartbeat),
-            readings_ms: ms(self.readings),
-            health_checks_ms: ms(self.health_checks),
+        ReportIntervals {
+            heartbeat_ms: ms(self.heartbeat_interval),
+            readings_ms: ms(self.reading_interval),
+            health_checks_ms: ms(self.health_check_interval),
         }
     }
 }
 
 /// The agents of a simulated cluster.
 #[derive(Debug)]
-pub struct Simulated {
+pub struct SimulatedAgents {
     nodes: Vec<String>,
-    driver: Driver,
+    thread: AgentThread,
 }
 
-impl Simulated {
+impl SimulatedAgents {
     /// Start playing. Each node registers at once.
-    pub fn start(config: SimulatedConfig, mouth: Mouth) -> Result<Simulated, AgentError> {
+    pub fn start(config: SimulatedAgentsConfig, mouth: ReportSink) -> Result<SimulatedAgents, AgentError> {
         let nodes = config.registrations.iter().map(|registration| registration.node.clone()).collect();
-        let paces = config.paces();
-        let world = World::new(config.registrations, paces);
-        let stage = Stage { world, data_dir: config.data_dir, mouth };
-        let driver = Driver::start("simulated", stage).map_err(AgentError::Thread)?;
-        Ok(Simulated { nodes, driver })
+        let paces = config.report_intervals();
+        let world = SimulatedCluster::new(config.registrations, paces);
+        let stage = SimulatedLoop { cluster: world, data_dir: config.data_dir, report_sink: mouth };
+        let driver = AgentThread::start("simulated", stage).map_err(AgentError::ThreadSpawn)?;
+        Ok(SimulatedAgents { nodes, thread: driver })
     }
 }
 
-impl Agent for Simulated {
+impl Agent for SimulatedAgents {
     fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    fn obey(&mut self, orders: Orders) {
-        self.driver.send(orders);
+    fn deliver_orders(&mut self, orders: Orders) {
+        self.thread.send_orders(orders);
     }
 
     fn shutdown(&mut self) {
-        self.driver.stop();
+        self.thread.stop();
     }
 }
 
 /// The world, with its effects on ours.
-struct Stage {
-    world: World,
+struct SimulatedLoop {
+    cluster: SimulatedCluster,
     data_dir: PathBuf,
-    mouth: Mouth,
+    report_sink: ReportSink,
 }
 
-impl Turn for Stage {
-    fn turn(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
-        let input = orders.map_or(Input::Tick, Input::Orders);
-        for act in self.world.step(now_ms, input) {
+impl AgentLoop for SimulatedLoop {
+    fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
+        let input = orders.map_or(SimulatedInput::Tick, SimulatedInput::Orders);
+        for act in self.cluster.step(now_ms, input) {
             match act {
-                Act::Say(report) => (self.mouth)(report),
-                Act::Log(line) => self.write(&line),
+                SimulatedEffect::SendReport(report) => (self.report_sink)(report),
+                SimulatedEffect::WriteLog(line) => self.write_log(&line),
             }
         }
-        self.world.wake_at_ms()
+        self.cluster.wake_at_ms()
     }
 }
 
-impl Stage {
+impl SimulatedLoop {
     /// A log that cannot be written is a pity, not a reason to end the attempt otherwise than it was told.
-    fn write(&self, line: &LogLine) {
+    fn write_log(&self, line: &LogLine) {
         let path = logs::log_path(&self.data_dir, &line.job, line.attempt, line.rank, line.stream);
         let written = path.map_err(AgentError::from).and_then(|path| {
             logs::append_once(&path, &line.text).map_err(|source| AgentError::Write { path, source })

@@ -20,17 +20,17 @@ impl Connection {
     }
 
     /// Send a request and read the whole answer: its status and body.
-    pub fn call(&mut self, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>)> {
+    pub fn request(&mut self, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>)> {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes())?;
-        self.answer()
+        self.read_response()
     }
 
-    fn answer(&mut self) -> Result<(u16, Vec<u8>)> {
+    fn read_response(&mut self) -> Result<(u16, Vec<u8>)> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());

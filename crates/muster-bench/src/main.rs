@@ -5,26 +5,26 @@
 //! is measured by itself, by the example `plan_bench` of `muster-core`.
 
 mod http;
-mod raw;
-mod rest;
+mod baselines;
+mod submission_rate;
 mod server;
-mod size;
+mod cluster_size;
 mod table;
 
 use anyhow::{Result, bail};
 
 /// A measurement that prints its table.
-type Part = (&'static str, fn() -> Result<()>);
+type Benchmark = (&'static str, fn() -> Result<()>);
 
 /// What can be measured, by name.
-const PARTS: [Part; 2] = [("submit", rest::submissions), ("size", size::growth)];
+const BENCHMARKS: [Benchmark; 2] = [("submit", submission_rate::print_submission_rates), ("size", cluster_size::print_cluster_sizes)];
 
 fn main() -> Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = wanted.iter().find(|name| !PARTS.iter().any(|(part, _)| part == name)) {
+    if let Some(unknown) = wanted.iter().find(|name| !BENCHMARKS.iter().any(|(part, _)| part == name)) {
         bail!("there is no benchmark `{unknown}`; there are submit and size");
     }
-    for (name, measure) in PARTS {
+    for (name, measure) in BENCHMARKS {
         if wanted.is_empty() || wanted.iter().any(|wish| wish == name) {
             measure()?;
         }

@@ -18,18 +18,18 @@ pub struct Server {
 }
 
 /// A folder that is removed when dropped.
-pub struct Folder(pub PathBuf);
+pub struct TempFolder(pub PathBuf);
 
-impl Folder {
+impl TempFolder {
     /// A fresh folder.
-    pub fn new(name: &str) -> Result<Folder> {
+    pub fn new(name: &str) -> Result<TempFolder> {
         let path = std::env::temp_dir().join(format!("muster-bench-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path)?;
-        Ok(Folder(path))
+        Ok(TempFolder(path))
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -44,7 +44,7 @@ impl Server {
             "nodes:\n  - name: gpu\n    count: {nodes}\n    cpus: 128\n    memory_gib: 1024\n    gpus: {{ model: \"NVIDIA H100 80GB HBM3\", count: 8, memory_mib: 81559 }}\n"
         );
         std::fs::write(&cluster, text)?;
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(muster_binary()?);
         command.args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.join("data"));
         command.arg("--cluster").arg(&cluster);
         if let Some(url) = database {
@@ -62,7 +62,7 @@ impl Server {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(120) {
             if let Ok((200, _)) =
-                Connection::open(self.address).and_then(|mut link| link.call("GET", "/readyz", ""))
+                Connection::open(self.address).and_then(|mut link| link.request("GET", "/readyz", ""))
             {
                 return Ok(());
             }
@@ -95,7 +95,7 @@ impl Drop for Server {
 }
 
 /// The binary beside this one.
-pub fn binary() -> Result<PathBuf> {
+pub fn muster_binary() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("muster");
     if !path.exists() {
         bail!("{} is missing: `make bench` builds it first", path.display());

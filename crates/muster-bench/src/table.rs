@@ -13,7 +13,7 @@ impl Table {
     }
 
     /// Add a row.
-    pub fn row(&mut self, cells: &[String]) {
+    pub fn add_row(&mut self, cells: &[String]) {
         self.rows.push(cells.to_vec());
     }
 
@@ -42,16 +42,16 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// A number with three significant digits and a thousands separator.
-pub fn figure(value: f64) -> String {
+pub fn format_figure(value: f64) -> String {
     match value {
-        value if value >= 1000.0 => thousands(value.round() as u64),
+        value if value >= 1000.0 => with_thousands_separators(value.round() as u64),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
     }
 }
 
-fn thousands(value: u64) -> String {
+fn with_thousands_separators(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

@@ -1,4 +1,4 @@
-//! Accounting: what tenants hold, used and lost, and what it costs them.
+//! Accounting: resources that tenants hold, decayed usage, charges and prices, and preemption loss.
 
 pub mod decayed_usage;
 pub mod ledger;

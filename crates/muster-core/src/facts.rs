@@ -1,5 +1,5 @@
-//! Values only: what was asked (command), what happened (event), what was declined (refusal), why a job waits (verdict), and
-//! what the planner proposes (plan).
+//! Values without behaviour: requests (command), recorded changes (event), declined requests (refusal), reasons to wait
+//! (verdict), and the planner's proposal (plan).
 
 pub mod command;
 pub mod event;

@@ -1,4 +1,4 @@
-//! GPUs: models and their names, MIG, shares of a device, health, and the topology of a node's devices.
+//! GPUs: models and their spellings, MIG, GPU shares, device health, and the topology of a node (NUMA, PCIe, NVLink).
 
 pub mod device;
 pub mod gpu_share;

@@ -1,10 +1,11 @@
-//! The pure core of muster.
+//! The deterministic core of muster: the scheduler as pure functions over an event-sourced state.
 //!
-//! Three functions carry the product: [`State::decide`] turns a command into events or a refusal, [`State::apply`] changes the
-//! state by an event, and [`planner::plan`] proposes what should run next. Nothing here reads a clock, draws a random number,
-//! touches a file or waits: the same inputs give the same decisions, live and replayed.
+//! Three functions make every decision: [`State::decide`] turns a command into events or a refusal, [`State::apply`]
+//! changes the state by an event, and [`planner::plan`] proposes what should run next. The crate reads no clock, draws
+//! no random number, does no I/O and never blocks: the same inputs give the same decisions, live and in replay.
 //!
-//! The modules are layers: a module imports only from the modules declared above it. `cargo xtask modules --check` enforces that.
+//! The modules are layers: a module imports only from the modules declared above it. `cargo xtask modules --check`
+//! enforces that.
 
 pub mod ids;
 pub mod nearest;

@@ -1,4 +1,5 @@
-//! The objects of the cluster: jobs, nodes, tenants, tokens, windows, policies, settings, and the amounts they are counted in.
+//! The objects of the cluster: jobs, nodes, tenants, tokens, windows, policies and settings, and the amounts that
+//! quotas and budgets count.
 
 pub mod budget;
 pub mod charge;

@@ -1,9 +1,9 @@
-//! Policies as the state knows them: which bundle is in force, what it registered, and what it has answered.
+//! Policies in the state: the active bundles, the rules and pools they registered, and their recorded answers.
 //!
-//! Nothing here runs a policy. Bundles are compiled and asked by others; what comes of it enters by events, with the hash
-//! of the bundle that said it. So a decision can be made again without them, and history shows under which rules each was
-//! made. A policy can only narrow what laws and quotas allow: it keeps jobs waiting, orders them, prefers places, spares
-//! who runs. Nobody has more for it.
+//! Nothing here runs a policy. Bundles are compiled and called elsewhere (`muster-policy`); their answers enter by
+//! events with the hash of the bundle, so replay needs no policy and history shows under which rules each decision was
+//! made. A policy can only narrow what invariants and quotas allow: it delays jobs, orders them, prefers placements and
+//! exempts jobs from preemption. It never grants more resources.
 
 mod answers;
 mod view;
@@ -21,54 +21,54 @@ use crate::queue::{BucketCriteria, PolicyAttributes, PolicyReads};
 pub use answers::{BucketAnswer, BucketAnswers, ResolvedAnswer};
 pub use view::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 
-/// Versions that are kept to go back to, of each scope.
+/// Versions kept for rollback, per scope.
 const VERSIONS_KEPT: usize = 20;
-/// The label that words of priority are looked for in where no rule names one.
+/// The job label that holds the priority word, if no priority rule names another.
 const PRIORITY_LABEL: &str = "job_priority";
-/// Its words where no rule tells them, the most urgent first.
+/// The values of that label if no priority rule lists them, the most urgent first.
 const PRIORITY_WORDS: [&str; 4] = ["critical", "high", "normal", "low"];
 
-/// What is in force, what was before, and what was answered.
+/// Active and earlier bundles, and the answers of the active ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policies {
-    /// The newest of each scope last: that one is in force.
+    /// Versions by scope, the newest last. The newest is active unless its bundle is empty.
     versions: BTreeMap<PolicyScope, Vec<Arc<BundleVersion>>>,
-    /// What was answered of jobs that wait.
+    /// Answers for queued jobs.
     pub answers: BucketAnswers,
-    /// What was answered of tenants whose jobs wait, and of all tenants above them.
+    /// Limits that policies answered for tenants with queued jobs and for all of their ancestors.
     pub limits: BTreeMap<TenantId, TenantLimit>,
-    /// Jobs that sleep after a failure until it was asked whether they start again.
+    /// Failed attempts of jobs that sleep until the `retry` hook has answered.
     pub failures: BTreeMap<JobId, FailedAttempt>,
-    /// Whether some bundle in force limits what tenants hold. Derived.
+    /// Whether an active bundle has the `limit` hook. Derived.
     limits_tenants: bool,
-    /// What separates jobs into buckets. Derived from the bundles in force and from the budgets of tenants.
+    /// What separates jobs into buckets. Derived from the active bundles and from the budgets of tenants.
     pub bucket_criteria: BucketCriteria,
 }
 
 impl Policies {
-    /// What is in force for a scope.
+    /// The active version of a scope.
     pub fn active(&self, scope: &PolicyScope) -> Option<&Arc<BundleVersion>> {
         self.versions.get(scope)?.last().filter(|version| !version.bundle.files.is_empty())
     }
 
-    /// Everything that was put into force and is remembered, oldest first.
+    /// All kept versions, the oldest first.
     pub fn versions(&self) -> Vec<&Arc<BundleVersion>> {
         let mut all: Vec<&Arc<BundleVersion>> = self.versions.values().flatten().collect();
         all.sort_by_key(|version| version.number);
         all
     }
 
-    /// One that is remembered.
+    /// A kept version by its number.
     pub fn version(&self, number: u64) -> Option<&Arc<BundleVersion>> {
         self.versions.values().flatten().find(|version| version.number == number)
     }
 
-    /// The number of the next one.
+    /// The number of the next version.
     pub fn next_number(&self) -> u64 {
         self.versions.values().filter_map(|of_scope| Some(of_scope.last()?.number)).max().unwrap_or(0) + 1
     }
 
-    /// Put a bundle into force. What others answered of the same jobs is no longer asked for.
+    /// Activate a bundle. Answers of the former bundle for the same jobs and tenants are dropped.
     pub(crate) fn activate(&mut self, version: BundleVersion) {
         match &version.scope {
             PolicyScope::Cluster => {
@@ -88,20 +88,20 @@ impl Policies {
         self.derive();
     }
 
-    /// A tenant is gone, and has nothing in force any more. Its last version stays, so that no number is given twice; who
-    /// comes by the same name later finds none of its files.
+    /// Forget the earlier versions of a deleted tenant. The last version, which is empty, stays: so no version number
+    /// is used twice, and a later tenant of the same name inherits no files.
     pub(crate) fn forget(&mut self, tenant: &TenantId) {
         if let Some(of_scope) = self.versions.get_mut(&PolicyScope::Tenant(tenant.clone())) {
             of_scope.drain(..of_scope.len().saturating_sub(1));
         }
     }
 
-    /// All that is remembered, to be saved.
+    /// All kept versions, for a savepoint.
     pub(crate) fn saved(&self) -> Vec<BundleVersion> {
         self.versions().into_iter().map(|version| (**version).clone()).collect()
     }
 
-    /// The same read back, with those who failed and the limits of tenants, without what was answered of jobs.
+    /// Restore from a savepoint: versions, failed attempts and limits of tenants. Answers for jobs are not saved.
     pub(crate) fn restored(
         versions: Vec<BundleVersion>,
         failures: Vec<(JobId, FailedAttempt)>,
@@ -134,17 +134,17 @@ impl Policies {
         self.limits_tenants = self.in_force().iter().any(limits);
     }
 
-    /// All that are in force.
+    /// All active versions.
     pub fn in_force(&self) -> Vec<&Arc<BundleVersion>> {
         self.versions.keys().filter_map(|scope| self.active(scope)).collect()
     }
 
-    /// Whether nothing is in force.
+    /// True if no bundle is active.
     pub fn is_empty(&self) -> bool {
         self.bucket_criteria.reads_nothing()
     }
 
-    /// What was registered for everyone.
+    /// The rules that the cluster's bundle registered.
     pub fn rules(&self) -> Option<&Rules> {
         self.active(&PolicyScope::Cluster).map(|version| &version.bundle.rules)
     }
@@ -153,7 +153,7 @@ impl Policies {
         self.rules()?.pools.get(name)
     }
 
-    /// The bundles that speak of a tenant's jobs and answer a question; that of the cluster first.
+    /// The active bundles that apply to a tenant and have a hook; the cluster's first.
     pub fn bundles_answering<'a>(
         &'a self,
         hook: Hook,
@@ -164,33 +164,33 @@ impl Policies {
         versions.filter(move |version| version.bundle.hooks.contains(&hook))
     }
 
-    /// Whether the cluster's bundle answers a question. That of a tenant can only take from what it leaves.
+    /// Whether the cluster's bundle has a hook. A tenant's bundle can only narrow what the cluster's bundle allows.
     pub fn cluster_answers(&self, hook: Hook) -> bool {
         self.active(&PolicyScope::Cluster).is_some_and(|version| version.bundle.hooks.contains(&hook))
     }
 
-    /// Whether anyone answers a question about a tenant's jobs.
+    /// Whether any active bundle has a hook for a tenant.
     pub fn asks(&self, hook: Hook, tenant: &TenantId) -> bool {
         !self.is_empty() && self.bundles_answering(hook, tenant).next().is_some()
     }
 
-    /// Whether some bundle in force limits what tenants hold.
+    /// Whether an active bundle has the `limit` hook.
     pub fn limit_tenants(&self) -> bool {
         self.limits_tenants
     }
 
-    /// How a job failed, while it is to be asked whether it starts again.
+    /// The failed attempt of a job that waits for an answer of the `retry` hook.
     pub fn failure(&self, job: JobId, tenant: &TenantId) -> Option<&FailedAttempt> {
         self.failures.get(&job).filter(|_| self.asks(Hook::Retry, tenant))
     }
 
-    /// Whether any bundle in force speaks of a tenant's jobs.
+    /// Whether any active bundle applies to a tenant.
     pub fn apply_to(&self, tenant: &TenantId) -> bool {
         let reads = &self.bucket_criteria.reads;
         reads.cluster.is_some() || reads.tenants.contains_key(tenant)
     }
 
-    /// The pools that a device belongs to, and whether each gives it out as warm and as healthy as it is.
+    /// The pools of a device, each with whether the pool admits the device in its current condition.
     pub fn pools_of(&self, model: &str, memory_mib: u64, state: DeviceCondition) -> BTreeMap<String, bool> {
         let Some(rules) = self.rules() else { return BTreeMap::new() };
         let memory_milli_gb = i64::try_from(memory_mib * 1_000 / 1_024).unwrap_or(i64::MAX);
@@ -203,7 +203,7 @@ impl Policies {
         rules.pools.iter().filter_map(of_pool).collect()
     }
 
-    /// The ruleset that counts: the one that the settings name, or the only one there is.
+    /// The ruleset in effect: the one that the settings name, or the only one registered.
     pub fn ruleset(&self, settings: &Settings) -> Option<&Ruleset> {
         let schedules = &self.rules()?.schedules;
         match &settings.ruleset {
@@ -213,38 +213,39 @@ impl Policies {
         }
     }
 
-    /// Where a job comes by the first rule of priority: 0 for the most urgent word; those without one come last.
-    pub fn priority_class(&self, settings: &Settings, marks: &PolicyAttributes) -> u32 {
+    /// The rank of a job by the first priority rule: 0 for the most urgent value; jobs without a listed value come
+    /// last.
+    pub fn priority_class(&self, settings: &Settings, attributes: &PolicyAttributes) -> u32 {
         let rule = self.ruleset(settings).and_then(|ruleset| ruleset.rules.iter().find_map(priority_values));
         let Some((label, values)) = rule else { return 0 };
-        let word = marks.labels.get(label);
-        let place = values.iter().position(|value| Some(value) == word);
-        place.unwrap_or(values.len()) as u32
+        let own = attributes.labels.get(label);
+        let rank = values.iter().position(|value| Some(value) == own);
+        rank.unwrap_or(values.len()) as u32
     }
 
-    /// Whether the rules let a running job be displaced.
+    /// Whether a preemption rule exempts a running job from preemption.
     pub fn exempts_from_preemption(&self, settings: &Settings, spec: &JobSpec) -> bool {
         let rules = self.ruleset(settings).into_iter().flat_map(|ruleset| &ruleset.rules);
         let mut rules = rules.filter_map(|rule| match rule {
             Rule::Preemption { allow, priority_threshold } => Some((*allow, priority_threshold.as_deref())),
             _ => None,
         });
-        let spared = |(allow, threshold): (bool, Option<&str>)| {
+        let exempt = |(allow, threshold): (bool, Option<&str>)| {
             !allow || threshold.is_some_and(|threshold| self.is_at_least(settings, spec, threshold))
         };
-        rules.any(spared)
+        rules.any(exempt)
     }
 
-    /// Whether a job is as urgent as a word, or more. A word that nobody knows spares everyone: to displace by a rule
-    /// that nobody understands would be worse.
+    /// Whether the priority word of a job is at least as urgent as `threshold`. An unknown threshold exempts all jobs:
+    /// a preemption under a misspelt rule would be worse.
     fn is_at_least(&self, settings: &Settings, spec: &JobSpec, threshold: &str) -> bool {
-        let told = self.ruleset(settings).and_then(|ruleset| ruleset.rules.iter().find_map(priority_values));
-        let usual = || PRIORITY_WORDS.map(str::to_string).to_vec();
+        let rule = self.ruleset(settings).and_then(|ruleset| ruleset.rules.iter().find_map(priority_values));
+        let defaults = || PRIORITY_WORDS.map(str::to_string).to_vec();
         let (label, values) =
-            told.map_or_else(|| (PRIORITY_LABEL, usual()), |(label, values)| (label, values.to_vec()));
-        let place = |word: &str| values.iter().position(|value| value == word);
-        let Some(threshold) = place(threshold) else { return true };
-        spec.labels.get(label).and_then(|word| place(word)).is_some_and(|place| place <= threshold)
+            rule.map_or_else(|| (PRIORITY_LABEL, defaults()), |(label, values)| (label, values.to_vec()));
+        let rank = |word: &str| values.iter().position(|value| value == word);
+        let Some(threshold) = rank(threshold) else { return true };
+        spec.labels.get(label).and_then(|word| rank(word)).is_some_and(|rank| rank <= threshold)
     }
 }
 
@@ -255,12 +256,12 @@ fn priority_values(rule: &Rule) -> Option<(&str, &[String])> {
     }
 }
 
-/// How a device is now.
+/// The current condition of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceCondition {
-    /// How warm, where that is known. Who does not know is not kept out: most machines could never be used.
+    /// `None` if unknown. Pools admit a device of unknown temperature: otherwise most machines could never be used.
     pub temperature_c: Option<i32>,
-    /// How healthy, in thousandths.
+    /// Health in thousandths.
     pub health_milli: i64,
 }
 
@@ -271,7 +272,7 @@ mod tests {
     use crate::objects::policy::rules::PowerPolicy;
     use crate::time::Timestamp;
 
-    /// `def admit(job): return False` names nothing at all, and keeps everyone waiting all the same.
+    /// `def admit(job): return False` mentions no field and still blocks every job.
     #[test]
     fn policies_that_look_at_nothing_are_in_force() {
         let files = [("a.gsky".to_string(), String::new())].into();
@@ -285,7 +286,7 @@ mod tests {
         assert!(Policies::default().is_empty());
     }
 
-    /// A tenant that looks at names would have the planner tell everyone's jobs apart.
+    /// Otherwise a tenant whose bundle reads names would split the buckets of all tenants.
     #[test]
     fn what_a_tenant_looks_at_tells_only_its_own_jobs_apart() {
         let red: TenantId = "red".parse().unwrap();
@@ -304,10 +305,10 @@ mod tests {
         let mut policies = Policies::default();
         policies.activate(version(1, PolicyScope::Cluster, "team"));
         policies.activate(version(2, PolicyScope::Tenant(red.clone()), "name"));
-        for (tenant, name, told) in [("red", "name", true), ("blue", "name", false), ("blue", "team", true)] {
+        for (tenant, name, read) in [("red", "name", true), ("blue", "name", false), ("blue", "team", true)] {
             assert_eq!(
                 policies.bucket_criteria.reads.has(&tenant.parse().unwrap(), name),
-                told,
+                read,
                 "{tenant} {name}"
             );
         }

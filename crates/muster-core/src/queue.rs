@@ -1,8 +1,8 @@
-//! Who waits, filed so that the planner looks at kinds of jobs and not at every job.
+//! The queue: all queued jobs, grouped into buckets so that the planner compares buckets instead of single jobs.
 //!
-//! Jobs that ask for the same for about as long, for the same tenant and user, at the same priority, stand in one
-//! bucket in the order of their submission. Aging never changes the order inside a bucket, so the planner only compares the heads;
-//! and when the head does not fit, nobody behind it does.
+//! Jobs with the same shape, tenant, user, priority and rounded time limit form one bucket, ordered by submission.
+//! Aging never changes the order within a bucket, so the planner compares only the heads of buckets. If the head does
+//! not fit, no other job of its bucket fits.
 
 mod bucket;
 
@@ -15,26 +15,26 @@ use crate::time::Timestamp;
 pub(crate) use bucket::PolicyReads;
 pub use bucket::{Bucket, BucketCriteria, PolicyAttributes, bucket_of};
 
-/// A place in a bucket: earlier submission first, then the lower id.
+/// The sort key of a job within its bucket: earlier submission first, then the lower id.
 pub type QueueKey = (Timestamp, JobId);
 
-/// All queued jobs. Derived from the jobs; `State::check` builds it anew and compares.
+/// All queued jobs. Derived from the jobs; `State::check` rebuilds it and compares.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Queue {
-    /// Ready to be placed.
+    /// Jobs that may be placed now.
     ready: BTreeMap<Bucket, BTreeSet<QueueKey>>,
-    /// How many buckets of each tenant there are.
+    /// Number of buckets of ready jobs, by tenant.
     tenants: BTreeMap<TenantId, usize>,
-    /// Asleep until a moment.
+    /// Jobs that wait until a point in time, by that time.
     asleep: BTreeSet<(Timestamp, JobId)>,
-    /// Waiting for other jobs to end.
+    /// Jobs with open dependencies.
     dependent: BTreeSet<JobId>,
-    /// How many in all.
+    /// Number of queued jobs, ready or not.
     len: u64,
 }
 
 impl Queue {
-    /// Queued jobs, ready or not.
+    /// Number of queued jobs, ready or not.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -43,37 +43,37 @@ impl Queue {
         self.len == 0
     }
 
-    /// The buckets of jobs that are ready, in a fixed order.
+    /// All buckets of ready jobs, in a fixed order.
     pub fn buckets(&self) -> impl Iterator<Item = (&Bucket, &BTreeSet<QueueKey>)> {
         self.ready.iter()
     }
 
-    /// The jobs of one bucket.
+    /// The ready jobs of one bucket.
     pub fn bucket(&self, bucket: &Bucket) -> Option<&BTreeSet<QueueKey>> {
         self.ready.get(bucket)
     }
 
-    /// Tenants that have jobs that are ready, each once.
+    /// Tenants with ready jobs, each once.
     pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
         self.tenants.keys()
     }
 
-    /// Whether a tenant has jobs that are ready.
+    /// Whether a tenant has ready jobs.
     pub fn has_tenant(&self, tenant: &TenantId) -> bool {
         self.tenants.contains_key(tenant)
     }
 
-    /// Sleepers whose moment has come.
+    /// Sleeping jobs whose wake time has passed.
     pub fn due(&self, now: Timestamp) -> impl Iterator<Item = JobId> + '_ {
         self.asleep.iter().take_while(move |(at, _)| *at <= now).map(|(_, job)| *job)
     }
 
-    /// The next moment at which a sleeper wakes.
+    /// The earliest wake time of a sleeping job.
     pub fn next_wake(&self) -> Option<Timestamp> {
         self.asleep.first().map(|(at, _)| *at)
     }
 
-    /// File a job that waits. `limited` says whether its array limits how many run at once.
+    /// Add a queued job. `limited`: its array limits how many of its jobs run at once.
     pub(crate) fn add(&mut self, job: &Job, limited: bool, criteria: &BucketCriteria) {
         assert!(job.is_queued(), "{} is not queued", job.id);
         self.len += 1;
@@ -92,7 +92,7 @@ impl Queue {
         self.ready.entry(bucket).or_default().insert(queue_key(job))
     }
 
-    /// Take a job out that was filed as it is now. Says which bucket is empty now, if one is.
+    /// Remove a job, which must not have changed since it was added. Returns its bucket if that is now empty.
     pub(crate) fn remove(&mut self, job: &Job, limited: bool, criteria: &BucketCriteria) -> Option<Bucket> {
         self.len -= 1;
         let mut emptied = None;
@@ -106,9 +106,9 @@ impl Queue {
     }
 
     fn remove_ready(&mut self, job: &Job, bucket: Bucket, emptied: &mut Option<Bucket>) -> bool {
-        let Some(places) = self.ready.get_mut(&bucket) else { return false };
-        let found = places.remove(&queue_key(job));
-        if places.is_empty() {
+        let Some(keys) = self.ready.get_mut(&bucket) else { return false };
+        let found = keys.remove(&queue_key(job));
+        if keys.is_empty() {
             self.ready.remove(&bucket);
             self.drop_bucket_of(&bucket.tenant);
             *emptied = Some(bucket);
@@ -126,12 +126,12 @@ impl Queue {
     }
 }
 
-/// The place of a job inside its bucket.
+/// The sort key of a job within its bucket.
 pub fn queue_key(job: &Job) -> QueueKey {
     (job.submitted_at, job.id)
 }
 
-/// Since when a job counts as waiting, for people.
+/// The start of the current wait of a job, as shown to users; `None` while an attempt is active.
 pub fn waiting_since(job: &Job) -> Option<Timestamp> {
     match &job.phase {
         Phase::Queued { since, .. } | Phase::Held { since, .. } => Some(*since),

@@ -1,4 +1,5 @@
-//! Resources of nodes: what is free, what is taken, and the index that finds a node with enough of both.
+//! Resources of nodes: resource vectors (free or used), device assignments of tasks, feasibility, and the index that
+//! finds nodes with enough free space.
 
 mod assignment;
 mod feasibility;

@@ -1,4 +1,4 @@
-//! Moments and spans, in milliseconds. The engine's clock makes them; the core only compares them.
+//! Timestamps and durations, in milliseconds. The engine's clock creates timestamps; the core only compares them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,8 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0).max(0)
     }
 
-    /// The moment as RFC 3339 in UTC, to the second, for sentences. Days are counted by the proleptic Gregorian
-    /// calendar, with March as the first month of a year so that a leap day comes last.
+    /// The timestamp as RFC 3339 in UTC, to the second, for messages. Days are converted by the proleptic Gregorian
+    /// calendar, with March as the first month, so that the leap day is the last day of a year.
     pub fn utc(self) -> String {
         let (days, ms) = (self.0.div_euclid(DAY), self.0.rem_euclid(DAY));
         // From 1970-01-01 to 0000-03-01; an era is 400 years.
@@ -30,19 +30,16 @@ impl Timestamp {
         format!("{year:04}-{month:02}-{day_of_month:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
 
-    /// The moment `ms` later.
+    /// The timestamp `ms` later.
     pub fn plus(self, ms: i64) -> Timestamp {
         Timestamp(self.0.saturating_add(ms))
     }
 }
 
-/// One second, for constants.
+/// One second in milliseconds.
 pub const SECOND: i64 = 1_000;
-/// One minute.
 pub const MINUTE: i64 = 60 * SECOND;
-/// One hour.
 pub const HOUR: i64 = 60 * MINUTE;
-/// One day.
 pub const DAY: i64 = 24 * HOUR;
 
 #[cfg(test)]

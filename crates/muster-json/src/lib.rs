@@ -16,7 +16,7 @@ pub struct JsonError(String);
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
     // The parser works in place, so it gets a copy of its own.
     let mut scratch = bytes.to_vec();
-    simd_json::serde::from_slice(&mut scratch).map_err(|error| JsonError(tidy(&error.to_string())))
+    simd_json::serde::from_slice(&mut scratch).map_err(|error| JsonError(serde_message(&error.to_string())))
 }
 
 /// Read a value from text.
@@ -40,7 +40,7 @@ pub fn to_vec<T: Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// `simd-json` wraps what serde said in Rust syntax; people get the sentence only.
-fn tidy(message: &str) -> String {
+fn serde_message(message: &str) -> String {
     match message.strip_prefix("Serde(\"").and_then(|rest| rest.split("\") at").next()) {
         Some(sentence) => sentence.replace("\\\"", "\""),
         None => message.to_string(),

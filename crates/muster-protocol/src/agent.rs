@@ -29,10 +29,10 @@ pub struct Registration {
     pub memory_mib: u64,
     /// The devices, by index.
     #[serde(default)]
-    pub gpus: Vec<Gpu>,
+    pub gpus: Vec<RegisteredGpu>,
     /// Its NUMA nodes, by number; empty where they are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub numa: Vec<Numa>,
+    pub numa: Vec<RegisteredNumaNode>,
     /// Which rack it stands in.
     #[serde(default)]
     pub rack: Option<String>,
@@ -61,7 +61,7 @@ pub struct Registration {
 
 /// What does not change about a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
+pub struct RegisteredGpu {
     /// Unique in the world.
     pub uuid: String,
     /// As the driver spells it.
@@ -99,7 +99,7 @@ pub struct MigInstance {
 
 /// A NUMA node: cores and the memory that is near to them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Numa {
+pub struct RegisteredNumaNode {
     /// CPU cores.
     pub cpus: u32,
     /// Main memory.
@@ -121,7 +121,7 @@ pub struct Orders {
     /// Grows with every change of the cluster; older orders are ignored.
     pub generation: u64,
     /// Every attempt with a part on this node that has not ended.
-    pub attempts: Vec<Order>,
+    pub attempts: Vec<AttemptOrder>,
     /// The pools of policies that have devices on this node, and how those devices are to be driven and looked after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolOrder>,
@@ -142,15 +142,15 @@ pub struct PoolOrder {
     pub health_threshold_milli: i64,
     /// How they are tuned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tuning: Vec<Wish>,
+    pub tuning: Vec<DeviceDirective>,
     /// What is to be looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<Wish>,
+    pub health_checks: Vec<DeviceDirective>,
 }
 
 /// Something that a policy wants of devices, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Wish {
+pub struct DeviceDirective {
     /// What.
     pub name: String,
     /// What else was said of it, as it is written.
@@ -160,7 +160,7 @@ pub struct Wish {
 
 /// One attempt, as far as this node is concerned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct AttemptOrder {
     /// The job, `job-42`.
     pub job: String,
     /// The attempt's number.
@@ -183,7 +183,7 @@ pub struct Order {
     #[serde(default)]
     pub master_address: String,
     /// What to run.
-    pub run: Run,
+    pub run: RunSpec,
     /// Name, tenant and user, for the environment of the job.
     pub name: String,
     /// Who pays.
@@ -198,7 +198,7 @@ pub struct Order {
     pub gpu_milliwatts_max: Option<u64>,
     /// Set when the attempt must end.
     #[serde(default)]
-    pub stop: Option<Stop>,
+    pub stop: Option<StopOrder>,
 }
 
 /// One task of an attempt.
@@ -245,7 +245,7 @@ pub struct TaskShare {
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunSpec {
     /// An OCI image.
     #[serde(default)]
     pub image: Option<String>,
@@ -268,7 +268,7 @@ pub struct Run {
 
 /// An attempt must end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
+pub struct StopOrder {
     /// Since when, in Unix milliseconds.
     pub since_ms: i64,
     /// How long the processes may take before they are killed.

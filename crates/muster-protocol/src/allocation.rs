@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::score::Score;
-use crate::share::Share;
+use crate::gpu_share::Share;
 
 /// An attempt with its leases. It is read-only; deleting it puts its job back into the queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

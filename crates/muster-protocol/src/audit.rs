@@ -34,7 +34,7 @@ pub struct AuditEntry {
 }
 
 /// An older server counts nothing together.
-fn once() -> u32 {
+fn times_of_older_servers() -> u32 {
     1
 }
 

@@ -81,7 +81,7 @@ pub struct Health {
 
 /// Who the caller is to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Myself {
+pub struct CallerIdentity {
     /// The name under which acts are recorded.
     pub name: String,
     /// `viewer`, `member`, `tenant-admin`, `operator` or `admin`.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::share::Holder;
+use crate::gpu_share::Holder;
 
 /// A GPU, as it stands now. What cannot be read is absent: an unknown GPU is not a cold GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::amount::Amount;
+use crate::gpu_amount::GpuAmount;
 use crate::score::Score;
-use crate::share::Share;
+use crate::gpu_share::Share;
 
 /// The state of a job; the finer word is the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
@@ -59,7 +59,7 @@ pub struct JobSummary {
     /// How much of GPUs that is, where parts are among them: half a GPU is 0.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
-    pub gpu_amount: Option<Amount>,
+    pub gpu_amount: Option<GpuAmount>,
     /// GPU memory asked for each GPU in MiB; the mean where tasks differ.
     pub gpu_memory_mb: u64,
     /// CPU cores, all tasks together.

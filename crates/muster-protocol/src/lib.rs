@@ -8,7 +8,7 @@
 pub mod agent;
 
 pub mod allocation;
-pub mod amount;
+pub mod gpu_amount;
 pub mod audit;
 pub mod cluster;
 pub mod event;
@@ -16,16 +16,16 @@ pub mod gpu;
 pub mod job;
 pub mod moves;
 pub mod node;
-pub mod outlook;
+pub mod explain;
 pub mod policy;
 pub mod problem;
 pub mod receipt;
 pub mod score;
-pub mod share;
+pub mod gpu_share;
 pub mod submit;
 pub mod tenant;
 pub mod token;
 pub mod usage;
 pub mod whatif;
 pub mod window;
-pub mod written;
+pub mod input;

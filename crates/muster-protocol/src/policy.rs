@@ -52,12 +52,12 @@ pub struct PolicyList {
     pub total: u64,
     /// What went wrong when policies in force were asked, and how many waiting jobs that concerns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<PolicyFailing>,
+    pub failures: Vec<PolicyCallFailure>,
 }
 
 /// A failure of policies in force.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct PolicyFailing {
+pub struct PolicyCallFailure {
     /// The error.
     pub error: String,
     /// Waiting jobs about which it was asked.
@@ -154,12 +154,12 @@ pub struct PolicyShadow {
     /// Jobs that would be treated otherwise.
     pub total: u64,
     /// Each of them, the newest job first; of very many only the newest.
-    pub jobs: Vec<PolicyOtherwise>,
+    pub jobs: Vec<PolicyDifference>,
 }
 
 /// What would be decided otherwise about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct PolicyOtherwise {
+pub struct PolicyDifference {
     /// Which job.
     pub job_id: String,
     /// When that was seen last.

@@ -7,14 +7,14 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Score {
     /// Each by name; those that cost nothing are left out.
-    pub terms: Vec<Term>,
+    pub terms: Vec<ScoreTerm>,
     /// How many kinds of free space were compared.
     pub compared: u32,
 }
 
 /// One term of a score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Term {
+pub struct ScoreTerm {
     /// `waste` (GPU that is going to be left over), `locality` (slow links between its GPUs), `health` (GPUs that are
     /// warm or have had errors), `learned`, `policy` or `power`.
     #[schema(example = "waste")]

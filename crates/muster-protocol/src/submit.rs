@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::written::{After, Moment, Priority, Span};
+use crate::input::{DependencyInput, Moment, Priority, Span};
 
 /// A job to accept. At least one of `command`, `script` and `image` must be given.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -104,7 +104,7 @@ pub struct SubmitJob {
     pub array: Option<String>,
     /// Jobs that must have ended first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub after: Vec<After>,
+    pub after: Vec<DependencyInput>,
     /// Not before this moment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_after: Option<Moment>,
@@ -210,7 +210,7 @@ pub struct JobChange {
 /// Why something is done, for those who read the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Reasoned {
+pub struct ActionReason {
     /// A sentence for people; may be empty.
     pub why: String,
 }
@@ -229,7 +229,7 @@ pub struct Cancelled {
 
 /// It is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Done {
+pub struct Acknowledgement {
     /// A sentence for people.
     pub message: String,
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::amount::Amount;
-use crate::written::sent;
+use crate::gpu_amount::GpuAmount;
+use crate::input::double_option;
 
 /// A tenant to make, or all of what may change of one. A quota that is not given is unlimited; 0 is 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -346,7 +346,7 @@ pub struct Tenant {
     /// GPUs it holds with all below it beyond what it can count on; absent where nothing is guaranteed.
     #[serde(default)]
     #[schema(value_type = Option<f64>)]
-    pub borrowed_gpus: Option<Amount>,
+    pub borrowed_gpus: Option<GpuAmount>,
     /// GPUs of one model it can count on, by model.
     #[serde(default)]
     pub guaranteed_gpus_by_model: BTreeMap<String, u64>,
@@ -367,7 +367,7 @@ pub struct Tenant {
 
     /// GPUs held now; half a GPU is 0.5.
     #[schema(value_type = f64)]
-    pub current_gpus: Amount,
+    pub current_gpus: GpuAmount,
     /// GPU memory asked for by what runs now, in MiB.
     pub current_gpu_memory: u64,
     /// CPU cores held now.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 /// What would be otherwise, and since when.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct WhatIfAsk {
+pub struct WhatIfRequest {
     /// From when on: a span before now such as `7d`, or a moment, RFC 3339; seven days when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "7d")]
@@ -42,25 +42,25 @@ pub struct WhatIfAsk {
 #[serde(untagged)]
 pub enum Setting {
     /// None.
-    Nothing,
+    Null,
     /// Yes or no.
-    Flag(bool),
+    Bool(bool),
     /// A whole number.
-    Whole(i64),
+    Integer(i64),
     /// Any number.
     Number(f64),
     /// A word.
-    Word(String),
+    Text(String),
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Setting::Nothing => f.write_str("none"),
-            Setting::Flag(flag) => flag.fmt(f),
-            Setting::Whole(number) => number.fmt(f),
+            Setting::Null => f.write_str("none"),
+            Setting::Bool(flag) => flag.fmt(f),
+            Setting::Integer(number) => number.fmt(f),
             Setting::Number(number) => number.fmt(f),
-            Setting::Word(word) => f.write_str(word),
+            Setting::Text(word) => f.write_str(word),
         }
     }
 }
@@ -70,15 +70,15 @@ impl From<&str> for Setting {
     fn from(text: &str) -> Setting {
         let number = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Setting::Number);
         match text {
-            "none" | "null" => Setting::Nothing,
-            "true" => Setting::Flag(true),
-            "false" => Setting::Flag(false),
+            "none" | "null" => Setting::Null,
+            "true" => Setting::Bool(true),
+            "false" => Setting::Bool(false),
             _ => text
                 .parse()
                 .ok()
-                .map(Setting::Whole)
+                .map(Setting::Integer)
                 .or_else(number)
-                .unwrap_or(Setting::Word(text.to_string())),
+                .unwrap_or(Setting::Text(text.to_string())),
         }
     }
 }
@@ -99,19 +99,19 @@ impl Visitor<'_> for SettingVisitor {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Setting, E> {
-        Ok(Setting::Nothing)
+        Ok(Setting::Null)
     }
 
     fn visit_bool<E: Error>(self, flag: bool) -> Result<Setting, E> {
-        Ok(Setting::Flag(flag))
+        Ok(Setting::Bool(flag))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Setting, E> {
-        Ok(Setting::Whole(number))
+        Ok(Setting::Integer(number))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Setting, E> {
-        i64::try_from(number).map(Setting::Whole).map_err(E::custom)
+        i64::try_from(number).map(Setting::Integer).map_err(E::custom)
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Setting, E> {
@@ -119,7 +119,7 @@ impl Visitor<'_> for SettingVisitor {
     }
 
     fn visit_str<E: Error>(self, word: &str) -> Result<Setting, E> {
-        Ok(Setting::Word(word.to_string()))
+        Ok(Setting::Text(word.to_string()))
     }
 }
 
@@ -158,7 +158,7 @@ pub struct WhatIf {
     /// The jobs that gain or lose most.
     pub jobs: Vec<WhatIfJob>,
     /// Jobs that would not have been accepted, and why.
-    pub refused: Vec<WhatIfRefused>,
+    pub refused: Vec<WhatIfRefusal>,
     /// Jobs whose length was guessed, because they never ran or had not ended.
     pub guessed: u64,
 }
@@ -240,7 +240,7 @@ pub struct WhatIfTimes {
 
 /// A job that would not have been accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WhatIfRefused {
+pub struct WhatIfRefusal {
     /// Which.
     pub job_id: String,
     /// Why.
@@ -252,14 +252,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_keeps_its_kind() {
+    fn a_setting_round_trips_through_text_and_json() {
         let cases = [
-            ("none", "null", Setting::Nothing),
-            ("true", "true", Setting::Flag(true)),
-            ("32", "32", Setting::Whole(32)),
+            ("none", "null", Setting::Null),
+            ("true", "true", Setting::Bool(true)),
+            ("32", "32", Setting::Integer(32)),
             ("1.5", "1.5", Setting::Number(1.5)),
-            ("fast", "\"fast\"", Setting::Word("fast".to_string())),
-            ("inf", "\"inf\"", Setting::Word("inf".to_string())),
+            ("fast", "\"fast\"", Setting::Text("fast".to_string())),
+            ("inf", "\"inf\"", Setting::Text("inf".to_string())),
         ];
         for (said, json, setting) in cases {
             assert_eq!(Setting::from(said), setting);

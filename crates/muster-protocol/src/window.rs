@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::written::{Moment, Span};
+use crate::input::{Moment, Span};
 
 /// Nodes to book, for maintenance or for a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

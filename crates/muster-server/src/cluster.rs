@@ -14,10 +14,10 @@ use tokio::sync::{broadcast, oneshot};
 use crate::clock::Clock;
 
 /// How many asks may wait for the engine before new ones are turned away.
-pub const INBOX_SIZE: usize = 16_384;
+pub const INBOX_REQUESTS_MAX: usize = 16_384;
 
 /// Batches that a slow listener may be behind before it has to start over.
-const LISTENER_LAG: usize = 1_024;
+const SUBSCRIBER_LAG_BATCHES_MAX: usize = 1_024;
 
 /// The cluster, as doors, planner and dispatch see it. Cheap to clone.
 #[derive(Clone)]
@@ -26,9 +26,9 @@ pub struct Cluster {
 }
 
 struct Shared {
-    inbox: SyncSender<Ask>,
+    inbox: SyncSender<CommandRequest>,
     replica: RwLock<State>,
-    role: RwLock<Role>,
+    role: RwLock<ServerRole>,
     verdicts: RwLock<Arc<Verdicts>>,
     forecast: RwLock<Arc<Forecast>>,
     events: broadcast::Sender<Arc<Batch>>,
@@ -37,13 +37,13 @@ struct Shared {
 }
 
 /// One command on its way to the engine.
-pub struct Ask {
+pub struct CommandRequest {
     /// Who asks.
     pub by: Actor,
     /// What.
     pub command: Command,
     /// Where the answer goes.
-    pub reply: oneshot::Sender<Result<Answer, Declined>>,
+    pub reply: oneshot::Sender<Result<Answer, CommandError>>,
 }
 
 /// Events that were committed together; never empty.
@@ -62,7 +62,7 @@ impl Batch {
 
 /// What this server is at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Role {
+pub enum ServerRole {
     /// Reading the journal.
     Starting,
     /// The only one that writes.
@@ -76,7 +76,7 @@ pub enum Role {
         leader: String,
     },
     /// The database cannot be reached or refuses.
-    Away {
+    Unavailable {
         /// What happened.
         why: String,
     },
@@ -84,7 +84,7 @@ pub enum Role {
 
 /// Why a command has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Declined {
+pub enum CommandError {
     /// The state of the cluster does not allow it.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -96,22 +96,22 @@ pub enum Declined {
     },
 }
 
-impl Declined {
-    fn unavailable(why: impl Into<String>) -> Declined {
-        Declined::Unavailable { why: why.into() }
+impl CommandError {
+    fn unavailable(why: impl Into<String>) -> CommandError {
+        CommandError::Unavailable { why: why.into() }
     }
 }
 
 impl Cluster {
     /// A cluster whose engine takes its asks from the other end of `inbox`.
-    pub fn new(inbox: SyncSender<Ask>, tables: Arc<dyn Tables>, clock: Arc<dyn Clock>) -> Cluster {
+    pub fn new(inbox: SyncSender<CommandRequest>, tables: Arc<dyn Tables>, clock: Arc<dyn Clock>) -> Cluster {
         let shared = Shared {
             inbox,
             replica: RwLock::default(),
-            role: RwLock::new(Role::Starting),
+            role: RwLock::new(ServerRole::Starting),
             verdicts: RwLock::default(),
             forecast: RwLock::default(),
-            events: broadcast::Sender::new(LISTENER_LAG),
+            events: broadcast::Sender::new(SUBSCRIBER_LAG_BATCHES_MAX),
             tables,
             clock,
         };
@@ -119,19 +119,19 @@ impl Cluster {
     }
 
     /// Ask the engine, and wait until the answer is durable.
-    pub async fn ask(&self, by: Actor, command: Command) -> Result<Answer, Declined> {
+    pub async fn execute(&self, by: Actor, command: Command) -> Result<Answer, CommandError> {
         let answer = self.send(by, command)?;
-        answer.await.unwrap_or_else(|_| Err(Declined::unavailable("the server is stopping")))
+        answer.await.unwrap_or_else(|_| Err(CommandError::unavailable("the server is stopping")))
     }
 
     /// The same for callers outside the async runtime.
-    pub fn ask_blocking(&self, by: Actor, command: Command) -> Result<Answer, Declined> {
+    pub fn execute_blocking(&self, by: Actor, command: Command) -> Result<Answer, CommandError> {
         let answer = self.send(by, command)?;
-        answer.blocking_recv().unwrap_or_else(|_| Err(Declined::unavailable("the server is stopping")))
+        answer.blocking_recv().unwrap_or_else(|_| Err(CommandError::unavailable("the server is stopping")))
     }
 
     /// Hand a command in without waiting for the answer.
-    pub fn tell(&self, by: Actor, command: Command) -> Result<(), Declined> {
+    pub fn enqueue(&self, by: Actor, command: Command) -> Result<(), CommandError> {
         self.send(by, command).map(drop)
     }
 
@@ -139,14 +139,14 @@ impl Cluster {
         &self,
         by: Actor,
         command: Command,
-    ) -> Result<oneshot::Receiver<Result<Answer, Declined>>, Declined> {
+    ) -> Result<oneshot::Receiver<Result<Answer, CommandError>>, CommandError> {
         let (reply, answer) = oneshot::channel();
-        match self.shared.inbox.try_send(Ask { by, command, reply }) {
+        match self.shared.inbox.try_send(CommandRequest { by, command, reply }) {
             Ok(()) => Ok(answer),
-            Err(TrySendError::Full(_)) => Err(Declined::unavailable(
+            Err(TrySendError::Full(_)) => Err(CommandError::unavailable(
                 "the server is busy: too many requests wait; try again in a moment",
             )),
-            Err(TrySendError::Disconnected(_)) => Err(Declined::unavailable("the server is stopping")),
+            Err(TrySendError::Disconnected(_)) => Err(CommandError::unavailable("the server is stopping")),
         }
     }
 
@@ -156,7 +156,7 @@ impl Cluster {
     }
 
     /// What this server is at the moment.
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> ServerRole {
         self.shared.role.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -171,7 +171,7 @@ impl Cluster {
     }
 
     /// Every batch from now on, as it becomes durable.
-    pub fn listen(&self) -> broadcast::Receiver<Arc<Batch>> {
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.shared.events.subscribe()
     }
 
@@ -203,7 +203,7 @@ impl Cluster {
         *self.shared.replica.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    pub(crate) fn set_role(&self, role: Role) {
+    pub(crate) fn set_role(&self, role: ServerRole) {
         *self.shared.role.write().unwrap_or_else(PoisonError::into_inner) = role;
     }
 

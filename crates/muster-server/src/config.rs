@@ -8,7 +8,7 @@ mod file;
 mod keys;
 mod problem;
 mod resolve;
-mod said;
+mod merged;
 mod settings;
 mod value;
 mod variables;
@@ -24,10 +24,10 @@ use muster_core::Settings;
 use serde::Serialize;
 
 pub(crate) use muster_core::nearest::nearest;
-pub use problem::{ConfigError, Mark, Place, Problem, Wrong};
-use said::Said;
-pub use settings::amend;
-use value::Raw;
+pub use problem::{ConfigError, FilePosition, ValueSource, Problem, ProblemKind};
+use merged::MergedConfig;
+pub use settings::override_setting;
+use value::RawValue;
 
 /// Everything the server needs to know before it starts.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,28 +49,28 @@ pub struct Config {
     /// Who may ask.
     pub auth: AuthMode,
     /// How connections are encrypted; `None` for plain HTTP.
-    pub tls: Option<Tls>,
+    pub tls: Option<TlsConfig>,
     /// What the HTTP door lets in.
-    pub api: Api,
+    pub api: ApiConfig,
     /// What the planner and the guards read. Enters the state by `Command::Configure`.
     pub settings: Settings,
     /// Longest pause between two plans.
     pub scheduling_interval_ms: i64,
     /// How the agent of this machine behaves.
-    pub agent: Agent,
+    pub agent: AgentConfig,
     /// What is told to Prometheus.
-    pub metrics: Metrics,
+    pub metrics: MetricsConfig,
     /// How log lines look.
-    pub log: Log,
+    pub log: LogConfig,
     /// Where traces go.
-    pub telemetry: Telemetry,
+    pub telemetry: TelemetryConfig,
     /// A simulated cluster to run.
     pub cluster: Option<PathBuf>,
     /// A folder of policies to keep in force.
     pub policies_dir: Option<PathBuf>,
     /// What the person who starts the server should know; nothing of it stops the start.
     pub warnings: Vec<String>,
-    said: Said,
+    merged: MergedConfig,
 }
 
 /// Where the journal lives.
@@ -86,7 +86,7 @@ pub enum Database {
         /// `postgres://…`, with the password.
         url: SecretUrl,
         /// How many connections.
-        pool: Pool,
+        pool: PostgresPool,
     },
 }
 
@@ -96,7 +96,7 @@ pub struct SecretUrl(String);
 
 /// How connections to PostgreSQL are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
+pub struct PostgresPool {
     /// Most at once.
     pub connections_max: u32,
     /// Most kept open for later.
@@ -116,7 +116,7 @@ pub enum AuthMode {
 
 /// How connections are encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tls {
+pub enum TlsConfig {
     /// With a certificate that the site brings.
     Files {
         /// Certificate chain in PEM.
@@ -130,7 +130,7 @@ pub enum Tls {
 
 /// What the HTTP door lets in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Api {
+pub struct ApiConfig {
     /// Names beside the loopback ones by which we may be called.
     pub allowed_hosts: Vec<String>,
     /// Which web pages may call.
@@ -156,7 +156,7 @@ pub enum Cors {
 
 /// How the agent of this machine behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agent {
+pub struct AgentConfig {
     /// Name of this node; the host name when `None`.
     pub node_id: Option<String>,
     /// Pause between two signs of life.
@@ -171,7 +171,7 @@ pub struct Agent {
 
 /// What is told to Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Metrics {
+pub struct MetricsConfig {
     /// Whether at all.
     pub enabled: bool,
     /// An address of their own, beside `listen`.
@@ -184,7 +184,7 @@ pub struct Metrics {
 
 /// How log lines look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
+pub struct LogConfig {
     /// For eyes or for machines.
     pub format: LogFormat,
     /// Least severity: `error`, `warn`, `info`, `debug` or `trace`.
@@ -202,14 +202,14 @@ pub enum LogFormat {
 
 /// Where traces go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Telemetry {
+pub struct TelemetryConfig {
     /// Base address of an OTLP collector; `None` makes no traces.
     pub otlp_endpoint: Option<String>,
 }
 
 /// One line of `muster config show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownKey {
     /// With dots between the levels.
     pub key: &'static str,
     /// As written, secrets hidden; empty when nothing is set.
@@ -223,27 +223,27 @@ pub struct Shown {
 /// What one or several sources say. Nothing in it has been checked against anything else.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RawConfig {
-    words: Vec<Word>,
+    entries: Vec<RawEntry>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Word {
+struct RawEntry {
     key: &'static str,
-    raw: Raw,
-    place: Place,
+    raw: RawValue,
+    source: ValueSource,
 }
 
 impl RawConfig {
     /// Note what the command line says: `raw.flag("listen", "--listen", "127.0.0.1:9000")`. The key is one of the
     /// table; naming another is a bug and stops the first start that tries.
     pub fn flag(&mut self, key: &'static str, flag: &str, value: impl fmt::Display) {
-        self.say(key, Raw::One(value.to_string()), Place::Flag(flag.to_string()));
+        self.set(key, RawValue::One(value.to_string()), ValueSource::Flag(flag.to_string()));
     }
 
-    fn say(&mut self, key: &'static str, raw: Raw, place: Place) {
-        self.words.push(Word { key, raw, place });
+    fn set(&mut self, key: &'static str, raw: RawValue, place: ValueSource) {
+        self.entries.push(RawEntry { key, raw, source: place });
     }
 
     /// Said once for a whole section, however many of its keys appear.
@@ -254,8 +254,8 @@ impl RawConfig {
         }
     }
 
-    fn add(&mut self, other: RawConfig) {
-        self.words.extend(other.words);
+    fn extend(&mut self, other: RawConfig) {
+        self.entries.extend(other.entries);
         self.problems.extend(other.problems);
         for warning in other.warnings {
             if !self.warnings.contains(&warning) {
@@ -275,18 +275,18 @@ impl Config {
         file: Option<&Path>,
     ) -> Result<Config, ConfigError> {
         let mut raw = file.map(file::read).unwrap_or_default();
-        raw.add(variables::read(variables));
-        raw.add(flags);
+        raw.extend(variables::read(variables));
+        raw.extend(flags);
         resolve::resolve(raw)
     }
 
     /// Every key, its value and who set it, for `muster config show`.
-    pub fn show(&self) -> Vec<Shown> {
-        self.said.show()
+    pub fn show(&self) -> Vec<ShownKey> {
+        self.merged.show()
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = if self.value.is_empty() { "-" } else { &self.value };
         write!(f, "{} = {value}  ({})", self.key, self.source)
@@ -302,12 +302,12 @@ impl SecretUrl {
 
 impl fmt::Debug for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&said::without_password(&self.0))
+        f.write_str(&merged::without_password(&self.0))
     }
 }
 
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&said::without_password(&self.0))
+        f.write_str(&merged::without_password(&self.0))
     }
 }

@@ -4,14 +4,14 @@ use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use muster_store::{ClusterIdentity, Journal, StoreError, private};
+use muster_store::{ClusterIdentity, Journal, StoreError, private_files};
 use tracing::{info, warn};
 
 use crate::identity;
 use crate::start_error::StartError;
 
 /// The id of the cluster whose database this folder belongs to.
-const MARKER: &str = "cluster-id";
+const CLUSTER_ID_FILE: &str = "cluster-id";
 
 /// The exclusive use of a data folder.
 pub struct FolderLock {
@@ -20,19 +20,19 @@ pub struct FolderLock {
     /// This process among all servers of the cluster.
     pub holder: String,
     /// The process that used this folder before. It has ended, else the folder would be locked.
-    pub former: Option<String>,
+    pub former_holder: Option<String>,
 }
 
 impl FolderLock {
     /// Lock the folder, which is made if it is missing.
-    pub fn take(folder: &Path) -> Result<FolderLock, StartError> {
+    pub fn acquire(folder: &Path) -> Result<FolderLock, StartError> {
         let name = folder.display().to_string();
         let fault = |source| StartError::Folder { folder: name.clone(), source };
-        private::create_folder_if_missing(folder).map_err(fault)?;
-        let mut file = private::open_or_create_file(&folder.join("server.lock")).map_err(fault)?;
+        private_files::create_folder_if_missing(folder).map_err(fault)?;
+        let mut file = private_files::open_or_create_file(&folder.join("server.lock")).map_err(fault)?;
         match file.try_lock() {
             // What an older version left open to others; the database is looked after where it is opened.
-            Ok(()) => close_all(folder),
+            Ok(()) => restrict_permissions(folder),
             Err(TryLockError::WouldBlock) => return Err(StartError::FolderInUse { folder: name }),
             Err(TryLockError::Error(source)) => return Err(fault(source)),
         }
@@ -40,20 +40,20 @@ impl FolderLock {
         // What is not text was not written by a server; then the former lease runs out by itself.
         let former = file.read_to_string(&mut former).ok().map(|_| former.trim().to_string());
         let holder = new_holder(folder)?;
-        sign(&mut file, &holder).map_err(fault)?;
-        Ok(FolderLock { _file: file, holder, former: former.filter(|former| !former.is_empty()) })
+        write_holder(&mut file, &holder).map_err(fault)?;
+        Ok(FolderLock { _file: file, holder, former_holder: former.filter(|former| !former.is_empty()) })
     }
 }
 
 /// Close what lies in the folder and in `tls` to other accounts. What is below `attempts` belongs to the jobs.
-fn close_all(folder: &Path) {
+fn restrict_permissions(folder: &Path) {
     for folder in [folder, &folder.join("tls")] {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.for_each(|entry| private::remove_access_of_others(&entry.path()));
+        entries.for_each(|entry| private_files::remove_access_of_others(&entry.path()));
     }
 }
 
-fn sign(file: &mut File, holder: &str) -> std::io::Result<()> {
+fn write_holder(file: &mut File, holder: &str) -> std::io::Result<()> {
     file.set_len(0)?;
     file.seek(SeekFrom::Start(0))?;
     writeln!(file, "{holder}")
@@ -63,43 +63,43 @@ fn sign(file: &mut File, holder: &str) -> std::io::Result<()> {
 /// processes apart.
 fn new_holder(folder: &Path) -> Result<String, StartError> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    let host = muster_agent::inventory::local_name();
+    let host = muster_agent::inventory::local_node_name();
     Ok(format!("{host}:{}#{}", folder.display(), random_id()?))
 }
 
 fn random_id() -> Result<String, StartError> {
     let number =
-        getrandom::u64().map_err(|error| StartError::Machine(std::io::Error::other(error.to_string())))?;
+        getrandom::u64().map_err(|error| StartError::System(std::io::Error::other(error.to_string())))?;
     Ok(format!("{number:016x}"))
 }
 
 /// Keeps a folder with the database of its cluster.
-pub struct Marker {
+pub struct ClusterMarker {
     folder: PathBuf,
     /// Where the database is, for messages.
-    database: String,
+    database_location: String,
     /// Given to a cluster that has no id yet.
-    fresh: String,
+    new_cluster_id: String,
     /// Whether a person asked to begin a new cluster in a used folder (`--new-cluster`).
     new_cluster: bool,
     checked: bool,
 }
 
-impl Marker {
-    pub fn new(folder: &Path, database: String, new_cluster: bool) -> Result<Marker, StartError> {
+impl ClusterMarker {
+    pub fn new(folder: &Path, database: String, new_cluster: bool) -> Result<ClusterMarker, StartError> {
         let folder = folder.to_path_buf();
-        Ok(Marker { folder, database, fresh: random_id()?, new_cluster, checked: false })
+        Ok(ClusterMarker { folder, database_location: database, new_cluster_id: random_id()?, new_cluster, checked: false })
     }
 
     /// Refuse a database that is not the one of this folder, before anything is written to it.
-    pub fn check(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+    pub fn check_database(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         if self.checked {
             return Ok(());
         }
         match (journal.cluster_identity()?, self.read()?) {
-            (ClusterIdentity::Empty, marker) if !self.new_cluster => self.refuse_empty(marker)?,
+            (ClusterIdentity::Empty, marker) if !self.new_cluster => self.refuse_empty_database(marker)?,
             (ClusterIdentity::Cluster(found), Some(marker)) if found != marker && !self.new_cluster => {
-                return Err(self.another(&found, &marker));
+                return Err(self.wrong_cluster_error(&found, &marker));
             }
             (ClusterIdentity::Cluster(found), Some(marker)) if found != marker => {
                 warn!(%found, %marker, "--new-cluster: this folder now belongs to another cluster");
@@ -113,16 +113,16 @@ impl Marker {
     }
 
     /// The leader gives its cluster an id, once.
-    pub fn found(&self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+    pub fn assign_cluster_id(&self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         let id = match journal.cluster_identity()? {
             ClusterIdentity::Cluster(id) => match self.read()? {
-                Some(marker) if marker != id && !self.new_cluster => return Err(self.another(&id, &marker)),
+                Some(marker) if marker != id && !self.new_cluster => return Err(self.wrong_cluster_error(&id, &marker)),
                 _ => id,
             },
             ClusterIdentity::Unknown => return Ok(()),
             // A database of an older release has no id; one that was restored keeps that of its folder.
             ClusterIdentity::Empty | ClusterIdentity::Unnamed => {
-                let id = self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.fresh.clone());
+                let id = self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.new_cluster_id.clone());
                 journal.set_cluster_id(&id)?;
                 info!(cluster = %id, "the database has its cluster id");
                 id
@@ -134,27 +134,27 @@ impl Marker {
         }
     }
 
-    fn refuse_empty(&self, marker: Option<String>) -> Result<(), StoreError> {
-        let Some(trace) = self.trace(marker) else { return Ok(()) };
+    fn refuse_empty_database(&self, marker: Option<String>) -> Result<(), StoreError> {
+        let Some(trace) = self.evidence_of_use(marker) else { return Ok(()) };
         Err(StoreError::Misconfigured(format!(
             "the {} is missing or empty, but the data folder `{}` was used before ({trace}): all jobs, tenants and usage \
              would be gone; restore the database from a backup or correct --database, or begin anew with --new-cluster",
-            self.database,
+            self.database_location,
             self.folder.display()
         )))
     }
 
-    fn another(&self, found: &str, marker: &str) -> StoreError {
+    fn wrong_cluster_error(&self, found: &str, marker: &str) -> StoreError {
         StoreError::Misconfigured(format!(
             "the {} holds the cluster `{found}`, but the data folder `{}` belongs to the cluster `{marker}`; correct \
              --database or --data-dir, or move this folder to the other cluster with --new-cluster",
-            self.database,
+            self.database_location,
             self.folder.display()
         ))
     }
 
     /// What says that a cluster lived here.
-    fn trace(&self, marker: Option<String>) -> Option<String> {
+    fn evidence_of_use(&self, marker: Option<String>) -> Option<String> {
         let file = |name: &str| {
             let path = self.folder.join(name);
             let used = match std::fs::read_dir(&path) {
@@ -170,24 +170,24 @@ impl Marker {
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.join(MARKER)
+        self.folder.join(CLUSTER_ID_FILE)
     }
 
     fn read(&self) -> Result<Option<String>, StoreError> {
         match std::fs::read_to_string(self.path()) {
             Ok(text) => Ok(Some(text.trim().to_string()).filter(|id| !id.is_empty())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(unusable(&self.path(), error)),
+            Err(error) => Err(marker_file_error(&self.path(), error)),
         }
     }
 
     fn write(&self, id: &str) -> Result<(), StoreError> {
         identity::write_private(&self.path(), format!("{id}\n").as_bytes())
-            .map_err(|error| unusable(&self.path(), error))
+            .map_err(|error| marker_file_error(&self.path(), error))
     }
 }
 
-fn unusable(path: &Path, error: impl std::fmt::Display) -> StoreError {
+fn marker_file_error(path: &Path, error: impl std::fmt::Display) -> StoreError {
     StoreError::Misconfigured(format!(
         "cannot use `{}`, which says whose folder it is: {error}",
         path.display()

@@ -12,16 +12,16 @@ use muster_core::objects::job::{Attempt, Job, NodeReport, PlacedTask, StopCause}
 use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::objects::policy::rules::{Fact, Pool};
 use muster_core::{Event, JobId, NodeId, State};
-use muster_protocol::agent::{Order, Orders, PoolOrder, Run, Stop, TaskOrder, TaskShare, Wish};
+use muster_protocol::agent::{AttemptOrder, Orders, PoolOrder, RunSpec, StopOrder, TaskOrder, TaskShare, DeviceDirective};
 use tracing::debug;
 
 use crate::cluster::Cluster;
-use crate::reign::Feed;
+use crate::engine_loop::JournalUpdate;
 
 /// Everything the dispatch thread needs.
 pub struct Dispatch {
     /// News of the journal.
-    pub feed: Receiver<Feed>,
+    pub feed: Receiver<JournalUpdate>,
     /// Where the state is read.
     pub cluster: Cluster,
     /// Who carries the orders out.
@@ -31,11 +31,11 @@ pub struct Dispatch {
 impl Dispatch {
     /// Dispatch until the engine is gone, then let the agents go.
     pub fn run(mut self) {
-        let mut route = Route::default();
+        let mut route = OrderTracker::default();
         while let Ok(news) = self.feed.recv() {
-            let touched = route.follow(&news);
+            let touched = route.nodes_with_changed_orders(&news);
             for node in touched {
-                self.send(&node, route.epoch);
+                self.send_orders(&node, route.epoch);
             }
         }
         for agent in &mut self.agents {
@@ -43,65 +43,65 @@ impl Dispatch {
         }
     }
 
-    fn send(&mut self, node: &NodeId, epoch: u64) {
+    fn send_orders(&mut self, node: &NodeId, epoch: u64) {
         let agent =
             self.agents.iter_mut().find(|agent| agent.nodes().iter().any(|name| name == node.as_str()));
         let Some(agent) = agent else {
             debug!(%node, "no agent here serves this node");
             return;
         };
-        agent.obey(self.cluster.read(|state| orders(state, node, epoch)));
+        agent.deliver_orders(self.cluster.read(|state| orders(state, node, epoch)));
     }
 }
 
 /// Which nodes a batch concerns.
 #[derive(Default)]
-pub struct Route {
+pub struct OrderTracker {
     /// Under which leadership orders are given.
     pub epoch: u64,
     /// Where each attempt under way has its parts; an end no longer says.
-    parts: BTreeMap<JobId, BTreeSet<NodeId>>,
+    attempt_nodes: BTreeMap<JobId, BTreeSet<NodeId>>,
     /// All nodes: pools are theirs.
-    nodes: BTreeSet<NodeId>,
+    all_nodes: BTreeSet<NodeId>,
 }
 
-impl Route {
+impl OrderTracker {
     /// Follow the journal: the nodes whose orders have changed.
-    pub fn follow(&mut self, news: &Feed) -> BTreeSet<NodeId> {
+    pub fn nodes_with_changed_orders(&mut self, news: &JournalUpdate) -> BTreeSet<NodeId> {
         match news {
-            Feed::Reset { state, epoch } => {
+            JournalUpdate::Reset { state, epoch } => {
                 self.epoch = *epoch;
                 let active = state.jobs.values().filter_map(|job| Some((job.id, job.attempt()?.nodes())));
-                self.parts = active.collect();
-                self.nodes = state.nodes.keys().cloned().collect();
-                self.nodes.clone()
+                self.attempt_nodes = active.collect();
+                self.all_nodes = state.nodes.keys().cloned().collect();
+                self.all_nodes.clone()
             }
-            Feed::Batch(batch) => batch.events().flat_map(|event| self.touched(event)).collect(),
-            Feed::Pause => BTreeSet::new(),
+            JournalUpdate::Batch(batch) => batch.events().flat_map(|event| self.nodes_affected_by(event)).collect(),
+            JournalUpdate::LeadershipLost => BTreeSet::new(),
         }
     }
 
     /// The nodes whose orders an event changes.
-    fn touched(&mut self, event: &Event) -> BTreeSet<NodeId> {
+    fn nodes_affected_by(&mut self, event: &Event) -> BTreeSet<NodeId> {
         match event {
             Event::JobPlaced { job, tasks, .. } => {
                 let nodes: BTreeSet<NodeId> = tasks.iter().map(|task| task.node.clone()).collect();
-                self.parts.insert(*job, nodes.clone());
+                self.attempt_nodes.insert(*job, nodes.clone());
                 nodes
             }
             Event::AttemptStarted { job, .. }
             | Event::AttemptStopping { job, .. }
             | Event::CheckpointSaved { job, grace_ms: Some(_), .. }
-            | Event::NodePartEnded { job, .. } => self.parts.get(job).cloned().unwrap_or_default(),
-            Event::AttemptEnded { job, .. } => self.parts.remove(job).unwrap_or_default(),
-            Event::PolicyApplied { .. } => self.nodes.clone(),
+            | Event::NodePartEnded { job, .. } => self.attempt_nodes.get(job).cloned().unwrap_or_default(),
+            Event::AttemptEnded { job, .. } => self.attempt_nodes.remove(job).unwrap_or_default(),
+            Event::PolicyApplied { .. } => self.all_nodes.clone(),
             Event::NodeRemoved { node, .. } => {
-                self.nodes.remove(node);
+                self.all_nodes.remove(node);
                 BTreeSet::new()
             }
             // Its agent may have begun anew, and then it knows of nothing.
             Event::NodeRegistered { node, .. } => {
-                self.nodes.insert(node.clone());
+                self.all_nodes.insert(node.clone());
                 BTreeSet::from([node.clone()])
             }
             Event::NodeStateChanged { node, status: NodeStatus::Ready, .. } => BTreeSet::from([node.clone()]),
@@ -121,13 +121,13 @@ pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
         incarnation: agent.unwrap_or_default(),
         epoch,
         generation: state.seq,
-        attempts: open.map(|(job, attempt)| order(state, job, attempt, node)).collect(),
-        pools: pools(state, node),
+        attempts: open.map(|(job, attempt)| attempt_order(state, job, attempt, node)).collect(),
+        pools: pool_orders(state, node),
     }
 }
 
 /// The pools that have devices on a node.
-fn pools(state: &State, node: &NodeId) -> Vec<PoolOrder> {
+fn pool_orders(state: &State, node: &NodeId) -> Vec<PoolOrder> {
     let devices = state.nodes.get(node).map(|node| &node.pools[..]).unwrap_or_default();
     let rules = state.policies.rules().into_iter().flat_map(|rules| rules.pools.values());
     let of_pool = |pool: &Pool| {
@@ -139,22 +139,22 @@ fn pools(state: &State, node: &NodeId) -> Vec<PoolOrder> {
             power_policy: pool.power_policy.word().to_string(),
             max_temp_milli_c: pool.max_temp_milli_c,
             health_threshold_milli: pool.health_threshold_milli,
-            tuning: pool.opt_strategies.iter().map(|one| wish(one.kind.word(), &one.fields)).collect(),
-            checks: pool.health_checks.iter().map(|check| wish(&check.name, &check.fields)).collect(),
+            tuning: pool.opt_strategies.iter().map(|one| device_directive(one.kind.word(), &one.fields)).collect(),
+            health_checks: pool.health_checks.iter().map(|check| device_directive(&check.name, &check.fields)).collect(),
         })
     };
     rules.filter_map(of_pool).collect()
 }
 
-fn wish(name: &str, fields: &BTreeMap<String, Fact>) -> Wish {
+fn device_directive(name: &str, fields: &BTreeMap<String, Fact>) -> DeviceDirective {
     let fields = fields.iter().map(|(field, fact)| (field.clone(), fact.to_string())).collect();
-    Wish { name: name.to_string(), fields }
+    DeviceDirective { name: name.to_string(), fields }
 }
 
-fn order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
+fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> AttemptOrder {
     let nodes = nodes_by_rank(&attempt.tasks);
     let facts = state.nodes.get(node).map(|node| &node.facts);
-    Order {
+    AttemptOrder {
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
@@ -162,18 +162,18 @@ fn order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> Order {
         tasks: tasks_on((node, facts), job, &attempt.tasks),
         gang_size: attempt.tasks.len() as u32,
         node_rank: nodes.iter().position(|other| *other == node).unwrap_or_default() as u32,
-        master_address: nodes.first().map(|first| address(state, first)).unwrap_or_default(),
+        master_address: nodes.first().map(|first| node_address(state, first)).unwrap_or_default(),
         nodes: nodes.into_iter().map(NodeId::to_string).collect(),
-        run: run(job),
+        run: run_order(job),
         name: job.spec.name.clone(),
         tenant: job.spec.tenant.to_string(),
         user: job.spec.user.clone(),
         annotations: job.spec.annotations.clone(),
         gpu_milliwatts_max: attempt.gpu_milliwatts_max,
-        stop: attempt.stopping.as_ref().map(|stopping| Stop {
+        stop: attempt.stopping.as_ref().map(|stopping| StopOrder {
             since_ms: stopping.since.0,
             grace_ms: stopping.grace_ms,
-            why: why(&stopping.cause),
+            why: stop_reason(&stopping.cause),
         }),
     }
 }
@@ -197,7 +197,7 @@ fn tasks_on((node, facts): (&NodeId, Option<&NodeFacts>), job: &Job, tasks: &[Pl
                 group: group.name.clone(),
                 group_rank: *group_size,
                 gpus: task.gpus.clone(),
-                share: task.share.as_deref().map(share),
+                share: task.share.as_deref().map(task_share),
                 numa_nodes: numa_nodes(facts, &task.gpus).unwrap_or_default(),
                 cpus: group.each.cpus,
                 memory_mib: group.each.memory_mib,
@@ -215,7 +215,7 @@ fn numa_nodes(facts: Option<&NodeFacts>, gpus: &[u8]) -> Option<Vec<u32>> {
     Some(known.into_iter().collect())
 }
 
-fn share(share: &Share) -> TaskShare {
+fn task_share(share: &Share) -> TaskShare {
     let (profile, start) = match &share.mode {
         ShareMode::Mig { profile, start } => (Some(profile.clone()), Some(*start)),
         ShareMode::Mps | ShareMode::TimeSlice => (None, None),
@@ -230,13 +230,13 @@ fn share(share: &Share) -> TaskShare {
 }
 
 /// Where a node can be reached: its address if it has said one, else its host name, else the name it has here.
-fn address(state: &State, node: &NodeId) -> String {
+fn node_address(state: &State, node: &NodeId) -> String {
     let facts = state.nodes.get(node).map(|node| &node.facts);
     let said = facts.into_iter().flat_map(|facts| [&facts.address, &facts.hostname]);
     said.into_iter().find(|said| !said.is_empty()).cloned().unwrap_or_else(|| node.to_string())
 }
 
-fn run(job: &Job) -> Run {
+fn run_order(job: &Job) -> RunSpec {
     let run = &job.spec.run;
     let mut env = run.env.clone();
     if let Some(index) = job.id.index {
@@ -245,7 +245,7 @@ fn run(job: &Job) -> Run {
     if let Some(checkpoint) = &job.spec.checkpoint {
         env.insert("MUSTER_CHECKPOINT_DIR".to_string(), checkpoint.path.clone());
     }
-    Run {
+    RunSpec {
         image: run.image.clone(),
         script: run.script.clone(),
         command: run.command.clone(),
@@ -256,7 +256,7 @@ fn run(job: &Job) -> Run {
 }
 
 /// Why an attempt must stop, for the log of the job.
-fn why(cause: &StopCause) -> String {
+fn stop_reason(cause: &StopCause) -> String {
     match cause {
         StopCause::Cancelled { by, why } => with_reason(format!("cancelled by {by}"), why),
         StopCause::TimeLimit => "its time limit passed".to_string(),

@@ -11,19 +11,19 @@ use muster_store::{Entry, Journal, StoreError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::cluster::{Ask, Batch, Declined};
-use crate::refused_acts::RefusedActs;
+use crate::cluster::{CommandRequest, Batch, CommandError};
+use crate::refusal_audit::RefusalAggregator;
 
 /// The working state.
 pub struct Engine {
     state: State,
     clock: Arc<dyn Clock>,
     epoch: u64,
-    refused: RefusedActs,
+    refusals: RefusalAggregator,
 }
 
 /// What one turn came to.
-pub struct Turn {
+pub struct ProcessedRequests {
     /// What is durable now; `None` if nothing happened.
     pub batch: Option<Arc<Batch>>,
     /// Answers to hand out after the batch is published.
@@ -32,10 +32,10 @@ pub struct Turn {
 
 /// Answers that wait for the commit.
 #[derive(Default)]
-pub struct Replies(Vec<Reply>);
+pub struct Replies(Vec<PendingReply>);
 
 /// One answer and where it goes.
-type Reply = (oneshot::Sender<Result<Answer, Declined>>, Result<Answer, Declined>);
+type PendingReply = (oneshot::Sender<Result<Answer, CommandError>>, Result<Answer, CommandError>);
 
 impl Replies {
     /// Hand out the answers. Whoever has stopped waiting is passed over.
@@ -46,9 +46,9 @@ impl Replies {
     }
 
     /// Tell everyone that nothing was promised.
-    fn decline(self, why: &str) {
+    fn decline_all(self, why: &str) {
         for (reply, _) in self.0 {
-            let _ = reply.send(Err(Declined::Unavailable { why: why.to_string() }));
+            let _ = reply.send(Err(CommandError::Unavailable { why: why.to_string() }));
         }
     }
 }
@@ -56,7 +56,7 @@ impl Replies {
 impl Engine {
     /// An engine that goes on from a state read from the journal, under its own epoch.
     pub fn new(state: State, clock: Arc<dyn Clock>, epoch: u64) -> Engine {
-        Engine { state, clock, epoch, refused: RefusedActs::default() }
+        Engine { state, clock, epoch, refusals: RefusalAggregator::default() }
     }
 
     /// The working state. Equal to what is durable between turns.
@@ -72,33 +72,33 @@ impl Engine {
     /// Take a turn with everything that was asked.
     ///
     /// After an error the working state is ahead of the journal and must not be used again.
-    pub fn turn(&mut self, journal: &mut dyn Journal, asks: Vec<Ask>) -> Result<Turn, StoreError> {
+    pub fn process_requests(&mut self, journal: &mut dyn Journal, asks: Vec<CommandRequest>) -> Result<ProcessedRequests, StoreError> {
         let mut entries = Vec::new();
         let mut replies = Replies::default();
         for ask in asks {
-            let answer = self.decide(&ask.by, ask.command, &mut entries);
+            let answer = self.decide_and_apply(&ask.by, ask.command, &mut entries);
             replies.0.push((ask.reply, answer));
         }
         let now = self.clock.now().max(self.state.clock);
-        let due = self.refused.due(now);
+        let due = self.refusals.take_due_records(now);
         self.apply(due, now, &mut entries);
         if entries.is_empty() {
-            return Ok(Turn { batch: None, replies });
+            return Ok(ProcessedRequests { batch: None, replies });
         }
         self.assert_laws();
         if let Err(fault) = journal.append(&entries) {
-            replies.decline(&format!("nothing was promised: {fault}"));
+            replies.decline_all(&format!("nothing was promised: {fault}"));
             return Err(fault);
         }
-        Ok(Turn { batch: Some(Arc::new(Batch { entries })), replies })
+        Ok(ProcessedRequests { batch: Some(Arc::new(Batch { entries })), replies })
     }
 
     /// Decide and apply: the next command meets the state this one left.
-    fn decide(&mut self, by: &Actor, command: Command, entries: &mut Vec<Entry>) -> Result<Answer, Declined> {
+    fn decide_and_apply(&mut self, by: &Actor, command: Command, entries: &mut Vec<Entry>) -> Result<Answer, CommandError> {
         let now = self.clock.now().max(self.state.clock);
-        let command = self.stamp(command);
+        let command = self.stamp_epoch(command);
         let (events, answer) = self.state.decide_audited(by, &command, now);
-        let events = events.into_iter().filter_map(|event| self.refused.admit(event)).collect();
+        let events = events.into_iter().filter_map(|event| self.refusals.record_or_count(event)).collect();
         self.apply(events, now, entries);
         Ok(answer?)
     }
@@ -111,15 +111,15 @@ impl Engine {
     }
 
     /// Record the refused acts that are only counted so far. For the end of a leadership: nobody else knows of them.
-    pub fn record_refused(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+    pub fn record_counted_refusals(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         let mut entries = Vec::new();
-        let rest = self.refused.rest();
+        let rest = self.refusals.take_all_records();
         self.apply(rest, self.clock.now().max(self.state.clock), &mut entries);
         if entries.is_empty() { Ok(()) } else { journal.append(&entries).map(drop) }
     }
 
     /// Plans are adopted under our own epoch, whoever drew them.
-    fn stamp(&self, command: Command) -> Command {
+    fn stamp_epoch(&self, command: Command) -> Command {
         match command {
             Command::AdoptPlan { plan, .. } => Command::AdoptPlan { plan, epoch: self.epoch },
             other => other,

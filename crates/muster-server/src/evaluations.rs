@@ -4,7 +4,7 @@
 //! run at a time, a few more wait, and the rest are refused at once: a reader can neither fill the memory nor
 //! keep the planner and the engine from their cores.
 
-mod shared;
+mod shared_copy;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,41 +14,41 @@ use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::http::Fault;
+use crate::http::ApiError;
 
-pub use shared::SharedCopy;
+pub use shared_copy::SharedCopy;
 
 /// How much readers may have evaluated.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct EvaluationLimits {
     /// Evaluations that run at once. Each may hold a scratch copy of the state beside the shared one.
-    pub running: usize,
+    pub running_max: usize,
     /// Evaluations that run or wait, of all callers.
-    pub open: usize,
+    pub open_max: usize,
     /// Evaluations that run or wait, of one caller.
-    pub open_per_caller: usize,
+    pub open_per_caller_max: usize,
     /// How long an evaluation waits for its turn.
-    pub wait: Duration,
+    pub queue_timeout: Duration,
     /// Evaluation time a caller may use ahead. It refills as fast as the clock runs, so a caller that sends one
     /// request after the other never exceeds it.
-    pub ahead: Duration,
+    pub debt_max: Duration,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
-            running: 2,
-            open: 64,
-            open_per_caller: 8,
-            wait: Duration::from_secs(20),
-            ahead: Duration::from_secs(20),
+impl Default for EvaluationLimits {
+    fn default() -> EvaluationLimits {
+        EvaluationLimits {
+            running_max: 2,
+            open_max: 64,
+            open_per_caller_max: 8,
+            queue_timeout: Duration::from_secs(20),
+            debt_max: Duration::from_secs(20),
         }
     }
 }
 
 /// What was evaluated since the start, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct EvaluationCounts {
     /// Copies of the state that were made.
     pub copies: u64,
     /// Evaluations that ran or run.
@@ -62,61 +62,61 @@ pub struct Counts {
 }
 
 /// Evaluations for readers.
-pub struct Evaluations {
-    bounds: Bounds,
-    running: Arc<Semaphore>,
+pub struct EvaluationLimiter {
+    limits: EvaluationLimits,
+    run_permits: Arc<Semaphore>,
     callers: Arc<Mutex<Callers>>,
-    counts: Arc<Mutex<Counts>>,
+    counts: Arc<Mutex<EvaluationCounts>>,
     copy: Mutex<Option<Arc<SharedCopy>>>,
 }
 
 #[derive(Default)]
 struct Callers {
     open: usize,
-    known: HashMap<String, Usage>,
+    usage: HashMap<String, CallerUsage>,
 }
 
 /// What one caller uses.
-struct Usage {
+struct CallerUsage {
     open: usize,
     /// Evaluation time not yet paid off, at `at`.
     debt: Duration,
-    at: Instant,
+    updated_at: Instant,
 }
 
-impl Usage {
-    fn pay_off(&mut self, now: Instant) {
-        self.debt = self.debt.saturating_sub(now.saturating_duration_since(self.at));
-        self.at = now;
+impl CallerUsage {
+    fn reduce_debt(&mut self, now: Instant) {
+        self.debt = self.debt.saturating_sub(now.saturating_duration_since(self.updated_at));
+        self.updated_at = now;
     }
 }
 
 /// A caller's place among those that run or wait; given back when it is dropped.
-struct Place {
+struct CallerSlot {
     caller: String,
     callers: Arc<Mutex<Callers>>,
-    began: Option<Instant>,
+    started_at: Option<Instant>,
 }
 
 /// Leave to evaluate, until it is dropped. Belongs into the thread that does the work.
-pub struct Evaluation {
-    _place: Place,
-    _running: OwnedSemaphorePermit,
-    counts: Arc<Mutex<Counts>>,
+pub struct EvaluationPermit {
+    _slot: CallerSlot,
+    _run_permit: OwnedSemaphorePermit,
+    counts: Arc<Mutex<EvaluationCounts>>,
 }
 
-impl Default for Evaluations {
-    fn default() -> Evaluations {
-        Evaluations::new(Bounds::default())
+impl Default for EvaluationLimiter {
+    fn default() -> EvaluationLimiter {
+        EvaluationLimiter::new(EvaluationLimits::default())
     }
 }
 
-impl Evaluations {
+impl EvaluationLimiter {
     /// None so far.
-    pub fn new(bounds: Bounds) -> Evaluations {
-        Evaluations {
-            bounds,
-            running: Arc::new(Semaphore::new(bounds.running)),
+    pub fn new(bounds: EvaluationLimits) -> EvaluationLimiter {
+        EvaluationLimiter {
+            limits: bounds,
+            run_permits: Arc::new(Semaphore::new(bounds.running_max)),
             callers: Arc::default(),
             counts: Arc::default(),
             copy: Mutex::default(),
@@ -124,85 +124,85 @@ impl Evaluations {
     }
 
     /// Wait for leave to evaluate something for a caller.
-    pub async fn begin(&self, caller: &str) -> Result<Evaluation, Fault> {
-        let mut place = self.place(caller).inspect_err(|_| lock(&self.counts).refused += 1)?;
-        let Ok(Ok(running)) = timeout(self.bounds.wait, self.running.clone().acquire_owned()).await else {
+    pub async fn acquire(&self, caller: &str) -> Result<EvaluationPermit, ApiError> {
+        let mut place = self.reserve_slot(caller).inspect_err(|_| lock(&self.counts).refused += 1)?;
+        let Ok(Ok(running)) = timeout(self.limits.queue_timeout, self.run_permits.clone().acquire_owned()).await else {
             lock(&self.counts).refused += 1;
-            return Err(busy());
+            return Err(server_busy());
         };
-        place.began = Some(Instant::now());
+        place.started_at = Some(Instant::now());
         let mut counts = lock(&self.counts);
         counts.evaluations += 1;
         counts.running += 1;
         counts.running_max = counts.running_max.max(counts.running);
-        Ok(Evaluation { _place: place, _running: running, counts: self.counts.clone() })
+        Ok(EvaluationPermit { _slot: place, _run_permit: running, counts: self.counts.clone() })
     }
 
     /// What was evaluated since the start.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> EvaluationCounts {
         *lock(&self.counts)
     }
 
-    fn place(&self, caller: &str) -> Result<Place, Fault> {
+    fn reserve_slot(&self, caller: &str) -> Result<CallerSlot, ApiError> {
         let now = Instant::now();
         let mut callers = lock(&self.callers);
         // Forget callers that use nothing, so that the map holds only those of the last seconds.
-        callers.known.retain(|_, usage| {
-            usage.pay_off(now);
+        callers.usage.retain(|_, usage| {
+            usage.reduce_debt(now);
             usage.open > 0 || !usage.debt.is_zero()
         });
-        if let Some(usage) = callers.known.get(caller) {
-            self.check(usage)?;
+        if let Some(usage) = callers.usage.get(caller) {
+            self.check_caller_limits(usage)?;
         }
-        if callers.open >= self.bounds.open {
-            return Err(busy());
+        if callers.open >= self.limits.open_max {
+            return Err(server_busy());
         }
         callers.open += 1;
-        let unused = Usage { open: 0, debt: Duration::ZERO, at: now };
-        callers.known.entry(caller.to_string()).or_insert(unused).open += 1;
-        Ok(Place { caller: caller.to_string(), callers: self.callers.clone(), began: None })
+        let unused = CallerUsage { open: 0, debt: Duration::ZERO, updated_at: now };
+        callers.usage.entry(caller.to_string()).or_insert(unused).open += 1;
+        Ok(CallerSlot { caller: caller.to_string(), callers: self.callers.clone(), started_at: None })
     }
 
-    fn check(&self, usage: &Usage) -> Result<(), Fault> {
-        if usage.open >= self.bounds.open_per_caller {
+    fn check_caller_limits(&self, usage: &CallerUsage) -> Result<(), ApiError> {
+        if usage.open >= self.limits.open_per_caller_max {
             let detail = format!("{} evaluations of this caller run or wait already", usage.open);
-            return Err(above_bound(detail, 1).hint("wait for an answer before asking for the next"));
+            return Err(caller_limit_reached(detail, 1).hint("wait for an answer before asking for the next"));
         }
-        let ahead = self.bounds.ahead;
+        let ahead = self.limits.debt_max;
         if usage.debt > ahead {
             let wait_s = (usage.debt - ahead).as_secs() + 1;
             let detail = format!("this caller has used {} s of evaluation time ahead", ahead.as_secs());
-            return Err(above_bound(detail, wait_s).hint("ask one question at a time"));
+            return Err(caller_limit_reached(detail, wait_s).hint("ask one question at a time"));
         }
         Ok(())
     }
 }
 
-fn above_bound(detail: String, retry_after_s: u64) -> Fault {
-    Fault::new(StatusCode::TOO_MANY_REQUESTS, "too-many-evaluations", detail).retry_after(retry_after_s)
+fn caller_limit_reached(detail: String, retry_after_s: u64) -> ApiError {
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many-evaluations", detail).retry_after(retry_after_s)
 }
 
-fn busy() -> Fault {
+fn server_busy() -> ApiError {
     let detail = "the server evaluates as many `why` and `plan` requests as it may";
-    Fault::new(StatusCode::SERVICE_UNAVAILABLE, "evaluations-busy", detail)
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "evaluations-busy", detail)
         .hint("try again in a few seconds; submissions and lists are served meanwhile")
         .retry_after(2)
 }
 
-impl Drop for Place {
+impl Drop for CallerSlot {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut callers = lock(&self.callers);
         callers.open -= 1;
-        if let Some(usage) = callers.known.get_mut(&self.caller) {
+        if let Some(usage) = callers.usage.get_mut(&self.caller) {
             usage.open -= 1;
-            usage.pay_off(now);
-            usage.debt += self.began.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+            usage.reduce_debt(now);
+            usage.debt += self.started_at.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         }
     }
 }
 
-impl Drop for Evaluation {
+impl Drop for EvaluationPermit {
     fn drop(&mut self) {
         lock(&self.counts).running -= 1;
     }

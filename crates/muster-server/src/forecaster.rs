@@ -15,9 +15,9 @@ use crate::clock::Clock;
 use crate::cluster::Cluster;
 
 /// Rounds of each of the two futures. Far moments are joined, so this reaches days ahead.
-const ROUNDS_MAX: usize = 200;
+const FORECAST_ROUNDS_MAX: usize = 200;
 /// Ranges that go on record at a time: those of the jobs that start first.
-const RECORDED_MAX: usize = 200;
+const RECORDED_RANGES_MAX: usize = 200;
 
 /// Everything the thread needs.
 pub struct Forecaster {
@@ -34,7 +34,7 @@ impl Forecaster {
     pub fn run(self) {
         while let Ok(state) = self.states.recv() {
             let now = self.clock.now().max(state.clock);
-            let forecast = forecast(&state, now, ROUNDS_MAX);
+            let forecast = forecast(&state, now, FORECAST_ROUNDS_MAX);
             self.record(&state, &forecast);
             self.cluster.set_forecast(forecast);
         }
@@ -50,10 +50,10 @@ impl Forecaster {
             |job: &muster_core::JobId| state.jobs.get(job).is_some_and(|job| job.first_forecast.is_none());
         let mut ranges: Vec<_> = forecast.ranges().filter(|(job, _)| is_new(job)).collect();
         ranges.sort_by_key(|(job, range)| (range.to, *job));
-        ranges.truncate(RECORDED_MAX);
+        ranges.truncate(RECORDED_RANGES_MAX);
         if !ranges.is_empty()
             && let Err(declined) =
-                self.cluster.ask_blocking(Actor::system(), Command::NoteForecast { ranges })
+                self.cluster.execute_blocking(Actor::system(), Command::NoteForecast { ranges })
         {
             debug!(%declined, "the forecast is not on record");
         }

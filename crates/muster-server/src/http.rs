@@ -3,23 +3,23 @@
 //! Modules in the order a request meets them.
 
 pub mod access;
-pub mod fault;
+pub mod api_error;
 pub mod origin;
-pub mod rate;
+pub mod rate_limit;
 mod receipts;
-pub mod refusals;
+pub mod access_denials;
 
 pub(crate) mod json;
 mod query;
-mod trace;
-mod who;
+mod request_trace;
+mod caller;
 mod windows;
-pub(crate) mod written;
+pub(crate) mod conversions;
 
-mod array;
-mod job_rows;
+mod array_indexes;
+mod job_page;
 mod jobs;
-mod spec;
+mod job_spec;
 mod submit;
 mod why;
 
@@ -34,23 +34,23 @@ mod audit;
 mod cluster;
 mod events;
 mod health;
-mod history;
+mod job_lookup;
 mod holders;
 mod home;
 mod logs;
 mod moves;
-mod phases;
+mod job_phases;
 mod scrape;
-mod share;
-mod show;
+mod gpu_share;
+mod render;
 mod start_range;
-mod stream;
+mod sse;
 mod tokens;
 mod usage;
 mod whatif;
 
-mod document;
-mod reference;
+mod openapi_document;
+mod api_reference;
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -66,61 +66,61 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::cluster::{Cluster, Role};
-use crate::config::Metrics;
-use crate::evaluations::Evaluations;
-use crate::identity::{Identity, Who};
-use crate::metrics::Seen;
-use crate::policies::{Interpreter, Questions};
+use crate::cluster::{Cluster, ServerRole};
+use crate::config::MetricsConfig;
+use crate::evaluations::EvaluationLimiter;
+use crate::identity::{Authenticator, Caller};
+use crate::metrics::EventCounters;
+use crate::policies::{Interpreter, PolicyCallMetrics};
 use crate::readings::Readings;
-use crate::rounds::Rounds;
+use crate::round_stats::RoundStats;
 use crate::shadow::Shadow;
 use crate::tls::Connections;
-use crate::whatif::Oracle;
+use crate::whatif::WhatIfReplay;
 
-pub use fault::Fault;
-pub(crate) use gpus::state_word as gpu_state;
-pub use origin::Origins;
-pub use rate::Limits;
-pub use reference::api_reference_markdown;
-pub(crate) use show::factor;
+pub use api_error::ApiError;
+pub(crate) use gpus::gpu_state as gpu_state;
+pub use origin::AllowedOrigins;
+pub use rate_limit::RateLimiter;
+pub use api_reference::api_reference_markdown;
+pub(crate) use render::fair_share_factor;
 pub use submit::admission_slots;
-pub use written::stamp;
+pub use conversions::rfc3339;
 
 /// What every request finds. Each layer and handler takes one, so it is a single pointer.
 #[derive(Clone)]
-pub struct Door(Arc<Behind>);
+pub struct AppState(Arc<AppStateInner>);
 
 /// What lies behind the door.
-pub struct Behind {
+pub struct AppStateInner {
     /// The engine and what is durable.
     pub cluster: Cluster,
     /// How callers are told apart.
-    pub identity: Identity,
+    pub identity: Authenticator,
     /// From where browsers may call.
-    pub origins: Origins,
+    pub allowed_origins: AllowedOrigins,
     /// How often one caller may ask.
-    pub limits: Limits,
+    pub rate_limiter: RateLimiter,
     /// Connections that are open.
     pub connections: Connections,
     /// Callers that were turned away.
-    pub refusals: refusals::Refusals,
+    pub access_denials: access_denials::AccessDenials,
     /// What readers have evaluated on a copy of the state.
-    pub evaluations: Evaluations,
+    pub evaluations: EvaluationLimiter,
     /// Where the output of jobs lies.
     pub data_dir: PathBuf,
     /// What planning costs, for the metrics.
-    pub rounds: Arc<Rounds>,
+    pub rounds: Arc<RoundStats>,
     /// What agents last reported: heartbeats, temperatures, errors.
     pub readings: Arc<Readings>,
     /// What happened since the start, for the metrics.
-    pub seen: Arc<Seen>,
+    pub event_counters: Arc<EventCounters>,
     /// What policies were asked, for the metrics.
-    pub questions: Arc<Questions>,
+    pub policy_calls: Arc<PolicyCallMetrics>,
     /// Whether metrics are served, where, and under which prefix.
-    pub metrics: Metrics,
+    pub metrics: MetricsConfig,
     /// Who answers what-if questions, one at a time; nobody where the history cannot be replayed.
-    pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
+    pub whatif_replay: Option<Arc<Mutex<dyn WhatIfReplay>>>,
     /// Who runs policies; nobody where there are none to be had.
     pub interpreter: Option<Arc<dyn Interpreter>>,
     /// Submissions that may wait for policies at the same time.
@@ -131,40 +131,40 @@ pub struct Behind {
     pub stopping: watch::Receiver<bool>,
 }
 
-impl From<Behind> for Door {
-    fn from(behind: Behind) -> Door {
-        Door(Arc::new(behind))
+impl From<AppStateInner> for AppState {
+    fn from(behind: AppStateInner) -> AppState {
+        AppState(Arc::new(behind))
     }
 }
 
-impl Deref for Door {
-    type Target = Behind;
+impl Deref for AppState {
+    type Target = AppStateInner;
 
-    fn deref(&self) -> &Behind {
+    fn deref(&self) -> &AppStateInner {
         &self.0
     }
 }
 
-impl Behind {
+impl AppStateInner {
     /// Look at what is durable. Only the leader has it in memory.
-    pub(crate) fn state<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, Fault> {
+    pub(crate) fn read_state<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, ApiError> {
         match self.cluster.role() {
-            Role::Leading { .. } => Ok(self.cluster.read(look)),
-            Role::Starting => Err(Fault::unavailable("the server is starting")),
-            Role::Standby { leader } => {
-                Err(Fault::unavailable(format!("this server stands by for `{leader}`"))
+            ServerRole::Leading { .. } => Ok(self.cluster.read(look)),
+            ServerRole::Starting => Err(ApiError::unavailable("the server is starting")),
+            ServerRole::Standby { leader } => {
+                Err(ApiError::unavailable(format!("this server stands by for `{leader}`"))
                     .hint(format!("ask `{leader}`")))
             }
-            Role::Away { why } => Err(Fault::unavailable(format!("the database is away: {why}"))),
+            ServerRole::Unavailable { why } => Err(ApiError::unavailable(format!("the database is away: {why}"))),
         }
     }
 
     /// Whether the token of a caller still counts, asked again and again while a stream is open. A server that does
     /// not lead knows no tokens, and has nothing new to tell.
-    pub(crate) fn check_token(&self, who: &Who) -> Result<(), Fault> {
+    pub(crate) fn check_token(&self, who: &Caller) -> Result<(), ApiError> {
         let Some(id) = &who.token else { return Ok(()) };
         let now = self.cluster.now();
-        let known = self.state(|state| state.tokens.get(id).map(|token| token.expires_at));
+        let known = self.read_state(|state| state.tokens.get(id).map(|token| token.expires_at));
         let why = match known {
             Err(_) => return Ok(()),
             Ok(None) => "was revoked",
@@ -173,48 +173,48 @@ impl Behind {
         };
         let detail = format!("the stream ends: token `{id}` {why}");
         let hint = "connect again with a valid token; a tenant-admin or an admin makes one";
-        Err(Fault::new(StatusCode::UNAUTHORIZED, "token-ended", detail).hint(hint))
+        Err(ApiError::new(StatusCode::UNAUTHORIZED, "token-ended", detail).hint(hint))
     }
 
     /// Look into the tables, on a thread that may block.
-    pub(crate) async fn tables<T, F>(&self, look: F) -> Result<T, Fault>
+    pub(crate) async fn read_tables<T, F>(&self, look: F) -> Result<T, ApiError>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn Tables) -> Result<T, Fault> + Send + 'static,
+        F: FnOnce(&dyn Tables) -> Result<T, ApiError> + Send + 'static,
     {
         let tables = self.cluster.tables();
         let looking = tokio::task::spawn_blocking(move || look(&*tables));
-        looking.await.unwrap_or_else(|_| Err(Fault::internal("a look into the tables ended early")))
+        looking.await.unwrap_or_else(|_| Err(ApiError::internal("a look into the tables ended early")))
     }
 }
 
 /// Every route of the door, ready to be served.
-pub fn router(door: Door) -> Router {
-    let (routes, openapi) = api().split_for_parts();
-    let document = document::finished(openapi);
-    let page = Arc::new(reference::html(&document));
+pub fn router(door: AppState) -> Router {
+    let (routes, openapi) = api_routes().split_for_parts();
+    let document = openapi_document::complete_document(openapi);
+    let page = Arc::new(api_reference::reference_html(&document));
     let json = Arc::new(muster_json::to_string(&document));
     let routes = match door.metrics.path.as_str() {
-        scrape::PATH => routes,
+        scrape::DEFAULT_METRICS_PATH => routes,
         other => routes.route(other, routing::get(scrape::scrape)),
     };
     routes
-        .route("/api/v1/openapi.json", routing::get(move || document::serve(json.clone())))
-        .route("/api/v1/docs", routing::get(move || reference::serve(page.clone())))
+        .route("/api/v1/openapi.json", routing::get(move || openapi_document::serve(json.clone())))
+        .route("/api/v1/docs", routing::get(move || api_reference::serve(page.clone())))
         .route("/", routing::get(home::page))
-        .route_layer(from_fn_with_state(door.clone(), access::check))
-        .fallback(nowhere)
-        .layer(from_fn_with_state(door.clone(), origin::check))
-        .layer(from_fn(trace::follow))
+        .route_layer(from_fn_with_state(door.clone(), access::check_access))
+        .fallback(unknown_path)
+        .layer(from_fn_with_state(door.clone(), origin::check_origin))
+        .layer(from_fn(request_trace::trace_request))
         .with_state(door)
 }
 
 /// The OpenAPI document of this version.
 pub fn openapi() -> OpenApi {
-    document::finished(api().into_openapi())
+    openapi_document::complete_document(api_routes().into_openapi())
 }
 
-fn api() -> OpenApiRouter<Door> {
+fn api_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::default()
         .routes(routes!(submit::submit, jobs::list))
         .routes(routes!(why::plan))
@@ -265,15 +265,15 @@ fn api() -> OpenApiRouter<Door> {
 }
 
 /// The metrics alone, for a port of their own. Nobody is asked for a token there.
-pub fn metrics_router(door: Door, path: &str) -> Router {
-    Router::new().route(path, routing::get(scrape::answer)).fallback(nowhere).with_state(door)
+pub fn metrics_router(door: AppState, path: &str) -> Router {
+    Router::new().route(path, routing::get(scrape::metrics_response)).fallback(unknown_path).with_state(door)
 }
 
-async fn nowhere(uri: Uri) -> Fault {
-    no_such_path(uri)
+async fn unknown_path(uri: Uri) -> ApiError {
+    unknown_path_error(uri)
 }
 
-fn no_such_path(uri: Uri) -> Fault {
-    Fault::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is nothing at `{}`", uri.path()))
+fn unknown_path_error(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is nothing at `{}`", uri.path()))
         .hint("the routes are listed at /api/v1/docs")
 }

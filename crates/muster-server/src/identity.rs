@@ -13,13 +13,13 @@ use muster_core::objects::token::{FIRST_ADMIN_NAME, LOCAL_NAME, Role, Token};
 use muster_core::{Actor, State, TenantId, Timestamp};
 
 pub use file::{FileError, admin_token_path, read_token_file, write_private};
-pub use secret::{NoRandomness, Secret, Wish, mint};
+pub use secret::{NoRandomness, Secret, NewToken, mint};
 
 use crate::config::AuthMode;
 
 /// How callers are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
+pub enum Authenticator {
     /// Everybody who reaches us is the person at this machine.
     Local,
     /// Everybody brings a token.
@@ -28,7 +28,7 @@ pub enum Identity {
 
 /// Who asks, as established from their token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Who {
+pub struct Caller {
     /// The name under which acts are recorded.
     pub actor: Actor,
     /// What they may do.
@@ -41,13 +41,13 @@ pub struct Who {
 
 /// What somebody wants to do, in kinds that differ in the role they need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum Permission {
     /// Look at a tenant's objects, or at the nodes and figures that concern everybody.
-    Look,
+    Read,
     /// Submit jobs, and cancel, hold, release, requeue and change those that the core lets them change.
-    Work,
+    ManageJobs,
     /// Make and revoke tokens.
-    Manage,
+    ManageTenant,
     /// Nodes, GPUs, the audit log.
     Operate,
     /// Tenants and the settings of the cluster.
@@ -80,32 +80,32 @@ pub enum AuthError {
     },
 }
 
-impl From<AuthMode> for Identity {
-    fn from(mode: AuthMode) -> Identity {
+impl From<AuthMode> for Authenticator {
+    fn from(mode: AuthMode) -> Authenticator {
         match mode {
-            AuthMode::Local => Identity::Local,
-            AuthMode::Tokens => Identity::Tokens,
+            AuthMode::Local => Authenticator::Local,
+            AuthMode::Tokens => Authenticator::Tokens,
         }
     }
 }
 
-impl Identity {
+impl Authenticator {
     /// Establish who asks. `bearer` is what stands behind `Authorization: Bearer`.
-    pub fn authenticate(self, bearer: Option<&str>, state: &State, now: Timestamp) -> Result<Who, AuthError> {
+    pub fn authenticate(self, bearer: Option<&str>, state: &State, now: Timestamp) -> Result<Caller, AuthError> {
         match (self, bearer) {
-            (Identity::Local, _) => Ok(Who::local()),
-            (Identity::Tokens, None) => Err(AuthError::Missing),
-            (Identity::Tokens, Some(text)) => known_token(text, state, now).map(Who::with),
+            (Authenticator::Local, _) => Ok(Caller::local()),
+            (Authenticator::Tokens, None) => Err(AuthError::Missing),
+            (Authenticator::Tokens, Some(text)) => verify_token(text, state, now).map(Caller::from_token),
         }
     }
 }
 
-fn known_token<'a>(text: &str, state: &'a State, now: Timestamp) -> Result<&'a Token, AuthError> {
-    let id = secret::id_of(text).ok_or(AuthError::Malformed)?;
+fn verify_token<'a>(text: &str, state: &'a State, now: Timestamp) -> Result<&'a Token, AuthError> {
+    let id = secret::token_id(text).ok_or(AuthError::Malformed)?;
     let Some(token) = state.tokens.get(id) else {
         return Err(AuthError::Unknown { id: id.to_string() });
     };
-    if !secret::fits(text, &token.hash) {
+    if !secret::matches_hash(text, &token.hash) {
         return Err(AuthError::WrongSecret { id: id.to_string() });
     }
     if token.expires_at.is_some_and(|end| end <= now) {
@@ -127,14 +127,14 @@ impl AuthError {
     }
 }
 
-impl Who {
+impl Caller {
     /// The person at this machine.
-    pub fn local() -> Who {
-        Who { actor: Actor::local(LOCAL_NAME), role: Role::Admin, tenant: None, token: None }
+    pub fn local() -> Caller {
+        Caller { actor: Actor::local(LOCAL_NAME), role: Role::Admin, tenant: None, token: None }
     }
 
-    fn with(token: &Token) -> Who {
-        Who {
+    fn from_token(token: &Token) -> Caller {
+        Caller {
             actor: Actor::bearer(token),
             role: token.role,
             tenant: token.tenant.clone(),
@@ -153,29 +153,29 @@ impl Who {
     }
 
     /// Whether they may do this to objects of a tenant, or to the cluster itself where `tenant` is `None`.
-    pub fn may(&self, verb: Verb, tenant: Option<&TenantId>) -> bool {
+    pub fn may(&self, verb: Permission, tenant: Option<&TenantId>) -> bool {
         let within_reach = match tenant {
             Some(tenant) => self.sees(tenant),
-            None => verb == Verb::Look || self.role.is_cluster_wide(),
+            None => verb == Permission::Read || self.role.is_cluster_wide(),
         };
-        within_reach && self.role >= verb.needs()
+        within_reach && self.role >= verb.minimum_role()
     }
 
     /// Whether they may make or revoke a token of this role: nobody hands out more than they have.
     pub fn may_grant(&self, role: Role, tenant: Option<&TenantId>) -> bool {
-        self.may(Verb::Manage, tenant) && role <= self.role && role.is_cluster_wide() == tenant.is_none()
+        self.may(Permission::ManageTenant, tenant) && role <= self.role && role.is_cluster_wide() == tenant.is_none()
     }
 }
 
-impl Verb {
+impl Permission {
     /// The least role that may.
-    pub fn needs(self) -> Role {
+    pub fn minimum_role(self) -> Role {
         match self {
-            Verb::Look => Role::Viewer,
-            Verb::Work => Role::Member,
-            Verb::Manage => Role::TenantAdmin,
-            Verb::Operate => Role::Operator,
-            Verb::Administer => Role::Admin,
+            Permission::Read => Role::Viewer,
+            Permission::ManageJobs => Role::Member,
+            Permission::ManageTenant => Role::TenantAdmin,
+            Permission::Operate => Role::Operator,
+            Permission::Administer => Role::Admin,
         }
     }
 }
@@ -207,7 +207,7 @@ pub fn bootstrap(
         return Ok(None);
     }
     let name = FIRST_ADMIN_NAME.to_string();
-    let wish = Wish { name, role: Role::Admin, tenant: None, expires_at: None, priority_max: None };
+    let wish = NewToken { name, role: Role::Admin, tenant: None, expires_at: None, priority_max: None };
     let (token, secret) = mint(wish, now)?;
     write_private(&admin_token_path(data_dir), format!("{}\n", secret.reveal()).as_bytes())?;
     Ok(Some((token, secret)))

@@ -8,9 +8,9 @@ pub mod tls;
 pub mod clock;
 pub mod cluster;
 pub mod engine;
-pub mod lead;
-pub mod refused_acts;
-pub mod reign;
+pub mod leader_term;
+pub mod refusal_audit;
+pub mod engine_loop;
 pub mod savepoint;
 
 mod data_folder;
@@ -20,9 +20,9 @@ pub mod evaluations;
 pub mod forecaster;
 pub mod planner;
 pub mod policies;
-pub mod rounds;
+pub mod round_stats;
 pub mod shadow;
-pub mod waits;
+pub mod wait_recorder;
 
 pub mod agents;
 pub mod dispatch;

@@ -3,8 +3,8 @@
 //!
 //! Names follow the conventions of Prometheus; no job, user or node is a label, so their number stays small.
 
-mod seen;
-mod text;
+mod event_counters;
+mod exposition;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,16 +17,16 @@ use muster_store::rows::{CountRow, JobState};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::cluster::Role;
-use crate::http::{Door, factor};
-use crate::policies::Heard;
-use crate::rounds::Tally;
+use crate::cluster::ServerRole;
+use crate::http::{AppState, fair_share_factor};
+use crate::policies::PolicyCallTotals;
+use crate::round_stats::RoundTotals;
 
-pub use seen::Seen;
+pub use event_counters::EventCounters;
 
 /// Everything that is told, at one moment.
 #[derive(Debug)]
-struct Facts {
+struct MetricValues {
     /// Prefix of the names that the commissioning document promises.
     namespace: String,
     jobs: Vec<(String, u64)>,
@@ -36,61 +36,61 @@ struct Facts {
     nodes: Vec<(String, u64)>,
     gpu_seconds: Vec<(String, f64)>,
     fair_shares: Vec<(String, f64)>,
-    queue: u64,
+    queue_length: u64,
     epoch: u64,
     seq: u64,
-    rounds: Tally,
-    seen: seen::Counts,
-    questions: BTreeMap<Hook, Heard>,
-    connections: (u64, u64),
+    rounds: RoundTotals,
+    event_counts: event_counters::EventCounts,
+    policy_calls: BTreeMap<Hook, PolicyCallTotals>,
+    connections_open_and_refused: (u64, u64),
     refusals: [(&'static str, u64); 2],
-    evaluations: crate::evaluations::Counts,
+    evaluations: crate::evaluations::EvaluationCounts,
     /// Bundles in force by their scope, and whether each is suspended.
     bundles: Vec<(String, bool)>,
 }
 
 /// All metrics in the text format of OpenMetrics.
-pub fn text(door: &Door, counts: &[CountRow]) -> Result<String, fmt::Error> {
+pub fn openmetrics_text(door: &AppState, counts: &[CountRow]) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(facts(door, counts)));
+    registry.register_collector(Box::new(collect(door, counts)));
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
-fn facts(door: &Door, counts: &[CountRow]) -> Facts {
+fn collect(door: &AppState, counts: &[CountRow]) -> MetricValues {
     let epoch = match door.cluster.role() {
-        Role::Leading { epoch } => epoch,
+        ServerRole::Leading { epoch } => epoch,
         _ => 0,
     };
-    door.cluster.read(|state| Facts {
+    door.cluster.read(|state| MetricValues {
         namespace: door.metrics.namespace.to_string(),
         jobs: jobs(counts),
         waiting_by_reason: waiting_by_reason(door, state),
         gpus: gpus(state),
         allocated_ratio: allocated_ratio(state),
-        nodes: counted(state.nodes.values().map(|node| node.state.status.as_str().to_string())),
+        nodes: count_by_key(state.nodes.values().map(|node| node.state.status.as_str().to_string())),
         gpu_seconds: gpu_seconds(state, door.cluster.now()),
         fair_shares: fair_shares(state, door.cluster.now().max(state.clock))
             .into_iter()
-            .map(|(tenant, share)| (tenant.to_string(), factor(share)))
+            .map(|(tenant, share)| (tenant.to_string(), fair_share_factor(share)))
             .collect(),
-        queue: state.queue.len(),
+        queue_length: state.queue.len(),
         epoch,
         seq: state.seq,
-        rounds: door.rounds.tally(),
-        seen: door.seen.counts(),
-        questions: door.questions.tally(),
-        connections: (door.connections.open() as u64, door.connections.refused()),
-        refusals: door.refusals.counts(),
+        rounds: door.rounds.totals(),
+        event_counts: door.event_counters.counts(),
+        policy_calls: door.policy_calls.totals(),
+        connections_open_and_refused: (door.connections.open_count() as u64, door.connections.refused_count()),
+        refusals: door.access_denials.counts(),
         evaluations: door.evaluations.counts(),
         bundles: bundles(door, state),
     })
 }
 
-fn bundles(door: &Door, state: &State) -> Vec<(String, bool)> {
+fn bundles(door: &AppState, state: &State) -> Vec<(String, bool)> {
     let is_suspended = |version: &BundleVersion| {
-        door.interpreter.as_ref().is_some_and(|interpreter| interpreter.suspended(version).is_some())
+        door.interpreter.as_ref().is_some_and(|interpreter| interpreter.suspension_reason(version).is_some())
     };
     let in_force = state.policies.in_force().into_iter();
     in_force.map(|version| (version.scope.to_string(), is_suspended(version))).collect()
@@ -101,7 +101,7 @@ fn jobs(counts: &[CountRow]) -> Vec<(String, u64)> {
     JobState::ALL.iter().map(|state| (state.as_str().to_string(), sum(*state))).collect()
 }
 
-fn counted<K: Ord>(words: impl Iterator<Item = K>) -> Vec<(K, u64)> {
+fn count_by_key<K: Ord>(words: impl Iterator<Item = K>) -> Vec<(K, u64)> {
     let mut counts = std::collections::BTreeMap::new();
     for word in words {
         *counts.entry(word).or_insert(0) += 1;
@@ -110,7 +110,7 @@ fn counted<K: Ord>(words: impl Iterator<Item = K>) -> Vec<(K, u64)> {
 }
 
 /// Jobs that are ready, by the most telling reason of their bucket; others by what keeps them.
-fn waiting_by_reason(door: &Door, state: &State) -> Vec<(String, u64)> {
+fn waiting_by_reason(door: &AppState, state: &State) -> Vec<(String, u64)> {
     let verdicts = door.cluster.verdicts();
     let mut counts = std::collections::BTreeMap::new();
     let mut ready = 0;
@@ -134,7 +134,7 @@ fn gpus(state: &State) -> Vec<([(String, String); 2], u64)> {
             [("model".to_string(), node.facts.gpus[index].model.clone()), ("state".to_string(), word)]
         })
     });
-    counted(each)
+    count_by_key(each)
 }
 
 fn allocated_ratio(state: &State) -> f64 {

@@ -5,7 +5,7 @@
 //! plan is made again from the journal alone. A policy that fails is loud: its jobs say so when they are asked why they
 //! wait, the log has it, and the metrics count it.
 
-mod counted;
+mod metered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use muster_core::resources::Kind;
 use muster_core::{Command, JobId, JobSpec, NodeId, State, TenantId, Timestamp};
 use tracing::warn;
 
-pub use counted::{Counted, Heard, Questions};
+pub use metered::{MeteredInterpreter, PolicyCallTotals, PolicyCallMetrics};
 
 /// Answers are asked for anew after this long: the hour changes, and so does what tenants hold.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
+const ANSWER_REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// Those about whom a policy failed sooner: it may have been the moment.
-const TRY_AGAIN: Duration = Duration::from_secs(3);
+const FAILED_ANSWER_RETRY_INTERVAL: Duration = Duration::from_secs(3);
 /// Buckets that are asked about at once.
-const BUCKETS_TOGETHER: usize = 250;
+const BUCKETS_PER_CALL: usize = 250;
 /// After so many that have news, the others are asked about in the next round.
-const BUCKETS_MAX: usize = 1_000;
+const ANSWERS_PER_ROUND_MAX: usize = 1_000;
 
 /// Those who run policies.
 pub trait Interpreter: Send + Sync {
@@ -50,12 +50,12 @@ pub trait Interpreter: Send + Sync {
     }
 
     /// Why a version is suspended, if it is: it is not asked, and every question to it fails.
-    fn suspended(&self, _: &BundleVersion) -> Option<String> {
+    fn suspension_reason(&self, _: &BundleVersion) -> Option<String> {
         None
     }
 
     /// How long a submission waits for `admit`. A policy that takes longer is heard before the job starts instead.
-    fn admission_wait(&self) -> Duration {
+    fn admission_timeout(&self) -> Duration {
         Duration::from_secs(1)
     }
 
@@ -101,24 +101,24 @@ pub trait Interpreter: Send + Sync {
 
 /// A job that is not accepted yet, and those who are asked about it. It is made from the state and asked without it:
 /// while a policy thinks, nobody waits for the state.
-pub struct Applicant {
+pub struct AdmissionCheck {
     job: JobView,
-    asked: Vec<Arc<BundleVersion>>,
+    versions: Vec<Arc<BundleVersion>>,
 }
 
-impl Applicant {
+impl AdmissionCheck {
     /// One that somebody has to be asked about; nothing where nobody does.
-    pub fn of(state: &State, spec: &JobSpec, now: Timestamp) -> Option<Applicant> {
+    pub fn for_spec(state: &State, spec: &JobSpec, now: Timestamp) -> Option<AdmissionCheck> {
         let asked: Vec<_> = state.policies.bundles_answering(Hook::Admit, &spec.tenant).cloned().collect();
         let bucket = Bucket::of_spec(spec, None, &state.policies.bucket_criteria);
         let job = JobView::of(&bucket, Moment::of(now, state.settings.utc_offset_minutes));
-        (!asked.is_empty()).then_some(Applicant { job, asked })
+        (!asked.is_empty()).then_some(AdmissionCheck { job, versions: asked })
     }
 
     /// Whether policies refuse it, and in which words.
-    pub fn refused(&self, interpreter: &dyn Interpreter) -> Option<String> {
+    pub fn refusal(&self, interpreter: &dyn Interpreter) -> Option<String> {
         let admit = |version: &Arc<BundleVersion>| interpreter.admit(version, &[&self.job]).pop();
-        let said = self.asked.iter().filter_map(|version| heard(admit(version)?, version, &mut None));
+        let said = self.versions.iter().filter_map(|version| answer_or_record_failure(admit(version)?, version, &mut None));
         match said.fold(Admission::Yes, Admission::and) {
             Admission::Refuse { why } => Some(why),
             Admission::Yes | Admission::Wait { .. } => None,
@@ -127,7 +127,7 @@ impl Applicant {
 }
 
 /// What policies say of the limits of a tenant and all above it, where nobody of theirs waits and they were not asked yet.
-pub fn unknown_limits(
+pub fn query_missing_limits(
     state: &State,
     tenant: &TenantId,
     interpreter: &dyn Interpreter,
@@ -136,66 +136,66 @@ pub fn unknown_limits(
     if state.knows_limits(tenant) {
         return Vec::new();
     }
-    let asking = Asking { interpreter, state, now };
+    let asking = QueryContext { interpreter, state, now };
     let asked = state.lineage(tenant).map(|one| &one.id);
-    let asked = asked.filter(|one| state.policies.asks(Hook::Limit, one) && asking.knows_no_limit(one));
-    asking.limits_of(&asked.collect::<Vec<_>>(), &state.cluster_view(now))
+    let asked = asked.filter(|one| state.policies.asks(Hook::Limit, one) && asking.lacks_limit(one));
+    asking.query_limits(&asked.collect::<Vec<_>>(), &state.cluster_view(now))
 }
 
 /// Asks what is not known, and what was known for long.
-pub struct Asker {
+pub struct PolicyQuerier {
     interpreter: Arc<dyn Interpreter>,
     /// When everyone was asked about last.
-    asked_at: Option<Duration>,
+    refreshed_at: Option<Duration>,
     /// When those were asked about again about whom a policy failed.
-    tried_at: Option<Duration>,
+    failed_retried_at: Option<Duration>,
 }
 
-impl Asker {
+impl PolicyQuerier {
     /// One that has asked nothing.
-    pub fn new(interpreter: Arc<dyn Interpreter>) -> Asker {
-        Asker { interpreter, asked_at: None, tried_at: None }
+    pub fn new(interpreter: Arc<dyn Interpreter>) -> PolicyQuerier {
+        PolicyQuerier { interpreter, refreshed_at: None, failed_retried_at: None }
     }
 
     /// Whether policies refuse a job that is not accepted yet, and in which words.
-    pub fn refuses(&self, state: &State, spec: &JobSpec, now: Timestamp) -> Option<String> {
-        Applicant::of(state, spec, now)?.refused(&*self.interpreter)
+    pub fn admission_refusal(&self, state: &State, spec: &JobSpec, now: Timestamp) -> Option<String> {
+        AdmissionCheck::for_spec(state, spec, now)?.refusal(&*self.interpreter)
     }
 
     /// What is to be put on record before the next round: answers that are missing, for those who wait and for those
     /// whom a plan would displace, and those that have changed.
-    pub fn news(
+    pub fn new_answers(
         &mut self,
         state: &State,
         plan: &Plan,
         (now, elapsed): (Timestamp, Duration),
     ) -> Option<Command> {
-        if !Hook::ALL.into_iter().any(|hook| is_answered(state, hook)) {
+        if !Hook::ALL.into_iter().any(|hook| any_active_bundle_has_hook(state, hook)) {
             return None;
         }
         let due = |at: Option<Duration>, after| at.is_none_or(|at| elapsed.saturating_sub(at) >= after);
-        let (again, try_again) = (due(self.asked_at, ASK_AGAIN), due(self.tried_at, TRY_AGAIN));
-        let asking = Asking { interpreter: &*self.interpreter, state, now };
-        let nodes = nodes_by_kind(state);
+        let (again, try_again) = (due(self.refreshed_at, ANSWER_REFRESH_INTERVAL), due(self.failed_retried_at, FAILED_ANSWER_RETRY_INTERVAL));
+        let asking = QueryContext { interpreter: &*self.interpreter, state, now };
+        let nodes = representative_node_by_kind(state);
         let mut answers = Vec::new();
         let mut left_out = false;
-        for some in asking.wanted(&nodes, again, try_again).chunks(BUCKETS_TOGETHER) {
-            left_out = answers.len() >= BUCKETS_MAX;
+        for some in asking.buckets_to_query(&nodes, again, try_again).chunks(BUCKETS_PER_CALL) {
+            left_out = answers.len() >= ANSWERS_PER_ROUND_MAX;
             if left_out {
                 break;
             }
-            answers.extend(asking.news_of(some, &nodes));
+            answers.extend(asking.changed_answers(some, &nodes));
         }
-        answers.extend(asking.about_victims_again(|known| again || (try_again && known.failed.is_some())));
+        answers.extend(asking.requery_victims(|known| again || (try_again && known.failed.is_some())));
         answers
-            .extend(plan.evictions.iter().filter_map(|room| asking.about_victims(room.job, &room.victims)));
-        let limits = asking.about_limits(again, try_again);
-        let retries = asking.about_failures(try_again);
+            .extend(plan.evictions.iter().filter_map(|room| asking.query_new_victims(room.job, &room.victims)));
+        let limits = asking.changed_limits(again, try_again);
+        let retries = asking.query_due_retries(try_again);
         if again && !left_out {
-            self.asked_at = Some(elapsed);
+            self.refreshed_at = Some(elapsed);
         }
         if try_again {
-            self.tried_at = Some(elapsed);
+            self.failed_retried_at = Some(elapsed);
         }
         let bundles = state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect();
         let said = !answers.is_empty() || !limits.is_empty() || !retries.is_empty();
@@ -204,14 +204,14 @@ impl Asker {
 }
 
 /// Whether some bundle in force answers a question.
-fn is_answered(state: &State, hook: Hook) -> bool {
+fn any_active_bundle_has_hook(state: &State, hook: Hook) -> bool {
     state.policies.in_force().iter().any(|version| version.bundle.hooks.contains(&hook))
 }
 
 /// A node of each kind.
-fn nodes_by_kind(state: &State) -> BTreeMap<Arc<Kind>, NodeId> {
+fn representative_node_by_kind(state: &State) -> BTreeMap<Arc<Kind>, NodeId> {
     let mut nodes = BTreeMap::new();
-    if is_answered(state, Hook::Score) {
+    if any_active_bundle_has_hook(state, Hook::Score) {
         let kinds = state.resources.kinds().count();
         for (node, filed) in state.resources.nodes() {
             nodes.entry(filed.kind.clone()).or_insert_with(|| node.clone());
@@ -224,7 +224,7 @@ fn nodes_by_kind(state: &State) -> BTreeMap<Arc<Kind>, NodeId> {
 }
 
 /// Whether an answer says something else than what is known.
-fn differs(known: &BucketAnswer, answered: &JobAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
+fn has_answer_changed(known: &BucketAnswer, answered: &JobAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
     let cost = |node: &NodeId| answered.costs.iter().find(|(one, _)| one == node).map(|(_, cost)| *cost);
     let costs = nodes.iter().any(|(kind, node)| known.costs.get(kind).copied() != cost(node));
     known.admission != answered.admission
@@ -235,31 +235,31 @@ fn differs(known: &BucketAnswer, answered: &JobAnswer, nodes: &BTreeMap<Arc<Kind
 }
 
 /// One who asks about a state.
-struct Asking<'a> {
+struct QueryContext<'a> {
     interpreter: &'a dyn Interpreter,
     state: &'a State,
     now: Timestamp,
 }
 
-impl Asking<'_> {
+impl QueryContext<'_> {
     /// Whether anything is to be asked about a bucket.
-    fn is_concerned(&self, bucket: &Bucket) -> bool {
+    fn any_bucket_hook_applies(&self, bucket: &Bucket) -> bool {
         Hook::OF_BUCKETS.into_iter().any(|hook| self.state.policies.asks(hook, &bucket.tenant))
     }
 
     /// Whether kinds of nodes are there of which nothing was answered.
-    fn lacks(&self, bucket: &Bucket, known: &BucketAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
+    fn lacks_node_scores(&self, bucket: &Bucket, known: &BucketAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
         self.state.policies.asks(Hook::Score, &bucket.tenant)
             && nodes.keys().any(|kind| !known.costs.contains_key(kind))
     }
 
-    fn view(&self, bucket: &Bucket) -> JobView {
+    fn job_view(&self, bucket: &Bucket) -> JobView {
         JobView::of(bucket, Moment::of(self.now, self.state.settings.utc_offset_minutes))
     }
 
     /// Those of whom something is not known, each with its first job: of whom nothing was answered yet, or long ago, or
     /// not of all kinds of nodes, or where a policy failed.
-    fn wanted(
+    fn buckets_to_query(
         &self,
         nodes: &BTreeMap<Arc<Kind>, NodeId>,
         again: bool,
@@ -268,9 +268,9 @@ impl Asking<'_> {
         let wants = |bucket: &Bucket| {
             let known = self.state.policies.answers.of(bucket);
             let lacks = |known: &BucketAnswer| {
-                self.lacks(bucket, known, nodes) || (try_again && known.failed.is_some())
+                self.lacks_node_scores(bucket, known, nodes) || (try_again && known.failed.is_some())
             };
-            (again || known.is_none_or(lacks)) && self.is_concerned(bucket)
+            (again || known.is_none_or(lacks)) && self.any_bucket_hook_applies(bucket)
         };
         let firsts =
             self.state.queue.buckets().filter_map(|(bucket, places)| Some((bucket, places.first()?.1)));
@@ -278,28 +278,28 @@ impl Asking<'_> {
     }
 
     /// What policies say of these buckets, where it is another than what is known.
-    fn news_of(&self, some: &[(&Bucket, JobId)], nodes: &BTreeMap<Arc<Kind>, NodeId>) -> Vec<JobAnswer> {
-        let mut all: Vec<About<'_>> =
-            some.iter().filter_map(|(bucket, job)| self.unheard(bucket, *job)).collect();
-        self.hear_admissions(&mut all);
-        self.hear_costs(&mut all, nodes);
-        self.hear_caps(&mut all);
-        self.hear_priorities(&mut all);
+    fn changed_answers(&self, some: &[(&Bucket, JobId)], nodes: &BTreeMap<Arc<Kind>, NodeId>) -> Vec<JobAnswer> {
+        let mut all: Vec<BucketQuery<'_>> =
+            some.iter().filter_map(|(bucket, job)| self.new_bucket_query(bucket, *job)).collect();
+        self.query_admissions(&mut all);
+        self.query_scores(&mut all, nodes);
+        self.query_power_caps(&mut all);
+        self.query_priorities(&mut all);
         let is_new = |bucket: &Bucket, answered: &JobAnswer| {
             let known = self.state.policies.answers.of(bucket);
-            known.is_none_or(|known| differs(known, answered, nodes))
+            known.is_none_or(|known| has_answer_changed(known, answered, nodes))
         };
-        let answered = all.into_iter().map(|about| (about.bucket, self.with_failure(about.answered)));
+        let answered = all.into_iter().map(|about| (about.bucket, self.hold_on_failure(about.answered)));
         answered.filter(|(bucket, answered)| is_new(bucket, answered)).map(|(_, answered)| answered).collect()
     }
 
-    fn unheard<'b>(&self, bucket: &'b Bucket, job: JobId) -> Option<About<'b>> {
+    fn new_bucket_query<'b>(&self, bucket: &'b Bucket, job: JobId) -> Option<BucketQuery<'b>> {
         let tenant = TenantView::of(self.state.tenants.get(&bucket.tenant)?);
-        Some(About { bucket, tenant, view: self.view(bucket), answered: JobAnswer::of(job, bucket.key()) })
+        Some(BucketQuery { bucket, tenant, view: self.job_view(bucket), answered: JobAnswer::of(job, bucket.key()) })
     }
 
     /// Where a policy failed its jobs wait, if so configured.
-    fn with_failure(&self, answered: JobAnswer) -> JobAnswer {
+    fn hold_on_failure(&self, answered: JobAnswer) -> JobAnswer {
         match (&answered.failed, self.state.settings.policy_failure) {
             (Some(what), PolicyFailure::Closed) => {
                 let wait = Admission::Wait { why: format!("a policy failed: {what}") };
@@ -310,22 +310,22 @@ impl Asking<'_> {
     }
 
     /// The strictest of all.
-    fn hear_admissions(&self, all: &mut [About]) {
-        let ask = |version: &BundleVersion, some: &[&About]| self.interpreter.admit(version, &views(some));
-        self.hear(Hook::Admit, all, ask, |about, _, said| {
+    fn query_admissions(&self, all: &mut [BucketQuery]) {
+        let ask = |version: &BundleVersion, some: &[&BucketQuery]| self.interpreter.admit(version, &job_views(some));
+        self.query_hook(Hook::Admit, all, ask, |about, _, said| {
             about.answered.admission = std::mem::take(&mut about.answered.admission).and(said);
         });
     }
 
     /// The sum of all.
-    fn hear_costs(&self, all: &mut [About], nodes: &BTreeMap<Arc<Kind>, NodeId>) {
+    fn query_scores(&self, all: &mut [BucketQuery], nodes: &BTreeMap<Arc<Kind>, NodeId>) {
         let shown: Vec<NodeView> = nodes.iter().map(|(kind, node)| NodeView::of(node, kind)).collect();
         for about in all.iter_mut() {
             about.answered.costs = nodes.values().map(|node| (node.clone(), 0)).collect();
         }
         let ask =
-            |version: &BundleVersion, some: &[&About]| self.interpreter.score(version, &views(some), &shown);
-        self.hear(Hook::Score, all, ask, |about, _, said| {
+            |version: &BundleVersion, some: &[&BucketQuery]| self.interpreter.score(version, &job_views(some), &shown);
+        self.query_hook(Hook::Score, all, ask, |about, _, said| {
             for ((_, sum), cost) in about.answered.costs.iter_mut().zip(said) {
                 *sum = sum.saturating_add(cost);
             }
@@ -333,20 +333,20 @@ impl Asking<'_> {
     }
 
     /// The least of all.
-    fn hear_caps(&self, all: &mut [About]) {
-        let ask = |version: &BundleVersion, some: &[&About]| self.interpreter.power(version, &views(some));
-        self.hear(Hook::Power, all, ask, |about, _, said| {
+    fn query_power_caps(&self, all: &mut [BucketQuery]) {
+        let ask = |version: &BundleVersion, some: &[&BucketQuery]| self.interpreter.power(version, &job_views(some));
+        self.query_hook(Hook::Power, all, ask, |about, _, said| {
             about.answered.gpu_milliwatts = about.answered.gpu_milliwatts.into_iter().chain(said).min();
         });
     }
 
     /// Each bundle sees what the one before it left. That of a tenant can only ask for less.
-    fn hear_priorities(&self, all: &mut [About]) {
-        let ask = |version: &BundleVersion, some: &[&About]| {
+    fn query_priorities(&self, all: &mut [BucketQuery]) {
+        let ask = |version: &BundleVersion, some: &[&BucketQuery]| {
             let pairs: Vec<_> = some.iter().map(|about| (&about.view, &about.tenant)).collect();
             self.interpreter.priority(version, &pairs)
         };
-        self.hear(Hook::Priority, all, ask, |about, version, said| {
+        self.query_hook(Hook::Priority, all, ask, |about, version, said| {
             let left = about.view.priority;
             let most = if version.scope == PolicyScope::Cluster { u32::MAX } else { left };
             about.view.priority = said.unwrap_or(left).min(most);
@@ -356,34 +356,34 @@ impl Asking<'_> {
     }
 
     /// Put a question to every bundle that answers it, about all of whom it speaks, and take what it says of each.
-    fn hear<T>(
+    fn query_hook<T>(
         &self,
         hook: Hook,
-        all: &mut [About],
-        ask: impl Fn(&BundleVersion, &[&About]) -> Vec<Result<T, String>>,
-        take: impl Fn(&mut About, &BundleVersion, T),
+        all: &mut [BucketQuery],
+        ask: impl Fn(&BundleVersion, &[&BucketQuery]) -> Vec<Result<T, String>>,
+        take: impl Fn(&mut BucketQuery, &BundleVersion, T),
     ) {
         for version in self.state.policies.in_force() {
-            let speaks_of = |about: &About| version.scope.applies_to(&about.bucket.tenant);
-            let concerned: Vec<&About> = all.iter().filter(|about| speaks_of(about)).collect();
+            let speaks_of = |about: &BucketQuery| version.scope.applies_to(&about.bucket.tenant);
+            let concerned: Vec<&BucketQuery> = all.iter().filter(|about| speaks_of(about)).collect();
             if concerned.is_empty() || !version.bundle.hooks.contains(&hook) {
                 continue;
             }
             let said = ask(version, &concerned);
             for (one, said) in all.iter_mut().filter(|about| speaks_of(about)).zip(said) {
-                if let Some(said) = heard(said, version, &mut one.answered.failed) {
+                if let Some(said) = answer_or_record_failure(said, version, &mut one.answered.failed) {
                     take(one, version, said);
                 }
             }
         }
     }
 
-    fn knows_no_limit(&self, tenant: &TenantId) -> bool {
+    fn lacks_limit(&self, tenant: &TenantId) -> bool {
         !self.state.policies.limits.contains_key(tenant)
     }
 
     /// How much tenants may hold whose jobs wait, and all above them, where that is another than what is known.
-    fn about_limits(&self, again: bool, try_again: bool) -> Vec<TenantLimit> {
+    fn changed_limits(&self, again: bool, try_again: bool) -> Vec<TenantLimit> {
         let known = &self.state.policies.limits;
         let wants = |tenant: &&TenantId| {
             let is_due = |limited: &TenantLimit| again || (try_again && limited.failed.is_some());
@@ -394,12 +394,12 @@ impl Asking<'_> {
             return Vec::new();
         }
         let cluster = self.state.cluster_view(self.now);
-        let said = wanted.chunks(BUCKETS_TOGETHER).flat_map(|some| self.limits_of(some, &cluster));
+        let said = wanted.chunks(BUCKETS_PER_CALL).flat_map(|some| self.query_limits(some, &cluster));
         said.filter(|limited| known.get(&limited.tenant) != Some(limited)).collect()
     }
 
     /// How much these tenants may hold: the least that the bundles say that speak of each.
-    fn limits_of(&self, tenants: &[&TenantId], cluster: &ClusterView) -> Vec<TenantLimit> {
+    fn query_limits(&self, tenants: &[&TenantId], cluster: &ClusterView) -> Vec<TenantLimit> {
         let there = tenants.iter().filter_map(|tenant| self.state.tenants.get(tenant));
         let mut all: Vec<(TenantView, TenantLimit)> =
             there.map(|tenant| (TenantView::of(tenant), TenantLimit::of(tenant.id.clone()))).collect();
@@ -412,35 +412,35 @@ impl Asking<'_> {
             }
             let said = self.interpreter.limit(version, &concerned);
             for ((_, limited), said) in all.iter_mut().filter(|(tenant, _)| speaks_of(tenant)).zip(said) {
-                if let Some(said) = heard(said, version, &mut limited.failed) {
+                if let Some(said) = answer_or_record_failure(said, version, &mut limited.failed) {
                     limited.limit = std::mem::take(&mut limited.limit).and(said);
                 }
             }
         }
-        all.into_iter().map(|(_, limited)| self.blocked_by_failure(limited)).collect()
+        all.into_iter().map(|(_, limited)| self.block_on_failure(limited)).collect()
     }
 
     /// Where a policy failed nobody of the tenant or below it starts, if so configured.
-    fn blocked_by_failure(&self, limited: TenantLimit) -> TenantLimit {
+    fn block_on_failure(&self, limited: TenantLimit) -> TenantLimit {
         let closed = self.state.settings.policy_failure == PolicyFailure::Closed;
         let failed = limited.failed.as_ref().filter(|_| closed);
         TenantLimit { blocked: failed.map(|what| format!("a policy failed: {what}")), ..limited }
     }
 
     /// Whether those start again who failed, where that was not asked yet.
-    fn about_failures(&self, try_again: bool) -> Vec<RetryAnswer> {
+    fn query_due_retries(&self, try_again: bool) -> Vec<RetryAnswer> {
         let failures = self.state.policies.failures.iter();
         let due = failures.filter(|(_, failure)| failure.failed.is_none() || try_again);
-        due.filter_map(|(job, _)| self.retried(self.state.jobs.get(job)?)).take(BUCKETS_MAX).collect()
+        due.filter_map(|(job, _)| self.query_retry(self.state.jobs.get(job)?)).take(ANSWERS_PER_ROUND_MAX).collect()
     }
 
-    fn retried(&self, job: &Job) -> Option<RetryAnswer> {
+    fn query_retry(&self, job: &Job) -> Option<RetryAnswer> {
         let failure = self.state.failure_of(job.id)?;
-        let (view, mut failed) = (self.view(&self.state.bucket(job)), None);
+        let (view, mut failed) = (self.job_view(&self.state.bucket(job)), None);
         let mut retry = Retry::AsAsked;
         for version in self.state.policies.bundles_answering(Hook::Retry, &job.spec.tenant) {
             let said = self.interpreter.retry(version, &view, &failure.seen);
-            retry = retry.and(heard(said, version, &mut failed).unwrap_or_default());
+            retry = retry.and(answer_or_record_failure(said, version, &mut failed).unwrap_or_default());
         }
         let unknown = failed.is_some() && self.state.settings.policy_failure == PolicyFailure::Closed;
         let is_no = matches!(retry, Retry::No { .. });
@@ -449,18 +449,18 @@ impl Asking<'_> {
     }
 
     /// Whether those whom a plan would displace may be, where that was not asked yet.
-    fn about_victims(&self, job: JobId, victims: &[JobId]) -> Option<JobAnswer> {
+    fn query_new_victims(&self, job: JobId, victims: &[JobId]) -> Option<JobAnswer> {
         let bucket = self.state.bucket(self.state.jobs.get(&job)?);
         let known = self.state.policies.answers.of(&bucket).cloned().unwrap_or_default();
         let unasked = victims.iter().filter(|victim| !known.victims.contains_key(victim)).copied();
-        self.of_victims((job, &bucket), &known, known.failed.clone(), unasked)
+        self.query_victims((job, &bucket), &known, known.failed.clone(), unasked)
     }
 
     /// What was answered about victims long ago, where it is another by now: they have run on.
-    fn about_victims_again(&self, is_due: impl Fn(&BucketAnswer) -> bool) -> Vec<JobAnswer> {
+    fn requery_victims(&self, is_due: impl Fn(&BucketAnswer) -> bool) -> Vec<JobAnswer> {
         let again = |(bucket, known): (&Bucket, &BucketAnswer)| {
             let job = self.state.queue.bucket(bucket)?.first()?.1;
-            let answered = self.of_victims((job, bucket), known, None, known.victims.keys().copied())?;
+            let answered = self.query_victims((job, bucket), known, None, known.victims.keys().copied())?;
             let differs = |(job, may): &(JobId, bool)| known.victims.get(job) != Some(may);
             answered.victims.iter().any(differs).then_some(answered)
         };
@@ -468,7 +468,7 @@ impl Asking<'_> {
         due.filter_map(again).collect()
     }
 
-    fn of_victims(
+    fn query_victims(
         &self,
         (job, bucket): (JobId, &Bucket),
         known: &BucketAnswer,
@@ -482,13 +482,13 @@ impl Asking<'_> {
         if candidates.is_empty() || asked.peek().is_none() {
             return None;
         }
-        let view = self.view(bucket);
+        let view = self.job_view(bucket);
         let mut may_go: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.id).collect();
         for version in asked {
             let shown: Vec<CandidateView> =
                 candidates.iter().map(|candidate| candidate.shown_to(&version.scope)).collect();
             let said = self.interpreter.victims(version, &view, &shown);
-            match (heard(said, version, &mut failed), self.state.settings.policy_failure) {
+            match (answer_or_record_failure(said, version, &mut failed), self.state.settings.policy_failure) {
                 (Some(said), _) => may_go = may_go.intersection(&said).copied().collect(),
                 (None, PolicyFailure::Closed) => may_go.clear(),
                 (None, PolicyFailure::Open) => {}
@@ -509,7 +509,7 @@ impl Asking<'_> {
 }
 
 /// A bucket that is asked about, and what was heard of it.
-struct About<'a> {
+struct BucketQuery<'a> {
     bucket: &'a Bucket,
     /// Whose it is.
     tenant: TenantView,
@@ -518,12 +518,12 @@ struct About<'a> {
     answered: JobAnswer,
 }
 
-fn views<'a>(some: &[&'a About]) -> Vec<&'a JobView> {
+fn job_views<'a>(some: &[&'a BucketQuery]) -> Vec<&'a JobView> {
     some.iter().map(|about| &about.view).collect()
 }
 
 /// What was said; a failure is noted and told.
-fn heard<T>(said: Result<T, String>, version: &BundleVersion, failed: &mut Option<String>) -> Option<T> {
+fn answer_or_record_failure<T>(said: Result<T, String>, version: &BundleVersion, failed: &mut Option<String>) -> Option<T> {
     match said {
         Ok(said) => Some(said),
         Err(what) => {

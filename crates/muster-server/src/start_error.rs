@@ -50,7 +50,7 @@ pub enum StartError {
     FirstToken(#[from] identity::BootstrapError),
     /// The machine gives no thread or timer.
     #[error("cannot start: {0}")]
-    Machine(#[from] std::io::Error),
+    System(#[from] std::io::Error),
     /// Going on would have been wrong.
     #[error("the server stops because going on would be wrong: {0}")]
     Broken(StoreError),

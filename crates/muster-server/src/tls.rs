@@ -15,10 +15,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::Tls;
+use crate::config::TlsConfig;
 use crate::identity::FileError;
 
-pub use connections::{Bounds, Connections, raise_descriptor_limit};
+pub use connections::{ConnectionLimits, Connections, raise_descriptor_limit};
 pub use own_ca::ca_path;
 pub use serve::serve;
 
@@ -43,7 +43,7 @@ pub enum TlsError {
     },
     /// A certificate of our own could not be made.
     #[error("cannot make a certificate in `{path}`: {source}")]
-    Unmade {
+    NotGenerated {
         /// The folder.
         path: PathBuf,
         /// Why.
@@ -56,12 +56,12 @@ pub enum TlsError {
 
 /// What encrypts the server's connections. `names` are those by which clients call us, beside the loopback ones
 /// and the name of this machine; they only matter for a certificate of our own.
-pub fn acceptor(tls: &Tls, data_dir: &Path, names: &[String]) -> Result<TlsAcceptor, TlsError> {
+pub fn acceptor(tls: &TlsConfig, data_dir: &Path, names: &[String]) -> Result<TlsAcceptor, TlsError> {
     let (certificate, key) = match tls {
-        Tls::Files { certificate, key } => (certificate.clone(), key.clone()),
-        Tls::OwnCa => {
+        TlsConfig::Files { certificate, key } => (certificate.clone(), key.clone()),
+        TlsConfig::OwnCa => {
             let names: Vec<String> = names.iter().cloned().chain(host_name()).collect();
-            own_ca::certificate(data_dir, &names, own_ca::today())?
+            own_ca::ensure_certificate(data_dir, &names, own_ca::today())?
         }
     };
     let mut config = server_config(&certificate, &key)?;
@@ -70,12 +70,12 @@ pub fn acceptor(tls: &Tls, data_dir: &Path, names: &[String]) -> Result<TlsAccep
 }
 
 /// What a client needs to trust a server whose certificate was signed by the CA in this file.
-pub fn trusting(ca: &Path) -> Result<ClientConfig, TlsError> {
+pub fn client_config_trusting(ca: &Path) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {
         roots.add(certificate).map_err(|source| TlsError::Unusable { path: ca.to_path_buf(), source })?;
     }
-    let builder = ClientConfig::builder_with_provider(ring()).with_safe_default_protocol_versions();
+    let builder = ClientConfig::builder_with_provider(ring_provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|source| TlsError::Unusable { path: ca.to_path_buf(), source })?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
@@ -84,7 +84,7 @@ fn server_config(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsErro
     let unusable = |source| TlsError::Unusable { path: certificate.to_path_buf(), source };
     let chain = certificates(certificate)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
-    let builder = ServerConfig::builder_with_provider(ring()).with_safe_default_protocol_versions();
+    let builder = ServerConfig::builder_with_provider(ring_provider()).with_safe_default_protocol_versions();
     builder.map_err(unusable)?.with_no_client_auth().with_single_cert(chain, key).map_err(unusable)
 }
 
@@ -101,7 +101,7 @@ fn unreadable(path: &Path, why: impl ToString) -> TlsError {
     TlsError::Unreadable { path: path.to_path_buf(), why: why.to_string() }
 }
 
-fn ring() -> Arc<rustls::crypto::CryptoProvider> {
+fn ring_provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 

@@ -5,16 +5,16 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::story::Story;
-use crate::world::{Failure, Told, tell};
+use crate::fault_schedule::Story;
+use crate::sim_cluster::{Failure, Told, run_schedule};
 
 /// What came of many stories.
 #[derive(Debug, Clone, Default)]
 pub struct Campaign {
     /// How many were told to their end.
-    pub stories: u64,
+    pub schedules_passed: u64,
     /// What happened in all of them together.
-    pub told: Told,
+    pub totals: Told,
     /// The lowest seed whose story broke a law, and which.
     pub failure: Option<(u64, Failure)>,
 }
@@ -32,9 +32,9 @@ pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
                     if seed >= end {
                         return;
                     }
-                    let judged = tell(&Story::of_seed(seed, steps));
+                    let judged = run_schedule(&Story::from_seed(seed, steps));
                     stop.fetch_or(judged.is_err(), Ordering::Relaxed);
-                    sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, judged);
+                    sum.lock().unwrap_or_else(PoisonError::into_inner).add_run(seed, judged);
                 }
             });
         }
@@ -43,16 +43,16 @@ pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
 }
 
 impl Campaign {
-    fn add(&mut self, seed: u64, judged: Result<Told, Failure>) {
+    fn add_run(&mut self, seed: u64, judged: Result<Told, Failure>) {
         match judged {
             Ok(told) => {
-                self.stories += 1;
-                self.told.steps += told.steps;
-                self.told.entries += told.entries;
-                self.told.jobs += told.jobs;
-                self.told.ms += told.ms;
-                self.told.leaders += told.leaders;
-                add_all(&mut self.told.events, told.events);
+                self.schedules_passed += 1;
+                self.totals.steps += told.steps;
+                self.totals.entries += told.entries;
+                self.totals.jobs += told.jobs;
+                self.totals.simulated_ms += told.simulated_ms;
+                self.totals.leaderships += told.leaderships;
+                add_event_counts(&mut self.totals.events, told.events);
             }
             Err(failure) if self.failure.as_ref().is_none_or(|(known, _)| seed < *known) => {
                 self.failure = Some((seed, failure));
@@ -62,7 +62,7 @@ impl Campaign {
     }
 }
 
-fn add_all(sum: &mut BTreeMap<&'static str, u64>, more: BTreeMap<&'static str, u64>) {
+fn add_event_counts(sum: &mut BTreeMap<&'static str, u64>, more: BTreeMap<&'static str, u64>) {
     for (kind, count) in more {
         *sum.entry(kind).or_default() += count;
     }

@@ -1,22 +1,22 @@
 //! What a history comes to, in figures.
 
-mod spread;
+mod distribution;
 mod tenants;
 mod timeline;
 
 use serde::Serialize;
 
-use crate::history::{End, History, Stretch};
-use crate::jobs::LoggedJob;
+use crate::run_history::{End, History, Stretch};
+use crate::job_log::LoggedJob;
 
-pub use spread::Spread;
+pub use distribution::Spread;
 pub use tenants::TenantFigures;
-pub use timeline::{Bin, utilisation};
+pub use timeline::{Bin, utilisation_over_time};
 
 /// Slowdowns of shorter jobs count as if they worked this long: a second of waiting is no disaster for one of a second.
-const SLOWDOWN_LEAST_MS: i64 = 10_000;
+const SLOWDOWN_WORK_MS_MIN: i64 = 10_000;
 /// Into how many parts the time is cut to tell utilisation over time.
-const BINS: usize = 240;
+const UTILISATION_BINS: usize = 240;
 /// Millijoules in a kilowatt-hour are 3.6e9; milliwatts × milliseconds are microjoules.
 const MICROJOULES_PER_KWH: f64 = 3.6e12;
 
@@ -79,11 +79,11 @@ pub struct Fate {
 }
 
 /// What each job had of it, by its place in the log; nothing for who never ran.
-pub fn fates(jobs: &[LoggedJob], history: &History) -> Vec<Option<Fate>> {
+pub fn job_outcomes(jobs: &[LoggedJob], history: &History) -> Vec<Option<Fate>> {
     let mut fates: Vec<Option<Fate>> = vec![None; jobs.len()];
-    for stretch in &history.stretches {
-        let submit_ms = jobs[stretch.job].submit_ms;
-        let fate = fates[stretch.job].get_or_insert(Fate {
+    for stretch in &history.intervals {
+        let submit_ms = jobs[stretch.log_index].submit_ms;
+        let fate = job_outcomes[stretch.log_index].get_or_insert(Fate {
             wait_ms: stretch.from_ms - submit_ms,
             completion_ms: 0,
             end: stretch.end,
@@ -91,25 +91,25 @@ pub fn fates(jobs: &[LoggedJob], history: &History) -> Vec<Option<Fate>> {
         fate.completion_ms = stretch.to_ms - submit_ms;
         fate.end = stretch.end;
     }
-    fates
+    job_outcomes
 }
 
 /// A job's time in times its work.
 pub fn slowdown(job: &LoggedJob, fate: &Fate) -> f64 {
-    (fate.completion_ms as f64 / job.work_ms.max(SLOWDOWN_LEAST_MS) as f64).max(1.0)
+    (fate.completion_ms as f64 / job.work_ms.max(SLOWDOWN_WORK_MS_MIN) as f64).max(1.0)
 }
 
 /// All figures.
 pub fn figures(policy: &str, jobs: &[LoggedJob], history: &History) -> Figures {
-    let fates = fates(jobs, history);
-    let known = || jobs.iter().zip(&fates).filter_map(|(job, fate)| Some((job, fate.as_ref()?)));
-    let spread = |of: &dyn Fn((&LoggedJob, &Fate)) -> f64| Spread::of(known().map(of).collect());
+    let fates = job_outcomes(jobs, history);
+    let known = || jobs.iter().zip(&job_outcomes).filter_map(|(job, fate)| Some((job, fate.as_ref()?)));
+    let spread = |of: &dyn Fn((&LoggedJob, &Fate)) -> f64| Spread::from_values(known().map(of).collect());
     let span = Span::of(jobs, history);
-    let held = |until_ms| held_gpu_ms(&history.stretches, until_ms);
-    let part = |gpu_ms: f64, ms: i64| rounded(gpu_ms / (f64::from(history.gpus) * ms.max(1) as f64));
+    let held = |until_ms| held_gpu_ms(&history.intervals, until_ms);
+    let part = |gpu_ms: f64, ms: i64| round_to_4_decimals(gpu_ms / (f64::from(history.gpus) * ms.max(1) as f64));
     let count = |end: End| known().filter(|(_, fate)| fate.end == end).count() as u64;
-    let displaced = || history.stretches.iter().filter(|stretch| stretch.end == End::Displaced);
-    let tenants = tenants::of(jobs, &fates, history);
+    let displaced = || history.intervals.iter().filter(|stretch| stretch.end == End::Preempted);
+    let tenants = tenants::tenant_figures(jobs, &job_outcomes, history);
     Figures {
         policy: policy.to_string(),
         jobs: jobs.len() as u64,
@@ -119,26 +119,26 @@ pub fn figures(policy: &str, jobs: &[LoggedJob], history: &History) -> Figures {
         wait_s: spread(&|(_, fate)| fate.wait_ms as f64 / 1e3),
         completion_s: spread(&|(_, fate)| fate.completion_ms as f64 / 1e3),
         slowdown: spread(&|(job, fate)| slowdown(job, fate)),
-        makespan_s: rounded(span.to_end_ms() as f64 / 1e3),
+        makespan_s: round_to_4_decimals(span.to_end_ms() as f64 / 1e3),
         utilisation: part(held(span.last_submit_ms), span.to_last_submit_ms()),
         utilisation_to_the_end: part(held(span.last_end_ms), span.to_end_ms()),
-        idle_while_waiting: part(history.free.while_waiting_gpu_ms as f64, span.to_end_ms()),
-        fragmentation: history.free.fragments_gpu_ms.map(|gpu_ms| part(gpu_ms as f64, span.to_end_ms())),
-        gpu_hours: rounded(held(span.last_end_ms) / 3.6e6),
+        idle_while_waiting: part(history.idle.while_waiting_gpu_ms as f64, span.to_end_ms()),
+        fragmentation: history.idle.fragmented_gpu_ms.map(|gpu_ms| part(gpu_ms as f64, span.to_end_ms())),
+        gpu_hours: round_to_4_decimals(held(span.last_end_ms) / 3.6e6),
         preemptions: displaced().count() as u64,
-        lost_gpu_s: rounded(displaced().map(lost_gpu_ms).sum::<f64>() / 1e3),
-        energy_kwh: energy_kwh(&history.stretches),
-        fairness: rounded(tenants::jain(&tenants)),
+        lost_gpu_s: round_to_4_decimals(displaced().map(lost_gpu_ms).sum::<f64>() / 1e3),
+        energy_kwh: energy_kwh(&history.intervals),
+        fairness: round_to_4_decimals(tenants::jain_index(&tenants)),
         rounds: history.rounds,
         tenants,
-        utilisation_over_time: utilisation(jobs, history, BINS),
+        utilisation_over_time: utilisation_over_time(jobs, history, UTILISATION_BINS),
     }
 }
 
 /// The moments between which it all happened.
 #[derive(Debug, Clone, Copy)]
 struct Span {
-    first_ms: i64,
+    first_submit_ms: i64,
     last_submit_ms: i64,
     last_end_ms: i64,
 }
@@ -147,16 +147,16 @@ impl Span {
     fn of(jobs: &[LoggedJob], history: &History) -> Span {
         let first_ms = jobs.first().map_or(0, |job| job.submit_ms);
         let last_submit_ms = jobs.last().map_or(first_ms, |job| job.submit_ms);
-        let last_end_ms = history.stretches.iter().map(|stretch| stretch.to_ms).fold(first_ms, i64::max);
-        Span { first_ms, last_submit_ms, last_end_ms }
+        let last_end_ms = history.intervals.iter().map(|stretch| stretch.to_ms).fold(first_ms, i64::max);
+        Span { first_submit_ms: first_ms, last_submit_ms, last_end_ms }
     }
 
     fn to_last_submit_ms(self) -> i64 {
-        self.last_submit_ms - self.first_ms
+        self.last_submit_ms - self.first_submit_ms
     }
 
     fn to_end_ms(self) -> i64 {
-        self.last_end_ms - self.first_ms
+        self.last_end_ms - self.first_submit_ms
     }
 }
 
@@ -171,17 +171,17 @@ fn held_gpu_ms(stretches: &[Stretch], until_ms: i64) -> f64 {
 
 /// GPUs × milliseconds that brought nothing forward.
 fn lost_gpu_ms(stretch: &Stretch) -> f64 {
-    (stretch.ms() - stretch.useful_ms) as f64 * stretch.gpu_milli as f64 / 1e3
+    (stretch.duration_ms() - stretch.useful_ms) as f64 * stretch.gpu_milli as f64 / 1e3
 }
 
 fn energy_kwh(stretches: &[Stretch]) -> Option<f64> {
     let microjoules =
-        |stretch: &Stretch| u128::from(stretch.milliwatts) * u128::from(stretch.ms().unsigned_abs());
+        |stretch: &Stretch| u128::from(stretch.milliwatts) * u128::from(stretch.duration_ms().unsigned_abs());
     let sum: u128 = stretches.iter().map(microjoules).sum();
-    (sum > 0).then(|| rounded(sum as f64 / MICROJOULES_PER_KWH))
+    (sum > 0).then(|| round_to_4_decimals(sum as f64 / MICROJOULES_PER_KWH))
 }
 
 /// To the fourth decimal; a sum of nothing is zero without a minus.
-pub(crate) fn rounded(value: f64) -> f64 {
+pub(crate) fn round_to_4_decimals(value: f64) -> f64 {
     (value * 1e4).round() / 1e4 + 0.0
 }

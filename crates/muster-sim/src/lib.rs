@@ -3,18 +3,18 @@
 //! Nothing here touches the network or a clock: the same input gives the same figures everywhere.
 
 pub mod campaign;
-pub mod decisions;
-pub mod digest;
+pub mod replan_check;
+pub mod decision_digest;
 pub mod figures;
-pub mod history;
-pub mod jobs;
+pub mod run_history;
+pub mod job_log;
 pub mod minimise;
-pub mod mixed;
+pub mod heterogeneous_shares;
 pub mod plots;
 pub mod random;
-pub mod rehearsal;
-pub mod replay;
-pub mod stage;
-pub mod story;
+pub mod trace_replay;
+pub mod baseline_replay;
+pub mod sim_loop;
+pub mod fault_schedule;
 pub mod whatif;
-pub mod world;
+pub mod sim_cluster;

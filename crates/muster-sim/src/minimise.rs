@@ -1,21 +1,21 @@
 //! A shorter story that ends badly as well.
 
-use crate::story::Story;
-use crate::world::tell;
+use crate::fault_schedule::Story;
+use crate::sim_cluster::run_schedule;
 
 /// Leave out what is not needed: halves of the acts, quarters and so on down to single ones, as long as the story still
 /// ends badly; it need not be in the same manner. So many stories are told at most.
 pub fn minimise(story: &Story, tries: usize) -> Story {
-    let mut best = up_to_the_failure(story);
+    let mut best = truncated_at_failure(story);
     let mut left = tries;
-    let mut chunk = best.acts.len().div_ceil(2).max(1);
+    let mut chunk = best.actions.len().div_ceil(2).max(1);
     loop {
         let mut from = 0;
-        while from < best.acts.len() && left > 0 {
+        while from < best.actions.len() && left > 0 {
             let mut shorter = best.clone();
-            shorter.acts.drain(from..(from + chunk).min(shorter.acts.len()));
+            shorter.actions.drain(from..(from + chunk).min(shorter.actions.len()));
             left -= 1;
-            match tell(&shorter) {
+            match run_schedule(&shorter) {
                 Err(_) => best = shorter,
                 Ok(_) => from += chunk,
             }
@@ -28,8 +28,8 @@ pub fn minimise(story: &Story, tries: usize) -> Story {
 }
 
 /// What comes after the failure did not cause it.
-fn up_to_the_failure(story: &Story) -> Story {
-    let Err(failure) = tell(story) else { return story.clone() };
+fn truncated_at_failure(story: &Story) -> Story {
+    let Err(failure) = run_schedule(story) else { return story.clone() };
     let shorter = Story { steps: story.steps.min(failure.step), ..story.clone() };
-    if tell(&shorter).is_err() { shorter } else { story.clone() }
+    if run_schedule(&shorter).is_err() { shorter } else { story.clone() }
 }

@@ -1,11 +1,11 @@
 //! Plots of a history, as plain SVG: axes with units, a light ground, nothing to load.
 
 mod axes;
-mod compared;
+mod comparison;
 mod gantt;
 mod lines;
 
-pub use compared::{Words, bars, curves};
+pub use comparison::{Words, bars, curves};
 pub use gantt::gantt;
 pub use lines::{utilisation, waits};
 

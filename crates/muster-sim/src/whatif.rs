@@ -6,28 +6,28 @@
 //! did it, nodes come and go as they did, and each job works as long as it really did. So the two differ by the change
 //! alone, and the one without it shows how far the simulation can be trusted.
 
-mod change;
-mod chronicle;
-mod future;
+mod applied_change;
+mod journal_history;
+mod continuation;
 mod tally;
-mod track;
-mod works;
+mod divergence;
+mod work_history;
 
 use std::sync::Arc;
 
 use muster_core::{State, Timestamp};
-use muster_protocol::whatif::{WhatIf, WhatIfJob, WhatIfRefused, WhatIfTenant};
-use muster_server::http::{Fault, stamp};
+use muster_protocol::whatif::{WhatIf, WhatIfJob, WhatIfRefusal, WhatIfTenant};
+use muster_server::http::{ApiError, rfc3339};
 use muster_server::policies::Interpreter;
-use muster_server::whatif::{Oracle, Question};
+use muster_server::whatif::{WhatIfReplay, WhatIfQuery};
 use muster_store::Tables;
 
-use crate::decisions;
-use change::Otherwise;
-use chronicle::Chronicle;
-use future::Future;
+use crate::replan_check;
+use applied_change::Otherwise;
+use journal_history::Chronicle;
+use continuation::Future;
 use tally::{Compared, Tally};
-use track::Fork;
+use divergence::Fork;
 
 /// A job that starts or ends at most so much sooner or later is none that gains or loses.
 const NOTICEABLE_MS: i64 = 1_000;
@@ -40,8 +40,8 @@ pub struct Historian {
     pub interpreter: Option<Arc<dyn Interpreter>>,
 }
 
-impl Oracle for Historian {
-    fn answer(&self, history: &dyn Tables, question: &Question) -> Result<WhatIf, Fault> {
+impl WhatIfReplay for Historian {
+    fn answer(&self, history: &dyn Tables, question: &WhatIfQuery) -> Result<WhatIf, ApiError> {
         let chronicle = Chronicle::read(history, question.since)?;
         answer(&chronicle, question, self.interpreter.as_ref())
     }
@@ -50,18 +50,18 @@ impl Oracle for Historian {
 /// Answer from what was read.
 fn answer(
     chronicle: &Chronicle,
-    question: &Question,
+    question: &WhatIfQuery,
     interpreter: Option<&Arc<dyn Interpreter>>,
-) -> Result<WhatIf, Fault> {
+) -> Result<WhatIf, ApiError> {
     let play = |fork: &Fork, otherwise: &Otherwise, state: &State| {
         let future = future(chronicle, fork, otherwise, state);
         future.asking(interpreter).play(question.until)
     };
     let change = &question.change;
     let otherwise = Otherwise::of(change, chronicle, interpreter)?;
-    let (decisions, different) = decisions::count(&chronicle.start, &chronicle.entries);
+    let (decisions, different) = replan_check::count_differences(&chronicle.start, &chronicle.entries);
     let really = what_happened(chronicle, question.until);
-    let fork = track::first_difference(chronicle, &otherwise, question.until)?;
+    let fork = divergence::first_difference(chronicle, &otherwise, question.until)?;
     let (replayed, changed, refused) = match &fork {
         Some(fork) => {
             let none = Otherwise::default();
@@ -81,14 +81,14 @@ fn answer(
     let tenants: Vec<WhatIfTenant> = compared.tenants(&jobs);
     let (sooner, later) = (noticed(&jobs, true), noticed(&jobs, false));
     jobs.sort_by(|a, b| b.gained_s.abs().total_cmp(&a.gained_s.abs()).then_with(|| a.job_id.cmp(&b.job_id)));
-    jobs.truncate(question.jobs);
+    jobs.truncate(question.jobs_listed_max);
     Ok(WhatIf {
-        since: stamp(chronicle.since.0),
-        until: stamp(question.until.0),
-        changes: change.words(),
-        decisions,
+        since: rfc3339(chronicle.since.0),
+        until: rfc3339(question.until.0),
+        changes: change.description_lines(),
+        replan_check,
         decisions_different: different,
-        differs_from: fork.as_ref().map(|fork| stamp(fork.at.0)),
+        differs_from: fork.as_ref().map(|fork| rfc3339(fork.at.0)),
         really: compared.figures(&really, None),
         replayed: compared.figures(&replayed, None),
         changed: compared.figures(&changed, None),
@@ -98,7 +98,7 @@ fn answer(
         jobs,
         refused: refused
             .into_iter()
-            .map(|(job, why)| WhatIfRefused { job_id: job.to_string(), why })
+            .map(|(job, why)| WhatIfRefusal { job_id: job.to_string(), why })
             .collect(),
         guessed: changed.started_unlike(&really),
     })

@@ -5,10 +5,10 @@ use std::num::NonZero;
 
 use muster_core::Event;
 use muster_sim::campaign;
-use muster_sim::decisions;
+use muster_sim::replan_check;
 use muster_sim::minimise::minimise;
-use muster_sim::story::{Act, Story, Wish};
-use muster_sim::world::{journal_of, tell, tell_in_full};
+use muster_sim::fault_schedule::{Act, Story, Wish};
+use muster_sim::sim_cluster::{journal_of_schedule, run_schedule, run_schedule_traced};
 
 fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
@@ -20,13 +20,13 @@ fn every_story_ends_well() {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let campaign = campaign::run(first, seeds, steps, threads);
     if let Some((seed, failure)) = campaign.failure {
-        let shorter = minimise(&Story::of_seed(seed, steps), 200);
-        let (_, diary) = tell_in_full(&shorter);
+        let shorter = minimise(&Story::from_seed(seed, steps), 200);
+        let (_, diary) = run_schedule_traced(&shorter);
         let last = diary.len().saturating_sub(40);
-        let again = tell(&shorter).err().map(|failure| failure.law).unwrap_or_default();
+        let again = run_schedule(&shorter).err().map(|failure| failure.law).unwrap_or_default();
         panic!("{}\nseed {seed}: {}\nmade short:\n{shorter}{again}", diary[last..].join("\n"), failure.law);
     }
-    assert_eq!(campaign.stories, seeds);
+    assert_eq!(campaign.schedules_passed, seeds);
 }
 
 /// Stories that found something once, with what they found.
@@ -36,7 +36,7 @@ fn seeds_that_found_something_find_nothing_any_more() {
         let mut words = line.split_whitespace();
         let mut number = || words.next().and_then(|word| word.parse().ok());
         let (Some(seed), Some(steps)) = (number(), number()) else { continue };
-        if let Err(failure) = tell(&Story::of_seed(seed, steps)) {
+        if let Err(failure) = run_schedule(&Story::from_seed(seed, steps)) {
             panic!("{line}: {}", failure.law);
         }
     }
@@ -45,23 +45,23 @@ fn seeds_that_found_something_find_nothing_any_more() {
 #[test]
 fn the_same_seed_is_the_same_story() {
     for seed in 0..5 {
-        let story = Story::of_seed(seed, 1_000);
-        assert_eq!(tell_in_full(&story), tell_in_full(&story));
+        let story = Story::from_seed(seed, 1_000);
+        assert_eq!(run_schedule_traced(&story), run_schedule_traced(&story));
     }
 }
 
 /// From 10 s to 30 s a part stands still: it does nothing meanwhile, and goes on afterwards.
 #[test]
 fn who_stands_still_does_nothing() {
-    let calm = Story { seed: 1, steps: 600, servers: 1, nodes: vec![1], acts: Vec::new() };
+    let calm = Story { seed: 1, steps: 600, server_count: 1, node_gpus: vec![1], actions: Vec::new() };
     for (act, word) in [
         (Act::PauseServer(0, 20_000), "Engine(0)"),
         (Act::FreezeServer(0, 20_000), "Engine(0)"),
         (Act::PauseAgent(0, 20_000), "Agent(0)"),
         (Act::FreezeNode(0, 20_000), "Agent(0)"),
     ] {
-        let story = Story { acts: vec![(10_000, act.clone())], ..calm.clone() };
-        let seconds: Vec<f64> = moments(&tell_in_full(&story).1, word);
+        let story = Story { actions: vec![(10_000, act.clone())], ..calm.clone() };
+        let seconds: Vec<f64> = moments(&run_schedule_traced(&story).1, word);
         let during = seconds.iter().filter(|at| (10.01..29.99).contains(*at)).count();
         assert_eq!(during, 0, "{act:?}");
         assert!(seconds.iter().any(|at| (30.0..32.0).contains(at)), "{act:?} goes on: {seconds:?}");
@@ -77,19 +77,19 @@ fn an_outage_of_the_server_is_not_charged() {
         priority: 100,
         tasks: 1,
         gpus: 1,
-        milli: 1_000,
-        limit_ms: None,
+        gpu_milli: 1_000,
+        time_limit_ms: None,
         restarts: 0,
-        saves: false,
-        after_last: false,
-        array: None,
-        patience: 5,
+        has_checkpoints: false,
+        depends_on_last: false,
+        array_size: None,
+        retries_max: 5,
     };
     let mut outages = 0;
     for seed in 0..20 {
         let acts = vec![(3_000, Act::Submit(wish.clone())), (8_000, Act::CrashServer(0, 300_000))];
-        let story = Story { seed, steps: 2_000, servers: 1, nodes: vec![1], acts };
-        for entry in journal_of(&story).unwrap() {
+        let story = Story { seed, steps: 2_000, server_count: 1, node_gpus: vec![1], actions: acts };
+        for entry in journal_of_schedule(&story).unwrap() {
             let Event::AttemptEnded { charge, at, .. } = &entry.event else { continue };
             // Jobs run for two minutes at most; what was heard of after the outage was over long before.
             if at.0 - 1_700_000_000_000 > 300_000 && charge.gpu_ms > 0 {
@@ -112,8 +112,8 @@ fn moments(diary: &[String], word: &str) -> Vec<f64> {
 fn every_decision_can_be_made_again() {
     let mut plans = 0;
     for seed in 0..40 {
-        let entries = journal_of(&Story::of_seed(seed, 2_000)).unwrap();
-        plans += decisions::check(&entries).unwrap_or_else(|other| panic!("seed {seed}: {other:?}"));
+        let entries = journal_of_schedule(&Story::from_seed(seed, 2_000)).unwrap();
+        plans += replan_check::check_journal(&entries).unwrap_or_else(|other| panic!("seed {seed}: {other:?}"));
     }
     assert!(plans > 1_000, "{plans} plans");
 }

@@ -6,11 +6,11 @@
 //! [`open`] gives three handles to one database: the [`Journal`] for the one writer, the [`Tables`] for any
 //! number of readers, and the [`Savepoints`] for a thread that saves the state now and then.
 
-pub mod deep;
+pub mod verify;
 pub mod error;
 pub mod journal;
 pub mod memory;
-pub mod private;
+pub mod private_files;
 pub mod queries;
 pub mod record;
 pub mod rows;
@@ -25,7 +25,7 @@ mod savepoint;
 mod select;
 mod sqlite;
 mod tables;
-mod term;
+mod leader_epoch;
 
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::error::StoreError;
 use crate::journal::{Journal, Leadership, Savepoint, Savepoints, EntryVisitor};
 use crate::record::{Entry, Record, check_batch};
-use crate::term::{LeaderRow, LeaderEpoch};
+use crate::leader_epoch::{LeaderRow, LeaderEpoch};
 
 /// How many savepoints are kept.
 const SAVEPOINTS_KEPT: usize = 2;

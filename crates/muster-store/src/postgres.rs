@@ -5,11 +5,11 @@
 
 mod batch;
 pub mod config;
-mod fault;
+mod error_mapping;
 mod leader;
-mod limits;
-mod link;
-mod reads;
+mod lease_timeouts;
+mod connection;
+mod read_pool;
 mod savepoints;
 mod snapshot;
 mod tls;
@@ -21,123 +21,123 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use self::config::PostgresConfig;
-use self::fault::{commit_fault, fault};
-use self::leader::{Candidate, Taken};
-use self::limits::LeaseTimeouts;
-use self::link::{CALL_TIMEOUT, ReconnectingConnection, PostgresConnection};
-use self::reads::PostgresReads;
+use self::error_mapping::{map_commit_error, map_write_error};
+use self::leader::{Candidate, TakeoverResult};
+use self::lease_timeouts::LeaseTimeouts;
+use self::connection::{CALL_TIMEOUT, ReconnectingConnection, PostgresConnection};
+use self::read_pool::PostgresReadPool;
 use self::savepoints::PostgresSavepoints;
 use crate::Store;
 use crate::chain;
-use crate::deep::Snapshot;
+use crate::verify::Snapshot;
 use crate::error::StoreError;
 use crate::journal::{ClusterIdentity, Journal, Leadership, EntryVisitor};
 use crate::reader::TableReader;
 use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE_ROWS, replay};
-use crate::term::{LeaderEpoch, random_number};
+use crate::leader_epoch::{LeaderEpoch, random_number};
 
 /// Open the three handles to a database.
 pub fn open(config: &PostgresConfig) -> Result<Store, StoreError> {
     Ok(Store {
         journal: Box::new(PostgresJournal {
-            line: ReconnectingConnection::new(config, "muster journal")?,
-            term: None,
-            dead: None,
+            connection: ReconnectingConnection::new(config, "muster journal")?,
+            leader_epoch: None,
+            dead_holder: None,
         }),
-        tables: Arc::new(TableReader(PostgresReads::new(config)?)),
+        tables: Arc::new(TableReader(PostgresReadPool::new(config)?)),
         savepoints: Arc::new(PostgresSavepoints::new(config)?),
     })
 }
 
 /// A consistent view of a database.
-pub fn snapshot(config: &PostgresConfig) -> Result<Box<dyn Snapshot>, StoreError> {
+pub fn open_snapshot(config: &PostgresConfig) -> Result<Box<dyn Snapshot>, StoreError> {
     Ok(Box::new(snapshot::PostgresSnapshot::new(config)?))
 }
 
 /// The journal in a database.
 struct PostgresJournal {
-    line: ReconnectingConnection,
-    term: Option<LeaderEpoch>,
+    connection: ReconnectingConnection,
+    leader_epoch: Option<LeaderEpoch>,
     /// A holder that is known to have ended.
-    dead: Option<String>,
+    dead_holder: Option<String>,
 }
 
 /// The new leader brings the tables up to date, which may mean to rewrite large ones.
-const MIGRATION_MAX: Duration = Duration::from_secs(3600);
+const MIGRATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
-const LAST: &str = "SELECT seq, crc, chain FROM journal ORDER BY seq DESC LIMIT 1";
+const SELECT_LAST_RECORD: &str = "SELECT seq, crc, chain FROM journal ORDER BY seq DESC LIMIT 1";
 
-const RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, chain FROM journal \
+const SELECT_RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, chain FROM journal \
     WHERE seq >= $1 ORDER BY seq LIMIT $2";
 
 /// For a database of an older release that is only read.
-const OLD_RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, CAST(NULL AS BIGINT) FROM journal \
+const SELECT_RECORDS_WITHOUT_CHAIN: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, CAST(NULL AS BIGINT) FROM journal \
     WHERE seq >= $1 ORDER BY seq LIMIT $2";
 
-const HAS_CHAIN: &str =
+const SELECT_CHAIN_COLUMN: &str =
     "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('journal') AND attname = 'chain'";
 
 impl Journal for PostgresJournal {
     fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
-        let former = self.term;
-        let dead = self.dead.as_deref();
-        let candidate = Candidate { holder, lease_ms, nonce: random_number()?, former, dead };
-        self.line.limit(LeaseTimeouts::for_lease(lease_ms));
-        let term = match self.line.call("take the lead", async |link| leader::take(link, &candidate).await)? {
-            Taken::Row(term) => term,
-            Taken::Held { holder, until_ms } => {
-                self.term = None;
+        let former = self.leader_epoch;
+        let dead = self.dead_holder.as_deref();
+        let candidate = Candidate { holder, lease_ms, nonce: random_number()?, previous_epoch: former, dead_holder: dead };
+        self.connection.set_timeouts(LeaseTimeouts::for_lease(lease_ms));
+        let term = match self.connection.call("take the lead", async |link| leader::try_take_over(link, &candidate).await)? {
+            TakeoverResult::Acquired(term) => term,
+            TakeoverResult::HeldByOther { holder, until_ms } => {
+                self.leader_epoch = None;
                 return Ok(Leadership::Standby { holder, until_ms });
             }
         };
         let migrate = async |link: &mut PostgresConnection| leader::migrate(link).await;
         // Only where there is something to do; else a connection that is lost now is noticed as soon as any other.
-        match self.line.call("read the version of the tables", async |link| leader::is_current(link).await)? {
-            true => self.line.call("check the tables", migrate)?,
-            false => self.line.call_within(MIGRATION_MAX, "bring the tables up to date", migrate)?,
+        match self.connection.call("read the version of the tables", async |link| leader::is_schema_current(link).await)? {
+            true => self.connection.call("check the tables", migrate)?,
+            false => self.connection.call_within(MIGRATION_TIMEOUT, "bring the tables up to date", migrate)?,
         }
-        self.line.call("take the lead", async |link| leader::enter(link, term, lease_ms).await)?;
-        self.term = Some(term);
+        self.connection.call("take the lead", async |link| leader::start_lease(link, term, lease_ms).await)?;
+        self.leader_epoch = Some(term);
         Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
     }
 
     fn declare_holder_dead(&mut self, dead: &str) {
-        self.dead = Some(dead.to_string());
+        self.dead_holder = Some(dead.to_string());
     }
 
     fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
-        self.line.call("ask which cluster it is", async |link| leader::identity(link).await)
+        self.connection.call("ask which cluster it is", async |link| leader::cluster_identity(link).await)
     }
 
     fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
-        LeaderEpoch::require(self.term)?;
-        self.line.call("give the cluster its id", async |link| leader::found(link, cluster).await)
+        LeaderEpoch::require(self.leader_epoch)?;
+        self.connection.call("give the cluster its id", async |link| leader::set_cluster_id(link, cluster).await)
     }
 
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
-        let term = LeaderEpoch::require(self.term)?;
-        self.line.call("extend the lease", async |link| leader::renew(link, term, lease_ms).await)
+        let term = LeaderEpoch::require(self.leader_epoch)?;
+        self.connection.call("extend the lease", async |link| leader::renew_lease(link, term, lease_ms).await)
     }
 
     fn resign(&mut self) -> Result<(), StoreError> {
-        match self.term.take() {
-            Some(term) => self.line.call("resign", async |link| leader::resign(link, term).await),
+        match self.leader_epoch.take() {
+            Some(term) => self.connection.call("resign", async |link| leader::end_lease(link, term).await),
             None => Ok(()),
         }
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let term = LeaderEpoch::require(self.term)?;
+        let term = LeaderEpoch::require(self.leader_epoch)?;
         if batch.is_empty() {
             return Ok(());
         }
         let mut committing = false;
-        let appended = self.line.call("append to the journal", async |link| {
-            let last = begin(link, batch, term).await?;
-            batch::write(link, &batch::groups(batch, last)).await?;
+        let appended = self.connection.call("append to the journal", async |link| {
+            let last = begin_append(link, batch, term).await?;
+            batch::write(link, &batch::group_statements(batch, last)).await?;
             committing = true;
-            link.client.batch_execute("COMMIT").await.map_err(commit_fault)
+            link.client.batch_execute("COMMIT").await.map_err(map_commit_error)
         });
         match appended {
             // The time ran out after the commit was sent.
@@ -149,10 +149,10 @@ impl Journal for PostgresJournal {
     }
 
     fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError> {
-        let line = &mut self.line;
+        let line = &mut self.connection;
         // Reading holds no lock that others wait for, so a slow disk may take its time.
         let mut fetch = |from: u64| {
-            line.call_within(CALL_TIMEOUT, "read the journal", async |link| records(link, from).await)
+            line.call_within(CALL_TIMEOUT, "read the journal", async |link| read_records(link, from).await)
         };
         replay(after, &mut fetch, visit)
     }
@@ -160,15 +160,15 @@ impl Journal for PostgresJournal {
 
 /// Begin a transaction in which we lead and the batch fits the journal; returns the end of its chain. A failed one ends
 /// with its connection.
-async fn begin(link: &mut PostgresConnection, batch: &[Entry], term: LeaderEpoch) -> Result<chain::ChainChecksum, StoreError> {
-    let doing = fault("begin to append");
-    link.prepare(leader::CHECK).await?;
-    link.prepare(LAST).await?;
-    let begin = link.begin();
+async fn begin_append(link: &mut PostgresConnection, batch: &[Entry], term: LeaderEpoch) -> Result<chain::ChainChecksum, StoreError> {
+    let doing = map_write_error("begin to append");
+    link.prepare(leader::CHECK_LEADER_ROW).await?;
+    link.prepare(SELECT_LAST_RECORD).await?;
+    let begin = link.begin_sql();
     let (begun, leader, last) = tokio::join!(
         link.client.batch_execute(&begin),
-        link.client.query_opt(link.prepared(leader::CHECK)?, &[]),
-        link.client.query_opt(link.prepared(LAST)?, &[]),
+        link.client.query_opt(link.prepared(leader::CHECK_LEADER_ROW)?, &[]),
+        link.client.query_opt(link.prepared(SELECT_LAST_RECORD)?, &[]),
     );
     begun.map_err(&doing)?;
     term.check(leader.map_err(&doing)?.as_ref().map(leader::leader_row))?;
@@ -182,16 +182,16 @@ async fn begin(link: &mut PostgresConnection, batch: &[Entry], term: LeaderEpoch
     Ok(last.as_ref().map_or(chain::ChainChecksum::START, end))
 }
 
-async fn records(link: &mut PostgresConnection, from: u64) -> Result<Vec<Record>, StoreError> {
-    let sql = match link.query(HAS_CHAIN, &[]).await?.is_empty() {
-        true => OLD_RECORDS,
-        false => RECORDS,
+async fn read_records(link: &mut PostgresConnection, from: u64) -> Result<Vec<Record>, StoreError> {
+    let sql = match link.query(SELECT_CHAIN_COLUMN, &[]).await?.is_empty() {
+        true => SELECT_RECORDS_WITHOUT_CHAIN,
+        false => SELECT_RECORDS,
     };
     let rows = link.query(sql, &[&(from as i64), &i64::from(PAGE_ROWS)]).await?;
-    rows.iter().map(record).collect()
+    rows.iter().map(record_from_row).collect()
 }
 
-fn record(row: &Row) -> Result<Record, StoreError> {
+fn record_from_row(row: &Row) -> Result<Record, StoreError> {
     let seq = row.get::<_, i64>(0) as u64;
     let odd = |_| StoreError::unreadable_record(seq, "holds a number that is out of range");
     Ok(Record {

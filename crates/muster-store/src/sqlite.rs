@@ -2,25 +2,25 @@
 //!
 //! A write-ahead log flushed at every commit: what was acknowledged survives the loss of power.
 
-mod fault;
+mod error_mapping;
 mod file;
 mod identity;
 mod leader;
-mod lock;
-mod reads;
+mod lock_file;
+mod read_pool;
 mod savepoints;
 mod snapshot;
-mod turns;
+mod write_queue;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params_from_iter};
 
-use self::fault::{map_commit_error, map_write_error, map_read_error};
+use self::error_mapping::{map_commit_error, map_write_error, map_read_error};
 use self::file::{DatabaseFile, increment_write_count};
-use self::lock::LockFile;
-use self::reads::SqliteReadPool;
+use self::lock_file::LockFile;
+use self::read_pool::SqliteReadPool;
 use self::savepoints::SqliteSavepoints;
 use crate::Store;
 use crate::chain::ChainChecksum;
@@ -30,7 +30,7 @@ use crate::reader::TableReader;
 use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE_ROWS, replay};
 use crate::tables::{BoundStatement, journal_row, project};
-use crate::term::{LeaderEpoch, random_number};
+use crate::leader_epoch::{LeaderEpoch, random_number};
 
 /// Open the three handles to a file.
 pub fn open(path: &Path) -> Result<Store, StoreError> {

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::postgres::config::PostgresConfig;
-use crate::term::random_number;
+use crate::leader_epoch::random_number;
 
 /// `nobody` on every Linux we know. PostgreSQL refuses to run as root.
-const NOBODY: u32 = 65_534;
+const NOBODY_UID: u32 = 65_534;
 /// Far more than a busy machine needs.
-const START_MAX: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether the server waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,16 +30,16 @@ pub enum Flush {
 
 /// A running server.
 pub struct PostgresServer {
-    programs: PathBuf,
+    bin_folder: PathBuf,
     folder: PathBuf,
     port: u16,
-    databases: AtomicU32,
+    databases_created: AtomicU32,
     /// Its standard input is the pipe that keeps the server alive.
-    _watch: Child,
+    _watcher: Child,
 }
 
 /// The server of this process. `None` if PostgreSQL is not installed, which is a failure where `CI` is `true`.
-pub fn postgres() -> Option<&'static PostgresServer> {
+pub fn shared_postgres() -> Option<&'static PostgresServer> {
     static SERVER: OnceLock<Option<PostgresServer>> = OnceLock::new();
     let server = SERVER.get_or_init(|| match PostgresServer::start(Flush::Never) {
         Ok(server) => Some(server),
@@ -80,9 +80,9 @@ impl PostgresServer {
         options: &str,
         prepare: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<PostgresServer> {
-        let programs = find_programs()?;
+        let programs = find_bin_folder()?;
         let folder = make_folder()?;
-        run(as_server(&programs.join("initdb"))
+        run(unprivileged_command(&programs.join("initdb"))
             .args(["--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8"])
             .args(["--locale=C", "-D"])
             .arg(folder.join("data")))?;
@@ -95,21 +95,21 @@ impl PostgresServer {
              -c fsync={fsync} >\"$1/log\" 2>&1 </dev/null 3<&- & server=$!; cat <&3 >/dev/null; \
              kill -TERM $server; kill -INT $server; wait $server; rm -rf \"$1\""
         );
-        let watch = as_server(Path::new("/bin/sh"))
+        let watch = unprivileged_command(Path::new("/bin/sh"))
             .args(["-c", &script])
             .args([&programs, &folder])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let server = PostgresServer { programs, folder, port, databases: AtomicU32::new(0), _watch: watch };
+        let server = PostgresServer { bin_folder: programs, folder, port, databases_created: AtomicU32::new(0), _watcher: watch };
         server.wait_until_ready()?;
         Ok(server)
     }
 
     /// A new, empty database.
-    pub fn database(&self) -> io::Result<PostgresConfig> {
-        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+    pub fn create_database(&self) -> io::Result<PostgresConfig> {
+        let name = format!("test_{}", self.databases_created.fetch_add(1, Ordering::Relaxed));
         self.psql("postgres", &format!("CREATE DATABASE {name}"))?;
         Ok(PostgresConfig {
             host: self.folder.display().to_string(),
@@ -123,7 +123,7 @@ impl PostgresServer {
 
     /// Run SQL in a database, and return what `psql` prints: rows without headings.
     pub fn psql(&self, database: &str, sql: &str) -> io::Result<String> {
-        let mut psql = Command::new(self.programs.join("psql"));
+        let mut psql = Command::new(self.bin_folder.join("psql"));
         run(psql
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"])
             .arg(&self.folder)
@@ -132,7 +132,7 @@ impl PostgresServer {
 
     fn wait_until_ready(&self) -> io::Result<()> {
         let begin = Instant::now();
-        let mut ready = Command::new(self.programs.join("pg_isready"));
+        let mut ready = Command::new(self.bin_folder.join("pg_isready"));
         ready
             .arg("-q")
             .arg("-h")
@@ -142,7 +142,7 @@ impl PostgresServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         while !ready.status()?.success() {
-            if begin.elapsed() > START_MAX {
+            if begin.elapsed() > START_TIMEOUT {
                 let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 return Err(io::Error::other(format!("PostgreSQL did not start: {log}")));
             }
@@ -153,7 +153,7 @@ impl PostgresServer {
 }
 
 /// The folder with `initdb` and the rest: from `PATH`, or where Debian puts the newest.
-fn find_programs() -> io::Result<PathBuf> {
+fn find_bin_folder() -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
@@ -179,7 +179,7 @@ fn make_folder() -> io::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("muster-pg-{number:x}"));
     std::fs::create_dir(&folder)?;
     if is_root()? {
-        std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
+        std::os::unix::fs::chown(&folder, Some(NOBODY_UID), Some(NOBODY_UID))?;
     }
     Ok(folder)
 }
@@ -190,7 +190,7 @@ fn write_for_server(path: &Path, text: &str) -> io::Result<()> {
     std::fs::write(path, text)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     if is_root()? {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY))?;
+        std::os::unix::fs::chown(path, Some(NOBODY_UID), Some(NOBODY_UID))?;
     }
     Ok(())
 }
@@ -200,14 +200,14 @@ fn is_root() -> io::Result<bool> {
 }
 
 /// A command that runs as the server may run: not as root.
-fn as_server(program: &Path) -> Command {
+fn unprivileged_command(program: &Path) -> Command {
     if !is_root().unwrap_or(false) {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
     command
-        .arg(format!("--reuid={NOBODY}"))
-        .arg(format!("--regid={NOBODY}"))
+        .arg(format!("--reuid={NOBODY_UID}"))
+        .arg(format!("--regid={NOBODY_UID}"))
         .arg("--clear-groups")
         .arg(program);
     command

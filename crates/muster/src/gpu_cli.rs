@@ -10,9 +10,9 @@ use hyper::Method;
 use muster_core::JobId;
 use muster_protocol::cluster::ClusterStatus;
 use muster_protocol::job::{Job, JobList, JobState, JobSummary};
-use muster_protocol::submit::{Done, SubmitJob, Submitted};
+use muster_protocol::submit::{Acknowledgement, SubmitJob, Submitted};
 use muster_protocol::tenant::{Tenant, TenantSpec};
-use muster_protocol::written::Priority;
+use muster_protocol::input::Priority;
 
 use crate::client::{Client, Target, new_key};
 use crate::commands::{Code, Ending};
@@ -195,7 +195,7 @@ fn cancel(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliErr
     if tenant.is_some() {
         fetch(client, tenant, id)?;
     }
-    let _: Done = client.act(Method::DELETE, jobs::target(id))?;
+    let _: Acknowledgement = client.act(Method::DELETE, jobs::target(id))?;
     output::print(&format!("✓ Job {id} cancelled successfully\n"))
 }
 

@@ -194,12 +194,12 @@ impl Interpreter for Starlark {
         self.workers_for(scope).test(files).map_err(|error| error.to_string())
     }
 
-    fn suspended(&self, version: &BundleVersion) -> Option<String> {
+    fn suspension_reason(&self, version: &BundleVersion) -> Option<String> {
         let (workers, name) = self.workers_of(version);
         if self.is_off { Some(WITHOUT.to_string()) } else { workers.suspended(&name) }
     }
 
-    fn admission_wait(&self) -> Duration {
+    fn admission_timeout(&self) -> Duration {
         if cfg!(debug_assertions) { Duration::from_secs(30) } else { Duration::from_secs(1) }
     }
 

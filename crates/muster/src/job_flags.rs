@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use muster_protocol::submit::{SubmitJob, SubmitTask};
-use muster_protocol::written::{After, Moment, Priority, Span};
+use muster_protocol::input::{DependencyInput, Moment, Priority, Span};
 
 use crate::error::CliError;
 use crate::options::Options;
@@ -223,7 +223,7 @@ impl JobArgs {
             (job.time_limit, job.max_runtime_minutes) = (Some(span(limit.ms)), None);
         }
         over(&mut job.array, &self.array);
-        job.after.extend(self.after.iter().map(|after| After::Text(after.clone())));
+        job.after.extend(self.after.iter().map(|after| DependencyInput::Text(after.clone())));
         over(&mut job.start_after, &self.begin.as_ref().map(begins));
         over(&mut job.hold, &self.hold.then_some(true));
         over(&mut job.max_restarts, &self.restarts);

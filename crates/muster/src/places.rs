@@ -1,6 +1,6 @@
 //! Where a job was placed and why there, in words.
 
-use muster_protocol::score::{Score, Term};
+use muster_protocol::score::{Score, ScoreTerm};
 
 /// `gpu01, cheapest of 12 kinds of free space: waste +35, locality +60 (thousandths of a GPU)`. Nothing of a gang that
 /// grew over more nodes: the score is that of its first place.
@@ -13,7 +13,7 @@ pub fn placed(nodes: &[String], score: &Score) -> Option<String> {
     Some(format!("{node}, {among}: {}", costs(&score.terms)))
 }
 
-fn costs(terms: &[Term]) -> String {
+fn costs(terms: &[ScoreTerm]) -> String {
     if terms.is_empty() {
         return "it costs nothing".to_string();
     }
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn a_place_says_what_it_cost() {
-        let term = |name: &str, milli| Term { name: name.to_string(), milli };
+        let term = |name: &str, milli| ScoreTerm { name: name.to_string(), milli };
         let score = |terms, compared| Score { terms, compared };
         let nodes = ["gpu01".to_string()];
         let chosen = score(vec![term("waste", -35), term("locality", 60)], 12);

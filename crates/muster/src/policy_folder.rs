@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use muster_core::objects::policy::PolicyScope;
 use muster_core::{Actor, Command};
-use muster_server::cluster::{Cluster, Role};
+use muster_server::cluster::{Cluster, ServerRole};
 use muster_server::policies::Interpreter;
 use tracing::{error, info};
 
@@ -66,7 +66,7 @@ impl PolicyFolder {
         let mut looks = Looks::default();
         let mut said = None;
         loop {
-            let leads = matches!(self.cluster.role(), Role::Leading { .. });
+            let leads = matches!(self.cluster.role(), ServerRole::Leading { .. });
             if let Some(found) = looks.next(self.read()).filter(|_| leads) {
                 let trouble = self.settle(&found).err();
                 if trouble.as_ref().is_none_or(|trouble| !trouble.passes) {
@@ -102,7 +102,7 @@ impl PolicyFolder {
         }
         let why = format!("{} has changed", self.path.display());
         let command = Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: Arc::new(bundle), why };
-        let applied = self.cluster.ask_blocking(Actor::local(NAME), command);
+        let applied = self.cluster.execute_blocking(Actor::local(NAME), command);
         // A job may wait for a pool that the folder no longer has: not for ever.
         applied.map_err(|declined| Trouble { what: declined.to_string(), passes: true })?;
         info!(folder = %self.path.display(), "policies are in force as their folder has them");

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::amount::Amount;
+use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::gpu::{Gpu, GpuInstance};
 use muster_protocol::job::JobSummary;
-use muster_protocol::share::{Holder, Share};
+use muster_protocol::gpu_share::{Holder, Share};
 use serde::Serialize;
 
 /// `1 GPU`, `2 GPUs`, `1.5 GPUs`.
-pub fn gpus(amount: Amount) -> String {
+pub fn gpus(amount: GpuAmount) -> String {
     let word = if amount.milli == 1_000 { "GPU" } else { "GPUs" };
     format!("{amount} {word}")
 }

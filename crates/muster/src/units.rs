@@ -197,7 +197,7 @@ pub fn span(ms: i64) -> String {
 pub fn ran(ms: i64) -> String {
     // As there: nobody reads the milliseconds of something that took minutes.
     let ms = if ms >= 10 * SECOND { ms / SECOND * SECOND } else { ms };
-    muster_agent::duration::humane(ms)
+    muster_agent::duration::format_ms(ms)
 }
 
 /// A moment where the user is, `2026-11-15 04:21:05+01:00`; in UTC `2026-11-15 03:21:05Z`. Always with its

@@ -5,7 +5,7 @@
 
 use jiff::civil::{Date, Time};
 use jiff::{Timestamp, ToSpan, Zoned};
-use muster_protocol::written::Moment;
+use muster_protocol::input::Moment;
 
 use crate::output;
 use crate::units;

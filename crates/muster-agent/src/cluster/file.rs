@@ -9,7 +9,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
-use super::{ClusterError, Wrong, at, nearest};
+use super::{ClusterError, ClusterFileProblem, error_at, suggestion};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -24,10 +24,10 @@ pub(super) struct ClusterFile {
 pub(super) struct NodeGroup {
     pub name: Spanned<String>,
     #[serde(default)]
-    pub count: Number<1>,
+    pub count: NumberWithDefault<1>,
     /// A ready-made machine; the keys that are given here replace what it has.
     #[serde(rename = "box")]
-    pub machine: Option<Spanned<String>>,
+    pub box_name: Option<Spanned<String>>,
     pub cpus: Option<Spanned<u64>>,
     pub memory_gib: Option<Spanned<u64>>,
     pub gpus: Option<OneOrMany<GpuGroup>>,
@@ -76,22 +76,22 @@ pub(super) enum Nvlink {
 }
 
 /// Read the text; the first thing wrong with it is the answer.
-pub(super) fn read(text: &str) -> Result<ClusterFile, ClusterError> {
-    serde_saphyr::from_str(text).map_err(|error| explain(error.without_snippet()))
+pub(super) fn parse_cluster_file(text: &str) -> Result<ClusterFile, ClusterError> {
+    serde_saphyr::from_str(text).map_err(|error| to_cluster_error(error.without_snippet()))
 }
 
-fn explain(error: &Error) -> ClusterError {
+fn to_cluster_error(error: &Error) -> ClusterError {
     let wrong = match error {
         Error::SerdeUnknownField { field, expected, .. } => {
-            Wrong::UnknownKey { key: field.clone(), hint: nearest::hint(field, expected) }
+            ClusterFileProblem::UnknownKey { key: field.clone(), hint: suggestion::unknown_key_hint(field, expected) }
         }
-        _ => Wrong::Yaml(sentence(error)),
+        _ => ClusterFileProblem::Yaml(message_without_location(error)),
     };
-    at(error.location().unwrap_or(Location::UNKNOWN), wrong)
+    error_at(error.location().unwrap_or(Location::UNKNOWN), wrong)
 }
 
 /// What the reader says, less its own account of the place: we put that first.
-fn sentence(error: &Error) -> String {
+fn message_without_location(error: &Error) -> String {
     let said = error.render_with_formatter(&UserMessageFormatter);
     let end = said.find(" at line ").unwrap_or(said.len());
     said[..end].trim().to_string()
@@ -100,15 +100,15 @@ fn sentence(error: &Error) -> String {
 /// A number with a default, which has no place in the text.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Number<const DEFAULT: u64>(Spanned<u64>);
+pub(super) struct NumberWithDefault<const DEFAULT: u64>(Spanned<u64>);
 
-impl<const DEFAULT: u64> Default for Number<DEFAULT> {
+impl<const DEFAULT: u64> Default for NumberWithDefault<DEFAULT> {
     fn default() -> Self {
-        Number(nowhere(DEFAULT))
+        NumberWithDefault(without_location(DEFAULT))
     }
 }
 
-impl<const DEFAULT: u64> std::ops::Deref for Number<DEFAULT> {
+impl<const DEFAULT: u64> std::ops::Deref for NumberWithDefault<DEFAULT> {
     type Target = Spanned<u64>;
 
     fn deref(&self) -> &Spanned<u64> {
@@ -117,30 +117,30 @@ impl<const DEFAULT: u64> std::ops::Deref for Number<DEFAULT> {
 }
 
 /// Another value at the same place.
-pub(super) trait With {
+pub(super) trait WithValue {
     /// The same place with `value`.
-    fn with(&self, value: u64) -> Spanned<u64>;
+    fn with_value(&self, value: u64) -> Spanned<u64>;
 }
 
-impl With for Spanned<u64> {
-    fn with(&self, value: u64) -> Spanned<u64> {
+impl WithValue for Spanned<u64> {
+    fn with_value(&self, value: u64) -> Spanned<u64> {
         Spanned::new(value, self.referenced, self.defined)
     }
 }
 
-fn nowhere<T>(value: T) -> Spanned<T> {
+fn without_location<T>(value: T) -> Spanned<T> {
     Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }
 
 impl NodeGroup {
     /// A group written in code.
-    pub fn plain(name: &str, count: u64, cpus: u64, memory_gib: u64, gpus: GpuGroup) -> NodeGroup {
+    pub fn from_values(name: &str, count: u64, cpus: u64, memory_gib: u64, gpus: GpuGroup) -> NodeGroup {
         NodeGroup {
-            name: nowhere(name.to_string()),
-            count: Number(nowhere(count)),
-            machine: None,
-            cpus: Some(nowhere(cpus)),
-            memory_gib: Some(nowhere(memory_gib)),
+            name: without_location(name.to_string()),
+            count: NumberWithDefault(without_location(count)),
+            box_name: None,
+            cpus: Some(without_location(cpus)),
+            memory_gib: Some(without_location(memory_gib)),
             gpus: Some(OneOrMany(vec![gpus])),
             numa_nodes: None,
             sockets: None,
@@ -158,11 +158,11 @@ impl NodeGroup {
 
 impl GpuGroup {
     /// A group written in code.
-    pub fn plain(model: &str, count: u64, memory_mib: u64) -> GpuGroup {
+    pub fn from_values(model: &str, count: u64, memory_mib: u64) -> GpuGroup {
         GpuGroup {
             model: model.to_string(),
-            count: nowhere(count),
-            memory_mib: nowhere(memory_mib),
+            count: without_location(count),
+            memory_mib: without_location(memory_mib),
             nvlink: Nvlink::Mesh,
             power_limit_watts: None,
         }

@@ -3,7 +3,7 @@
 // Clippy knows functions marked as tests; the bench they share is not one of them.
 #![allow(clippy::unwrap_used)]
 
-mod bench;
+mod harness;
 mod contract;
 mod restart;
 mod runner;

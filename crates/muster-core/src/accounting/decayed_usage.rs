@@ -1,42 +1,43 @@
-//! How many GPUs someone held of late: an average in which the past counts half after each half-life.
+//! Decayed usage: the average number of GPUs that a tenant or user held, with an exponential half-life. Fair share uses
+//! it.
 //!
-//! Who held eight GPUs for a whole half-life and none before has an average of four. The average is brought up to
-//! date whenever what is held changes, which gives the same as a sum over all of history, at O(1). It may be brought
-//! up to date a thousand times a second, so it is kept far finer than it is read.
+//! A tenant that held eight GPUs for one half-life and none before has an average of four. The average is advanced
+//! whenever the number of held GPUs changes, which equals a sum over the whole history at O(1). It may be advanced a
+//! thousand times a second, so its internal resolution is far finer than the one it is read with.
 //!
-//! The half-life is the cluster's, or follows from what part of the past a tenant says is forgotten in a day.
+//! The half-life is the cluster's, or follows from the decay per day that a tenant is configured with.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::{DAY, Timestamp};
 
-/// A moving average.
+/// An exponentially decayed average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DecayedUsage {
-    /// The average at that moment, in parts of 2^26 of a millionth of a GPU.
+    /// The average at `at`, in units of 2^-26 millionths of a GPU.
     fine: u64,
-    /// When it was brought up to date.
+    /// When the average was last advanced.
     at: Timestamp,
 }
 
-/// One millionth of a GPU is so many bits finer inside.
+/// Bits of internal resolution below one millionth of a GPU.
 const FINE_BITS: u32 = 26;
 
 impl DecayedUsage {
-    /// The average now, in millionths of a GPU, for someone who has held so many thousandths since it was last
-    /// brought up to date.
+    /// The average now, in millionths of a GPU, if `held_milli` thousandths of GPUs have been held since the last
+    /// advance.
     pub fn micro_gpus(self, held_milli: u64, now: Timestamp, half_life_ms: i64) -> u64 {
         self.fine(held_milli, now, half_life_ms) >> FINE_BITS
     }
 
-    /// Bring it up to date, before what is held changes.
+    /// Advance the average to `now`. Call it before the number of held GPUs changes.
     pub(crate) fn advance(&mut self, held_milli: u64, now: Timestamp, half_life_ms: i64) {
         let now = now.max(self.at);
         *self = DecayedUsage { fine: self.fine(held_milli, now, half_life_ms), at: now };
     }
 
-    /// Take back what was counted for so many thousandths that were not held after all, during the last `ms` before it
-    /// was brought up to date.
+    /// Subtract `held_milli` thousandths of GPUs that were counted as held during the last `ms` before the last advance
+    /// but were not used.
     pub(crate) fn take_back(&mut self, held_milli: u64, ms: i64, half_life_ms: i64) {
         let counted = share_of(fine_of(held_milli), ONE - decay_factor(ms, half_life_ms));
         self.fine = self.fine.saturating_sub(u64::try_from(counted).unwrap_or(u64::MAX));
@@ -50,9 +51,9 @@ impl DecayedUsage {
     }
 }
 
-/// So many thousandths of a GPU, as fine as an average is kept.
+/// Thousandths of a GPU in the internal resolution.
 fn fine_of(held_milli: u64) -> u128 {
-    // No cluster has more GPUs than that; beyond it the sums above would not fit.
+    // No cluster has more than 100,000 GPUs; beyond that the sums above would overflow.
     (u128::from(held_milli.min(100_000_000)) * 1_000) << FINE_BITS
 }
 
@@ -62,7 +63,7 @@ fn share_of(whole: u128, part: u128) -> u128 {
     (whole * part) >> 64
 }
 
-/// 2^(−1/2), 2^(−1/4), 2^(−1/8) and so on, as parts of 2^64: each the square root of the one before.
+/// 2^(−1/2), 2^(−1/4), 2^(−1/8) and so on, in units of 2^-64: each is the square root of the one before.
 const ROOTS: [u128; 40] = {
     let mut roots = [0; 40];
     let mut last = ONE / 2;
@@ -75,22 +76,22 @@ const ROOTS: [u128; 40] = {
     roots
 };
 
-/// What is kept of the past after a while, as a part of 2^64: one half after each half-life.
+/// The weight of past usage after `passed_ms`, in units of 2^-64: one half after each half-life.
 fn decay_factor(passed_ms: i64, half_life_ms: i64) -> u128 {
     let (passed, half_life) = (passed_ms.max(0) as u128, half_life_ms.max(1) as u128);
     let halves = passed / half_life;
     if halves >= 64 {
         return 0;
     }
-    // The rest of a half-life in binary: each digit is a root to multiply with.
+    // The fraction of a half-life in binary: each digit that is 1 selects a root to multiply with.
     let rest = ((passed % half_life) << ROOTS.len()) / half_life;
     let digits = (0..ROOTS.len()).filter(|digit| rest & (1 << (ROOTS.len() - 1 - digit)) != 0);
     digits.fold(ONE >> halves, |kept, digit| share_of(kept, ROOTS[digit]))
 }
 
-/// The half-life at which so many thousandths of the past are forgotten in a day; as good as none where all of it is.
-pub(crate) fn half_life_ms(forgotten_milli: u32) -> i64 {
-    let kept = ONE * u128::from(1_000_u32.saturating_sub(forgotten_milli)) / 1_000;
+/// The half-life at which usage decays by `decay_milli` thousandths in a day; 1 ms if it decays by all of it.
+pub(crate) fn half_life_ms(decay_milli: u32) -> i64 {
+    let kept = ONE * u128::from(1_000_u32.saturating_sub(decay_milli)) / 1_000;
     if kept == 0 {
         return 1;
     }
@@ -98,11 +99,12 @@ pub(crate) fn half_life_ms(forgotten_milli: u32) -> i64 {
     i64::try_from((day + halvings / 2) / halvings).unwrap_or(i64::MAX)
 }
 
-/// How often one is halved until a part of 2^64 is left, in parts of 2^40: what `kept` does, backwards. No platform's
-/// logarithm is asked: not all of them agree in the last digit.
+/// The binary logarithm of 1 / `part`, with `part` in units of 2^-64 and the result in units of 2^-40: the inverse of
+/// [`decay_factor`]. The platform's logarithm is not used: platforms differ in the last digit.
 fn halvings(part: u128) -> u128 {
     let whole = part.leading_zeros() - ONE.leading_zeros();
-    // Between one and two, in parts of 2^63. Squared, it passes two where the next binary digit of its logarithm is 1.
+    // `left` is between one and two, in units of 2^-63. Its square exceeds two if the next binary digit of its
+    // logarithm is 1.
     let (mut left, mut digits) = ((part << whole) >> 1, 0);
     for _ in 0..DIGITS {
         left = (left * left) >> 63;
@@ -113,7 +115,7 @@ fn halvings(part: u128) -> u128 {
     (u128::from(whole) << DIGITS) - digits
 }
 
-/// Binary digits of a logarithm: a half-life of a year is right to a hundredth of a second.
+/// Binary digits of the logarithm: a half-life of a year is exact to a hundredth of a second.
 const DIGITS: u32 = 40;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Step 12, settle: who used what. Charges are made once, when leases end, and add up exactly.
+//! Step 12, settle: the ledger, the sum of all charges per tenant. An attempt is charged once, when its leases end, and
+//! the charges add up exactly.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,12 @@ use crate::objects::job::{Attempt, JobSpec};
 use crate::objects::tenant::TenantConfig;
 use crate::time::{HOUR, Timestamp};
 
-/// When the leases of an attempt end: usage counts until its processes were gone, and the space is free when the server
-/// knows that.
+/// When the leases of an attempt end: usage is charged until the processes of the attempt were gone, and the slots are
+/// released when the server knows that they are gone.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseEnd {
-    /// Until when its usage counts.
     pub charged_until: Timestamp,
-    /// When its slots are free again; never before the former.
+    /// Never before `charged_until`.
     pub released_at: Timestamp,
 }
 
@@ -27,14 +27,13 @@ pub struct Account {
     /// Sum of all charges.
     pub used: Charge,
     pub submitted: u64,
-    /// Jobs that ended well.
+    /// Jobs that ended successfully.
     pub done: u64,
     pub failed: u64,
-    /// Jobs that were cancelled.
     pub cancelled: u64,
 }
 
-/// Totals of every tenant that ever used anything; they outlive the tenant.
+/// Totals of every tenant that was ever charged; they outlive the tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ledger {
@@ -47,12 +46,12 @@ impl Ledger {
         self.accounts.get(tenant).copied().unwrap_or_default()
     }
 
-    /// All accounts in order of tenant.
+    /// All accounts, by tenant.
     pub fn accounts(&self) -> impl Iterator<Item = (&TenantId, &Account)> {
         self.accounts.iter()
     }
 
-    /// The account to write to.
+    /// The account of a tenant, created if it has none yet.
     pub(crate) fn account_mut(&mut self, tenant: &TenantId) -> &mut Account {
         if !self.accounts.contains_key(tenant) {
             self.accounts.insert(tenant.clone(), Account::default());
@@ -61,7 +60,7 @@ impl Ledger {
     }
 }
 
-/// What an attempt used until `end`.
+/// The charge of an attempt until `end`.
 pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Timestamp) -> Charge {
     let ms = end.since(attempt.placed_at) as u64;
     let held = spec.demand_of(&attempt.tasks);
@@ -76,7 +75,7 @@ pub fn charge(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig, end: Tim
     }
 }
 
-/// What an attempt holds and what that costs an hour.
+/// The resources that an attempt holds, and their cost per hour.
 pub fn held(spec: &JobSpec, attempt: &Attempt, tenant: &TenantConfig) -> HeldResources {
     let demand = spec.demand_of(&attempt.tasks);
     let price = if tenant.billed { tenant.price_gpu_hour_micro } else { 0 };
@@ -94,7 +93,8 @@ pub(crate) fn energy_mj(attempt: &Attempt, end: Timestamp) -> u64 {
     u64::try_from(microjoules / 1_000).unwrap_or(u64::MAX)
 }
 
-/// Rounded half up once per attempt, so that the sum over attempts is the sum people see.
+/// The cost of GPU time. Rounded half up once per attempt, so that the costs of the attempts add up to the displayed
+/// sum.
 pub(crate) fn price(gpu_ms: u64, gpu_hour_micro: u64) -> u64 {
     let hour = HOUR as u128;
     let micro = (u128::from(gpu_ms) * u128::from(gpu_hour_micro) + hour / 2) / hour;

@@ -1,25 +1,25 @@
-//! What displacing a running job costs, who may be displaced at all, and how much of it a tenant has to bear.
+//! Preemption loss: the GPU time that a preemption destroys, and a tenant's limit on it.
 //!
-//! The loss is the work since the job last saved itself: as it reported, or as often as it said it would, or since it
-//! was placed. A tenant may limit how much of its work others destroy: the limit is a vessel that fills with every
-//! loss and empties evenly within a day.
+//! The loss is the work since the last checkpoint of the job: the last one reported, else the last one due by the
+//! checkpoint interval of the job, else its placement. A tenant may limit how much of its work preemptors destroy. The
+//! limit is a leaky bucket: each loss fills it, and it drains evenly within a day.
 
 use serde::{Deserialize, Serialize};
 
 use crate::objects::job::{Attempt, Job};
 use crate::time::{DAY, Timestamp};
 
-/// GPUs × milliseconds of work that would be lost if a job stopped now.
+/// GPU-milliseconds of work that the job loses if it stops now.
 pub fn lost_gpu_ms(job: &Job, attempt: &Attempt, now: Timestamp) -> u64 {
     (now.since(last_saved_at(job, attempt, now)) as u64).saturating_mul(attempt.gpu_milli()) / 1_000
 }
 
-/// How long an attempt has run, as far as its work is saved.
+/// The runtime of an attempt up to its last checkpoint.
 pub(crate) fn kept_ms(job: &Job, attempt: &Attempt, now: Timestamp) -> i64 {
     attempt.started_at.map_or(0, |started| last_saved_at(job, attempt, now).since(started))
 }
 
-/// When an attempt last saved its work, as far as is known; before that, when it was placed.
+/// The last checkpoint of an attempt, reported or due by its interval; without one, the placement.
 fn last_saved_at(job: &Job, attempt: &Attempt, now: Timestamp) -> Timestamp {
     let every_ms = job.spec.checkpoint.as_ref().and_then(|rule| rule.every_ms).filter(|every| *every > 0);
     match (attempt.saved_at, attempt.started_at, every_ms) {
@@ -29,7 +29,7 @@ fn last_saved_at(job: &Job, attempt: &Attempt, now: Timestamp) -> Timestamp {
     }
 }
 
-/// What a tenant has lost to others, less what is forgiven by now.
+/// The recent preemption loss of a tenant, which drains over a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PreemptionLoss {
     gpu_ms: u64,
@@ -37,10 +37,10 @@ pub struct PreemptionLoss {
 }
 
 impl PreemptionLoss {
-    /// What counts at a moment, for someone who bears so much a day.
+    /// The loss that still counts at `now`, with a limit of `per_day` GPU-milliseconds a day.
     pub fn gpu_ms(self, per_day: u64, now: Timestamp) -> u64 {
-        let forgiven = u128::from(per_day) * now.since(self.at) as u128 / DAY as u128;
-        self.gpu_ms.saturating_sub(u64::try_from(forgiven).unwrap_or(u64::MAX))
+        let drained = u128::from(per_day) * now.since(self.at) as u128 / DAY as u128;
+        self.gpu_ms.saturating_sub(u64::try_from(drained).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn add(&mut self, lost_gpu_ms: u64, per_day: u64, now: Timestamp) {
@@ -48,7 +48,7 @@ impl PreemptionLoss {
     }
 }
 
-/// Whether a running job saves its work.
+/// Whether a running job takes checkpoints.
 pub(crate) fn checkpoints(job: &Job, attempt: &Attempt) -> bool {
     job.spec.checkpoint.is_some() || attempt.saved_at.is_some()
 }
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn damage_is_forgiven_evenly_within_a_day() {
-        let mut damage = PreemptionLoss::default();
-        damage.add(1_000, 2_000, Timestamp(0));
+        let mut loss = PreemptionLoss::default();
+        loss.add(1_000, 2_000, Timestamp(0));
         let cases = [(0, 1_000), (DAY / 4, 500), (DAY / 2, 0), (DAY, 0)];
         for (at, expected) in cases {
-            assert_eq!(damage.gpu_ms(2_000, Timestamp(at)), expected, "after {at}");
+            assert_eq!(loss.gpu_ms(2_000, Timestamp(at)), expected, "after {at}");
         }
-        damage.add(100, 2_000, Timestamp(DAY / 4));
-        assert_eq!(damage.gpu_ms(2_000, Timestamp(DAY / 4)), 600);
+        loss.add(100, 2_000, Timestamp(DAY / 4));
+        assert_eq!(loss.gpu_ms(2_000, Timestamp(DAY / 4)), 600);
     }
 }

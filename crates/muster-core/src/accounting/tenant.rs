@@ -1,4 +1,4 @@
-//! Who pays, and how much of the cluster they may hold.
+//! Tenants and their members: configuration, held resources, decayed usage, preemption loss and runtime history.
 
 use std::collections::BTreeMap;
 
@@ -16,57 +16,54 @@ use crate::objects::demand::Demand;
 use crate::objects::tenant::TenantConfig;
 use crate::time::Timestamp;
 
-/// A team, a project or a customer. A savepoint that lacks one of the figures is passed over and the journal read
-/// instead: a figure that was made up would be wrong for ever.
+/// A team, a project or a customer. A savepoint without one of the required figures is skipped and the journal is
+/// replayed instead: a default value would be wrong for ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
-    /// Its name for ever.
     pub id: TenantId,
-    /// What an administrator may change.
     pub config: TenantConfig,
-    /// What its live attempts hold. Derived from the jobs; `State::check` recomputes it.
+    /// Resources held by live attempts. Derived from the jobs; `State::check` recomputes it.
     #[serde(default)]
     pub held: Demand,
-    /// Jobs that wait or run. Derived; `State::check` recomputes it.
+    /// Jobs that are queued, held or running. Derived; `State::check` recomputes it.
     #[serde(default)]
     pub live_jobs: u64,
-    /// Thousandths of GPUs × moment of placement, over all live attempts. Derived; `State::check` recomputes it.
+    /// Sum over all live attempts of GPUs, in thousandths, × time of placement. Derived; `State::check` recomputes it.
     #[serde(skip)]
     pub placed_gpu_milli_ms: i128,
-    /// How many GPUs it held of late.
     pub decayed_usage: DecayedUsage,
-    /// What it has lost to others of late, with all below it.
+    /// Recent preemption loss of the tenant and its children.
     #[serde(default)]
     pub preemption_loss: PreemptionLoss,
-    /// Who works for it, by name: everyone with jobs, and who had some lately.
+    /// Users with live jobs or recent usage, by name.
     pub members: BTreeMap<String, Member>,
-    /// How long its last jobs ran, by job type and in all.
+    /// Runtimes of recently ended jobs, by job type and in total.
     #[serde(default)]
     pub runtimes: TenantRuntimes,
 }
 
-/// Someone who works for a tenant.
+/// A user of a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Member {
-    /// What their live attempts hold. Derived; `State::check` recomputes it.
+    /// Resources held by live attempts of the user. Derived; `State::check` recomputes it.
     pub held: Demand,
-    /// Their jobs that wait or run. Derived; `State::check` recomputes it.
+    /// Jobs of the user that are queued, held or running. Derived; `State::check` recomputes it.
     pub live_jobs: u64,
-    /// How many GPUs they held of late.
+    /// Decayed usage of the user.
     pub recent: DecayedUsage,
-    /// How long their last jobs ran.
+    /// Runtimes of the last jobs.
     #[serde(default)]
     pub recent_runtimes: RecentRuntimes,
-    /// How much of their limits their last jobs used, in thousandths.
+    /// The part of their time limits that the last jobs used, in thousandths.
     #[serde(default)]
     pub limit_use_milli: RecentRuntimes,
-    /// What is known of their jobs, by the GPUs they ask for, in thousandths.
+    /// Runtime history of the jobs by class: GPUs of the job, in thousandths.
     #[serde(default)]
     pub class_histories: BTreeMap<u64, ClassHistory>,
 }
 
 impl Tenant {
-    /// A tenant in which nothing has happened yet.
+    /// A tenant without jobs and history.
     pub fn new(id: TenantId, config: TenantConfig) -> Tenant {
         Tenant {
             id,
@@ -91,21 +88,21 @@ impl Tenant {
         self.member_mut(user).live_jobs -= 1;
     }
 
-    /// GPUs × milliseconds that its live attempts have used until now.
+    /// GPU-milliseconds used by live attempts until now.
     pub fn running_gpu_ms(&self, now: Timestamp) -> u64 {
         let held = i128::from(self.held.gpu_milli) * i128::from(now.0);
         u64::try_from((held - self.placed_gpu_milli_ms) / 1_000).unwrap_or(0)
     }
 
-    /// After how long past usage counts half: by its own decay, or as usual in the cluster.
-    pub fn half_life_ms(&self, usual_ms: i64) -> i64 {
+    /// The half-life of decayed usage: by the tenant's own decay, or else the cluster's.
+    pub fn half_life_ms(&self, cluster_ms: i64) -> i64 {
         match self.config.decay_milli_per_day {
-            0 => usual_ms,
+            0 => cluster_ms,
             decay => recent::half_life_ms(decay),
         }
     }
 
-    /// An attempt takes what its job asked for.
+    /// Add the demand of an attempt when it is placed.
     pub(crate) fn take(&mut self, user: &str, demand: Demand, at: Timestamp, half_life_ms: i64) {
         self.advance(user, at, half_life_ms);
         self.placed_gpu_milli_ms += i128::from(demand.gpu_milli) * i128::from(at.0);
@@ -114,7 +111,7 @@ impl Tenant {
         member.held = member.held.plus(demand);
     }
 
-    /// An attempt that was placed at a moment gives it back.
+    /// Subtract the demand of an attempt when its leases end.
     pub(crate) fn give_back(
         &mut self,
         user: &str,
@@ -130,7 +127,7 @@ impl Tenant {
         member.held = member.held.minus(demand);
     }
 
-    /// What counted as held between the end of an attempt's processes and its release was not used.
+    /// Remove from decayed usage the time between the end of the processes and the release of the leases.
     fn take_back_unused(&mut self, user: &str, demand: Demand, end: LeaseEnd, half_life_ms: i64) {
         let unused_ms = end.released_at.since(end.charged_until);
         let half_life_ms = self.half_life_ms(half_life_ms);
@@ -138,7 +135,7 @@ impl Tenant {
         self.member_mut(user).recent.take_back(demand.gpu_milli, unused_ms, half_life_ms);
     }
 
-    /// A job of someone has come to its end after so long, with a limit if it had one.
+    /// Record the runtime of an ended job, and the part of its time limit that it used.
     pub(crate) fn note_runtime(&mut self, user: &str, ms: i64, limit_ms: Option<i64>) {
         let member = self.member_mut(user);
         member.recent_runtimes.add(ms);
@@ -147,21 +144,21 @@ impl Tenant {
         }
     }
 
-    /// What is known of someone's jobs of a kind.
     pub(crate) fn class_history_mut(&mut self, user: &str, gpu_milli: u64) -> &mut ClassHistory {
         self.member_mut(user).class_histories.entry(gpu_milli).or_default()
     }
 
-    /// Forget members who have no jobs and whose usage is long past.
+    /// Remove members without live jobs whose usage has decayed to zero.
     pub(crate) fn forget_idle(&mut self, now: Timestamp, half_life_ms: i64) {
-        // Where usage is forgotten faster than elsewhere, it is still worth knowing how long their jobs ran.
+        // A tenant whose usage decays faster than the cluster's keeps its members as long as others do: their runtime
+        // history is still useful.
         let half_life_ms = self.half_life_ms(half_life_ms).max(half_life_ms);
         self.members.retain(|_, member| {
             member.live_jobs > 0 || member.recent.micro_gpus(member.held.gpu_milli, now, half_life_ms) > 0
         });
     }
 
-    /// Bring all past usage up to date, before the half-life changes: what is past was forgotten as it was then.
+    /// Advance all decayed usage before the half-life changes, so that the past decays with the old half-life.
     pub(crate) fn advance_all(&mut self, at: Timestamp, half_life_ms: i64) {
         let half_life_ms = self.half_life_ms(half_life_ms);
         self.decayed_usage.advance(self.held.gpu_milli, at, half_life_ms);

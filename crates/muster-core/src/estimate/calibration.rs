@@ -1,33 +1,33 @@
-//! How right the planner was when it said when jobs would start, and how much it learns from that.
+//! Forecast calibration: how accurate start ranges were, and the factors that correct the next ones.
 //!
-//! A range that turns out too short makes all that follow longer by a tenth; one that does not makes them shorter by
-//! a hundredth, and so for those that begin too late. Whatever the runtimes are, about one start in eleven is then
-//! late and one in eleven early in the long run, and four in five are inside.
+//! A start after the end of its range widens the far end of later ranges by a tenth; any other start narrows it by a
+//! hundredth. The near end is adjusted alike by starts before the range. Whatever the runtimes are, in the long run
+//! about one start in eleven is late, one in eleven is early, and four in five are inside.
 
 use serde::{Deserialize, Serialize};
 
 use crate::objects::start_range::StartRange;
 use crate::time::{SECOND, Timestamp};
 
-/// How many of the last ranges are remembered.
+/// The number of newest starts that are recorded.
 const REMEMBERED_STARTS: u32 = 500;
-/// One, in thousandths.
+/// A factor of one, in thousandths.
 const ONE: i64 = 1_000;
 /// The number of newest starts by which the accuracy of start ranges is judged.
 const JUDGED_STARTS: u32 = 20;
-/// A round and the way to the node take a moment, however soon a job starts.
+/// The least delay of a start: a planner round and the dispatch to the node.
 const START_DELAY_MS: i64 = 10 * SECOND;
 
-/// How right ranges were.
+/// The accuracy of past start ranges, and the factors derived from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForecastCalibration {
-    /// What the near end of a range is multiplied by, in thousandths.
+    /// Factor of the near end of a range, in thousandths.
     near_milli: i64,
-    /// And its far end.
+    /// Factor of the far end of a range, in thousandths.
     far_milli: i64,
-    /// The last ranges, newest in the lowest bit: whether the start was inside.
+    /// One bit per recorded start, the newest in the lowest bit: whether it was inside its range.
     inside: Vec<u64>,
-    /// How many are remembered.
+    /// Number of recorded starts.
     count: u32,
 }
 
@@ -38,7 +38,7 @@ impl Default for ForecastCalibration {
 }
 
 impl ForecastCalibration {
-    /// A range as it is told, given how right others were.
+    /// A forecast range, scaled by the factors.
     pub fn calibrated(&self, range: StartRange, now: Timestamp) -> StartRange {
         let scaled = |ms: i64, milli: i64| (i128::from(ms) * i128::from(milli) / i128::from(ONE)) as i64;
         let near = scaled(range.from.since(now), self.near_milli);
@@ -46,27 +46,27 @@ impl ForecastCalibration {
         StartRange { from: now.plus(near), to: now.plus(far) }
     }
 
-    /// How many of the last starts were inside the range that was told, of how many.
+    /// The number of recorded starts inside their range, and the number of recorded starts.
     pub fn hits(&self) -> (u32, u32) {
         (self.inside.iter().map(|word| word.count_ones()).sum(), self.count)
     }
 
-    /// The same of the newest of them, which say whether a range is worth telling now.
+    /// The same for the newest starts, by which [`ForecastCalibration::is_reliable`] judges.
     pub fn recent_hits(&self) -> (u32, u32) {
         let newest = self.inside.first().copied().unwrap_or_default() & ((1 << JUDGED_STARTS) - 1);
         (newest.count_ones(), self.count.min(JUDGED_STARTS))
     }
 
-    /// Whether start ranges are shown to users: at least half of the newest were right, or none was shown yet.
-    /// What is not told is recorded all the same, so that ranges become right and are told again.
+    /// Whether start ranges are shown to users: at least half of the newest starts were inside, or none is recorded
+    /// yet. Ranges that are not shown are recorded all the same, so that they can become accurate and be shown again.
     pub fn is_reliable(&self) -> bool {
         let (right, of) = self.recent_hits();
         2 * right >= of
     }
 
-    /// A job has started of which a range was told.
-    pub(crate) fn add(&mut self, told: StartRange, started: Timestamp) {
-        let (early, late) = (started < told.from, started > told.to);
+    /// Record the start of a job for which a range was forecast.
+    pub(crate) fn add(&mut self, range: StartRange, started: Timestamp) {
+        let (early, late) = (started < range.from, started > range.to);
         self.far_milli = moved(self.far_milli, late, true).clamp(ONE, 20 * ONE);
         self.near_milli = moved(self.near_milli, early, false).clamp(0, ONE);
         self.remember(!early && !late);
@@ -87,7 +87,7 @@ impl ForecastCalibration {
     }
 }
 
-/// Away from what was missed by a tenth, back by a hundredth otherwise.
+/// Move a factor outward by a tenth after a miss, and inward by a hundredth otherwise.
 fn moved(milli: i64, missed: bool, outward_is_up: bool) -> i64 {
     let step = if missed { milli.max(10) / 10 + 1 } else { -(milli / 100 + 1) };
     if outward_is_up { milli + step } else { milli - step }
@@ -99,41 +99,41 @@ mod tests {
 
     #[test]
     fn the_last_ranges_are_remembered_and_no_more() {
-        let mut foresight = ForecastCalibration::default();
-        let told = StartRange { from: Timestamp(0), to: Timestamp(10) };
-        (0..700).for_each(|_| foresight.add(told, Timestamp(5)));
-        assert_eq!(foresight.hits(), (500, 500));
-        (0..100).for_each(|_| foresight.add(told, Timestamp(11)));
-        assert_eq!(foresight.hits(), (400, 500));
+        let mut calibration = ForecastCalibration::default();
+        let range = StartRange { from: Timestamp(0), to: Timestamp(10) };
+        (0..700).for_each(|_| calibration.add(range, Timestamp(5)));
+        assert_eq!(calibration.hits(), (500, 500));
+        (0..100).for_each(|_| calibration.add(range, Timestamp(11)));
+        assert_eq!(calibration.hits(), (400, 500));
     }
 
     #[test]
     fn a_poor_record_is_not_told_until_it_is_better() {
-        let mut foresight = ForecastCalibration::default();
-        let told = StartRange { from: Timestamp(0), to: Timestamp(10) };
-        assert!(foresight.is_reliable(), "none was told yet");
-        (0..5).for_each(|_| foresight.add(told, Timestamp(11)));
-        assert!(!foresight.is_reliable(), "none of five was right");
-        (0..5).for_each(|_| foresight.add(told, Timestamp(5)));
-        assert!(foresight.is_reliable(), "half of ten were right");
-        (0..100).for_each(|_| foresight.add(told, Timestamp(5)));
-        assert_eq!(foresight.recent_hits(), (20, 20), "what is long past no longer counts");
+        let mut calibration = ForecastCalibration::default();
+        let range = StartRange { from: Timestamp(0), to: Timestamp(10) };
+        assert!(calibration.is_reliable(), "none was told yet");
+        (0..5).for_each(|_| calibration.add(range, Timestamp(11)));
+        assert!(!calibration.is_reliable(), "none of five was right");
+        (0..5).for_each(|_| calibration.add(range, Timestamp(5)));
+        assert!(calibration.is_reliable(), "half of ten were right");
+        (0..100).for_each(|_| calibration.add(range, Timestamp(5)));
+        assert_eq!(calibration.recent_hits(), (20, 20), "what is long past no longer counts");
     }
 
     #[test]
     fn ranges_are_right_four_times_in_five_whatever_is_told() {
         for times in [1, 3, 9] {
-            let mut foresight = ForecastCalibration::default();
+            let mut calibration = ForecastCalibration::default();
             let mut seed = 1u64;
             for _ in 0..3_000 {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                // It says an hour, and it takes anything from nothing to so many hours.
-                let really = Timestamp((seed >> 40) as i64 * 3_600 * times / (1 << 24) * 1_000);
+                // The forecast is one hour; the start is uniform between zero and `times` hours.
+                let started = Timestamp((seed >> 40) as i64 * 3_600 * times / (1 << 24) * 1_000);
                 let hour = Timestamp(3_600_000);
-                let told = foresight.calibrated(StartRange { from: hour, to: hour }, Timestamp(0));
-                foresight.add(told, really);
+                let range = calibration.calibrated(StartRange { from: hour, to: hour }, Timestamp(0));
+                calibration.add(range, started);
             }
-            let (inside, of) = foresight.hits();
+            let (inside, of) = calibration.hits();
             assert!((380..=460).contains(&inside), "{inside} of {of} were inside with {times}");
         }
     }

@@ -1,9 +1,9 @@
-//! What has been asked for of late: the kinds of tasks that came, and how often. The planner places tasks so that what
-//! comes next still fits, and what comes next is learned from what came.
+//! Workload mix: the task sizes of recent submissions and how often each occurred. Fragmentation is measured against
+//! it, so that the planner leaves space that future tasks can use.
 //!
-//! Kinds are counted as jobs are accepted. Now and then a lesson is drawn, and placements go by the last lesson: early on
-//! after every few tasks, later after every 256. When many have been counted all counts are halved, so that what came
-//! long ago fades.
+//! Tasks are counted when their job is accepted. Placement uses the last snapshot of the counts, which is taken after
+//! every few tasks at first and after every 256 later. When the total reaches a maximum, all counts are halved, so that
+//! old submissions lose weight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::objects::job::{JobSpec, Resources};
 
-/// So many tasks between two lessons, once there were as many.
+/// Tasks between two snapshots, once at least as many have been counted.
 const TASKS_PER_SNAPSHOT: u64 = 256;
-/// When so many tasks are counted, all counts are halved.
+/// The total at which all counts are halved.
 const COUNTED_MAX: u64 = 16_384;
-/// Most kinds of tasks that are told apart; the rarest are forgotten.
+/// The most task sizes that are counted; the rarest are dropped.
 const KINDS_MAX: usize = 512;
-/// A gang or an array counts for no more tasks than this: one large submission is not what everyone asks for.
+/// The most tasks that one task group of a submission counts for: one large gang or array is not typical.
 const COUNTED_PER_GROUP_MAX: u64 = 64;
 
-/// The kinds of tasks that came, and how often.
+/// Task sizes, each with its number of occurrences.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<(Arc<Resources>, u64)>", into = "Vec<(Arc<Resources>, u64)>")]
 pub struct TaskCounts(BTreeMap<Arc<Resources>, u64>);
 
-/// The mix of tasks as it is counted, and the last lesson.
+/// The running counts, and the last snapshot of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct WorkloadMix {
     counts: TaskCounts,
@@ -36,7 +36,7 @@ pub struct WorkloadMix {
 }
 
 impl WorkloadMix {
-    /// Count the tasks of a job, or of so many tasks of an array. Whether a new lesson was drawn.
+    /// Count the tasks of a job, or of an array of `times` jobs. Returns whether a new snapshot was taken.
     pub(crate) fn add(&mut self, spec: &JobSpec, times: u64) -> bool {
         for group in &spec.tasks {
             let tasks = u64::from(group.count).saturating_mul(times).min(COUNTED_PER_GROUP_MAX);
@@ -60,14 +60,14 @@ impl WorkloadMix {
         self.snapshot = Arc::new(self.counts.clone());
     }
 
-    /// What placements go by.
+    /// The counts that placement uses.
     pub fn snapshot(&self) -> &Arc<TaskCounts> {
         &self.snapshot
     }
 }
 
 impl TaskCounts {
-    /// Each kind with how often it came.
+    /// Each task size with its number of occurrences.
     pub fn iter(&self) -> impl Iterator<Item = (&Resources, u64)> {
         self.0.iter().map(|(each, count)| (each.as_ref(), *count))
     }

@@ -1,7 +1,7 @@
-//! Everything that can have happened. The journal holds these in order, and nothing else is the truth.
+//! Events: the recorded changes of the cluster. The journal holds them in order and is the only source of truth.
 //!
-//! An event carries all that `apply` and the tables need, so that replay never decides anything. Fields are
-//! only ever added, with defaults; a change of meaning is a new kind.
+//! An event carries all that `apply` and the tables need, so that replay never decides anything. Fields are only added,
+//! with defaults; a change of meaning is a new kind of event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,227 +27,213 @@ use crate::objects::token::Token;
 use crate::objects::window::Window;
 use crate::time::Timestamp;
 
-/// Something that happened.
+/// A recorded change of the state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind")]
 pub enum Event {
     /// A job, or an array of jobs, was accepted.
     JobSubmitted {
-        /// Its id; for an array, the number that all tasks share.
+        /// For an array, the number that all its jobs share.
         job: JobId,
         spec: Arc<JobSpec>,
-        /// The array, where there is one.
         #[serde(default)]
         array: Option<ArraySpec>,
-        /// Accepted in the held state, by whom.
+        /// The actor that holds it, if it was accepted as held.
         #[serde(default)]
         held_by: Option<String>,
         #[serde(default)]
         key: Option<IdempotencyKey>,
-        /// Dependencies that were open at that moment.
+        /// Dependencies that were not met at submission.
         #[serde(default)]
         open_dependencies: BTreeSet<Dependency>,
         at: Timestamp,
     },
-    /// A waiting job is kept from starting.
+    /// A waiting job was held.
     JobHeld {
         job: JobId,
         by: String,
         why: String,
         at: Timestamp,
     },
-    /// A held job waits again.
+    /// A held job was released into the queue.
     JobReleased {
         job: JobId,
         by: String,
         at: Timestamp,
     },
-    /// Something about a job was changed.
+    /// Fields of a job were changed.
     JobChanged {
         job: JobId,
         change: JobChange,
         at: Timestamp,
     },
-    /// A sleeping job may be placed now.
+    /// The start time or backoff of a job has passed: it may be placed.
     JobWoken {
         job: JobId,
         at: Timestamp,
     },
-    /// A job without an attempt ended: cancelled, or its dependency can no longer come true.
+    /// A job without an attempt ended: it was cancelled, or a dependency can no longer be met.
     JobEnded {
         job: JobId,
         outcome: Outcome,
-        /// Why, in a sentence.
         why: String,
         at: Timestamp,
     },
 
-    /// A gang got its slots. The leases begin.
+    /// A gang was placed. Its leases begin.
     JobPlaced {
         job: JobId,
-        /// Number of the attempt.
         attempt: u32,
         epoch: u64,
-        /// Which task sits where.
         tasks: Vec<PlacedTask>,
-        /// The priority it was ordered by.
         #[serde(default)]
         effective_priority: Option<i64>,
-        /// How long it is expected to run, where it has no time limit.
+        /// Runtime estimate, if the job has no time limit.
         #[serde(default)]
         expected_ms: Option<i64>,
-        /// It has its space on loan.
+        /// Backfilled on its runtime estimate; the jobs it passed may preempt it if it overruns.
         #[serde(default)]
         revocable: bool,
-        /// Why it starts there, where there was a choice.
+        /// Score of the placement, if there were alternatives.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         score: Option<Box<Score>>,
-        /// What it takes from its tenant's quota, power aside. Records from before it was noted have none.
+        /// Quota usage without power; absent in journals of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<Demand>,
         at: Timestamp,
     },
-    /// A node says that its part of an attempt runs; `whole` when it was the last one missing.
+    /// A node reported that its tasks of an attempt run.
     AttemptStarted {
         job: JobId,
         attempt: u32,
         node: NodeId,
-        /// Now the whole gang runs.
+        /// It was the last missing node: the whole gang runs.
         whole: bool,
         at: Timestamp,
     },
-    /// An attempt was told to stop.
+    /// An attempt was ordered to stop.
     AttemptStopping {
         job: JobId,
         attempt: u32,
         cause: StopCause,
-        /// How long its processes may take.
         grace_ms: i64,
         at: Timestamp,
     },
-    /// A node says that its part is over while others are not.
+    /// A node reported the end of its tasks while other nodes still run theirs.
     NodePartEnded {
         job: JobId,
         attempt: u32,
         node: NodeId,
         exit: Exit,
-        /// It had been told to stop before.
+        /// Its processes had been ordered to stop before.
         stopped: bool,
-        /// When its processes were gone, where the node knows.
+        /// When its processes were gone, if the node knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_at: Option<Timestamp>,
         at: Timestamp,
     },
-    /// An attempt is over on all its nodes. Its leases end, its usage is charged, and the job goes on to `next`.
+    /// An attempt ended on all its nodes. Its leases end, its usage is charged, and the job enters `next`.
     AttemptEnded {
         job: JobId,
         attempt: u32,
-        /// How its processes ended.
         exit: Exit,
-        /// What becomes of the job.
         next: NextPhase,
-        /// What its tenant used.
         charge: Charge,
-        /// What it cost that it was displaced, if it was.
+        /// Set if the attempt was preempted.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<PreemptionReceipt>,
-        /// What it held until now; absent in journals of earlier versions.
+        /// Resources it held; absent in journals of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<HeldResources>,
-        /// Until when its usage is charged: when the last of its processes were gone. Absent where nobody knows, and in
-        /// journals of older releases: then until `at`.
+        /// End of the charged time: when its last processes were gone. Absent if unknown, and in journals of earlier
+        /// versions; then usage is charged until `at`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         charged_until: Option<Timestamp>,
-        /// When the server knew, and its leases were released.
+        /// When the server received the report and released the leases.
         at: Timestamp,
     },
-    /// A job says that its work is saved.
+    /// A job reported a checkpoint.
     CheckpointSaved {
         job: JobId,
         attempt: u32,
-        /// It was told to stop, and need not be waited for any longer: the new grace, from when it was told.
+        /// The shorter grace, counted from the stop order, if the attempt was already ordered to stop.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         grace_ms: Option<i64>,
         at: Timestamp,
     },
 
-    /// It was said for the first time when a waiting job would start.
+    /// The first start forecast of a waiting job.
     StartForecast {
         job: JobId,
         range: StartRange,
-        /// When it was said.
         at: Timestamp,
     },
 
-    /// Why jobs of one bucket wait has changed.
+    /// The reasons why jobs of one bucket wait have changed.
     WaitNoted {
-        /// The key of the bucket.
+        /// Bucket key.
         bucket: String,
-        /// Every reason; none when they no longer wait.
+        /// All reasons; empty when the jobs no longer wait.
         reasons: Vec<Reason>,
         at: Timestamp,
     },
 
-    /// Space is held for a job that others were displaced for.
+    /// A claim holds the space freed by an eviction for the preemptor.
     ClaimMade {
+        /// The preemptor.
         job: JobId,
-        /// Which task will sit where.
+        /// Placement of the preemptor's tasks.
         #[serde(default)]
         tasks: Vec<PlacedTask>,
         victims: Vec<JobId>,
         at: Timestamp,
-        /// Until when, at the latest.
+        /// When the claim expires.
         until: Timestamp,
     },
-    /// Held space is free again: its job has started, ended, or waited too long.
+    /// A claim ended: the preemptor started or ended, or the claim expired.
     ClaimEnded {
         job: JobId,
         why: String,
         at: Timestamp,
     },
-    /// A plan was taken. Replaying the planner on the state of `snapshot` at `now` repeats it.
+    /// A plan was adopted. Running the planner on the state of `snapshot` at `now` gives the same plan.
     PlanAdopted {
-        /// Number of events the planner had seen.
+        /// Number of events in the planner's snapshot.
         snapshot: u64,
         /// The planner's `now`.
         now: Timestamp,
-        /// Gangs that got their slots.
+        /// Gangs that were placed.
         placed: u32,
-        /// Gangs for which others were displaced.
+        /// Preemptors with a claim.
         claimed: u32,
-        /// Gangs that no longer held.
+        /// Gangs whose placement or eviction was no longer valid.
         rejected: u32,
     },
 
-    /// A tenant was made.
     TenantCreated {
         id: TenantId,
-        /// What it may do.
         config: Box<TenantConfig>,
         at: Timestamp,
     },
-    /// A tenant was changed.
     TenantChanged {
         id: TenantId,
         config: Box<TenantConfig>,
         at: Timestamp,
     },
-    /// A tenant was removed.
     TenantDeleted {
         id: TenantId,
         at: Timestamp,
     },
 
-    /// A node appeared, or says anew what it is.
+    /// A node registered, for the first time or again.
     NodeRegistered {
         node: NodeId,
         facts: Box<NodeFacts>,
         at: Timestamp,
     },
-    /// An operator announced a node whose agent has not joined, or described it again.
+    /// An operator declared a node whose agent has not joined, or replaced its declaration.
     NodeDeclared {
         node: NodeId,
-        /// What it will be.
         facts: Box<NodeFacts>,
         by: String,
         at: Timestamp,
@@ -262,7 +248,6 @@ pub enum Event {
         by: String,
         at: Timestamp,
     },
-    /// A node takes work, or no longer does.
     NodeStateChanged {
         node: NodeId,
         status: NodeStatus,
@@ -270,51 +255,47 @@ pub enum Event {
         why: String,
         at: Timestamp,
     },
-    /// A node was forgotten.
     NodeRemoved {
         node: NodeId,
         at: Timestamp,
     },
-    /// The health of a GPU changed.
     GpuHealthChanged {
         gpu: GpuId,
         status: GpuStatus,
         why: String,
-        /// Not to be given out before.
+        /// End of the cooling period.
         #[serde(default)]
         cooling_until: Option<Timestamp>,
-        /// How warm it is, where that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         temperature_c: Option<i32>,
-        /// What an operator declared it to be.
+        /// The operator's declaration, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         declared: Option<Box<DeclaredHealth>>,
-        /// What the readings of its agent come to, where an operator has declared something else.
+        /// Status by the agent's readings, if an operator declared another one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reading: Option<GpuStatus>,
-        /// Jobs that hold something of it, unless it is healthy.
+        /// Jobs with a lease on it, unless it is healthy.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         jobs: Vec<JobId>,
         at: Timestamp,
     },
 
-    /// A GPU was partitioned otherwise. Nobody held anything of it.
+    /// An idle GPU was repartitioned.
     GpuPartitioned {
         gpu: GpuId,
-        /// Into what; nothing if it is whole again.
+        /// Empty if the GPU is whole again.
         instances: Vec<MigInstance>,
-        /// Who or what wanted it.
         by: String,
         why: String,
         at: Timestamp,
     },
 
-    /// Nodes are booked for a time.
+    /// Nodes were booked for a window.
     WindowOpened {
         window: Box<Window>,
         at: Timestamp,
     },
-    /// A window is over, or was closed before its time.
+    /// A window ended, or was closed before its end.
     WindowClosed {
         name: String,
         why: String,
@@ -326,36 +307,33 @@ pub enum Event {
         settings: Box<Settings>,
         at: Timestamp,
     },
-    /// A bundle of policies was put into force.
+    /// A policy bundle was activated.
     PolicyApplied {
         version: Box<BundleVersion>,
     },
-    /// Policies answered what they were asked of jobs that wait, and of their tenants.
+    /// Policies answered about waiting jobs and their tenants.
     PolicyAnswered {
-        /// The hashes of the bundles that said it.
+        /// Hashes of the bundles that answered.
         bundles: Vec<String>,
-        /// Each for a job and all that are alike.
+        /// Each for one job and all jobs of its bucket.
         answers: Vec<JobAnswer>,
-        /// Each for a tenant, with all below it.
+        /// Each for a tenant and its descendants.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         limits: Vec<TenantLimit>,
         at: Timestamp,
     },
-    /// Policies answered whether a job starts again after a failure.
+    /// Policies answered whether a job restarts after a failure.
     RetryAnswered {
-        /// The hashes of the bundles that said it.
+        /// Hashes of the bundles that answered.
         bundles: Vec<String>,
-        /// Of which job and attempt, and what.
         answer: RetryAnswer,
         wakes_at: Timestamp,
         at: Timestamp,
     },
-    /// A token was made.
     TokenAdded {
         token: Token,
         at: Timestamp,
     },
-    /// A token was revoked.
     TokenRevoked {
         id: String,
         at: Timestamp,
@@ -364,100 +342,98 @@ pub enum Event {
     Acted {
         /// Name of the actor.
         by: String,
-        /// Kind of the actor: `local` or `token`. Records of older versions do not have it.
+        /// Kind of the actor: `local` or `token`. Absent in journals of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by_kind: Option<String>,
-        /// What, for example `tenant.change`.
+        /// For example `tenant.change`.
         act: String,
         object: String,
-        /// The code of the refusal, if it was refused.
+        /// Refusal code, if it was refused.
         #[serde(default)]
         refused: Option<String>,
-        /// How often, where refusals of the same act are counted together.
+        /// Count, if refusals of the same act are recorded together.
         #[serde(default = "once", skip_serializing_if = "is_once")]
         times: u32,
-        /// When; of several the last.
+        /// Time of the last one.
         at: Timestamp,
     },
-    /// Outcomes and keys from before this moment are no longer remembered.
+    /// Old outcomes of ended jobs and idempotency keys left the state.
     Forgotten {
+        /// Entries from before this time have expired.
         before: Timestamp,
-        /// Those from before this moment leave the memory because there are too many; the tables still have them.
+        /// Entries from before this time left the state because there are too many; the tables still have them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         trimmed_before: Option<Timestamp>,
     },
 }
 
-/// What it cost that a job was displaced.
+/// The receipt of a preemption: preemptor, times and preemption loss.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptionReceipt {
+    /// The preemptor.
     pub by: JobId,
-    /// When it was asked to save its work and stop.
+    /// When the victim was ordered to save its work and stop.
     pub asked_at: Timestamp,
-    /// When it last saved its work, if it ever said so.
+    /// Last checkpoint of the victim, if any.
     #[serde(default)]
     pub saved_at: Option<Timestamp>,
-    /// How long it had run.
+    /// Runtime of the victim's attempt.
     pub ran_ms: i64,
-    /// GPUs × milliseconds of work that are lost.
+    /// Preemption loss in GPU-milliseconds.
     pub lost_gpu_ms: u64,
 }
 
-/// What becomes of a job whose attempt is over.
+/// The next phase of a job whose attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "next", rename_all = "kebab-case")]
 pub enum NextPhase {
     Ended {
         outcome: Outcome,
-        /// Why, in a sentence.
         why: String,
     },
     Queued {
-        /// What brought it back.
         because: RequeueCause,
-        /// Not before this moment.
+        /// Not placed before this time.
         #[serde(default)]
         wakes_at: Option<Timestamp>,
     },
-    /// It waits for a person.
+    /// It waits until somebody releases it.
     Held {
-        /// Who or what holds it.
+        /// The actor that holds it.
         by: String,
         why: String,
     },
 }
 
-/// What brings a job back into the queue.
+/// Why a job is queued again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RequeueCause {
-    /// A job of higher priority took its place.
+    /// It was preempted.
     Preempted,
-    /// It failed and may try again.
+    /// It failed, and its restart rule allows another attempt.
     Restarted,
-    /// An operator, a lost node, or a launch that did not happen.
+    /// An operator's requeue, a lost node, or a failed launch.
     Requeued,
 }
 
 impl Event {
-    /// The health of a GPU changed to this.
     pub(crate) fn gpu_health_changed(gpu: GpuId, health: GpuHealth, jobs: Vec<JobId>) -> Event {
-        let GpuHealth { status: word, why, since: at, cooling_until, temperature_c, declared, reading: read } =
-            health;
+        let GpuHealth { status, why, since: at, cooling_until, temperature_c, declared, reading } = health;
         Event::GpuHealthChanged {
             gpu,
-            status: word,
+            status,
             why,
             cooling_until,
             temperature_c,
             declared,
-            reading: read,
+            reading,
             jobs,
             at,
         }
     }
 
-    /// The word under which the journal files it.
+    /// The name of the event's kind in the journal and the tables.
     pub fn kind(&self) -> &'static str {
         match self {
             Event::JobSubmitted { .. } => "JobSubmitted",
@@ -501,7 +477,7 @@ impl Event {
     }
 }
 
-/// Acts were written one by one before they were counted.
+/// Earlier versions recorded each act by itself.
 fn once() -> u32 {
     1
 }

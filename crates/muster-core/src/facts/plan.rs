@@ -1,4 +1,4 @@
-//! What the planner proposes: gangs to start, running jobs to evict, GPUs to repartition.
+//! The plan: the planner's proposal of gangs to start, victims to evict and GPUs to repartition (step 7).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,24 +7,23 @@ use crate::objects::job::PlacedTask;
 use crate::objects::score::Score;
 use crate::time::Timestamp;
 
-/// What should happen next.
+/// The planner's proposal, computed from one snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Plan {
-    /// How many events the planner had seen.
+    /// Number of events in the planner's snapshot.
     pub snapshot: u64,
     /// The planner's `now`.
     pub now: Timestamp,
     /// Gangs to start, in order.
     pub starts: Vec<Start>,
-    /// Gangs to make room for, in order.
+    /// Preemptors with their victims, in order.
     pub evictions: Vec<Eviction>,
-    /// Idle devices to partition otherwise.
+    /// Idle GPUs to repartition.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repartitionings: Vec<Repartitioning>,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty() && self.evictions.is_empty() && self.repartitionings.is_empty()
     }
@@ -34,38 +33,37 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     pub job: JobId,
-    /// Which task sits where.
     pub tasks: Vec<PlacedTask>,
-    /// The priority it was ordered by.
     #[serde(default)]
     pub effective_priority: Option<i64>,
-    /// How long it is expected to run, where it has no time limit.
+    /// Runtime estimate, if the job has no time limit.
     #[serde(default)]
     pub expected_ms: Option<i64>,
-    /// It has its space on loan: those it passes may ask it to leave when that time is over.
+    /// Backfilled on its runtime estimate: if it overruns, the jobs it passed may preempt it.
     #[serde(default)]
     pub revocable: bool,
-    /// Why it starts there, where there was a choice.
+    /// Score of the placement, if there were alternatives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Box<Score>>,
 }
 
-/// Running jobs to displace so that another fits afterwards.
+/// Running jobs to stop so that a preemptor fits afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Eviction {
+    /// The preemptor.
     pub job: JobId,
-    /// Which of its tasks will sit where.
+    /// Placement of the preemptor's tasks after the eviction.
     pub tasks: Vec<PlacedTask>,
-    /// Who must go, least loss first.
+    /// Least preemption loss first.
     pub victims: Vec<JobId>,
 }
 
-/// A device that should be partitioned otherwise.
+/// A GPU to repartition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repartitioning {
     pub gpu: GpuId,
-    /// Into instances of these profiles; none to make it whole again.
+    /// MIG profiles; empty makes the GPU whole again.
     pub profiles: Vec<String>,
-    /// For the first of those who wait for it.
+    /// The first waiting job that needs the new layout.
     pub job: JobId,
 }

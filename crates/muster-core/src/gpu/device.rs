@@ -1,101 +1,98 @@
-//! GPU devices: what an agent reports of one, and its health.
+//! GPU devices: the hardware facts that an agent reports, and GPU health with its thresholds.
 
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::partition::MigInstance;
 use crate::time::Timestamp;
 
-/// Most GPUs in one node: free devices are kept as bits of one word.
+/// Most GPUs in one node: the set of free devices is one 64-bit mask.
 pub const GPUS_PER_NODE_MAX: usize = 64;
 
-/// What does not change about a GPU.
+/// Hardware facts of a GPU, as its agent reports them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GpuFacts {
-    /// Unique in the world.
+    /// Globally unique.
     pub uuid: String,
     /// As the driver spells it, for example `NVIDIA H200`.
     pub model: String,
-    /// Memory of the device.
     pub memory_mib: u64,
-    /// NUMA node it hangs on, where known.
+    /// NUMA node it is attached to, if known.
     #[serde(default)]
     pub numa_node: Option<u32>,
-    /// Indexes of the GPUs it reaches by NVLink.
+    /// Indexes of its NVLink peers.
     #[serde(default)]
     pub nvlink: Vec<u8>,
-    /// Processor socket it hangs on, where known.
+    /// CPU socket it is attached to, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<u32>,
-    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
+    /// PCIe switch it is attached to, numbered within the node; `None` if there is none or it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_switch: Option<u32>,
-    /// What it is partitioned into, as its agent found it.
+    /// MIG instances that its agent found at registration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mig: Vec<MigInstance>,
-    /// Power limit, where known.
+    /// Power limit, if known.
     #[serde(default)]
     pub power_limit_milliwatts: Option<u64>,
 }
 
 impl GpuFacts {
-    /// Its power limit; nothing where it is not known.
+    /// The power limit; 0 if unknown.
     pub fn milliwatts(&self) -> u64 {
         self.power_limit_milliwatts.unwrap_or(0)
     }
 }
 
-/// A NUMA node: cores and the memory that is near to them.
+/// A NUMA node: cores and their local memory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NumaFacts {
     pub cpus: u32,
     pub memory_mib: u64,
-    /// Processor socket it belongs to.
+    /// CPU socket it belongs to.
     pub socket: u32,
 }
 
-/// How a GPU is doing.
+/// The health of a GPU: the worse of the agent's readings and the operator's declaration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuHealth {
-    /// Whether it may be given out.
     pub status: GpuStatus,
     /// Why, in a sentence; empty when healthy.
     #[serde(default)]
     pub why: String,
     pub since: Timestamp,
-    /// Not to be given out before this moment: the cooling period.
+    /// End of the cooling period; until then the GPU gets no job.
     #[serde(default)]
     pub cooling_until: Option<Timestamp>,
-    /// How warm it is, as far as that was worth a note.
+    /// Last recorded temperature; smaller changes than `TEMPERATURE_STEP_C` are not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<i32>,
-    /// What an operator declared it to be. No reading erases it.
+    /// The operator's declaration. A reading never removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Box<DeclaredHealth>>,
-    /// What the readings of its agent come to, where an operator has declared something else.
+    /// Status by the agent's readings, if an operator declared another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<GpuStatus>,
 }
 
-/// A device as an operator declared it: warning or worse, until an operator declares it healthy.
+/// Health that an operator declared: warning or worse, until an operator declares the device healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredHealth {
-    /// At least this bad.
+    /// The effective status is at least this bad.
     pub word: GpuStatus,
     /// Why; may be empty.
     pub why: String,
     pub by: String,
 }
 
-/// Differences in °C below this are not worth a note.
+/// Temperature changes below this, in °C, are not recorded: each record is an event in the journal.
 const TEMPERATURE_STEP_C: i32 = 5;
 
 impl GpuHealth {
-    /// One of which nothing is known yet.
+    /// The health of a device without any reading yet.
     pub fn healthy(since: Timestamp) -> GpuHealth {
-        let (word, why) = (GpuStatus::Healthy, String::new());
         GpuHealth {
-            status: word,
-            why,
+            status: GpuStatus::Healthy,
+            why: String::new(),
             since,
             cooling_until: None,
             temperature_c: None,
@@ -104,35 +101,34 @@ impl GpuHealth {
         }
     }
 
-    /// What the readings of its agent come to.
+    /// Status by the agent's readings alone.
     pub fn reading_status(&self) -> GpuStatus {
         self.reading.unwrap_or(self.status)
     }
 
-    /// Whether a temperature is worth a note.
+    /// True if a temperature differs enough from the last recorded one to be recorded.
     pub fn is_worth_noting(&self, temperature_c: Option<i32>) -> bool {
         match (self.temperature_c, temperature_c) {
-            (Some(noted), Some(read)) => (noted - read).abs() >= TEMPERATURE_STEP_C,
+            (Some(recorded), Some(read)) => (recorded - read).abs() >= TEMPERATURE_STEP_C,
             (None, Some(_)) => true,
             (_, None) => false,
         }
     }
 }
 
-/// The health levels of seed 004, and whether the device may be given out.
+/// Health levels of seed 004; they decide whether the device gets jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuStatus {
     Healthy,
-    /// Warm, or a first error; still given out.
+    /// Warm, or a first error; it still gets jobs.
     Warning,
-    /// Hot, or several errors; given out only if nothing better is free.
+    /// Hot, or several errors; it gets jobs only if no healthier device is free.
     Degraded,
     Unhealthy,
 }
 
 impl GpuStatus {
-    /// As people read it.
     pub fn as_str(self) -> &'static str {
         match self {
             GpuStatus::Healthy => "healthy",
@@ -142,7 +138,7 @@ impl GpuStatus {
         }
     }
 
-    /// How healthy that is in thousandths, for pools that ask for so much.
+    /// Health in thousandths, compared with the health threshold of a pool.
     pub fn health_milli(self) -> i64 {
         match self {
             GpuStatus::Healthy => 1_000,
@@ -183,8 +179,8 @@ mod tests {
             (None, 11, Unhealthy),
             (None, 0, Healthy),
         ];
-        for (temperature, errors, word) in cases {
-            assert_eq!(GpuStatus::of_reading(temperature, errors), word, "{temperature:?} {errors}");
+        for (temperature, errors, status) in cases {
+            assert_eq!(GpuStatus::of_reading(temperature, errors), status, "{temperature:?} {errors}");
         }
     }
 }

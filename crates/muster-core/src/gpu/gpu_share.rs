@@ -1,55 +1,53 @@
-//! Parts of a GPU: what one task has of a device that others may use beside it.
+//! GPU shares: the part of one device that a task holds while other jobs use the rest (MIG, MPS, time slicing).
 //!
-//! People ask for memory, for compute in thousandths and for how strictly neighbours are kept apart; which of the ways
-//! to share a device gives that is the planner's choice. Shares are whole numbers and never exceed the device.
+//! A user asks for memory, compute in thousandths and an isolation level; the planner chooses the sharing mode that
+//! meets them. Shares are integers, and the shares on a device never exceed it.
 
 use serde::{Deserialize, Serialize};
 
 /// A whole device, in thousandths.
 pub const WHOLE: u32 = 1_000;
 
-/// The smallest share: an MPS server takes 48 clients, and 47 of these fill a device.
+/// The smallest share, in thousandths: an MPS server accepts 48 clients, and 47 shares of this size fill a device.
 pub const SHARE_MIN: u32 = 21;
 
-/// Only the first devices of a node are shared: no machine that is sold has more than sixteen.
+/// Only the first devices of a node are shared: no machine on the market has more than sixteen.
 pub const SHARED_GPUS_MAX: usize = 16;
 
-/// Only the first devices of a node are partitioned: no machine that is sold has more that can be.
+/// Only the first devices of a node are partitioned: no machine on the market has more that support MIG.
 pub const PARTITIONED_GPUS_MAX: u32 = 8;
 
-/// What a task has of its device.
+/// The part of a device that a task holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Share {
-    /// Compute, in thousandths of the device: as it was asked for, or all of an instance.
+    /// Compute in thousandths of the device: the request, or all of a MIG instance.
     pub compute_milli: u32,
-    /// Memory, in thousandths of the device: as it was asked for, rounded up, or all of an instance.
+    /// Memory in thousandths of the device: the request rounded up, or all of a MIG instance.
     pub memory_milli: u32,
-    /// The same in MiB: what the task may use.
+    /// Memory in MiB that the task may use.
     pub memory_mib: u64,
-    /// How the device is shared.
     #[serde(flatten)]
     pub mode: ShareMode,
 }
 
-/// The ways to share a device.
+/// The sharing modes of a device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "kebab-case")]
 pub enum ShareMode {
-    /// An instance of a partitioned device: apart in hardware.
+    /// A MIG instance: separated in hardware.
     Mig {
-        /// What the instance is called, for example `1g.18gb`.
+        /// MIG profile, for example `1g.18gb`.
         profile: String,
-        /// Where on the device it begins.
+        /// First memory slice of the instance.
         start: u8,
     },
-    /// Side by side, with limits on multiprocessors and memory for each.
+    /// Concurrently under NVIDIA MPS, with limits on multiprocessors and memory per client.
     Mps,
-    /// In turns. Memory is counted and not enforced.
+    /// By time slicing. Memory is counted and not enforced.
     TimeSlice,
 }
 
 impl ShareMode {
-    /// As people read it.
     pub fn as_str(&self) -> &'static str {
         match self {
             ShareMode::Mig { .. } => "mig",
@@ -58,7 +56,7 @@ impl ShareMode {
         }
     }
 
-    /// Why a device is shared in this way: it follows from what the device can do.
+    /// Why the device is shared in this mode, for people: the mode follows from what the device supports.
     pub fn why(&self) -> &'static str {
         match self {
             ShareMode::Mig { .. } => "the GPU is partitioned: apart in hardware",
@@ -68,21 +66,20 @@ impl ShareMode {
     }
 }
 
-/// How strictly neighbours on one GPU are kept apart.
+/// How strictly jobs on one GPU are separated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
-    /// They may see each other's slowdowns and exhaust the memory together.
+    /// Jobs may slow each other down and together exhaust the memory.
     #[default]
     None,
-    /// Memory is limited per job.
+    /// Memory has a limit per job.
     Memory,
-    /// Memory and compute are apart in hardware.
+    /// Memory and compute are separated in hardware.
     Full,
 }
 
 impl Isolation {
-    /// As people write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::None => "none",
@@ -100,17 +97,16 @@ pub struct GpuFraction {
 }
 
 impl GpuFraction {
-    /// All of a device.
     pub const WHOLE: GpuFraction = GpuFraction { compute: WHOLE as u16, memory: WHOLE as u16 };
     pub const NONE: GpuFraction = GpuFraction { compute: 0, memory: 0 };
 
-    /// Both together; never more than the device.
+    /// The sum, at most a whole device.
     pub(crate) fn plus(self, more: GpuFraction) -> GpuFraction {
         let sum = |one: u16, other: u16| (one + other).min(WHOLE as u16);
         GpuFraction { compute: sum(self.compute, more.compute), memory: sum(self.memory, more.memory) }
     }
 
-    /// What is left of it.
+    /// The difference, at least zero.
     pub(crate) fn minus(self, less: GpuFraction) -> GpuFraction {
         GpuFraction {
             compute: self.compute.saturating_sub(less.compute),
@@ -118,17 +114,17 @@ impl GpuFraction {
         }
     }
 
-    /// What is in both.
+    /// The smaller of each.
     pub(crate) fn min(self, other: GpuFraction) -> GpuFraction {
         GpuFraction { compute: self.compute.min(other.compute), memory: self.memory.min(other.memory) }
     }
 
-    /// Whether so much is there.
+    /// True if `wanted` fits.
     pub fn holds(self, wanted: GpuFraction) -> bool {
         wanted.compute <= self.compute && wanted.memory <= self.memory
     }
 
-    /// How often so much is there.
+    /// How many times `wanted` fits.
     pub fn times(self, wanted: GpuFraction) -> u32 {
         let times = |have: u16, each: u16| have.checked_div(each).unwrap_or(u16::MAX);
         u32::from(times(self.compute, wanted.compute).min(times(self.memory, wanted.memory)))

@@ -1,8 +1,9 @@
-//! MIG as arithmetic: which instances a GPU may be cut into, and where each may lie.
+//! MIG geometry: which instances a GPU can be partitioned into, and at which memory slices each may start.
 //!
-//! A device has a row of memory slices and a number of compute slices. A profile takes so many of each, and may begin
-//! only at certain places of the row. Everything else follows: what is legal, what still fits, where an instance
-//! spoils least. Nothing here cuts a device: agents do, and planners ask here before they want it.
+//! A device has a row of memory slices and a number of compute slices. A profile takes some of both and may start only
+//! at certain memory slices. From this table follow the legal layouts, the profiles that still fit, and the start that
+//! leaves most further placements possible. Nothing here changes a device: agents partition it, and the planner checks
+//! here what is possible.
 
 use std::cmp::Reverse;
 
@@ -10,98 +11,79 @@ use serde::{Deserialize, Serialize};
 
 pub mod tables;
 
-/// What a device may be cut into.
+/// The MIG profiles of a device.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MigTable {
-    /// Places in the row, at most 16.
+    /// Length of the row of memory slices, at most 16.
     pub memory_slices: u8,
-    /// Compute slices that all instances share.
+    /// Compute slices of the device.
     pub compute_slices: u8,
-    /// What an instance may be, from the smallest to the whole device.
+    /// From the smallest to the whole device.
     pub profiles: &'static [Profile],
 }
 
-/// A kind of instance.
+/// A MIG profile: the size of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Profile {
-    /// As the driver spells it: `1g.18gb`.
+    /// The driver's spelling: `1g.18gb`.
     pub name: &'static str,
-    /// As `nvidia-smi mig -lgip` numbers it.
+    /// The id that `nvidia-smi mig -lgip` prints.
     pub nvml_id: u8,
-    /// Compute slices it takes.
     pub compute_slices: u8,
-    /// Places of the row it takes.
     pub memory_slices: u8,
-    /// What a job can use of its memory.
+    /// Memory that a job can use.
     pub memory_mib: u64,
     pub multiprocessors: u16,
-    /// Where it may begin.
+    /// Memory slices at which it may start.
     pub starts: &'static [u8],
-    /// How many a device can have.
+    /// Most instances of this profile on one device.
     pub instances_max: u8,
 }
 
-/// A part of a device.
+/// A MIG instance on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Instance {
-    /// Where it begins. First, so that instances sort as they lie.
+    /// First memory slice. The first field, so that instances sort by position.
     pub start: u8,
-    /// What it is: an index into the profiles of its table.
+    /// Index into `MigTable::profiles`.
     pub profile: u8,
 }
 
-/// What a device is cut into, in the order in which it lies.
+/// The instances of a device, sorted by position.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Instance>", into = "Vec<Instance>")]
 pub struct Layout(Vec<Instance>);
 
-/// Why a device cannot be cut like that.
+/// Why a layout is not possible on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IllegalLayout {
     /// The table of the device has no such profile.
     #[error("the device has no profile number {profile}")]
-    UnknownProfile {
-        profile: u8,
-    },
-    /// Instances of this profile begin elsewhere.
+    UnknownProfile { profile: u8 },
+    /// The profile may not start at this memory slice.
     #[error("`{profile}` cannot begin at {start}")]
-    StartNotAllowed {
-        profile: &'static str,
-        /// Where it was to begin.
-        start: u8,
-    },
-    /// Two instances want the same memory.
+    StartNotAllowed { profile: &'static str, start: u8 },
+    /// Two instances use the same memory slices.
     #[error("`{first}` and `{second}` overlap")]
     Overlap {
-        /// The one that begins first.
+        /// Profile of the instance with the lower start.
         first: &'static str,
-        /// The one that begins before the first has ended.
+        /// Profile of the instance that starts before the first one ends.
         second: &'static str,
     },
-    /// The driver makes fewer of this profile.
+    /// More instances of a profile than the driver creates.
     #[error("{count} instances of `{profile}`, a device has at most {most}")]
-    TooManyInstances {
-        profile: &'static str,
-        /// How many were to be there.
-        count: usize,
-        /// How many there can be.
-        most: u8,
-    },
-    /// The instances together want more than the device has.
+    TooManyInstances { profile: &'static str, count: usize, most: u8 },
+    /// The instances together need more compute slices than the device has.
     #[error("{wanted} compute slices, the device has {most}")]
-    TooManyComputeSlices {
-        /// How many they want together.
-        wanted: u32,
-        /// How many there are.
-        most: u8,
-    },
-    /// A device has one set of media engines to give away.
+    TooManyComputeSlices { wanted: u32, most: u8 },
+    /// More than one instance with media extensions: a device has one set of media engines.
     #[error("two instances with media extensions, a device has at most one")]
     TwoMediaExtensions,
 }
 
 impl Profile {
-    /// Neither with media extensions nor otherwise special: what a job gets that asks for memory and compute.
+    /// True without media extensions or other suffixes: a profile for jobs that ask for memory and compute only.
     pub fn is_plain(&self) -> bool {
         !self.name.contains(['+', '-'])
     }
@@ -110,27 +92,27 @@ impl Profile {
         self.name.ends_with("+me")
     }
 
-    /// The places of the row it takes, as bits.
+    /// The memory slices of an instance at `start`, as a bit mask.
     fn span(&self, start: u8) -> u32 {
         ((1 << self.memory_slices) - 1) << start
     }
 }
 
 impl Layout {
-    /// What lies on the device, by place.
+    /// The instances, sorted by position.
     pub fn instances(&self) -> &[Instance] {
         &self.0
     }
 
-    /// This and one more.
+    /// The layout with one more instance.
     pub fn with(&self, instance: Instance) -> Layout {
         let mut instances = self.0.clone();
-        let place = instances.partition_point(|each| *each <= instance);
-        instances.insert(place, instance);
+        let index = instances.partition_point(|each| *each <= instance);
+        instances.insert(index, instance);
         Layout(instances)
     }
 
-    /// Whether all of another layout is in this one.
+    /// True if every instance of `other` is in this layout.
     pub fn contains(&self, other: &Layout) -> bool {
         other.0.iter().all(|instance| self.0.binary_search(instance).is_ok())
     }
@@ -156,21 +138,19 @@ impl From<Layout> for Vec<Instance> {
 }
 
 impl MigTable {
-    /// The profile of this name, `MIG` before it or not.
+    /// The index of the profile with this name; a prefix `MIG` is ignored.
     pub fn profile(&self, name: &str) -> Option<u8> {
         let name = name.strip_prefix("MIG ").unwrap_or(name);
         self.profiles.iter().position(|profile| profile.name == name).map(|index| index as u8)
     }
 
-    /// Whether a device can be cut like this.
+    /// Checks that a layout is possible on the device.
     pub fn is_legal(&self, layout: &Layout) -> Result<(), IllegalLayout> {
         self.check_places(layout)?;
         self.check_counts(layout)
     }
 
-    /// Where one more of a profile may begin, beside what is there.
-    ///
-    /// The layout is taken to be legal.
+    /// The starts at which one more instance of a profile fits into a layout. The layout must be legal.
     pub fn free_starts(&self, layout: &Layout, profile: u8) -> impl Iterator<Item = u8> + use<> {
         let wanted =
             self.profiles.get(usize::from(profile)).filter(|wanted| self.may_have_more(layout, wanted));
@@ -181,14 +161,14 @@ impl MigTable {
         wanted.into_iter().flat_map(free)
     }
 
-    /// Where one more of a profile spoils least: where most, weighed by its memory, can still be placed afterwards.
-    /// The lowest of several that are equally good.
+    /// The best start for one more instance of a profile: the one that leaves most further placements possible,
+    /// weighted by memory. Ties go to the lowest start.
     pub fn best_start(&self, layout: &Layout, profile: u8) -> Option<u8> {
         let after = |start| self.possibilities(&layout.with(Instance { start, profile }));
         self.free_starts(layout, profile).max_by_key(|start| (after(*start), Reverse(*start)))
     }
 
-    /// The smallest plain profile, by compute and then by memory, that gives at least so much of both.
+    /// The smallest plain profile, by compute and then by memory, with at least this much memory and compute.
     pub fn smallest_profile(&self, memory_mib: u64, compute_milli: u32) -> Option<u8> {
         let enough = |index: &u8| {
             let profile = &self.profiles[usize::from(*index)];
@@ -203,30 +183,30 @@ impl MigTable {
         (0..self.profiles.len() as u8).filter(enough).min_by_key(size)
     }
 
-    /// What share of the device a profile computes with, in thousandths of what its largest profile has.
+    /// The compute of a profile, in thousandths of the largest profile. 0 for an unknown profile.
     ///
-    /// By multiprocessors, as slices are not equally rich: `1g.35gb` of an H200 has more than half as many again as
-    /// `1g.18gb`. Rounded up, so that who asks for a seventh gets a seventh. Nothing for a profile that is not there.
+    /// It counts multiprocessors, because slices differ in size: `1g.35gb` of an H200 has over half as many again as
+    /// `1g.18gb`. It is rounded up, so that a request for a seventh is met by a seventh.
     pub fn compute_milli(&self, profile: u8) -> u32 {
         let (own, all) = self.multiprocessors(profile);
         (own * 1_000).div_ceil(all)
     }
 
-    /// Thousandths of the device that an instance of a profile is counted as. Rounded down, so that the instances of a
-    /// device are never counted as more than the device.
+    /// Thousandths of the device that an instance of a profile counts as held. Rounded down, so that the instances of a
+    /// device never add up to more than the device.
     pub fn held_milli(&self, profile: u8) -> u32 {
         let (own, all) = self.multiprocessors(profile);
         own * 1_000 / all
     }
 
-    /// The multiprocessors of a profile, none for one that is not there, and of the largest profile.
+    /// The multiprocessors of a profile, 0 if it is unknown, and of the largest profile.
     fn multiprocessors(&self, profile: u8) -> (u32, u32) {
         let own = self.profiles.get(usize::from(profile)).map_or(0, |profile| profile.multiprocessors);
         let all = self.profiles.iter().map(|profile| profile.multiprocessors).max().unwrap_or(0);
         (u32::from(own), u32::from(all.max(1)))
     }
 
-    /// Every legal layout to which nothing can be added, in order.
+    /// Every maximal legal layout: no instance can be added. Sorted.
     pub fn layouts(&self) -> Vec<Layout> {
         let mut found = Vec::new();
         self.extend(&Layout::default(), &mut |layout| {
@@ -238,8 +218,8 @@ impl MigTable {
         found
     }
 
-    /// What is kept with as many more of each profile as are wanted; where several ways are legal, the one that
-    /// leaves most possibilities, the lowest of several. Nothing where no way is.
+    /// The layout `keep` plus the wanted number of instances of each profile. Of several legal layouts, the one that
+    /// leaves most further placements possible, ties to the lowest. `None` if there is none.
     pub fn layout_for(&self, keep: &Layout, wanted: &[(u8, u32)]) -> Option<Layout> {
         self.is_legal(keep).ok()?;
         let count = wanted.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
@@ -264,10 +244,10 @@ impl MigTable {
             if !known.starts.contains(start) {
                 return Err(IllegalLayout::StartNotAllowed { profile: known.name, start: *start });
             }
-            // They lie in order, and apart so far: only the one before can be in the way.
+            // Instances are sorted, and the earlier ones do not overlap: only the previous one can overlap this one.
             let end = u32::from(*start) + u32::from(known.memory_slices);
             match before {
-                Some((reach, first)) if u32::from(*start) < reach => {
+                Some((previous_end, first)) if u32::from(*start) < previous_end => {
                     return Err(IllegalLayout::Overlap { first, second: known.name });
                 }
                 _ => before = Some((end, known.name)),
@@ -294,7 +274,7 @@ impl MigTable {
         }
     }
 
-    /// Whether the counts allow one more, wherever it lies.
+    /// True if the counts allow one more instance, at any start.
     fn may_have_more(&self, layout: &Layout, wanted: &Profile) -> bool {
         let media_taken = || self.instances(layout).any(|(_, each)| each.has_media_extensions());
         self.count(layout, wanted) < usize::from(wanted.instances_max)
@@ -316,39 +296,46 @@ impl MigTable {
         self.instances(layout).map(|(_, each)| u32::from(each.compute_slices)).sum()
     }
 
-    /// In how many places something plain could still begin, each weighed by the memory it would take.
+    /// The number of placements of plain profiles that are still possible, weighted by memory slices.
     fn possibilities(&self, layout: &Layout) -> u32 {
         let plain = (0..).zip(self.profiles).filter(|(_, profile)| profile.is_plain());
-        let weighed = plain.map(|(index, profile)| {
+        let weighted = plain.map(|(index, profile)| {
             u32::from(profile.memory_slices) * self.free_starts(layout, index).count() as u32
         });
-        weighed.sum()
+        weighted.sum()
     }
 
     fn is_full(&self, layout: &Layout) -> bool {
         (0..self.profiles.len() as u8).all(|profile| self.free_starts(layout, profile).next().is_none())
     }
 
-    /// Every legal layout that begins like this one, each once: instances are added behind the last.
-    fn extend(&self, layout: &Layout, seen: &mut impl FnMut(&Layout)) {
-        seen(layout);
+    /// Visits every legal layout that extends this one, each once: instances are only added after the last.
+    fn extend(&self, layout: &Layout, visit: &mut impl FnMut(&Layout)) {
+        visit(layout);
         for profile in 0..self.profiles.len() as u8 {
             for start in self.free_starts(layout, profile) {
                 let instance = Instance { start, profile };
                 if layout.instances().last().is_none_or(|last| *last < instance) {
-                    self.extend(&layout.with(instance), seen);
+                    self.extend(&layout.with(instance), visit);
                 }
             }
         }
     }
 
-    /// Every way to place some more. Equals follow each other and are placed in order, so no way is seen twice.
-    fn place_all(&self, layout: &Layout, last: Option<Instance>, more: &[u8], seen: &mut impl FnMut(Layout)) {
-        let Some((profile, rest)) = more.split_first() else { return seen(layout.clone()) };
+    /// Visits every way to place further instances. Equal profiles are adjacent and placed in ascending order of start,
+    /// so no layout is visited twice.
+    fn place_all(
+        &self,
+        layout: &Layout,
+        last: Option<Instance>,
+        more: &[u8],
+        visit: &mut impl FnMut(Layout),
+    ) {
+        let Some((profile, rest)) = more.split_first() else { return visit(layout.clone()) };
         let from = last.filter(|last| last.profile == *profile).map_or(0, |last| last.start);
         for start in self.free_starts(layout, *profile).filter(|start| *start >= from) {
             let instance = Instance { start, profile: *profile };
-            self.place_all(&layout.with(instance), Some(instance), rest, seen);
+            self.place_all(&layout.with(instance), Some(instance), rest, visit);
         }
     }
 }

@@ -1,11 +1,12 @@
-//! GPU models: what is known of them, and whether what was asked for is what a device calls itself.
+//! GPU models: their properties, and matching of a requested model against the name that a driver reports.
 //!
-//! Drivers write `NVIDIA GeForce RTX 5070 Ti`, people write `RTX_5070ti`. A name is cut into words, the
-//! maker's words are dropped, and a wish matches a device when it equals a run of whole words. So `A10` never
-//! matches `A100`, and `RTX 5070` does not match the Ti. The words of an NVL, a Ti or a Super make another model:
-//! `H100` means the card and the module with 80 GB, not the `H100 NVL`.
+//! Drivers write `NVIDIA GeForce RTX 5070 Ti`, users write `RTX_5070ti`. A name is split into words, the vendor's words
+//! are dropped, and a requested model matches a device if it equals a run of whole words. So `A10` never matches
+//! `A100`, and `RTX 5070` does not match the Ti. The suffixes NVL, Ti and Super name another model: `H100` means the
+//! card and the module with 80 GB, not the `H100 NVL`.
 //!
-//! What words alone do not tell, the registry does: `A100-80GB` is no run of words in `NVIDIA A100-SXM4-80GB`.
+//! The registry resolves the spellings that word matching cannot: `A100-80GB` is no run of words in
+//! `NVIDIA A100-SXM4-80GB`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,40 +15,38 @@ use crate::gpu::mig::MigTable;
 
 pub mod registry;
 
-/// Words that say who made it and nothing about the model.
+/// Words of vendors and brands, which say nothing about the model.
 const MAKERS: [&str; 6] = ["nvidia", "geforce", "tesla", "amd", "instinct", "intel"];
 
-/// Words that make another model of the one before them.
+/// Suffixes that turn the preceding name into another model.
 const VARIANTS: [&str; 6] = ["ti", "super", "mig", "max", "nvl", "x"];
 
-/// A kind of GPU, as far as it is known.
+/// The known properties of a GPU model.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Model {
-    /// The canonical spelling of what the driver calls it.
+    /// The driver's name in canonical spelling.
     pub name: &'static str,
-    /// What it is called, the driver's own name first. One spelling may stand at several models.
+    /// All spellings, the driver's name first. Several models may share a spelling.
     pub spellings: &'static [&'static str],
-    /// Memory as the driver tells it.
+    /// Memory as the driver reports it.
     pub memory_mib: Option<u64>,
-    /// What CUDA calls its generation.
     pub compute_capability: Option<(u8, u8)>,
     /// Multiprocessors; compute units of an AMD device.
     pub multiprocessors: Option<u16>,
-    /// What it may draw, in watts.
     pub power: Power,
-    /// It can be linked to its peers by NVLink.
+    /// True if it can be linked to peers by NVLink.
     pub nvlink: Option<bool>,
-    /// What it can be cut into.
+    /// Its MIG profiles; `None` without MIG support.
     pub mig: Option<&'static MigTable>,
 }
 
-/// Power limits of a model in watts. Cards of one model may differ, so what a device says itself goes first.
+/// Power limits of a model in watts. Cards of one model may differ, so the device's own report takes precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Power {
-    /// The lowest that can be set.
+    /// Lowest limit that can be set.
     pub min: Option<u16>,
     pub default: Option<u16>,
-    /// The highest that can be set.
+    /// Highest limit that can be set.
     pub max: Option<u16>,
 }
 
@@ -60,7 +59,7 @@ impl Model {
         Some(u32::from(self.multiprocessors?) * each)
     }
 
-    /// Its tensor cores; none before Volta.
+    /// Tensor cores; 0 before Volta.
     pub fn tensor_cores(&self) -> Option<u32> {
         let each = match self.compute_capability? {
             (..=6, _) => 0,
@@ -71,7 +70,7 @@ impl Model {
     }
 }
 
-/// The one model that is called like this. Nothing where several are: `H100` is the card or the module.
+/// The only model with this spelling. `None` if several share it: `H100` is the card or the module.
 pub fn lookup(name: &str) -> Option<&'static Model> {
     match called(&joined(name)) {
         [one] => Some(*one),
@@ -79,51 +78,49 @@ pub fn lookup(name: &str) -> Option<&'static Model> {
     }
 }
 
-/// The model of a device: of those that are called like this, the one that has its memory.
+/// The model of a device: among the models with this spelling, the one with this amount of memory.
 pub fn of_device(name: &str, memory_mib: u64) -> Option<&'static Model> {
-    // Drivers and ECC modes differ by less than a tenth, models of one name by more.
-    let off = |model: &&Model| model.memory_mib.map(|known| known.abs_diff(memory_mib));
-    let close = |model: &&&'static Model| off(model).is_some_and(|off| off * 10 <= memory_mib);
+    // Drivers and ECC modes change the memory by less than a tenth; models that share a name differ by more.
+    let difference = |model: &&Model| model.memory_mib.map(|known| known.abs_diff(memory_mib));
+    let close = |model: &&&'static Model| difference(model).is_some_and(|mib| mib * 10 <= memory_mib);
     let mut near: Vec<&'static Model> = called(&joined(name)).iter().filter(close).copied().collect();
-    near.sort_by_key(off);
+    near.sort_by_key(difference);
     match near.as_slice() {
         [one] => Some(*one),
-        [first, second, ..] if off(first) < off(second) => Some(*first),
+        [first, second, ..] if difference(first) < difference(second) => Some(*first),
         _ => None,
     }
 }
 
-/// Whether limits can be set on what each of those who share a device gets of it: since Volta. What is not known
-/// cannot.
+/// True if MPS can limit compute and memory per client on this model: since Volta. False for an unknown model.
 pub fn can_limit_shares(name: &str) -> bool {
-    let known = called(&joined(name));
-    !known.is_empty()
-        && known.iter().all(|model| model.compute_capability.is_some_and(|since| since >= (7, 0)))
+    let models = called(&joined(name));
+    !models.is_empty()
+        && models.iter().all(|model| model.compute_capability.is_some_and(|capability| capability >= (7, 0)))
 }
 
-/// The canonical spelling of a model or a wish: lower-case words joined by `-`, without the maker.
+/// The canonical spelling of a model name: lower-case words joined by `-`, without the vendor.
 pub fn canonical(name: &str) -> String {
     words(name).collect::<Vec<_>>().join("-").to_ascii_lowercase()
 }
 
-/// Whether a device that calls itself `device` is what `wish` asks for.
-pub fn matches(wish: &str, device: &str) -> bool {
-    let (wish, whole) = (joined(wish), joined(device));
-    !wish.is_empty() && (is_run_of_words(&wish, device, &whole) || means(&wish, &whole))
+/// True if a device with the driver's name `device` is of the model `requested`.
+pub fn matches(requested: &str, device: &str) -> bool {
+    let (requested, whole) = (joined(requested), joined(device));
+    !requested.is_empty() && (is_run_of_words(&requested, device, &whole) || means(&requested, &whole))
 }
 
-/// Whether a wish is some of a device's words in a row, from the first letter of one to the last letter of another, and
-/// the next does not make another model of it.
-fn is_run_of_words(wish: &str, device: &str, whole: &str) -> bool {
+/// True if `requested` equals consecutive whole words of the device's name and no suffix of another model follows.
+fn is_run_of_words(requested: &str, device: &str, whole: &str) -> bool {
     let mut start = 0;
     let mut starts = words(device).map(|word| {
         start += word.len();
         start - word.len()
     });
-    starts.any(|start| whole[start..].starts_with(wish) && ends_a_model(device, start + wish.len()))
+    starts.any(|start| whole[start..].starts_with(requested) && ends_a_model(device, start + requested.len()))
 }
 
-/// Whether a word of a device ends at this letter, and none follows that makes another model of it.
+/// True if a word of the device's name ends at byte `end` and no suffix of another model follows.
 fn ends_a_model(device: &str, end: usize) -> bool {
     let mut words = words(device);
     let mut reached = 0;
@@ -135,15 +132,15 @@ fn ends_a_model(device: &str, end: usize) -> bool {
     reached == end && !words.next().is_some_and(is_variant)
 }
 
-/// Whether the model that a device is for sure is among those that a wish names.
-fn means(wish: &str, device: &str) -> bool {
+/// True if the device's name identifies one model and `requested` is a spelling of it.
+fn means(requested: &str, device: &str) -> bool {
     match called(device) {
-        [one] => called(wish).iter().any(|named| std::ptr::eq(*named, *one)),
+        [one] => called(requested).iter().any(|named| std::ptr::eq(*named, *one)),
         _ => false,
     }
 }
 
-/// The models that are called like this, spelled without gaps.
+/// The models with this spelling, given without separators.
 fn called(joined: &str) -> &'static [&'static Model] {
     static CALLED: LazyLock<BTreeMap<String, Vec<&'static Model>>> = LazyLock::new(|| {
         let mut called: BTreeMap<String, Vec<&'static Model>> = BTreeMap::new();
@@ -157,7 +154,7 @@ fn called(joined: &str) -> &'static [&'static Model] {
     CALLED.get(joined).map_or(&[], Vec::as_slice)
 }
 
-/// The words of a name in lower case, without gaps.
+/// The words of a name in lower case, without separators.
 fn joined(name: &str) -> String {
     let mut joined: String = words(name).collect();
     joined.make_ascii_lowercase();
@@ -165,9 +162,9 @@ fn joined(name: &str) -> String {
 }
 
 fn words(name: &str) -> impl Iterator<Item = &str> {
-    let of_the_model = |word: &&str| !MAKERS.iter().any(|maker| word.eq_ignore_ascii_case(maker));
+    let not_a_vendor = |word: &&str| !MAKERS.iter().any(|maker| word.eq_ignore_ascii_case(maker));
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    words.filter(of_the_model)
+    words.filter(not_a_vendor)
 }
 
 #[cfg(test)]
@@ -207,13 +204,13 @@ mod tests {
             ("V100", "V100M32", true),
             ("V100M32", "Tesla V100-SXM2-32GB", true),
             ("V100M16", "V100M32", false),
-            // A device that does not say which H100 it is may have less.
+            // A device whose name does not say which H100 it is may have less memory.
             ("h100-80g", "NVIDIA H100", false),
             ("", "NVIDIA H200", false),
             ("nvidia", "NVIDIA H200", false),
         ];
-        for (wish, device, expected) in cases {
-            assert_eq!(matches(wish, device), expected, "{wish} / {device}");
+        for (requested, device, expected) in cases {
+            assert_eq!(matches(requested, device), expected, "{requested} / {device}");
         }
     }
 
@@ -238,7 +235,7 @@ mod tests {
                 assert!(matches(spelling, model.spellings[0]), "{spelling} / {}", model.name);
             }
         }
-        // And no driver's name means another model, but where the module bears the name of its whole line.
+        // No driver's name matches another model, except where the module has the name of the whole product line.
         let pairs = MODELS.iter().flat_map(|one| MODELS.iter().map(move |other| (one.name, other.name)));
         let others = pairs.filter(|(one, other)| one != other && matches(one, other));
         assert_eq!(others.collect::<Vec<_>>(), [("h800", "h800-pcie"), ("h20", "h20-3e")]);

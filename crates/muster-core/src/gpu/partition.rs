@@ -1,5 +1,5 @@
-//! How devices are partitioned: instances by name and place, as journals and agents have them. What is legal is told by
-//! the tables of `mig.rs`.
+//! MIG partitions of a device: instances by profile name and start, as the journal and the agents store them. Legality
+//! is decided by the tables in `mig.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,29 +9,28 @@ use crate::gpu::mig::{Instance, Layout, MigTable};
 use crate::gpu::model;
 use crate::time::Timestamp;
 
-/// An instance of a partitioned device.
+/// A MIG instance of a partitioned device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MigInstance {
-    /// What it is called, for example `1g.18gb`.
+    /// MIG profile, for example `1g.18gb`.
     pub profile: String,
-    /// Where on the device it begins.
+    /// First memory slice of the instance.
     pub start: u8,
 }
 
-/// What a device is partitioned into, and since when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
-    /// Its instances, by place; none if it is whole again.
+    /// Sorted by start; empty if the device is whole again.
     pub instances: Vec<MigInstance>,
     pub since: Timestamp,
 }
 
-/// What a device can be cut into.
+/// The MIG table of a device; `None` if it cannot be partitioned.
 pub fn table_of(gpu: &GpuFacts) -> Option<&'static MigTable> {
     model::of_device(&gpu.model, gpu.memory_mib)?.mig
 }
 
-/// Instances of some profiles, each where it spoils least; or why that cannot be.
+/// Instances of the profiles at the starts that leave most further placements possible, or why they do not fit.
 pub fn laid_out(gpu: &GpuFacts, profiles: &[String]) -> Result<Vec<MigInstance>, String> {
     if profiles.is_empty() {
         return Ok(Vec::new());
@@ -45,7 +44,7 @@ pub fn laid_out(gpu: &GpuFacts, profiles: &[String]) -> Result<Vec<MigInstance>,
     Ok(named(table, &layout))
 }
 
-/// Whether a device can be cut into these instances; if not, why.
+/// Checks that a device can be partitioned into these instances.
 pub fn check(gpu: &GpuFacts, index: u8, instances: &[MigInstance]) -> Result<(), String> {
     if instances.is_empty() {
         return Ok(());
@@ -54,15 +53,15 @@ pub fn check(gpu: &GpuFacts, index: u8, instances: &[MigInstance]) -> Result<(),
         return Err(format!("only the first {PARTITIONED_GPUS_MAX} GPUs of a node can be partitioned"));
     }
     let table = table_of(gpu).ok_or_else(|| format!("`{}` cannot be partitioned", gpu.model))?;
-    let known = |one: &MigInstance| {
-        let profile = profile_of(table, gpu, &one.profile)?;
-        Ok(Instance { start: one.start, profile })
+    let resolved = |named: &MigInstance| {
+        let profile = profile_of(table, gpu, &named.profile)?;
+        Ok(Instance { start: named.start, profile })
     };
-    let layout: Layout = instances.iter().map(known).collect::<Result<Vec<_>, String>>()?.into();
+    let layout: Layout = instances.iter().map(resolved).collect::<Result<Vec<_>, String>>()?.into();
     table.is_legal(&layout).map_err(|illegal| illegal.to_string())
 }
 
-/// The instances of a layout by name.
+/// The instances of a layout with their profile names.
 pub fn named(table: &MigTable, layout: &Layout) -> Vec<MigInstance> {
     let name = |one: &Instance| {
         let profile = table.profiles.get(usize::from(one.profile))?.name.to_string();

@@ -1,8 +1,8 @@
-//! How the devices of a node are wired: NUMA nodes, sockets, PCIe switches and NVLink, kept as bits.
+//! Topology of the GPUs of a node: NUMA nodes, sockets, PCIe switches and NVLink, stored as bit masks.
 //!
-//! It says how close a set of devices is; `wiring/choose.rs` finds the set that suits a job best. Nothing is
-//! known of bandwidth here: what is near on the board is near enough to decide by. What is not known keeps
-//! nobody apart: devices whose NUMA node is unknown count as neighbours on one of their own.
+//! This file computes the locality of a set of devices; `topology/choose.rs` selects the best set for a task. Bandwidth
+//! is not modelled: distance on the board is accurate enough for the choice. Unknown topology never separates devices:
+//! devices whose NUMA node is unknown count as one NUMA node of their own.
 
 mod choose;
 
@@ -14,26 +14,26 @@ pub use choose::{DeviceSetRank, Spread};
 
 use crate::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
 
-/// How the devices of a node are wired. Nodes whose wiring is equal give equal choices.
+/// The topology of a node's devices. Nodes with equal topology give equal choices.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeTopology {
-    /// The devices there are.
+    /// All devices of the node.
     all: u64,
-    /// The devices of each NUMA node, by its number; those of an unknown one stand together.
+    /// Devices per NUMA node, by number; devices with an unknown NUMA node form one group.
     numa: Vec<(Option<u32>, u64)>,
-    /// The devices of each socket.
+    /// Devices per socket.
     sockets: Vec<u64>,
-    /// The devices of each PCIe switch that has several. A device that hangs on none, or whose switch is not
-    /// known, is in none.
+    /// Devices per PCIe switch, of switches with several devices. A device without a switch, or with an unknown one, is
+    /// in no group.
     switches: Vec<u64>,
-    /// The devices each device reaches by NVLink.
+    /// NVLink peers of each device.
     nvlink: Vec<u64>,
-    /// Devices that can be exchanged for each other without a difference. Derived.
+    /// Classes of interchangeable devices. Derived.
     classes: Vec<u64>,
 }
 
-/// How close a set of devices is, the closest first. Joined by NVLink means that one can go from each of them
-/// to each other one over NVLinks among themselves.
+/// How close a set of devices is, the closest first. Joined by NVLink means that the NVLinks within the set connect all
+/// of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Locality {
@@ -52,42 +52,39 @@ pub enum Locality {
     Node,
 }
 
-/// How close the devices of a task are wished.
+/// The locality that a task requires or prefers for its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LocalityRequirement {
-    /// They must lie on one NUMA node.
+    /// All devices must be on one NUMA node.
     pub same_numa: bool,
-    /// What NVLink is worth to it.
     pub nvlink: Nvlink,
 }
 
-/// What NVLink is worth to a task.
+/// How much a task values NVLink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Nvlink {
-    /// Welcome among sets that are equally close.
+    /// A tie-break between sets that are equally close.
     #[default]
     Welcome,
-    /// Worth more than one NUMA node or one socket.
+    /// Preferred over one NUMA node or one socket.
     Preferred,
-    /// Its devices must be joined by NVLink.
+    /// The devices must be joined by NVLink.
     Required,
 }
 
 impl Locality {
-    /// Whether the devices lie on one NUMA node.
     pub fn is_same_numa(self) -> bool {
         matches!(self, Locality::Single | Locality::NvlinkNuma | Locality::Numa)
     }
 
-    /// Whether the devices are joined by NVLink.
+    /// True if the devices are joined by NVLink.
     pub fn is_joined(self) -> bool {
         use Locality::{NvlinkNode, NvlinkNuma, NvlinkSocket, Single};
         matches!(self, Single | NvlinkNuma | NvlinkSocket | NvlinkNode)
     }
 
-    /// As people read it.
     pub fn as_str(self) -> &'static str {
         match self {
             Locality::Single => "single",
@@ -102,64 +99,63 @@ impl Locality {
 }
 
 impl LocalityRequirement {
-    /// Whether anything is demanded, and not only wished.
+    /// True if it contains a hard requirement and not only preferences.
     pub fn is_required(self) -> bool {
         self.same_numa || self.nvlink == Nvlink::Required
     }
 
-    /// The same, as far as it can be had.
+    /// The same with every requirement turned into a preference.
     pub fn as_preference(self) -> LocalityRequirement {
         let nvlink = if self.nvlink == Nvlink::Welcome { Nvlink::Welcome } else { Nvlink::Preferred };
         LocalityRequirement { same_numa: false, nvlink }
     }
 
-    /// Whether devices so close will do.
-    pub fn allows(self, closeness: Locality) -> bool {
-        (!self.same_numa || closeness.is_same_numa())
-            && (self.nvlink != Nvlink::Required || closeness.is_joined())
+    /// True if devices with this locality meet the requirement.
+    pub fn allows(self, locality: Locality) -> bool {
+        (!self.same_numa || locality.is_same_numa())
+            && (self.nvlink != Nvlink::Required || locality.is_joined())
     }
 
-    /// The place of a closeness in the order of preference, the best first.
-    fn preference(self, closeness: Locality) -> u8 {
-        let apart = self.nvlink == Nvlink::Preferred && !closeness.is_joined();
-        closeness as u8 + if apart { Locality::Node as u8 } else { 0 }
+    /// The rank of a locality in the order of preference; lower is better.
+    fn preference(self, locality: Locality) -> u8 {
+        let misses_nvlink = self.nvlink == Nvlink::Preferred && !locality.is_joined();
+        locality as u8 + if misses_nvlink { Locality::Node as u8 } else { 0 }
     }
 
-    /// What a closeness costs, in thousandths of each device. Rough, and only there to tell near from far; it never
-    /// falls along the order of preference, so the set that is chosen is the cheapest.
-    pub fn cost(self, closeness: Locality) -> u32 {
-        let near = match closeness {
+    /// The cost of a locality, in thousandths of each device. A rough figure that only separates near from far. It
+    /// never decreases along the order of preference, so the chosen set is also the cheapest.
+    pub fn cost(self, locality: Locality) -> u32 {
+        let distance = match locality {
             Locality::Single | Locality::NvlinkNuma => 0,
             Locality::Numa | Locality::NvlinkSocket => 20,
             Locality::Socket | Locality::NvlinkNode => 60,
             Locality::Node => 150,
         };
-        let misses_nvlink = self.nvlink != Nvlink::Welcome && !closeness.is_joined();
-        near + if misses_nvlink { 100 } else { 0 }
+        let misses_nvlink = self.nvlink != Nvlink::Welcome && !locality.is_joined();
+        distance + if misses_nvlink { 100 } else { 0 }
     }
 }
 
 impl NodeTopology {
-    /// The wiring of a node, as far as its agent knows it.
+    /// The topology of a node, as far as its agent reports it.
     pub fn of(gpus: &[GpuFacts], numa_nodes: &[NumaFacts]) -> NodeTopology {
         let gpus = &gpus[..gpus.len().min(GPUS_PER_NODE_MAX)];
         let numa = grouped(gpus.iter().map(|gpu| Some(gpu.numa_node)));
         let sockets = grouped(gpus.iter().map(|gpu| Some(socket(gpu, numa_nodes))));
         let switches = grouped(gpus.iter().map(|gpu| gpu.pcie_switch));
-        let mut wiring = NodeTopology {
+        let mut topology = NodeTopology {
             all: numa.values().fold(0, |all, group| all | group),
             numa: numa.into_iter().collect(),
             sockets: in_order(sockets.into_values()),
-            // A switch with one device joins nothing: it is as good as none.
+            // A switch with one device connects nothing, so it counts as no switch.
             switches: in_order(switches.into_values().filter(|group| group.count_ones() > 1)),
             nvlink: links(gpus),
             classes: Vec::new(),
         };
-        wiring.classes = wiring.interchangeable();
-        wiring
+        topology.classes = topology.interchangeable();
+        topology
     }
 
-    /// How close devices are to each other.
     pub fn locality(&self, devices: u64) -> Locality {
         let devices = devices & self.all;
         let within = |group: &u64| devices & !group == 0;
@@ -177,30 +173,30 @@ impl NodeTopology {
         }
     }
 
-    /// The NUMA nodes of devices, as far as they are known, for the CPU set and the memory of a task.
+    /// The known NUMA nodes of the devices, for the CPU set and the memory of a task.
     pub fn numa_nodes(&self, devices: u64) -> Vec<u32> {
         let touched = self.numa.iter().filter(|(_, group)| group & devices != 0);
         touched.filter_map(|(number, _)| *number).collect()
     }
 
-    /// The most devices that a task of this wish can have of the free ones. Any smaller number can be had,
+    /// The largest number of free devices that a task with this requirement can get. Every smaller number is possible,
     /// too.
-    pub fn most(&self, free: u64, wish: LocalityRequirement) -> u32 {
+    pub fn most(&self, free: u64, requirement: LocalityRequirement) -> u32 {
         let free = free & self.all;
         let regions = self.numa.iter().map(|(_, group)| group & free);
-        let widest = |region: u64| match wish.nvlink {
+        let widest = |region: u64| match requirement.nvlink {
             Nvlink::Required => self.islands(region).map(u64::count_ones).max().unwrap_or(0),
             Nvlink::Welcome | Nvlink::Preferred => region.count_ones(),
         };
-        if wish.same_numa { regions.map(widest).max().unwrap_or(0) } else { widest(free) }
+        if requirement.same_numa { regions.map(widest).max().unwrap_or(0) } else { widest(free) }
     }
 
-    /// Whether one can go from each device to each other one over NVLinks among them.
+    /// True if the NVLinks within the set connect all of its devices.
     fn is_joined(&self, devices: u64) -> bool {
         self.reached(devices) == devices
     }
 
-    /// The devices of a set that are joined to its first one, with it.
+    /// The devices of a set that NVLinks within it connect to its first device, including that device.
     fn reached(&self, devices: u64) -> u64 {
         let mut reached = devices & devices.wrapping_neg();
         let mut fresh = reached;
@@ -215,7 +211,7 @@ impl NodeTopology {
         reached
     }
 
-    /// A set of devices, parted into those that are joined.
+    /// The connected components of a set under NVLink.
     fn islands(&self, devices: u64) -> impl Iterator<Item = u64> + '_ {
         let mut left = devices;
         std::iter::from_fn(move || {
@@ -225,16 +221,17 @@ impl NodeTopology {
         })
     }
 
-    /// Devices on the same NUMA node, socket and switch, with the same NVLink peers apart from each other.
-    /// Two that are each like a third are alike themselves, so one of a class stands for all.
+    /// Classes of devices on the same NUMA node, socket and switch, with the same NVLink peers except for each other.
+    /// This is an equivalence relation, so comparing with one device of a class is enough.
     fn interchangeable(&self) -> Vec<u64> {
-        let together = |a: usize, b: usize| {
+        let same_groups = |a: usize, b: usize| {
             let mut groups =
                 self.numa.iter().map(|(_, group)| group).chain(&self.sockets).chain(&self.switches);
             groups.all(|group| (group >> a) & 1 == (group >> b) & 1)
         };
-        let alike =
-            |a: usize, b: usize| together(a, b) && self.nvlink[a] & !(1 << b) == self.nvlink[b] & !(1 << a);
+        let alike = |a: usize, b: usize| {
+            same_groups(a, b) && self.nvlink[a] & !(1 << b) == self.nvlink[b] & !(1 << a)
+        };
         let mut classes: Vec<u64> = Vec::new();
         for device in ones(self.all) {
             match classes.iter_mut().find(|class| alike(class.trailing_zeros() as usize, device)) {
@@ -246,12 +243,12 @@ impl NodeTopology {
     }
 }
 
-/// Where a device is plugged in, for telling sockets apart.
+/// The socket of a device, used as a grouping key.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Socket {
-    /// So it was said.
+    /// Reported for the device or for its NUMA node.
     Known(u32),
-    /// Nothing was said: each NUMA node counts as one.
+    /// Not reported: each NUMA node counts as a socket.
     OfNuma(Option<u32>),
 }
 
@@ -260,7 +257,7 @@ fn socket(gpu: &GpuFacts, numa_nodes: &[NumaFacts]) -> Socket {
     gpu.socket.or_else(numa).map_or(Socket::OfNuma(gpu.numa_node), Socket::Known)
 }
 
-/// The devices of each key, as bits.
+/// The devices of each key, as bit masks; a device without a key is in no group.
 fn grouped<K: Ord>(keys: impl Iterator<Item = Option<K>>) -> BTreeMap<K, u64> {
     let mut groups = BTreeMap::new();
     for (device, key) in keys.enumerate() {
@@ -271,14 +268,14 @@ fn grouped<K: Ord>(keys: impl Iterator<Item = Option<K>>) -> BTreeMap<K, u64> {
     groups
 }
 
-/// Groups without their numbers, so that boards are equal that only count in another order.
+/// The groups without their numbers, sorted, so that nodes that differ only in numbering are equal.
 fn in_order(groups: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut groups: Vec<u64> = groups.collect();
     groups.sort_unstable();
     groups
 }
 
-/// The NVLink peers of each device. A link that only one side reports is a link; one to nowhere is none.
+/// The NVLink peers of each device. A link reported by one side counts; a link to an unknown device does not.
 fn links(gpus: &[GpuFacts]) -> Vec<u64> {
     let mut links = vec![0; gpus.len()];
     for (device, gpu) in gpus.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Budgets: limits on what a tenant uses over all time, and what it has used.
+//! Budgets: limits on a tenant's total usage over all time, and the usage so far.
 
 use serde::{Deserialize, Serialize};
 
-/// Limits on what is used in all; what is not set is unlimited.
+/// Limits on total usage; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
     #[serde(default)]
@@ -15,7 +15,7 @@ pub struct Budget {
     pub energy_mj: Option<u64>,
 }
 
-/// What was used in all.
+/// Total usage so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spent {
     pub gpu_ms: u64,
@@ -27,12 +27,12 @@ pub struct Spent {
 }
 
 impl Budget {
-    /// Whether it says anything.
+    /// True if any limit is set.
     pub fn is_set(&self) -> bool {
         *self != Budget::default()
     }
 
-    /// Whether something of it is left, and as much as a job may still use.
+    /// True if the budget is not used up and `more`, the most that a job may still use, fits into the rest.
     pub fn allows(&self, spent: Spent, more: Spent) -> bool {
         let within = |limit: Option<u64>, spent: u64, more: u64| {
             limit.is_none_or(|limit| spent < limit && spent.saturating_add(more) <= limit)

@@ -1,8 +1,8 @@
-//! What an attempt used and held, as it is charged to its tenant.
+//! Charges: the usage of one attempt, as the ledger books it to its tenant (step 12, settle).
 
 use serde::{Deserialize, Serialize};
 
-/// What one attempt used, from placement to the end of its leases.
+/// The usage of one attempt, from placement to the end of its leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Charge {
     pub gpu_ms: u64,
@@ -27,15 +27,15 @@ impl std::ops::AddAssign for Charge {
     }
 }
 
-/// What an attempt held until it ended, for the record of the allocation.
+/// The resources that an attempt held until it ended, for the allocation record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldResources {
     pub cpus: u64,
     pub memory_mib: u64,
-    /// Its time limit, or else the runtime the planner expected.
+    /// The time limit, or else the runtime that the planner expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned_ms: Option<i64>,
-    /// What it cost an hour, in millionths.
+    /// Cost per hour, in millionths of the currency.
     #[serde(default)]
     pub cost_per_hour_micro: u64,
 }

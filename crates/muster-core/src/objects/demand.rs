@@ -1,4 +1,4 @@
-//! Amounts that are counted against quotas, guarantees and shares.
+//! Demand: the amounts that count against quotas, guarantees and fair shares.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,18 +7,17 @@ use serde::{Deserialize, Serialize};
 #[serde(from = "SavedDemand")]
 pub struct Demand {
     pub gpu_milli: u64,
-    /// GPU memory asked for, over all GPUs.
+    /// Requested GPU memory, summed over all GPUs.
     pub gpu_memory_mib: u64,
     pub cpus: u64,
     pub memory_mib: u64,
     /// Jobs running at once.
     pub jobs: u64,
-    /// The power limits of the GPUs, as far as they are known; nothing before it is known which they are.
+    /// Sum of the known power limits of the GPUs; 0 before the job has a placement.
     pub milliwatts: u64,
 }
 
 impl Demand {
-    /// So many times as much.
     pub fn times(self, count: u64) -> Demand {
         Demand {
             gpu_milli: self.gpu_milli * count,
@@ -41,7 +40,7 @@ impl Demand {
         }
     }
 
-    /// What is left when `other` is gone; nothing at least.
+    /// The difference, at least zero.
     pub fn less(self, other: Demand) -> Demand {
         Demand {
             gpu_milli: self.gpu_milli.saturating_sub(other.gpu_milli),
@@ -53,11 +52,11 @@ impl Demand {
         }
     }
 
-    /// What is left when `other` is given back. Giving back more than was taken is a bug.
+    /// The difference after `other` is released. Releasing more than is held is a bug.
     pub fn minus(self, other: Demand) -> Demand {
-        let take = |have: u64, give: u64| {
-            assert!(give <= have, "gave back {give} of {have}");
-            have - give
+        let take = |held: u64, released: u64| {
+            assert!(released <= held, "released {released} of {held}");
+            held - released
         };
         Demand {
             gpu_milli: take(self.gpu_milli, other.gpu_milli),
@@ -71,13 +70,13 @@ impl Demand {
 }
 
 impl Demand {
-    /// GPUs, a part of one counted as one: for people and for limits, which are whole.
+    /// GPUs, rounded up: for messages and for limits, which are integers.
     pub fn gpus(self) -> u64 {
         self.gpu_milli.div_ceil(1_000)
     }
 }
 
-/// As savepoints have it: before GPUs were shared they were counted whole.
+/// The form in savepoints. Before GPU shares existed, savepoints counted whole `gpus`.
 #[derive(Deserialize)]
 struct SavedDemand {
     gpu_milli: Option<u64>,
@@ -92,14 +91,14 @@ struct SavedDemand {
 }
 
 impl From<SavedDemand> for Demand {
-    fn from(written: SavedDemand) -> Demand {
+    fn from(saved: SavedDemand) -> Demand {
         Demand {
-            gpu_milli: written.gpu_milli.unwrap_or(written.gpus.saturating_mul(1_000)),
-            gpu_memory_mib: written.gpu_memory_mib,
-            cpus: written.cpus,
-            memory_mib: written.memory_mib,
-            jobs: written.jobs,
-            milliwatts: written.milliwatts,
+            gpu_milli: saved.gpu_milli.unwrap_or(saved.gpus.saturating_mul(1_000)),
+            gpu_memory_mib: saved.gpu_memory_mib,
+            cpus: saved.cpus,
+            memory_mib: saved.memory_mib,
+            jobs: saved.jobs,
+            milliwatts: saved.milliwatts,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What was asked (`JobSpec`), what became of it (`Job`), and each try at running it (`Attempt`).
+//! Jobs: the request (`JobSpec`), the live job with its phase (`Job`), and each execution (`Attempt`).
 
 mod attempt;
 mod outcome;
@@ -22,70 +22,67 @@ pub use spec::{
     Topology,
 };
 
-/// A job that is alive: waiting, running, or ending.
+/// A live job: waiting, running or ending.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its name for ever.
     pub id: JobId,
     pub spec: Arc<JobSpec>,
-    /// When it was accepted. Order inside a priority, and aging, count from here, also after preemption.
+    /// When it was accepted. Order within a priority and aging count from here, also after preemption.
     pub submitted_at: Timestamp,
     pub phase: Phase,
-    /// How many attempts were made.
+    /// Attempts so far.
     pub attempts: u32,
-    /// How many of them failed by themselves.
+    /// Attempts that failed by themselves.
     #[serde(default)]
     pub restarts: u32,
-    /// How many were preempted.
+    /// Attempts that were preempted.
     #[serde(default)]
     pub preemptions: u32,
-    /// How many ended for other outside reasons: a lost node, an operator's requeue, a refused launch.
+    /// Attempts that ended for another external reason: a lost node, an operator's requeue, a refused launch.
     #[serde(default)]
     pub requeues: u32,
-    /// How long it ran in earlier attempts, as far as that work was not lost.
+    /// Runtime of earlier attempts whose work was not lost.
     #[serde(default)]
     pub ran_ms: i64,
-    /// Its number among those of its kind.
+    /// Sequence number among the jobs of the same owner with the same number of GPUs.
     #[serde(default)]
     pub class_number: u64,
-    /// Asleep until this moment: its start time, or the pause after a failed launch.
+    /// Not placed before this time: its start time, or the backoff after a failed launch.
     #[serde(default)]
     pub wakes_at: Option<Timestamp>,
-    /// Dependencies that are still open.
+    /// Dependencies that are not met yet.
     #[serde(default)]
     pub open_dependencies: BTreeSet<Dependency>,
-    /// When it was said that it would start, the first time that was said of this wait. In a box, because it is said of
-    /// few of many that wait.
+    /// The first forecast of its start in this wait. Boxed, because only a few of many waiting jobs have one.
     #[serde(default)]
     pub first_forecast: Option<Box<StartRange>>,
 }
 
-/// Where a live job stands. Ended jobs leave the state; `State::ended` remembers their outcome for a day.
+/// The phase of a live job. Ended jobs leave the state; `State::ended` keeps their outcome for a day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
-    /// Waits for its turn.
+    /// Waits in the queue.
     Queued {
-        /// It was running and lost its place.
+        /// Its last attempt was preempted.
         preempted: bool,
-        /// It was running and lost a node: it goes before new work of its priority.
+        /// Its last attempt lost a node: it precedes new jobs of its priority.
         #[serde(default)]
         returning: bool,
         since: Timestamp,
     },
-    /// Waits for a person to release it.
+    /// Waits until somebody releases it.
     Held {
-        /// Who or what holds it.
+        /// The actor that holds it.
         by: String,
         why: String,
         since: Timestamp,
     },
-    /// Has an attempt: starting, running, stopping, or lost from sight.
+    /// Has an attempt: starting, running, stopping, or on an unreachable node.
     Active(Box<Attempt>),
 }
 
 impl Job {
-    /// The attempt under way, if there is one.
     pub fn attempt(&self) -> Option<&Attempt> {
         match &self.phase {
             Phase::Active(attempt) => Some(attempt),
@@ -93,22 +90,22 @@ impl Job {
         }
     }
 
-    /// What its attempt takes from its tenant's quota; nothing while it waits.
+    /// The quota usage of its attempt; zero while it waits.
     pub fn held(&self) -> Demand {
         self.attempt().map(|attempt| attempt.demand(&self.spec)).unwrap_or_default()
     }
 
-    /// Whether it waits in the queue: not held and without an attempt.
+    /// True if it waits in the queue: not held and without an attempt.
     pub fn is_queued(&self) -> bool {
         matches!(self.phase, Phase::Queued { .. })
     }
 
-    /// Whether it could be placed now: it waits, awake and without open dependencies.
+    /// True if it may be placed now: queued, past its wake-up time and without open dependencies.
     pub fn is_ready(&self) -> bool {
         self.is_queued() && self.wakes_at.is_none() && self.open_dependencies.is_empty()
     }
 
-    /// The fine word of the phase, as people read it.
+    /// The phase as users see it; an attempt is `Starting`, `Running` or `Stopping`.
     pub fn phase_name(&self) -> &'static str {
         match &self.phase {
             Phase::Queued { .. } => "Queued",

@@ -1,4 +1,4 @@
-//! Machines and their GPUs.
+//! Nodes: hardware facts, schedulable state, labels, GPU health, and the leases on each GPU.
 
 use std::collections::BTreeMap;
 
@@ -13,42 +13,39 @@ use crate::ids::{JobId, NodeId};
 use crate::objects::job::PlacedTask;
 use crate::time::Timestamp;
 
-/// A machine, as it stands now.
+/// A node and its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name for ever.
     pub id: NodeId,
-    /// What its agent says it is.
     pub facts: NodeFacts,
-    /// Whether it takes work.
     pub state: NodeState,
-    /// Health of each GPU, by index; as many as `facts.gpus`.
+    /// By GPU index; as many as `facts.gpus`.
     pub gpu_health: Vec<GpuHealth>,
-    /// GPUs that are partitioned, or were, by index.
+    /// GPUs that are or were partitioned, by index.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub partitions: BTreeMap<u8, Partition>,
-    /// When it was first seen.
     pub registered_at: Timestamp,
-    /// An operator announced it and its agent has not joined: nothing is placed here.
+    /// An operator declared the node and its agent has not joined: nothing is placed on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub declared: bool,
     /// Labels and taints set by operators. They take precedence over those in `facts`.
     #[serde(default, skip_serializing_if = "OperatorLabels::is_empty")]
     pub operator: OperatorLabels,
-    /// Who holds each GPU: one the whole of it, or several a part each. Derived from the jobs; `State::check` recomputes
-    /// it.
+    /// Leases on each GPU: one for the whole device, or several for parts of it. Derived from the jobs; `State::check`
+    /// recomputes it.
     #[serde(skip)]
     pub holders: Vec<Vec<Lease>>,
     /// CPU cores held. Derived.
     pub cpus_held: u64,
     /// Main memory held. Derived.
     pub memory_mib_held: u64,
-    /// Attempts with a part here. Derived.
+    /// Jobs with an attempt on this node. Derived.
     pub jobs: std::collections::BTreeSet<JobId>,
-    /// When something was last placed here.
+    /// Time of the last placement on this node.
     #[serde(default)]
     pub placed_at: Timestamp,
-    /// The pools that each GPU belongs to, and whether it is given out there as it is now. Derived from the policies.
+    /// The pools of each GPU, and whether its current temperature and health meet the pool's bounds. Derived from the
+    /// policies.
     #[serde(skip)]
     pub pools: Vec<BTreeMap<String, bool>>,
 }
@@ -70,28 +67,28 @@ impl OperatorLabels {
     }
 }
 
-/// What a job holds of a device.
+/// A slot of a device held by a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lease {
     pub job: JobId,
     pub slot: Slot,
 }
 
-/// What can be held of a device.
+/// A slot: the part of a device that a lease holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
     Whole,
-    /// An instance of it.
+    /// A MIG instance.
     Instance {
-        /// Where on the device it begins.
+        /// First memory slice of the instance.
         start: u8,
     },
-    /// A part of it.
+    /// An MPS or time-sliced share.
     Fraction(GpuFraction),
 }
 
 impl Slot {
-    /// What a task holds of each of its devices.
+    /// The slot that a task holds on each of its devices.
     pub fn of(task: &PlacedTask) -> Slot {
         let Some(share) = &task.share else { return Slot::Whole };
         let thousandths = |milli: u32| u16::try_from(milli.min(WHOLE)).unwrap_or_default();
@@ -105,8 +102,8 @@ impl Slot {
     }
 }
 
-/// Whether so many can hold a device together: one the whole of it, or each an instance of its own, or parts that do not
-/// exceed it.
+/// True if a device can carry all these leases: one lease of the whole, or distinct MIG instances, or shares that do
+/// not exceed the device.
 pub fn fit_on_one_device(leases: &[Lease]) -> bool {
     let (mut whole, mut starts, mut compute, mut memory) = (0, 0u64, 0u32, 0u32);
     let (mut parts, mut instances) = (0, 0);
@@ -128,76 +125,70 @@ pub fn fit_on_one_device(leases: &[Lease]) -> bool {
     alone && whole <= 1 && starts.count_ones() as usize == instances && compute.max(memory) <= WHOLE
 }
 
-/// What an agent says its machine is.
+/// Hardware facts of a node, as its agent reports them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
-    /// Host name, for people.
     #[serde(default)]
     pub hostname: String,
     #[serde(default)]
     pub address: String,
     pub cpus: u32,
     pub memory_mib: u64,
-    /// The devices, by index.
+    /// By index.
     pub gpus: Vec<GpuFacts>,
-    /// Its NUMA nodes, by number; empty where they are not known.
+    /// NUMA nodes by number; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numa: Vec<NumaFacts>,
-    /// Which rack it stands in.
     #[serde(default)]
     pub rack: Option<String>,
-    /// Which block of racks it stands in.
+    /// Block of racks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<String>,
-    /// Which power feed it hangs on.
     #[serde(default)]
     pub power_feed: Option<String>,
-    /// Free words for placement.
+    /// Labels that jobs may select.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Kept away from jobs that do not tolerate them.
+    /// A node with a taint gets no job: jobs have no tolerations yet.
     #[serde(default)]
     pub taints: Vec<String>,
-    /// Version of the agent.
     #[serde(default)]
     pub agent_version: String,
-    /// The start of its agent that registered last; orders are for that one and no other.
+    /// The incarnation of the agent that registered last; orders are valid for that incarnation only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
-    /// The devices are simulated.
     #[serde(default)]
     pub simulated: bool,
 }
 
-/// Whether a node takes work, and since when and why not.
+/// The state of a node, with the actor, reason and time of the last change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeState {
     pub status: NodeStatus,
-    /// Who or what set it.
+    /// The actor that set it.
     pub by: String,
     pub why: String,
     pub since: Timestamp,
 }
 
-/// Whether a node takes work.
+/// The status of a node. Only a ready node gets new work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeStatus {
     Ready,
-    /// Missed heartbeats; no new work.
+    /// Silent for a few seconds.
     Suspect,
-    /// Silent; its jobs wait for its return or its fence.
+    /// Silent for longer; its jobs wait until it returns or is fenced.
     Unreachable,
-    /// Proven dead: its attempts are over.
+    /// Declared dead: its attempts are over.
     Fenced,
-    /// Finishes what it has; no new work.
+    /// Finishes its running jobs.
     Draining,
-    /// Out of service until a person clears it.
+    /// Out of service until an operator returns it.
     Hold,
 }
 
 impl NodeStatus {
-    /// As people read it.
     pub fn as_str(self) -> &'static str {
         match self {
             NodeStatus::Ready => "Ready",
@@ -211,7 +202,7 @@ impl NodeStatus {
 }
 
 impl Node {
-    /// Whether new work may be placed here at all.
+    /// True if new work may be placed on this node.
     pub fn is_schedulable(&self) -> bool {
         self.state.status == NodeStatus::Ready && !self.declared
     }
@@ -226,15 +217,15 @@ impl Node {
         self.operator.taints.as_ref().unwrap_or(&self.facts.taints)
     }
 
-    /// The state in one word, as people read it.
+    /// The status as users see it, with `Declared` for a declared node.
     pub fn status_name(&self) -> &'static str {
         match self.state.status {
             NodeStatus::Ready if self.declared => "Declared",
-            word => word.as_str(),
+            status => status.as_str(),
         }
     }
 
-    /// A task takes its devices.
+    /// Adds the leases of a task.
     pub(crate) fn take_leases(&mut self, job: JobId, task: &PlacedTask) {
         let lease = Lease { job, slot: Slot::of(task) };
         for gpu in &task.gpus {
@@ -244,19 +235,20 @@ impl Node {
         }
     }
 
-    /// A task gives its devices back.
+    /// Removes the leases of a task.
     pub(crate) fn end_leases(&mut self, job: JobId, task: &PlacedTask) {
         let lease = Lease { job, slot: Slot::of(task) };
         for gpu in &task.gpus {
             let leases = &mut self.holders[usize::from(*gpu)];
-            let Ok(place) = leases.binary_search(&lease) else {
+            let Ok(index) = leases.binary_search(&lease) else {
                 panic!("{job} does not hold {}/gpu-{gpu}", self.id)
             };
-            leases.remove(place);
+            leases.remove(index);
         }
     }
 
-    /// What this GPU is partitioned into. A machine that came back as another one is what its agent found.
+    /// The MIG instances of a GPU. If the node returned with hardware on which the recorded partition is impossible,
+    /// those that its agent found.
     pub fn instances(&self, index: u8) -> &[MigInstance] {
         let Some(Partition { instances, .. }) = self.partitions.get(&index) else { return &[] };
         match self.facts.gpus.get(usize::from(index)) {
@@ -265,17 +257,17 @@ impl Node {
         }
     }
 
-    /// Whether anyone holds this GPU or a part of it.
+    /// True if a lease on this GPU exists.
     pub fn is_held(&self, index: usize) -> bool {
         self.holders.get(index).is_some_and(|leases| !leases.is_empty())
     }
 
-    /// How many of its GPUs are held, whole or in part.
+    /// The number of GPUs with a lease.
     pub fn held_gpus(&self) -> usize {
         (0..self.holders.len()).filter(|index| self.is_held(*index)).count()
     }
 
-    /// Who holds this GPU, if it is one job alone.
+    /// The job that holds the whole GPU, if there is one.
     pub fn sole_holder(&self, index: usize) -> Option<JobId> {
         match self.holders.get(index)?[..] {
             [Lease { job, slot: Slot::Whole }] => Some(job),
@@ -283,7 +275,7 @@ impl Node {
         }
     }
 
-    /// Whether this GPU may be given out, if nobody holds it. A cooling period is ended by an event.
+    /// True if this GPU may get jobs, apart from existing leases. An event ends a cooling period.
     pub fn gpu_usable(&self, index: usize) -> bool {
         let usable =
             |health: &GpuHealth| health.status != GpuStatus::Unhealthy && health.cooling_until.is_none();

@@ -1,4 +1,4 @@
-//! Policies as values: bundles and their versions, the questions they answer, and their answers.
+//! Policies as values: bundles and their versions, the hooks they implement, and their answers.
 
 mod answer;
 mod limit;
@@ -19,25 +19,25 @@ pub use answer::{Admission, JobAnswer};
 pub use limit::{GpuLimit, TenantLimit};
 pub use retry::{FailedAttempt, FailureView, RETRY_WAIT_MS_MAX, Retry, RetryAnswer};
 
-/// The most a policy may add to or take from the cost of a place, in thousandths of a device: more than any other term
-/// comes to.
+/// The most that a policy may add to or subtract from the cost of a placement, in thousandths of a device: more than
+/// any other term of the score reaches.
 pub const POLICY_COST_MILLI_MAX: i64 = 10_000;
 
-/// A question that a policy may answer, by a function of this name.
+/// A hook: a decision at which muster calls the policy function of this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
-    /// Whether a job may be accepted, and whether it may start now.
+    /// Whether a job is accepted, and whether it may start now.
     Admit,
-    /// Which priority it is ordered by.
+    /// The priority that orders the job.
     Priority,
-    /// How welcome it is on a node.
+    /// The cost of placing the job on a node.
     Score,
-    /// Who may be displaced for it.
+    /// Which running jobs may be preempted for it.
     Victims,
-    /// Whether and when it starts again after a failure.
+    /// Whether and when the job restarts after a failure.
     Retry,
-    /// How much power each of its GPUs may draw.
+    /// The power limit of each of its GPUs.
     Power,
     /// How many GPUs a tenant may hold.
     Limit,
@@ -47,13 +47,13 @@ impl Hook {
     pub const ALL: [Hook; 7] =
         [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Retry, Hook::Power, Hook::Limit];
 
-    /// Those that are asked about a bucket before anyone of it starts.
+    /// Hooks called once per bucket before any job of the bucket starts.
     pub const OF_BUCKETS: [Hook; 4] = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Power];
-    /// Those that are asked about a job before it starts. What they say of one job tells nothing of another.
+    /// Hooks called for a job before it starts. The answer for one job does not apply to another.
     pub const BEFORE_START: [Hook; 5] =
         [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power];
 
-    /// The name of the function.
+    /// The name of the policy function.
     pub fn as_str(self) -> &'static str {
         match self {
             Hook::Admit => "admit",
@@ -67,36 +67,36 @@ impl Hook {
     }
 }
 
-/// Files of policies, and what became of them when they were compiled.
+/// A policy bundle: all policy files of one folder, with their compiled result.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PolicyBundle {
-    /// Of names and contents of all files.
+    /// Over names and contents of all files.
     pub hash: String,
-    /// Each by its name; tests too, so that they go where the policies go.
+    /// By name; test files too, so that they travel with the policies.
     pub files: BTreeMap<String, String>,
     pub rules: Rules,
-    /// The questions they answer.
+    /// The hooks that the files define.
     pub hooks: BTreeSet<Hook>,
-    /// Names and texts that they write: what they could look at.
+    /// Identifiers and string literals in the files: an upper bound on the attributes they read.
     pub mentions: BTreeSet<String>,
 }
 
-/// For whom a bundle speaks.
+/// The scope of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyScope {
     #[default]
     Cluster,
-    /// For the jobs of one tenant. It registers nothing and speaks of its own jobs only.
+    /// One tenant. The bundle registers no pools or rulesets and its hooks see only jobs of that tenant.
     Tenant(TenantId),
 }
 
 impl PolicyScope {
-    /// Whether it is about the jobs of a tenant.
+    /// True if the scope includes the jobs of a tenant.
     pub fn applies_to(&self, tenant: &TenantId) -> bool {
         match self {
             PolicyScope::Cluster => true,
-            PolicyScope::Tenant(own) => own == tenant,
+            PolicyScope::Tenant(scoped) => scoped == tenant,
         }
     }
 }
@@ -110,10 +110,10 @@ impl fmt::Display for PolicyScope {
     }
 }
 
-/// A bundle that was put into force.
+/// A bundle that was activated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleVersion {
-    /// Counted up, over all scopes.
+    /// Assigned by one counter over all scopes.
     pub number: u64,
     pub scope: PolicyScope,
     pub bundle: Arc<PolicyBundle>,

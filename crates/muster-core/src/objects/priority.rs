@@ -1,4 +1,4 @@
-//! The highest priority that an actor may give to a job, and where that ceiling comes from.
+//! Priority ceilings: the highest priority that an actor may give to a job, and the source of that limit.
 
 use crate::objects::tenant::Tier;
 
@@ -6,14 +6,13 @@ use crate::objects::tenant::Tier;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorityCeiling {
     pub priority: u32,
-    /// Where the ceiling comes from.
     pub source: CeilingSource,
 }
 
-/// Where a ceiling comes from.
+/// The source of a priority ceiling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CeilingSource {
-    /// The actor is an operator, an admin, local or the server: only the highest priority there is limits it.
+    /// The actor is an operator, an admin, local or the server: only `PRIORITY_MAX` limits it.
     Unlimited,
     /// The tier of the tenant.
     Tier(Tier),

@@ -1,41 +1,39 @@
-//! Why a placement was chosen: its score, term by term.
+//! The score of a placement: its cost, term by term. `muster why` prints the terms.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a place was chosen: its terms, weighed, each in thousandths of a device.
+/// The score of a placement: weighted terms in thousandths of a device; the lowest sum wins.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Score {
-    /// Each by name; those that cost nothing are left out.
+    /// Terms with zero cost are omitted.
     pub terms: Vec<Term>,
-    /// How many kinds of free space were compared.
+    /// Number of node classes compared; a class has the same kind and the same free resources.
     pub compared: u32,
 }
 
 /// One term of a score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Term {
-    /// What it is about.
     pub name: TermName,
-    /// What it costs, weighed, in thousandths of a device.
+    /// Weighted cost in thousandths of a device.
     pub milli: i64,
 }
 
-/// What a term of a score is about.
+/// The name of a score term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TermName {
-    /// GPU that is going to be left over: holes, devices without cores or memory, places lost for large tasks, and what
-    /// of an instance is not used.
+    /// Expected fragmentation: stranded devices, devices without cores or memory beside them, lost room for large
+    /// tasks, and the unused part of a MIG instance.
     Fragmentation,
-    /// Links between the devices of a task that are slower than they could be.
+    /// Slower links between the devices of a task than the best possible.
     Locality,
-    /// Devices that are warm or have had errors.
+    /// Devices with a warning or degraded health.
     Health,
     Policy,
 }
 
 impl TermName {
-    /// As people read it.
     pub fn as_str(self) -> &'static str {
         match self {
             TermName::Fragmentation => "waste",

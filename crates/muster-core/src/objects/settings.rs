@@ -1,53 +1,51 @@
-//! The settings of the cluster that decisions depend on. They enter the state by an event, so that replay
-//! decides under the same rules.
+//! The settings of the cluster that decisions depend on. They enter the state by an event, so that replay decides under
+//! the same rules.
 
 use serde::{Deserialize, Serialize};
 
 use crate::time::{HOUR, MINUTE, SECOND};
 
-/// What the order of jobs is for.
+/// The objective of the queue order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// Everyone has their share: by priority, age and fair share.
+    /// Fairness: orders by priority, aging and fair share.
     #[default]
     Fair,
-    /// Jobs are done soon: the least GPU time first, and long ones give way where that gains more than it costs.
+    /// Short completion times (SRPT): least remaining GPU time first, and long jobs are preempted if that gains more
+    /// than it costs.
     Fast,
 }
 
-/// What is done about idle GPUs that are partitioned otherwise than those who wait need them.
+/// What happens to idle GPUs whose MIG layout does not fit the waiting jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Repartition {
     Off,
-    /// `why` tells what would help, and an operator does it.
+    /// `muster why` proposes the layout, and an operator applies it.
     #[default]
     Propose,
-    /// Simulated devices are partitioned at once; others are proposed.
+    /// Simulated devices are repartitioned at once; for others the layout is proposed.
     Apply,
 }
 
-/// What a policy that fails means: one that takes too long, runs into an error, or answers nonsense.
+/// What happens when a policy fails: it times out, raises an error, or returns an invalid answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyFailure {
-    /// The jobs it was asked about wait, and nobody is displaced for them.
+    /// Fail closed: the jobs in question wait, and no job is preempted for them.
     #[default]
     Closed,
-    /// As if it had not been asked.
+    /// Fail open: the policy is ignored.
     Open,
 }
 
-/// What each term of a score counts, in thousandths.
+/// The weight of each term of a score, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Weights {
-    /// GPU that is going to be left over.
     pub fragmentation: u32,
-    /// Slow links between the devices of a task.
     pub locality: u32,
-    /// Devices that are warm or have had errors.
     pub health: u32,
     pub policy: u32,
 }
@@ -58,77 +56,75 @@ impl Default for Weights {
     }
 }
 
-/// Settings that the planner and the guards read.
+/// Settings that the planner and the guards of `decide` read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// What the order of jobs is for.
     pub objective: Objective,
-    /// Priority of a job that names none and whose tenant names none.
+    /// Priority of a job if neither the job nor its tenant sets one.
     pub default_priority: u32,
-    /// Most jobs waiting at once.
+    /// Most jobs in the queue.
     pub queue_size_max: u64,
-    /// Most jobs of one tenant that have not ended, waiting or running; 0 for no limit. Two of the largest arrays fit.
+    /// Most jobs of one tenant that have not ended, waiting or running; 0 for no limit. The default fits two of the
+    /// largest arrays.
     pub tenant_jobs_max: u64,
-    /// A job gains nothing for its first wait of this length.
+    /// Aging starts after this wait.
     pub aging_after_ms: i64,
-    /// Priority gained per minute of further waiting.
+    /// Priority that aging adds per further minute.
     pub aging_per_minute: u32,
-    /// Most that aging can add.
+    /// Most priority that aging adds.
     pub aging_max: u32,
-    /// What having much more than one's fair share takes away; just the share takes half. 0 switches it off.
+    /// Largest fair-share penalty, for a tenant far above its fair share; a tenant at its share has half of it. 0
+    /// disables the penalty.
     pub fair_share_max: u32,
-    /// Past usage counts half after this time.
+    /// Half-life of past usage in the fair share.
     pub usage_half_life_ms: i64,
-    /// After this wait a job comes before all others, and only jobs with a time limit may pass it: this bounds every
-    /// wait.
+    /// After this wait a job is overdue: it precedes all but operator priority, and only jobs with a time limit may
+    /// backfill ahead of it. This bounds every wait.
     pub max_wait_ms: i64,
-    /// How many of the first jobs that are blocked have a place in the future which nobody may delay.
+    /// Number of blocked jobs at the head of the queue that get a reservation, which no backfilled job may delay.
     pub reservations: u32,
-    /// No more of them once one node in so many is needed for those there are: what is free there may stand idle.
+    /// Stop reserving once reservations cover 1/N of the nodes: free resources on reserved nodes may stay idle.
     pub reserve_one_node_in: u32,
-    /// How long a job without a time limit is expected to run while nothing is known of its owner's jobs.
+    /// Runtime estimate of a job without a time limit while its owner has no job history.
     pub default_runtime_ms: i64,
-    /// Whether running jobs may be displaced at all.
+    /// Whether preemption is enabled.
     pub preemption: bool,
-    /// A job that has run for less than this is not displaced.
+    /// A job that has run for less than this is not preempted.
     pub preemption_min_runtime_ms: i64,
-    /// A job that was displaced runs this long undisturbed when it is back.
+    /// A job that was preempted before is protected for this long after it runs again.
     pub preemption_cooldown_ms: i64,
-    /// How long processes may take to stop before they are killed.
+    /// Grace between SIGTERM and SIGKILL.
     pub stop_grace_ms: i64,
-    /// How long freed space is held for the job that it was freed for, after the victims are gone.
+    /// How long a claim holds freed space for the preemptor after its victims are gone.
     pub claim_ms: i64,
-    /// Pause after a launch that failed, doubled each time up to ten minutes.
+    /// Backoff after a failed launch, doubled each time up to ten minutes.
     pub launch_backoff_ms: i64,
-    /// How long outcomes of ended jobs and idempotency keys are remembered.
+    /// How long the state keeps outcomes of ended jobs and idempotency keys.
     pub memory_ms: i64,
-    /// How many ended jobs, and how many keys, are remembered in memory at most; older ones are read from the tables.
+    /// Most ended jobs, and most idempotency keys, in the state; older ones are read from the tables.
     pub remembered_max: u64,
-    /// Whether gangs of several tasks are accepted.
+    /// Whether jobs with several tasks are accepted.
     pub gangs: bool,
     /// Whether hot GPUs are avoided.
     pub thermal: bool,
-    /// Above this temperature in °C a GPU cools before it is given out again.
+    /// Temperature in °C above which a GPU gets no job for the cooling period.
     pub thermal_limit_c: i32,
-    /// How long it cools.
+    /// Length of the cooling period.
     pub cooling_ms: i64,
-    /// Whether running jobs that save their work are moved so that others fit, where that pays.
+    /// Whether checkpointing jobs are moved so that waiting jobs fit, if the gain exceeds the cost.
     pub defragment: bool,
-    /// What each term of a score counts.
     pub weights: Weights,
-    /// What is done about idle GPUs that are partitioned otherwise than those who wait need them.
     pub repartition: Repartition,
-    /// Only for those who have waited this long.
+    /// Repartitioning considers only jobs that have waited this long.
     pub repartition_after_ms: i64,
-    /// A GPU that was partitioned stays so for this long.
+    /// A repartitioned GPU keeps its layout for this long.
     pub repartition_cooldown_ms: i64,
-    /// The ruleset of the policies that counts; the only one where none is named.
+    /// The active ruleset of the policies; `None` selects the only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ruleset: Option<String>,
-    /// What a policy that fails means.
     pub policy_failure: PolicyFailure,
-    /// How far the clocks on the walls are ahead of UTC, in minutes, for policies that look at the hour.
+    /// Offset of local time from UTC in minutes, for policies that read the hour.
     pub utc_offset_minutes: i32,
 }
 
@@ -142,7 +138,7 @@ impl Default for Settings {
             aging_after_ms: 5 * MINUTE,
             aging_per_minute: 10,
             aging_max: 500,
-            // Never more than the step from one tier to the next.
+            // Never more than the difference between two adjacent tiers.
             fair_share_max: 400,
             usage_half_life_ms: 7 * 24 * HOUR,
             max_wait_ms: 12 * HOUR,
@@ -173,5 +169,5 @@ impl Default for Settings {
     }
 }
 
-/// Highest priority a job may ask for.
+/// The highest priority of a job.
 pub const PRIORITY_MAX: u32 = 10_000;

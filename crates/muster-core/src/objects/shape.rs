@@ -1,27 +1,26 @@
-//! What a gang asks of the cluster, without names: jobs of one shape fit in the same places.
+//! Shape: the resources that a gang requests, without names. Jobs of one shape fit in the same places.
 
 use std::collections::BTreeMap;
 
 use crate::gpu::topology::{LocalityRequirement, Nvlink};
 use crate::objects::job::{JobSpec, Resources, Topology};
 
-/// What a gang asks of the cluster, without names: jobs of one shape fit in the same places.
+/// The resources that a gang requests, without names. Jobs of one shape fit in the same places.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
-    /// How many tasks, and what each needs; in the order of the job's groups.
+    /// Number of tasks and resources per task, in the order of the job's task groups.
     pub groups: Vec<(u32, Resources)>,
-    /// How close together its nodes must be.
+    /// Required locality of the nodes.
     pub topology: Topology,
-    /// How close together its GPUs are wished.
+    /// Required or preferred locality of the GPUs.
     pub locality: LocalityRequirement,
-    /// Labels that the nodes must carry.
+    /// Labels that the nodes must have.
     pub node_labels: BTreeMap<String, String>,
-    /// A pool to stay inside of.
+    /// Pool that the GPUs must belong to.
     pub pool: Option<String>,
 }
 
 impl Shape {
-    /// The shape of a job.
     pub fn of(spec: &JobSpec) -> Shape {
         Shape {
             groups: spec.tasks.iter().map(|group| (group.count, group.each.clone())).collect(),
@@ -32,25 +31,25 @@ impl Shape {
         }
     }
 
-    /// Whether its tasks may sit on several nodes. Who asks for one NUMA node or for NVLink asks it of all GPUs of the
-    /// gang, and they are on one node then.
+    /// True if its tasks may span several nodes. A requirement of one NUMA node or NVLink applies to all GPUs of the
+    /// gang, so they must be on one node.
     pub fn may_span(&self) -> bool {
         !self.locality.is_required() && self.tasks() > 1
     }
 
-    /// Whether its nodes must stand in one rack.
     pub fn must_share_a_rack(&self) -> bool {
         self.topology == Topology::SameRack
     }
 
-    /// The same for a gang that may sit anywhere.
+    /// The shape without locality requirements; they become preferences.
     pub fn without_locality(&self) -> Shape {
         let topology = Topology::Any;
-        let wish = if self.locality.is_required() { self.locality.as_preference() } else { self.locality };
-        Shape { topology, locality: wish, ..self.clone() }
+        let locality =
+            if self.locality.is_required() { self.locality.as_preference() } else { self.locality };
+        Shape { topology, locality, ..self.clone() }
     }
 
-    /// How close together it must be, in words.
+    /// The required locality, for messages.
     pub fn locality_phrase(&self) -> &'static str {
         match (self.locality.same_numa, self.locality.nvlink == Nvlink::Required) {
             (true, true) => "on one NUMA node and joined by NVLink",
@@ -61,33 +60,30 @@ impl Shape {
         }
     }
 
-    /// Tasks of the gang.
     pub fn tasks(&self) -> u32 {
         self.groups.iter().map(|(count, _)| count).sum()
     }
 
-    /// GPUs of the gang, whole or shared.
+    /// GPUs of the gang; a share of a GPU counts as one.
     pub fn gpus(&self) -> u32 {
         self.groups.iter().map(|(count, each)| count * each.gpus).sum()
     }
 
-    /// GPUs that the gang needs for itself.
+    /// GPUs of the gang that are not shared.
     pub fn whole_gpus(&self) -> u32 {
         self.groups.iter().map(|(count, each)| count * each.whole_gpus()).sum()
     }
 
-    /// How much of GPUs the gang takes, in thousandths.
+    /// GPUs of the gang in thousandths, shares counted in part.
     pub fn gpu_milli(&self) -> u64 {
         let groups = self.groups.iter();
         groups.map(|(count, each)| u64::from(*count) * each.demand().gpu_milli).sum()
     }
 
-    /// CPU cores of the gang.
     pub fn cpus(&self) -> u64 {
         self.groups.iter().map(|(count, each)| u64::from(*count) * u64::from(each.cpus)).sum()
     }
 
-    /// Main memory of the gang.
     pub fn memory_mib(&self) -> u64 {
         self.groups.iter().map(|(count, each)| u64::from(*count) * each.memory_mib).sum()
     }

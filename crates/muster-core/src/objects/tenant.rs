@@ -1,4 +1,4 @@
-//! What an administrator sets of a tenant: quotas, guarantees, budget, priority tier, prices.
+//! Tenant configuration: quotas, guarantees, budget, priority tier, preemption rules, prices.
 
 use std::collections::BTreeMap;
 
@@ -8,70 +8,69 @@ use crate::ids::TenantId;
 use crate::objects::budget::Budget;
 use crate::objects::demand::Demand;
 
-/// What an administrator may change of a tenant.
+/// The configuration of a tenant, as an administrator sets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantConfig {
-    /// For people; the id is made from it.
+    /// For people; the id is derived from it.
     pub name: String,
     #[serde(default)]
     pub email: String,
     #[serde(default)]
     pub organization: String,
-    /// The tenant above it in the tree.
+    /// Parent in the tenant tree.
     #[serde(default)]
     pub parent: Option<TenantId>,
-    /// The most it may hold at one time.
+    /// Quota: the most it may hold at one time.
     #[serde(default)]
     pub maximum: Quota,
-    /// The most each of its users may hold at one time, here and in all below it together.
+    /// User limit: the most that each of its users may hold at one time, in it and its descendants together.
     #[serde(default)]
     pub maximum_per_user: Quota,
-    /// What it can count on; the rest up to the maximum is borrowed.
+    /// Guarantee; usage above it, up to the quota, is borrowed.
     #[serde(default)]
     pub guaranteed: Quota,
-    /// Most GPUs of one model, by canonical model name.
+    /// Quota of GPUs of one model, by canonical model name.
     #[serde(default)]
     pub maximum_by_model: BTreeMap<String, u64>,
-    /// GPUs of one model it can count on, by canonical model name; the rest it has of them is borrowed.
+    /// Guarantee of GPUs of one model, by canonical model name; usage above it is borrowed.
     #[serde(default)]
     pub guaranteed_by_model: BTreeMap<String, u64>,
-    /// The most it may use in all.
+    /// The most it may use over all time.
     #[serde(default)]
     pub budget: Budget,
-    /// The default priority of its jobs, and the highest that its members may give.
+    /// Default priority of its jobs, and the priority ceiling of its members.
     #[serde(default)]
     pub tier: Tier,
-    /// Highest priority its members may give to a job, where that is above the number of the tier.
+    /// Priority ceiling of its members, if above the priority of the tier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_max: Option<u32>,
-    /// Share against its siblings.
+    /// Fair-share weight relative to its siblings.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// How much of the past usage of it and its members is forgotten, in thousandths a day; 0 is as in the cluster.
+    /// Decay of past usage of the tenant and its users, in thousandths per day; 0 uses the half-life of the cluster.
     #[serde(default)]
     pub decay_milli_per_day: u32,
-    /// Its running jobs may be displaced by jobs of higher priority.
+    /// Its running jobs may be preempted by jobs of higher priority.
     #[serde(default = "yes")]
     pub may_be_preempted: bool,
-    /// Its jobs may displace others of lower priority.
+    /// Its jobs may preempt jobs of lower priority.
     #[serde(default = "yes")]
     pub may_preempt: bool,
-    /// How often one of its jobs may be preempted; after that it is left alone.
+    /// Most preemptions of one job; after that the job is not a victim again.
     #[serde(default)]
     pub preemptions_per_job_max: Option<u32>,
-    /// How much of its running work others may destroy within a day, in GPU-milliseconds.
+    /// Preemption loss limit: the most work that preemptors may cost it within a day, in GPU-milliseconds.
     #[serde(default)]
     pub preemption_loss_gpu_ms_per_day: Option<u64>,
-    /// Whether its usage is priced.
     #[serde(default)]
     pub billed: bool,
     /// Price of one GPU-hour in millionths of the currency.
     #[serde(default)]
     pub price_gpu_hour_micro: u64,
-    /// Whether it may submit.
+    /// Whether its jobs are accepted.
     #[serde(default = "yes")]
     pub active: bool,
-    /// Which notices it wants: start, end, failure, quota.
+    /// Enabled notifications: start, end, failure, quota.
     #[serde(default)]
     pub notify: BTreeMap<String, bool>,
     #[serde(default)]
@@ -87,12 +86,11 @@ fn yes() -> bool {
 }
 
 impl TenantConfig {
-    /// What a GPU-hour costs it, in millionths of the currency.
+    /// Price of one GPU-hour in millionths of the currency; 0 if usage is not billed.
     pub fn price_micro(&self) -> u64 {
         if self.billed { self.price_gpu_hour_micro } else { 0 }
     }
 
-    /// A tenant with no limits.
     pub fn unlimited(name: &str) -> TenantConfig {
         TenantConfig {
             name: name.to_string(),
@@ -122,12 +120,12 @@ impl TenantConfig {
     }
 }
 
-/// Limits; what is not set is unlimited.
+/// Limits per resource; `None` is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Quota {
     #[serde(default)]
     pub gpus: Option<u64>,
-    /// GPU memory asked for, over all GPUs.
+    /// Requested GPU memory, summed over all GPUs.
     #[serde(default)]
     pub gpu_memory_mib: Option<u64>,
     #[serde(default)]
@@ -139,16 +137,16 @@ pub struct Quota {
     pub jobs: Option<u64>,
 }
 
-/// One limit that a demand would pass.
+/// One limit that a demand exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Excess {
     pub resource: QuotaResource,
-    /// What is wanted in all.
+    /// Total demand.
     pub wanted: u64,
     pub limit: u64,
 }
 
-/// What a quota counts.
+/// A resource that a quota limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QuotaResource {
@@ -162,7 +160,7 @@ pub enum QuotaResource {
 }
 
 impl QuotaResource {
-    /// As people read it after a number.
+    /// The unit for messages, after a number.
     pub fn phrase(self) -> &'static str {
         match self {
             QuotaResource::Gpus => "GPUs",
@@ -175,7 +173,7 @@ impl QuotaResource {
 }
 
 impl Quota {
-    /// Every limit that `wanted` would pass, in a fixed order.
+    /// Every limit that `wanted` exceeds, in a fixed order.
     pub fn excess(&self, wanted: Demand) -> Vec<Excess> {
         [
             (QuotaResource::Gpus, wanted.gpus(), self.gpus),
@@ -193,7 +191,7 @@ impl Quota {
     }
 }
 
-/// The default priority of a tenant's jobs, by name.
+/// The tier of a tenant: the default priority of its jobs, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
@@ -205,7 +203,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// The number behind the name; job priorities accept the names too.
+    /// The priority of the tier; job priorities accept the tier names, too.
     pub fn priority(self) -> u32 {
         match self {
             Tier::Low => 100,

@@ -1,7 +1,7 @@
-//! Windows: times in which nodes are booked, for maintenance or for one tenant.
+//! Windows: nodes booked by operators for a time, for maintenance or for one tenant (in Slurm: an advance reservation).
 //!
-//! Before a window begins, only jobs that are sure to be over by then start on its nodes; while it lasts, nobody but the
-//! tenant it is for, if it is for one. Jobs that run already are left alone.
+//! Before a window begins, only jobs whose time limit ends before it start on its nodes. While it lasts, only jobs of
+//! its tenant start there, or none if it is for maintenance. Running jobs are not stopped.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{NodeId, TenantId};
 use crate::time::Timestamp;
 
-/// Nodes that are booked for a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// What people call it.
     pub name: String,
     pub nodes: BTreeSet<NodeId>,
     pub from: Timestamp,
     pub until: Timestamp,
-    /// For whom, with all below it; for nobody when it is for maintenance.
+    /// The tenant, with its children, that may use the nodes; `None` for maintenance.
     #[serde(default)]
     pub tenant: Option<TenantId>,
     #[serde(default)]

@@ -1,5 +1,5 @@
-//! What policies have answered of the jobs that wait. It is asked once for a bucket and not for each of its jobs, and of
-//! kinds of nodes and not of each node.
+//! Policy answers for queued jobs, one per bucket. Policies are called once for a bucket instead of for each of its
+//! jobs, and once for a kind of nodes instead of for each node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,36 +10,36 @@ use crate::objects::policy::JobAnswer;
 use crate::queue::Bucket;
 use crate::resources::Kind;
 
-/// What was answered of a bucket.
+/// The answer of policies for one bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketAnswer {
-    /// Whether its jobs may start now.
+    /// Whether the jobs of the bucket may start now.
     pub admission: Admission,
-    /// The priority they are ordered by, where that is another than they asked for.
+    /// The priority that replaces the requested one in the order.
     pub priority: Option<u32>,
-    /// The most that each of their GPUs may draw.
+    /// The power limit of each GPU.
     pub gpu_milliwatts: Option<u64>,
-    /// How unwelcome they are on nodes of a kind.
+    /// The policy term of the placement score by kind of nodes, in thousandths of a device; lower is better.
     pub costs: BTreeMap<Arc<Kind>, i64>,
-    /// Whether running jobs may be displaced for them.
+    /// Running jobs, each with whether it may be a victim for jobs of this bucket.
     pub victims: BTreeMap<JobId, bool>,
+    /// The error, if a policy failed.
     pub failed: Option<String>,
 }
 
-/// A job with a bucket and the kinds of the nodes it was asked about.
+/// An answer for a job, with the nodes resolved to kinds and the job to its bucket.
 pub struct ResolvedAnswer {
     pub answered: JobAnswer,
     pub bucket: Bucket,
-    /// On which kinds, with what.
     pub costs: Vec<(Arc<Kind>, i64)>,
 }
 
-/// What was answered of all who wait.
+/// The answers for all queued jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketAnswers(BTreeMap<Bucket, BucketAnswer>);
 
 impl BucketAnswers {
-    /// What was answered of a bucket; nothing if it was not asked about yet.
+    /// The answer for a bucket; `None` if policies have not been called for it yet.
     pub fn of(&self, bucket: &Bucket) -> Option<&BucketAnswer> {
         self.0.get(bucket)
     }
@@ -48,9 +48,9 @@ impl BucketAnswers {
         self.0.iter()
     }
 
-    /// Take an answer. What is said of kinds and of victims is added to what is known.
-    pub(crate) fn put(&mut self, given: ResolvedAnswer) {
-        let ResolvedAnswer { answered, bucket, costs } = given;
+    /// Record an answer. Costs and victims are added to those recorded before.
+    pub(crate) fn put(&mut self, resolved: ResolvedAnswer) {
+        let ResolvedAnswer { answered, bucket, costs } = resolved;
         let answer = self.0.entry(bucket).or_default();
         answer.admission = answered.admission;
         answer.priority = answered.priority;
@@ -60,22 +60,22 @@ impl BucketAnswers {
         answer.victims.extend(answered.victims);
     }
 
-    /// Nobody of a bucket waits any longer.
+    /// Remove the answer for a bucket that is empty.
     pub(crate) fn forget(&mut self, bucket: &Bucket) {
         self.0.remove(bucket);
     }
 
-    /// A tenant's policies are others now.
+    /// Remove all answers for jobs of a tenant, because its policies changed.
     pub(crate) fn forget_tenant(&mut self, tenant: &TenantId) {
         self.0.retain(|bucket, _| bucket.tenant != *tenant);
     }
 
-    /// Only some kinds of nodes are left.
-    pub(crate) fn retain_kinds(&mut self, is_there: impl Fn(&Kind) -> bool) {
-        self.0.values_mut().for_each(|answer| answer.costs.retain(|kind, _| is_there(kind)));
+    /// Remove the costs of kinds that are not registered any more.
+    pub(crate) fn retain_kinds(&mut self, is_registered: impl Fn(&Kind) -> bool) {
+        self.0.values_mut().for_each(|answer| answer.costs.retain(|kind, _| is_registered(kind)));
     }
 
-    /// A running job is gone.
+    /// Remove a job that no longer runs from all victims.
     pub(crate) fn forget_victim(&mut self, job: JobId) {
         self.0.values_mut().for_each(|answer| {
             answer.victims.remove(&job);

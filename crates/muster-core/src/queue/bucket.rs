@@ -1,4 +1,4 @@
-//! Buckets: jobs that the planner need not tell apart, and what tells jobs apart.
+//! Buckets: equivalence classes of queued jobs, and the criteria that separate them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use crate::ids::TenantId;
 use crate::objects::job::{Job, JobSpec};
 use crate::objects::shape::Shape;
 
-/// Jobs that the planner need not tell apart.
+/// Jobs that the planner treats alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bucket {
     pub tenant: TenantId,
     pub user: String,
-    /// The priority asked for.
+    /// The requested priority.
     pub priority: u32,
     pub shape: Arc<Shape>,
-    /// How long they may run, rounded up.
+    /// The time limit, rounded up.
     pub limit_ms: Option<i64>,
-    /// How long they may run, exactly, where a budget must cover it.
+    /// The exact time limit, if a budget of the tenant must cover it.
     pub budget_limit_ms: Option<i64>,
-    /// The array, if it limits how many of its tasks run at once.
+    /// The array, if it limits how many of its jobs run at once.
     pub array: Option<u64>,
-    /// What policies could tell them by.
+    /// Labels and fields that policies read.
     pub policy_attributes: Arc<PolicyAttributes>,
 }
 
 impl Bucket {
-    /// The bucket of jobs that ask for this.
+    /// The bucket of jobs with this specification.
     pub fn of_spec(spec: &JobSpec, array: Option<u64>, criteria: &BucketCriteria) -> Bucket {
         Bucket {
             tenant: spec.tenant.clone(),
@@ -41,7 +41,7 @@ impl Bucket {
         }
     }
 
-    /// A short name for what all its jobs have in common, for the history.
+    /// A hash of all fields. A recorded answer names its bucket by it.
     pub fn key(&self) -> String {
         let Bucket {
             tenant,
@@ -51,7 +51,7 @@ impl Bucket {
             limit_ms,
             budget_limit_ms,
             array,
-            policy_attributes: marks,
+            policy_attributes: attributes,
         } = self;
         let mut text = format!(
             "Bucket {{ tenant: {tenant:?}, user: {user:?}, priority: {priority:?}, shape: {shape:?}, \
@@ -60,10 +60,11 @@ impl Bucket {
         if let Some(limit_ms) = budget_limit_ms {
             text.push_str(&format!("budget {limit_ms}"));
         }
-        if !marks.is_empty() {
-            text.push_str(&format!("{marks:?}"));
+        if !attributes.is_empty() {
+            text.push_str(&format!("{attributes:?}"));
         }
-        // FNV-1a: short and the same everywhere. Two buckets with one key would share their history, no more.
+        // FNV-1a: short and equal on all platforms. In a collision an answer for a job that has changed since
+        // would be accepted; nothing worse.
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -71,13 +72,13 @@ impl Bucket {
     }
 }
 
-/// The bucket a job stands in when it is ready.
+/// The bucket of a job once it is ready.
 pub fn bucket_of(job: &Job, limited: bool, criteria: &BucketCriteria) -> Bucket {
     Bucket::of_spec(&job.spec, limited.then_some(job.id.number), criteria)
 }
 
-/// What separates jobs into buckets besides the resources they request: the labels and fields that policies in force read, and
-/// the tenants whose budget must cover the exact time limit of a job.
+/// What separates jobs into buckets besides their requests: the labels and fields that active policies read, and the
+/// tenants whose budget must cover the exact time limit of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketCriteria {
     pub(crate) reads: Arc<PolicyReads>,
@@ -85,19 +86,19 @@ pub struct BucketCriteria {
 }
 
 impl BucketCriteria {
-    /// True while no policy is in force.
+    /// True while no policy is active.
     pub fn reads_nothing(&self) -> bool {
         self.reads.cluster.is_none() && self.reads.tenants.is_empty()
     }
 
-    /// What policies could distinguish a job by, besides what every job is distinguished by.
+    /// The labels and fields of a job that active policies read.
     pub fn policy_attributes(&self, spec: &JobSpec) -> Arc<PolicyAttributes> {
         if self.reads_nothing() { Arc::default() } else { Arc::new(PolicyAttributes::of(spec, &self.reads)) }
     }
 }
 
-/// Labels and fields of jobs that bundles in force could look at. What a tenant looks at tells its own jobs apart, and
-/// nobody else's: others would wait for answers that nobody gives.
+/// Labels and fields of jobs that active bundles read. The reads of a tenant's bundle separate only that tenant's jobs:
+/// a bucket of another tenant would wait for answers that no bundle gives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PolicyReads {
     pub(crate) cluster: Option<BTreeSet<String>>,
@@ -111,15 +112,15 @@ impl PolicyReads {
     }
 }
 
-/// What policies could tell a job by, besides what every job is told by. Jobs that differ in anything else are the same
-/// to them.
+/// The labels and fields of a job that active policies read. Policies cannot distinguish jobs that are equal in these
+/// and in the other fields of [`Bucket`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PolicyAttributes {
-    /// Labels that some bundle names.
+    /// Labels that a bundle mentions.
     pub labels: BTreeMap<String, String>,
-    /// Its name, where some bundle looks at names.
+    /// The job name, if a bundle reads names.
     pub name: Option<String>,
-    /// Its image, where some bundle looks at images.
+    /// The image, if a bundle reads images.
     pub image: Option<String>,
 }
 
@@ -134,7 +135,6 @@ impl PolicyAttributes {
         }
     }
 
-    /// Whether there is nothing to tell it by.
     pub fn is_empty(&self) -> bool {
         *self == PolicyAttributes::default()
     }

@@ -1,4 +1,4 @@
-//! Where a task sits on a node: which devices it has, and what of them.
+//! Device assignment: the devices of a node that a task gets, as whole devices, a fraction or a MIG instance.
 
 use crate::gpu::gpu_share::GpuFraction;
 use crate::objects::job::PlacedTask;
@@ -7,27 +7,23 @@ use crate::resources::fractions::GpuFractions;
 use crate::resources::index::{bits, mask};
 use crate::resources::vector::{ResourceVec, instance};
 
-/// What a task has of the devices of a node.
+/// The devices that a task holds on its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceAssignment {
-    /// Whole devices, as bits.
+    /// Whole devices, as a bit mask.
     Whole(u64),
-    /// A part of a device that is shared.
-    Fraction {
-        device: u8,
-        /// How much of it.
-        part: GpuFraction,
-    },
-    /// An instance of a partitioned device.
+    /// A fraction of a shared device (MPS or time slice).
+    Fraction { device: u8, part: GpuFraction },
+    /// A MIG instance of a partitioned device.
     Instance {
         device: u8,
-        /// Where on it the instance begins.
+        /// The memory slice at which the instance begins.
         start: u8,
     },
 }
 
 impl DeviceAssignment {
-    /// The seat of a task that was placed; nothing if it names parts of several devices.
+    /// The assignment of a placed task; `None` if the task names a fraction or an instance on several devices.
     pub fn of(task: &PlacedTask) -> Option<DeviceAssignment> {
         let device = || task.gpus.first().copied().filter(|_| task.gpus.len() == 1);
         match Slot::of(task) {
@@ -37,10 +33,10 @@ impl DeviceAssignment {
         }
     }
 
-    /// No device at all.
+    /// No device.
     pub const NONE: DeviceAssignment = DeviceAssignment::Whole(0);
 
-    /// What it takes of devices.
+    /// The device resources that the assignment uses, without cores and memory.
     pub fn taken(self) -> ResourceVec {
         match self {
             DeviceAssignment::Whole(gpus) => ResourceVec::of_gpus(gpus),
@@ -54,7 +50,7 @@ impl DeviceAssignment {
         }
     }
 
-    /// The indexes of its devices.
+    /// Device indexes.
     pub fn devices(self) -> Vec<u8> {
         match self {
             DeviceAssignment::Whole(gpus) => bits(gpus),

@@ -1,7 +1,8 @@
-//! What is missing for a shape on every node, and the smallest change that would make it feasible.
+//! Infeasibility messages: why no registered node could ever hold a shape, and the smallest change that makes it
+//! feasible.
 //!
-//! One wish at a time is taken away. The first one without which a node could hold the gang is the problem,
-//! and the best that those nodes offer is the nearest change.
+//! The checks relax one requirement at a time. The first requirement without which a node could hold the gang is the
+//! problem, and the best that those nodes offer is the nearest change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use crate::ids::NodeId;
 use crate::objects::shape::Shape;
 use crate::resources::{Kind, ResourceIndex};
 
-/// What is missing on every node, and the nearest change, in words. For shapes that no node could hold.
+/// The problem and the nearest change, as sentences. For shapes that no node could hold.
 pub fn infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     if capacity.is_empty() {
         return ("no node is registered".to_string(), "register a node".to_string());
     }
-    if let Some(found) = too_far_apart(capacity, shape) {
-        return found;
+    if let Some(problem) = too_far_apart(capacity, shape) {
+        return problem;
     }
     if shape.may_span() {
         return no_seats(capacity, shape);
@@ -39,28 +40,28 @@ pub fn infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
 
 type Problem = Option<(String, String)>;
 
-/// All of it could be held, but nowhere as close together as it must be.
+/// The cluster could hold the gang, but not with the required locality.
 fn too_far_apart(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let relaxed = shape.without_locality();
     if relaxed == *shape || !capacity.could_ever_hold(&relaxed) {
         return None;
     }
-    let place = shape.locality_phrase();
-    let problem = format!("nowhere are there {} {place}", gpus(shape));
-    Some((problem, format!("ask for fewer GPUs, or do not ask for them {place}")))
+    let locality = shape.locality_phrase();
+    let problem = format!("no placement provides {} {locality}", gpus(shape));
+    Some((problem, format!("ask for fewer GPUs, or do not require them {locality}")))
 }
 
-/// A gang that may sit on several nodes: a task of it finds no node at all, or not all of them do at once.
+/// A gang that may span nodes: one of its tasks fits on no node, or not all tasks fit at once.
 fn no_seats(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     for (count, each) in &shape.groups {
         let one = Shape { groups: vec![(1, each.clone())], ..shape.clone() };
         if !capacity.could_ever_hold(&one) {
             return infeasible(capacity, &one);
         }
-        let seats = |(kind, nodes): (&Arc<Kind>, usize)| {
+        let tasks_on = |(kind, nodes): (&Arc<Kind>, usize)| {
             u64::from(kind.could_hold_tasks(shape, each)).saturating_mul(nodes as u64)
         };
-        let most = capacity.kinds().map(seats).fold(0, u64::saturating_add);
+        let most = capacity.kinds().map(tasks_on).fold(0, u64::saturating_add);
         if most < u64::from(*count) {
             let tasks = format!("{count} tasks{} at once", with_gpus(&one));
             return (
@@ -69,20 +70,20 @@ fn no_seats(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
             );
         }
     }
-    let problem = "all nodes together could not hold all groups of its tasks at once".to_string();
-    (problem, "ask for fewer tasks, or for less each".to_string())
+    let problem = "all nodes together could not hold all task groups of the job at once".to_string();
+    (problem, "ask for fewer tasks, or for fewer resources per task".to_string())
 }
 
-/// A part of a device that is kept apart from its neighbours more strictly than any device can.
+/// A task that shares a device asks for a stricter isolation than any eligible device offers.
 fn not_apart(capacity: &ResourceIndex, shape: &Shape) -> Problem {
-    let asked = shape.groups.iter().map(|(_, each)| each).filter(|each| each.is_shared());
-    let asked = asked.map(|each| each.isolation).max()?;
-    let enough = |isolation: Isolation| {
+    let sharing = shape.groups.iter().map(|(_, each)| each).filter(|each| each.is_shared());
+    let requested = sharing.map(|each| each.isolation).max()?;
+    let offered = |isolation: Isolation| {
         let relaxed = without(shape, |each| each.isolation = each.isolation.min(isolation));
         kinds_for(capacity, &relaxed).into_iter().next().map(|kind| (isolation, kind))
     };
-    let (nearest, kind) = [Isolation::Memory, Isolation::None].into_iter().find_map(enough)?;
-    let problem = format!("no GPU that would do is shared with isolation `{}`", asked.as_str());
+    let (nearest, kind) = [Isolation::Memory, Isolation::None].into_iter().find_map(offered)?;
+    let problem = format!("no eligible GPU can be shared with isolation `{}`", requested.as_str());
     let nearest =
         format!("ask for isolation `{}` ({}), or for a whole GPU", nearest.as_str(), example(capacity, kind));
     Some((problem, nearest))
@@ -116,8 +117,8 @@ fn too_much_gpu_memory(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let relaxed = without(shape, |each| each.gpu_memory_mib = 0);
     let most = |kind: &&Kind| enough_gpus_with(kind, &relaxed);
     let kind = kinds_for(capacity, &relaxed).into_iter().max_by_key(most)?;
-    let asked = shape.groups.iter().map(|(_, each)| each.gpu_memory_mib).max().unwrap_or_default();
-    let problem = format!("no node has {}{} with {asked} MiB", gpus(shape), of_models(shape));
+    let requested = shape.groups.iter().map(|(_, each)| each.gpu_memory_mib).max().unwrap_or_default();
+    let problem = format!("no node has {}{} with {requested} MiB", gpus(shape), of_models(shape));
     let nearest = format!("ask for at most {} MiB of GPU memory ({})", most(&kind), example(capacity, kind));
     Some((problem, nearest))
 }
@@ -131,9 +132,9 @@ fn wrong_model(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     if models.is_empty() {
         return None;
     }
-    let there: Vec<String> = models.into_iter().collect();
+    let models: Vec<String> = models.into_iter().collect();
     let problem = format!("no node has {}{}", gpus(shape), of_models(shape));
-    Some((problem, format!("ask for one of {}", there.join(", "))))
+    Some((problem, format!("ask for one of {}", models.join(", "))))
 }
 
 fn wrong_labels(capacity: &ResourceIndex, shape: &Shape) -> Problem {
@@ -141,17 +142,17 @@ fn wrong_labels(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let kind = kinds_for(capacity, &relaxed).into_iter().next()?;
     let missing = shape.node_labels.iter().filter(|(key, value)| kind.labels.get(*key) != Some(value));
     let missing: Vec<String> = missing.map(|(key, value)| format!("`{key}={value}`")).collect();
-    let problem = format!("no node that could hold it carries {}", missing.join(" and "));
+    let problem = format!("no node that could hold the job carries {}", missing.join(" and "));
     Some((problem, format!("leave out {} ({})", missing.join(" and "), example(capacity, kind))))
 }
 
-/// Nodes could hold it, but not with GPUs of the pool that it names.
+/// Nodes could hold the gang, but not with GPUs of the requested pool.
 fn wrong_pool(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     shape.pool.as_ref()?;
     let relaxed = Shape { pool: None, ..shape.clone() };
     let kind = kinds_for(capacity, &relaxed).into_iter().next()?;
     let problem = format!("no node has {}{}", gpus(shape), of_models(shape));
-    let nearest = format!("name another pool or none ({} could hold it)", example(capacity, kind));
+    let nearest = format!("name another pool or none ({} could hold the job)", example(capacity, kind));
     Some((problem, nearest))
 }
 
@@ -189,13 +190,13 @@ fn without(shape: &Shape, change: impl Fn(&mut crate::objects::job::Resources)) 
     shape
 }
 
-/// Devices of a kind that would do for some task.
+/// The number of devices of a kind that are eligible for some task.
 fn useful(kind: &Kind, shape: &Shape) -> u32 {
-    let asking = shape.groups.iter().filter(|(_, each)| each.gpus > 0);
-    asking.fold(0u64, |mask, (_, each)| mask | kind.eligible(shape, each).devices()).count_ones()
+    let with_gpus = shape.groups.iter().filter(|(_, each)| each.gpus > 0);
+    with_gpus.fold(0u64, |mask, (_, each)| mask | kind.eligible(shape, each).devices()).count_ones()
 }
 
-/// The most memory that enough GPUs of a kind have.
+/// The most GPU memory that can be requested of a kind: as many GPUs as the shape needs have at least this much.
 fn enough_gpus_with(kind: &Kind, shape: &Shape) -> u64 {
     let mut sizes: Vec<u64> = kind.gpus.iter().map(|gpu| gpu.memory_mib).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
@@ -205,7 +206,7 @@ fn enough_gpus_with(kind: &Kind, shape: &Shape) -> u64 {
 
 /// The first node of a kind, by name.
 fn example<'a>(capacity: &'a ResourceIndex, kind: &Kind) -> &'a str {
-    let nodes = capacity.nodes().filter(|(_, filed)| *filed.kind == *kind);
+    let nodes = capacity.nodes().filter(|(_, entry)| *entry.kind == *kind);
     nodes.map(|(node, _): (&NodeId, _)| node.as_str()).next().unwrap_or("a node")
 }
 
@@ -213,7 +214,7 @@ fn gpus(shape: &Shape) -> String {
     format!("{} GPU{}", shape.gpus(), if shape.gpus() == 1 { "" } else { "s" })
 }
 
-/// The models that would do and the pool, as far as the job names them.
+/// The requested models and pool, if any.
 fn of_models(shape: &Shape) -> String {
     let models: BTreeSet<&str> =
         shape.groups.iter().flat_map(|(_, each)| &each.gpu_models).map(String::as_str).collect();

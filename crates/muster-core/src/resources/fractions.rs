@@ -1,14 +1,14 @@
-//! Parts of devices, by device: thousandths of compute and of memory.
+//! GPU fractions by device, in thousandths of compute and memory, and the arithmetic on them.
 
 use crate::gpu::gpu_share::{GpuFraction, SHARED_GPUS_MAX};
 
-/// What is there of each device. A device that is there as a whole is a bit in [`Free::gpus`](super::Free), and nothing
-/// here: so two equal spaces are equal in every bit.
+/// The fraction of each device. A whole device is a bit in [`ResourceVec::gpus`](super::ResourceVec) and has no entry
+/// here, so each amount has one representation and equal vectors compare equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GpuFractions([GpuFraction; SHARED_GPUS_MAX]);
 
 impl GpuFractions {
-    /// A part of one device.
+    /// A fraction of one device.
     pub fn of(device: u8, part: GpuFraction) -> GpuFractions {
         let mut parts = GpuFractions::default();
         if let Some(slot) = parts.0.get_mut(usize::from(device)) {
@@ -17,31 +17,32 @@ impl GpuFractions {
         parts
     }
 
-    /// What is there of a device.
+    /// The fraction of a device.
     pub fn get(&self, device: u8) -> GpuFraction {
         self.0.get(usize::from(device)).copied().unwrap_or_default()
     }
 
-    /// Whether there is nothing of any device.
+    /// True if no device has a fraction.
     pub fn is_empty(&self) -> bool {
         self.0 == [GpuFraction::NONE; SHARED_GPUS_MAX]
     }
 
-    /// Devices of which a part is there, each with the part.
+    /// Devices with a fraction, each with its fraction.
     pub fn iter(&self) -> impl Iterator<Item = (u8, GpuFraction)> {
         (0..).zip(self.0).filter(|(_, part)| *part != GpuFraction::NONE)
     }
 }
 
-/// Devices that are there as a whole, as bits, and parts of others.
+/// Whole devices as a bit mask, and fractions of other devices.
 pub(super) type Devices = (u64, GpuFractions);
 
-/// The parts of a device that is there as a whole or in part.
+/// The fraction of a device; `GpuFraction::WHOLE` for a whole device.
 fn part_of((gpus, parts): Devices, device: usize) -> GpuFraction {
     if gpus >> device & 1 == 1 { GpuFraction::WHOLE } else { parts.0[device] }
 }
 
-/// Two spaces joined device by device.
+/// Combine two amounts device by device with `of`. `gpus` is the result for whole devices; it stands where neither
+/// amount has fractions, and for devices that cannot be shared.
 fn join(one: Devices, other: Devices, gpus: u64, of: fn(GpuFraction, GpuFraction) -> GpuFraction) -> Devices {
     if one.1.is_empty() && other.1.is_empty() {
         return (gpus, GpuFractions::default());
@@ -57,22 +58,22 @@ fn join(one: Devices, other: Devices, gpus: u64, of: fn(GpuFraction, GpuFraction
     (gpus, parts)
 }
 
-/// Both together.
+/// The sum, at most the whole device.
 pub(super) fn plus(one: Devices, other: Devices) -> Devices {
     join(one, other, one.0 | other.0, GpuFraction::plus)
 }
 
-/// What is left of the first.
+/// The first less the second.
 pub(super) fn minus(one: Devices, other: Devices) -> Devices {
     join(one, other, one.0 & !other.0, GpuFraction::minus)
 }
 
-/// What is in both.
+/// The minimum, device by device.
 pub(super) fn min(one: Devices, other: Devices) -> Devices {
     join(one, other, one.0 & other.0, GpuFraction::min)
 }
 
-/// Whether so much is there.
+/// Whether the first covers `wanted` on every device.
 pub(super) fn holds(one: Devices, wanted: Devices) -> bool {
     if wanted.1.is_empty() {
         return wanted.0 & !one.0 == 0;

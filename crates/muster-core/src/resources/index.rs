@@ -1,8 +1,8 @@
-//! What is free where, filed so that a best fit is found without looking at every node.
+//! Index of free resources: finds the best-fit node for a gang without a scan of all nodes.
 //!
-//! Nodes of one kind (same devices, cores, memory, labels) are filed together by the number of their free
-//! GPUs. A shape is matched against kinds, of which there are few; inside a kind the fullest node that still
-//! has enough comes first. Finding a place costs O(kinds × log nodes) unless cores or memory run short.
+//! Nodes of one kind (same devices, cores, memory, labels) are indexed together by their number of free GPUs. A shape
+//! is matched against kinds, of which there are few; within a kind the fullest node with enough free GPUs comes first.
+//! A lookup costs O(kinds × log nodes) unless cores or memory run short.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -19,32 +19,32 @@ use crate::objects::node::Node;
 use crate::objects::shape::Shape;
 use crate::resources::{DeviceAssignment, Kind, ResourceVec};
 
-/// All nodes that take work, filed by kind and free GPUs. Derived from the nodes.
+/// All nodes, the schedulable ones indexed by kind and free GPUs. Derived from the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResourceIndex {
     kinds: BTreeMap<Arc<Kind>, KindIndex>,
     nodes: BTreeMap<NodeId, NodeEntry>,
-    /// The power limits of all devices.
+    /// Sum of the power limits of all devices.
     milliwatts: u64,
-    /// What is expected to be asked for.
+    /// The workload mix that fragmentation is measured against.
     mix: Arc<TaskCounts>,
-    /// The nodes of each rack, in whatever state they are. Those that stand nowhere are in none.
+    /// The nodes of each rack, in any state. A node without a known rack is in none.
     racks: BTreeMap<Arc<Rack>, RackNodes>,
 }
 
-/// What stands in a rack.
+/// The nodes of one rack.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RackNodes {
-    /// Its nodes, in whatever state they are.
+    /// Nodes in any state.
     pub nodes: BTreeSet<NodeId>,
-    /// GPUs that are wholly free on those that take work.
+    /// Whole free GPUs on the schedulable nodes.
     pub free_gpus: u32,
 }
 
-/// Where a node stands: racks of one block are near each other.
+/// A rack and its block. Racks of one block are close to each other in the network.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rack {
-    /// The block, where it is known.
+    /// `None` if the block is unknown.
     pub block: Option<String>,
     pub rack: String,
 }
@@ -55,56 +55,56 @@ impl Rack {
     }
 }
 
-/// A node as it is filed.
+/// The index entry of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeEntry {
     pub kind: Arc<Kind>,
     pub free: ResourceVec,
-    /// Whether it takes work; if not it is only counted.
+    /// Whether the node is schedulable. Other nodes count for feasibility only.
     pub open: bool,
     pub rack: Option<Arc<Rack>>,
-    /// The power limits of its devices.
+    /// Sum of the power limits of its devices.
     milliwatts: u64,
 }
 
-/// Nodes of one kind.
+/// The index of the nodes of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct KindIndex {
-    /// What is expected to become of what is free on them.
+    /// Expected fragmentation of such nodes under the workload mix.
     fragmentation: Arc<FragmentationModel>,
-    /// Nodes that take work, by number of free GPUs.
+    /// Schedulable nodes by number of free GPUs.
     by_free: BTreeMap<u32, BTreeSet<NodeId>>,
-    /// The same nodes, by all that is free.
+    /// The same nodes by their free resources.
     by_free_space: BTreeMap<ResourceVec, BTreeSet<NodeId>>,
     /// Nodes of this kind in any state.
     registered: usize,
 }
 
 impl ResourceIndex {
-    /// Without nodes, for what is expected to be asked for.
-    pub fn with_mix(lesson: &Arc<TaskCounts>) -> ResourceIndex {
-        ResourceIndex { mix: lesson.clone(), ..ResourceIndex::default() }
+    /// An index without nodes, for a workload mix.
+    pub fn with_mix(mix: &Arc<TaskCounts>) -> ResourceIndex {
+        ResourceIndex { mix: mix.clone(), ..ResourceIndex::default() }
     }
 
-    /// From now on something else is expected to be asked for. O(kinds).
-    pub fn set_mix(&mut self, lesson: &Arc<TaskCounts>) {
-        self.mix = lesson.clone();
-        for (kind, shelf) in &mut self.kinds {
-            shelf.fragmentation = kind.prospect(lesson);
+    /// Change the workload mix and rebuild the fragmentation model of each kind. O(kinds).
+    pub fn set_mix(&mut self, mix: &Arc<TaskCounts>) {
+        self.mix = mix.clone();
+        for (kind, index) in &mut self.kinds {
+            index.fragmentation = kind.prospect(mix);
         }
     }
 
-    /// What is expected to become of what is free on nodes of a kind.
+    /// The fragmentation model of a kind.
     pub fn fragmentation_of(&self, kind: &Kind) -> Arc<FragmentationModel> {
-        self.kinds.get(kind).map(|shelf| shelf.fragmentation.clone()).unwrap_or_default()
+        self.kinds.get(kind).map(|index| index.fragmentation.clone()).unwrap_or_default()
     }
 
-    /// Nodes of a kind that take work, those together on which the same is free.
+    /// Schedulable nodes of a kind, grouped by their free resources.
     pub fn classes_of(&self, kind: &Kind) -> impl Iterator<Item = (&ResourceVec, &BTreeSet<NodeId>)> {
-        self.kinds.get(kind).into_iter().flat_map(|shelf| &shelf.by_free_space)
+        self.kinds.get(kind).into_iter().flat_map(|index| &index.by_free_space)
     }
 
-    /// File a node as it is now, anew if it was filed before. O(log nodes).
+    /// Index a node as it is now; an earlier entry is replaced. O(log nodes).
     pub fn insert(&mut self, node: &Node) {
         let kind = Kind::of(node);
         let kind = self.kinds.get_key_value(&kind).map_or_else(|| Arc::new(kind), |(known, _)| known.clone());
@@ -118,175 +118,179 @@ impl ResourceIndex {
             self.racks.entry(rack.clone()).or_default().nodes.insert(node.id.clone());
         }
         let (free, open) = (ResourceVec::of(node, kind.empty()), node.is_schedulable());
-        let filed = NodeEntry { kind: kind.clone(), free, open, rack, milliwatts };
-        self.count_free(&filed, u32::wrapping_add);
+        let entry = NodeEntry { kind: kind.clone(), free, open, rack, milliwatts };
+        self.count_free(&entry, u32::wrapping_add);
         self.milliwatts += milliwatts;
-        let lesson = &self.mix;
-        let shelf = self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.prospect(lesson)));
-        shelf.registered += 1;
-        if filed.open {
-            shelf.insert(filed.free, &node.id);
+        let mix = &self.mix;
+        let index = self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.prospect(mix)));
+        index.registered += 1;
+        if entry.open {
+            index.insert(entry.free, &node.id);
         }
-        self.nodes.insert(node.id.clone(), filed);
+        self.nodes.insert(node.id.clone(), entry);
     }
 
-    /// Look at what is held on a node that is filed. O(log nodes).
+    /// Recompute the free resources of an indexed node from its leases. O(log nodes).
     pub fn refresh(&mut self, node: &Node) {
-        if let Some(filed) = self.nodes.get(&node.id) {
-            let free = ResourceVec::of(node, filed.kind.empty());
+        if let Some(entry) = self.nodes.get(&node.id) {
+            let free = ResourceVec::of(node, entry.kind.empty());
             self.set_free(&node.id, free);
         }
     }
 
     pub fn remove(&mut self, node: &NodeId) {
-        let Some(filed) = self.nodes.remove(node) else { return };
-        self.milliwatts -= filed.milliwatts;
-        self.count_free(&filed, u32::wrapping_sub);
-        if let Some(rack) = &filed.rack {
+        let Some(entry) = self.nodes.remove(node) else { return };
+        self.milliwatts -= entry.milliwatts;
+        self.count_free(&entry, u32::wrapping_sub);
+        if let Some(rack) = &entry.rack {
             self.leave_rack(rack, node);
         }
-        let Some(shelf) = self.kinds.get_mut(&filed.kind) else { return };
-        shelf.registered -= 1;
-        if filed.open {
-            shelf.remove(filed.free, node);
+        let Some(index) = self.kinds.get_mut(&entry.kind) else { return };
+        index.registered -= 1;
+        if entry.open {
+            index.remove(entry.free, node);
         }
-        if shelf.registered == 0 {
-            self.kinds.remove(&filed.kind);
+        if index.registered == 0 {
+            self.kinds.remove(&entry.kind);
         }
     }
 
     fn leave_rack(&mut self, rack: &Arc<Rack>, node: &NodeId) {
-        if let Some(room) = self.racks.get_mut(rack) {
-            room.nodes.remove(node);
-            if room.nodes.is_empty() {
+        if let Some(rack_nodes) = self.racks.get_mut(rack) {
+            rack_nodes.nodes.remove(node);
+            if rack_nodes.nodes.is_empty() {
                 self.racks.remove(rack);
             }
         }
     }
 
-    /// What is free on a node counts for its rack, or no longer does.
-    fn count_free(&mut self, filed: &NodeEntry, to: fn(u32, u32) -> u32) {
-        let room = filed.rack.as_ref().filter(|_| filed.open).and_then(|rack| self.racks.get_mut(rack));
-        if let Some(room) = room {
-            room.free_gpus = to(room.free_gpus, filed.free.gpus.count_ones());
+    /// Add the free GPUs of a schedulable node to its rack, or subtract them, as `change` does.
+    fn count_free(&mut self, entry: &NodeEntry, change: fn(u32, u32) -> u32) {
+        let rack_nodes = entry.rack.as_ref().filter(|_| entry.open).and_then(|rack| self.racks.get_mut(rack));
+        if let Some(rack_nodes) = rack_nodes {
+            rack_nodes.free_gpus = change(rack_nodes.free_gpus, entry.free.gpus.count_ones());
         }
     }
 
-    /// The racks, in a fixed order, each with its nodes in whatever state.
+    /// All racks in a fixed order, each with its nodes in any state.
     pub fn racks(&self) -> impl Iterator<Item = (&Arc<Rack>, &RackNodes)> {
         self.racks.iter()
     }
 
-    /// Some of its nodes alone.
+    /// An index of some of the nodes, without racks and power.
     pub fn subset<'a>(&self, nodes: impl Iterator<Item = &'a NodeId>) -> ResourceIndex {
         let mut part = ResourceIndex::default();
-        for (node, filed) in nodes.filter_map(|node| self.nodes.get_key_value(node)) {
-            let prospect =
-                || self.kinds.get(&filed.kind).map(|shelf| shelf.fragmentation.clone()).unwrap_or_default();
-            let shelf = part.kinds.entry(filed.kind.clone()).or_insert_with(|| KindIndex::new(prospect()));
-            shelf.registered += 1;
-            if filed.open {
-                shelf.insert(filed.free, node);
+        for (node, entry) in nodes.filter_map(|node| self.nodes.get_key_value(node)) {
+            let fragmentation =
+                || self.kinds.get(&entry.kind).map(|index| index.fragmentation.clone()).unwrap_or_default();
+            let index =
+                part.kinds.entry(entry.kind.clone()).or_insert_with(|| KindIndex::new(fragmentation()));
+            index.registered += 1;
+            if entry.open {
+                index.insert(entry.free, node);
             }
-            part.nodes.insert(node.clone(), filed.clone());
+            part.nodes.insert(node.clone(), entry.clone());
         }
         part
     }
 
-    /// Change what is free on a node that is filed.
+    /// Change the free resources of an indexed node.
     pub fn set_free(&mut self, node: &NodeId, free: ResourceVec) {
-        let Some(filed) = self.nodes.get_mut(node) else { return };
-        let Some(shelf) = self.kinds.get_mut(&filed.kind) else { return };
-        if filed.open {
-            shelf.remove(filed.free, node);
-            shelf.insert(free, node);
-            if let Some(room) = filed.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
-                room.free_gpus = room.free_gpus + free.gpus.count_ones() - filed.free.gpus.count_ones();
+        let Some(entry) = self.nodes.get_mut(node) else { return };
+        let Some(index) = self.kinds.get_mut(&entry.kind) else { return };
+        if entry.open {
+            index.remove(entry.free, node);
+            index.insert(free, node);
+            if let Some(rack_nodes) = entry.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
+                rack_nodes.free_gpus =
+                    rack_nodes.free_gpus + free.gpus.count_ones() - entry.free.gpus.count_ones();
             }
         }
-        filed.free = free;
+        entry.free = free;
     }
 
-    /// Change whether a node that is filed takes work.
+    /// Change whether an indexed node is schedulable.
     pub fn set_open(&mut self, node: &NodeId, open: bool) {
-        let Some(filed) = self.nodes.get_mut(node).filter(|filed| filed.open != open) else { return };
-        let Some(shelf) = self.kinds.get_mut(&filed.kind) else { return };
+        let Some(entry) = self.nodes.get_mut(node).filter(|entry| entry.open != open) else { return };
+        let Some(index) = self.kinds.get_mut(&entry.kind) else { return };
         match open {
-            true => shelf.insert(filed.free, node),
-            false => shelf.remove(filed.free, node),
+            true => index.insert(entry.free, node),
+            false => index.remove(entry.free, node),
         }
-        filed.open = open;
-        let gpus = filed.free.gpus.count_ones();
-        if let Some(room) = filed.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
-            room.free_gpus = if open { room.free_gpus + gpus } else { room.free_gpus - gpus };
+        entry.open = open;
+        let gpus = entry.free.gpus.count_ones();
+        if let Some(rack_nodes) = entry.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
+            rack_nodes.free_gpus =
+                if open { rack_nodes.free_gpus + gpus } else { rack_nodes.free_gpus - gpus };
         }
     }
 
-    /// A node as it is filed.
+    /// The entry of a node.
     pub fn entry(&self, node: &NodeId) -> Option<&NodeEntry> {
         self.nodes.get(node)
     }
 
-    /// Every node as it is filed, in order of name.
+    /// The entries of all nodes, by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &NodeEntry)> {
         self.nodes.iter()
     }
 
-    /// The kinds there are, in a fixed order, each with the number of its nodes in any state.
+    /// All kinds in a fixed order, each with its number of nodes in any state.
     pub fn kinds(&self) -> impl Iterator<Item = (&Arc<Kind>, usize)> + Clone {
-        self.kinds.iter().map(|(kind, shelf)| (kind, shelf.registered))
+        self.kinds.iter().map(|(kind, index)| (kind, index.registered))
     }
 
-    /// Nodes of a kind that take work and have at least `gpus` free, the fullest first, then by name.
+    /// Schedulable nodes of a kind with at least `gpus` free GPUs, each with that number: the fullest first, then by
+    /// name.
     pub fn with_free<'a>(&'a self, kind: &Kind, gpus: u32) -> impl Iterator<Item = (u32, &'a NodeId)> + 'a {
-        let shelf = self.kinds.get(kind);
-        shelf
+        let index = self.kinds.get(kind);
+        index
             .into_iter()
-            .flat_map(move |shelf| shelf.by_free.range(gpus..))
+            .flat_map(move |index| index.by_free.range(gpus..))
             .flat_map(|(free, nodes)| nodes.iter().map(move |node| (*free, node)))
     }
 
-    /// Nodes of a kind that take work, with so many free GPUs, the fullest first, then by name.
+    /// Schedulable nodes of a kind whose number of free GPUs is in the range: the fullest first, then by name.
     pub fn with_free_in<'a>(
         &'a self,
         kind: &Kind,
         gpus: RangeInclusive<u32>,
     ) -> impl Iterator<Item = (u32, &'a NodeId)> + 'a {
-        let shelf = self.kinds.get(kind);
-        shelf
+        let index = self.kinds.get(kind);
+        index
             .into_iter()
-            .flat_map(move |shelf| shelf.by_free.range(gpus.clone()))
+            .flat_map(move |index| index.by_free.range(gpus.clone()))
             .flat_map(|(free, nodes)| nodes.iter().map(move |node| (*free, node)))
     }
 
-    /// Whether the registered nodes, in any state, could hold the shape when empty: one of them, or several
-    /// together where the shape may sit on several. For gangs of several groups that is a bound: each group by
-    /// itself must fit, and all of them in sum.
+    /// Feasibility: whether the registered nodes, in any state, could hold the shape when empty. One node must hold it,
+    /// or several nodes together if the shape may span nodes. For gangs of several groups this is a necessary
+    /// condition: each group must fit by itself, and the sum of all groups must fit.
     pub fn could_ever_hold(&self, shape: &Shape) -> bool {
         self.kinds.keys().any(|kind| kind.could_hold(shape))
             || (shape.may_span() && self.could_ever_span(shape))
             || self.could_repartition_for(shape)
     }
 
-    /// The least that a gang takes from its tenant's quota: what it asks for, but of a task that must have an instance the
-    /// smallest legal one of any registered device.
+    /// The least demand that a gang puts on the quota of its tenant: its request, except that a task that needs a MIG
+    /// instance counts as the smallest legal instance of any registered device.
     pub fn least_demand<'a>(&self, groups: impl Iterator<Item = (u32, &'a Resources)>) -> Demand {
         let groups = groups.map(|(count, each)| self.least_demand_of(each).times(u64::from(count)));
         groups.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
     }
 
-    /// The same of one task.
+    /// The least demand of one task.
     pub fn least_demand_of(&self, each: &Resources) -> Demand {
-        let asked = each.demand();
+        let request = each.demand();
         if !each.is_shared() || each.isolation != Isolation::Full {
-            return asked;
+            return request;
         }
         let least = self.kinds.keys().filter_map(|kind| kind.least_instance(each)).min();
-        least.map_or(asked, |(gpu_milli, gpu_memory_mib)| Demand { gpu_milli, gpu_memory_mib, ..asked })
+        least.map_or(request, |(gpu_milli, gpu_memory_mib)| Demand { gpu_milli, gpu_memory_mib, ..request })
     }
 
-    /// Whether nodes would do if their devices were partitioned otherwise: for a task that shares, or made whole again
-    /// for those who need whole ones.
+    /// Whether a repartition would make the shape feasible: a MIG instance for a task that shares, or whole devices
+    /// again for tasks that need whole devices.
     fn could_repartition_for(&self, shape: &Shape) -> bool {
         match &shape.groups[..] {
             [(1, each)] if each.is_shared() => {
@@ -298,35 +302,35 @@ impl ResourceIndex {
     }
 
     fn could_hold_unpartitioned(&self, shape: &Shape) -> bool {
-        let cut = self.kinds.keys().filter(|kind| kind.gpus.iter().any(|gpu| gpu.partitioned));
-        cut.into_iter().any(|kind| kind.uncut().could_hold(shape))
+        let partitioned = self.kinds.keys().filter(|kind| kind.gpus.iter().any(|gpu| gpu.partitioned));
+        partitioned.into_iter().any(|kind| kind.uncut().could_hold(shape))
     }
 
     fn could_ever_span(&self, shape: &Shape) -> bool {
         if !shape.must_share_a_rack() {
             return could_span(shape, self.kinds().map(|(kind, nodes)| (kind.as_ref(), nodes)));
         }
-        let kind = |node| self.entry(node).map(|filed| (filed.kind.as_ref(), 1));
-        self.racks().any(|(_, room)| could_span(shape, room.nodes.iter().filter_map(kind)))
+        let kind = |node| self.entry(node).map(|entry| (entry.kind.as_ref(), 1));
+        self.racks().any(|(_, rack_nodes)| could_span(shape, rack_nodes.nodes.iter().filter_map(kind)))
     }
 
-    /// The power limits of the devices of all registered nodes, in whatever state they are.
+    /// Sum of the power limits of all devices of the registered nodes, in any state.
     pub fn milliwatts(&self) -> u64 {
         self.milliwatts
     }
 
-    /// Whether a node of a kind is registered.
+    /// Whether a node of the kind is registered.
     pub fn has(&self, kind: &Kind) -> bool {
         self.kinds.contains_key(kind)
     }
 
-    /// Whether any node is registered.
+    /// True if no node is registered.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 }
 
-/// Whether empty nodes of some kinds, so many of each, could hold the shape together.
+/// Whether empty nodes, given as kinds with their number of nodes, could hold the shape together.
 fn could_span<'a>(shape: &Shape, kinds: impl Iterator<Item = (&'a Kind, usize)> + Clone) -> bool {
     let sum = |of: &dyn Fn(&Kind) -> u64| -> u64 {
         let kinds = kinds.clone().filter(|(kind, _)| kind.admits(shape));
@@ -341,8 +345,8 @@ fn could_span<'a>(shape: &Shape, kinds: impl Iterator<Item = (&'a Kind, usize)> 
 }
 
 impl KindIndex {
-    fn new(prospect: Arc<FragmentationModel>) -> KindIndex {
-        KindIndex { fragmentation: prospect, ..KindIndex::default() }
+    fn new(fragmentation: Arc<FragmentationModel>) -> KindIndex {
+        KindIndex { fragmentation, ..KindIndex::default() }
     }
 
     fn insert(&mut self, free: ResourceVec, node: &NodeId) {
@@ -367,19 +371,21 @@ impl KindIndex {
     }
 }
 
-/// The tasks of a gang on one node, rank by rank.
+/// The placed tasks of a gang on one node, in order of rank.
 pub fn placed_tasks(
     shape: &Shape,
     (node, kind): (&NodeId, &Kind),
-    seats: &[DeviceAssignment],
+    assignments: &[DeviceAssignment],
 ) -> Vec<PlacedTask> {
     let groups = (0..).zip(&shape.groups);
     let ranks = groups.flat_map(|(group, (count, each))| (0..*count).map(move |_| (group, each)));
-    let tasks = (0..).zip(ranks.zip(seats));
-    tasks.map(|(rank, ((group, each), seat))| kind.placed(each, (rank, group), node, *seat)).collect()
+    let tasks = (0..).zip(ranks.zip(assignments));
+    tasks
+        .map(|(rank, ((group, each), assignment))| kind.placed(each, (rank, group), node, *assignment))
+        .collect()
 }
 
-/// Devices as bits. No node has more than 64.
+/// The bit mask of device indexes. No node has more than 64 devices.
 pub fn mask(gpus: &[u8]) -> u64 {
     gpus.iter().filter(|gpu| **gpu < 64).fold(0, |mask, gpu| mask | 1 << gpu)
 }

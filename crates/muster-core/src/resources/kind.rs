@@ -1,4 +1,5 @@
-//! What nodes of one kind have in common, and where a task sits on such a node.
+//! Node kinds: nodes with equal devices, cores, memory, labels and taints. A kind tells which devices are eligible for
+//! a task and which assignments fit, so the planner compares kinds instead of single nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::resources::assignment::DeviceAssignment;
 use crate::resources::index::bits;
 use crate::resources::vector::{ResourceVec, instance};
 
-/// What nodes of one kind have in common.
+/// The properties that all nodes of one kind share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
     /// The devices, by index.
@@ -29,52 +30,51 @@ pub struct Kind {
     pub cpus: u32,
     pub memory_mib: u64,
     pub labels: BTreeMap<String, String>,
-    /// Taints keep jobs away; nothing tolerates them yet.
+    /// Taints keep all jobs away: no job tolerates a taint yet.
     pub taints: Vec<String>,
-    /// How its devices are wired.
     pub topology: Arc<NodeTopology>,
 }
 
-/// What matters about a device.
+/// The properties of a device that placement depends on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuKind {
     /// As the driver spells it.
     pub model: String,
-    /// Memory of the device.
     pub memory_mib: u64,
-    /// How it is shared, if it is not partitioned.
+    /// The sharing mode while the device is not partitioned.
     pub mode: ShareMode,
-    /// It is partitioned, and not given out as a whole.
+    /// A partitioned device is not assigned as a whole.
     pub partitioned: bool,
-    /// Its instances, if it is partitioned in a way that is known.
+    /// MIG instances; empty if the layout is not known to be legal.
     pub instances: Vec<InstanceKind>,
-    /// The pools it belongs to, and whether it is given out there as it is now.
+    /// Pools of the device, each with whether the pool admits the device in its current condition (temperature,
+    /// health).
     pub pools: BTreeMap<String, bool>,
 }
 
-/// Whether a device is looked at as it is now, or as it could be once it is cool and healthy.
+/// Whether a pool must admit the device in its current condition, or would do so once the device is cool and healthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PoolCheck {
     Now,
     Ever,
 }
 
-/// An instance of a partitioned device.
+/// A MIG instance of a partitioned device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InstanceKind {
-    /// Where on the device it begins.
+    /// The memory slice at which the instance begins.
     pub start: u8,
-    /// What it is called, for example `1g.18gb`.
+    /// For example `1g.18gb`.
     pub profile: String,
-    /// Thousandths of the device that it computes with.
+    /// Compute of the instance, in thousandths of the device.
     pub compute_milli: u32,
-    /// Thousandths of the device that it counts as.
+    /// What the instance counts as against quota, in thousandths of the device.
     pub held_milli: u32,
     pub memory_mib: u64,
 }
 
 impl InstanceKind {
-    /// Those of a device; none where it is cut in a way that we do not know to be legal, or not at all.
+    /// The instances of a device; empty if the device is not partitioned or its layout is not known to be legal.
     fn all((index, gpu): (u8, &GpuFacts), instances: &[MigInstance]) -> Vec<InstanceKind> {
         if instances.is_empty() || partition::check(gpu, index, instances).is_err() {
             return Vec::new();
@@ -109,20 +109,20 @@ impl GpuKind {
         }
     }
 
-    /// Whether a job that names a pool, or none, may have it.
+    /// Whether a job that requests `pool` may use the device; true without a pool.
     fn is_in(&self, pool: Option<&str>, when: PoolCheck) -> bool {
         let Some(pool) = pool else { return true };
         self.pools.get(pool).is_some_and(|open| *open || when == PoolCheck::Ever)
     }
 
-    /// Whether it could be cut so that an instance would do for a task that shares.
+    /// Whether a repartition of the device could create an eligible instance for a task that shares.
     fn could_repartition_for(&self, each: &Resources) -> bool {
         let table = model::of_device(&self.model, self.memory_mib).and_then(|model| model.mig);
         let profile = |table: &MigTable| table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli);
         each.is_shared() && self.has_requested_model(each) && table.and_then(profile).is_some()
     }
 
-    /// What the smallest instance holds that a device like this could be cut into for a task.
+    /// The smallest eligible instance that the device could be partitioned into: thousandths of the device, and MiB.
     fn least_instance(&self, each: &Resources) -> Option<(u64, u64)> {
         let table = model::of_device(&self.model, self.memory_mib).and_then(|model| model.mig)?;
         let profile = table.smallest_profile(each.gpu_memory_mib, each.gpu_compute_milli)?;
@@ -131,15 +131,15 @@ impl GpuKind {
     }
 
     fn has_requested_model(&self, each: &Resources) -> bool {
-        each.gpu_models.is_empty() || each.gpu_models.iter().any(|wish| model::matches(wish, &self.model))
+        each.gpu_models.is_empty() || each.gpu_models.iter().any(|model| model::matches(model, &self.model))
     }
 
-    /// Whether the whole device would do.
+    /// Whether the whole device is eligible for a task.
     fn suits(&self, each: &Resources) -> bool {
         !self.partitioned && self.memory_mib >= each.gpu_memory_mib && self.has_requested_model(each)
     }
 
-    /// What a task that shares takes of it; nothing if it would not do.
+    /// The fraction that a task that shares takes of the device; `GpuFraction::NONE` if the device is not eligible.
     fn fraction_for(&self, each: &Resources) -> GpuFraction {
         let memory = each.memory_milli(self.memory_mib);
         let fits = !self.partitioned && each.accepts(&self.mode) && memory <= WHOLE;
@@ -149,7 +149,7 @@ impl GpuKind {
         GpuFraction { compute: each.gpu_compute_milli as u16, memory: memory as u16 }
     }
 
-    /// Instances that would do for a task that shares, the smallest first.
+    /// Eligible instances for a task that shares, the smallest first.
     fn instances_for(&self, each: &Resources) -> Vec<&InstanceKind> {
         if !self.has_requested_model(each) {
             return Vec::new();
@@ -163,31 +163,29 @@ impl GpuKind {
     }
 }
 
-/// Which devices of a kind would do for a task, and what it would take of each.
+/// The eligible devices of a kind for one task, and the fraction or instance that the task takes of each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Eligible {
-    /// Devices that would do as a whole, as bits; none for a task that shares.
+    /// Eligible whole devices, as a bit mask; 0 for a task that shares.
     pub gpus: u64,
-    /// What a task that shares takes of each device; nothing of those that would not do.
+    /// The fraction that a task that shares takes of each device; `GpuFraction::NONE` if the device is not eligible.
     fractions: [GpuFraction; SHARED_GPUS_MAX],
-    /// Instances that would do for a task that shares, the smallest first.
+    /// Eligible instances for a task that shares, as (device, start), the smallest first.
     instances: Vec<(u8, u8)>,
-    /// The same as bits.
+    /// The same instances as a bit mask.
     instance_bits: u128,
-    /// How close together the devices of a task are wished.
     locality: LocalityRequirement,
     topology: Arc<NodeTopology>,
 }
 
 impl Eligible {
-    /// Devices that would do in any way, as bits.
+    /// Devices that are eligible as a whole, by fraction or by instance, as a bit mask.
     pub fn devices(&self) -> u64 {
         let parts = (0..).zip(&self.fractions).filter(|(_, part)| **part != GpuFraction::NONE);
         let shared = parts.fold(self.gpus, |gpus, (device, _): (u8, _)| gpus | 1 << device);
         self.instances.iter().fold(shared, |gpus, (device, _)| gpus | 1 << device)
     }
 
-    /// Whether some instance would do.
     pub fn has_instances(&self) -> bool {
         !self.instances.is_empty()
     }
@@ -198,7 +196,7 @@ impl Eligible {
         all.map(|(_, one)| u64::from(one.held_milli)).max().unwrap_or(0)
     }
 
-    /// The same with only those instances of the kind that are wanted.
+    /// A copy with only those instances for which `wanted` holds.
     pub fn with_instances(&self, kind: &Kind, wanted: impl Fn(&GpuKind, &InstanceKind) -> bool) -> Eligible {
         let is_wanted = |(device, start): &(u8, u8)| {
             kind.instance(*device, *start).is_some_and(|(gpu, one)| wanted(gpu, one))
@@ -208,9 +206,9 @@ impl Eligible {
         Eligible { instance_bits: bits.fold(0, |all, one| all | one), instances, ..self.clone() }
     }
 
-    /// Whether a task may sit like this.
-    pub fn allows(&self, seat: DeviceAssignment, each: &Resources) -> bool {
-        match seat {
+    /// Whether the assignment uses only eligible devices and has the size that the task requests.
+    pub fn allows(&self, assignment: DeviceAssignment, each: &Resources) -> bool {
+        match assignment {
             DeviceAssignment::Whole(gpus) => gpus & !self.gpus == 0 && gpus.count_ones() == each.gpus,
             DeviceAssignment::Fraction { device, part } => {
                 part != GpuFraction::NONE && self.fraction_of(device) == part
@@ -223,13 +221,14 @@ impl Eligible {
         self.fractions.get(usize::from(device)).copied().unwrap_or_default()
     }
 
-    /// Every seat for one task in what is free. Of whole devices only the best set is looked at.
+    /// The assignments for one task in the free resources. Of whole devices only the set with the best locality is
+    /// given.
     pub fn assignments<'a>(
         &'a self,
         each: &'a Resources,
         free: ResourceVec,
     ) -> impl Iterator<Item = DeviceAssignment> + 'a {
-        // What is demanded is demanded of the gang, and seen to in `fit`.
+        // A required locality applies to the whole gang: `fit` enforces it.
         let whole = || self.topology.choose(free.gpus & self.gpus, each.gpus, self.locality.as_preference());
         let whole = if each.is_shared() { None } else { whole() };
         let shares = (0..).zip(self.fractions).filter(move |(device, part)| {
@@ -243,47 +242,47 @@ impl Eligible {
         whole.map(DeviceAssignment::Whole).into_iter().chain(shares).chain(instances)
     }
 
-    /// Every seat for one task in what is free, in ascending order; of whole devices every set. Nothing if there are
-    /// more than so many.
+    /// All assignments for one task in the free resources, in ascending order; of whole devices every set. `None` if
+    /// there are more than `max` sets.
     pub(crate) fn every_seat(
         &self,
         each: &Resources,
         free: ResourceVec,
         max: usize,
     ) -> Option<Vec<DeviceAssignment>> {
-        let mut seats: Vec<DeviceAssignment> = match each.is_shared() {
+        let mut assignments: Vec<DeviceAssignment> = match each.is_shared() {
             true => self.assignments(each, free).collect(),
             false => device_sets(free.gpus & self.gpus, each.gpus, max)?
                 .into_iter()
                 .map(DeviceAssignment::Whole)
                 .collect(),
         };
-        seats.sort_unstable();
-        Some(seats)
+        assignments.sort_unstable();
+        Some(assignments)
     }
 
-    /// A seat for one task in what is free: on a device that is shared already, the fullest that has room; else in the
-    /// smallest instance; else on a device nobody uses. The lowest index among equals.
+    /// The best assignment for one task in the free resources. A task that shares gets the fullest device in shared use
+    /// that has room, else the smallest instance, else an idle device; the lowest index among equals.
     pub fn seat(&self, each: &Resources, free: ResourceVec) -> Option<DeviceAssignment> {
-        self.assignments(each, free).min_by_key(|seat| self.order(free, *seat))
+        self.assignments(each, free).min_by_key(|assignment| self.order(free, *assignment))
     }
 
-    /// The place of a seat in that order.
-    pub(crate) fn order(&self, free: ResourceVec, seat: DeviceAssignment) -> (u8, u16, u64) {
-        match seat {
+    /// The sort key of an assignment in the order of [`Eligible::seat`].
+    pub(crate) fn order(&self, free: ResourceVec, assignment: DeviceAssignment) -> (u8, u16, u64) {
+        match assignment {
             DeviceAssignment::Whole(gpus) => (0, 0, gpus),
             DeviceAssignment::Fraction { device, .. } => {
                 let left = free.fraction_of(device);
                 (if left == GpuFraction::WHOLE { 2 } else { 0 }, left.compute, u64::from(device))
             }
             DeviceAssignment::Instance { device, start } => {
-                let place = self.instances.iter().position(|one| *one == (device, start));
-                (1, 0, place.unwrap_or(usize::MAX) as u64)
+                let rank = self.instances.iter().position(|one| *one == (device, start));
+                (1, 0, rank.unwrap_or(usize::MAX) as u64)
             }
         }
     }
 
-    /// How many tasks fit into what is free. Unbounded for a task that needs nothing.
+    /// The number of such tasks that fit into the free resources; `u32::MAX` for a task that requests nothing.
     pub fn tasks_that_fit(&self, each: &Resources, free: ResourceVec) -> u32 {
         let times = |have: u64, each: u64| have.checked_div(each).unwrap_or(u64::from(u32::MAX));
         let gpus = match each.is_shared() {
@@ -306,7 +305,6 @@ impl Eligible {
 }
 
 impl Kind {
-    /// The kind of a node.
     pub fn of(node: &Node) -> Kind {
         let facts = &node.facts;
         Kind {
@@ -319,7 +317,7 @@ impl Kind {
         }
     }
 
-    /// An empty node of this kind.
+    /// The resources of an empty node of this kind.
     pub fn empty(&self) -> ResourceVec {
         let devices = (0..).zip(&self.gpus);
         let whole = devices.clone().filter(|(_, gpu)| !gpu.partitioned);
@@ -334,7 +332,7 @@ impl Kind {
         }
     }
 
-    /// Which devices would do now for a task of a shape.
+    /// The devices that are eligible now for a task of a shape.
     pub fn eligible(&self, shape: &Shape, each: &Resources) -> Eligible {
         self.eligible_when(shape, each, PoolCheck::Now)
     }
@@ -368,34 +366,34 @@ impl Kind {
         eligible
     }
 
-    /// A task that has a seat on a node of this kind, by its rank and its group.
+    /// A task placed on a node of this kind, with its rank and its task group.
     pub fn placed(
         &self,
         each: &Resources,
         (rank, group): (u32, u32),
         node: &NodeId,
-        seat: DeviceAssignment,
+        assignment: DeviceAssignment,
     ) -> PlacedTask {
-        let share = self.share(each, seat).map(Box::new);
-        PlacedTask { rank, group, node: node.clone(), gpus: seat.devices(), share }
+        let share = self.share(each, assignment).map(Box::new);
+        PlacedTask { rank, group, node: node.clone(), gpus: assignment.devices(), share }
     }
 
-    /// An instance of one of its devices, and the device.
+    /// A device and its instance that begins at `start`.
     fn instance(&self, device: u8, start: u8) -> Option<(&GpuKind, &InstanceKind)> {
         let gpu = self.gpus.get(usize::from(device))?;
         Some((gpu, gpu.instances.iter().find(|one| one.start == start)?))
     }
 
-    /// The least that a task which must have an instance of its own would hold of a device of this kind, as thousandths
-    /// of the device and MiB; nothing where no device of this kind can be cut for it.
+    /// The smallest MIG instance that any device of this kind could provide for a task: thousandths of the device, and
+    /// MiB. `None` if no device of this kind can be partitioned for it.
     pub fn least_instance(&self, each: &Resources) -> Option<(u64, u64)> {
         self.gpus.iter().filter_map(|gpu| gpu.least_instance(each)).min()
     }
 
-    /// What a task has of its device, where that is not the whole.
-    fn share(&self, each: &Resources, seat: DeviceAssignment) -> Option<Share> {
+    /// The share of its device that a task gets; `None` for whole devices.
+    fn share(&self, each: &Resources, assignment: DeviceAssignment) -> Option<Share> {
         let gpu = |device: u8| self.gpus.get(usize::from(device));
-        match seat {
+        match assignment {
             DeviceAssignment::Whole(_) => None,
             DeviceAssignment::Fraction { device, .. } => {
                 let gpu = gpu(device)?;
@@ -414,13 +412,13 @@ impl Kind {
         }
     }
 
-    /// Whether the labels are there and no taint is in the way.
+    /// Whether nodes of this kind carry the requested labels and no taint.
     pub fn admits(&self, shape: &Shape) -> bool {
         let labelled = |(key, value)| self.labels.get(key) == Some(value);
         self.taints.is_empty() && shape.node_labels.iter().all(labelled)
     }
 
-    /// Whether a device may be had now by those who name a pool, or none.
+    /// Whether a job that requests `pool` may use the device now; true without a pool.
     pub fn gives_out(&self, gpu: u8, pool: Option<&str>) -> bool {
         self.gpus.get(usize::from(gpu)).is_some_and(|gpu| gpu.is_in(pool, PoolCheck::Now))
     }
@@ -432,7 +430,7 @@ impl Kind {
         self.admits(shape) && fit(shape, &eligible, self.empty()).is_some()
     }
 
-    /// How many tasks of a group an empty node of this kind could hold.
+    /// The number of tasks of a group that an empty node of this kind could hold.
     pub fn could_hold_tasks(&self, shape: &Shape, each: &Resources) -> u32 {
         if self.admits(shape) {
             self.eligible_when(shape, each, PoolCheck::Ever).tasks_that_fit(each, self.empty())
@@ -441,21 +439,21 @@ impl Kind {
         }
     }
 
-    /// Seats for every task of the gang in what is free.
+    /// Assignments for all tasks of the gang in the free resources of one node; `None` if they do not fit.
     pub fn fit(&self, shape: &Shape, free: ResourceVec) -> Option<Vec<DeviceAssignment>> {
         let eligible: Vec<Eligible> =
             shape.groups.iter().map(|(_, each)| self.eligible(shape, each)).collect();
         fit(shape, &eligible, free)
     }
 
-    /// What is expected to become of what is free on its nodes, from the kinds of tasks that came.
-    pub(super) fn prospect(&self, lesson: &TaskCounts) -> Arc<FragmentationModel> {
-        let coming: Vec<TaskClass> = lesson.iter().map(|(each, count)| self.coming(each, count)).collect();
+    /// The fragmentation model of nodes of this kind under a workload mix.
+    pub(super) fn prospect(&self, mix: &TaskCounts) -> Arc<FragmentationModel> {
+        let classes: Vec<TaskClass> = mix.iter().map(|(each, count)| self.coming(each, count)).collect();
         let node = NodeFree { cpus: self.cpus.into(), memory_mib: self.memory_mib, devices: &[] };
-        Arc::new(FragmentationModel::of(&coming, node))
+        Arc::new(FragmentationModel::of(&classes, node))
     }
 
-    /// A kind of task, and whether it could make use of a device.
+    /// The task class of one entry of the workload mix, as seen by nodes of this kind.
     fn coming(&self, each: &Resources, count: u64) -> TaskClass {
         let gpu = self
             .gpus
@@ -475,8 +473,8 @@ impl Kind {
         }
     }
 
-    /// Thousandths of a device that are going to be left over on a node on which so much is free.
-    pub fn fragmentation_milli(&self, prospect: &FragmentationModel, free: ResourceVec) -> f64 {
+    /// Expected fragmentation of a node with these free resources, in thousandths of a device.
+    pub fn fragmentation_milli(&self, model: &FragmentationModel, free: ResourceVec) -> f64 {
         let mut devices = [0; 64];
         let count = self.gpus.len().min(devices.len());
         for (index, device) in (0u8..).zip(&mut devices[..count]) {
@@ -484,24 +482,24 @@ impl Kind {
             *device = u32::from(part.compute.min(part.memory));
         }
         let left = NodeFree { cpus: free.cpus, memory_mib: free.memory_mib, devices: &devices[..count] };
-        prospect.expected_milli(left)
+        model.expected_milli(left)
     }
 
-    /// How much is free on a node: thousandths of GPUs, then of its cores.
+    /// Free thousandths of GPUs, then the free part of the cores in thousandths. Best fit prefers the lower value.
     pub fn emptiness(&self, free: ResourceVec) -> (u64, u64) {
         let gpus = (0..self.gpus.len()).map(|gpu| u64::from(free.fraction_of(gpu as u8).compute)).sum();
         (gpus, (free.cpus * 1_000).checked_div(u64::from(self.cpus)).unwrap_or(0))
     }
 
-    /// What of an instance a task does not use, in thousandths of the device.
-    pub fn unused_of(&self, each: &Resources, seat: DeviceAssignment) -> u32 {
-        let DeviceAssignment::Instance { device, start } = seat else { return 0 };
+    /// Compute of the assigned instance that the task did not request, in thousandths of the device.
+    pub fn unused_of(&self, each: &Resources, assignment: DeviceAssignment) -> u32 {
+        let DeviceAssignment::Instance { device, start } = assignment else { return 0 };
         let instances = self.gpus.get(usize::from(device)).into_iter().flat_map(|gpu| &gpu.instances);
         let one = instances.into_iter().find(|one| one.start == start);
         one.map_or(0, |one| one.compute_milli.saturating_sub(each.gpu_compute_milli))
     }
 
-    /// The same with all devices whole.
+    /// This kind with no device partitioned.
     pub(super) fn uncut(&self) -> Kind {
         let mut kind = self.clone();
         for gpu in &mut kind.gpus {
@@ -510,7 +508,7 @@ impl Kind {
         kind
     }
 
-    /// Whether its devices could be cut so that an instance would do for a task that shares.
+    /// Whether a repartition of some device could create an eligible instance for a task that shares.
     pub fn could_be_cut_for(&self, shape: &Shape, each: &Resources) -> bool {
         self.admits(shape)
             && self.gpus.iter().take(PARTITIONED_GPUS_MAX as usize).any(|gpu| {
@@ -518,14 +516,15 @@ impl Kind {
             })
     }
 
-    /// How many of some devices, given as bits, are of a model.
+    /// The number of devices in the bit mask `devices` that are of a model.
     pub fn devices_of(&self, devices: u64, model: &str) -> u64 {
         let named = bits(devices).into_iter().filter_map(|index| self.gpus.get(usize::from(index)));
         named.filter(|gpu| model::matches(model, &gpu.model)).count() as u64
     }
 }
 
-/// Seats for every task of a gang in what is free on one node, given the devices that would do for each group.
+/// Assignments for all tasks of a gang in the free resources of one node, given the eligible devices of each task
+/// group.
 pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: ResourceVec) -> Option<Vec<DeviceAssignment>> {
     if free.cpus < shape.cpus() || free.memory_mib < shape.memory_mib() {
         return None;
@@ -534,25 +533,25 @@ pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: ResourceVec) -> Op
     if shape.locality.is_required() {
         left.gpus = closest_devices(shape, eligible, free)?;
     }
-    let mut seats = Vec::new();
+    let mut assignments = Vec::new();
     for ((count, each), eligible) in shape.groups.iter().zip(eligible) {
         for _ in 0..*count {
-            let seat = eligible.seat(each, left)?;
-            left = left.minus(seat.taken());
-            seats.push(seat);
+            let assignment = eligible.seat(each, left)?;
+            left = left.minus(assignment.taken());
+            assignments.push(assignment);
         }
     }
-    Some(seats)
+    Some(assignments)
 }
 
-/// All sets of so many of some devices; nothing if there are more than so many sets.
+/// All subsets of `devices` with `count` members; `None` if there are more than `max`.
 fn device_sets(devices: u64, count: u32, max: usize) -> Option<Vec<u64>> {
     let mut sets = vec![(0, 0)];
     for taken in 0..count {
         let mut larger = Vec::new();
         for (set, above) in sets {
             let next = bits(devices & u64::MAX.checked_shl(above).unwrap_or(0)).into_iter();
-            // Those that are still to come must be above it.
+            // Enough devices must remain above this one to complete the set.
             let next = next.filter(|device| (devices >> device).count_ones() >= count - taken);
             larger.extend(next.map(|device| (set | 1 << device, u32::from(device) + 1)));
         }
@@ -564,11 +563,11 @@ fn device_sets(devices: u64, count: u32, max: usize) -> Option<Vec<u64>> {
     Some(sets.into_iter().map(|(set, _)| set).collect())
 }
 
-/// Devices for a whole gang that must all be close together, out of those that would do for each of its tasks.
+/// The devices for a gang with a required locality, chosen from those that are eligible for all of its tasks.
 fn closest_devices(shape: &Shape, eligible: &[Eligible], free: ResourceVec) -> Option<u64> {
-    let mut asking = shape.groups.iter().zip(eligible).filter(|((_, each), _)| each.whole_gpus() > 0);
-    let Some((_, first)) = asking.clone().next() else { return Some(free.gpus) };
-    let would_do = asking.clone().fold(free.gpus, |gpus, (_, eligible)| gpus & eligible.gpus);
-    let count = asking.by_ref().map(|((count, each), _)| count * each.whole_gpus()).sum();
-    first.topology.choose(would_do, count, shape.locality)
+    let mut with_gpus = shape.groups.iter().zip(eligible).filter(|((_, each), _)| each.whole_gpus() > 0);
+    let Some((_, first)) = with_gpus.clone().next() else { return Some(free.gpus) };
+    let common = with_gpus.clone().fold(free.gpus, |gpus, (_, eligible)| gpus & eligible.gpus);
+    let count = with_gpus.by_ref().map(|((count, each), _)| count * each.whole_gpus()).sum();
+    first.topology.choose(common, count, shape.locality)
 }

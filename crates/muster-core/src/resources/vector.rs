@@ -1,4 +1,4 @@
-//! Space on one node: what is free, or what something uses.
+//! Resource vector of one node: an amount of GPUs, MIG instances, GPU fractions, cores and memory, free or used.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use crate::resources::assignment::DeviceAssignment;
 use crate::resources::fractions::{self as parts, Devices, GpuFractions};
 use crate::resources::index::mask;
 
-/// Space on one node: what is free, or what something uses.
+/// An amount of resources on one node, free or used. Devices are identified; cores and memory are only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ResourceVec {
-    /// Whole devices, as bits.
+    /// Whole devices, as a bit mask.
     pub gpus: u64,
-    /// Instances of partitioned devices, as bits.
+    /// MIG instances of partitioned devices, as a bit mask (sixteen bits per device).
     pub instances: u128,
-    /// Parts of devices that are shared.
+    /// Fractions of shared devices.
     pub fractions: GpuFractions,
     pub cpus: u64,
     pub memory_mib: u64,
 }
 
 impl ResourceVec {
-    /// Whole devices and nothing else.
+    /// Whole devices only.
     pub fn of_gpus(gpus: u64) -> ResourceVec {
         ResourceVec { gpus, ..ResourceVec::default() }
     }
@@ -35,19 +35,19 @@ impl ResourceVec {
             .with_instances(self.instances | more.instances)
     }
 
-    /// What is in both.
+    /// The part that both vectors contain.
     pub fn intersection(self, other: ResourceVec) -> ResourceVec {
         self.joined(parts::min(self.devices(), other.devices()), u64::min, other)
             .with_instances(self.instances & other.instances)
     }
 
-    /// What is left when something is set apart.
-    pub fn minus(self, apart: ResourceVec) -> ResourceVec {
-        self.joined(parts::minus(self.devices(), apart.devices()), u64::saturating_sub, apart)
-            .with_instances(self.instances & !apart.instances)
+    /// The difference, saturating at zero.
+    pub fn minus(self, less: ResourceVec) -> ResourceVec {
+        self.joined(parts::minus(self.devices(), less.devices()), u64::saturating_sub, less)
+            .with_instances(self.instances & !less.instances)
     }
 
-    /// Whether so much is there.
+    /// Whether this contains all of `wanted`.
     pub fn covers(self, wanted: ResourceVec) -> bool {
         parts::holds(self.devices(), wanted.devices())
             && wanted.instances & !self.instances == 0
@@ -55,43 +55,45 @@ impl ResourceVec {
             && wanted.memory_mib <= self.memory_mib
     }
 
-    /// What does not come as one piece: parts of devices, cores and memory.
+    /// The divisible resources: GPU fractions, cores and memory.
     pub fn divisible(self) -> ResourceVec {
         ResourceVec { gpus: 0, instances: 0, ..self }
     }
 
-    /// Cores and memory alone.
+    /// Cores and memory only.
     pub fn host(self) -> ResourceVec {
         ResourceVec { cpus: self.cpus, memory_mib: self.memory_mib, ..ResourceVec::default() }
     }
 
-    /// The same without cores and memory.
+    /// Without cores and memory.
     pub fn without_host(self) -> ResourceVec {
         ResourceVec { cpus: 0, memory_mib: 0, ..self }
     }
 
-    /// What is still owed when some of it is paid. A device or an instance is owed until its time has come.
-    pub fn minus_released(self, paid: ResourceVec) -> ResourceVec {
-        let left = self.divisible().minus(paid);
+    /// Promised space that remains after `released` was given to its owner. Only divisible resources are deducted: a
+    /// promised device or instance stays promised until the promise ends.
+    pub fn minus_released(self, released: ResourceVec) -> ResourceVec {
+        let left = self.divisible().minus(released);
         left.plus(ResourceVec { gpus: self.gpus, instances: self.instances, ..ResourceVec::default() })
     }
 
-    /// What may be used now where something will be taken later and so much will be spare beside it. Devices are told
-    /// apart, cores and memory are only counted.
+    /// The free space that a backfilled job may use beside a reservation that takes `taken` later and leaves `spare`.
+    /// Devices that the reservation does not touch are usable as they are; on the others, and of cores and memory, only
+    /// `spare` is usable.
     pub fn usable_beside(self, taken: ResourceVec, spare: ResourceVec) -> ResourceVec {
-        let apart = taken.touched_devices();
-        let elsewhere = self.without_host().on_devices(!apart);
-        let here = self.without_host().on_devices(apart).intersection(spare);
-        elsewhere.plus(here).plus(self.host().intersection(spare.host()))
+        let reserved = taken.touched_devices();
+        let elsewhere = self.without_host().on_devices(!reserved);
+        let beside = self.without_host().on_devices(reserved).intersection(spare);
+        elsewhere.plus(beside).plus(self.host().intersection(spare.host()))
     }
 
-    /// What is on some of the devices, given as bits, and cores and memory.
+    /// The part on the devices of the bit mask `gpus`, with all cores and memory.
     pub fn on_devices(self, gpus: u64) -> ResourceVec {
         let rest = ResourceVec::of_gpus(gpus).with_instances(instances_of(gpus));
         ResourceVec { cpus: self.cpus, memory_mib: self.memory_mib, ..self.intersection(rest) }
     }
 
-    /// Devices of which anything is there, as bits.
+    /// Devices of which the vector contains the whole, a fraction or an instance, as a bit mask.
     pub fn touched_devices(self) -> u64 {
         let shared = self.fractions.iter().fold(self.gpus, |gpus, (device, _)| gpus | 1 << device);
         let partitioned =
@@ -99,17 +101,17 @@ impl ResourceVec {
         partitioned.fold(shared, |gpus, device| gpus | 1 << device)
     }
 
-    /// What is there of a device.
+    /// The fraction of a device; `GpuFraction::WHOLE` for a whole device.
     pub fn fraction_of(self, device: u8) -> GpuFraction {
         if self.gpus >> device & 1 == 1 { GpuFraction::WHOLE } else { self.fractions.get(device) }
     }
 
-    /// What one task uses on its devices.
-    pub fn of_task(each: &Resources, seat: DeviceAssignment) -> ResourceVec {
-        ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..seat.taken() }
+    /// The resources of one task with the given device assignment.
+    pub fn of_task(each: &Resources, assignment: DeviceAssignment) -> ResourceVec {
+        ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..assignment.taken() }
     }
 
-    /// What one task uses.
+    /// The resources that a placed task uses.
     pub fn used_by(spec: &JobSpec, task: &PlacedTask) -> ResourceVec {
         let each = &spec.tasks[task.group as usize].each;
         ResourceVec {
@@ -119,33 +121,33 @@ impl ResourceVec {
         }
     }
 
-    /// What one task uses of devices.
+    /// The devices that a placed task uses.
     pub fn devices_of(task: &PlacedTask) -> ResourceVec {
         let slot = Slot::of(task);
         task.gpus.iter().fold(ResourceVec::default(), |sum, device| sum.plus(slot.on(*device)))
     }
 
-    /// What tasks use together on each of their nodes.
+    /// The sum of the resources that tasks use, by node.
     pub fn by_node<'a>(
         spec: &JobSpec,
         tasks: impl IntoIterator<Item = &'a PlacedTask>,
     ) -> BTreeMap<&'a NodeId, ResourceVec> {
         let mut nodes: BTreeMap<&NodeId, ResourceVec> = BTreeMap::new();
         for task in tasks {
-            let here = nodes.entry(&task.node).or_default();
-            *here = here.plus(ResourceVec::used_by(spec, task));
+            let used = nodes.entry(&task.node).or_default();
+            *used = used.plus(ResourceVec::used_by(spec, task));
         }
         nodes
     }
 
-    /// What an attempt uses on one node.
+    /// The resources that the attempt of a job uses on one node.
     pub fn used_on(node: &NodeId, job: &Job) -> ResourceVec {
         let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-        let here = tasks.filter(|task| task.node == *node);
-        here.fold(ResourceVec::default(), |sum, task| sum.plus(ResourceVec::used_by(&job.spec, task)))
+        let on_node = tasks.filter(|task| task.node == *node);
+        on_node.fold(ResourceVec::default(), |sum, task| sum.plus(ResourceVec::used_by(&job.spec, task)))
     }
 
-    /// What is free on a node, whether or not it takes work now.
+    /// The free resources of a node, whether or not the node is schedulable. `empty` is an empty node of its kind.
     pub(super) fn of(node: &Node, empty: ResourceVec) -> ResourceVec {
         let usable = (0..node.facts.gpus.len()).filter(|index| node.gpu_usable(*index));
         let usable = usable.fold(0, |mask, index| mask | 1 << index);
@@ -153,19 +155,19 @@ impl ResourceVec {
             leases.iter().fold(ResourceVec::default(), |sum, lease| sum.plus(lease.slot.on(device)))
         };
         let held = (0..).zip(&node.holders).map(held).fold(ResourceVec::default(), ResourceVec::plus);
-        // Who holds an instance of a device that is none any more holds the device.
-        let gone = |(device, leases): &(u8, &Vec<Lease>)| {
+        // A lease on a MIG instance that no longer exists holds the whole device.
+        let removed = |(device, leases): &(u8, &Vec<Lease>)| {
             let instance = |lease: &Lease| matches!(lease.slot, Slot::Instance { .. });
             leases
                 .iter()
                 .any(|lease| instance(lease) && lease.slot.on(*device).instances & empty.instances == 0)
         };
-        let gone =
-            (0..).zip(&node.holders).filter(gone).fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
+        let removed =
+            (0..).zip(&node.holders).filter(removed).fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
         ResourceVec {
             cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
             memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
-            ..empty.on_devices(usable & !gone).minus(held)
+            ..empty.on_devices(usable & !removed).minus(held)
         }
     }
 
@@ -187,14 +189,14 @@ impl ResourceVec {
         ResourceVec { instances, ..self }
     }
 
-    /// All of a device is the device.
+    /// Turn a fraction of 1,000 thousandths into the whole device.
     pub(super) fn normalised(self) -> ResourceVec {
         self.plus(ResourceVec::default())
     }
 }
 
 impl Slot {
-    /// What it is of a device.
+    /// The slot on a device as a resource vector.
     pub(crate) fn on(self, device: u8) -> ResourceVec {
         match self {
             Slot::Whole => ResourceVec::of_gpus(mask(&[device])),
@@ -207,13 +209,13 @@ impl Slot {
     }
 }
 
-/// The bit of an instance: sixteen for each device, one for each place where one may begin.
+/// The bit of a MIG instance: each device has sixteen bits, one for each memory slice at which an instance may begin.
 pub(super) fn instance(device: u8, start: u8) -> u128 {
     let known = u32::from(device) < PARTITIONED_GPUS_MAX && start < 16;
     if known { 1 << (16 * u32::from(device) + u32::from(start)) } else { 0 }
 }
 
-/// All instances of some devices.
+/// The bits of all instances on the devices of the bit mask `gpus`.
 fn instances_of(gpus: u64) -> u128 {
     let devices = (0..PARTITIONED_GPUS_MAX).filter(|device| gpus >> device & 1 == 1);
     devices.fold(0, |all, device| all | 0xffff << (16 * device))

@@ -10,8 +10,8 @@ use serde::de::{
 use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
 use super::nearest;
-use super::problem::{Mark, Place, Problem, Wrong};
-use super::value::{Kind, Raw};
+use super::problem::{FilePosition, ValueSource, Problem, ProblemKind};
+use super::value::{ValueKind, RawValue};
 use super::{RawConfig, keys};
 
 /// Read a file. What is wrong with it is noted in the answer, beside what is right.
@@ -20,10 +20,10 @@ pub(super) fn read(path: &Path) -> RawConfig {
         Ok(text) => parse(path, &text),
         Err(error) => {
             let mut raw = RawConfig::default();
-            let mark = Mark { path: path.to_path_buf(), line: 0, column: 0, text: String::new() };
+            let mark = FilePosition { path: path.to_path_buf(), line: 0, column: 0, text: String::new() };
             raw.problems.push(Problem {
-                place: Place::File(mark),
-                wrong: Wrong::Unreadable { why: error.to_string() },
+                source: ValueSource::File(mark),
+                kind: ProblemKind::Unreadable { why: error.to_string() },
             });
             raw
         }
@@ -32,19 +32,19 @@ pub(super) fn read(path: &Path) -> RawConfig {
 
 /// Read a text that came from `path`.
 pub(super) fn parse(path: &Path, text: &str) -> RawConfig {
-    let mut reading = Reading { path, text, raw: RawConfig::default() };
-    let section = Section { prefix: "", reading: &mut reading };
+    let mut reading = FileReader { path, text, raw: RawConfig::default() };
+    let section = Section { prefix: "", reader: &mut reading };
     let read =
         serde_saphyr::with_deserializer_from_str(text, |deserializer| section.deserialize(deserializer));
     if let Err(error) = read {
         let error = error.without_snippet();
-        reading.note(error.location().unwrap_or(Location::UNKNOWN), Wrong::Yaml(sentence(error)));
+        reading.push_problem(error.location().unwrap_or(Location::UNKNOWN), ProblemKind::Yaml(yaml_error_message(error)));
     }
     reading.raw
 }
 
 /// What the reader says, less its own account of the place, in words of the file rather than of the parser.
-fn sentence(error: &Error) -> String {
+fn yaml_error_message(error: &Error) -> String {
     let said = error.render_with_formatter(&UserMessageFormatter);
     let end = said.find(" at line ").unwrap_or(said.len());
     let said = said[..end].trim();
@@ -62,36 +62,36 @@ fn sentence(error: &Error) -> String {
     }
 }
 
-struct Reading<'a> {
+struct FileReader<'a> {
     path: &'a Path,
     text: &'a str,
     raw: RawConfig,
 }
 
-impl Reading<'_> {
-    fn place(&self, location: Location) -> Place {
-        Place::File(Mark::new(self.path, self.text, location))
+impl FileReader<'_> {
+    fn source_at(&self, location: Location) -> ValueSource {
+        ValueSource::File(FilePosition::new(self.path, self.text, location))
     }
 
-    fn note(&mut self, location: Location, wrong: Wrong) {
-        let place = self.place(location);
-        self.raw.problems.push(Problem { place, wrong });
+    fn push_problem(&mut self, location: Location, wrong: ProblemKind) {
+        let place = self.source_at(location);
+        self.raw.problems.push(Problem { source: place, kind: wrong });
     }
 
-    fn keep(&mut self, key: &'static str, value: Raw, location: Location) {
-        let place = self.place(location);
-        self.raw.say(key, value, place);
+    fn push_value(&mut self, key: &'static str, value: RawValue, location: Location) {
+        let place = self.source_at(location);
+        self.raw.set(key, value, place);
     }
 }
 
 /// The keys below one name.
 struct Section<'r, 'a> {
     prefix: &'r str,
-    reading: &'r mut Reading<'a>,
+    reader: &'r mut FileReader<'a>,
 }
 
 impl Section<'_, '_> {
-    fn take<'de, A: MapAccess<'de>>(
+    fn read_key<'de, A: MapAccess<'de>>(
         &mut self,
         written: Spanned<String>,
         map: &mut A,
@@ -100,33 +100,33 @@ impl Section<'_, '_> {
             "" => written.value,
             prefix => format!("{prefix}.{}", written.value),
         };
-        if let Some((whole, why)) = keys::inert(&name) {
-            self.reading.raw.warn_inert(whole, why);
+        if let Some((whole, why)) = keys::find_inert(&name) {
+            self.reader.raw.warn_inert(whole, why);
             return map.next_value::<IgnoredAny>().map(drop);
         }
         if let Some(key) = keys::find(&name) {
-            return self.take_value(key, map);
+            return self.read_value(key, map);
         }
         if keys::is_section(&name) {
-            return map.next_value_seed(Section { prefix: &name, reading: self.reading });
+            return map.next_value_seed(Section { prefix: &name, reader: self.reader });
         }
         let meant = nearest(&name, keys::names());
-        self.reading.note(written.referenced, Wrong::UnknownKey { key: name, meant });
+        self.reader.push_problem(written.referenced, ProblemKind::UnknownKey { key: name, meant });
         map.next_value::<IgnoredAny>().map(drop)
     }
 
     /// A key without a value says nothing, as if its line were a comment.
-    fn take_value<'de, A: MapAccess<'de>>(
+    fn read_value<'de, A: MapAccess<'de>>(
         &mut self,
         key: &'static keys::Key,
         map: &mut A,
     ) -> Result<(), A::Error> {
-        if key.kind == Kind::List {
-            if let Some(list) = map.next_value::<Option<Spanned<Texts>>>()? {
-                self.reading.keep(key.name, Raw::Many(list.value.0), list.referenced);
+        if key.kind == ValueKind::List {
+            if let Some(list) = map.next_value::<Option<Spanned<StringList>>>()? {
+                self.reader.push_value(key.name, RawValue::Many(list.value.0), list.referenced);
             }
         } else if let Some(text) = map.next_value::<Option<Spanned<String>>>()? {
-            self.reading.keep(key.name, Raw::One(text.value), text.referenced);
+            self.reader.push_value(key.name, RawValue::One(text.value), text.referenced);
         }
         Ok(())
     }
@@ -161,42 +161,42 @@ impl<'de> Visitor<'de> for Section<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(written) = map.next_key::<Spanned<String>>()? {
-            self.take(written, &mut map)?;
+            self.read_key(written, &mut map)?;
         }
         Ok(())
     }
 }
 
 /// One text, or a list of them.
-struct Texts(Vec<String>);
+struct StringList(Vec<String>);
 
-impl<'de> Deserialize<'de> for Texts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Texts, D::Error> {
-        deserializer.deserialize_any(TextsVisitor)
+impl<'de> Deserialize<'de> for StringList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StringList, D::Error> {
+        deserializer.deserialize_any(StringListVisitor)
     }
 }
 
-struct TextsVisitor;
+struct StringListVisitor;
 
-impl<'de> Visitor<'de> for TextsVisitor {
-    type Value = Texts;
+impl<'de> Visitor<'de> for StringListVisitor {
+    type Value = StringList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text or a list of texts")
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Texts, E> {
-        match Kind::List.read(&Raw::One(text.to_string())) {
-            Some(super::value::Value::List(texts)) => Ok(Texts(texts)),
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<StringList, E> {
+        match ValueKind::List.parse(&RawValue::One(text.to_string())) {
+            Some(super::value::Value::List(texts)) => Ok(StringList(texts)),
             _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
         }
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<StringList, A::Error> {
         let mut texts = Vec::new();
         while let Some(text) = list.next_element::<Option<String>>()? {
             texts.push(text.ok_or_else(|| A::Error::custom("a text is missing in this list"))?);
         }
-        Ok(Texts(texts))
+        Ok(StringList(texts))
     }
 }

@@ -4,103 +4,103 @@
 
 use muster_core::objects::settings::PRIORITY_MAX;
 
-use super::value::Kind;
+use super::value::ValueKind;
 
 /// One key.
 pub(super) struct Key {
     /// With dots between the levels.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// As it would be written; empty when nothing is set.
     pub default: &'static str,
     /// For `muster config show`.
-    pub about: &'static str,
+    pub description: &'static str,
 }
 
-const fn key(name: &'static str, kind: Kind, default: &'static str, about: &'static str) -> Key {
-    Key { name, kind, default, about }
+const fn key(name: &'static str, kind: ValueKind, default: &'static str, about: &'static str) -> Key {
+    Key { name, kind, default, description: about }
 }
 
-const fn from(min: i64) -> Kind {
-    Kind::Integer { min, max: i64::MAX }
+const fn at_least(min: i64) -> ValueKind {
+    ValueKind::Integer { min, max: i64::MAX }
 }
 
-const fn between(min: i64, max: i64) -> Kind {
-    Kind::Integer { min, max }
+const fn between(min: i64, max: i64) -> ValueKind {
+    ValueKind::Integer { min, max }
 }
 
-const PORT: Kind = between(0, 65_535);
+const PORT: ValueKind = between(0, 65_535);
 /// An hour: a longer pause between two looks at the same thing is a typing error.
-const PAUSE_MS: Kind = between(1, 3_600_000);
+const INTERVAL_RANGE_MS: ValueKind = between(1, 3_600_000);
 /// Below lies the idle temperature of a GPU, above its shutdown.
-const THERMAL: Kind = Kind::Celsius { min: 40.0, max: 110.0 };
-const LEVELS: Kind = Kind::Word(&["error", "warn", "info", "debug", "trace"]);
-const OBJECTIVES: Kind = Kind::Word(&["fair", "fast"]);
-const FAILURES: Kind = Kind::Word(&["closed", "open"]);
-const REPARTITIONS: Kind = Kind::Word(&["off", "propose", "apply"]);
-const WEIGHT: Kind = between(0, 1_000_000);
-const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require", "verify-ca", "verify-full"]);
+const THERMAL_RANGE_C: ValueKind = ValueKind::Celsius { min: 40.0, max: 110.0 };
+const LOG_LEVELS: ValueKind = ValueKind::Choice(&["error", "warn", "info", "debug", "trace"]);
+const OBJECTIVES: ValueKind = ValueKind::Choice(&["fair", "fast"]);
+const POLICY_FAILURE_MODES: ValueKind = ValueKind::Choice(&["closed", "open"]);
+const REPARTITION_MODES: ValueKind = ValueKind::Choice(&["off", "propose", "apply"]);
+const WEIGHT: ValueKind = between(0, 1_000_000);
+const SSL_MODES: ValueKind = ValueKind::Choice(&["disable", "prefer", "require", "verify-ca", "verify-full"]);
 
 /// Every key of this version. Sorted by section as people meet them.
 pub(super) const KEYS: &[Key] = &[
     key(
         "environment",
-        Kind::Text,
+        ValueKind::Text,
         "development",
         "a name for this installation, told to the trace collector",
     ),
-    key("listen", Kind::Address, "127.0.0.1:8080", "where HTTP is served"),
-    key("data_dir", Kind::Text, "./muster-data", "folder of the database, certificates and tokens"),
-    key("cluster", Kind::Text, "", "file that describes a simulated cluster"),
+    key("listen", ValueKind::Address, "127.0.0.1:8080", "where HTTP is served"),
+    key("data_dir", ValueKind::Text, "./muster-data", "folder of the database, certificates and tokens"),
+    key("cluster", ValueKind::Text, "", "file that describes a simulated cluster"),
     key(
         "policies.dir",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "folder of policies that are in force as it has them, whenever it changes",
     ),
     key(
         "auth.mode",
-        Kind::Word(&["local", "tokens"]),
+        ValueKind::Choice(&["local", "tokens"]),
         "local",
         "who may ask: everybody on this machine, or tokens",
     ),
-    key("log.format", Kind::Word(&["console", "json"]), "console", "how log lines look"),
-    key("log.level", LEVELS, "info", "least severity that is logged; RUST_LOG refines it"),
+    key("log.format", ValueKind::Choice(&["console", "json"]), "console", "how log lines look"),
+    key("log.level", LOG_LEVELS, "info", "least severity that is logged; RUST_LOG refines it"),
     // The planner and the guards.
-    key("scheduler.scheduling_interval_ms", PAUSE_MS, "1000", "longest pause between two plans"),
-    key("scheduler.max_queue_size", from(1), "1000000", "most jobs waiting at once"),
+    key("scheduler.scheduling_interval_ms", INTERVAL_RANGE_MS, "1000", "longest pause between two plans"),
+    key("scheduler.max_queue_size", at_least(1), "1000000", "most jobs waiting at once"),
     key(
         "scheduler.max_jobs_per_tenant",
-        from(0),
+        at_least(0),
         "200000",
         "most jobs of one tenant that have not ended; 0 for no limit",
     ),
-    key("scheduler.enable_preemption", Kind::Flag, "true", "whether running jobs may be displaced"),
-    key("scheduler.enable_gang_scheduling", Kind::Flag, "true", "whether jobs of several tasks are accepted"),
-    key("scheduler.enable_thermal_aware", Kind::Flag, "true", "whether hot GPUs are avoided"),
-    key("scheduler.thermal_threshold", THERMAL, "75", "temperature above which a GPU cools first"),
+    key("scheduler.enable_preemption", ValueKind::Bool, "true", "whether running jobs may be displaced"),
+    key("scheduler.enable_gang_scheduling", ValueKind::Bool, "true", "whether jobs of several tasks are accepted"),
+    key("scheduler.enable_thermal_aware", ValueKind::Bool, "true", "whether hot GPUs are avoided"),
+    key("scheduler.thermal_threshold", THERMAL_RANGE_C, "75", "temperature above which a GPU cools first"),
     key(
         "scheduler.default_priority",
         between(0, PRIORITY_MAX as i64),
         "100",
         "priority of a job that names none",
     ),
-    key("scheduler.cooling", Kind::Duration, "5m", "how long a hot GPU cools"),
+    key("scheduler.cooling", ValueKind::Duration, "5m", "how long a hot GPU cools"),
     key(
         "scheduler.repartition",
-        REPARTITIONS,
+        REPARTITION_MODES,
         "propose",
         "what is done about idle GPUs that are partitioned otherwise than needed: `off`, `propose` or `apply`",
     ),
     key(
         "scheduler.ruleset",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "the ruleset of the policies that counts; the only one where none is named",
     ),
     key(
         "scheduler.policy_failure",
-        FAILURES,
+        POLICY_FAILURE_MODES,
         "closed",
         "what a policy that fails means: its jobs wait (`closed`), or as if it had not been asked (`open`)",
     ),
@@ -110,16 +110,16 @@ pub(super) const KEYS: &[Key] = &[
         "0",
         "how far the clocks are ahead of UTC, for policies that look at the hour",
     ),
-    key("scheduler.repartition_after", Kind::Duration, "1m", "only for jobs that have waited this long"),
+    key("scheduler.repartition_after", ValueKind::Duration, "1m", "only for jobs that have waited this long"),
     key(
         "scheduler.repartition_cooldown",
-        Kind::Duration,
+        ValueKind::Duration,
         "10m",
         "a GPU that was partitioned stays so this long",
     ),
     key(
         "scheduler.defragment",
-        Kind::Flag,
+        ValueKind::Bool,
         "false",
         "whether jobs that save their work are moved so that others fit, where that pays",
     ),
@@ -132,7 +132,7 @@ pub(super) const KEYS: &[Key] = &[
         "fair",
         "what the order is for: `fair` shares, or jobs done `fast`",
     ),
-    key("scheduler.aging_after", Kind::Duration, "5m", "wait before a job's priority begins to grow"),
+    key("scheduler.aging_after", ValueKind::Duration, "5m", "wait before a job's priority begins to grow"),
     key(
         "scheduler.aging_per_minute",
         between(0, PRIORITY_MAX as i64),
@@ -146,10 +146,10 @@ pub(super) const KEYS: &[Key] = &[
         "400",
         "priority lost by who has far more than their fair share; half of it at just the share",
     ),
-    key("scheduler.usage_half_life", Kind::Duration, "7d", "past usage counts half after this time"),
+    key("scheduler.usage_half_life", ValueKind::Duration, "7d", "past usage counts half after this time"),
     key(
         "scheduler.max_wait",
-        Kind::Duration,
+        ValueKind::Duration,
         "12h",
         "wait after which only jobs with a time limit may pass a job",
     ),
@@ -167,50 +167,50 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "scheduler.default_runtime",
-        Kind::Duration,
+        ValueKind::Duration,
         "1h",
         "how long a job without a time limit is expected to run while nothing is known",
     ),
-    key("scheduler.min_runtime", Kind::Duration, "0s", "a job that ran for less is not displaced"),
+    key("scheduler.min_runtime", ValueKind::Duration, "0s", "a job that ran for less is not displaced"),
     key(
         "scheduler.preemption_cooldown",
-        Kind::Duration,
+        ValueKind::Duration,
         "10m",
         "a job that was displaced runs this long undisturbed when it is back",
     ),
     key(
         "scheduler.stop_grace",
-        Kind::Duration,
+        ValueKind::Duration,
         "30s",
         "time that processes have to stop before they are killed",
     ),
-    key("scheduler.claim", Kind::Duration, "1m", "how long freed space is held for the job it was freed for"),
-    key("scheduler.launch_backoff", Kind::Duration, "5s", "pause after a failed launch, doubled each time"),
-    key("scheduler.memory", Kind::Duration, "24h", "how long outcomes and idempotency keys are remembered"),
+    key("scheduler.claim", ValueKind::Duration, "1m", "how long freed space is held for the job it was freed for"),
+    key("scheduler.launch_backoff", ValueKind::Duration, "5s", "pause after a failed launch, doubled each time"),
+    key("scheduler.memory", ValueKind::Duration, "24h", "how long outcomes and idempotency keys are remembered"),
     key(
         "scheduler.max_remembered_jobs",
-        from(0),
+        at_least(0),
         "100000",
         "how many ended jobs and keys are kept in memory; older ones are read from the database",
     ),
     // The agent on this machine.
-    key("agent.node_id", Kind::Text, "", "name of this node; the host name when empty"),
-    key("agent.heartbeat_interval_ms", PAUSE_MS, "1000", "pause between two heartbeats"),
-    key("agent.metrics_interval_ms", PAUSE_MS, "1000", "pause between two readings of GPUs in use"),
-    key("agent.health_check_interval_ms", PAUSE_MS, "30000", "pause between two readings of every GPU"),
-    key("agent.container_runtime", Kind::Text, "docker", "program that runs images"),
+    key("agent.node_id", ValueKind::Text, "", "name of this node; the host name when empty"),
+    key("agent.heartbeat_interval_ms", INTERVAL_RANGE_MS, "1000", "pause between two heartbeats"),
+    key("agent.metrics_interval_ms", INTERVAL_RANGE_MS, "1000", "pause between two readings of GPUs in use"),
+    key("agent.health_check_interval_ms", INTERVAL_RANGE_MS, "30000", "pause between two readings of every GPU"),
+    key("agent.container_runtime", ValueKind::Text, "docker", "program that runs images"),
     // Where the journal lives.
     key(
         "database.url",
-        Kind::Url,
+        ValueKind::Url,
         "",
         "`postgres://…` or `sqlite:PATH`; SQLite in the data folder when empty",
     ),
-    key("database.host", Kind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
+    key("database.host", ValueKind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
     key("database.port", between(1, 65_535), "5432", "port of PostgreSQL"),
-    key("database.user", Kind::Text, "postgres", "role in PostgreSQL"),
-    key("database.password", Kind::Secret, "", "its password"),
-    key("database.database", Kind::Text, "gpu_scheduler", "name of the database"),
+    key("database.user", ValueKind::Text, "postgres", "role in PostgreSQL"),
+    key("database.password", ValueKind::Secret, "", "its password"),
+    key("database.database", ValueKind::Text, "gpu_scheduler", "name of the database"),
     key(
         "database.sslmode",
         SSL_MODES,
@@ -219,12 +219,12 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "database.sslrootcert",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "certificates of the CAs to verify with, in PEM; `system` for this machine's",
     ),
-    key("database.sslcert", Kind::Text, "", "certificate of this server for PostgreSQL, in PEM"),
-    key("database.sslkey", Kind::Text, "", "its private key in PEM"),
+    key("database.sslcert", ValueKind::Text, "", "certificate of this server for PostgreSQL, in PEM"),
+    key("database.sslkey", ValueKind::Text, "", "its private key in PEM"),
     key(
         "database.start_timeout_secs",
         between(0, 86_400),
@@ -247,26 +247,26 @@ pub(super) const KEYS: &[Key] = &[
     // The doors.
     key("api.http_port", PORT, "8080", "port of `listen`, as the seed names it"),
     key("api.grpc_port", PORT, "50051", "port of gRPC, on the same host"),
-    key("api.enable_tls", Kind::Flag, "false", "serve HTTPS, with our own CA when no files are named"),
-    key("api.tls_cert_path", Kind::Text, "", "certificate chain in PEM"),
-    key("api.tls_key_path", Kind::Text, "", "its private key in PEM"),
-    key("api.cors_enabled", Kind::Flag, "true", "whether `cors_origins` is looked at"),
-    key("api.cors_origins", Kind::List, "", "web origins beside our own that may call"),
-    key("api.allowed_hosts", Kind::List, "", "names beside the loopback ones by which we may be called"),
+    key("api.enable_tls", ValueKind::Bool, "false", "serve HTTPS, with our own CA when no files are named"),
+    key("api.tls_cert_path", ValueKind::Text, "", "certificate chain in PEM"),
+    key("api.tls_key_path", ValueKind::Text, "", "its private key in PEM"),
+    key("api.cors_enabled", ValueKind::Bool, "true", "whether `cors_origins` is looked at"),
+    key("api.cors_origins", ValueKind::List, "", "web origins beside our own that may call"),
+    key("api.allowed_hosts", ValueKind::List, "", "names beside the loopback ones by which we may be called"),
     key("api.rate_limit_rps", between(0, 1_000_000), "", "requests per second and caller; 0 is none"),
-    key("api.max_connections", from(16), "", "most open connections; what the descriptors allow when empty"),
-    key("api.max_connections_per_address", from(4), "", "most from one address; a quarter of all when empty"),
+    key("api.max_connections", at_least(16), "", "most open connections; what the descriptors allow when empty"),
+    key("api.max_connections_per_address", at_least(4), "", "most from one address; a quarter of all when empty"),
     // What we say about ourselves.
-    key("metrics.enabled", Kind::Flag, "true", "whether metrics are served"),
+    key("metrics.enabled", ValueKind::Bool, "true", "whether metrics are served"),
     key("metrics.port", PORT, "", "a port of their own beside `listen`"),
-    key("metrics.path", Kind::Text, "/metrics", "their path"),
-    key("metrics.namespace", Kind::Text, "gpu_scheduler", "prefix of the names the seed promised"),
-    key("telemetry.tracing_enabled", Kind::Flag, "true", "whether traces go to `otlp_endpoint`"),
-    key("telemetry.otlp_endpoint", Kind::Url, "", "OpenTelemetry collector, such as http://127.0.0.1:4318"),
+    key("metrics.path", ValueKind::Text, "/metrics", "their path"),
+    key("metrics.namespace", ValueKind::Text, "gpu_scheduler", "prefix of the names the seed promised"),
+    key("telemetry.tracing_enabled", ValueKind::Bool, "true", "whether traces go to `otlp_endpoint`"),
+    key("telemetry.otlp_endpoint", ValueKind::Url, "", "OpenTelemetry collector, such as http://127.0.0.1:4318"),
 ];
 
 /// Keys and sections of the seeds that do nothing here, and why.
-const INERT: &[(&str, &str)] = &[
+const INERT_KEYS: &[(&str, &str)] = &[
     ("redis", "muster needs no cache beside its database"),
     ("kubernetes", "muster schedules without Kubernetes"),
     ("agent.dcgm_enabled", "real GPUs are not read in this version"),
@@ -277,7 +277,7 @@ const INERT: &[(&str, &str)] = &[
 ];
 
 /// Keys that are checked and have no effect in this version, and why.
-pub(super) const NOT_YET: &[(&str, &str)] = &[
+pub(super) const UNIMPLEMENTED_KEYS: &[(&str, &str)] = &[
     ("api.grpc_port", "gRPC is not served in this version"),
     ("agent.container_runtime", "images are not run in this version"),
 ];
@@ -294,10 +294,10 @@ pub(super) fn is_section(name: &str) -> bool {
 
 /// Why a key of the seeds has no effect; `None` for every other name. The second part is what to name in the
 /// warning: the whole section where all of it is inert.
-pub(super) fn inert(name: &str) -> Option<(&'static str, &'static str)> {
+pub(super) fn find_inert(name: &str) -> Option<(&'static str, &'static str)> {
     let within =
         |whole: &str| name.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    INERT.iter().find(|(whole, _)| within(whole)).copied()
+    INERT_KEYS.iter().find(|(whole, _)| within(whole)).copied()
 }
 
 /// Every name, for looking up what somebody meant.

@@ -17,20 +17,20 @@ pub struct ConfigError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Who said it.
-    pub place: Place,
+    pub source: ValueSource,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub kind: ProblemKind,
 }
 
 /// Where a value comes from. Later ones win over earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ValueSource {
     /// Nobody said anything.
     Default,
     /// The configuration file.
-    File(Mark),
+    File(FilePosition),
     /// A variable that one of the seeds documented.
-    SeedVariable(String),
+    CompatVariable(String),
     /// A `MUSTER_*` variable.
     Variable(String),
     /// The command line.
@@ -39,7 +39,7 @@ pub enum Place {
 
 /// A spot in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark {
+pub struct FilePosition {
     /// As it was named on the command line.
     pub path: PathBuf,
     /// Counted from one; 0 when the whole file is meant.
@@ -52,7 +52,7 @@ pub struct Mark {
 
 /// What can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum ProblemKind {
     /// The file could not be read.
     #[error("cannot read the configuration: {why}; check the path and its permissions")]
     Unreadable {
@@ -72,13 +72,13 @@ pub enum Wrong {
     },
     /// A value that does not fit its key.
     #[error("`{key}` is `{said}`; it must be {wanted}")]
-    Unfit {
+    InvalidValue {
         /// Which key.
         key: &'static str,
         /// As written; hidden for secrets.
-        said: String,
+        value: String,
         /// What would be right.
-        wanted: String,
+        expected: String,
     },
     /// Two keys of the same source say different things about the same thing.
     #[error("`{key}` and `{other}` disagree about {what}; keep one of them")]
@@ -141,38 +141,38 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Default => write!(f, "{}", self.wrong),
-            Place::File(mark) => write!(f, "{mark}: {}{}", self.wrong, mark.snippet()),
-            place => write!(f, "{place}: {}", self.wrong),
+        match &self.source {
+            ValueSource::Default => write!(f, "{}", self.kind),
+            ValueSource::File(mark) => write!(f, "{mark}: {}{}", self.kind, mark.snippet()),
+            place => write!(f, "{place}: {}", self.kind),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Default => f.write_str("default"),
-            Place::File(mark) => write!(f, "{mark}"),
-            Place::SeedVariable(name) | Place::Variable(name) | Place::Flag(name) => f.write_str(name),
+            ValueSource::Default => f.write_str("default"),
+            ValueSource::File(mark) => write!(f, "{mark}"),
+            ValueSource::CompatVariable(name) | ValueSource::Variable(name) | ValueSource::Flag(name) => f.write_str(name),
         }
     }
 }
 
-impl Place {
+impl ValueSource {
     /// How strong it is. Two places of one strength do not beat each other.
-    pub(super) fn rank(&self) -> u8 {
+    pub(super) fn precedence(&self) -> u8 {
         match self {
-            Place::Default => 0,
-            Place::File(_) => 1,
-            Place::SeedVariable(_) => 2,
-            Place::Variable(_) => 3,
-            Place::Flag(_) => 4,
+            ValueSource::Default => 0,
+            ValueSource::File(_) => 1,
+            ValueSource::CompatVariable(_) => 2,
+            ValueSource::Variable(_) => 3,
+            ValueSource::Flag(_) => 4,
         }
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}", self.path.display()),
@@ -181,13 +181,13 @@ impl fmt::Display for Mark {
     }
 }
 
-impl Mark {
+impl FilePosition {
     /// A spot in a text that was read from `path`.
-    pub(super) fn new(path: &std::path::Path, text: &str, location: Location) -> Mark {
+    pub(super) fn new(path: &std::path::Path, text: &str, location: Location) -> FilePosition {
         let line = location.line();
         let nth = usize::try_from(line).unwrap_or(0).saturating_sub(1);
         let text = text.lines().nth(nth).unwrap_or_default().to_string();
-        Mark { path: path.to_path_buf(), line, column: location.column(), text }
+        FilePosition { path: path.to_path_buf(), line, column: location.column(), text }
     }
 
     /// The line with a caret below the spot.

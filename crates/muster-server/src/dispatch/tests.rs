@@ -16,52 +16,52 @@ use super::*;
 const JOB: JobId = JobId::single(1);
 
 /// A cluster, and the nodes whose orders have changed since somebody last looked.
-struct Desk {
+struct DispatchFixture {
     state: State,
-    route: Route,
-    touched: BTreeSet<NodeId>,
+    tracker: OrderTracker,
+    changed_nodes: BTreeSet<NodeId>,
     now: Timestamp,
 }
 
-impl Desk {
+impl DispatchFixture {
     /// Three nodes of two GPUs, and a gang that takes two of them in turn: one lead and three workers.
-    fn with_gang() -> Desk {
-        let (state, route) = (State::empty(), Route::default());
-        let mut desk = Desk { state, route, touched: BTreeSet::new(), now: Timestamp(1_000) };
+    fn with_gang() -> DispatchFixture {
+        let (state, route) = (State::empty(), OrderTracker::default());
+        let mut desk = DispatchFixture { state, tracker: route, changed_nodes: BTreeSet::new(), now: Timestamp(1_000) };
         let config = Box::new(TenantConfig::unlimited("red"));
-        desk.tell(Command::CreateTenant { id: "red".parse().unwrap(), config });
-        desk.tell(register("n1", "", "one.example.org"));
-        desk.tell(register("n2", "10.0.0.2", "two.example.org"));
-        desk.tell(register("n3", "", ""));
-        desk.tell(submit(
+        desk.execute(Command::CreateTenant { id: "red".parse().unwrap(), config });
+        desk.execute(register("n1", "", "one.example.org"));
+        desk.execute(register("n2", "10.0.0.2", "two.example.org"));
+        desk.execute(register("n3", "", ""));
+        desk.execute(submit(
             r#"[{"name":"lead","count":1,"each":{"gpus":1,"cpus":1,"memory_mib":1}},
                 {"name":"worker","count":3,"each":{"gpus":1,"cpus":2,"memory_mib":1}}]"#,
         ));
-        desk.changed();
-        desk.tell(Command::AdoptPlan { plan: Box::new(in_turn(["n2", "n1", "n2", "n1"])), epoch: 1 });
-        assert_eq!(desk.changed(), ["n1", "n2"]);
+        desk.take_changed_nodes();
+        desk.execute(Command::AdoptPlan { plan: Box::new(plan_with_ranks_on(["n2", "n1", "n2", "n1"])), epoch: 1 });
+        assert_eq!(desk.take_changed_nodes(), ["n1", "n2"]);
         desk
     }
 
-    fn tell(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         let by = Actor::local("ada");
         let decision = self.state.decide(&by, &command, self.now).unwrap();
         for event in &decision.events {
-            self.touched.extend(self.route.touched(event));
+            self.changed_nodes.extend(self.tracker.nodes_affected_by(event));
             self.state.apply(event);
         }
     }
 
-    fn say(&mut self, node: &str, said: TaskReport) {
-        self.tell(Command::ReportTask { node: node.parse().unwrap(), job: JOB, attempt: 1, report: said });
+    fn report_task(&mut self, node: &str, said: TaskReport) {
+        self.execute(Command::ReportTask { node: node.parse().unwrap(), job: JOB, attempt: 1, report: said });
     }
 
-    fn changed(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.touched).iter().map(NodeId::to_string).collect()
+    fn take_changed_nodes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.changed_nodes).iter().map(NodeId::to_string).collect()
     }
 
     /// What a node is told of the gang.
-    fn order(&self, node: &str) -> Order {
+    fn order(&self, node: &str) -> AttemptOrder {
         let orders = orders(&self.state, &node.parse().unwrap(), 1);
         assert_eq!(orders.attempts.len(), 1);
         orders.attempts[0].clone()
@@ -73,7 +73,7 @@ impl Desk {
 }
 
 /// A plan that starts the gang, with rank 0 on the first of these nodes and so on.
-fn in_turn(nodes: [&str; 4]) -> Plan {
+fn plan_with_ranks_on(nodes: [&str; 4]) -> Plan {
     let task = |(rank, node): (u32, &str)| PlacedTask {
         rank,
         group: rank.min(1),
@@ -136,9 +136,9 @@ fn submit(tasks: &str) -> Command {
 }
 
 #[test]
-fn each_task_is_told_its_place_in_the_gang() {
-    let desk = Desk::with_gang();
-    let places = |order: &Order| -> Vec<(u32, String, u32)> {
+fn orders_carry_the_rank_and_group_rank_of_each_task() {
+    let desk = DispatchFixture::with_gang();
+    let places = |order: &AttemptOrder| -> Vec<(u32, String, u32)> {
         order.tasks.iter().map(|task| (task.rank, task.group.clone(), task.group_rank)).collect()
     };
     let (first, second) = (desk.order("n2"), desk.order("n1"));
@@ -152,8 +152,8 @@ fn each_task_is_told_its_place_in_the_gang() {
 }
 
 #[test]
-fn a_task_is_told_the_numa_nodes_of_its_gpus_where_all_are_known() {
-    let desk = Desk::with_gang();
+fn orders_carry_numa_nodes_only_if_known_for_all_gpus_of_a_task() {
+    let desk = DispatchFixture::with_gang();
     let told = |node: &str| -> Vec<Vec<u32>> {
         desk.order(node).tasks.into_iter().map(|task| task.numa_nodes).collect()
     };
@@ -166,16 +166,16 @@ fn a_task_is_told_the_numa_nodes_of_its_gpus_where_all_are_known() {
 }
 
 #[test]
-fn a_task_with_a_part_of_a_gpu_is_told_which_part() {
-    let mut desk = Desk::with_gang();
+fn orders_carry_the_gpu_share_of_a_task() {
+    let mut desk = DispatchFixture::with_gang();
     assert_eq!(desk.order("n1").tasks[0].share, None, "a whole GPU is no part");
-    desk.tell(submit(
+    desk.execute(submit(
         r#"[{"name":"reader","count":1,
             "each":{"gpus":1,"gpu_compute_milli":250,"gpu_memory_mib":10000,"cpus":1,"memory_mib":1}}]"#,
     ));
     let plan = muster_core::planner::plan(&desk.state, desk.now).plan;
     let node = plan.starts[0].tasks[0].node.clone();
-    desk.tell(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
+    desk.execute(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
     let orders = orders(&desk.state, &node, 1);
     let share = orders.attempts.iter().find_map(|order| order.tasks[0].share.clone());
     let wanted = TaskShare {
@@ -189,52 +189,52 @@ fn a_task_with_a_part_of_a_gpu_is_told_which_part() {
 }
 
 #[test]
-fn a_node_is_reached_by_what_it_has_said() {
-    let desk = Desk::with_gang();
-    let address = |node: &str| address(&desk.state, &node.parse().unwrap());
+fn node_address_falls_back_to_hostname_and_then_to_node_name() {
+    let desk = DispatchFixture::with_gang();
+    let address = |node: &str| node_address(&desk.state, &node.parse().unwrap());
     assert_eq!(["n1", "n2", "n3"].map(address), ["one.example.org", "10.0.0.2", "n3"]);
 }
 
 #[test]
-fn who_has_saved_its_work_when_told_to_stop_is_let_go_on_all_nodes() {
-    let mut desk = Desk::with_gang();
+fn a_checkpoint_after_the_stop_request_shortens_the_grace_on_all_nodes() {
+    let mut desk = DispatchFixture::with_gang();
     for node in ["n1", "n2"] {
-        desk.say(node, TaskReport::Started);
+        desk.report_task(node, TaskReport::Started);
     }
-    desk.tell(Command::RequeueJob { job: JOB });
+    desk.execute(Command::RequeueJob { job: JOB });
     assert_eq!((desk.grace_ms("n1"), desk.grace_ms("n2")), (30_000, 30_000));
-    desk.changed();
+    desk.take_changed_nodes();
 
     desk.now = desk.now.plus(5_000);
-    desk.say("n2", TaskReport::Saved);
-    assert_eq!(desk.changed(), ["n1", "n2"], "both are told");
+    desk.report_task("n2", TaskReport::Saved);
+    assert_eq!(desk.take_changed_nodes(), ["n1", "n2"], "both are told");
     assert_eq!((desk.grace_ms("n1"), desk.grace_ms("n2")), (7_000, 7_000));
 
     desk.now = desk.now.plus(1_000);
-    desk.say("n1", TaskReport::Saved);
+    desk.report_task("n1", TaskReport::Saved);
     assert_eq!(desk.grace_ms("n1"), 7_000, "saying it again gains no time");
-    assert_eq!(desk.changed(), [""; 0], "and changes nothing");
+    assert_eq!(desk.take_changed_nodes(), [""; 0], "and changes nothing");
 }
 
 #[test]
-fn who_saves_its_work_while_it_runs_or_ends_for_good_is_not_hurried() {
-    let mut desk = Desk::with_gang();
-    desk.say("n1", TaskReport::Started);
-    desk.changed();
-    desk.say("n1", TaskReport::Saved);
-    assert_eq!(desk.changed(), [""; 0]);
-    desk.tell(Command::RequeueJob { job: JOB });
+fn a_checkpoint_before_the_stop_or_of_a_cancelled_job_keeps_the_full_grace() {
+    let mut desk = DispatchFixture::with_gang();
+    desk.report_task("n1", TaskReport::Started);
+    desk.take_changed_nodes();
+    desk.report_task("n1", TaskReport::Saved);
+    assert_eq!(desk.take_changed_nodes(), [""; 0]);
+    desk.execute(Command::RequeueJob { job: JOB });
     assert_eq!(desk.grace_ms("n1"), 30_000, "what it saved before is not an answer");
-    desk.tell(Command::CancelJob { job: JOB });
-    desk.changed();
-    desk.say("n1", TaskReport::Saved);
-    assert_eq!((desk.changed(), desk.grace_ms("n1")), (vec![], 30_000));
+    desk.execute(Command::CancelJob { job: JOB });
+    desk.take_changed_nodes();
+    desk.report_task("n1", TaskReport::Saved);
+    assert_eq!((desk.take_changed_nodes(), desk.grace_ms("n1")), (vec![], 30_000));
 }
 
 /// Pools are told to the nodes that have devices of them, anew when policies change.
 #[test]
-fn nodes_are_told_the_pools_of_their_devices() {
-    let mut desk = Desk::with_gang();
+fn orders_carry_the_pools_of_the_gpus_of_a_node() {
+    let mut desk = DispatchFixture::with_gang();
     assert!(orders(&desk.state, &"n1".parse().unwrap(), 1).pools.is_empty());
     let cool = Pool {
         name: "cool".to_string(),
@@ -254,9 +254,9 @@ fn nodes_are_told_the_pools_of_their_devices() {
     let rules = Rules { pools, ..Rules::default() };
     let files = [("a.gsky".to_string(), String::new())].into();
     let bundle = Arc::new(PolicyBundle { hash: "a".to_string(), files, rules, ..PolicyBundle::default() });
-    desk.changed();
-    desk.tell(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle, why: String::new() });
-    assert_eq!(desk.changed(), ["n1", "n2", "n3"]);
+    desk.take_changed_nodes();
+    desk.execute(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle, why: String::new() });
+    assert_eq!(desk.take_changed_nodes(), ["n1", "n2", "n3"]);
     let pools = orders(&desk.state, &"n1".parse().unwrap(), 1).pools;
     let [pool] = &pools[..] else { panic!("{pools:?}") };
     assert_eq!(
@@ -267,10 +267,10 @@ fn nodes_are_told_the_pools_of_their_devices() {
         (pool.tuning[0].name.as_str(), pool.tuning[0].fields["target_watts"].as_str()),
         ("power", "250.5")
     );
-    assert_eq!((pool.max_temp_milli_c, pool.checks[0].name.as_str()), (60_000, "ecc"));
-    desk.tell(Command::RemoveNode { node: "n3".parse().unwrap() });
-    desk.changed();
+    assert_eq!((pool.max_temp_milli_c, pool.health_checks[0].name.as_str()), (60_000, "ecc"));
+    desk.execute(Command::RemoveNode { node: "n3".parse().unwrap() });
+    desk.take_changed_nodes();
     let none = Arc::new(PolicyBundle::default());
-    desk.tell(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: none, why: String::new() });
-    assert_eq!(desk.changed(), ["n1", "n2"]);
+    desk.execute(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: none, why: String::new() });
+    assert_eq!(desk.take_changed_nodes(), ["n1", "n2"]);
 }

@@ -10,125 +10,125 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use muster_core::Command;
 
-use crate::http::Door;
-use crate::http::fault::Fault;
-use crate::http::rate::address_of;
-use crate::http::who::bearer;
-use crate::http::{no_such_path, scrape};
-use crate::identity::{Identity, Verb, Who};
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
+use crate::http::rate_limit::peer_address;
+use crate::http::caller::bearer_token;
+use crate::http::{unknown_path_error, scrape};
+use crate::identity::{Authenticator, Permission, Caller};
 
 /// What a route asks of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
+pub enum AccessRule {
     /// Nothing: it tells no secrets.
-    Open,
+    Public,
     /// A role that may do this.
-    To(Verb),
+    NeedsRoleFor(Permission),
 }
 
-use Need::Open;
-const LOOK: Need = Need::To(Verb::Look);
-const WORK: Need = Need::To(Verb::Work);
-const MANAGE: Need = Need::To(Verb::Manage);
-const OPERATE: Need = Need::To(Verb::Operate);
-const ADMINISTER: Need = Need::To(Verb::Administer);
+use AccessRule::Public;
+const VIEWER: AccessRule = AccessRule::NeedsRoleFor(Permission::Read);
+const MEMBER: AccessRule = AccessRule::NeedsRoleFor(Permission::ManageJobs);
+const TENANT_ADMIN: AccessRule = AccessRule::NeedsRoleFor(Permission::ManageTenant);
+const OPERATOR: AccessRule = AccessRule::NeedsRoleFor(Permission::Operate);
+const ADMIN: AccessRule = AccessRule::NeedsRoleFor(Permission::Administer);
 
 /// Every route, with what it asks of its caller.
-pub const RULES: &[(Method, &str, Need)] = &[
-    (Method::GET, "/", Open),
-    (Method::GET, "/health", Open),
-    (Method::GET, "/healthz", Open),
-    (Method::GET, "/readyz", Open),
-    (Method::GET, "/metrics", OPERATE),
-    (Method::GET, "/api/v1/health", Open),
-    (Method::GET, "/api/v1/openapi.json", Open),
-    (Method::GET, "/api/v1/docs", Open),
-    (Method::GET, "/api/v1/whoami", LOOK),
-    (Method::GET, "/api/v1/cluster/status", LOOK),
-    (Method::GET, "/api/v1/moves", OPERATE),
-    (Method::POST, "/api/v1/whatif", OPERATE),
-    (Method::POST, "/api/v1/policies", MANAGE),
-    (Method::GET, "/api/v1/policies", LOOK),
-    (Method::POST, "/api/v1/policies/rollback", MANAGE),
-    (Method::GET, "/api/v1/policies/{version}", LOOK),
-    (Method::GET, "/api/v1/policies/shadow", OPERATE),
-    (Method::DELETE, "/api/v1/policies/shadow", ADMINISTER),
-    (Method::POST, "/api/v1/jobs", WORK),
-    (Method::GET, "/api/v1/jobs", LOOK),
-    (Method::POST, "/api/v1/jobs/plan", WORK),
-    (Method::GET, "/api/v1/jobs/{id}", LOOK),
-    (Method::PATCH, "/api/v1/jobs/{id}", WORK),
-    (Method::DELETE, "/api/v1/jobs/{id}", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/hold", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/release", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/requeue", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/checkpoint", WORK),
-    (Method::GET, "/api/v1/jobs/{id}/why", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/receipts", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/events", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/attempts", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/logs", LOOK),
-    (Method::GET, "/api/v1/tenants", LOOK),
-    (Method::POST, "/api/v1/tenants", ADMINISTER),
-    (Method::GET, "/api/v1/tenants/{id}", LOOK),
-    (Method::PUT, "/api/v1/tenants/{id}", ADMINISTER),
-    (Method::PATCH, "/api/v1/tenants/{id}", ADMINISTER),
-    (Method::DELETE, "/api/v1/tenants/{id}", ADMINISTER),
-    (Method::GET, "/api/v1/nodes", LOOK),
-    (Method::POST, "/api/v1/nodes", OPERATE),
-    (Method::GET, "/api/v1/nodes/{id}", LOOK),
-    (Method::PATCH, "/api/v1/nodes/{id}", OPERATE),
-    (Method::DELETE, "/api/v1/nodes/{id}", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/drain", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/undrain", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/hold", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/fence", OPERATE),
-    (Method::GET, "/api/v1/windows", LOOK),
-    (Method::POST, "/api/v1/windows", OPERATE),
-    (Method::DELETE, "/api/v1/windows/{name}", OPERATE),
-    (Method::GET, "/api/v1/gpus", LOOK),
-    (Method::GET, "/api/v1/gpus/{node}/{index}", LOOK),
-    (Method::PATCH, "/api/v1/gpus/{node}/{index}", OPERATE),
-    (Method::DELETE, "/api/v1/gpus/{node}/{index}", OPERATE),
-    (Method::POST, "/api/v1/gpus/{node}/{index}/health", OPERATE),
-    (Method::POST, "/api/v1/gpus/{node}/{index}/partition", OPERATE),
-    (Method::GET, "/api/v1/allocations", LOOK),
-    (Method::GET, "/api/v1/allocations/{id}", LOOK),
-    (Method::DELETE, "/api/v1/allocations/{id}", WORK),
-    (Method::GET, "/api/v1/usage", LOOK),
-    (Method::GET, "/api/v1/audit", OPERATE),
-    (Method::GET, "/api/v1/tokens", MANAGE),
-    (Method::POST, "/api/v1/tokens", MANAGE),
-    (Method::DELETE, "/api/v1/tokens/{id}", MANAGE),
-    (Method::GET, "/api/v1/events", LOOK),
+pub const ACCESS_RULES: &[(Method, &str, AccessRule)] = &[
+    (Method::GET, "/", Public),
+    (Method::GET, "/health", Public),
+    (Method::GET, "/healthz", Public),
+    (Method::GET, "/readyz", Public),
+    (Method::GET, "/metrics", OPERATOR),
+    (Method::GET, "/api/v1/health", Public),
+    (Method::GET, "/api/v1/openapi.json", Public),
+    (Method::GET, "/api/v1/docs", Public),
+    (Method::GET, "/api/v1/whoami", VIEWER),
+    (Method::GET, "/api/v1/cluster/status", VIEWER),
+    (Method::GET, "/api/v1/moves", OPERATOR),
+    (Method::POST, "/api/v1/whatif", OPERATOR),
+    (Method::POST, "/api/v1/policies", TENANT_ADMIN),
+    (Method::GET, "/api/v1/policies", VIEWER),
+    (Method::POST, "/api/v1/policies/rollback", TENANT_ADMIN),
+    (Method::GET, "/api/v1/policies/{version}", VIEWER),
+    (Method::GET, "/api/v1/policies/shadow", OPERATOR),
+    (Method::DELETE, "/api/v1/policies/shadow", ADMIN),
+    (Method::POST, "/api/v1/jobs", MEMBER),
+    (Method::GET, "/api/v1/jobs", VIEWER),
+    (Method::POST, "/api/v1/jobs/plan", MEMBER),
+    (Method::GET, "/api/v1/jobs/{id}", VIEWER),
+    (Method::PATCH, "/api/v1/jobs/{id}", MEMBER),
+    (Method::DELETE, "/api/v1/jobs/{id}", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/hold", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/release", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/requeue", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/checkpoint", MEMBER),
+    (Method::GET, "/api/v1/jobs/{id}/why", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/receipts", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/events", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/attempts", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/logs", VIEWER),
+    (Method::GET, "/api/v1/tenants", VIEWER),
+    (Method::POST, "/api/v1/tenants", ADMIN),
+    (Method::GET, "/api/v1/tenants/{id}", VIEWER),
+    (Method::PUT, "/api/v1/tenants/{id}", ADMIN),
+    (Method::PATCH, "/api/v1/tenants/{id}", ADMIN),
+    (Method::DELETE, "/api/v1/tenants/{id}", ADMIN),
+    (Method::GET, "/api/v1/nodes", VIEWER),
+    (Method::POST, "/api/v1/nodes", OPERATOR),
+    (Method::GET, "/api/v1/nodes/{id}", VIEWER),
+    (Method::PATCH, "/api/v1/nodes/{id}", OPERATOR),
+    (Method::DELETE, "/api/v1/nodes/{id}", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/drain", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/undrain", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/hold", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/fence", OPERATOR),
+    (Method::GET, "/api/v1/windows", VIEWER),
+    (Method::POST, "/api/v1/windows", OPERATOR),
+    (Method::DELETE, "/api/v1/windows/{name}", OPERATOR),
+    (Method::GET, "/api/v1/gpus", VIEWER),
+    (Method::GET, "/api/v1/gpus/{node}/{index}", VIEWER),
+    (Method::PATCH, "/api/v1/gpus/{node}/{index}", OPERATOR),
+    (Method::DELETE, "/api/v1/gpus/{node}/{index}", OPERATOR),
+    (Method::POST, "/api/v1/gpus/{node}/{index}/health", OPERATOR),
+    (Method::POST, "/api/v1/gpus/{node}/{index}/partition", OPERATOR),
+    (Method::GET, "/api/v1/allocations", VIEWER),
+    (Method::GET, "/api/v1/allocations/{id}", VIEWER),
+    (Method::DELETE, "/api/v1/allocations/{id}", MEMBER),
+    (Method::GET, "/api/v1/usage", VIEWER),
+    (Method::GET, "/api/v1/audit", OPERATOR),
+    (Method::GET, "/api/v1/tokens", TENANT_ADMIN),
+    (Method::POST, "/api/v1/tokens", TENANT_ADMIN),
+    (Method::DELETE, "/api/v1/tokens/{id}", TENANT_ADMIN),
+    (Method::GET, "/api/v1/events", VIEWER),
 ];
 
 /// What a route asks of its caller; nothing for a route that is not in the table.
-pub fn need(method: &Method, path: &str) -> Option<Need> {
+pub fn access_rule(method: &Method, path: &str) -> Option<AccessRule> {
     // Every GET answers HEAD too.
     let method = if method == Method::HEAD { &Method::GET } else { method };
-    RULES.iter().find(|rule| rule.0 == *method && rule.1 == path).map(|rule| rule.2)
+    ACCESS_RULES.iter().find(|rule| rule.0 == *method && rule.1 == path).map(|rule| rule.2)
 }
 
 /// The methods a path takes, as the `Allow` header lists them.
-fn methods(path: &str) -> String {
-    let known = RULES.iter().filter(|rule| rule.1 == path).map(|rule| rule.0.as_str());
+fn allowed_methods(path: &str) -> String {
+    let known = ACCESS_RULES.iter().filter(|rule| rule.1 == path).map(|rule| rule.0.as_str());
     known.collect::<Vec<_>>().join(", ")
 }
 
 /// Under which name a caller's requests and streams are counted.
 #[derive(Debug, Clone)]
-pub struct Caller(pub String);
+pub struct CallerKey(pub String);
 
 /// Establish who asks, and whether they may. Handlers find the answer as `Who`.
-pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+pub async fn check_access(State(door): State<AppState>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
-    let path = if path == door.metrics.path { scrape::PATH } else { path };
-    let Some(need) = need(request.method(), path) else {
-        return not_in_the_table(&request, path);
+    let path = if path == door.metrics.path { scrape::DEFAULT_METRICS_PATH } else { path };
+    let Some(need) = access_rule(request.method(), path) else {
+        return no_access_rule(&request, path);
     };
-    if let Need::To(verb) = need {
-        match admit(&door, &request, verb) {
+    if let AccessRule::NeedsRoleFor(verb) = access_rule {
+        match authorize(&door, &request, verb) {
             Ok((who, caller)) => {
                 request.extensions_mut().insert(who);
                 request.extensions_mut().insert(caller);
@@ -140,60 +140,60 @@ pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -
 }
 
 /// Whatever the router knows: without a rule nobody gets through.
-fn not_in_the_table(request: &Request, path: &str) -> Response {
-    let allowed = methods(path);
+fn no_access_rule(request: &Request, path: &str) -> Response {
+    let allowed = allowed_methods(path);
     if allowed.is_empty() {
-        return no_such_path(request.uri().clone()).into_response();
+        return unknown_path_error(request.uri().clone()).into_response();
     }
     let detail = format!("`{}` does not take {}", request.uri().path(), request.method());
-    let fault = Fault::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail);
+    let fault = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail);
     ([(ALLOW, allowed.clone())], fault.hint(format!("it takes {allowed}"))).into_response()
 }
 
-fn admit(door: &Door, request: &Request, verb: Verb) -> Result<(Who, Caller), Fault> {
-    let who = identify(door, request)?;
-    let caller = who.token.clone().unwrap_or_else(|| address_of(request));
-    door.limits.take(&caller)?;
-    if who.role < verb.needs() {
-        return Err(refuse(door, &who, request, verb));
+fn authorize(door: &AppState, request: &Request, verb: Permission) -> Result<(Caller, CallerKey), ApiError> {
+    let who = authenticate(door, request)?;
+    let caller = who.token.clone().unwrap_or_else(|| peer_address(request));
+    door.rate_limiter.take_request(&caller)?;
+    if who.role < verb.minimum_role() {
+        return Err(deny(door, &who, request, verb));
     }
-    Ok((who, Caller(caller)))
+    Ok((who, CallerKey(caller)))
 }
 
-fn identify(door: &Door, request: &Request) -> Result<Who, Fault> {
+fn authenticate(door: &AppState, request: &Request) -> Result<Caller, ApiError> {
     let now = door.cluster.now();
-    let bearer = bearer(request.headers());
+    let bearer = bearer_token(request.headers());
     let identified = match door.identity {
         // Nothing to look up, so a standby knows its callers too.
-        Identity::Local => return Ok(Who::local()),
-        Identity::Tokens => door.state(|state| door.identity.authenticate(bearer, state, now))?,
+        Authenticator::Local => return Ok(Caller::local()),
+        Authenticator::Tokens => door.read_state(|state| door.identity.authenticate(bearer_token, state, now))?,
     };
     identified.map_err(|error| {
-        let caller = address_of(request);
-        door.refusals.unauthenticated(&caller, &error.reason());
+        let caller = peer_address(request);
+        door.access_denials.count_unauthenticated(&caller, &error.reason());
         // Guessing is limited by address; nothing else is known about a stranger.
-        door.limits
-            .take(&caller)
+        door.rate_limiter
+            .take_request(&caller)
             .err()
-            .unwrap_or_else(|| Fault::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))
+            .unwrap_or_else(|| ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))
     })
 }
 
 /// Attempts to do what one may not are put on record.
-fn refuse(door: &Door, who: &Who, request: &Request, verb: Verb) -> Fault {
+fn deny(door: &AppState, who: &Caller, request: &Request, verb: Permission) -> ApiError {
     // The route and not the path: acts on record are of a limited number, whatever a caller makes up.
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let act = format!("{} {route}", request.method());
-    let (name, role, least) = (&who.actor.name, who.role.as_str(), verb.needs().as_str());
-    door.refusals.forbidden(name, role, &act);
-    put_on_record(door, who, act, request.uri().path());
-    Fault::forbidden(format!("this needs role {least}, `{name}` has {role}"))
+    let (name, role, least) = (&who.actor.name, who.role.as_str(), verb.minimum_role().as_str());
+    door.access_denials.count_forbidden(name, role, &act);
+    record_denial(door, who, act, request.uri().path());
+    ApiError::forbidden(format!("this needs role {least}, `{name}` has {role}"))
 }
 
 /// Put on record that somebody tried what they may not.
-pub fn put_on_record(door: &Door, who: &Who, act: String, path: &str) {
+pub fn record_denial(door: &AppState, who: &Caller, act: String, path: &str) {
     let note = Command::NoteRefusal { act, object: path.to_string(), code: "forbidden".to_string() };
-    if let Err(declined) = door.cluster.tell(who.actor.clone(), note) {
+    if let Err(declined) = door.cluster.enqueue(who.actor.clone(), note) {
         tracing::warn!(%declined, "a refusal could not be put on record");
     }
 }

@@ -6,52 +6,52 @@ use axum::extract::State;
 use muster_core::State as Core;
 use muster_core::objects::job::Job;
 use muster_core::objects::job::Phase;
-use muster_protocol::cluster::{ClusterStatus, GpuCount, Myself};
+use muster_protocol::cluster::{ClusterStatus, GpuCount, CallerIdentity};
 use muster_store::rows::{CountRow, JobState};
 
-use crate::cluster::Role;
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::cluster::ServerRole;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
 use crate::http::nodes::{free_gpus, is_online};
-use crate::http::written::stamp;
-use crate::identity::Who;
+use crate::http::conversions::rfc3339;
+use crate::identity::Caller;
 
 /// Counters of the cluster
 #[utoipa::path(get, path = "/api/v1/cluster/status", tag = "cluster",
     responses((status = 200, description = "How it stands", body = ClusterStatus)))]
-pub async fn status(State(door): State<Door>) -> Result<Json<ClusterStatus>, Fault> {
-    let counts = door.tables(|tables| Ok(tables.job_counts()?)).await?;
+pub async fn status(State(door): State<AppState>) -> Result<Json<ClusterStatus>, ApiError> {
+    let counts = door.read_tables(|tables| Ok(tables.job_counts()?)).await?;
     let now_ms = door.cluster.now().0;
     let role = door.cluster.role();
-    let status = door.state(|state| count(state, &counts))?;
+    let status = door.read_state(|state| cluster_status(state, &counts))?;
     Ok(Json(ClusterStatus {
-        role: role_word(&role).to_string(),
+        role: role_str(&role).to_string(),
         leader: match &role {
-            Role::Standby { leader } => Some(leader.clone()),
+            ServerRole::Standby { leader } => Some(leader.clone()),
             _ => None,
         },
         epoch: match role {
-            Role::Leading { epoch } => Some(epoch),
+            ServerRole::Leading { epoch } => Some(epoch),
             _ => None,
         },
-        time: stamp(now_ms),
+        time: rfc3339(now_ms),
         time_ms: now_ms,
         ..status
     }))
 }
 
 /// The word for what this server is.
-pub fn role_word(role: &Role) -> &'static str {
+pub fn role_str(role: &ServerRole) -> &'static str {
     match role {
-        Role::Starting => "starting",
-        Role::Leading { .. } => "leading",
-        Role::Standby { .. } => "standby",
-        Role::Away { .. } => "away",
+        ServerRole::Starting => "starting",
+        ServerRole::Leading { .. } => "leading",
+        ServerRole::Standby { .. } => "standby",
+        ServerRole::Unavailable { .. } => "away",
     }
 }
 
-fn count(state: &Core, counts: &[CountRow]) -> ClusterStatus {
+fn cluster_status(state: &Core, counts: &[CountRow]) -> ClusterStatus {
     let mut jobs_by_state: BTreeMap<String, u64> =
         JobState::ALL.iter().map(|state| (state.as_str().to_string(), 0)).collect();
     for row in counts {
@@ -107,8 +107,8 @@ fn gpus_by_model(state: &Core) -> BTreeMap<String, GpuCount> {
 /// Who the caller is
 #[utoipa::path(get, path = "/api/v1/whoami", tag = "cluster",
     responses((status = 200, description = "Who asks", body = Myself)))]
-pub async fn whoami(who: Who) -> Json<Myself> {
-    Json(Myself {
+pub async fn whoami(who: Caller) -> Json<CallerIdentity> {
+    Json(CallerIdentity {
         name: who.actor.name,
         role: who.role.as_str().to_string(),
         tenant_id: who.tenant.map(|tenant| tenant.to_string()),
@@ -116,7 +116,7 @@ pub async fn whoami(who: Who) -> Json<Myself> {
 }
 
 /// The state and phase of a live job.
-pub fn state_of(job: &Job) -> (JobState, &'static str) {
+pub fn job_state_and_phase(job: &Job) -> (JobState, &'static str) {
     let state = match &job.phase {
         Phase::Queued { preempted: true, .. } => JobState::Preempted,
         Phase::Queued { .. } | Phase::Held { .. } => JobState::Pending,

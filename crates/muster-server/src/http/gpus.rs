@@ -9,18 +9,18 @@ use muster_core::gpu::{model, partition};
 use muster_core::objects::node::Node;
 use muster_core::{Command, GpuId, JobId, NodeId, Refusal, State as Core};
 use muster_protocol::gpu::{Gpu, GpuChange, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
-use crate::http::query::{Query, window};
-use crate::http::share;
-use crate::http::who::Reach;
-use crate::http::written::stamp;
-use crate::identity::Who;
+use crate::http::query::{Query, list_range};
+use crate::http::gpu_share;
+use crate::http::caller::TenantVisibility;
+use crate::http::conversions::rfc3339;
+use crate::identity::Caller;
 
 /// Which GPUs to list. All conditions must hold.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -45,22 +45,22 @@ pub struct GpuQuery {
 #[utoipa::path(get, path = "/api/v1/gpus", tag = "gpus", params(GpuQuery),
     responses((status = 200, description = "Those that match", body = GpuList)))]
 pub async fn list(
-    State(door): State<Door>,
-    who: Who,
+    State(door): State<AppState>,
+    who: Caller,
     Query(query): Query<GpuQuery>,
-) -> Result<Json<GpuList>, Fault> {
-    let health = query.health.as_deref().map(health_of).transpose()?;
-    let (offset, limit) = window(query.offset, query.limit)?;
-    let list = door.state(|state| {
+) -> Result<Json<GpuList>, ApiError> {
+    let health = query.health.as_deref().map(parse_health).transpose()?;
+    let (offset, limit) = list_range(query.offset, query.limit)?;
+    let list = door.read_state(|state| {
         let of_node = |node: &&Node| query.node.as_deref().is_none_or(|name| node.id.as_str() == name);
         let each = state
             .nodes
             .values()
-            .filter(of_node)
+            .filter(gpus_of_node)
             .flat_map(|node| (0..node.facts.gpus.len()).map(move |index| (node, index)));
         let wanted = |(node, index): &(&Node, usize)| {
             query.model.as_deref().is_none_or(|wish| model::matches(wish, &node.facts.gpus[*index].model))
-                && query.state.as_deref().is_none_or(|word| state_word(state, node, *index) == word)
+                && query.state.as_deref().is_none_or(|word| gpu_state(state, node, *index) == word)
                 && health.is_none_or(|word| node.gpu_health[*index].status == word)
         };
         // Only the page is built: commits wait while we look.
@@ -68,25 +68,25 @@ pub async fn list(
         let page = found.iter().skip(offset).take(limit);
         GpuList {
             total: found.len() as u64,
-            gpus: page.map(|(node, index)| shown(&door, state, &who, node, *index)).collect(),
+            gpus: page.map(|(node, index)| api_gpu(&door, state, &who, node, *index)).collect(),
         }
     })?;
     Ok(Json(list))
 }
 
 /// The GPU a path names.
-pub struct At(NodeId, u8);
+pub struct GpuPath(NodeId, u8);
 
-impl<S: Send + Sync> FromRequestParts<S> for At {
-    type Rejection = Fault;
+impl<S: Send + Sync> FromRequestParts<S> for GpuPath {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<At, Fault> {
-        let unknown = |detail: String| Fault::new(StatusCode::NOT_FOUND, "unknown-gpu", detail);
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<GpuPath, ApiError> {
+        let unknown = |detail: String| ApiError::new(StatusCode::NOT_FOUND, "unknown-gpu", detail);
         let named = Path::<(String, String)>::from_request_parts(parts, state).await;
-        let Path((node, index)) = named.map_err(|_| Fault::malformed("the path is not UTF-8"))?;
+        let Path((node, index)) = named.map_err(|_| ApiError::malformed("the path is not UTF-8"))?;
         let node = node.parse().map_err(|error| unknown(format!("{error}")))?;
         match index.strip_prefix("gpu-").unwrap_or(&index).parse() {
-            Ok(gpu) => Ok(At(node, gpu)),
+            Ok(gpu) => Ok(GpuPath(node, gpu)),
             Err(_) => Err(unknown(format!("`{index}` is not the place of a GPU; write `3` or `gpu-3`"))),
         }
     }
@@ -97,14 +97,14 @@ impl<S: Send + Sync> FromRequestParts<S> for At {
     params(("node" = String, Path, description = "Its node"),
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "The GPU", body = Gpu)))]
-pub async fn get(State(door): State<Door>, who: Who, At(node, gpu): At) -> Result<Json<Gpu>, Fault> {
-    Ok(Json(look(&door, &who, &node, gpu)?))
+pub async fn get(State(door): State<AppState>, who: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Gpu>, ApiError> {
+    Ok(Json(read_gpu(&door, &who, &node, gpu)?))
 }
 
-fn look(door: &Door, who: &Who, node: &NodeId, gpu: u8) -> Result<Gpu, Fault> {
-    let found = door.state(|state| {
+fn read_gpu(door: &AppState, who: &Caller, node: &NodeId, gpu: u8) -> Result<Gpu, ApiError> {
+    let found = door.read_state(|state| {
         let known = state.node(node)?;
-        let shown = of_node(door, state, who, known).into_iter().nth(usize::from(gpu));
+        let shown = gpus_of_node(door, state, who, known).into_iter().nth(usize::from(gpu));
         shown.ok_or_else(|| Refusal::UnknownGpu { node: node.clone(), gpu })
     })?;
     Ok(found?)
@@ -118,20 +118,20 @@ fn look(door: &Door, who: &Who, node: &NodeId, gpu: u8) -> Result<Gpu, Fault> {
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "Changed", body = Gpu)))]
 pub async fn change(
-    State(door): State<Door>,
-    who: Who,
-    At(node, gpu): At,
+    State(door): State<AppState>,
+    who: Caller,
+    GpuPath(node, gpu): GpuPath,
     Json(GpuChange { health, profiles, why }): Json<GpuChange>,
-) -> Result<Json<Gpu>, Fault> {
-    let health = health.as_deref().map(health_of).transpose()?;
+) -> Result<Json<Gpu>, ApiError> {
+    let health = health.as_deref().map(parse_health).transpose()?;
     if let Some(profiles) = profiles {
         let command = Command::PartitionGpu { node: node.clone(), gpu, profiles, why: why.clone() };
-        door.cluster.ask(who.actor.clone(), command).await?;
+        door.cluster.execute(who.actor.clone(), command).await?;
     }
     if let Some(word) = health {
-        ask_health(&door, &who, (&node, gpu), (word, JobsOnGpu::Keep), why).await?;
+        send_health_command(&door, &who, (&node, gpu), (word, JobsOnGpu::Keep), why).await?;
     }
-    Ok(Json(look(&door, &who, &node, gpu)?))
+    Ok(Json(read_gpu(&door, &who, &node, gpu)?))
 }
 
 /// Take a GPU out of a declared node
@@ -141,18 +141,18 @@ pub async fn change(
     params(("node" = String, Path, description = "Its node"),
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "Removed; the GPUs behind it move up", body = Done)))]
-pub async fn remove(State(door): State<Door>, who: Who, At(node, gpu): At) -> Result<Json<Done>, Fault> {
-    door.cluster.ask(who.actor, Command::RemoveGpu { node: node.clone(), gpu }).await?;
-    Ok(Json(Done { message: format!("`{node}/gpu-{gpu}` was removed") }))
+pub async fn remove(State(door): State<AppState>, who: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Acknowledgement>, ApiError> {
+    door.cluster.execute(who.actor, Command::RemoveGpu { node: node.clone(), gpu }).await?;
+    Ok(Json(Acknowledgement { message: format!("`{node}/gpu-{gpu}` was removed") }))
 }
 
-async fn ask_health(
-    door: &Door,
-    who: &Who,
+async fn send_health_command(
+    door: &AppState,
+    who: &Caller,
     (node, gpu): (&NodeId, u8),
     (word, jobs): (GpuStatus, JobsOnGpu),
     why: String,
-) -> Result<(), Fault> {
+) -> Result<(), ApiError> {
     let node = node.clone();
     let command = Command::SetGpuHealth {
         node,
@@ -163,7 +163,7 @@ async fn ask_health(
         temperature_c: None,
         jobs,
     };
-    door.cluster.ask(who.actor.clone(), command).await?;
+    door.cluster.execute(who.actor.clone(), command).await?;
     Ok(())
 }
 
@@ -176,27 +176,27 @@ async fn ask_health(
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "Noted", body = GpuHealthDeclared)))]
 pub async fn set_health(
-    State(door): State<Door>,
-    who: Who,
-    At(node, gpu): At,
+    State(door): State<AppState>,
+    who: Caller,
+    GpuPath(node, gpu): GpuPath,
     Json(change): Json<GpuHealthChange>,
-) -> Result<Json<GpuHealthDeclared>, Fault> {
-    let word = health_of(&change.health)?;
-    let rule = change.jobs.as_deref().map(jobs_rule_of).transpose()?.unwrap_or_default();
-    let jobs = door.state(|state| {
+) -> Result<Json<GpuHealthDeclared>, ApiError> {
+    let word = parse_health(&change.health)?;
+    let rule = change.jobs.as_deref().map(parse_jobs_rule).transpose()?.unwrap_or_default();
+    let jobs = door.read_state(|state| {
         let seen =
             |job: &JobId| state.jobs.get(job).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()));
         let jobs = state.jobs_on_gpu(&node, gpu).into_iter().filter(seen);
         jobs.map(|job| job.to_string()).collect()
     })?;
-    ask_health(&door, &who, (&node, gpu), (word, rule), change.why).await?;
-    let gpu = look(&door, &who, &node, gpu)?;
+    send_health_command(&door, &who, (&node, gpu), (word, rule), change.why).await?;
+    let gpu = read_gpu(&door, &who, &node, gpu)?;
     Ok(Json(GpuHealthDeclared { gpu, jobs_rule: rule.as_str().to_string(), jobs }))
 }
 
-fn jobs_rule_of(text: &str) -> Result<JobsOnGpu, Fault> {
+fn parse_jobs_rule(text: &str) -> Result<JobsOnGpu, ApiError> {
     let known = JobsOnGpu::ALL.into_iter().find(|rule| rule.as_str() == text);
-    known.ok_or_else(|| Fault::invalid("jobs", format!("`{text}` is none of keep, requeue, stop")))
+    known.ok_or_else(|| ApiError::invalid("jobs", format!("`{text}` is none of keep, requeue, stop")))
 }
 
 /// Partition a GPU that nobody uses
@@ -207,30 +207,30 @@ fn jobs_rule_of(text: &str) -> Result<JobsOnGpu, Fault> {
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "Partitioned, or whole again", body = Gpu)))]
 pub async fn partition(
-    State(door): State<Door>,
-    who: Who,
-    At(node, gpu): At,
+    State(door): State<AppState>,
+    who: Caller,
+    GpuPath(node, gpu): GpuPath,
     Json(GpuPartition { profiles, why }): Json<GpuPartition>,
-) -> Result<Json<Gpu>, Fault> {
+) -> Result<Json<Gpu>, ApiError> {
     let command = Command::PartitionGpu { node: node.clone(), gpu, profiles, why };
-    door.cluster.ask(who.actor.clone(), command).await?;
-    Ok(Json(look(&door, &who, &node, gpu)?))
+    door.cluster.execute(who.actor.clone(), command).await?;
+    Ok(Json(read_gpu(&door, &who, &node, gpu)?))
 }
 
-fn health_of(text: &str) -> Result<GpuStatus, Fault> {
+fn parse_health(text: &str) -> Result<GpuStatus, ApiError> {
     let words = [GpuStatus::Healthy, GpuStatus::Warning, GpuStatus::Degraded, GpuStatus::Unhealthy];
     words.into_iter().find(|word| word.as_str() == text).ok_or_else(|| {
-        Fault::invalid("health", format!("`{text}` is none of healthy, warning, degraded, unhealthy"))
+        ApiError::invalid("health", format!("`{text}` is none of healthy, warning, degraded, unhealthy"))
     })
 }
 
 /// The GPUs of a node, by index.
-pub fn of_node(door: &Door, state: &Core, who: &Who, node: &Node) -> Vec<Gpu> {
-    (0..node.facts.gpus.len()).map(|index| shown(door, state, who, node, index)).collect()
+pub fn gpus_of_node(door: &AppState, state: &Core, who: &Caller, node: &Node) -> Vec<Gpu> {
+    (0..node.facts.gpus.len()).map(|index| api_gpu(door, state, who, node, index)).collect()
 }
 
-fn shown(door: &Door, state: &Core, who: &Who, node: &Node, index: usize) -> Gpu {
-    let reading = door.readings.of_gpu(&node.id, index as u8);
+fn api_gpu(door: &AppState, state: &Core, who: &Caller, node: &Node, index: usize) -> Gpu {
+    let reading = door.readings.latest_of_gpu(&node.id, index as u8);
     let facts = &node.facts.gpus[index];
     let health = &node.gpu_health[index];
     let holder = node.sole_holder(index).and_then(|id| state.jobs.get(&id));
@@ -238,7 +238,7 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node, index: usize) -> Gpu
     let attempt = seen.and_then(|job| job.attempt().map(|attempt| format!("{}:{}", job.id, attempt.number)));
     let known = model::of_device(&facts.model, facts.memory_mib);
     let capability = known.and_then(|model| model.compute_capability);
-    let holders = share::holders(state, node, index).into_iter();
+    let holders = gpu_share::gpu_holders(state, node, index).into_iter();
     let holders = holders.filter(|(job, _)| who.sees_tenant(job.spec.tenant.as_str()));
     Gpu {
         id: GpuId { node: node.id.clone(), index: index as u8 }.to_string(),
@@ -249,37 +249,37 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node, index: usize) -> Gpu
         compute_capability: capability.map(|(major, minor)| format!("{major}.{minor}")),
         cuda_cores: known.and_then(|model| model.cuda_cores()),
         tensor_cores: known.and_then(|model| model.tensor_cores()),
-        state: state_word(state, node, index).to_string(),
+        state: gpu_state(state, node, index).to_string(),
         memory_total_mb: facts.memory_mib,
         memory_used_mb: None,
         memory_free_mb: None,
         allocated: node.is_held(index),
-        used_milli: share::used_milli(state, node, index),
-        holders: holders.map(|(job, share)| share::holder(job, share, facts.memory_mib)).collect(),
+        used_milli: gpu_share::used_milli(state, node, index),
+        holders: holders.map(|(job, share)| gpu_share::api_holder(job, share, facts.memory_mib)).collect(),
         allocation_id: attempt,
         job_id: seen.map(|job| job.id.to_string()),
         tenant_id: seen.map(|job| job.spec.tenant.to_string()),
         health: health.status.as_str().to_string(),
         health_why: health.why.clone(),
         health_declared_by: health.declared.as_ref().map(|declared| declared.by.clone()),
-        health_since: stamp(health.since.0),
-        cooling_until: health.cooling_until.map(|at| stamp(at.0)),
+        health_since: rfc3339(health.since.0),
+        cooling_until: health.cooling_until.map(|at| rfc3339(at.0)),
         thermal_throttle: health.cooling_until.is_some(),
         max_temperature: state.settings.thermal_limit_c,
         cooling_period: state.settings.cooling_ms / 1_000,
         utilization: None,
         temperature: reading.as_ref().and_then(|reading| reading.temperature_c).map(f64::from),
         error_count: reading.as_ref().map(|reading| reading.errors),
-        last_health_check: reading.as_ref().map(|reading| stamp(reading.at.0)),
+        last_health_check: reading.as_ref().map(|reading| rfc3339(reading.at.0)),
         last_error: reading.and_then(|reading| reading.last_error),
-        last_heartbeat: door.readings.heard_at(&node.id).map(|at| stamp(at.0)),
+        last_heartbeat: door.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),
         power_usage: None,
         power_limit_w: facts.power_limit_milliwatts.map(|milliwatts| milliwatts as f64 / 1_000.0),
         numa_node: facts.numa_node,
         nvlink: facts.nvlink.clone(),
         socket: facts.socket.or_else(|| socket_of_numa_node(node, facts)),
         pcie_switch: facts.pcie_switch,
-        mig: share::instances(node, index as u8),
+        mig: gpu_share::mig_instances(node, index as u8),
         mig_profiles: mig_profiles(facts),
     }
 }
@@ -297,7 +297,7 @@ fn mig_profiles(facts: &GpuFacts) -> Vec<String> {
 }
 
 /// Where a GPU stands, in one word.
-pub fn state_word(state: &Core, node: &Node, index: usize) -> &'static str {
+pub fn gpu_state(state: &Core, node: &Node, index: usize) -> &'static str {
     let claimed = || state.claims.values().any(|claim| claim.holds(&node.id, index as u8));
     match node.is_held(index) {
         true if node.sole_holder(index).is_none() => "shared",

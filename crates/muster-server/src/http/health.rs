@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_protocol::cluster::Health;
 
-use crate::cluster::Role;
-use crate::http::Door;
-use crate::http::cluster::role_word;
+use crate::cluster::ServerRole;
+use crate::http::AppState;
+use crate::http::cluster::role_str;
 use crate::http::json::Json;
 
 /// A database that takes longer than this to answer is away.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DATABASE_PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the server can serve
 ///
@@ -21,24 +21,24 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[utoipa::path(get, path = "/health", tag = "health",
     responses((status = 200, description = "It can", body = Health),
         (status = 503, description = "It cannot", body = Health)))]
-pub async fn health(State(door): State<Door>) -> Response {
-    examined(&door).await
+pub async fn health(State(door): State<AppState>) -> Response {
+    health_response(&door).await
 }
 
 /// The same under the base of the API
 #[utoipa::path(get, path = "/api/v1/health", tag = "health",
     responses((status = 200, description = "It can", body = Health),
         (status = 503, description = "It cannot", body = Health)))]
-pub async fn health_of_base(State(door): State<Door>) -> Response {
-    examined(&door).await
+pub async fn health_of_base(State(door): State<AppState>) -> Response {
+    health_response(&door).await
 }
 
 /// Whether the server can serve, for load balancers
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, description = "It can", body = Health),
         (status = 503, description = "It cannot", body = Health)))]
-pub async fn ready(State(door): State<Door>) -> Response {
-    examined(&door).await
+pub async fn ready(State(door): State<AppState>) -> Response {
+    health_response(&door).await
 }
 
 /// Whether the process lives
@@ -48,15 +48,15 @@ pub async fn alive() -> Json<Health> {
     Json(Health { status: "healthy".to_string(), role: None, why: None })
 }
 
-async fn examined(door: &Door) -> Response {
+async fn health_response(door: &AppState) -> Response {
     let role = door.cluster.role();
     let why = match &role {
-        Role::Leading { .. } => database_away(door).await,
-        Role::Starting => Some("the journal is being read".to_string()),
-        Role::Standby { leader } => Some(format!("`{leader}` leads")),
-        Role::Away { why } => Some(why.clone()),
+        ServerRole::Leading { .. } => database_problem(door).await,
+        ServerRole::Starting => Some("the journal is being read".to_string()),
+        ServerRole::Standby { leader } => Some(format!("`{leader}` leads")),
+        ServerRole::Unavailable { why } => Some(why.clone()),
     };
-    let role = Some(role_word(&role).to_string());
+    let role = Some(role_str(&role).to_string());
     match why {
         None => Json(Health { status: "healthy".to_string(), role, why: None }).into_response(),
         Some(why) => {
@@ -66,9 +66,9 @@ async fn examined(door: &Door) -> Response {
     }
 }
 
-async fn database_away(door: &Door) -> Option<String> {
-    let asked = door.tables(|tables| Ok(tables.ping()?));
-    match tokio::time::timeout(PATIENCE, asked).await {
+async fn database_problem(door: &AppState) -> Option<String> {
+    let asked = door.read_tables(|tables| Ok(tables.ping()?));
+    match tokio::time::timeout(DATABASE_PING_TIMEOUT, asked).await {
         Ok(Ok(())) => None,
         Ok(Err(fault)) => Some(fault.problem().detail),
         Err(_) => Some("the database does not answer in time".to_string()),

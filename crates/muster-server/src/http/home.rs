@@ -2,9 +2,9 @@
 
 use axum::response::{Html, IntoResponse, Response};
 
-use crate::http::reference::STRICT_CSP;
+use crate::http::api_reference::STRICT_CSP;
 
-const PAGE: &str = concat!(
+const HOME_PAGE_HTML: &str = concat!(
     "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>muster</title>",
     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"></head><body>",
     "<h1>muster ",
@@ -22,5 +22,5 @@ const PAGE: &str = concat!(
 
 /// The page.
 pub async fn page() -> Response {
-    (STRICT_CSP, Html(PAGE)).into_response()
+    (STRICT_CSP, Html(HOME_PAGE_HTML)).into_response()
 }

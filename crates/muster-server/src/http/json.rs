@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::config::nearest;
-use crate::http::fault::Fault;
+use crate::http::api_error::ApiError;
 
 /// Largest body of any request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -25,9 +25,9 @@ impl<T: Serialize> IntoResponse for Json<T> {
 }
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Json<T>, Fault> {
+    async fn from_request(request: Request, _: &S) -> Result<Json<T>, ApiError> {
         let (parts, body) = request.into_parts();
         let bytes = read_bytes(&parts.headers, body, BODY_BYTES_MAX).await?;
         parse(&bytes).map(Json)
@@ -38,9 +38,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 pub struct OptionalJson<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
-    type Rejection = Fault;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, _: &S) -> Result<OptionalJson<T>, Fault> {
+    async fn from_request(request: Request, _: &S) -> Result<OptionalJson<T>, ApiError> {
         let (parts, body) = request.into_parts();
         let bytes = read_bytes(&parts.headers, body, BODY_BYTES_MAX).await?;
         let bytes: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
@@ -49,7 +49,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
 }
 
 /// The body as it was sent, if it says it is JSON and is not too large.
-pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, Fault> {
+pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     check_content_type(headers)?;
     to_bytes(body, bytes_max).await.map_err(|error| {
         let too_large = std::error::Error::source(&error)
@@ -57,15 +57,15 @@ pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Re
         match too_large {
             true => {
                 let detail = format!("the body is larger than {} KiB", bytes_max / 1024);
-                Fault::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
+                ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail)
             }
-            false => Fault::malformed("the body could not be read to its end"),
+            false => ApiError::malformed("the body could not be read to its end"),
         }
     })
 }
 
 /// Nothing said is taken for JSON: many clients forget it, and nothing else is understood anyway.
-fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
+fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let is_json = media_type.eq_ignore_ascii_case("application/json")
@@ -74,31 +74,31 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Fault> {
         return Ok(());
     }
     let detail = format!("`{media_type}` is not understood");
-    Err(Fault::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail)
+    Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail)
         .hint("send `Content-Type: application/json`"))
 }
 
 /// Read a body.
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.trim_ascii().is_empty() {
-        return Err(Fault::malformed("the request has no body").hint("send a JSON object"));
+        return Err(ApiError::malformed("the request has no body").hint("send a JSON object"));
     }
     // serde would also fill the fields from a list, in the order in which we happen to write them.
     if bytes.trim_ascii().starts_with(b"[") && muster_json::from_slice::<serde_json::Value>(bytes).is_ok() {
-        return Err(Fault::malformed("the body must be a JSON object"));
+        return Err(ApiError::malformed("the body must be a JSON object"));
     }
-    muster_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error.to_string()))
+    muster_json::from_slice(bytes).map_err(|error| body_error::<T>(bytes, &error.to_string()))
 }
 
 /// Say which field is wrong: the one that alone gives the same error.
-fn explain<T: DeserializeOwned>(bytes: &[u8], message: &str) -> Fault {
-    if let Some(fault) = unknown_field(message) {
+fn body_error<T: DeserializeOwned>(bytes: &[u8], message: &str) -> ApiError {
+    if let Some(fault) = unknown_field_error(message) {
         return fault;
     }
     let members = match muster_json::from_slice::<serde_json::Value>(bytes) {
         Ok(serde_json::Value::Object(members)) => members,
-        Ok(_) => return Fault::malformed("the body must be a JSON object"),
-        Err(_) => return Fault::malformed(format!("the body is not JSON: {}", humane(message))),
+        Ok(_) => return ApiError::malformed("the body must be a JSON object"),
+        Err(_) => return ApiError::malformed(format!("the body is not JSON: {}", without_rust_types(message))),
     };
     let culprit = members.iter().find(|(name, value)| {
         let alone = serde_json::Map::from_iter([((*name).clone(), (*value).clone())]);
@@ -106,18 +106,18 @@ fn explain<T: DeserializeOwned>(bytes: &[u8], message: &str) -> Fault {
         alone.is_err_and(|error| error.to_string() == message)
     });
     match culprit {
-        Some((name, _)) => Fault::malformed(format!("{name}: {}", humane(message))),
-        None => Fault::malformed(humane(message)),
+        Some((name, _)) => ApiError::malformed(format!("{name}: {}", without_rust_types(message))),
+        None => ApiError::malformed(without_rust_types(message)),
     }
 }
 
 /// A field nobody knows, with the nearest one that is known. serde names them all in its message.
-pub fn unknown_field(message: &str) -> Option<Fault> {
+pub fn unknown_field_error(message: &str) -> Option<ApiError> {
     let mut quoted = message.split_once("unknown field `")?.1.split('`');
     let said = quoted.next()?;
     let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
     let fault =
-        Fault::new(StatusCode::BAD_REQUEST, "unknown-field", format!("there is no field `{said}` here"));
+        ApiError::new(StatusCode::BAD_REQUEST, "unknown-field", format!("there is no field `{said}` here"));
     Some(match nearest(said, known.iter().copied()) {
         Some(meant) => fault.hint(format!("did you mean `{meant}`?")),
         None => fault.hint(format!("known are {}", known.join(", "))),
@@ -125,7 +125,7 @@ pub fn unknown_field(message: &str) -> Option<Fault> {
 }
 
 /// serde speaks of Rust types; people read other words.
-fn humane(message: &str) -> String {
+fn without_rust_types(message: &str) -> String {
     let number = "a whole number that is not negative";
     let words = [
         ("expected u64", number),

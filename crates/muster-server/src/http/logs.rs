@@ -14,19 +14,19 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use crate::http::Door;
-use crate::http::access::Caller;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::access::CallerKey;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
-use crate::http::query::{Id, Query};
-use crate::http::stream::{self, Gone, KEEP_ALIVE, Writer};
-use crate::http::who::Reach;
-use crate::identity::Who;
+use crate::http::query::{PathId, Query};
+use crate::http::sse::{self, ClientDisconnected, KEEP_ALIVE_INTERVAL, SseWriter};
+use crate::http::caller::TenantVisibility;
+use crate::identity::Caller;
 
 /// Most bytes of one piece.
-const PIECE_BYTES: usize = 256 << 10;
+const PIECE_BYTES_MAX: usize = 256 << 10;
 /// Pause between two looks at a log that is followed.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOG_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Which output.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -55,31 +55,31 @@ pub struct LogQuery {
     responses((status = 200, description = "A piece of the output", content(
         (LogPiece = "application/json"), (LogData = "text/event-stream")))))]
 pub async fn read(
-    State(door): State<Door>,
-    who: Who,
-    Caller(caller): Caller,
-    Id(job): Id<JobId>,
+    State(door): State<AppState>,
+    who: Caller,
+    CallerKey(caller): CallerKey,
+    PathId(job): PathId<JobId>,
     Query(query): Query<LogQuery>,
-) -> Result<Response, Fault> {
-    let row = job_row(&door, &who, job).await?;
-    let log = Log::of(&door.data_dir, &row, &query)?;
+) -> Result<Response, ApiError> {
+    let row = visible_job_row(&door, &who, job).await?;
+    let log = LogFile::locate(&door.data_dir, &row, &query)?;
     let offset = query.offset.unwrap_or(0);
     if !query.follow.unwrap_or(false) {
         let active = matches!(row.phase.as_str(), "Starting" | "Running" | "Stopping");
         let ended = row.ended_at.is_some() || log.has_ended(row.attempt, active);
-        return Ok(Json(log.piece(offset, ended).await?).into_response());
+        return Ok(Json(log.read_piece(offset, ended).await?).into_response());
     }
-    let (writer, response) = stream::open(door.limits.stream(&caller)?);
+    let (writer, response) = sse::open_sse(door.rate_limiter.acquire_stream(&caller)?);
     tokio::spawn(async move {
-        let _ = follow(door, who, log, offset, writer).await;
+        let _ = follow_log(door, who, log, offset, writer).await;
     });
     Ok(response)
 }
 
-async fn job_row(door: &Door, who: &Who, job: JobId) -> Result<JobRow, Fault> {
-    let detail = door.tables(move |tables| Ok(tables.job(job)?)).await?;
+async fn visible_job_row(door: &AppState, who: &Caller, job: JobId) -> Result<JobRow, ApiError> {
+    let detail = door.read_tables(move |tables| Ok(tables.job(job)?)).await?;
     let row = detail.map(|detail| detail.row).filter(|row| who.sees_tenant(&row.tenant));
-    row.ok_or_else(|| Fault::from(Refusal::UnknownJob { job }))
+    row.ok_or_else(|| ApiError::from(Refusal::UnknownJob { job }))
 }
 
 /// The `data` of each event of a log that is followed.
@@ -94,7 +94,7 @@ pub(crate) enum LogData {
 }
 
 /// One log file of one task of one attempt.
-struct Log {
+struct LogFile {
     job: JobId,
     attempt: u32,
     rank: u32,
@@ -102,23 +102,23 @@ struct Log {
     path: PathBuf,
 }
 
-impl Log {
-    fn of(data_dir: &Path, row: &JobRow, query: &LogQuery) -> Result<Log, Fault> {
+impl LogFile {
+    fn locate(data_dir: &Path, row: &JobRow, query: &LogQuery) -> Result<LogFile, ApiError> {
         let stream = match query.stream.as_deref().unwrap_or("stdout") {
             "stdout" => Stream::Stdout,
             "stderr" => Stream::Stderr,
-            other => return Err(Fault::invalid("stream", format!("`{other}` is neither stdout nor stderr"))),
+            other => return Err(ApiError::invalid("stream", format!("`{other}` is neither stdout nor stderr"))),
         };
         // A job that has not started yet is followed from its first attempt on.
         let newest = row.attempt.max(1);
         let attempt = query.attempt.unwrap_or(newest);
         if !(1..=newest).contains(&attempt) {
-            return Err(Fault::invalid("attempt", format!("`{}` has {} attempts", row.id, row.attempt)));
+            return Err(ApiError::invalid("attempt", format!("`{}` has {} attempts", row.id, row.attempt)));
         }
         let rank = query.rank.unwrap_or(0);
         let path = logs::log_path(data_dir, &row.id.to_string(), attempt, rank, stream)
-            .map_err(|error| Fault::malformed(error.to_string()))?;
-        Ok(Log { job: row.id, attempt, rank, stream, path })
+            .map_err(|error| ApiError::malformed(error.to_string()))?;
+        Ok(LogFile { job: row.id, attempt, rank, stream, path })
     }
 
     /// Whether nothing more will be written, by how many attempts were made and whether one is under way.
@@ -127,24 +127,24 @@ impl Log {
     }
 
     /// The same, asked of the state. A job that is not there has ended.
-    fn has_ended_now(&self, door: &Door) -> Result<bool, Fault> {
-        door.state(|state| {
+    fn has_ended_now(&self, door: &AppState) -> Result<bool, ApiError> {
+        door.read_state(|state| {
             let job = state.jobs.get(&self.job);
             job.is_none_or(|job| self.has_ended(job.attempts, job.attempt().is_some()))
         })
     }
 
-    async fn piece(&self, offset: u64, ended: bool) -> Result<LogPiece, Fault> {
+    async fn read_piece(&self, offset: u64, ended: bool) -> Result<LogPiece, ApiError> {
         let path = self.path.clone();
-        let reading = tokio::task::spawn_blocking(move || logs::read_from(&path, offset, PIECE_BYTES));
+        let reading = tokio::task::spawn_blocking(move || logs::read_from(&path, offset, PIECE_BYTES_MAX));
         let (mut bytes, _) = match reading.await {
             Ok(Ok(piece)) => piece,
-            Ok(Err(error)) => return Err(Fault::internal(format!("the log could not be read: {error}"))),
-            Err(_) => return Err(Fault::internal("the reading ended early")),
+            Ok(Err(error)) => return Err(ApiError::internal(format!("the log could not be read: {error}"))),
+            Err(_) => return Err(ApiError::internal("the reading ended early")),
         };
-        let complete = ended && bytes.len() < PIECE_BYTES;
+        let complete = ended && bytes.len() < PIECE_BYTES_MAX;
         if !complete {
-            bytes.truncate(whole_characters(&bytes));
+            bytes.truncate(complete_utf8_len(&bytes));
         }
         Ok(LogPiece {
             job_id: self.job.to_string(),
@@ -163,7 +163,7 @@ impl Log {
 }
 
 /// How many bytes to show so that a character that is still being written is not torn.
-fn whole_characters(bytes: &[u8]) -> usize {
+fn complete_utf8_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
         _ => bytes.len(),
@@ -171,7 +171,7 @@ fn whole_characters(bytes: &[u8]) -> usize {
 }
 
 /// Send what is written until the attempt has ended or the reader has gone.
-async fn follow(door: Door, who: Who, log: Log, mut offset: u64, writer: Writer) -> Result<(), Gone> {
+async fn follow_log(door: AppState, who: Caller, log: LogFile, mut offset: u64, writer: SseWriter) -> Result<(), ClientDisconnected> {
     let mut spoke = Instant::now();
     loop {
         if let Err(fault) = door.check_token(&who) {
@@ -179,7 +179,7 @@ async fn follow(door: Door, who: Who, log: Log, mut offset: u64, writer: Writer)
         }
         // Look at the job before the file: what was written before its end is then surely there.
         let ended = *door.stopping.borrow() || log.has_ended_now(&door).unwrap_or(false);
-        let piece = match log.piece(offset, ended).await {
+        let piece = match log.read_piece(offset, ended).await {
             Ok(piece) => piece,
             Err(fault) => return writer.send("problem", None, &fault.problem()).await,
         };
@@ -190,12 +190,12 @@ async fn follow(door: Door, who: Who, log: Log, mut offset: u64, writer: Writer)
         if !piece.text.is_empty() {
             writer.send("piece", Some(offset), &piece).await?;
             spoke = Instant::now();
-        } else if spoke.elapsed() >= KEEP_ALIVE {
+        } else if spoke.elapsed() >= KEEP_ALIVE_INTERVAL {
             writer.keep_alive().await?;
             spoke = Instant::now();
         }
         if piece.text.is_empty() {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(LOG_POLL_INTERVAL).await;
         }
     }
 }

@@ -5,10 +5,10 @@ use muster_core::objects::job::PlacedTask;
 use muster_core::planner;
 use muster_protocol::moves::{Move, MoveList};
 
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
-use crate::http::written::hours;
+use crate::http::conversions::ms_to_hours;
 
 /// Which running jobs could go on elsewhere so that others fit
 ///
@@ -16,30 +16,30 @@ use crate::http::written::hours;
 /// that save their work are moved.
 #[utoipa::path(get, path = "/api/v1/moves", tag = "cluster",
     responses((status = 200, description = "The moves that pay", body = MoveList)))]
-pub async fn moves(State(door): State<Door>) -> Result<Json<MoveList>, Fault> {
+pub async fn moves(State(door): State<AppState>) -> Result<Json<MoveList>, ApiError> {
     // A whole round is drawn up, which may take a while in a large cluster.
     let looking = tokio::task::spawn_blocking(move || {
-        door.state(|state| {
+        door.read_state(|state| {
             let now = door.cluster.now().max(state.clock);
-            let moves = planner::moves(state, now).into_iter().map(shown).collect();
+            let moves = planner::moves(state, now).into_iter().map(api_move).collect();
             MoveList { enabled: state.settings.defragment, moves }
         })
     });
-    Ok(Json(looking.await.map_err(|error| Fault::internal(error.to_string()))??))
+    Ok(Json(looking.await.map_err(|error| ApiError::internal(error.to_string()))??))
 }
 
-fn shown(found: planner::Move) -> Move {
+fn api_move(found: planner::Move) -> Move {
     Move {
         job_id: found.job.to_string(),
-        gpus: gpus(&found.tasks),
+        gpus: gpu_names(&found.tasks),
         moved_job_id: found.victim.to_string(),
-        to: gpus(&found.to),
-        gained_gpu_hours: hours(found.gained_gpu_ms),
-        lost_gpu_hours: hours(found.lost_gpu_ms),
+        to: gpu_names(&found.to),
+        gained_gpu_hours: ms_to_hours(found.gained_gpu_ms),
+        lost_gpu_hours: ms_to_hours(found.lost_gpu_ms),
     }
 }
 
-fn gpus(tasks: &[PlacedTask]) -> Vec<String> {
+fn gpu_names(tasks: &[PlacedTask]) -> Vec<String> {
     let devices = tasks.iter().flat_map(PlacedTask::devices);
     devices.map(|(node, gpu)| format!("{node}/gpu-{gpu}")).collect()
 }

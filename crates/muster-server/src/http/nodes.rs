@@ -8,19 +8,19 @@ use muster_core::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
 use muster_core::objects::node::{Node, NodeFacts, NodeStatus};
 use muster_core::{Command, NodeId, State as Core};
 use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec, NumaNode};
-use muster_protocol::submit::{Done, Reasoned};
+use muster_protocol::submit::{Acknowledgement, ActionReason};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
 use crate::http::gpus;
 use crate::http::json::{Json, OptionalJson};
-use crate::http::query::{Id, Query, key_and_value, window};
-use crate::http::share;
-use crate::http::who::Reach;
-use crate::http::written::stamp;
-use crate::identity::Who;
+use crate::http::query::{PathId, Query, parse_label, list_range};
+use crate::http::gpu_share;
+use crate::http::caller::TenantVisibility;
+use crate::http::conversions::rfc3339;
+use crate::identity::Caller;
 
 /// Declare a node before its agent joins
 ///
@@ -29,15 +29,15 @@ use crate::identity::Who;
 #[utoipa::path(post, path = "/api/v1/nodes", tag = "nodes", request_body = NodeSpec,
     responses((status = 201, description = "Declared", body = wire::Node)))]
 pub async fn register(
-    State(door): State<Door>,
-    who: Who,
+    State(door): State<AppState>,
+    who: Caller,
     Json(spec): Json<NodeSpec>,
-) -> Result<Response, Fault> {
-    let node: NodeId = spec.name.parse().map_err(|error| Fault::invalid("name", format!("{error}")))?;
-    let facts = Box::new(facts(spec)?);
-    door.cluster.ask(who.actor.clone(), Command::DeclareNode { node: node.clone(), facts }).await?;
+) -> Result<Response, ApiError> {
+    let node: NodeId = spec.name.parse().map_err(|error| ApiError::invalid("name", format!("{error}")))?;
+    let facts = Box::new(node_facts(spec)?);
+    door.cluster.execute(who.actor.clone(), Command::DeclareNode { node: node.clone(), facts }).await?;
     let location = [(LOCATION, format!("/api/v1/nodes/{node}"))];
-    Ok((StatusCode::CREATED, location, Json(look(&door, &who, &node)?)).into_response())
+    Ok((StatusCode::CREATED, location, Json(read_node(&door, &who, &node)?)).into_response())
 }
 
 /// Which nodes to list. All conditions must hold.
@@ -59,22 +59,22 @@ pub struct NodeQuery {
 #[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes", params(NodeQuery),
     responses((status = 200, description = "All nodes", body = NodeList)))]
 pub async fn list(
-    State(door): State<Door>,
-    who: Who,
+    State(door): State<AppState>,
+    who: Caller,
     Query(query): Query<NodeQuery>,
-) -> Result<Json<NodeList>, Fault> {
-    let label = query.label.as_deref().map(key_and_value).transpose()?;
-    let (offset, limit) = window(query.offset, query.limit)?;
+) -> Result<Json<NodeList>, ApiError> {
+    let label = query.label.as_deref().map(parse_label).transpose()?;
+    let (offset, limit) = list_range(query.offset, query.limit)?;
     let wanted = |node: &&Node| {
         query.state.as_deref().is_none_or(|word| node.status_name().eq_ignore_ascii_case(word))
             && label.as_ref().is_none_or(|(key, value)| node.labels().get(key) == Some(value))
     };
-    let list = door.state(|state| {
+    let list = door.read_state(|state| {
         let found: Vec<&Node> = state.nodes.values().filter(wanted).collect();
         let page = found.iter().skip(offset).take(limit);
         NodeList {
             total: found.len() as u64,
-            nodes: page.map(|node| shown(&door, state, &who, node)).collect(),
+            nodes: page.map(|node| api_node(&door, state, &who, node)).collect(),
         }
     })?;
     Ok(Json(list))
@@ -84,15 +84,15 @@ pub async fn list(
 #[utoipa::path(get, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "The node", body = wire::Node)))]
-pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> Result<Json<wire::Node>, Fault> {
-    Ok(Json(look(&door, &who, &id)?))
+pub async fn get(State(door): State<AppState>, who: Caller, PathId(id): PathId<NodeId>) -> Result<Json<wire::Node>, ApiError> {
+    Ok(Json(read_node(&door, &who, &id)?))
 }
 
-fn look(door: &Door, who: &Who, id: &NodeId) -> Result<wire::Node, Fault> {
-    let node = door.state(|state| {
+fn read_node(door: &AppState, who: &Caller, id: &NodeId) -> Result<wire::Node, ApiError> {
+    let node = door.read_state(|state| {
         state.node(id).map(|node| wire::Node {
-            gpus: gpus::of_node(door, state, who, node),
-            ..shown(door, state, who, node)
+            gpus: gpus::gpus_of_node(door, state, who, node),
+            ..api_node(door, state, who, node)
         })
     })?;
     Ok(node?)
@@ -103,28 +103,28 @@ fn look(door: &Door, who: &Who, id: &NodeId) -> Result<wire::Node, Fault> {
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Changed", body = wire::Node)))]
 pub async fn change(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
+    State(door): State<AppState>,
+    who: Caller,
+    PathId(id): PathId<NodeId>,
     Json(change): Json<NodeChange>,
-) -> Result<Json<wire::Node>, Fault> {
-    let word = change.state.as_deref().map(word_of).transpose()?;
+) -> Result<Json<wire::Node>, ApiError> {
+    let word = change.state.as_deref().map(parse_node_state).transpose()?;
     if change.labels.is_some() || change.taints.is_some() {
         let command = Command::LabelNode { node: id.clone(), labels: change.labels, taints: change.taints };
-        door.cluster.ask(who.actor.clone(), command).await?;
+        door.cluster.execute(who.actor.clone(), command).await?;
     }
     if let Some(word) = word {
-        set(&door, &who, &id, word, change.why.unwrap_or_default()).await?;
+        set_node_state(&door, &who, &id, word, change.why.unwrap_or_default()).await?;
     }
-    Ok(Json(look(&door, &who, &id)?))
+    Ok(Json(read_node(&door, &who, &id)?))
 }
 
-fn word_of(text: &str) -> Result<NodeStatus, Fault> {
+fn parse_node_state(text: &str) -> Result<NodeStatus, ApiError> {
     match text.to_ascii_lowercase().as_str() {
         "ready" => Ok(NodeStatus::Ready),
         "draining" => Ok(NodeStatus::Draining),
         "hold" => Ok(NodeStatus::Hold),
-        _ => Err(Fault::invalid("state", format!("`{text}` is none of ready, draining, hold"))),
+        _ => Err(ApiError::invalid("state", format!("`{text}` is none of ready, draining, hold"))),
     }
 }
 
@@ -132,9 +132,9 @@ fn word_of(text: &str) -> Result<NodeStatus, Fault> {
 #[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Forgotten", body = Done)))]
-pub async fn remove(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> Result<Json<Done>, Fault> {
-    door.cluster.ask(who.actor, Command::RemoveNode { node: id.clone() }).await?;
-    Ok(Json(Done { message: format!("node `{id}` was forgotten") }))
+pub async fn remove(State(door): State<AppState>, who: Caller, PathId(id): PathId<NodeId>) -> Result<Json<Acknowledgement>, ApiError> {
+    door.cluster.execute(who.actor, Command::RemoveNode { node: id.clone() }).await?;
+    Ok(Json(Acknowledgement { message: format!("node `{id}` was forgotten") }))
 }
 
 /// Let a node finish what it has and take nothing new
@@ -142,12 +142,12 @@ pub async fn remove(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> R
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Drains", body = Done)))]
 pub async fn drain(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeStatus::Draining, why).await
+    State(door): State<AppState>,
+    who: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&door, &who, &id, NodeStatus::Draining, why).await
 }
 
 /// Let a node take work again
@@ -155,12 +155,12 @@ pub async fn drain(
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Takes work", body = Done)))]
 pub async fn undrain(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeStatus::Ready, why).await
+    State(door): State<AppState>,
+    who: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&door, &who, &id, NodeStatus::Ready, why).await
 }
 
 /// Take a node out of service until a person clears it
@@ -168,12 +168,12 @@ pub async fn undrain(
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Out of service", body = Done)))]
 pub async fn hold(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeStatus::Hold, why).await
+    State(door): State<AppState>,
+    who: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&door, &who, &id, NodeStatus::Hold, why).await
 }
 
 /// Give the operator's word that a node is dead
@@ -184,30 +184,30 @@ pub async fn hold(
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Fenced", body = Done)))]
 pub async fn fence(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeStatus::Fenced, why).await
+    State(door): State<AppState>,
+    who: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&door, &who, &id, NodeStatus::Fenced, why).await
 }
 
-async fn set(
-    door: &Door,
-    who: &Who,
+async fn set_node_state(
+    door: &AppState,
+    who: &Caller,
     node: &NodeId,
     word: NodeStatus,
     why: String,
-) -> Result<Json<Done>, Fault> {
+) -> Result<Json<Acknowledgement>, ApiError> {
     let command = Command::SetNodeState { node: node.clone(), status: word, why };
-    door.cluster.ask(who.actor.clone(), command).await?;
-    Ok(Json(Done { message: format!("node `{node}` is {}", word.as_str()) }))
+    door.cluster.execute(who.actor.clone(), command).await?;
+    Ok(Json(Acknowledgement { message: format!("node `{node}` is {}", word.as_str()) }))
 }
 
-fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
+fn node_facts(spec: NodeSpec) -> Result<NodeFacts, ApiError> {
     let count: u64 = spec.gpus.iter().map(|gpu| u64::from(gpu.count.unwrap_or(1))).sum();
     if count > GPUS_PER_NODE_MAX as u64 {
-        return Err(Fault::invalid("gpus", format!("{count} devices, {GPUS_PER_NODE_MAX} are the most")));
+        return Err(ApiError::invalid("gpus", format!("{count} devices, {GPUS_PER_NODE_MAX} are the most")));
     }
     let mut gpus: Vec<GpuFacts> = Vec::new();
     for gpu in &spec.gpus {
@@ -249,14 +249,14 @@ fn numa_facts(numa: &NumaNode) -> NumaFacts {
     NumaFacts { cpus: numa.cpu_cores, memory_mib: numa.memory_mb, socket: numa.socket }
 }
 
-fn shown_numa(numa: &NumaFacts) -> NumaNode {
+fn api_numa_node(numa: &NumaFacts) -> NumaNode {
     NumaNode { cpu_cores: numa.cpus, memory_mb: numa.memory_mib, socket: numa.socket }
 }
 
-fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
+fn api_node(door: &AppState, state: &Core, who: &Caller, node: &Node) -> wire::Node {
     let facts = &node.facts;
     let word = node.state.status;
-    let held: u32 = (0..facts.gpus.len()).map(|index| share::used_milli(state, node, index)).sum();
+    let held: u32 = (0..facts.gpus.len()).map(|index| gpu_share::used_milli(state, node, index)).sum();
     let sees = |id: &&muster_core::JobId| {
         state.jobs.get(id).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()))
     };
@@ -268,7 +268,7 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
         state: node.status_name().to_string(),
         state_by: node.state.by.clone(),
         state_why: node.state.why.clone(),
-        state_since: stamp(node.state.since.0),
+        state_since: rfc3339(node.state.since.0),
         state_since_ms: node.state.since.0,
         online: is_online(node),
         schedulable: node.is_schedulable(),
@@ -286,14 +286,14 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
         },
         rack: facts.rack.clone(),
         block: facts.block.clone(),
-        numa_nodes: facts.numa.iter().map(shown_numa).collect(),
+        numa_nodes: facts.numa.iter().map(api_numa_node).collect(),
         power_feed: facts.power_feed.clone(),
         labels: node.labels().clone(),
         taints: node.taints().to_vec(),
         agent_version: facts.agent_version.clone(),
         simulated: facts.simulated,
-        registered_at: stamp(node.registered_at.0),
-        last_heartbeat: door.readings.heard_at(&node.id).map(|at| stamp(at.0)),
+        registered_at: rfc3339(node.registered_at.0),
+        last_heartbeat: door.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),
         jobs: node.jobs.iter().filter(sees).map(ToString::to_string).collect(),
         gpus: Vec::new(),
     }

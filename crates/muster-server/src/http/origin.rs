@@ -13,24 +13,24 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::http::Door;
-use crate::http::fault::Fault;
-use crate::identity::Identity;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
+use crate::identity::Authenticator;
 
 /// Names and pages that are allowed, beside our own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origins {
+pub struct AllowedOrigins {
     /// Names by which we may be called, beside the loopback ones.
     pub hosts: Vec<String>,
     /// Origins such as `https://dash.example.org` that may call; `*` is any.
-    pub cors: Vec<String>,
+    pub cors_origins: Vec<String>,
 }
 
 /// Let a request pass if it comes from where it may, and tell browsers so.
-pub async fn check(State(door): State<Door>, request: Request, next: Next) -> Response {
+pub async fn check_origin(State(door): State<AppState>, request: Request, next: Next) -> Response {
     // Counting begins with the first request: before it nobody could ask for the counts.
-    door.seen.follow(&door.cluster);
-    let allowed = match admit(&door, &request) {
+    door.event_counters.subscribe_once(&door.cluster);
+    let allowed = match allowed_origin(&door, &request) {
         Ok(allowed) => allowed,
         Err(fault) => return fault.into_response(),
     };
@@ -51,10 +51,10 @@ pub async fn check(State(door): State<Door>, request: Request, next: Next) -> Re
 }
 
 /// The origin to name in the answer, if there is one.
-fn admit(door: &Door, request: &Request) -> Result<Option<HeaderValue>, Fault> {
+fn allowed_origin(door: &AppState, request: &Request) -> Result<Option<HeaderValue>, ApiError> {
     if request.headers().get_all(HOST).iter().count() > 1 {
         // A proxy before us may have looked at the other one.
-        return Err(Fault::malformed("the request has more than one `Host` header"));
+        return Err(ApiError::malformed("the request has more than one `Host` header"));
     }
     // HTTP/2, and HTTP/1.1 with a whole address in the request line, name the server there; then that counts.
     let called = request.uri().authority().map(|authority| authority.as_str());
@@ -62,25 +62,25 @@ fn admit(door: &Door, request: &Request) -> Result<Option<HeaderValue>, Fault> {
     if let (Some(called), Some(header)) = (called, header)
         && !called.eq_ignore_ascii_case(header)
     {
-        return Err(Fault::malformed("the address and the `Host` header name different servers"));
+        return Err(ApiError::malformed("the address and the `Host` header name different servers"));
     }
     let host = called.or(header).map(str::to_string);
-    if door.identity == Identity::Local && !is_ours(host.as_deref(), &door.origins.hosts) {
+    if door.identity == Authenticator::Local && !is_own_host(host.as_deref(), &door.allowed_origins.hosts) {
         let detail = format!("this server does not answer to `{}`", host.unwrap_or_default());
-        return Err(Fault::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", detail)
+        return Err(ApiError::new(StatusCode::MISDIRECTED_REQUEST, "foreign-host", detail)
             .hint("call it by its loopback address, or add the name to `api.allowed_hosts`"));
     }
     let Some(origin) = request.headers().get(ORIGIN) else { return Ok(None) };
     let text = origin.to_str().unwrap_or_default();
     let same = host.as_deref().is_some_and(|host| authority(text).eq_ignore_ascii_case(host));
-    let any = door.origins.cors.iter().any(|allowed| allowed == "*");
+    let any = door.allowed_origins.cors_origins.iter().any(|allowed| allowed == "*");
     if any {
         return Ok(Some(HeaderValue::from_static("*")));
     }
-    if same || door.origins.cors.iter().any(|allowed| allowed.trim_end_matches('/') == text) {
+    if same || door.allowed_origins.cors_origins.iter().any(|allowed| allowed.trim_end_matches('/') == text) {
         return Ok(Some(origin.clone()));
     }
-    Err(Fault::new(StatusCode::FORBIDDEN, "foreign-origin", format!("pages of `{text}` may not call"))
+    Err(ApiError::new(StatusCode::FORBIDDEN, "foreign-origin", format!("pages of `{text}` may not call"))
         .hint("add the origin to `api.cors_origins`"))
 }
 
@@ -96,7 +96,7 @@ fn preflight() -> Response {
     (StatusCode::OK, headers).into_response()
 }
 
-fn is_ours(host: Option<&str>, names: &[String]) -> bool {
+fn is_own_host(host: Option<&str>, names: &[String]) -> bool {
     let Some(host) = host else { return false };
     let name = without_port(host).trim_end_matches('.');
     let loopback = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
@@ -121,15 +121,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_names_are_answered() {
+    fn only_loopback_and_configured_names_are_own_hosts() {
         let names = ["muster.lab".to_string()];
         for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.8.8.8", "[::1]:80", "muster.lab:1"]
         {
-            assert!(is_ours(Some(host), &names), "{host}");
+            assert!(is_own_host(Some(host), &names), "{host}");
         }
         for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "10.0.0.1", "", "[::2]:80"] {
-            assert!(!is_ours(Some(host), &names), "{host}");
+            assert!(!is_own_host(Some(host), &names), "{host}");
         }
-        assert!(!is_ours(None, &names));
+        assert!(!is_own_host(None, &names));
     }
 }

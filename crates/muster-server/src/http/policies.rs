@@ -10,19 +10,19 @@ use muster_core::objects::settings::PolicyFailure;
 use muster_core::queue::Bucket;
 use muster_core::{Command, Refusal, TenantId};
 use muster_protocol::policy::{
-    PolicyApply, PolicyFailing, PolicyList, PolicyPool, PolicyRollback, PolicyRuleset, PolicyVersion,
+    PolicyApply, PolicyCallFailure, PolicyList, PolicyPool, PolicyRollback, PolicyRuleset, PolicyVersion,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::http::Door;
-use crate::http::access::put_on_record;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::access::record_denial;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
-use crate::http::query::{Id, Named, Query};
-use crate::http::who::Reach;
-use crate::http::written::stamp;
-use crate::identity::{Verb, Who};
+use crate::http::query::{PathId, PathParam, Query};
+use crate::http::caller::TenantVisibility;
+use crate::http::conversions::rfc3339;
+use crate::identity::{Permission, Caller};
 use crate::policies::Interpreter;
 
 /// Put policies into force
@@ -35,25 +35,25 @@ use crate::policies::Interpreter;
 #[utoipa::path(post, path = "/api/v1/policies", tag = "policies", request_body = PolicyApply,
     responses((status = 200, description = "In force, or what would be", body = PolicyVersion)))]
 pub async fn apply(
-    State(door): State<Door>,
-    who: Who,
+    State(door): State<AppState>,
+    who: Caller,
     Json(ask): Json<PolicyApply>,
-) -> Result<Json<PolicyVersion>, Fault> {
-    let Some(interpreter) = door.interpreter.clone() else { return Err(nobody()) };
-    let scope = scope_of(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies")?;
+) -> Result<Json<PolicyVersion>, ApiError> {
+    let Some(interpreter) = door.interpreter.clone() else { return Err(no_interpreter()) };
+    let scope = policy_scope(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies")?;
     let (speaks_for, force) = (scope.clone(), ask.force);
     let compiling =
-        tokio::task::spawn_blocking(move || compiled(&*interpreter, &speaks_for, ask.files, force));
-    let bundle = compiling.await.map_err(|_| Fault::internal("compiling the policies ended early"))??;
+        tokio::task::spawn_blocking(move || compile_and_test(&*interpreter, &speaks_for, ask.files, force));
+    let bundle = compiling.await.map_err(|_| ApiError::internal("compiling the policies ended early"))??;
     let bundle = std::sync::Arc::new(bundle);
     let (why, now) = (ask.why.clone(), door.cluster.now());
     let command = Command::ApplyPolicy { scope: scope.clone(), bundle: bundle.clone(), why };
     if ask.shadow && scope != PolicyScope::Cluster {
-        return Err(Fault::invalid("shadow", "only policies of the whole cluster run as a shadow"));
+        return Err(ApiError::invalid("shadow", "only policies of the whole cluster run as a shadow"));
     }
     if ask.dry_run || ask.shadow {
-        door.state(|state| state.decide(&who.actor, &command, now).map(drop))??;
-        return door.state(|state| {
+        door.read_state(|state| state.decide(&who.actor, &command, now).map(drop))??;
+        return door.read_state(|state| {
             let version = BundleVersion {
                 number: state.policies.next_number(),
                 scope,
@@ -62,25 +62,25 @@ pub async fn apply(
                 why: ask.why,
                 at: now,
             };
-            let answer = Json(shown(state, &version, false));
+            let answer = Json(api_policy_version(state, &version, false));
             if !ask.dry_run {
-                door.shadow.begin(version);
+                door.shadow.start(version);
             }
             answer
         });
     }
-    door.cluster.ask(who.actor, command).await?;
-    newest(&door, &scope)
+    door.cluster.execute(who.actor, command).await?;
+    newest_version(&door, &scope)
 }
 
 /// Compile files, and unless forced refuse those whose tests fail.
-fn compiled(
+fn compile_and_test(
     interpreter: &dyn Interpreter,
     scope: &PolicyScope,
     files: BTreeMap<String, String>,
     force: bool,
-) -> Result<PolicyBundle, Fault> {
-    let wrong = |code, what: String| Fault::new(StatusCode::UNPROCESSABLE_ENTITY, code, what);
+) -> Result<PolicyBundle, ApiError> {
+    let wrong = |code, what: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, what);
     let bundle = interpreter.compile(scope, files).map_err(|errors| {
         wrong("bad-policy", errors.join("\n")).hint("`muster policy check` says the same without a server")
     })?;
@@ -99,17 +99,17 @@ fn compiled(
 }
 
 /// For whom a caller speaks. Only administrators speak for everyone; others' tenants do not exist for them.
-fn scope_of(door: &Door, who: &Who, tenant: Option<&str>, path: &str) -> Result<PolicyScope, Fault> {
+fn policy_scope(door: &AppState, who: &Caller, tenant: Option<&str>, path: &str) -> Result<PolicyScope, ApiError> {
     if tenant.is_some() {
-        return who.acts_for(tenant).map(PolicyScope::Tenant);
+        return who.target_tenant(tenant).map(PolicyScope::Tenant);
     }
-    if who.may(Verb::Administer, None) {
+    if who.may(Permission::Administer, None) {
         return Ok(PolicyScope::Cluster);
     }
-    put_on_record(door, who, format!("POST {path}"), path);
-    let (name, role, least) = (&who.actor.name, who.role.as_str(), Verb::Administer.needs().as_str());
+    record_denial(door, who, format!("POST {path}"), path);
+    let (name, role, least) = (&who.actor.name, who.role.as_str(), Permission::Administer.minimum_role().as_str());
     let detail = format!("policies for the whole cluster need role {least}, `{name}` has {role}");
-    Err(Fault::forbidden(detail)
+    Err(ApiError::forbidden(detail)
         .hint("name the tenant whose jobs they are for, by `tenant_id` or `--tenant`"))
 }
 
@@ -120,18 +120,18 @@ fn scope_of(door: &Door, who: &Who, tenant: Option<&str>, path: &str) -> Result<
 #[utoipa::path(post, path = "/api/v1/policies/rollback", tag = "policies", request_body = PolicyRollback,
     responses((status = 200, description = "In force", body = PolicyVersion)))]
 pub async fn roll_back(
-    State(door): State<Door>,
-    who: Who,
+    State(door): State<AppState>,
+    who: Caller,
     Json(ask): Json<PolicyRollback>,
-) -> Result<Json<PolicyVersion>, Fault> {
+) -> Result<Json<PolicyVersion>, ApiError> {
     // A role of one tenant has only its own policies to go back to.
-    let own = who.confined_to().map(ToString::to_string);
+    let own = who.tenant_scope().map(ToString::to_string);
     let tenant = ask.tenant_id.or(own);
-    let scope = scope_of(&door, &who, tenant.as_deref(), "/api/v1/policies/rollback")?;
+    let scope = policy_scope(&door, &who, tenant.as_deref(), "/api/v1/policies/rollback")?;
     let (number, why) = (ask.version, ask.why);
     let command = Command::RollBackPolicy { scope: scope.clone(), number, why };
-    door.cluster.ask(who.actor, command).await?;
-    newest(&door, &scope)
+    door.cluster.execute(who.actor, command).await?;
+    newest_version(&door, &scope)
 }
 
 /// Which versions to list.
@@ -149,31 +149,31 @@ pub struct PolicyQuery {
 #[utoipa::path(get, path = "/api/v1/policies", tag = "policies", params(PolicyQuery),
     responses((status = 200, description = "The newest first", body = PolicyList)))]
 pub async fn list(
-    State(door): State<Door>,
-    who: Who,
+    State(door): State<AppState>,
+    who: Caller,
     Query(query): Query<PolicyQuery>,
-) -> Result<Json<PolicyList>, Fault> {
+) -> Result<Json<PolicyList>, ApiError> {
     let wanted = |version: &BundleVersion| {
-        sees(&who, &version.scope)
-            && query.tenant_id.as_ref().is_none_or(|tenant| is_of(&version.scope, tenant))
+        sees_scope(&who, &version.scope)
+            && query.tenant_id.as_ref().is_none_or(|tenant| is_scope_of(&version.scope, tenant))
     };
     let sees_jobs = |tenant: &TenantId| {
         who.sees(tenant) && query.tenant_id.as_ref().is_none_or(|wanted| wanted == tenant.as_str())
     };
-    door.state(|state| {
+    door.read_state(|state| {
         let versions = state.policies.versions().into_iter().rev().filter(|version| wanted(version));
-        let policies: Vec<PolicyVersion> = versions.map(|one| told(&door, state, one, false)).collect();
-        let failures = failures(state, sees_jobs);
+        let policies: Vec<PolicyVersion> = versions.map(|one| api_policy_version_with_suspension(&door, state, one, false)).collect();
+        let failures = policy_failures(state, sees_jobs);
         Json(PolicyList { total: policies.len() as u64, policies, failures })
     })
 }
 
 /// What went wrong with policies in force, of the jobs that a caller sees.
-fn failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool) -> Vec<PolicyFailing> {
+fn policy_failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool) -> Vec<PolicyCallFailure> {
     let mut jobs: BTreeMap<&str, u64> = BTreeMap::new();
     let waiting = state.queue.buckets().filter(|_| !state.policies.is_empty());
     for (bucket, places) in waiting.filter(|(bucket, _)| sees(&bucket.tenant)) {
-        if let Some(error) = failure_before_start(state, bucket) {
+        if let Some(error) = bucket_policy_failure(state, bucket) {
             *jobs.entry(error).or_default() += places.len() as u64;
         }
     }
@@ -184,12 +184,12 @@ fn failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool) -> Vec
         }
     }
     let blocks = state.settings.policy_failure == PolicyFailure::Closed;
-    let failing = |(error, jobs): (&str, u64)| PolicyFailing { error: error.to_string(), jobs, blocks };
+    let failing = |(error, jobs): (&str, u64)| PolicyCallFailure { error: error.to_string(), jobs, blocks };
     jobs.into_iter().map(failing).collect()
 }
 
 /// What went wrong when policies were asked about the jobs of a bucket, or about how much their tenants may hold.
-fn failure_before_start<'a>(state: &'a muster_core::State, bucket: &Bucket) -> Option<&'a str> {
+fn bucket_policy_failure<'a>(state: &'a muster_core::State, bucket: &Bucket) -> Option<&'a str> {
     let of_jobs = state.policies.answers.of(bucket).and_then(|answer| answer.failed.as_deref());
     let limits = &state.policies.limits;
     let of_tenants =
@@ -198,15 +198,15 @@ fn failure_before_start<'a>(state: &'a muster_core::State, bucket: &Bucket) -> O
 }
 
 /// A version as [`shown`], with what became of it when it was asked.
-fn told(
-    door: &Door,
+fn api_policy_version_with_suspension(
+    door: &AppState,
     state: &muster_core::State,
     version: &BundleVersion,
     with_sources: bool,
 ) -> PolicyVersion {
-    let shown = shown(state, version, with_sources);
-    let interpreter = door.interpreter.as_ref().filter(|_| shown.active);
-    PolicyVersion { suspended: interpreter.and_then(|one| one.suspended(version)), ..shown }
+    let shown = api_policy_version(state, version, with_sources);
+    let interpreter = door.interpreter.as_ref().filter(|_| api_policy_version.active);
+    PolicyVersion { suspended: interpreter.and_then(|one| one.suspension_reason(version)), ..api_policy_version }
 }
 
 /// Look at one version, with its files
@@ -214,58 +214,58 @@ fn told(
     params(("version" = u64, Path, description = "Its number")),
     responses((status = 200, description = "All of it", body = PolicyVersion)))]
 pub async fn get(
-    State(door): State<Door>,
-    who: Who,
-    Id(Number(number)): Id<Number>,
-) -> Result<Json<PolicyVersion>, Fault> {
-    let scope = who.confined_to().cloned().map_or(PolicyScope::Cluster, PolicyScope::Tenant);
+    State(door): State<AppState>,
+    who: Caller,
+    PathId(PolicyVersionNumber(number)): PathId<PolicyVersionNumber>,
+) -> Result<Json<PolicyVersion>, ApiError> {
+    let scope = who.tenant_scope().cloned().map_or(PolicyScope::Cluster, PolicyScope::Tenant);
     let unknown = || Refusal::UnknownPolicy { number: Some(number), scope };
-    let found = door.state(|state| {
-        let version = state.policies.version(number).filter(|version| sees(&who, &version.scope));
-        version.map(|version| told(&door, state, version, true))
+    let found = door.read_state(|state| {
+        let version = state.policies.version(number).filter(|version| sees_scope(&who, &version.scope));
+        version.map(|version| api_policy_version_with_suspension(&door, state, version, true))
     })?;
     Ok(Json(found.ok_or_else(unknown)?))
 }
 
 /// Whether versions of a scope exist for a caller.
-fn sees(who: &Who, scope: &PolicyScope) -> bool {
+fn sees_scope(who: &Caller, scope: &PolicyScope) -> bool {
     match scope {
         PolicyScope::Cluster => who.role.is_cluster_wide(),
         PolicyScope::Tenant(tenant) => who.sees(tenant),
     }
 }
 
-fn is_of(scope: &PolicyScope, tenant: &str) -> bool {
+fn is_scope_of(scope: &PolicyScope, tenant: &str) -> bool {
     matches!(scope, PolicyScope::Tenant(own) if own.as_str() == tenant)
 }
 
 /// The number of a version.
-pub struct Number(u64);
+pub struct PolicyVersionNumber(u64);
 
-impl std::str::FromStr for Number {
+impl std::str::FromStr for PolicyVersionNumber {
     type Err = std::num::ParseIntError;
 
-    fn from_str(text: &str) -> Result<Number, std::num::ParseIntError> {
-        text.parse().map(Number)
+    fn from_str(text: &str) -> Result<PolicyVersionNumber, std::num::ParseIntError> {
+        text.parse().map(PolicyVersionNumber)
     }
 }
 
-impl Named for Number {
-    const UNKNOWN: &'static str = "unknown-policy";
+impl PathParam for PolicyVersionNumber {
+    const UNKNOWN_CODE: &'static str = "unknown-policy";
 }
 
-fn nobody() -> Fault {
-    Fault::new(StatusCode::NOT_IMPLEMENTED, "no-interpreter", "this server runs no policies")
+fn no_interpreter() -> ApiError {
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, "no-interpreter", "this server runs no policies")
 }
 
-fn newest(door: &Door, scope: &PolicyScope) -> Result<Json<PolicyVersion>, Fault> {
-    door.state(|state| {
+fn newest_version(door: &AppState, scope: &PolicyScope) -> Result<Json<PolicyVersion>, ApiError> {
+    door.read_state(|state| {
         let newest = state.policies.versions().into_iter().rfind(|version| version.scope == *scope);
-        Json(newest.map(|version| told(door, state, version, false)).unwrap_or_default())
+        Json(newest.map(|version| api_policy_version_with_suspension(door, state, version, false)).unwrap_or_default())
     })
 }
 
-pub fn shown(state: &muster_core::State, version: &BundleVersion, with_sources: bool) -> PolicyVersion {
+pub fn api_policy_version(state: &muster_core::State, version: &BundleVersion, with_sources: bool) -> PolicyVersion {
     let bundle = &version.bundle;
     let active = state.policies.active(&version.scope).is_some_and(|active| active.number == version.number);
     let counts = state.policies.ruleset(&state.settings).filter(|_| active).map(|ruleset| &ruleset.name);
@@ -280,17 +280,17 @@ pub fn shown(state: &muster_core::State, version: &BundleVersion, with_sources: 
         suspended: None,
         hash: bundle.hash.clone(),
         applied_by: version.by.clone(),
-        applied_at: stamp(version.at.0),
+        applied_at: rfc3339(version.at.0),
         why: version.why.clone(),
         hooks: bundle.hooks.iter().map(|hook| hook.as_str().to_string()).collect(),
-        pools: bundle.rules.pools.values().map(|pool| shown_pool(state, pool, active)).collect(),
-        rulesets: bundle.rules.schedules.values().map(|one| shown_ruleset(one, counts)).collect(),
+        pools: bundle.rules.pools.values().map(|pool| api_pool(state, pool, active)).collect(),
+        rulesets: bundle.rules.schedules.values().map(|one| api_ruleset(one, counts)).collect(),
         files: bundle.files.keys().cloned().collect(),
         sources: if with_sources { bundle.files.clone() } else { BTreeMap::new() },
     }
 }
 
-fn shown_pool(state: &muster_core::State, pool: &Pool, active: bool) -> PolicyPool {
+fn api_pool(state: &muster_core::State, pool: &Pool, active: bool) -> PolicyPool {
     let devices = state.nodes.values().filter(|_| active).flat_map(|node| &node.pools);
     let of_pool: Vec<bool> = devices.filter_map(|pools| pools.get(&pool.name).copied()).collect();
     PolicyPool {
@@ -300,27 +300,27 @@ fn shown_pool(state: &muster_core::State, pool: &Pool, active: bool) -> PolicyPo
         max_temp_c: thousandths(pool.max_temp_milli_c),
         health_threshold: thousandths(pool.health_threshold_milli),
         power_policy: pool.power_policy.word().to_string(),
-        opt_strategies: pool.opt_strategies.iter().map(strategy).collect(),
-        health_checks: pool.health_checks.iter().map(check).collect(),
+        opt_strategies: pool.opt_strategies.iter().map(strategy_text).collect(),
+        health_checks: pool.health_checks.iter().map(health_check_text).collect(),
         gpus: of_pool.len() as u32,
         gpus_open: of_pool.iter().filter(|open| **open).count() as u32,
     }
 }
 
-fn strategy(strategy: &Strategy) -> String {
-    format!("{}{}", strategy.kind.word(), fields(&strategy.fields))
+fn strategy_text(strategy: &Strategy) -> String {
+    format!("{}{}", strategy.kind.word(), fields_text(&strategy.fields))
 }
 
-fn check(check: &Check) -> String {
-    format!("{}{}", check.name, fields(&check.fields))
+fn health_check_text(check: &Check) -> String {
+    format!("{}{}", check.name, fields_text(&check.fields))
 }
 
-fn fields(fields: &BTreeMap<String, Fact>) -> String {
+fn fields_text(fields: &BTreeMap<String, Fact>) -> String {
     let fields: Vec<String> = fields.iter().map(|(name, fact)| format!("{name} = {fact}")).collect();
     if fields.is_empty() { String::new() } else { format!("({})", fields.join(", ")) }
 }
 
-fn shown_ruleset(ruleset: &Ruleset, counts: Option<&String>) -> PolicyRuleset {
+fn api_ruleset(ruleset: &Ruleset, counts: Option<&String>) -> PolicyRuleset {
     PolicyRuleset {
         name: ruleset.name.clone(),
         active: counts == Some(&ruleset.name),

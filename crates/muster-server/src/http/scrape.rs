@@ -5,30 +5,30 @@ use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
-use crate::http::fault::Fault;
-use crate::http::{Door, no_such_path};
+use crate::http::api_error::ApiError;
+use crate::http::{AppState, unknown_path_error};
 use crate::metrics;
 
 /// Where metrics are served unless `metrics.path` says otherwise.
-pub const PATH: &str = "/metrics";
+pub const DEFAULT_METRICS_PATH: &str = "/metrics";
 
 /// Metrics in the text format of OpenMetrics
 ///
 /// `metrics.path` serves them elsewhere, `metrics.enabled: false` nowhere.
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, description = "All metrics", content_type = "application/openmetrics-text", body = String)))]
-pub async fn scrape(State(door): State<Door>, path: MatchedPath, uri: Uri) -> Result<Response, Fault> {
+pub async fn scrape(State(door): State<AppState>, path: MatchedPath, uri: Uri) -> Result<Response, ApiError> {
     if !door.metrics.enabled || path.as_str() != door.metrics.path {
-        return Err(no_such_path(uri));
+        return Err(unknown_path_error(uri));
     }
-    answer(State(door)).await
+    metrics_response(State(door)).await
 }
 
 /// The same on a port of its own.
-pub async fn answer(State(door): State<Door>) -> Result<Response, Fault> {
-    let counts = door.tables(|tables| Ok(tables.job_counts()?)).await.unwrap_or_default();
+pub async fn metrics_response(State(door): State<AppState>) -> Result<Response, ApiError> {
+    let counts = door.read_tables(|tables| Ok(tables.job_counts()?)).await.unwrap_or_default();
     let text =
-        metrics::text(&door, &counts).map_err(|_| Fault::internal("the metrics could not be written"))?;
+        metrics::openmetrics_text(&door, &counts).map_err(|_| ApiError::internal("the metrics could not be written"))?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, content_type)], text).into_response())
 }

@@ -3,51 +3,51 @@
 use muster_core::objects::start_range::StartRange;
 use muster_core::planner::EarliestStarts;
 use muster_core::{JobId, Timestamp};
-use muster_protocol::outlook::ExpectedStart;
+use muster_protocol::explain::ExpectedStart;
 
-use crate::http::written::stamp;
+use crate::http::conversions::rfc3339;
 
 /// What a start range of a job must agree with.
-pub struct StartFacts {
+pub struct StartRangeCheck {
     now: Timestamp,
     /// The begin time of the job, or the end of the windows it cannot start in.
-    earliest: Timestamp,
+    earliest_start: Timestamp,
     reserved: Option<Timestamp>,
-    hits: (u32, u32),
+    all_hits: (u32, u32),
     recent_hits: (u32, u32),
     is_reliable: bool,
     /// The forecast rests on the configured default runtime.
-    is_guessed: bool,
+    rests_on_default_runtime: bool,
 }
 
 /// A range that is worth telling, and how often such ranges were right.
-pub struct ToldRange {
+pub struct ReliableStartRange {
     range: StartRange,
     hits: (u32, u32),
 }
 
-impl StartFacts {
+impl StartRangeCheck {
     /// Of a waiting job, with its reservation if it has one.
-    pub fn of(
+    pub fn new(
         state: &muster_core::State,
         job: JobId,
         reserved: Option<Timestamp>,
         now: Timestamp,
-    ) -> StartFacts {
-        StartFacts {
+    ) -> StartRangeCheck {
+        StartRangeCheck {
             now,
-            earliest: EarliestStarts::new(state, now).of(job),
+            earliest_start: EarliestStarts::new(state, now).of(job),
             reserved,
-            hits: state.calibration.hits(),
+            all_hits: state.calibration.hits(),
             recent_hits: state.calibration.recent_hits(),
             is_reliable: state.calibration.is_reliable(),
-            is_guessed: state.guesses_runtimes(job),
+            rests_on_default_runtime: state.guesses_runtimes(job),
         }
     }
 
     /// The range as it is told, or why none is.
-    pub fn told(&self, range: Option<StartRange>) -> Result<ToldRange, String> {
-        if self.is_guessed {
+    pub fn reliable(&self, range: Option<StartRange>) -> Result<ReliableStartRange, String> {
+        if self.rests_on_default_runtime {
             return Err(
                 "no job has ended here, so runtimes are unknown; time limits (`--time`) help".to_string()
             );
@@ -59,26 +59,26 @@ impl StartFacts {
             let (right, of) = self.recent_hits;
             return Err(format!("only {right} of the last {of} start ranges were right"));
         }
-        let range = range.within(self.earliest.max(self.now), self.reserved);
-        Ok(ToldRange { range, hits: self.hits })
+        let range = range.within(self.earliest_start.max(self.now), self.reserved);
+        Ok(ReliableStartRange { range, hits: self.all_hits })
     }
 }
 
-impl ToldRange {
+impl ReliableStartRange {
     /// From when to when.
     pub fn range(&self) -> StartRange {
         self.range
     }
 
     /// The moment of a reservation as it is told beside the range.
-    pub fn reservation(&self, reserved: Timestamp) -> Timestamp {
+    pub fn reservation_within(&self, reserved: Timestamp) -> Timestamp {
         self.range.reservation(reserved)
     }
 
     /// For people.
-    pub fn shown(&self) -> ExpectedStart {
+    pub fn to_api(&self) -> ExpectedStart {
         let (from_ms, to_ms) = (self.range.from.0, self.range.to.0);
         let (ranges_right, ranges_told) = self.hits;
-        ExpectedStart { from: stamp(from_ms), from_ms, to: stamp(to_ms), to_ms, ranges_right, ranges_told }
+        ExpectedStart { from: rfc3339(from_ms), from_ms, to: rfc3339(to_ms), to_ms, ranges_right, ranges_told }
     }
 }

@@ -13,16 +13,16 @@ use muster_store::rows::UsageRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
 use crate::http::query::Query;
-use crate::http::who::Reach;
-use crate::http::written::{hours, kwh, moment_text, money, stamp};
-use crate::identity::Who;
+use crate::http::caller::TenantVisibility;
+use crate::http::conversions::{ms_to_hours, mj_to_kwh, parse_timestamp_text, micro_to_money, rfc3339};
+use crate::identity::Caller;
 
 /// The span when nothing is said: thirty days.
-const SPAN_MS: i64 = 30 * 24 * HOUR;
+const DEFAULT_PERIOD_MS: i64 = 30 * 24 * HOUR;
 
 /// Which usage, and what it is added up by.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -46,44 +46,44 @@ pub struct UsageQuery {
 #[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(UsageQuery),
     responses((status = 200, description = "The sums", body = UsageReport)))]
 pub async fn report(
-    State(door): State<Door>,
-    who: Who,
+    State(door): State<AppState>,
+    who: Caller,
     Query(query): Query<UsageQuery>,
-) -> Result<Json<UsageReport>, Fault> {
+) -> Result<Json<UsageReport>, ApiError> {
     let now_ms = door.cluster.now().0;
     let to_ms =
-        query.to.as_deref().map(|text| moment_text("to", text)).transpose()?.map_or(now_ms + 1, |to| to.0);
-    let from_ms = query.from.as_deref().map(|text| moment_text("from", text)).transpose()?;
-    let from_ms = from_ms.map_or(to_ms.saturating_sub(SPAN_MS), |from| from.0);
+        query.to.as_deref().map(|text| parse_timestamp_text("to", text)).transpose()?.map_or(now_ms + 1, |to| to.0);
+    let from_ms = query.from.as_deref().map(|text| parse_timestamp_text("from", text)).transpose()?;
+    let from_ms = from_ms.map_or(to_ms.saturating_sub(DEFAULT_PERIOD_MS), |from| from.0);
     if from_ms > to_ms {
-        return Err(Fault::invalid("from", "must not be after `to`"));
+        return Err(ApiError::invalid("from", "must not be after `to`"));
     }
-    let (by, word) = by_of(query.by.as_deref().unwrap_or("tenant"))?;
-    let span = UsageFilter { from_ms, to_ms, tenants: who.tenants(query.tenant_id.as_deref()) };
+    let (by, word) = parse_grouping(query.by.as_deref().unwrap_or("tenant"))?;
+    let span = UsageFilter { from_ms, to_ms, tenants: who.tenant_filter(query.tenant_id.as_deref()) };
     // A standby does not know what runs.
     let running = match (from_ms..to_ms).contains(&now_ms) {
-        true => door.state(|state| accrued(state, &span, by, now_ms)).ok(),
+        true => door.read_state(|state| running_usage(state, &span, by, now_ms)).ok(),
         false => None,
     };
     let includes_running = running.is_some();
-    let ended = door.tables(move |tables| Ok(tables.usage(&span, by)?)).await?;
-    let rows = merged(ended, running.unwrap_or_default(), by);
-    let total = rows.iter().fold(Row::default(), |mut total, row| {
+    let ended = door.read_tables(move |tables| Ok(tables.usage(&span, by)?)).await?;
+    let rows = merge_by_key(ended, running.unwrap_or_default(), by);
+    let total = rows.iter().fold(UsageSum::default(), |mut total, row| {
         total.add(row);
         total
     });
     Ok(Json(UsageReport {
-        from: stamp(from_ms),
-        to: stamp(to_ms),
+        from: rfc3339(from_ms),
+        to: rfc3339(to_ms),
         by: word.to_string(),
-        rows: rows.into_iter().map(Row::shown).collect(),
-        total: Row { key: "total".to_string(), ..total }.shown(),
+        rows: rows.into_iter().map(UsageSum::to_api).collect(),
+        total: UsageSum { key: "total".to_string(), ..total }.to_api(),
         includes_running,
     }))
 }
 
 /// What the live attempts have used until now, by key.
-fn accrued(state: &Core, span: &UsageFilter, by: UsageGrouping, now_ms: i64) -> Vec<Row> {
+fn running_usage(state: &Core, span: &UsageFilter, by: UsageGrouping, now_ms: i64) -> Vec<UsageSum> {
     let now = Timestamp(now_ms).max(state.clock);
     let seen = |job: &&Job| {
         span.tenants.as_ref().is_none_or(|tenants| tenants.iter().any(|one| one == job.spec.tenant.as_str()))
@@ -95,19 +95,19 @@ fn accrued(state: &Core, span: &UsageFilter, by: UsageGrouping, now_ms: i64) -> 
             UsageGrouping::User => job.spec.user.clone(),
             UsageGrouping::Job => job.id.to_string(),
         };
-        Some(Row { key, attempts: 1, running_attempts: 1, charge, running_gpu_ms: charge.gpu_ms })
+        Some(UsageSum { key, attempts: 1, running_attempts: 1, charge, running_gpu_ms: charge.gpu_ms })
     };
     state.jobs.values().filter(seen).filter_map(row).collect()
 }
 
 /// One row for each key, in the order of the keys.
-fn merged(ended: Vec<UsageRow>, running: Vec<Row>, by: UsageGrouping) -> Vec<Row> {
+fn merge_by_key(ended: Vec<UsageRow>, running: Vec<UsageSum>, by: UsageGrouping) -> Vec<UsageSum> {
     // The ids of jobs are in the order of their numbers, not of their letters.
     let place = |key: &str| (key.parse::<JobId>().ok().filter(|_| by == UsageGrouping::Job), key.to_string());
-    let mut rows: BTreeMap<(Option<JobId>, String), Row> = BTreeMap::new();
-    for row in ended.into_iter().map(Row::from).chain(running) {
+    let mut rows: BTreeMap<(Option<JobId>, String), UsageSum> = BTreeMap::new();
+    for row in ended.into_iter().map(UsageSum::from).chain(running) {
         let sum =
-            rows.entry(place(&row.key)).or_insert_with(|| Row { key: row.key.clone(), ..Row::default() });
+            rows.entry(place(&row.key)).or_insert_with(|| UsageSum { key: row.key.clone(), ..UsageSum::default() });
         sum.add(&row);
     }
     rows.into_values().collect()
@@ -115,7 +115,7 @@ fn merged(ended: Vec<UsageRow>, running: Vec<Row>, by: UsageGrouping) -> Vec<Row
 
 /// Sums of one key.
 #[derive(Debug, Clone, Default)]
-struct Row {
+struct UsageSum {
     key: String,
     attempts: u64,
     running_attempts: u64,
@@ -123,44 +123,44 @@ struct Row {
     running_gpu_ms: u64,
 }
 
-impl From<UsageRow> for Row {
-    fn from(row: UsageRow) -> Row {
+impl From<UsageRow> for UsageSum {
+    fn from(row: UsageRow) -> UsageSum {
         let UsageRow { key, attempts, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, energy_mj } = row;
         let charge = Charge { gpu_ms, cpu_ms, memory_gib_ms, cost_micro, energy_mj };
-        Row { key, attempts, charge, ..Row::default() }
+        UsageSum { key, attempts, charge, ..UsageSum::default() }
     }
 }
 
-impl Row {
-    fn add(&mut self, row: &Row) {
+impl UsageSum {
+    fn add(&mut self, row: &UsageSum) {
         self.attempts += row.attempts;
         self.running_attempts += row.running_attempts;
         self.running_gpu_ms += row.running_gpu_ms;
         self.charge += row.charge;
     }
 
-    fn shown(self) -> Usage {
+    fn to_api(self) -> Usage {
         Usage {
             key: self.key,
             attempts: self.attempts,
             running_attempts: self.running_attempts,
             running_gpu_ms: self.running_gpu_ms,
-            gpu_hours: hours(self.charge.gpu_ms),
+            gpu_hours: ms_to_hours(self.charge.gpu_ms),
             gpu_ms: self.charge.gpu_ms,
-            cpu_hours: hours(self.charge.cpu_ms),
-            memory_gib_hours: hours(self.charge.memory_gib_ms),
-            cost: money(self.charge.cost_micro),
+            cpu_hours: ms_to_hours(self.charge.cpu_ms),
+            memory_gib_hours: ms_to_hours(self.charge.memory_gib_ms),
+            cost: micro_to_money(self.charge.cost_micro),
             cost_micro: self.charge.cost_micro,
-            energy_kwh: kwh(self.charge.energy_mj),
+            energy_kwh: mj_to_kwh(self.charge.energy_mj),
         }
     }
 }
 
-fn by_of(text: &str) -> Result<(UsageGrouping, &'static str), Fault> {
+fn parse_grouping(text: &str) -> Result<(UsageGrouping, &'static str), ApiError> {
     match text {
         "tenant" => Ok((UsageGrouping::Tenant, "tenant")),
         "user" => Ok((UsageGrouping::User, "user")),
         "job" => Ok((UsageGrouping::Job, "job")),
-        _ => Err(Fault::invalid("by", format!("`{text}` is none of tenant, user, job"))),
+        _ => Err(ApiError::invalid("by", format!("`{text}` is none of tenant, user, job"))),
     }
 }

@@ -4,15 +4,15 @@ use std::sync::TryLockError;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use muster_protocol::whatif::{WhatIf, WhatIfAsk};
+use muster_protocol::whatif::{WhatIf, WhatIfRequest};
 
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
-use crate::whatif::Question;
+use crate::whatif::WhatIfQuery;
 
 /// Seconds after which another question may have been answered.
-const RETRY_SECONDS: u64 = 5;
+const BUSY_RETRY_SECONDS: u64 = 5;
 
 /// What would have been under other rules
 ///
@@ -20,10 +20,10 @@ const RETRY_SECONDS: u64 = 5;
 /// the length it had, and the planner decides anew under the change. Nothing is changed by asking.
 #[utoipa::path(post, path = "/api/v1/whatif", tag = "cluster", request_body = WhatIfAsk,
     responses((status = 200, description = "Who would have won and lost", body = WhatIf)))]
-pub async fn ask(State(door): State<Door>, Json(ask): Json<WhatIfAsk>) -> Result<Json<WhatIf>, Fault> {
-    let question = Question::of(&ask, door.cluster.now())?;
-    let Some(oracle) = door.oracle.clone() else {
-        return Err(Fault::new(
+pub async fn ask(State(door): State<AppState>, Json(ask): Json<WhatIfRequest>) -> Result<Json<WhatIf>, ApiError> {
+    let question = WhatIfQuery::from_request(&ask, door.cluster.now())?;
+    let Some(oracle) = door.whatif_replay.clone() else {
+        return Err(ApiError::new(
             StatusCode::NOT_IMPLEMENTED,
             "no-oracle",
             "this server cannot replay its history",
@@ -35,8 +35,8 @@ pub async fn ask(State(door): State<Door>, Json(ask): Json<WhatIfAsk>) -> Result
         Err(TryLockError::Poisoned(oracle)) => oracle.into_inner().answer(tables, &question),
         Err(TryLockError::WouldBlock) => {
             let busy = "another what-if question is being answered";
-            Err(Fault::new(StatusCode::TOO_MANY_REQUESTS, "busy", busy).retry_after(RETRY_SECONDS))
+            Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", busy).retry_after(BUSY_RETRY_SECONDS))
         }
     };
-    Ok(Json(door.tables(answer).await?))
+    Ok(Json(door.read_tables(answer).await?))
 }

@@ -63,13 +63,13 @@ pub fn read_token_file(path: &Path) -> Result<Secret, FileError> {
     }
     let mut text = String::new();
     file.take(TOKEN_FILE_BYTES_MAX).read_to_string(&mut text).map_err(unreadable)?;
-    Secret::read(&text).ok_or_else(|| FileError::NoToken { path: path.to_path_buf() })
+    Secret::parse(&text).ok_or_else(|| FileError::NoToken { path: path.to_path_buf() })
 }
 
 /// Write a file that only its owner may read, whole or not at all. Its folder is made when it is missing.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    let written = make_folder(folder).and_then(|()| replace(path, bytes)).and_then(|()| sync(folder));
+    let written = make_folder(folder).and_then(|()| write_atomically(path, bytes)).and_then(|()| sync_folder(folder));
     written.map_err(|source| FileError::Write { path: path.to_path_buf(), source })
 }
 
@@ -79,7 +79,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 
 /// The name appears only when the content is on disk. A left-over draft of an earlier death is removed, because
 /// its permissions are not known.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let draft = path.with_extension("draft");
     match fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -91,7 +91,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
-fn sync(folder: &Path) -> io::Result<()> {
+fn sync_folder(folder: &Path) -> io::Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     File::open(folder)?.sync_all()
 }

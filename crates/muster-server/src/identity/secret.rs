@@ -25,7 +25,7 @@ pub struct Secret(String);
 
 /// A token to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct NewToken {
     /// Whose it will be, for people.
     pub name: String,
     /// What it will allow.
@@ -44,7 +44,7 @@ pub struct Wish {
 pub struct NoRandomness(getrandom::Error);
 
 /// Make a token: what is kept, and what its owner gets to see once.
-pub fn mint(wish: Wish, now: Timestamp) -> Result<(Token, Secret), NoRandomness> {
+pub fn mint(wish: NewToken, now: Timestamp) -> Result<(Token, Secret), NoRandomness> {
     let id = format!("t{}", hex(&random::<ID_BYTES>()?));
     let unchecked = format!("{PREFIX}{id}_{}", hex(&random::<SECRET_BYTES>()?));
     let text = format!("{unchecked}{}", checksum(&unchecked));
@@ -62,7 +62,7 @@ pub fn mint(wish: Wish, now: Timestamp) -> Result<(Token, Secret), NoRandomness>
 }
 
 /// The public part of a token, if this is one and was copied whole.
-pub(super) fn id_of(text: &str) -> Option<&str> {
+pub(super) fn token_id(text: &str) -> Option<&str> {
     let (id, rest) = text.strip_prefix(PREFIX)?.split_once('_')?;
     if rest.len() != 2 * SECRET_BYTES + CHECKSUM_DIGITS || !text.is_ascii() {
         return None;
@@ -72,7 +72,7 @@ pub(super) fn id_of(text: &str) -> Option<&str> {
 }
 
 /// Whether a text has this hash. Takes as long for a near miss as for a far one.
-pub(super) fn fits(text: &str, kept: &str) -> bool {
+pub(super) fn matches_hash(text: &str, kept: &str) -> bool {
     let found = hash(text);
     let differences = found.bytes().zip(kept.bytes()).fold(0, |seen, (a, b)| black_box(seen | (a ^ b)));
     found.len() == kept.len() && differences == 0
@@ -98,9 +98,9 @@ fn hex(bytes: &[u8]) -> String {
 
 impl Secret {
     /// A text that claims to be a token; damaged ones are not taken.
-    pub fn read(text: &str) -> Option<Secret> {
+    pub fn parse(text: &str) -> Option<Secret> {
         let text = text.trim();
-        id_of(text).map(|_| Secret(text.to_string()))
+        token_id(text).map(|_| Secret(text.to_string()))
     }
 
     /// The text itself, for the one moment it is shown, and for the `Authorization` header.
@@ -111,6 +111,6 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PREFIX}{}_***", id_of(&self.0).unwrap_or_default())
+        write!(f, "{PREFIX}{}_***", token_id(&self.0).unwrap_or_default())
     }
 }

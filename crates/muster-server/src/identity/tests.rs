@@ -14,9 +14,9 @@ fn tenant(name: &str) -> TenantId {
     name.parse().unwrap()
 }
 
-fn wish(role: Role) -> Wish {
+fn new_token(role: Role) -> NewToken {
     let tenant = (!role.is_cluster_wide()).then(|| tenant("red"));
-    Wish { name: "mia".to_string(), role, tenant, expires_at: None, priority_max: None }
+    NewToken { name: "mia".to_string(), role, tenant, expires_at: None, priority_max: None }
 }
 
 fn state_with(tokens: &[&Token]) -> State {
@@ -34,11 +34,11 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_minted_token_lets_its_owner_in() {
-    let (token, secret) = mint(wish(Role::Member), NOW).unwrap();
+fn a_minted_token_authenticates_its_owner() {
+    let (token, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let state = state_with(&[&token]);
-    let who = Identity::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
-    let expected = Who {
+    let who = Authenticator::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
+    let expected = Caller {
         actor: Actor::bearer(&token),
         role: Role::Member,
         tenant: Some(tenant("red")),
@@ -50,27 +50,27 @@ fn a_minted_token_lets_its_owner_in() {
 }
 
 #[test]
-fn two_tokens_are_never_alike() {
-    let (first, first_secret) = mint(wish(Role::Viewer), NOW).unwrap();
-    let (second, second_secret) = mint(wish(Role::Viewer), NOW).unwrap();
+fn two_minted_tokens_differ_in_id_and_secret() {
+    let (first, first_secret) = mint(new_token(Role::Viewer), NOW).unwrap();
+    let (second, second_secret) = mint(new_token(Role::Viewer), NOW).unwrap();
     assert_ne!(first.id, second.id);
     assert_ne!(first_secret, second_secret);
     // The id of one with the secret of the other is nobody's token, whatever its checksum says.
-    assert!(!secret::fits(first_secret.reveal(), &second.hash));
+    assert!(!secret::matches_hash(first_secret.reveal(), &second.hash));
 }
 
 #[test]
 fn local_mode_needs_no_token() {
-    let who = Identity::Local.authenticate(None, &State::default(), NOW).unwrap();
+    let who = Authenticator::Local.authenticate(None, &State::default(), NOW).unwrap();
     assert_eq!((who.actor.name.as_str(), who.role, who.tenant), ("local", Role::Admin, None));
 }
 
 #[test]
-fn callers_hear_one_answer_and_the_log_another() {
-    let (token, good) = mint(wish(Role::Member), NOW).unwrap();
-    let short = Wish { expires_at: Some(NOW), ..wish(Role::Member) };
+fn all_rejected_tokens_get_one_message_and_distinct_log_reasons() {
+    let (token, good) = mint(new_token(Role::Member), NOW).unwrap();
+    let short = NewToken { expires_at: Some(NOW), ..new_token(Role::Member) };
     let (ended, ended_secret) = mint(short, Timestamp(0)).unwrap();
-    let (revoked, revoked_secret) = mint(wish(Role::Member), NOW).unwrap();
+    let (revoked, revoked_secret) = mint(new_token(Role::Member), NOW).unwrap();
     let mut changed = token.clone();
     changed.hash = revoked.hash.clone();
     let state = state_with(&[&changed, &ended]);
@@ -92,7 +92,7 @@ fn callers_hear_one_answer_and_the_log_another() {
     ];
     let mut reasons = Vec::new();
     for (bearer, expected) in cases {
-        let error = Identity::Tokens.authenticate(bearer, &state, NOW).unwrap_err();
+        let error = Authenticator::Tokens.authenticate(bearer, &state, NOW).unwrap_err();
         assert_eq!(error.to_string(), "a valid token is needed; send `Authorization: Bearer mst_…`");
         assert_eq!(error, expected, "{bearer:?}");
         reasons.push(error.reason());
@@ -102,21 +102,21 @@ fn callers_hear_one_answer_and_the_log_another() {
 }
 
 #[test]
-fn every_slip_in_copying_is_caught_without_a_lookup() {
-    let (_, secret) = mint(wish(Role::Member), NOW).unwrap();
+fn the_checksum_rejects_every_single_character_error() {
+    let (_, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let text = secret.reveal();
     for place in 0..text.len() {
         let mut bytes = text.as_bytes().to_vec();
         bytes[place] = if bytes[place] == b'0' { b'1' } else { b'0' };
         let slipped = String::from_utf8(bytes).unwrap();
-        assert_eq!(secret::id_of(&slipped), None, "{slipped}");
+        assert_eq!(secret::token_id(&slipped), None, "{slipped}");
     }
 }
 
 #[test]
-fn the_matrix_of_roles_places_and_verbs() {
-    use Verb::*;
-    let verbs = [Look, Work, Manage, Operate, Administer];
+fn each_role_has_its_permissions_in_its_tenant_in_others_and_on_the_cluster() {
+    use Permission::*;
+    let verbs = [Read, ManageJobs, ManageTenant, Operate, Administer];
     // For each role what it may do in its own tenant, in another, and to the cluster.
     let matrix = [
         (Role::Viewer, "l....", ".....", "l...."),
@@ -126,11 +126,11 @@ fn the_matrix_of_roles_places_and_verbs() {
         (Role::Admin, "lwmoa", "lwmoa", "lwmoa"),
     ];
     for (role, own, foreign, cluster) in matrix {
-        let (token, _) = mint(wish(role), NOW).unwrap();
-        let who = Who::with(&token);
+        let (token, _) = mint(new_token(role), NOW).unwrap();
+        let who = Caller::from_token(&token);
         for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
             let place = place.map(tenant);
-            let may = |verb: &Verb| who.may(*verb, place.as_ref());
+            let may = |verb: &Permission| who.may(*verb, place.as_ref());
             let found: String = verbs
                 .iter()
                 .zip("lwmoa".chars())
@@ -142,7 +142,7 @@ fn the_matrix_of_roles_places_and_verbs() {
 }
 
 #[test]
-fn nobody_hands_out_more_than_they_have() {
+fn nobody_grants_a_role_above_their_own() {
     let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
     // Which roles each role may hand out in its own tenant, in another, and for the cluster.
     let matrix = [
@@ -153,7 +153,7 @@ fn nobody_hands_out_more_than_they_have() {
         (Role::Admin, "vmt..", "vmt..", "...oa"),
     ];
     for (role, own, foreign, cluster) in matrix {
-        let who = Who::with(&mint(wish(role), NOW).unwrap().0);
+        let who = Caller::from_token(&mint(new_token(role), NOW).unwrap().0);
         for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
             let place = place.map(tenant);
             let may = |wanted: &Role| who.may_grant(*wanted, place.as_ref());
@@ -168,7 +168,7 @@ fn nobody_hands_out_more_than_they_have() {
 }
 
 #[test]
-fn the_first_start_makes_one_administrator() {
+fn the_first_start_creates_one_administrator_token() {
     let folder = folder("bootstrap");
     let (token, secret) = bootstrap(&folder, &State::default(), NOW).unwrap().unwrap();
     assert_eq!((token.role, token.tenant.clone()), (Role::Admin, None));
@@ -178,7 +178,7 @@ fn the_first_start_makes_one_administrator() {
     assert_eq!(read_token_file(&path).unwrap(), secret);
     let state = state_with(&[&token]);
     assert!(bootstrap(&folder, &state, NOW).unwrap().is_none(), "the second start finds it");
-    assert!(Identity::Tokens.authenticate(Some(secret.reveal()), &state, NOW).is_ok());
+    assert!(Authenticator::Tokens.authenticate(Some(secret.reveal()), &state, NOW).is_ok());
     // We died before the token was durable, or the last administrator was revoked.
     let (_, again) = bootstrap(&folder, &State::default(), NOW).unwrap().unwrap();
     assert_eq!(read_token_file(&path).unwrap(), again);
@@ -188,7 +188,7 @@ fn the_first_start_makes_one_administrator() {
 #[test]
 fn token_files_that_others_can_read_are_refused() {
     let folder = folder("modes");
-    let (_, secret) = mint(wish(Role::Member), NOW).unwrap();
+    let (_, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let path = folder.join("token");
     write_private(&path, secret.reveal().as_bytes()).unwrap();
     for (mode, is_private) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false)] {

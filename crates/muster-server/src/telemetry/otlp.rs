@@ -13,12 +13,12 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 use tokio::sync::mpsc;
 
-use super::journey::{About, Span};
+use super::job_trace::{AttributeValue, Span};
 
 /// What one request to the collector carries at most.
 const SPANS_PER_REQUEST: usize = 512;
 /// A collector on the same network answers in milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there are no traces.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub struct TraceError {
 pub(super) struct Exporter {
     inner: SpanExporter,
     /// Spans lost since the collector last answered.
-    lost: usize,
+    lost_spans: usize,
 }
 
 impl Exporter {
@@ -40,41 +40,41 @@ impl Exporter {
         let built = SpanExporter::builder()
             .with_http()
             .with_endpoint(traces_url(endpoint))
-            .with_timeout(PATIENCE)
+            .with_timeout(EXPORT_TIMEOUT)
             .build();
         let mut inner = built.map_err(|source| TraceError { endpoint: endpoint.to_string(), source })?;
         inner.set_resource(&resource(environment));
-        Ok(Exporter { inner, lost: 0 })
+        Ok(Exporter { inner, lost_spans: 0 })
     }
 
     /// Send what comes until nothing more can come. While one request is under way others gather for the next.
-    pub async fn ship(mut self, mut spans: mpsc::Receiver<Span>) {
+    pub async fn export_all(mut self, mut spans: mpsc::Receiver<Span>) {
         let mut gathered = Vec::new();
         while spans.recv_many(&mut gathered, SPANS_PER_REQUEST).await > 0 {
             let count = gathered.len();
-            let sent = self.inner.export(gathered.drain(..).map(data).collect()).await;
-            self.note(count, sent.map_err(|error| error.to_string()));
+            let sent = self.inner.export(gathered.drain(..).map(span_data).collect()).await;
+            self.log_export_result(count, sent.map_err(|error| error.to_string()));
         }
         // The connection ends with the exporter; there is nothing left to flush.
         let _ = self.inner.shutdown();
     }
 
     /// Say once that the collector is away, and once that it is back.
-    fn note(&mut self, count: usize, sent: Result<(), String>) {
+    fn log_export_result(&mut self, count: usize, sent: Result<(), String>) {
         match sent {
-            Ok(()) if self.lost > 0 => {
-                tracing::info!(lost = self.lost, "the trace collector answers again");
-                self.lost = 0;
+            Ok(()) if self.lost_spans > 0 => {
+                tracing::info!(lost = self.lost_spans, "the trace collector answers again");
+                self.lost_spans = 0;
             }
             Ok(()) => {}
             Err(error) => {
-                if self.lost == 0 {
+                if self.lost_spans == 0 {
                     tracing::warn!(
                         error,
                         "the trace collector does not answer: traces are lost until it does"
                     );
                 }
-                self.lost += count;
+                self.lost_spans += count;
             }
         }
     }
@@ -93,19 +93,19 @@ fn resource(environment: &str) -> Resource {
     Resource::builder().with_service_name("muster").with_attributes(about).build()
 }
 
-fn data(span: Span) -> SpanData {
-    let trace = TraceId::from_bytes(span.trace);
+fn span_data(span: Span) -> SpanData {
+    let trace = TraceId::from_bytes(span.trace_id);
     let context =
         |id| SpanContext::new(trace, SpanId::from_bytes(id), TraceFlags::SAMPLED, false, TraceState::NONE);
     SpanData {
-        span_context: context(span.id),
-        parent_span_id: span.parent.map_or(SpanId::INVALID, SpanId::from_bytes),
+        span_context: context(span.span_id),
+        parent_span_id: span.parent_span_id.map_or(SpanId::INVALID, SpanId::from_bytes),
         parent_span_is_remote: false,
         span_kind: SpanKind::Internal,
         name: span.name.into(),
-        start_time: moment(span.from),
-        end_time: moment(span.until),
-        attributes: span.about.into_iter().map(attribute).collect(),
+        start_time: system_time(span.start),
+        end_time: system_time(span.end),
+        attributes: span.attributes.into_iter().map(attribute).collect(),
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
         links: SpanLinks::default(),
@@ -114,13 +114,13 @@ fn data(span: Span) -> SpanData {
     }
 }
 
-fn attribute((name, value): (&'static str, About)) -> KeyValue {
+fn attribute((name, value): (&'static str, AttributeValue)) -> KeyValue {
     match value {
-        About::Text(text) => KeyValue::new(name, text),
-        About::Number(number) => KeyValue::new(name, number),
+        AttributeValue::Text(text) => KeyValue::new(name, text),
+        AttributeValue::Number(number) => KeyValue::new(name, number),
     }
 }
 
-fn moment(at: Timestamp) -> SystemTime {
+fn system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(at.0).unwrap_or(0))
 }

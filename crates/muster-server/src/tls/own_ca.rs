@@ -18,9 +18,9 @@ use rcgen::{
 use super::{TlsError, unreadable};
 use crate::identity::write_private;
 
-const CA_DAYS: i32 = 3_650;
+const CA_VALID_DAYS: i32 = 3_650;
 /// Under the 825 days that Apple's systems allow a certificate of a private CA.
-const SERVER_DAYS: i32 = 800;
+const SERVER_CERTIFICATE_VALID_DAYS: i32 = 800;
 
 /// What clients have to trust.
 pub fn ca_path(data_dir: &Path) -> PathBuf {
@@ -37,15 +37,15 @@ pub(super) fn today() -> Date {
 }
 
 /// The files of a certificate that covers `names` and will live for a while, made where that is needed.
-pub(super) fn certificate(
+pub(super) fn ensure_certificate(
     data_dir: &Path,
     names: &[String],
     today: Date,
 ) -> Result<(PathBuf, PathBuf), TlsError> {
     let (certificate, key) = (folder(data_dir).join("server.pem"), folder(data_dir).join("server.key"));
     let names = all_names(names);
-    let good = Label { names: names.clone(), renew_after: days_after(today, SERVER_DAYS / 2) };
-    let kept = std::fs::read_to_string(&certificate).ok().and_then(|text| Label::read(&text));
+    let good = CertificateHeader { names: names.clone(), renew_after: days_after(today, SERVER_CERTIFICATE_VALID_DAYS / 2) };
+    let kept = std::fs::read_to_string(&certificate).ok().and_then(|text| CertificateHeader::read(&text));
     let is_whole = key.exists() && ca_path(data_dir).exists();
     let is_good = is_whole && kept.is_some_and(|kept| kept.names == names && kept.renew_after > today);
     if !is_good {
@@ -56,22 +56,22 @@ pub(super) fn certificate(
 
 /// What we wrote above a certificate, to know later whether it still serves without having to parse it. Text
 /// before the first block is legal in PEM.
-struct Label {
+struct CertificateHeader {
     names: BTreeSet<String>,
     renew_after: Date,
 }
 
-impl Label {
+impl CertificateHeader {
     fn text(&self) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         format!("renew-after: {}\nnames: {}\n", self.renew_after, names.join(" "))
     }
 
-    fn read(text: &str) -> Option<Label> {
+    fn read(text: &str) -> Option<CertificateHeader> {
         let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
         let renew_after = line("renew-after: ")?.parse().ok()?;
         let names = line("names: ")?.split_whitespace().map(str::to_string).collect();
-        Some(Label { names, renew_after })
+        Some(CertificateHeader { names, renew_after })
     }
 }
 
@@ -80,8 +80,8 @@ fn all_names(names: &[String]) -> BTreeSet<String> {
     ["localhost", "127.0.0.1", "::1"].map(str::to_string).into_iter().chain(usable).collect()
 }
 
-fn issue(data_dir: &Path, label: &Label, today: Date, files: (&Path, &Path)) -> Result<(), TlsError> {
-    let unmade = |source| TlsError::Unmade { path: folder(data_dir), source };
+fn issue(data_dir: &Path, label: &CertificateHeader, today: Date, files: (&Path, &Path)) -> Result<(), TlsError> {
+    let unmade = |source| TlsError::NotGenerated { path: folder(data_dir), source };
     let issuer = issuer(data_dir, today)?;
     let mut params =
         CertificateParams::new(label.names.iter().cloned().collect::<Vec<_>>()).map_err(unmade)?;
@@ -89,7 +89,7 @@ fn issue(data_dir: &Path, label: &Label, today: Date, files: (&Path, &Path)) -> 
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     params.use_authority_key_identifier_extension = true;
-    lives(&mut params, today, SERVER_DAYS);
+    set_validity(&mut params, today, SERVER_CERTIFICATE_VALID_DAYS);
     let key = KeyPair::generate().map_err(unmade)?;
     let certificate = params.signed_by(&key, &issuer).map_err(unmade)?;
     // The key first: a certificate without its key would look good at the next start.
@@ -101,7 +101,7 @@ fn issue(data_dir: &Path, label: &Label, today: Date, files: (&Path, &Path)) -> 
 /// The CA, made at the first call. It is described by code and told apart by its key, so the key is all that
 /// has to be read again.
 fn issuer(data_dir: &Path, today: Date) -> Result<Issuer<'static, KeyPair>, TlsError> {
-    let unmade = |source| TlsError::Unmade { path: folder(data_dir), source };
+    let unmade = |source| TlsError::NotGenerated { path: folder(data_dir), source };
     let (path, key_path) = (ca_path(data_dir), folder(data_dir).join("ca.key"));
     if path.exists() {
         let pem = std::fs::read_to_string(&key_path).map_err(|error| unreadable(&key_path, error))?;
@@ -121,11 +121,11 @@ fn ca_params(today: Date) -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, "muster CA");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    lives(&mut params, today, CA_DAYS);
+    set_validity(&mut params, today, CA_VALID_DAYS);
     params
 }
 
-fn lives(params: &mut CertificateParams, today: Date, days: i32) {
+fn set_validity(params: &mut CertificateParams, today: Date, days: i32) {
     let moment = |date: Date| {
         // Months and days of a calendar date fit.
         rcgen::date_time_ymd(date.year().into(), date.month().unsigned_abs(), date.day().unsigned_abs())

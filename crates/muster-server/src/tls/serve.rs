@@ -34,7 +34,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long we wait for whom.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct ConnectionTimeouts {
     /// For a client to finish the TLS handshake.
     pub handshake: Duration,
     /// For the head of the first request on a new connection.
@@ -47,9 +47,9 @@ pub(super) struct Patience {
     pub drain: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for ConnectionTimeouts {
+    fn default() -> ConnectionTimeouts {
+        ConnectionTimeouts {
             handshake: Duration::from_secs(10),
             first_request: Duration::from_secs(8),
             headers: Duration::from_secs(15),
@@ -68,17 +68,17 @@ pub async fn serve(
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve_with(Patience::default(), (listener, places), acceptor, router, shutdown).await;
+    serve_with(ConnectionTimeouts::default(), (listener, places), acceptor, router, shutdown).await;
 }
 
 pub(super) async fn serve_with(
-    patience: Patience,
+    patience: ConnectionTimeouts,
     (listener, places): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    let door = Door { acceptor, router, builder: builder(patience), patience };
+    let door = ConnectionHandler { acceptor, router, builder: http_builder(patience), patience };
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -88,7 +88,7 @@ pub(super) async fn serve_with(
             (stream, peer) = accept(&listener) => {
                 // Without a place the stream is dropped, which closes it.
                 if let Some(place) = places.admit(peer.ip()) {
-                    connections.spawn(door.clone().keep((stream, peer), place, graceful.watcher()));
+                    connections.spawn(door.clone().serve_until_closed((stream, peer), place, graceful.watcher()));
                 }
             }
             Some(_) = connections.join_next() => {} // Ended ones are forgotten.
@@ -103,7 +103,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            Err(error) if is_clients_affair(&error) => {}
+            Err(error) if is_client_error(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections");
                 sleep(ACCEPT_PAUSE).await;
@@ -112,7 +112,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-fn is_clients_affair(error: &io::Error) -> bool {
+fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
@@ -131,24 +131,24 @@ async fn drain(graceful: GracefulShutdown, mut connections: JoinSet<()>, limit: 
 
 /// What every connection needs.
 #[derive(Clone)]
-struct Door {
+struct ConnectionHandler {
     acceptor: Option<TlsAcceptor>,
     router: Router,
     builder: Builder<TokioExecutor>,
-    patience: Patience,
+    patience: ConnectionTimeouts,
 }
 
-impl Door {
+impl ConnectionHandler {
     /// Serve a connection for as long as it keeps its place.
-    async fn keep(self, (stream, peer): (TcpStream, SocketAddr), place: Connection, watcher: Watcher) {
+    async fn serve_until_closed(self, (stream, peer): (TcpStream, SocketAddr), place: Connection, watcher: Watcher) {
         let (place, patience) = (Arc::new(place), self.patience.first_request);
         tokio::select! {
-            () = self.connection((stream, peer), place.clone(), watcher) => {}
-            () = place.closes(patience) => tracing::debug!(%peer, "closed: no request came in time"),
+            () = self.accept_and_serve((stream, peer), place.clone(), watcher) => {}
+            () = place.wait_until_closed(patience) => tracing::debug!(%peer, "closed: no request came in time"),
         }
     }
 
-    async fn connection(
+    async fn accept_and_serve(
         self,
         (stream, peer): (TcpStream, SocketAddr),
         place: Arc<Connection>,
@@ -157,23 +157,23 @@ impl Door {
         // Without this small answers wait for more to come; a failure only costs that.
         let _ = stream.set_nodelay(true);
         let Some(acceptor) = &self.acceptor else {
-            return self.requests(stream, (peer, place), watcher).await;
+            return self.serve_requests(stream, (peer, place), watcher).await;
         };
         match timeout(self.patience.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.requests(stream, (peer, place), watcher).await,
+            Ok(Ok(stream)) => self.serve_requests(stream, (peer, place), watcher).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
         }
     }
 
-    async fn requests<S>(&self, stream: S, (peer, place): (SocketAddr, Arc<Connection>), watcher: Watcher)
+    async fn serve_requests<S>(&self, stream: S, (peer, place): (SocketAddr, Arc<Connection>), watcher: Watcher)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = self.router.clone();
         let service = service_fn(move |request| {
-            place.asks();
-            answer(router.clone(), peer, request)
+            place.note_request();
+            route_request(router.clone(), peer, request)
         });
         let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
@@ -182,7 +182,7 @@ impl Door {
     }
 }
 
-async fn answer(
+async fn route_request(
     router: Router,
     peer: SocketAddr,
     mut request: Request<Incoming>,
@@ -191,7 +191,7 @@ async fn answer(
     router.oneshot(request.map(Body::new)).await
 }
 
-fn builder(patience: Patience) -> Builder<TokioExecutor> {
+fn http_builder(patience: ConnectionTimeouts) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()

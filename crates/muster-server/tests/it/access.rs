@@ -7,31 +7,31 @@ use muster_core::facts::command::Actor;
 use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use serde_json::{Value, json};
 
-use crate::client::{Client, Reply};
-use crate::house::{House, TWO_NODES};
+use crate::client::{Client, HttpReply};
+use crate::test_server::{TestServer, TWO_NODES};
 
 #[test]
-fn without_tokens_only_our_own_names_and_pages_are_answered() {
-    let house = House::empty();
+fn local_mode_refuses_foreign_hosts_and_origins() {
+    let house = TestServer::without_nodes();
     let get = |headers: &[(&str, &str)]| house.client().send("GET", "/api/v1/jobs", headers, b"");
     assert_eq!(get(&[("Host", "localhost:8080")]).status, 200);
-    house.refused(&get(&[("Host", "evil.example")]), 421, "foreign-host");
-    house.refused(&get(&[("Host", "127.0.0.1.evil.example")]), 421, "foreign-host");
+    house.expect_problem(&get(&[("Host", "evil.example")]), 421, "foreign-host");
+    house.expect_problem(&get(&[("Host", "127.0.0.1.evil.example")]), 421, "foreign-host");
     for method in ["GET", "POST", "DELETE", "PATCH"] {
         let reply =
             house.client().send(method, "/api/v1/jobs/job-1", &[("Origin", "http://evil.example")], b"");
-        house.refused(&reply, 403, "foreign-origin");
+        house.expect_problem(&reply, 403, "foreign-origin");
     }
-    house.refused(&get(&[("Origin", "null")]), 403, "foreign-origin");
+    house.expect_problem(&get(&[("Origin", "null")]), 403, "foreign-origin");
     let same = get(&[("Host", "localhost:1"), ("Origin", "http://localhost:1")]);
     assert_eq!((same.status, same.header("access-control-allow-origin")), (200, "http://localhost:1"));
     assert_eq!(get(&[]).header("access-control-allow-origin"), "");
 }
 
 #[test]
-fn a_configured_page_may_call_and_its_preflight_is_answered() {
+fn a_configured_cors_origin_may_call_and_gets_its_preflight() {
     let settings = [("api.cors_origins", "https://dash.example"), ("api.allowed_hosts", "muster.lab")];
-    let house = House::with(&settings, None);
+    let house = TestServer::with_settings(&settings, None);
     let preflight = [
         ("Origin", "https://dash.example"),
         ("Access-Control-Request-Method", "POST"),
@@ -52,40 +52,40 @@ fn a_configured_page_may_call_and_its_preflight_is_answered() {
     );
     assert_eq!((reply.status, reply.header("vary")), (200, "Origin"));
     let other = house.client().send("OPTIONS", "/api/v1/jobs", &[("Origin", "https://other.example")], b"");
-    house.refused(&other, 403, "foreign-origin");
+    house.expect_problem(&other, 403, "foreign-origin");
     assert_eq!(house.client().send("OPTIONS", "/api/v1/jobs", &[], b"").status, 200);
 }
 
 #[test]
-fn a_wrong_method_is_told_the_right_ones() {
-    let house = House::empty();
+fn a_wrong_method_is_405_with_the_allowed_methods() {
+    let house = TestServer::without_nodes();
     let reply = house.client().send("PUT", "/api/v1/tenants", &[], b"");
-    house.refused(&reply, 405, "wrong-method");
+    house.expect_problem(&reply, 405, "wrong-method");
     assert_eq!(reply.header("allow"), "GET, POST");
 }
 
 #[test]
-fn a_flood_is_answered_429() {
-    let house = House::with(&[("api.rate_limit_rps", "5")], None);
-    let replies: Vec<Reply> = (0..40).map(|_| house.client().get("/api/v1/whoami")).collect();
+fn requests_above_the_rate_limit_are_429() {
+    let house = TestServer::with_settings(&[("api.rate_limit_rps", "5")], None);
+    let replies: Vec<HttpReply> = (0..40).map(|_| house.client().get("/api/v1/whoami")).collect();
     let flooded = replies.iter().find(|reply| reply.status == 429).expect("a refusal");
-    house.refused(flooded, 429, "rate-limited");
+    house.expect_problem(flooded, 429, "rate-limited");
     assert_eq!(flooded.header("retry-after"), "1");
     assert_eq!(house.client().get("/healthz").status, 200, "health is never limited");
 }
 
 /// A house with tokens, and clients of every role in tenant `red`, and one of `blue`.
-struct Town {
-    house: House,
+struct RoleClients {
+    server: TestServer,
     viewer: Client,
     member: Client,
     tenant_admin: Client,
     operator: Client,
-    blue: Client,
+    blue_member: Client,
 }
 
-fn town() -> Town {
-    let house = House::with(&[("auth.mode", "tokens")], Some(TWO_NODES)).with_gpus(8);
+fn role_clients() -> RoleClients {
+    let house = TestServer::with_settings(&[("auth.mode", "tokens")], Some(TWO_NODES)).wait_for_gpus(8);
     let admin = house.client().clone();
     for tenant in ["red", "blue"] {
         assert_eq!(admin.post("/api/v1/tenants", &json!({"name": tenant})).status, 201);
@@ -97,19 +97,19 @@ fn town() -> Town {
         assert_eq!(reply.status, 201, "{}", reply.text);
         admin.with_token(reply.json()["secret"].as_str().unwrap())
     };
-    Town {
+    RoleClients {
         viewer: of("viewer", Some("red")),
         member: of("member", Some("red")),
         tenant_admin: of("tenant-admin", Some("red")),
         operator: of("operator", None),
-        blue: of("member", Some("blue")),
-        house,
+        blue_member: of("member", Some("blue")),
+        server: house,
     }
 }
 
 #[test]
-fn a_stranger_is_told_nothing_but_where_the_door_is() {
-    let Town { house, .. } = town();
+fn a_caller_without_token_reads_only_the_public_routes() {
+    let RoleClients { server: house, .. } = role_clients();
     let stranger = house.client().anonymous();
     for path in [
         "/api/v1/jobs",
@@ -119,9 +119,9 @@ fn a_stranger_is_told_nothing_but_where_the_door_is() {
         "/api/v1/events",
         "/metrics",
     ] {
-        house.refused(&stranger.get(path), 401, "unauthorized");
+        house.expect_problem(&stranger.get(path), 401, "unauthorized");
     }
-    house.refused(&stranger.with_token("mst_x_y").get("/api/v1/jobs"), 401, "unauthorized");
+    house.expect_problem(&stranger.with_token("mst_x_y").get("/api/v1/jobs"), 401, "unauthorized");
     for path in
         ["/", "/health", "/healthz", "/readyz", "/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json"]
     {
@@ -130,25 +130,25 @@ fn a_stranger_is_told_nothing_but_where_the_door_is() {
 }
 
 #[test]
-fn each_role_does_what_it_may_and_no_more() {
-    let Town { house, viewer, member, tenant_admin, operator, .. } = town();
+fn each_role_is_confined_to_its_routes_and_denials_are_audited() {
+    let RoleClients { server: house, viewer, member, tenant_admin, operator, .. } = role_clients();
     assert_eq!(
         viewer.get("/api/v1/whoami").json(),
         json!({"name": "viewer-red", "role": "viewer", "tenant_id": "red"})
     );
     let job = json!({"script": "x", "hold": true});
-    house.refused(&viewer.post("/api/v1/jobs", &job), 403, "forbidden");
+    house.expect_problem(&viewer.post("/api/v1/jobs", &job), 403, "forbidden");
     assert_eq!(member.post("/api/v1/jobs", &job).status, 201);
-    house.refused(&member.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
-    house.refused(&member.post("/api/v1/nodes/n01/drain", &json!({})), 403, "forbidden");
+    house.expect_problem(&member.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
+    house.expect_problem(&member.post("/api/v1/nodes/n01/drain", &json!({})), 403, "forbidden");
     let whole = json!({"profiles": []});
-    house.refused(&tenant_admin.post("/api/v1/gpus/n01/0/partition", &whole), 403, "forbidden");
+    house.expect_problem(&tenant_admin.post("/api/v1/gpus/n01/0/partition", &whole), 403, "forbidden");
     assert_eq!(operator.post("/api/v1/gpus/n01/0/partition", &whole).status, 200);
-    house.refused(&member.get("/api/v1/tokens"), 403, "forbidden");
-    house.refused(&tenant_admin.get("/api/v1/audit"), 403, "forbidden");
-    house.refused(&operator.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
+    house.expect_problem(&member.get("/api/v1/tokens"), 403, "forbidden");
+    house.expect_problem(&tenant_admin.get("/api/v1/audit"), 403, "forbidden");
+    house.expect_problem(&operator.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
     assert_eq!(operator.post("/api/v1/nodes/n01/drain", &json!({})).status, 200);
-    house.refused(
+    house.expect_problem(
         &member.post("/api/v1/jobs", &json!({"script": "x", "user": "somebody"})),
         403,
         "forbidden",
@@ -163,12 +163,12 @@ fn each_role_does_what_it_may_and_no_more() {
 }
 
 #[test]
-fn who_shares_a_gpu_does_not_see_the_others_on_it() {
-    let Town { house, member, blue, .. } = town();
+fn a_tenant_on_a_shared_gpu_does_not_see_jobs_of_other_tenants() {
+    let RoleClients { server: house, member, blue_member: blue, .. } = role_clients();
     let half = json!({"command": ["x"], "gpu_share": 0.5, "annotations": {"muster.sim/runtime": "1h"}});
     let ids = [&member, &blue].map(|who| {
         let id = who.post("/api/v1/jobs", &half).json()["job_id"].as_str().unwrap().to_string();
-        (house.until_state(&id, "running")["allocated_gpus"][0].clone(), id)
+        (house.wait_for_state(&id, "running")["allocated_gpus"][0].clone(), id)
     });
     assert_eq!(ids[0].0, ids[1].0, "they share a GPU");
     let gpu = ids[0].0.as_str().unwrap().replace("gpu-", "");
@@ -182,32 +182,32 @@ fn who_shares_a_gpu_does_not_see_the_others_on_it() {
 }
 
 #[test]
-fn what_belongs_to_others_does_not_exist() {
-    let Town { house, member, blue, .. } = town();
+fn objects_of_other_tenants_are_404() {
+    let RoleClients { server: house, member, blue_member: blue, .. } = role_clients();
     let id = member
         .post("/api/v1/jobs", &json!({"command": ["x"], "annotations": {"muster.sim/runtime": "1h"}}))
         .json()["job_id"]
         .as_str()
         .unwrap()
         .to_string();
-    house.until_state(&id, "running");
+    house.wait_for_state(&id, "running");
     let path = format!("/api/v1/jobs/{id}");
     for rest in ["", "/why", "/events", "/attempts", "/logs"] {
         assert_eq!(member.get(&format!("{path}{rest}")).status, 200, "{rest}");
-        house.refused(&blue.get(&format!("{path}{rest}")), 404, "unknown-job");
+        house.expect_problem(&blue.get(&format!("{path}{rest}")), 404, "unknown-job");
     }
-    house.refused(&blue.delete(&path), 404, "unknown-job");
-    house.refused(&blue.patch(&path, &json!({"name": "mine"})), 404, "unknown-job");
-    house.refused(&blue.post(&format!("{path}/hold"), &json!({})), 404, "unknown-job");
-    house.refused(&blue.get(&format!("/api/v1/allocations/{id}:1")), 404, "unknown-allocation");
-    house.refused(&blue.delete(&format!("/api/v1/allocations/{id}:1")), 404, "unknown-allocation");
-    house.refused(&blue.get("/api/v1/tenants/red"), 404, "unknown-tenant");
-    house.refused(
+    house.expect_problem(&blue.delete(&path), 404, "unknown-job");
+    house.expect_problem(&blue.patch(&path, &json!({"name": "mine"})), 404, "unknown-job");
+    house.expect_problem(&blue.post(&format!("{path}/hold"), &json!({})), 404, "unknown-job");
+    house.expect_problem(&blue.get(&format!("/api/v1/allocations/{id}:1")), 404, "unknown-allocation");
+    house.expect_problem(&blue.delete(&format!("/api/v1/allocations/{id}:1")), 404, "unknown-allocation");
+    house.expect_problem(&blue.get("/api/v1/tenants/red"), 404, "unknown-tenant");
+    house.expect_problem(
         &blue.post("/api/v1/jobs", &json!({"script": "x", "tenant_id": "red"})),
         404,
         "unknown-tenant",
     );
-    house.refused(
+    house.expect_problem(
         &blue.post("/api/v1/jobs", &json!({"script": "x", "after": [format!("{id}:ended")]})),
         404,
         "unknown-job",
@@ -229,8 +229,8 @@ fn what_belongs_to_others_does_not_exist() {
 }
 
 #[test]
-fn a_listener_hears_only_of_its_own_tenant() {
-    let Town { house, member, blue, .. } = town();
+fn an_event_stream_shows_only_events_of_the_callers_tenant() {
+    let RoleClients { server: house, member, blue_member: blue, .. } = role_clients();
     let mut heard = blue.stream("/api/v1/events?after=0", &[]);
     member.post("/api/v1/jobs", &json!({"script": "red", "hold": true}));
     blue.post("/api/v1/jobs", &json!({"script": "blue", "hold": true}));
@@ -249,8 +249,8 @@ fn a_listener_hears_only_of_its_own_tenant() {
 }
 
 #[test]
-fn tokens_are_made_listed_and_revoked_within_reach() {
-    let Town { house, tenant_admin, .. } = town();
+fn a_tenant_admin_creates_lists_and_revokes_tokens_of_its_tenant_only() {
+    let RoleClients { server: house, tenant_admin, .. } = role_clients();
     let make = |client: &Client, body: Value| client.post("/api/v1/tokens", &body);
     let made = make(&tenant_admin, json!({"name": "ci", "role": "member", "expires_in": "30d"}));
     assert_eq!((made.status, made.json()["tenant_id"].as_str()), (201, Some("red")));
@@ -259,15 +259,15 @@ fn tokens_are_made_listed_and_revoked_within_reach() {
     assert_eq!(tenant_admin.get("/api/v1/tokens").json()["total"], 4, "three of the town and this one");
     assert!(!tenant_admin.get("/api/v1/tokens").text.contains("hash"));
 
-    house.refused(&make(&tenant_admin, json!({"name": "x", "role": "admin"})), 403, "forbidden");
-    house.refused(
+    house.expect_problem(&make(&tenant_admin, json!({"name": "x", "role": "admin"})), 403, "forbidden");
+    house.expect_problem(
         &make(&tenant_admin, json!({"name": "x", "role": "member", "tenant_id": "blue"})),
         404,
         "unknown-tenant",
     );
-    house.refused(&make(house.client(), json!({"name": "x", "role": "king"})), 422, "invalid");
-    house.refused(&make(house.client(), json!({"name": "", "role": "admin"})), 422, "invalid");
-    house.refused(
+    house.expect_problem(&make(house.client(), json!({"name": "x", "role": "king"})), 422, "invalid");
+    house.expect_problem(&make(house.client(), json!({"name": "", "role": "admin"})), 422, "invalid");
+    house.expect_problem(
         &make(house.client(), json!({"name": "x", "role": "admin", "tenant_id": "red"})),
         422,
         "invalid",
@@ -282,35 +282,35 @@ fn tokens_are_made_listed_and_revoked_within_reach() {
         .as_str()
         .unwrap()
         .to_string();
-    house.refused(&tenant_admin.delete(&format!("/api/v1/tokens/{admin_id}")), 404, "unknown-token");
+    house.expect_problem(&tenant_admin.delete(&format!("/api/v1/tokens/{admin_id}")), 404, "unknown-token");
     let id = made.json()["id"].as_str().unwrap().to_string();
     assert_eq!(tenant_admin.delete(&format!("/api/v1/tokens/{id}")).status, 200);
-    house.refused(&bearer.get("/api/v1/whoami"), 401, "unauthorized");
+    house.expect_problem(&bearer.get("/api/v1/whoami"), 401, "unauthorized");
 }
 
 #[test]
-fn streams_of_one_caller_are_limited_and_given_back() {
-    let house = House::empty();
+fn open_streams_per_caller_are_limited_and_closed_ones_are_released() {
+    let house = TestServer::without_nodes();
     let mut open: Vec<_> = (0..64).map(|_| house.client().stream("/api/v1/events", &[])).collect();
-    assert_eq!(house.client().status_of_stream("/api/v1/events"), 429);
+    assert_eq!(house.client().stream_status("/api/v1/events"), 429);
     open.truncate(32);
     // A closed stream is noticed when something is written to it.
     house.submit(json!({"script": "x"}));
-    house.until("a stream to be free", |house| house.client().status_of_stream("/api/v1/events") == 200);
+    house.wait_until("a stream to be free", |house| house.client().stream_status("/api/v1/events") == 200);
 }
 
 #[test]
-fn a_token_ends_when_it_was_said_to() {
-    let Town { house, .. } = town();
+fn an_expired_token_is_refused() {
+    let RoleClients { server: house, .. } = role_clients();
     let made = house
         .client()
         .post("/api/v1/tokens", &json!({"name": "short", "role": "operator", "expires_in": "300ms"}));
     let short = house.client().with_token(made.json()["secret"].as_str().unwrap());
-    house.until("its end", |_| short.get("/api/v1/whoami").status == 401);
+    house.wait_until("its end", |_| short.get("/api/v1/whoami").status == 401);
 }
 
 /// A client with a token of its own in tenant `red`.
-fn red(house: &House, name: &str, more: Value) -> Client {
+fn red_member(house: &TestServer, name: &str, more: Value) -> Client {
     let mut body = json!({"name": name, "role": "member", "tenant_id": "red"});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let reply = house.client().post("/api/v1/tokens", &body);
@@ -319,18 +319,18 @@ fn red(house: &House, name: &str, more: Value) -> Client {
 }
 
 #[test]
-fn a_member_displaces_nobody_by_a_priority_above_its_ceiling() {
-    let Town { house, member, tenant_admin, operator, blue, .. } = town();
+fn a_priority_above_the_callers_ceiling_is_refused_and_preempts_nothing() {
+    let RoleClients { server: house, member, tenant_admin, operator, blue_member: blue, .. } = role_clients();
     let running = blue.post(
         "/api/v1/jobs",
         &json!({"tasks": [{"count": 2, "gpus": 4}], "command": ["x"], "priority": 500,
             "annotations": {"muster.sim/runtime": "1h"}}),
     );
-    house.until_state(running.json()["job_id"].as_str().unwrap(), "running");
+    house.wait_for_state(running.json()["job_id"].as_str().unwrap(), "running");
     let ask = |priority: Value| json!({"gpu_count": 4, "command": ["x"], "priority": priority});
     for who in [&member, &tenant_admin] {
         let refused = who.post("/api/v1/jobs", &ask(json!(10_000)));
-        house.refused(&refused, 403, "over-priority-ceiling");
+        house.expect_problem(&refused, 403, "over-priority-ceiling");
         let said = refused.json();
         assert_eq!(
             said["detail"],
@@ -346,7 +346,7 @@ fn a_member_displaces_nobody_by_a_priority_above_its_ceiling() {
     }
     let job = member.post("/api/v1/jobs", &ask(json!(500))).json()["job_id"].as_str().unwrap().to_string();
     let path = format!("/api/v1/jobs/{job}");
-    house.refused(&member.patch(&path, &json!({"priority": 501})), 403, "over-priority-ceiling");
+    house.expect_problem(&member.patch(&path, &json!({"priority": 501})), 403, "over-priority-ceiling");
     assert_eq!(
         house.client().get(&format!("/api/v1/jobs/{}", running.json()["job_id"].as_str().unwrap())).json()["state"],
         "running"
@@ -354,8 +354,8 @@ fn a_member_displaces_nobody_by_a_priority_above_its_ceiling() {
 
     // Only those who may give a priority grant it.
     let grant = json!({"name": "x", "role": "member", "max_priority": 2_000});
-    house.refused(&tenant_admin.post("/api/v1/tokens", &grant), 403, "over-priority-ceiling");
-    let granted = red(&house, "member-red", json!({"max_priority": 2_000}));
+    house.expect_problem(&tenant_admin.post("/api/v1/tokens", &grant), 403, "over-priority-ceiling");
+    let granted = red_member(&house, "member-red", json!({"max_priority": 2_000}));
     assert_eq!(granted.patch(&path, &json!({"priority": 2_000, "name": "urgent"})).status, 200);
     assert_eq!(
         house.client().patch("/api/v1/tenants/red", &json!({"max_priority": 3_000})).json()["max_priority"],
@@ -366,7 +366,7 @@ fn a_member_displaces_nobody_by_a_priority_above_its_ceiling() {
         house.client().patch("/api/v1/tenants/red", &json!({"max_priority": null})).json()["max_priority"],
         json!(null)
     );
-    house.refused(
+    house.expect_problem(
         &house.client().patch("/api/v1/tenants/red", &json!({"max_priority": 10_001})),
         422,
         "invalid",
@@ -375,11 +375,11 @@ fn a_member_displaces_nobody_by_a_priority_above_its_ceiling() {
 }
 
 #[test]
-fn a_default_above_the_ceiling_refuses_nobody() {
+fn a_default_priority_above_the_ceiling_is_lowered_to_the_ceiling() {
     let settings = [("auth.mode", "tokens"), ("scheduler.default_priority", "900")];
-    let house = House::with(&settings, Some(TWO_NODES));
+    let house = TestServer::with_settings(&settings, Some(TWO_NODES));
     assert_eq!(house.client().post("/api/v1/tenants", &json!({"name": "red"})).status, 201);
-    let id = red(&house, "ann", json!({})).post("/api/v1/jobs", &json!({"script": "x", "hold": true})).json();
+    let id = red_member(&house, "ann", json!({})).post("/api/v1/jobs", &json!({"script": "x", "hold": true})).json();
     assert_eq!(
         house.client().get(&format!("/api/v1/jobs/{}", id["job_id"].as_str().unwrap())).json()["priority"],
         500
@@ -387,28 +387,28 @@ fn a_default_above_the_ceiling_refuses_nobody() {
 }
 
 #[test]
-fn a_colleague_changes_no_job_and_is_advised_of_no_change() {
-    let Town { house, viewer, member, tenant_admin, operator, .. } = town();
-    let colleague = red(&house, "bob", json!({}));
+fn a_member_cannot_change_a_colleagues_job_and_gets_no_remedies_for_it() {
+    let RoleClients { server: house, viewer, member, tenant_admin, operator, .. } = role_clients();
+    let colleague = red_member(&house, "bob", json!({}));
     let long = json!({"tasks": [{"count": 2, "gpus": 4}], "command": ["x"],
         "annotations": {"muster.sim/runtime": "1h"}});
-    let id = |reply: Reply| reply.json()["job_id"].as_str().unwrap().to_string();
+    let id = |reply: HttpReply| reply.json()["job_id"].as_str().unwrap().to_string();
     let running = id(member.post("/api/v1/jobs", &long));
-    house.until_state(&running, "running");
+    house.wait_for_state(&running, "running");
     let waiting = id(member.post("/api/v1/jobs", &long));
     let path = format!("/api/v1/jobs/{running}");
     for who in [&colleague, &viewer] {
         let code = |who: &Client| if std::ptr::eq(who, &viewer) { "forbidden" } else { "not-owner" };
-        house.refused(&who.delete(&path), 403, code(who));
-        house.refused(&who.patch(&path, &json!({"priority": 1})), 403, code(who));
+        house.expect_problem(&who.delete(&path), 403, code(who));
+        house.expect_problem(&who.patch(&path, &json!({"priority": 1})), 403, code(who));
         for verb in ["hold", "requeue", "checkpoint"] {
-            house.refused(&who.post(&format!("{path}/{verb}"), &json!({})), 403, code(who));
+            house.expect_problem(&who.post(&format!("{path}/{verb}"), &json!({})), 403, code(who));
         }
-        house.refused(&who.delete(&format!("/api/v1/allocations/{running}:1")), 403, code(who));
+        house.expect_problem(&who.delete(&format!("/api/v1/allocations/{running}:1")), 403, code(who));
     }
     let why = |who: &Client| who.get(&format!("/api/v1/jobs/{waiting}/why")).json();
     let sooner = |who: &Client| why(who)["sooner_with"].as_array().unwrap().len();
-    house.until("a verdict", |_| sooner(&member) > 0);
+    house.wait_until("a verdict", |_| sooner(&member) > 0);
     assert_eq!((sooner(&colleague), sooner(&viewer)), (0, 0));
     assert_eq!((&why(&colleague)["may_change"], &why(&member)["may_change"]), (&json!(false), &json!(true)));
     let priorities = |who: &Client| {
@@ -435,9 +435,9 @@ fn a_colleague_changes_no_job_and_is_advised_of_no_change() {
 }
 
 #[test]
-fn mine_are_the_jobs_of_the_caller() {
-    let Town { house, member, .. } = town();
-    let colleague = red(&house, "bob", json!({}));
+fn mine_lists_only_jobs_of_the_caller() {
+    let RoleClients { server: house, member, .. } = role_clients();
+    let colleague = red_member(&house, "bob", json!({}));
     let held = json!({"script": "x", "hold": true});
     for who in [&member, &colleague] {
         assert_eq!(who.post("/api/v1/jobs", &held).status, 201);
@@ -452,14 +452,14 @@ fn mine_are_the_jobs_of_the_caller() {
     );
     assert_eq!(mine(&member, "&user=bob"), Vec::<String>::new());
     assert_eq!(mine(house.client(), ""), Vec::<String>::new(), "an admin has submitted nothing");
-    let local = House::empty();
+    let local = TestServer::without_nodes();
     local.submit(json!({"script": "x", "user": "someone"}));
     assert_eq!(mine(local.client(), "").len(), 1, "without tokens every job is the caller's");
 }
 
 #[test]
-fn environment_values_are_shown_to_the_owner_alone() {
-    let Town { house, viewer, member, tenant_admin, operator, .. } = town();
+fn environment_values_are_shown_only_to_the_job_owner() {
+    let RoleClients { server: house, viewer, member, tenant_admin, operator, .. } = role_clients();
     let job = json!({"script": "x", "hold": true, "environment": {"API_KEY": "s3cr3t"}});
     let id = member.post("/api/v1/jobs", &job).json()["job_id"].as_str().unwrap().to_string();
     let path = format!("/api/v1/jobs/{id}");
@@ -469,7 +469,7 @@ fn environment_values_are_shown_to_the_owner_alone() {
         (&json!("s3cr3t"), &json!(false))
     );
     let admin = house.client();
-    for who in [&red(&house, "bob", json!({})), &viewer, &tenant_admin, &operator, admin] {
+    for who in [&red_member(&house, "bob", json!({})), &viewer, &tenant_admin, &operator, admin] {
         let shown = who.get(&path).json();
         assert_eq!(
             (&shown["environment"], &shown["environment_hidden"]),
@@ -483,18 +483,18 @@ fn environment_values_are_shown_to_the_owner_alone() {
     let told =
         admin.stream("/api/v1/events?after=0", &[]).find(|event| event.event == "JobSubmitted").unwrap();
     assert_eq!(told.data["data"]["spec"]["run"]["env"], json!({"API_KEY": "***"}));
-    let local = House::empty();
+    let local = TestServer::without_nodes();
     let id = local.submit(json!({"script": "x", "user": "someone", "environment": {"A": "b"}}));
     assert_eq!(local.get(&format!("/api/v1/jobs/{id}"))["environment"]["A"], "b", "local mode has one owner");
 }
 
 #[test]
-fn streams_end_with_their_token_and_say_why() {
-    let Town { house, member, .. } = town();
+fn streams_end_with_a_problem_event_when_their_token_is_revoked_or_expires() {
+    let RoleClients { server: house, member, .. } = role_clients();
     let admin = house.client();
     let long = json!({"command": ["x"], "annotations": {"muster.sim/runtime": "1h"}});
     let job = member.post("/api/v1/jobs", &long).json()["job_id"].as_str().unwrap().to_string();
-    house.until_state(&job, "running");
+    house.wait_for_state(&job, "running");
     let logs = format!("/api/v1/jobs/{job}/logs?follow=true");
     let token = |name: &str, more: Value| {
         let mut body = json!({"name": name, "role": "member", "tenant_id": "red"});
@@ -520,12 +520,12 @@ fn streams_end_with_their_token_and_say_why() {
 }
 
 #[test]
-fn a_token_has_no_name_of_another_actor() {
-    let Town { house, tenant_admin, .. } = town();
+fn a_token_cannot_have_the_name_of_a_system_actor() {
+    let RoleClients { server: house, tenant_admin, .. } = role_clients();
     for name in ["muster", "admin", "local", "system", "policies.dir", "Admin", " muster "] {
         let body = json!({"name": name, "role": "member", "tenant_id": "red"});
         for who in [&tenant_admin, house.client()] {
-            house.refused(&who.post("/api/v1/tokens", &body), 422, "reserved-name");
+            house.expect_problem(&who.post("/api/v1/tokens", &body), 422, "reserved-name");
         }
     }
     let audit = house.client().get("/api/v1/audit?limit=1000").json();
@@ -535,13 +535,13 @@ fn a_token_has_no_name_of_another_actor() {
 
 /// The sources of policies may name projects and budgets; they are for the tenant that they are of, and for operators.
 #[test]
-fn policies_of_others_do_not_exist() {
-    let Town { house, member, operator, blue, .. } = town();
+fn policies_of_other_tenants_are_404() {
+    let RoleClients { server: house, member, operator, blue_member: blue, .. } = role_clients();
     let files = [("a.gsky".to_string(), "# red alone".to_string())].into();
     let bundle = Arc::new(PolicyBundle { hash: "red".to_string(), files, ..PolicyBundle::default() });
     let scope = PolicyScope::Tenant("red".parse().unwrap());
     let apply = Command::ApplyPolicy { scope, bundle, why: String::new() };
-    house.cluster().ask_blocking(Actor::local("test"), apply).unwrap();
+    house.cluster().execute_blocking(Actor::local("test"), apply).unwrap();
     let list = |who: &Client, query: &str| who.get(&format!("/api/v1/policies{query}")).json();
     let number = list(&member, "")["policies"][0]["version"].clone();
     let path = format!("/api/v1/policies/{number}");
@@ -551,43 +551,43 @@ fn policies_of_others_do_not_exist() {
         }
     }
     assert!(member.get(&path).text.contains("red alone") && operator.get(&path).text.contains("red alone"));
-    house.refused(&blue.get(&path), 404, "unknown-policy");
+    house.expect_problem(&blue.get(&path), 404, "unknown-policy");
 }
 
 #[test]
 fn a_tenant_admin_rolls_back_the_policies_of_its_tenant() {
-    let Town { house, member, tenant_admin, operator, .. } = town();
+    let RoleClients { server: house, member, tenant_admin, operator, .. } = role_clients();
     let roll_back = |who: &Client, body: Value| who.post("/api/v1/policies/rollback", &body);
     for body in [json!({}), json!({"tenant_id": "red"})] {
-        let said = house.refused(&roll_back(&tenant_admin, body), 404, "unknown-policy");
+        let said = house.expect_problem(&roll_back(&tenant_admin, body), 404, "unknown-policy");
         assert!(said.contains("tenant red"), "{said}");
     }
-    house.refused(&roll_back(&tenant_admin, json!({"tenant_id": "blue"})), 404, "unknown-tenant");
-    house.refused(&roll_back(&member, json!({})), 403, "forbidden");
-    house.refused(&roll_back(&operator, json!({})), 403, "forbidden");
+    house.expect_problem(&roll_back(&tenant_admin, json!({"tenant_id": "blue"})), 404, "unknown-tenant");
+    house.expect_problem(&roll_back(&member, json!({})), 403, "forbidden");
+    house.expect_problem(&roll_back(&operator, json!({})), 403, "forbidden");
 }
 
 #[test]
-fn no_other_account_reads_what_the_server_writes() {
+fn server_files_are_readable_by_their_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    fn open_to_others(folder: &std::path::Path, found: &mut Vec<String>) {
+    fn files_open_to_others(folder: &std::path::Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             let facts = std::fs::symlink_metadata(&entry).unwrap();
             if facts.permissions().mode() & 0o077 != 0 {
                 found.push(format!("{} {:04o}", entry.display(), facts.permissions().mode() & 0o7777));
             }
             if facts.is_dir() {
-                open_to_others(&entry, found);
+                files_open_to_others(&entry, found);
             }
         }
     }
-    let Town { house, member, .. } = town();
+    let RoleClients { server: house, member, .. } = role_clients();
     let job = json!({"command": ["x"], "annotations": {"muster.sim/runtime": "10ms"}});
     let id = member.post("/api/v1/jobs", &job).json()["job_id"].as_str().unwrap().to_string();
-    house.until_state(&id, "completed");
-    assert!(house.folder().join("muster.db-wal").exists(), "the log is there to be looked at");
+    house.wait_for_state(&id, "completed");
+    assert!(house.data_dir().join("muster.db-wal").exists(), "the log is there to be looked at");
     let mut found = Vec::new();
-    open_to_others(house.folder(), &mut found);
+    files_open_to_others(house.data_dir(), &mut found);
     assert_eq!(found, Vec::<String>::new());
-    assert_eq!(std::fs::metadata(house.folder()).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(std::fs::metadata(house.data_dir()).unwrap().permissions().mode() & 0o777, 0o700);
 }

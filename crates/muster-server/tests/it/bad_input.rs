@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 /// Bodies of a submission that are refused: what is sent, status, code, and a part of the sentence.
-fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
+fn invalid_submissions() -> Vec<(String, u16, &'static str, &'static str)> {
     let raw = |text: &str, status, code, says| (text.to_string(), status, code, says);
     let json = |body: Value, status, code, says| (body.to_string(), status, code, says);
     vec![
@@ -86,9 +86,9 @@ fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
 }
 
 #[test]
-fn bad_jobs_are_refused_with_a_reason() {
-    let house = House::new();
-    for (body, status, code, says) in bad_jobs() {
+fn invalid_submissions_are_refused_with_status_code_and_sentence() {
+    let house = TestServer::new();
+    for (body, status, code, says) in invalid_submissions() {
         let headers = [("Content-Type", "application/json")];
         let reply = house.client().send("POST", "/api/v1/jobs", &headers, body.as_bytes());
         let shown: String = body.chars().take(200).collect();
@@ -106,9 +106,9 @@ fn bad_jobs_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_misspelt_field_is_answered_with_the_nearest_one() {
-    let house = House::empty();
-    let hint = |reply: crate::client::Reply| reply.json()["hint"].as_str().unwrap().to_string();
+fn a_misspelt_field_is_refused_with_the_nearest_name_as_hint() {
+    let house = TestServer::without_nodes();
+    let hint = |reply: crate::client::HttpReply| reply.json()["hint"].as_str().unwrap().to_string();
     let client = house.client();
     assert_eq!(hint(client.post("/api/v1/jobs", &json!({"gpu_cont": 1}))), "did you mean `gpu_count`?");
     assert_eq!(hint(client.post("/api/v1/tenants", &json!({"max_gpu": 1}))), "did you mean `max_gpus`?");
@@ -117,8 +117,8 @@ fn a_misspelt_field_is_answered_with_the_nearest_one() {
 }
 
 #[test]
-fn bad_queries_are_refused() {
-    let house = House::empty();
+fn invalid_query_parameters_are_refused() {
+    let house = TestServer::without_nodes();
     let cases = [
         ("/api/v1/jobs?limit=0", 422, "invalid"),
         ("/api/v1/jobs?limit=1001", 422, "invalid"),
@@ -152,8 +152,8 @@ fn bad_queries_are_refused() {
 }
 
 #[test]
-fn what_does_not_exist_is_404_and_a_wrong_method_405() {
-    let house = House::empty();
+fn unknown_objects_are_404_and_wrong_methods_405() {
+    let house = TestServer::without_nodes();
     let cases = [
         ("GET", "/api/v1/jobs/job-9", 404, "unknown-job"),
         ("GET", "/api/v1/jobs/nonsense", 404, "unknown-job"),
@@ -200,8 +200,8 @@ fn what_does_not_exist_is_404_and_a_wrong_method_405() {
 }
 
 #[test]
-fn only_json_is_understood_and_nothing_said_is_taken_for_it() {
-    let house = House::empty();
+fn a_body_without_content_type_is_read_as_json_and_other_types_are_415() {
+    let house = TestServer::without_nodes();
     let send = |content_type: Option<&str>| {
         let headers: Vec<(&str, &str)> =
             content_type.map(|kind| ("Content-Type", kind)).into_iter().collect();
@@ -216,14 +216,14 @@ fn only_json_is_understood_and_nothing_said_is_taken_for_it() {
         assert_eq!(send(kind).status, 201, "{kind:?}");
     }
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
-        house.refused(&send(Some(kind)), 415, "unsupported-media-type");
+        house.expect_problem(&send(Some(kind)), 415, "unsupported-media-type");
     }
 }
 
 #[test]
-fn a_body_of_any_route_has_a_limit() {
-    let house = House::empty();
+fn a_body_above_the_size_limit_is_413() {
+    let house = TestServer::without_nodes();
     let body = format!(r#"{{"name":"{}"}}"#, "n".repeat(2 << 20));
     let reply = house.client().send("POST", "/api/v1/tenants", &[], body.as_bytes());
-    house.refused(&reply, 413, "too-large");
+    house.expect_problem(&reply, 413, "too-large");
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{House, TWO_NODES};
+use crate::test_server::{TestServer, TWO_NODES};
 
 /// A job that says everything.
-fn everything() -> Value {
+fn job_with_every_field() -> Value {
     json!({
         "tenant_id": "default", "name": "all", "user": "ada", "priority": "high",
         "gpu_memory_mb": 4096, "gpu_models": ["H100"], "cpu_cores": 2, "memory_mb": 2048,
@@ -20,9 +20,9 @@ fn everything() -> Value {
 }
 
 #[test]
-fn what_was_asked_is_what_is_shown() {
-    let house = House::new();
-    let id = house.submit(everything());
+fn every_submitted_field_is_returned() {
+    let house = TestServer::new();
+    let id = house.submit(job_with_every_field());
     let job = house.get(&format!("/api/v1/jobs/{id}"));
     let expected = [
         ("id", json!("job-1")),
@@ -68,7 +68,7 @@ fn what_was_asked_is_what_is_shown() {
 
 #[test]
 fn gang_scheduling_comes_back_as_it_was_sent() {
-    let house = House::empty();
+    let house = TestServer::without_nodes();
     for (sent, shown) in [(json!(false), false), (json!(true), true), (Value::Null, true)] {
         let job = house.submit(json!({"script": "x", "hold": true, "gang_scheduling": sent}));
         assert_eq!(house.get(&format!("/api/v1/jobs/{job}"))["gang_scheduling"], shown, "sent {sent}");
@@ -76,11 +76,11 @@ fn gang_scheduling_comes_back_as_it_was_sent() {
 }
 
 #[test]
-fn the_status_of_a_job_tells_where_it_stands() {
-    let house = House::new();
+fn job_status_shows_gpus_queue_position_forecast_and_exit_code() {
+    let house = TestServer::new();
     let first = house.submit(json!({"name": "first", "script": "x", "gpu_count": 4, "time_limit": "1h",
         "annotations": {"muster.sim/runtime": "1h"}}));
-    let running = house.until_state(&first, "running");
+    let running = house.wait_for_state(&first, "running");
     let node = running["node_name"].as_str().unwrap();
     assert_eq!(
         running["allocated_gpus"],
@@ -94,10 +94,10 @@ fn the_status_of_a_job_tells_where_it_stands() {
         house.submit(json!({"script": "x", "gpu_count": gpus, "time_limit": "1h",
             "annotations": {"muster.sim/runtime": "1h"}}))
     };
-    house.until_state(&limited(4), "running");
+    house.wait_for_state(&limited(4), "running");
     let (second, third) = (limited(4), limited(2));
     let path = format!("/api/v1/jobs/{second}");
-    house.until("a forecast", |house| !house.get(&path)["estimated_wait"].is_null());
+    house.wait_until("a forecast", |house| !house.get(&path)["estimated_wait"].is_null());
     let waiting = house.get(&path);
     assert_eq!((&waiting["state"], &waiting["node_name"]), (&json!("pending"), &Value::Null));
     assert_eq!((&waiting["queue_position"], &waiting["queue_length"]), (&json!(1), &json!(2)));
@@ -107,7 +107,7 @@ fn the_status_of_a_job_tells_where_it_stands() {
     assert!(wait.contains('m') || wait.contains('h'), "{wait}");
 
     assert_eq!(house.client().delete(&format!("/api/v1/jobs/{first}")).status, 200);
-    let cancelled = house.until_state(&first, "cancelled");
+    let cancelled = house.wait_for_state(&first, "cancelled");
     assert_eq!(
         (&cancelled["message"], &cancelled["allocated_gpus"]),
         (&json!("cancelled by local"), &json!([]))
@@ -115,14 +115,14 @@ fn the_status_of_a_job_tells_where_it_stands() {
     assert!(cancelled["metrics"]["gpu_seconds"].as_f64() > Some(0.0), "{}", cancelled["metrics"]);
     let failing = json!({"script": "x", "priority": 9000, "gpu_count": 4,
         "annotations": {"muster.sim/runtime": "10ms", "muster.sim/exit-code": "3"}});
-    let failed = house.until_state(&house.submit(failing), "failed");
+    let failed = house.wait_for_state(&house.submit(failing), "failed");
     assert_eq!((&failed["exit_code"], &failed["signal"]), (&json!(3), &Value::Null));
-    house.refused(&house.client().get("/api/v1/jobs/99"), 404, "unknown-job");
+    house.expect_problem(&house.client().get("/api/v1/jobs/99"), 404, "unknown-job");
 }
 
 #[test]
 fn a_retry_with_the_same_key_makes_no_second_job() {
-    let house = House::empty();
+    let house = TestServer::without_nodes();
     let send = |key: &str, body: &str| {
         let headers = [("Content-Type", "application/json"), ("Idempotency-Key", key)];
         house.client().send("POST", "/api/v1/jobs", &headers, body.as_bytes())
@@ -131,15 +131,15 @@ fn a_retry_with_the_same_key_makes_no_second_job() {
     let again = send("k1", r#"{"script":"a"}"#);
     assert_eq!((first.status, again.status), (201, 201));
     assert_eq!(first.json()["job_id"], again.json()["job_id"]);
-    house.refused(&send("k1", r#"{"script":"b"}"#), 409, "key-reused");
+    house.expect_problem(&send("k1", r#"{"script":"b"}"#), 409, "key-reused");
     assert_eq!(send("k2", r#"{"script":"a"}"#).json()["job_id"], "job-2");
     assert_eq!(house.get("/api/v1/jobs")["total"], 2);
-    house.refused(&send(&"k".repeat(256), r#"{"script":"a"}"#), 422, "invalid");
+    house.expect_problem(&send(&"k".repeat(256), r#"{"script":"a"}"#), 422, "invalid");
 }
 
 #[test]
 fn many_retries_at_once_make_one_job() {
-    let house = House::empty();
+    let house = TestServer::without_nodes();
     let headers = [("Content-Type", "application/json"), ("Idempotency-Key", "same")];
     let ids: Vec<String> = std::thread::scope(|scope| {
         let send = || {
@@ -155,7 +155,7 @@ fn many_retries_at_once_make_one_job() {
 
 #[test]
 fn a_waiting_job_is_held_released_changed_and_cancelled() {
-    let house = House::empty();
+    let house = TestServer::without_nodes();
     let id = house.submit(json!({"script": "true"}));
     let path = format!("/api/v1/jobs/{id}");
     let post = |verb: &str, body: Value| house.client().post(&format!("{path}/{verb}"), &body);
@@ -165,8 +165,8 @@ fn a_waiting_job_is_held_released_changed_and_cancelled() {
     assert_eq!((held["phase"].as_str(), held["reasons"][0]["reason"].as_str()), (Some("Held"), Some("Held")));
     assert_eq!(held["reasons"][0]["sentence"], "held by local: not now");
     assert_eq!(house.client().send("POST", &format!("{path}/release"), &[], b"").status, 200);
-    house.refused(&post("release", json!({})), 409, "wrong-phase");
-    house.refused(&post("requeue", json!({})), 409, "wrong-phase");
+    house.expect_problem(&post("release", json!({})), 409, "wrong-phase");
+    house.expect_problem(&post("requeue", json!({})), 409, "wrong-phase");
 
     let change = json!({"name": "other", "priority": "critical", "time_limit": 60, "labels": {"a": "b"}});
     assert_eq!(house.client().patch(&path, &change).status, 200);
@@ -186,31 +186,31 @@ fn a_waiting_job_is_held_released_changed_and_cancelled() {
         (Some("Cancelled"), Some(0))
     );
     assert_eq!(house.get(&path)["state"], "cancelled");
-    house.refused(&house.client().delete(&path), 409, "wrong-phase");
-    house.refused(&house.client().patch(&path, &json!({"name": "x"})), 409, "wrong-phase");
+    house.expect_problem(&house.client().delete(&path), 409, "wrong-phase");
+    house.expect_problem(&house.client().patch(&path, &json!({"name": "x"})), 409, "wrong-phase");
 }
 
 /// The server keeps nothing of ended jobs in memory here, so the tables say that a job has ended.
 #[test]
-fn an_ended_job_is_not_cancelled_again_when_memory_has_forgotten_it() {
-    let house = House::with(&[("scheduler.max_remembered_jobs", "0")], None);
+fn an_ended_job_that_left_memory_is_not_cancelled_again() {
+    let house = TestServer::with_settings(&[("scheduler.max_remembered_jobs", "0")], None);
     let path = format!("/api/v1/jobs/{}", house.submit(json!({"script": "true"})));
     assert_eq!(house.client().delete(&path).status, 200);
-    house.until("memory to forget it", |house| {
+    house.wait_until("memory to forget it", |house| {
         house.cluster().read(|state| state.ended.is_empty() && state.jobs.is_empty())
     });
-    house.refused(&house.client().delete(&path), 409, "wrong-phase");
-    house.refused(&house.client().delete("/api/v1/jobs/job-99"), 404, "unknown-job");
+    house.expect_problem(&house.client().delete(&path), 409, "wrong-phase");
+    house.expect_problem(&house.client().delete("/api/v1/jobs/job-99"), 404, "unknown-job");
 }
 
 #[test]
 fn a_running_job_is_requeued_and_cancelled() {
-    let house = House::new();
-    let id = house.sleeper("1h", 1);
-    house.until_state(&id, "running");
+    let house = TestServer::new();
+    let id = house.submit_sleeper("1h", 1);
+    house.wait_for_state(&id, "running");
     let path = format!("/api/v1/jobs/{id}");
     assert_eq!(house.client().post(&format!("{path}/requeue"), &json!({})).status, 200);
-    house.until("a second attempt", |house| {
+    house.wait_until("a second attempt", |house| {
         let job = house.get(&path);
         job["attempts"] == 2 && job["state"] == "running"
     });
@@ -229,25 +229,25 @@ fn a_running_job_is_requeued_and_cancelled() {
         message.contains("is stopping") && message.contains("unless its processes had already exited"),
         "{message}"
     );
-    let job = house.until_state(&id, "cancelled");
+    let job = house.wait_for_state(&id, "cancelled");
     assert_eq!(job["requeue_count"], 1);
 }
 
 /// It does not listen when it is told to stop, so that without its word it would keep its GPUs for ten minutes.
 #[test]
-fn a_displaced_job_that_has_saved_its_work_is_not_waited_for() {
-    let house = House::with(&[("scheduler.stop_grace", "10m")], Some(TWO_NODES)).with_gpus(8);
+fn a_victim_that_reports_a_checkpoint_is_stopped_before_its_grace_ends() {
+    let house = TestServer::with_settings(&[("scheduler.stop_grace", "10m")], Some(TWO_NODES)).wait_for_gpus(8);
     let gang = |priority: u32, annotations: Value| {
         house.submit(json!({"command": ["train"], "tasks": [{"count": 2, "gpus": 4}], "priority": priority,
             "annotations": annotations}))
     };
     let victim = gang(100, json!({"muster.sim/runtime": "1h", "muster.sim/ignore-stop": "true"}));
-    house.until_state(&victim, "running");
+    house.wait_for_state(&victim, "running");
     let urgent = gang(500, json!({"muster.sim/runtime": "1h"}));
     let path = format!("/api/v1/jobs/{victim}");
-    house.until("the victim to be told", |house| house.get(&path)["phase"] == "Stopping");
+    house.wait_until("the victim to be told", |house| house.get(&path)["phase"] == "Stopping");
     assert_eq!(house.client().post(&format!("{path}/checkpoint"), &json!({})).status, 200);
-    house.until_state(&urgent, "running");
+    house.wait_for_state(&urgent, "running");
     let receipt = &house.get(&format!("{path}/receipts"))["lost"][0];
     let at = |field: &str| receipt[field].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     assert!(at("asked_at") <= at("saved_at") && at("saved_at") < at("gone_at"), "{receipt}");
@@ -255,49 +255,49 @@ fn a_displaced_job_that_has_saved_its_work_is_not_waited_for() {
 
 #[test]
 fn an_array_is_one_submission_and_many_tasks() {
-    let house = House::new();
+    let house = TestServer::new();
     let id = house
         .submit(json!({"script": "true", "array": "0-5%2", "annotations": {"muster.sim/runtime": "50ms"}}));
     let whole = house.get(&format!("/api/v1/jobs/{id}"));
     let counts: u64 = whole["array"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
     assert_eq!((whole["id"].as_str(), counts), (Some("job-1"), 6));
-    house.until("all tasks", |house| house.get("/api/v1/jobs?array=1&state=completed")["total"] == 6);
+    house.wait_until("all tasks", |house| house.get("/api/v1/jobs?array=1&state=completed")["total"] == 6);
     let whole = house.get(&format!("/api/v1/jobs/{id}"));
     assert_eq!(
         (whole["state"].as_str(), whole["message"].as_str()),
         (Some("completed"), Some("array of 6 tasks: 6 completed"))
     );
     assert_eq!(house.get("/api/v1/jobs/job-1.3")["state"], "completed");
-    house.refused(&house.client().get("/api/v1/jobs/job-1.6"), 404, "unknown-job");
+    house.expect_problem(&house.client().get("/api/v1/jobs/job-1.6"), 404, "unknown-job");
 }
 
 #[test]
-fn dependencies_are_written_in_both_ways_and_checked() {
-    let house = House::new();
+fn dependencies_are_accepted_as_text_or_object_and_checked() {
+    let house = TestServer::new();
     let first = house.submit(
         json!({"script": "true", "annotations": {"muster.sim/runtime": "10ms", "muster.sim/exit-code": "3"}}),
     );
-    house.until_state(&first, "failed");
+    house.wait_for_state(&first, "failed");
     let after = |after: Value| {
         house.client().post("/api/v1/jobs", &json!({"script": "true", "hold": true, "after": [after]}))
     };
     assert_eq!(after(json!("job-1:failed")).status, 201);
     assert_eq!(after(json!({"job": "1", "when": "ended"})).status, 201);
-    house.refused(&after(json!("job-1")), 422, "dead-dependency");
-    house.refused(&after(json!("job-99:ended")), 404, "unknown-job");
-    house.refused(&after(json!("job-1:sometimes")), 422, "invalid");
-    house.refused(&after(json!(7)), 400, "malformed");
+    house.expect_problem(&after(json!("job-1")), 422, "dead-dependency");
+    house.expect_problem(&after(json!("job-99:ended")), 404, "unknown-job");
+    house.expect_problem(&after(json!("job-1:sometimes")), 422, "invalid");
+    house.expect_problem(&after(json!(7)), 400, "malformed");
     assert_eq!(house.get("/api/v1/jobs/job-2")["after"], json!(["job-1:failed"]));
 }
 
 #[test]
 fn why_names_every_blocker() {
-    let house = House::new();
+    let house = TestServer::new();
     for _ in 0..2 {
-        house.until_state(&house.sleeper("1h", 4), "running");
+        house.wait_for_state(&house.submit_sleeper("1h", 4), "running");
     }
-    let waiting = house.sleeper("1h", 2);
-    house.until("a verdict", |house| {
+    let waiting = house.submit_sleeper("1h", 2);
+    house.wait_until("a verdict", |house| {
         house.get(&format!("/api/v1/jobs/{waiting}/why"))["reasons"][0]["reason"] == "Capacity"
     });
     let why = house.get(&format!("/api/v1/jobs/{waiting}/why"));
@@ -314,12 +314,12 @@ fn why_names_every_blocker() {
     house.client().delete(&format!("/api/v1/jobs/{waiting}"));
     let ended = house.get(&format!("/api/v1/jobs/{waiting}/why"));
     assert_eq!(ended["summary"], "does not wait: it has ended as Cancelled: cancelled by local");
-    house.refused(&house.client().get("/api/v1/jobs/job-9/why"), 404, "unknown-job");
+    house.expect_problem(&house.client().get("/api/v1/jobs/job-9/why"), 404, "unknown-job");
 }
 
 #[test]
 fn plan_says_what_would_happen_and_changes_nothing() {
-    let house = House::new();
+    let house = TestServer::new();
     let plan = |body: Value| {
         let reply = house.client().post("/api/v1/jobs/plan", &body);
         assert_eq!(reply.status, 200, "{}", reply.text);
@@ -328,7 +328,7 @@ fn plan_says_what_would_happen_and_changes_nothing() {
     let starts = plan(json!({"script": "true", "gpu_count": 2}));
     assert_eq!((starts["outcome"].as_str(), starts["gpus"].as_array().unwrap().len()), (Some("starts"), 2));
     for _ in 0..2 {
-        house.until_state(&house.sleeper("1h", 4), "running");
+        house.wait_for_state(&house.submit_sleeper("1h", 4), "running");
     }
     let waits = plan(json!({"script": "true", "gpu_count": 2}));
     assert_eq!((waits["outcome"].as_str(), waits["queue_position"].as_u64()), (Some("waits"), Some(1)));

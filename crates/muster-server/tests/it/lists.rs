@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
-fn ids(list: &Value) -> Vec<String> {
+fn job_ids(list: &Value) -> Vec<String> {
     let jobs = list["jobs"].as_array().unwrap();
     jobs.iter().map(|job| job["id"].as_str().unwrap().to_string()).collect()
 }
 
 /// Three tenants' jobs, some held, some cancelled.
-fn filled() -> House {
-    let house = House::empty();
+fn server_with_jobs_of_three_tenants() -> TestServer {
+    let house = TestServer::without_nodes();
     for tenant in ["red", "blue"] {
         house.client().post("/api/v1/tenants", &json!({"name": tenant}));
     }
@@ -29,7 +29,7 @@ fn filled() -> House {
 
 #[test]
 fn filters_combine_and_totals_count_all_pages() {
-    let house = filled();
+    let house = server_with_jobs_of_three_tenants();
     let cases = [
         ("", 12),
         ("tenant_id=red", 4),
@@ -56,18 +56,18 @@ fn filters_combine_and_totals_count_all_pages() {
 
 #[test]
 fn pages_by_offset_and_by_cursor_are_the_same_list() {
-    let house = filled();
-    let all = ids(&house.get("/api/v1/jobs?limit=1000"));
+    let house = server_with_jobs_of_three_tenants();
+    let all = job_ids(&house.get("/api/v1/jobs?limit=1000"));
     assert_eq!(all.first().map(String::as_str), Some("job-12"), "newest first");
     let by_offset: Vec<String> = (0..12)
         .step_by(5)
-        .flat_map(|offset| ids(&house.get(&format!("/api/v1/jobs?limit=5&offset={offset}"))))
+        .flat_map(|offset| job_ids(&house.get(&format!("/api/v1/jobs?limit=5&offset={offset}"))))
         .collect();
     assert_eq!(by_offset, all);
     let mut by_cursor = Vec::new();
     let mut page = house.get("/api/v1/jobs?limit=5");
     loop {
-        by_cursor.extend(ids(&page));
+        by_cursor.extend(job_ids(&page));
         assert!(by_cursor.len() <= all.len(), "the pages do not end");
         let Some(cursor) = page["next_cursor"].as_str() else { break };
         // What arrives meanwhile does not shift the pages.
@@ -78,12 +78,12 @@ fn pages_by_offset_and_by_cursor_are_the_same_list() {
 }
 
 #[test]
-fn a_list_is_sorted_before_it_is_cut() {
-    let house = House::empty();
+fn the_whole_list_is_sorted_before_a_page_is_taken() {
+    let house = TestServer::without_nodes();
     for (name, priority) in [("c", 300), ("a", 100), ("d", 100), ("b", 200)] {
         house.submit(json!({"name": name, "script": "x", "priority": priority}));
     }
-    let list = |query: &str| ids(&house.get(&format!("/api/v1/jobs?{query}")));
+    let list = |query: &str| job_ids(&house.get(&format!("/api/v1/jobs?{query}")));
     assert_eq!(list("sort=submitted&limit=1"), ["job-1"], "the oldest");
     assert_eq!(list("sort=id&limit=2"), ["job-1", "job-2"]);
     assert_eq!(list("sort=name"), ["job-2", "job-4", "job-1", "job-3"]);
@@ -96,22 +96,22 @@ fn a_list_is_sorted_before_it_is_cut() {
         ("group=array&offset=1", "send `cursor`"),
     ] {
         let reply = house.client().get(&format!("/api/v1/jobs?{query}"));
-        assert!(house.refused(&reply, 422, "invalid").contains(says), "{query}: {}", reply.text);
+        assert!(house.expect_problem(&reply, 422, "invalid").contains(says), "{query}: {}", reply.text);
     }
 }
 
 #[test]
-fn an_array_is_one_row_where_that_is_asked_for() {
-    let house = House::new();
+fn group_array_lists_each_array_as_one_row() {
+    let house = TestServer::new();
     house.submit(json!({"name": "first", "script": "x", "hold": true}));
     house.submit(json!({"name": "sweep", "command": ["x"], "array": "0-39", "gpu_count": 1,
         "annotations": {"muster.sim/runtime": "10m"}}));
     house.submit(json!({"name": "two", "command": ["x"], "array": "5,9", "hold": true}));
     house.submit(json!({"name": "last", "script": "x", "hold": true}));
     let running = "/api/v1/jobs?state=running&group=array";
-    house.until("8 tasks to run", |house| house.get(running)["total"] == 8);
+    house.wait_until("8 tasks to run", |house| house.get(running)["total"] == 8);
     let list = house.get(running);
-    assert_eq!(ids(&list), ["job-2"]);
+    assert_eq!(job_ids(&list), ["job-2"]);
     let row = &list["jobs"][0];
     assert_eq!(
         row["array_tasks"],
@@ -119,14 +119,14 @@ fn an_array_is_one_row_where_that_is_asked_for() {
     );
     assert!(row["waits_for"].as_str().unwrap().contains("GPU"), "why the others wait: {row}");
     let list = |query: &str| house.get(&format!("/api/v1/jobs?group=array&{query}"));
-    assert_eq!(ids(&list("")), ["job-4", "job-3", "job-2", "job-1"]);
-    assert_eq!(ids(&list("sort=id")), ["job-1", "job-2", "job-3", "job-4"]);
-    assert_eq!(ids(&list("sort=-name&limit=2")), ["job-3", "job-2"]);
+    assert_eq!(job_ids(&list("")), ["job-4", "job-3", "job-2", "job-1"]);
+    assert_eq!(job_ids(&list("sort=id")), ["job-1", "job-2", "job-3", "job-4"]);
+    assert_eq!(job_ids(&list("sort=-name&limit=2")), ["job-3", "job-2"]);
     for sort in ["id", "-id"] {
         let mut seen = Vec::new();
         let mut page = list(&format!("sort={sort}&limit=1"));
         loop {
-            seen.extend(ids(&page));
+            seen.extend(job_ids(&page));
             assert!(seen.len() <= 5, "the pages do not end: {seen:?}");
             let Some(cursor) = page["next_cursor"].as_str() else { break };
             page = list(&format!("sort={sort}&limit=1&cursor={cursor}"));
@@ -137,8 +137,8 @@ fn an_array_is_one_row_where_that_is_asked_for() {
 }
 
 #[test]
-fn acts_are_on_record_whether_done_or_refused() {
-    let house = House::empty();
+fn the_audit_log_records_allowed_and_refused_acts() {
+    let house = TestServer::without_nodes();
     house.client().post("/api/v1/tenants", &json!({"name": "red"}));
     house.client().post("/api/v1/tenants", &json!({"name": "red"}));
     house.client().delete("/api/v1/tenants/default");

@@ -5,24 +5,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // A test that panics has failed, which is what is meant.
 
 mod client;
-mod house;
+mod test_server;
 mod schema;
 
 mod access;
 mod bad_input;
-mod bounds;
-mod configured;
-mod fields;
-mod generated;
+mod server_limits;
+mod config_keys;
+mod response_fields;
+mod schema_conformance;
 mod jobs;
 mod lists;
-mod machines;
-mod pages;
-mod running;
-mod seed;
-mod sharing;
+mod nodes_and_gpus;
+mod health_metrics_and_docs;
+mod live_usage_and_health;
+mod spec_examples;
+mod gpu_shares;
 mod slow_policy;
-mod start;
+mod server_start;
 mod streams;
 mod tenants;
 mod topology;

@@ -12,25 +12,25 @@ use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantV
 use muster_server::policies::Interpreter;
 use serde_json::json;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 /// Refuses every job, after a while.
-struct Refusing {
-    after: Duration,
+struct DelayedRefusal {
+    delay: Duration,
 }
 
-impl Interpreter for Refusing {
+impl Interpreter for DelayedRefusal {
     fn compile(&self, _: &PolicyScope, files: BTreeMap<String, String>) -> Result<PolicyBundle, Vec<String>> {
         let hash = "0".repeat(64);
         Ok(PolicyBundle { hash, files, hooks: BTreeSet::from([Hook::Admit]), ..PolicyBundle::default() })
     }
 
-    fn admission_wait(&self) -> Duration {
+    fn admission_timeout(&self) -> Duration {
         Duration::from_millis(200)
     }
 
     fn admit(&self, _: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
-        std::thread::sleep(self.after);
+        std::thread::sleep(self.delay);
         vec![Ok(Admission::Refuse { why: "closed".to_string() }); jobs.len()]
     }
 
@@ -77,34 +77,34 @@ impl Interpreter for Refusing {
     }
 }
 
-fn house(after: Duration) -> House {
-    let house = House::with_policies(Arc::new(Refusing { after }));
+fn server_with_delayed_policy(after: Duration) -> TestServer {
+    let house = TestServer::with_policies(Arc::new(DelayedRefusal { delay: after }));
     let reply = house.client().post("/api/v1/policies", &json!({"files": {"a.gsky": ""}}));
     assert_eq!(reply.status, 200, "{}", reply.text);
     house
 }
 
-fn job() -> serde_json::Value {
+fn job_body() -> serde_json::Value {
     json!({"name": "a", "command": ["a"], "gpu_count": 1})
 }
 
 #[test]
-fn a_quick_policy_refuses_at_submission() {
-    let house = house(Duration::ZERO);
-    let reply = house.client().post("/api/v1/jobs", &job());
+fn a_fast_admit_policy_refuses_at_submission() {
+    let house = server_with_delayed_policy(Duration::ZERO);
+    let reply = house.client().post("/api/v1/jobs", &job_body());
     assert_eq!(reply.status, 403, "{}", reply.text);
     assert!(reply.text.contains("closed"), "{}", reply.text);
 }
 
 #[test]
-fn a_slow_policy_holds_up_no_submission_and_is_heard_before_the_start() {
-    let house = house(Duration::from_secs(2));
+fn a_slow_admit_policy_delays_no_submission_and_is_called_again_before_the_start() {
+    let house = server_with_delayed_policy(Duration::from_secs(2));
     // More than may wait for policies at the same time: had they waited for the answer, each would be refused.
     let jobs: Vec<String> = std::thread::scope(|scope| {
-        let submissions: Vec<_> = (0..24).map(|_| scope.spawn(|| house.submit(job()))).collect();
+        let submissions: Vec<_> = (0..24).map(|_| scope.spawn(|| house.submit(job_body()))).collect();
         submissions.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    house.until("the policy's answer", |house| {
+    house.wait_until("the policy's answer", |house| {
         house.client().get(&format!("/api/v1/jobs/{}/why", jobs[0])).text.contains("closed")
     });
     for job in jobs {

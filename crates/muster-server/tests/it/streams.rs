@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 #[test]
 fn events_are_followed_live_and_from_the_journal() {
-    let house = House::new();
+    let house = TestServer::new();
     let mut live = house.client().stream("/api/v1/events", &[]);
     let job = house.submit(json!({"name": "told", "command": ["x"], "environment": {"SECRET": "s3cr3t"},
         "annotations": {"muster.sim/runtime": "100ms"}}));
@@ -29,12 +29,12 @@ fn events_are_followed_live_and_from_the_journal() {
 }
 
 #[test]
-fn one_job_is_followed_alone() {
-    let house = House::new();
+fn an_event_stream_can_be_filtered_by_job() {
+    let house = TestServer::new();
     let mut only = house.client().stream("/api/v1/events?job=job-2&after=0", &[]);
-    house.sleeper("10ms", 1);
-    let second = house.sleeper("10ms", 1);
-    house.until_state(&second, "completed");
+    house.submit_sleeper("10ms", 1);
+    let second = house.submit_sleeper("10ms", 1);
+    house.wait_for_state(&second, "completed");
     let kinds: Vec<String> = only
         .by_ref()
         .take(4)
@@ -55,11 +55,11 @@ fn one_job_is_followed_alone() {
 }
 
 #[test]
-fn a_stop_of_the_server_ends_the_streams() {
-    let house = House::new();
+fn streams_end_when_the_server_stops() {
+    let house = TestServer::new();
     let mut events = house.client().stream("/api/v1/events", &[]);
-    let job = house.sleeper("1h", 1);
-    house.until_state(&job, "running");
+    let job = house.submit_sleeper("1h", 1);
+    house.wait_for_state(&job, "running");
     let mut log = house.client().stream(&format!("/api/v1/jobs/{job}/logs?follow=true"), &[]);
     let started = std::time::Instant::now();
     drop(house);
@@ -68,9 +68,9 @@ fn a_stop_of_the_server_ends_the_streams() {
 }
 
 #[test]
-fn output_is_read_in_pieces_and_followed_to_the_end() {
-    let house = House::new();
-    let job = house.sleeper("300ms", 1);
+fn logs_are_read_by_offset_and_followed_to_the_end() {
+    let house = TestServer::new();
+    let job = house.submit_sleeper("300ms", 1);
     let path = format!("/api/v1/jobs/{job}/logs");
     let followed: Vec<_> = house.client().stream(&format!("{path}?follow=true"), &[]).collect();
     let text: String = followed.iter().filter_map(|event| event.data["text"].as_str()).collect();
@@ -81,19 +81,19 @@ fn output_is_read_in_pieces_and_followed_to_the_end() {
     let rest = house.get(&format!("{path}?offset=3&stream=stdout&attempt=1&rank=0"));
     assert_eq!(rest["text"].as_str(), Some(&text[3..]));
     assert_eq!(house.get(&format!("{path}?offset={}", whole["next_offset"]))["text"], "");
-    house.refused(&house.client().get(&format!("{path}?attempt=2")), 422, "invalid");
-    house.refused(&house.client().get(&format!("{path}?attempt=0")), 422, "invalid");
-    house.refused(&house.client().get(&format!("{path}?stream=stdin")), 422, "invalid");
-    house.refused(&house.client().get("/api/v1/jobs/job-9/logs?follow=true"), 404, "unknown-job");
+    house.expect_problem(&house.client().get(&format!("{path}?attempt=2")), 422, "invalid");
+    house.expect_problem(&house.client().get(&format!("{path}?attempt=0")), 422, "invalid");
+    house.expect_problem(&house.client().get(&format!("{path}?stream=stdin")), 422, "invalid");
+    house.expect_problem(&house.client().get("/api/v1/jobs/job-9/logs?follow=true"), 404, "unknown-job");
 }
 
 #[test]
-fn a_torn_character_waits_for_its_rest() {
-    let house = House::new();
-    let job = house.sleeper("1h", 1);
-    house.until_state(&job, "running");
-    let folder = house.folder().join("attempts").join(&job).join("1");
-    house.until("the log", |_| folder.exists());
+fn a_log_piece_never_splits_a_utf8_character() {
+    let house = TestServer::new();
+    let job = house.submit_sleeper("1h", 1);
+    house.wait_for_state(&job, "running");
+    let folder = house.data_dir().join("attempts").join(&job).join("1");
+    house.wait_until("the log", |_| folder.exists());
     std::fs::write(folder.join("rank-7.out"), [b'a', 0xc3]).unwrap();
     let path = format!("/api/v1/jobs/{job}/logs?rank=7");
     let piece = house.get(&path);

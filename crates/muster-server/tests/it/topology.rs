@@ -2,33 +2,33 @@
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 /// One node with two GPUs that can be partitioned.
 const TWO_GPUS: &str = "nodes:
   - { name: n01, cpus: 32, memory_gib: 256, gpus: { model: NVIDIA H200, count: 2, memory_mib: 143771 } }";
 
-fn house() -> House {
-    House::with(&[("scheduler.repartition_after", "0s")], Some(TWO_GPUS)).with_gpus(2)
+fn server_with_two_mig_gpus() -> TestServer {
+    TestServer::with_settings(&[("scheduler.repartition_after", "0s")], Some(TWO_GPUS)).wait_for_gpus(2)
 }
 
-fn cut(house: &House, gpu: &str, profiles: Value) -> crate::client::Reply {
+fn partition_gpu(house: &TestServer, gpu: &str, profiles: Value) -> crate::client::HttpReply {
     let body = json!({"profiles": profiles, "why": "for notebooks"});
     house.client().post(&format!("/api/v1/gpus/{gpu}/partition"), &body)
 }
 
-fn apart(share: f64) -> Value {
+fn isolated_share_job(share: f64) -> Value {
     json!({"command": ["serve"], "gpu_share": share, "isolation": "full", "annotations": {"muster.sim/runtime": "1h"}})
 }
 
 #[test]
-fn a_gpu_is_partitioned_and_its_instances_are_given_out() {
-    let house = house();
+fn a_gpu_is_partitioned_and_jobs_get_its_mig_instances() {
+    let house = server_with_two_mig_gpus();
     let whole = house.get("/api/v1/gpus/n01/1");
     assert_eq!((&whole["mig"], whole["state"].as_str()), (&json!([]), Some("free")));
     assert!(whole["mig_profiles"].as_array().unwrap().contains(&json!("3g.71gb")), "{whole}");
 
-    let reply = cut(&house, "n01/gpu-1", json!(["3g.71gb", "4g.71gb"]));
+    let reply = partition_gpu(&house, "n01/gpu-1", json!(["3g.71gb", "4g.71gb"]));
     assert_eq!(reply.status, 200, "{}", reply.text);
     let shown = reply.json();
     let profiles: Vec<&Value> = shown["mig"].as_array().unwrap().iter().map(|one| &one["profile"]).collect();
@@ -37,21 +37,21 @@ fn a_gpu_is_partitioned_and_its_instances_are_given_out() {
     assert_eq!(house.get("/api/v1/gpus?state=partitioned")["total"], 1);
     assert_eq!(house.get("/api/v1/cluster/status")["available_gpus"], 1, "nobody gets all of it");
 
-    let job = house.submit(apart(0.4));
-    let running = house.until_state(&job, "running");
+    let job = house.submit(isolated_share_job(0.4));
+    let running = house.wait_for_state(&job, "running");
     assert_eq!(running["shares"][0]["profile"], "3g.71gb");
     let held = house.get("/api/v1/gpus/n01/1")["mig"].clone();
     let held: Vec<(&Value, &Value)> =
         held.as_array().unwrap().iter().map(|one| (&one["profile"], &one["held"])).collect();
     assert_eq!(held, [(&json!("4g.71gb"), &json!(false)), (&json!("3g.71gb"), &json!(true))]);
 
-    let busy = house.refused(&cut(&house, "n01/1", json!([])), 409, "gpu-busy");
+    let busy = house.expect_problem(&partition_gpu(&house, "n01/1", json!([])), 409, "gpu-busy");
     assert_eq!(busy, "`n01/gpu-1` is in use");
     assert_eq!(house.client().delete(&format!("/api/v1/jobs/{job}")).status, 200);
-    house.until_state(&job, "cancelled");
-    assert_eq!(cut(&house, "n01/1", json!([])).json()["state"], "free", "whole again");
-    let waits = house.submit(apart(0.4));
-    house.until("a reason to wait", |house| {
+    house.wait_for_state(&job, "cancelled");
+    assert_eq!(partition_gpu(&house, "n01/1", json!([])).json()["state"], "free", "whole again");
+    let waits = house.submit(isolated_share_job(0.4));
+    house.wait_until("a reason to wait", |house| {
         let reasons = house.get(&format!("/api/v1/jobs/{waits}"))["reasons"].clone();
         reasons.as_array().unwrap().iter().any(|reason| reason["reason"] == "Partition")
     });
@@ -65,25 +65,25 @@ fn a_gpu_is_partitioned_and_its_instances_are_given_out() {
 }
 
 #[test]
-fn what_a_gpu_cannot_be_partitioned_into_is_refused() {
-    let house = house();
-    let unknown = house.refused(&cut(&house, "n01/0", json!(["9g.1gb"])), 422, "invalid");
+fn an_impossible_partition_is_refused() {
+    let house = server_with_two_mig_gpus();
+    let unknown = house.expect_problem(&partition_gpu(&house, "n01/0", json!(["9g.1gb"])), 422, "invalid");
     assert!(
         unknown.starts_with("profiles: `NVIDIA H200` has no profile `9g.1gb`; it has 1g.18gb"),
         "{unknown}"
     );
-    let full = house.refused(&cut(&house, "n01/0", json!(["7g.141gb", "1g.18gb"])), 422, "invalid");
+    let full = house.expect_problem(&partition_gpu(&house, "n01/0", json!(["7g.141gb", "1g.18gb"])), 422, "invalid");
     assert!(full.contains("has no room for 7g.141gb, 1g.18gb at once"), "{full}");
-    house.refused(&cut(&house, "n01/2", json!([])), 404, "unknown-gpu");
-    house.refused(&cut(&house, "nowhere/0", json!([])), 404, "unknown-node");
+    house.expect_problem(&partition_gpu(&house, "n01/2", json!([])), 404, "unknown-gpu");
+    house.expect_problem(&partition_gpu(&house, "nowhere/0", json!([])), 404, "unknown-node");
     let body = json!({"profile": ["1g.18gb"]});
-    house.refused(&house.client().post("/api/v1/gpus/n01/0/partition", &body), 400, "unknown-field");
+    house.expect_problem(&house.client().post("/api/v1/gpus/n01/0/partition", &body), 400, "unknown-field");
     assert_eq!(house.get("/api/v1/gpus/n01/0")["mig"], json!([]));
 }
 
 #[test]
-fn a_node_can_be_declared_with_its_wiring() {
-    let house = House::empty();
+fn a_node_can_be_declared_with_its_topology() {
+    let house = TestServer::without_nodes();
     let gpu = |numa: u32, peer: u8| {
         json!({"model": "NVIDIA H200", "memory_mb": 143_771, "numa_node": numa, "socket": numa,
             "pcie_switch": 7 - numa, "nvlink": [peer]})
@@ -118,8 +118,8 @@ fn a_node_can_be_declared_with_its_wiring() {
 }
 
 #[test]
-fn a_job_shows_what_it_wished_and_why_it_is_where_it_is() {
-    let house = House::new();
+fn a_job_shows_its_topology_request_and_its_placement_score() {
+    let house = TestServer::new();
     let ask = json!({"command": ["x"], "gpu_count": 2, "topology": "nvlink", "allow_cross_numa": false,
         "prefer_nvlink": true, "hold": true});
     let wished =
@@ -133,8 +133,8 @@ fn a_job_shows_what_it_wished_and_why_it_is_where_it_is() {
 
     // Three of four, on two NUMA nodes: links are lost, and one GPU is left over.
     let planned = house.client().post("/api/v1/jobs/plan", &json!({"command": ["x"], "gpu_count": 3})).json();
-    let job = house.sleeper("1h", 3);
-    house.until_state(&job, "running");
+    let job = house.submit_sleeper("1h", 3);
+    house.wait_for_state(&job, "running");
     let attempts = house.get(&format!("/api/v1/jobs/{job}/attempts"));
     let score = &attempts["attempts"][0]["score"];
     assert_eq!(score["compared"], 1, "both nodes are alike: {score}");

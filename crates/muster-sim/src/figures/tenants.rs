@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Fate, rounded, slowdown};
-use crate::history::{End, History};
-use crate::jobs::LoggedJob;
+use super::{Fate, round_to_4_decimals, slowdown};
+use crate::run_history::{End, History};
+use crate::job_log::LoggedJob;
 
 /// What one tenant had of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,7 +35,7 @@ struct Sums {
 }
 
 /// Every tenant, in order of names.
-pub fn of(jobs: &[LoggedJob], fates: &[Option<Fate>], history: &History) -> Vec<TenantFigures> {
+pub fn tenant_figures(jobs: &[LoggedJob], fates: &[Option<Fate>], history: &History) -> Vec<TenantFigures> {
     let mut tenants: BTreeMap<&str, Sums> = BTreeMap::new();
     for (job, fate) in jobs.iter().zip(fates) {
         let sums = tenants.entry(&job.tenant).or_default();
@@ -44,21 +44,21 @@ pub fn of(jobs: &[LoggedJob], fates: &[Option<Fate>], history: &History) -> Vec<
         sums.wait_ms += fate.wait_ms;
         sums.slowdown += slowdown(job, fate);
     }
-    for stretch in &history.stretches {
-        let sums = tenants.entry(&jobs[stretch.job].tenant).or_default();
+    for stretch in &history.intervals {
+        let sums = tenants.entry(&jobs[stretch.log_index].tenant).or_default();
         sums.gpu_milli_ms += stretch.gpu_milli_ms();
-        sums.preemptions += u64::from(stretch.end == End::Displaced);
+        sums.preemptions += u64::from(stretch.end == End::Preempted);
     }
     tenants.into_iter().map(|(tenant, sums)| sums.figures(tenant)).collect()
 }
 
 impl Sums {
     fn figures(self, tenant: &str) -> TenantFigures {
-        let mean = |sum: f64| rounded(sum / self.jobs.max(1) as f64);
+        let mean = |sum: f64| round_to_4_decimals(sum / self.jobs.max(1) as f64);
         TenantFigures {
             tenant: tenant.to_string(),
             jobs: self.jobs,
-            gpu_hours: rounded(self.gpu_milli_ms as f64 / 3.6e9),
+            gpu_hours: round_to_4_decimals(self.gpu_milli_ms as f64 / 3.6e9),
             wait_s_mean: mean(self.wait_ms as f64 / 1e3),
             slowdown_mean: mean(self.slowdown),
             preemptions: self.preemptions,
@@ -67,7 +67,7 @@ impl Sums {
 }
 
 /// Jain's index of the mean slowdowns of those with jobs.
-pub fn jain(tenants: &[TenantFigures]) -> f64 {
+pub fn jain_index(tenants: &[TenantFigures]) -> f64 {
     let values: Vec<f64> =
         tenants.iter().filter(|tenant| tenant.jobs > 0).map(|tenant| tenant.slowdown_mean).collect();
     let sum: f64 = values.iter().sum();

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use super::{Span, rounded};
-use crate::history::History;
-use crate::jobs::LoggedJob;
+use super::{Span, round_to_4_decimals};
+use crate::run_history::History;
+use crate::job_log::LoggedJob;
 
 /// A part of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -16,14 +16,14 @@ pub struct Bin {
 }
 
 /// Utilisation from the first submission to the last end, in so many parts of equal length.
-pub fn utilisation(jobs: &[LoggedJob], history: &History, bins: usize) -> Vec<Bin> {
+pub fn utilisation_over_time(jobs: &[LoggedJob], history: &History, bins: usize) -> Vec<Bin> {
     let span = Span::of(jobs, history);
     let width_ms = (span.to_end_ms() as f64 / bins as f64).max(1.0);
     let mut held = vec![0.0; bins];
-    for stretch in &history.stretches {
+    for stretch in &history.intervals {
         let (from, to) = (
-            (stretch.from_ms - span.first_ms) as f64 / width_ms,
-            (stretch.to_ms - span.first_ms) as f64 / width_ms,
+            (stretch.from_ms - span.first_submit_ms) as f64 / width_ms,
+            (stretch.to_ms - span.first_submit_ms) as f64 / width_ms,
         );
         let gpus = stretch.gpu_milli as f64 / 1e3;
         let last = (to.ceil() as usize).min(bins);
@@ -33,8 +33,8 @@ pub fn utilisation(jobs: &[LoggedJob], history: &History, bins: usize) -> Vec<Bi
         }
     }
     let bin = |(bin, held): (usize, f64)| Bin {
-        at_s: rounded(bin as f64 * width_ms / 1e3),
-        utilisation: rounded(held / f64::from(history.gpus.max(1))),
+        at_s: round_to_4_decimals(bin as f64 * width_ms / 1e3),
+        utilisation: round_to_4_decimals(held / f64::from(history.gpus.max(1))),
     };
     held.into_iter().enumerate().map(bin).collect()
 }

@@ -20,7 +20,7 @@ pub fn utilisation(policies: &[(&str, &[Bin])]) -> String {
     for (place, (_, bins)) in policies.iter().enumerate().rev() {
         plot.line(place, bins.iter().map(|bin| (bin.at_s / unit_s, bin.utilisation * 100.0)));
     }
-    with_names(plot, policies)
+    with_legend(plot, policies)
 }
 
 /// Which part of the jobs waited at most how long. Times are by powers of ten, and all below a second are one.
@@ -42,13 +42,13 @@ pub fn waits(policies: &[(&str, &[f64])]) -> String {
     };
     let mut plot = Plot::new("Waiting times", x, y);
     for (place, (_, waits)) in policies.iter().enumerate().rev() {
-        plot.line(place, distribution(waits).into_iter());
+        plot.line(place, cumulative_distribution(waits).into_iter());
     }
-    with_names(plot, policies)
+    with_legend(plot, policies)
 }
 
 /// The steps of a distribution, some three hundred of them.
-fn distribution(waits: &[f64]) -> Vec<(f64, f64)> {
+fn cumulative_distribution(waits: &[f64]) -> Vec<(f64, f64)> {
     let mut waits = waits.to_vec();
     waits.sort_by(f64::total_cmp);
     let stride = (waits.len() / 300).max(1);
@@ -58,7 +58,7 @@ fn distribution(waits: &[f64]) -> Vec<(f64, f64)> {
     places.map(|place| (waits[place].max(1.0), percent(place))).collect()
 }
 
-fn with_names<T: ?Sized>(mut plot: Plot, policies: &[(&str, &T)]) -> String {
+fn with_legend<T: ?Sized>(mut plot: Plot, policies: &[(&str, &T)]) -> String {
     let names = policies.iter().enumerate().map(|(place, (name, _))| (*name, colour(place)));
     plot.legend(&names.collect::<Vec<_>>());
     plot.into_svg()

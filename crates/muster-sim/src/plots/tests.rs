@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::figures::{Bin, figures};
-use crate::history::{End, History, Stretch};
-use crate::jobs::{Gang, LoggedJob};
+use crate::run_history::{End, History, Stretch};
+use crate::job_log::{Gang, LoggedJob};
 
 /// Every element that is opened is closed, and no letter of a name is taken for a tag.
 fn is_well_formed(svg: &str) -> bool {
@@ -35,11 +35,11 @@ fn plots_are_well_formed() {
 }
 
 #[test]
-fn a_gantt_chart_shows_who_waits_runs_and_gives_way() {
+fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
     let job = |submit_ms| LoggedJob::new("", submit_ms, 3_600_000, Gang::Total(1));
     let jobs = vec![job(0), job(1_000)];
     let stretch = |job, from_ms, to_ms, end| Stretch {
-        job,
+        log_index: job,
         from_ms,
         to_ms,
         gpu_milli: 1_000,
@@ -48,11 +48,11 @@ fn a_gantt_chart_shows_who_waits_runs_and_gives_way() {
         end,
     };
     let stretches = vec![
-        stretch(0, 0, 1_800_000, End::Displaced),
+        stretch(0, 0, 1_800_000, End::Preempted),
         stretch(1, 1_800_000, 5_400_000, End::Done),
         stretch(0, 5_400_000, 7_200_000, End::Done),
     ];
-    let history = History { gpus: 1, stretches, ..History::default() };
+    let history = History { gpus: 1, intervals: stretches, ..History::default() };
     let svg = gantt("muster", &jobs, &history);
     assert!(is_well_formed(&svg), "{svg}");
     assert_eq!(svg.matches(">1.5<").count(), 2, "both axes have ticks: {svg}");
@@ -63,7 +63,7 @@ fn a_gantt_chart_shows_who_waits_runs_and_gives_way() {
 }
 
 #[test]
-fn bars_stand_over_their_names_and_a_missing_value_has_none() {
+fn bars_are_grouped_by_name_and_missing_values_have_no_bar() {
     let words = Words { title: "a & b", x: "trace", y: "%" };
     let groups = ["one".to_string(), "t<wo".to_string()];
     let svg = bars(&words, &groups, &[("x", vec![Some(50.0), Some(100.0)]), ("y", vec![None, Some(1.0)])]);
@@ -79,7 +79,7 @@ fn bars_stand_over_their_names_and_a_missing_value_has_none() {
 }
 
 #[test]
-fn curves_begin_at_their_first_point() {
+fn the_x_axis_of_curves_starts_at_the_first_point() {
     let words = Words { title: "", x: "", y: "" };
     let svg = curves(&words, &[("x", vec![(2.0, 1.0), (4.0, 2.0)]), ("y", vec![(3.0, 1.0), (4.0, 1.0)])]);
     assert!(is_well_formed(&svg) && svg.contains("M78.0 "), "{svg}");

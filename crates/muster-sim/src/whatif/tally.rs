@@ -6,10 +6,10 @@ use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::objects::job::{Job, JobSpec, PlacedTask};
 use muster_core::{JobId, NodeId, State, TenantId, Timestamp};
 use muster_protocol::whatif::{WhatIfFigures, WhatIfJob, WhatIfTenant, WhatIfTimes};
-use muster_server::http::stamp;
+use muster_server::http::rfc3339;
 
 use super::NOTICEABLE_MS;
-use super::works::members;
+use super::work_history::members;
 
 /// Thousandths of a GPU × milliseconds in a GPU-hour.
 const MILLI_MS_PER_GPU_HOUR: f64 = 3.6e9;
@@ -151,8 +151,8 @@ impl Seen {
 
     fn times(&self) -> WhatIfTimes {
         WhatIfTimes {
-            started_at: self.started_at.map(|at| stamp(at.0)),
-            ended_at: self.ended_at.map(|at| stamp(at.0)),
+            started_at: self.started_at.map(|at| rfc3339(at.0)),
+            ended_at: self.ended_at.map(|at| rfc3339(at.0)),
             preemptions: self.preemptions,
         }
     }

@@ -7,17 +7,17 @@ use muster_core::objects::job::{CheckpointRule, Exit, RestartRule};
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{JobSpec, State};
-use muster_protocol::whatif::{Setting, WhatIfAsk, WhatIfFigures};
-use muster_server::whatif::Question;
+use muster_protocol::whatif::{Setting, WhatIfRequest, WhatIfFigures};
+use muster_server::whatif::WhatIfQuery;
 use muster_store::Entry;
 
 use super::*;
-use crate::jobs::{Gang, LoggedJob};
+use crate::job_log::{Gang, LoggedJob};
 use crate::random::Random;
-use crate::rehearsal::{Assumptions, Site, job_spec};
-use crate::stage::{Delays, Lasts, Player, Stage, Trial};
-use crate::story::Story;
-use crate::world::journal_of;
+use crate::trace_replay::{Assumptions, Site, job_spec};
+use crate::sim_loop::{Delays, Lasts, Player, Stage, Trial};
+use crate::fault_schedule::Story;
+use crate::sim_cluster::journal_of_schedule;
 
 /// What a history is made of: a moment in seconds, and what someone asks then.
 enum Deed {
@@ -28,18 +28,18 @@ enum Deed {
 /// A job of a tenant with so many GPUs.
 fn job(tenant: &str, gpus: u32) -> JobSpec {
     let logged = LoggedJob::new("", 0, 0, Gang::Total(gpus));
-    let site = Site::of_words("1x8xV100").unwrap();
+    let site = Site::parse("1x8xV100").unwrap();
     job_spec(&logged, tenant.parse().unwrap(), &site, &Assumptions::default())
 }
 
 fn works(seconds: i64) -> Vec<Trial> {
-    vec![Trial::done_after(seconds * SECOND)]
+    vec![Trial::completes_after(seconds * SECOND)]
 }
 
 /// One node of eight GPUs, and the tenants `a` and `b` with at most so many of them.
 fn cluster(most: [Option<u64>; 2]) -> Vec<(i64, Deed)> {
     let mut deeds = Vec::new();
-    for (node, facts) in Site::of_words("1x8xV100").unwrap().nodes() {
+    for (node, facts) in Site::parse("1x8xV100").unwrap().nodes() {
         let (node, facts) = (node.clone(), Box::new(facts.clone()));
         deeds.push((0, Deed::Ask("muster", Command::RegisterNode { node, facts })));
     }
@@ -58,21 +58,21 @@ fn submits(at: i64, spec: JobSpec, trials: Vec<Trial>) -> (i64, Deed) {
 
 /// Let it happen, with agents that take a second to start a job and two to stop one.
 fn journal(deeds: Vec<(i64, Deed)>, until_s: i64) -> Vec<Entry> {
-    let delays = Delays { launch_ms: SECOND, stop_ms: 2 * SECOND, ..Delays::NONE };
+    let delays = Delays { launch_ms: SECOND, stop_ms: 2 * SECOND, ..Delays::IMMEDIATE };
     let mut stage = Stage::new(State::empty(), Timestamp(0), delays);
-    stage.events = Some(Vec::new());
+    stage.recorded_events = Some(Vec::new());
     let mut entries: Vec<Entry> = Vec::new();
     let mut deeds = deeds.into_iter().peekable();
     loop {
         let act = deeds.peek().map(|(at, _)| at * SECOND);
-        let next = [act, stage.next_ms()].into_iter().flatten().min();
+        let next = [act, stage.next_event_ms()].into_iter().flatten().min();
         let Some(now_ms) = next.filter(|next_ms| *next_ms <= until_s * SECOND) else { break };
-        stage.go_to(now_ms);
+        stage.advance_to(now_ms);
         while let Some((_, deed)) = deeds.next_if(|(at, _)| at * SECOND <= now_ms) {
             act_out(&mut stage, deed);
         }
-        stage.plan();
-        for event in stage.events.replace(Vec::new()).into_iter().flatten() {
+        stage.plan_if_due();
+        for event in stage.recorded_events.replace(Vec::new()).into_iter().flatten() {
             let seq = entries.len() as u64 + 1;
             entries.push(Entry { seq, epoch: 1, at: Timestamp(now_ms), event });
         }
@@ -86,12 +86,12 @@ fn act_out(stage: &mut Stage, deed: Deed) {
         Deed::Ask(name, command) => {
             let (events, _) = stage.state.decide_audited(&by(name), &command, stage.now);
             let audit = events.into_iter().filter(|event| matches!(event, muster_core::Event::Acted { .. }));
-            stage.ask(&by(name), &command).unwrap();
+            stage.execute(&by(name), &command).unwrap();
             for event in audit {
                 stage.state.apply(&event);
-                stage.events.as_mut().unwrap().push(event);
+                stage.recorded_events.as_mut().unwrap().push(event);
             }
-            stage.stir();
+            stage.mark_changed();
         }
         Deed::Submit(spec, trials) => {
             let (hold, key, known_outcomes) = (false, None, Default::default());
@@ -104,23 +104,23 @@ fn act_out(stage: &mut Stage, deed: Deed) {
                 known_key: None,
                 is_operator: true,
             };
-            let answer = stage.ask(&by("someone"), &Command::SubmitJob(ask)).unwrap();
+            let answer = stage.execute(&by("someone"), &Command::SubmitJob(ask)).unwrap();
             let muster_core::facts::command::Answer::Job(job) = answer else { panic!("{answer:?}") };
-            stage.play(job, Player::new(trials, 0));
+            stage.set_behaviour(job, Player::new(trials, 0));
         }
     }
 }
 
 /// Ask about the time from the 10th second to an hour after the last event.
-fn ask(entries: &[Entry], ask: WhatIfAsk) -> Result<WhatIf, Fault> {
+fn ask(entries: &[Entry], ask: WhatIfRequest) -> Result<WhatIf, ApiError> {
     let now = entries.last().unwrap().at.plus(HOUR);
     let since = Some("1970-01-01T00:00:10Z".to_string());
-    let question = Question::of(&WhatIfAsk { since, ..ask }, now)?;
+    let question = WhatIfQuery::from_request(&WhatIfRequest { since, ..ask }, now)?;
     answer(&Chronicle::of(entries.to_vec(), question.since)?, &question, None)
 }
 
-fn set(key: &str, value: &str) -> WhatIfAsk {
-    WhatIfAsk { set: [(key.to_string(), Setting::from(value))].into(), ..WhatIfAsk::default() }
+fn set(key: &str, value: &str) -> WhatIfRequest {
+    WhatIfRequest { set: [(key.to_string(), Setting::from(value))].into(), ..WhatIfRequest::default() }
 }
 
 /// When jobs started and ended under the change, in seconds.
@@ -199,7 +199,7 @@ fn started_fair() -> Command {
 
 #[test]
 fn more_nodes_take_who_waits() {
-    let added = WhatIfAsk { add_nodes: vec!["1x8xV100".to_string()], ..WhatIfAsk::default() };
+    let added = WhatIfRequest { add_nodes: vec!["1x8xV100".to_string()], ..WhatIfRequest::default() };
     let mut deeds = cluster([None, None]);
     deeds.push(submits(20, job("a", 8), works(600)));
     deeds.push(submits(30, job("b", 8), works(600)));
@@ -217,8 +217,8 @@ fn fewer_nodes_make_others_wait() {
     deeds.push(submits(5, job("a", 8), works(600)));
     deeds.push(submits(700, job("b", 8), works(600)));
     let entries = journal(deeds, 3_600);
-    let node = Site::of_words("1x8xV100").unwrap().nodes()[0].0.to_string();
-    let fewer = WhatIfAsk { remove_nodes: vec![node], ..WhatIfAsk::default() };
+    let node = Site::parse("1x8xV100").unwrap().nodes()[0].0.to_string();
+    let fewer = WhatIfRequest { remove_nodes: vec![node], ..WhatIfRequest::default() };
     let fewer = ask(&entries, fewer).unwrap();
     // The first runs already and ends; the second never starts.
     assert_eq!(fewer.changed.ended, 1);
@@ -229,14 +229,14 @@ fn fewer_nodes_make_others_wait() {
 #[test]
 fn a_node_that_comes_later_can_be_taken_away() {
     let mut deeds = cluster([None, None]);
-    let (_, facts) = Site::of_words("1x8xV100").unwrap().nodes()[0].clone();
+    let (_, facts) = Site::parse("1x8xV100").unwrap().nodes()[0].clone();
     let (node, facts) = ("late".parse().unwrap(), Box::new(facts));
     deeds.push((100, Deed::Ask("muster", Command::RegisterNode { node, facts })));
     deeds.push(submits(20, job("a", 8), works(600)));
     deeds.push(submits(200, job("b", 8), works(600)));
     deeds.sort_by_key(|(at, _)| *at);
     let entries = journal(deeds, 3_600);
-    let without = WhatIfAsk { remove_nodes: vec!["late".to_string()], ..WhatIfAsk::default() };
+    let without = WhatIfRequest { remove_nodes: vec!["late".to_string()], ..WhatIfRequest::default() };
     let without = ask(&entries, without).unwrap();
     assert_eq!(told(&without, "job-2"), (Some(621), Some(1_222)));
     assert_eq!(without.differs_from.as_deref(), Some("1970-01-01T00:03:20Z"));
@@ -259,7 +259,7 @@ fn a_job_that_would_not_be_accepted_is_named() {
 #[test]
 fn what_changes_nothing_is_said_to_change_nothing() {
     let entries = two_in_a_row();
-    for same in [WhatIfAsk::default(), set("tenants.b.max_gpus", "8"), set("scheduler.aging_max", "400")] {
+    for same in [WhatIfRequest::default(), set("tenants.b.max_gpus", "8"), set("scheduler.aging_max", "400")] {
         let same = ask(&entries, same).unwrap();
         assert_eq!(same.differs_from, None);
         assert_eq!((same.sooner, same.later, same.jobs.len()), (0, 0, 0));
@@ -270,12 +270,12 @@ fn what_changes_nothing_is_said_to_change_nothing() {
 #[test]
 fn tries_that_failed_fail_again_and_people_do_what_they_did() {
     let mut deeds = cluster([Some(4), None]);
-    let failed = Trial { lasts: Lasts::For(100 * SECOND), exit: Exit::Code { code: 1 } };
+    let failed = Trial { duration: Lasts::Known(100 * SECOND), exit: Exit::Code { code: 1 } };
     let restart = RestartRule { max_restarts: 3, ..RestartRule::default() };
     let twice = JobSpec { restart, ..job("a", 4) };
     deeds.push(submits(20, job("a", 4), works(600)));
-    deeds.push(submits(30, twice, vec![failed, Trial::done_after(200 * SECOND)]));
-    let endless = vec![Trial { lasts: Lasts::On, exit: Exit::Code { code: 0 } }];
+    deeds.push(submits(30, twice, vec![failed, Trial::completes_after(200 * SECOND)]));
+    let endless = vec![Trial { duration: Lasts::UntilStopped, exit: Exit::Code { code: 0 } }];
     deeds.push(submits(400, job("a", 4), endless));
     deeds.push((2_000, Deed::Ask("ann", Command::CancelJob { job: "job-3".parse().unwrap() })));
     let entries = journal(deeds, 3_600);
@@ -292,10 +292,10 @@ fn tries_that_failed_fail_again_and_people_do_what_they_did() {
 #[test]
 fn what_is_still_held_at_the_end_counts() {
     let mut deeds = cluster([Some(4), None]);
-    let endless = vec![Trial { lasts: Lasts::On, exit: Exit::Code { code: 0 } }];
+    let endless = vec![Trial { duration: Lasts::UntilStopped, exit: Exit::Code { code: 0 } }];
     deeds.push(submits(100, job("a", 4), endless));
     let entries = journal(deeds, 3_600);
-    let same = ask(&entries, WhatIfAsk::default()).unwrap();
+    let same = ask(&entries, WhatIfRequest::default()).unwrap();
     // It started to run at 101, which is the last that happened; the question reaches an hour further.
     assert_eq!((same.really.gpu_hours, same.really.ended), (4.001, 0));
     assert_eq!(same.really.utilisation, Some(0.488), "half of the GPUs but for the first 90 of 3,691 s");
@@ -318,12 +318,12 @@ fn who_never_ran_is_guessed() {
 #[test]
 fn bad_questions_are_answered_with_what_is_wrong() {
     let entries = two_in_a_row();
-    let wrong = |question: WhatIfAsk| {
+    let wrong = |question: WhatIfRequest| {
         let problem = ask(&entries, question).unwrap_err().problem();
         format!("{} {}", problem.detail, problem.hint.unwrap_or_default())
     };
-    let added = |words: &str| WhatIfAsk { add_nodes: vec![words.to_string()], ..WhatIfAsk::default() };
-    let removed = WhatIfAsk { remove_nodes: vec!["nowhere".to_string()], ..WhatIfAsk::default() };
+    let added = |words: &str| WhatIfRequest { add_nodes: vec![words.to_string()], ..WhatIfRequest::default() };
+    let removed = WhatIfRequest { remove_nodes: vec!["nowhere".to_string()], ..WhatIfRequest::default() };
     let cases = [
         (set("tenants.c.max_gpus", "8"), "there was no tenant `c`"),
         (set("tenants.a.max_gpu", "8"), "max_gpus"),
@@ -332,7 +332,7 @@ fn bad_questions_are_answered_with_what_is_wrong() {
         (set("scheduler.objectiv", "fast"), "did you mean `scheduler.objective`"),
         (added("fourxV100"), "no number of nodes"),
         (removed, "nowhere"),
-        (WhatIfAsk { until: Some("30d".to_string()), ..WhatIfAsk::default() }, "must be before"),
+        (WhatIfRequest { until: Some("30d".to_string()), ..WhatIfRequest::default() }, "must be before"),
     ];
     for (question, expected) in cases {
         let said = wrong(question);
@@ -351,15 +351,15 @@ fn a_history_that_is_played_on_is_the_same() {
         let mut at = 20;
         for _ in 0..60 {
             at += random.between(0, 200);
-            let mut spec = job(random.of::<&str>(&["a", "b"]), *random.of(&[1, 1, 2, 4, 6]));
-            spec.time_limit_ms = random.happens(300).then(|| random.between(60, 1_200) * SECOND);
-            spec.priority = *random.of(&[100, 100, 500]);
-            let every_ms = random.happens(400).then(|| random.between(10, 100) * SECOND);
+            let mut spec = job(random.choose::<&str>(&["a", "b"]), *random.choose(&[1, 1, 2, 4, 6]));
+            spec.time_limit_ms = random.chance_per_mille(300).then(|| random.between(60, 1_200) * SECOND);
+            spec.priority = *random.choose(&[100, 100, 500]);
+            let every_ms = random.chance_per_mille(400).then(|| random.between(10, 100) * SECOND);
             spec.checkpoint =
                 every_ms.map(|every| CheckpointRule { path: String::new(), every_ms: Some(every) });
             spec.restart.max_restarts = 2;
             let failed =
-                Trial { lasts: Lasts::For(random.between(10, 300) * SECOND), exit: Exit::Code { code: 1 } };
+                Trial { duration: Lasts::Known(random.between(10, 300) * SECOND), exit: Exit::Code { code: 1 } };
             let tries = std::iter::repeat_n(failed, random.between(0, 3) as usize);
             deeds.push(submits(at, spec, tries.chain(works(random.between(10, 900))).collect()));
         }
@@ -368,7 +368,7 @@ fn a_history_that_is_played_on_is_the_same() {
         let until = chronicle.entries.last().unwrap().at.plus(MINUTE);
         let at = |index: usize| chronicle.entries[index].at;
         let cut = (chronicle.entries.len() / 3..).find(|index| at(*index) > at(index - 1)).unwrap();
-        let fork = track::fork_at(&chronicle, cut);
+        let fork = divergence::fork_at(&chronicle, cut);
         let really = what_happened(&chronicle, until);
         let none = Otherwise::default();
         let replayed = future(&chronicle, &fork, &none, &fork.real).play(until).tally;
@@ -386,12 +386,12 @@ fn who_sleeps_at_the_fork_wakes_in_time() {
     let mut deeds = cluster([None, None]);
     let mut spec = job("a", 4);
     spec.restart.max_restarts = 1;
-    let failed = Trial { lasts: Lasts::For(100 * SECOND), exit: Exit::Code { code: 1 } };
-    deeds.push(submits(20, spec, vec![failed, Trial::done_after(200 * SECOND)]));
+    let failed = Trial { duration: Lasts::Known(100 * SECOND), exit: Exit::Code { code: 1 } };
+    deeds.push(submits(20, spec, vec![failed, Trial::completes_after(200 * SECOND)]));
     let chronicle = Chronicle::of(journal(deeds, 3_600), Timestamp(10 * SECOND)).unwrap();
     let is_end = |entry: &Entry| matches!(entry.event, muster_core::Event::AttemptEnded { .. });
     let end = chronicle.entries.iter().position(is_end).unwrap();
-    let mut fork = track::fork_at(&chronicle, end + 1);
+    let mut fork = divergence::fork_at(&chronicle, end + 1);
     fork.at = chronicle.entries[end].at;
     let until = Timestamp(3_600 * SECOND);
     let really = what_happened(&chronicle, until);
@@ -407,20 +407,20 @@ fn who_sleeps_at_the_fork_wakes_in_time() {
 fn stories_with_every_misfortune_can_be_asked_about() {
     let mut forks = 0;
     for seed in 0..24 {
-        let entries = journal_of(&Story::of_seed(seed, 1_500)).unwrap();
+        let entries = journal_of_schedule(&Story::from_seed(seed, 1_500)).unwrap();
         let (first, last) = (entries[0].at, entries.last().unwrap().at);
         let since = first.plus(last.since(first) / 3);
         let chronicle = Chronicle::of(entries, since).unwrap();
         let tenant = chronicle.start.tenants.keys().next().cloned();
         let node = chronicle.start.nodes.keys().next().map(ToString::to_string);
         let questions = [
-            WhatIfAsk { add_nodes: vec!["2x8xV100".to_string()], ..WhatIfAsk::default() },
-            WhatIfAsk { remove_nodes: node.into_iter().collect(), ..WhatIfAsk::default() },
+            WhatIfRequest { add_nodes: vec!["2x8xV100".to_string()], ..WhatIfRequest::default() },
+            WhatIfRequest { remove_nodes: node.into_iter().collect(), ..WhatIfRequest::default() },
             set(&format!("tenants.{}.max_gpus", tenant.unwrap()), "1"),
             set("scheduler.objective", "fast"),
         ];
         for question in questions {
-            let mut question = Question::of(&question, last).unwrap();
+            let mut question = WhatIfQuery::from_request(&question, last).unwrap();
             question.since = chronicle.since;
             let found =
                 answer(&chronicle, &question, None).unwrap_or_else(|fault| panic!("seed {seed}: {fault:?}"));

@@ -9,19 +9,19 @@ use muster_core::JobId;
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
-use super::fault::fault;
-use super::link::PostgresConnection;
-use super::values::Column;
+use super::error_mapping::map_write_error;
+use super::connection::PostgresConnection;
+use super::values::ArrayParameter;
 use crate::chain;
 use crate::error::StoreError;
 use crate::record::Entry;
 use crate::tables::{BoundStatement, ProjectionScope, ExpectedRows, Statement, journal_row, project, projection_scope};
 
 /// Statements on their way at once. Each answer wakes all that wait, so more would cost more than they save.
-const IN_FLIGHT: usize = 64;
+const CALLS_IN_FLIGHT_MAX: usize = 64;
 
 /// Changes by one statement, to be sent together.
-pub struct Group {
+pub struct StatementGroup {
     statement: &'static Statement,
     changes: Vec<BoundStatement>,
     /// The first entry it comes from, for messages.
@@ -29,8 +29,8 @@ pub struct Group {
 }
 
 /// One round trip: a text, the values for it, and how many rows it must touch.
-struct Call<'a> {
-    group: &'a Group,
+struct StatementCall<'a> {
+    group: &'a StatementGroup,
     sql: &'static str,
     values: Vec<Box<dyn ToSql + Sync + 'a>>,
     rows: ExpectedRows,
@@ -38,7 +38,7 @@ struct Call<'a> {
 }
 
 /// Entries of one kind that are written together.
-struct Run<'a> {
+struct EntryRun<'a> {
     kind: &'static str,
     entries: Vec<&'a Entry>,
     jobs: HashSet<JobId>,
@@ -46,30 +46,30 @@ struct Run<'a> {
 
 /// Put the changes of a batch into groups: those of a run that have a statement in common go together, so that a
 /// hundred submissions become one statement for the specs and one for the jobs.
-pub fn groups(batch: &[Entry], mut last: chain::ChainChecksum) -> Vec<Group> {
+pub fn group_statements(batch: &[Entry], mut last: chain::ChainChecksum) -> Vec<StatementGroup> {
     let mut groups = Vec::new();
     for entry in batch {
-        add(&mut groups, 0, journal_row(entry, &mut last), entry.seq);
+        add_to_group(&mut group_statements, 0, journal_row(entry, &mut last), entry.seq);
     }
-    for run in runs(batch) {
-        let begin = groups.len();
+    for run in group_into_runs(batch) {
+        let begin = group_statements.len();
         for entry in run.entries {
             for change in project(entry) {
-                add(&mut groups, begin, change, entry.seq);
+                add_to_group(&mut group_statements, begin, change, entry.seq);
             }
         }
     }
-    groups
+    group_statements
 }
 
 /// Gather entries of one kind, also if others stand between them that they may overtake.
-fn runs(batch: &[Entry]) -> Vec<Run<'_>> {
-    let mut runs: Vec<Run<'_>> = Vec::new();
+fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
+    let mut runs: Vec<EntryRun<'_>> = Vec::new();
     for entry in batch {
-        let at = match joinable(&runs, entry) {
+        let at = match joinable_run(&runs, entry) {
             Some(at) => at,
             None => {
-                runs.push(Run { kind: entry.event.kind(), entries: Vec::new(), jobs: HashSet::new() });
+                runs.push(EntryRun { kind: entry.event.kind(), entries: Vec::new(), jobs: HashSet::new() });
                 runs.len() - 1
             }
         };
@@ -82,7 +82,7 @@ fn runs(batch: &[Entry]) -> Vec<Run<'_>> {
 }
 
 /// The last run of the same kind, unless something in its way must come first.
-fn joinable(runs: &[Run<'_>], entry: &Entry) -> Option<usize> {
+fn joinable_run(runs: &[EntryRun<'_>], entry: &Entry) -> Option<usize> {
     for (at, run) in runs.iter().enumerate().rev() {
         let reaches = run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
         let reach = projection_scope(&entry.event);
@@ -92,15 +92,15 @@ fn joinable(runs: &[Run<'_>], entry: &Entry) -> Option<usize> {
         if run.kind == entry.event.kind() {
             return Some(at);
         }
-        if run.is_in_the_way_of(projection_scope, reaches) {
+        if run.conflicts_with(projection_scope, reaches) {
             return None;
         }
     }
     None
 }
 
-impl Run<'_> {
-    fn is_in_the_way_of(&self, other: ProjectionScope, own: ProjectionScope) -> bool {
+impl EntryRun<'_> {
+    fn conflicts_with(&self, other: ProjectionScope, own: ProjectionScope) -> bool {
         let quota = |reach| matches!(reach, ProjectionScope::JobAndQuota(_));
         match other {
             ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) => {
@@ -115,24 +115,24 @@ impl Run<'_> {
 }
 
 /// To the group of its statement, among those of this run.
-fn add(groups: &mut Vec<Group>, begin: usize, change: BoundStatement, seq: u64) {
-    let same = |group: &&mut Group| std::ptr::eq(group.statement, change.statement);
-    match groups[begin..].iter_mut().find(same) {
+fn add_to_group(groups: &mut Vec<StatementGroup>, begin: usize, change: BoundStatement, seq: u64) {
+    let same = |group: &&mut StatementGroup| std::ptr::eq(group.statement, change.statement);
+    match group_statements[begin..].iter_mut().find(same) {
         Some(group) => group.changes.push(change),
-        None => groups.push(Group { statement: change.statement, changes: vec![change], seq }),
+        None => group_statements.push(StatementGroup { statement: change.statement, changes: vec![change], seq }),
     }
 }
 
-impl Group {
+impl StatementGroup {
     /// One call for all changes where the statement knows how, else one for each.
-    fn calls(&self) -> Vec<Call<'_>> {
+    fn calls(&self) -> Vec<StatementCall<'_>> {
         match &self.statement.bulk {
             Some(bulk) if self.changes.len() > 1 => {
                 let width = self.changes.first().map_or(0, |change| change.values.len());
                 let column =
-                    |at: usize| Column(self.changes.iter().map(|change| &change.values[at]).collect());
+                    |at: usize| ArrayParameter(self.changes.iter().map(|change| &change.values[at]).collect());
                 let boxed = |at: usize| Box::new(column(at)) as Box<dyn ToSql + Sync>;
-                vec![Call {
+                vec![StatementCall {
                     group: self,
                     sql: bulk.sql,
                     values: (0..width).map(boxed).collect(),
@@ -140,13 +140,13 @@ impl Group {
                     changes: self.changes.len(),
                 }]
             }
-            _ => self.changes.iter().map(|change| self.single(change)).collect(),
+            _ => self.changes.iter().map(|change| self.single_call(change)).collect(),
         }
     }
 
-    fn single<'a>(&'a self, change: &'a BoundStatement) -> Call<'a> {
+    fn single_call<'a>(&'a self, change: &'a BoundStatement) -> StatementCall<'a> {
         let boxed = |value| Box::new(value) as Box<dyn ToSql + Sync + 'a>;
-        Call {
+        StatementCall {
             group: self,
             sql: self.statement.sql,
             values: change.values.iter().map(boxed).collect(),
@@ -155,55 +155,55 @@ impl Group {
         }
     }
 
-    fn doing(&self) -> String {
+    fn operation(&self) -> String {
         format!("entry {}, {}", self.seq, self.statement.name)
     }
 }
 
 /// Run all groups in order.
-pub async fn write(link: &mut PostgresConnection, groups: &[Group]) -> Result<(), StoreError> {
-    let calls: Vec<Call> = groups.iter().flat_map(Group::calls).collect();
+pub async fn write(link: &mut PostgresConnection, groups: &[StatementGroup]) -> Result<(), StoreError> {
+    let calls: Vec<StatementCall> = group_statements.iter().flat_map(StatementGroup::calls).collect();
     for call in &calls {
         link.prepare(call.sql).await?;
     }
-    for calls in calls.chunks(IN_FLIGHT) {
-        send(link, calls).await?;
+    for calls in calls.chunks(CALLS_IN_FLIGHT_MAX) {
+        send_calls(link, calls).await?;
     }
     Ok(())
 }
 
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
+type PendingRowCount<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
 
-async fn send(link: &PostgresConnection, calls: &[Call<'_>]) -> Result<(), StoreError> {
-    let mut answers: Vec<Answer<'_>> = Vec::with_capacity(calls.len());
+async fn send_calls(link: &PostgresConnection, calls: &[StatementCall<'_>]) -> Result<(), StoreError> {
+    let mut answers: Vec<PendingRowCount<'_>> = Vec::with_capacity(calls.len());
     for call in calls {
         let statement = link.prepared(call.sql)?;
         let values = call.values.iter().map(|value| &**value as &(dyn ToSql + Sync));
         answers.push(Box::pin(link.client.execute_raw(statement, values)));
     }
     // The first failure tells why; those behind it only say that the transaction has failed.
-    for (call, touched) in calls.iter().zip(all(answers).await) {
-        let touched = touched.map_err(|error| fault(&call.group.doing())(error))?;
+    for (call, touched) in calls.iter().zip(join_all(answers).await) {
+        let touched = touched.map_err(|error| map_write_error(&call.group.operation())(error))?;
         if !call.rows.allows(touched, call.changes) {
-            return Err(wrong_rows(call, touched));
+            return Err(wrong_row_count(call, touched));
         }
     }
     Ok(())
 }
 
-fn wrong_rows(call: &Call<'_>, touched: u64) -> StoreError {
+fn wrong_row_count(call: &StatementCall<'_>, touched: u64) -> StoreError {
     match call.group.changes.as_slice() {
-        [change] => change.wrong_row_count(&call.group.doing(), touched),
+        [change] => change.wrong_row_count(&call.group.operation(), touched),
         changes => StoreError::invariant_violated(format!(
             "{} and those after it: touched {touched} rows for {} changes",
-            call.group.doing(),
+            call.group.operation(),
             changes.len()
         )),
     }
 }
 
 /// Wait for all. The first look at a future sends its request, so they are sent in order.
-async fn all(mut answers: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
+async fn join_all(mut answers: Vec<PendingRowCount<'_>>) -> Vec<Result<u64, Error>> {
     let mut results: Vec<Option<Result<u64, Error>>> = answers.iter().map(|_| None).collect();
     poll_fn(move |context| {
         for (answer, result) in answers.iter_mut().zip(&mut results) {
@@ -273,34 +273,34 @@ mod tests {
                 Entry { seq, epoch: 1, at: AT, event: event(word, number.parse().unwrap()) }
             })
             .collect();
-        let run = |run: Run<'_>| {
+        let run = |run: EntryRun<'_>| {
             let seqs: Vec<String> = run.entries.iter().map(|entry| entry.seq.to_string()).collect();
             seqs.join(" ")
         };
-        let found: Vec<String> = runs(&batch).into_iter().map(run).collect();
+        let found: Vec<String> = group_into_runs(&batch).into_iter().map(run).collect();
         assert_eq!(found.join(" | "), wanted, "{story}");
     }
 
     #[test]
-    fn events_of_one_kind_are_gathered() {
+    fn events_of_one_kind_are_grouped_into_one_run() {
         check("woken 1, cancelled 2, woken 3, forgotten, cancelled 4", "1 3 | 2 5 | 4");
         check("placed 1, cancelled 2, placed 3, woken 4, placed 5", "1 3 5 | 2 | 4");
     }
 
     #[test]
-    fn a_job_never_overtakes_itself() {
+    fn events_of_one_job_keep_their_order() {
         check("woken 1, cancelled 2, woken 2", "1 | 2 | 3");
         check("cancelled 1, woken 1, cancelled 1", "1 | 2 | 3");
     }
 
     #[test]
-    fn what_is_taken_never_overtakes_what_is_given_back() {
+    fn placements_and_releases_of_quota_keep_their_order() {
         check("placed 1, done 2, placed 3, done 4", "1 | 2 | 3 | 4");
         check("done 2, cancelled 5, done 4, placed 3, placed 6", "1 3 | 2 | 4 5");
     }
 
     #[test]
-    fn nothing_overtakes_what_reaches_everywhere() {
+    fn no_event_is_moved_across_an_event_of_scope_all() {
         check("woken 1, revoked, woken 2, revoked", "1 | 2 | 3 | 4");
     }
 }

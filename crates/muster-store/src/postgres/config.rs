@@ -58,7 +58,7 @@ pub enum SslMode {
 
 impl SslMode {
     /// As it is written in a URL.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             SslMode::Disable => "disable",
             SslMode::Prefer => "prefer",
@@ -93,7 +93,7 @@ impl Default for PostgresConfig {
 
 impl PostgresConfig {
     /// The same in the words of the driver; `name` is shown in `pg_stat_activity`.
-    pub(crate) fn driver(&self, name: &str) -> tokio_postgres::Config {
+    pub(crate) fn driver_config(&self, name: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config
             .host(&self.host)
@@ -101,7 +101,7 @@ impl PostgresConfig {
             .user(&self.user)
             .dbname(&self.database)
             .application_name(name)
-            .ssl_mode(self.driver_mode())
+            .ssl_mode(self.driver_ssl_mode())
             .connect_timeout(CONNECT_TIMEOUT)
             .keepalives_idle(Duration::from_secs(15))
             .tcp_user_timeout(Duration::from_secs(30));
@@ -116,7 +116,7 @@ impl PostgresConfig {
         self.max_open_conns.saturating_sub(2).max(1)
     }
 
-    fn driver_mode(&self) -> tokio_postgres::config::SslMode {
+    fn driver_ssl_mode(&self) -> tokio_postgres::config::SslMode {
         use tokio_postgres::config::SslMode as Mode;
         match self.sslmode {
             // A unix socket, where PostgreSQL speaks no TLS.
@@ -128,11 +128,11 @@ impl PostgresConfig {
     }
 
     /// Where it is, for messages.
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         format!("PostgreSQL database `{}` at {}:{}", self.database, self.host, self.port)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), StoreError> {
+    fn set_option(&mut self, key: &str, value: &str) -> Result<(), StoreError> {
         let number = || {
             value
                 .parse::<u64>()
@@ -140,9 +140,9 @@ impl PostgresConfig {
         };
         match key {
             "sslmode" => self.sslmode = value.parse()?,
-            "sslrootcert" => self.sslrootcert = file(value),
-            "sslcert" => self.sslcert = file(value),
-            "sslkey" => self.sslkey = file(value),
+            "sslrootcert" => self.sslrootcert = decode_path(value),
+            "sslcert" => self.sslcert = decode_path(value),
+            "sslkey" => self.sslkey = decode_path(value),
             "max_open_conns" => self.max_open_conns = number()? as usize,
             "max_idle_conns" => self.max_idle_conns = number()? as usize,
             "conn_max_lifetime_mins" => self.conn_max_lifetime_mins = number()?,
@@ -169,21 +169,21 @@ impl FromStr for PostgresConfig {
             .partition(|pair| pair.starts_with("host=") || pair.starts_with("port="));
         for pair in ours {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            config.set(key, value)?;
+            config.set_option(key, value)?;
         }
         // The error of the driver may quote the URL, and with it the password.
         let parsed: tokio_postgres::Config = format!("{address}?{}", known.join("&"))
             .parse()
-            .map_err(|_| StoreError::Misconfigured(format!("not a PostgreSQL URL; write `{EXAMPLE}`")))?;
-        config.take(&parsed);
+            .map_err(|_| StoreError::Misconfigured(format!("not a PostgreSQL URL; write `{URL_EXAMPLE}`")))?;
+        config.copy_from_driver_config(&parsed);
         Ok(config)
     }
 }
 
-const EXAMPLE: &str = "postgres://user:password@host:5432/database";
+const URL_EXAMPLE: &str = "postgres://user:password@host:5432/database";
 
 impl PostgresConfig {
-    fn take(&mut self, parsed: &tokio_postgres::Config) {
+    fn copy_from_driver_config(&mut self, parsed: &tokio_postgres::Config) {
         match parsed.get_hosts().first() {
             Some(Host::Tcp(host)) => self.host.clone_from(host),
             Some(Host::Unix(folder)) => self.host = folder.display().to_string(),
@@ -203,7 +203,7 @@ impl PostgresConfig {
 }
 
 /// The file that a setting of a URL names, with its `%20` and the like resolved.
-fn file(value: &str) -> Option<PathBuf> {
+fn decode_path(value: &str) -> Option<PathBuf> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     while let Some((&first, more)) = rest.split_first() {
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_all_there_is_to_say() {
+    fn a_url_can_set_every_option() {
         let url = "postgres://ada:s%40cret@db.example:6432/muster?sslmode=verify-full&sslrootcert=/etc/muster%20ca/root.crt&sslcert=c.pem&sslkey=k.pem&max_open_conns=9&max_idle_conns=2&conn_max_lifetime_mins=7";
         let config: PostgresConfig = url.parse().unwrap();
         let wanted = PostgresConfig {
@@ -280,13 +280,13 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_is_a_folder() {
+    fn a_host_that_is_a_path_means_a_unix_socket() {
         let config: PostgresConfig = "postgresql://ada@/muster?host=/run/pg&port=6000".parse().unwrap();
         assert_eq!((config.host.as_str(), config.port), ("/run/pg", 6000));
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn an_invalid_url_is_refused_without_showing_secrets() {
         for (url, word) in [
             ("postgres://ada@db/muster?sslmode=maybe", "not an sslmode"),
             ("postgres://ada@db/muster?max_open_conns=many", "not a number"),

@@ -4,16 +4,16 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::fault::fault;
-use super::link::PostgresConnection;
+use super::error_mapping::map_write_error;
+use super::connection::PostgresConnection;
 use crate::error::StoreError;
 use crate::journal::ClusterIdentity;
 use crate::migrations;
-use crate::term::{LeaderRow, LeaderEpoch};
+use crate::leader_epoch::{LeaderRow, LeaderEpoch};
 
 /// Taken while a server becomes the leader, so that two cannot migrate at once: refinery takes no lock itself.
 /// The number is `muster` in ASCII.
-const LOCK: i64 = 0x6d75_7374_6572;
+const LEADER_LOCK_KEY: i64 = 0x6d75_7374_6572;
 
 macro_rules! now {
     () => {
@@ -21,12 +21,12 @@ macro_rules! now {
     };
 }
 
-const TABLE: &str = "CREATE TABLE IF NOT EXISTS leader (id BIGINT PRIMARY KEY CHECK (id = 1), \
+const CREATE_LEADER_TABLE: &str = "CREATE TABLE IF NOT EXISTS leader (id BIGINT PRIMARY KEY CHECK (id = 1), \
     epoch BIGINT NOT NULL, nonce BIGINT NOT NULL, holder TEXT NOT NULL, expires_at BIGINT NOT NULL)";
 
 // `$4` is the nonce of our own former term: whoever leads may begin a new epoch at any time. `$5` is a holder that
 // is known to have ended.
-const TAKE: &str = concat!(
+const TAKE_LEADER_ROW: &str = concat!(
     "INSERT INTO leader (id, epoch, nonce, holder, expires_at) VALUES (1, 1, $1, $2, ",
     now!(),
     " + $3) ON CONFLICT (id) DO UPDATE SET epoch = leader.epoch + 1, nonce = excluded.nonce, \
@@ -36,7 +36,7 @@ const TAKE: &str = concat!(
 );
 
 /// Read without a lock: a standby that only looks must not wait for the leader, nor the leader for it.
-const LOOK: &str = concat!(
+const READ_LEADER_ROW: &str = concat!(
     "SELECT holder, expires_at, expires_at > ",
     now!(),
     " AND nonce <> $1 AND holder IS DISTINCT FROM $2 FROM leader WHERE id = 1"
@@ -44,13 +44,13 @@ const LOOK: &str = concat!(
 
 /// Transactions that touch the leader row hold one of these locks on its table until they end. Whoever may take the
 /// row may end them: their epoch is over.
-const END_FORMER: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted AND pid <> pg_backend_pid() \
+const TERMINATE_FORMER_LEADER: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted AND pid <> pg_backend_pid() \
     AND locktype = 'relation' AND relation = 'leader'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock') \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// A candidate that holds [`LOCK`] and has asked for nothing during `$2` milliseconds is frozen or cut off. One that
 /// migrates is active and does not wait for its client; one that was cut off inside a message does.
-const END_STUCK: &str = "SELECT pg_terminate_backend(activity.pid) FROM pg_locks AS held \
+const TERMINATE_STUCK_CANDIDATE: &str = "SELECT pg_terminate_backend(activity.pid) FROM pg_locks AS held \
     JOIN pg_stat_activity AS activity ON activity.pid = held.pid \
     WHERE held.granted AND held.locktype = 'advisory' AND held.objsubid = 1 \
     AND (CAST(held.classid AS BIGINT) << 32) + CAST(held.objid AS BIGINT) = $1 \
@@ -59,98 +59,98 @@ const END_STUCK: &str = "SELECT pg_terminate_backend(activity.pid) FROM pg_locks
     AND activity.state_change < clock_timestamp() - $2 * interval '1 millisecond'";
 
 /// Locked in a way that writers of one epoch do not wait for each other, but a new leader waits for them.
-pub const CHECK: &str =
+pub const CHECK_LEADER_ROW: &str =
     concat!("SELECT epoch, nonce, holder, expires_at - ", now!(), " FROM leader WHERE id = 1 FOR SHARE");
 
-const RENEW: &str = concat!(
+const RENEW_LEASE: &str = concat!(
     "UPDATE leader SET expires_at = ",
     now!(),
     " + $3 WHERE id = 1 AND epoch = $1 AND nonce = $2 AND expires_at > ",
     now!()
 );
 
-const EXTEND: &str =
+const EXTEND_LEASE: &str =
     concat!("UPDATE leader SET expires_at = ", now!(), " + $3 WHERE id = 1 AND epoch = $1 AND nonce = $2");
 
-const RESIGN: &str = "UPDATE leader SET expires_at = 0 WHERE id = 1 AND epoch = $1 AND nonce = $2";
+const EXPIRE_LEASE: &str = "UPDATE leader SET expires_at = 0 WHERE id = 1 AND epoch = $1 AND nonce = $2";
 
 /// What a candidate brings.
 pub struct Candidate<'a> {
     pub holder: &'a str,
     pub lease_ms: i64,
     pub nonce: u64,
-    pub former: Option<LeaderEpoch>,
+    pub previous_epoch: Option<LeaderEpoch>,
     /// A holder that is known to have ended.
-    pub dead: Option<&'a str>,
+    pub dead_holder: Option<&'a str>,
 }
 
 impl Candidate<'_> {
-    fn former_nonce(&self) -> i64 {
-        self.former.map_or(-1, |term| term.nonce as i64)
+    fn previous_nonce(&self) -> i64 {
+        self.previous_epoch.map_or(-1, |term| term.nonce as i64)
     }
 }
 
 /// Whether the row was taken.
-pub enum Taken {
+pub enum TakeoverResult {
     /// It was, and [`LOCK`] is held until [`enter`].
-    Row(LeaderEpoch),
+    Acquired(LeaderEpoch),
     /// Another server has it.
-    Held { holder: String, until_ms: i64 },
+    HeldByOther { holder: String, until_ms: i64 },
 }
 
 /// Try to take the leader row. The tables may be older than this release until [`migrate`] has run.
-pub async fn take(link: &mut PostgresConnection, candidate: &Candidate<'_>) -> Result<Taken, StoreError> {
+pub async fn try_take_over(link: &mut PostgresConnection, candidate: &Candidate<'_>) -> Result<TakeoverResult, StoreError> {
     let doing = "take the lead";
-    if let Some(held) = held(link, candidate).await? {
+    if let Some(held) = current_leader(link, candidate).await? {
         return Ok(held);
     }
     let alone =
-        link.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await.map_err(fault(doing))?;
+        link.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LEADER_LOCK_KEY]).await.map_err(map_write_error(doing))?;
     if !alone.get::<_, bool>(0) {
-        let patience_ms = link.patience().as_millis() as f64;
-        end_sessions(link, END_STUCK, &[&LOCK, &patience_ms]).await?;
-        return held_by_someone(link).await;
+        let patience_ms = link.client_silence_max().as_millis() as f64;
+        terminate_sessions(link, TERMINATE_STUCK_CANDIDATE, &[&LEADER_LOCK_KEY, &patience_ms]).await?;
+        return read_holder(link).await;
     }
     // The lock ends with the connection if anything fails from here on.
-    refuse_newer(link).await?;
+    refuse_newer_schema(link).await?;
     // Outside of the migrations, because only the holder of an epoch may migrate.
-    if !is_there(link, "leader").await? {
-        link.client.batch_execute(TABLE).await.map_err(fault(doing))?;
+    if !table_exists(link, "leader").await? {
+        link.client.batch_execute(CREATE_LEADER_TABLE).await.map_err(map_write_error(doing))?;
     }
-    end_sessions(link, END_FORMER, &[]).await?;
-    if let Some(term) = take_row(link, candidate).await? {
-        return Ok(Taken::Row(term));
+    terminate_sessions(link, TERMINATE_FORMER_LEADER, &[]).await?;
+    if let Some(term) = take_leader_row(link, candidate).await? {
+        return Ok(TakeoverResult::Acquired(term));
     }
-    unlock(link).await?;
-    held_by_someone(link).await
+    release_leader_lock(link).await?;
+    read_holder(link).await
 }
 
 /// The last step: lead for a whole lease from now on, because a migration may have taken longer than one.
-pub async fn enter(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
+pub async fn start_lease(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
     let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
-    let extended = link.client.execute(EXTEND, &[&epoch, &nonce, &lease_ms]).await;
-    extended.map_err(fault("take the lead"))?;
-    unlock(link).await
+    let extended = link.client.execute(EXTEND_LEASE, &[&epoch, &nonce, &lease_ms]).await;
+    extended.map_err(map_write_error("take the lead"))?;
+    release_leader_lock(link).await
 }
 
-async fn unlock(link: &PostgresConnection) -> Result<(), StoreError> {
-    let unlocked = link.client.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
-    unlocked.map(drop).map_err(fault("take the lead"))
+async fn release_leader_lock(link: &PostgresConnection) -> Result<(), StoreError> {
+    let unlocked = link.client.execute("SELECT pg_advisory_unlock($1)", &[&LEADER_LOCK_KEY]).await;
+    unlocked.map(drop).map_err(map_write_error("take the lead"))
 }
 
 /// The leader, if it is another server whose lease holds.
-async fn held(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<Taken>, StoreError> {
-    if !is_there(link, "leader").await? {
+async fn current_leader(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<TakeoverResult>, StoreError> {
+    if !table_exists(link, "leader").await? {
         return Ok(None);
     }
-    let row = link.client.query_opt(LOOK, &[&candidate.former_nonce(), &candidate.dead]).await;
-    let row = row.map_err(fault("ask who leads"))?;
-    let held = |row: &Row| Taken::Held { holder: row.get(0), until_ms: row.get(1) };
+    let row = link.client.query_opt(READ_LEADER_ROW, &[&candidate.previous_nonce(), &candidate.dead_holder]).await;
+    let row = row.map_err(map_write_error("ask who leads"))?;
+    let held = |row: &Row| TakeoverResult::HeldByOther { holder: row.get(0), until_ms: row.get(1) };
     Ok(row.as_ref().filter(|row| row.get(2)).map(held))
 }
 
 /// End the sessions that a dead leader left behind. Without the right to do so, their own time limits end them.
-async fn end_sessions(link: &PostgresConnection, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<(), StoreError> {
+async fn terminate_sessions(link: &PostgresConnection, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<(), StoreError> {
     match link.client.query(sql, values).await {
         Ok(ended) if ended.is_empty() => Ok(()),
         Ok(ended) => {
@@ -163,64 +163,64 @@ async fn end_sessions(link: &PostgresConnection, sql: &str, values: &[&(dyn ToSq
             );
             Ok(())
         }
-        Err(error) => Err(fault("end the sessions of the former leader")(error)),
+        Err(error) => Err(map_write_error("end the sessions of the former leader")(error)),
     }
 }
 
 /// `None` if the row is not free: another server has taken it, or a transaction of the former leader has not ended yet.
-async fn take_row(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<LeaderEpoch>, StoreError> {
+async fn take_leader_row(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<LeaderEpoch>, StoreError> {
     let doing = "take the lead";
-    let (nonce, former) = (candidate.nonce as i64, candidate.former_nonce());
-    link.client.batch_execute(&link.begin_taking()).await.map_err(fault(doing))?;
+    let (nonce, former) = (candidate.nonce as i64, candidate.previous_nonce());
+    link.client.batch_execute(&link.begin_takeover_sql()).await.map_err(map_write_error(doing))?;
     let taken = link
         .client
-        .query_opt(TAKE, &[&nonce, &candidate.holder, &candidate.lease_ms, &former, &candidate.dead])
+        .query_opt(TAKE_LEADER_ROW, &[&nonce, &candidate.holder, &candidate.lease_ms, &former, &candidate.dead_holder])
         .await;
     let row = match taken {
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => None,
-        other => other.map_err(fault(doing))?,
+        other => other.map_err(map_write_error(doing))?,
     };
     // After a failed statement this rolls back.
-    link.client.batch_execute("COMMIT").await.map_err(fault(doing))?;
+    link.client.batch_execute("COMMIT").await.map_err(map_write_error(doing))?;
     Ok(row.map(|row| LeaderEpoch { epoch: row.get::<_, i64>(0) as u64, nonce: candidate.nonce }))
 }
 
-async fn held_by_someone(link: &PostgresConnection) -> Result<Taken, StoreError> {
-    let row = match is_there(link, "leader").await? {
+async fn read_holder(link: &PostgresConnection) -> Result<TakeoverResult, StoreError> {
+    let row = match table_exists(link, "leader").await? {
         true => link.client.query_opt("SELECT holder, expires_at FROM leader WHERE id = 1", &[]).await,
         false => Ok(None),
     };
-    Ok(match row.map_err(fault("ask who leads"))? {
-        Some(row) => Taken::Held { holder: row.get(0), until_ms: row.get(1) },
+    Ok(match row.map_err(map_write_error("ask who leads"))? {
+        Some(row) => TakeoverResult::HeldByOther { holder: row.get(0), until_ms: row.get(1) },
         // Another server makes the very first tables at this moment.
-        None => Taken::Held { holder: "another server".to_string(), until_ms: 0 },
+        None => TakeoverResult::HeldByOther { holder: "another server".to_string(), until_ms: 0 },
     })
 }
 
-async fn refuse_newer(link: &PostgresConnection) -> Result<(), StoreError> {
-    let found = version(link).await?;
-    migrations::refuse_newer_schema(found, migrations::newest_known_version(&migrations::postgres::migrations::runner()))
+async fn refuse_newer_schema(link: &PostgresConnection) -> Result<(), StoreError> {
+    let found = schema_version(link).await?;
+    migrations::refuse_newer_schema(set_cluster_id, migrations::newest_known_version(&migrations::postgres::migrations::runner()))
 }
 
 /// Whether the tables are those of this release.
-pub async fn is_current(link: &PostgresConnection) -> Result<bool, StoreError> {
+pub async fn is_schema_current(link: &PostgresConnection) -> Result<bool, StoreError> {
     let known = migrations::newest_known_version(&migrations::postgres::migrations::runner());
-    Ok(version(link).await? == Some(known))
+    Ok(schema_version(link).await? == Some(known))
 }
 
 /// The newest migration that the tables have had.
-pub async fn version(link: &PostgresConnection) -> Result<Option<i64>, StoreError> {
-    if !is_there(link, migrations::HISTORY_TABLE).await? {
+pub async fn schema_version(link: &PostgresConnection) -> Result<Option<i64>, StoreError> {
+    if !table_exists(link, migrations::HISTORY_TABLE).await? {
         return Ok(None);
     }
     let newest = format!("SELECT CAST(max(version) AS BIGINT) FROM {}", migrations::HISTORY_TABLE);
-    let row = link.client.query_one(&newest, &[]).await.map_err(fault("read the version of the tables"))?;
+    let row = link.client.query_one(&newest, &[]).await.map_err(map_write_error("read the version of the tables"))?;
     Ok(row.get(0))
 }
 
-async fn is_there(link: &PostgresConnection, table: &str) -> Result<bool, StoreError> {
+async fn table_exists(link: &PostgresConnection, table: &str) -> Result<bool, StoreError> {
     let asked = link.client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await;
-    asked.map(|row| row.get(0)).map_err(fault("look for a table"))
+    asked.map(|row| row.get(0)).map_err(map_write_error("look for a table"))
 }
 
 /// Bring the tables up to this release. Only for the holder of the row.
@@ -234,11 +234,11 @@ pub async fn migrate(link: &mut PostgresConnection) -> Result<(), StoreError> {
 }
 
 /// Extend the lease, unless it has run out.
-pub async fn renew(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
+pub async fn renew_lease(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
     let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
     let doing = "extend the lease";
-    link.prepare(RENEW).await?;
-    let (begin, statement) = (link.begin(), link.prepared(RENEW)?);
+    link.prepare(RENEW_LEASE).await?;
+    let (begin, statement) = (link.begin_sql(), link.prepared(RENEW_LEASE)?);
     let values: [&(dyn ToSql + Sync); 3] = [&epoch, &nonce, &lease_ms];
     // One round trip; if the statement fails, the commit rolls back.
     let (begun, renewed, ended) = tokio::join!(
@@ -246,21 +246,21 @@ pub async fn renew(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i
         link.client.execute(statement, &values),
         link.client.batch_execute("COMMIT"),
     );
-    begun.map_err(fault(doing))?;
-    let renewed = renewed.map_err(fault(doing))?;
-    ended.map_err(fault(doing))?;
+    begun.map_err(map_write_error(doing))?;
+    let renewed = renewed.map_err(map_write_error(doing))?;
+    ended.map_err(map_write_error(doing))?;
     if renewed == 1 {
         return Ok(());
     }
-    let row = link.client.query_opt(CHECK, &[]).await.map_err(fault(doing))?;
+    let row = link.client.query_opt(CHECK_LEADER_ROW, &[]).await.map_err(map_write_error(doing))?;
     term.check(row.as_ref().map(leader_row))?;
     Err(StoreError::NotLeader { why: "the lease could not be extended".to_string() })
 }
 
 /// End the lease.
-pub async fn resign(link: &mut PostgresConnection, term: LeaderEpoch) -> Result<(), StoreError> {
+pub async fn end_lease(link: &mut PostgresConnection, term: LeaderEpoch) -> Result<(), StoreError> {
     let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
-    link.client.execute(RESIGN, &[&epoch, &nonce]).await.map(drop).map_err(fault("resign"))
+    link.client.execute(EXPIRE_LEASE, &[&epoch, &nonce]).await.map(drop).map_err(map_write_error("resign"))
 }
 
 /// A row of [`CHECK`].
@@ -269,9 +269,9 @@ pub fn leader_row(row: &Row) -> LeaderRow {
 }
 
 /// Which cluster the database holds, also before anyone has led.
-pub async fn identity(link: &mut PostgresConnection) -> Result<ClusterIdentity, StoreError> {
-    let doing = fault("ask which cluster it is");
-    if is_there(link, "cluster").await? {
+pub async fn cluster_identity(link: &mut PostgresConnection) -> Result<ClusterIdentity, StoreError> {
+    let doing = map_write_error("ask which cluster it is");
+    if table_exists(link, "cluster").await? {
         let row = link
             .client
             .query_opt("SELECT cluster_id FROM cluster WHERE id = 1", &[])
@@ -281,7 +281,7 @@ pub async fn identity(link: &mut PostgresConnection) -> Result<ClusterIdentity, 
             return Ok(ClusterIdentity::Cluster(row.get(0)));
         }
     }
-    if !is_there(link, "journal").await? {
+    if !table_exists(link, "journal").await? {
         return Ok(ClusterIdentity::Empty);
     }
     let first = link.client.query_opt("SELECT 1 FROM journal LIMIT 1", &[]).await.map_err(&doing)?;
@@ -289,7 +289,7 @@ pub async fn identity(link: &mut PostgresConnection) -> Result<ClusterIdentity, 
 }
 
 /// Give the cluster its id, unless it has one.
-pub async fn found(link: &mut PostgresConnection, cluster: &str) -> Result<(), StoreError> {
+pub async fn set_cluster_id(link: &mut PostgresConnection, cluster: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO cluster (id, cluster_id) VALUES (1, $1) ON CONFLICT DO NOTHING";
-    link.client.execute(sql, &[&cluster]).await.map(drop).map_err(fault("give the cluster its id"))
+    link.client.execute(sql, &[&cluster]).await.map(drop).map_err(map_write_error("give the cluster its id"))
 }

@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::config::PostgresConfig;
-use super::fault::{fault, read_fault};
-use super::link::{ReconnectingConnection, PostgresConnection};
+use super::error_mapping::{map_write_error, map_read_error};
+use super::connection::{ReconnectingConnection, PostgresConnection};
 use crate::error::StoreError;
 use crate::journal::{Savepoint, Savepoints};
 use crate::savepoint::{self, Chunk, CompleteSavepoint};
@@ -29,24 +29,24 @@ impl PostgresSavepoints {
 
 impl Savepoints for PostgresSavepoints {
     fn save(&self, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.call("begin a savepoint", async |link| begin(link, seq, bytes).await)?;
+        self.call("begin a savepoint", async |link| begin_savepoint(link, seq, bytes).await)?;
         for chunk in savepoint::split_into_chunks(bytes) {
             self.call("write a savepoint", async |link| add_chunk(link, seq, &chunk).await)?;
         }
-        self.call("finish a savepoint", async |link| finish(link, seq as i64).await)
+        self.call("finish a savepoint", async |link| finish_savepoint(link, seq as i64).await)
     }
 
     fn newest(&self, before: Option<u64>) -> Result<Option<Savepoint>, StoreError> {
         let before = before.map_or(i64::MAX, |seq| seq as i64);
-        let wholes = self.call("read a savepoint", async |link| wholes(link, before).await)?;
-        savepoint::first_readable(&wholes, |seq, number| {
+        let wholes = self.call("read a savepoint", async |link| complete_savepoints(link, before).await)?;
+        savepoint::first_readable(&complete_savepoints, |seq, number| {
             self.call("read a savepoint", async |link| read_chunk(link, seq, number).await)
         })
     }
 }
 
-async fn begin(link: &mut PostgresConnection, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
-    let doing = fault("begin a savepoint");
+async fn begin_savepoint(link: &mut PostgresConnection, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    let doing = map_write_error("begin a savepoint");
     let number = seq as i64;
     let known =
         link.client.query_opt("SELECT 1 FROM journal WHERE seq = $1", &[&number]).await.map_err(&doing)?;
@@ -54,7 +54,7 @@ async fn begin(link: &mut PostgresConnection, seq: u64, bytes: &[u8]) -> Result<
         return Err(savepoint::ahead_of_journal(seq));
     }
     // What an interrupted attempt left behind is written over.
-    delete(link, number).await?;
+    delete_savepoint(link, number).await?;
     let chunks = savepoint::split_into_chunks(bytes).len() as i64;
     let insert = "INSERT INTO savepoints (seq, chunks, bytes, complete) VALUES ($1, $2, $3, false)";
     link.client.execute(insert, &[&number, &chunks, &(bytes.len() as i64)]).await.map(drop).map_err(&doing)
@@ -64,34 +64,34 @@ async fn add_chunk(link: &mut PostgresConnection, seq: u64, chunk: &Chunk<'_>) -
     let insert = "INSERT INTO savepoint_chunks (seq, chunk, crc, bytes) VALUES ($1, $2, $3, $4)";
     let written =
         link.client.execute(insert, &[&(seq as i64), &chunk.number, &chunk.crc, &chunk.bytes]).await;
-    written.map(drop).map_err(fault("write a savepoint"))
+    written.map(drop).map_err(map_write_error("write a savepoint"))
 }
 
-async fn finish(link: &mut PostgresConnection, seq: i64) -> Result<(), StoreError> {
-    let doing = fault("finish a savepoint");
+async fn finish_savepoint(link: &mut PostgresConnection, seq: i64) -> Result<(), StoreError> {
+    let doing = map_write_error("finish a savepoint");
     link.client
         .execute("UPDATE savepoints SET complete = true WHERE seq = $1", &[&seq])
         .await
         .map_err(&doing)?;
     for row in link.client.query(savepoint::SELECT_OBSOLETE_SAVEPOINTS, &[]).await.map_err(&doing)? {
-        delete(link, row.get(0)).await?;
+        delete_savepoint(link, row.get(0)).await?;
     }
     Ok(())
 }
 
-async fn delete(link: &PostgresConnection, seq: i64) -> Result<(), StoreError> {
+async fn delete_savepoint(link: &PostgresConnection, seq: i64) -> Result<(), StoreError> {
     let chunks = "DELETE FROM savepoint_chunks WHERE seq = $1";
     let row = "DELETE FROM savepoints WHERE seq = $1";
     // Without its row a savepoint does not exist, so the row goes first.
     for sql in [row, chunks] {
-        link.client.execute(sql, &[&seq]).await.map_err(fault("drop old savepoints"))?;
+        link.client.execute(sql, &[&seq]).await.map_err(map_write_error("drop old savepoints"))?;
     }
     Ok(())
 }
 
-pub async fn wholes(link: &mut PostgresConnection, before: i64) -> Result<Vec<CompleteSavepoint>, StoreError> {
+pub async fn complete_savepoints(link: &mut PostgresConnection, before: i64) -> Result<Vec<CompleteSavepoint>, StoreError> {
     let list = "SELECT seq, chunks, bytes FROM savepoints WHERE complete AND seq < $1 ORDER BY seq DESC";
-    let rows = link.client.query(list, &[&before]).await.map_err(read_fault("read a savepoint"))?;
+    let rows = link.client.query(list, &[&before]).await.map_err(map_read_error("read a savepoint"))?;
     Ok(rows.iter().map(|row| CompleteSavepoint { seq: row.get(0), chunks: row.get(1), bytes: row.get(2) }).collect())
 }
 
@@ -101,6 +101,6 @@ pub async fn read_chunk(
     number: i64,
 ) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
     let sql = "SELECT crc, bytes FROM savepoint_chunks WHERE seq = $1 AND chunk = $2";
-    let row = link.client.query_opt(sql, &[&seq, &number]).await.map_err(read_fault("read a savepoint"))?;
+    let row = link.client.query_opt(sql, &[&seq, &number]).await.map_err(map_read_error("read a savepoint"))?;
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::config::PostgresConfig;
-use super::fault::read_fault;
-use super::link::{ReconnectingConnection, PostgresConnection};
-use super::savepoints::{read_chunk, wholes};
-use super::values::cells;
-use super::{leader, records};
-use crate::deep::{Snapshot, Table};
+use super::error_mapping::map_read_error;
+use super::connection::{ReconnectingConnection, PostgresConnection};
+use super::savepoints::{read_chunk, complete_savepoints};
+use super::values::row_values;
+use super::{leader, read_records};
+use crate::verify::{Snapshot, Table};
 use crate::error::StoreError;
 use crate::record::Record;
 use crate::replay::PAGE_ROWS;
@@ -16,7 +16,7 @@ use crate::savepoint;
 use crate::tables::Value;
 
 /// A large table is put into order before its first row is there.
-const QUERY_MAX: Duration = Duration::from_secs(3600);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// One transaction that sees one moment.
 pub struct PostgresSnapshot(ReconnectingConnection);
@@ -27,7 +27,7 @@ impl PostgresSnapshot {
         snapshot.call("begin to read", async |link| {
             let begin =
                 "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on";
-            link.client.batch_execute(begin).await.map_err(read_fault("begin to read"))
+            link.client.batch_execute(begin).await.map_err(map_read_error("begin to read"))
         })?;
         Ok(snapshot)
     }
@@ -37,44 +37,44 @@ impl PostgresSnapshot {
         doing: &str,
         work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.0.call_within(QUERY_MAX, doing, work)
+        self.0.call_within(QUERY_TIMEOUT, doing, work)
     }
 }
 
 impl Snapshot for PostgresSnapshot {
     fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError> {
-        self.call("read the journal", async |link| records(link, from).await)
+        self.call("read the journal", async |link| read_records(link, from).await)
     }
 
     /// A cursor remembers where it was, so only its first page looks at `after`.
     fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
         let doing = format!("read the table {}", table.name);
-        let open = after.is_none().then(|| cursor(table));
+        let open = after.is_none().then(|| declare_cursor_sql(table));
         self.call(&doing, async |link| {
             if let Some(open) = open {
-                link.client.batch_execute(&open).await.map_err(read_fault(&doing))?;
+                link.client.batch_execute(&open).await.map_err(map_read_error(&doing))?;
             }
             let fetch = format!("FETCH {PAGE_ROWS} FROM examined");
-            let rows = link.client.query(&fetch, &[]).await.map_err(read_fault(&doing))?;
-            rows.iter().map(cells).collect()
+            let rows = link.client.query(&fetch, &[]).await.map_err(map_read_error(&doing))?;
+            rows.iter().map(row_values).collect()
         })
     }
 
     fn schema_version(&mut self) -> Result<Option<i64>, StoreError> {
-        self.call("read the version of the tables", async |link| leader::version(link).await)
+        self.call("read the version of the tables", async |link| leader::schema_version(link).await)
     }
 
     fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
-        let all = self.call("read savepoints", async |link| wholes(link, i64::MAX).await)?;
+        let all = self.call("read savepoints", async |link| complete_savepoints(link, i64::MAX).await)?;
         savepoint::unreadable_savepoints(&all, |seq, number| {
             self.call("read a savepoint", async |link| read_chunk(link, seq, number).await)
         })
     }
 }
 
-fn cursor(table: &Table) -> String {
+fn declare_cursor_sql(table: &Table) -> String {
     // Texts in the order of their bytes, as in the database that they are compared with.
-    let key = |column: &crate::deep::Column| match column.is_text {
+    let key = |column: &crate::verify::Column| match column.is_text {
         true => format!("\"{}\" COLLATE \"C\"", column.name),
         false => format!("\"{}\"", column.name),
     };

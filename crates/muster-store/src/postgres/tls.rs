@@ -40,9 +40,9 @@ pub struct Tls(Arc<ClientConfig>);
 
 impl Tls {
     /// Read the certificates. Also made where `sslmode` is `disable`, because the driver asks for a value.
-    pub fn of(config: &PostgresConfig) -> Result<Tls, StoreError> {
+    pub fn from_config(config: &PostgresConfig) -> Result<Tls, StoreError> {
         let provider = Arc::new(ring::default_provider());
-        let verifier = Arc::new(Verifier::of(config, &provider)?);
+        let verifier = Arc::new(Verifier::from_config(config, &provider)?);
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| StoreError::Misconfigured(format!("TLS cannot be used: {error}")))?
@@ -84,45 +84,45 @@ fn unusable<E: std::fmt::Display>(key: &str, file: &Path) -> impl Fn(E) -> Store
 #[derive(Debug)]
 struct Verifier {
     /// `None` accepts any certificate: `prefer`, and `require` without `sslrootcert`.
-    roots: Option<Roots>,
+    roots: Option<TrustedRoots>,
     /// Whether the name must fit as well: `verify-full`.
-    check_name: bool,
+    check_host_name: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 /// Whose signature counts.
 #[derive(Debug)]
-struct Roots {
+struct TrustedRoots {
     file: String,
-    chain: Arc<WebPkiServerVerifier>,
+    chain_verifier: Arc<WebPkiServerVerifier>,
     /// A certificate that is itself in the file is trusted like by libpq, also if it is self-signed.
-    own: Vec<CertificateDer<'static>>,
+    certificates: Vec<CertificateDer<'static>>,
 }
 
 impl Verifier {
-    fn of(config: &PostgresConfig, provider: &Arc<CryptoProvider>) -> Result<Verifier, StoreError> {
+    fn from_config(config: &PostgresConfig, provider: &Arc<CryptoProvider>) -> Result<Verifier, StoreError> {
         let needs_roots = matches!(config.sslmode, SslMode::VerifyCa | SslMode::VerifyFull);
         let roots = match (&config.sslrootcert, config.sslmode) {
             (_, SslMode::Disable | SslMode::Prefer) => None,
-            (Some(file), _) => Some(Roots::read(file, provider)?),
+            (Some(file), _) => Some(TrustedRoots::read(file, provider)?),
             (None, _) if needs_roots => {
                 return Err(StoreError::Misconfigured(format!(
                     "sslmode `{}` needs to know whom to trust; set `sslrootcert` to the file of the CA, or to `system` \
                      for the CAs of this machine",
-                    config.sslmode.word()
+                    config.sslmode.as_str()
                 )));
             }
             (None, _) => None,
         };
         Ok(Verifier {
             roots,
-            check_name: config.sslmode == SslMode::VerifyFull,
+            check_host_name: config.sslmode == SslMode::VerifyFull,
             algorithms: provider.signature_verification_algorithms,
         })
     }
 
     /// What a person reads who has to find the right file or name.
-    fn explain(&self, roots: &Roots, name: &ServerName<'_>, error: rustls::Error) -> rustls::Error {
+    fn explain(&self, roots: &TrustedRoots, name: &ServerName<'_>, error: rustls::Error) -> rustls::Error {
         let server = name.to_str();
         let said = match &error {
             rustls::Error::InvalidCertificate(problem) => match problem {
@@ -145,8 +145,8 @@ impl Verifier {
     }
 }
 
-impl Roots {
-    fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Roots, StoreError> {
+impl TrustedRoots {
+    fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<TrustedRoots, StoreError> {
         let file = match file.as_os_str() == "system" {
             true => system_roots()?,
             false => file,
@@ -157,7 +157,7 @@ impl Roots {
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
             .build()
             .map_err(unusable("sslrootcert", file))?;
-        Ok(Roots { file: file.display().to_string(), chain, own })
+        Ok(TrustedRoots { file: file.display().to_string(), chain_verifier: chain, certificates: own })
     }
 }
 
@@ -181,17 +181,17 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(roots) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
-        let judged = match roots.own.iter().any(|own| own == end_entity) {
+        let judged = match roots.certificates.iter().any(|own| own == end_entity) {
             true => ParsedCertificate::try_from(end_entity)
                 .and_then(|parsed| rustls::client::verify_server_name(&parsed, name))
                 .map(|()| ServerCertVerified::assertion()),
-            false => roots.chain.verify_server_cert(end_entity, intermediates, name, ocsp, now),
+            false => roots.chain_verifier.verify_server_cert(end_entity, intermediates, name, ocsp, now),
         };
         match judged {
             // The name is looked at last, so the chain is good.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if !self.check_name => Ok(ServerCertVerified::assertion()),
+            )) if !self.check_host_name => Ok(ServerCertVerified::assertion()),
             judged => judged.map_err(|error| self.explain(roots, name, error)),
         }
     }
@@ -226,7 +226,7 @@ pub struct Handshake {
 }
 
 impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Encrypted;
+    type Stream = EncryptedStream;
     type TlsConnect = Handshake;
     type Error = io::Error;
 
@@ -236,21 +236,21 @@ impl MakeTlsConnect<Socket> for Tls {
 }
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = Encrypted;
+    type Stream = EncryptedStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
             let name = ServerName::try_from(self.host.clone())
                 .map_err(|_| io::Error::other(format!("`{}` is not a host name", self.host)))?;
-            self.connector.connect(name, socket).await.map(Encrypted).map_err(plainly)
+            self.connector.connect(name, socket).await.map(EncryptedStream).map_err(unwrap_certificate_error)
         })
     }
 }
 
 /// Our own words about a certificate, without the library's wrapping around them.
-fn plainly(error: io::Error) -> io::Error {
+fn unwrap_certificate_error(error: io::Error) -> io::Error {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(said))) => {
@@ -261,16 +261,16 @@ fn plainly(error: io::Error) -> io::Error {
 }
 
 /// An encrypted connection.
-pub struct Encrypted(tokio_rustls::client::TlsStream<Socket>);
+pub struct EncryptedStream(tokio_rustls::client::TlsStream<Socket>);
 
-impl TlsStream for Encrypted {
+impl TlsStream for EncryptedStream {
     /// Passwords are not bound to the connection: `verify-full` already tells which server answers.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Encrypted {
+impl AsyncRead for EncryptedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -280,7 +280,7 @@ impl AsyncRead for Encrypted {
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl AsyncWrite for EncryptedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -39,9 +39,9 @@ impl ToSql for Value {
 
 /// The same parameter of many changes, as one array.
 #[derive(Debug)]
-pub struct Column<'a>(pub Vec<&'a Value>);
+pub struct ArrayParameter<'a>(pub Vec<&'a Value>);
 
-impl ToSql for Column<'_> {
+impl ToSql for ArrayParameter<'_> {
     fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         if *ty == Type::INT8_ARRAY { self.numbers()?.to_sql(ty, out) } else { self.texts()?.to_sql(ty, out) }
     }
@@ -53,7 +53,7 @@ impl ToSql for Column<'_> {
     to_sql_checked!();
 }
 
-impl Column<'_> {
+impl ArrayParameter<'_> {
     fn numbers(&self) -> Result<Vec<Option<i64>>, String> {
         let number = |value: &&Value| match value {
             Value::Int(number) => Ok(Some(*number)),
@@ -76,11 +76,11 @@ impl Column<'_> {
 }
 
 /// The cells of a row.
-pub fn cells(row: &Row) -> Result<Vec<Value>, StoreError> {
-    (0..row.len()).map(|column| cell(row, column)).collect()
+pub fn row_values(row: &Row) -> Result<Vec<Value>, StoreError> {
+    (0..row.len()).map(|column| column_value(row, column)).collect()
 }
 
-fn cell(row: &Row, column: usize) -> Result<Value, StoreError> {
+fn column_value(row: &Row, column: usize) -> Result<Value, StoreError> {
     let value = match *row.columns()[column].type_() {
         Type::INT8 => row.try_get::<_, Option<i64>>(column).map(Value::from),
         Type::INT4 => row.try_get::<_, Option<i32>>(column).map(Value::from),

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::fault::{corrupt_file, map_write_error, map_read_error};
-use super::turns::WriteQueue;
+use super::error_mapping::{corrupt_file, map_write_error, map_read_error};
+use super::write_queue::WriteQueue;
 use crate::error::StoreError;
-use crate::private;
-use crate::term::random_number;
+use crate::private_files;
+use crate::leader_epoch::random_number;
 
 /// Long enough for a savepoint chunk or a checkpoint on a slow disk.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ impl DatabaseFile {
         }
         let name = format!("muster-{:016x}", random_number()?);
         let folder = std::env::temp_dir().join(name);
-        private::create_folder_if_missing(&folder).map_err(|error| {
+        private_files::create_folder_if_missing(&folder).map_err(|error| {
             StoreError::unavailable(format!("make the folder `{}`", folder.display()), error)
         })?;
         Ok(DatabaseFile { path: folder.join("muster.db"), is_temporary: true, write_queue: WriteQueue::default() })
@@ -54,8 +54,8 @@ impl DatabaseFile {
     pub fn open_writer(&self) -> Result<Connection, StoreError> {
         let doing = self.open_operation();
         // SQLite gives its log and its index the mode of the database file.
-        private::create_file_if_missing(&self.path).map_err(|error| StoreError::unavailable(&doing, error))?;
-        ["-wal", "-shm"].iter().for_each(|ending| private::remove_access_of_others(&path_with_suffix(&self.path, ending)));
+        private_files::create_file_if_missing(&self.path).map_err(|error| StoreError::unavailable(&doing, error))?;
+        ["-wal", "-shm"].iter().for_each(|ending| private_files::remove_access_of_others(&path_with_suffix(&self.path, ending)));
         let connection = Connection::open(&self.path).map_err(map_write_error(&doing))?;
         let synchronous = if self.is_temporary { "OFF" } else { "FULL" };
         let pragmas = format!(

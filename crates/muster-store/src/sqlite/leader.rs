@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use super::fault::map_write_error;
+use super::error_mapping::map_write_error;
 use crate::error::StoreError;
 use crate::migrations;
-use crate::term::{LeaderRow, LeaderEpoch};
+use crate::leader_epoch::{LeaderRow, LeaderEpoch};
 
 /// Milliseconds by the clock of the database.
 const NOW_MS_SQL: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use super::fault::{map_write_error, map_read_error};
+use super::error_mapping::{map_write_error, map_read_error};
 use super::file::{DatabaseFile, increment_write_count};
 use crate::error::StoreError;
 use crate::journal::{Savepoint, Savepoints};

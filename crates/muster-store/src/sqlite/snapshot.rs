@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::fault::{map_write_error, map_read_error};
+use super::error_mapping::{map_write_error, map_read_error};
 use super::file::DatabaseFile;
-use super::{last_record, leader, reads, read_records, write_batch};
-use crate::deep::{Snapshot, Table};
+use super::{last_record, leader, read_pool, read_records, write_batch};
+use crate::verify::{Snapshot, Table};
 use crate::error::StoreError;
 use crate::migrations;
 use crate::record::{Entry, Record};
@@ -82,7 +82,7 @@ impl ScratchDatabase {
     }
 
     pub fn rows(&self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
-        reads::query(&self.connection, sql, values).map_err(map_read_error("read the tables"))
+        read_pool::query(&self.connection, sql, values).map_err(map_read_error("read the tables"))
     }
 
     pub fn page(&self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
@@ -109,5 +109,5 @@ fn page(
         table.name
     );
     let doing = format!("read the table {}", table.name);
-    reads::query(connection, &sql, after.unwrap_or_default()).map_err(map_read_error(&doing))
+    read_pool::query(connection, &sql, after.unwrap_or_default()).map_err(map_read_error(&doing))
 }

@@ -14,8 +14,8 @@ use muster_core::objects::node::NodeStatus;
 use muster_core::{Event, GpuId, JobId, State, Timestamp};
 use muster_store::{Entry, Record};
 
-use crate::bench::Bench;
-use crate::story::*;
+use crate::test_database::TestDatabase;
+use crate::fixtures::*;
 
 contract!(a_golden_journal_fills_the_tables);
 
@@ -33,7 +33,7 @@ fn records() -> Vec<Record> {
 
 fn bless() {
     let entries =
-        (1..).zip(story()).map(|(seq, event)| Entry { seq, epoch: 1, at: Timestamp(seq as i64), event });
+        (1..).zip(every_kind_of_event()).map(|(seq, event)| Entry { seq, epoch: 1, at: Timestamp(seq as i64), event });
     let lines: Vec<String> =
         entries.map(|entry| muster_json::to_string(&Record::from_entry(&entry)) + "\n").collect();
     std::fs::write(file(), lines.concat()).unwrap();
@@ -47,16 +47,16 @@ fn a_golden_journal_is_readable() {
         let entry = record.decode().unwrap();
         kinds.insert(entry.event.kind());
     }
-    let wanted: BTreeSet<&str> = story().iter().map(Event::kind).collect();
+    let wanted: BTreeSet<&str> = every_kind_of_event().iter().map(Event::kind).collect();
     assert_eq!(kinds, wanted);
     assert_eq!(kinds.len(), 26, "every kind of event that there was in 0.1");
 }
 
 /// The fields that were there then still mean the same.
 #[test]
-fn a_golden_journal_means_what_it_meant() {
+fn a_golden_journal_decodes_to_the_same_events() {
     let events: Vec<Event> = records().iter().map(|record| record.decode().unwrap().event).collect();
-    assert_eq!(events, story());
+    assert_eq!(events, every_kind_of_event());
 }
 
 #[test]
@@ -65,18 +65,18 @@ fn a_golden_journal_can_be_applied() {
     for record in records() {
         state.apply(&record.decode().unwrap().event);
     }
-    assert_eq!(state.seq, story().len() as u64);
+    assert_eq!(state.seq, every_kind_of_event().len() as u64);
 }
 
-fn a_golden_journal_fills_the_tables(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
+fn a_golden_journal_fills_the_tables(bench: &dyn TestDatabase) {
+    let mut book = JournalWriter::lead(bench.open());
     let entries: Vec<Entry> = records().iter().map(|record| record.decode().unwrap()).collect();
     book.store.journal.append(&entries).unwrap();
     assert_eq!(book.replay(0).unwrap(), entries);
 }
 
 /// A story in which everything happens that can happen.
-fn story() -> Vec<Event> {
+fn every_kind_of_event() -> Vec<Event> {
     let at = Timestamp(500);
     let n1 = || "n1".parse().unwrap();
     let task = |index| JobId::of_array(4, index);
@@ -110,7 +110,7 @@ fn story() -> Vec<Event> {
             at,
         },
         submit(1, "red", 2),
-        submit_after_one(),
+        submit_with_every_option(),
         Event::JobHeld { job: job(2), by: "ada".to_string(), why: "not yet".to_string(), at },
         Event::JobReleased { job: job(2), by: "ada".to_string(), at },
         Event::JobChanged {
@@ -190,7 +190,7 @@ fn story() -> Vec<Event> {
 }
 
 /// With everything about it that can be said.
-fn submit_after_one() -> Event {
+fn submit_with_every_option() -> Event {
     let mut asked = spec("red", "eval", 1);
     asked.start_after = Some(Timestamp(5_000));
     asked.after = vec![Dependency { job: job(1), when: DependencyWhen::Succeeded }];

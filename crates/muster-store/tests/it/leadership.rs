@@ -5,22 +5,22 @@ use std::time::Duration;
 use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, Store, StoreError};
 
-use crate::bench::{Bench, PostgresBench, SqliteBench};
-use crate::story::*;
+use crate::test_database::{TestDatabase, PostgresTestDatabase, SqliteTestDatabase};
+use crate::fixtures::*;
 
 contract!(
     a_second_server_stands_by,
-    a_resigned_leader_is_followed_at_once,
+    a_standby_takes_over_at_once_after_a_resignation,
     leading_again_is_a_new_epoch,
-    nobody_writes_without_leading,
-    a_deposed_leader_cannot_write,
-    a_lost_leader_row_deposes,
-    a_lease_that_ran_out_deposes,
-    a_renewed_lease_lasts,
+    a_server_that_never_led_cannot_write,
+    a_replaced_leader_cannot_write,
+    a_leader_whose_row_is_gone_cannot_write,
+    a_leader_whose_lease_expired_cannot_write,
+    a_renewed_lease_outlives_its_first_expiry,
     entries_of_another_epoch_are_refused,
 );
 
-const NOTHING: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
+const NOOP_EVENT: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
 
 fn lead(store: &mut Store, lease_ms: i64) -> (u64, u64) {
     match store.journal.acquire_leadership("a", lease_ms).unwrap() {
@@ -29,11 +29,11 @@ fn lead(store: &mut Store, lease_ms: i64) -> (u64, u64) {
     }
 }
 
-fn is_deposed(done: Result<(), StoreError>) -> bool {
+fn is_not_leader(done: Result<(), StoreError>) -> bool {
     matches!(done, Err(StoreError::NotLeader { .. }))
 }
 
-fn a_second_server_stands_by(bench: &dyn Bench) {
+fn a_second_server_stands_by(bench: &dyn TestDatabase) {
     let mut first = bench.open();
     lead(&mut first, LEASE_MS);
     let mut second = bench.open();
@@ -47,7 +47,7 @@ fn a_second_server_stands_by(bench: &dyn Bench) {
     assert_eq!(second.tables.job_counts().unwrap(), Vec::new());
 }
 
-fn a_resigned_leader_is_followed_at_once(bench: &dyn Bench) {
+fn a_standby_takes_over_at_once_after_a_resignation(bench: &dyn TestDatabase) {
     let mut first = bench.open();
     let (epoch, nonce) = lead(&mut first, LEASE_MS);
     first.journal.resign().unwrap();
@@ -55,77 +55,77 @@ fn a_resigned_leader_is_followed_at_once(bench: &dyn Bench) {
     let (next_epoch, next_nonce) = lead(&mut second, LEASE_MS);
     assert_eq!(next_epoch, epoch + 1);
     assert_ne!(next_nonce, nonce);
-    assert!(is_deposed(first.journal.renew_lease(LEASE_MS)));
+    assert!(is_not_leader(first.journal.renew_lease(LEASE_MS)));
 }
 
-fn leading_again_is_a_new_epoch(bench: &dyn Bench) {
+fn leading_again_is_a_new_epoch(bench: &dyn TestDatabase) {
     let mut store = bench.open();
     let epochs: Vec<u64> = (0..3).map(|_| lead(&mut store, LEASE_MS).0).collect();
     assert_eq!(epochs, vec![1, 2, 3]);
 }
 
-fn nobody_writes_without_leading(bench: &dyn Bench) {
-    let mut book = Book { store: bench.open(), epoch: 1, seq: 0 };
-    assert!(is_deposed(book.try_add(&[NOTHING])));
-    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
+fn a_server_that_never_led_cannot_write(bench: &dyn TestDatabase) {
+    let mut book = JournalWriter { store: bench.open(), epoch: 1, seq: 0 };
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
+    assert!(is_not_leader(book.store.journal.renew_lease(LEASE_MS)));
     book.store.journal.resign().unwrap();
 }
 
-fn a_deposed_leader_cannot_write(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&[NOTHING]);
+fn a_replaced_leader_cannot_write(bench: &dyn TestDatabase) {
+    let mut book = JournalWriter::lead(bench.open());
+    book.append(&[NOOP_EVENT]);
     // Another server took over: the epoch moves on.
     bench.sql("UPDATE leader SET epoch = epoch + 1, nonce = 5, holder = 'b'");
-    let said = book.try_add(&[NOTHING]).unwrap_err();
+    let said = book.try_append(&[NOOP_EVENT]).unwrap_err();
     assert!(matches!(said, StoreError::NotLeader { .. }) && said.to_string().contains("`b`"), "{said}");
-    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
+    assert!(is_not_leader(book.store.journal.renew_lease(LEASE_MS)));
     // The same epoch with another nonce is another history.
     bench.sql("UPDATE leader SET epoch = epoch - 1");
-    assert!(is_deposed(book.try_add(&[NOTHING])));
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
     assert_eq!(bench.sql("SELECT count(*) FROM journal"), "1");
 }
 
-fn a_lost_leader_row_deposes(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
+fn a_leader_whose_row_is_gone_cannot_write(bench: &dyn TestDatabase) {
+    let mut book = JournalWriter::lead(bench.open());
     bench.sql("DELETE FROM leader");
-    assert!(is_deposed(book.try_add(&[NOTHING])));
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
 }
 
-fn a_lease_that_ran_out_deposes(bench: &dyn Bench) {
+fn a_leader_whose_lease_expired_cannot_write(bench: &dyn TestDatabase) {
     let mut store = bench.open();
     let (epoch, _) = lead(&mut store, 1);
     std::thread::sleep(Duration::from_millis(20));
-    let mut book = Book { store, epoch, seq: 0 };
-    assert!(is_deposed(book.try_add(&[NOTHING])));
-    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
+    let mut book = JournalWriter { store, epoch, seq: 0 };
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
+    assert!(is_not_leader(book.store.journal.renew_lease(LEASE_MS)));
     assert_eq!(bench.sql("SELECT count(*) FROM journal"), "0");
     book.epoch = lead(&mut book.store, LEASE_MS).0;
-    book.add(&[NOTHING]);
+    book.append(&[NOOP_EVENT]);
 }
 
-fn a_renewed_lease_lasts(bench: &dyn Bench) {
+fn a_renewed_lease_outlives_its_first_expiry(bench: &dyn TestDatabase) {
     let mut store = bench.open();
     let (epoch, _) = lead(&mut store, 2_000);
     store.journal.renew_lease(LEASE_MS).unwrap();
     std::thread::sleep(Duration::from_millis(2_100));
-    Book { store, epoch, seq: 0 }.add(&[NOTHING]);
+    JournalWriter { store, epoch, seq: 0 }.append(&[NOOP_EVENT]);
 }
 
-fn entries_of_another_epoch_are_refused(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
+fn entries_of_another_epoch_are_refused(bench: &dyn TestDatabase) {
+    let mut book = JournalWriter::lead(bench.open());
     book.epoch += 1;
-    assert!(is_deposed(book.try_add(&[NOTHING])));
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
     book.epoch -= 2;
-    assert!(is_deposed(book.try_add(&[NOTHING])));
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
 }
 
 #[test]
 fn postgres_is_taken_over_when_the_lease_has_run_out() {
-    let Some(bench) = PostgresBench::new() else { return };
+    let Some(bench) = PostgresTestDatabase::new() else { return };
     let mut first = bench.open();
     let (epoch, _) = lead(&mut first, 300);
-    let mut book = Book { store: first, epoch, seq: 0 };
-    book.add(&[NOTHING]);
+    let mut book = JournalWriter { store: first, epoch, seq: 0 };
+    book.append(&[NOOP_EVENT]);
 
     let mut second = bench.open();
     assert!(matches!(second.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
@@ -135,27 +135,27 @@ fn postgres_is_taken_over_when_the_lease_has_run_out() {
     };
     assert_eq!(epoch, 2);
 
-    assert!(is_deposed(book.try_add(&[NOTHING])));
-    assert!(is_deposed(book.store.journal.renew_lease(LEASE_MS)));
-    let mut next = Book { store: second, epoch, seq: 1 };
-    next.add(&[NOTHING]);
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
+    assert!(is_not_leader(book.store.journal.renew_lease(LEASE_MS)));
+    let mut next = JournalWriter { store: second, epoch, seq: 1 };
+    next.append(&[NOOP_EVENT]);
     assert_eq!(next.replay(0).unwrap().len(), 2);
 }
 
 /// A deposed leader whose append failed must not keep its transaction open: it holds a lock on the leader row.
 #[test]
 fn a_failed_append_leaves_no_lock_behind() {
-    let Some(bench) = PostgresBench::new() else { return };
-    let mut book = Book::lead(bench.open());
+    let Some(bench) = PostgresTestDatabase::new() else { return };
+    let mut book = JournalWriter::lead(bench.open());
     bench.sql("UPDATE leader SET epoch = epoch + 1");
-    assert!(is_deposed(book.try_add(&[NOTHING])));
+    assert!(is_not_leader(book.try_append(&[NOOP_EVENT])));
     bench.sql("SET lock_timeout = '5s'; UPDATE leader SET epoch = epoch + 1");
 }
 
 /// Many servers try at once; the lock around the migration keeps them apart and exactly one leads.
 #[test]
 fn one_of_many_postgres_servers_leads() {
-    let Some(bench) = PostgresBench::new() else { return };
+    let Some(bench) = PostgresTestDatabase::new() else { return };
     let config = muster_store::StoreConfig::Postgres(bench.config.clone());
     let leads = &|name: String| {
         let mut store = muster_store::open(&config).unwrap();
@@ -172,7 +172,7 @@ fn one_of_many_postgres_servers_leads() {
 /// The lock file outlives the lease: while the first process lives, the second one waits.
 #[test]
 fn sqlite_waits_for_the_lock_file() {
-    let bench = SqliteBench::new();
+    let bench = SqliteTestDatabase::new();
     let mut first = bench.open();
     lead(&mut first, 1);
     std::thread::sleep(Duration::from_millis(20));
@@ -187,7 +187,7 @@ fn sqlite_waits_for_the_lock_file() {
 /// A server that was killed leaves its lease behind; its successor need not wait for it.
 #[test]
 fn sqlite_is_taken_over_as_soon_as_the_process_is_gone() {
-    let bench = SqliteBench::new();
+    let bench = SqliteTestDatabase::new();
     let mut first = bench.open();
     lead(&mut first, LEASE_MS);
     drop(first);
@@ -196,18 +196,18 @@ fn sqlite_is_taken_over_as_soon_as_the_process_is_gone() {
 
 /// Two machines may have the host name and the folder path in common.
 #[test]
-fn two_postgres_servers_with_one_name_do_not_take_turns() {
-    let Some(bench) = PostgresBench::new() else { return };
+fn two_postgres_servers_with_the_same_holder_name_do_not_replace_each_other() {
+    let Some(bench) = PostgresTestDatabase::new() else { return };
     let (mut first, mut second) = (bench.open(), bench.open());
     let (epoch, _) = lead(&mut first, LEASE_MS);
     assert!(matches!(second.journal.acquire_leadership("a", LEASE_MS).unwrap(), Leadership::Standby { .. }));
-    Book { store: first, epoch, seq: 0 }.add(&[NOTHING]);
+    JournalWriter { store: first, epoch, seq: 0 }.append(&[NOOP_EVENT]);
 }
 
 /// A server that knows that its former process has ended need not wait for the lease of that.
 #[test]
 fn a_restarted_postgres_server_need_not_wait_for_its_own_lease() {
-    let Some(bench) = PostgresBench::new() else { return };
+    let Some(bench) = PostgresTestDatabase::new() else { return };
     let mut first = bench.open();
     let (epoch, _) = lead(&mut first, LEASE_MS);
     let mut next = bench.open();
@@ -215,5 +215,5 @@ fn a_restarted_postgres_server_need_not_wait_for_its_own_lease() {
     assert!(matches!(next.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
     next.journal.declare_holder_dead("a");
     assert!(matches!(next.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Leading { epoch: 2, .. }));
-    assert!(is_deposed(Book { store: first, epoch, seq: 0 }.try_add(&[NOTHING])));
+    assert!(is_not_leader(JournalWriter { store: first, epoch, seq: 0 }.try_append(&[NOOP_EVENT])));
 }

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod bench;
-mod story;
+mod test_database;
+mod fixtures;
 
 /// Run each of these over SQLite and over PostgreSQL.
 macro_rules! contract {
@@ -25,10 +25,10 @@ macro_rules! contract {
     };
 }
 
-mod agreement;
+mod tables_match_state;
 mod constraints;
-mod cuts;
-mod deep;
+mod truncated_files;
+mod verify;
 mod failover;
 mod golden;
 mod journal;
@@ -36,7 +36,7 @@ mod leadership;
 mod paging;
 mod pool;
 mod postgres_faults;
-mod private;
+mod private_files;
 mod savepoints;
 mod schema;
 mod tables;

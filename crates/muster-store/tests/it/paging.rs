@@ -7,25 +7,25 @@ use muster_core::{Event, JobId};
 use muster_store::queries::{JobFilter, JobSort, PageOrder, PageRequest, SortedPageRequest, PageStart};
 use muster_store::rows::{JobRow, JobState};
 
-use crate::bench::Bench;
-use crate::story::*;
+use crate::test_database::TestDatabase;
+use crate::fixtures::*;
 
 contract!(
     every_filter_and_page_agrees_with_a_plain_search,
     an_impossible_filter_finds_nothing,
     a_sorted_list_agrees_with_a_plain_sort,
     the_tasks_of_an_array_are_counted_by_state,
-    many_tenants_are_one_list
+    a_filter_with_more_tenants_than_branches_finds_all_jobs
 );
 
 /// Jobs of three tenants and two users in every state, with labels and an array between them.
-fn crowd(bench: &dyn Bench) -> Book {
-    let mut book = Book::lead(bench.open());
-    book.add(&[tenant("red", None), tenant("blue", None), tenant("green", None), node("n1", 8)]);
+fn jobs_in_every_state(bench: &dyn TestDatabase) -> JournalWriter {
+    let mut book = JournalWriter::lead(bench.open());
+    book.append(&[tenant("red", None), tenant("blue", None), tenant("green", None), node("n1", 8)]);
     for number in 1..=60 {
         let tenant = ["red", "blue", "green"][number as usize % 3];
         if number == 30 {
-            book.add(&[submit_array(number, tenant, 7)]);
+            book.append(&[submit_array(number, tenant, 7)]);
             continue;
         }
         let mut asked = spec(
@@ -37,14 +37,14 @@ fn crowd(bench: &dyn Bench) -> Book {
         if number % 5 == 0 {
             asked.labels.insert("team".to_string(), ["x", "y"][number as usize % 2].to_string());
         }
-        book.add(&[submitted(number, asked)]);
-        book.add(&fate(job(number)));
+        book.append(&[submitted(number, asked)]);
+        book.append(&events_by_job_number(job(number)));
     }
-    book.add(&[cancelled(JobId::of_array(30, 2)), cancelled(JobId::of_array(30, 6))]);
+    book.append(&[cancelled(JobId::of_array(30, 2)), cancelled(JobId::of_array(30, 6))]);
     book
 }
 
-fn fate(id: JobId) -> Vec<Event> {
+fn events_by_job_number(id: JobId) -> Vec<Event> {
     let start = || vec![placed(id, 1, "n1", &[]), started(id, 1, "n1")];
     let with = |end: Event| start().into_iter().chain([end]).collect::<Vec<Event>>();
     match id.number % 7 {
@@ -124,8 +124,8 @@ fn filters() -> Vec<JobFilter> {
     filters
 }
 
-fn every_filter_and_page_agrees_with_a_plain_search(bench: &dyn Bench) {
-    let book = crowd(bench);
+fn every_filter_and_page_agrees_with_a_plain_search(bench: &dyn TestDatabase) {
+    let book = jobs_in_every_state(bench);
     let tables = &book.store.tables;
     let all = tables.jobs(&JobFilter::default(), &PageRequest::first(1_000)).unwrap();
     assert_eq!((all.rows.len(), all.total, all.next), (66, 66, None));
@@ -152,8 +152,8 @@ fn every_filter_and_page_agrees_with_a_plain_search(bench: &dyn Bench) {
     }
 }
 
-fn an_impossible_filter_finds_nothing(bench: &dyn Bench) {
-    let book = crowd(bench);
+fn an_impossible_filter_finds_nothing(bench: &dyn TestDatabase) {
+    let book = jobs_in_every_state(bench);
     let impossible: [fn(&mut JobFilter); 5] = [
         |filter| filter.tenants = Some(Vec::new()),
         |filter| filter.states = Some(Vec::new()),
@@ -173,11 +173,11 @@ fn an_impossible_filter_finds_nothing(bench: &dyn Bench) {
 }
 
 /// More pairs of tenant and state than branches are made for.
-fn many_tenants_are_one_list(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
+fn a_filter_with_more_tenants_than_branches_finds_all_jobs(bench: &dyn TestDatabase) {
+    let mut book = JournalWriter::lead(bench.open());
     let names: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
     for (number, name) in (1..).zip(&names) {
-        book.add(&[tenant(name, None), submit(number, name, 1)]);
+        book.append(&[tenant(name, None), submit(number, name, 1)]);
     }
     let filter = JobFilter { tenants: Some(names[5..].to_vec()), active_only: true, ..JobFilter::default() };
     let found = book.store.tables.jobs(&filter, &PageRequest::first(10)).unwrap();
@@ -225,7 +225,7 @@ fn sort_value(by: JobSort, row: &JobRow) -> (Option<i64>, String) {
     }
 }
 
-fn plainly_sorted(rows: &[JobRow], by: JobSort, descending: bool) -> Vec<JobRow> {
+fn sorted_in_memory(rows: &[JobRow], by: JobSort, descending: bool) -> Vec<JobRow> {
     let mut rows = rows.to_vec();
     rows.sort_by(|a, b| {
         let (x, y) = (sort_value(by, a), sort_value(by, b));
@@ -240,8 +240,8 @@ fn plainly_sorted(rows: &[JobRow], by: JobSort, descending: bool) -> Vec<JobRow>
     rows
 }
 
-fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn Bench) {
-    let book = crowd(bench);
+fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn TestDatabase) {
+    let book = jobs_in_every_state(bench);
     let tables = &book.store.tables;
     let sorts = [
         JobSort::Name,
@@ -266,7 +266,7 @@ fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn Bench) {
             let page = SortedPageRequest { by, descending, one_per_array, now_ms: NOW_MS, offset, limit };
             tables.sorted_jobs(&filter, &page).unwrap()
         };
-        let wanted = plainly_sorted(&all, by, descending);
+        let wanted = sorted_in_memory(&all, by, descending);
         assert_eq!(page(0, 1_000, false), wanted, "{by:?} {descending}");
         assert_eq!(page(3, 5, false), wanted[3..8], "a page of {by:?} {descending}");
         let mut numbers = BTreeSet::new();
@@ -275,8 +275,8 @@ fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn Bench) {
     }
 }
 
-fn the_tasks_of_an_array_are_counted_by_state(bench: &dyn Bench) {
-    let book = crowd(bench);
+fn the_tasks_of_an_array_are_counted_by_state(bench: &dyn TestDatabase) {
+    let book = jobs_in_every_state(bench);
     let counts = |number: u64| {
         let rows = book.store.tables.array_tasks(number).unwrap();
         rows.iter().map(|row| (row.state, row.tasks, row.first, row.last)).collect::<Vec<_>>()

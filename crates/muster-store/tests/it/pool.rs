@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 
 use muster_store::queries::{JobFilter, PageRequest};
-use muster_store::testing::postgres;
+use muster_store::testing::shared_postgres;
 use muster_store::{PostgresConfig, StoreConfig, Tables};
 
 /// Connections of this database that are not the one that counts.
@@ -39,8 +39,8 @@ fn read_together(tables: &Arc<dyn Tables>, threads: usize) {
 }
 
 /// The most connections seen while many read, and those that are left when nobody does.
-fn seen(max_open_conns: usize, max_idle_conns: usize) -> Option<(i64, i64)> {
-    let at = postgres()?.database().unwrap();
+fn connection_counts(max_open_conns: usize, max_idle_conns: usize) -> Option<(i64, i64)> {
+    let at = shared_postgres()?.create_database().unwrap();
     let config = PostgresConfig { max_open_conns, max_idle_conns, ..at };
     let mut store = muster_store::open(&StoreConfig::Postgres(config.clone())).unwrap();
     store.journal.acquire_leadership("pool", 60_000).unwrap();
@@ -68,15 +68,15 @@ fn seen(max_open_conns: usize, max_idle_conns: usize) -> Option<(i64, i64)> {
 
 #[test]
 fn no_more_connections_than_max_open_conns() {
-    let Some((most, _)) = seen(3, 3) else { return };
+    let Some((most, _)) = connection_counts(3, 3) else { return };
     assert!((1..=3).contains(&most), "{most} connections where 3 are allowed");
-    let Some((more, _)) = seen(8, 8) else { return };
+    let Some((more, _)) = connection_counts(8, 8) else { return };
     assert!((4..=8).contains(&more), "{more} connections where 8 are allowed and 12 read");
 }
 
 #[test]
 fn idle_connections_are_closed_down_to_max_idle_conns() {
-    let Some((_, left)) = seen(10, 0) else { return };
+    let Some((_, left)) = connection_counts(10, 0) else { return };
     assert!(
         left <= 2,
         "{left} connections where the journal and the savepoints have one each and none idles"

@@ -3,13 +3,13 @@
 use muster_core::{Event, Timestamp};
 use muster_store::{PostgresConfig, StoreConfig, StoreError};
 
-use crate::bench::{Bench, PostgresBench};
-use crate::story::*;
+use crate::test_database::{TestDatabase, PostgresTestDatabase};
+use crate::fixtures::*;
 
-const NOTHING: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
+const NOOP_EVENT: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
 
 /// End every connection of ours to this database.
-fn cut_off(bench: &PostgresBench) {
+fn terminate_connections(bench: &PostgresTestDatabase) {
     bench.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
          WHERE datname = current_database() AND pid <> pg_backend_pid()",
@@ -17,30 +17,30 @@ fn cut_off(bench: &PostgresBench) {
 }
 
 #[test]
-fn a_killed_connection_is_made_anew() {
-    let Some(bench) = PostgresBench::new() else { return };
-    let mut book = Book::lead(bench.open());
-    book.add(&[tenant("red", None)]);
+fn a_terminated_connection_is_reopened() {
+    let Some(bench) = PostgresTestDatabase::new() else { return };
+    let mut book = JournalWriter::lead(bench.open());
+    book.append(&[tenant("red", None)]);
     book.store.savepoints.save(1, b"state").unwrap();
     book.store.tables.ping().unwrap();
     for round in 0..3 {
-        cut_off(&bench);
-        let error = book.try_add(&[NOTHING]).unwrap_err();
+        terminate_connections(&bench);
+        let error = book.try_append(&[NOOP_EVENT]).unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
         assert!(error.is_recoverable_by_reload());
         // The same leader goes on over a new connection.
-        book.add(&[NOTHING]);
+        book.append(&[NOOP_EVENT]);
         assert_eq!(book.replay(0).unwrap().len(), 2 + round);
-        cut_off(&bench);
+        terminate_connections(&bench);
         assert!(book.store.savepoints.save(1, b"state").is_err());
         book.store.savepoints.save(1, b"state").unwrap();
     }
-    cut_off(&bench);
+    terminate_connections(&bench);
     // A reader may meet a dead connection once for each that the pool held.
     let tries = (0..10).filter(|_| book.store.tables.ping().is_err()).count();
     assert!(tries <= 2, "{tries} readers failed");
     book.store.tables.ping().unwrap();
-    cut_off(&bench);
+    terminate_connections(&bench);
     assert!(book.store.journal.renew_lease(LEASE_MS).is_err());
     book.store.journal.renew_lease(LEASE_MS).unwrap();
 }
@@ -49,19 +49,19 @@ fn a_killed_connection_is_made_anew() {
 /// that was acknowledged is there.
 #[test]
 fn no_acknowledged_batch_is_lost_when_connections_die() {
-    let Some(bench) = PostgresBench::new() else { return };
-    let mut book = Book::lead(bench.open());
+    let Some(bench) = PostgresTestDatabase::new() else { return };
+    let mut book = JournalWriter::lead(bench.open());
     let stop = std::sync::atomic::AtomicBool::new(false);
     let mut faults = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                cut_off(&bench);
+                terminate_connections(&bench);
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
         });
         for _ in 0..300 {
-            match book.try_add(&vec![NOTHING; 10]) {
+            match book.try_append(&vec![NOOP_EVENT; 10]) {
                 Ok(()) => {}
                 Err(error) => {
                     faults += 1;
@@ -78,7 +78,7 @@ fn no_acknowledged_batch_is_lost_when_connections_die() {
 }
 
 /// What is in the journal, once the database answers again. Acknowledged entries must all be there.
-fn reload(book: &mut Book) -> u64 {
+fn reload(book: &mut JournalWriter) -> u64 {
     loop {
         if let Ok(entries) = book.replay(0) {
             let last = entries.len() as u64;
@@ -91,7 +91,7 @@ fn reload(book: &mut Book) -> u64 {
 
 #[test]
 fn a_server_that_is_not_there_is_unavailable() {
-    let Some(bench) = PostgresBench::new() else { return };
+    let Some(bench) = PostgresTestDatabase::new() else { return };
     for change in [
         |config: &mut PostgresConfig| config.host = "/nonexistent".to_string(),
         |config: &mut PostgresConfig| config.database = "no_such_database".to_string(),
@@ -115,9 +115,9 @@ fn a_server_that_is_not_there_is_unavailable() {
 /// The handles may be dropped inside of an async program, where blocking is not allowed.
 #[test]
 fn a_store_may_be_dropped_inside_of_a_runtime() {
-    let Some(bench) = PostgresBench::new() else { return };
-    let mut book = Book::lead(bench.open());
-    book.add(&[NOTHING]);
+    let Some(bench) = PostgresTestDatabase::new() else { return };
+    let mut book = JournalWriter::lead(bench.open());
+    book.append(&[NOOP_EVENT]);
     book.store.tables.ping().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async { drop(book) });
@@ -125,9 +125,9 @@ fn a_store_may_be_dropped_inside_of_a_runtime() {
 
 #[test]
 fn readers_are_many_at_once_and_cannot_write() {
-    let Some(bench) = PostgresBench::new() else { return };
-    let mut book = Book::lead(bench.open());
-    book.add(&[tenant("red", None), submit_array(1, "red", 100)]);
+    let Some(bench) = PostgresTestDatabase::new() else { return };
+    let mut book = JournalWriter::lead(bench.open());
+    book.append(&[tenant("red", None), submit_array(1, "red", 100)]);
     let tables = &book.store.tables;
     std::thread::scope(|scope| {
         for _ in 0..40 {

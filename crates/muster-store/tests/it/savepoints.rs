@@ -3,14 +3,14 @@
 use muster_core::{Event, Timestamp};
 use muster_store::{Savepoint, StoreError};
 
-use crate::bench::Bench;
-use crate::story::*;
+use crate::test_database::TestDatabase;
+use crate::fixtures::*;
 
 contract!(
     a_saved_state_comes_back,
     the_newest_two_are_kept,
-    a_torn_savepoint_is_passed_over,
-    a_spoiled_savepoint_is_passed_over,
+    a_torn_savepoint_is_skipped,
+    a_corrupt_savepoint_is_skipped,
     a_savepoint_ahead_of_the_journal_is_refused,
     an_interrupted_save_can_be_repeated,
     saving_does_not_keep_the_writer_waiting,
@@ -21,19 +21,19 @@ fn state(seed: u8) -> Vec<u8> {
     (0..2_621_440_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 ^ seed).collect()
 }
 
-fn begin(bench: &dyn Bench, entries: u64) -> Book {
-    let mut book = Book::lead(bench.open());
+fn begin(bench: &dyn TestDatabase, entries: u64) -> JournalWriter {
+    let mut book = JournalWriter::lead(bench.open());
     for _ in 0..entries {
-        book.add(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
+        book.append(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
     }
     book
 }
 
-fn newest(book: &Book) -> Option<(u64, Vec<u8>)> {
+fn newest(book: &JournalWriter) -> Option<(u64, Vec<u8>)> {
     book.store.savepoints.newest(None).unwrap().map(|Savepoint { seq, bytes }| (seq, bytes))
 }
 
-fn a_saved_state_comes_back(bench: &dyn Bench) {
+fn a_saved_state_comes_back(bench: &dyn TestDatabase) {
     let book = begin(bench, 5);
     assert!(newest(&book).is_none());
     book.store.savepoints.save(3, &state(1)).unwrap();
@@ -45,7 +45,7 @@ fn a_saved_state_comes_back(bench: &dyn Bench) {
     assert!(book.store.savepoints.newest(Some(3)).unwrap().is_none());
 }
 
-fn the_newest_two_are_kept(bench: &dyn Bench) {
+fn the_newest_two_are_kept(bench: &dyn TestDatabase) {
     let book = begin(bench, 5);
     for seq in 1..=5 {
         book.store.savepoints.save(seq, &state(seq as u8)).unwrap();
@@ -55,7 +55,7 @@ fn the_newest_two_are_kept(bench: &dyn Bench) {
     assert_eq!(bench.sql("SELECT count(*) FROM savepoint_chunks"), "6");
 }
 
-fn a_torn_savepoint_is_passed_over(bench: &dyn Bench) {
+fn a_torn_savepoint_is_skipped(bench: &dyn TestDatabase) {
     let book = begin(bench, 5);
     book.store.savepoints.save(3, &state(3)).unwrap();
     book.store.savepoints.save(5, &state(5)).unwrap();
@@ -67,7 +67,7 @@ fn a_torn_savepoint_is_passed_over(bench: &dyn Bench) {
     assert_eq!(newest(&book), Some((3, state(3))));
 }
 
-fn a_spoiled_savepoint_is_passed_over(bench: &dyn Bench) {
+fn a_corrupt_savepoint_is_skipped(bench: &dyn TestDatabase) {
     let book = begin(bench, 5);
     book.store.savepoints.save(3, &state(3)).unwrap();
     book.store.savepoints.save(5, &state(5)).unwrap();
@@ -77,14 +77,14 @@ fn a_spoiled_savepoint_is_passed_over(bench: &dyn Bench) {
     assert!(newest(&book).is_none());
 }
 
-fn a_savepoint_ahead_of_the_journal_is_refused(bench: &dyn Bench) {
+fn a_savepoint_ahead_of_the_journal_is_refused(bench: &dyn TestDatabase) {
     let book = begin(bench, 5);
     let error = book.store.savepoints.save(6, &state(6)).unwrap_err();
     assert!(matches!(error, StoreError::InvariantViolated { .. }) && error.to_string().contains("entry 6"), "{error}");
     assert!(newest(&book).is_none());
 }
 
-fn an_interrupted_save_can_be_repeated(bench: &dyn Bench) {
+fn an_interrupted_save_can_be_repeated(bench: &dyn TestDatabase) {
     let book = begin(bench, 5);
     book.store.savepoints.save(3, &state(3)).unwrap();
     bench.sql("UPDATE savepoints SET complete = (1 = 0) WHERE seq = 3; DELETE FROM savepoint_chunks WHERE chunk = 2");
@@ -94,7 +94,7 @@ fn an_interrupted_save_can_be_repeated(bench: &dyn Bench) {
 }
 
 /// A state of forty chunks is saved while the writer goes on; nobody fails and both are there at the end.
-fn saving_does_not_keep_the_writer_waiting(bench: &dyn Bench) {
+fn saving_does_not_keep_the_writer_waiting(bench: &dyn TestDatabase) {
     let mut book = begin(bench, 5);
     let large: Vec<u8> = state(7).into_iter().cycle().take(40 * 1024 * 1024).collect();
     let savepoints = book.store.savepoints.clone();
@@ -102,7 +102,7 @@ fn saving_does_not_keep_the_writer_waiting(bench: &dyn Bench) {
     std::thread::scope(|scope| {
         let saving = scope.spawn(|| savepoints.save(5, &large).unwrap());
         while !saving.is_finished() {
-            book.add(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
+            book.append(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
             between += 1;
         }
     });

@@ -4,18 +4,18 @@ use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, StoreConfig, StoreError, open};
 
-use crate::bench::{Bench, SqliteBench};
-use crate::story::*;
+use crate::test_database::{TestDatabase, SqliteTestDatabase};
+use crate::fixtures::*;
 
 contract!(
-    tables_exist_once_someone_has_led,
-    leading_again_changes_no_tables,
+    tables_exist_after_the_first_leader,
+    leading_again_runs_no_migration,
     a_newer_database_is_refused,
     a_changed_migration_is_refused,
-    leases_live_on_when_gpus_become_shareable,
+    live_leases_survive_the_migration_to_gpu_shares,
 );
 
-fn tables_exist_once_someone_has_led(bench: &dyn Bench) {
+fn tables_exist_after_the_first_leader(bench: &dyn TestDatabase) {
     let mut store = bench.open();
     let error = store.tables.job_counts().unwrap_err();
     assert!(error.is_recoverable_by_reload(), "{error}");
@@ -24,19 +24,19 @@ fn tables_exist_once_someone_has_led(bench: &dyn Bench) {
     assert_eq!(store.tables.job_counts().unwrap(), Vec::new());
 }
 
-fn leading_again_changes_no_tables(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&[tenant("red", None), submit(1, "red", 1)]);
+fn leading_again_runs_no_migration(bench: &dyn TestDatabase) {
+    let mut book = JournalWriter::lead(bench.open());
+    book.append(&[tenant("red", None), submit(1, "red", 1)]);
     let history = "SELECT count(*) FROM refinery_schema_history";
     let before = bench.sql(history);
     book.store.journal.resign().unwrap();
-    let mut book = Book::lead_from(bench.open(), 2);
+    let mut book = JournalWriter::lead_from(bench.open(), 2);
     assert_eq!(bench.sql(history), before);
     assert_eq!(book.replay(0).unwrap().len(), 2);
     assert!(book.store.tables.job(job(1)).unwrap().is_some());
 }
 
-fn a_newer_database_is_refused(bench: &dyn Bench) {
+fn a_newer_database_is_refused(bench: &dyn TestDatabase) {
     let mut store = bench.open();
     store.journal.acquire_leadership("a", LEASE_MS).unwrap();
     store.journal.resign().unwrap();
@@ -49,7 +49,7 @@ fn a_newer_database_is_refused(bench: &dyn Bench) {
     assert!(error.to_string().contains("start the release that wrote it"), "{error}");
 }
 
-fn a_changed_migration_is_refused(bench: &dyn Bench) {
+fn a_changed_migration_is_refused(bench: &dyn TestDatabase) {
     let mut store = bench.open();
     assert!(matches!(store.journal.acquire_leadership("a", LEASE_MS).unwrap(), Leadership::Leading { .. }));
     store.journal.resign().unwrap();
@@ -87,10 +87,10 @@ const BEFORE_SHARES: &str = "
         (2, -1, 1, 'n1', 0, 'job-2', 102, 0, 'red', 1000, 9, NULL),
         (2, -1, 1, 'n1', 1, 'job-2', 102, 1, 'red', 1000, 9, NULL)";
 
-fn leases_live_on_when_gpus_become_shareable(bench: &dyn Bench) {
-    bench.bring_to(5);
+fn live_leases_survive_the_migration_to_gpu_shares(bench: &dyn TestDatabase) {
+    bench.migrate_to_version(5);
     bench.sql(BEFORE_SHARES);
-    let mut book = Book::lead(bench.open());
+    let mut book = JournalWriter::lead(bench.open());
     let one = |sql: &str| bench.sql(sql);
     assert_eq!(
         one("SELECT count(*) FROM leases WHERE slot = '' AND compute_milli + memory_milli = 2000"),
@@ -103,37 +103,37 @@ fn leases_live_on_when_gpus_become_shareable(bench: &dyn Bench) {
     assert_eq!(one("SELECT sum(gpu_milli) FROM jobs WHERE gpu_milli = gpus * 1000"), "6000");
 
     let half =
-        |number, gpu| placed_tasks(job(number), 1, vec![part(("n1", gpu), (500, 500), ShareMode::Mps)]);
+        |number, gpu| placed_tasks(job(number), 1, vec![placed_share(("n1", gpu), (500, 500), ShareMode::Mps)]);
     let mut refused = |event, word| {
-        let error = book.try_add(&[event]).unwrap_err().to_string();
+        let error = book.try_append(&[event]).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     };
     refused(half(3, 0), "take a GPU");
     refused(placed(job(3), 1, "n1", &[1]), "add a lease");
     refused(Event::JobWoken { job: job(1), at: Timestamp(9) }, "ended job");
-    book.add(&[half(3, 2), done(job(2), 1), submit(4, "red", 1), placed(job(4), 1, "n1", &[0])]);
+    book.append(&[half(3, 2), done(job(2), 1), submit(4, "red", 1), placed(job(4), 1, "n1", &[0])]);
     assert_eq!(one("SELECT sum(used_milli) FROM gpus"), "1500");
     assert_eq!(one("SELECT gpu_milli_used FROM tenants"), "2000");
 }
 
 #[test]
-fn a_throwaway_database_vanishes() {
-    let mut book = Book::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
-    book.add(&[tenant("red", None), submit(1, "red", 1)]);
+fn each_in_memory_database_is_separate() {
+    let mut book = JournalWriter::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
+    book.append(&[tenant("red", None), submit(1, "red", 1)]);
     book.store.savepoints.save(2, b"state").unwrap();
     assert_eq!(book.store.tables.job_counts().unwrap().len(), 1);
     assert_eq!(book.replay(0).unwrap().len(), 2);
     // Another one is another one.
-    let mut other = Book::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
+    let mut other = JournalWriter::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
     assert_eq!(other.replay(0).unwrap().len(), 0);
 }
 
 /// The log lets readers see what was committed last while someone writes.
 #[test]
 fn sqlite_readers_do_not_wait_for_the_writer() {
-    let bench = SqliteBench::new();
-    let mut book = Book::lead(bench.open());
-    book.add(&[tenant("red", None), submit(1, "red", 1)]);
+    let bench = SqliteTestDatabase::new();
+    let mut book = JournalWriter::lead(bench.open());
+    book.append(&[tenant("red", None), submit(1, "red", 1)]);
     let writer = rusqlite::Connection::open(bench.path()).unwrap();
     writer.execute_batch("BEGIN IMMEDIATE; DELETE FROM jobs").unwrap();
     let begin = std::time::Instant::now();

@@ -4,8 +4,8 @@ use muster_store::testing::PostgresServer;
 use muster_store::{PostgresConfig, Store, StoreConfig, StoreError, open};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use crate::bench::Folder;
-use crate::story::*;
+use crate::test_database::TempFolder;
+use crate::fixtures::*;
 
 /// A CA in a file.
 struct Ca {
@@ -13,7 +13,7 @@ struct Ca {
     file: std::path::PathBuf,
 }
 
-fn ca(folder: &Folder, name: &str) -> Ca {
+fn ca(folder: &TempFolder, name: &str) -> Ca {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -24,29 +24,29 @@ fn ca(folder: &Folder, name: &str) -> Ca {
 }
 
 /// A server whose certificate is for `localhost`, signed by the first CA.
-struct Site {
+struct TlsTestServer {
     server: PostgresServer,
     config: PostgresConfig,
     right: Ca,
     wrong: Ca,
-    _folder: Folder,
+    _folder: TempFolder,
 }
 
-fn site() -> Option<Site> {
+fn start_tls_server() -> Option<TlsTestServer> {
     // Skips or fails as the other tests do where PostgreSQL is not installed.
-    muster_store::testing::postgres()?;
-    let folder = Folder::new();
+    muster_store::testing::shared_postgres()?;
+    let folder = TempFolder::new();
     let (right, wrong) = (ca(&folder, "right"), ca(&folder, "wrong"));
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
     let certificate = params.signed_by(&key, &right.issuer).unwrap();
     let server = PostgresServer::start_with_tls(&certificate.pem(), &key.serialize_pem()).unwrap();
-    let socket = server.database().unwrap();
+    let socket = server.create_database().unwrap();
     let config = PostgresConfig { host: "127.0.0.1".to_string(), ..socket };
-    Some(Site { server, config, right, wrong, _folder: folder })
+    Some(TlsTestServer { server, config, right, wrong, _folder: folder })
 }
 
-impl Site {
+impl TlsTestServer {
     fn config(&self, host: &str, mode: &str, roots: Option<&Ca>) -> PostgresConfig {
         let sslrootcert = roots.map(|ca| ca.file.clone());
         PostgresConfig {
@@ -71,7 +71,7 @@ impl Site {
 
 #[test]
 fn every_connection_is_encrypted() {
-    let Some(site) = site() else { return };
+    let Some(site) = start_tls_server() else { return };
     for (host, mode, roots) in [
         ("127.0.0.1", "prefer", None),
         ("127.0.0.1", "require", None),
@@ -79,9 +79,9 @@ fn every_connection_is_encrypted() {
         ("127.0.0.1", "verify-ca", Some(&site.right)),
         ("localhost", "verify-full", Some(&site.right)),
     ] {
-        let mut book = Book::lead_from(site.open(host, mode, roots), 0);
+        let mut book = JournalWriter::lead_from(site.open(host, mode, roots), 0);
         book.seq = book.replay(0).unwrap().len() as u64;
-        book.add(&[muster_core::Event::Forgotten {
+        book.append(&[muster_core::Event::Forgotten {
             before: muster_core::Timestamp(0),
             trimmed_before: None,
         }]);
@@ -98,8 +98,8 @@ fn every_connection_is_encrypted() {
 }
 
 #[test]
-fn a_server_that_is_not_the_right_one_is_refused() {
-    let Some(site) = site() else { return };
+fn an_untrusted_or_misnamed_server_is_refused() {
+    let Some(site) = start_tls_server() else { return };
     for (host, mode, roots, words) in [
         ("127.0.0.1", "disable", None, ["no encryption", "pg_hba.conf"]),
         ("127.0.0.1", "require", Some(&site.wrong), ["not signed by a CA in", "wrong.crt"]),
@@ -121,8 +121,8 @@ fn a_server_that_is_not_the_right_one_is_refused() {
 }
 
 #[test]
-fn certificates_are_looked_at_before_the_start() {
-    let folder = Folder::new();
+fn unusable_certificates_are_refused_at_open() {
+    let folder = TempFolder::new();
     let empty = folder.0.join("empty.crt");
     std::fs::write(&empty, "").unwrap();
     for (query, word) in [

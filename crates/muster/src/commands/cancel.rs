@@ -1,7 +1,7 @@
 //! End jobs, waiting or running.
 
 use hyper::Method;
-use muster_protocol::submit::{Cancelled, Done};
+use muster_protocol::submit::{Cancelled, Acknowledgement};
 
 use super::steer::{self, Which};
 use super::{Ending, wait};
@@ -25,7 +25,7 @@ pub struct Args {
 pub fn run(args: Args, options: &Options) -> Ending {
     let cancelled = steer::each(&args.which, "cancel", options, |client, job| {
         let cancelled: Cancelled = client.act(Method::DELETE, jobs::target(job))?;
-        Ok(Done { message: cancelled.message })
+        Ok(Acknowledgement { message: cancelled.message })
     })?;
     if args.wait {
         wait::until_ended(args.which.jobs(), None, options)?;

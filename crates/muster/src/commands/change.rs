@@ -1,8 +1,8 @@
 //! Change what may change of a job that has not ended.
 
 use hyper::Method;
-use muster_protocol::submit::{Done, JobChange};
-use muster_protocol::written::{Priority, Span};
+use muster_protocol::submit::{Acknowledgement, JobChange};
+use muster_protocol::input::{Priority, Span};
 
 use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
@@ -48,7 +48,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
         time_limit: args.time.map(|Limit(limit)| limit.map(|limit| Span::Text(format!("{}ms", limit.ms)))),
         labels: None,
     };
-    let done: Done = client.send(Method::PATCH, jobs::target(id), &change)?;
+    let done: Acknowledgement = client.send(Method::PATCH, jobs::target(id), &change)?;
     output::talk(&done.message);
     Ok(Code::DONE)
 }

@@ -1,7 +1,7 @@
 //! Say that a running job has saved its work.
 
 use hyper::Method;
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 
 use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
@@ -20,7 +20,7 @@ pub struct Args {
 pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let done: Done = client.act(Method::POST, jobs::target(id).at("checkpoint"))?;
+    let done: Acknowledgement = client.act(Method::POST, jobs::target(id).at("checkpoint"))?;
     output::talk(&done.message);
     Ok(Code::DONE)
 }

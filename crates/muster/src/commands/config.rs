@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use muster_server::config::{Config, RawConfig, Shown};
+use muster_server::config::{Config, RawConfig, ShownKey};
 use serde::Serialize;
 
 use super::{Code, Ending};
@@ -44,10 +44,10 @@ pub struct CheckArgs {
 /// All of them, as machines read it.
 #[derive(Serialize)]
 struct Whole<'a> {
-    keys: &'a [Shown],
+    keys: &'a [ShownKey],
 }
 
-const COLUMNS: [Column<Shown>; 4] = [
+const COLUMNS: [Column<ShownKey>; 4] = [
     Column::new("KEY", |shown| shown.key.into()),
     Column::new("VALUE", |shown| shown.value.as_str().into()),
     Column::new("SOURCE", |shown| shown.source.as_str().into()),
@@ -59,8 +59,8 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
     match verb {
         Verb::Show(args) => {
             let config = load(RawConfig::default(), args.config.as_deref())?;
-            let wanted = |shown: &Shown| !args.set || shown.source != "default";
-            let shown: Vec<Shown> = config.show().into_iter().filter(wanted).collect();
+            let wanted = |shown: &ShownKey| !args.set || shown.source != "default";
+            let shown: Vec<ShownKey> = config.show().into_iter().filter(wanted).collect();
             output::list(&args.list, options.color, &COLUMNS, shown.clone(), &Whole { keys: &shown })?;
         }
         Verb::Check(args) => {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use muster_agent::Cluster;
 use muster_server::config::{AuthMode, Config};
-use muster_server::server::{Nodes, Running};
+use muster_server::server::{InProcessNodes, RunningServer};
 
 use super::serve::{self, ServerArgs};
 use super::{Ending, config};
@@ -57,24 +57,24 @@ pub fn run(args: Args) -> Ending {
     serve::wait(running)
 }
 
-fn nodes(args: &Args, config: &Config) -> Result<Nodes, CliError> {
+fn nodes(args: &Args, config: &Config) -> Result<InProcessNodes, CliError> {
     if args.real {
-        return Ok(Nodes::Real { gpus: args.gpus });
+        return Ok(InProcessNodes::Real { gpus: args.gpus });
     }
-    Ok(Nodes::Simulated(serve::simulated(config)?.unwrap_or_else(Cluster::default_dev)))
+    Ok(InProcessNodes::Simulated(serve::simulated(config)?.unwrap_or_else(Cluster::default_dev)))
 }
 
-fn count(nodes: &Nodes) -> usize {
+fn count(nodes: &InProcessNodes) -> usize {
     match nodes {
-        Nodes::None => 0,
-        Nodes::Real { .. } => 1,
-        Nodes::Simulated(cluster) => cluster.registrations().len(),
+        InProcessNodes::None => 0,
+        InProcessNodes::Real { .. } => 1,
+        InProcessNodes::Simulated(cluster) => cluster.registrations().len(),
     }
 }
 
 /// Nodes register by themselves, in a moment; whoever reads the welcome should find them there. A server that
 /// stands by will not hear from them, so nobody waits long.
-fn await_nodes(running: &Running, count: usize) {
+fn await_nodes(running: &RunningServer, count: usize) {
     let give_up = Instant::now() + NODES_WITHIN;
     while running.cluster().read(|state| state.nodes.len()) < count && Instant::now() < give_up {
         std::thread::sleep(Duration::from_millis(5));
@@ -82,13 +82,13 @@ fn await_nodes(running: &Running, count: usize) {
 }
 
 /// What there is to play with.
-fn about(nodes: &Nodes) -> String {
+fn about(nodes: &InProcessNodes) -> String {
     match nodes {
-        Nodes::None => "no nodes".to_string(),
-        Nodes::Real { gpus } => {
+        InProcessNodes::None => "no nodes".to_string(),
+        InProcessNodes::Real { gpus } => {
             format!("this machine with {}; jobs run as your user", units::count(*gpus, "counted GPU"))
         }
-        Nodes::Simulated(cluster) => {
+        InProcessNodes::Simulated(cluster) => {
             let nodes = cluster.registrations();
             let gpus: usize = nodes.iter().map(|node| node.gpus.len()).sum();
             let model = nodes
@@ -105,9 +105,9 @@ fn about(nodes: &Nodes) -> String {
 }
 
 /// Three commands that show something on such nodes.
-fn try_next(nodes: &Nodes) -> [&'static str; 3] {
+fn try_next(nodes: &InProcessNodes) -> [&'static str; 3] {
     match nodes {
-        Nodes::Real { .. } => ["muster run -- hostname", "muster ps --all", "muster show -"],
+        InProcessNodes::Real { .. } => ["muster run -- hostname", "muster ps --all", "muster show -"],
         _ => [
             "muster run --gpus 1 --annotation muster.sim/runtime=2s -- nvidia-smi",
             "muster submit --gpus 4 --array 0-2 -- python train.py",
@@ -116,7 +116,7 @@ fn try_next(nodes: &Nodes) -> [&'static str; 3] {
     }
 }
 
-fn welcome(running: &Running, config: &Config, about: &str, try_next: &[&str]) -> String {
+fn welcome(running: &RunningServer, config: &Config, about: &str, try_next: &[&str]) -> String {
     let url = running.url();
     let mut lines = vec![format!("muster serves {url}"), format!("  {about}"), String::new()];
     lines.push("Try next, in another terminal:".to_string());

@@ -2,7 +2,7 @@
 
 use hyper::Method;
 use muster_core::GpuId;
-use muster_protocol::amount::Amount;
+use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
 
 use super::{Code, Ending};
@@ -83,7 +83,7 @@ const COLUMNS: [Column<Gpu>; 14] = [
     Column::new("STATE", |gpu| Cell::tinted(gpu.state.clone(), state_tint(&gpu.state))),
     Column::new("HEALTH", |gpu| Cell::tinted(gpu.health.clone(), health_tint(&gpu.health))),
     Column::new("TEMP", |gpu| Cell::or_dash(gpu.temperature.map(|celsius| format!("{celsius:.0}°C")))),
-    Column::new("USED", |gpu| Amount::of_milli(gpu.used_milli.into()).to_string().into()),
+    Column::new("USED", |gpu| GpuAmount::from_milli(gpu.used_milli.into()).to_string().into()),
     Column::new("JOB", |gpu| shares::names(gpu, |holder| &holder.job_id).into()),
     Column::wide("TENANT", |gpu| shares::names(gpu, |holder| &holder.tenant_id).into()),
     Column::wide("POWER", |gpu| Cell::or_dash(gpu.power_usage.map(|watts| format!("{watts:.0} W")))),

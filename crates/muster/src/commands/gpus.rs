@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::amount::Amount;
-use muster_protocol::cluster::Myself;
+use muster_protocol::gpu_amount::GpuAmount;
+use muster_protocol::cluster::CallerIdentity;
 use muster_protocol::gpu::{Gpu, GpuList};
 use muster_protocol::tenant::Tenant;
 use serde::Serialize;
@@ -36,7 +36,7 @@ struct Row {
     free_in_quota: u64,
     largest_block: u64,
     busy: u64,
-    used: Amount,
+    used: GpuAmount,
     out: u64,
     total: u64,
     /// Of GPUs that are partitioned, by kind.
@@ -88,7 +88,7 @@ fn columns(args: &ListArgs, rows: &[Row]) -> &'static [Column<Row>] {
 fn room_in_quota(client: &Client, tenant: Option<String>) -> Result<u64, CliError> {
     let tenant = match tenant {
         Some(tenant) => tenant,
-        None => client.get::<Myself>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string()),
+        None => client.get::<CallerIdentity>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string()),
     };
     let tenant: Tenant = client.get(Target::new("tenants").at(&tenant))?;
     let left = |most: u64| most.saturating_mul(1_000).saturating_sub(tenant.current_gpus.milli) / 1_000;

@@ -1,7 +1,7 @@
 //! Keep jobs from starting; running ones are stopped and kept.
 
 use hyper::Method;
-use muster_protocol::submit::Reasoned;
+use muster_protocol::submit::ActionReason;
 
 use super::Ending;
 use super::steer::{self, Which};
@@ -20,7 +20,7 @@ pub struct Args {
 
 /// Keep jobs from starting.
 pub fn run(args: Args, options: &Options) -> Ending {
-    let reasoned = Reasoned { why: args.why };
+    let reasoned = ActionReason { why: args.why };
     steer::each(&args.which, "hold", options, |client, job| {
         client.send(Method::POST, jobs::target(job).at("hold"), &reasoned)
     })

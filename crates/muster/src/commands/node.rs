@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::gpu::{Gpu, GpuList};
 use muster_protocol::node::{Node, NodeChange, NodeList, NumaNode};
-use muster_protocol::submit::{Done, Reasoned};
+use muster_protocol::submit::{Acknowledgement, ActionReason};
 
 use super::{Code, Ending};
 use crate::client::{Client, Target};
@@ -209,9 +209,9 @@ fn labelled(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String, Stri
 }
 
 fn change(client: &Client, args: &ChangeArgs, verb: &str) -> Ending {
-    let reasoned = Reasoned { why: args.why.clone() };
+    let reasoned = ActionReason { why: args.why.clone() };
     for node in &args.nodes {
-        let done: Done = client.send(Method::POST, target(node).at(verb), &reasoned)?;
+        let done: Acknowledgement = client.send(Method::POST, target(node).at(verb), &reasoned)?;
         output::talk(&done.message);
     }
     Ok(Code::DONE)
@@ -227,7 +227,7 @@ fn fence(client: &Client, args: &FinalArgs) -> Ending {
 fn remove(client: &Client, args: &FinalArgs) -> Ending {
     confirm::ask(Consent::from(args.yes), &format!("remove {}", args.change.nodes.join(", ")))?;
     for node in &args.change.nodes {
-        let done: Done = client.act(Method::DELETE, target(node))?;
+        let done: Acknowledgement = client.act(Method::DELETE, target(node))?;
         output::talk(&done.message);
     }
     Ok(Code::DONE)

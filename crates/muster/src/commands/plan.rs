@@ -2,7 +2,7 @@
 
 use hyper::Method;
 use muster_protocol::job::Reason;
-use muster_protocol::outlook::{Outlook, Prospect};
+use muster_protocol::explain::{DryRun, DryRunOutcome};
 use muster_protocol::problem::Problem;
 
 use super::{Code, Ending};
@@ -25,13 +25,13 @@ pub struct Args {
 /// Ask, and print the answer. A job that would be refused gives the exit code of the refusal.
 pub fn run(args: Args, options: &Options) -> Ending {
     let job = args.job.into_job(options)?;
-    let outlook: Outlook = options.client()?.send(Method::POST, Target::new("jobs/plan"), &job)?;
+    let outlook: DryRun = options.client()?.send(Method::POST, Target::new("jobs/plan"), &job)?;
     let name = prospect_word(outlook.outcome);
     output::show(&args.show, &card(&outlook), name, &outlook)?;
     Ok(outlook.refusal.as_ref().map_or(Code::DONE, code_of))
 }
 
-fn card(outlook: &Outlook) -> Card {
+fn card(outlook: &DryRun) -> Card {
     let place = outlook.queue_position.map(|place| match outlook.queue_length {
         Some(length) => format!("{place} of {length}"),
         None => place.to_string(),
@@ -58,23 +58,23 @@ fn card(outlook: &Outlook) -> Card {
 }
 
 /// Why there.
-fn placed(outlook: &Outlook) -> Option<String> {
+fn placed(outlook: &DryRun) -> Option<String> {
     let (node, score) = (outlook.node_name.as_ref()?, outlook.score.as_ref()?);
     places::placed(std::slice::from_ref(node), score)
 }
 
 /// What would start it now.
-fn sooner(outlook: &Outlook) -> String {
+fn sooner(outlook: &DryRun) -> String {
     let words: Vec<&str> = outlook.sooner_with.iter().map(|change| change.words.as_str()).collect();
     words.join(", or with ")
 }
 
-fn prospect_word(outcome: Prospect) -> &'static str {
+fn prospect_word(outcome: DryRunOutcome) -> &'static str {
     match outcome {
-        Prospect::Starts => "starts",
-        Prospect::Preempts => "preempts",
-        Prospect::Waits => "waits",
-        Prospect::Refused => "refused",
+        DryRunOutcome::Starts => "starts",
+        DryRunOutcome::Preempts => "preempts",
+        DryRunOutcome::Waits => "waits",
+        DryRunOutcome::Refused => "refused",
     }
 }
 

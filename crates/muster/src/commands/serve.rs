@@ -9,8 +9,8 @@ use clap::Parser;
 use muster_agent::Cluster;
 use muster_server::config::{Config, RawConfig};
 use muster_server::policies::Interpreter;
-use muster_server::server::{self, Advisers, Nodes, Running};
-use muster_server::whatif::Oracle;
+use muster_server::server::{self, Adapters, InProcessNodes, RunningServer};
+use muster_server::whatif::WhatIfReplay;
 use muster_sim::whatif::Historian;
 use tracing::warn;
 
@@ -90,8 +90,8 @@ pub fn run(args: Args) -> Ending {
     let mut config = config::load(args.common.flags(), args.common.config.as_deref())?;
     config.new_cluster = args.common.new_cluster;
     let nodes = match simulated(&config)? {
-        Some(cluster) => Nodes::Simulated(cluster),
-        None => Nodes::None,
+        Some(cluster) => InProcessNodes::Simulated(cluster),
+        None => InProcessNodes::None,
     };
     let running = start(&config, nodes, args.common.interpreter())?;
     show_first_token(&running, &config)?;
@@ -114,7 +114,7 @@ pub fn simulated(config: &Config) -> Result<Option<Cluster>, CliError> {
 }
 
 /// Start it, with its log on standard error, and wait until it leads or stands by.
-pub fn start(config: &Config, nodes: Nodes, interpreter: Starlark) -> Result<Running, CliError> {
+pub fn start(config: &Config, nodes: InProcessNodes, interpreter: Starlark) -> Result<RunningServer, CliError> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let logging = muster_server::telemetry::start_logging(&config.log, rust_log.as_deref());
     logging.map_err(|error| CliError::usage(error.to_string()))?;
@@ -126,8 +126,8 @@ pub fn start(config: &Config, nodes: Nodes, interpreter: Starlark) -> Result<Run
     // With processes of its own: what would have been takes no time from what is.
     let unhurried: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::unhurried()));
     let historian = Historian { interpreter: unhurried.clone() };
-    let oracle: Option<Arc<Mutex<dyn Oracle>>> = Some(Arc::new(Mutex::new(historian)));
-    let advisers = Advisers { oracle, interpreter: interpreter.clone(), unhurried };
+    let oracle: Option<Arc<Mutex<dyn WhatIfReplay>>> = Some(Arc::new(Mutex::new(historian)));
+    let advisers = Adapters { whatif_replay: oracle, interpreter: interpreter.clone(), shadow_interpreter: unhurried };
     let failed = |error: server::StartError| CliError::failed(error.to_string());
     let mut running = server::start(config, nodes, advisers).map_err(failed)?;
     let limit = config.start_timeout_ms.map(|ms| Duration::from_millis(ms as u64));
@@ -143,7 +143,7 @@ pub fn start(config: &Config, nodes: Nodes, interpreter: Starlark) -> Result<Run
 }
 
 /// With tokens, the first start makes one; it is shown this once.
-pub fn show_first_token(running: &Running, config: &Config) -> Result<(), CliError> {
+pub fn show_first_token(running: &RunningServer, config: &Config) -> Result<(), CliError> {
     let made =
         server::bootstrap_token(running, config).map_err(|error| CliError::failed(error.to_string()))?;
     let file = muster_server::identity::admin_token_path(&config.data_dir);
@@ -154,7 +154,7 @@ pub fn show_first_token(running: &Running, config: &Config) -> Result<(), CliErr
 }
 
 /// Run until it is told to stop.
-pub fn wait(running: Running) -> Ending {
+pub fn wait(running: RunningServer) -> Ending {
     running.wait().map_err(|error| CliError::failed(error.to_string()))?;
     Ok(Code::DONE)
 }

@@ -1,7 +1,7 @@
 //! What `cancel`, `hold`, `release` and `requeue` share: many jobs, one question, one line for each.
 
 use muster_core::JobId;
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 
 use super::{Code, Ending};
 use crate::client::Client;
@@ -34,7 +34,7 @@ pub fn each(
     which: &Which,
     verb: &str,
     options: &Options,
-    act: impl Fn(&Client, JobId) -> Result<Done, CliError>,
+    act: impl Fn(&Client, JobId) -> Result<Acknowledgement, CliError>,
 ) -> Ending {
     let client = options.client()?;
     let ids = which.jobs.iter().map(|job| job.resolve(&client)).collect::<Result<Vec<_>, _>>()?;

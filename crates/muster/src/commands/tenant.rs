@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 use muster_protocol::tenant::{Tenant, TenantChange, TenantList, TenantSpec};
 
 use super::{Code, Ending};
@@ -134,7 +134,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
         Verb::Rm(args) => {
             confirm::ask(Consent::from(args.yes), &format!("remove tenant {}", args.tenant))?;
-            let done: Done = client.act(Method::DELETE, target(&args.tenant))?;
+            let done: Acknowledgement = client.act(Method::DELETE, target(&args.tenant))?;
             output::talk(&done.message);
         }
     }

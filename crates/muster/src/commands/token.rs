@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 use muster_protocol::token::{Token, TokenList, TokenMade, TokenSpec};
 use muster_server::identity::write_private;
 
@@ -93,7 +93,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         Verb::Create(args) => return create(&client, args),
         Verb::Rm(args) => {
             confirm::ask(Consent::from(args.yes), &format!("revoke token {}", args.token))?;
-            let done: Done = client.act(Method::DELETE, Target::new("tokens").at(&args.token))?;
+            let done: Acknowledgement = client.act(Method::DELETE, Target::new("tokens").at(&args.token))?;
             output::talk(&done.message);
         }
     }

@@ -1,6 +1,6 @@
 //! Why a job waits: all its blockers, its place, and what would help; of one that runs, why it is where it is.
 
-use muster_protocol::outlook::{ExpectedStart, HoldingJob, JobPhase, WaitNote, Why};
+use muster_protocol::explain::{ExpectedStart, HoldingJob, JobPhase, WaitNote, JobExplanation};
 
 use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
@@ -21,12 +21,12 @@ pub struct Args {
 pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let why: Why = client.get(jobs::target(id).at("why"))?;
+    let why: JobExplanation = client.get(jobs::target(id).at("why"))?;
     output::say(&args.show, &text(&why, units::now_ms()), &why.job_id, &why)?;
     Ok(Code::DONE)
 }
 
-fn text(why: &Why, now_ms: i64) -> String {
+fn text(why: &JobExplanation, now_ms: i64) -> String {
     let mut lines = vec![headline(why), String::new()];
     if why.reasons.is_empty() {
         lines.push(why.summary.clone());
@@ -47,7 +47,7 @@ fn text(why: &Why, now_ms: i64) -> String {
     lines.join("\n") + "\n"
 }
 
-fn headline(why: &Why) -> String {
+fn headline(why: &JobExplanation) -> String {
     let phase = why.phase.to_lowercase();
     let since = why.waited.as_ref().map(|waited| format!(" {waited}")).unwrap_or_default();
     let place = match (why.queue_position, why.queue_length) {
@@ -57,7 +57,7 @@ fn headline(why: &Why) -> String {
     format!("{}  {}  (tenant {})  {phase}{since}{place}", why.job_id, why.name, why.tenant_id)
 }
 
-fn blockers(why: &Why, now_ms: i64) -> Vec<String> {
+fn blockers(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let clock = |ms| units::day_clock(ms, now_ms);
     let since = why.waiting_since_ms.map(|ms| format!(" since {}", clock(ms))).unwrap_or_default();
     let numbered = why.reasons.iter().enumerate();
@@ -73,7 +73,7 @@ fn blockers(why: &Why, now_ms: i64) -> Vec<String> {
 }
 
 /// Who holds the GPUs it waits for, and when they are expected to end.
-fn holders(why: &Why, now_ms: i64) -> Vec<String> {
+fn holders(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     if why.holders.is_empty() && why.other_holders == 0 {
         return Vec::new();
     }
@@ -97,12 +97,12 @@ fn holders(why: &Why, now_ms: i64) -> Vec<String> {
 }
 
 /// The phases are told once the job has been placed; before that, the blockers say it all.
-fn tells_phases(why: &Why) -> bool {
+fn tells_phases(why: &JobExplanation) -> bool {
     why.phases.iter().any(|phase| !matches!(phase.phase.as_str(), "waited" | "held"))
 }
 
 /// What became of it, phase by phase.
-fn phases(why: &Why, now_ms: i64) -> Vec<String> {
+fn phases(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let line = |phase: &JobPhase| {
         let so_far = if phase.ongoing { " (so far)" } else { "" };
         format!("{}  {}{so_far}", units::day_clock(phase.from_ms, now_ms), phase.sentence)
@@ -111,7 +111,7 @@ fn phases(why: &Why, now_ms: i64) -> Vec<String> {
 }
 
 /// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
-fn priority(why: &Why) -> Option<String> {
+fn priority(why: &JobExplanation) -> Option<String> {
     if let Some(hours) = why.expected_gpu_hours {
         let hours = units::amount(hours);
         return Some(format!("Ordered by the GPU time it is expected to take: {hours} GPU-hours"));
@@ -126,7 +126,7 @@ fn priority(why: &Why) -> Option<String> {
 }
 
 /// Why it waited, of a job that no longer does or has done so for other reasons before.
-fn history(why: &Why, now_ms: i64) -> Vec<String> {
+fn history(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let waits = !why.reasons.is_empty();
     if why.history.is_empty() || (waits && why.history.len() == 1) {
         return Vec::new();
@@ -140,7 +140,7 @@ fn history(why: &Why, now_ms: i64) -> Vec<String> {
 }
 
 /// When it starts, and how far that can be trusted.
-fn expected(why: &Why, now_ms: i64) -> Vec<String> {
+fn expected(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let range = why.expected_start.as_ref().map(|range| told_range(range, now_ms));
     let no_estimate = || why.no_estimate.as_ref().map(|because| format!("No estimate yet: {because}"));
     let trust = match &why.no_estimate {
@@ -165,13 +165,13 @@ fn told_range(range: &ExpectedStart, now_ms: i64) -> String {
 }
 
 /// What would start it now.
-fn sooner(why: &Why) -> Option<String> {
+fn sooner(why: &JobExplanation) -> Option<String> {
     let words: Vec<String> = why.sooner_with.iter().map(|change| change.words.clone()).collect();
     (!words.is_empty()).then(|| format!("It would start now with {}", words.join(", or with ")))
 }
 
 /// The next thing that the caller can do, by the most telling blocker.
-fn advice(why: &Why) -> Option<String> {
+fn advice(why: &JobExplanation) -> Option<String> {
     let job = &why.job_id;
     let tenant = &why.tenant_id;
     let advice = match why.reasons.first()?.reason.as_str() {
@@ -202,18 +202,18 @@ fn advice(why: &Why) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use muster_protocol::job::{JobState, Reason};
-    use muster_protocol::outlook::{Ahead, SoonerWith};
+    use muster_protocol::explain::{JobAhead, JobRemedy};
 
     use super::*;
 
-    fn waiting() -> Why {
+    fn waiting() -> JobExplanation {
         let reason = |word: &str, sentence: &str| Reason {
             reason: word.into(),
             sentence: sentence.into(),
             since: None,
             since_ms: (word == "Priority").then_some(33_300_000),
         };
-        Why {
+        JobExplanation {
             job_id: "job-7".into(),
             name: "train".into(),
             tenant_id: "vision".into(),
@@ -248,13 +248,13 @@ mod tests {
             gpus: 8,
             holders: Vec::new(),
             other_holders: 0,
-            sooner_with: vec![SoonerWith {
+            sooner_with: vec![JobRemedy {
                 words: "4 GPUs".into(),
                 keeps_its_place: false,
                 change: Default::default(),
             }],
             may_change: true,
-            ahead: vec![Ahead {
+            ahead: vec![JobAhead {
                 job_id: "job-3".into(),
                 name: "first".into(),
                 tenant_id: "vision".into(),
@@ -283,7 +283,7 @@ It would start now with 4 GPUs
 Try: `muster release job-7`
 ";
         assert_eq!(text(&why, 40_000_000), expected);
-        let of_another = text(&Why { may_change: false, ..why }, 40_000_000);
+        let of_another = text(&JobExplanation { may_change: false, ..why }, 40_000_000);
         assert!(!of_another.contains("Try:"), "a colleague cannot release it: {of_another}");
     }
 

@@ -1,9 +1,9 @@
 //! Book nodes for a time, for maintenance or for a tenant.
 
 use hyper::Method;
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 use muster_protocol::window::{Window, WindowList, WindowSpec};
-use muster_protocol::written::Span;
+use muster_protocol::input::Span;
 
 use super::{Code, Ending};
 use crate::client::Target;
@@ -87,7 +87,7 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
             output::talk(&format!("window `{}` is booked{running}", window.name));
         }
         Verb::Rm(args) => {
-            let done: Done = client.act(Method::DELETE, Target::new("windows").at(&args.name))?;
+            let done: Acknowledgement = client.act(Method::DELETE, Target::new("windows").at(&args.name))?;
             output::talk(&done.message);
         }
     }

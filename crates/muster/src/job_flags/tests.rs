@@ -31,7 +31,7 @@ fn flags_become_the_fields_of_the_api() {
     assert_eq!(job.priority, Some(Priority::Name("high".into())));
     assert_eq!(job.time_limit, Some(Span::Text("7200000ms".into())));
     assert_eq!((job.array.as_deref(), job.hold), (Some("0-99%8"), Some(true)));
-    assert_eq!(job.after, [After::Text("job-1".into())]);
+    assert_eq!(job.after, [DependencyInput::Text("job-1".into())]);
     assert_eq!((job.name.as_deref(), job.command.len()), (Some("train"), 2));
     assert_eq!(job.environment["A"], "1");
     assert_eq!(job.directory, None, "the server is elsewhere");

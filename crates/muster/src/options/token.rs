@@ -16,7 +16,7 @@ pub fn resolve(
 ) -> Result<Option<Secret>, CliError> {
     let token = match (file, variable) {
         (Some(file), _) => Some(read(&file)?),
-        (None, Some(text)) => Some(Secret::read(&text).ok_or_else(damaged)?),
+        (None, Some(text)) => Some(Secret::parse(&text).ok_or_else(damaged)?),
         (None, None) => own_token(data_dir, server)?,
     };
     match token {
@@ -52,12 +52,12 @@ fn would_be_read(server: &ServerAddress) -> CliError {
 mod tests {
     use muster_core::Timestamp;
     use muster_core::objects::token::Role;
-    use muster_server::identity::{Wish, mint, write_private};
+    use muster_server::identity::{NewToken, mint, write_private};
 
     use super::*;
 
     fn token() -> String {
-        let wish = Wish {
+        let wish = NewToken {
             name: "ann".into(),
             role: Role::Admin,
             tenant: None,

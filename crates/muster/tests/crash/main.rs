@@ -30,8 +30,8 @@ fn sqlite_survives_being_killed() {
 
 #[test]
 fn postgres_survives_being_killed() {
-    let Some(server) = muster_store::testing::postgres() else { return };
-    let database = server.database().expect("a database");
+    let Some(server) = muster_store::testing::shared_postgres() else { return };
+    let database = server.create_database().expect("a database");
     let url = format!("postgres://{}@/{}?host={}", database.user, database.database, database.host);
     let folder = life::Folder::new("postgres");
     campaign(folder.path(), Some(&url), &StoreConfig::Postgres(database));
@@ -43,8 +43,8 @@ const TAKEOVER_MAX: Duration = Duration::from_secs(10);
 /// A leader that is frozen under load is replaced by a standby, and is not obeyed when it wakes up.
 #[test]
 fn a_frozen_leader_is_replaced() {
-    let Some(server) = muster_store::testing::postgres() else { return };
-    let database = server.database().expect("a database");
+    let Some(server) = muster_store::testing::shared_postgres() else { return };
+    let database = server.create_database().expect("a database");
     let url = format!("postgres://{}@/{}?host={}", database.user, database.database, database.host);
     let folders = [life::Folder::new("frozen-1"), life::Folder::new("frozen-2")];
     let leader = Life::start(folders[0].path(), Some(&url));

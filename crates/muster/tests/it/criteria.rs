@@ -134,12 +134,12 @@ fn cli_tool() {
 #[test]
 fn postgresql_persistence() {
     // `make criteria` must not print `ok` for what was not tried.
-    let Some(postgres) = testing::postgres() else {
+    let Some(postgres) = testing::shared_postgres() else {
         let wanted = std::env::var_os("MUSTER_CRITERIA").is_some();
         assert!(!wanted, "PostgreSQL is not installed, so this criterion cannot be shown");
         return;
     };
-    let at = postgres.database().unwrap();
+    let at = postgres.create_database().unwrap();
     let url = format!("postgres://{}@/{}?host={}", at.user, at.database, at.host);
     let mut console = Console::open("criteria-postgres");
     console.serve(&["muster", "dev", "--database", &url]);

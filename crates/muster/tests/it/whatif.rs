@@ -59,8 +59,8 @@ fn live_decisions_are_the_same_when_they_are_made_again() {
 #[test]
 fn a_history_in_postgresql_can_be_replayed() {
     // Where it is not installed this says so; on CI it must be.
-    let Some(postgres) = testing::postgres() else { return };
-    let at = postgres.database().unwrap();
+    let Some(postgres) = testing::shared_postgres() else { return };
+    let at = postgres.create_database().unwrap();
     let url = format!("postgres://{}@/{}?host={}", at.user, at.database, at.host);
     let session = Session::new("history-postgres", &["--database", &url]);
     session.says("tenant create red --max-gpus 4");

@@ -1,4 +1,4 @@
-//! The laws of layouts, over all tables, and what cards are known to answer.
+//! Tests of MIG layouts: invariants over all tables, and the recorded output of real cards.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const TABLES: [&MigTable; 10] = [
     &RTX_PRO_6000_96GB,
 ];
 
-/// A layout from what a person would write: `3g.71gb@0 1g.18gb@4`.
+/// Parses a layout: `3g.71gb@0 1g.18gb@4`.
 fn layout(table: &MigTable, written: &str) -> Layout {
     let instance = |word: &str| {
         let (name, start) = word.split_once('@').expect("a profile and a place");
@@ -34,7 +34,7 @@ fn named(table: &MigTable, name: &str) -> u8 {
     table.profile(name).expect("a profile of the table")
 }
 
-/// Every set of instances that could be thought of, checked one by one: slow and obvious.
+/// Every legal layout, by checking all sets of instances: the slow reference implementation.
 fn all_legal(table: &MigTable) -> Vec<Layout> {
     let instances = (0..table.profiles.len() as u8).flat_map(|profile| {
         let starts = table.profiles[usize::from(profile)].starts;
@@ -50,7 +50,7 @@ fn all_legal(table: &MigTable) -> Vec<Layout> {
 
 #[test]
 fn the_h200_is_as_recorded() {
-    // Name, id, instances, GiB and multiprocessors as `-lgip` printed them, places as `-lgipp` did.
+    // Name, id, instances, GiB and multiprocessors as `-lgip` printed them, starts as `-lgipp` did.
     let recorded = [
         "MIG 1g.18gb 19 7/7 16.00 16 {0,1,2,3,4,5,6}:1",
         "MIG 1g.18gb+me 20 1/1 16.00 16 {0,1,2,3,4,5,6}:1",
@@ -68,7 +68,7 @@ fn the_h200_is_as_recorded() {
         format!("MIG {name} {id} {most}/{most} {gib:.2} {sms} {places}")
     });
     assert_eq!(printed.collect::<Vec<_>>(), recorded);
-    // NVML counts the slices: one, one, one, two, three, four, seven.
+    // Compute slices as NVML reports them.
     assert!(H200_141GB.profiles.iter().map(|each| each.compute_slices).eq([1, 1, 1, 2, 3, 4, 7]));
 }
 
@@ -125,7 +125,7 @@ fn illegal_in_rarer_ways() {
     let both = layout(&A30_24GB, "1g.6gb+me@0 2g.12gb+me@2");
     assert_eq!(A30_24GB.is_legal(&both), Err(IllegalLayout::TwoMediaExtensions));
 
-    // No real table lets instances run out of compute before they run out of memory.
+    // In every real table memory slices run out before compute slices.
     let poor = MigTable { compute_slices: 6, ..H200_141GB };
     let full = layout(&poor, "4g.71gb@0 3g.71gb@4");
     assert_eq!(poor.is_legal(&full), Err(IllegalLayout::TooManyComputeSlices { wanted: 7, most: 6 }));
@@ -199,7 +199,7 @@ fn the_smallest_profile_that_is_enough() {
         let found = table.smallest_profile(memory_mib, compute_milli);
         assert_eq!(found.map(|index| table.profiles[usize::from(index)].name), name, "{memory_mib} MiB");
     }
-    // Media extensions are kept for who asks for them, even where nothing else is left.
+    // Profiles with media extensions are never chosen by size, even if no other profile is left.
     let media_only = MigTable { profiles: &H200_141GB.profiles[1..2], ..H200_141GB };
     assert_eq!(media_only.smallest_profile(0, 0), None);
     assert_eq!(H200_141GB.compute_milli(named(&H200_141GB, "MIG 7g.141gb")), 1_000);
@@ -227,7 +227,7 @@ fn any_table() -> impl Strategy<Value = &'static MigTable> {
     proptest::sample::select(TABLES.to_vec())
 }
 
-/// Instances of any kind in any place, as long as they are legal together.
+/// Random instances that form a legal layout.
 fn any_legal() -> impl Strategy<Value = (&'static MigTable, Layout)> {
     let instances = proptest::collection::vec((0_u8..7, 0_u8..12), 0..12);
     (any_table(), instances).prop_map(|(table, instances)| {
@@ -243,7 +243,7 @@ fn any_legal() -> impl Strategy<Value = (&'static MigTable, Layout)> {
 }
 
 proptest! {
-    /// What is free is what would be legal, and the best of it is legal too.
+    /// `free_starts` returns exactly the starts that give a legal layout, and `best_start` is one of them.
     #[test]
     fn free_starts_are_the_legal_ones((table, layout) in any_legal(), profile in 0_u8..8) {
         let legal = |start: &u8| table.is_legal(&layout.with(Instance { start: *start, profile })).is_ok();
@@ -255,7 +255,7 @@ proptest! {
         prop_assert!(best.is_none_or(|start| free.contains(&start)));
     }
 
-    /// Nothing smaller would have been enough.
+    /// No smaller plain profile has enough memory and compute.
     #[test]
     fn no_smaller_profile_is_enough(table in any_table(), memory_mib in 0_u64..200_000, milli in 0_u32..1_100) {
         let size = |profile: &Profile| (profile.compute_slices, profile.memory_slices);
@@ -267,7 +267,7 @@ proptest! {
         prop_assert_eq!(found.map(|index| size(&table.profiles[usize::from(index)])), sizes.into_iter().min());
     }
 
-    /// A layout is found exactly where one is there, with all that was kept and as many as were wanted.
+    /// `layout_for` finds a layout exactly if one exists; it contains `keep` and the wanted instances.
     #[test]
     fn a_layout_is_found_where_there_is_one(
         (table, keep) in any_legal(),

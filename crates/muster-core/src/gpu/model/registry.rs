@@ -1,19 +1,19 @@
-//! Every GPU worth knowing, in one table.
+//! The registry of GPU models: spellings, memory, compute capability, multiprocessors, power limits, NVLink and MIG.
 //!
-//! A spelling may stand at several models: `A100-80GB` is a module or a card, and a wish for it means both. Only a
-//! spelling that stands at one model tells which model a device is.
+//! Several models may share a spelling: `A100-80GB` is a module or a card, and a request for it accepts both. Only a
+//! spelling of exactly one model identifies the model of a device.
 //!
-//! Where figures come from: the H200 from a card of our own; memory, power and multiprocessors of most others from
-//! what people published of `nvidia-smi` and of CUDA's device properties, the rest from data sheets. Memory is what
-//! drivers since R510 call the total with ECC as delivered; older ones say one or two percent less, and a changed ECC
-//! mode makes up to seven. What could not be established is `None`.
+//! Sources: the H200 was measured on our own card; memory, power and multiprocessors of most others come from published
+//! output of `nvidia-smi` and CUDA device properties, the rest from data sheets. Memory is the total that drivers since
+//! R510 report with the factory ECC mode; older drivers report one or two percent less, and another ECC mode changes it
+//! by up to seven percent. A value that could not be established is `None`.
 
 use super::{Model, Power};
 use crate::gpu::mig::tables;
 
-/// All of them, by maker and age.
+/// All models, by vendor and generation.
 pub static MODELS: &[Model] = &[
-    // Pascal. The trace of 2023 spells them `P4` and `P100`.
+    // Pascal. The Alibaba trace of 2023 (`openb`) spells them `P4` and `P100`.
     nvidia("p4", &["Tesla P4"], 7_680, (6, 1), 20).watts(75),
     nvidia("p40", &["Tesla P40"], 23_040, (6, 1), 30).watts(250),
     nvidia("p100-pcie-12gb", &["Tesla P100-PCIE-12GB", "P100", "P100-12GB", "p100-pcie"], 12_288, (6, 0), 56)
@@ -29,8 +29,8 @@ pub static MODELS: &[Model] = &[
     )
     .watts(300)
     .nvlink(),
-    // Volta. `V100M16` and `V100M32` are the words of the trace of 2023, by its simulator's own table of memory; it
-    // counts the few V100S among the second.
+    // Volta. `V100M16` and `V100M32` are spellings of the Alibaba trace of 2023, resolved by the memory table of its
+    // simulator; the trace counts its few V100S as `V100M32`.
     nvidia(
         "v100-pcie-16gb",
         &["Tesla V100-PCIE-16GB", "V100", "V100-16GB", "V100-16g", "v100-pcie"],
@@ -68,7 +68,7 @@ pub static MODELS: &[Model] = &[
     // Turing.
     nvidia("t4", &["Tesla T4", "t4-16gb"], 15_360, (7, 5), 40).watts(70),
     nvidia("rtx-2080-ti", &["NVIDIA GeForce RTX 2080 Ti", "2080ti"], 11_264, (7, 5), 68).watts(250).nvlink(),
-    // Ampere. An A16 is four devices on a card; these are the figures of one.
+    // Ampere. An A16 is four devices on one card; the figures are those of one device.
     nvidia("a2", &["NVIDIA A2"], 15_356, (8, 6), 10).watts(60),
     nvidia("a10", &["NVIDIA A10", "a10-24gb", "a10-pcie"], 23_028, (8, 6), 72).watts(150),
     nvidia("a10g", &["NVIDIA A10G", "a10g-24gb"], 23_028, (8, 6), 80).power(100, 300, 300),
@@ -115,7 +115,7 @@ pub static MODELS: &[Model] = &[
     .power(100, 400, 400)
     .nvlink()
     .mig(&tables::A100_80GB),
-    // The GPU operator cuts an A800 as it does an A100.
+    // NVIDIA's GPU Operator partitions an A800 like an A100.
     nvidia(
         "a800-40gb-pcie",
         &["NVIDIA A800 40GB PCIe", "A800", "A800-40GB", "a800-40g"],
@@ -161,7 +161,7 @@ pub static MODELS: &[Model] = &[
         142,
     )
     .watts(300),
-    // Hopper. An NVL is a model of its own: `H100` does not mean it.
+    // Hopper. The NVL is a separate model: `H100` does not match it.
     nvidia(
         "h100-pcie",
         &["NVIDIA H100 PCIe", "H100", "H100-80GB", "h100-80g", "h100-pcie-80gb"],
@@ -190,14 +190,14 @@ pub static MODELS: &[Model] = &[
     .power(200, 700, 700)
     .nvlink()
     .mig(&tables::H100_SXM_80GB),
-    // Sold with 310 W and with 400 W as delivered.
+    // Its default power limit is 310 W or 400 W, depending on the card.
     Model {
         power: Power { min: Some(200), default: None, max: Some(400) },
         ..nvidia("h100-nvl", &["NVIDIA H100 NVL", "H100-94GB", "h100-94g"], 95_830, (9, 0), 132)
             .nvlink()
             .mig(&tables::H100_94GB)
     },
-    // The GPU operator cuts an H800 as it does an H100. How many multiprocessors the card has is not known.
+    // NVIDIA's GPU Operator partitions an H800 like an H100. The multiprocessor count of the card is unknown.
     Model {
         multiprocessors: None,
         ..nvidia("h800-pcie", &["NVIDIA H800 PCIe", "H800-80GB", "h800-80g"], 81_559, (9, 0), 0).nvlink()
@@ -206,7 +206,7 @@ pub static MODELS: &[Model] = &[
         .watts(700)
         .nvlink()
         .mig(&tables::H100_SXM_80GB),
-    // An H20 can be cut into seven too; what its instances have was not to be found.
+    // An H20 also has seven MIG slices; the sizes of its instances are not published.
     nvidia("h20", &["NVIDIA H20", "h20-96gb"], 97_871, (9, 0), 78).watts(500).nvlink(),
     nvidia("h20-3e", &["NVIDIA H20-3e", "h20-141gb"], 143_771, (9, 0), 78).nvlink(),
     nvidia(
@@ -219,12 +219,12 @@ pub static MODELS: &[Model] = &[
     .power(200, 700, 700)
     .nvlink()
     .mig(&tables::H200_141GB),
-    // The GPU operator cuts it as it does the module.
+    // NVIDIA's GPU Operator partitions it like the module.
     nvidia("h200-nvl", &["NVIDIA H200 NVL"], 143_771, (9, 0), 132)
         .watts(600)
         .nvlink()
         .mig(&tables::H200_141GB),
-    // The driver names a GH200 for the memory of its CPU.
+    // The driver names a GH200 after the memory of its CPU.
     nvidia(
         "gh200-480gb",
         &["NVIDIA GH200 480GB", "NVIDIA GH200 120GB", "GH200", "gh200-96gb"],
@@ -240,7 +240,8 @@ pub static MODELS: &[Model] = &[
         ..nvidia("gh200-144g-hbm3e", &["NVIDIA GH200 144G HBM3e", "GH200", "gh200-144gb"], 0, (9, 0), 132)
             .nvlink()
     },
-    // Blackwell. All but the GeForce can be cut; beyond the B200 and the RTX PRO 6000 only names were to be found.
+    // Blackwell. All but the GeForce support MIG; except for the B200 and the RTX PRO 6000 only profile names are
+    // published.
     Model {
         memory_mib: None,
         multiprocessors: None,
@@ -301,8 +302,8 @@ pub static MODELS: &[Model] = &[
     )
     .watts(300)
     .mig(&tables::RTX_PRO_6000_96GB),
-    // AMD, by compute units. An MI250X is two devices on a module; these are the figures of one. Only the memory of
-    // the MI300X was seen as the driver tells it; the others are as much less than their data sheets as that one is.
+    // AMD, with compute units. An MI250X is two devices on one module; the figures are those of one device. Only the
+    // MI300X has memory as the driver reports it; the others are their data sheets less the difference seen there.
     amd("mi210", &["AMD Instinct MI210"], 65_520, 104).watts(300),
     amd("mi250x", &["AMD Instinct MI250X"], 65_520, 110),
     amd("mi300x", &["AMD Instinct MI300X", "AMD Instinct MI300X OAM", "mi300x-192gb"], 196_592, 304)
@@ -311,7 +312,7 @@ pub static MODELS: &[Model] = &[
         .watts(1_000),
     amd("mi355x", &["AMD Instinct MI355X", "AMD Instinct MI355X OAM", "mi355x-288gb"], 294_896, 256)
         .watts(1_400),
-    // What the trace of 2023 does not disclose.
+    // Models that the Alibaba trace of 2023 does not disclose.
     undisclosed("g2", &["G2"]),
     undisclosed("g3", &["G3"]),
 ];
@@ -360,7 +361,7 @@ const fn amd(
 }
 
 impl Model {
-    /// As delivered; how far it can be turned is not known.
+    /// Sets the default power limit only; the settable range is unknown.
     const fn watts(self, default: u16) -> Model {
         Model { power: Power { min: None, default: Some(default), max: None }, ..self }
     }

@@ -1,56 +1,54 @@
-//! Which devices a task gets: the best set of the free ones, by an order that is written down in [`Rank`].
+//! Device selection by topology: the best set of free devices for a task, in the order defined by [`DeviceSetRank`].
 //!
-//! The choice is the least of all sets, not a guess. Three things make that cheap. Sets on one NUMA node
-//! are looked at first and those on one socket next: what is found there ends the search where nothing
-//! wider could be better. Devices that are interchangeable are counted, not told apart. And the costlier
-//! half of a rank is computed only for sets that are as near as the best one so far.
+//! The search is exact: it returns the minimum over all sets. Three measures keep it cheap. Sets within one NUMA node
+//! are tried first, then sets within one socket, and the search stops when no wider set can be better. Interchangeable
+//! devices are enumerated by count, not one by one. The expensive part of a rank is computed only for sets whose cheap
+//! part is no worse than that of the best set so far.
 
 use super::{Locality, LocalityRequirement, NodeTopology, Nvlink, ones};
 
-/// So many ways to take devices from a region are looked at, some 0.1 µs each. Sixteen devices in pairs have
-/// 1,107 at most. Regions with more of them are filled by hand, see `filled`.
+/// Most sets tried per region, about 0.1 µs each. Sixteen devices in pairs have at most 1,107. A region with more sets
+/// is filled greedily, see `fill_greedily`.
 const SETS_TRIED_MAX: u64 = 4_096;
 
-/// How good a set of devices is for a wish, the best first. Fields are compared from the top.
+/// The rank of a set of devices for a locality requirement; lower is better. Fields are compared from the top.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceSetRank {
-    /// How far down its closeness is in the order of preference.
+    /// Position of the set's locality in the order of preference.
     pub preference: u8,
-    /// How far it reaches.
     pub spread: Spread,
-    /// Pairs in it that are not linked by NVLink.
+    /// Pairs in the set without an NVLink.
     pub unlinked: u32,
-    /// Bonds that are lost among the free devices when it is taken. A pair of devices has a bond for each
-    /// of these: the same switch, the same NUMA node, the same socket, an NVLink. A pair that is taken from
-    /// a group of two loses less than one from a group of four, so small groups are used up first and large
-    /// ones stay whole.
+    /// Bonds that taking the set removes from the free devices. A pair of devices has one bond for each of: the same
+    /// switch, the same NUMA node, the same socket, an NVLink. Taking a pair from a group of two removes fewer bonds
+    /// than taking it from a group of four, so small groups are used first and large ones stay whole.
     pub bonds_lost: u32,
-    /// The devices; as a number, so that the lowest indexes come first.
+    /// The devices as a bit mask; ties go to the lowest indexes.
     pub devices: u64,
 }
 
-/// How many parts of the board a set of devices touches.
+/// How many sockets, NUMA nodes and switches a set of devices touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spread {
     pub sockets: u32,
     pub numa_nodes: u32,
-    /// PCIe switches; a device that shares none with others counts as one.
+    /// PCIe switches; a device that shares no switch counts as one.
     pub switches: u32,
 }
 
 impl NodeTopology {
-    /// The best `count` of the free devices for a wish, if there are so many that it admits.
-    pub fn choose(&self, free: u64, count: u32, wish: LocalityRequirement) -> Option<u64> {
+    /// The best `count` free devices that meet the requirement; `None` if there are too few.
+    pub fn choose(&self, free: u64, count: u32, requirement: LocalityRequirement) -> Option<u64> {
         let free = free & self.all;
-        if count == 0 || self.most(free, wish) < count {
+        if count == 0 || self.most(free, requirement) < count {
             return (count == 0).then_some(0);
         }
         let mut search =
-            DeviceSetSearch { topology: self, free, requirement: wish, bonds: self.bonds(free), best: None };
+            DeviceSetSearch { topology: self, free, requirement, bonds: self.bonds(free), best: None };
         for (_, numa) in &self.numa {
             search.search_region(numa & free, count);
         }
-        if !wish.same_numa && !search.beats(Locality::NvlinkSocket) {
+        if !requirement.same_numa && !search.beats(Locality::NvlinkSocket) {
             self.sockets.iter().for_each(|socket| search.search_region(socket & free, count));
             if !search.beats(Locality::NvlinkNode) {
                 search.search_region(free, count);
@@ -59,25 +57,25 @@ impl NodeTopology {
         search.best.map(|rank| rank.devices)
     }
 
-    /// How good it is to take these of the free devices; nothing where the wish forbids it.
-    pub fn rank(&self, free: u64, chosen: u64, wish: LocalityRequirement) -> Option<DeviceSetRank> {
+    /// The rank of taking `chosen` from the free devices; `None` if the requirement is not met.
+    pub fn rank(&self, free: u64, chosen: u64, requirement: LocalityRequirement) -> Option<DeviceSetRank> {
         let (free, chosen) = (free & self.all, chosen & self.all);
-        let near = self.nearness(chosen, wish)?;
+        let near = self.nearness(chosen, requirement)?;
         Some(DeviceSetRank { bonds_lost: self.bonds(free) - self.bonds(free & !chosen), ..near })
     }
 
-    /// The half of a rank that does not depend on what else is free.
-    fn nearness(&self, chosen: u64, wish: LocalityRequirement) -> Option<DeviceSetRank> {
-        let closeness = self.locality(chosen);
+    /// The part of a rank that does not depend on the other free devices.
+    fn nearness(&self, chosen: u64, requirement: LocalityRequirement) -> Option<DeviceSetRank> {
+        let locality = self.locality(chosen);
         let unlinked = pairs(chosen) - self.linked_pairs(chosen);
         let rank = || DeviceSetRank {
-            preference: wish.preference(closeness),
+            preference: requirement.preference(locality),
             spread: self.spread(chosen),
             unlinked,
             bonds_lost: 0,
             devices: chosen,
         };
-        wish.allows(closeness).then(rank)
+        requirement.allows(locality).then(rank)
     }
 
     fn spread(&self, devices: u64) -> Spread {
@@ -91,7 +89,7 @@ impl NodeTopology {
         }
     }
 
-    /// What pairs of devices have in common, summed up.
+    /// The number of bonds in a set, see [`DeviceSetRank::bonds_lost`].
     fn bonds(&self, devices: u64) -> u32 {
         let within = |group: &u64| pairs(group & devices);
         self.numa.iter().map(|(_, group)| within(group)).sum::<u32>()
@@ -105,23 +103,23 @@ impl NodeTopology {
     }
 }
 
-/// The best set so far, and what is needed to compare it with the next.
+/// A search for the best set, with the best one so far.
 struct DeviceSetSearch<'a> {
     topology: &'a NodeTopology,
     free: u64,
     requirement: LocalityRequirement,
-    /// Those of all free devices.
+    /// Bonds of all free devices.
     bonds: u32,
     best: Option<DeviceSetRank>,
 }
 
 impl DeviceSetSearch<'_> {
-    /// Whether the best set is better than any that is not closer than this.
-    fn beats(&self, closeness: Locality) -> bool {
-        self.best.is_some_and(|best| best.preference < self.requirement.preference(closeness))
+    /// True if the best set so far is better than every set with this locality or a wider one.
+    fn beats(&self, locality: Locality) -> bool {
+        self.best.is_some_and(|best| best.preference < self.requirement.preference(locality))
     }
 
-    /// Consider the sets of a region.
+    /// Tries the sets of `count` devices within a region.
     fn search_region(&mut self, region: u64, count: u32) {
         if region.count_ones() < count {
             return;
@@ -134,16 +132,16 @@ impl DeviceSetSearch<'_> {
         }
     }
 
-    /// Take so many from the first class and the others from the rest, in each possible way.
+    /// Enumerates how many devices come from the first class, and recursively from the other classes.
     fn each_way(&mut self, classes: &[u64], left: u64, chosen: u64, count: u32) {
         let Some((class, rest)) = classes.split_first().filter(|_| count > 0) else {
             return self.consider(chosen);
         };
         let left = left & !class;
-        let must = count.saturating_sub(left.count_ones());
+        let at_least = count.saturating_sub(left.count_ones());
         let (mut taken, mut offered) = (0, *class);
         for number in 0..=count.min(class.count_ones()) {
-            if number >= must {
+            if number >= at_least {
                 self.each_way(rest, left, chosen | taken, count - number);
             }
             let lowest = offered & offered.wrapping_neg();
@@ -158,39 +156,39 @@ impl DeviceSetSearch<'_> {
         if self.best.is_some_and(|best| nearness(&best) < nearness(&near)) {
             return;
         }
-        let spoiled = self.bonds - self.topology.bonds(self.free & !chosen);
-        let rank = DeviceSetRank { bonds_lost: spoiled, ..near };
+        let bonds_lost = self.bonds - self.topology.bonds(self.free & !chosen);
+        let rank = DeviceSetRank { bonds_lost, ..near };
         self.best = Some(self.best.map_or(rank, |best| best.min(rank)));
     }
 
-    /// Fill a region that is too rich for trying all: once from each of its islands of NVLink and, where it
-    /// need not be joined, once from all of it. Finds a set wherever there is one; it may not be the best,
-    /// but it is never wider than the region. Takes O(islands × count × devices).
+    /// Selects greedily in a region with too many sets to try: once within each NVLink island and, unless NVLink is
+    /// required, once in the whole region. Finds a set whenever one exists. The set may not be optimal, but it is never
+    /// wider than the region. Takes O(islands × count × devices).
     fn fill_greedily(&mut self, region: u64, count: u32) {
-        let wiring = self.topology;
-        for island in wiring.islands(region).filter(|island| island.count_ones() >= count) {
-            self.consider(wiring.greedy_set(island, count, |chosen| wiring.neighbours(chosen)));
+        let topology = self.topology;
+        for island in topology.islands(region).filter(|island| island.count_ones() >= count) {
+            self.consider(topology.greedy_set(island, count, |chosen| topology.neighbours(chosen)));
         }
         if self.requirement.nvlink != Nvlink::Required {
-            self.consider(wiring.greedy_set(region, count, |_| u64::MAX));
+            self.consider(topology.greedy_set(region, count, |_| u64::MAX));
         }
     }
 }
 
 impl NodeTopology {
-    /// Devices of a region one after the other, out of those that may follow: first those that widen the set
-    /// least, then those whose socket, NUMA node and switch fit best, then those that leave the most bonds.
-    fn greedy_set(&self, region: u64, count: u32, may_follow: impl Fn(u64) -> u64) -> u64 {
+    /// Adds devices of a region one at a time, from those that `candidates` allows next: first by least growth of the
+    /// spread, then by the best fit of socket, NUMA node and switch, then by the fewest bonds lost.
+    fn greedy_set(&self, region: u64, count: u32, candidates: impl Fn(u64) -> u64) -> u64 {
         let mut chosen: u64 = 0;
         for missing in (1..=count).rev() {
             let left = region & !chosen;
-            let reachable = if chosen == 0 { left } else { left & may_follow(chosen) };
-            let worth = |device: &usize| {
+            let reachable = if chosen == 0 { left } else { left & candidates(chosen) };
+            let cost = |device: &usize| {
                 let bit = 1 << device;
                 let fits = self.groups_of(bit).map(|group| fit(group & left, missing));
                 (self.spread(chosen | bit), fits, self.bonds(left) - self.bonds(left & !bit), *device)
             };
-            let Some(next) = ones(reachable).min_by_key(worth) else { break };
+            let Some(next) = ones(reachable).min_by_key(cost) else { break };
             chosen |= 1 << next;
         }
         chosen
@@ -210,7 +208,7 @@ impl NodeTopology {
     }
 }
 
-/// How well a group suits so many missing devices: the smallest that has enough, else the largest.
+/// How well a group fits the number of missing devices: the smallest group with enough, else the largest.
 fn fit(group: u64, missing: u32) -> (bool, u32) {
     let size = group.count_ones();
     let too_small = size < missing;
@@ -222,7 +220,7 @@ fn pairs(devices: u64) -> u32 {
     count * count.saturating_sub(1) / 2
 }
 
-/// In how many ways so many devices can be taken from classes, counted up to just above the limit.
+/// The number of ways to take `count` devices from classes, counted up to just above `SETS_TRIED_MAX`.
 fn ways(classes: &[u64], count: u32) -> u64 {
     let sizes = classes.iter().map(|class| class.count_ones());
     let bound = sizes.clone().try_fold(1, |bound: u64, size| bound.checked_mul(u64::from(size) + 1));

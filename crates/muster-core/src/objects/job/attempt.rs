@@ -1,4 +1,4 @@
-//! One try at running a job: where its tasks run, why it stops, and what each node reported.
+//! An attempt: one execution of a job, with its placed tasks, stop cause, and the reports of its nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,53 +11,51 @@ use crate::objects::job::{Exit, JobSpec};
 use crate::objects::score::Score;
 use crate::time::{SECOND, Timestamp};
 
-/// What is left of the grace of an attempt that has saved its work: it may still leave by itself, in order.
+/// The remaining grace of an attempt that has saved its work, so that it can still exit in order.
 const SAVED_GRACE_MS: i64 = 2 * SECOND;
 
-/// One try at running a job.
+/// One execution of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// 1 for the first.
+    /// Counts from 1.
     pub number: u32,
-    /// Under which leadership it was placed.
+    /// Leader epoch in which it was placed.
     pub epoch: u64,
-    /// The priority it was ordered by when it was placed.
+    /// Effective priority at its placement.
     #[serde(default)]
     pub effective_priority: Option<i64>,
-    /// How long it was expected to run, where it has no time limit.
+    /// Runtime estimate at its placement, if the job has no time limit.
     #[serde(default)]
     pub expected_ms: Option<i64>,
-    /// It has its space on loan: those it passed may ask it to leave when its expected time is over.
+    /// It was backfilled on its runtime estimate: if it overruns, the jobs it passed may preempt it.
     #[serde(default)]
     pub revocable: bool,
-    /// Why it was placed there, where there was a choice.
+    /// Score of its placement, if there were alternatives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Box<Score>>,
-    /// Which task sits where. Together they are the leases of the attempt.
+    /// Tasks with their nodes and GPUs. Together they are the leases of the attempt.
     pub tasks: Vec<PlacedTask>,
-    /// The power limits of its GPUs as they were then, together.
+    /// Sum of the power limits of its GPUs at its placement.
     pub milliwatts: u64,
-    /// The most that each of its GPUs may draw, where policies said so when it was placed.
+    /// Power limit that policies set for each of its GPUs at its placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milliwatts_max: Option<u64>,
-    /// When it was placed: leases count from here.
+    /// Its leases are charged from here.
     pub placed_at: Timestamp,
-    /// When its processes were seen running.
+    /// When all its nodes had reported running processes.
     #[serde(default)]
     pub started_at: Option<Timestamp>,
-    /// When it last said that its work is saved.
+    /// Its last reported checkpoint.
     #[serde(default)]
     pub saved_at: Option<Timestamp>,
-    /// When it was told to stop, and why.
     #[serde(default)]
     pub stopping: Option<Stopping>,
-    /// What each node said so far.
     #[serde(default)]
     pub reports: NodeReports,
 }
 
 impl Attempt {
-    /// An attempt that has its place and nothing else yet, by its number and the leadership it was placed under.
+    /// A newly placed attempt, with its number and leader epoch, and without reports.
     pub(crate) fn placed(
         (number, epoch): (u32, u64),
         (effective, expected_ms): (Option<i64>, Option<i64>),
@@ -82,34 +80,32 @@ impl Attempt {
         }
     }
 
-    /// What it takes from its tenant's quota.
+    /// Its quota usage.
     pub fn demand(&self, spec: &JobSpec) -> Demand {
         Demand { milliwatts: self.milliwatts, ..spec.demand_of(&self.tasks) }
     }
 
-    /// Every GPU it holds.
     pub fn gpus(&self) -> impl Iterator<Item = GpuId> + '_ {
         self.tasks
             .iter()
             .flat_map(|task| task.gpus.iter().map(|index| GpuId { node: task.node.clone(), index: *index }))
     }
 
-    /// How many GPUs it holds, whole or a part of.
+    /// Number of GPUs it holds; a share of a GPU counts as one.
     pub fn gpu_count(&self) -> u64 {
         self.tasks.iter().map(|task| task.gpus.len() as u64).sum()
     }
 
-    /// How much of GPUs it holds, in thousandths.
+    /// GPUs it holds in thousandths, shares counted in part.
     pub fn gpu_milli(&self) -> u64 {
         self.tasks.iter().map(PlacedTask::gpu_milli).sum()
     }
 
-    /// Its nodes, each once, in order.
     pub fn nodes(&self) -> BTreeSet<NodeId> {
         self.tasks.iter().map(|task| task.node.clone()).collect()
     }
 
-    /// The fine word of the phase.
+    /// The phase name as users see it.
     pub fn phase_name(&self) -> &'static str {
         match (&self.stopping, self.started_at) {
             (Some(_), _) => "Stopping",
@@ -119,56 +115,54 @@ impl Attempt {
     }
 }
 
-/// Why and when an attempt was told to stop.
+/// The order to stop an attempt: its cause, time and grace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopping {
     pub cause: StopCause,
     pub since: Timestamp,
-    /// How long the processes may take before they are killed; less once there is nothing more to wait for.
+    /// Time until the processes are killed; shorter once the attempt has saved its work.
     pub grace_ms: i64,
 }
 
 impl Stopping {
-    /// The grace of an attempt that says now that its work is saved, where that is shorter. Only who comes back was
-    /// waited for because of its work; who ends for good has the rest of the time for whatever it ends with.
+    /// The new grace of an attempt that reports a checkpoint now, if it is shorter. Only a job that will run again is
+    /// given time for its checkpoint; a job that ends for good keeps the rest of the grace for its own cleanup.
     pub(crate) fn grace_ms_once_saved(&self, now: Timestamp) -> Option<i64> {
         let shorter = now.since(self.since).saturating_add(SAVED_GRACE_MS);
         (self.cause.comes_back() && shorter < self.grace_ms).then_some(shorter)
     }
 }
 
-/// Why an attempt was told to stop.
+/// Why an attempt was ordered to stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cause", rename_all = "kebab-case")]
 pub enum StopCause {
-    /// A person cancelled the job.
+    /// A user cancelled the job.
     Cancelled {
         by: String,
-        /// Why, where that is known.
+        /// Empty if unknown.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
     /// Its time limit passed.
     TimeLimit,
-    /// A job of higher priority takes its place.
-    Preempted {
-        by: JobId,
-    },
-    /// A person wants it to start anew.
+    /// A preemptor needs its resources.
+    Preempted { by: JobId },
+    /// A user or operator requeued the job.
     Requeued {
         by: String,
-        /// Why, where that is known.
+        /// Empty if unknown.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         why: String,
     },
-    /// A person wants it out of the way and not back.
+    /// A user or operator holds the job: it does not start again by itself.
     Held {
         by: String,
-        /// Why; may be empty.
+        /// May be empty.
         #[serde(default)]
         why: String,
     },
-    /// Another part of the gang has ended with a failure.
+    /// Another task of the gang has failed.
     GangFailed,
 }
 
@@ -183,7 +177,7 @@ impl StopCause {
         StopCause::Requeued { by: by.to_string(), why: String::new() }
     }
 
-    /// Whether the job goes on later, from what it has saved.
+    /// True if the job runs again later, from its last checkpoint.
     fn comes_back(&self) -> bool {
         match self {
             StopCause::Preempted { .. } | StopCause::Requeued { .. } | StopCause::Held { .. } => true,
@@ -192,62 +186,61 @@ impl StopCause {
     }
 }
 
-/// One task on one node with its GPUs.
+/// A task with its node and GPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacedTask {
-    /// The rank inside the gang, from 0.
+    /// Rank within the gang, from 0.
     pub rank: u32,
-    /// Index of its group in `JobSpec::tasks`.
+    /// Index of its task group in `JobSpec::tasks`.
     pub group: u32,
     pub node: NodeId,
     pub gpus: Vec<u8>,
-    /// What it has of its device, where that is not the whole.
+    /// Its share of the device; `None` for whole devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Box<Share>>,
 }
 
 impl PlacedTask {
-    /// What it holds of each of its devices, in thousandths.
+    /// Thousandths of each of its devices that it holds.
     pub fn milli_each(&self) -> u64 {
         self.share.as_ref().map_or(1_000, |share| u64::from(share.compute_milli))
     }
 
-    /// How much of GPUs it holds, in thousandths.
+    /// GPUs it holds in thousandths, shares counted in part.
     pub fn gpu_milli(&self) -> u64 {
         self.milli_each() * self.gpus.len() as u64
     }
 
-    /// Its devices, each with their node.
+    /// Its devices, each with its node.
     pub fn devices(&self) -> impl Iterator<Item = (&NodeId, u8)> {
         self.gpus.iter().map(|gpu| (&self.node, *gpu))
     }
 }
 
-/// What each node said, in order of node. Most attempts have one part, for which a map would take a page of memory.
+/// The report of each node, sorted by node. Most attempts run on one node, for which a map would waste memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<NodeId, NodeReport>", into = "BTreeMap<NodeId, NodeReport>")]
 pub struct NodeReports(Vec<(NodeId, NodeReport)>);
 
 impl NodeReports {
-    /// What a node said.
     pub fn get(&self, node: &NodeId) -> Option<&NodeReport> {
-        self.place(node).ok().map(|place| &self.0[place].1)
+        self.place(node).ok().map(|index| &self.0[index].1)
     }
 
-    /// All that was said, in order of node.
+    /// All reports, in order of node.
     pub fn values(&self) -> impl Iterator<Item = &NodeReport> {
-        self.0.iter().map(|(_, part)| part)
+        self.0.iter().map(|(_, report)| report)
     }
 
-    /// A node says something, instead of what it said before.
-    pub(crate) fn insert(&mut self, node: &NodeId, part: NodeReport) {
+    /// Stores the report of a node, in place of its earlier one.
+    pub(crate) fn insert(&mut self, node: &NodeId, report: NodeReport) {
         match self.place(node) {
-            Ok(place) => self.0[place].1 = part,
-            Err(place) => {
+            Ok(index) => self.0[index].1 = report,
+            Err(index) => {
                 if self.0.is_empty() {
                     self.0.reserve_exact(1);
                 }
-                self.0.insert(place, (node.clone(), part));
+                self.0.insert(index, (node.clone(), report));
             }
         }
     }
@@ -258,18 +251,18 @@ impl NodeReports {
 }
 
 impl From<BTreeMap<NodeId, NodeReport>> for NodeReports {
-    fn from(parts: BTreeMap<NodeId, NodeReport>) -> NodeReports {
-        NodeReports(parts.into_iter().collect())
+    fn from(reports: BTreeMap<NodeId, NodeReport>) -> NodeReports {
+        NodeReports(reports.into_iter().collect())
     }
 }
 
 impl From<NodeReports> for BTreeMap<NodeId, NodeReport> {
-    fn from(parts: NodeReports) -> BTreeMap<NodeId, NodeReport> {
-        parts.0.into_iter().collect()
+    fn from(reports: NodeReports) -> BTreeMap<NodeId, NodeReport> {
+        reports.0.into_iter().collect()
     }
 }
 
-/// What a node said about its part of an attempt.
+/// The last report of a node about its tasks of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
 pub enum NodeReport {
@@ -277,9 +270,9 @@ pub enum NodeReport {
     /// The processes are gone.
     Ended {
         exit: Exit,
-        /// They had been told to stop before.
+        /// They had been ordered to stop before.
         stopped: bool,
-        /// When they were gone, where the node knows.
+        /// When they were gone, if the node knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_at: Option<Timestamp>,
     },

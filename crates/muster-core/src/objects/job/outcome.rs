@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::objects::job::DependencyWhen;
 
-/// How the processes of an attempt ended.
+/// How the processes of an attempt exited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "exit", rename_all = "kebab-case")]
 pub enum Exit {
-    /// By themselves, with this code.
+    /// They exited by themselves.
     Code {
         code: i32,
     },
@@ -18,32 +18,30 @@ pub enum Exit {
     NotStarted {
         why: String,
     },
-    /// They are gone and nobody saw how. Never invented as a code.
+    /// They are gone, and the exit status was not observed. It is never reported as a made-up code.
     Unknown {
         why: String,
     },
 }
 
 impl Exit {
-    /// Whether it is a success.
     pub fn is_success(&self) -> bool {
         matches!(self, Exit::Code { code: 0 })
     }
 }
 
-/// How a job ended, for ever.
+/// The final outcome of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Done,
-    /// Anything else that the job did itself, and the time limit.
+    /// The job failed by itself, or exceeded its time limit.
     Failed,
-    /// A person said so.
     Cancelled,
 }
 
 impl Outcome {
-    /// Whether an end like this satisfies a dependency.
+    /// True if this outcome satisfies a dependency.
     pub fn satisfies(self, when: DependencyWhen) -> bool {
         match when {
             DependencyWhen::Succeeded => self == Outcome::Done,
@@ -52,7 +50,7 @@ impl Outcome {
         }
     }
 
-    /// The fine word of the phase.
+    /// The phase name as users see it.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Done => "Done",

@@ -1,21 +1,20 @@
-//! What a task that shares a GPU takes of a device.
+//! GPU shares of a task: the part of a device that its resources request.
 
 use crate::gpu::gpu_share::{Isolation, Share, ShareMode, WHOLE};
 use crate::objects::job::Resources;
 
 impl Resources {
-    /// Whether a part of a device is enough.
+    /// True if the task requests less than a whole device.
     pub fn is_shared(&self) -> bool {
         self.gpus > 0 && self.gpu_compute_milli < WHOLE
     }
 
-    /// Devices that it needs for itself.
+    /// Devices that the task does not share.
     pub fn whole_gpus(&self) -> u32 {
         if self.is_shared() { 0 } else { self.gpus }
     }
 
-    /// What it needs of the memory of a device, in thousandths, rounded up; where nothing was said, as much as of its
-    /// compute.
+    /// Requested memory in thousandths of a device, rounded up; if none is requested, the same fraction as of compute.
     pub fn memory_milli(&self, device_mib: u64) -> u32 {
         match self.gpu_memory_mib {
             0 => self.gpu_compute_milli,
@@ -23,7 +22,7 @@ impl Resources {
         }
     }
 
-    /// Its share of a device with so much memory, shared in a mode.
+    /// The share of a device with `device_mib` of memory in the given mode.
     pub fn share_of(&self, device_mib: u64, mode: ShareMode) -> Share {
         let memory_milli = self.memory_milli(device_mib);
         let memory_mib = match self.gpu_memory_mib {
@@ -33,7 +32,7 @@ impl Resources {
         Share { compute_milli: self.gpu_compute_milli, memory_milli, memory_mib, mode }
     }
 
-    /// Whether neighbours that are kept apart like this would do.
+    /// True if the sharing mode provides the requested isolation.
     pub fn accepts(&self, mode: &ShareMode) -> bool {
         match mode {
             ShareMode::Mig { .. } => true,

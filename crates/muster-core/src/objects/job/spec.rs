@@ -1,4 +1,4 @@
-//! What a user asks for: the gang, its resources, and the rules for running it.
+//! Job specification: the gang, its resources, and the rules for running it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,82 +11,79 @@ use crate::objects::demand::Demand;
 use crate::objects::job::PlacedTask;
 use crate::time::Timestamp;
 
-/// Everything a person said about a job. It never changes after submission except by `JobChanged`, and it is
-/// shared between all tasks of an array and all replicas of the state.
+/// The specification of a job. It changes after submission only by `JobChanged`, and it is shared between all jobs of
+/// an array and all replicas of the state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
     /// For people; need not be unique.
     pub name: String,
     pub tenant: TenantId,
     pub user: String,
-    /// 0 to 10,000; higher runs first. Aging is added to it for the order, never for preemption.
+    /// 0 to 10,000; higher runs first. Aging is added for the queue order, never for preemption.
     pub priority: u32,
     /// The gang: all tasks of all groups start together or not at all.
     pub tasks: Vec<TaskGroup>,
-    /// How close together its GPUs must be.
+    /// Required locality.
     #[serde(default)]
     pub topology: Topology,
-    /// Its GPUs may lie on several NUMA nodes; where this is denied they must not.
+    /// `Some(false)` requires all GPUs of a task on one NUMA node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_cross_numa: Option<bool>,
-    /// NVLink is worth more to it than one NUMA node.
+    /// NVLink is preferred over one NUMA node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prefer_nvlink: bool,
-    /// `gang_scheduling` as submitted, where it was. The GPUs of a job are granted together either way.
+    /// `gang_scheduling` as submitted, if it was. The GPUs of a job are granted together either way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang_scheduling: Option<bool>,
-    /// The job is stopped when it has run this long.
+    /// The attempt is stopped when it has run this long.
     #[serde(default)]
     pub time_limit_ms: Option<i64>,
-    /// What happens when an attempt fails.
     #[serde(default)]
     pub restart: RestartRule,
-    /// What happens when its node is lost.
     #[serde(default)]
     pub on_node_lost: OnNodeLost,
-    /// How it saves its work, if it does.
+    /// `None` if the job does not save its work.
     #[serde(default)]
     pub checkpoint: Option<CheckpointRule>,
     /// Jobs that must have ended first.
     #[serde(default)]
     pub after: Vec<Dependency>,
-    /// Not before this moment.
     #[serde(default)]
     pub start_after: Option<Timestamp>,
-    /// A named pool to stay inside of; pools are registered by policies.
+    /// Pool that its GPUs must belong to; policies register pools.
     #[serde(default)]
     pub pool: Option<String>,
-    /// Only nodes that carry all of these labels.
+    /// Labels that its nodes must have.
     #[serde(default)]
     pub node_labels: BTreeMap<String, String>,
     pub run: Run,
-    /// Free words of the owner, searchable.
+    /// Labels for searching and for policies.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Free words for machines, for example `muster.sim/runtime`.
+    /// Values for programs, for example `muster.sim/runtime`.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl JobSpec {
-    /// GPUs of the gang, all tasks together, whole or shared.
+    /// GPUs of all tasks; a share of a GPU counts as one.
     pub fn gpus(&self) -> u32 {
         self.tasks.iter().map(|group| group.count.saturating_mul(group.each.gpus)).sum()
     }
 
-    /// What the gang takes from its tenant's quota, at its smallest.
+    /// Quota demand of the gang at its minimum size.
     pub fn demand(&self) -> Demand {
         let groups = self.tasks.iter().map(|group| group.each.demand().times(u64::from(group.count)));
         groups.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
     }
 
-    /// What so many of its tasks take, but for power: an elastic gang may have more than it needs.
+    /// Quota demand of the placed tasks, without power: an elastic gang may have more tasks than its minimum.
     pub fn demand_of(&self, tasks: &[PlacedTask]) -> Demand {
         let each = tasks.iter().map(|task| self.tasks[task.group as usize].each.demand_in(task));
         each.fold(Demand { jobs: 1, ..Demand::default() }, Demand::plus)
     }
 
-    /// Whether there are as many tasks of each group as it needs, and no more than it takes.
+    /// True if every group has at least its minimum and at most its maximum of tasks.
     pub fn is_complete(&self, tasks: &[PlacedTask]) -> bool {
         let mut counts = vec![0; self.tasks.len()];
         for task in tasks {
@@ -101,49 +98,47 @@ impl JobSpec {
             .all(|(group, count)| (group.count..=group.count_most()).contains(&count))
     }
 
-    /// Whether it takes more tasks than it needs, where there is room.
+    /// True if a group may have more tasks than its minimum.
     pub fn is_elastic(&self) -> bool {
         self.tasks.iter().any(|group| group.count_most() > group.count)
     }
 }
 
-/// Tasks of one kind inside a gang, for example sixteen workers.
+/// Tasks of a gang with the same resources, for example sixteen workers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskGroup {
-    /// What the group is called, for example `worker`.
+    /// For example `worker`.
     pub name: String,
-    /// How many tasks; of an elastic group the fewest it can work with.
+    /// Number of tasks; the minimum for an elastic group.
     pub count: u32,
-    /// The most tasks it can make use of, where that is more than it needs. It starts as soon as `count` fit, with as many
-    /// as there is room for then.
+    /// Maximum of an elastic group. It starts as soon as `count` tasks fit, with as many as fit then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count_max: Option<u32>,
-    /// What each of them needs.
+    /// Resources of each task.
     pub each: Resources,
 }
 
 impl TaskGroup {
-    /// The most tasks it takes.
+    /// The maximum number of tasks.
     pub fn count_most(&self) -> u32 {
         self.count_max.unwrap_or(self.count).max(self.count)
     }
 }
 
-/// What one task needs.
+/// The resources of one task.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resources {
-    /// GPUs; a task may have none.
+    /// May be 0.
     pub gpus: u32,
-    /// GPU models that will do, in canonical spelling; empty means any.
+    /// Accepted GPU models in canonical spelling; empty accepts any.
     #[serde(default)]
     pub gpu_models: BTreeSet<String>,
-    /// Memory that each GPU must have at least.
+    /// Minimum memory of each GPU.
     #[serde(default)]
     pub gpu_memory_mib: u64,
     /// Share of each GPU in thousandths; 1,000 is the whole device.
     #[serde(default = "whole_gpu")]
     pub gpu_compute_milli: u32,
-    /// How strictly neighbours on a shared GPU are kept apart.
     #[serde(default)]
     pub isolation: Isolation,
     pub cpus: u32,
@@ -151,19 +146,19 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What one task takes from its tenant's quota where it is placed: as it was asked for, but an instance of a
-    /// partitioned device as it is held, because nobody else can use the rest of it.
+    /// Quota demand of one placed task: the request, except that a MIG instance counts in full, because no other job
+    /// can use the rest of it.
     pub fn demand_in(&self, task: &PlacedTask) -> Demand {
-        let asked = self.demand();
+        let requested = self.demand();
         match task.share.as_deref() {
             Some(Share { compute_milli, memory_mib, mode: ShareMode::Mig { .. }, .. }) => {
-                Demand { gpu_milli: u64::from(*compute_milli), gpu_memory_mib: *memory_mib, ..asked }
+                Demand { gpu_milli: u64::from(*compute_milli), gpu_memory_mib: *memory_mib, ..requested }
             }
-            _ => asked,
+            _ => requested,
         }
     }
 
-    /// What one task takes from its tenant's quota, as it is asked for.
+    /// Quota demand of one task as requested.
     pub fn demand(&self) -> Demand {
         let gpus = u64::from(self.gpus);
         Demand {
@@ -180,23 +175,21 @@ fn whole_gpu() -> u32 {
     1_000
 }
 
-/// How close together the GPUs of a gang must be. Where nothing is said they are as close as possible.
+/// The locality that a gang requires. Without a requirement its GPUs are placed as close as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
-    /// Wherever there is room.
     #[default]
     Any,
-    /// On GPUs of one NUMA node.
+    /// GPUs on one NUMA node.
     SameNuma,
-    /// On GPUs joined by NVLink.
+    /// GPUs joined by NVLink.
     Nvlink,
-    /// On nodes of one rack.
+    /// Nodes in one rack.
     SameRack,
 }
 
 impl Topology {
-    /// As people write it.
     pub fn as_str(self) -> &'static str {
         match self {
             Topology::Any => "any",
@@ -207,18 +200,18 @@ impl Topology {
     }
 }
 
-/// What happens when an attempt fails by itself.
+/// Limits on restarts and requeues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartRule {
-    /// Start again after a failure, this many times; then the job has failed.
+    /// Restarts after the attempt failed by itself; then the job has failed.
     #[serde(default)]
     pub max_restarts: u32,
-    /// Come back after preemption or a lost node, this many times; then the job is held with a reason.
+    /// Requeues after a lost node or a failed launch; then the job is held with a reason.
     #[serde(default = "default_requeues")]
     pub max_requeues: u32,
 }
 
-/// Slurm's MaxBatchRequeue is 5 as well; preemption by the tenant's limit is counted apart.
+/// 5, as Slurm's `MaxBatchRequeue`. Preemptions are counted separately, by the tenant's limit.
 fn default_requeues() -> u32 {
     5
 }
@@ -233,21 +226,21 @@ impl Default for RestartRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnNodeLost {
-    /// It may still be running there: wait until the node is fenced or comes back.
+    /// The attempt may still run there: the job waits until the node is fenced or returns.
     #[default]
     Wait,
-    /// It stops itself after its fence deadline, then starts elsewhere.
+    /// The attempt stops itself at its fence deadline, then the job starts elsewhere.
     Requeue,
-    /// Start elsewhere at once and accept that two copies may run.
+    /// The job starts elsewhere at once; two copies may run.
     RequeueUnsafe,
 }
 
 /// How a job saves its work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointRule {
-    /// Where, as the job sees it.
+    /// Path of the checkpoints, as the job sees it.
     pub path: String,
-    /// How often it does so by itself, if it said.
+    /// Interval between checkpoints, if given.
     #[serde(default)]
     pub every_ms: Option<i64>,
 }
@@ -255,9 +248,8 @@ pub struct CheckpointRule {
 /// A job that must have ended before this one may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Dependency {
-    /// The other job; without an index it means every task of an array.
+    /// The other job; without an index, every job of an array.
     pub job: JobId,
-    /// How it must have ended.
     pub when: DependencyWhen,
 }
 
@@ -266,12 +258,12 @@ pub struct Dependency {
 #[serde(rename_all = "kebab-case")]
 pub enum DependencyWhen {
     Succeeded,
-    /// Not with exit code 0.
+    /// Ended, but not with success.
     Failed,
     Ended,
 }
 
-/// What to run. At least one of script and command is set, or an image with its own entry point.
+/// The program to run. A script, a command, or an image with its own entry point is set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Run {
     #[serde(default)]
@@ -290,7 +282,7 @@ pub struct Run {
 }
 
 impl Topology {
-    /// What it requires of the devices of a task on one node.
+    /// The locality that it requires of the devices of a task.
     fn locality(self) -> LocalityRequirement {
         match self {
             Topology::Any | Topology::SameRack => LocalityRequirement::default(),
@@ -303,7 +295,7 @@ impl Topology {
 }
 
 impl JobSpec {
-    /// How close together the devices of a task must or should be: its topology, `allow_cross_numa` and `prefer_nvlink`.
+    /// The required or preferred locality of a task's devices, from topology, `allow_cross_numa` and `prefer_nvlink`.
     pub fn locality(&self) -> LocalityRequirement {
         let LocalityRequirement { same_numa, nvlink } = self.topology.locality();
         let prefers = nvlink == Nvlink::Welcome && self.prefer_nvlink;

@@ -1,28 +1,28 @@
-//! What policies answered about a waiting job.
+//! Policy answers about a waiting job: admission, priority, power limit, node costs, victims.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, NodeId};
 
-/// Whether a job may be accepted, and may start now.
+/// The answer of the hook `admit`: whether a job is accepted, and whether it may start now.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "kebab-case")]
 pub enum Admission {
     #[default]
     Yes,
     Wait {
-        /// Why, in the words of the policy.
+        /// Text from the policy.
         why: String,
     },
-    /// Never: it is not accepted, and if it waits already it does not start.
+    /// Never: the job is not accepted, and if it waits already it does not start.
     Refuse {
-        /// Why, in the words of the policy.
+        /// Text from the policy.
         why: String,
     },
 }
 
 impl Admission {
-    /// The stricter of both: no is no, whoever says it first.
+    /// The stricter of both; of two equally strict ones, the first.
     pub fn and(self, other: Admission) -> Admission {
         match (&self, &other) {
             (Admission::Yes, _) | (Admission::Wait { .. }, Admission::Refuse { .. }) => other,
@@ -31,30 +31,30 @@ impl Admission {
     }
 }
 
-/// What was answered of one job, as events tell it. It holds for all jobs of its bucket, and each node for all of its kind.
+/// The answer about one job, as events record it. It applies to all jobs of its bucket, and a node's cost to all nodes
+/// of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobAnswer {
-    /// Which job was asked about.
     pub job: JobId,
-    /// The key of its bucket then: if it was changed since, the answer is about something else.
+    /// Bucket key of the job when the policy was called. If the job has moved to another bucket since, the answer is
+    /// stale.
     #[serde(default)]
     pub bucket: String,
-    /// Whether it may start now.
     #[serde(default, skip_serializing_if = "is_yes")]
     pub admission: Admission,
-    /// The priority it is ordered by, where that is another than it asked for.
+    /// Priority that orders the job, if it differs from the requested one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// The most that each of its GPUs may draw.
+    /// Power limit of each of its GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milliwatts: Option<u64>,
-    /// How unwelcome it is on a node, in thousandths of a device; less than nothing where it is welcome.
+    /// Cost per node, in thousandths of a device; negative for a preferred node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<(NodeId, i64)>,
-    /// Whether a running job may be displaced for it.
+    /// For each running job, whether it may be preempted for this job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<(JobId, bool)>,
-    /// What went wrong while it was asked, if anything: then the rest is what was configured for that.
+    /// The error if the policy failed; then the other fields follow from `scheduler.policy_failure`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
@@ -64,7 +64,7 @@ fn is_yes(admission: &Admission) -> bool {
 }
 
 impl JobAnswer {
-    /// Nothing is said against a job.
+    /// The answer without objections.
     pub fn of(job: JobId, bucket_key: String) -> JobAnswer {
         JobAnswer {
             job,

@@ -1,5 +1,5 @@
-//! Limits that policies set on what tenants hold. What depends on others' usage is a limit for a tenant and not an answer
-//! about a job: planner and adoption count every start against it.
+//! Limits that policies set on the GPUs of tenants. A rule that depends on the usage of other jobs is a limit of a
+//! tenant and not an answer about one job: planner and adoption count every start against it.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::TenantId;
 
-/// The most GPUs that a tenant may hold together with all tenants below it, in thousandths.
+/// The most GPUs that a tenant and its descendants may hold together, in thousandths.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct GpuLimit {
-    /// Of all GPUs; nothing where there is no limit.
+    /// Limit on all GPUs; `None` is unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milli: Option<u64>,
-    /// Of GPUs held by jobs that named a pool, by pool. A pool that is not listed has no limit.
+    /// Limit on GPUs held by jobs that requested a pool, by pool. A pool that is not listed is unlimited.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pools: BTreeMap<String, u64>,
 }
 
 impl GpuLimit {
-    /// The least of each.
+    /// The minimum of each limit.
     pub fn and(self, other: GpuLimit) -> GpuLimit {
         let mut pools = self.pools;
         for (pool, milli) in other.pools {
@@ -30,24 +30,24 @@ impl GpuLimit {
     }
 }
 
-/// What policies answered of a tenant.
+/// Policy answers about a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantLimit {
     pub tenant: TenantId,
-    /// The least that the bundles in force allow.
+    /// The minimum over the active bundles.
     #[serde(default)]
     pub limit: GpuLimit,
-    /// Why no job of the tenant or of a tenant below it starts, whatever the limit: a policy failed, and
+    /// The reason why no job of the tenant or its descendants starts, whatever the limit: a policy failed, and
     /// `scheduler.policy_failure` is closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
-    /// What went wrong while policies were asked, if anything.
+    /// The error if a policy failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
 impl TenantLimit {
-    /// No limit is set for a tenant.
+    /// The answer without a limit.
     pub fn of(tenant: TenantId) -> TenantLimit {
         TenantLimit { tenant, limit: GpuLimit::default(), blocked: None, failed: None }
     }

@@ -1,5 +1,5 @@
-//! Whether a job starts again after a failure: what policies are asked, and what they answered. The job sleeps until they
-//! were.
+//! Restarts after a failure: the input and the answer of the policy hook `retry`. The job stays out of the queue until
+//! the policies have answered.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,28 +7,27 @@ use crate::ids::{JobId, NodeId};
 use crate::objects::job::Exit;
 use crate::time::{DAY, Timestamp};
 
-/// Who waits longer is better submitted again.
+/// Longest delay of a restart; for a longer one a new submission is better.
 pub const RETRY_WAIT_MS_MAX: i64 = DAY;
 
-/// Whether a job starts again after a failure. Its own rule has allowed it: nobody starts more often for a policy.
+/// Whether a job restarts after a failure. The job's own restart rule has already allowed it: a policy can only
+/// restrict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(tag = "word", rename_all = "kebab-case")]
 pub enum Retry {
     /// As the job's own rule says.
     #[default]
     AsAsked,
-    /// As the job's own rule says, but not before this time has passed.
-    After {
-        wait_ms: i64,
-    },
+    /// As the job's own rule says, but not before this delay has passed.
+    After { wait_ms: i64 },
     No {
-        /// Why, in the words of the policy.
+        /// Text from the policy.
         why: String,
     },
 }
 
 impl Retry {
-    /// The stricter of both: no is no, whoever says it first; else the longer wait.
+    /// The stricter of both: a refusal, the first of two; else the longer delay.
     pub fn and(self, other: Retry) -> Retry {
         match (&self, &other) {
             (Retry::No { .. }, _) | (_, Retry::AsAsked) => self,
@@ -37,47 +36,45 @@ impl Retry {
         }
     }
 
-    /// When a job that would wake at a moment wakes then.
-    pub fn wakes_at(&self, moment: Timestamp, now: Timestamp) -> Timestamp {
+    /// The wake-up time of a job whose own rule gives `planned`.
+    pub fn wakes_at(&self, planned: Timestamp, now: Timestamp) -> Timestamp {
         match self {
-            Retry::After { wait_ms } => moment.max(now.plus((*wait_ms).clamp(0, RETRY_WAIT_MS_MAX))),
-            Retry::AsAsked | Retry::No { .. } => moment,
+            Retry::After { wait_ms } => planned.max(now.plus((*wait_ms).clamp(0, RETRY_WAIT_MS_MAX))),
+            Retry::AsAsked | Retry::No { .. } => planned,
         }
     }
 }
 
-/// An attempt that failed by itself, while policies have not said whether its job starts again.
+/// A failed attempt whose restart the policies have not decided yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedAttempt {
     pub seen: FailureView,
-    /// What went wrong when policies were asked, if anything: then they are asked again.
+    /// The error if a policy failed; then it is called again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// What was answered of a job that failed.
+/// The policy answer about a job whose attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryAnswer {
     pub job: JobId,
-    /// Which of its attempts had failed.
+    /// Number of the failed attempt.
     pub attempt: u32,
-    /// Whether it starts again; nothing where that must be asked again.
+    /// `None` if the policies must be called again.
     pub retry: Option<Retry>,
-    /// What went wrong while it was asked, if anything.
+    /// The error if a policy failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// An attempt that failed by itself.
+/// An attempt that failed by itself, as the hook `retry` sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureView {
-    /// How its processes ended.
     pub exit: Exit,
-    /// How often it has been started.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// How many attempts failed by themselves before this one.
+    /// Earlier attempts that failed by themselves.
     pub failures: u32,
-    /// How long it ran.
     pub ran_ms: i64,
     pub nodes: Vec<NodeId>,
 }

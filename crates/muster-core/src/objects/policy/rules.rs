@@ -1,8 +1,8 @@
-//! What policies say, as data: pools of GPUs, rulesets, and how devices are to be driven.
+//! Rules registered by policies, as data: GPU pools, rulesets, and device tuning.
 //!
-//! Policies are programs, and what they register is this. Nothing here runs them: the planner and the control of devices
-//! read data, so a decision can be made again without them. Numbers are thousandths, because decisions are made of whole
-//! numbers and policies write fractions.
+//! Policies are programs; these are the values that they register. Nothing here runs a policy: the planner and device
+//! control read data, so a decision can be replayed without policies. Numbers are in thousandths, because decisions use
+//! integers and policies write fractions.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,49 +11,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::model;
 
-/// Everything that the policies of a bundle registered.
+/// Everything that a bundle registers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rules {
     pub pools: BTreeMap<String, Pool>,
     pub schedules: BTreeMap<String, Ruleset>,
 }
 
-/// A pool: which GPUs belong to it, and how they are driven.
+/// A pool: the criteria of its GPUs, and their power policy and tuning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     pub name: String,
-    /// Models, as they were written; any where there is none.
+    /// Model names as the policy wrote them; empty accepts any model.
     pub gpu_types: Vec<String>,
-    /// Least memory of a device, in thousandths of a GB.
+    /// Minimum memory of a device, in thousandths of a GB.
     pub min_memory_milli_gb: i64,
-    /// Highest temperature, in thousandths of a degree.
+    /// Maximum temperature, in thousandths of a °C.
     pub max_temp_milli_c: i64,
-    /// How its devices are driven.
     pub power_policy: PowerPolicy,
-    /// Least health of a device, in thousandths.
+    /// Minimum health of a device, in thousandths.
     pub health_threshold_milli: i64,
-    /// How its devices are tuned.
     pub opt_strategies: Vec<Strategy>,
-    /// What is looked at, and how often.
     pub health_checks: Vec<Check>,
 }
 
-/// How devices are driven.
+/// The power policy of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PowerPolicy {
-    /// As fast as they can.
+    /// Highest performance.
     Performance,
     Balanced,
-    /// By what runs on them.
+    /// Depends on the running job.
     #[default]
     Adaptive,
-    /// With as little power as they can.
+    /// Lowest power.
     Efficiency,
 }
 
 impl PowerPolicy {
-    /// All, with how policies write them.
+    /// All values with their spelling in policies.
     pub const ALL: [(&'static str, PowerPolicy); 4] = [
         ("performance", PowerPolicy::Performance),
         ("balanced", PowerPolicy::Balanced),
@@ -61,32 +58,31 @@ impl PowerPolicy {
         ("efficiency", PowerPolicy::Efficiency),
     ];
 
-    /// As policies write it.
+    /// The spelling in policies.
     pub fn word(self) -> &'static str {
         PowerPolicy::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(word, _)| word)
     }
 }
 
-/// How devices are tuned, for the control of devices to read.
+/// A tuning strategy, read by device control.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strategy {
     pub kind: Tuned,
-    /// What else was said.
+    /// Further fields that the policy set.
     pub fields: BTreeMap<String, Fact>,
 }
 
-/// What of a device is tuned.
+/// The part of a device that a strategy tunes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tuned {
     Clock,
-    /// How its memory is given out.
     Memory,
     Power,
 }
 
 impl Tuned {
-    /// As policies write it.
+    /// The spelling in policies.
     pub fn word(self) -> &'static str {
         match self {
             Tuned::Clock => "clock",
@@ -96,88 +92,83 @@ impl Tuned {
     }
 }
 
-/// Something of a device that is looked at.
+/// A health check of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     pub name: String,
-    /// What else was said.
+    /// Further fields that the policy set.
     pub fields: BTreeMap<String, Fact>,
 }
 
-/// Rules of order, spread and displacement under one name.
+/// A named set of rules for order, placement and preemption.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruleset {
     pub name: String,
-    /// In the order in which they count.
+    /// In order of precedence.
     pub rules: Vec<Rule>,
 }
 
-/// One rule.
+/// A rule of a ruleset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Rule {
-    /// Jobs go by the value of a label, in this order.
+    /// Orders jobs by the value of a label.
     Priority {
         label: String,
-        /// The most urgent first.
+        /// The most urgent value first.
         values: Vec<String>,
     },
-    /// Devices go by something that is measured.
-    Balance {
-        metric: Metric,
-        /// Whether little or much of it comes first.
-        strategy: Extreme,
-    },
-    /// How tasks are laid out over nodes.
-    Distribution {
-        strategy: Layout,
-    },
-    /// Who may be displaced.
+    /// Orders devices by a metric.
+    Balance { metric: Metric, strategy: Extreme },
+    /// Distributes tasks over nodes.
+    Distribution { strategy: Layout },
+    /// Limits preemption.
     Preemption {
         allow: bool,
-        /// Only jobs below this word of the first priority rule; nobody is spared where there is none.
+        /// Only jobs below this value of the first priority rule may be victims; `None` allows all.
         priority_threshold: Option<String>,
     },
 }
 
-/// In words, for people.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rule::Priority { label, values } => write!(f, "jobs go by `{label}`: {}", values.join(", ")),
+            Rule::Priority { label, values } => {
+                write!(f, "jobs are ordered by `{label}`: {}", values.join(", "))
+            }
             Rule::Balance { metric, strategy } => {
                 write!(f, "{} {} first", word(strategy, &Extreme::ALL), word(metric, &Metric::ALL))
             }
             Rule::Distribution { strategy } => write!(f, "{}", word(strategy, &Layout::ALL)),
-            Rule::Preemption { allow: false, .. } => f.write_str("nobody is displaced"),
-            Rule::Preemption { priority_threshold: Some(word), .. } => {
-                write!(f, "who is `{word}` or more urgent is not displaced")
+            Rule::Preemption { allow: false, .. } => f.write_str("no job is preempted"),
+            Rule::Preemption { priority_threshold: Some(value), .. } => {
+                write!(f, "jobs that are `{value}` or more urgent are not preempted")
             }
-            Rule::Preemption { .. } => f.write_str("jobs may be displaced"),
+            Rule::Preemption { .. } => f.write_str("jobs may be preempted"),
         }
     }
 }
 
-/// As policies write it.
+/// The spelling of a value in policies.
 fn word<T: PartialEq>(wanted: &T, all: &[(&'static str, T)]) -> &'static str {
     all.iter().find(|(_, one)| one == wanted).map_or("", |(word, _)| word)
 }
 
-/// What of a device is compared.
+/// A metric by which devices are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     Temperature,
     Power,
     Memory,
-    /// How much of it is in use.
+    /// Used part of the device.
     Utilization,
-    /// How much of its pool is in use.
+    /// Used part of the device's pool.
     PoolUtilization,
 }
 
 impl Metric {
-    /// All, with how policies write them.
+    /// All values with their spelling in policies.
     pub const ALL: [(&'static str, Metric); 5] = [
         ("temperature", Metric::Temperature),
         ("power", Metric::Power),
@@ -187,7 +178,7 @@ impl Metric {
     ];
 }
 
-/// Whether little or much comes first.
+/// Which end of a metric comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extreme {
@@ -196,11 +187,11 @@ pub enum Extreme {
 }
 
 impl Extreme {
-    /// Both, with how policies write them.
+    /// Both values with their spelling in policies.
     pub const ALL: [(&'static str, Extreme); 2] = [("least", Extreme::Least), ("most", Extreme::Most)];
 }
 
-/// How tasks are laid out over nodes.
+/// The distribution of tasks over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -213,12 +204,12 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// All, with how policies write them.
+    /// All values with their spelling in policies.
     pub const ALL: [(&'static str, Layout); 3] =
         [("round_robin", Layout::RoundRobin), ("pack", Layout::Pack), ("spread", Layout::Spread)];
 }
 
-/// Something a policy said that has no field of its own.
+/// A value that a policy set and that has no field of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fact {
@@ -245,7 +236,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// Thousandths as people write them: `16`, `0.3`.
+/// Thousandths in decimal notation: `16`, `0.3`.
 pub fn thousandths(milli: i64) -> String {
     let (sign, milli) = (if milli < 0 { "-" } else { "" }, milli.unsigned_abs());
     match (milli / 1_000, milli % 1_000) {
@@ -254,23 +245,23 @@ pub fn thousandths(milli: i64) -> String {
     }
 }
 
-/// A device, as pools see it.
+/// The properties of a device that pools compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device<'a> {
-    /// What its driver calls it.
+    /// The driver's name of the model.
     pub model: &'a str,
-    /// Its memory, in thousandths of a GB.
+    /// In thousandths of a GB.
     pub memory_milli_gb: i64,
-    /// Its temperature, in thousandths of a degree.
+    /// In thousandths of a °C.
     pub temp_milli_c: i64,
-    /// The pool it was put into by hand, if any.
+    /// The pool that an operator assigned it to, if any.
     pub pool: Option<&'a str>,
 }
 
 impl Pool {
-    /// Whether a device belongs to it.
+    /// True if a device belongs to the pool.
     pub fn holds(&self, device: &Device) -> bool {
-        let of_model = || self.gpu_types.iter().any(|wish| model::matches(wish, device.model));
+        let of_model = || self.gpu_types.iter().any(|name| model::matches(name, device.model));
         device.pool.is_none_or(|pool| pool == self.name)
             && (self.gpu_types.is_empty() || of_model())
             && device.memory_milli_gb >= self.min_memory_milli_gb
@@ -278,23 +269,23 @@ impl Pool {
     }
 }
 
-/// Most pools of a bundle: every device is compared with each of them whenever its health changes.
+/// Most pools of a bundle: each change of a device's health compares it with every pool.
 const POOLS_MAX: usize = 256;
 /// Most models of a pool, for the same reason.
 const MODELS_MAX: usize = 256;
-/// Most strategies of a pool, and most checks: its nodes are sent all of them.
+/// Most strategies, and most checks, of a pool: its nodes receive all of them.
 const STRATEGIES_MAX: usize = 256;
 /// Most rulesets of a bundle.
 const RULESETS_MAX: usize = 256;
-/// Most rules of a ruleset, and most values of a priority rule: every bucket of jobs is compared with each of them.
+/// Most rules of a ruleset, and most values of its priority rules: every bucket of jobs is compared with each of them.
 const RULES_MAX: usize = 1_000;
-/// Most values and letters in the fields of the strategies and checks of a pool.
+/// Most values and bytes in the fields of the strategies and checks of a pool.
 const FIELDS_MAX: usize = 100_000;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 1_000;
 
 impl Rules {
-    /// What is too large for a cluster to go by, in a sentence. Policies are programs: a loop registers a million pools.
+    /// The first limit that the rules exceed, as a message. Policies are programs: a loop can register a million pools.
     pub fn excess(&self) -> Option<String> {
         let over = |what: &str, count: usize, most: usize| {
             (count > most).then(|| format!("{what} at most {most}, not {count}"))
@@ -305,12 +296,12 @@ impl Rules {
             .or_else(|| self.schedules.values().find_map(|ruleset| ruleset.excess(over)))
     }
 
-    /// Whether some pool has a device.
+    /// True if a device belongs to any pool.
     pub fn any_pool_holds(&self, device: &Device) -> bool {
         self.pools.values().any(|pool| pool.holds(device))
     }
 
-    /// Take over what others registered; who comes later replaces who has the same name.
+    /// Adds the rules of another bundle; an equal name replaces the earlier entry.
     pub fn extend(&mut self, other: Rules) {
         self.pools.extend(other.pools);
         self.schedules.extend(other.schedules);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_sim::mixed::{Chooser, JobType, KINDS, mean_hours};
+use muster_sim::heterogeneous_shares::{Chooser, JobType, GPU_KINDS, mean_completion_hours};
 use serde::Serialize;
 
 use super::traces::{self, Table};
@@ -15,9 +15,9 @@ use crate::error::CliError;
 use crate::output::{self, Column, ListArgs};
 
 /// As the file names them, the fastest first.
-const NAMES: [&str; KINDS] = ["v100", "p100", "k80"];
+const NAMES: [&str; GPU_KINDS] = ["v100", "p100", "k80"];
 /// GPUs of each kind in the published runs.
-const GPUS: [usize; KINDS] = [36; KINDS];
+const GPUS: [usize; GPU_KINDS] = [36; GPU_KINDS];
 
 /// `muster bench mixed`.
 #[derive(Debug, clap::Args)]
@@ -82,10 +82,10 @@ type Published = BTreeMap<String, (Option<f64>, Option<f64>)>;
 
 fn line(types: &[JobType], rate: f64, streams: u64, published: &Published) -> Line {
     let mean = |chooser| {
-        let sum: f64 = (0..streams).map(|seed| mean_hours(types, GPUS, rate, seed, chooser)).sum();
+        let sum: f64 = (0..streams).map(|seed| mean_completion_hours(types, GPUS, rate, seed, chooser)).sum();
         sum / streams as f64
     };
-    let (blind_h, aware_h) = (mean(Chooser::Blind), mean(Chooser::Aware));
+    let (blind_h, aware_h) = (mean(Chooser::HeterogeneityBlind), mean(Chooser::HeterogeneityAware));
     let (blind, aware) = published.get(&format!("{rate:.1}")).copied().unwrap_or_default();
     Line {
         jobs_per_hour: rate,
@@ -101,7 +101,7 @@ fn line(types: &[JobType], rate: f64, streams: u64, published: &Published) -> Li
 
 /// Jobs of one GPU, with their speeds in times that on the fastest kind.
 fn types(table: &Table) -> Result<Vec<JobType>, CliError> {
-    let mut speeds: BTreeMap<(String, String), [f64; KINDS]> = BTreeMap::new();
+    let mut speeds: BTreeMap<(String, String), [f64; GPU_KINDS]> = BTreeMap::new();
     for row in table.rows() {
         let row = row?;
         if row.number::<u32>("gpus")? != 1 || row.number::<u32>("consolidated")? != 1 {

@@ -101,7 +101,7 @@ fn facts(machine: &str) -> Result<NodeFacts, CliError> {
     let text = format!("nodes: [{{name: n, box: {machine}}}]");
     let cluster = Cluster::parse(&text).map_err(|error| CliError::usage(error.to_string()))?;
     let node = cluster.registrations().swap_remove(0);
-    Ok(muster_server::agents::facts(node))
+    Ok(muster_server::agents::node_facts(node))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use muster_core::State;
 use muster_server::config::RawConfig;
 use muster_server::server;
-use muster_store::deep::{self, Corruption};
+use muster_store::verify::{self, Corruption};
 
 use super::{Finding, bad, good, warn};
 use crate::commands::config;
@@ -51,7 +51,7 @@ pub fn examine(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
             damages.push(damage);
         }
     };
-    let examined = deep::verify_database(&store, &mut |entry| state.apply(&entry.event), &mut note)
+    let examined = verify::verify_database(&store, &mut |entry| state.apply(&entry.event), &mut note)
         .map_err(|error| failed(error.to_string()))?;
     let mut findings: Vec<Finding> = damages.iter().map(finding).collect();
     if count > damages.len() {
@@ -87,7 +87,7 @@ fn finding(damage: &Corruption) -> Finding {
 }
 
 /// What was read, so that nobody takes an empty database for a whole one.
-fn summary(examined: &deep::VerificationReport, whole: bool) -> Vec<Finding> {
+fn summary(examined: &verify::VerificationReport, whole: bool) -> Vec<Finding> {
     let old = examined.records - examined.chained_records;
     let older =
         if old > 0 { format!(", {old} of them from before records were chained") } else { String::new() };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use hyper::Method;
 use muster_protocol::policy::{PolicyApply, PolicyList, PolicyRollback, PolicyVersion};
-use muster_protocol::whatif::WhatIfAsk;
+use muster_protocol::whatif::WhatIfRequest;
 
 use super::folders;
 use crate::client::{Client, Target};
@@ -125,7 +125,7 @@ pub fn apply(args: &ApplyArgs, options: &Options) -> Ending {
     let files = if args.none { BTreeMap::new() } else { files_of(args.folder.as_ref())? };
     if let Some(since) = &args.since {
         let (since, policies, jobs) = (Some(since.clone()), Some(files), Some(whatif::JOBS_SHOWN));
-        let ask = WhatIfAsk { since, policies, jobs, ..WhatIfAsk::default() };
+        let ask = WhatIfRequest { since, policies, jobs, ..WhatIfRequest::default() };
         return whatif::ask_server(&ask, &args.show, options);
     }
     let (tenant_id, why) = (args.tenant.clone(), args.why.clone());

@@ -1,7 +1,7 @@
 //! `muster policy shadow`: what policies beside those in force would decide otherwise.
 
 use hyper::Method;
-use muster_protocol::policy::{PolicyOtherwise, PolicyShadow};
+use muster_protocol::policy::{PolicyDifference, PolicyShadow};
 
 use crate::client::Target;
 use crate::commands::{Code, Ending};
@@ -22,7 +22,7 @@ pub struct Args {
     show: ShowArgs,
 }
 
-const COLUMNS: [Column<PolicyOtherwise>; 5] = [
+const COLUMNS: [Column<PolicyDifference>; 5] = [
     Column::new("JOB", |one| one.job_id.as_str().into()),
     Column::new("TIMES", |one| one.times.to_string().into()),
     Column::new("SEEN", |one| units::localized(&one.seen_at).into()),

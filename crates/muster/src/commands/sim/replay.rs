@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use muster_agent::Cluster;
-use muster_sim::figures::{fates, figures};
-use muster_sim::history::History;
-use muster_sim::jobs::{self, BadLines, Format, Log, LoggedJob};
+use muster_sim::figures::{job_outcomes, figures};
+use muster_sim::run_history::History;
+use muster_sim::job_log::{self, BadLines, Format, Log, LoggedJob};
 use muster_sim::plots;
-use muster_sim::rehearsal::{Assumptions, Site};
+use muster_sim::trace_replay::{Assumptions, Site};
 
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
@@ -107,7 +107,7 @@ pub fn run(args: Args) -> Ending {
     let log = read(&args)?;
     let (site, words) = site(&args, &log.jobs)?;
     let assumptions =
-        Assumptions { told: args.told, saves_every_ms: args.saves_every, ..Assumptions::default() };
+        Assumptions { are_durations_known: args.told, checkpoint_every_ms: args.saves_every, ..Assumptions::default() };
     let report = Report::new(&log, ClusterReport::of(&site, words), &assumptions);
     report.notes().iter().for_each(|note| output::talk(note));
     let histories = play(&args.policy, &log.jobs, &site, assumptions)?;
@@ -128,11 +128,11 @@ pub fn run(args: Args) -> Ending {
 
 fn read(args: &Args) -> Result<Log, CliError> {
     let bad = if args.skip_bad { BadLines::Skip } else { BadLines::Stop };
-    let mut log = jobs::read(&args.trace, args.format.map(FormatName::format), bad)
+    let mut log = job_log::read(&args.trace, args.format.map(FormatName::format), bad)
         .map_err(|error| CliError::failed(error.to_string()).hint(error.hint()))?;
     let first_ms = log.jobs.first().map_or(0, |job| job.submit_ms);
     let when = |text: &Option<String>| text.as_deref().map(|text| moment(text, first_ms)).transpose();
-    log.between(when(&args.since)?, when(&args.until)?);
+    log.retain_submitted_between(when(&args.since)?, when(&args.until)?);
     if log.jobs.is_empty() {
         let (path, left_out) = (args.trace.display(), report::left_out(&log.left_out));
         return Err(CliError::failed(format!("`{path}` has no job to replay; {left_out}"))
@@ -144,7 +144,7 @@ fn read(args: &Args) -> Result<Log, CliError> {
 /// A moment as it is written, or a time after the first job.
 fn moment(text: &str, first_ms: i64) -> Result<i64, CliError> {
     let after = units::duration_ms(text).ok().map(|ms| first_ms + ms);
-    after.or_else(|| jobs::moment_ms(text)).ok_or_else(|| {
+    after.or_else(|| job_log::parse_timestamp_ms(text)).ok_or_else(|| {
         CliError::usage(format!("`{text}` is neither a moment nor a time"))
             .hint("for example `2026-01-31T08:00:00Z`, or `7d` after the first job")
     })
@@ -155,11 +155,11 @@ fn site(args: &Args, jobs: &[LoggedJob]) -> Result<(Site, Option<String>), CliEr
     if let Some(file) = &args.cluster {
         let cluster =
             Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
-        return Ok((Site::of_cluster(&cluster), None));
+        return Ok((Site::from_cluster(&cluster), None));
     }
-    let made = args.nodes.is_none().then(|| Site::words_for(jobs));
+    let made = args.nodes.is_none().then(|| Site::spec_for_jobs(job_log));
     let words = args.nodes.as_ref().or(made.as_ref()).map(String::as_str).unwrap_or_default();
-    let site = Site::of_words(words).map_err(|error| {
+    let site = Site::parse(words).map_err(|error| {
         CliError::usage(error.to_string()).hint("for example `--nodes 16x8xV100`, or `--cluster FILE`")
     })?;
     Ok((site, made))
@@ -173,8 +173,8 @@ fn play(
 ) -> Result<Vec<(Name, History)>, CliError> {
     let mut histories = Vec::new();
     for name in policies {
-        let mut bar = Bar::new(name.text(), jobs);
-        let history = name.play(jobs, site, assumptions, &mut |progress| bar.show(progress))?;
+        let mut bar = Bar::new(name.text(), job_log);
+        let history = name.play(job_log, site, assumptions, &mut |progress| bar.show(progress))?;
         output::talk(&bar.done(history.rounds));
         histories.push((*name, history));
     }
@@ -195,16 +195,16 @@ fn draw(
         report.policies.iter().map(|row| (row.policy.as_str(), &row.utilisation_over_time[..])).collect();
     write("utilisation.svg".to_string(), plots::utilisation(&over_time))?;
     let waits: Vec<(&str, Vec<f64>)> =
-        histories.iter().map(|(name, history)| (name.text(), waits_s(jobs, history))).collect();
+        histories.iter().map(|(name, history)| (name.text(), waits_s(job_log, history))).collect();
     let waits: Vec<(&str, &[f64])> = waits.iter().map(|(name, waits)| (*name, &waits[..])).collect();
     write("waits.svg".to_string(), plots::waits(&waits))?;
     for (name, history) in histories {
-        write(format!("gantt-{}.svg", name.text()), plots::gantt(name.text(), jobs, history))?;
+        write(format!("gantt-{}.svg", name.text()), plots::gantt(name.text(), job_log, history))?;
     }
     output::talk(&format!("plots are in `{}`", dir.display()));
     Ok(())
 }
 
 fn waits_s(jobs: &[LoggedJob], history: &History) -> Vec<f64> {
-    fates(jobs, history).into_iter().flatten().map(|fate| fate.wait_ms as f64 / 1e3).collect()
+    job_outcomes(job_log, history).into_iter().flatten().map(|fate| fate.wait_ms as f64 / 1e3).collect()
 }

@@ -5,10 +5,10 @@ use std::num::NonZero;
 use std::time::Instant;
 
 use muster_sim::campaign::{self, Campaign};
-use muster_sim::digest::Digest;
+use muster_sim::decision_digest::Digest;
 use muster_sim::minimise::minimise;
-use muster_sim::story::Story;
-use muster_sim::world::{Failure, journal_of, tell_in_full};
+use muster_sim::fault_schedule::Story;
+use muster_sim::sim_cluster::{Failure, journal_of_schedule, run_schedule_traced};
 use serde::Serialize;
 
 use crate::commands::{Code, Ending};
@@ -60,14 +60,14 @@ struct Sum<'a> {
 /// Tell them, and say what came of it.
 pub fn run(args: &StoryArgs) -> Ending {
     match args.seed {
-        Some(seed) => one(args, &Story::of_seed(seed, args.steps)),
+        Some(seed) => one(args, &Story::from_seed(seed, args.steps)),
         None if args.digest => digests(args),
         None => many(args),
     }
 }
 
 fn one(args: &StoryArgs, story: &Story) -> Ending {
-    let (outcome, diary) = tell_in_full(story);
+    let (outcome, diary) = run_schedule_traced(story);
     output::print(&format!("{story}\n{}\n", last(&diary, args.lines)))?;
     match outcome {
         Ok(told) => {
@@ -81,9 +81,9 @@ fn one(args: &StoryArgs, story: &Story) -> Ending {
 /// A line for each seed. Seeds that break a law have one too: what counts is that two builds agree.
 fn digests(args: &StoryArgs) -> Ending {
     for seed in args.first..args.first.saturating_add(args.seeds) {
-        let line = match journal_of(&Story::of_seed(seed, args.steps)) {
+        let line = match journal_of_schedule(&Story::from_seed(seed, args.steps)) {
             Ok(entries) => {
-                let digest = Digest::of_journal(&entries);
+                let digest = Digest::from_journal(&entries);
                 format!("{seed} {} {digest}\n", digest.decisions())
             }
             Err(failure) => format!("{seed} step {} {}\n", failure.step, failure.law),
@@ -107,13 +107,13 @@ fn many(args: &StoryArgs) -> Ending {
 }
 
 fn sum(campaign: &Campaign, seconds: f64) -> Sum<'_> {
-    let told = &campaign.told;
+    let told = &campaign.totals;
     Sum {
-        stories: campaign.stories,
+        stories: campaign.schedules_passed,
         steps: told.steps,
         jobs: told.jobs,
-        leaderships: told.leaders,
-        simulated_hours: told.ms as f64 / 3_600_000.0,
+        leaderships: told.leaderships,
+        simulated_hours: told.simulated_ms as f64 / 3_600_000.0,
         seconds,
         steps_per_second: told.steps as f64 / seconds.max(1e-9),
         events: &told.events,
@@ -134,8 +134,8 @@ fn card(sum: &Sum) -> Card {
 /// A shorter story, and the last things that happened in it.
 fn made_short(args: &StoryArgs, seed: u64, failure: &Failure) -> CliError {
     output::talk(&format!("seed {seed} breaks a law; looking for a shorter story"));
-    let shorter = minimise(&Story::of_seed(seed, args.steps), TRIES);
-    let (_, diary) = tell_in_full(&shorter);
+    let shorter = minimise(&Story::from_seed(seed, args.steps), TRIES);
+    let (_, diary) = run_schedule_traced(&shorter);
     output::talk(&format!("{shorter}\n{}\n", last(&diary, args.lines)));
     broken(&shorter, failure)
 }

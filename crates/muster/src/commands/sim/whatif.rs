@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_core::Timestamp;
-use muster_protocol::whatif::{Setting, WhatIf, WhatIfAsk, WhatIfFigures, WhatIfJob, WhatIfTenant};
-use muster_server::http::Fault;
-use muster_server::whatif::{Oracle, Question};
-use muster_sim::jobs;
+use muster_protocol::whatif::{Setting, WhatIf, WhatIfRequest, WhatIfFigures, WhatIfJob, WhatIfTenant};
+use muster_server::http::ApiError;
+use muster_server::whatif::{WhatIfReplay, WhatIfQuery};
+use muster_sim::job_log;
 use muster_sim::whatif::Historian;
 
 use crate::commands::policy::folders;
@@ -66,7 +66,7 @@ pub const JOBS_SHOWN: u32 = 10;
 
 /// Ask, and print who would have won and lost.
 pub fn run(args: &Args, options: &Options) -> Ending {
-    let ask = WhatIfAsk {
+    let ask = WhatIfRequest {
         since: Some(args.since.clone()),
         until: args.until.clone(),
         set: args.set.iter().cloned().collect(),
@@ -82,7 +82,7 @@ pub fn run(args: &Args, options: &Options) -> Ending {
 }
 
 /// Let a server replay its history, and print what it says.
-pub fn ask_server(ask: &WhatIfAsk, show: &ShowArgs, options: &Options) -> Ending {
+pub fn ask_server(ask: &WhatIfRequest, show: &ShowArgs, options: &Options) -> Ending {
     if options.terminal {
         output::talk("the server replays its history; a week of a busy cluster takes about a minute");
     }
@@ -101,18 +101,18 @@ fn policies(args: &Args) -> Result<Option<BTreeMap<String, String>>, CliError> {
     }
 }
 
-fn from_journal(path: &Path, ask: &WhatIfAsk) -> Result<WhatIf, CliError> {
-    if !jobs::is_address(path) && !path.is_file() {
+fn from_journal(path: &Path, ask: &WhatIfRequest) -> Result<WhatIf, CliError> {
+    if !job_log::is_database_url(path) && !path.is_file() {
         return Err(CliError::usage(format!("there is no file `{}`", path.display())));
     }
-    let store = jobs::store(path)
+    let store = job_log::open_store(path)
         .map_err(|error| CliError::failed(format!("the journal cannot be read: {error}")))?;
-    let declined = |fault: Fault| {
+    let declined = |fault: ApiError| {
         let problem = fault.problem();
         let error = CliError::failed(problem.detail);
         problem.hint.into_iter().fold(error, |error, hint| error.hint(hint))
     };
-    let question = Question::of(ask, Timestamp(units::now_ms())).map_err(declined)?;
+    let question = WhatIfQuery::from_request(ask, Timestamp(units::now_ms())).map_err(declined)?;
     let historian = Historian { interpreter: Some(Arc::new(Starlark::unhurried())) };
     historian.answer(&*store.tables, &question).map_err(declined)
 }
@@ -127,7 +127,7 @@ fn text(answer: &WhatIf, color: bool) -> String {
         parts.push(output::table(&JOBS, &answer.jobs, color));
     }
     if !answer.refused.is_empty() {
-        let line = |refused: &muster_protocol::whatif::WhatIfRefused| {
+        let line = |refused: &muster_protocol::whatif::WhatIfRefusal| {
             format!("{} would not have been accepted: {}\n", refused.job_id, refused.why)
         };
         parts.push(answer.refused.iter().map(line).collect());

@@ -48,7 +48,7 @@ impl Places for Blind {
         let room = |node: &usize| self.free[*node].count_ones();
         let enough = (0..self.free.len()).filter(|node| room(node) >= gpus);
         let node = enough.min_by_key(|node| (room(node), *node))?;
-        let number = || self.random.as_mut().map_or(0, Random::number);
+        let number = || self.random.as_mut().map_or(0, Random::next_u64);
         let devices = some_bits(self.free[node], gpus, number)?;
         self.free[node] &= !devices;
         Some(Place { node, devices })

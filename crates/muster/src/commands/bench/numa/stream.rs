@@ -27,7 +27,7 @@ pub fn jobs(seed: u64, count: usize, load: f64, gpus: usize, largest: u32) -> Ve
     let mut now_ms = 0.0;
     let mut next = || {
         now_ms += random.exponential(pause_ms);
-        let gpus = random.pick(&sizes, weights);
+        let gpus = random.choose_weighted(&sizes, weights);
         Job { arrives_ms: now_ms as u64, gpus, lasts_ms: random.exponential(MEAN_MS as f64) as u64 + 1 }
     };
     (0..count).map(|_| next()).collect()

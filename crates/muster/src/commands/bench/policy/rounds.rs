@@ -13,7 +13,7 @@ use muster_core::facts::plan::Plan;
 use muster_core::objects::policy::PolicyScope;
 use muster_core::planner::plan;
 use muster_core::{State, Timestamp};
-use muster_server::policies::{Asker, Interpreter};
+use muster_server::policies::{PolicyQuerier, Interpreter};
 
 use super::Measure;
 use crate::commands::bench::cpu::{median, median_wall};
@@ -37,10 +37,10 @@ pub fn measured(nodes: usize, rounds: usize) -> Result<Vec<Measure>, CliError> {
     put_into_force(&mut state, &*interpreter)?;
     let buckets = state.queue.buckets().count();
     // A server starts the worker of what is in force once; that is no part of a round.
-    Asker::new(interpreter.clone()).news(&state, &Plan::default(), (NOW, Duration::ZERO));
+    PolicyQuerier::new(interpreter.clone()).new_answers(&state, &Plan::default(), (NOW, Duration::ZERO));
     let (first, _) =
-        median_wall(rounds, || round(&mut Asker::new(interpreter.clone()), &state, Duration::ZERO));
-    let mut asker = Asker::new(interpreter.clone());
+        median_wall(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, Duration::ZERO));
+    let mut asker = PolicyQuerier::new(interpreter.clone());
     let noting = note_everything(&mut asker, &mut state);
     let (steady, starts) = median_wall(rounds, || round(&mut asker, &state, SOON));
     // Otherwise rounds of different work would be compared. Places may be others, and so how full nodes get.
@@ -49,7 +49,7 @@ pub fn measured(nodes: usize, rounds: usize) -> Result<Vec<Measure>, CliError> {
             "{starts} jobs start with these policies and {planned} without"
         )));
     }
-    let (anew, _) = median_wall(rounds, || round(&mut Asker::new(interpreter.clone()), &state, LATER));
+    let (anew, _) = median_wall(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, LATER));
     let line = |what: &str, ms| {
         Measure::of(format!("round, {nodes} nodes, {buckets} kinds of jobs: {what}"), ms, "ms")
     };
@@ -64,9 +64,9 @@ pub fn measured(nodes: usize, rounds: usize) -> Result<Vec<Measure>, CliError> {
 }
 
 /// One round, as the planner's thread has it: how many jobs start.
-fn round(asker: &mut Asker, state: &State, elapsed: Duration) -> usize {
+fn round(asker: &mut PolicyQuerier, state: &State, elapsed: Duration) -> usize {
     let planned = plan(state, NOW);
-    asker.news(state, &planned.plan, (NOW, elapsed));
+    asker.new_answers(state, &planned.plan, (NOW, elapsed));
     planned.plan.starts.len()
 }
 
@@ -92,9 +92,9 @@ fn put_into_force(state: &mut State, interpreter: &dyn Interpreter) -> Result<()
 }
 
 /// Ask until nothing is left to ask, and say how many milliseconds it takes to put the answers on record.
-fn note_everything(asker: &mut Asker, state: &mut State) -> f64 {
+fn note_everything(asker: &mut PolicyQuerier, state: &mut State) -> f64 {
     let mut ms = 0.0;
-    while let Some(answers) = asker.news(state, &Plan::default(), (NOW, Duration::ZERO)) {
+    while let Some(answers) = asker.new_answers(state, &Plan::default(), (NOW, Duration::ZERO)) {
         let (deciding, _) = median(1, || state.decide(&Actor::system(), &answers, NOW).is_ok());
         tell(state, &answers);
         ms += deciding;

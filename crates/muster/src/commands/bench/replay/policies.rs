@@ -1,8 +1,8 @@
 //! The policies by their names.
 
 use clap::ValueEnum;
-use muster_sim::replay::policies::named;
-use muster_sim::replay::{Outcome, Policy, Product, TraceJob, replay};
+use muster_sim::baseline_replay::policies::policy_by_name;
+use muster_sim::baseline_replay::{Outcome, Policy, Product, TraceJob, replay};
 
 /// A policy by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -61,7 +61,7 @@ impl Name {
     /// Play a trace by it.
     pub fn replay(self, jobs: &[TraceJob], nodes: usize) -> Outcome {
         let product = || -> Box<dyn Policy> { Box::new(Product::new(self == Name::MusterKnown)) };
-        let mut policy = named(self.text()).unwrap_or_else(product);
+        let mut policy = policy_by_name(self.text()).unwrap_or_else(product);
         replay(jobs, nodes, &mut *policy)
     }
 }

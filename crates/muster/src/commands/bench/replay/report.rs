@@ -1,6 +1,6 @@
 //! The table for people, with what is published beside what was measured.
 
-use muster_sim::replay::Outcome;
+use muster_sim::baseline_replay::Outcome;
 use serde::Serialize;
 
 use super::policies::Name;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use muster_sim::replay::TraceJob;
+use muster_sim::baseline_replay::TraceJob;
 
 use crate::commands::bench::traces::{self, Row, Table};
 use crate::error::CliError;

@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use muster_sim::jobs::LoggedJob;
-use muster_sim::rehearsal::Progress;
+use muster_sim::job_log::LoggedJob;
+use muster_sim::trace_replay::Progress;
 
 use crate::units;
 
@@ -40,9 +40,9 @@ impl Bar {
             return;
         }
         self.shown = Some(Instant::now());
-        let full = WIDTH * progress.over / self.jobs.max(1);
+        let full = WIDTH * progress.finished_jobs / self.jobs.max(1);
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(WIDTH.saturating_sub(full)));
-        let (percent, time) = (100 * progress.over / self.jobs.max(1), units::span(progress.elapsed_ms));
+        let (percent, time) = (100 * progress.finished_jobs / self.jobs.max(1), units::span(progress.elapsed_ms));
         // A terminal that has gone is no reason to stop.
         let _ = write!(std::io::stderr(), "\r{}  [{bar}] {percent:3} %  {time:>8}", self.policy);
     }

@@ -2,10 +2,10 @@
 
 use clap::ValueEnum;
 use muster_core::objects::settings::Objective;
-use muster_sim::history::History;
-use muster_sim::jobs::LoggedJob;
-use muster_sim::rehearsal::{Assumptions, Progress, Site, against, rehearse};
-use muster_sim::replay::policies::named;
+use muster_sim::run_history::History;
+use muster_sim::job_log::LoggedJob;
+use muster_sim::trace_replay::{Assumptions, Progress, Site, replay_with_policy, replay_trace};
+use muster_sim::baseline_replay::policies::policy_by_name;
 
 use crate::error::CliError;
 
@@ -56,12 +56,12 @@ impl Name {
         assumptions: Assumptions,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<History, CliError> {
-        let Some(mut policy) = named(self.text()) else {
+        let Some(mut policy) = policy_by_name(self.text()) else {
             let fast = self == Name::MusterFast;
             let objective = if fast { Objective::Fast } else { assumptions.objective };
-            return Ok(rehearse(jobs, site, &Assumptions { objective, ..assumptions }, watch));
+            return Ok(replay_trace(jobs, site, &Assumptions { objective, ..assumptions }, watch));
         };
-        against(jobs, site, &mut *policy, watch).map_err(|error| {
+        replay_with_policy(jobs, site, &mut *policy, watch).map_err(|error| {
             CliError::usage(format!("cannot play `{}`: {error}", self.text())).hint("`--policy muster`")
         })
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use muster_sim::figures::{Figures, TenantFigures};
-use muster_sim::jobs::Log;
-use muster_sim::rehearsal::{Assumptions, Site};
+use muster_sim::job_log::Log;
+use muster_sim::trace_replay::{Assumptions, Site};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -57,25 +57,25 @@ impl ClusterReport {
     /// A cluster, with its words if it was made for the log.
     pub fn of(site: &Site, made_for_the_log: Option<String>) -> ClusterReport {
         let (nodes, gpus) = (site.nodes().len(), site.gpus());
-        ClusterReport { about: site.about(), nodes, gpus, made_for_the_log, site: Some(site.clone()) }
+        ClusterReport { about: site.summary(), nodes, gpus, made_for_the_log, site: Some(site.clone()) }
     }
 }
 
 impl Report {
     /// Without figures yet.
     pub fn new(log: &Log, cluster: ClusterReport, assumptions: &Assumptions) -> Report {
-        let submit = |job: Option<&muster_sim::jobs::LoggedJob>| job.map_or(0, |job| job.submit_ms);
+        let submit = |job: Option<&muster_sim::job_log::LoggedJob>| job.map_or(0, |job| job.submit_ms);
         let (first_submit_ms, last_ms) = (submit(log.jobs.first()), submit(log.jobs.last()));
         let mut models_missing = BTreeMap::new();
         if let Some(site) = &cluster.site {
-            let wishes = log.jobs.iter().filter_map(|job| job.model.as_ref());
+            let wishes = log.jobs.iter().filter_map(|job| job.gpu_model.as_ref());
             wishes
                 .filter(|wish| !site.has_model(wish))
                 .for_each(|wish| *models_missing.entry(wish.clone()).or_default() += 1);
         }
         Report {
             log: LogReport {
-                format: log.format.word(),
+                format: log.format.as_str(),
                 jobs: log.jobs.len(),
                 left_out: log.left_out.clone(),
                 first_submit_ms,
@@ -84,8 +84,8 @@ impl Report {
             },
             cluster,
             assumptions: AssumptionsReport {
-                durations_told: assumptions.told,
-                saves_every_s: assumptions.saves_every_ms.map(|ms| ms as f64 / 1e3),
+                durations_told: assumptions.are_durations_known,
+                saves_every_s: assumptions.checkpoint_every_ms.map(|ms| ms as f64 / 1e3),
             },
             policies: Vec::new(),
         }

@@ -14,7 +14,7 @@ impl Random {
     }
 
     fn one_of(&mut self, places: &[usize]) -> Option<usize> {
-        if places.is_empty() { None } else { Some(*self.0.of(places)) }
+        if places.is_empty() { None } else { Some(*self.0.choose(places)) }
     }
 }
 

@@ -1,0 +1,197 @@
+//! When a gang must end and how it ended: TERM, a grace, KILL. Pure: the shim tells it what it sees and does
+//! what it says.
+
+use std::collections::BTreeMap;
+
+use muster_protocol::agent::{Exit, AttemptOrder};
+
+use crate::error::AgentError;
+use crate::records::{ExitRecord, StopRecord};
+
+/// How often a shim looks for a stop, and how soon a kill is repeated. It also looks whenever a task has
+/// ended.
+pub const SHIM_POLL_INTERVAL_MS: i64 = 100;
+/// For the rest of a gang when one task has failed: they can only wait for the one that is gone.
+const FAILED_GANG_GRACE_MS: i64 = 30_000;
+/// For what the tasks left running when they ended by themselves. Nobody waits for it, so it is short.
+const LEFTOVER_GRACE_MS: i64 = 2_000;
+
+/// What to do to every process that is left of a gang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopAction {
+    /// Nothing: it runs, or it was told and has its grace.
+    Wait,
+    /// Send TERM. Said once.
+    Terminate,
+    /// Send KILL. Said at each look from then on.
+    Kill,
+}
+
+/// The eye on one gang, from when all its tasks run until none of its processes is left.
+#[derive(Debug)]
+pub struct GangMonitor {
+    task_count: usize,
+    /// By rank, of the tasks that ended.
+    exits: BTreeMap<u32, Exit>,
+    /// By when all must be gone, once the end has begun.
+    kill_at_monotonic_ms: Option<i64>,
+    was_term_sent: bool,
+    was_stopped: bool,
+    /// The failure for which the others are ended.
+    causing_failure: Option<Exit>,
+}
+
+impl GangMonitor {
+    /// Over so many running tasks.
+    pub fn new(tasks: usize) -> GangMonitor {
+        GangMonitor { task_count: tasks, exits: BTreeMap::new(), kill_at_monotonic_ms: None, was_term_sent: false, was_stopped: false, causing_failure: None }
+    }
+
+    /// A task has ended.
+    pub fn record_task_exit(&mut self, rank: u32, exit: Exit) {
+        self.exits.insert(rank, exit);
+    }
+
+    /// Look, at a time that only grows, with the stop record as it was read just now.
+    pub fn next_action(&mut self, now_mono_ms: i64, stop: &Result<Option<StopRecord>, AgentError>) -> StopAction {
+        let all_ended = self.exits.len() == self.task_count;
+        if let Some(grace_ms) = requested_grace_ms(stop) {
+            self.was_stopped |= !all_ended;
+            self.set_kill_deadline(now_mono_ms, grace_ms);
+        } else if all_ended {
+            self.set_kill_deadline(now_mono_ms, LEFTOVER_GRACE_MS);
+        } else if let Some(failed) = self.first_failure() {
+            // Whoever is ended for this failure must not speak for the gang.
+            self.causing_failure.get_or_insert(failed);
+            self.set_kill_deadline(now_mono_ms, FAILED_GANG_GRACE_MS);
+        }
+        self.due_action(now_mono_ms)
+    }
+
+    /// Nothing is left of it since `ended_at_ms`, by the wall clock: what to write down.
+    pub fn into_exit_record(self, order: &AttemptOrder, ended_at_ms: i64) -> ExitRecord {
+        let exit = self.causing_failure.clone().filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
+        let (placed_at_ms, ended_at_ms) = (order.placed_at_ms, Some(ended_at_ms));
+        ExitRecord { exit, stopped: self.was_stopped, placed_at_ms, ended_at_ms }
+    }
+
+    /// A grace counts from when it is seen first. A shorter one hurries; a longer one changes nothing,
+    /// because others were told by when the space is free.
+    fn set_kill_deadline(&mut self, now_mono_ms: i64, grace_ms: i64) {
+        let by_ms = now_mono_ms.saturating_add(grace_ms);
+        self.kill_at_monotonic_ms = Some(self.kill_at_monotonic_ms.map_or(by_ms, |known| known.min(by_ms)));
+    }
+
+    fn due_action(&mut self, now_mono_ms: i64) -> StopAction {
+        match self.kill_at_monotonic_ms {
+            None => StopAction::Wait,
+            Some(by_ms) if now_mono_ms >= by_ms => StopAction::Kill,
+            Some(_) if std::mem::replace(&mut self.was_term_sent, true) => StopAction::Wait,
+            Some(_) => StopAction::Terminate,
+        }
+    }
+
+    /// The first rank that did not end well speaks for the gang.
+    fn gang_exit(&self) -> Exit {
+        if self.exits.len() < self.task_count {
+            return Exit::Unknown("a task ended and nobody saw how".to_string());
+        }
+        self.first_failure().unwrap_or(Exit::Code(0))
+    }
+
+    fn first_failure(&self) -> Option<Exit> {
+        self.exits.values().find(|exit| **exit != Exit::Code(0)).cloned()
+    }
+}
+
+/// A record we cannot read is no reason to let a job run on: it is there because the job must end.
+fn requested_grace_ms(stop: &Result<Option<StopRecord>, AgentError>) -> Option<i64> {
+    match stop {
+        Ok(stop) => stop.as_ref().map(|stop| stop.grace_ms.max(0)),
+        Err(_) => Some(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_fixtures;
+
+    const NO_STOP: Result<Option<StopRecord>, AgentError> = Ok(None);
+
+    fn stop(grace_ms: i64) -> Result<Option<StopRecord>, AgentError> {
+        Ok(Some(StopRecord { grace_ms, why: "test".to_string() }))
+    }
+
+    fn record(watch: GangMonitor) -> ExitRecord {
+        watch.into_exit_record(&test_fixtures::order("job-1", &[]), 7)
+    }
+
+    fn gang_exit_of(tasks: usize, exits: &[(u32, Exit)]) -> Exit {
+        let mut watch = GangMonitor::new(tasks);
+        exits.iter().for_each(|(rank, exit)| watch.record_task_exit(*rank, exit.clone()));
+        record(watch).exit
+    }
+
+    #[test]
+    fn the_first_failed_rank_determines_the_gang_exit() {
+        let exits = [(0, Exit::Code(0)), (1, Exit::Signal(9)), (2, Exit::Code(3))];
+        assert_eq!(gang_exit_of(3, &exits), Exit::Signal(9));
+        let exits = [(4, Exit::Code(0)), (5, Exit::Code(0))];
+        assert_eq!(gang_exit_of(2, &exits), Exit::Code(0));
+        assert!(matches!(gang_exit_of(3, &exits), Exit::Unknown(_)));
+    }
+
+    #[test]
+    fn a_kill_deadline_can_be_shortened_and_not_extended() {
+        let mut watch = GangMonitor::new(1);
+        for (grace_ms, seen_after_ms, ends_after_ms) in
+            [(60, 0, 60), (60, 5, 60), (2, 10, 12), (2, 11, 12), (60, 11, 12)]
+        {
+            watch.next_action(seen_after_ms, &stop(grace_ms));
+            assert_eq!(watch.kill_at_monotonic_ms, Some(ends_after_ms), "{grace_ms} ms, seen after {seen_after_ms} ms");
+        }
+    }
+
+    #[test]
+    fn term_is_sent_once_and_kill_repeats_until_the_gang_is_gone() {
+        let mut watch = GangMonitor::new(1);
+        assert_eq!(watch.next_action(0, &NO_STOP), StopAction::Wait);
+        let acts = [10, 20, 30, 40].map(|now_ms| watch.next_action(now_ms, &stop(20)));
+        assert_eq!(acts, [StopAction::Terminate, StopAction::Wait, StopAction::Kill, StopAction::Kill]);
+        watch.record_task_exit(0, Exit::Signal(9));
+        let ended = ExitRecord {
+            exit: Exit::Signal(9),
+            stopped: true,
+            placed_at_ms: test_fixtures::order("job-1", &[]).placed_at_ms,
+            ended_at_ms: Some(7),
+        };
+        assert_eq!(record(watch), ended);
+    }
+
+    #[test]
+    fn an_unreadable_stop_record_kills_the_gang_at_once() {
+        let unreadable = AgentError::Read { path: "stop.json".into(), source: std::io::Error::other("test") };
+        assert_eq!(GangMonitor::new(1).next_action(0, &Err(unreadable)), StopAction::Kill);
+    }
+
+    #[test]
+    fn tasks_killed_after_a_failure_do_not_determine_the_gang_exit() {
+        let mut watch = GangMonitor::new(2);
+        watch.record_task_exit(1, Exit::Code(3));
+        assert_eq!(watch.next_action(0, &NO_STOP), StopAction::Terminate);
+        assert_eq!(watch.next_action(FAILED_GANG_GRACE_MS, &NO_STOP), StopAction::Kill);
+        watch.record_task_exit(0, Exit::Signal(9));
+        let ended = record(watch);
+        assert_eq!((ended.exit, ended.stopped), (Exit::Code(3), false));
+    }
+
+    #[test]
+    fn a_stop_after_the_last_task_exit_only_shortens_the_leftover_grace() {
+        let mut watch = GangMonitor::new(1);
+        watch.record_task_exit(0, Exit::Code(0));
+        assert_eq!(watch.next_action(0, &NO_STOP), StopAction::Terminate);
+        assert_eq!(watch.next_action(1, &stop(0)), StopAction::Kill);
+        assert!(!record(watch).stopped);
+    }
+}

@@ -1,0 +1,104 @@
+//! The processes of a gang: waiting until they are gone, and ending them as the watch says.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use muster_protocol::agent::Exit;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group};
+
+use super::ShimError;
+use super::tasks::RunningGang;
+use super::gang_monitor::{StopAction, SHIM_POLL_INTERVAL_MS, GangMonitor};
+use crate::attempt_dir::AttemptDir;
+use crate::attempt_processes;
+use crate::proc::{self, Process};
+
+/// Wait until no process of the gang is left, and tell what the watch saw.
+pub(super) fn supervise_until_gone(folder: &AttemptDir, gang: &RunningGang) -> Result<GangMonitor, ShimError> {
+    let reaped = spawn_reaper()?;
+    let mut watch = GangMonitor::new(gang.task_pids.len());
+    let began = Instant::now();
+    loop {
+        match reaped.recv_timeout(Duration::from_millis(SHIM_POLL_INTERVAL_MS.unsigned_abs())) {
+            Ok((pid, status)) => record_reaped_task(gang, pid, status, &mut watch),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(watch),
+        }
+        let stop = folder.stop_record();
+        if let Err(error) = &stop {
+            eprintln!("stopping at once: {error}");
+        }
+        let now_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        match watch.next_action(now_ms, &stop) {
+            StopAction::Wait => {}
+            StopAction::Terminate => terminate_gang(gang, &live_descendants()?),
+            StopAction::Kill => live_descendants()?.iter().for_each(|process| signal_or_log(process, Signal::KILL)),
+        }
+    }
+}
+
+/// All that descend from us, and live.
+pub(super) fn live_descendants() -> Result<Vec<Process>, ShimError> {
+    Ok(attempt_processes::descendants(&proc::processes()?, getpid().as_raw_nonzero().get()))
+}
+
+/// The group hears it at once, so that none can fork out of reach; who has left the group hears it alone.
+fn terminate_gang(gang: &RunningGang, left: &[Process]) {
+    let group = gang.process_group.as_raw_nonzero().get();
+    if left.iter().any(|process| process.group == group) {
+        // One that was suspended could not react to its TERM.
+        for signal in [Signal::TERM, Signal::CONT] {
+            if let Err(error) = kill_process_group(gang.process_group, signal) {
+                eprintln!("cannot signal the group: {error}");
+            }
+        }
+    }
+    left.iter().filter(|process| process.group != group).for_each(|process| signal_or_log(process, Signal::TERM));
+}
+
+/// Send a signal, or say why not: we try again, and the agent sees that we have not ended.
+pub(super) fn signal_or_log(process: &Process, signal: Signal) {
+    if let Err(error) = proc::send_signal(process, signal) {
+        eprintln!("cannot signal process {}: {error}", process.pid);
+    }
+}
+
+/// Wait for any child to end. `None` when there is none left; as reaper we then have no descendants either.
+pub(super) fn wait_for_any_child() -> Option<(Pid, WaitStatus)> {
+    loop {
+        match rustix::process::wait(WaitOptions::empty()) {
+            Ok(Some(reaped)) => return Some(reaped),
+            Ok(None) | Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Waiting for children blocks, so it has a thread of its own; the channel closes when no child is left.
+fn spawn_reaper() -> Result<Receiver<(Pid, WaitStatus)>, ShimError> {
+    let (sender, reaped) = mpsc::channel();
+    let reap = move || {
+        while let Some(ended) = wait_for_any_child() {
+            if sender.send(ended).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("reaper".to_string()).spawn(reap).map_err(ShimError::ThreadSpawn)?;
+    Ok(reaped)
+}
+
+fn record_reaped_task(gang: &RunningGang, pid: Pid, status: WaitStatus, watch: &mut GangMonitor) {
+    if let Some((rank, _)) = gang.task_pids.iter().find(|(_, task)| *task == pid) {
+        watch.record_task_exit(*rank, exit_from_wait_status(status));
+    }
+}
+
+fn exit_from_wait_status(status: WaitStatus) -> Exit {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Unknown(format!("wait status {status:?}")),
+    }
+}

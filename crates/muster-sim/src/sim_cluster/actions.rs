@@ -1,0 +1,129 @@
+//! What people and misfortune do to the cluster, act by act.
+
+use muster_core::Command;
+use muster_core::objects::node::NodeStatus;
+use muster_core::objects::settings::{Objective, Settings};
+use muster_protocol::agent::Report;
+use muster_store::memory::SimulatedFault;
+
+use super::network::Weather;
+use super::{Coming, ToServer, World};
+use crate::random::Random;
+use crate::fault_schedule::Act;
+
+impl World<'_> {
+    pub(super) fn apply_action(&mut self, index: usize) {
+        let act = self.schedule.actions[index].1.clone();
+        if self.is_healed && act.is_fault() {
+            return;
+        }
+        let (now, servers, nodes) = (self.now(), self.servers.len(), self.nodes.len());
+        match act {
+            Act::CrashServer(server, ms) => {
+                self.servers[server % servers].process = None;
+                self.schedule_at(now + ms, Coming::RestartServer(server % servers));
+            }
+            Act::PauseServer(server, ms) => self.servers[server % servers].paused_until_ms = now + ms,
+            Act::FreezeServer(server, ms) => {
+                self.servers[server % servers].paused_until_ms = now + ms;
+                self.servers[server % servers].clock.freeze_until(now + ms);
+            }
+            Act::CrashAgent(node, ms) => {
+                self.nodes[node % nodes].agent = None;
+                self.schedule_at(now + ms, Coming::RestartAgent(node % nodes));
+            }
+            Act::PauseAgent(node, ms) => self.nodes[node % nodes].agent_paused_until_ms = now + ms,
+            Act::PauseShim(node, number, ms) => self.nodes[node % nodes].host.pause_any_shim(number, ms),
+            Act::FreezeNode(node, ms) => {
+                self.nodes[node % nodes].frozen_until_ms = now + ms;
+                self.nodes[node % nodes].clock.freeze_until(now + ms);
+            }
+            Act::CrashNode(node, ms) => {
+                let place = &mut self.nodes[node % nodes];
+                (place.agent, place.is_powered_on) = (None, false);
+                place.host.power_cut();
+                self.schedule_at(now + ms, Coming::BootNode(node % nodes));
+            }
+            Act::LoseDisk(node, ms) => {
+                let place = &mut self.nodes[node % nodes];
+                (place.agent, place.is_powered_on) = (None, false);
+                place.host.power_cut();
+                place.host.lose_disk();
+                self.laws.forget_unreported_launches(node % nodes, &self.node_names[node % nodes]);
+                self.schedule_at(now + ms, Coming::BootNode(node % nodes));
+            }
+            Act::KillShim(node) => self.nodes[node % nodes].host.kill_any_shim(),
+            Act::FailDiskWrites(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
+            Act::DisconnectDatabase(server, ms) => {
+                self.servers[server % servers].connection.inject_fault(SimulatedFault::Unreachable);
+                self.schedule_at(now + ms, Coming::ReconnectDatabase(server % servers));
+            }
+            Act::LoseDatabaseReply(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::ReplyLost),
+            Act::TearDatabaseWrite(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::TornWrite),
+            Act::PartitionNetwork(server, node, ms) => {
+                self.partitions.insert((server % servers, node % nodes), now + ms);
+            }
+            Act::DegradeNetwork(ms, per_mille, delay_ms_max) => {
+                self.network = Weather { until_ms: now + ms, loss_per_mille: per_mille, delay_ms_max };
+            }
+            Act::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_wall_offset_ms(off_ms),
+            Act::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_wall_offset_ms(off_ms),
+            Act::SkewServerClock(server, pace) => self.servers[server % servers].clock.set_rate_per_mille(pace),
+            Act::SkewNodeClock(node, pace) => self.nodes[node % nodes].clock.set_rate_per_mille(pace),
+            Act::ReportGpuReading(node, gpu, celsius, errors) => self.send_gpu_reading(node % nodes, gpu, celsius, errors),
+            Act::FailGpu(node, gpu, errors) => {
+                let gpu = gpu % self.schedule.node_gpus[node % nodes] as u8;
+                self.nodes[node % nodes].host.fail_gpu(gpu);
+                self.send_gpu_reading(node % nodes, gpu, 60, errors);
+            }
+            Act::Configure(number) => {
+                self.settings = random_settings(number, &self.settings);
+                let settings = Box::new(self.settings.clone());
+                self.send_operator_command(Command::Configure { settings });
+            }
+            Act::Drain(node) => self.set_node_state(node % nodes, NodeStatus::Draining),
+            Act::Resume(node) => self.set_node_state(node % nodes, NodeStatus::Ready),
+            deed => {
+                for letter in self.clients.act(&deed, self.laws.expected_state()) {
+                    self.send_request(letter);
+                }
+            }
+        }
+    }
+
+    pub(super) fn send_operator_command(&mut self, command: Command) {
+        let letter = self.clients.operator(command);
+        self.send_request(letter);
+    }
+
+    pub(super) fn set_node_state(&mut self, node: usize, word: NodeStatus) {
+        if let Ok(node) = self.node_names[node].parse() {
+            self.send_operator_command(Command::SetNodeState { node, status: word, why: "an operator".to_string() });
+        }
+    }
+
+    pub(super) fn send_gpu_reading(&mut self, node: usize, gpu: u8, celsius: i32, errors: u32) {
+        let report = Report::GpuReading {
+            node: self.node_names[node].clone(),
+            gpu: gpu % self.schedule.node_gpus[node] as u8,
+            temperature_c: Some(celsius),
+            errors,
+            last_error: String::new(),
+        };
+        for server in 0..self.servers.len() {
+            let message = ToServer::Report(Box::new(report.clone()));
+            self.send_message(Some((server, node)), Coming::ToServer(server, message));
+        }
+    }
+}
+
+fn random_settings(number: u64, before: &Settings) -> Settings {
+    let mut random = Random(number);
+    Settings {
+        objective: if random.chance_per_mille(500) { Objective::Fast } else { Objective::Fair },
+        preemption: random.chance_per_mille(700),
+        defragment: random.chance_per_mille(500),
+        reservations: random.below(4) as u32,
+        ..before.clone()
+    }
+}

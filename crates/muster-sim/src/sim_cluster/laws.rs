@@ -1,0 +1,313 @@
+//! What must hold, whatever befalls the cluster. Looked at after every step, by a judge who sees everything: the journal,
+//! what servers believe, what users were told and which processes really run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::accounting::ledger::LeaseEnd;
+use muster_core::facts::event::NextPhase;
+use muster_core::objects::charge::Charge;
+use muster_core::objects::job::{Exit, Outcome};
+use muster_core::{Event, JobId, State, Timestamp};
+use muster_protocol::agent::AttemptOrder;
+use muster_server::cluster::Batch;
+use muster_store::Entry;
+
+use super::machine::Seen;
+
+/// A shim that is not disturbed ends its tasks that soon after their grace: it looks a few times a second, and the clock
+/// of its machine may be three times too fast. An agent that does it in its place comes later.
+const KILL_DELAY_MS_MAX: i64 = 1_500;
+
+/// A part of an attempt: which node, which job, which attempt.
+type Part = (usize, String, u32);
+
+/// The judge.
+#[derive(Default)]
+pub struct Laws {
+    /// What was published, in order.
+    published_entries: Vec<Entry>,
+    /// The state that follows from it.
+    expected_state: State,
+    /// Parts whose tasks run, really.
+    running: BTreeMap<Part, AttemptOrder>,
+    /// Parts whose tasks have ever run, with the moment they were placed.
+    launched: BTreeSet<(Part, i64)>,
+    /// Parts that are gone, with the exit codes of the tasks that left by themselves.
+    exit_codes: BTreeMap<Part, Vec<i32>>,
+    /// When each part was really gone, by a clock that is right.
+    gone_at: BTreeMap<Part, Timestamp>,
+    /// No clock of the story is ever wrong.
+    are_clocks_accurate: bool,
+    /// Which job a user's letter became.
+    job_of_request: BTreeMap<u64, JobId>,
+}
+
+/// A law that does not hold.
+pub type Broken = String;
+
+impl Laws {
+    /// Nothing has happened yet.
+    pub fn new(has_right_clocks: bool) -> Laws {
+        Laws { expected_state: State::empty(), are_clocks_accurate: has_right_clocks, ..Laws::default() }
+    }
+
+    /// The cluster as it was last published.
+    pub fn expected_state(&self) -> &State {
+        &self.expected_state
+    }
+
+    /// How many entries were published.
+    pub fn published_count(&self) -> u64 {
+        self.published_entries.len() as u64
+    }
+
+    /// How many leaderships there were, and how many events of each kind.
+    pub fn leaderships_and_events(&self) -> (u64, BTreeMap<&'static str, u64>) {
+        let mut events = BTreeMap::new();
+        for entry in &self.published_entries {
+            *events.entry(entry.event.kind()).or_default() += 1;
+        }
+        (self.published_entries.last().map_or(0, |last| last.epoch), events)
+    }
+
+    /// A server publishes what it has written.
+    pub fn publish(&mut self, batch: &Batch, nodes: &[String]) -> Result<(), Broken> {
+        batch.entries.iter().try_for_each(|entry| self.check_entry(entry, nodes))
+    }
+
+    fn check_entry(&mut self, entry: &Entry, nodes: &[String]) -> Result<(), Broken> {
+        match self.published_entries.get(entry.seq as usize - 1) {
+            Some(known) if known == entry => return Ok(()),
+            Some(known) => return Err(format!("history was rewritten: {known:?} became {entry:?}")),
+            None if entry.seq != self.published_count() + 1 => {
+                return Err(format!("entry {} was published after {}", entry.seq, self.published_count()));
+            }
+            None => {}
+        }
+        if self.published_entries.last().is_some_and(|last| last.epoch > entry.epoch) {
+            return Err(format!("entry {} is of an epoch that was over", entry.seq));
+        }
+        self.check_event(&entry.event, nodes)?;
+        self.expected_state.apply(&entry.event);
+        self.published_entries.push(entry.clone());
+        Ok(())
+    }
+
+    /// What the server says of a part must be what really became of it.
+    fn check_event(&self, event: &Event, nodes: &[String]) -> Result<(), Broken> {
+        match event {
+            Event::NodePartEnded { job, attempt, node, exit, .. } => {
+                let Some(index) = nodes.iter().position(|name| name == node.as_str()) else { return Ok(()) };
+                let part = (index, job.to_string(), *attempt);
+                if self.running.contains_key(&part) {
+                    return Err(format!("{part:?} is said to have ended with {exit:?}, but it runs"));
+                }
+                match (exit, self.exit_codes.get(&part)) {
+                    (Exit::Code { code }, Some(codes)) if codes.contains(code) => Ok(()),
+                    (Exit::Code { .. }, codes) => Err(format!(
+                        "{part:?} is said to have ended with {exit:?}, but its tasks said {codes:?}"
+                    )),
+                    _ => Ok(()),
+                }
+            }
+            Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, at, .. } => {
+                self.check_attempt_over(&job.to_string(), *attempt)?;
+                self.check_charge(
+                    *job,
+                    charge,
+                    LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at },
+                )?;
+                let done = matches!(next, NextPhase::Ended { outcome: Outcome::Done, .. });
+                if done && !self.completed_successfully(&job.to_string(), *attempt) {
+                    return Err(format!("{job} is said to be done with {exit:?}, and its tasks were not"));
+                }
+                Ok(())
+            }
+            Event::JobPlaced { job, .. } => {
+                let name = job.to_string();
+                match self.running.keys().find(|(_, other, _)| *other == name) {
+                    Some(part) => Err(format!("{name} is placed again while {part:?} runs")),
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Usage is charged from the placement until the processes were gone, or some moment between that and the release.
+    fn check_charge(&self, job: JobId, charge: &Charge, end: LeaseEnd) -> Result<(), Broken> {
+        let Some(attempt) = self.expected_state.jobs.get(&job).and_then(|job| job.attempt()) else { return Ok(()) };
+        let LeaseEnd { charged_until, released_at } = end;
+        if charged_until < attempt.placed_at || charged_until > released_at {
+            return Err(format!("{job} is charged until {charged_until:?}, released at {released_at:?}"));
+        }
+        let gpu_ms = attempt.gpu_milli() * charged_until.since(attempt.placed_at).unsigned_abs() / 1_000;
+        if charge.gpu_ms != gpu_ms {
+            return Err(format!("{job} is charged {} GPU-ms, not {gpu_ms}", charge.gpu_ms));
+        }
+        let name = job.to_string();
+        let parts =
+            self.gone_at.iter().filter(|((_, of, number), _)| *of == name && *number == attempt.number);
+        match parts.map(|(_, gone_at)| *gone_at).max().filter(|_| self.are_clocks_accurate) {
+            Some(gone_at) if charged_until < gone_at => {
+                Err(format!("{job} is charged until {charged_until:?}, and ran until {gone_at:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_attempt_over(&self, job: &str, attempt: u32) -> Result<(), Broken> {
+        match self.running.keys().find(|(_, other, number)| other == job && *number == attempt) {
+            Some(part) => Err(format!("{part:?} runs, and its attempt is said to be over")),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether every part of an attempt left by itself, and with code 0.
+    fn completed_successfully(&self, job: &str, attempt: u32) -> bool {
+        let mut parts =
+            self.exit_codes.iter().filter(|((_, other, number), _)| other == job && *number == attempt).peekable();
+        parts.peek().is_some()
+            && parts.all(|(_, codes)| !codes.is_empty() && codes.iter().all(|code| *code == 0))
+    }
+
+    /// A server begins to lead with what it has read: everything that was ever published must be in it.
+    pub fn check_leader_journal(&mut self, durable: &[Entry], nodes: &[String]) -> Result<(), Broken> {
+        if (durable.len() as u64) < self.published_count() {
+            return Err(format!(
+                "{} entries are left of {} that were published",
+                durable.len(),
+                self.published_count()
+            ));
+        }
+        durable.iter().try_for_each(|entry| self.check_entry(entry, nodes))
+    }
+
+    /// What a leader holds to be true is what follows from the journal.
+    pub fn check_leader_state(&self, state: &State) -> Result<(), Broken> {
+        if *state == self.expected_state {
+            Ok(())
+        } else {
+            Err("the state of the leader is not that of the journal".to_string())
+        }
+    }
+
+    /// No law of a single state is broken.
+    pub fn check_state_laws(&self) -> Result<(), Broken> {
+        let broken = self.expected_state.check();
+        if broken.is_empty() { Ok(()) } else { Err(format!("broken laws: {broken:?}")) }
+    }
+
+    /// Something happened on a node.
+    pub fn observe(&mut self, node: usize, seen: Seen, now: Timestamp) -> Result<(), Broken> {
+        match seen {
+            Seen::TasksStarted(order) => self.check_launch(node, *order),
+            Seen::TasksGone { job, attempt, exit_codes: codes, kill_delay_ms: late_ms } => {
+                let part = (node, job, attempt);
+                if let Some(late_ms) = late_ms.filter(|late_ms| *late_ms > KILL_DELAY_MS_MAX) {
+                    return Err(format!("{part:?} ran for {late_ms} ms after its grace"));
+                }
+                self.running.remove(&part);
+                self.gone_at.insert(part.clone(), now);
+                self.exit_codes.insert(part, codes);
+                Ok(())
+            }
+            Seen::StopRequested { job, attempt } => self.check_stop_is_wanted(&job, attempt),
+        }
+    }
+
+    /// Whoever is told to stop has to: the server wants it, or counts it as over.
+    fn check_stop_is_wanted(&self, job: &str, number: u32) -> Result<(), Broken> {
+        let known = job.parse().ok().and_then(|job: JobId| self.expected_state.jobs.get(&job)?.attempt());
+        match known.filter(|attempt| attempt.number == number && attempt.stopping.is_none()) {
+            Some(_) => Err(format!("attempt {number} of {job} is told to stop, and nobody wants it to")),
+            None => Ok(()),
+        }
+    }
+
+    /// A node that has lost its disk may launch again what it had launched, unless the server has heard of it.
+    pub fn forget_unreported_launches(&mut self, node: usize, name: &str) {
+        let judge = &self.expected_state;
+        let is_known = |(at, job, number): &Part| {
+            let job = job.parse().ok().and_then(|job: JobId| judge.jobs.get(&job));
+            let attempt = job.and_then(|job| job.attempt()).filter(|attempt| attempt.number == *number);
+            let heard =
+                attempt.map(|attempt| name.parse().is_ok_and(|name| attempt.reports.get(&name).is_some()));
+            *at != node || heard.unwrap_or(true)
+        };
+        self.launched.retain(|(part, _)| is_known(part));
+    }
+
+    fn check_launch(&mut self, node: usize, order: AttemptOrder) -> Result<(), Broken> {
+        let part = (node, order.job.clone(), order.attempt);
+        if !self.launched.insert((part.clone(), order.placed_at_ms)) {
+            return Err(format!("{part:?} was launched twice"));
+        }
+        if let Some(other) =
+            self.running.keys().find(|(_, job, attempt)| *job == part.1 && *attempt != part.2)
+        {
+            return Err(format!("{part:?} runs beside another attempt of the same job, {other:?}"));
+        }
+        self.check_attempt_is_current(&part)?;
+        self.running.insert(part, order);
+        self.check_gpu_capacity(node)
+    }
+
+    /// Whoever runs has its place: the server has not counted it as over.
+    fn check_attempt_is_current(&self, part: &Part) -> Result<(), Broken> {
+        let job: Option<JobId> = part.1.parse().ok();
+        let attempt = job.and_then(|job| self.expected_state.jobs.get(&job)?.attempt());
+        match attempt {
+            Some(attempt) if attempt.number == part.2 => Ok(()),
+            _ => Err(format!("{part:?} began although its attempt is over")),
+        }
+    }
+
+    /// What runs on a node fits on its devices.
+    fn check_gpu_capacity(&self, node: usize) -> Result<(), Broken> {
+        let mut used: BTreeMap<u8, (u32, Vec<&str>)> = BTreeMap::new();
+        let here = self.running.iter().filter(|((at, _, _), _)| *at == node).map(|(_, order)| order);
+        for (order, task) in here.flat_map(|order| order.tasks.iter().map(move |task| (order, task))) {
+            for gpu in &task.gpus {
+                let (sum, jobs) = used.entry(*gpu).or_default();
+                *sum += task.share.as_ref().map_or(1_000, |share| share.compute_milli);
+                jobs.push(&order.job);
+            }
+        }
+        match used.into_iter().find(|(_, (sum, _))| *sum > 1_000) {
+            Some((gpu, (sum, jobs))) => Err(format!("gpu-{gpu} of node {node} runs {sum}/1000 for {jobs:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// A user is told that a letter became a job.
+    pub fn check_answer(&mut self, letter: u64, job: JobId) -> Result<(), Broken> {
+        match self.job_of_request.insert(letter, job) {
+            Some(before) if before != job => Err(format!("letter {letter} became {before} and {job}")),
+            _ if self.is_job_known(job) => Ok(()),
+            _ => Err(format!("letter {letter} became {job}, which is nowhere")),
+        }
+    }
+
+    fn is_job_known(&self, job: JobId) -> bool {
+        !self.expected_state.live_jobs_of(job).is_empty() || self.expected_state.ended.contains_key(&job)
+    }
+
+    /// When all is healed and everyone had time: every job has ended, nothing runs, and nobody was told a lie.
+    pub fn check_rest(&self) -> Result<(), Broken> {
+        if let Some(job) = self.expected_state.jobs.values().next() {
+            return Err(format!(
+                "{} of {} jobs never end, first {job:?}",
+                self.expected_state.jobs.len(),
+                self.expected_state.next_job - 1
+            ));
+        }
+        if let Some(part) = self.running.keys().next() {
+            return Err(format!("{part:?} runs on although every job has ended"));
+        }
+        match self.job_of_request.iter().find(|(_, job)| !self.is_job_known(**job)) {
+            Some((letter, job)) => Err(format!("letter {letter} became {job}, which was lost")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! One connection of its own, on a small runtime of its own, opened anew when it was lost.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Row, Statement};
+
+use super::config::PostgresConfig;
+use super::error_mapping::map_write_error;
+use super::lease_timeouts::LeaseTimeouts;
+use super::tls::Tls;
+use crate::error::StoreError;
+
+/// Longer than any batch should take; after this the server counts as lost.
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection, and the statements it has prepared.
+pub struct PostgresConnection {
+    pub client: Client,
+    statements: HashMap<&'static str, Statement>,
+    driver_task: JoinHandle<()>,
+    timeouts: Option<LeaseTimeouts>,
+}
+
+/// A runtime that may be dropped anywhere, also inside of another one.
+pub struct DedicatedRuntime(Option<Runtime>);
+
+impl DedicatedRuntime {
+    pub fn new(mut builder: Builder) -> Result<DedicatedRuntime, StoreError> {
+        let runtime = builder.enable_all().build();
+        runtime
+            .map(|runtime| DedicatedRuntime(Some(runtime)))
+            .map_err(|error| StoreError::unavailable("start a runtime", error))
+    }
+
+    /// Wait for the end of some work.
+    pub fn block_on<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        match &self.0 {
+            Some(runtime) => runtime.block_on(work),
+            None => Err(StoreError::unavailable("run", "the runtime has ended")),
+        }
+    }
+}
+
+impl Drop for DedicatedRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A connection that may have to be made first.
+pub struct ReconnectingConnection {
+    runtime: DedicatedRuntime,
+    options: ConnectOptions,
+    connection: Option<PostgresConnection>,
+}
+
+/// All that it takes to connect.
+struct ConnectOptions {
+    config: PostgresConfig,
+    tls: Tls,
+    application_name: &'static str,
+    /// Set where the work must end before a lease does.
+    timeouts: Option<LeaseTimeouts>,
+}
+
+impl ReconnectingConnection {
+    pub fn new(config: &PostgresConfig, name: &'static str) -> Result<ReconnectingConnection, StoreError> {
+        let runtime = DedicatedRuntime::new(Builder::new_current_thread())?;
+        let route = ConnectOptions { config: config.clone(), tls: Tls::from_config(config)?, application_name: name, timeouts: None };
+        Ok(ReconnectingConnection { runtime, options: route, connection: None })
+    }
+
+    /// From now on calls, transactions and the connection itself keep these limits.
+    pub fn set_timeouts(&mut self, limits: LeaseTimeouts) {
+        if self.options.timeouts != Some(limits) {
+            self.disconnect();
+            self.options.timeouts = Some(limits);
+        }
+    }
+
+    /// Do some work over the connection. After any fault it is made anew next time: a transaction may be
+    /// open, a lock held, or an answer still on its way.
+    pub fn call<T>(
+        &mut self,
+        doing: &str,
+        work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let limit = self.options.timeouts.map_or(CALL_TIMEOUT, |limits| limits.call_timeout);
+        self.call_within(limit, doing, work)
+    }
+
+    /// The same for work that may take longer.
+    pub fn call_within<T>(
+        &mut self,
+        limit: Duration,
+        doing: &str,
+        work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let (route, slot) = (&self.options, &mut self.connection);
+        let done = self.runtime.block_on(async {
+            let whole = async {
+                let link = match slot {
+                    Some(link) => link,
+                    empty => empty.insert(PostgresConnection::connect(route).await?),
+                };
+                work(link).await
+            };
+            match tokio::time::timeout(limit, whole).await {
+                Ok(done) => done,
+                Err(_) => Err(StoreError::unavailable(doing, format!("no answer for {limit:?}"))),
+            }
+        });
+        if done.is_err() {
+            self.disconnect();
+        }
+        done
+    }
+
+    /// Close the connection now. Nothing moves on the runtime between calls, and a transaction that stays open
+    /// until the next one would keep a new leader waiting for our locks.
+    fn disconnect(&mut self) {
+        if let Some(link) = self.connection.take() {
+            let _ = self.runtime.block_on(async {
+                link.driver_task.abort();
+                let _ = link.driver_task.await;
+                Ok(())
+            });
+        }
+    }
+}
+
+impl PostgresConnection {
+    async fn connect(route: &ConnectOptions) -> Result<PostgresConnection, StoreError> {
+        let doing = format!("connect to the {}", route.config.location());
+        let mut driver = route.config.driver_config(route.application_name);
+        if let Some(limits) = route.timeouts {
+            limits.apply_to_client(&mut driver);
+        }
+        let (client, connection) = driver.connect(route.tls.clone()).await.map_err(map_write_error(&doing))?;
+        let mover = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to PostgreSQL has ended");
+            }
+        });
+        let link = PostgresConnection { client, statements: HashMap::new(), driver_task: mover, timeouts: route.timeouts };
+        link.client.batch_execute(&link.session_sql()).await.map_err(map_write_error(&doing))?;
+        Ok(link)
+    }
+
+    fn session_sql(&self) -> String {
+        let limits = self.timeouts.map(|limits| limits.session_sql()).unwrap_or_default();
+        format!("{SESSION_SETTINGS_SQL}; {limits}")
+    }
+
+    /// The text that begins a transaction.
+    pub fn begin_sql(&self) -> String {
+        self.timeouts.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_sql())
+    }
+
+    /// The text that begins the transaction in which the leader row is taken.
+    pub fn begin_takeover_sql(&self) -> String {
+        self.timeouts.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_takeover_sql())
+    }
+
+    /// How long a client may be silent before another one counts it as lost.
+    pub fn client_silence_max(&self) -> Duration {
+        self.timeouts.map_or(CALL_TIMEOUT, |limits| limits.call_timeout)
+    }
+
+    /// Prepare a statement, once for each connection.
+    pub async fn prepare(&mut self, sql: &'static str) -> Result<(), StoreError> {
+        if !self.statements.contains_key(sql) {
+            // Numbered parameters are `$1` here. Our SQL has no other question mark.
+            let own = sql.replace('?', "$");
+            let statement = self.client.prepare(&own).await.map_err(map_write_error("prepare a statement"))?;
+            self.statements.insert(sql, statement);
+        }
+        Ok(())
+    }
+
+    /// A statement that was prepared before.
+    pub fn prepared(&self, sql: &'static str) -> Result<&Statement, StoreError> {
+        self.statements.get(sql).ok_or_else(|| StoreError::invariant_violated(format!("`{sql}` was not prepared")))
+    }
+
+    /// Run a query that is asked often.
+    pub async fn query(
+        &mut self,
+        sql: &'static str,
+        values: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.prepare(sql).await?;
+        self.client.query(self.prepared(sql)?, values).await.map_err(map_write_error("ask the database"))
+    }
+}
+
+/// An acknowledged commit must be on disk, whatever the server's default; a stricter default stays. Every
+/// statement of ours finds its rows by an index. Plans are made once for each connection, perhaps while the
+/// tables are still empty, so they must not come to rely on that.
+const SESSION_SETTINGS_SQL: &str = "SELECT set_config('synchronous_commit', 'on', false) \
+    WHERE current_setting('synchronous_commit') IN ('off', 'local'); \
+    SET jit = off; SET plan_cache_mode = force_generic_plan; \
+    SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
