@@ -7,5 +7,6 @@ pub mod fragmentation;
 pub mod gittins;
 pub mod recent;
 pub mod remaining;
+pub mod runtime_model;
 pub mod runtimes;
 pub mod workload_mix;

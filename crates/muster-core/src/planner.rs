@@ -87,7 +87,7 @@ fn try_head(draft: &mut Draft, turn: &QueueHead) -> HeadOutcome {
         return HeadOutcome::Blocked;
     }
     let ask = draft.request(turn.bucket);
-    if !admit::blockers(draft, (turn.bucket, turn.policy), &ask).is_empty() {
+    if !admit::blockers(draft, turn.bucket, turn.policy, &ask).is_empty() {
         return HeadOutcome::Blocked;
     }
     if place::start_at_best_fit(draft, turn, &ask)

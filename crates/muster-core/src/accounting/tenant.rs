@@ -9,7 +9,7 @@ use crate::accounting::decayed_usage::DecayedUsage;
 use crate::accounting::ledger::LeaseEnd;
 use crate::accounting::preemption_loss::PreemptionLoss;
 use crate::estimate::gittins::ClassHistory;
-use crate::estimate::recent::RecentRuntimes;
+use crate::estimate::runtime_model::UserRuntimes;
 use crate::estimate::runtimes::TenantRuntimes;
 use crate::ids::TenantId;
 use crate::objects::demand::Demand;
@@ -49,17 +49,9 @@ pub struct Member {
     pub held: Demand,
     /// Jobs of the user that are queued, held or running. Derived; `State::check` recomputes it.
     pub live_jobs: u64,
-    /// Decayed usage of the user.
-    pub recent: DecayedUsage,
-    /// Runtimes of the last jobs.
+    pub decayed_usage: DecayedUsage,
     #[serde(default)]
-    pub recent_runtimes: RecentRuntimes,
-    /// The part of their time limits that the last jobs used, in thousandths.
-    #[serde(default)]
-    pub limit_use_milli: RecentRuntimes,
-    /// Runtime history of the jobs by class: GPUs of the job, in thousandths.
-    #[serde(default)]
-    pub class_histories: BTreeMap<u64, ClassHistory>,
+    pub runtimes: UserRuntimes,
 }
 
 impl Tenant {
@@ -132,20 +124,16 @@ impl Tenant {
         let unused_ms = end.released_at.since(end.charged_until);
         let half_life_ms = self.half_life_ms(half_life_ms);
         self.decayed_usage.take_back(demand.gpu_milli, unused_ms, half_life_ms);
-        self.member_mut(user).recent.take_back(demand.gpu_milli, unused_ms, half_life_ms);
+        self.member_mut(user).decayed_usage.take_back(demand.gpu_milli, unused_ms, half_life_ms);
     }
 
     /// Record the runtime of an ended job, and the part of its time limit that it used.
     pub(crate) fn note_runtime(&mut self, user: &str, ms: i64, limit_ms: Option<i64>) {
-        let member = self.member_mut(user);
-        member.recent_runtimes.add(ms);
-        if let Some(limit_ms) = limit_ms.filter(|limit| *limit > 0) {
-            member.limit_use_milli.add(ms.saturating_mul(1_000) / limit_ms);
-        }
+        self.member_mut(user).runtimes.add(ms, limit_ms);
     }
 
     pub(crate) fn class_history_mut(&mut self, user: &str, gpu_milli: u64) -> &mut ClassHistory {
-        self.member_mut(user).class_histories.entry(gpu_milli).or_default()
+        self.member_mut(user).runtimes.classes.entry(gpu_milli).or_default()
     }
 
     /// Remove members without live jobs whose usage has decayed to zero.
@@ -154,7 +142,8 @@ impl Tenant {
         // history is still useful.
         let half_life_ms = self.half_life_ms(half_life_ms).max(half_life_ms);
         self.members.retain(|_, member| {
-            member.live_jobs > 0 || member.recent.micro_gpus(member.held.gpu_milli, now, half_life_ms) > 0
+            member.live_jobs > 0
+                || member.decayed_usage.micro_gpus(member.held.gpu_milli, now, half_life_ms) > 0
         });
     }
 
@@ -163,7 +152,7 @@ impl Tenant {
         let half_life_ms = self.half_life_ms(half_life_ms);
         self.decayed_usage.advance(self.held.gpu_milli, at, half_life_ms);
         for member in self.members.values_mut() {
-            member.recent.advance(member.held.gpu_milli, at, half_life_ms);
+            member.decayed_usage.advance(member.held.gpu_milli, at, half_life_ms);
         }
     }
 
@@ -171,7 +160,7 @@ impl Tenant {
         let half_life_ms = self.half_life_ms(half_life_ms);
         self.decayed_usage.advance(self.held.gpu_milli, at, half_life_ms);
         let member = self.member_mut(user);
-        member.recent.advance(member.held.gpu_milli, at, half_life_ms);
+        member.decayed_usage.advance(member.held.gpu_milli, at, half_life_ms);
     }
 
     fn member_mut(&mut self, user: &str) -> &mut Member {

@@ -1,41 +1,38 @@
-//! Short work first: what the objective `fast` orders jobs by, and who gives way to whom.
+//! Remaining time of a job and its SRPT index: what the objective `fast` orders jobs by.
 //!
-//! The size of a job is the GPU time that is left of it, as far as can be told: where it has a limit, as much of it as
-//! its owner's jobs usually use, less what it has run; else what is known of others of its kind (`past`). Its worth is
-//! how many such jobs would be done in a time on its GPUs.
+//! The size of a job is its remaining GPU time. A job with a time limit is expected to use as much of its limit as its user's
+//! jobs usually do, less what it has run. A job without a limit is estimated from the history of its class ([`gittins`]). The
+//! SRPT index is the rate at which jobs of that size would complete on the GPUs of the job.
 //!
-//! Who saves its work gives way to a job that is worth more than all who would have to stop for it, however often: what
-//! was done is not lost, and whoever is displaced has become smaller by what it ran. It gives way to several who are
-//! worth more only together as well (`plan/together`). Who does not save its work gives way once in its
-//! life, and only where that gains more time than it costs (`plan/hasten`). Nobody gives way to a lower priority; and
-//! nobody who had to wait so long that its turn came by right: the bound on every wait is the same as in `fair`.
+//! [`gittins`]: crate::estimate::gittins
 
 use crate::estimate::gittins::RemainingTime;
 
-/// What is known of an owner's jobs of one kind at a moment.
-pub(crate) struct RuntimeModel<'a> {
-    pub(crate) expected: RemainingTime<'a>,
-    /// How much of their limits their jobs usually use, in thousandths.
-    pub(crate) used_milli: Option<i64>,
-    /// How long their jobs usually run.
-    pub(crate) usual_ms: Option<i64>,
-    pub(crate) gpu_milli: u64,
+/// Remaining time of a user's jobs of one class at a moment.
+pub(crate) struct RemainingModel<'a> {
+    pub(super) by_class: RemainingTime<'a>,
+    /// The part of their time limits that the user's jobs usually use, in thousandths.
+    pub(super) limit_used_milli: Option<i64>,
+    /// The median runtime of the user's jobs.
+    pub(super) median_ms: Option<i64>,
+    pub(super) gpu_milli: u64,
 }
 
-impl RuntimeModel<'_> {
-    /// How much longer a job runs, with a limit if it has one; by its number among those of its kind if it has come.
+impl RemainingModel<'_> {
+    /// Remaining time of a job that has run for `ran_ms`. `number` is its position among the submissions of its class; `None` for
+    /// the next submission.
     pub fn remaining_ms(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> i64 {
-        let Some(limit_ms) = limit_ms else { return self.expected.remaining_ms(number, ran_ms) };
-        let usual_ms = match (self.used_milli, self.usual_ms) {
+        let Some(limit_ms) = limit_ms else { return self.by_class.remaining_ms(number, ran_ms) };
+        let expected_ms = match (self.limit_used_milli, self.median_ms) {
             (Some(used), _) => (limit_ms / 1_000).saturating_mul(used),
-            (None, Some(usual)) => usual.min(limit_ms),
+            (None, Some(median)) => median.min(limit_ms),
             (None, None) => limit_ms,
         };
-        // Who is late is expected to be late by as much again; nobody knows the end to the last moment.
-        usual_ms.saturating_sub(ran_ms).abs().max(usual_ms / 64).max(1)
+        // A job that overruns its estimate is expected to overrun by as much again; an estimate is never exact.
+        expected_ms.saturating_sub(ran_ms).abs().max(expected_ms / 64).max(1)
     }
 
-    /// The same as GPUs × milliseconds.
+    /// The same in GPUs × milliseconds.
     pub fn size_gpu_ms(&self, limit_ms: Option<i64>, number: Option<u64>, ran_ms: i64) -> u64 {
         gpu_ms(self.remaining_ms(limit_ms, number, ran_ms), self.gpu_milli)
     }
@@ -45,7 +42,7 @@ pub(crate) fn gpu_ms(ms: i64, gpu_milli: u64) -> u64 {
     (ms.max(0) as u64).saturating_mul(gpu_milli) / 1_000
 }
 
-/// What it is worth to run a job of a size on so many GPUs: how many of them would be done in a time.
+/// The rate at which jobs of a size complete on so many GPUs, in units of 2^-40 per millisecond.
 pub(crate) fn srpt_index(size_gpu_ms: u64, gpu_milli: u64) -> u64 {
     (gpu_milli << 40) / size_gpu_ms.max(1)
 }

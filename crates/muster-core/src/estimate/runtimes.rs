@@ -1,9 +1,4 @@
-//! Runtimes at the levels that a forecast falls back to: job type, user, tenant, cluster.
-//!
-//! A start range needs a runtime for every job that runs or waits. A user without history is common, a cluster without
-//! history is not: the narrowest level with enough ended jobs answers. Only what is told rests on this. Placement keeps
-//! to the user's own history and the configured default (`plan/draft.rs`): a job that backfills on a runtime borrowed
-//! from other users would be preempted as soon as it outlives them.
+//! Recent runtimes of a tenant's jobs by job type: the levels that a forecast falls back to.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +15,13 @@ const HASH_CHARS_MIN: usize = 6;
 /// Recent runtimes of one tenant's jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TenantRuntimes {
-    pub(crate) all: RecentRuntimes,
-    pub(crate) by_type: BTreeMap<String, TypeRuntimes>,
+    all: RecentRuntimes,
+    by_type: BTreeMap<String, TypeRuntimes>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TypeRuntimes {
-    pub(crate) lasted: RecentRuntimes,
+struct TypeRuntimes {
+    recent: RecentRuntimes,
     ended_at: Timestamp,
 }
 
@@ -41,10 +36,22 @@ impl TenantRuntimes {
                 self.by_type.remove(&oldest);
             }
         }
-        let empty = TypeRuntimes { lasted: RecentRuntimes::default(), ended_at: at };
+        let empty = TypeRuntimes { recent: RecentRuntimes::default(), ended_at: at };
         let one = self.by_type.entry(name.to_string()).or_insert(empty);
-        one.lasted.add(ms);
+        one.recent.add(ms);
         one.ended_at = at;
+    }
+}
+
+impl TenantRuntimes {
+    /// Recent runtimes of the jobs of one type.
+    pub(super) fn of_type(&self, job_name: &str) -> Option<&RecentRuntimes> {
+        self.by_type.get(job_type(job_name)).map(|one| &one.recent)
+    }
+
+    /// Recent runtimes of all jobs of the tenant.
+    pub(super) fn of_all_types(&self) -> &RecentRuntimes {
+        &self.all
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::facts::plan::Plan;
+use crate::facts::plan::{Plan, RejectedPart};
 use crate::facts::verdict::Reason;
 use crate::gpu::device::GpuStatus;
 use crate::ids::{JobId, NodeId, TenantId};
@@ -338,10 +338,11 @@ pub enum Answer {
         /// Jobs whose attempt is ordered to stop. A job whose processes exited with code 0 before that is done.
         stopping: usize,
     },
-    /// The number of gangs of a plan that were adopted, and of those that were no longer valid.
+    /// What became of the parts of a plan.
     Adopted {
-        taken: usize,
-        left: usize,
+        /// Gangs that start or get a claim.
+        gangs: usize,
+        rejected: Vec<RejectedPart>,
     },
 }
 

@@ -28,10 +28,7 @@ pub enum Refusal {
     },
     /// The node has no such GPU.
     #[error("node `{node}` has no gpu-{gpu}")]
-    UnknownGpu {
-        node: NodeId,
-        gpu: u8,
-    },
+    UnknownGpu { node: NodeId, gpu: u8 },
     /// The token is not known.
     #[error("there is no token `{id}`")]
     UnknownToken {
@@ -68,9 +65,7 @@ pub enum Refusal {
     },
     /// A policy says no.
     #[error("a policy refuses the job: {why}")]
-    PolicyRefuses {
-        why: String,
-    },
+    PolicyRefuses { why: String },
     /// The settings accept jobs of one task only.
     #[error("the job has {tasks} tasks, and `scheduler.enable_gang_scheduling` is false")]
     GangsOff {
@@ -79,44 +74,28 @@ pub enum Refusal {
     },
     /// A tenant of that name exists.
     #[error("tenant `{tenant}` exists already")]
-    DuplicateTenant {
-        tenant: TenantId,
-    },
+    DuplicateTenant { tenant: TenantId },
     /// A token of that name exists.
     #[error("token `{id}` exists already")]
-    DuplicateToken {
-        id: String,
-    },
+    DuplicateToken { id: String },
     /// The tenant may not submit.
     #[error("tenant `{tenant}` is not active")]
-    InactiveTenant {
-        tenant: TenantId,
-    },
+    InactiveTenant { tenant: TenantId },
     /// The tenant still has jobs.
     #[error("tenant `{tenant}` still has {jobs} live jobs")]
-    TenantBusy {
-        tenant: TenantId,
-        jobs: u64,
-    },
+    TenantBusy { tenant: TenantId, jobs: u64 },
     /// The tenant that always exists cannot be removed.
     #[error("the tenant `default` cannot be removed")]
     DefaultTenant,
     /// The agent of a node reports its hardware, so nobody else describes it.
     #[error("the agent of node `{node}` has joined and reports its hardware")]
-    NodeJoined {
-        node: NodeId,
-    },
+    NodeJoined { node: NodeId },
     /// The node still has attempts.
     #[error("node `{node}` still runs {jobs} jobs")]
-    NodeBusy {
-        node: NodeId,
-        jobs: usize,
-    },
+    NodeBusy { node: NodeId, jobs: usize },
     /// Someone holds a part of the GPU, or it is kept for someone.
     #[error("`{gpu}` is in use")]
-    GpuBusy {
-        gpu: GpuId,
-    },
+    GpuBusy { gpu: GpuId },
     /// A field has a value that cannot be.
     #[error("{field}: {problem}")]
     Invalid {
@@ -126,16 +105,10 @@ pub enum Refusal {
     },
     /// The job alone is more than the tenant may ever hold.
     #[error("the job asks for {} {}, tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
-    OverQuota {
-        tenant: TenantId,
-        excess: Excess,
-    },
+    OverQuota { tenant: TenantId, excess: Excess },
     /// The job alone is more than one user may ever hold.
     #[error("the job asks for {} {}, each user of tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
-    OverUserQuota {
-        tenant: TenantId,
-        excess: Excess,
-    },
+    OverUserQuota { tenant: TenantId, excess: Excess },
     /// The priority is above what the actor may give.
     #[error("priority {asked} is above the ceiling of {}, {}", ceiling.priority, ceiling_source(ceiling.source, tenant))]
     OverPriorityCeiling {
@@ -168,10 +141,7 @@ pub enum Refusal {
     },
     /// Too many jobs wait.
     #[error("the queue is full: {waiting} jobs wait, {limit} are allowed")]
-    QueueFull {
-        waiting: u64,
-        limit: u64,
-    },
+    QueueFull { waiting: u64, limit: u64 },
     /// The tenant has too many jobs that have not ended.
     #[error(
         "tenant `{tenant}` has {jobs} jobs that have not ended; {more} more would exceed its limit of {limit}"
@@ -204,22 +174,13 @@ pub enum Refusal {
     },
     /// A dependency can never come true.
     #[error("the dependency on `{job}` can never be met: {why}")]
-    DeadDependency {
-        job: JobId,
-        why: String,
-    },
+    DeadDependency { job: JobId, why: String },
     /// A report about an attempt that is not under way there.
     #[error("`{job}` has no attempt {attempt} on `{node}`")]
-    StaleReport {
-        job: JobId,
-        attempt: u32,
-        node: NodeId,
-    },
+    StaleReport { job: JobId, attempt: u32, node: NodeId },
     /// Nothing of it is built yet.
     #[error("{what} is not supported by this version")]
-    Unsupported {
-        what: &'static str,
-    },
+    Unsupported { what: &'static str },
 }
 
 impl Refusal {

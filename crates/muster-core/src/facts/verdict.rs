@@ -113,9 +113,7 @@ pub enum Reason {
         gpus_alone: u32,
     },
     /// Space is kept for jobs that come first.
-    Reservation {
-        job: JobId,
-    },
+    Reservation { job: JobId },
     /// Nodes that would do are booked, for maintenance or for others.
     Window {
         window: String,
@@ -123,13 +121,9 @@ pub enum Reason {
         why: String,
     },
     /// Room is being made for it: others are stopping.
-    Claimed {
-        victims: Vec<JobId>,
-    },
+    Claimed { victims: Vec<JobId> },
     /// Other jobs have not ended yet.
-    Dependency {
-        jobs: Vec<JobId>,
-    },
+    Dependency { jobs: Vec<JobId> },
     /// Its start time has not come, or it pauses after a failed launch.
     StartTime {
         /// When it may start.
@@ -162,29 +156,18 @@ pub enum Reason {
         limit: u64,
     },
     /// The array runs as many tasks as it may.
-    ArrayLimit {
-        running: u32,
-        limit: u32,
-    },
+    ArrayLimit { running: u32, limit: u32 },
     /// A person holds it.
-    Held {
-        by: String,
-        why: String,
-    },
+    Held { by: String, why: String },
     /// Jobs of its own kind or of others are ahead of it.
     Priority {
         /// How many are ahead.
         ahead: u64,
     },
     /// Its tenant or its user is above the fair share, and others go first.
-    FairShare {
-        tenant: TenantId,
-        share: FairShare,
-    },
+    FairShare { tenant: TenantId, share: FairShare },
     /// No registered node could hold it; it waits for one that can.
-    Infeasible {
-        problem: String,
-    },
+    Infeasible { problem: String },
     /// It arrived after the last round; the next one looks at it.
     Considering,
 }

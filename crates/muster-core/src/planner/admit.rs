@@ -10,71 +10,60 @@ use crate::queue::Bucket;
 use crate::state::policy_answers::PolicyAnswer;
 use crate::state::usage::policy_limits::PolicyLimitHeld;
 
-/// What keeps the jobs of a bucket from running, apart from room.
-pub(crate) fn blockers(draft: &Draft, (bucket, word): (&Bucket, PolicyAnswer), ask: &Request) -> Vec<Reason> {
+/// What keeps the jobs of a bucket from starting, apart from capacity.
+pub(crate) fn blockers(
+    draft: &Draft,
+    bucket: &Bucket,
+    policy: PolicyAnswer,
+    request: &Request,
+) -> Vec<Reason> {
     let mut found = Vec::new();
-    found.extend(draft.state.policy_blocker(bucket, word));
+    found.extend(draft.state.policy_blocker(bucket, policy));
     found.extend(array_limit(draft, bucket));
-    found.extend(quota(draft, bucket, ask.demand));
+    found.extend(quota(draft, bucket, request.demand));
     found.extend(budget(draft, bucket));
-    found.extend(ask.model_limits.iter().cloned());
+    found.extend(request.model_limits.iter().cloned());
     found
 }
 
 fn array_limit(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
     let array = bucket.array?;
     let limit = draft.state.arrays.get(&array)?.running_max?;
-    let running = draft.running_of_array(array);
+    let running = draft.shares.usage.array_running(array);
     (running >= limit).then_some(Reason::ArrayLimit { running, limit })
 }
 
-/// Quotas and limits of policies that would be passed if the jobs of a bucket took more.
+/// Quotas and limits of policies that the jobs of a bucket would exceed by holding more.
 pub(crate) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
-    let quotas = [quota_of_tenants(draft, bucket, more), quota_of_user(draft, bucket, more)];
-    [quotas.concat(), policy_limits(draft, bucket, more)].concat()
-}
-
-fn policy_limits(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
-    let whose = (&bucket.tenant, bucket.shape.pool.as_deref());
-    let over = draft.limits.over(whose, more, |tenant| draft.shares.held(tenant)).into_iter();
-    let reason = |over: PolicyLimitHeld<'_>| Reason::PolicyLimit {
-        tenant: over.tenant.clone(),
-        pool: over.pool.map(str::to_string),
-        held: over.held,
-        wanted: more.gpu_milli,
-        limit: over.limit,
-    };
-    over.map(reason).collect()
-}
-
-fn quota_of_tenants(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
-    let mut found = Vec::new();
-    for tenant in draft.state.lineage(&bucket.tenant) {
-        let wanted = draft.shares.held(&tenant.id).plus(more);
-        let excess = tenant.config.maximum.excess(wanted).into_iter();
-        found.extend(excess.map(|excess| Reason::QuotaTenant { tenant: tenant.id.clone(), excess }));
-    }
-    found
-}
-
-fn quota_of_user(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
-    let over = draft.users.over(&bucket.tenant, &bucket.user, more).into_iter();
-    let reason = |(tenant, excess): (&TenantId, Excess)| Reason::QuotaUser {
+    let usage = &draft.shares.usage;
+    let tenants = usage.quota_excess(&bucket.tenant, more).into_iter();
+    let tenants = tenants.map(|(tenant, excess)| Reason::QuotaTenant { tenant: tenant.clone(), excess });
+    let user = |(tenant, excess): (&TenantId, Excess)| Reason::QuotaUser {
         user: bucket.user.clone(),
         tenant: tenant.clone(),
         excess,
     };
-    over.map(reason).collect()
+    let users = usage.user_excess(&bucket.tenant, &bucket.user, more).into_iter().map(user);
+    let policy = |limit: PolicyLimitHeld<'_>| Reason::PolicyLimit {
+        tenant: limit.tenant.clone(),
+        pool: limit.pool.map(str::to_string),
+        held: limit.held,
+        wanted: more.gpu_milli,
+        limit: limit.limit,
+    };
+    let pool = bucket.shape.pool.as_deref();
+    let policies = usage.policy_limit_excess(&bucket.tenant, pool, more).into_iter().map(policy);
+    tenants.chain(users).chain(policies).collect()
 }
 
 /// What running attempts have accrued counts as used; the job adds what its time limit would cost at least.
 fn budget(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
-    let budgets = &draft.shares.budgets;
-    if budgets.is_empty() {
-        return None;
-    }
     let groups = bucket.shape.groups.iter().map(|(count, each)| (*count, each));
-    let more = budgets.least_until(draft.state, &bucket.tenant, groups, bucket.budget_limit_ms);
-    let (tenant, spent) = budgets.over(draft.state, &bucket.tenant, more)?;
-    Some(Reason::Budget { tenant: tenant.id.clone(), spent, more, budget: tenant.config.budget })
+    let excess = draft.shares.usage.budget_excess(&bucket.tenant, groups, bucket.budget_limit_ms)?;
+    Some(Reason::Budget {
+        tenant: excess.tenant.id.clone(),
+        spent: excess.spent,
+        more: excess.more,
+        budget: excess.tenant.config.budget,
+    })
 }

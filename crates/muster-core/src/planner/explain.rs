@@ -30,12 +30,12 @@ use crate::resources::{Kind, ResourceVec, bits};
 /// Write the verdicts and close the draft.
 pub(crate) fn explain_blocked(mut draft: Draft) -> Planned {
     let mut verdicts = Verdicts::default();
-    let blocked = std::mem::take(&mut draft.blocked);
+    let blocked = std::mem::take(&mut draft.output.blocked);
     let facts = if blocked.is_empty() { ClusterFacts::default() } else { ClusterFacts::of(&draft) };
     let mut known: BTreeMap<(Arc<Shape>, ExpectedEnd), Vec<Reason>> = BTreeMap::new();
     for turn in blocked {
         let ask = draft.request(turn.bucket);
-        let mut reasons = admit::blockers(&draft, (turn.bucket, turn.policy), &ask);
+        let mut reasons = admit::blockers(&draft, turn.bucket, turn.policy, &ask);
         let who = WaitingJob { job: turn.job, ending: draft.expected_end(turn.bucket, turn.job) };
         if reasons.is_empty() {
             let quota = quota_of_instance(&draft, turn.bucket, who);
@@ -58,14 +58,14 @@ pub(crate) fn explain_blocked(mut draft: Draft) -> Planned {
     for reservation in &draft.reservations.list {
         verdicts.add_reservation(reservation.job, reservation.at);
     }
-    for cut in &draft.repartitionings {
+    for cut in &draft.output.repartitionings {
         let reason = Reason::Partition { gpu: cut.gpu.clone(), profiles: cut.profiles.clone() };
         verdicts.add_reason(draft.state, cut.job, reason);
     }
-    for (job, reasons) in draft.reasons {
+    for (job, reasons) in draft.output.reasons {
         verdicts.add_job(job, Verdict { reasons });
     }
-    Planned { plan: draft.plan, verdicts }
+    Planned { plan: draft.output.plan, verdicts }
 }
 
 /// Whose answer it is.
@@ -102,7 +102,7 @@ struct OutOfService {
 impl ClusterFacts {
     fn of(draft: &Draft) -> ClusterFacts {
         let mut asides: BTreeMap<NodeId, (JobId, ResourceVec)> = BTreeMap::new();
-        for (job, aside) in &draft.earmarked {
+        for (job, aside) in &draft.space.earmarked {
             for (node, aside) in aside {
                 let (_, space) = asides.entry(node.clone()).or_insert((*job, ResourceVec::default()));
                 *space = space.plus(*aside);
@@ -175,7 +175,7 @@ fn earmarked_on_one_node(
     ask: &Request,
 ) -> Option<JobId> {
     let fits = |(node, (_, aside)): &(&NodeId, &(JobId, ResourceVec))| {
-        let filed = draft.resources.entry(node).filter(|filed| filed.open);
+        let filed = draft.space.resources.entry(node).filter(|filed| filed.open);
         let found = filed.and_then(|filed| {
             Some((ask.match_for(&filed.kind).filter(|found| found.holds_gang)?, filed.free))
         });
@@ -195,7 +195,7 @@ fn earmarked_on_many_nodes(
     if facts.earmarked.is_empty() {
         return None;
     }
-    let mut capacity = draft.resources.clone();
+    let mut capacity = draft.space.resources.clone();
     for (node, (_, aside)) in &facts.earmarked {
         let free = capacity.entry(node).map(|filed| filed.free).unwrap_or_default();
         capacity.set_free(node, free.plus(*aside));
@@ -316,9 +316,9 @@ fn free_blocks_by_match<'a>(
     let least = ask.least_gpus().min(1);
     let mut blocks = Vec::new();
     for found in &ask.matches {
-        for (_, node) in draft.resources.with_free(&found.kind, least) {
+        for (_, node) in draft.space.resources.with_free(&found.kind, least) {
             let usable = |free| draft.reservations.usable(node, free, who.ending, Some(who.job));
-            blocks.extend(draft.free_on(node).and_then(usable).map(|free| (found, free)));
+            blocks.extend(draft.space.free_on(node).and_then(usable).map(|free| (found, free)));
         }
     }
     blocks

@@ -18,11 +18,10 @@ use crate::accounting::tenant::Tenant;
 use crate::facts::verdict::FairShare;
 use crate::ids::TenantId;
 use crate::objects::demand::Demand;
-use crate::objects::shape::Shape;
+use crate::objects::job::PlacedTask;
 use crate::state::State;
-use crate::state::usage::budgets::BudgetUsage;
-use crate::state::usage::guarantee::{GuaranteeCover, anyone_is_guaranteed, guarantor};
-use crate::state::usage::model_guarantee::ModelGuaranteeUsage;
+use crate::state::usage::tenants::TenantUsage;
+use crate::state::usage::{Consumer, Usage};
 use crate::time::Timestamp;
 
 /// The whole, in millionths.
@@ -36,265 +35,256 @@ const MEMBER_LOAD_DIVISOR: u64 = 8;
 /// Beyond this, more makes no difference; keeps sums far from overflow.
 const LOAD_MAX: u64 = 1_000_000_000;
 
-/// How every tenant stands, whoever works for it.
+/// The fair share of every tenant, whichever of its members submits.
 pub fn fair_shares(state: &State, now: Timestamp) -> BTreeMap<TenantId, FairShare> {
-    let shares = FairShareTree::of(state, now, None);
-    let stand = |place: usize| shares.standing(place, shares.load_of_tenants(place));
-    shares.node_of_tenant.iter().map(|(tenant, place)| (tenant.clone(), stand(*place))).collect()
+    let usage = TenantUsage::of(state);
+    let tree = FairShareTree::of(state, now, &usage, None);
+    let share = |node: usize| tree.share_at(&usage, node, tree.load_of_tenants(&usage, node));
+    usage.tenants().map(|(tenant, node)| (tenant.clone(), share(node))).collect()
 }
 
-/// Someone whose job is not in the state.
+/// The fair share of a tenant's member, and the priority that it takes from the member's jobs.
+pub(crate) fn member_share(
+    state: &State,
+    now: Timestamp,
+    tenant: &TenantId,
+    user: &str,
+) -> (Option<FairShare>, u32) {
+    let usage = TenantUsage::of(state);
+    let tree = FairShareTree::of(state, now, &usage, None);
+    (tree.fair_share(&usage, tenant, user), tree.penalty(&usage, tenant, user))
+}
+
+/// The owner of a job that is not in the state.
 pub(crate) struct HypotheticalJob<'a> {
     pub tenant: &'a TenantId,
     pub user: &'a str,
 }
 
-/// Everyone's shares, as they would be if the plan so far came true.
-#[derive(Debug, Default)]
-pub(crate) struct FairShareTree {
-    /// What the whole cluster has.
-    total: Demand,
-    nodes: Vec<ShareNode>,
-    node_of_tenant: BTreeMap<TenantId, usize>,
-    fair_share_max: u64,
-    /// Whether any tenant has a guarantee or limits damage: who may go depends on who goes then.
-    guarantees: bool,
-    /// GPUs of models that someone is guaranteed; empty unless they are asked for.
-    pub models: ModelGuaranteeUsage,
-    /// What budgets are checked against.
-    pub budgets: BudgetUsage,
+/// What tenants use in a planning round, and how that compares with their fair shares.
+pub(crate) struct TenantShares<'a> {
+    pub usage: Usage<'a>,
+    tree: FairShareTree,
 }
 
-/// A tenant with all below it.
-#[derive(Debug)]
-struct ShareNode {
-    above: Option<usize>,
-    /// Whether a sibling has work too.
-    contested: bool,
-    /// In millionths of the cluster.
-    entitled: u64,
-    held: Demand,
-    /// The part of it that is not only waited for.
-    runs: Demand,
-    recent_micro_gpus: u64,
-    members: Members,
-}
-
-/// Those who work for a tenant itself.
-#[derive(Debug, Default)]
-struct Members {
-    /// How many have jobs.
-    busy: u64,
-    /// GPUs held, and millionths of GPUs held of late, by name.
-    by_name: BTreeMap<String, (u64, u64)>,
-}
-
-impl FairShareTree {
-    /// As it is in the state. O(tenants × depth + members). A guest counts as having work.
-    pub fn of(state: &State, now: Timestamp, guest: Option<&HypotheticalJob<'_>>) -> FairShareTree {
-        let fair_share_max = u64::from(state.settings.fair_share_max);
-        let guarantees = anyone_is_guaranteed(state) || state.any_tenant_limits_loss();
-        let budgets = BudgetUsage::of(state, now);
-        let mut shares = FairShareTree {
-            total: total(state),
-            fair_share_max,
-            guarantees,
-            budgets,
-            ..FairShareTree::default()
-        };
-        let mut below: BTreeMap<Option<&TenantId>, Vec<&Tenant>> = BTreeMap::new();
-        for tenant in state.tenants.values() {
-            below.entry(tenant.config.parent.as_ref()).or_default().push(tenant);
-        }
-        let busy = state.tenants.values().filter(|tenant| tenant.live_jobs > 0).map(|tenant| &tenant.id);
-        let busy = busy.chain(guest.map(|guest| guest.tenant));
-        let working = busy.flat_map(|id| state.lineage(id)).map(|tenant| &tenant.id).collect();
-        let tree = TreeBuilder { state, now, hypothetical: guest, below, working };
-        shares.add_level(&tree, None, WHOLE);
-        shares
+impl<'a> TenantShares<'a> {
+    /// As in the state. The owner of a hypothetical job counts as having work.
+    pub fn of(
+        state: &'a State,
+        now: Timestamp,
+        hypothetical: Option<&HypotheticalJob<'_>>,
+    ) -> TenantShares<'a> {
+        let usage = Usage::of(state, now);
+        let tree = FairShareTree::of(state, now, &usage.tenants, hypothetical);
+        TenantShares { usage, tree }
     }
 
-    /// The same with what is held of models that someone is guaranteed; without it nobody is within such a guarantee.
-    pub fn with_models(self, state: &State) -> FairShareTree {
-        FairShareTree { models: ModelGuaranteeUsage::of(state), ..self }
-    }
-
-    /// Add the tenants below one, and all below them; they divide `whole` by weight.
-    fn add_level(&mut self, tree: &TreeBuilder, above: Option<(&TenantId, usize)>, whole: u64) {
-        let Some(tenants) = tree.below.get(&above.map(|(id, _)| id)) else { return };
-        let working = || tenants.iter().filter(|one| tree.working.contains(&one.id));
-        let (weights, count) = (working().map(|one| weight(one)).sum::<u64>(), working().count());
-        for tenant in tenants {
-            let works = tree.working.contains(&tenant.id);
-            let entitled = if works { whole * weight(tenant) / weights.max(1) } else { 0 };
-            let place = self.nodes.len();
-            let mut branch = tree.share_node(tenant, above.map(|(_, place)| place), entitled);
-            branch.contested = count > usize::from(works);
-            let (held, recent) = (branch.held, branch.recent_micro_gpus);
-            self.nodes.push(branch);
-            self.node_of_tenant.insert(tenant.id.clone(), place);
-            self.add_level(tree, Some((&tenant.id, place)), entitled);
-            // Those below have added themselves to this branch; now it adds itself to those above.
-            self.count_above(place, (held, held), recent);
-        }
-    }
-
-    fn count_above(&mut self, place: usize, (held, runs): (Demand, Demand), recent_micro_gpus: u64) {
-        let mut above = self.nodes[place].above;
-        while let Some(place) = above {
-            let branch = &mut self.nodes[place];
-            branch.held = branch.held.plus(held);
-            branch.runs = branch.runs.plus(runs);
-            branch.recent_micro_gpus += recent_micro_gpus;
-            above = branch.above;
-        }
-    }
-
-    /// What a tenant would hold, with all below it.
-    pub fn held(&self, tenant: &TenantId) -> Demand {
-        self.node_of_tenant.get(tenant).map(|place| self.nodes[*place].held).unwrap_or_default()
-    }
-
-    /// Whether any tenant has a guarantee.
-    pub fn has_guarantees(&self) -> bool {
-        self.guarantees
-    }
-
-    /// The guarantees that jobs of a shape stay within.
-    pub fn cover<'a>(&self, state: &'a State, tenant: &TenantId, shape: &Shape) -> GuaranteeCover<'a> {
-        if !self.guarantees {
-            return GuaranteeCover::default();
-        }
-        let demand = state.resources.least_demand(shape.groups.iter().map(|(count, each)| (*count, each)));
-        GuaranteeCover {
-            amounts: guarantor(state, tenant, demand, |tenant| self.held(tenant)),
-            models: self.models.guarantors(state, tenant, shape),
-        }
-    }
-
-    /// What a tenant would run, with all below it.
-    pub fn runs(&self, tenant: &TenantId) -> Demand {
-        self.node_of_tenant.get(tenant).map(|place| self.nodes[*place].runs).unwrap_or_default()
-    }
-
-    /// Count what a job takes that starts.
-    pub fn start(&mut self, tenant: &TenantId, demand: Demand) {
-        let Some(place) = self.node_of_tenant.get(tenant).copied() else { return };
-        self.count_above(place, (Demand::default(), demand), 0);
-        self.nodes[place].runs = self.nodes[place].runs.plus(demand);
-    }
-
-    /// Count what a job takes, or will take of space that is set aside for it.
-    pub fn take(&mut self, tenant: &TenantId, user: &str, demand: Demand) {
-        let Some(place) = self.node_of_tenant.get(tenant).copied() else { return };
-        self.count_above(place, (demand, Demand::default()), 0);
-        let branch = &mut self.nodes[place];
-        branch.held = branch.held.plus(demand);
-        let member = branch.members.by_name.entry(user.to_string()).or_default();
-        member.0 += demand.gpu_milli;
+    /// Count a gang as held, running or not.
+    pub fn hold(&mut self, consumer: Consumer, demand: Demand, tasks: &[PlacedTask]) {
+        self.usage.hold(consumer, demand, tasks);
+        self.tree.hold(&self.usage.tenants, consumer, demand);
     }
 
     /// Priority that is taken from a member's jobs now.
     pub fn penalty(&self, tenant: &TenantId, user: &str) -> u32 {
-        let load = self.node_of_tenant.get(tenant).and_then(|place| self.load(*place, user));
-        (self.fair_share_max * (ONE - factor(load)) / ONE) as u32
+        self.tree.penalty(&self.usage.tenants, tenant, user)
+    }
+}
+
+/// The entitlement and the recent usage of every tenant. What tenants hold now is in [`TenantUsage`], at the same positions.
+#[derive(Debug, Default)]
+struct FairShareTree {
+    /// The resources of the whole cluster.
+    total: Demand,
+    nodes: Vec<ShareNode>,
+    fair_share_max: u64,
+}
+
+/// A tenant with all tenants below it.
+#[derive(Debug, Default)]
+struct ShareNode {
+    /// A sibling has work too.
+    contested: bool,
+    /// In millionths of the cluster.
+    entitled: u64,
+    recent_micro_gpus: u64,
+    members: Members,
+}
+
+/// The members of a tenant itself.
+#[derive(Debug, Default)]
+struct Members {
+    /// How many have jobs.
+    busy: u64,
+    /// GPUs held, and decayed usage in millionths of GPUs, by name.
+    by_name: BTreeMap<String, (u64, u64)>,
+}
+
+impl FairShareTree {
+    /// O(tenants × depth + members).
+    fn of(
+        state: &State,
+        now: Timestamp,
+        usage: &TenantUsage,
+        hypothetical: Option<&HypotheticalJob<'_>>,
+    ) -> FairShareTree {
+        let mut nodes: Vec<ShareNode> =
+            std::iter::repeat_with(ShareNode::default).take(usage.len()).collect();
+        let entitlements = Entitlements::of(state, usage, hypothetical);
+        for (tenant, node) in
+            state.tenants.values().filter_map(|tenant| Some((tenant, usage.node_of(&tenant.id)?)))
+        {
+            let half_life_ms = tenant.half_life_ms(state.settings.usage_half_life_ms);
+            let recent = tenant.decayed_usage.micro_gpus(tenant.held.gpu_milli, now, half_life_ms);
+            nodes[node].contested = entitlements.is_contested(tenant, usage);
+            nodes[node].members = Members::of(tenant, now, half_life_ms, hypothetical);
+            let mut next = Some(node);
+            while let Some(node) = next {
+                nodes[node].recent_micro_gpus += recent;
+                next = usage.parent_of(node);
+            }
+        }
+        for (node, entitled) in nodes.iter_mut().zip(entitlements.by_node) {
+            node.entitled = entitled;
+        }
+        FairShareTree { total: total(state), nodes, fair_share_max: u64::from(state.settings.fair_share_max) }
     }
 
-    /// How a member stands; nothing for a tenant that does not exist.
-    pub fn fair_share(&self, tenant: &TenantId, user: &str) -> Option<FairShare> {
-        let place = self.node_of_tenant.get(tenant).copied()?;
-        Some(self.standing(place, self.load(place, user)))
-    }
-
-    fn standing(&self, place: usize, load: Option<u64>) -> FairShare {
-        let branch = &self.nodes[place];
-        FairShare {
-            factor_milli: factor(load) as u32,
-            share_milli: (branch.entitled / 1_000) as u32,
-            used_milli: (self.used(branch) / 1_000) as u32,
+    fn hold(&mut self, usage: &TenantUsage, consumer: Consumer, demand: Demand) {
+        let Some(node) = usage.node_of(consumer.tenant) else { return };
+        let members = &mut self.nodes[node].members.by_name;
+        match members.get_mut(consumer.user) {
+            Some(member) => member.0 += demand.gpu_milli,
+            None => drop(members.insert(consumer.user.to_string(), (demand.gpu_milli, 0))),
         }
     }
 
-    /// What a member has over what they should have; nothing where nobody competes.
-    fn load(&self, place: usize, user: &str) -> Option<u64> {
-        match (self.load_of_tenants(place), self.load_of_member(&self.nodes[place], user)) {
+    fn penalty(&self, usage: &TenantUsage, tenant: &TenantId, user: &str) -> u32 {
+        let load = usage.node_of(tenant).and_then(|node| self.load(usage, node, user));
+        (self.fair_share_max * (ONE - factor(load)) / ONE) as u32
+    }
+
+    /// `None` for a tenant that does not exist.
+    fn fair_share(&self, usage: &TenantUsage, tenant: &TenantId, user: &str) -> Option<FairShare> {
+        let node = usage.node_of(tenant)?;
+        Some(self.share_at(usage, node, self.load(usage, node, user)))
+    }
+
+    fn share_at(&self, usage: &TenantUsage, node: usize, load: Option<u64>) -> FairShare {
+        FairShare {
+            factor_milli: factor(load) as u32,
+            share_milli: (self.nodes[node].entitled / 1_000) as u32,
+            used_milli: (self.used(usage, node) / 1_000) as u32,
+        }
+    }
+
+    /// A member's usage over its entitlement. `None` where no other tenant or member competes.
+    fn load(&self, usage: &TenantUsage, node: usize, user: &str) -> Option<u64> {
+        match (self.load_of_tenants(usage, node), self.load_of_member(&self.nodes[node], user)) {
             (Some(all), Some(own)) => Some((all * (MEMBER_LOAD_DIVISOR - 1) + own) / MEMBER_LOAD_DIVISOR),
             (all, own) => all.or(own),
         }
     }
 
-    /// The mean over all levels on which someone competes.
-    fn load_of_tenants(&self, place: usize) -> Option<u64> {
-        let (mut sum, mut levels, mut next) = (0, 0, Some(place));
-        while let Some(place) = next {
-            let branch = &self.nodes[place];
-            if branch.contested {
-                sum += load(self.used(branch), branch.entitled);
+    /// The mean load over all levels of the tree on which a sibling competes.
+    fn load_of_tenants(&self, usage: &TenantUsage, node: usize) -> Option<u64> {
+        let (mut sum, mut levels, mut next) = (0, 0, Some(node));
+        while let Some(node) = next {
+            if self.nodes[node].contested {
+                sum += load(self.used(usage, node), self.nodes[node].entitled);
                 levels += 1;
             }
-            next = branch.above;
+            next = usage.parent_of(node);
         }
         (levels > 0).then(|| sum / levels)
     }
 
-    /// Against an even part of the tenant's share, if others have jobs there too.
-    fn load_of_member(&self, branch: &ShareNode, user: &str) -> Option<u64> {
-        let (held, recent) = branch.members.by_name.get(user).copied().unwrap_or_default();
+    /// Against an equal part of the tenant's entitlement, if other members have jobs too.
+    fn load_of_member(&self, tenant: &ShareNode, user: &str) -> Option<u64> {
+        let (held, recent) = tenant.members.by_name.get(user).copied().unwrap_or_default();
         let used =
             ratio(held, self.total.gpu_milli).midpoint(ratio(recent, self.total.gpu_milli * MICRO_PER_MILLI));
-        let busy = branch.members.busy;
-        (busy > 1).then(|| load(used, branch.entitled / busy))
+        let busy = tenant.members.busy;
+        (busy > 1).then(|| load(used, tenant.entitled / busy))
     }
 
-    /// What a branch has, in millionths of the cluster.
-    fn used(&self, branch: &ShareNode) -> u64 {
-        let (held, total) = (branch.held, self.total);
+    /// What a tenant uses with all tenants below it, in millionths of the cluster.
+    fn used(&self, usage: &TenantUsage, node: usize) -> u64 {
+        let (held, total) = (usage.held_at(node), self.total);
         let now = ratio(held.gpu_milli, total.gpu_milli).max(ratio(held.cpus, total.cpus));
         let now = now.max(ratio(held.memory_mib, total.memory_mib));
         let now = now.max(ratio(held.milliwatts, total.milliwatts));
-        let of_late = ratio(branch.recent_micro_gpus, total.gpu_milli * MICRO_PER_MILLI);
-        now.midpoint(of_late)
+        let recent = ratio(self.nodes[node].recent_micro_gpus, total.gpu_milli * MICRO_PER_MILLI);
+        now.midpoint(recent)
     }
 }
 
-/// The tenants while their shares are worked out.
-struct TreeBuilder<'a> {
-    state: &'a State,
-    now: Timestamp,
-    hypothetical: Option<&'a HypotheticalJob<'a>>,
-    below: BTreeMap<Option<&'a TenantId>, Vec<&'a Tenant>>,
-    /// Tenants that have jobs, and all above them.
-    working: BTreeSet<&'a TenantId>,
-}
-
-impl TreeBuilder<'_> {
-    /// How many of its members have jobs.
-    fn busy(&self, tenant: &Tenant) -> u64 {
+impl Members {
+    fn of(
+        tenant: &Tenant,
+        now: Timestamp,
+        half_life_ms: i64,
+        hypothetical: Option<&HypotheticalJob<'_>>,
+    ) -> Members {
         let has_jobs = |name: &str| tenant.members.get(name).is_some_and(|member| member.live_jobs > 0);
-        let guest = self.hypothetical.filter(|guest| guest.tenant == &tenant.id && !has_jobs(guest.user));
+        let hypothetical = hypothetical.filter(|job| job.tenant == &tenant.id && !has_jobs(job.user));
         let busy = tenant.members.values().filter(|member| member.live_jobs > 0).count();
-        busy as u64 + u64::from(guest.is_some())
+        let by_name = tenant.members.iter().map(|(name, member)| {
+            let recent = member.decayed_usage.micro_gpus(member.held.gpu_milli, now, half_life_ms);
+            (name.clone(), (member.held.gpu_milli, recent))
+        });
+        Members { busy: busy as u64 + u64::from(hypothetical.is_some()), by_name: by_name.collect() }
+    }
+}
+
+/// What part of the cluster each tenant is entitled to: siblings with work divide what their parent is entitled to by weight.
+struct Entitlements<'a> {
+    /// Tenants with jobs, and their ancestors.
+    working: BTreeSet<&'a TenantId>,
+    /// The weights of the working children of each parent, and how many there are.
+    siblings: BTreeMap<Option<usize>, (u64, usize)>,
+    /// In millionths of the cluster, by position in the tree.
+    by_node: Vec<u64>,
+}
+
+impl<'a> Entitlements<'a> {
+    fn of(
+        state: &'a State,
+        usage: &TenantUsage,
+        hypothetical: Option<&HypotheticalJob<'_>>,
+    ) -> Entitlements<'a> {
+        let busy = state.tenants.values().filter(|tenant| tenant.live_jobs > 0).map(|tenant| &tenant.id);
+        let busy: Vec<&TenantId> = busy.chain(hypothetical.map(|job| job.tenant)).collect();
+        let working: BTreeSet<&TenantId> =
+            busy.into_iter().flat_map(|id| state.lineage(id)).map(|tenant| &tenant.id).collect();
+        let mut siblings: BTreeMap<Option<usize>, (u64, usize)> = BTreeMap::new();
+        let mut tenants: Vec<(usize, &Tenant)> = Vec::new();
+        for tenant in state.tenants.values() {
+            let Some(node) = usage.node_of(&tenant.id) else { continue };
+            tenants.push((node, tenant));
+            if working.contains(&tenant.id) {
+                let (weights, count) = siblings.entry(usage.parent_of(node)).or_default();
+                *weights += weight(tenant);
+                *count += 1;
+            }
+        }
+        // Parents come before their children, so the entitlement of a parent is known.
+        tenants.sort_unstable_by_key(|(node, _)| *node);
+        let mut by_node = vec![0; usage.len()];
+        for (node, tenant) in tenants.into_iter().filter(|(_, tenant)| working.contains(&tenant.id)) {
+            let parent = usage.parent_of(node);
+            let whole = parent.map_or(WHOLE, |parent| by_node[parent]);
+            let weights = siblings.get(&parent).map_or(0, |(weights, _)| *weights);
+            by_node[node] = whole * weight(tenant) / weights.max(1);
+        }
+        Entitlements { working, siblings, by_node }
     }
 
-    fn share_node(&self, tenant: &Tenant, above: Option<usize>, entitled: u64) -> ShareNode {
-        let half_life_ms = tenant.half_life_ms(self.state.settings.usage_half_life_ms);
-        let members: BTreeMap<String, (u64, u64)> = tenant
-            .members
-            .iter()
-            .map(|(name, member)| {
-                let recent = member.recent.micro_gpus(member.held.gpu_milli, self.now, half_life_ms);
-                (name.clone(), (member.held.gpu_milli, recent))
-            })
-            .collect();
-        ShareNode {
-            above,
-            contested: false,
-            entitled,
-            held: tenant.held,
-            runs: tenant.held,
-            recent_micro_gpus: tenant.decayed_usage.micro_gpus(tenant.held.gpu_milli, self.now, half_life_ms),
-            members: Members { busy: self.busy(tenant), by_name: members },
-        }
+    /// True if a sibling of a tenant has work.
+    fn is_contested(&self, tenant: &Tenant, usage: &TenantUsage) -> bool {
+        let parent = usage.node_of(&tenant.id).and_then(|node| usage.parent_of(node));
+        let working = self.siblings.get(&parent).map_or(0, |(_, count)| *count);
+        working > usize::from(self.working.contains(&tenant.id))
     }
 }
 

@@ -23,7 +23,7 @@ use crate::ids::JobId;
 use crate::objects::job::{Job, Phase};
 use crate::objects::settings::{Objective, PRIORITY_MAX, Settings};
 use crate::planner::draft::Draft;
-use crate::planner::fair_share::FairShareTree;
+use crate::planner::fair_share::{TenantShares, member_share};
 use crate::queue::{Bucket, QueueKey, waiting_since};
 use crate::state::State;
 use crate::state::policy_answers::PolicyAnswer;
@@ -51,13 +51,11 @@ impl PriorityBreakdown {
 
 /// What a waiting job is ordered by.
 pub fn priority_breakdown(state: &State, job: &Job, now: Timestamp) -> PriorityBreakdown {
-    let shares = FairShareTree::of(state, now, None);
-    let (tenant, user) = (&job.spec.tenant, &job.spec.user);
+    let (share, penalty) = member_share(state, now, &job.spec.tenant, &job.spec.user);
     let (aging, penalty) = match is_returning(job) {
         true => (state.settings.aging_max, 0),
-        false => (aging(&state.settings, now.since(job.submitted_at)), shares.penalty(tenant, user)),
+        false => (aging(&state.settings, now.since(job.submitted_at)), penalty),
     };
-    let share = shares.fair_share(tenant, user);
     let fast = state.settings.objective == Objective::Fast;
     let size_gpu_ms = fast.then(|| state.size_gpu_ms(job, now));
     let priority = match job.is_ready() {
@@ -133,20 +131,20 @@ pub(crate) struct BucketPriority<'a> {
 const NO_SIZE: Reverse<u64> = Reverse(0);
 
 impl<'a> RankContext<'a> {
-    pub fn bucket_priority(self, shares: &FairShareTree, bucket: &Bucket) -> BucketPriority<'a> {
+    pub fn bucket_priority(self, shares: &TenantShares, bucket: &Bucket) -> BucketPriority<'a> {
         self.bucket_priority_with(shares, bucket, self.state.policy_answer(bucket))
     }
 
     /// The same where it is known what policies say.
     fn bucket_priority_with(
         self,
-        shares: &FairShareTree,
+        shares: &TenantShares,
         bucket: &Bucket,
         word: PolicyAnswer<'a>,
     ) -> BucketPriority<'a> {
         BucketPriority {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
-            guaranteed: shares.cover(self.state, &bucket.tenant, &bucket.shape).is_some(),
+            guaranteed: shares.usage.cover(&bucket.tenant, &bucket.shape).is_some(),
             policy: word,
         }
     }
@@ -162,7 +160,7 @@ impl<'a> RankContext<'a> {
         if self.state.settings.objective == Objective::Fair {
             return Box::new(places.iter().map(|place| (*place, 0)));
         }
-        let habits = self.state.runtime_model_of(bucket, self.now);
+        let habits = self.state.remaining_model(bucket, self.now);
         let mut ranked: Vec<(Rank, u64)> = places
             .iter()
             .map(|place| {
@@ -180,7 +178,7 @@ impl<'a> RankContext<'a> {
     pub fn size_of_hypothetical(self, bucket: &Bucket, limit_ms: Option<i64>) -> u64 {
         match self.state.settings.objective {
             Objective::Fair => 0,
-            Objective::Fast => self.state.runtime_model_of(bucket, self.now).size_gpu_ms(limit_ms, None, 0),
+            Objective::Fast => self.state.remaining_model(bucket, self.now).size_gpu_ms(limit_ms, None, 0),
         }
     }
 
@@ -357,7 +355,7 @@ pub(crate) struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// The order of all ready jobs.
-    pub fn new(state: &'a State, now: Timestamp, shares: &FairShareTree) -> Order<'a> {
+    pub fn new(state: &'a State, now: Timestamp, shares: &TenantShares) -> Order<'a> {
         let mut order = Order { scale: RankContext { state, now }, heads: BinaryHeap::new() };
         for (bucket, places) in state.queue.buckets() {
             let common = order.scale.bucket_priority(shares, bucket);
@@ -370,7 +368,7 @@ impl<'a> Order<'a> {
     /// Let a job take part that is not in the state.
     pub fn add_hypothetical(
         &mut self,
-        shares: &FairShareTree,
+        shares: &TenantShares,
         bucket: &'a Bucket,
         place: QueueKey,
         limit_ms: Option<i64>,
@@ -395,7 +393,7 @@ impl<'a> Order<'a> {
     }
 
     /// The best of all heads as shares are now. Its bucket is done unless it is brought back.
-    pub fn next_head(&mut self, shares: &FairShareTree) -> Option<QueueHead<'a>> {
+    pub fn next_head(&mut self, shares: &TenantShares) -> Option<QueueHead<'a>> {
         loop {
             let mut turn = self.heads.pop()?;
             let weakened = turn.update_rank(self.scale, shares);
@@ -407,7 +405,7 @@ impl<'a> Order<'a> {
     }
 
     /// Let the next job of the same bucket take part.
-    pub fn next_of_bucket(&mut self, shares: &FairShareTree, turn: QueueHead<'a>) {
+    pub fn next_of_bucket(&mut self, shares: &TenantShares, turn: QueueHead<'a>) {
         let common = self.scale.bucket_priority_with(shares, turn.bucket, turn.policy);
         self.push(turn.bucket, common, turn.behind);
     }
@@ -435,7 +433,7 @@ impl<'a> Order<'a> {
 
 impl<'a> QueueHead<'a> {
     /// Work out the rank anew. True if it has fallen since.
-    fn update_rank(&mut self, scale: RankContext<'a>, shares: &FairShareTree) -> bool {
+    fn update_rank(&mut self, scale: RankContext<'a>, shares: &TenantShares) -> bool {
         let common = scale.bucket_priority_with(shares, self.bucket, self.policy);
         self.effective_priority =
             scale.effective_priority(self.bucket, common, self.queue_key, self.returning);

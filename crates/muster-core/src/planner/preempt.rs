@@ -1,9 +1,8 @@
-//! Phase preempt: displace running jobs, only where it is proven that the job fits then.
+//! Phase preempt: evict running jobs, only where the draft proves that the preemptor fits afterwards.
 //!
-//! A job within what its tenant is guaranteed may have borrowed space back. All others need a reason in the
-//! priorities: victims have a strictly lower priority as they asked for it; age never makes a job stronger here. It does
-//! protect: who was placed because it had waited is not displaced by those it rightly went before, or it would
-//! be started and killed in turn for ever.
+//! A preemptor within a guarantee reclaims borrowed space at any priority. Every other preemptor needs a strictly higher raw
+//! priority than its victims: aging never makes a preemptor stronger. Aging does protect a victim: a job that was placed because
+//! it had waited is not evicted by the jobs that it rightly passed, or the two would start and be killed in turn for ever.
 
 pub(crate) mod candidates;
 pub(crate) mod claims;
@@ -16,157 +15,194 @@ pub(crate) mod victims;
 
 use std::collections::BTreeMap;
 
+use crate::estimate::expected_end::ExpectedEnd;
 use crate::facts::plan::Eviction;
 use crate::ids::{JobId, NodeId};
 use crate::planner::draft::{Draft, Placement};
 use crate::planner::order::QueueHead;
-use crate::planner::preempt::candidates::PreemptionReach;
+use crate::planner::preempt::candidates::{Candidate, PreemptionReach};
+use crate::planner::preempt::releasing::wait_for_releasing;
 use crate::planner::preempt::victims::{EvictionOptions, minimal_victims_on};
-use crate::planner::preempt::{multi_node as across, releasing as leaving};
 use crate::planner::request::Request;
 use crate::resources::ResourceVec;
 use crate::state::State;
 
-/// Most searches in one round where guarantees make each of them look at every node; the next round goes on.
+/// Most searches for victims over all nodes in one round, where an earlier search cannot be reused; the next round continues.
 const SEARCHES_MAX: usize = 500;
 
-/// Propose to displace others for this job. False if that is not allowed or would not help.
-pub(crate) fn evict(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> bool {
-    if !may_preempt(draft, turn) {
+/// A waiting job that may evict running jobs.
+#[derive(Clone, Copy)]
+pub(crate) struct Preemptor<'p> {
+    pub head: &'p QueueHead<'p>,
+    pub request: &'p Request,
+    pub mode: PreemptionMode,
+}
+
+/// Which running jobs a preemptor may evict.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PreemptionMode {
+    /// Jobs of lower priority, jobs that hold borrowed space, and revocable jobs that overran.
+    Priority,
+    /// SRPT: jobs that lose almost no work, whose SRPT indexes sum to less than this.
+    LossFree(u64),
+    /// SRPT: jobs with more remaining GPU time than this, where the preemptor gains more time than its victims lose.
+    NetGain(u64),
+}
+
+impl Preemptor<'_> {
+    /// Expected end of the preemptor, checked against reservations.
+    pub fn expected_end(&self, draft: &Draft) -> ExpectedEnd {
+        match self.mode {
+            PreemptionMode::LossFree(_) => draft.expected_end(self.head.bucket, self.head.job),
+            PreemptionMode::Priority | PreemptionMode::NetGain(_) => ExpectedEnd::NEVER,
+        }
+    }
+
+    /// The cost of evicting a job: the work it loses; its SRPT index where victims lose almost none.
+    pub fn eviction_cost(&self, victim: &Candidate) -> u64 {
+        match self.mode {
+            PreemptionMode::LossFree(_) => victim.srpt_index.unwrap_or(u64::MAX),
+            PreemptionMode::Priority | PreemptionMode::NetGain(_) => victim.lost_gpu_ms,
+        }
+    }
+}
+
+/// Propose evictions for a queue head. False if preemption is not allowed or would not make the head fit.
+pub(crate) fn evict(draft: &mut Draft, head: &QueueHead, request: &Request) -> bool {
+    if !may_preempt(draft, head) {
         return false;
     }
-    let reach = draft.candidates().reach(turn);
-    let reclaims = draft.shares.cover(draft.state, &turn.bucket.tenant, &ask.shape).is_some();
+    let reach = draft.candidates().reach(head);
+    let reclaims = draft.shares.usage.cover(&head.bucket.tenant, &request.shape).is_some();
     if reach.is_nothing() && !reclaims {
         return false;
     }
-    if leaving::wait_for_releasing(draft, turn, ask) {
+    if wait_for_releasing(draft, head, request) {
         return true;
     }
-    let on_one = best_on_one_node(draft, turn, ask, reach);
-    let proposal = on_one.or_else(|| best_multi_node(draft, turn, ask, reach));
-    proposal.map(|proposal| accept(draft, turn, ask, proposal)).is_some()
+    let preemptor = Preemptor { head, request, mode: PreemptionMode::Priority };
+    let on_one = best_on_one_node(draft, preemptor, reach);
+    let proposal = on_one.or_else(|| best_multi_node(draft, preemptor, reach));
+    proposal.map(|proposal| accept(draft, head, request, proposal)).is_some()
 }
 
-/// The rules that do not depend on the place.
-pub(crate) fn may_preempt(draft: &Draft, turn: &QueueHead) -> bool {
-    let tenant = draft.state.tenants.get(&turn.bucket.tenant);
+/// The rules of preemption that do not depend on the placement.
+pub(crate) fn may_preempt(draft: &Draft, head: &QueueHead) -> bool {
+    let tenant = draft.state.tenants.get(&head.bucket.tenant);
     draft.state.settings.preemption
         && tenant.is_some_and(|tenant| tenant.config.may_preempt)
-        && !draft.state.claims.contains_key(&turn.job)
+        && !draft.state.claims.contains_key(&head.job)
 }
 
-/// Who must go, and where the gang sits then.
+/// The victims, and the placement of the preemptor after their eviction.
 pub(crate) struct EvictionProposal {
-    pub spot: Placement,
+    pub placement: Placement,
     pub victims: Vec<JobId>,
 }
 
 fn best_on_one_node(
     draft: &mut Draft,
-    turn: &QueueHead,
-    ask: &Request,
+    preemptor: Preemptor,
     reach: PreemptionReach,
 ) -> Option<EvictionProposal> {
-    match draft.shares.has_guarantees() || draft.distinguishes_victims {
-        // What is borrowed changes with every start of any tenant, and policies speak of single jobs: nothing known from
-        // before is of use.
-        true if draft.eviction_searches >= SEARCHES_MAX => None,
+    match draft.shares.usage.limits_victims() || draft.distinguishes_victims {
+        // Borrowed usage changes with every start of any tenant, and policies answer for single jobs: earlier options are stale.
+        true if draft.caches.eviction_searches >= SEARCHES_MAX => None,
         true => {
-            draft.eviction_searches += 1;
-            best_option(draft, turn, ask, &EvictionOptions::new(draft, turn, ask, reach))
+            draft.caches.eviction_searches += 1;
+            best_option(draft, preemptor, &EvictionOptions::new(draft, preemptor, reach))
         }
-        false => best_cached_proposal(draft, turn, ask, reach),
+        false => best_cached_proposal(draft, preemptor, reach),
     }
 }
 
-/// Room on several nodes. Who is weaker than someone for whom there was none finds none either.
+/// Evictions on several nodes. A preemptor with less reach than one that found none finds none either.
 fn best_multi_node(
     draft: &mut Draft,
-    turn: &QueueHead,
-    ask: &Request,
+    preemptor: Preemptor,
     reach: PreemptionReach,
 ) -> Option<EvictionProposal> {
-    let told_apart = draft.shares.has_guarantees() || draft.distinguishes_victims;
-    let alike = !told_apart && !draft.limits_devices(turn.bucket);
-    let hopeless =
-        |draft: &Draft| draft.no_eviction_cache.get(&ask.shape).is_some_and(|known| reach.is_within(*known));
-    if !ask.may_span() || (alike && hopeless(draft)) {
+    let (head, request) = (preemptor.head, preemptor.request);
+    let own_victims = draft.shares.usage.limits_victims() || draft.distinguishes_victims;
+    let cacheable = !own_victims && !draft.limits_devices(head.bucket);
+    let known = draft.caches.no_multi_node_eviction.get(&request.shape);
+    if !request.may_span() || (cacheable && known.is_some_and(|known| reach.is_within(*known))) {
         return None;
     }
-    let proposal = across::proposal(draft, turn, ask);
-    if proposal.is_none() && alike {
-        draft.no_eviction_cache.insert(ask.shape.clone(), reach);
+    let proposal = multi_node::proposal(draft, preemptor);
+    if proposal.is_none() && cacheable {
+        draft.caches.no_multi_node_eviction.insert(request.shape.clone(), reach);
     }
     proposal
 }
 
 fn best_cached_proposal(
     draft: &mut Draft,
-    turn: &QueueHead,
-    ask: &Request,
+    preemptor: Preemptor,
     reach: PreemptionReach,
 ) -> Option<EvictionProposal> {
-    let known = draft.take_eviction_options(turn.bucket);
-    // Who is weaker than someone for whom there was no offer has none either: in a round nothing grows.
+    let bucket = preemptor.head.bucket;
+    let known = draft.take_eviction_options(bucket);
+    // A preemptor with less reach than one without options has none either: in a round nothing grows.
     if known.as_ref().is_some_and(|known| known.best().is_none() && reach.is_within(known.reach)) {
-        draft.put_eviction_options(turn.bucket, known);
+        draft.put_eviction_options(bucket, known);
         return None;
     }
-    let mut offers = match known.filter(|known| known.reach == reach) {
+    let mut options = match known.filter(|known| known.reach == reach) {
         Some(known) => known,
-        None => EvictionOptions::new(draft, turn, ask, reach),
+        None => EvictionOptions::new(draft, preemptor, reach),
     };
-    offers.refresh(draft, turn, ask);
-    let proposal = best_option(draft, turn, ask, &offers);
-    draft.put_eviction_options(turn.bucket, Some(offers));
+    options.refresh(draft, preemptor);
+    let proposal = best_option(draft, preemptor, &options);
+    draft.put_eviction_options(bucket, Some(options));
     proposal
 }
 
 pub(crate) fn best_option(
     draft: &Draft,
-    turn: &QueueHead,
-    ask: &Request,
-    offers: &EvictionOptions,
+    preemptor: Preemptor,
+    options: &EvictionOptions,
 ) -> Option<EvictionProposal> {
-    let offer = offers.best()?;
-    let here = draft.candidates.as_ref()?.nodes.get(&offer.node)?;
-    let (victims, seats) = minimal_victims_on(draft, turn, ask, &offer.node, here)?;
-    let found = ask.match_for(&draft.resources.entry(&offer.node)?.kind)?;
+    let node = &options.best()?.node;
+    let candidates = draft.caches.candidates.as_ref()?.nodes.get(node)?;
+    let (victims, assignments) = minimal_victims_on(draft, preemptor, node, candidates)?;
+    let request = preemptor.request;
+    let found = request.match_for(&draft.space.resources.entry(node)?.kind)?;
     Some(EvictionProposal {
-        spot: Placement::on_one(ask, (&offer.node, found), &seats),
+        placement: Placement::on_one_node(request, node, found, &assignments),
         victims: victims.iter().map(|victim| victim.job).collect(),
     })
 }
 
-pub(crate) fn accept(draft: &mut Draft, turn: &QueueHead, ask: &Request, proposal: EvictionProposal) {
-    let (state, EvictionProposal { spot, victims }) = (draft.state, proposal);
-    let taken = spot.taken(ask);
+/// Take an eviction into the plan: free space is earmarked for the preemptor, and released space is promised to it.
+pub(crate) fn accept(draft: &mut Draft, head: &QueueHead, request: &Request, proposal: EvictionProposal) {
+    let (state, EvictionProposal { placement, victims }) = (draft.state, proposal);
+    let taken = placement.taken(request);
     let freed = freed_by_node(state, &victims);
     let touched = draft.candidates().evict(state, &victims);
-    draft.dirty_nodes.extend(touched);
-    for (node, (freed, of)) in &freed {
+    draft.space.dirty_nodes.extend(touched);
+    for (node, (freed, victims)) in &freed {
         let rest = freed.minus(taken.get(node).copied().unwrap_or_default());
-        draft.candidates().releasing.add(node, rest, of);
+        draft.candidates().releasing.add(node, rest, victims);
     }
     for (node, taken) in &taken {
         let freed = freed.get(node).map(|(freed, _)| *freed).unwrap_or_default();
-        draft.earmark(turn.job, node, taken.minus(freed.divisible()));
-        draft.promise(node, taken.intersection(freed));
+        draft.space.earmark(head.job, node, taken.minus(freed.divisible()));
+        draft.space.promise(node, taken.intersection(freed));
     }
-    let room = Eviction { job: turn.job, tasks: spot.tasks.clone(), victims };
-    draft.propose_eviction(turn.bucket, ask, &spot, room);
+    let eviction = Eviction { job: head.job, tasks: placement.tasks.clone(), victims };
+    draft.propose_eviction(head.bucket, request, &placement, eviction);
 }
 
-/// What victims give back on each node, and which of them.
+/// What the victims release on each node, and which victims.
 fn freed_by_node(state: &State, victims: &[JobId]) -> BTreeMap<NodeId, (ResourceVec, Vec<JobId>)> {
     let mut nodes: BTreeMap<NodeId, (ResourceVec, Vec<JobId>)> = BTreeMap::new();
     for victim in victims.iter().filter_map(|victim| state.jobs.get(victim)) {
         let tasks = victim.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
         for (node, space) in ResourceVec::by_node(&victim.spec, tasks) {
-            let (sum, of) = nodes.entry(node.clone()).or_default();
+            let (sum, jobs) = nodes.entry(node.clone()).or_default();
             *sum = sum.plus(space);
-            of.push(victim.id);
+            jobs.push(victim.id);
         }
     }
     nodes

@@ -29,14 +29,15 @@ pub(crate) fn propose(draft: &mut Draft) {
     if draft.state.settings.repartition == Repartition::Off {
         return;
     }
-    let blocked = std::mem::take(&mut draft.blocked);
+    let blocked = std::mem::take(&mut draft.output.blocked);
     let wants: Vec<Vec<PartitionDemand>> = blocked.iter().map(|turn| demands(draft, turn)).collect();
     let mut wants: Vec<PartitionDemand> = wants.into_iter().flatten().collect();
-    draft.blocked = blocked;
+    draft.output.blocked = blocked;
     if wants.is_empty() {
         return;
     }
-    let idle: Vec<IdleGpu> = draft.resources.nodes().flat_map(|(node, _)| idle_on(draft, node)).collect();
+    let idle: Vec<IdleGpu> =
+        draft.space.resources.nodes().flat_map(|(node, _)| idle_on(draft, node)).collect();
     let mut cuts = Vec::new();
     for idle in &idle {
         if cuts.len() < REPARTITIONINGS_MAX
@@ -50,21 +51,21 @@ pub(crate) fn propose(draft: &mut Draft) {
         let simulated = draft.state.nodes.get(&cut.gpu.node).is_some_and(|node| node.facts.simulated);
         simulated && draft.state.settings.repartition == Repartition::Apply
     };
-    draft.plan.repartitionings = cuts.iter().filter(may_be_done).cloned().collect();
-    draft.repartitionings = cuts;
+    draft.output.plan.repartitionings = cuts.iter().filter(may_be_done).cloned().collect();
+    draft.output.repartitionings = cuts;
 }
 
 /// Whether someone could have a device if it were cut: their node, their pool, and the limits of their tenant allow it.
 fn may_have(draft: &Draft, want: &PartitionDemand, idle: &IdleGpu) -> bool {
     let shape = &want.bucket.shape;
-    let Some(filed) = draft.resources.entry(&idle.gpu.node) else { return false };
+    let Some(filed) = draft.space.resources.entry(&idle.gpu.node) else { return false };
     let more = |model: &str| match model::matches(model, &idle.facts.model) {
         true => want.each.demand().gpu_milli,
         false => 0,
     };
     filed.kind.admits(shape)
         && filed.kind.gives_out(idle.gpu.index, shape.pool.as_deref())
-        && draft.models.over(&want.bucket.tenant, more).is_none()
+        && draft.shares.usage.models.over(&want.bucket.tenant, more).is_none()
 }
 
 /// Someone who waits for an instance, or for whole devices on one node.
@@ -82,7 +83,7 @@ struct PartitionDemand<'a> {
 fn demands<'a>(draft: &mut Draft<'a>, turn: &QueueHead<'a>) -> Vec<PartitionDemand<'a>> {
     let [(1, each)] = &turn.bucket.shape.groups[..] else { return Vec::new() };
     let ask = draft.request(turn.bucket);
-    if !admit::blockers(draft, (turn.bucket, turn.policy), &ask).is_empty() {
+    if !admit::blockers(draft, turn.bucket, turn.policy, &ask).is_empty() {
         return Vec::new();
     }
     let lasts = |job: &JobId| {
@@ -113,7 +114,7 @@ struct IdleGpu<'a> {
 }
 
 fn idle_on<'a>(draft: &Draft<'a>, id: &NodeId) -> Vec<IdleGpu<'a>> {
-    let open = draft.resources.entry(id).filter(|filed| filed.open);
+    let open = draft.space.resources.entry(id).filter(|filed| filed.open);
     let (Some(filed), Some(node)) = (open, draft.state.nodes.get(id)) else { return Vec::new() };
     // What is kept on a node for one is no obstacle for the same one.
     let Some(kept_for) = draft.reservations.jobs_on(id) else { return Vec::new() };

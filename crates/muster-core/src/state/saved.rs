@@ -63,11 +63,11 @@ pub struct SavedFrame {
     tokens: Vec<Token>,
     ledger: Ledger,
     #[serde(default)]
-    foresight: ForecastCalibration,
+    calibration: ForecastCalibration,
     #[serde(default)]
-    lasted: RecentRuntimes,
+    recent_runtimes: RecentRuntimes,
     #[serde(default)]
-    mix: WorkloadMix,
+    workload_mix: WorkloadMix,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     policies: Vec<BundleVersion>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -172,9 +172,9 @@ impl State {
             windows: self.windows.values().cloned().collect(),
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
-            foresight: self.calibration.clone(),
-            lasted: self.recent_runtimes,
-            mix: self.workload_mix.clone(),
+            calibration: self.calibration.clone(),
+            recent_runtimes: self.recent_runtimes,
+            workload_mix: self.workload_mix.clone(),
             policies: self.policies.saved(),
             answers: self.answered(),
             limits: self.policies.limits.values().cloned().collect(),
@@ -295,9 +295,9 @@ impl SavedFrame {
             windows: self.windows.into_iter().map(|window| (window.name.clone(), window)).collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             ledger: self.ledger,
-            calibration: self.foresight,
-            recent_runtimes: self.lasted,
-            workload_mix: self.mix,
+            calibration: self.calibration,
+            recent_runtimes: self.recent_runtimes,
+            workload_mix: self.workload_mix,
             policies: Policies::restored(self.policies, self.failures, self.limits),
             ..State::default()
         }

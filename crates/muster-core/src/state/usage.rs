@@ -1,143 +1,198 @@
-//! What a plan has taken while it is adopted gang by gang.
+//! Usage: what tenants, users, models and pools hold in the state, plus what a plan takes while it is drawn up or adopted.
+//!
+//! The planner and adoption share these books; each checks its own plan against them.
 
 pub(crate) mod budgets;
 pub(crate) mod guarantee;
 pub(crate) mod model_guarantee;
 pub(crate) mod model_limits;
 pub(crate) mod policy_limits;
+pub(crate) mod tenants;
 pub(crate) mod user_limits;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::facts::plan::Eviction;
-use crate::ids::{JobId, NodeId, TenantId};
+use crate::accounting::tenant::Tenant;
+use crate::ids::TenantId;
+use crate::objects::budget::Spent;
 use crate::objects::demand::Demand;
-use crate::objects::job::{Job, PlacedTask};
-use crate::resources::ResourceVec;
+use crate::objects::job::{Job, PlacedTask, Resources};
+use crate::objects::shape::Shape;
+use crate::objects::tenant::Excess;
+use crate::queue::Bucket;
 use crate::state::State;
 use crate::state::usage::budgets::BudgetUsage;
-use crate::state::usage::guarantee::PendingReleases;
+use crate::state::usage::guarantee::{GuaranteeCover, any_tenant_is_guaranteed, guarantor};
 use crate::state::usage::model_guarantee::ModelGuaranteeUsage;
 use crate::state::usage::model_limits::ModelLimitUsage;
-use crate::state::usage::policy_limits::PolicyLimitUsage;
+use crate::state::usage::policy_limits::{PolicyLimitHeld, PolicyLimitUsage};
+use crate::state::usage::tenants::TenantUsage;
 use crate::state::usage::user_limits::UserLimitUsage;
 use crate::time::Timestamp;
 
-/// What one plan has taken so far.
-pub(super) struct AdoptionUsage<'a> {
-    pub jobs: BTreeSet<JobId>,
-    pub used: BTreeMap<NodeId, ResourceVec>,
-    /// What tenants hold with all below them, this plan included.
-    pub held: BTreeMap<TenantId, Demand>,
-    /// The part of it that is not only claimed.
-    pub runs: BTreeMap<TenantId, Demand>,
-    pub arrays: BTreeMap<u64, u32>,
-    /// What tenants will hold less when all have stopped who were told to.
-    pub pending: PendingReleases,
-    /// What claims of the state hold on each node, and for whom.
-    pub claimed: BTreeMap<NodeId, Vec<(JobId, ResourceVec)>>,
-    /// GPUs of limited models, this plan included.
-    pub models: ModelLimitUsage<'a>,
-    /// GPUs of guaranteed models, this plan included, and what is claimed for jobs that wait.
-    pub guaranteed: ModelGuaranteeUsage,
-    /// Jobs whose claim is counted there.
-    claimants: BTreeSet<JobId>,
-    /// What users with limits hold, this plan included.
-    pub users: UserLimitUsage<'a>,
-    /// Limits of policies, with what is held of limited pools, this plan included.
-    pub limits: PolicyLimitUsage<'a>,
-    /// What budgets are checked against.
-    pub budgets: BudgetUsage,
+/// What a gang counts against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Consumer<'c> {
+    pub tenant: &'c TenantId,
+    pub user: &'c str,
+    pub pool: Option<&'c str>,
+    /// The array that the job is a task of. `None` for more tasks of a gang that is counted already.
+    pub array: Option<u64>,
 }
 
-impl<'a> AdoptionUsage<'a> {
-    pub fn of(state: &'a State, now: Timestamp) -> AdoptionUsage<'a> {
-        let mut tally = AdoptionUsage {
-            jobs: BTreeSet::new(),
-            used: BTreeMap::new(),
-            held: BTreeMap::new(),
-            runs: BTreeMap::new(),
+impl<'c> Consumer<'c> {
+    pub fn of_bucket(bucket: &'c Bucket) -> Consumer<'c> {
+        let pool = bucket.shape.pool.as_deref();
+        Consumer { tenant: &bucket.tenant, user: &bucket.user, pool, array: bucket.array }
+    }
+
+    pub fn of_job(job: &'c Job) -> Consumer<'c> {
+        let (spec, array) = (&job.spec, job.id.index.map(|_| job.id.number));
+        Consumer { tenant: &spec.tenant, user: &spec.user, pool: spec.pool.as_deref(), array }
+    }
+}
+
+/// A budget that does not cover a job.
+pub(crate) struct BudgetExcess<'a> {
+    pub tenant: &'a Tenant,
+    pub spent: Spent,
+    /// What the job uses up to its time limit, at least.
+    pub more: Spent,
+}
+
+/// The books of a plan. Free of charge where a kind of limit is not set by any tenant.
+#[derive(Debug)]
+pub(crate) struct Usage<'a> {
+    state: &'a State,
+    pub tenants: TenantUsage,
+    /// Tasks of arrays that the plan adds to the running ones.
+    arrays: BTreeMap<u64, u32>,
+    /// GPUs of models whose number is limited.
+    pub models: ModelLimitUsage<'a>,
+    /// GPUs of models that some tenant is guaranteed.
+    pub guaranteed: ModelGuaranteeUsage,
+    users: UserLimitUsage<'a>,
+    policy_limits: PolicyLimitUsage<'a>,
+    budgets: BudgetUsage,
+    /// Some tenant has a guarantee or limits its preemption loss, so eligible victims depend on the other victims.
+    limits_victims: bool,
+}
+
+impl<'a> Usage<'a> {
+    /// As it is in the state.
+    pub fn of(state: &'a State, now: Timestamp) -> Usage<'a> {
+        Usage {
+            state,
+            tenants: TenantUsage::of(state),
             arrays: BTreeMap::new(),
-            pending: PendingReleases::of(state, now),
-            claimed: state.claimed_space(),
             models: ModelLimitUsage::of(state),
             guaranteed: ModelGuaranteeUsage::of(state),
-            claimants: BTreeSet::new(),
             users: UserLimitUsage::of(state),
-            limits: PolicyLimitUsage::of(state),
+            policy_limits: PolicyLimitUsage::of(state),
             budgets: BudgetUsage::of(state, now),
-        };
-        for tenant in state.tenants.values() {
-            add(&mut tally.held, state, &tenant.id, tenant.held);
-            add(&mut tally.runs, state, &tenant.id, tenant.held);
-        }
-        if !tally.guaranteed.is_empty() {
-            tally.count_claims(state, now);
-        }
-        tally
-    }
-
-    /// The devices of claims that work count for guarantees per model, as they do for the planner.
-    fn count_claims(&mut self, state: &State, now: Timestamp) {
-        let claims = state.claims.iter().filter_map(|(id, claim)| Some((state.jobs.get(id)?, claim)));
-        for (job, claim) in
-            claims.filter(|(job, claim)| job.is_ready() && state.is_claim_usable(job, claim, now))
-        {
-            self.guaranteed.take(state, &job.spec.tenant, &claim.tasks);
-            self.claimants.insert(job.id);
+            limits_victims: any_tenant_is_guaranteed(state) || state.any_tenant_limits_loss(),
         }
     }
 
-    /// What is held on a node for jobs that wait, except for one. Whoever this plan has started no longer needs its
-    /// claim: what it uses is in the tally.
-    pub fn claimed_by_others(&self, node: &NodeId, job: JobId) -> ResourceVec {
-        let here = self.claimed.get(node).into_iter().flatten();
-        let others = here.filter(|(id, _)| *id != job && !self.jobs.contains(id));
-        others.fold(ResourceVec::default(), |sum, (_, space)| sum.plus(*space))
-    }
-
-    pub fn take(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
-        self.use_up(job, tasks);
-        add(&mut self.runs, state, &job.spec.tenant, job.spec.demand_of(tasks));
-        self.guaranteed.start(state, &job.spec.tenant, tasks);
-        if let Some(claim) = state.claims.get(&job.id).filter(|_| self.claimants.remove(&job.id)) {
-            self.guaranteed.give_back(state, &job.spec.tenant, &claim.tasks);
-        }
-        self.count(state, job, tasks);
-    }
-
-    /// Count a job against its tenant, all above it, its user and its array; a claim holds them as a start does.
-    fn count(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
-        let demand = job.spec.demand_of(tasks);
-        self.jobs.insert(job.id);
-        add(&mut self.held, state, &job.spec.tenant, demand);
-        self.guaranteed.take(state, &job.spec.tenant, tasks);
-        self.users.take(&job.spec.tenant, &job.spec.user, demand);
-        self.limits.take(&job.spec.tenant, job.spec.pool.as_deref(), demand.gpu_milli);
-        if job.id.index.is_some() {
-            *self.arrays.entry(job.id.number).or_default() += 1;
+    /// Count a gang as held, running or not: a claim holds quota as a start does.
+    pub fn hold(&mut self, consumer: Consumer, demand: Demand, tasks: &[PlacedTask]) {
+        self.tenants.hold(consumer.tenant, demand);
+        self.guaranteed.take(self.state, consumer.tenant, tasks);
+        self.users.take(consumer.tenant, consumer.user, demand);
+        self.policy_limits.take(consumer.tenant, consumer.pool, demand.gpu_milli);
+        if let Some(array) = consumer.array {
+            *self.arrays.entry(array).or_default() += 1;
         }
     }
 
-    /// Room is made for a gang.
-    pub fn claim(&mut self, state: &State, job: &Job, room: &Eviction) {
-        self.use_up(job, &room.tasks);
-        self.count(state, job, &room.tasks);
+    /// Count a gang that is held already as running.
+    pub fn run(&mut self, tenant: &TenantId, demand: Demand, tasks: &[PlacedTask]) {
+        self.tenants.run(tenant, demand);
+        self.guaranteed.start(self.state, tenant, tasks);
     }
 
-    fn use_up(&mut self, job: &Job, tasks: &[PlacedTask]) {
-        for task in tasks {
-            let used = self.used.entry(task.node.clone()).or_default();
-            *used = used.plus(ResourceVec::used_by(&job.spec, task));
-            self.models.take(&job.spec.tenant, task);
+    /// Count GPUs against the limits per model.
+    pub fn take_models(&mut self, tenant: &TenantId, tasks: &[PlacedTask]) {
+        tasks.iter().for_each(|task| self.models.take(tenant, task));
+    }
+
+    /// Tasks of an array that run, or would run after the plan so far.
+    pub fn array_running(&self, array: u64) -> u32 {
+        let active = self.state.arrays.get(&array).map_or(0, |array| array.active);
+        active + self.arrays.get(&array).copied().unwrap_or_default()
+    }
+
+    /// Quotas that a tenant or one of its ancestors exceeds by holding more.
+    pub fn quota_excess(&self, tenant: &TenantId, more: Demand) -> Vec<(&'a TenantId, Excess)> {
+        let mut found = Vec::new();
+        for tenant in self.state.lineage(tenant) {
+            let excess = tenant.config.maximum.excess(self.tenants.held(&tenant.id).plus(more)).into_iter();
+            found.extend(excess.map(|excess| (&tenant.id, excess)));
         }
+        found
     }
-}
 
-/// Add to what a tenant and all above it hold.
-fn add(sums: &mut BTreeMap<TenantId, Demand>, state: &State, tenant: &TenantId, more: Demand) {
-    for above in state.lineage(tenant) {
-        let sum = sums.entry(above.id.clone()).or_default();
-        *sum = sum.plus(more);
+    /// Quotas per user that a user exceeds by holding more, with the tenant that sets each.
+    pub fn user_excess(&self, tenant: &TenantId, user: &str, more: Demand) -> Vec<(&'a TenantId, Excess)> {
+        self.users.over(tenant, user, more)
+    }
+
+    /// Limits of policies that a tenant or one of its ancestors exceeds by holding more.
+    pub fn policy_limit_excess(
+        &self,
+        tenant: &TenantId,
+        pool: Option<&str>,
+        more: Demand,
+    ) -> Vec<PolicyLimitHeld<'a>> {
+        self.policy_limits.over(&self.tenants, tenant, pool, more)
+    }
+
+    /// Each quota of a tenant, its ancestors and a user, with what is held of it.
+    pub fn quotas(
+        &self,
+        tenant: &TenantId,
+        user: &str,
+    ) -> impl Iterator<Item = (&'a crate::objects::tenant::Quota, Demand)> {
+        let tenants = self.state.lineage(tenant);
+        let tenants = tenants.map(|tenant| (&tenant.config.maximum, self.tenants.held(&tenant.id)));
+        tenants.chain(self.users.limits(tenant, user))
+    }
+
+    /// What the limits of policies leave to a tenant's jobs in a pool, or in none, in thousandths of GPUs.
+    pub fn policy_limit_left_milli(&self, tenant: &TenantId, pool: Option<&str>) -> u64 {
+        self.policy_limits.left_milli(&self.tenants, tenant, pool)
+    }
+
+    /// The first budget that does not cover a gang up to its time limit.
+    pub fn budget_excess<'g>(
+        &self,
+        tenant: &TenantId,
+        groups: impl Iterator<Item = (u32, &'g Resources)>,
+        limit_ms: Option<i64>,
+    ) -> Option<BudgetExcess<'a>> {
+        if self.budgets.is_empty() {
+            return None;
+        }
+        let more = self.budgets.least_until(self.state, tenant, groups, limit_ms);
+        let (tenant, spent) = self.budgets.over(self.state, tenant, more)?;
+        Some(BudgetExcess { tenant, spent, more })
+    }
+
+    /// True where the eligible victims of a preemptor depend on the other victims.
+    pub fn limits_victims(&self) -> bool {
+        self.limits_victims
+    }
+
+    /// The guarantees that jobs of a shape stay within.
+    pub fn cover(&self, tenant: &TenantId, shape: &Shape) -> GuaranteeCover<'a> {
+        if !self.limits_victims {
+            return GuaranteeCover::default();
+        }
+        let groups = shape.groups.iter().map(|(count, each)| (*count, each));
+        let demand = self.state.resources.least_demand(groups);
+        GuaranteeCover {
+            amounts: guarantor(self.state, tenant, demand, |tenant| self.tenants.held(tenant)),
+            models: self.guaranteed.guarantors(self.state, tenant, shape),
+        }
     }
 }

@@ -253,7 +253,7 @@ fn covers_enough_nodes(draft: &Draft) -> bool {
 /// What is known of room that could be made does not know the new reservation.
 fn mark_reserved_nodes_dirty(draft: &mut Draft) {
     let nodes: Vec<NodeId> = draft.reservations.reserved.iter().cloned().collect();
-    draft.dirty_nodes.extend(nodes);
+    draft.space.dirty_nodes.extend(nodes);
 }
 
 /// The cluster as it will be.
@@ -280,7 +280,7 @@ impl<'a> FutureCluster<'a> {
             ending,
             lasts_ms: ending.at.since(draft.now),
             freed: BTreeMap::new(),
-            promised: draft.promised.clone(),
+            promised: draft.space.promised.clone(),
             fitting_tasks: BTreeMap::new(),
             fitting_tasks_total: vec![0; ask.shape.groups.len()],
         };
@@ -294,9 +294,9 @@ impl<'a> FutureCluster<'a> {
     fn count_all_fitting_tasks(&mut self) {
         let draft = self.draft;
         for found in &self.ask.matches {
-            for (_, node) in draft.resources.with_free(&found.kind, self.ask.least_gpus()) {
+            for (_, node) in draft.space.resources.with_free(&found.kind, self.ask.least_gpus()) {
                 let reserved = draft.reservations.is_on(node);
-                let free = if reserved { self.space_on(node, draft.now) } else { draft.free_on(node) };
+                let free = if reserved { self.space_on(node, draft.now) } else { draft.space.free_on(node) };
                 let seats = free.map(|free| self.fitting_tasks_in(found, free)).unwrap_or_default();
                 self.set_fitting_tasks(node, seats);
             }
@@ -343,7 +343,7 @@ impl<'a> FutureCluster<'a> {
         let on_one = nodes.iter().find_map(|node| {
             let found = self.match_of(node).filter(|found| found.holds_gang)?;
             let seats = self.ask.assign(found, self.space_on(node, at)?)?;
-            Some(Placement::on_one(self.ask, (node, found), &seats))
+            Some(Placement::on_one_node(self.ask, node, found, &seats))
         });
         let spot =
             on_one.or_else(|| if self.ask.may_span() { self.fit_multi_node(at, nodes) } else { None })?;
@@ -385,13 +385,13 @@ impl<'a> FutureCluster<'a> {
     }
 
     fn match_of(&self, node: &NodeId) -> Option<&'a KindMatch> {
-        let filed = self.draft.resources.entry(node).filter(|filed| filed.open)?;
+        let filed = self.draft.space.resources.entry(node).filter(|filed| filed.open)?;
         self.ask.match_for(&filed.kind)
     }
 
     /// What is free on a node from a moment on for as long as the gang lasts.
     fn space_on(&self, node: &NodeId, at: Timestamp) -> Option<ResourceVec> {
-        let filed = self.draft.resources.entry(node).filter(|filed| filed.open)?;
+        let filed = self.draft.space.resources.entry(node).filter(|filed| filed.open)?;
         if self.draft.reservations.is_in_window(node, at, self.lasts_ms, self.ending) {
             return None;
         }
@@ -409,7 +409,7 @@ impl<'a> FutureCluster<'a> {
 
     /// The whole cluster at a moment.
     fn index_at(&self, at: Timestamp) -> ResourceIndex {
-        let mut capacity = self.draft.resources.clone();
+        let mut capacity = self.draft.space.resources.clone();
         let reserved = self.draft.reservations.nodes.keys();
         for node in self.freed.keys().copied().chain(reserved) {
             match self.space_on(node, at) {

@@ -27,7 +27,7 @@ pub(crate) fn releases<'a>(draft: &'a Draft, turn: &QueueHead) -> impl Iterator<
         // Who has outlived its end goes on for as long again, as far as anyone can tell.
         false => (overdue_end(end.plus(grace_ms), now), *job),
     });
-    let started = draft.started.iter().map(|(job, started)| (started.end, *job));
+    let started = draft.space.started.iter().map(|(job, started)| (started.end, *job));
     let mut known: Vec<(Timestamp, JobId)> = late.chain(started).collect();
     known.sort_unstable();
     let mut known = known.into_iter().peekable();
@@ -51,7 +51,7 @@ fn may_revoke(draft: &Draft, turn: &QueueHead, late: JobId) -> bool {
 
 /// What a job holds, or would hold if the plan so far came true.
 fn space<'a>(draft: &'a Draft, job: JobId) -> BTreeMap<&'a NodeId, ResourceVec> {
-    if let Some(started) = draft.started.get(&job) {
+    if let Some(started) = draft.space.started.get(&job) {
         return started.taken.iter().map(|(node, space)| (node, *space)).collect();
     }
     let job = draft.state.jobs.get(&job);

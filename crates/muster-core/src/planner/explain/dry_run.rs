@@ -42,7 +42,7 @@ pub fn dry_run(state: &State, spec: &JobSpec, now: Timestamp) -> DryRun {
     draft.hypothetical = Some((job, spec));
     let mut mix = state.workload_mix.clone();
     if mix.add(spec, 1) {
-        draft.resources.set_mix(mix.snapshot());
+        draft.space.resources.set_mix(mix.snapshot());
     }
     let position = position_of_hypothetical(state, &draft.shares, &bucket, (now, job), spec.time_limit_ms);
     let own = own_reasons(state, spec, now);

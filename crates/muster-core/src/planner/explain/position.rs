@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::JobId;
 use crate::objects::job::Job;
 use crate::objects::settings::Objective;
-use crate::planner::fair_share::FairShareTree;
+use crate::planner::fair_share::TenantShares;
 use crate::planner::order::{Rank, RankContext};
 use crate::queue::{Bucket, QueueKey, queue_key};
 use crate::state::State;
@@ -32,8 +32,7 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     if !places.contains(&place) {
         return None;
     }
-    let (scale, shares) =
-        (RankContext { state, now }, FairShareTree::of(state, now, None).with_models(state));
+    let (scale, shares) = (RankContext { state, now }, TenantShares::of(state, now, None));
     let common = scale.bucket_priority(&shares, &bucket);
     // Nobody overtakes who has their turn earlier in the bucket, so the lowest rank up to here is the one that counts.
     let (mut before, mut own) = (0, None);
@@ -56,8 +55,7 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
     let Some(places) = state.queue.bucket(&own).filter(|places| places.contains(&place)) else {
         return Vec::new();
     };
-    let (scale, shares) =
-        (RankContext { state, now }, FairShareTree::of(state, now, None).with_models(state));
+    let (scale, shares) = (RankContext { state, now }, TenantShares::of(state, now, None));
     let common = scale.bucket_priority(&shares, &own);
     let mut until = scale.ordered_jobs(&own, common, places);
     let mut passed = false;
@@ -91,7 +89,7 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
 /// Where a job would stand that is not in the state and comes now, with a limit if it has one.
 pub(crate) fn position_of_hypothetical(
     state: &State,
-    shares: &FairShareTree,
+    shares: &TenantShares,
     bucket: &Bucket,
     place: QueueKey,
     limit_ms: Option<i64>,
@@ -110,14 +108,14 @@ fn ready(state: &State) -> u64 {
     state.queue.buckets().map(|(_, places)| places.len() as u64).sum()
 }
 
-fn ahead_elsewhere(scale: RankContext, shares: &FairShareTree, own: &Bucket, rank: Rank) -> u64 {
+fn ahead_elsewhere(scale: RankContext, shares: &TenantShares, own: &Bucket, rank: Rank) -> u64 {
     let others = scale.state.queue.buckets().filter(|(bucket, _)| *bucket != own);
     others.map(|(bucket, places)| ahead_in(scale, shares, bucket, places, rank)).sum()
 }
 
 fn ahead_in(
     scale: RankContext,
-    shares: &FairShareTree,
+    shares: &TenantShares,
     bucket: &Bucket,
     places: &BTreeSet<QueueKey>,
     rank: Rank,

@@ -30,9 +30,7 @@ const TRIES_MAX: usize = 8;
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum Remedy {
     /// Fewer GPUs for each task.
-    Gpus {
-        each: u32,
-    },
+    Gpus { each: u32 },
     Tasks {
         /// How many in all.
         count: u32,
@@ -42,13 +40,9 @@ pub enum Remedy {
     /// GPUs that may lie apart.
     AnyTopology,
     /// Neighbours on a shared GPU that are kept apart less strictly.
-    Isolation {
-        isolation: Isolation,
-    },
+    Isolation { isolation: Isolation },
     /// Fewer CPU cores for each task.
-    Cpus {
-        each: u32,
-    },
+    Cpus { each: u32 },
     /// A shorter time limit, so that it is over before others need the space.
     TimeLimit {
         /// How long, in milliseconds.

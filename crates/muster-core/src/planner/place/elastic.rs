@@ -21,8 +21,8 @@ use crate::state::State;
 
 /// Let those who start now take what is left.
 pub(crate) fn grow_started_gangs(draft: &mut Draft) {
-    for place in 0..draft.plan.starts.len() {
-        let spec = draft.spec(draft.plan.starts[place].job);
+    for place in 0..draft.output.plan.starts.len() {
+        let spec = draft.spec(draft.output.plan.starts[place].job);
         let Some(spec) = spec.filter(|spec| spec.is_elastic()) else { continue };
         let bucket = Bucket::of_spec(spec, None, &draft.state.policies.bucket_criteria);
         for group in 0..spec.tasks.len() {
@@ -39,15 +39,15 @@ fn grow(draft: &mut Draft, place: usize, bucket: &Bucket, spec: &JobSpec, group:
         admit::quota(draft, bucket, demand).is_empty()
     };
     let more = largest(of.count_most() - of.count, allowed);
-    let own: Vec<NodeId> = nodes_of(&draft.plan.starts[place].tasks);
+    let own: Vec<NodeId> = nodes_of(&draft.output.plan.starts[place].tasks);
     // Nothing is had on loan beyond what is needed.
-    let ending = draft.expected_end(bucket, draft.plan.starts[place].job).never_revocable();
+    let ending = draft.expected_end(bucket, draft.output.plan.starts[place].job).never_revocable();
     let search = GrowthSearch { draft, bucket, own, ending };
     let Some((ask, spot)) = search.find(&bucket.shape, group, more) else { return };
     let tasks = spot.tasks.iter().map(|task| PlacedTask { group: group as u32, ..task.clone() });
-    let tasks = draft.plan.starts[place].tasks.iter().cloned().chain(tasks).collect();
-    draft.plan.starts[place].tasks = with_ranks(draft.state, tasks);
-    draft.extend_start(bucket, draft.plan.starts[place].job, &ask, &spot);
+    let tasks = draft.output.plan.starts[place].tasks.iter().cloned().chain(tasks).collect();
+    draft.output.plan.starts[place].tasks = with_ranks(draft.state, tasks);
+    draft.extend_start(bucket, draft.output.plan.starts[place].job, &ask, &spot);
 }
 
 /// The largest number up to `most` that is allowed, where all below an allowed one are.
@@ -95,7 +95,8 @@ impl GrowthSearch<'_, '_> {
             let room = self.room(&ask, more);
             if room >= more {
                 let usable = |node: &NodeId, free| self.usable(node, free);
-                let spot = spread::beside(self.draft.state, &self.draft.resources, &ask, &usable, &self.own)?;
+                let spot =
+                    spread::beside(self.draft.state, &self.draft.space.resources, &ask, &usable, &self.own)?;
                 return Some((ask, spot));
             }
             // Limits per model depend on how many there are; without them the room is what it is.
@@ -115,13 +116,13 @@ impl GrowthSearch<'_, '_> {
             ..shape.clone()
         };
         let ask = Arc::new(Request::new(&self.draft.state.resources, &Arc::new(shape)));
-        let limited = self.draft.models.limits(&self.bucket.tenant) || ask.may_hold_instances;
+        let limited = self.draft.shares.usage.models.limits(&self.bucket.tenant) || ask.may_hold_instances;
         (self.draft.within_limits(self.bucket, ask), limited)
     }
 
     /// How many tasks there is room for; more than so many are not counted.
     fn room(&self, ask: &Request, most: u32) -> u32 {
-        let capacity = &self.draft.resources;
+        let capacity = &self.draft.space.resources;
         let each = &ask.shape.groups[0].1;
         let seats = ask.matches.iter().flat_map(|found| {
             let nodes = capacity.with_free(&found.kind, each.whole_gpus());
@@ -145,7 +146,8 @@ impl GrowthSearch<'_, '_> {
     fn is_too_far(&self, node: &NodeId) -> bool {
         let shape = &self.bucket.shape;
         let elsewhere = !self.own.contains(node);
-        let rack = |node: &NodeId| self.draft.resources.entry(node).and_then(|filed| filed.rack.as_ref());
+        let rack =
+            |node: &NodeId| self.draft.space.resources.entry(node).and_then(|filed| filed.rack.as_ref());
         let same_rack = || rack(node).is_some() && self.own.iter().all(|own| rack(own) == rack(node));
         shape.locality.is_required() || (elsewhere && shape.must_share_a_rack() && !same_rack())
     }
@@ -154,6 +156,6 @@ impl GrowthSearch<'_, '_> {
     fn usable(&self, node: &NodeId, free: ResourceVec) -> Option<ResourceVec> {
         let near = !self.is_too_far(node);
         let usable = near.then(|| self.draft.usable(node, free, self.ending)).flatten()?;
-        Some(self.draft.without_degraded(node, usable))
+        Some(self.draft.space.without_degraded(node, usable))
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Candidate {
     /// The priority it asked for.
     pub priority: u32,
     /// The priority it was ordered by when it was placed.
-    pub effective: i64,
+    pub effective_priority: i64,
     /// GPU-milliseconds since it last saved its work.
     pub lost_gpu_ms: u64,
     /// When it was placed, if it has its space on loan and its time is over.
@@ -101,7 +101,7 @@ impl Candidates {
         }
         let candidates = || nodes.values().flat_map(|here| &here.candidates);
         let mut priorities: Vec<u32> = candidates().map(|one| one.priority).collect();
-        let mut effectives: Vec<i64> = candidates().map(|one| one.effective).collect();
+        let mut effectives: Vec<i64> = candidates().map(|one| one.effective_priority).collect();
         priorities.sort_unstable();
         effectives.sort_unstable();
         let mut overstayed: Vec<Timestamp> = candidates().filter_map(|one| one.overran_since).collect();
@@ -160,7 +160,7 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
     Some(Candidate {
         job: job.id,
         priority: job.spec.priority,
-        effective: attempt.effective_priority.unwrap_or(i64::from(job.spec.priority)),
+        effective_priority: attempt.effective_priority.unwrap_or(i64::from(job.spec.priority)),
         lost_gpu_ms: lost_gpu_ms(job, attempt, now),
         overran_since: state.overran(job, now),
         remaining_gpu_ms: state.remaining_gpu_ms_of_victim(job, now),

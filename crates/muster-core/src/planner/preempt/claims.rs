@@ -13,6 +13,7 @@ use crate::planner::request::{KindMatch, Request};
 use crate::planner::{admit, order};
 use crate::queue::{Bucket, queue_key};
 use crate::resources::{DeviceAssignment, ResourceVec};
+use crate::state::usage::Consumer;
 use crate::state::{Claim, State};
 
 /// Set aside what is claimed, for each claim in the state.
@@ -22,7 +23,7 @@ pub(crate) fn earmark_all(draft: &mut Draft) {
         let Some(job) = state.jobs.get(id) else { continue };
         earmark(draft, *id, claim);
         for (node, space) in promised_to(state, *id, claim) {
-            draft.promise(&node, space);
+            draft.space.promise(&node, space);
         }
         if job.is_ready() && state.is_claim_usable(job, claim, draft.now) {
             draft.note_claimant(*id);
@@ -39,18 +40,15 @@ pub(crate) fn start_claimants(draft: &mut Draft) {
         if draft.is_claimant(job.id)
             && let Err(blockers) = start(draft, job, claim)
         {
-            draft.reasons.insert(job.id, [vec![waiting_reason(claim)], blockers].concat());
+            draft.output.reasons.insert(job.id, [vec![waiting_reason(claim)], blockers].concat());
             waiting.push((job, claim));
         }
     }
     // Those who start come first: a quota that was lowered must not make claims wait for each other.
     for (job, claim) in waiting {
         let milliwatts = state.milliwatts_of(&claim.tasks);
-        draft.count(
-            &bucket(state, job),
-            Demand { milliwatts, ..job.spec.demand_of(&claim.tasks) },
-            &claim.tasks,
-        );
+        let demand = Demand { milliwatts, ..job.spec.demand_of(&claim.tasks) };
+        draft.shares.hold(Consumer::of_bucket(&state.bucket(job)), demand, &claim.tasks);
     }
 }
 
@@ -58,15 +56,15 @@ pub(crate) fn start_claimants(draft: &mut Draft) {
 fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>> {
     let bucket = bucket(draft.state, job);
     let ask = draft.request(&bucket);
-    let blockers = admit::blockers(draft, (&bucket, draft.state.policy_answer(&bucket)), &ask);
+    let blockers = admit::blockers(draft, &bucket, draft.state.policy_answer(&bucket), &ask);
     if !blockers.is_empty() {
         return Err(blockers);
     }
-    draft.release_earmarked(job.id);
+    draft.space.release_earmarked(job.id);
     match fit(draft, &ask, claim) {
         Some(spot) => {
             let effective = order::effective_priority(draft, &bucket, queue_key(job));
-            draft.start(&bucket, (job.id, effective), &ask, &spot);
+            draft.start(&bucket, job.id, effective, &ask, &spot);
             Ok(())
         }
         None => {
@@ -83,15 +81,15 @@ fn fit(draft: &Draft, ask: &Request, claim: &Claim) -> Option<Placement> {
         return Some(claimed);
     }
     let node = &claim.tasks.first()?.node;
-    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
     let found = ask.match_for(&filed.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
-    Some(Placement::on_one(ask, (node, found), &ask.assign(found, filed.free)?))
+    Some(Placement::on_one_node(ask, node, found, &ask.assign(found, filed.free)?))
 }
 
 /// Whether everything a spot needs is free and will do: a machine may have come back as another one.
 fn is_free(draft: &Draft, ask: &Request, spot: &Placement) -> bool {
     let would_do = |task: &PlacedTask| {
-        let filed = draft.resources.entry(&task.node).filter(|filed| filed.open);
+        let filed = draft.space.resources.entry(&task.node).filter(|filed| filed.open);
         let found = filed.and_then(|filed| ask.match_for(&filed.kind));
         let group = task.group as usize;
         let each = &ask.shape.groups[group].1;
@@ -100,15 +98,16 @@ fn is_free(draft: &Draft, ask: &Request, spot: &Placement) -> bool {
         };
         found.is_some_and(allows)
     };
-    let is_there =
-        |(node, taken): (&NodeId, &ResourceVec)| draft.free_on(node).is_some_and(|free| free.covers(*taken));
+    let is_there = |(node, taken): (&NodeId, &ResourceVec)| {
+        draft.space.free_on(node).is_some_and(|free| free.covers(*taken))
+    };
     spot.tasks.iter().all(would_do) && spot.taken(ask).iter().all(is_there)
 }
 
 /// Keep from others what a claim still needs.
 fn earmark(draft: &mut Draft, job: JobId, claim: &Claim) {
     for (node, needed) in draft.state.kept_by_claim(job, claim) {
-        draft.earmark(job, &node, needed);
+        draft.space.earmark(job, &node, needed);
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn propose_if_enabled(draft: &mut Draft) {
 /// Find a move for each of the first that are blocked, and count on it from then on.
 fn propose(draft: &mut Draft) -> Vec<Move> {
     // Those behind the first of a bucket are still blocked, so all of them are put back.
-    let blocked = std::mem::take(&mut draft.blocked);
+    let blocked = std::mem::take(&mut draft.output.blocked);
     let mut found = Vec::new();
     for turn in blocked.iter().take(MOVES_PER_ROUND_MAX) {
         if let Some((one, proposal, ask)) = best_move(draft, turn) {
@@ -67,7 +67,7 @@ fn propose(draft: &mut Draft) -> Vec<Move> {
             found.push(one);
         }
     }
-    draft.blocked = blocked;
+    draft.output.blocked = blocked;
     found
 }
 
@@ -77,14 +77,14 @@ type Found = (Move, EvictionProposal, std::sync::Arc<Request>);
 fn best_move(draft: &mut Draft, turn: &QueueHead) -> Option<Found> {
     let ask = draft.request(turn.bucket);
     let at = draft.reservations.of(turn.job)?.at;
-    if !may_preempt(draft, turn) || !admit::blockers(draft, (turn.bucket, turn.policy), &ask).is_empty() {
+    if !may_preempt(draft, turn) || !admit::blockers(draft, turn.bucket, turn.policy, &ask).is_empty() {
         return None;
     }
     let gained_ms = at.since(draft.now).saturating_sub(draft.state.settings.stop_grace_ms).max(0) as u64;
     let gained_gpu_ms = gained_ms.saturating_mul(ask.demand.gpu_milli) / 1_000;
     draft.candidates();
     let draft = &*draft;
-    let nodes = draft.candidates.iter().flat_map(|running| &running.nodes);
+    let nodes = draft.caches.candidates.iter().flat_map(|running| &running.nodes);
     let candidates = nodes.flat_map(|(node, here)| here.candidates.iter().map(move |one| (node, one)));
     let mut best: Option<((u64, JobId), Move, EvictionProposal)> = None;
     for (node, candidate) in candidates {
@@ -105,7 +105,11 @@ fn best_move(draft: &mut Draft, turn: &QueueHead) -> Option<Found> {
             continue;
         }
         let one = Move { job, tasks, victim: victim.id, to: to.tasks, gained_gpu_ms, lost_gpu_ms };
-        best = Some(((lost_gpu_ms, victim.id), one, EvictionProposal { spot, victims: vec![victim.id] }));
+        best = Some((
+            (lost_gpu_ms, victim.id),
+            one,
+            EvictionProposal { placement: spot, victims: vec![victim.id] },
+        ));
     }
     best.map(|(_, one, proposal)| (one, proposal, ask))
 }
@@ -125,20 +129,20 @@ fn fits_after(
     (node, candidate): (&NodeId, &Candidate),
     victim: &Job,
 ) -> Option<(Placement, Placement)> {
-    let here = draft.candidates.as_ref()?.nodes.get(node)?;
-    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let here = draft.caches.candidates.as_ref()?.nodes.get(node)?;
+    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
     let found: &KindMatch = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
     let after = here.after(filed.free, candidate.space);
     let usable = draft.reservations.usable(node, after, ExpectedEnd::NEVER, Some(job))?;
     let seats = ask.assign(found, usable)?;
     let to = elsewhere(draft, victim, node)?;
-    Some((Placement::on_one(ask, (node, found), &seats), to))
+    Some((Placement::on_one_node(ask, node, found, &seats), to))
 }
 
 /// Room for a whole gang that runs, apart from a node, as things are now.
 fn elsewhere(draft: &Draft, victim: &Job, node: &NodeId) -> Option<Placement> {
     let bucket: Bucket = draft.state.bucket(victim);
-    let ask = Request::new(&draft.resources, &bucket.shape);
+    let ask = Request::new(&draft.space.resources, &bucket.shape);
     let ending = draft.expected_end(&bucket, victim.id).never_revocable();
     place::find_excluding(draft, &ask, ending, node)
 }

@@ -9,36 +9,39 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{JobId, NodeId};
 use crate::planner::draft::Draft;
-use crate::planner::order::QueueHead;
 use crate::planner::place::multi_node::{GangAssignment, NodeAssignment};
-use crate::planner::preempt::EvictionProposal;
 use crate::planner::preempt::candidates::{Candidate, NodeCandidates};
 use crate::planner::preempt::victims::{eligible_victims, freed_space, minimal_victims};
+use crate::planner::preempt::{EvictionProposal, Preemptor};
 use crate::planner::request::{KindMatch, Request};
 use crate::resources::ResourceVec;
 use crate::state::usage::guarantee;
 
 /// Who must go so that the gang fits on several nodes; nothing if it may not, or if all together are not enough.
-pub(crate) fn proposal(draft: &Draft, turn: &QueueHead, ask: &Request) -> Option<EvictionProposal> {
+pub(crate) fn proposal(draft: &Draft, preemptor: Preemptor) -> Option<EvictionProposal> {
+    let ask = preemptor.request;
     if !ask.may_span() || !ask.feasible {
         return None;
     }
     if !ask.shape.must_share_a_rack() {
-        return GangEviction::of(draft, turn, ask, None).map(|clearing| clearing.proposal());
+        return GangEviction::of(draft, preemptor, None).map(|clearing| clearing.proposal());
     }
-    let racks =
-        draft.resources.racks().filter_map(|(_, room)| GangEviction::of(draft, turn, ask, Some(&room.nodes)));
+    let racks = draft
+        .space
+        .resources
+        .racks()
+        .filter_map(|(_, room)| GangEviction::of(draft, preemptor, Some(&room.nodes)));
     racks.min_by_key(GangEviction::total_price).map(|clearing| clearing.proposal())
 }
 
 /// What is drawn up for the gang so far.
 struct GangEviction<'a> {
     draft: &'a Draft<'a>,
-    turn: &'a QueueHead<'a>,
+    preemptor: Preemptor<'a>,
     ask: &'a Request,
     nodes: BTreeMap<NodeId, NodeDraft>,
     victims: BTreeMap<JobId, u64>,
-    fewer: guarantee::PendingReleases,
+    pending: guarantee::PendingReleases,
     /// The nodes it must stay on, if it must stay in one rack.
     rack: Option<&'a BTreeSet<NodeId>>,
 }
@@ -59,12 +62,12 @@ impl<'a> GangEviction<'a> {
     /// Room for the whole gang; nothing if there cannot be any, or if nobody need go for it.
     fn of(
         draft: &'a Draft<'a>,
-        turn: &'a QueueHead<'a>,
-        ask: &'a Request,
+        preemptor: Preemptor<'a>,
         rack: Option<&'a BTreeSet<NodeId>>,
     ) -> Option<GangEviction<'a>> {
-        let (nodes, victims, fewer) = (BTreeMap::new(), BTreeMap::new(), draft.pending_releases());
-        let mut clearing = GangEviction { draft, turn, ask, nodes, victims, fewer, rack };
+        let (nodes, victims, pending) = (BTreeMap::new(), BTreeMap::new(), draft.pending_releases());
+        let ask = preemptor.request;
+        let mut clearing = GangEviction { draft, preemptor, ask, nodes, victims, pending, rack };
         let seated = ask.groups_by_size().into_iter().all(|group| clearing.place_group(group));
         clearing.spare_the_unneeded();
         (seated && !clearing.victims.is_empty()).then_some(clearing)
@@ -110,7 +113,7 @@ impl<'a> GangEviction<'a> {
 
     fn all_nodes(&self) -> impl Iterator<Item = &'a NodeId> + use<'a> {
         let rack = self.rack;
-        let open = self.draft.resources.nodes().filter(|(_, filed)| filed.open).map(|(node, _)| node);
+        let open = self.draft.space.resources.nodes().filter(|(_, filed)| filed.open).map(|(node, _)| node);
         open.filter(move |node| rack.is_none_or(|rack| rack.contains(*node)))
     }
 
@@ -147,14 +150,14 @@ impl<'a> GangEviction<'a> {
 
     /// The tasks so far on a node where so much is freed; nothing if they do not fit.
     fn assignment_on(&self, node: &NodeId, freed: ResourceVec) -> Option<(&'a KindMatch, NodeAssignment)> {
-        let filed = self.draft.resources.entry(node).filter(|filed| filed.open)?;
+        let filed = self.draft.space.resources.entry(node).filter(|filed| filed.open)?;
         let found = self.ask.match_for(&filed.kind)?;
         let after = match self.candidates_on(node).filter(|_| freed != ResourceVec::default()) {
             Some(here) => here.after(filed.free, freed),
             None => filed.free,
         };
         let mut seated =
-            NodeAssignment::new(self.draft.usable(node, after, self.draft.preemptor_end(self.turn))?);
+            NodeAssignment::new(self.draft.usable(node, after, self.preemptor.expected_end(self.draft))?);
         if let Some(site) = self.nodes.get(node).filter(|site| !site.tasks.is_empty()) {
             let groups = self.ask.groups_by_size();
             let fit = groups.into_iter().all(|group| seated.take(self.ask, found, group, site.tasks[group]));
@@ -164,14 +167,14 @@ impl<'a> GangEviction<'a> {
     }
 
     fn candidates_on(&self, node: &NodeId) -> Option<&'a NodeCandidates> {
-        self.draft.candidates.as_ref()?.nodes.get(node)
+        self.draft.caches.candidates.as_ref()?.nodes.get(node)
     }
 
     /// Who must go so that one more task fits on a node.
     fn victims_for_one(&self, group: usize, node: &NodeId) -> Option<Vec<&'a Candidate>> {
         let candidates = self.candidates_on(node)?.candidates.iter();
         let others = candidates.filter(|candidate| !self.victims.contains_key(&candidate.job));
-        minimal_victims(eligible_victims(self.draft, self.turn, self.ask, others, &self.fewer), |victims| {
+        minimal_victims(eligible_victims(self.draft, self.preemptor, others, &self.pending), |victims| {
             let left = self.left_on(node, freed_space(victims));
             left.is_some_and(|(found, left)| self.ask.tasks_that_fit(found, group, left) > 0)
         })
@@ -180,7 +183,7 @@ impl<'a> GangEviction<'a> {
     fn price(&self, group: usize, node: &NodeId) -> Option<EvictionPrice> {
         let victims = self.victims_for_one(group, node)?;
         let lost =
-            victims.iter().fold(0u64, |sum, victim| sum.saturating_add(self.draft.eviction_cost(victim)));
+            victims.iter().fold(0u64, |sum, victim| sum.saturating_add(self.preemptor.eviction_cost(victim)));
         Some((lost, victims.len(), node.clone()))
     }
 
@@ -189,9 +192,9 @@ impl<'a> GangEviction<'a> {
         let victims = self.victims_for_one(group, node).unwrap_or_default();
         let mut touched = BTreeSet::from([node.clone()]);
         for victim in victims {
-            self.victims.insert(victim.job, self.draft.eviction_cost(victim));
+            self.victims.insert(victim.job, self.preemptor.eviction_cost(victim));
             let Some(job) = self.draft.state.jobs.get(&victim.job) else { continue };
-            self.fewer.add(self.draft.state, job);
+            self.pending.add(self.draft.state, job);
             let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
             for (node, space) in ResourceVec::by_node(&job.spec, tasks) {
                 self.nodes.entry(node.clone()).or_default().freed.insert(job.id, space);
@@ -232,7 +235,7 @@ impl<'a> GangEviction<'a> {
         });
         let seats = GangAssignment { nodes: seated.collect() };
         EvictionProposal {
-            spot: seats.placement(self.draft.state, self.ask),
+            placement: seats.placement(self.draft.state, self.ask),
             victims: self.victims_by_loss(),
         }
     }

@@ -17,6 +17,7 @@ use crate::planner::preempt::claims::promised_to;
 use crate::planner::request::Request;
 use crate::resources::ResourceVec;
 use crate::state::State;
+use crate::state::usage::Consumer;
 use crate::time::{MINUTE, Timestamp};
 
 /// Processes that were told to stop are killed after their grace. An attempt that is still there this long
@@ -31,14 +32,15 @@ pub(crate) fn wait_for_releasing(draft: &mut Draft, turn: &QueueHead, ask: &Requ
     for (node, taken) in spot.taken(ask) {
         let leaving = draft.candidates().releasing.on(&node);
         // What leaves is used first, so that as little as possible stands idle until then.
-        draft.earmark(turn.job, &node, taken.minus(leaving.space.divisible()));
-        draft.promise(&node, taken.intersection(leaving.space));
+        draft.space.earmark(turn.job, &node, taken.minus(leaving.space.divisible()));
+        draft.space.promise(&node, taken.intersection(leaving.space));
         draft.candidates().releasing.take(&node, taken);
         victims.extend(leaving.jobs);
     }
-    draft.count(turn.bucket, draft.demand(ask, &spot), &spot.tasks);
+    let demand = draft.demand(ask, &spot);
+    draft.shares.hold(Consumer::of_bucket(turn.bucket), demand, &spot.tasks);
     let victims = victims.into_iter().collect();
-    draft.reasons.insert(turn.job, vec![Reason::Claimed { victims }]);
+    draft.output.reasons.insert(turn.job, vec![Reason::Claimed { victims }]);
     true
 }
 
@@ -142,10 +144,10 @@ fn find(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> Option<Placement>
 }
 
 fn fit(draft: &Draft, ask: &Request, node: &NodeId, leaving: ResourceVec) -> Option<Placement> {
-    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
     let found = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
     let seats = ask.assign(found, free_after_release(draft, node, filed.free, leaving)?)?;
-    Some(Placement::on_one(ask, (node, found), &seats))
+    Some(Placement::on_one_node(ask, node, found, &seats))
 }
 
 /// What will be free on a node once others have left.
@@ -166,9 +168,9 @@ fn find_multi_node(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> Option
     if !ask.may_span() || !draft.candidates().releasing.has_grown_for(&ask.shape) {
         return None;
     }
-    let mut capacity = draft.resources.clone();
+    let mut capacity = draft.space.resources.clone();
     for (node, going) in &draft.candidates().releasing.nodes.clone() {
-        if let Some(free) = draft.free_on(node) {
+        if let Some(free) = draft.space.free_on(node) {
             match free_after_release(draft, node, free, going.space) {
                 Some(later) => capacity.set_free(node, later),
                 None => capacity.set_open(node, false),

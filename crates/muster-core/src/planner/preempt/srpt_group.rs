@@ -32,22 +32,22 @@ const GAIN_DIVISOR: u64 = 4;
 
 /// Propose that one who runs gives way to several who wait.
 pub(crate) fn evict_for_group(draft: &mut Draft) {
-    let quiet = draft.state.claims.is_empty() && draft.plan.evictions.is_empty();
+    let quiet = draft.state.claims.is_empty() && draft.output.plan.evictions.is_empty();
     // What a guarantee protects is known only for one job at a time.
     if draft.state.settings.objective != Objective::Fast
         || !quiet
-        || draft.shares.has_guarantees()
+        || draft.shares.usage.limits_victims()
         || draft.distinguishes_victims
     {
         return;
     }
-    let mut blocked = std::mem::take(&mut draft.blocked);
+    let mut blocked = std::mem::take(&mut draft.output.blocked);
     let waiting = smallest(draft, &mut blocked);
     if let Some(best) = best(draft, &waiting) {
         let (turn, ask) = (&blocked[best.turn], &best.ask);
-        accept(draft, turn, ask, EvictionProposal { spot: best.spot, victims: vec![best.victim] });
+        accept(draft, turn, ask, EvictionProposal { placement: best.spot, victims: vec![best.victim] });
     }
-    draft.blocked = blocked;
+    draft.output.blocked = blocked;
 }
 
 /// One who waits.
@@ -95,7 +95,7 @@ fn may_take_part(draft: &mut Draft, turn: &QueueHead) -> bool {
     let ask = draft.request(turn.bucket);
     may_preempt(draft, turn)
         && !draft.limits_devices(turn.bucket)
-        && admit::blockers(draft, (turn.bucket, turn.policy), &ask).is_empty()
+        && admit::blockers(draft, turn.bucket, turn.policy, &ask).is_empty()
 }
 
 /// Who goes, and for whom.
@@ -130,7 +130,7 @@ type PlacedCandidate<'a> = (&'a Candidate, Vec<&'a NodeId>);
 /// with the nodes it sits on.
 fn largest<'a>(draft: &'a Draft, more_than: u64) -> Vec<PlacedCandidate<'a>> {
     let mut found: BTreeMap<(Reverse<u64>, JobId), PlacedCandidate> = BTreeMap::new();
-    for (node, here) in draft.candidates.iter().flat_map(|running| &running.nodes) {
+    for (node, here) in draft.caches.candidates.iter().flat_map(|running| &running.nodes) {
         for one in here.candidates.iter().filter(|one| one.srpt_index.is_some()) {
             let left = one.remaining_gpu_ms.unwrap_or_default();
             if left > more_than {
@@ -169,8 +169,8 @@ fn gain(
 
 /// What is free on a node when one of those there has gone.
 fn after(draft: &Draft, victim: JobId, node: &NodeId) -> Option<ResourceVec> {
-    let here = draft.candidates.as_ref()?.nodes.get(node)?;
-    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
+    let here = draft.caches.candidates.as_ref()?.nodes.get(node)?;
+    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
     let space = here.candidates.iter().find(|one| one.job == victim)?.space;
     Some(here.after(filed.free, space))
 }
@@ -178,9 +178,10 @@ fn after(draft: &Draft, victim: JobId, node: &NodeId) -> Option<ResourceVec> {
 /// Seat one on the first node that has room for all of it.
 fn place(draft: &Draft, one: &GroupCandidate, spaces: &mut [(&NodeId, ResourceVec)]) -> Option<Placement> {
     spaces.iter_mut().find_map(|(node, space)| {
-        let found = one.ask.match_for(&draft.resources.entry(node)?.kind).filter(|found| found.holds_gang)?;
+        let found =
+            one.ask.match_for(&draft.space.resources.entry(node)?.kind).filter(|found| found.holds_gang)?;
         let usable = draft.reservations.usable(node, *space, one.ending, Some(one.job))?;
-        let spot = Placement::on_one(&one.ask, (*node, found), &one.ask.assign(found, usable)?);
+        let spot = Placement::on_one_node(&one.ask, *node, found, &one.ask.assign(found, usable)?);
         let taken = spot.taken(&one.ask).values().fold(ResourceVec::default(), |sum, taken| sum.plus(*taken));
         *space = space.minus(taken);
         Some(spot)

@@ -1,160 +1,166 @@
-//! What it would cost to make room for a shape, node by node. Kept for the round and refreshed where the draft
-//! has changed, so that a wave of urgent jobs does not look at every node for each of them.
+//! Victim selection: for each node the cheapest set of running jobs whose eviction makes the preemptor fit.
+//!
+//! The options of a shape are kept for the round and refreshed on the nodes that changed, so that a wave of urgent jobs does not
+//! search every node for each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{NodeId, TenantId};
-use crate::planner::draft::{Draft, SrptMode};
-use crate::planner::order::QueueHead;
+use crate::ids::NodeId;
+use crate::planner::draft::Draft;
 use crate::planner::preempt::candidates::{Candidate, NodeCandidates, PreemptionReach};
-use crate::planner::request::Request;
+use crate::planner::preempt::{PreemptionMode, Preemptor};
 use crate::resources::{DeviceAssignment, ResourceVec};
-use crate::state::usage::guarantee;
-use crate::state::usage::guarantee::GuaranteeCover;
+use crate::state::usage::guarantee::{GuaranteeCover, PendingReleases};
 
-/// Making room on one node. The least work lost is best, or where nothing is lost the least worth, then the fewest victims, then the name of the node.
+/// Evicting jobs on one node. The least cost is best, then the fewest victims, then the name of the node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionOption {
-    lost_gpu_ms: u64,
+    /// Work lost, or the sum of SRPT indexes: [`Preemptor::eviction_cost`].
+    cost: u64,
     victims: usize,
     pub node: NodeId,
 }
 
-/// The offers of all nodes to jobs of one shape and one reach.
+/// The options of all nodes for preemptors of one shape and one reach.
 #[derive(Debug)]
 pub(crate) struct EvictionOptions {
     pub reach: PreemptionReach,
     sorted: BTreeSet<EvictionOption>,
     by_node: BTreeMap<NodeId, EvictionOption>,
-    /// How many changes of the draft are in it.
+    /// How many of the draft's dirty nodes are taken into account.
     seen: usize,
 }
 
 impl EvictionOptions {
-    pub fn new(draft: &Draft, turn: &QueueHead, ask: &Request, reach: PreemptionReach) -> EvictionOptions {
+    /// Search every node.
+    pub fn new(draft: &Draft, preemptor: Preemptor, reach: PreemptionReach) -> EvictionOptions {
         let (sorted, by_node) = (BTreeSet::new(), BTreeMap::new());
-        let mut offers = EvictionOptions { reach, sorted, by_node, seen: draft.dirty_nodes.len() };
-        for (node, here) in draft.candidates.iter().flat_map(|running| &running.nodes) {
-            offers.put(node, eviction_option(draft, turn, ask, node, here));
+        let mut options = EvictionOptions { reach, sorted, by_node, seen: draft.space.dirty_nodes.len() };
+        for (node, candidates) in draft.caches.candidates.iter().flat_map(|candidates| &candidates.nodes) {
+            options.put(node, eviction_option(draft, preemptor, node, candidates));
         }
-        offers
+        options
     }
 
-    /// Ask the nodes again where something has changed since.
-    pub fn refresh(&mut self, draft: &Draft, turn: &QueueHead, ask: &Request) {
-        for node in &draft.dirty_nodes[self.seen..] {
-            let here = draft.candidates.as_ref().and_then(|running| running.nodes.get(node));
-            self.put(node, here.and_then(|here| eviction_option(draft, turn, ask, node, here)));
+    /// Search again on the nodes that changed since.
+    pub fn refresh(&mut self, draft: &Draft, preemptor: Preemptor) {
+        for node in &draft.space.dirty_nodes[self.seen..] {
+            let candidates =
+                draft.caches.candidates.as_ref().and_then(|candidates| candidates.nodes.get(node));
+            let option =
+                candidates.and_then(|candidates| eviction_option(draft, preemptor, node, candidates));
+            self.put(node, option);
         }
-        self.seen = draft.dirty_nodes.len();
+        self.seen = draft.space.dirty_nodes.len();
     }
 
-    /// The best of all.
     pub fn best(&self) -> Option<&EvictionOption> {
         self.sorted.first()
     }
 
-    fn put(&mut self, node: &NodeId, offer: Option<EvictionOption>) {
+    fn put(&mut self, node: &NodeId, option: Option<EvictionOption>) {
         if let Some(former) = self.by_node.remove(node) {
             self.sorted.remove(&former);
         }
-        if let Some(offer) = offer {
-            self.sorted.insert(offer.clone());
-            self.by_node.insert(node.clone(), offer);
+        if let Some(option) = option {
+            self.sorted.insert(option.clone());
+            self.by_node.insert(node.clone(), option);
         }
     }
 }
 
 fn eviction_option(
     draft: &Draft,
-    turn: &QueueHead,
-    ask: &Request,
+    preemptor: Preemptor,
     node: &NodeId,
-    here: &NodeCandidates,
+    candidates: &NodeCandidates,
 ) -> Option<EvictionOption> {
-    let (victims, _) = minimal_victims_on(draft, turn, ask, node, here)?;
-    let lost_gpu_ms =
-        victims.iter().fold(0u64, |sum, victim| sum.saturating_add(draft.eviction_cost(victim)));
-    Some(EvictionOption { lost_gpu_ms, victims: victims.len(), node: node.clone() })
+    let (victims, _) = minimal_victims_on(draft, preemptor, node, candidates)?;
+    let cost = total_cost(preemptor, &victims);
+    Some(EvictionOption { cost, victims: victims.len(), node: node.clone() })
 }
 
-/// Who must go on a node so that the whole gang fits there, and the seat of each task then.
+/// The cost of evicting several jobs.
+pub(crate) fn total_cost(preemptor: Preemptor, victims: &[&Candidate]) -> u64 {
+    victims.iter().fold(0u64, |sum, victim| sum.saturating_add(preemptor.eviction_cost(victim)))
+}
+
+/// The jobs to evict on a node so that the whole gang fits there, and the assignment of each task then.
 pub(crate) fn minimal_victims_on<'a>(
     draft: &Draft,
-    turn: &QueueHead,
-    ask: &Request,
+    preemptor: Preemptor,
     node: &NodeId,
-    here: &'a NodeCandidates,
+    candidates: &'a NodeCandidates,
 ) -> Option<(Vec<&'a Candidate>, Vec<DeviceAssignment>)> {
-    let filed = draft.resources.entry(node).filter(|filed| filed.open)?;
-    let found = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
-    let candidates = eligible_victims(draft, turn, ask, here.candidates.iter(), &draft.pending_releases());
-    let after = |victims: &[&Candidate]| {
-        draft.usable(node, here.after(filed.free, freed_space(victims)), draft.preemptor_end(turn))
-    };
-    let victims =
-        minimal_victims(candidates, |victims| after(victims).is_some_and(|free| ask.fits(found, free)))?;
-    let seats = ask.assign(found, after(&victims)?)?;
-    Some((victims, seats))
+    let request = preemptor.request;
+    let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
+    let found = request.match_for(&entry.kind).filter(|found| found.holds_gang)?;
+    let eligible =
+        eligible_victims(draft, preemptor, candidates.candidates.iter(), &draft.pending_releases());
+    let end = preemptor.expected_end(draft);
+    let free_after =
+        |victims: &[&Candidate]| draft.usable(node, candidates.after(entry.free, freed_space(victims)), end);
+    let fits = |victims: &[&Candidate]| free_after(victims).is_some_and(|free| request.fits(found, free));
+    let victims = minimal_victims(eligible, fits)?;
+    let assignments = request.assign(found, free_after(&victims)?)?;
+    Some((victims, assignments))
 }
 
-/// Who may be displaced for the job: whoever is weaker, and for a job within a guarantee those of other tenants;
-/// as far as all of them together, and those who go already, leave to everyone what they are guaranteed.
+/// The candidates that a preemptor may evict: weaker jobs, and for a preemptor within a guarantee jobs on borrowed space; only as
+/// many as leave every tenant its guarantee, together with the releases that are pending.
 pub(crate) fn eligible_victims<'a>(
     draft: &Draft,
-    turn: &QueueHead,
-    ask: &Request,
+    preemptor: Preemptor,
     candidates: impl Iterator<Item = &'a Candidate>,
-    fewer: &guarantee::PendingReleases,
+    pending: &PendingReleases,
 ) -> Vec<&'a Candidate> {
-    let weaker = |victim: &&Candidate| match draft.srpt_mode {
-        Some(SrptMode::LossFree(most)) => {
-            victim.priority <= turn.preemption_priority && victim.srpt_index.is_some_and(|worth| worth < most)
-        }
-        Some(SrptMode::NetGain(size)) => {
-            victim.priority <= turn.preemption_priority
-                && victim.remaining_gpu_ms.is_some_and(|left| size < left)
-        }
-        None => {
-            turn.outranks(victim.priority, victim.effective)
-                || victim.overran_since.is_some_and(|placed| turn.was_waiting_at(placed))
-        }
-    };
-    let (state, shares) = (draft.state, &draft.shares);
+    let (state, usage, head) = (draft.state, &draft.shares.usage, preemptor.head);
     let mut candidates: Vec<&Candidate> = candidates.collect();
     if draft.distinguishes_victims {
-        let victim = |candidate: &Candidate| state.jobs.get(&candidate.job);
-        let let_go = |victim| state.policies_allow_eviction(turn.bucket, victim, true);
-        candidates.retain(|candidate| victim(candidate).is_some_and(let_go));
+        let allowed = |victim| state.policies_allow_eviction(head.bucket, victim, true);
+        candidates.retain(|candidate| state.jobs.get(&candidate.job).is_some_and(allowed));
     }
-    if let Some(SrptMode::LossFree(_)) = draft.srpt_mode {
-        candidates
-            .sort_by_key(|candidate| (draft.eviction_cost(candidate), candidate.priority, candidate.job));
+    if let PreemptionMode::LossFree(_) = preemptor.mode {
+        candidates.sort_by_key(|one| (preemptor.eviction_cost(one), one.priority, one.job));
     }
-    if !shares.has_guarantees() {
-        candidates.retain(weaker);
+    if !usage.limits_victims() {
+        candidates.retain(|candidate| is_weaker(preemptor, candidate));
         return candidates;
     }
-    let cover = match draft.srpt_mode {
-        Some(_) => GuaranteeCover::default(),
-        None => shares.cover(state, &turn.bucket.tenant, &ask.shape),
+    let cover = match preemptor.mode {
+        PreemptionMode::Priority => usage.cover(&head.bucket.tenant, &preemptor.request.shape),
+        PreemptionMode::LossFree(_) | PreemptionMode::NetGain(_) => GuaranteeCover::default(),
     };
-    let mut fewer = fewer.clone();
-    let mut found = Vec::new();
+    let mut pending = pending.clone();
+    let mut eligible = Vec::new();
     for candidate in candidates {
         let Some(victim) = state.jobs.get(&candidate.job) else { continue };
-        let held = (|tenant: &TenantId| shares.runs(tenant), &shares.models);
-        let reclaimed = cover.reclaims(state, victim, &shares.models);
-        if (weaker(&candidate) || reclaimed) && fewer.allows(state, (victim, reclaimed), &cover, held) {
-            fewer.add(state, victim);
-            found.push(candidate);
+        let reclaimed = cover.reclaims(state, victim, &usage.guaranteed);
+        let wanted = is_weaker(preemptor, candidate) || reclaimed;
+        if wanted && pending.allows(victim, reclaimed, &cover, usage) {
+            pending.add(state, victim);
+            eligible.push(candidate);
         }
     }
-    found
+    eligible
 }
 
-/// The victims that are needed so that it is enough: as many of the first as it takes, less those who turn out not to
-/// be needed, the dearest spared first. Nothing if all together are not enough.
+/// True if a running job gives way to the preemptor, guarantees aside.
+fn is_weaker(preemptor: Preemptor, victim: &Candidate) -> bool {
+    let head = preemptor.head;
+    let not_above = victim.priority <= head.preemption_priority;
+    match preemptor.mode {
+        PreemptionMode::LossFree(most) => not_above && victim.srpt_index.is_some_and(|index| index < most),
+        PreemptionMode::NetGain(size) => not_above && victim.remaining_gpu_ms.is_some_and(|left| size < left),
+        PreemptionMode::Priority => {
+            head.outranks(victim.priority, victim.effective_priority)
+                || victim.overran_since.is_some_and(|placed| head.was_waiting_at(placed))
+        }
+    }
+}
+
+/// The victims that are needed so that `enough` holds: the shortest prefix of the candidates, without those that turn out not to
+/// be needed, the most expensive spared first. `None` if all candidates together are not enough.
 pub(crate) fn minimal_victims(
     candidates: Vec<&Candidate>,
     enough: impl Fn(&[&Candidate]) -> bool,
@@ -164,16 +170,16 @@ pub(crate) fn minimal_victims(
     }
     let count = (1..candidates.len()).find(|count| enough(&candidates[..*count]));
     let mut victims = candidates[..count.unwrap_or(candidates.len())].to_vec();
-    for place in (0..victims.len()).rev() {
-        let spared = victims.remove(place);
+    for position in (0..victims.len()).rev() {
+        let spared = victims.remove(position);
         if !enough(&victims) {
-            victims.insert(place, spared);
+            victims.insert(position, spared);
         }
     }
     Some(victims)
 }
 
-/// What victims give back together on the node they are candidates of.
+/// What victims release together on the node they are candidates of.
 pub(crate) fn freed_space(victims: &[&Candidate]) -> ResourceVec {
     victims.iter().fold(ResourceVec::default(), |sum, victim| sum.plus(victim.space))
 }

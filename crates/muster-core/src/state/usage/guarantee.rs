@@ -17,6 +17,7 @@ use crate::objects::demand::Demand;
 use crate::objects::job::Job;
 use crate::objects::tenant::Quota;
 use crate::state::State;
+use crate::state::usage::Usage;
 use crate::state::usage::model_guarantee::{GpusByModel, ModelGuaranteeUsage, guaranteed_models};
 use crate::time::Timestamp;
 
@@ -34,7 +35,7 @@ impl PendingReleases {
     /// Attempts that were told to stop. O(running attempts); nothing where nobody has a guarantee.
     pub fn of(state: &State, now: Timestamp) -> PendingReleases {
         let mut leaving = PendingReleases { now, ..PendingReleases::default() };
-        if anyone_is_guaranteed(state) {
+        if any_tenant_is_guaranteed(state) {
             leaving.released_by_model = GpusByModel::none(state);
             let active = state.nodes.values().flat_map(|node| &node.jobs).filter_map(|id| state.jobs.get(id));
             let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
@@ -78,25 +79,19 @@ impl PendingReleases {
     /// guaranteed, or gives back what was borrowed: whoever reclaims may have the job that lies across the line, or a
     /// gang as large as the cluster could never be asked to go. The guarantor of the other, and who is above that,
     /// loses nothing by it.
-    pub fn allows(
-        &self,
-        state: &State,
-        (victim, reclaimed): (&Job, bool),
-        cover: &GuaranteeCover,
-        (runs, books): (impl Fn(&TenantId) -> Demand, &ModelGuaranteeUsage),
-    ) -> bool {
-        let demand = victim.held();
+    pub fn allows(&self, victim: &Job, reclaimed: bool, cover: &GuaranteeCover, usage: &Usage) -> bool {
+        let (state, demand) = (usage.state, victim.held());
         let amounts = |tenant: &Tenant| {
             let guaranteed = &tenant.config.guaranteed;
             let gone = self.released.get(&tenant.id).copied().unwrap_or_default();
-            let before = runs(&tenant.id).less(gone);
+            let before = usage.tenants.running(&tenant.id).less(gone);
             guaranteed.is_kept(before.less(demand), demand)
                 || (reclaimed && !guaranteed.excess(before).is_empty())
         };
         self.is_within_loss_limits(state, victim)
             && state.lineage(&victim.spec.tenant).all(|tenant| {
                 (cover.is_from_below(state, &tenant.id) || amounts(tenant))
-                    && self.allows_by_model(state, (victim, reclaimed), tenant, (cover, books))
+                    && self.allows_by_model(victim, reclaimed, tenant, cover, usage)
             })
     }
 
@@ -104,11 +99,13 @@ impl PendingReleases {
     /// one loses nothing of another.
     fn allows_by_model(
         &self,
-        state: &State,
-        (victim, reclaimed): (&Job, bool),
+        victim: &Job,
+        reclaimed: bool,
         tenant: &Tenant,
-        (cover, books): (&GuaranteeCover, &ModelGuaranteeUsage),
+        cover: &GuaranteeCover,
+        usage: &Usage,
     ) -> bool {
+        let (state, books) = (usage.state, &usage.guaranteed);
         tenant.config.guaranteed_by_model.iter().all(|(model, guaranteed)| {
             let demand = books.held_by(state, victim, model);
             let gone = self.released_by_model.get(&tenant.id, model);
@@ -182,7 +179,7 @@ pub(crate) fn guarantor<'a>(
 }
 
 /// Whether any tenant has a guarantee.
-pub(crate) fn anyone_is_guaranteed(state: &State) -> bool {
+pub(crate) fn any_tenant_is_guaranteed(state: &State) -> bool {
     let any =
         |tenant: &Tenant| tenant.config.guaranteed.is_set() || guaranteed_models(tenant).next().is_some();
     state.tenants.values().any(any)

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::ids::TenantId;
 use crate::objects::demand::Demand;
 use crate::state::State;
+use crate::state::usage::tenants::TenantUsage;
 
 /// Limits of policies, with what is held of the pools that they limit. Free of charge where no policy limits anything.
 #[derive(Debug, Clone)]
@@ -64,40 +65,36 @@ impl<'a> PolicyLimitUsage<'a> {
     }
 
     /// Every limit that a tenant, or one of its ancestors, would exceed by taking more, in a pool if the job names one.
-    /// `held` gives the GPUs that a tenant holds in all pools.
     pub fn over(
         &self,
-        (tenant, pool): (&TenantId, Option<&str>),
+        tenants: &TenantUsage,
+        tenant: &TenantId,
+        pool: Option<&str>,
         more: Demand,
-        held: impl Fn(&TenantId) -> Demand,
     ) -> Vec<PolicyLimitHeld<'a>> {
         if more.gpu_milli == 0 {
             return Vec::new();
         }
-        let mut passed = self.uses((tenant, pool), held);
+        let mut passed = self.uses(tenants, tenant, pool);
         passed.retain(|of| of.held + more.gpu_milli > of.limit);
         passed
     }
 
     /// What the limits of a tenant, and of all above it, leave to jobs that named a pool, or none, in thousandths of GPUs.
-    pub fn left_milli(&self, whose: (&TenantId, Option<&str>), held: impl Fn(&TenantId) -> Demand) -> u64 {
-        let left = self.uses(whose, held).into_iter().map(|of| of.limit.saturating_sub(of.held));
+    pub fn left_milli(&self, tenants: &TenantUsage, tenant: &TenantId, pool: Option<&str>) -> u64 {
+        let left = self.uses(tenants, tenant, pool).into_iter().map(|of| of.limit.saturating_sub(of.held));
         left.min().unwrap_or(u64::MAX)
     }
 
     /// Each limit on a tenant, or on one above it, with what is held of it.
-    fn uses(
-        &self,
-        (tenant, pool): (&TenantId, Option<&str>),
-        held: impl Fn(&TenantId) -> Demand,
-    ) -> Vec<PolicyLimitHeld<'a>> {
+    fn uses(&self, tenants: &TenantUsage, tenant: &TenantId, pool: Option<&str>) -> Vec<PolicyLimitHeld<'a>> {
         let mut found = Vec::new();
         let limits = &self.state.policies.limits;
         if limits.is_empty() {
             return found;
         }
         for (tenant, limited) in self.state.lineage(tenant).filter_map(|one| limits.get_key_value(&one.id)) {
-            let of_all = limited.limit.gpu_milli.map(|limit| (None, held(tenant).gpu_milli, limit));
+            let of_all = limited.limit.gpu_milli.map(|limit| (None, tenants.held(tenant).gpu_milli, limit));
             let of_pool = pool.and_then(|pool| {
                 let (pool, limit) = limited.limit.pools.get_key_value(pool)?;
                 let held = *self.pools.get(tenant)?.get(pool.as_str())?;

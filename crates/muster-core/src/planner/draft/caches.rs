@@ -1,0 +1,25 @@
+//! What a planning round keeps from earlier queue heads. Within a round free space only shrinks, so a negative answer stays true.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::estimate::expected_end::ExpectedEnd;
+use crate::objects::shape::Shape;
+use crate::planner::preempt::candidates::{Candidates, PreemptionReach};
+use crate::planner::preempt::victims::EvictionOptions;
+use crate::planner::request::Request;
+
+/// Answers that hold for every job of one shape, unless limits of its tenant decide which devices the job may use.
+#[derive(Default)]
+pub(crate) struct Caches {
+    pub requests: BTreeMap<Arc<Shape>, Arc<Request>>,
+    /// Shapes that found no placement, with the least constrained expected end for which that was so.
+    pub no_fit: BTreeMap<Arc<Shape>, ExpectedEnd>,
+    /// Running jobs by node, built when the first job may preempt.
+    pub candidates: Option<Candidates>,
+    pub eviction_options: BTreeMap<Arc<Shape>, EvictionOptions>,
+    /// Shapes for which no eviction on several nodes was found, with the reach of the preemptor.
+    pub no_multi_node_eviction: BTreeMap<Arc<Shape>, PreemptionReach>,
+    /// Searches over all nodes for victims.
+    pub eviction_searches: usize,
+}
