@@ -16,16 +16,16 @@ use starlark::syntax::ast::{
     Parameter, Stmt,
 };
 
-use crate::bundle::parameters_of;
+use crate::bundle::hook_parameters;
 use crate::samples::Sample;
 
 /// More calls with views than policies have: each order of arguments counts as one.
-const FOLLOWED_MAX: usize = 1_000;
+const TRACED_CALLS_MAX: usize = 1_000;
 
 /// Functions of the language that return the items of the list they are given.
-const RETURN_LISTS: [&str; 3] = ["sorted", "list", "reversed"];
+const LIST_RETURNING_BUILTINS: [&str; 3] = ["sorted", "list", "reversed"];
 /// Functions of the language that call `key` with each item of the list they are given.
-const TAKE_KEYS: [&str; 3] = ["sorted", "min", "max"];
+const KEY_FUNCTION_BUILTINS: [&str; 3] = ["sorted", "min", "max"];
 
 type Def = DefP<AstNoPayload>;
 
@@ -33,9 +33,9 @@ type Def = DefP<AstNoPayload>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum View {
     /// A record.
-    Of(Sample),
+    Single(Sample),
     /// A list of such records, as `candidates` is one.
-    ListOf(Sample),
+    List(Sample),
     /// A moment.
     Now,
 }
@@ -45,7 +45,7 @@ enum View {
 enum Meaning {
     /// Not worked out yet: it depends on a name that is bound further on.
     Pending,
-    Known(View),
+    Resolved(View),
     /// Something else, or one thing here and another there.
     Unknown,
 }
@@ -54,12 +54,12 @@ enum Meaning {
 type Names = BTreeMap<String, Meaning>;
 
 impl Meaning {
-    fn of(view: Option<View>) -> Meaning {
-        view.map_or(Meaning::Unknown, Meaning::Known)
+    fn from_view(view: Option<View>) -> Meaning {
+        view.map_or(Meaning::Unknown, Meaning::Resolved)
     }
 
     /// What stands for both.
-    fn or(self, other: Meaning) -> Meaning {
+    fn merge(self, other: Meaning) -> Meaning {
         match (self, other) {
             (Meaning::Pending, one) | (one, Meaning::Pending) => one,
             (one, other) if one == other => one,
@@ -69,89 +69,89 @@ impl Meaning {
 
     fn map(self, next: impl FnOnce(View) -> Option<View>) -> Meaning {
         match self {
-            Meaning::Known(view) => Meaning::of(next(view)),
+            Meaning::Resolved(view) => Meaning::from_view(next(view)),
             other => other,
         }
     }
 
     fn view(self) -> Option<View> {
         match self {
-            Meaning::Known(view) => Some(view),
+            Meaning::Resolved(view) => Some(view),
             Meaning::Pending | Meaning::Unknown => None,
         }
     }
 }
 
 /// The first attribute that no view has, and what was probably meant.
-pub fn find(ast: &AstModule) -> Option<(FileSpan, String)> {
+pub fn first_unknown_attribute(ast: &AstModule) -> Option<(FileSpan, String)> {
     let mut search = Search::default();
-    functions(ast.statement(), &mut search.functions);
+    collect_functions(ast.statement(), &mut search.functions);
     for hook in Hook::ALL {
-        let views = parameters_of(hook).iter().map(|parameter| View::named(parameter)).collect();
-        search.follow(hook.as_str(), views);
+        let views = hook_parameters(hook).iter().map(|parameter| View::of_parameter(parameter)).collect();
+        search.enqueue_call(hook.as_str(), views);
     }
     while let Some((name, views)) = search.pending.pop() {
-        search.function(&name, views);
+        search.check_function(&name, views);
     }
-    search.found.map(|(span, what)| (ast.file_span(span), what))
+    search.first_error.map(|(span, what)| (ast.file_span(span), what))
 }
 
 impl View {
-    fn named(parameter: &str) -> Option<View> {
+    fn of_parameter(parameter: &str) -> Option<View> {
         match parameter {
-            "candidates" => Some(View::ListOf(Sample::Candidate)),
-            _ => Sample::ALL.into_iter().find(|sample| sample.word() == parameter).map(View::Of),
+            "candidates" => Some(View::List(Sample::Candidate)),
+            _ => Sample::ALL.into_iter().find(|sample| sample.word() == parameter).map(View::Single),
         }
     }
 
     /// What an attribute of it stands for: nothing where it has no such attribute.
-    fn attribute(self, name: &str) -> Option<Option<View>> {
-        let is_moment = matches!(self, View::Of(sample) if sample.has_moment()) && name == "now";
+    fn attribute_view(self, name: &str) -> Option<Option<View>> {
+        let is_moment = matches!(self, View::Single(sample) if sample.has_moment()) && name == "now";
         let is_there = self.attributes().contains(&name);
         is_there.then_some(is_moment.then_some(View::Now))
     }
 
     /// What the items of it are, if it is a list.
-    fn item(self) -> Option<View> {
+    fn item_view(self) -> Option<View> {
         match self {
-            View::ListOf(sample) => Some(View::Of(sample)),
-            View::Of(_) | View::Now => None,
+            View::List(sample) => Some(View::Single(sample)),
+            View::Single(_) | View::Now => None,
         }
     }
 
     /// What a list of it is.
-    fn listed(self) -> Option<View> {
+    fn list_view(self) -> Option<View> {
         match self {
-            View::Of(sample) => Some(View::ListOf(sample)),
-            View::ListOf(_) | View::Now => None,
+            View::Single(sample) => Some(View::List(sample)),
+            View::List(_) | View::Now => None,
         }
     }
 
     fn attributes(self) -> Vec<&'static str> {
         match self {
-            View::Of(sample) => sample.attributes(),
+            View::Single(sample) => sample.attributes(),
             View::Now => Sample::moment_attributes(),
-            View::ListOf(_) => Vec::new(),
+            View::List(_) => Vec::new(),
         }
     }
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
-            View::Of(sample) => sample.word(),
+            View::Single(sample) => sample.word(),
             View::Now => "now",
-            View::ListOf(_) => "list",
+            View::List(_) => "list",
         }
     }
 }
 
 /// The functions at the top of a file. One that is told twice is left out: nobody knows which of them is called.
-fn functions<'a>(statement: &'a AstStmt, found: &mut BTreeMap<&'a str, Option<&'a Def>>) {
+fn collect_functions<'a>(statement: &'a AstStmt, found: &mut BTreeMap<&'a str, Option<&'a Def>>) {
     match &statement.node {
         Stmt::Def(def) => {
             let is_new = !found.contains_key(def.name.ident.as_str());
             found.insert(&def.name.ident, is_new.then_some(def));
         }
-        _ => statement.visit_stmt(|inner| functions(inner, found)),
+        _ => statement.visit_stmt(|inner| collect_functions(inner, found)),
     }
 }
 
@@ -162,33 +162,33 @@ type Called = (String, Vec<Option<View>>);
 struct Search<'a> {
     functions: BTreeMap<&'a str, Option<&'a Def>>,
     /// Each is looked at once, and not one inside the other: a file may have thousands of them.
-    followed: BTreeSet<Called>,
+    traced: BTreeSet<Called>,
     pending: Vec<Called>,
-    found: Option<(Span, String)>,
+    first_error: Option<(Span, String)>,
 }
 
 impl Search<'_> {
     /// Have a function looked at whose first parameters are these.
-    fn follow(&mut self, name: &str, views: Vec<Option<View>>) {
+    fn enqueue_call(&mut self, name: &str, views: Vec<Option<View>>) {
         let called = (name.to_string(), views);
         let is_known = matches!(self.functions.get(name), Some(Some(_)));
         let has_view = called.1.iter().any(Option::is_some);
-        if is_known && has_view && self.followed.len() < FOLLOWED_MAX && self.followed.insert(called.clone())
+        if is_known && has_view && self.traced.len() < TRACED_CALLS_MAX && self.traced.insert(called.clone())
         {
             self.pending.push(called);
         }
     }
 
-    fn function(&mut self, name: &str, views: Vec<Option<View>>) {
+    fn check_function(&mut self, name: &str, views: Vec<Option<View>>) {
         let Some(Some(def)) = self.functions.get(name).copied() else { return };
         let mut names = Names::new();
-        let parameters = def.params.iter().filter_map(parameter);
-        let views = views.into_iter().map(Meaning::of).chain(std::iter::repeat(Meaning::Unknown));
+        let parameters = def.params.iter().filter_map(parameter_name);
+        let views = views.into_iter().map(Meaning::from_view).chain(std::iter::repeat(Meaning::Unknown));
         names.extend(parameters.map(str::to_string).zip(views));
         // Until nothing changes: a name may be bound below the loop or the alias that reads it. The meaning of a name
         // changes at most twice, from pending to known to unknown, so this ends.
         let redefined =
-            RETURN_LISTS.iter().chain(&TAKE_KEYS).filter(|name| self.functions.contains_key(*name));
+            LIST_RETURNING_BUILTINS.iter().chain(&KEY_FUNCTION_BUILTINS).filter(|name| self.functions.contains_key(*name));
         names.extend(redefined.map(|name| (name.to_string(), Meaning::Unknown)));
         for name in bound_names(&def.body) {
             names.entry(name).or_insert(Meaning::Pending);
@@ -201,71 +201,71 @@ impl Search<'_> {
                 break;
             }
         }
-        self.statement(&def.body, &names);
+        self.check_statement(&def.body, &names);
     }
 
-    fn statement(&mut self, statement: &AstStmt, names: &Names) {
-        statement.visit_expr(|expression| self.expression(expression, names));
+    fn check_statement(&mut self, statement: &AstStmt, names: &Names) {
+        statement.visit_expr(|expression| self.check_expression(expression, names));
     }
 
-    fn expression(&mut self, expression: &AstExpr, names: &Names) {
+    fn check_expression(&mut self, expression: &AstExpr, names: &Names) {
         match &expression.node {
-            Expr::Dot(value, name) => self.attribute(value, (&name.node, name.span), names),
+            Expr::Dot(value, name) => self.check_attribute(value, (&name.node, name.span), names),
             Expr::Call(called, args) => {
                 if let Expr::Identifier(function) = &called.node
                     && !names.contains_key(&function.ident)
                 {
                     let is_in_a_row = |arg: &Argument| matches!(arg, Argument::Positional(_));
                     let in_a_row = args.args.iter().take_while(|arg| is_in_a_row(&arg.node));
-                    let views = in_a_row.map(|arg| meaning_of(arg.expr(), names).view()).collect();
-                    self.follow(&function.ident, views);
+                    let views = in_a_row.map(|arg| infer_type(arg.expr(), names).view()).collect();
+                    self.enqueue_call(&function.ident, views);
                 }
             }
             _ => {}
         }
-        expression.visit_expr(|inner| self.expression(inner, names));
+        expression.visit_expr(|inner| self.check_expression(inner, names));
     }
 
-    fn attribute(&mut self, value: &AstExpr, (name, span): (&str, Span), names: &Names) {
-        let view = meaning_of(value, names).view().filter(|view| !matches!(view, View::ListOf(_)));
+    fn check_attribute(&mut self, value: &AstExpr, (name, span): (&str, Span), names: &Names) {
+        let view = infer_type(value, names).view().filter(|view| !matches!(view, View::List(_)));
         let Some(view) = view else { return };
-        if self.found.is_some() || view.attribute(name).is_some() {
+        if self.first_error.is_some() || view.attribute_view(name).is_some() {
             return;
         }
         let known = view.attributes();
         let what = match nearest(name, known.iter().copied()) {
-            Some(meant) => format!("`{}` has no attribute `{name}`; did you mean `{meant}`?", view.word()),
-            None => format!("`{}` has no attribute `{name}`; it has {}", view.word(), known.join(", ")),
+            Some(meant) => format!("`{}` has no attribute `{name}`; did you mean `{meant}`?", view.as_str()),
+            None => format!("`{}` has no attribute `{name}`; it has {}", view.as_str(), known.join(", ")),
         };
-        self.found = Some((span, what));
+        self.first_error = Some((span, what));
     }
 }
 
 /// What an expression stands for.
-fn meaning_of(expression: &AstExpr, names: &Names) -> Meaning {
+fn infer_type(expression: &AstExpr, names: &Names) -> Meaning {
     match &expression.node {
         Expr::Identifier(name) => names.get(&name.ident).copied().unwrap_or(Meaning::Unknown),
-        Expr::Dot(value, name) => meaning_of(value, names).map(|view| view.attribute(&name.node)?),
+        Expr::Dot(value, name) => infer_type(value, names).map(|view| view.attribute_view(&name.node)?),
         Expr::List(items) => {
-            let all = items.iter().map(|item| meaning_of(item, names));
-            all.reduce(Meaning::or).unwrap_or(Meaning::Unknown).map(View::listed)
+            let all = items.iter().map(|item| infer_type(item, names));
+            all.reduce(Meaning::merge).unwrap_or(Meaning::Unknown).map(View::list_view)
         }
-        Expr::ListComprehension(item, ..) => meaning_of(item, names).map(View::listed),
-        Expr::Call(called, args) if is_builtin(called, &RETURN_LISTS, names) => {
-            let list = args.args.first().map_or(Meaning::Unknown, |arg| meaning_of(arg.expr(), names));
-            list.map(|view| view.item().map(|_| view))
+        Expr::ListComprehension(item, ..) => infer_type(item, names).map(View::list_view),
+        Expr::Call(called, args) if is_builtin_call(called, &LIST_RETURNING_BUILTINS, names) => {
+            let list = args.args.first().map_or(Meaning::Unknown, |arg| infer_type(arg.expr(), names));
+            list.map(|view| view.item_view().map(|_| view))
         }
         _ => Meaning::Unknown,
     }
 }
 
 /// Whether one of these functions of the language is called, and no function of the policy that has its name.
-fn is_builtin(called: &AstExpr, functions: &[&str], names: &Names) -> bool {
+fn is_builtin_call(called: &AstExpr, functions: &[&str], names: &Names) -> bool {
     let is_one = |name: &str| functions.contains(&name) && !names.contains_key(name);
     matches!(&called.node, Expr::Identifier(name) if is_one(&name.ident))
 }
 
-fn parameter(parameter: &AstParameter) -> Option<&str> {
+fn parameter_name(parameter: &AstParameter) -> Option<&str> {
     match &parameter.node {
         Parameter::Normal(name, ..) => Some(&name.ident),
         _ => None,
@@ -284,12 +284,12 @@ fn bound_names(statement: &AstStmt) -> BTreeSet<String> {
 fn bind_statement(statement: &AstStmt, names: &mut Names) {
     match &statement.node {
         Stmt::Assign(assign) => {
-            let meaning = meaning_of(&assign.rhs, names);
+            let meaning = infer_type(&assign.rhs, names);
             bind(&assign.lhs.node, meaning, names);
         }
         Stmt::AssignModify(target, ..) => bind(&target.node, Meaning::Unknown, names),
         Stmt::For(each) => {
-            let item = item_of(&each.over, names);
+            let item = infer_item_type(&each.over, names);
             bind(&each.var.node, item, names);
         }
         Stmt::Def(def) => {
@@ -304,8 +304,8 @@ fn bind_statement(statement: &AstStmt, names: &mut Names) {
 fn bind_expression(expression: &AstExpr, names: &mut Names) {
     match &expression.node {
         Expr::Lambda(lambda) => bind_parameters(&lambda.params, names),
-        Expr::Call(called, args) if is_builtin(called, &TAKE_KEYS, names) => {
-            bind_keyed(args.args.iter().map(|arg| &arg.node), names);
+        Expr::Call(called, args) if is_builtin_call(called, &KEY_FUNCTION_BUILTINS, names) => {
+            bind_key_function(args.args.iter().map(|arg| &arg.node), names);
             return;
         }
         Expr::ListComprehension(_, first, rest) | Expr::DictComprehension(_, first, rest) => {
@@ -314,7 +314,7 @@ fn bind_expression(expression: &AstExpr, names: &mut Names) {
                 Clause::If(_) => None,
             });
             for ForClause { var, over } in std::iter::once(&**first).chain(others) {
-                let item = item_of(over, names);
+                let item = infer_item_type(over, names);
                 bind(&var.node, item, names);
             }
         }
@@ -324,15 +324,15 @@ fn bind_expression(expression: &AstExpr, names: &mut Names) {
 }
 
 /// The arguments of `sorted(list, key = lambda item: …)`: the function is called with the items of the list.
-fn bind_keyed<'a>(arguments: impl Iterator<Item = &'a Argument>, names: &mut Names) {
+fn bind_key_function<'a>(arguments: impl Iterator<Item = &'a Argument>, names: &mut Names) {
     let mut item = Meaning::Pending;
     for argument in arguments {
         match argument {
-            Argument::Positional(list) => item = item.or(item_of(list, names)),
+            Argument::Positional(list) => item = item.merge(infer_item_type(list, names)),
             Argument::Named(name, key) if name.node == "key" => {
                 if let Expr::Lambda(lambda) = &key.node
                     && let [only] = &lambda.params[..]
-                    && let Some(name) = parameter(only)
+                    && let Some(name) = parameter_name(only)
                 {
                     bind_name(name, item, names);
                     key.visit_expr(|inner| bind_expression(inner, names));
@@ -346,12 +346,12 @@ fn bind_keyed<'a>(arguments: impl Iterator<Item = &'a Argument>, names: &mut Nam
 }
 
 /// What the items of an expression stand for.
-fn item_of(over: &AstExpr, names: &Names) -> Meaning {
-    meaning_of(over, names).map(View::item)
+fn infer_item_type(over: &AstExpr, names: &Names) -> Meaning {
+    infer_type(over, names).map(View::item_view)
 }
 
 fn bind_parameters(parameters: &[AstParameter], names: &mut Names) {
-    parameters.iter().filter_map(parameter).for_each(|name| bind_name(name, Meaning::Unknown, names));
+    parameters.iter().filter_map(parameter_name).for_each(|name| bind_name(name, Meaning::Unknown, names));
 }
 
 fn bind(target: &AssignTarget, meaning: Meaning, names: &mut Names) {
@@ -366,7 +366,7 @@ fn bind(target: &AssignTarget, meaning: Meaning, names: &mut Names) {
 
 fn bind_name(name: &str, meaning: Meaning, names: &mut Names) {
     let known = names.entry(name.to_string()).or_insert(Meaning::Pending);
-    *known = known.or(meaning);
+    *known = known.merge(meaning);
 }
 
 #[cfg(test)]
@@ -374,13 +374,13 @@ mod tests {
     use super::*;
     use crate::load::dialect;
 
-    fn found(source: &str) -> Option<String> {
+    fn error_in(source: &str) -> Option<String> {
         let ast = AstModule::parse("a.gsky", source.to_string(), &dialect()).unwrap();
-        find(&ast).map(|(span, what)| format!("{}: {what}", span.resolve().span.begin.line + 1))
+        first_unknown_attribute(&ast).map(|(span, what)| format!("{}: {what}", span.resolve().span.begin.line + 1))
     }
 
     #[test]
-    fn an_attribute_that_no_view_has_is_found_with_what_was_meant() {
+    fn an_unknown_view_attribute_is_reported_with_the_nearest_name() {
         let cases = [
             (
                 "def admit(job):\n    return job.time_limt_s > 3",
@@ -440,13 +440,13 @@ mod tests {
             ),
         ];
         for (source, told) in cases {
-            let said = found(source).unwrap_or_default();
+            let said = error_in(source).unwrap_or_default();
             assert!(said.contains(told), "{source}\n{said}");
         }
     }
 
     #[test]
-    fn what_may_be_right_is_not_refused() {
+    fn attributes_of_values_that_may_not_be_views_are_accepted() {
         let right = [
             "def admit(job):\n    return job.labels.get('x') and job.now.hour < 6 and job.tenant.upper() == 'A'",
             // Not a view: the name stands for something else as well, or nobody knows what it is called with.
@@ -467,7 +467,7 @@ mod tests {
             "def victims(job, candidates):\n    candidates.sort\n    return candidates",
         ];
         for source in right {
-            assert_eq!(found(source), None, "{source}");
+            assert_eq!(error_in(source), None, "{source}");
         }
     }
 }

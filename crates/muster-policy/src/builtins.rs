@@ -29,7 +29,7 @@ use starlark::values::structs::AllocStruct;
 use starlark::values::{Heap, Value};
 
 use crate::fields::Fields;
-use crate::hooks::REFUSE;
+use crate::hooks::REFUSAL_FIELD;
 pub use pool::PoolValue;
 pub use schedule::{RuleValue, RulesetValue};
 
@@ -38,9 +38,9 @@ pub use schedule::{RuleValue, RulesetValue};
 pub struct Registry {
     rules: RefCell<Rules>,
     /// Expectations of a test that were looked at.
-    expected: Cell<u32>,
+    expectation_count: Cell<u32>,
     /// Marks of lines that were reached.
-    ran: RefCell<BTreeSet<u32>>,
+    reached_marks: RefCell<BTreeSet<u32>>,
 }
 
 impl Registry {
@@ -50,39 +50,39 @@ impl Registry {
     }
 
     /// The same rules, and nothing else has happened yet.
-    pub fn fresh(&self) -> Registry {
+    pub fn with_same_rules(&self) -> Registry {
         Registry { rules: self.rules.clone(), ..Registry::default() }
     }
 
     /// An expectation is looked at.
-    pub fn expected(&self) {
-        self.expected.set(self.expected.get().saturating_add(1));
+    pub fn count_expectation(&self) {
+        self.expectation_count.set(self.expectation_count.get().saturating_add(1));
     }
 
     /// How many were.
-    pub fn expectations(&self) -> u32 {
-        self.expected.get()
+    pub fn expectation_count(&self) -> u32 {
+        self.expectation_count.get()
     }
 
     /// A marked line is reached.
-    pub fn reached(&self, mark: u32) {
-        self.ran.borrow_mut().insert(mark);
+    pub fn mark_reached(&self, mark: u32) {
+        self.reached_marks.borrow_mut().insert(mark);
     }
 
     /// The marks that were.
-    pub fn take_ran(&self) -> BTreeSet<u32> {
-        self.ran.take()
+    pub fn take_reached_marks(&self) -> BTreeSet<u32> {
+        self.reached_marks.take()
     }
 }
 
 /// The language and the names above. Built once: it never changes.
-pub fn globals() -> Globals {
-    names_of_policies().build()
+pub fn policy_globals() -> Globals {
+    policy_globals_builder().build()
 }
 
 /// The same, to add to.
-pub fn names_of_policies() -> GlobalsBuilder {
-    GlobalsBuilder::extended_by(&[LibraryExtension::Print]).with(names).with_namespace("gpu_ops", gpu_ops)
+pub fn policy_globals_builder() -> GlobalsBuilder {
+    GlobalsBuilder::extended_by(&[LibraryExtension::Print]).with(policy_builtins).with_namespace("gpu_ops", gpu_ops)
 }
 
 const POOL_FIELDS: [&str; 8] = [
@@ -96,12 +96,12 @@ const POOL_FIELDS: [&str; 8] = [
     "health_checks",
 ];
 /// More GB than any device has.
-const MEMORY_GB: (i64, i64) = (0, 100_000);
+const MEMORY_GB_RANGE: (i64, i64) = (0, 100_000);
 /// From the coldest to what melts.
-const CELSIUS: (i64, i64) = (-273, 1_000);
+const TEMPERATURE_C_RANGE: (i64, i64) = (-273, 1_000);
 
 #[starlark_module]
-fn names(builder: &mut GlobalsBuilder) {
+fn policy_builtins(builder: &mut GlobalsBuilder) {
     fn gpu_pool<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<PoolValue> {
         let mut fields = Fields::new("gpu_pool", given, &POOL_FIELDS)?;
         let strategies = fields.items("opt_strategies")?.unwrap_or_default();
@@ -109,12 +109,12 @@ fn names(builder: &mut GlobalsBuilder) {
         Ok(PoolValue(Pool {
             name: fields.text("name")?.unwrap_or_else(|| "default".to_string()),
             gpu_types: fields.texts("gpu_type")?.unwrap_or_default(),
-            min_memory_milli_gb: fields.milli("min_memory_gb", MEMORY_GB)?.unwrap_or(0),
-            max_temp_milli_c: fields.milli("max_temp_c", CELSIUS)?.unwrap_or(100_000),
-            power_policy: fields.word("power_policy", &PowerPolicy::ALL)?.unwrap_or_default(),
+            min_memory_milli_gb: fields.milli("min_memory_gb", MEMORY_GB_RANGE)?.unwrap_or(0),
+            max_temp_milli_c: fields.milli("max_temp_c", TEMPERATURE_C_RANGE)?.unwrap_or(100_000),
+            power_policy: fields.choice("power_policy", &PowerPolicy::ALL)?.unwrap_or_default(),
             health_threshold_milli: fields.milli("health_threshold", (0, 1))?.unwrap_or(900),
-            opt_strategies: strategies.into_iter().map(strategy).collect::<anyhow::Result<_>>()?,
-            health_checks: checks.into_iter().map(health_check).collect::<anyhow::Result<_>>()?,
+            opt_strategies: strategies.into_iter().map(strategy_from_dict).collect::<anyhow::Result<_>>()?,
+            health_checks: checks.into_iter().map(check_from_dict).collect::<anyhow::Result<_>>()?,
         }))
     }
 
@@ -122,21 +122,21 @@ fn names(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] given: DictRef<'v>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        kept(heap, ("type", "clock"), given)
+        dict_with_key(heap, ("type", "clock"), given)
     }
 
     fn optimize_memory<'v>(
         #[starlark(kwargs)] given: DictRef<'v>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        kept(heap, ("type", "memory"), given)
+        dict_with_key(heap, ("type", "memory"), given)
     }
 
     fn optimize_power<'v>(
         #[starlark(kwargs)] given: DictRef<'v>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        kept(heap, ("type", "power"), given)
+        dict_with_key(heap, ("type", "power"), given)
     }
 
     fn check<'v>(
@@ -144,7 +144,7 @@ fn names(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] given: DictRef<'v>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        kept(heap, ("name", name), given)
+        dict_with_key(heap, ("name", name), given)
     }
 
     fn priority_rule<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RuleValue> {
@@ -159,14 +159,14 @@ fn names(builder: &mut GlobalsBuilder) {
 
     fn balance_rule<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RuleValue> {
         let mut fields = Fields::new("balance_rule", given, &["metric", "strategy"])?;
-        let metric = fields.required_word("metric", &Metric::ALL)?;
-        let strategy = fields.word("strategy", &Extreme::ALL)?.unwrap_or(Extreme::Least);
+        let metric = fields.required_choice("metric", &Metric::ALL)?;
+        let strategy = fields.choice("strategy", &Extreme::ALL)?.unwrap_or(Extreme::Least);
         Ok(RuleValue(Rule::Balance { metric, strategy }))
     }
 
     fn distribution_rule<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RuleValue> {
         let mut fields = Fields::new("distribution_rule", given, &["strategy"])?;
-        let strategy = fields.required_word("strategy", &Layout::ALL)?;
+        let strategy = fields.required_choice("strategy", &Layout::ALL)?;
         Ok(RuleValue(Rule::Distribution { strategy }))
     }
 
@@ -189,7 +189,7 @@ fn names(builder: &mut GlobalsBuilder) {
     fn refuse<'v>(#[starlark(require = pos)] why: &str, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
         match why.trim().is_empty() {
             true => Err(anyhow!("refuse: a text must say why")),
-            false => Ok(heap.alloc(AllocStruct([(REFUSE, why)]))),
+            false => Ok(heap.alloc(AllocStruct([(REFUSAL_FIELD, why)]))),
         }
     }
 
@@ -209,7 +209,7 @@ fn gpu_ops(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let pool = pool::pool_of(pool)?;
-        registry(eval)?.rules.borrow_mut().pools.insert(pool.name.clone(), pool);
+        current_registry(eval)?.rules.borrow_mut().pools.insert(pool.name.clone(), pool);
         Ok(NoneType)
     }
 
@@ -218,7 +218,7 @@ fn gpu_ops(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let ruleset = schedule::ruleset_of(ruleset)?;
-        registry(eval)?.rules.borrow_mut().schedules.insert(ruleset.name.clone(), ruleset);
+        current_registry(eval)?.rules.borrow_mut().schedules.insert(ruleset.name.clone(), ruleset);
         Ok(NoneType)
     }
 
@@ -226,31 +226,31 @@ fn gpu_ops(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] name: &str,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneOr<PoolValue>> {
-        let pool = registry(eval)?.rules.borrow().pools.get(name).cloned();
+        let pool = current_registry(eval)?.rules.borrow().pools.get(name).cloned();
         Ok(NoneOr::from_option(pool.map(PoolValue)))
     }
 
     fn get_all_pools<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Vec<PoolValue>> {
-        Ok(registry(eval)?.rules.borrow().pools.values().cloned().map(PoolValue).collect())
+        Ok(current_registry(eval)?.rules.borrow().pools.values().cloned().map(PoolValue).collect())
     }
 
     fn get_schedule<'v>(
         #[starlark(require = pos)] name: &str,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneOr<RulesetValue>> {
-        let ruleset = registry(eval)?.rules.borrow().schedules.get(name).cloned();
+        let ruleset = current_registry(eval)?.rules.borrow().schedules.get(name).cloned();
         Ok(NoneOr::from_option(ruleset.map(RulesetValue)))
     }
 }
 
 /// What the run under way registers into.
-pub fn registry<'a>(eval: &Evaluator<'_, 'a, '_>) -> anyhow::Result<&'a Registry> {
+pub fn current_registry<'a>(eval: &Evaluator<'_, 'a, '_>) -> anyhow::Result<&'a Registry> {
     let extra = eval.extra.and_then(|extra| extra.downcast_ref::<Registry>());
     extra.ok_or_else(|| anyhow!("nothing can be registered here: only while a policy is loaded"))
 }
 
 /// A dict of what was said, with one key of ours first.
-fn kept<'v>(heap: Heap<'v>, (key, word): (&str, &str), given: DictRef<'v>) -> anyhow::Result<Value<'v>> {
+fn dict_with_key<'v>(heap: Heap<'v>, (key, word): (&str, &str), given: DictRef<'v>) -> anyhow::Result<Value<'v>> {
     let mut entries: SmallMap<Value<'v>, Value<'v>> = SmallMap::new();
     entries
         .insert_hashed(heap.alloc(key).get_hashed().map_err(|error| anyhow!("{error}"))?, heap.alloc(word));
@@ -261,7 +261,7 @@ fn kept<'v>(heap: Heap<'v>, (key, word): (&str, &str), given: DictRef<'v>) -> an
 }
 
 /// A strategy from the dict that `optimize_…` made.
-fn strategy(value: Value) -> anyhow::Result<Strategy> {
+fn strategy_from_dict(value: Value) -> anyhow::Result<Strategy> {
     const KINDS: [(&str, Tuned); 3] =
         [("clock", Tuned::Clock), ("memory", Tuned::Memory), ("power", Tuned::Power)];
     let wrong = || {
@@ -270,32 +270,32 @@ fn strategy(value: Value) -> anyhow::Result<Strategy> {
             value.to_repr()
         )
     };
-    let mut fields = Fields::any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
-    let kind = fields.word("type", &KINDS)?.ok_or_else(wrong)?;
-    Ok(Strategy { kind, fields: fields.rest()? })
+    let mut fields = Fields::accepting_any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
+    let kind = fields.choice("type", &KINDS)?.ok_or_else(wrong)?;
+    Ok(Strategy { kind, fields: fields.remaining_facts()? })
 }
 
 /// A check from the dict that `check` made.
-fn health_check(value: Value) -> anyhow::Result<Check> {
+fn check_from_dict(value: Value) -> anyhow::Result<Check> {
     let wrong = || anyhow!("gpu_pool: `health_checks` has {}; make them with check", value.to_repr());
-    let mut fields = Fields::any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
+    let mut fields = Fields::accepting_any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
     let name = fields.text("name")?.ok_or_else(wrong)?;
-    Ok(Check { name, fields: fields.rest()? })
+    Ok(Check { name, fields: fields.remaining_facts()? })
 }
 
 /// Data as a value of the language.
-fn value_of<'v>(heap: Heap<'v>, fact: &Fact) -> Value<'v> {
+fn fact_to_value<'v>(heap: Heap<'v>, fact: &Fact) -> Value<'v> {
     match fact {
         Fact::Nothing => Value::new_none(),
         Fact::Flag(flag) => Value::new_bool(*flag),
-        Fact::Milli(milli) => number(heap, *milli),
+        Fact::Milli(milli) => milli_to_value(heap, *milli),
         Fact::Text(text) => heap.alloc(text.as_str()),
-        Fact::List(facts) => heap.alloc(AllocList(facts.iter().map(|fact| value_of(heap, fact)))),
+        Fact::List(facts) => heap.alloc(AllocList(facts.iter().map(|fact| fact_to_value(heap, fact)))),
     }
 }
 
 /// Thousandths as a number: whole where it is.
-fn number<'v>(heap: Heap<'v>, milli: i64) -> Value<'v> {
+fn milli_to_value<'v>(heap: Heap<'v>, milli: i64) -> Value<'v> {
     match milli % 1_000 {
         0 => heap.alloc(milli / 1_000),
         _ => heap.alloc(milli as f64 / 1_000.0),

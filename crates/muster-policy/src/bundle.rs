@@ -33,10 +33,10 @@ pub fn compile(
     let program = Program::of_files(&files, limits)?;
     let mut hooks = BTreeSet::new();
     for (file, source) in files.iter().filter(|(file, _)| is_policy(file)) {
-        hooks.extend(hooks_of(&program, file, source)?);
+        hooks.extend(hooks_defined_in(&program, file, source)?);
     }
     let (rules, mentions) = (program.rules().clone(), program.mentions().clone());
-    let bundle = PolicyBundle { hash: hash_of(&files), rules, hooks, mentions, files };
+    let bundle = PolicyBundle { hash: bundle_hash(&files), rules, hooks, mentions, files };
     Ok((bundle, program))
 }
 
@@ -50,22 +50,22 @@ pub struct FileFacts {
 }
 
 /// Compile one of these files as a policy, or as a test if it is one, and say what it does.
-pub fn check(
+pub fn check_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
 ) -> Result<FileFacts, PolicyError> {
     if !is_policy(name) {
-        return load::load_test(files, name, limits, Manner::Tests).map(|_| FileFacts::default());
+        return load::load_test_file(files, name, limits, Manner::Tests).map(|_| FileFacts::default());
     }
     let program = Program::of_file(files, name, *limits)?;
     let source = files.get(name).map(String::as_str).unwrap_or_default();
-    let hooks = hooks_of(&program, name, source)?;
+    let hooks = hooks_defined_in(&program, name, source)?;
     Ok(FileFacts { rules: program.rules().clone(), hooks })
 }
 
 /// What a question is asked with.
-pub(crate) fn parameters_of(hook: Hook) -> &'static [&'static str] {
+pub(crate) fn hook_parameters(hook: Hook) -> &'static [&'static str] {
     match hook {
         Hook::Admit | Hook::Power => &["job"],
         Hook::Priority => &["job", "tenant"],
@@ -77,21 +77,21 @@ pub(crate) fn parameters_of(hook: Hook) -> &'static [&'static str] {
 }
 
 /// The questions that a file answers. A name that stands for a question must be a function that can be asked it.
-fn hooks_of(program: &Program, file: &str, source: &str) -> Result<Vec<Hook>, PolicyError> {
+fn hooks_defined_in(program: &Program, file: &str, source: &str) -> Result<Vec<Hook>, PolicyError> {
     let mut hooks = Vec::new();
     for hook in Hook::ALL {
-        match complaint(program, file, hook) {
+        match check_hook_signature(program, file, hook) {
             None => continue,
             Some(Ok(())) => hooks.push(hook),
-            Some(Err(what)) => return Err(at_definition(file, source, hook.as_str(), what)),
+            Some(Err(what)) => return Err(error_at_definition(file, source, hook.as_str(), what)),
         }
     }
     Ok(hooks)
 }
 
 /// Nothing where a file does not tell it; else what is wrong with it.
-fn complaint(program: &Program, file: &str, hook: Hook) -> Option<Result<(), String>> {
-    let (name, asked) = (hook.as_str(), parameters_of(hook));
+fn check_hook_signature(program: &Program, file: &str, hook: Hook) -> Option<Result<(), String>> {
+    let (name, asked) = (hook.as_str(), hook_parameters(hook));
     let call = format!("{name}({})", asked.join(", "));
     let Some(takes) = program.takes(file, name) else {
         let kind = program.kind_of(file, name)?;
@@ -103,18 +103,18 @@ fn complaint(program: &Program, file: &str, hook: Hook) -> Option<Result<(), Str
     }
 }
 
-fn at_definition(file: &str, source: &str, name: &str, what: String) -> PolicyError {
-    match place_of(file, source, name) {
-        Some(span) => PolicyError::at(&span, what),
-        None => PolicyError::Somewhere { file: file.to_string(), what },
+fn error_at_definition(file: &str, source: &str, name: &str, what: String) -> PolicyError {
+    match definition_span(file, source, name) {
+        Some(span) => PolicyError::at_span(&span, what),
+        None => PolicyError::Invalid { file: file.to_string(), message: what },
     }
 }
 
 /// Where a name is told at the top of a file; the last place counts.
-pub(crate) fn place_of(file: &str, source: &str, name: &str) -> Option<FileSpan> {
+pub(crate) fn definition_span(file: &str, source: &str, name: &str) -> Option<FileSpan> {
     let ast = AstModule::parse(file, source.to_string(), &dialect()).ok()?;
     let mut found = None;
-    visit(ast.statement(), &mut |told, span| {
+    visit_top_level_names(ast.statement(), &mut |told, span| {
         if told == name {
             found = Some(span);
         }
@@ -123,7 +123,7 @@ pub(crate) fn place_of(file: &str, source: &str, name: &str) -> Option<FileSpan>
 }
 
 /// Every name that the top of a file tells.
-fn visit(statement: &AstStmt, tell: &mut dyn FnMut(&str, starlark::codemap::Span)) {
+fn visit_top_level_names(statement: &AstStmt, tell: &mut dyn FnMut(&str, starlark::codemap::Span)) {
     match &statement.node {
         Stmt::Def(def) => tell(&def.name.ident, def.name.span),
         Stmt::Assign(assign) => {
@@ -131,12 +131,12 @@ fn visit(statement: &AstStmt, tell: &mut dyn FnMut(&str, starlark::codemap::Span
                 tell(&name.ident, name.span);
             }
         }
-        _ => statement.visit_stmt(|inner| visit(inner, tell)),
+        _ => statement.visit_stmt(|inner| visit_top_level_names(inner, tell)),
     }
 }
 
 /// Names and contents with their lengths, so that no two bundles look the same.
-pub(crate) fn hash_of(files: &BTreeMap<String, String>) -> String {
+pub(crate) fn bundle_hash(files: &BTreeMap<String, String>) -> String {
     let mut hash = Sha256::new();
     for text in files.iter().flat_map(|(name, source)| [name, source]) {
         hash.update((text.len() as u64).to_be_bytes());

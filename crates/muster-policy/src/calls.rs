@@ -15,22 +15,22 @@ use crate::plain::Plain;
 #[derive(Debug)]
 pub struct Calls {
     /// Unlike that of any other calls of this process: a worker that holds the values is not sent them again.
-    number: u64,
+    id: u64,
     values: Vec<Plain>,
-    manner: Manner,
+    layout: Manner,
     /// The values as a tuple of the interpreter, once they are needed for many.
-    made: OnceLock<Result<OwnedFrozenValue, PolicyError>>,
+    frozen_values: OnceLock<Result<OwnedFrozenValue, PolicyError>>,
 }
 
 /// Which of the values each call is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// So many calls, each with the next so many.
-    InTurn {
+    Rows {
         /// How many calls.
         calls: usize,
         /// How many values each.
-        each: usize,
+        args_per_call: usize,
     },
     /// Each of so many, which come first, with each of the rest.
     Pairs {
@@ -41,15 +41,15 @@ pub(crate) enum Manner {
 
 impl Calls {
     /// One call with these arguments.
-    pub fn one(args: Vec<Plain>) -> Calls {
-        let manner = Manner::InTurn { calls: 1, each: args.len() };
+    pub fn single(args: Vec<Plain>) -> Calls {
+        let manner = Manner::Rows { calls: 1, args_per_call: args.len() };
         Calls::new(args, manner)
     }
 
     /// A call for each of these.
-    pub fn of_rows<const EACH: usize>(rows: impl IntoIterator<Item = [Plain; EACH]>) -> Calls {
+    pub fn from_rows<const EACH: usize>(rows: impl IntoIterator<Item = [Plain; EACH]>) -> Calls {
         let rows: Vec<[Plain; EACH]> = rows.into_iter().collect();
-        let manner = Manner::InTurn { calls: rows.len(), each: EACH };
+        let manner = Manner::Rows { calls: rows.len(), args_per_call: EACH };
         Calls::new(rows.into_iter().flatten().collect(), manner)
     }
 
@@ -62,25 +62,25 @@ impl Calls {
     /// let said: Vec<String> = calls.iter().map(|args| format!("{} {}", args[0], args[1])).collect();
     /// assert_eq!(said, ["1 \"a\"", "1 \"b\"", "2 \"a\"", "2 \"b\""]);
     /// ```
-    pub fn of_pairs(firsts: Vec<Plain>, seconds: Vec<Plain>) -> Calls {
+    pub fn from_pairs(firsts: Vec<Plain>, seconds: Vec<Plain>) -> Calls {
         let manner = Manner::Pairs { firsts: firsts.len() };
         Calls::new(firsts.into_iter().chain(seconds).collect(), manner)
     }
 
     fn new(values: Vec<Plain>, manner: Manner) -> Calls {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Calls { number: NEXT.fetch_add(1, Ordering::Relaxed), values, manner, made: OnceLock::new() }
+        Calls { id: NEXT.fetch_add(1, Ordering::Relaxed), values, layout: manner, frozen_values: OnceLock::new() }
     }
 
     /// Unlike that of any other calls of this process.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// As another process was told of them; nothing where a call would have values that are not there.
-    pub(crate) fn told(values: Vec<Plain>, manner: Manner) -> Option<Calls> {
+    pub(crate) fn from_wire(values: Vec<Plain>, manner: Manner) -> Option<Calls> {
         let are_there = match manner {
-            Manner::InTurn { calls, each } => calls.checked_mul(each) == Some(values.len()),
+            Manner::Rows { calls, args_per_call: each } => calls.checked_mul(each) == Some(values.len()),
             Manner::Pairs { firsts } => firsts <= values.len(),
         };
         are_there.then(|| Calls::new(values, manner))
@@ -88,8 +88,8 @@ impl Calls {
 
     /// How many.
     pub fn len(&self) -> usize {
-        match self.manner {
-            Manner::InTurn { calls, .. } => calls,
+        match self.layout {
+            Manner::Rows { calls, .. } => calls,
             Manner::Pairs { firsts } => firsts * (self.values.len() - firsts),
         }
     }
@@ -101,7 +101,7 @@ impl Calls {
 
     /// The arguments of each call.
     pub fn iter(&self) -> impl Iterator<Item = Vec<&Plain>> {
-        (0..self.len()).map(|call| self.places(call).map(|place| &self.values[place]).collect())
+        (0..self.len()).map(|call| self.value_indexes(call).map(|place| &self.values[place]).collect())
     }
 
     /// All values, each once.
@@ -109,14 +109,14 @@ impl Calls {
         &self.values
     }
 
-    pub(crate) fn manner(&self) -> Manner {
-        self.manner
+    pub(crate) fn layout(&self) -> Manner {
+        self.layout
     }
 
     /// Where the arguments of a call lie among the values.
-    pub(crate) fn places(&self, call: usize) -> impl Iterator<Item = usize> {
-        let (first, step, count) = match self.manner {
-            Manner::InTurn { each, .. } => (call * each, 1, each),
+    pub(crate) fn value_indexes(&self, call: usize) -> impl Iterator<Item = usize> {
+        let (first, step, count) = match self.layout {
+            Manner::Rows { args_per_call: each, .. } => (call * each, 1, each),
             Manner::Pairs { firsts } => {
                 let seconds = self.values.len() - firsts;
                 let (first, second) = (call / seconds, firsts + call % seconds);
@@ -128,20 +128,20 @@ impl Calls {
 
     /// All values as those of one interpreter, by their places. They are frozen: what one call did to them the next one
     /// would see.
-    pub(crate) fn given_here<'v>(&self, module: &Module<'v>) -> Vec<Value<'v>> {
+    pub(crate) fn alloc_in_module<'v>(&self, module: &Module<'v>) -> Vec<Value<'v>> {
         self.values.iter().map(|value| value.alloc(module.frozen_heap()).to_value()).collect()
     }
 
     /// The same for many interpreters: made once for all of them.
-    pub(crate) fn given<'v>(&self, heap: Heap<'v>) -> Result<&'v [Value<'v>], PolicyError> {
-        let made = self.made.get_or_init(|| frozen(&self.values)).as_ref().map_err(Clone::clone)?;
+    pub(crate) fn alloc_shared<'v>(&self, heap: Heap<'v>) -> Result<&'v [Value<'v>], PolicyError> {
+        let made = self.frozen_values.get_or_init(|| freeze_values(&self.values)).as_ref().map_err(Clone::clone)?;
         let tuple = TupleRef::from_value(heap.access_owned_frozen_value(made));
         Ok(tuple.map(TupleRef::content).unwrap_or_default())
     }
 }
 
-fn frozen(values: &[Plain]) -> Result<OwnedFrozenValue, PolicyError> {
-    let error = |what: String| PolicyError::Somewhere { file: "policy".to_string(), what };
+fn freeze_values(values: &[Plain]) -> Result<OwnedFrozenValue, PolicyError> {
+    let error = |what: String| PolicyError::Invalid { file: "policy".to_string(), message: what };
     let module = Module::with_temp_heap(|module| {
         let heap = module.frozen_heap();
         let values = heap.alloc(AllocTuple(values.iter().map(|value| value.alloc(heap))));

@@ -63,7 +63,7 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    fn hold(&self, gpu: &Gpu) -> bool {
+    fn are_met_by(&self, gpu: &Gpu) -> bool {
         self.min_memory.is_none_or(|least| gpu.memory_gb >= least)
             && self.max_temp.is_none_or(|most| gpu.temperature_c <= most)
             && self.tags.iter().all(|tag| gpu.tags.contains(tag))
@@ -85,7 +85,7 @@ impl PolicyEngine {
     pub fn new(policy_dir: impl Into<PathBuf>) -> PolicyEngine {
         let (limits, rules, loaded) = (Limits::default(), Rules::default(), Vec::new());
         let policy_dir = policy_dir.into();
-        let policy_dir = found_above(&policy_dir).unwrap_or(policy_dir);
+        let policy_dir = path_in_parent_dir(&policy_dir).unwrap_or(policy_dir);
         PolicyEngine { policy_dir, limits, rules, loaded }
     }
 
@@ -97,7 +97,7 @@ impl PolicyEngine {
     /// Load a policy: the path as it is, or inside the folder.
     pub fn load_policy(&mut self, path: &Path) -> Result<(), PolicyError> {
         let inside = Some(self.policy_dir.join(path)).filter(|inside| !path.is_file() && inside.is_file());
-        let path = inside.or_else(|| found_above(path)).unwrap_or_else(|| path.to_path_buf());
+        let path = inside.or_else(|| path_in_parent_dir(path)).unwrap_or_else(|| path.to_path_buf());
         self.rules.extend(load_file(&path, &self.limits)?);
         self.loaded.push(path);
         Ok(())
@@ -107,7 +107,7 @@ impl PolicyEngine {
     pub fn load_all_policies(&mut self) -> (usize, Vec<PolicyError>) {
         let mut errors = Vec::new();
         let before = self.loaded.len();
-        for path in self.policies() {
+        for path in self.policy_paths() {
             if let Err(error) = self.load_policy(&path) {
                 errors.push(error);
             }
@@ -116,7 +116,7 @@ impl PolicyEngine {
     }
 
     /// The policies of the folder; none where there is no such folder. Tests of policies are no policies.
-    fn policies(&self) -> Vec<PathBuf> {
+    fn policy_paths(&self) -> Vec<PathBuf> {
         let files = std::fs::read_dir(&self.policy_dir).into_iter().flatten().flatten();
         let is_one = |path: &PathBuf| {
             path.file_name().is_some_and(|name| is_policy(&name.to_string_lossy())) && path.is_file()
@@ -140,15 +140,15 @@ impl PolicyEngine {
     pub fn evaluate_allocation(&self, gpu: &Gpu, requirements: &Requirements) -> bool {
         let device = Device {
             model: &gpu.name,
-            memory_milli_gb: milli(gpu.memory_gb),
-            temp_milli_c: milli(gpu.temperature_c),
+            memory_milli_gb: to_milli(gpu.memory_gb),
+            temp_milli_c: to_milli(gpu.temperature_c),
             pool: Some(gpu.pool.as_str()).filter(|pool| !pool.is_empty()),
         };
-        self.rules.any_pool_holds(&device) && requirements.hold(gpu)
+        self.rules.any_pool_holds(&device) && requirements.are_met_by(gpu)
     }
 
     /// Those that may be given out, the best first; among equals as they came.
-    pub fn recommended<'a>(&self, gpus: &'a [Gpu], requirements: &Requirements) -> Vec<&'a Gpu> {
+    pub fn recommended_gpus<'a>(&self, gpus: &'a [Gpu], requirements: &Requirements) -> Vec<&'a Gpu> {
         let mut fit: Vec<&Gpu> =
             gpus.iter().filter(|gpu| self.evaluate_allocation(gpu, requirements)).collect();
         fit.sort_by_key(|gpu| std::cmp::Reverse(score_tenths(gpu)));
@@ -168,12 +168,12 @@ fn score_tenths(gpu: &Gpu) -> i32 {
     10 + online + large + cool
 }
 
-fn milli(number: f64) -> i64 {
+fn to_milli(number: f64) -> i64 {
     (number * 1_000.0).round() as i64
 }
 
 /// What is not there, but seen from the folder above: commands from `python/` find the policies of the project.
-fn found_above(path: &Path) -> Option<PathBuf> {
+fn path_in_parent_dir(path: &Path) -> Option<PathBuf> {
     let above = Path::new("..").join(path);
     (path.is_relative() && !path.exists() && above.exists()).then_some(above)
 }

@@ -14,11 +14,11 @@ pub enum PolicyError {
         /// Which file.
         path: PathBuf,
         /// Why.
-        why: String,
+        reason: String,
     },
     /// It does not run.
     #[error("{file}:{line}:{column}: {what}")]
-    Wrong {
+    InvalidAt {
         /// In which file.
         file: String,
         /// Counted from one.
@@ -26,58 +26,58 @@ pub enum PolicyError {
         /// Counted from one.
         column: usize,
         /// What is wrong.
-        what: String,
+        message: String,
     },
     /// It does not run, and nobody knows where.
     #[error("{file}: {what}")]
-    Somewhere {
+    Invalid {
         /// In which file.
         file: String,
         /// What is wrong.
-        what: String,
+        message: String,
     },
     /// The process it ran in gave no answer.
     #[error("the policy gave no answer: {what}")]
-    Ended {
+    WorkerFailed {
         /// What became of it.
-        what: String,
+        message: String,
     },
 }
 
 impl PolicyError {
     /// What the interpreter says, with the place where it happened.
-    pub(crate) fn of(error: &starlark::Error, file: &str) -> PolicyError {
-        let what = sentence(&error.without_diagnostic().to_string());
+    pub(crate) fn from_starlark(error: &starlark::Error, file: &str) -> PolicyError {
+        let what = short_message(&error.without_diagnostic().to_string());
         match error.span() {
-            Some(span) => PolicyError::at(span, what),
-            None => PolicyError::Somewhere { file: file.to_string(), what },
+            Some(span) => PolicyError::at_span(span, what),
+            None => PolicyError::Invalid { file: file.to_string(), message: what },
         }
     }
 
     /// The same for another reason.
-    pub(crate) fn because(self, why: &str) -> PolicyError {
+    pub(crate) fn with_message(self, why: &str) -> PolicyError {
         let what = why.to_string();
         match self {
-            PolicyError::Wrong { file, line, column, .. } => PolicyError::Wrong { file, line, column, what },
-            PolicyError::Somewhere { file, .. } => PolicyError::Somewhere { file, what },
+            PolicyError::InvalidAt { file, line, column, .. } => PolicyError::InvalidAt { file, line, column, message: what },
+            PolicyError::Invalid { file, .. } => PolicyError::Invalid { file, message: what },
             other => other,
         }
     }
 
     /// Something that is wrong at a place.
-    pub(crate) fn at(span: &FileSpan, what: String) -> PolicyError {
+    pub(crate) fn at_span(span: &FileSpan, what: String) -> PolicyError {
         let at = span.resolve();
         let (line, column) = (at.span.begin.line + 1, at.span.begin.column + 1);
-        PolicyError::Wrong { file: at.file, line, column, what }
+        PolicyError::InvalidAt { file: at.file, line, column, message: what }
     }
 }
 
 /// Nobody reads more than this, and a policy chooses what its errors say.
-const SENTENCE_LETTERS: usize = 2_000;
+const MESSAGE_CHARS_MAX: usize = 2_000;
 
 /// The message without the frames of the interpreter.
-fn sentence(message: &str) -> String {
-    let end = message.char_indices().nth(SENTENCE_LETTERS).map_or(message.len(), |(place, _)| place);
+fn short_message(message: &str) -> String {
+    let end = message.char_indices().nth(MESSAGE_CHARS_MAX).map_or(message.len(), |(place, _)| place);
     let short = &message[..end];
     let said = short.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
     if short.len() < message.len() { said + " …" } else { said }

@@ -15,7 +15,7 @@ use muster_core::ids::JobId;
 use muster_core::objects::policy::{Admission, FailureView, GpuLimit, Hook, POLICY_COST_MILLI_MAX, Retry};
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 
-pub(crate) use reading::REFUSE;
+pub(crate) use reading::REFUSAL_FIELD;
 
 use crate::calls::Calls;
 use crate::error::PolicyError;
@@ -24,19 +24,19 @@ use crate::plain::Plain;
 use crate::program::Program;
 
 /// Calls that are made at once at most: all their answers are kept until they are read.
-const CALLS_MAX: usize = 1 << 16;
+const BATCH_CALLS_MAX: usize = 1 << 16;
 
 /// Who runs the functions of policies: a program in this process, or a process of its own.
 pub trait Caller {
     /// The files that tell a function, in the order of their names.
-    fn files_with(&self, function: &str) -> Vec<String>;
+    fn files_defining(&self, function: &str) -> Vec<String>;
 
     /// Call a function of a file, and say what each call answered.
     fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>>;
 }
 
 impl Caller for Program {
-    fn files_with(&self, function: &str) -> Vec<String> {
+    fn files_defining(&self, function: &str) -> Vec<String> {
         let files = Program::files_with(self, function).into_iter();
         // What a test tells answers nobody, even where a policy loads it.
         files.filter(|file| is_policy(file)).map(str::to_string).collect()
@@ -48,8 +48,8 @@ impl Caller for Program {
 }
 
 impl<C: Caller + ?Sized> Caller for &C {
-    fn files_with(&self, function: &str) -> Vec<String> {
-        (**self).files_with(function)
+    fn files_defining(&self, function: &str) -> Vec<String> {
+        (**self).files_defining(function)
     }
 
     fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
@@ -59,16 +59,16 @@ impl<C: Caller + ?Sized> Caller for &C {
 
 /// Whether a job may be accepted, and may start now: the strictest answer.
 pub fn admit(policies: &impl Caller, job: &JobView) -> Result<Admission, PolicyError> {
-    only(admit_each(policies, &[job]))
+    single_answer(admit_each(policies, &[job]))
 }
 
 /// The same of many jobs at once, which is much faster than one by one.
 pub fn admit_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Admission, PolicyError>> {
-    let calls = Calls::of_rows(jobs.iter().map(|job| [views::job(job)]));
+    let calls = Calls::from_rows(jobs.iter().map(|job| [views::job(job)]));
     let mut all = vec![Ok(Admission::Yes); jobs.len()];
-    for file in policies.files_with(Hook::Admit.as_str()) {
+    for file in policies.files_defining(Hook::Admit.as_str()) {
         let said = policies.call_each(&file, Hook::Admit.as_str(), &calls);
-        join(&mut all, said, |sum, answer| Ok(sum.and(reading::admission(&file, answer)?)));
+        combine_answers(&mut all, said, |sum, answer| Ok(sum.and(reading::admission(&file, answer)?)));
     }
     all
 }
@@ -79,7 +79,7 @@ pub fn priority(
     job: &JobView,
     tenant: &TenantView,
 ) -> Result<Option<u32>, PolicyError> {
-    only(priority_each(policies, &[(job, tenant)]))
+    single_answer(priority_each(policies, &[(job, tenant)]))
 }
 
 /// The same of many jobs at once.
@@ -89,14 +89,14 @@ pub fn priority_each(
 ) -> Vec<Result<Option<u32>, PolicyError>> {
     let asked: Vec<u32> = jobs.iter().map(|(job, _)| job.priority).collect();
     let mut all: Vec<Result<u32, PolicyError>> = asked.iter().copied().map(Ok).collect();
-    for file in policies.files_with(Hook::Priority.as_str()) {
+    for file in policies.files_defining(Hook::Priority.as_str()) {
         let row = |((job, tenant), left): (&(&JobView, &TenantView), &Result<u32, PolicyError>)| {
             let priority = left.as_ref().map_or(job.priority, |left| *left);
             [views::job(&JobView { priority, ..JobView::clone(job) }), views::tenant(tenant)]
         };
-        let calls = Calls::of_rows(jobs.iter().zip(&all).map(row));
+        let calls = Calls::from_rows(jobs.iter().zip(&all).map(row));
         let said = policies.call_each(&file, Hook::Priority.as_str(), &calls);
-        join(&mut all, said, |left, answer| Ok(reading::priority(&file, answer)?.unwrap_or(left)));
+        combine_answers(&mut all, said, |left, answer| Ok(reading::priority(&file, answer)?.unwrap_or(left)));
     }
     let changed = |(priority, asked): (Result<u32, PolicyError>, u32)| {
         priority.map(|priority| Some(priority).filter(|priority| *priority != asked))
@@ -106,7 +106,7 @@ pub fn priority_each(
 
 /// How unwelcome a job is on each of these nodes, in thousandths of a device; less than nothing where it is welcome.
 pub fn score(policies: &impl Caller, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, PolicyError> {
-    only(score_each(policies, &[job], nodes))
+    single_answer(score_each(policies, &[job], nodes))
 }
 
 /// The same of many jobs at once.
@@ -115,23 +115,23 @@ pub fn score_each(
     jobs: &[&JobView],
     nodes: &[NodeView],
 ) -> Vec<Result<Vec<i64>, PolicyError>> {
-    let together = (CALLS_MAX / nodes.len().max(1)).max(1);
-    jobs.chunks(together).flat_map(|jobs| score_some(policies, jobs, nodes)).collect()
+    let together = (BATCH_CALLS_MAX / nodes.len().max(1)).max(1);
+    jobs.chunks(together).flat_map(|jobs| score_chunk(policies, jobs, nodes)).collect()
 }
 
-fn score_some(
+fn score_chunk(
     policies: &impl Caller,
     jobs: &[&JobView],
     nodes: &[NodeView],
 ) -> Vec<Result<Vec<i64>, PolicyError>> {
     let jobs_seen = jobs.iter().map(|job| views::job(job)).collect();
-    let calls = Calls::of_pairs(jobs_seen, nodes.iter().map(views::node).collect());
+    let calls = Calls::from_pairs(jobs_seen, nodes.iter().map(views::node).collect());
     let mut all = vec![Ok(vec![0; nodes.len()]); jobs.len()];
-    for file in policies.files_with(Hook::Score.as_str()) {
+    for file in policies.files_defining(Hook::Score.as_str()) {
         let mut said = policies.call_each(&file, Hook::Score.as_str(), &calls).into_iter();
         // Each takes its whole row, even where a call of it failed.
         let rows = jobs.iter().map(|_| Ok(said.by_ref().take(nodes.len()).collect::<Vec<_>>())).collect();
-        join(&mut all, rows, |mut costs, row| {
+        combine_answers(&mut all, rows, |mut costs, row| {
             for (cost, answer) in costs.iter_mut().zip(row) {
                 *cost +=
                     reading::cost_milli(&file, answer?)?.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX);
@@ -150,11 +150,11 @@ pub fn victims(
     candidates: &[CandidateView],
 ) -> Result<BTreeSet<JobId>, PolicyError> {
     let shown = Plain::List(candidates.iter().map(views::candidate).collect());
-    let calls = Calls::one(vec![views::job(job), shown]);
+    let calls = Calls::single(vec![views::job(job), shown]);
     let mut may: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.id).collect();
     let all = may.clone();
-    for file in policies.files_with(Hook::Victims.as_str()) {
-        let answer = only(policies.call_each(&file, Hook::Victims.as_str(), &calls))?;
+    for file in policies.files_defining(Hook::Victims.as_str()) {
+        let answer = single_answer(policies.call_each(&file, Hook::Victims.as_str(), &calls))?;
         if let Some(named) = reading::victims(&file, answer, &all)? {
             may.retain(|candidate| named.contains(candidate));
         }
@@ -164,10 +164,10 @@ pub fn victims(
 
 /// Whether a job starts again after a failure: any no, else the longest wait.
 pub fn retry(policies: &impl Caller, job: &JobView, failure: &FailureView) -> Result<Retry, PolicyError> {
-    let calls = Calls::one(vec![views::job(job), views::failure(failure)]);
+    let calls = Calls::single(vec![views::job(job), views::failure(failure)]);
     let mut all = Retry::AsAsked;
-    for file in policies.files_with(Hook::Retry.as_str()) {
-        let answer = only(policies.call_each(&file, Hook::Retry.as_str(), &calls))?;
+    for file in policies.files_defining(Hook::Retry.as_str()) {
+        let answer = single_answer(policies.call_each(&file, Hook::Retry.as_str(), &calls))?;
         all = all.and(reading::retry(&file, answer)?);
     }
     Ok(all)
@@ -175,16 +175,16 @@ pub fn retry(policies: &impl Caller, job: &JobView, failure: &FailureView) -> Re
 
 /// The most that each GPU of a job may draw, in milliwatts: the least that any file says.
 pub fn power(policies: &impl Caller, job: &JobView) -> Result<Option<u64>, PolicyError> {
-    only(power_each(policies, &[job]))
+    single_answer(power_each(policies, &[job]))
 }
 
 /// The same of many jobs at once.
 pub fn power_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Option<u64>, PolicyError>> {
-    let calls = Calls::of_rows(jobs.iter().map(|job| [views::job(job)]));
+    let calls = Calls::from_rows(jobs.iter().map(|job| [views::job(job)]));
     let mut all: Vec<Result<Option<u64>, PolicyError>> = vec![Ok(None); jobs.len()];
-    for file in policies.files_with(Hook::Power.as_str()) {
+    for file in policies.files_defining(Hook::Power.as_str()) {
         let said = policies.call_each(&file, Hook::Power.as_str(), &calls);
-        join(&mut all, said, |least, answer| {
+        combine_answers(&mut all, said, |least, answer| {
             Ok(least.into_iter().chain(reading::milliwatts(&file, answer)?).min())
         });
     }
@@ -197,7 +197,7 @@ pub fn limit(
     tenant: &TenantView,
     cluster: &ClusterView,
 ) -> Result<GpuLimit, PolicyError> {
-    only(limit_each(policies, &[(tenant, cluster)]))
+    single_answer(limit_each(policies, &[(tenant, cluster)]))
 }
 
 /// The same of many tenants at once.
@@ -207,22 +207,22 @@ pub fn limit_each(
 ) -> Vec<Result<GpuLimit, PolicyError>> {
     let row =
         |(tenant, cluster): &(&TenantView, &ClusterView)| [views::tenant(tenant), views::cluster(cluster)];
-    let calls = Calls::of_rows(tenants.iter().map(row));
+    let calls = Calls::from_rows(tenants.iter().map(row));
     let mut all = vec![Ok(GpuLimit::default()); tenants.len()];
-    for file in policies.files_with(Hook::Limit.as_str()) {
+    for file in policies.files_defining(Hook::Limit.as_str()) {
         let said = policies.call_each(&file, Hook::Limit.as_str(), &calls);
-        join(&mut all, said, |least, answer| Ok(least.and(reading::limit(&file, answer)?)));
+        combine_answers(&mut all, said, |least, answer| Ok(least.and(reading::limit(&file, answer)?)));
     }
     all
 }
 
-fn only<T>(said: Vec<Result<T, PolicyError>>) -> Result<T, PolicyError> {
-    let nobody = || PolicyError::Ended { what: "nobody answered".to_string() };
+fn single_answer<T>(said: Vec<Result<T, PolicyError>>) -> Result<T, PolicyError> {
+    let nobody = || PolicyError::WorkerFailed { message: "nobody answered".to_string() };
     said.into_iter().next().unwrap_or_else(|| Err(nobody()))
 }
 
 /// Put the answers of a file to those of the files before it. The first error of each stays.
-fn join<T: Default, A>(
+fn combine_answers<T: Default, A>(
     all: &mut [Result<T, PolicyError>],
     said: Vec<Result<A, PolicyError>>,
     and: impl Fn(T, A) -> Result<T, PolicyError>,

@@ -28,12 +28,12 @@ mod testing;
 mod worker;
 mod workers;
 
-pub use bundle::{FileFacts, check, compile};
+pub use bundle::{FileFacts, check_file, compile};
 pub use calls::Calls;
 pub use engine::{Gpu, PolicyEngine, Requirements};
 pub use error::PolicyError;
 pub use limits::Limits;
-pub use load::{ENDING, is_policy, load_file};
+pub use load::{POLICY_EXTENSION, is_policy, load_file};
 pub use plain::Plain;
 pub use program::Program;
 pub use samples::Sample;

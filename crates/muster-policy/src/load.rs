@@ -12,16 +12,16 @@ use starlark::eval::{Evaluator, ReturnFileLoader};
 use starlark::syntax::{AstLoad, AstModule, Dialect};
 use starlark::values::FrozenHeapName;
 
-use crate::builtins::{Registry, globals};
+use crate::builtins::{Registry, policy_globals};
 use crate::error::PolicyError;
 use crate::limits::Limits;
 use crate::testing::{MARKED_NAMES, Marker, TEST_NAMES};
 use crate::{attributes, mentions, recursion, relay};
 
 /// How policies end.
-pub const ENDING: &str = "gsky";
+pub const POLICY_EXTENSION: &str = "gsky";
 
-static GLOBALS: LazyLock<Globals> = LazyLock::new(globals);
+static GLOBALS: LazyLock<Globals> = LazyLock::new(policy_globals);
 
 /// Run a policy and say what it registered.
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Rules, PolicyError> {
@@ -43,24 +43,24 @@ pub(crate) struct Compiled {
 }
 
 /// Run every policy of a bundle, in the order of their names. Tests of policies are no policies.
-pub(crate) fn load_all(files: &BTreeMap<String, String>, limits: &Limits) -> Result<Compiled, PolicyError> {
+pub(crate) fn load_policies(files: &BTreeMap<String, String>, limits: &Limits) -> Result<Compiled, PolicyError> {
     let mut shelf = Shelf::new(Source::Bundle(files), limits, Manner::Policies);
     for name in files.keys().filter(|name| is_policy(name)) {
         if !shelf.done.contains_key(name) {
-            beside(name).map_err(|what| PolicyError::Somewhere { file: name.clone(), what })?;
+            beside(name).map_err(|what| PolicyError::Invalid { file: name.clone(), message: what })?;
             shelf.module(name)?;
         }
     }
     let Shelf { done, registry, mentions, .. } = shelf;
     let rules = registry.into_rules();
     match rules.excess() {
-        Some(what) => Err(PolicyError::Somewhere { file: "the bundle".to_string(), what }),
+        Some(what) => Err(PolicyError::Invalid { file: "the bundle".to_string(), message: what }),
         None => Ok(Compiled { modules: done, rules, mentions }),
     }
 }
 
 /// Run one file of a bundle after those it loads.
-pub(crate) fn load_one(
+pub(crate) fn load_policy_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
@@ -72,7 +72,7 @@ pub(crate) fn load_one(
 }
 
 /// Run a test file after what it loads, and say what that registered. Marks that were reached are told.
-pub(crate) fn load_test(
+pub(crate) fn load_test_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
@@ -81,10 +81,10 @@ pub(crate) fn load_test(
     let mut shelf = Shelf::new(Source::Bundle(files), limits, manner);
     let outcome = shelf.module(name);
     if let Manner::Marked(marker) = manner {
-        marker.ran(&shelf.registry.take_ran());
+        marker.ran(&shelf.registry.take_reached_marks());
     }
     outcome?;
-    let missing = || PolicyError::Somewhere { file: name.to_string(), what: "it has not run".to_string() };
+    let missing = || PolicyError::Invalid { file: name.to_string(), message: "it has not run".to_string() };
     let module = shelf.done.remove(name).ok_or_else(missing)?;
     Ok((module, shelf.registry))
 }
@@ -114,7 +114,7 @@ impl Manner<'_> {
 
 /// Whether a file of this name is a policy: not a test of one, nor anything else.
 pub fn is_policy(name: &str) -> bool {
-    name.strip_suffix(ENDING)
+    name.strip_suffix(POLICY_EXTENSION)
         .and_then(|stem| stem.strip_suffix('.'))
         .is_some_and(|stem| !stem.ends_with("_test"))
 }
@@ -148,11 +148,11 @@ impl Source<'_> {
             Source::Folder(folder) => {
                 let path = folder.join(name);
                 let read = read_text(&path, most_bytes);
-                read.map_err(|error| PolicyError::Unreadable { path, why: error.to_string() })
+                read.map_err(|error| PolicyError::Unreadable { path, reason: error.to_string() })
             }
             Source::Bundle(files) => files.get(name).cloned().ok_or_else(|| PolicyError::Unreadable {
                 path: PathBuf::from(name),
-                why: "it is not in the bundle".to_string(),
+                reason: "it is not in the bundle".to_string(),
             }),
         }
     }
@@ -204,32 +204,32 @@ impl<'a> Shelf<'a> {
     fn module(&mut self, name: &str) -> Result<(), PolicyError> {
         let source = self.source.read(name, self.limits.source_bytes)?;
         let shown = self.source.shown(name);
-        if let Some((line, what)) = self.limits.complaint(&source) {
-            return Err(PolicyError::Wrong { file: shown, line, column: 1, what });
+        if let Some((line, what)) = self.limits.source_problem(&source) {
+            return Err(PolicyError::InvalidAt { file: shown, line, column: 1, message: what });
         }
         let parse = |source: &str| {
             AstModule::parse(&shown, source.to_string(), &dialect())
-                .map_err(|error| PolicyError::of(&error, &shown))
+                .map_err(|error| PolicyError::from_starlark(&error, &shown))
         };
         let mut ast = parse(&source)?;
         if let Some((span, what)) = recursion::find(&ast) {
-            return Err(PolicyError::at(&span, what));
+            return Err(PolicyError::at_span(&span, what));
         }
-        if let Some((span, what)) = attributes::find(&ast).filter(|_| is_policy(name)) {
-            return Err(PolicyError::at(&span, what));
+        if let Some((span, what)) = attributes::first_unknown_attribute(&ast).filter(|_| is_policy(name)) {
+            return Err(PolicyError::at_span(&span, what));
         }
         mentions::collect(&ast, &mut self.mentions);
         self.open.push(name.to_string());
         for load in ast.loads() {
             self.loaded(load.module_id).map_err(|what| match what {
                 Ok(error) => error,
-                Err(what) => PolicyError::at(&load.span, what),
+                Err(what) => PolicyError::at_span(&load.span, what),
             })?;
         }
         self.open.pop();
         let relays = relay::names(&ast, self.loaded_relays(&ast));
         if let Some((span, what)) = relay::find(&ast, &relays) {
-            return Err(PolicyError::at(&span, what));
+            return Err(PolicyError::at_span(&span, what));
         }
         self.relays.insert(name.to_string(), relays);
         if let Manner::Marked(marker) = self.manner
@@ -277,16 +277,16 @@ impl<'a> Shelf<'a> {
             Module::with_temp_heap(|module| {
                 {
                     let mut eval = Evaluator::new(&module);
-                    let unbound = |error| PolicyError::of(&starlark::Error::new_other(error), shown);
-                    let watch = self.limits.bind_file(&mut eval).map_err(unbound)?;
+                    let unbound = |error| PolicyError::from_starlark(&starlark::Error::new_other(error), shown);
+                    let watch = self.limits.limit_file_run(&mut eval).map_err(unbound)?;
                     eval.set_loader(&loader);
                     eval.set_print_handler(&printer);
                     eval.extra = Some(&self.registry);
-                    let wrong = |error| watch.told(PolicyError::of(&error, shown));
+                    let wrong = |error| watch.told(PolicyError::from_starlark(&error, shown));
                     eval.eval_module(ast, self.manner.names(name)).map_err(wrong)?;
                 }
                 let frozen = module.freeze_named(FrozenHeapName::User(Box::new(shown.to_string())));
-                frozen.map_err(|error| PolicyError::of(&error.into(), shown))
+                frozen.map_err(|error| PolicyError::from_starlark(&error.into(), shown))
             })
         };
         // The interpreter panics where a value grows beyond what it can count; nothing of ours is left half done by that.
@@ -294,7 +294,7 @@ impl<'a> Shelf<'a> {
             Ok(outcome) => outcome,
             Err(_) => {
                 let what = "a value grows beyond all bounds".to_string();
-                Err(PolicyError::Somewhere { file: shown.to_string(), what })
+                Err(PolicyError::Invalid { file: shown.to_string(), message: what })
             }
         }
     }
@@ -315,10 +315,10 @@ pub(crate) fn dialect() -> Dialect {
 fn beside(id: &str) -> Result<(), String> {
     let mut parts = Path::new(id).components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-    let ours = id.ends_with(&format!(".{ENDING}")) && !id.contains(['\0', '\\', ':', '@']);
+    let ours = id.ends_with(&format!(".{POLICY_EXTENSION}")) && !id.contains(['\0', '\\', ':', '@']);
     match plain && ours {
         true => Ok(()),
-        false => Err(format!("`{id}` cannot be loaded: only files `NAME.{ENDING}` that lie beside this one")),
+        false => Err(format!("`{id}` cannot be loaded: only files `NAME.{POLICY_EXTENSION}` that lie beside this one")),
     }
 }
 

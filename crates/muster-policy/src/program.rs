@@ -58,7 +58,7 @@ impl Program {
     /// # Ok::<(), muster_policy::PolicyError>(())
     /// ```
     pub fn of_files(files: &BTreeMap<String, String>, limits: Limits) -> Result<Program, PolicyError> {
-        let Compiled { modules, rules, mentions } = load::load_all(files, &limits)?;
+        let Compiled { modules, rules, mentions } = load::load_policies(files, &limits)?;
         Ok(Program { modules, rules, mentions, limits })
     }
 
@@ -68,7 +68,7 @@ impl Program {
         name: &str,
         limits: Limits,
     ) -> Result<Program, PolicyError> {
-        let Compiled { modules, rules, mentions } = load::load_one(files, name, &limits)?;
+        let Compiled { modules, rules, mentions } = load::load_policy_file(files, name, &limits)?;
         Ok(Program { modules, rules, mentions, limits })
     }
 
@@ -118,9 +118,9 @@ impl Program {
         let file = self.files_with(function).first().map(ToString::to_string);
         let Some(file) = file else {
             let what = format!("there is no function `{function}`");
-            return Err(PolicyError::Somewhere { file: "policy".to_string(), what });
+            return Err(PolicyError::Invalid { file: "policy".to_string(), message: what });
         };
-        let said = self.call_each(&file, function, &Calls::one(args.to_vec()));
+        let said = self.call_each(&file, function, &Calls::single(args.to_vec()));
         said.into_iter().next().unwrap_or(Ok(Plain::None))
     }
 
@@ -139,7 +139,7 @@ impl Program {
         let owned = self.modules.get(file).and_then(|module| function_of(module, function));
         let Some(owned) = owned else {
             let what = format!("there is no function `{function}`");
-            let error = PolicyError::Somewhere { file: file.to_string(), what };
+            let error = PolicyError::Invalid { file: file.to_string(), message: what };
             return vec![Err(error); which.len()];
         };
         let mut said = Vec::with_capacity(which.len());
@@ -164,12 +164,12 @@ impl Program {
             Module::with_temp_heap(|module| {
                 let printer = Printer::new(self.limits.output_bytes);
                 let mut eval = Evaluator::new(&module);
-                let bound = self.limits.bind_calls(&mut eval);
-                let bound = bound.map_err(|error| PolicyError::of(&starlark::Error::new_other(error), file));
+                let bound = self.limits.limit_calls(&mut eval);
+                let bound = bound.map_err(|error| PolicyError::from_starlark(&starlark::Error::new_other(error), file));
                 // Where one interpreter is enough they are made in it; a call that failed needs another one.
                 let given = || match which == (0..calls.len()) {
-                    true => Ok(Cow::Owned(calls.given_here(&module))),
-                    false => calls.given(module.heap()).map(Cow::Borrowed),
+                    true => Ok(Cow::Owned(calls.alloc_in_module(&module))),
+                    false => calls.alloc_shared(module.heap()).map(Cow::Borrowed),
                 };
                 let (watch, values) = match bound.and_then(|watch| Ok((watch, given()?))) {
                     Ok(ready) => ready,
@@ -180,12 +180,12 @@ impl Program {
                 let mut args = Vec::new();
                 for call in which {
                     args.clear();
-                    args.extend(calls.places(call).map(|place| values[place]));
+                    args.extend(calls.value_indexes(call).map(|place| values[place]));
                     watch.begin();
                     let value = eval.eval_function(function, &args, &[]);
-                    let error = |error| watch.told(PolicyError::of(&error, file));
+                    let error = |error| watch.told(PolicyError::from_starlark(&error, file));
                     let answer = value.map_err(error).and_then(|value| answer(value, file));
-                    let stop = answer.is_err() || self.limits.heap_is_worn(module.heap());
+                    let stop = answer.is_err() || self.limits.should_replace_heap(module.heap());
                     said.push(answer);
                     if stop {
                         return;
@@ -196,7 +196,7 @@ impl Program {
         // The interpreter panics where a value grows beyond what it can count; nothing of ours is left half done by that.
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
             let what = "a value grows beyond all bounds".to_string();
-            said.push(Err(PolicyError::Somewhere { file: file.to_string(), what }));
+            said.push(Err(PolicyError::Invalid { file: file.to_string(), message: what }));
         }
         said
     }
@@ -208,9 +208,9 @@ fn function_of(module: &FrozenModule, name: &str) -> Option<OwnedFrozenValue> {
 }
 
 fn answer(value: Value, file: &str) -> Result<Plain, PolicyError> {
-    let wrong = |why| PolicyError::Somewhere {
+    let wrong = |why| PolicyError::Invalid {
         file: file.to_string(),
-        what: format!("the answer is not plain: {why}"),
+        message: format!("the answer is not plain: {why}"),
     };
     Plain::of(value).map_err(wrong)
 }
@@ -260,7 +260,7 @@ impl Watch {
     /// The error, with why the call was ended if it was.
     pub(crate) fn told(&self, error: PolicyError) -> PolicyError {
         match self.0.why.get() {
-            Some(why) => error.because(why),
+            Some(why) => error.with_message(why),
             None => error,
         }
     }

@@ -21,11 +21,11 @@ use starlark::eval::Evaluator;
 pub use coverage::Coverage;
 pub(crate) use coverage::Marker;
 
-use crate::builtins::{Registry, names_of_policies};
-use crate::bundle::place_of;
+use crate::builtins::{Registry, policy_globals_builder};
+use crate::bundle::definition_span;
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{self, ENDING, Manner, Printer};
+use crate::load::{self, POLICY_EXTENSION, Manner, Printer};
 use crate::signature::Takes;
 
 /// How the names of tests begin.
@@ -33,11 +33,11 @@ const PREFIX: &str = "test_";
 
 /// What test files find besides what policies find.
 pub(crate) static TEST_NAMES: LazyLock<Globals> =
-    LazyLock::new(|| expect::names_of_tests(names_of_policies()).build());
+    LazyLock::new(|| expect::names_of_tests(policy_globals_builder()).build());
 
 /// What policies find while their lines are counted.
 pub(crate) static MARKED_NAMES: LazyLock<Globals> =
-    LazyLock::new(|| coverage::marks(names_of_policies()).build());
+    LazyLock::new(|| coverage::marks(policy_globals_builder()).build());
 
 /// How a test ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub struct Tested {
 
 /// Whether a file of this name tests policies.
 pub fn is_test(name: &str) -> bool {
-    name.strip_suffix(ENDING).is_some_and(|stem| stem.ends_with("_test."))
+    name.strip_suffix(POLICY_EXTENSION).is_some_and(|stem| stem.ends_with("_test."))
 }
 
 /// Run the tests of these files of a bundle.
@@ -95,10 +95,10 @@ pub fn failing(files: &BTreeMap<String, String>, limits: &Limits) -> Vec<String>
 fn roomy(limits: &Limits) -> Limits {
     Limits {
         steps: limits.steps.saturating_mul(4),
-        time: limits.time * 4,
+        call_time: limits.call_time * 4,
         load_time: limits.load_time * 4,
         source_bytes: limits.source_bytes.saturating_mul(16),
-        nesting: limits.nesting.saturating_mul(4),
+        syntax_depth: limits.syntax_depth.saturating_mul(4),
         ..*limits
     }
 }
@@ -115,22 +115,22 @@ fn test_file(files: &BTreeMap<String, String>, file: &str, limits: &Limits, mann
             took: began.elapsed(),
         }]
     };
-    let (module, registry) = match load::load_test(files, file, limits, manner) {
+    let (module, registry) = match load::load_test_file(files, file, limits, manner) {
         Ok(loaded) => loaded,
         Err(error) => return broken(error),
     };
     let tests = tests_of(&module, file, files.get(file).map(String::as_str).unwrap_or_default());
     if tests.is_empty() {
         let what = format!("there is no test in it: a function `{PREFIX}…`");
-        return broken(PolicyError::Somewhere { file: file.to_string(), what });
+        return broken(PolicyError::Invalid { file: file.to_string(), message: what });
     }
     let one = |(line, name): (usize, String)| {
         let began = Instant::now();
         // What a test registers is gone after it.
-        let registry = registry.fresh();
+        let registry = registry.with_same_rules();
         let ended = run(&module, (file, &name), &registry, limits, manner);
         if let Manner::Marked(marker) = manner {
-            marker.ran(&registry.take_ran());
+            marker.ran(&registry.take_reached_marks());
         }
         Outcome { file: file.to_string(), name: Some(name), line, error: ended.err(), took: began.elapsed() }
     };
@@ -140,7 +140,7 @@ fn test_file(files: &BTreeMap<String, String>, file: &str, limits: &Limits, mann
 /// The tests that a file tells, with their lines, in that order.
 fn tests_of(module: &FrozenModule, file: &str, source: &str) -> Vec<(usize, String)> {
     let names = module.names().filter(|name| name.as_str().starts_with(PREFIX));
-    let line = |name: &str| place_of(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
+    let line = |name: &str| definition_span(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
     let mut tests: Vec<(usize, String)> =
         names.map(|name| (line(name.as_str()), name.as_str().to_string())).collect();
     tests.sort();
@@ -155,7 +155,7 @@ fn run(
     limits: &Limits,
     manner: Manner,
 ) -> Result<(), PolicyError> {
-    let somewhere = |what: String| PolicyError::Somewhere { file: file.to_string(), what };
+    let somewhere = |what: String| PolicyError::Invalid { file: file.to_string(), message: what };
     let owned = module.get(name).map_err(|error| somewhere(error.to_string()))?;
     if !Takes::of(owned.value()).is_some_and(|takes| takes.fits(0)) {
         return Err(somewhere(format!("`{name}` must be a function without parameters")));
@@ -164,19 +164,19 @@ fn run(
         Module::with_temp_heap(|scratch| {
             let printer = Printer::in_manner(manner, limits);
             let mut eval = Evaluator::new(&scratch);
-            let unbound = |error| PolicyError::of(&starlark::Error::new_other(error), file);
-            let watch = limits.bind_file(&mut eval).map_err(unbound)?;
+            let unbound = |error| PolicyError::from_starlark(&starlark::Error::new_other(error), file);
+            let watch = limits.limit_file_run(&mut eval).map_err(unbound)?;
             eval.set_print_handler(&printer);
             eval.extra = Some(registry);
             let function = scratch.heap().access_owned_frozen_value(&owned);
             let ended = eval.eval_function(function, &[], &[]);
-            ended.map(drop).map_err(|error| watch.told(PolicyError::of(&error, file)))
+            ended.map(drop).map_err(|error| watch.told(PolicyError::from_starlark(&error, file)))
         })
     };
     // The interpreter panics where a value grows beyond what it can count; nothing of ours is left half done by that.
     let ended = catch_unwind(AssertUnwindSafe(call));
     ended.unwrap_or_else(|_| Err(somewhere("a value grows beyond all bounds".to_string())))?;
-    match registry.expectations() {
+    match registry.expectation_count() {
         0 => Err(somewhere(format!("`{name}` expects nothing, so it cannot fail"))),
         _ => Ok(()),
     }

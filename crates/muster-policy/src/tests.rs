@@ -119,7 +119,7 @@ fn the_best_gpu_comes_first_and_equals_as_they_came() {
         Gpu { id: 5, online: false, ..gpu() },
     ];
     let best: Vec<u32> =
-        engine.recommended(&gpus, &Requirements::default()).iter().map(|gpu| gpu.id).collect();
+        engine.recommended_gpus(&gpus, &Requirements::default()).iter().map(|gpu| gpu.id).collect();
     assert_eq!(best, [2, 3, 1, 0, 5]);
 }
 
@@ -390,7 +390,7 @@ fn program_of(files: &[(&str, &str)]) -> Result<Program, PolicyError> {
     let files = files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
     // Time is no measure on a machine that does other things as well.
     let limits =
-        Limits { time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
+        Limits { call_time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
     Program::of_files(&files, limits)
 }
 
@@ -422,13 +422,13 @@ fn a_call_that_goes_on_for_ever_is_ended_and_the_next_one_answers() {
     let source = "def f(n):\n    x = 0\n    for a in range(n):\n        for b in range(10000):\n            x += b\n    return x";
     let it = program(source).unwrap();
     let (long, short) = (Plain::Int(1_000_000), Plain::Int(1));
-    let said = it.call_each("a.gsky", "f", &Calls::of_rows([[short.clone()], [long.clone()], [short]]));
+    let said = it.call_each("a.gsky", "f", &Calls::from_rows([[short.clone()], [long.clone()], [short]]));
     assert_eq!(said[0], Ok(Plain::Int(49_995_000)));
     let ended = said[1].clone().unwrap_err().to_string();
     assert!(ended.contains("more steps than it may"), "{ended}");
     assert_eq!(said[2], said[0]);
     let files = BTreeMap::from([("a.gsky".to_string(), source.to_string())]);
-    let hurried = Limits { time: Duration::from_millis(1), steps: u64::MAX / 2, ..Limits::default() };
+    let hurried = Limits { call_time: Duration::from_millis(1), steps: u64::MAX / 2, ..Limits::default() };
     let ended = Program::of_files(&files, hurried).unwrap().call("f", &[long]).unwrap_err().to_string();
     assert!(ended.contains("longer than it may"), "{ended}");
 }
@@ -438,7 +438,7 @@ fn many_calls_share_what_they_are_asked_about() {
     let it = program("def f(a, b):\n    return a.n * 1000 + b").unwrap();
     let (one, two) = (Plain::Record(vec![("n", Plain::Int(1))]), Plain::Record(vec![("n", Plain::Int(2))]));
     let numbers: Vec<Plain> = (0..1_000).map(Plain::Int).collect();
-    let calls = Calls::of_pairs(vec![one, two], numbers);
+    let calls = Calls::from_pairs(vec![one, two], numbers);
     let said = it.call_each("a.gsky", "f", &calls);
     let expected = (1_000..2_000).chain(2_000..3_000).map(|n| Ok(Plain::Int(n)));
     assert!(said.into_iter().eq(expected));
@@ -452,13 +452,13 @@ fn nobody_changes_what_others_are_given() {
     for source in sources {
         let it = program(&format!("def f(job, n):\n    {source}\n    return n")).unwrap();
         for given in [&record, &dict] {
-            let calls = Calls::of_pairs(vec![given.clone()], vec![Plain::Int(1), Plain::Int(2)]);
+            let calls = Calls::from_pairs(vec![given.clone()], vec![Plain::Int(1), Plain::Int(2)]);
             let said = it.call_each("a.gsky", "f", &calls);
             assert!(said.iter().all(Result::is_err), "{source}: {said:?}");
         }
     }
     let it = program("def f(job):\n    mine = dict(job)\n    mine[\"gpus\"] += 1\n    return mine[\"gpus\"]");
-    let said = it.unwrap().call_each("a.gsky", "f", &Calls::of_rows([[dict.clone()], [dict]]));
+    let said = it.unwrap().call_each("a.gsky", "f", &Calls::from_rows([[dict.clone()], [dict]]));
     assert_eq!(said, [Ok(Plain::Int(5)), Ok(Plain::Int(5))]);
 }
 

@@ -162,9 +162,9 @@ impl Worker {
     pub fn call(&mut self, function: &str, args: &[Plain]) -> Result<Plain, PolicyError> {
         let Some(file) = self.functions.get(function).and_then(|files| files.first()).cloned() else {
             let what = format!("there is no function `{function}`");
-            return Err(PolicyError::Somewhere { file: "policy".to_string(), what });
+            return Err(PolicyError::Invalid { file: "policy".to_string(), message: what });
         };
-        let said = self.call_each(&file, function, &Calls::one(args.to_vec()), Duration::MAX);
+        let said = self.call_each(&file, function, &Calls::single(args.to_vec()), Duration::MAX);
         said.into_iter().next().unwrap_or_else(|| Err(self.nonsense()))
     }
 
@@ -207,11 +207,11 @@ impl Worker {
     ) -> Result<Vec<Result<Plain, PolicyError>>, PolicyError> {
         self.revive()?;
         let most = self.confinement.call_time;
-        let is_held = self.held == Some(calls.number());
+        let is_held = self.held == Some(calls.id());
         let letter = letter::written_calls(function, (calls, is_held), &which);
         match self.ask(letter, (within.min(most), most))? {
             Answer::Values(said) if said.len() == which.len() => {
-                self.held = Some(calls.number());
+                self.held = Some(calls.id());
                 Ok(said)
             }
             _ => Err(self.nonsense()),
@@ -277,5 +277,5 @@ impl Worker {
 }
 
 fn ended(what: String) -> PolicyError {
-    PolicyError::Ended { what }
+    PolicyError::WorkerFailed { message: what }
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::objects::policy::PolicyBundle;
 
-use crate::bundle::hash_of;
+use crate::bundle::bundle_hash;
 use crate::calls::Calls;
 use crate::error::PolicyError;
 use crate::hooks::Caller;
@@ -77,14 +77,14 @@ impl Suspend {
     /// The suspension in words that stay the same: an answer that differs would be put on record each time.
     fn told(&self, last: &PolicyError) -> PolicyError {
         let last = match last {
-            PolicyError::Ended { what } => what.clone(),
+            PolicyError::WorkerFailed { message: what } => what.clone(),
             other => other.to_string(),
         };
         let (ends, minutes) = (self.ends, self.span.as_secs() / 60);
         let what = format!(
             "the bundle is suspended: its worker was ended {ends} times within {minutes} minutes, the last time {last}"
         );
-        PolicyError::Ended { what }
+        PolicyError::WorkerFailed { message: what }
     }
 }
 
@@ -139,7 +139,7 @@ impl Workers {
 
     /// Compile files by name, in a process of its own that ends with it.
     pub fn compile(&self, files: BTreeMap<String, String>) -> Result<PolicyBundle, PolicyError> {
-        let hash = hash_of(&files);
+        let hash = bundle_hash(&files);
         if files.is_empty() {
             return Ok(PolicyBundle { hash, ..PolicyBundle::default() });
         }
@@ -265,7 +265,7 @@ pub struct Guest<'a> {
 }
 
 impl Caller for Guest<'_> {
-    fn files_with(&self, function: &str) -> Vec<String> {
+    fn files_defining(&self, function: &str) -> Vec<String> {
         self.seat.borrow().files_with(function)
     }
 
@@ -277,7 +277,7 @@ impl Caller for Guest<'_> {
 }
 
 fn no_answer(what: &str) -> PolicyError {
-    PolicyError::Ended { what: what.to_string() }
+    PolicyError::WorkerFailed { message: what.to_string() }
 }
 
 /// Nothing is left half done by one who panicked.

@@ -24,7 +24,7 @@ fn cookbook() -> BTreeMap<String, String> {
 
 fn limits() -> Limits {
     // Time is no measure on a machine that does other things as well.
-    Limits { time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() }
+    Limits { call_time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() }
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl PolicyEngine {
         // Two GPUs may be equal, so each is known by where it lies.
         let place: HashMap<*const Gpu, &Bound<PyAny>> =
             known.iter().map(std::ptr::from_ref).zip(&objects).collect();
-        let best = self.engine.recommended(&known, &requirements_of(requirements)?);
+        let best = self.engine.recommended_gpus(&known, &requirements_of(requirements)?);
         PyList::new(py, best.into_iter().filter_map(|gpu| place.get(&std::ptr::from_ref(gpu))))
     }
 

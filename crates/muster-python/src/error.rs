@@ -15,12 +15,12 @@ pub fn policy_error(py: Python, error: PolicyError) -> PyErr {
         Err(error) => return error,
     };
     let (file, line, column, what) = match error {
-        PolicyError::Unreadable { path, why } => {
+        PolicyError::Unreadable { path, reason: why } => {
             (path.display().to_string(), None, None, format!("cannot be read: {why}"))
         }
-        PolicyError::Wrong { file, line, column, what } => (file, Some(line), Some(column), what),
-        PolicyError::Somewhere { file, what } => (file, None, None, what),
-        PolicyError::Ended { what } => ("policy".to_string(), None, None, what),
+        PolicyError::InvalidAt { file, line, column, message: what } => (file, Some(line), Some(column), what),
+        PolicyError::Invalid { file, message: what } => (file, None, None, what),
+        PolicyError::WorkerFailed { message: what } => ("policy".to_string(), None, None, what),
     };
     match class.call1((file, line, column, what)) {
         Ok(raised) => PyErr::from_value(raised),

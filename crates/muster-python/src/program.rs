@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_policy::{Calls, ENDING, Limits, PolicyError, Program as Compiled};
+use muster_policy::{Calls, POLICY_EXTENSION, Limits, PolicyError, Program as Compiled};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -30,7 +30,7 @@ impl Program {
     /// Compile sources by the names of their files.
     #[new]
     fn new(py: Python, files: BTreeMap<String, String>) -> PyResult<Program> {
-        let limits = Limits { time: CALL_TIME, ..Limits::default() };
+        let limits = Limits { call_time: CALL_TIME, ..Limits::default() };
         let program = py.detach(|| Compiled::of_files(&files, limits));
         let program = program.map_err(|error| policy_error(py, error))?;
         let first = |(name, files): (String, Vec<String>)| Some((name, files.into_iter().next()?));
@@ -74,7 +74,7 @@ impl Program {
             return Err(PyAttributeError::new_err(what));
         };
         let mut reader = Reader::new();
-        let call = Calls::one(args.iter().map(|arg| reader.read(&arg)).collect::<PyResult<Vec<_>>>()?);
+        let call = Calls::single(args.iter().map(|arg| reader.read(&arg)).collect::<PyResult<Vec<_>>>()?);
         // Others may run meanwhile: nothing here is Python's.
         let said = py.detach(|| self.program.call_each(file, function, &call).into_iter().next());
         match said {
@@ -89,13 +89,13 @@ impl Program {
 fn files_of(folder: &Path) -> Result<BTreeMap<String, String>, PolicyError> {
     let unreadable = |path: &Path, error: std::io::Error| PolicyError::Unreadable {
         path: path.to_path_buf(),
-        why: error.to_string(),
+        reason: error.to_string(),
     };
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
         let path = entry.map_err(|error| unreadable(folder, error))?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if path.extension().is_some_and(|ending| ending == ENDING) && path.is_file() {
+        if path.extension().is_some_and(|ending| ending == POLICY_EXTENSION) && path.is_file() {
             files.insert(name, std::fs::read_to_string(&path).map_err(|error| unreadable(&path, error))?);
         }
     }

@@ -12,10 +12,10 @@ mod outcome;
 pub mod policies;
 mod planner_policy;
 
-pub use engine::{Live, Policy, replay, replay_on};
-pub use nodes::Nodes;
-pub use outcome::Outcome;
-pub use planner_policy::Product;
+pub use engine::{LiveJob, QueuePolicy, replay, replay_on};
+pub use nodes::UniformNodes;
+pub use outcome::ReplayOutcome;
+pub use planner_policy::PlannerPolicy;
 
 /// A job as it was recorded.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::fault_schedule::Story;
-use crate::sim_cluster::{Failure, Told, run_schedule};
+use crate::fault_schedule::FaultSchedule;
+use crate::sim_cluster::{RunFailure, RunSummary, run_schedule};
 
 /// What came of many stories.
 #[derive(Debug, Clone, Default)]
@@ -14,9 +14,9 @@ pub struct Campaign {
     /// How many were told to their end.
     pub schedules_passed: u64,
     /// What happened in all of them together.
-    pub totals: Told,
+    pub totals: RunSummary,
     /// The lowest seed whose story broke a law, and which.
-    pub failure: Option<(u64, Failure)>,
+    pub failure: Option<(u64, RunFailure)>,
 }
 
 /// Tell the stories of these seeds on so many threads. The first that ends badly ends the campaign.
@@ -32,7 +32,7 @@ pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
                     if seed >= end {
                         return;
                     }
-                    let judged = run_schedule(&Story::from_seed(seed, steps));
+                    let judged = run_schedule(&FaultSchedule::from_seed(seed, steps));
                     stop.fetch_or(judged.is_err(), Ordering::Relaxed);
                     sum.lock().unwrap_or_else(PoisonError::into_inner).add_run(seed, judged);
                 }
@@ -43,7 +43,7 @@ pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
 }
 
 impl Campaign {
-    fn add_run(&mut self, seed: u64, judged: Result<Told, Failure>) {
+    fn add_run(&mut self, seed: u64, judged: Result<RunSummary, RunFailure>) {
         match judged {
             Ok(told) => {
                 self.schedules_passed += 1;

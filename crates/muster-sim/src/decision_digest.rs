@@ -17,21 +17,21 @@ const HEX_DIGITS_SHOWN: usize = 32;
 
 /// The decisions so far.
 #[derive(Debug, Clone, Default)]
-pub struct Digest {
+pub struct DecisionDigest {
     hash: Sha256,
     decisions: u64,
 }
 
-impl PartialEq for Digest {
-    fn eq(&self, other: &Digest) -> bool {
+impl PartialEq for DecisionDigest {
+    fn eq(&self, other: &DecisionDigest) -> bool {
         self.decisions == other.decisions && self.to_string() == other.to_string()
     }
 }
 
-impl Digest {
+impl DecisionDigest {
     /// The decisions of a journal.
-    pub fn from_journal(entries: &[Entry]) -> Digest {
-        let mut digest = Digest::default();
+    pub fn from_journal(entries: &[Entry]) -> DecisionDigest {
+        let mut digest = DecisionDigest::default();
         entries.iter().for_each(|entry| digest.add_event(&entry.event));
         digest
     }
@@ -43,7 +43,7 @@ impl Digest {
 
     /// A gang starts.
     pub fn add_start(&mut self, job: JobId, tasks: &[PlacedTask], at: Timestamp) {
-        self.add(&format!("start {job} {} at {}", Places(tasks), at.0));
+        self.add(&format!("start {job} {} at {}", DisplayPlacement(tasks), at.0));
     }
 
     /// A job leaves its GPUs before its end.
@@ -58,7 +58,7 @@ impl Digest {
             Event::ClaimMade { job, tasks, victims, at, .. } => {
                 let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
                 let victims = victims.join(",");
-                self.add(&format!("evict {victims} for {job} {} at {}", Places(tasks), at.0));
+                self.add(&format!("evict {victims} for {job} {} at {}", DisplayPlacement(tasks), at.0));
             }
             Event::GpuPartitioned { gpu, instances, at, .. } => {
                 let instances = instances.iter().map(|one| format!("{}@{}", one.profile, one.start));
@@ -76,7 +76,7 @@ impl Digest {
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for DecisionDigest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.hash.clone().finalize();
         bytes.iter().take(HEX_DIGITS_SHOWN / 2).try_for_each(|byte| write!(out, "{byte:02x}"))
@@ -84,9 +84,9 @@ impl fmt::Display for Digest {
 }
 
 /// Where the tasks of a gang are.
-struct Places<'a>(&'a [PlacedTask]);
+struct DisplayPlacement<'a>(&'a [PlacedTask]);
 
-impl fmt::Display for Places<'_> {
+impl fmt::Display for DisplayPlacement<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for task in self.0 {
             write!(out, "{}.{}={}{:?}", task.group, task.rank, task.node, task.gpus)?;
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_digest_differs_by_job_place_device_and_time() {
         let of = |job, node, gpus: &[u8], at| {
-            let mut digest = Digest::default();
+            let mut digest = DecisionDigest::default();
             digest.add_start(JobId::single(job), &[task(node, gpus)], Timestamp(at));
             digest.to_string()
         };

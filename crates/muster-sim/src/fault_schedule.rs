@@ -6,7 +6,7 @@ use crate::random::Random;
 
 /// A story in full. The same story always goes the same way.
 #[derive(Debug, Clone)]
-pub struct Story {
+pub struct FaultSchedule {
     /// Everything that is not told here is drawn from it: delays, losses, fates of jobs.
     pub seed: u64,
     /// So many things happen before the world is healed.
@@ -16,14 +16,14 @@ pub struct Story {
     /// GPUs of each node.
     pub node_gpus: Vec<u32>,
     /// What is done, and when, in milliseconds from the beginning.
-    pub actions: Vec<(i64, Act)>,
+    pub actions: Vec<(i64, ScheduledAction)>,
 }
 
 /// Something that someone does, or that befalls the cluster. Numbers that choose something count round: any will do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
+pub enum ScheduledAction {
     /// A user submits a job.
-    Submit(Wish),
+    Submit(JobRequest),
     /// Somebody cancels a job.
     Cancel(u64),
     /// Somebody holds a job, or lets it go again.
@@ -91,7 +91,7 @@ pub enum Act {
 
 /// A job as a user wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct JobRequest {
     /// Which of the tenants.
     pub tenant: usize,
     /// Which of its users.
@@ -118,17 +118,17 @@ pub struct Wish {
     pub retries_max: u32,
 }
 
-impl Act {
+impl ScheduledAction {
     /// Whether a clock is wrong from then on, or stands still.
     pub fn disturbs_clocks(&self) -> bool {
         matches!(
             self,
-            Act::FreezeServer(..)
-                | Act::FreezeNode(..)
-                | Act::SetServerClock(..)
-                | Act::SetNodeClock(..)
-                | Act::SkewServerClock(..)
-                | Act::SkewNodeClock(..)
+            ScheduledAction::FreezeServer(..)
+                | ScheduledAction::FreezeNode(..)
+                | ScheduledAction::SetServerClock(..)
+                | ScheduledAction::SetNodeClock(..)
+                | ScheduledAction::SkewServerClock(..)
+                | ScheduledAction::SkewNodeClock(..)
         )
     }
 
@@ -136,23 +136,23 @@ impl Act {
     pub fn is_fault(&self) -> bool {
         !matches!(
             self,
-            Act::Submit(_)
-                | Act::Cancel(_)
-                | Act::Hold(_)
-                | Act::Release(_)
-                | Act::Requeue(_)
-                | Act::Reprioritise(..)
-                | Act::Drain(_)
-                | Act::Resume(_)
-                | Act::SetQuota(..)
-                | Act::Configure(_)
+            ScheduledAction::Submit(_)
+                | ScheduledAction::Cancel(_)
+                | ScheduledAction::Hold(_)
+                | ScheduledAction::Release(_)
+                | ScheduledAction::Requeue(_)
+                | ScheduledAction::Reprioritise(..)
+                | ScheduledAction::Drain(_)
+                | ScheduledAction::Resume(_)
+                | ScheduledAction::SetQuota(..)
+                | ScheduledAction::Configure(_)
         )
     }
 }
 
-impl Story {
+impl FaultSchedule {
     /// The story of a seed, with so many steps.
-    pub fn from_seed(seed: u64, steps: u64) -> Story {
+    pub fn from_seed(seed: u64, steps: u64) -> FaultSchedule {
         let mut random = Random(seed);
         let servers = if random.chance_per_mille(700) { 2 } else { 1 };
         let nodes: Vec<u32> = (0..random.between(1, 5)).map(|_| *random.choose(&[1, 2, 2, 4, 4, 8])).collect();
@@ -161,7 +161,7 @@ impl Story {
         // About so many things happen in a second.
         let length_ms = steps as i64 * 60;
         let acts = steps / 25;
-        let mut acts: Vec<(i64, Act)> = (0..acts)
+        let mut acts: Vec<(i64, ScheduledAction)> = (0..acts)
             .map(|_| {
                 let at = random.between(0, length_ms);
                 let act =
@@ -170,28 +170,28 @@ impl Story {
             })
             .collect();
         acts.sort_by_key(|(at, _)| *at);
-        Story { seed, steps, server_count: servers, node_gpus: nodes, actions: acts }
+        FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions: acts }
     }
 }
 
-fn random_request(random: &mut Random) -> Act {
+fn random_request(random: &mut Random) -> ScheduledAction {
     match random.below(100) {
-        0..72 => Act::Submit(random_job(random)),
-        72..78 => Act::Cancel(random.next_u64()),
-        78..81 => Act::Hold(random.next_u64()),
-        81..85 => Act::Release(random.next_u64()),
-        85..88 => Act::Requeue(random.next_u64()),
-        88..90 => Act::Reprioritise(random.next_u64(), random.below(200) as u32),
-        90..93 => Act::Drain(random.below(8) as usize),
-        93..97 => Act::Resume(random.below(8) as usize),
-        97..99 => Act::SetQuota(random.below(3) as usize, random.below(9)),
-        _ => Act::Configure(random.next_u64()),
+        0..72 => ScheduledAction::Submit(random_job(random)),
+        72..78 => ScheduledAction::Cancel(random.next_u64()),
+        78..81 => ScheduledAction::Hold(random.next_u64()),
+        81..85 => ScheduledAction::Release(random.next_u64()),
+        85..88 => ScheduledAction::Requeue(random.next_u64()),
+        88..90 => ScheduledAction::Reprioritise(random.next_u64(), random.below(200) as u32),
+        90..93 => ScheduledAction::Drain(random.below(8) as usize),
+        93..97 => ScheduledAction::Resume(random.below(8) as usize),
+        97..99 => ScheduledAction::SetQuota(random.below(3) as usize, random.below(9)),
+        _ => ScheduledAction::Configure(random.next_u64()),
     }
 }
 
-fn random_job(random: &mut Random) -> Wish {
+fn random_job(random: &mut Random) -> JobRequest {
     let shared = random.chance_per_mille(250);
-    Wish {
+    JobRequest {
         tenant: random.below(3) as usize,
         user: random.below(2) as usize,
         priority: *random.choose(&[0, 50, 100, 100, 100, 150]),
@@ -207,36 +207,36 @@ fn random_job(random: &mut Random) -> Wish {
     }
 }
 
-fn random_fault(random: &mut Random) -> Act {
+fn random_fault(random: &mut Random) -> ScheduledAction {
     let short = |random: &mut Random| random.between(50, 4_000);
     let long =
         |random: &mut Random| if random.chance_per_mille(300) { random.between(4_000, 60_000) } else { short(random) };
     let any = |random: &mut Random| random.below(8) as usize;
     match random.below(24) {
-        0 | 1 => Act::CrashServer(any(random), long(random)),
-        2 if random.chance_per_mille(600) => Act::PauseServer(any(random), long(random)),
-        2 => Act::FreezeServer(any(random), long(random)),
-        3 | 4 => Act::CrashAgent(any(random), long(random)),
-        5 => Act::CrashNode(any(random), long(random)),
-        6 => Act::LoseDisk(any(random), long(random)),
-        7 => Act::KillShim(any(random)),
-        8 => Act::FailDiskWrites(any(random), random.between(1, 4) as u32),
-        9 => Act::DisconnectDatabase(any(random), long(random)),
-        10 => Act::LoseDatabaseReply(any(random)),
-        11 => Act::TearDatabaseWrite(any(random)),
-        12 => Act::PartitionNetwork(any(random), any(random), long(random)),
-        13 => Act::DegradeNetwork(long(random), *random.choose(&[20, 100, 300]), *random.choose(&[50, 500, 3_000])),
-        14 if random.chance_per_mille(500) => Act::SetServerClock(any(random), random.between(-20_000, 20_000)),
-        14 => Act::SetNodeClock(any(random), random.between(-20_000, 20_000)),
+        0 | 1 => ScheduledAction::CrashServer(any(random), long(random)),
+        2 if random.chance_per_mille(600) => ScheduledAction::PauseServer(any(random), long(random)),
+        2 => ScheduledAction::FreezeServer(any(random), long(random)),
+        3 | 4 => ScheduledAction::CrashAgent(any(random), long(random)),
+        5 => ScheduledAction::CrashNode(any(random), long(random)),
+        6 => ScheduledAction::LoseDisk(any(random), long(random)),
+        7 => ScheduledAction::KillShim(any(random)),
+        8 => ScheduledAction::FailDiskWrites(any(random), random.between(1, 4) as u32),
+        9 => ScheduledAction::DisconnectDatabase(any(random), long(random)),
+        10 => ScheduledAction::LoseDatabaseReply(any(random)),
+        11 => ScheduledAction::TearDatabaseWrite(any(random)),
+        12 => ScheduledAction::PartitionNetwork(any(random), any(random), long(random)),
+        13 => ScheduledAction::DegradeNetwork(long(random), *random.choose(&[20, 100, 300]), *random.choose(&[50, 500, 3_000])),
+        14 if random.chance_per_mille(500) => ScheduledAction::SetServerClock(any(random), random.between(-20_000, 20_000)),
+        14 => ScheduledAction::SetNodeClock(any(random), random.between(-20_000, 20_000)),
         15 => {
             let celsius = random.between(40, 100) as i32;
-            Act::ReportGpuReading(any(random), random.below(8) as u8, celsius, random.below(3) as u32)
+            ScheduledAction::ReportGpuReading(any(random), random.below(8) as u8, celsius, random.below(3) as u32)
         }
-        16 => Act::PauseAgent(any(random), long(random)),
-        17 => Act::PauseShim(any(random), random.next_u64(), long(random)),
-        18 => Act::FreezeNode(any(random), long(random)),
-        19 if random.chance_per_mille(500) => Act::SkewServerClock(any(random), random_clock_rate(random)),
-        19 => Act::SkewNodeClock(any(random), random_clock_rate(random)),
+        16 => ScheduledAction::PauseAgent(any(random), long(random)),
+        17 => ScheduledAction::PauseShim(any(random), random.next_u64(), long(random)),
+        18 => ScheduledAction::FreezeNode(any(random), long(random)),
+        19 if random.chance_per_mille(500) => ScheduledAction::SkewServerClock(any(random), random_clock_rate(random)),
+        19 => ScheduledAction::SkewNodeClock(any(random), random_clock_rate(random)),
         _ => random_hardware_fault(random),
     }
 }
@@ -249,18 +249,18 @@ fn random_clock_rate(random: &mut Random) -> i64 {
 /// What fails in large clusters, as often as it did in the 54 days of Llama 3 405B (419 interruptions of 16,384 H100, Meta
 /// 2024): 268 by GPUs, 53 by hosts and their maintenance, 35 by the network. The rest, software, is in the fates of jobs.
 /// A story sees about half a million times as many of them as such a cluster does in the same time.
-fn random_hardware_fault(random: &mut Random) -> Act {
+fn random_hardware_fault(random: &mut Random) -> ScheduledAction {
     let node = random.below(8) as usize;
     match random.below(268 + 53 + 35) {
-        0..268 => Act::FailGpu(node, random.below(8) as u8, random.between(1, 12) as u32),
-        268..321 => Act::CrashNode(node, random.between(5_000, 90_000)),
-        _ => Act::PartitionNetwork(random.below(2) as usize, node, random.between(1_000, 60_000)),
+        0..268 => ScheduledAction::FailGpu(node, random.below(8) as u8, random.between(1, 12) as u32),
+        268..321 => ScheduledAction::CrashNode(node, random.between(5_000, 90_000)),
+        _ => ScheduledAction::PartitionNetwork(random.below(2) as usize, node, random.between(1_000, 60_000)),
     }
 }
 
-impl fmt::Display for Story {
+impl fmt::Display for FaultSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Story { seed, steps, server_count: servers, node_gpus: nodes, actions: acts } = self;
+        let FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions: acts } = self;
         writeln!(f, "seed {seed}, {steps} steps, {servers} servers, nodes with {nodes:?} GPUs")?;
         for (at, act) in acts {
             writeln!(f, "  {:>9.3} s  {act:?}", *at as f64 / 1_000.0)?;

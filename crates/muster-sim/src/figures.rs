@@ -6,12 +6,12 @@ mod timeline;
 
 use serde::Serialize;
 
-use crate::run_history::{End, History, Stretch};
+use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 use crate::job_log::LoggedJob;
 
-pub use distribution::Spread;
+pub use distribution::Distribution;
 pub use tenants::TenantFigures;
-pub use timeline::{Bin, utilisation_over_time};
+pub use timeline::{UtilisationBin, utilisation_over_time};
 
 /// Slowdowns of shorter jobs count as if they worked this long: a second of waiting is no disaster for one of a second.
 const SLOWDOWN_WORK_MS_MIN: i64 = 10_000;
@@ -34,11 +34,11 @@ pub struct Figures {
     /// Jobs that never ran: no node could hold them, or there was never room.
     pub refused: u64,
     /// From submission to the first start, in seconds.
-    pub wait_s: Spread,
+    pub wait_s: Distribution,
     /// From submission to the end, in seconds.
-    pub completion_s: Spread,
+    pub completion_s: Distribution,
     /// From submission to the end in times the work, of which at least 10 s are counted; at least 1.
-    pub slowdown: Spread,
+    pub slowdown: Distribution,
     /// From the first submission to the last end, in seconds.
     pub makespan_s: f64,
     /// GPU-time held from the first submission to the last, of all there was.
@@ -64,26 +64,26 @@ pub struct Figures {
     /// The tenants, in order.
     pub tenants: Vec<TenantFigures>,
     /// Utilisation over time.
-    pub utilisation_over_time: Vec<Bin>,
+    pub utilisation_over_time: Vec<UtilisationBin>,
 }
 
 /// What a job had of it, in milliseconds from its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fate {
+pub struct JobOutcome {
     /// Until its first start.
     pub wait_ms: i64,
     /// Until its end.
     pub completion_ms: i64,
     /// How it ended.
-    pub end: End,
+    pub end: IntervalEnd,
 }
 
 /// What each job had of it, by its place in the log; nothing for who never ran.
-pub fn job_outcomes(jobs: &[LoggedJob], history: &History) -> Vec<Option<Fate>> {
-    let mut fates: Vec<Option<Fate>> = vec![None; jobs.len()];
+pub fn job_outcomes(jobs: &[LoggedJob], history: &RunHistory) -> Vec<Option<JobOutcome>> {
+    let mut fates: Vec<Option<JobOutcome>> = vec![None; jobs.len()];
     for stretch in &history.intervals {
         let submit_ms = jobs[stretch.log_index].submit_ms;
-        let fate = job_outcomes[stretch.log_index].get_or_insert(Fate {
+        let fate = job_outcomes[stretch.log_index].get_or_insert(JobOutcome {
             wait_ms: stretch.from_ms - submit_ms,
             completion_ms: 0,
             end: stretch.end,
@@ -95,26 +95,26 @@ pub fn job_outcomes(jobs: &[LoggedJob], history: &History) -> Vec<Option<Fate>> 
 }
 
 /// A job's time in times its work.
-pub fn slowdown(job: &LoggedJob, fate: &Fate) -> f64 {
+pub fn slowdown(job: &LoggedJob, fate: &JobOutcome) -> f64 {
     (fate.completion_ms as f64 / job.work_ms.max(SLOWDOWN_WORK_MS_MIN) as f64).max(1.0)
 }
 
 /// All figures.
-pub fn figures(policy: &str, jobs: &[LoggedJob], history: &History) -> Figures {
+pub fn figures(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> Figures {
     let fates = job_outcomes(jobs, history);
     let known = || jobs.iter().zip(&job_outcomes).filter_map(|(job, fate)| Some((job, fate.as_ref()?)));
-    let spread = |of: &dyn Fn((&LoggedJob, &Fate)) -> f64| Spread::from_values(known().map(of).collect());
-    let span = Span::of(jobs, history);
+    let spread = |of: &dyn Fn((&LoggedJob, &JobOutcome)) -> f64| Distribution::from_values(known().map(of).collect());
+    let span = ReplaySpan::of(jobs, history);
     let held = |until_ms| held_gpu_ms(&history.intervals, until_ms);
     let part = |gpu_ms: f64, ms: i64| round_to_4_decimals(gpu_ms / (f64::from(history.gpus) * ms.max(1) as f64));
-    let count = |end: End| known().filter(|(_, fate)| fate.end == end).count() as u64;
-    let displaced = || history.intervals.iter().filter(|stretch| stretch.end == End::Preempted);
+    let count = |end: IntervalEnd| known().filter(|(_, fate)| fate.end == end).count() as u64;
+    let displaced = || history.intervals.iter().filter(|stretch| stretch.end == IntervalEnd::Preempted);
     let tenants = tenants::tenant_figures(jobs, &job_outcomes, history);
     Figures {
         policy: policy.to_string(),
         jobs: jobs.len() as u64,
-        done: count(End::Done),
-        timed_out: count(End::TimeLimit),
+        done: count(IntervalEnd::Done),
+        timed_out: count(IntervalEnd::TimeLimit),
         refused: history.refused.len() as u64,
         wait_s: spread(&|(_, fate)| fate.wait_ms as f64 / 1e3),
         completion_s: spread(&|(_, fate)| fate.completion_ms as f64 / 1e3),
@@ -137,18 +137,18 @@ pub fn figures(policy: &str, jobs: &[LoggedJob], history: &History) -> Figures {
 
 /// The moments between which it all happened.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct ReplaySpan {
     first_submit_ms: i64,
     last_submit_ms: i64,
     last_end_ms: i64,
 }
 
-impl Span {
-    fn of(jobs: &[LoggedJob], history: &History) -> Span {
+impl ReplaySpan {
+    fn of(jobs: &[LoggedJob], history: &RunHistory) -> ReplaySpan {
         let first_ms = jobs.first().map_or(0, |job| job.submit_ms);
         let last_submit_ms = jobs.last().map_or(first_ms, |job| job.submit_ms);
         let last_end_ms = history.intervals.iter().map(|stretch| stretch.to_ms).fold(first_ms, i64::max);
-        Span { first_submit_ms: first_ms, last_submit_ms, last_end_ms }
+        ReplaySpan { first_submit_ms: first_ms, last_submit_ms, last_end_ms }
     }
 
     fn to_last_submit_ms(self) -> i64 {
@@ -161,8 +161,8 @@ impl Span {
 }
 
 /// GPUs × milliseconds held until a moment.
-fn held_gpu_ms(stretches: &[Stretch], until_ms: i64) -> f64 {
-    let held = |stretch: &Stretch| {
+fn held_gpu_ms(stretches: &[RunInterval], until_ms: i64) -> f64 {
+    let held = |stretch: &RunInterval| {
         let ms = (stretch.to_ms.min(until_ms) - stretch.from_ms).max(0);
         u128::from(stretch.gpu_milli) * u128::from(ms.unsigned_abs())
     };
@@ -170,13 +170,13 @@ fn held_gpu_ms(stretches: &[Stretch], until_ms: i64) -> f64 {
 }
 
 /// GPUs × milliseconds that brought nothing forward.
-fn lost_gpu_ms(stretch: &Stretch) -> f64 {
+fn lost_gpu_ms(stretch: &RunInterval) -> f64 {
     (stretch.duration_ms() - stretch.useful_ms) as f64 * stretch.gpu_milli as f64 / 1e3
 }
 
-fn energy_kwh(stretches: &[Stretch]) -> Option<f64> {
+fn energy_kwh(stretches: &[RunInterval]) -> Option<f64> {
     let microjoules =
-        |stretch: &Stretch| u128::from(stretch.milliwatts) * u128::from(stretch.duration_ms().unsigned_abs());
+        |stretch: &RunInterval| u128::from(stretch.milliwatts) * u128::from(stretch.duration_ms().unsigned_abs());
     let sum: u128 = stretches.iter().map(microjoules).sum();
     (sum > 0).then(|| round_to_4_decimals(sum as f64 / MICROJOULES_PER_KWH))
 }

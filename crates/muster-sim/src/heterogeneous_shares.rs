@@ -26,14 +26,14 @@ pub struct JobType {
 
 /// Who chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chooser {
+pub enum SharePolicy {
     /// Everyone has the same time, on whatever comes.
     HeterogeneityBlind,
     /// Everyone gets the same done, and each kind goes to those for whom it matters most.
     HeterogeneityAware,
 }
 
-struct Job {
+struct ArrivedJob {
     arrives_s: f64,
     job_type: JobType,
     remaining_s: f64,
@@ -47,7 +47,7 @@ pub fn mean_completion_hours(
     gpus: [usize; GPU_KINDS],
     jobs_per_hour: f64,
     seed: u64,
-    chooser: Chooser,
+    chooser: SharePolicy,
 ) -> f64 {
     let mut random = Random(seed);
     let mut coming = arrivals(types, jobs_per_hour, &mut random);
@@ -57,8 +57,8 @@ pub fn mean_completion_hours(
             live.push(job);
         }
         let places = match chooser {
-            Chooser::HeterogeneityBlind => assign_blindly(&mut live, gpus, &mut random),
-            Chooser::HeterogeneityAware => assign_by_advantage(&mut live, gpus),
+            SharePolicy::HeterogeneityBlind => assign_blindly(&mut live, gpus, &mut random),
+            SharePolicy::HeterogeneityAware => assign_by_advantage(&mut live, gpus),
         };
         run_round(&mut live, &places, chooser);
         live.retain(|job| {
@@ -76,9 +76,9 @@ pub fn mean_completion_hours(
 }
 
 /// The last comes first.
-fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<Job> {
+fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<ArrivedJob> {
     let mut at_s = 0.0;
-    let mut jobs: Vec<Job> = (0..MEASURED_JOBS.end + 200)
+    let mut jobs: Vec<ArrivedJob> = (0..MEASURED_JOBS.end + 200)
         .map(|number| {
             at_s += random.exponential(3_600.0 / jobs_per_hour);
             let exponent = match random.below(5) {
@@ -86,7 +86,7 @@ fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<J
                 _ => 1.5 + 1.5 * random.unit_interval(),
             };
             let left_s = 10f64.powf(exponent) * 60.0;
-            Job { arrives_s: at_s, job_type: *random.choose(types), remaining_s: left_s, deficit: 0.0, number }
+            ArrivedJob { arrives_s: at_s, job_type: *random.choose(types), remaining_s: left_s, deficit: 0.0, number }
         })
         .collect();
     jobs.reverse();
@@ -94,13 +94,13 @@ fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<J
 }
 
 /// Those to whom most is owed come to stand first; how many run.
-fn sort_by_deficit(live: &mut [Job], gpus: [usize; GPU_KINDS]) -> usize {
+fn sort_by_deficit(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS]) -> usize {
     live.sort_by(|one, other| other.deficit.total_cmp(&one.deficit).then(one.number.cmp(&other.number)));
     live.len().min(gpus.iter().sum())
 }
 
 /// A kind of GPU for each that runs, by chance.
-fn assign_blindly(live: &mut [Job], gpus: [usize; GPU_KINDS], random: &mut Random) -> Vec<usize> {
+fn assign_blindly(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS], random: &mut Random) -> Vec<usize> {
     let running = sort_by_deficit(live, gpus);
     let mut kinds: Vec<usize> = (0..GPU_KINDS).flat_map(|kind| std::iter::repeat_n(kind, gpus[kind])).collect();
     for place in 0..running {
@@ -112,7 +112,7 @@ fn assign_blindly(live: &mut [Job], gpus: [usize; GPU_KINDS], random: &mut Rando
 }
 
 /// A kind of GPU for each that runs: who would lose most by the second best goes first, as long as there is a best.
-fn assign_by_advantage(live: &mut [Job], gpus: [usize; GPU_KINDS]) -> Vec<usize> {
+fn assign_by_advantage(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS]) -> Vec<usize> {
     let running = sort_by_deficit(live, gpus);
     let mut left = gpus;
     let mut places = vec![0; running];
@@ -138,7 +138,7 @@ fn assign_by_advantage(live: &mut [Job], gpus: [usize; GPU_KINDS]) -> Vec<usize>
 }
 
 /// How much a job would lose by the second best kind that is left, and which is its best.
-fn best_kind_advantage(job: &Job, left: &[usize; GPU_KINDS], number: usize) -> (f64, usize, usize) {
+fn best_kind_advantage(job: &ArrivedJob, left: &[usize; GPU_KINDS], number: usize) -> (f64, usize, usize) {
     let mut kinds: Vec<(f64, usize)> =
         (0..GPU_KINDS).filter(|kind| left[*kind] > 0).map(|kind| (job.job_type.normalised_speed(kind), kind)).collect();
     kinds.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -155,12 +155,12 @@ impl JobType {
 }
 
 /// One round: those who run work, and everyone is owed the mean of what they received.
-fn run_round(live: &mut [Job], places: &[usize], chooser: Chooser) {
+fn run_round(live: &mut [ArrivedJob], places: &[usize], chooser: SharePolicy) {
     let mut received = 0.0;
     for (job, kind) in live.iter_mut().zip(places) {
         let got = match chooser {
-            Chooser::HeterogeneityBlind => 1.0,
-            Chooser::HeterogeneityAware => job.job_type.normalised_speed(*kind),
+            SharePolicy::HeterogeneityBlind => 1.0,
+            SharePolicy::HeterogeneityAware => job.job_type.normalised_speed(*kind),
         };
         job.deficit -= got;
         received += got;
@@ -186,23 +186,23 @@ mod tests {
     #[test]
     fn blind_and_aware_shares_agree_on_identical_gpus() {
         let run = |chooser| mean_completion_hours(&[same(1.0)], [36; GPU_KINDS], 3.0, 1, chooser);
-        let (blind, aware) = (run(Chooser::HeterogeneityBlind), run(Chooser::HeterogeneityAware));
+        let (blind, aware) = (run(SharePolicy::HeterogeneityBlind), run(SharePolicy::HeterogeneityAware));
         assert!((blind / aware - 1.0).abs() < 0.01, "{blind} {aware}");
     }
 
     #[test]
     fn each_gpu_kind_goes_to_the_job_that_gains_most() {
         let job =
-            |speeds, number| Job { arrives_s: 0.0, job_type: JobType { speeds }, remaining_s: 1.0, deficit: 0.0, number };
+            |speeds, number| ArrivedJob { arrives_s: 0.0, job_type: JobType { speeds }, remaining_s: 1.0, deficit: 0.0, number };
         let mut live = vec![job([1.0, 0.9, 0.8], 0), job([1.0, 0.2, 0.1], 1), job([1.0, 0.5, 0.1], 2)];
         assert_eq!(assign_by_advantage(&mut live, [1, 1, 1]), [2, 0, 1]);
     }
 
     #[test]
     fn a_lone_job_finishes_after_its_work() {
-        let mut live = vec![Job { arrives_s: 0.0, job_type: same(2.0), remaining_s: 100.0, deficit: 0.0, number: 0 }];
+        let mut live = vec![ArrivedJob { arrives_s: 0.0, job_type: same(2.0), remaining_s: 100.0, deficit: 0.0, number: 0 }];
         let places = assign_by_advantage(&mut live, [1, 1, 1]);
-        run_round(&mut live, &places, Chooser::HeterogeneityAware);
+        run_round(&mut live, &places, SharePolicy::HeterogeneityAware);
         assert_eq!(live[0].remaining_s, 50.0 - ROUND_S);
     }
 }

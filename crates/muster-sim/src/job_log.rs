@@ -23,7 +23,7 @@ use muster_core::JobSpec;
 
 pub use journal::{is_database_url, open_store};
 pub use timestamps::parse_timestamp_ms;
-use table::{Row, Table};
+use table::{LogRow, LogTable};
 
 /// The first bytes of a SQLite file, which is what our own journal is kept in.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
@@ -46,7 +46,7 @@ pub struct LoggedJob {
     /// For how long it worked on its GPUs.
     pub work_ms: i64,
     /// Its GPUs.
-    pub gpus: Gang,
+    pub gpus: GangShape,
     /// CPU cores of all tasks together, where it is known.
     pub cpus: Option<u32>,
     /// Main memory of all tasks together, where it is known.
@@ -65,7 +65,7 @@ pub struct LoggedJob {
 
 impl LoggedJob {
     /// A job of which only this is known.
-    pub fn new(id: impl Into<String>, submit_ms: i64, work_ms: i64, gpus: Gang) -> LoggedJob {
+    pub fn new(id: impl Into<String>, submit_ms: i64, work_ms: i64, gpus: GangShape) -> LoggedJob {
         LoggedJob {
             id: id.into(),
             name: "job".to_string(),
@@ -87,7 +87,7 @@ impl LoggedJob {
 
 /// How the GPUs of a job are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gang {
+pub enum GangShape {
     /// So many, on as few nodes as hold them.
     Total(u32),
     /// So many tasks, each with so many on one node.
@@ -99,12 +99,12 @@ pub enum Gang {
     },
 }
 
-impl Gang {
+impl GangShape {
     /// All GPUs together.
     pub fn total(self) -> u32 {
         match self {
-            Gang::Total(gpus) => gpus,
-            Gang::Tasks { count, each } => count.saturating_mul(each),
+            GangShape::Total(gpus) => gpus,
+            GangShape::Tasks { count, each } => count.saturating_mul(each),
         }
     }
 
@@ -112,9 +112,9 @@ impl Gang {
     pub fn tasks(self, node_gpus: u32) -> Vec<(u32, u32)> {
         let node_gpus = node_gpus.max(1);
         match self {
-            Gang::Tasks { count, each } => vec![(count, each)],
-            Gang::Total(gpus) if gpus <= node_gpus => vec![(1, gpus)],
-            Gang::Total(gpus) => {
+            GangShape::Tasks { count, each } => vec![(count, each)],
+            GangShape::Total(gpus) if gpus <= node_gpus => vec![(1, gpus)],
+            GangShape::Total(gpus) => {
                 let groups = [(gpus / node_gpus, node_gpus), (1, gpus % node_gpus)];
                 groups.into_iter().filter(|(count, each)| count * each > 0).collect()
             }
@@ -124,9 +124,9 @@ impl Gang {
 
 /// A log, read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Log {
+pub struct JobLog {
     /// In which format it was.
-    pub format: Format,
+    pub format: LogFormat,
     /// The jobs in the order in which they came.
     pub jobs: Vec<LoggedJob>,
     /// What was left out, by the reason, and how often.
@@ -135,7 +135,7 @@ pub struct Log {
 
 /// What a log can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// The CSV that `docs/replay.md` documents.
     Plain,
     /// The jobs of Microsoft's Philly clusters, as in `traces/philly/jobs.csv.gz`.
@@ -150,30 +150,30 @@ pub enum Format {
     Journal,
 }
 
-impl Format {
+impl LogFormat {
     /// All of them.
-    pub const ALL: [Format; 6] =
-        [Format::Plain, Format::Philly, Format::Chronus, Format::Muri, Format::Sacct, Format::Journal];
+    pub const ALL: [LogFormat; 6] =
+        [LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri, LogFormat::Sacct, LogFormat::Journal];
 
     /// As people write it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Format::Plain => "csv",
-            Format::Philly => "philly",
-            Format::Chronus => "chronus",
-            Format::Muri => "muri",
-            Format::Sacct => "sacct",
-            Format::Journal => "journal",
+            LogFormat::Plain => "csv",
+            LogFormat::Philly => "philly",
+            LogFormat::Chronus => "chronus",
+            LogFormat::Muri => "muri",
+            LogFormat::Sacct => "sacct",
+            LogFormat::Journal => "journal",
         }
     }
 
     fn separator(self) -> char {
-        if self == Format::Sacct { '|' } else { ',' }
+        if self == LogFormat::Sacct { '|' } else { ',' }
     }
 
     /// The format whose line of titles this is; the journal has none.
-    fn from_header(line: &str) -> Option<Format> {
-        let lines = [Format::Sacct, Format::Plain, Format::Philly, Format::Chronus, Format::Muri];
+    fn from_header(line: &str) -> Option<LogFormat> {
+        let lines = [LogFormat::Sacct, LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri];
         lines.into_iter().find(|format| {
             let titles: Vec<&str> = line.split(format.separator()).map(str::trim).collect();
             format.identifying_columns().iter().all(|mark| titles.contains(mark))
@@ -183,19 +183,19 @@ impl Format {
     /// Titles that together are found in no other format.
     fn identifying_columns(self) -> &'static [&'static str] {
         match self {
-            Format::Plain => muster_csv::REQUIRED,
-            Format::Philly => &["submit_s", "vc", "num_gpus", "duration_s"],
-            Format::Chronus => &["user", "num_gpu", "submit_time", "duration", "expect_time_list"],
-            Format::Muri => &["num_gpu", "submit_time", "iterations", "iteration_time"],
-            Format::Sacct => &["JobID", "Submit"],
-            Format::Journal => &[],
+            LogFormat::Plain => muster_csv::REQUIRED,
+            LogFormat::Philly => &["submit_s", "vc", "num_gpus", "duration_s"],
+            LogFormat::Chronus => &["user", "num_gpu", "submit_time", "duration", "expect_time_list"],
+            LogFormat::Muri => &["num_gpu", "submit_time", "iterations", "iteration_time"],
+            LogFormat::Sacct => &["JobID", "Submit"],
+            LogFormat::Journal => &[],
         }
     }
 }
 
 /// What happens with lines that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadLines {
+pub enum BadLinePolicy {
     /// The first one is an error.
     Stop,
     /// They are counted and passed.
@@ -255,7 +255,7 @@ impl LogError {
         match self {
             LogError::Unreadable { .. } => "check the path; it may be packed with gzip".to_string(),
             LogError::UnknownFormat { .. } => {
-                let words: Vec<&str> = Format::ALL.iter().map(|format| format.as_str()).collect();
+                let words: Vec<&str> = LogFormat::ALL.iter().map(|format| format.as_str()).collect();
                 format!("a line of titles, or `--format` with one of {}", words.join(", "))
             }
             LogError::Columns { .. } => "the columns are listed in docs/replay.md".to_string(),
@@ -270,7 +270,7 @@ impl LogError {
 }
 
 /// What one line comes to.
-enum Line {
+enum ParsedLine {
     Job(Box<LoggedJob>),
     /// It cannot be replayed, and why.
     LeftOut(&'static str),
@@ -278,25 +278,25 @@ enum Line {
     NotAJob,
 }
 
-impl From<LoggedJob> for Line {
-    fn from(job: LoggedJob) -> Line {
-        Line::Job(Box::new(job))
+impl From<LoggedJob> for ParsedLine {
+    fn from(job: LoggedJob) -> ParsedLine {
+        ParsedLine::Job(Box::new(job))
     }
 }
 
 /// Read a log; the format is told by its first bytes unless it is given.
-pub fn read(path: &Path, format: Option<Format>, bad: BadLines) -> Result<Log, LogError> {
+pub fn read(path: &Path, format: Option<LogFormat>, bad: BadLinePolicy) -> Result<JobLog, LogError> {
     if journal::is_database_url(path) {
         return journal::read(path).map(sorted_by_submission);
     }
     let bytes = read_unpacked(path)?;
-    if format == Some(Format::Journal) || (format.is_none() && bytes.starts_with(SQLITE_MAGIC)) {
+    if format == Some(LogFormat::Journal) || (format.is_none() && bytes.starts_with(SQLITE_MAGIC)) {
         return journal::read(path).map(sorted_by_submission);
     }
     let text = String::from_utf8_lossy(&bytes);
     let first = text.lines().next().unwrap_or_default();
     let unknown = || LogError::UnknownFormat { path: path.to_path_buf(), begins: first.chars().take(60).collect() };
-    let format = format.or_else(|| Format::from_header(first)).ok_or_else(unknown)?;
+    let format = format.or_else(|| LogFormat::from_header(first)).ok_or_else(unknown)?;
     read_lines(path, &text, format, bad).map(sorted_by_submission)
 }
 
@@ -313,49 +313,49 @@ fn read_unpacked(path: &Path) -> Result<Vec<u8>, LogError> {
     Ok(unpacked)
 }
 
-fn read_lines(path: &Path, text: &str, format: Format, bad: BadLines) -> Result<Log, LogError> {
-    let table = Table::parse(text, format.separator());
+fn read_lines(path: &Path, text: &str, format: LogFormat, bad: BadLinePolicy) -> Result<JobLog, LogError> {
+    let table = LogTable::parse(text, format.separator());
     let titles = |what| LogError::Columns { path: path.to_path_buf(), what };
     table.check_required_columns(format.identifying_columns()).map_err(titles)?;
-    if format == Format::Plain {
+    if format == LogFormat::Plain {
         table.check_known_columns(&[muster_csv::REQUIRED, muster_csv::OPTIONAL].concat()).map_err(titles)?;
     }
-    let mut log = Log { format, jobs: Vec::new(), left_out: BTreeMap::new() };
+    let mut log = JobLog { format, jobs: Vec::new(), left_out: BTreeMap::new() };
     for (line, row) in table.rows() {
         match row.and_then(|row| parse_row(format, &row)) {
-            Ok(Line::Job(job)) => log.jobs.push(*job),
-            Ok(Line::LeftOut(why)) => log.count_left_out(why),
-            Ok(Line::NotAJob) => {}
-            Err(_) if bad == BadLines::Skip => log.count_left_out("could not be read"),
+            Ok(ParsedLine::Job(job)) => log.jobs.push(*job),
+            Ok(ParsedLine::LeftOut(why)) => log.count_left_out(why),
+            Ok(ParsedLine::NotAJob) => {}
+            Err(_) if bad == BadLinePolicy::Skip => log.count_left_out("could not be read"),
             Err(what) => return Err(LogError::Line { path: path.to_path_buf(), line, what }),
         }
     }
     Ok(log)
 }
 
-fn parse_row(format: Format, row: &Row) -> Result<Line, String> {
+fn parse_row(format: LogFormat, row: &LogRow) -> Result<ParsedLine, String> {
     let read = match format {
-        Format::Plain => muster_csv::job(row)?,
-        Format::Philly => philly::job(row)?,
-        Format::Chronus => chronus::job(row)?,
-        Format::Muri => muri::job(row)?,
-        Format::Sacct => sacct::job(row)?,
-        Format::Journal => Line::NotAJob,
+        LogFormat::Plain => muster_csv::job(row)?,
+        LogFormat::Philly => philly::job(row)?,
+        LogFormat::Chronus => chronus::job(row)?,
+        LogFormat::Muri => muri::job(row)?,
+        LogFormat::Sacct => sacct::job(row)?,
+        LogFormat::Journal => ParsedLine::NotAJob,
     };
     Ok(match read {
-        Line::Job(job) if job.gpus.total() == 0 => Line::LeftOut("asked for no GPU"),
-        Line::Job(job) if job.work_ms <= 0 => Line::LeftOut("did not run"),
+        ParsedLine::Job(job) if job.gpus.total() == 0 => ParsedLine::LeftOut("asked for no GPU"),
+        ParsedLine::Job(job) if job.work_ms <= 0 => ParsedLine::LeftOut("did not run"),
         other => other,
     })
 }
 
 /// Logs are often sorted by their ends.
-fn sorted_by_submission(mut log: Log) -> Log {
+fn sorted_by_submission(mut log: JobLog) -> JobLog {
     log.jobs.sort_by_key(|job| job.submit_ms);
     log
 }
 
-impl Log {
+impl JobLog {
     fn count_left_out(&mut self, why: &str) {
         *self.left_out.entry(why.to_string()).or_default() += 1;
     }

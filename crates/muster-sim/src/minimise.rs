@@ -1,11 +1,11 @@
 //! A shorter story that ends badly as well.
 
-use crate::fault_schedule::Story;
+use crate::fault_schedule::FaultSchedule;
 use crate::sim_cluster::run_schedule;
 
 /// Leave out what is not needed: halves of the acts, quarters and so on down to single ones, as long as the story still
 /// ends badly; it need not be in the same manner. So many stories are told at most.
-pub fn minimise(story: &Story, tries: usize) -> Story {
+pub fn minimise(story: &FaultSchedule, tries: usize) -> FaultSchedule {
     let mut best = truncated_at_failure(story);
     let mut left = tries;
     let mut chunk = best.actions.len().div_ceil(2).max(1);
@@ -28,8 +28,8 @@ pub fn minimise(story: &Story, tries: usize) -> Story {
 }
 
 /// What comes after the failure did not cause it.
-fn truncated_at_failure(story: &Story) -> Story {
+fn truncated_at_failure(story: &FaultSchedule) -> FaultSchedule {
     let Err(failure) = run_schedule(story) else { return story.clone() };
-    let shorter = Story { steps: story.steps.min(failure.step), ..story.clone() };
+    let shorter = FaultSchedule { steps: story.steps.min(failure.step), ..story.clone() };
     if run_schedule(&shorter).is_err() { shorter } else { story.clone() }
 }

@@ -5,7 +5,7 @@ mod comparison;
 mod gantt;
 mod lines;
 
-pub use comparison::{Words, bars, curves};
+pub use comparison::{PlotLabels, bars, curves};
 pub use gantt::gantt;
 pub use lines::{utilisation, waits};
 

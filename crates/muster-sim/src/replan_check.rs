@@ -10,7 +10,7 @@ use muster_store::Entry;
 
 /// A decision that is another one today.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct PlanDifference {
     /// The entry at which a plan was adopted.
     pub seq: u64,
     /// What is different.
@@ -18,7 +18,7 @@ pub struct Difference {
 }
 
 /// An adopted plan, as the journal tells it.
-struct Adopted<'a> {
+struct AdoptedPlan<'a> {
     seq: u64,
     now: Timestamp,
     /// How much was taken and left of it.
@@ -28,9 +28,9 @@ struct Adopted<'a> {
 
 /// Draw up every plan of a journal again; how many there were. Memory holds one state, so a plan drawn from before the
 /// first entry cannot be looked at.
-pub fn check_journal(entries: &[Entry]) -> Result<usize, Difference> {
+pub fn check_journal(entries: &[Entry]) -> Result<usize, PlanDifference> {
     let mut looked_at = 0;
-    for outcome in Again::new(&State::empty(), entries) {
+    for outcome in Replanner::new(&State::empty(), entries) {
         outcome?;
         looked_at += 1;
     }
@@ -39,27 +39,27 @@ pub fn check_journal(entries: &[Entry]) -> Result<usize, Difference> {
 
 /// How many plans of a part of a journal, from a state on, can be drawn up again, and how many are others today.
 pub fn count_differences(start: &State, entries: &[Entry]) -> (u64, u64) {
-    let outcomes = Again::new(start, entries);
+    let outcomes = Replanner::new(start, entries);
     outcomes.fold((0, 0), |(all, others), outcome| (all + 1, others + u64::from(outcome.is_err())))
 }
 
 /// Plans, drawn up again one after the other.
-struct Again<'a> {
+struct Replanner<'a> {
     state: State,
     entries: std::slice::Iter<'a, Entry>,
     /// By the number of the last entry they were drawn from.
-    plans_by_snapshot: BTreeMap<u64, Vec<Adopted<'a>>>,
-    due_plans: Vec<Adopted<'a>>,
+    plans_by_snapshot: BTreeMap<u64, Vec<AdoptedPlan<'a>>>,
+    due_plans: Vec<AdoptedPlan<'a>>,
 }
 
-impl<'a> Again<'a> {
-    fn new(start: &State, entries: &'a [Entry]) -> Again<'a> {
-        let mut adopted: BTreeMap<u64, Vec<Adopted>> = BTreeMap::new();
+impl<'a> Replanner<'a> {
+    fn new(start: &State, entries: &'a [Entry]) -> Replanner<'a> {
+        let mut adopted: BTreeMap<u64, Vec<AdoptedPlan>> = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate() {
             if let Event::PlanAdopted { snapshot, now, placed, claimed, rejected: left } = &entry.event {
                 let proposed = (placed + claimed + left) as usize;
                 let placed = placements_before(&entries[..index], *placed as usize);
-                adopted.entry(*snapshot).or_default().push(Adopted {
+                adopted.entry(*snapshot).or_default().push(AdoptedPlan {
                     seq: entry.seq,
                     now: *now,
                     proposed,
@@ -68,14 +68,14 @@ impl<'a> Again<'a> {
             }
         }
         let due = adopted.remove(&start.seq).unwrap_or_default();
-        Again { state: start.clone(), entries: entries.iter(), plans_by_snapshot: adopted, due_plans: due }
+        Replanner { state: start.clone(), entries: entries.iter(), plans_by_snapshot: adopted, due_plans: due }
     }
 }
 
-impl Iterator for Again<'_> {
-    type Item = Result<(), Difference>;
+impl Iterator for Replanner<'_> {
+    type Item = Result<(), PlanDifference>;
 
-    fn next(&mut self) -> Option<Result<(), Difference>> {
+    fn next(&mut self) -> Option<Result<(), PlanDifference>> {
         while self.due_plans.is_empty() {
             self.state.apply(&self.entries.next()?.event);
             self.due_plans = self.plans_by_snapshot.remove(&self.state.seq).unwrap_or_default();
@@ -91,8 +91,8 @@ fn placements_before(entries: &[Entry], count: usize) -> Vec<&Event> {
     placed.filter(|event| matches!(event, Event::JobPlaced { .. })).take(count_differences).collect()
 }
 
-fn compare_plan(adopted: &Adopted, today: &Plan) -> Result<(), Difference> {
-    let different = |what: String| Err(Difference { seq: adopted.seq, difference: what });
+fn compare_plan(adopted: &AdoptedPlan, today: &Plan) -> Result<(), PlanDifference> {
+    let different = |what: String| Err(PlanDifference { seq: adopted.seq, difference: what });
     let proposed = today.starts.len() + today.evictions.len();
     if proposed != adopted.proposed {
         return different(format!("{} gangs were proposed, today it is {proposed}", adopted.proposed));

@@ -1,28 +1,28 @@
 //! What became of the jobs of a log under one policy: every stretch of time in which a job held its GPUs, and how each
 //! stretch ended. All figures and plots are made of this.
 
-use crate::decision_digest::Digest;
+use crate::decision_digest::DecisionDigest;
 
 /// What became of the jobs.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct History {
+pub struct RunHistory {
     /// GPUs of the cluster.
     pub gpus: u32,
     /// Every stretch, in the order in which they ended.
-    pub intervals: Vec<Stretch>,
+    pub intervals: Vec<RunInterval>,
     /// Jobs, by their place in the log, that the cluster refused or that never started, and why.
     pub refused: Vec<(usize, String)>,
     /// GPUs that stood free.
-    pub idle: Free,
+    pub idle: IdleGpuTime,
     /// How often it was asked who should run.
     pub rounds: u64,
     /// The decisions of the product; empty for other policies.
-    pub digest: Digest,
+    pub digest: DecisionDigest,
 }
 
 /// A stretch of time in which a job held its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
+pub struct RunInterval {
     /// Its place in the log.
     pub log_index: usize,
     /// From when.
@@ -36,10 +36,10 @@ pub struct Stretch {
     /// How much of that time brought its work forward.
     pub useful_ms: i64,
     /// How it ended.
-    pub end: End,
+    pub end: IntervalEnd,
 }
 
-impl Stretch {
+impl RunInterval {
     /// How long it was.
     pub fn duration_ms(&self) -> i64 {
         self.to_ms - self.from_ms
@@ -53,7 +53,7 @@ impl Stretch {
 
 /// How a stretch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum IntervalEnd {
     /// The work is done.
     Done,
     /// The time limit came first.
@@ -64,7 +64,7 @@ pub enum End {
 
 /// GPU-time that stood free while jobs waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Free {
+pub struct IdleGpuTime {
     /// GPUs × milliseconds that were free while someone waited.
     pub while_waiting_gpu_ms: u128,
     /// Of these, on nodes with fewer free GPUs than the smallest task of anyone who waited needed. Nothing where the
@@ -74,7 +74,7 @@ pub struct Free {
 
 /// Adds up what stands free, from one moment to the next.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct FreeSum {
+pub(crate) struct IdleGpuAccumulator {
     since_ms: i64,
     free_gpus: u64,
     fragmented_gpus: u64,
@@ -84,7 +84,7 @@ pub(crate) struct FreeSum {
     is_placement_unknown: bool,
 }
 
-impl FreeSum {
+impl IdleGpuAccumulator {
     /// From a moment on so many GPUs are free while someone waits, and so many of them of no use; zero when nobody does.
     pub fn record(&mut self, now_ms: i64, free: u64, fragments: Option<u64>) {
         let ms = u128::from((now_ms - self.since_ms).max(0).unsigned_abs());
@@ -95,8 +95,8 @@ impl FreeSum {
     }
 
     /// The sums until now.
-    pub fn total(&self) -> Free {
-        Free {
+    pub fn total(&self) -> IdleGpuTime {
+        IdleGpuTime {
             while_waiting_gpu_ms: self.while_waiting_gpu_ms,
             fragmented_gpu_ms: (!self.is_placement_unknown).then_some(self.fragmented_gpu_ms),
         }

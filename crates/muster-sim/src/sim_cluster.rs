@@ -28,14 +28,14 @@ use muster_store::Entry;
 use muster_store::memory::{MemoryConnection, SimulatedFault, MemoryDatabase};
 
 use crate::random::Random;
-use crate::fault_schedule::Story;
-use clock::{MachineClock, Sun};
-use laws::{Broken, Laws};
-use machine::{Due, Host, HostOfAgent};
-use network::Weather;
-use paused::Who;
-use server::{Server, Turned};
-use clients::Users;
+use crate::fault_schedule::FaultSchedule;
+use clock::{MachineClock, SimTime};
+use laws::{BrokenLaw, Laws};
+use machine::{MachineEvent, SimMachine, AgentMachine};
+use network::NetworkConditions;
+use paused::Pausable;
+use server::{ServerProcess, EngineStep};
+use clients::Clients;
 
 /// How often nodes say that they are there.
 const HEARTBEAT_INTERVAL_MS: i64 = 2_000;
@@ -44,7 +44,7 @@ const REST_TIMEOUT_MS: i64 = 3_600_000;
 
 /// What came of a story that went well.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct RunSummary {
     /// Things that happened, with those after the healing.
     pub steps: u64,
     /// Entries of the journal.
@@ -61,7 +61,7 @@ pub struct Told {
 
 /// A story that ended badly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct RunFailure {
     /// Which law.
     pub law: String,
     /// At which step.
@@ -69,36 +69,36 @@ pub struct Failure {
 }
 
 /// Tell a story to its end.
-pub fn run_schedule(story: &Story) -> Result<Told, Failure> {
-    let mut world = World::new(story);
+pub fn run_schedule(story: &FaultSchedule) -> Result<RunSummary, RunFailure> {
+    let mut world = SimCluster::new(story);
     world.run_catching_panics()
 }
 
 /// Tell a story and write down what happens.
-pub fn run_schedule_traced(story: &Story) -> (Result<Told, Failure>, Vec<String>) {
-    let mut world = World::new(story);
+pub fn run_schedule_traced(story: &FaultSchedule) -> (Result<RunSummary, RunFailure>, Vec<String>) {
+    let mut world = SimCluster::new(story);
     world.trace = Some(Vec::new());
     (world.run_catching_panics(), world.trace.unwrap_or_default())
 }
 
 /// Tell a story and give away its journal.
-pub fn journal_of_schedule(story: &Story) -> Result<Vec<Entry>, Failure> {
-    let mut world = World::new(story);
+pub fn journal_of_schedule(story: &FaultSchedule) -> Result<Vec<Entry>, RunFailure> {
+    let mut world = SimCluster::new(story);
     let outcome = world.run_until_rest().and_then(|()| world.database.entries().map_err(|fault| fault.to_string()));
-    outcome.map_err(|law| Failure { law, step: world.steps })
+    outcome.map_err(|law| RunFailure { law, step: world.steps })
 }
 
 /// Something that will happen.
 #[derive(Debug)]
-enum Coming {
+enum SimEvent {
     Engine(usize),
     Planner(usize),
     Dispatch(usize),
     HeartbeatCheck(usize),
     WriteSavepoint(usize),
     Agent(usize),
-    Machine(usize, u64, Due),
-    ToServer(usize, ToServer),
+    Machine(usize, u64, MachineEvent),
+    ToServer(usize, ServerMessage),
     ToNode(usize, Box<Orders>),
     ToUser(u64, Result<Answer, CommandError>),
     RetryRequest(u64),
@@ -107,34 +107,34 @@ enum Coming {
     RestartAgent(usize),
     BootNode(usize),
     ReconnectDatabase(usize),
-    Resume(Who),
+    Resume(Pausable),
     CleanUp,
 }
 
 #[derive(Debug)]
-enum ToServer {
+enum ServerMessage {
     Report(Box<Report>),
     Request(u64),
 }
 
 /// Where a server process runs, or will again.
-struct ServerPlace {
+struct ServerHost {
     name: String,
     clock: MachineClock,
     connection: MemoryConnection,
-    process: Option<Server>,
+    process: Option<ServerProcess>,
     paused_until_ms: i64,
     /// When each of its threads wakes next; other wakings are out of date.
     thread_wakes_at_ms: BTreeMap<&'static str, i64>,
 }
 
 /// A node and its agent.
-struct NodePlace {
+struct SimNode {
     registration: Registration,
     clock: MachineClock,
-    host: Host,
+    host: SimMachine,
     is_powered_on: bool,
-    agent: Option<Reconciler<HostOfAgent>>,
+    agent: Option<Reconciler<AgentMachine>>,
     agent_starts: u64,
     agent_wakes_at_ms: i64,
     /// The agent does nothing until then.
@@ -143,12 +143,12 @@ struct NodePlace {
     frozen_until_ms: i64,
 }
 
-impl NodePlace {
+impl SimNode {
     /// It is on, and its agent has not begun.
-    fn new(registration: Registration, seed: u64, clock: MachineClock) -> NodePlace {
-        NodePlace {
+    fn new(registration: Registration, seed: u64, clock: MachineClock) -> SimNode {
+        SimNode {
             registration,
-            host: Host::new(seed, &clock),
+            host: SimMachine::new(seed, &clock),
             clock,
             is_powered_on: true,
             agent: None,
@@ -160,22 +160,22 @@ impl NodePlace {
     }
 }
 
-struct World<'a> {
-    schedule: &'a Story,
-    time: Sun,
+struct SimCluster<'a> {
+    schedule: &'a FaultSchedule,
+    time: SimTime,
     random: Random,
-    event_queue: BTreeMap<(i64, u64), Coming>,
+    event_queue: BTreeMap<(i64, u64), SimEvent>,
     events_queued: u64,
     /// What would have happened to those who stand still.
-    deferred_events: BTreeMap<Who, Vec<Coming>>,
+    deferred_events: BTreeMap<Pausable, Vec<SimEvent>>,
     database: MemoryDatabase,
-    servers: Vec<ServerPlace>,
-    nodes: Vec<NodePlace>,
+    servers: Vec<ServerHost>,
+    nodes: Vec<SimNode>,
     node_names: Vec<String>,
-    network: Weather,
+    network: NetworkConditions,
     /// Until when a server and a node cannot reach each other.
     partitions: BTreeMap<(usize, usize), i64>,
-    clients: Users,
+    clients: Clients,
     settings: Settings,
     laws: Laws,
     steps: u64,
@@ -184,12 +184,12 @@ struct World<'a> {
     trace: Option<Vec<String>>,
 }
 
-impl<'a> World<'a> {
-    fn new(story: &'a Story) -> World<'a> {
-        let sun = Sun::default();
+impl<'a> SimCluster<'a> {
+    fn new(story: &'a FaultSchedule) -> SimCluster<'a> {
+        let sun = SimTime::default();
         let mut random = Random(story.seed ^ 0x5eed);
         let database = MemoryDatabase::default();
-        let servers = (0..story.server_count).map(|index| ServerPlace {
+        let servers = (0..story.server_count).map(|index| ServerHost {
             name: format!("server-{index}"),
             clock: MachineClock::new(&sun),
             connection: database.connect(),
@@ -200,7 +200,7 @@ impl<'a> World<'a> {
         let servers = servers.collect();
         let names: Vec<String> = (0..story.node_gpus.len()).map(|index| format!("n{index}")).collect();
         let nodes = names.iter().zip(&story.node_gpus).map(|(name, gpus)| {
-            NodePlace::new(machine::registration(name, *gpus), random.next_u64(), MachineClock::new(&sun))
+            SimNode::new(machine::registration(name, *gpus), random.next_u64(), MachineClock::new(&sun))
         });
         let nodes = nodes.collect();
         let settings = Settings {
@@ -211,8 +211,8 @@ impl<'a> World<'a> {
             cooling_ms: 10_000,
             ..Settings::default()
         };
-        let weather = Weather { until_ms: 0, loss_per_mille: 0, delay_ms_max: 20 };
-        let mut world = World {
+        let weather = NetworkConditions { until_ms: 0, loss_per_mille: 0, delay_ms_max: 20 };
+        let mut world = SimCluster {
             schedule: story,
             time: sun,
             random,
@@ -225,7 +225,7 @@ impl<'a> World<'a> {
             node_names: names,
             network: weather,
             partitions: BTreeMap::new(),
-            clients: Users::new(story),
+            clients: Clients::new(story),
             settings,
             laws: Laws::new(!story.actions.iter().any(|(_, act)| act.disturbs_clocks())),
             steps: 0,
@@ -235,30 +235,30 @@ impl<'a> World<'a> {
         (0..world.servers.len()).for_each(|server| world.start_server(server));
         (0..world.nodes.len()).for_each(|node| world.start_agent(node));
         for index in 0..story.actions.len() {
-            world.schedule_at(story.actions[index].0, Coming::ApplyAction(index));
+            world.schedule_at(story.actions[index].0, SimEvent::ApplyAction(index));
         }
         world
     }
 
-    fn summary(&self) -> Told {
+    fn summary(&self) -> RunSummary {
         let jobs = self.laws.expected_state().next_job - 1;
         let (leaders, events) = self.laws.leaderships_and_events();
         let entries = self.laws.published_count();
-        Told { steps: self.steps, entries, jobs, simulated_ms: self.time.ms(), leaderships: leaders, events }
+        RunSummary { steps: self.steps, entries, jobs, simulated_ms: self.time.ms(), leaderships: leaders, events }
     }
 
     /// A panic is a failure like any other.
-    fn run_catching_panics(&mut self) -> Result<Told, Failure> {
+    fn run_catching_panics(&mut self) -> Result<RunSummary, RunFailure> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.run_until_rest()));
         let outcome = outcome.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
             Err(format!("panicked: {}", text.unwrap_or_default()))
         });
-        outcome.map(|()| self.summary()).map_err(|law| Failure { law, step: self.steps })
+        outcome.map(|()| self.summary()).map_err(|law| RunFailure { law, step: self.steps })
     }
 
-    fn run_until_rest(&mut self) -> Result<(), Broken> {
+    fn run_until_rest(&mut self) -> Result<(), BrokenLaw> {
         while self.steps < self.schedule.steps {
             self.step()?;
         }
@@ -284,7 +284,7 @@ impl<'a> World<'a> {
     }
 
     /// At rest: what the leader believes is what the journal says.
-    fn check_final_state(&mut self) -> Result<(), Broken> {
+    fn check_final_state(&mut self) -> Result<(), BrokenLaw> {
         let leader = self
             .servers
             .iter()
@@ -293,7 +293,7 @@ impl<'a> World<'a> {
         leader.map_or(Ok(()), |state| self.laws.check_leader_state(state))
     }
 
-    fn step(&mut self) -> Result<(), Broken> {
+    fn step(&mut self) -> Result<(), BrokenLaw> {
         let Some(((at, _), coming)) = self.event_queue.pop_first() else {
             return Err("nothing will ever happen again".to_string());
         };
@@ -309,17 +309,17 @@ impl<'a> World<'a> {
         self.time.ms()
     }
 
-    fn schedule_at(&mut self, ms: i64, coming: Coming) {
+    fn schedule_at(&mut self, ms: i64, coming: SimEvent) {
         self.events_queued += 1;
         self.event_queue.insert((ms.max(self.now()), self.events_queued), coming);
     }
 
-    fn schedule_after(&mut self, from_ms: i64, to_ms: i64, coming: Coming) {
+    fn schedule_after(&mut self, from_ms: i64, to_ms: i64, coming: SimEvent) {
         let ms = self.now() + self.random.between(from_ms, to_ms);
         self.schedule_at(ms, coming);
     }
 
-    fn handle_event(&mut self, coming: Coming) -> Result<(), Broken> {
+    fn handle_event(&mut self, coming: SimEvent) -> Result<(), BrokenLaw> {
         let Some(coming) = self.defer_if_paused(coming) else { return Ok(()) };
         if !self.is_current(&coming) {
             return Ok(());
@@ -327,46 +327,46 @@ impl<'a> World<'a> {
         self.steps += 1;
         self.trace_line(|| format!("{coming:?}"));
         match coming {
-            Coming::Engine(server) => return self.run_engine(server),
-            Coming::Planner(server) => self.run_planner(server),
-            Coming::Dispatch(server) => self.run_dispatch(server),
-            Coming::HeartbeatCheck(server) => self.check_heartbeats(server),
-            Coming::WriteSavepoint(server) => self.write_savepoint(server),
-            Coming::Agent(node) => self.run_agent(node, None),
-            Coming::Machine(node, _, due) => self.nodes[node].host.handle_event(due),
-            Coming::ToServer(server, message) => self.deliver_to_server(server, message),
-            Coming::ToNode(node, orders) => self.run_agent(node, Some(*orders)),
-            Coming::ToUser(letter, answer) => return self.deliver_answer(letter, answer),
-            Coming::RetryRequest(letter) => self.retry_request(letter),
-            Coming::ApplyAction(index) => self.apply_action(index),
-            Coming::RestartServer(server) => self.start_server(server),
-            Coming::RestartAgent(node) => self.start_agent(node),
-            Coming::BootNode(node) => self.start_node(node),
-            Coming::ReconnectDatabase(server) => self.servers[server].connection.inject_fault(SimulatedFault::None),
-            Coming::Resume(who) => self.resume(who),
-            Coming::CleanUp => self.clean_up(),
+            SimEvent::Engine(server) => return self.run_engine(server),
+            SimEvent::Planner(server) => self.run_planner(server),
+            SimEvent::Dispatch(server) => self.run_dispatch(server),
+            SimEvent::HeartbeatCheck(server) => self.check_heartbeats(server),
+            SimEvent::WriteSavepoint(server) => self.write_savepoint(server),
+            SimEvent::Agent(node) => self.run_agent(node, None),
+            SimEvent::Machine(node, _, due) => self.nodes[node].host.handle_event(due),
+            SimEvent::ToServer(server, message) => self.deliver_to_server(server, message),
+            SimEvent::ToNode(node, orders) => self.run_agent(node, Some(*orders)),
+            SimEvent::ToUser(letter, answer) => return self.deliver_answer(letter, answer),
+            SimEvent::RetryRequest(letter) => self.retry_request(letter),
+            SimEvent::ApplyAction(index) => self.apply_action(index),
+            SimEvent::RestartServer(server) => self.start_server(server),
+            SimEvent::RestartAgent(node) => self.start_agent(node),
+            SimEvent::BootNode(node) => self.start_node(node),
+            SimEvent::ReconnectDatabase(server) => self.servers[server].connection.inject_fault(SimulatedFault::None),
+            SimEvent::Resume(who) => self.resume(who),
+            SimEvent::CleanUp => self.clean_up(),
         }
         Ok(())
     }
 
     /// Whether it concerns someone who still lives, and is not out of date.
-    fn is_current(&self, coming: &Coming) -> bool {
+    fn is_current(&self, coming: &SimEvent) -> bool {
         let awake = |server: usize, thread: &str| {
             let place = &self.servers[server];
             place.process.is_some() && place.thread_wakes_at_ms.get(thread).is_some_and(|at| *at <= self.now())
         };
         match coming {
-            Coming::Engine(server) => awake(*server, "engine"),
-            Coming::Planner(server) => awake(*server, "planner"),
-            Coming::Dispatch(server) => awake(*server, "dispatch"),
-            Coming::HeartbeatCheck(server) => awake(*server, "silence"),
-            Coming::WriteSavepoint(server) => awake(*server, "save"),
-            Coming::Agent(node) => {
+            SimEvent::Engine(server) => awake(*server, "engine"),
+            SimEvent::Planner(server) => awake(*server, "planner"),
+            SimEvent::Dispatch(server) => awake(*server, "dispatch"),
+            SimEvent::HeartbeatCheck(server) => awake(*server, "silence"),
+            SimEvent::WriteSavepoint(server) => awake(*server, "save"),
+            SimEvent::Agent(node) => {
                 self.nodes[*node].agent.is_some() && self.nodes[*node].agent_wakes_at_ms <= self.now()
             }
-            Coming::Machine(node, boot, _) => self.nodes[*node].host.boot() == *boot,
-            Coming::ToServer(server, _) => self.servers[*server].process.is_some(),
-            Coming::ToNode(node, _) => self.nodes[*node].agent.is_some(),
+            SimEvent::Machine(node, boot, _) => self.nodes[*node].host.boot() == *boot,
+            SimEvent::ToServer(server, _) => self.servers[*server].process.is_some(),
+            SimEvent::ToNode(node, _) => self.nodes[*node].agent.is_some(),
             _ => true,
         }
     }
@@ -381,11 +381,11 @@ impl<'a> World<'a> {
         }
         wakes.insert(thread, at);
         let coming = match thread {
-            "engine" => Coming::Engine(server),
-            "planner" => Coming::Planner(server),
-            "dispatch" => Coming::Dispatch(server),
-            "silence" => Coming::HeartbeatCheck(server),
-            _ => Coming::WriteSavepoint(server),
+            "engine" => SimEvent::Engine(server),
+            "planner" => SimEvent::Planner(server),
+            "dispatch" => SimEvent::Dispatch(server),
+            "silence" => SimEvent::HeartbeatCheck(server),
+            _ => SimEvent::WriteSavepoint(server),
         };
         self.schedule_at(at, coming);
     }
@@ -402,11 +402,11 @@ impl<'a> World<'a> {
     fn start_server(&mut self, server: usize) {
         let place = &mut self.servers[server];
         if place.process.is_none() {
-            place.process = Some(Server::new(&place.name, &place.clock, place.connection.clone()));
+            place.process = Some(ServerProcess::new(&place.name, &place.clock, place.connection.clone()));
             place.thread_wakes_at_ms.clear();
             place.paused_until_ms = 0;
             place.clock.unfreeze();
-            self.deferred_events.remove(&Who::Server(server));
+            self.deferred_events.remove(&Pausable::Server(server));
             self.wake_thread(server, "engine", 1, 200);
             self.wake_thread(server, "planner", 50, 500);
             self.wake_thread(server, "silence", 1_000, 1_000);
@@ -414,20 +414,20 @@ impl<'a> World<'a> {
         }
     }
 
-    fn run_engine(&mut self, server: usize) -> Result<(), Broken> {
+    fn run_engine(&mut self, server: usize) -> Result<(), BrokenLaw> {
         let settings = self.settings.clone();
         let Some(process) = &mut self.servers[server].process else { return Ok(()) };
-        let turned = process.engine(&settings).map_err(|fault| format!("a server ends: {fault}"))?;
+        let turned = process.run_engine(&settings).map_err(|fault| format!("a server ends: {fault}"))?;
         match turned {
-            Turned::Nothing => {}
-            Turned::BecameLeader(batch) => {
+            EngineStep::Nothing => {}
+            EngineStep::BecameLeader(batch) => {
                 let durable = self.database.entries().map_err(|fault| format!("unreadable: {fault}"))?;
                 self.laws.check_leader_journal(&durable, &self.node_names)?;
                 drop(batch);
                 self.check_leader_state(server)?;
                 self.wake_thread(server, "dispatch", 1, 100);
             }
-            Turned::Persisted(batch) => {
+            EngineStep::Persisted(batch) => {
                 for entry in &batch.entries {
                     self.trace_line(|| format!("        {} {:?}", entry.seq, entry.event));
                 }
@@ -445,21 +445,21 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn check_leader_state(&self, server: usize) -> Result<(), Broken> {
-        let state = self.servers[server].process.as_ref().and_then(Server::state);
+    fn check_leader_state(&self, server: usize) -> Result<(), BrokenLaw> {
+        let state = self.servers[server].process.as_ref().and_then(ServerProcess::state);
         state.map_or(Ok(()), |state| self.laws.check_leader_state(state))
     }
 
     fn send_answers(&mut self, server: usize) {
         let Some(process) = &mut self.servers[server].process else { return };
-        for (letter, answer) in process.answers() {
-            self.send_message(None, Coming::ToUser(letter, answer));
+        for (letter, answer) in process.take_answers() {
+            self.send_message(None, SimEvent::ToUser(letter, answer));
         }
     }
 
     fn run_planner(&mut self, server: usize) {
         if let Some(process) = &mut self.servers[server].process {
-            process.planner();
+            process.run_planner();
         }
         self.wake_thread(server, "engine", 1, 30);
         self.wake_thread(server, "planner", 700, 2_500);
@@ -467,20 +467,20 @@ impl<'a> World<'a> {
 
     fn run_dispatch(&mut self, server: usize) {
         let Some(process) = &mut self.servers[server].process else { return };
-        for (node, orders) in process.dispatch() {
+        for (node, orders) in process.run_dispatch() {
             self.send_orders(server, &node, orders);
         }
     }
 
     fn send_orders(&mut self, server: usize, node: &NodeId, orders: Orders) {
         if let Some(index) = self.node_names.iter().position(|name| name == node.as_str()) {
-            self.send_message(Some((server, index)), Coming::ToNode(index, Box::new(orders)));
+            self.send_message(Some((server, index)), SimEvent::ToNode(index, Box::new(orders)));
         }
     }
 
     fn check_heartbeats(&mut self, server: usize) {
         if let Some(process) = &mut self.servers[server].process {
-            process.silence();
+            process.check_heartbeats();
         }
         self.wake_thread(server, "engine", 1, 30);
         self.wake_thread(server, "silence", 1_000, 1_000);
@@ -488,30 +488,30 @@ impl<'a> World<'a> {
 
     fn write_savepoint(&mut self, server: usize) {
         if let Some(process) = &self.servers[server].process {
-            process.save();
+            process.write_savepoint();
         }
         self.wake_thread(server, "save", 3_000, 30_000);
     }
 
-    fn deliver_to_server(&mut self, server: usize, message: ToServer) {
+    fn deliver_to_server(&mut self, server: usize, message: ServerMessage) {
         let Some(process) = &mut self.servers[server].process else { return };
         match message {
-            ToServer::Report(report) => {
+            ServerMessage::Report(report) => {
                 let node = match &*report {
                     Report::Heartbeat { node } => node.parse::<NodeId>().ok(),
                     Report::Registered(registration) => registration.node.parse::<NodeId>().ok(),
                     _ => None,
                 };
-                process.hear(*report);
+                process.receive_report(*report);
                 // Whoever says that it is there is told what it owes: orders may have been lost.
                 let orders = node.and_then(|node| Some((node.clone(), process.orders(&node)?)));
                 if let Some((node, orders)) = orders {
                     self.send_orders(server, &node, orders);
                 }
             }
-            ToServer::Request(letter) => {
-                if let Some((by, command)) = self.clients.letter(letter) {
-                    process.receive(letter, by, command);
+            ServerMessage::Request(letter) => {
+                if let Some((by, command)) = self.clients.request(letter) {
+                    process.receive_request(letter, by, command);
                 }
             }
         }
@@ -526,7 +526,7 @@ impl<'a> World<'a> {
             place.is_powered_on = true;
             place.frozen_until_ms = 0;
             place.clock.unfreeze();
-            self.deferred_events.remove(&Who::Machine(node));
+            self.deferred_events.remove(&Pausable::Machine(node));
         }
         self.start_agent(node);
     }
@@ -536,13 +536,13 @@ impl<'a> World<'a> {
         if place.is_powered_on && place.agent.is_none() {
             place.agent_starts += 1;
             place.agent_paused_until_ms = 0;
-            self.deferred_events.remove(&Who::Agent(node));
+            self.deferred_events.remove(&Pausable::Agent(node));
             let machine = place.host.for_agent(place.agent_starts);
             let incarnation = format!("{}-{}", place.registration.node, place.agent_starts);
             let registration = Registration { incarnation, ..place.registration.clone() };
             place.agent = Some(Reconciler::new(registration, HEARTBEAT_INTERVAL_MS, machine));
             place.agent_wakes_at_ms = self.time.ms();
-            self.schedule_at(self.now(), Coming::Agent(node));
+            self.schedule_at(self.now(), SimEvent::Agent(node));
         }
     }
 
@@ -557,21 +557,21 @@ impl<'a> World<'a> {
         let sleeps_ms = (wakes_ms - wall_ms).clamp(1, 1_000) + self.random.between(0, 900);
         let sleeps_ms = self.nodes[node].clock.true_duration_ms(sleeps_ms);
         self.nodes[node].agent_wakes_at_ms = self.now() + sleeps_ms;
-        self.schedule_at(self.now() + sleeps_ms, Coming::Agent(node));
+        self.schedule_at(self.now() + sleeps_ms, SimEvent::Agent(node));
         for report in said {
             for server in 0..self.servers.len() {
-                let message = ToServer::Report(Box::new(report.clone()));
-                self.send_message(Some((server, node)), Coming::ToServer(server, message));
+                let message = ServerMessage::Report(Box::new(report.clone()));
+                self.send_message(Some((server, node)), SimEvent::ToServer(server, message));
             }
         }
     }
 
     /// What was begun on machines takes its course, and what happened there is judged.
-    fn collect_machine_events(&mut self) -> Result<(), Broken> {
+    fn collect_machine_events(&mut self) -> Result<(), BrokenLaw> {
         for node in 0..self.nodes.len() {
             let host = self.nodes[node].host.clone();
             for (delay_ms, due) in host.take_pending_events() {
-                self.schedule_at(self.now() + delay_ms, Coming::Machine(node, host.boot(), due));
+                self.schedule_at(self.now() + delay_ms, SimEvent::Machine(node, host.boot(), due));
             }
             let now = Timestamp(clock::SIM_START_UNIX_MS + self.now());
             for seen in host.take_observations() {
@@ -585,21 +585,21 @@ impl<'a> World<'a> {
 
     fn send_request(&mut self, letter: u64) {
         let server = self.random.below(self.servers.len() as u64) as usize;
-        self.send_message(None, Coming::ToServer(server, ToServer::Request(letter)));
-        self.schedule_after(2_000, 6_000, Coming::RetryRequest(letter));
+        self.send_message(None, SimEvent::ToServer(server, ServerMessage::Request(letter)));
+        self.schedule_after(2_000, 6_000, SimEvent::RetryRequest(letter));
     }
 
     fn retry_request(&mut self, letter: u64) {
-        if self.clients.asks_again(letter) {
+        if self.clients.take_retry(letter) {
             self.send_request(letter);
         }
     }
 
-    fn deliver_answer(&mut self, letter: u64, answer: Result<Answer, CommandError>) -> Result<(), Broken> {
+    fn deliver_answer(&mut self, letter: u64, answer: Result<Answer, CommandError>) -> Result<(), BrokenLaw> {
         if let Ok(Answer::Job(job)) = &answer {
             self.laws.check_answer(letter, *job)?;
         }
-        self.clients.hear(letter, &answer);
+        self.clients.receive_answer(letter, &answer);
         Ok(())
     }
 }

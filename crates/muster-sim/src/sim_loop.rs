@@ -25,7 +25,7 @@ const ROUNDS_PER_INSTANT_MAX: usize = 64;
 
 /// How long things take that are not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Delays {
+pub struct AgentDelays {
     /// Least time between two rounds.
     pub round_interval_ms_min: i64,
     /// From being placed to running.
@@ -34,23 +34,23 @@ pub struct Delays {
     pub stop_ms: i64,
 }
 
-impl Delays {
+impl AgentDelays {
     /// Agents do at once what they are told, and a round is held every second at most.
-    pub const IMMEDIATE: Delays = Delays { round_interval_ms_min: SECOND, launch_ms: 0, stop_ms: 0 };
+    pub const IMMEDIATE: AgentDelays = AgentDelays { round_interval_ms_min: SECOND, launch_ms: 0, stop_ms: 0 };
 }
 
 /// One try at a job's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trial {
+pub struct WorkAttempt {
     /// How long it works.
-    pub duration: Lasts,
+    pub duration: WorkDuration,
     /// How it ends by itself.
     pub exit: Exit,
 }
 
 /// How long a try works if nobody stops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lasts {
+pub enum WorkDuration {
     /// So long.
     Known(i64),
     /// Until someone stops it.
@@ -59,54 +59,54 @@ pub enum Lasts {
     Unknown,
 }
 
-impl Trial {
+impl WorkAttempt {
     /// Work of a known length that is then done.
-    pub fn completes_after(ms: i64) -> Trial {
-        Trial { duration: Lasts::Known(ms), exit: Exit::Code { code: 0 } }
+    pub fn completes_after(ms: i64) -> WorkAttempt {
+        WorkAttempt { duration: WorkDuration::Known(ms), exit: Exit::Code { code: 0 } }
     }
 
     /// Work of which nothing is known.
-    pub fn unknown() -> Trial {
-        Trial { duration: Lasts::Unknown, exit: Exit::Code { code: 0 } }
+    pub fn unknown() -> WorkAttempt {
+        WorkAttempt { duration: WorkDuration::Unknown, exit: Exit::Code { code: 0 } }
     }
 }
 
 /// What a job does when it runs: one try after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Player {
-    attempts: VecDeque<Trial>,
+pub struct JobBehaviour {
+    attempts: VecDeque<WorkAttempt>,
     /// How much of the work of the first try is done and saved.
     checkpointed_ms: i64,
-    running: Option<Runs>,
+    running: Option<RunningAttempt>,
 }
 
 /// An attempt that has its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Runs {
+struct RunningAttempt {
     attempt: u32,
     /// When its processes began; nothing while they are launched.
     started_at: Option<Timestamp>,
 }
 
-impl Player {
+impl JobBehaviour {
     /// One that has done so much of the first try already.
-    pub fn new(trials: impl IntoIterator<Item = Trial>, saved_ms: i64) -> Player {
-        Player { attempts: trials.into_iter().collect(), checkpointed_ms: saved_ms, running: None }
+    pub fn new(trials: impl IntoIterator<Item = WorkAttempt>, saved_ms: i64) -> JobBehaviour {
+        JobBehaviour { attempts: trials.into_iter().collect(), checkpointed_ms: saved_ms, running: None }
     }
 
     /// How long the try at hand would still work, if that is known.
     fn remaining_ms(&self) -> Option<i64> {
         match self.attempts.front()?.duration {
-            Lasts::Known(ms) => Some((ms - self.checkpointed_ms).max(0)),
-            Lasts::UntilStopped => Some(i64::MAX),
-            Lasts::Unknown => None,
+            WorkDuration::Known(ms) => Some((ms - self.checkpointed_ms).max(0)),
+            WorkDuration::UntilStopped => Some(i64::MAX),
+            WorkDuration::Unknown => None,
         }
     }
 }
 
 /// Something that happened to a job.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Happening {
+pub enum JobTransition {
     /// It has its place.
     Placed {
         /// Which job.
@@ -129,7 +129,7 @@ pub enum Happening {
 
 /// What is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Cue {
+enum AttemptTimer {
     /// Its processes begin.
     ProcessesStart,
     /// Its work is done, or its time is up.
@@ -139,13 +139,13 @@ enum Cue {
 }
 
 /// The cluster, and who plays in it.
-pub struct Stage {
+pub struct SimLoop {
     /// What is true of the cluster.
     pub state: State,
     /// The time.
     pub now: Timestamp,
     /// Everything that happened to jobs, for whoever keeps the record and empties it.
-    pub transitions: Vec<Happening>,
+    pub transitions: Vec<JobTransition>,
     /// Every event, for whoever keeps the record; nothing is kept unless it is wanted.
     pub recorded_events: Option<Vec<Event>>,
     /// Who asks policies, where some are in force.
@@ -154,10 +154,10 @@ pub struct Stage {
     pub round_count: u64,
     /// Rounds since anyone was placed or left.
     pub rounds_without_transition: usize,
-    delays: Delays,
-    behaviours: BTreeMap<JobId, Player>,
+    delays: AgentDelays,
+    behaviours: BTreeMap<JobId, JobBehaviour>,
     /// One whose attempt is over leaves its cues behind.
-    timers: BinaryHeap<Reverse<(Timestamp, JobId, u32, Cue)>>,
+    timers: BinaryHeap<Reverse<(Timestamp, JobId, u32, AttemptTimer)>>,
     /// Moments at which the time itself is news: a pause is over, nodes are booked.
     wakeups: BinaryHeap<Reverse<Timestamp>>,
     /// Events that nobody has answered yet.
@@ -167,11 +167,11 @@ pub struct Stage {
     last_round_at: Timestamp,
 }
 
-impl Stage {
+impl SimLoop {
     /// A cluster as it is at a moment.
-    pub fn new(state: State, now: Timestamp, delays: Delays) -> Stage {
+    pub fn new(state: State, now: Timestamp, delays: AgentDelays) -> SimLoop {
         let alarms = wakeups_of_state(&state).filter(|at| *at > now).map(Reverse).collect();
-        Stage {
+        SimLoop {
             state,
             now,
             transitions: Vec::new(),
@@ -190,23 +190,23 @@ impl Stage {
     }
 
     /// A job that was accepted will do this.
-    pub fn set_behaviour(&mut self, job: JobId, player: Player) {
+    pub fn set_behaviour(&mut self, job: JobId, player: JobBehaviour) {
         self.behaviours.insert(job, player);
         self.has_changed = true;
     }
 
     /// The same for one that may have its place already: it goes on from where it is.
-    pub fn resume_job(&mut self, job: JobId, mut player: Player) {
+    pub fn resume_job(&mut self, job: JobId, mut player: JobBehaviour) {
         if let Some(attempt) = self.state.jobs.get(&job).and_then(Job::attempt) {
             let number = attempt.number;
-            player.running = Some(Runs { attempt: number, started_at: attempt.started_at });
+            player.running = Some(RunningAttempt { attempt: number, started_at: attempt.started_at });
             let (placed_at, started_at) = (attempt.placed_at, attempt.started_at);
             let stopping = attempt.stopping.as_ref().map(|stopping| stopping.since);
             if started_at.is_none() {
-                self.set_timer(placed_at.plus(self.delays.launch_ms), job, number, Cue::ProcessesStart);
+                self.set_timer(placed_at.plus(self.delays.launch_ms), job, number, AttemptTimer::ProcessesStart);
             }
             if let Some(since) = stopping {
-                self.set_timer(since.plus(self.delays.stop_ms), job, number, Cue::StopCompletes);
+                self.set_timer(since.plus(self.delays.stop_ms), job, number, AttemptTimer::StopCompletes);
             }
             self.behaviours.insert(job, player);
             if let Some(started_at) = started_at {
@@ -331,16 +331,16 @@ impl Stage {
         runs.is_some_and(|runs| runs.attempt == attempt)
     }
 
-    fn fire_timer(&mut self, job: JobId, cue: Cue) {
+    fn fire_timer(&mut self, job: JobId, cue: AttemptTimer) {
         match cue {
-            Cue::ProcessesStart => self.start_attempt(job),
-            Cue::WorkEnds if self.is_work_done(job) => {
+            AttemptTimer::ProcessesStart => self.start_attempt(job),
+            AttemptTimer::WorkEnds if self.is_work_done(job) => {
                 let exit = self.behaviours.get(&job).and_then(|player| player.attempts.front());
                 let exit = exit.map_or(Exit::Code { code: 0 }, |trial| trial.exit.clone());
                 self.report_from_all_nodes(job, &TaskReport::Ended { exit, stopped: false, ended_ms_ago: None });
             }
-            Cue::WorkEnds => self.execute_as_system(&Command::Tick),
-            Cue::StopCompletes => self.report_from_all_nodes(
+            AttemptTimer::WorkEnds => self.execute_as_system(&Command::Tick),
+            AttemptTimer::StopCompletes => self.report_from_all_nodes(
                 job,
                 &TaskReport::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None },
             ),
@@ -375,8 +375,8 @@ impl Stage {
             match event {
                 Event::JobPlaced { job, attempt, tasks, .. } => self.place_attempt(job, attempt, tasks),
                 Event::AttemptStopping { job, attempt, .. } => match self.delays.stop_ms {
-                    0 => self.fire_timer(job, Cue::StopCompletes),
-                    stop_ms => self.set_timer(self.now.plus(stop_ms), job, attempt, Cue::StopCompletes),
+                    0 => self.fire_timer(job, AttemptTimer::StopCompletes),
+                    stop_ms => self.set_timer(self.now.plus(stop_ms), job, attempt, AttemptTimer::StopCompletes),
                 },
                 Event::AttemptEnded { job, exit, next, .. } => self.finish_attempt(job, &exit, &next),
                 Event::JobEnded { job, .. } => {
@@ -394,11 +394,11 @@ impl Stage {
 
     fn place_attempt(&mut self, job: JobId, attempt: u32, tasks: Vec<PlacedTask>) {
         let Some(player) = self.behaviours.get_mut(&job) else { return };
-        player.running = Some(Runs { attempt, started_at: None });
-        self.transitions.push(Happening::Placed { job, tasks });
+        player.running = Some(RunningAttempt { attempt, started_at: None });
+        self.transitions.push(JobTransition::Placed { job, tasks });
         match self.delays.launch_ms {
             0 => self.start_attempt(job),
-            launch_ms => self.set_timer(self.now.plus(launch_ms), job, attempt, Cue::ProcessesStart),
+            launch_ms => self.set_timer(self.now.plus(launch_ms), job, attempt, AttemptTimer::ProcessesStart),
         }
     }
 
@@ -417,11 +417,11 @@ impl Stage {
         let attempt = self.behaviours.get(&job).and_then(|player| player.running).map(|runs| runs.attempt);
         let lasts_ms = [self.attempt_work_ms(job), limit_ms].into_iter().flatten().min();
         if let (Some(attempt), Some(ms)) = (attempt, lasts_ms.filter(|ms| *ms < i64::MAX)) {
-            self.set_timer(since.plus(ms), job, attempt, Cue::WorkEnds);
+            self.set_timer(since.plus(ms), job, attempt, AttemptTimer::WorkEnds);
         }
     }
 
-    fn set_timer(&mut self, at: Timestamp, job: JobId, attempt: u32, cue: Cue) {
+    fn set_timer(&mut self, at: Timestamp, job: JobId, attempt: u32, cue: AttemptTimer) {
         self.timers.push(Reverse((at, job, attempt, cue)));
     }
 
@@ -440,14 +440,14 @@ impl Stage {
             _ if failed => 0,
             _ => self.state.jobs.get(&job).map_or(0, |job| checkpointed_ms(&job.spec, ran_ms)),
         };
-        self.transitions.push(Happening::Released { job, useful_ms, is_own_exit: by_itself, is_requeued: comes_back });
+        self.transitions.push(JobTransition::Released { job, useful_ms, is_own_exit: by_itself, is_requeued: comes_back });
         if !comes_back {
             self.behaviours.remove(&job);
         } else if failed || (by_itself && !exit.is_success()) {
             player.attempts.pop_front();
             player.checkpointed_ms = 0;
             if player.attempts.is_empty() {
-                player.attempts.push_back(Trial::unknown());
+                player.attempts.push_back(WorkAttempt::unknown());
             }
         } else {
             player.checkpointed_ms += useful_ms;

@@ -16,13 +16,13 @@ use muster_core::objects::settings::Objective;
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{JobId, Settings, State, TenantId, Timestamp};
 
-use crate::run_history::{End, History, Stretch};
+use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 use crate::job_log::LoggedJob;
-use crate::sim_loop::{Delays, Happening, Player, Stage, Trial};
-use gpu_occupancy::Floor;
+use crate::sim_loop::{AgentDelays, JobTransition, JobBehaviour, SimLoop, WorkAttempt};
+use gpu_occupancy::GpuOccupancy;
 
-pub use baseline::{NotForBaselines, replay_with_policy};
-pub use replay_cluster::{BadWords, Site};
+pub use baseline::{BaselineUnsupported, replay_with_policy};
+pub use replay_cluster::{InvalidClusterSpec, ReplayCluster};
 #[cfg(test)]
 pub(crate) use job_specs::job_spec as job_spec;
 
@@ -33,7 +33,7 @@ const STEPS_PER_PROGRESS_REPORT: u64 = 256;
 
 /// What is assumed where the log does not tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Assumptions {
+pub struct ReplayAssumptions {
     /// What the order of jobs is for.
     pub objective: Objective,
     /// Whether jobs tell how long they run, as their time limit.
@@ -44,7 +44,7 @@ pub struct Assumptions {
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct ReplayProgress {
     /// The simulated time since the first job came.
     pub elapsed_ms: i64,
     /// Jobs that are over.
@@ -54,11 +54,11 @@ pub struct Progress {
 /// Let the jobs of a log, in the order in which they came, meet the product.
 pub fn replay_trace(
     jobs: &[LoggedJob],
-    site: &Site,
-    assumptions: &Assumptions,
-    watch: &mut dyn FnMut(Progress),
-) -> History {
-    let mut rehearsal = Rehearsal::new(jobs, site, *assumptions);
+    site: &ReplayCluster,
+    assumptions: &ReplayAssumptions,
+    watch: &mut dyn FnMut(ReplayProgress),
+) -> RunHistory {
+    let mut rehearsal = TraceReplay::new(jobs, site, *assumptions);
     let mut steps: u64 = 0;
     while let Some(next_ms) = rehearsal.next_event_ms() {
         rehearsal.advance_to(next_ms);
@@ -72,51 +72,51 @@ pub fn replay_trace(
 }
 
 /// Everything there is while it goes on.
-struct Rehearsal<'a> {
+struct TraceReplay<'a> {
     jobs: &'a [LoggedJob],
-    cluster: &'a Site,
-    assumptions: Assumptions,
-    sim_loop: Stage,
+    cluster: &'a ReplayCluster,
+    assumptions: ReplayAssumptions,
+    sim_loop: SimLoop,
     tenants: BTreeMap<&'a str, TenantId>,
     /// The first job that has not come.
     next_arrival: usize,
     /// Jobs that have come and are not over.
-    live_jobs: BTreeMap<JobId, Live>,
-    occupancy: Floor,
-    history: History,
+    live_jobs: BTreeMap<JobId, ReplayedJob>,
+    occupancy: GpuOccupancy,
+    history: RunHistory,
 }
 
 /// A job that has come and is not over.
 #[derive(Debug, Clone, Copy)]
-struct Live {
+struct ReplayedJob {
     /// Its place in the log.
     log_index: usize,
     /// GPUs of its smallest task.
     smallest_task_gpus: u32,
-    held_gpus: Option<Held>,
+    held_gpus: Option<HeldGpus>,
 }
 
 /// What an attempt holds.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldGpus {
     since: Timestamp,
     gpu_milli: u64,
     milliwatts: u64,
 }
 
-impl<'a> Rehearsal<'a> {
-    fn new(jobs: &'a [LoggedJob], site: &'a Site, assumptions: Assumptions) -> Rehearsal<'a> {
+impl<'a> TraceReplay<'a> {
+    fn new(jobs: &'a [LoggedJob], site: &'a ReplayCluster, assumptions: ReplayAssumptions) -> TraceReplay<'a> {
         let now = Timestamp(jobs.first().map_or(0, |job| job.submit_ms));
-        let mut rehearsal = Rehearsal {
+        let mut rehearsal = TraceReplay {
             jobs,
             cluster: site,
             assumptions,
-            sim_loop: Stage::new(State::empty(), now, Delays::IMMEDIATE),
+            sim_loop: SimLoop::new(State::empty(), now, AgentDelays::IMMEDIATE),
             tenants: job_specs::tenant_ids(jobs),
             next_arrival: 0,
             live_jobs: BTreeMap::new(),
-            occupancy: Floor::new(site),
-            history: History { gpus: site.gpus(), ..History::default() },
+            occupancy: GpuOccupancy::new(site),
+            history: RunHistory { gpus: site.gpus(), ..RunHistory::default() },
         };
         rehearsal.set_up();
         rehearsal
@@ -164,7 +164,7 @@ impl<'a> Rehearsal<'a> {
             let tenant = self.tenants[job.tenant.as_str()].clone();
             let spec = job_specs::job_spec(job, tenant, self.cluster, &self.assumptions);
             let least_gpus = spec.tasks.iter().map(|group| group.each.gpus).filter(|gpus| *gpus > 0).min();
-            let live = Live { log_index: place, smallest_task_gpus: least_gpus.unwrap_or(0), held_gpus: None };
+            let live = ReplayedJob { log_index: place, smallest_task_gpus: least_gpus.unwrap_or(0), held_gpus: None };
             let ask = SubmitJob {
                 spec: spec.into(),
                 array: None,
@@ -178,7 +178,7 @@ impl<'a> Rehearsal<'a> {
                 Ok(Answer::Job(id)) => {
                     self.occupancy.add_waiting(live.smallest_task_gpus);
                     self.live_jobs.insert(id, live);
-                    self.sim_loop.set_behaviour(id, Player::new([Trial::completes_after(job.work_ms)], 0));
+                    self.sim_loop.set_behaviour(id, JobBehaviour::new([WorkAttempt::completes_after(job.work_ms)], 0));
                 }
                 Ok(_) => {}
                 Err(refusal) => self.history.refused.push((place, refusal.to_string())),
@@ -186,20 +186,20 @@ impl<'a> Rehearsal<'a> {
         }
     }
 
-    fn record_transition(&mut self, happening: Happening) {
+    fn record_transition(&mut self, happening: JobTransition) {
         match happening {
-            Happening::Placed { job, tasks } => {
+            JobTransition::Placed { job, tasks } => {
                 self.history.digest.add_start(job, &tasks, self.sim_loop.now);
                 self.record_start(job, &tasks);
             }
-            Happening::Released { job, useful_ms, is_own_exit: by_itself, is_requeued: comes_back } => {
+            JobTransition::Released { job, useful_ms, is_own_exit: by_itself, is_requeued: comes_back } => {
                 if !by_itself {
                     self.history.digest.add_stop(job, self.sim_loop.now);
                 }
                 let end = match (comes_back, by_itself) {
-                    (true, _) => End::Preempted,
-                    (false, true) => End::Done,
-                    (false, false) => End::TimeLimit,
+                    (true, _) => IntervalEnd::Preempted,
+                    (false, true) => IntervalEnd::Done,
+                    (false, false) => IntervalEnd::TimeLimit,
                 };
                 self.record_end(job, useful_ms, end);
             }
@@ -210,34 +210,34 @@ impl<'a> Rehearsal<'a> {
         let milliwatts = self.sim_loop.state.milliwatts_of(tasks);
         let Some(live) = self.live_jobs.get_mut(&job) else { return };
         let gpu_milli = tasks.iter().map(PlacedTask::gpu_milli).sum();
-        live.held_gpus = Some(Held { since: self.sim_loop.now, gpu_milli, milliwatts });
+        live.held_gpus = Some(HeldGpus { since: self.sim_loop.now, gpu_milli, milliwatts });
         self.occupancy.remove_waiting(live.smallest_task_gpus);
         self.occupancy.allocate(job, tasks);
     }
 
-    fn record_end(&mut self, job: JobId, useful_ms: i64, end: End) {
+    fn record_end(&mut self, job: JobId, useful_ms: i64, end: IntervalEnd) {
         self.occupancy.release(job);
         let Some(live) = self.live_jobs.get_mut(&job) else { return };
-        let Some(Held { since, gpu_milli, milliwatts }) = live.held_gpus.take() else { return };
+        let Some(HeldGpus { since, gpu_milli, milliwatts }) = live.held_gpus.take() else { return };
         let (place, least_gpus) = (live.log_index, live.smallest_task_gpus);
         let (from_ms, to_ms) = (since.0, self.sim_loop.now.0);
-        let stretch = Stretch { log_index: place, from_ms, to_ms, gpu_milli, milliwatts, useful_ms, end };
+        let stretch = RunInterval { log_index: place, from_ms, to_ms, gpu_milli, milliwatts, useful_ms, end };
         self.history.intervals.push(stretch);
         match end {
-            End::Preempted => self.occupancy.add_waiting(least_gpus),
-            End::Done | End::TimeLimit => {
+            IntervalEnd::Preempted => self.occupancy.add_waiting(least_gpus),
+            IntervalEnd::Done | IntervalEnd::TimeLimit => {
                 self.live_jobs.remove(&job);
             }
         }
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> ReplayProgress {
         let first_ms = self.jobs.first().map_or(0, |job| job.submit_ms);
-        Progress { elapsed_ms: self.sim_loop.now.0 - first_ms, finished_jobs: self.next_arrival - self.live_jobs.len() }
+        ReplayProgress { elapsed_ms: self.sim_loop.now.0 - first_ms, finished_jobs: self.next_arrival - self.live_jobs.len() }
     }
 
     /// Who is still there has never started.
-    fn into_history(self) -> History {
+    fn into_history(self) -> RunHistory {
         let mut history = self.history;
         let never = "nothing runs any more, and still there is no room for it";
         history.refused.extend(self.live_jobs.values().map(|live| (live.log_index, never.to_string())));

@@ -23,48 +23,48 @@ use muster_server::whatif::{WhatIfReplay, WhatIfQuery};
 use muster_store::Tables;
 
 use crate::replan_check;
-use applied_change::Otherwise;
-use journal_history::Chronicle;
-use continuation::Future;
-use tally::{Compared, Tally};
-use divergence::Fork;
+use applied_change::AppliedChange;
+use journal_history::JournalHistory;
+use continuation::Continuation;
+use tally::{Comparison, HistoryTally};
+use divergence::HistoryFork;
 
 /// A job that starts or ends at most so much sooner or later is none that gains or loses.
-const NOTICEABLE_MS: i64 = 1_000;
+const NOTICEABLE_SHIFT_MS: i64 = 1_000;
 
 /// Answers from the journal of a server.
 #[derive(Clone, Default)]
-pub struct Historian {
+pub struct WhatIfSimulator {
     /// Who runs the policies that were in force, from where history goes another way; before, their answers are on
     /// record.
     pub interpreter: Option<Arc<dyn Interpreter>>,
 }
 
-impl WhatIfReplay for Historian {
+impl WhatIfReplay for WhatIfSimulator {
     fn answer(&self, history: &dyn Tables, question: &WhatIfQuery) -> Result<WhatIf, ApiError> {
-        let chronicle = Chronicle::read(history, question.since)?;
+        let chronicle = JournalHistory::read(history, question.since)?;
         answer(&chronicle, question, self.interpreter.as_ref())
     }
 }
 
 /// Answer from what was read.
 fn answer(
-    chronicle: &Chronicle,
+    chronicle: &JournalHistory,
     question: &WhatIfQuery,
     interpreter: Option<&Arc<dyn Interpreter>>,
 ) -> Result<WhatIf, ApiError> {
-    let play = |fork: &Fork, otherwise: &Otherwise, state: &State| {
-        let future = future(chronicle, fork, otherwise, state);
-        future.asking(interpreter).play(question.until)
+    let play = |fork: &HistoryFork, otherwise: &AppliedChange, state: &State| {
+        let future = continuation_of(chronicle, fork, otherwise, state);
+        future.with_interpreter(interpreter).run_until(question.until)
     };
     let change = &question.change;
-    let otherwise = Otherwise::of(change, chronicle, interpreter)?;
-    let (decisions, different) = replan_check::count_differences(&chronicle.start, &chronicle.entries);
-    let really = what_happened(chronicle, question.until);
+    let otherwise = AppliedChange::new(change, chronicle, interpreter)?;
+    let (decisions, different) = replan_check::count_differences(&chronicle.start_state, &chronicle.entries);
+    let really = tally_of_journal(chronicle, question.until);
     let fork = divergence::first_difference(chronicle, &otherwise, question.until)?;
     let (replayed, changed, refused) = match &fork {
         Some(fork) => {
-            let none = Otherwise::default();
+            let none = AppliedChange::default();
             let without = play(fork, &none, &fork.real);
             let with = play(fork, &otherwise, &fork.changed);
             (without.tally, with.tally, with.refused)
@@ -72,7 +72,7 @@ fn answer(
         None => (really.clone(), really.clone(), Vec::new()),
     };
     let compared =
-        Compared { really: &really, replayed: &replayed, changed: &changed, until: question.until };
+        Comparison { really: &really, replayed: &replayed, changed: &changed, until: question.until };
     let mut jobs = compared.jobs();
     let noticed = |jobs: &[WhatIfJob], sooner: bool| {
         let gains = |job: &&WhatIfJob| if sooner { job.gained_s > 0.0 } else { job.gained_s < 0.0 };
@@ -100,30 +100,30 @@ fn answer(
             .into_iter()
             .map(|(job, why)| WhatIfRefusal { job_id: job.to_string(), why })
             .collect(),
-        guessed: changed.started_unlike(&really),
+        guessed: changed.count_started_only_here(&really),
     })
 }
 
-fn what_happened(chronicle: &Chronicle, until: Timestamp) -> Tally {
-    let mut tally = Tally::new(&chronicle.start, chronicle.since);
+fn tally_of_journal(chronicle: &JournalHistory, until: Timestamp) -> HistoryTally {
+    let mut tally = HistoryTally::new(&chronicle.start_state, chronicle.since);
     for entry in chronicle.entries.iter().take_while(|entry| entry.at <= until) {
-        tally.note(&entry.event);
+        tally.add_event(&entry.event);
     }
     tally.close(until);
     tally
 }
 
 /// Up to the fork as it was, from there on simulated.
-fn future<'a>(
-    chronicle: &'a Chronicle,
-    fork: &'a Fork,
-    otherwise: &'a Otherwise,
+fn continuation_of<'a>(
+    chronicle: &'a JournalHistory,
+    fork: &'a HistoryFork,
+    otherwise: &'a AppliedChange,
     state: &State,
-) -> Future<'a> {
-    let mut tally = Tally::new(&chronicle.start, chronicle.since);
-    otherwise.events.iter().for_each(|event| tally.note(event));
-    chronicle.entries[..fork.index].iter().for_each(|entry| tally.note(&entry.event));
-    Future::new(chronicle, fork, otherwise, state, tally)
+) -> Continuation<'a> {
+    let mut tally = HistoryTally::new(&chronicle.start_state, chronicle.since);
+    otherwise.events.iter().for_each(|event| tally.add_event(event));
+    chronicle.entries[..fork.index].iter().for_each(|entry| tally.add_event(&entry.event));
+    Continuation::new(chronicle, fork, otherwise, state, tally)
 }
 
 #[cfg(test)]

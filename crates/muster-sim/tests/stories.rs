@@ -7,20 +7,20 @@ use muster_core::Event;
 use muster_sim::campaign;
 use muster_sim::replan_check;
 use muster_sim::minimise::minimise;
-use muster_sim::fault_schedule::{Act, Story, Wish};
+use muster_sim::fault_schedule::{ScheduledAction, FaultSchedule, JobRequest};
 use muster_sim::sim_cluster::{journal_of_schedule, run_schedule, run_schedule_traced};
 
-fn number(name: &str, usual: u64) -> u64 {
+fn env_number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
 #[test]
-fn every_story_ends_well() {
-    let (first, seeds, steps) = (number("FIRST", 0), number("SEEDS", 2_000), number("STEPS", 2_000));
+fn no_fault_schedule_breaks_a_law() {
+    let (first, seeds, steps) = (env_number("FIRST", 0), env_number("SEEDS", 2_000), env_number("STEPS", 2_000));
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let campaign = campaign::run(first, seeds, steps, threads);
     if let Some((seed, failure)) = campaign.failure {
-        let shorter = minimise(&Story::from_seed(seed, steps), 200);
+        let shorter = minimise(&FaultSchedule::from_seed(seed, steps), 200);
         let (_, diary) = run_schedule_traced(&shorter);
         let last = diary.len().saturating_sub(40);
         let again = run_schedule(&shorter).err().map(|failure| failure.law).unwrap_or_default();
@@ -31,37 +31,37 @@ fn every_story_ends_well() {
 
 /// Stories that found something once, with what they found.
 #[test]
-fn seeds_that_found_something_find_nothing_any_more() {
+fn regression_seeds_break_no_law() {
     for line in include_str!("seeds.txt").lines().filter(|line| !line.starts_with('#')) {
         let mut words = line.split_whitespace();
         let mut number = || words.next().and_then(|word| word.parse().ok());
         let (Some(seed), Some(steps)) = (number(), number()) else { continue };
-        if let Err(failure) = run_schedule(&Story::from_seed(seed, steps)) {
+        if let Err(failure) = run_schedule(&FaultSchedule::from_seed(seed, steps)) {
             panic!("{line}: {}", failure.law);
         }
     }
 }
 
 #[test]
-fn the_same_seed_is_the_same_story() {
+fn the_same_seed_gives_the_same_run() {
     for seed in 0..5 {
-        let story = Story::from_seed(seed, 1_000);
+        let story = FaultSchedule::from_seed(seed, 1_000);
         assert_eq!(run_schedule_traced(&story), run_schedule_traced(&story));
     }
 }
 
 /// From 10 s to 30 s a part stands still: it does nothing meanwhile, and goes on afterwards.
 #[test]
-fn who_stands_still_does_nothing() {
-    let calm = Story { seed: 1, steps: 600, server_count: 1, node_gpus: vec![1], actions: Vec::new() };
+fn paused_components_do_nothing_and_resume() {
+    let calm = FaultSchedule { seed: 1, steps: 600, server_count: 1, node_gpus: vec![1], actions: Vec::new() };
     for (act, word) in [
-        (Act::PauseServer(0, 20_000), "Engine(0)"),
-        (Act::FreezeServer(0, 20_000), "Engine(0)"),
-        (Act::PauseAgent(0, 20_000), "Agent(0)"),
-        (Act::FreezeNode(0, 20_000), "Agent(0)"),
+        (ScheduledAction::PauseServer(0, 20_000), "Engine(0)"),
+        (ScheduledAction::FreezeServer(0, 20_000), "Engine(0)"),
+        (ScheduledAction::PauseAgent(0, 20_000), "Agent(0)"),
+        (ScheduledAction::FreezeNode(0, 20_000), "Agent(0)"),
     ] {
-        let story = Story { actions: vec![(10_000, act.clone())], ..calm.clone() };
-        let seconds: Vec<f64> = moments(&run_schedule_traced(&story).1, word);
+        let story = FaultSchedule { actions: vec![(10_000, act.clone())], ..calm.clone() };
+        let seconds: Vec<f64> = trace_times_s(&run_schedule_traced(&story).1, word);
         let during = seconds.iter().filter(|at| (10.01..29.99).contains(*at)).count();
         assert_eq!(during, 0, "{act:?}");
         assert!(seconds.iter().any(|at| (30.0..32.0).contains(at)), "{act:?} goes on: {seconds:?}");
@@ -70,8 +70,8 @@ fn who_stands_still_does_nothing() {
 
 /// A server is away for five minutes while its only job ends after seconds.
 #[test]
-fn an_outage_of_the_server_is_not_charged() {
-    let wish = Wish {
+fn a_server_outage_is_not_charged() {
+    let wish = JobRequest {
         tenant: 0,
         user: 0,
         priority: 100,
@@ -87,8 +87,8 @@ fn an_outage_of_the_server_is_not_charged() {
     };
     let mut outages = 0;
     for seed in 0..20 {
-        let acts = vec![(3_000, Act::Submit(wish.clone())), (8_000, Act::CrashServer(0, 300_000))];
-        let story = Story { seed, steps: 2_000, server_count: 1, node_gpus: vec![1], actions: acts };
+        let acts = vec![(3_000, ScheduledAction::Submit(wish.clone())), (8_000, ScheduledAction::CrashServer(0, 300_000))];
+        let story = FaultSchedule { seed, steps: 2_000, server_count: 1, node_gpus: vec![1], actions: acts };
         for entry in journal_of_schedule(&story).unwrap() {
             let Event::AttemptEnded { charge, at, .. } = &entry.event else { continue };
             // Jobs run for two minutes at most; what was heard of after the outage was over long before.
@@ -102,17 +102,17 @@ fn an_outage_of_the_server_is_not_charged() {
 }
 
 /// When something happened, in seconds.
-fn moments(diary: &[String], word: &str) -> Vec<f64> {
+fn trace_times_s(diary: &[String], word: &str) -> Vec<f64> {
     let lines = diary.iter().filter(|line| line.ends_with(word));
     lines.filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect()
 }
 
 /// The journal tells from what state and at what moment each plan was drawn up, and that is enough to draw it up again.
 #[test]
-fn every_decision_can_be_made_again() {
+fn every_plan_is_reproduced_from_the_journal() {
     let mut plans = 0;
     for seed in 0..40 {
-        let entries = journal_of_schedule(&Story::from_seed(seed, 2_000)).unwrap();
+        let entries = journal_of_schedule(&FaultSchedule::from_seed(seed, 2_000)).unwrap();
         plans += replan_check::check_journal(&entries).unwrap_or_else(|other| panic!("seed {seed}: {other:?}"));
     }
     assert!(plans > 1_000, "{plans} plans");

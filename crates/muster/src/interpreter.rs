@@ -125,7 +125,7 @@ impl Starlark {
         jobs: &[J],
         question: impl Fn(&dyn Caller, &[J]) -> Vec<Result<T, PolicyError>>,
     ) -> Vec<Result<T, String>> {
-        let nobody = || PolicyError::Ended { what: "nobody answered".to_string() };
+        let nobody = || PolicyError::WorkerFailed { message: "nobody answered".to_string() };
         let one_by_one = |job| {
             let only = |policies: &dyn Caller| {
                 question(policies, std::slice::from_ref(job)).pop().unwrap_or_else(|| Err(nobody()))
@@ -151,7 +151,7 @@ fn slowness() -> u32 {
 /// The bounds of every call.
 pub fn limits() -> Limits {
     let usual = Limits::default();
-    Limits { time: usual.time * slowness(), load_time: usual.load_time * slowness(), ..usual }
+    Limits { call_time: usual.call_time * slowness(), load_time: usual.load_time * slowness(), ..usual }
 }
 
 fn confinement() -> Confinement {

@@ -1,7 +1,7 @@
 //! Plans that the planner would not draw: what `AdoptPlan` must see by itself.
 
 use muster_core::facts::command::{Answer, Command};
-use muster_core::facts::plan::{Eviction, Plan, Start};
+use muster_core::facts::plan::{Eviction, Plan, PlanPart, RejectedPart, Rejection, Start};
 use muster_core::objects::job::PlacedTask;
 use muster_core::objects::settings::Objective;
 use muster_core::objects::tenant::TenantConfig;
@@ -60,7 +60,7 @@ fn room(job: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) -> Eviction {
 fn adopt(world: &mut World, claims: Vec<Eviction>) -> (usize, usize) {
     let plan = Box::new(Plan { evictions: claims, ..Plan::default() });
     match world.ask(Command::AdoptPlan { plan, epoch: 1 }) {
-        Ok(Answer::Adopted { taken, left }) => (taken, left),
+        Ok(Answer::Adopted { gangs, rejected }) => (gangs, rejected.len()),
         other => panic!("{other:?}"),
     }
 }
@@ -150,7 +150,8 @@ fn tasks_of_one_gang_are_counted_beside_each_other() {
         };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
-        assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }), "{cpus} cores each");
+        let rejected = vec![RejectedPart { part: PlanPart::Start, job, reason: Rejection::SpaceTaken }];
+        assert_eq!(answer, Ok(Answer::Adopted { gangs: 0, rejected }), "{cpus} cores each");
     }
 }
 
@@ -182,7 +183,8 @@ fn an_elastic_gang_counts_as_large_as_it_starts() {
         };
         let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
         let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 }).unwrap();
-        assert_eq!(answer, Answer::Adopted { taken, left: 1 - taken }, "{tasks} tasks of 2 to 4, 3 allowed");
+        let Answer::Adopted { gangs, rejected } = answer else { panic!("{answer:?}") };
+        assert_eq!((gangs, rejected.len()), (taken, 1 - taken), "{tasks} tasks of 2 to 4, 3 allowed");
     }
 }
 

@@ -104,11 +104,11 @@ fn an_outage_is_neither_learned_nor_held_against_anyone() {
     let member = |world: &World| world.state.tenants[&tenant].members["ada"].clone();
     let (late, prompt) = (member(&late), member(&prompt));
     assert_eq!(
-        (late.recent_runtimes, late.limit_use_milli, &late.class_histories),
-        (prompt.recent_runtimes, prompt.limit_use_milli, &prompt.class_histories)
+        &late.runtimes,
+        &prompt.runtimes
     );
     let recent = |member: &muster_core::accounting::tenant::Member| {
-        member.recent.micro_gpus(0, Timestamp(5 * HOUR), half_life_ms)
+        member.decayed_usage.micro_gpus(0, Timestamp(5 * HOUR), half_life_ms)
     };
     assert!(recent(&late).abs_diff(recent(&prompt)) <= 2, "{} {}", recent(&late), recent(&prompt));
 }

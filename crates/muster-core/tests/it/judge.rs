@@ -293,7 +293,7 @@ impl Past {
             self.compare((id.clone(), None), tenant.held.gpu_milli, tenant.decayed_usage, half_life);
             for (name, member) in &tenant.members {
                 let who = (id.clone(), Some(name.clone()));
-                self.compare(who, member.held.gpu_milli, member.recent, half_life);
+                self.compare(who, member.held.gpu_milli, member.decayed_usage, half_life);
             }
         }
     }

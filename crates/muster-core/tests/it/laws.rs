@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Once;
 
 use muster_core::facts::command::{Answer, Command, TaskReport};
-use muster_core::facts::plan::{Eviction, Plan};
+use muster_core::facts::plan::{Eviction, Plan, PlanPart, RejectedPart, Rejection};
 use muster_core::facts::verdict::Reason;
 use muster_core::objects::job::Job;
 use muster_core::objects::job::{Exit, JobSpec, PlacedTask};
@@ -52,7 +52,8 @@ fn a_claim_takes_only_what_it_needs() {
     let room = Eviction { job, tasks: vec![task], victims };
     let plan = Box::new(Plan { evictions: vec![room], ..Plan::default() });
     let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
-    assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }));
+    let rejected = vec![RejectedPart { part: PlanPart::Eviction, job, reason: Rejection::DeviceIneligible }];
+    assert_eq!(answer, Ok(Answer::Adopted { gangs: 0, rejected }));
 }
 
 /// Far more rounds than any of the small clusters needs.
@@ -152,12 +153,12 @@ impl Teller {
         let takes_claim =
             planned.plan.starts.iter().any(|start| self.world.state.claims.contains_key(&start.job));
         let taken = self.ask(Command::AdoptPlan { plan: Box::new(planned.plan.clone()), epoch: 1 });
-        let Some(Answer::Adopted { taken, left }) = taken else { panic!("a plan was refused") };
+        let Some(Answer::Adopted { gangs, rejected }) = taken else { panic!("a plan was refused") };
         // `AdoptPlan` counts the cores of a claim once more in the plan that takes it; see `was_left`.
-        assert!(takes_claim || taken >= starts, "a fresh plan did not hold: {:#?}", planned.plan);
+        assert!(takes_claim || gangs >= starts, "a fresh plan did not hold: {:#?}", planned.plan);
         see_verdicts(&self.world, &planned);
         // What was left is free again, and the verdicts do not know it.
-        if left == 0 && planned.plan.repartitionings.is_empty() {
+        if rejected.is_empty() && planned.plan.repartitionings.is_empty() {
             see_no_room_wasted(&self.world, &planned);
         }
     }

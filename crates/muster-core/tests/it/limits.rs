@@ -109,7 +109,7 @@ fn limit_of(world: &World, job: JobId) -> Option<Reason> {
 
 fn adopt(world: &mut World, plan: &Plan) -> (usize, usize) {
     match world.ask(Command::AdoptPlan { plan: Box::new(plan.clone()), epoch: 1 }) {
-        Ok(Answer::Adopted { taken, left }) => (taken, left),
+        Ok(Answer::Adopted { gangs, rejected }) => (gangs, rejected.len()),
         other => panic!("{other:?}"),
     }
 }

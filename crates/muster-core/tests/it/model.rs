@@ -786,7 +786,7 @@ impl<'a> Naive<'a> {
         let more: u64 = more.map(|(_, demand)| demand.gpu_milli).sum();
         let user = tenant.members.get(&job.spec.user).cloned().unwrap_or_default();
         let half_life = half_life(self.state, tenant);
-        let recent = user.recent.micro_gpus(user.held.gpu_milli, self.now, half_life);
+        let recent = user.decayed_usage.micro_gpus(user.held.gpu_milli, self.now, half_life);
         let gpus: u64 = self.state.nodes.values().map(|node| node.facts.gpus.len() as u64).sum();
         let used =
             (millionths(user.held.gpu_milli + more, gpus * 1_000) + millionths(recent, gpus * 1_000_000)) / 2;
@@ -1535,7 +1535,7 @@ impl<'a> Naive<'a> {
     fn ending(&self, job: &Job) -> Over {
         let settings = &self.state.settings;
         let member = self.state.tenants[&job.spec.tenant].members.get(&job.spec.user);
-        let known = member.and_then(|member| member.recent_runtimes.median_and_longest_ms());
+        let known = member.and_then(|member| member.runtimes.recent.median_and_longest_ms());
         let expected = known.map_or(settings.default_runtime_ms, |(_, longest)| longest);
         let lasts = job.spec.time_limit_ms.map_or(expected, rounded_limit_ms);
         let word = match job.spec.time_limit_ms {

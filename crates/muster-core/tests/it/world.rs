@@ -67,8 +67,8 @@ impl World {
         let planned = plan(&self.state, self.now);
         let starts = planned.plan.starts.len();
         let adopt = Command::AdoptPlan { plan: Box::new(planned.plan.clone()), epoch: 1 };
-        let Ok(Answer::Adopted { taken, left }) = self.ask(adopt) else { panic!("a plan is never refused") };
-        assert!(taken >= starts, "{left} of a fresh plan did not hold: {:#?}", planned.plan);
+        let Ok(Answer::Adopted { gangs, rejected }) = self.ask(adopt) else { panic!("a plan is never refused") };
+        assert!(gangs >= starts, "{rejected:?} of a fresh plan: {:#?}", planned.plan);
         planned
     }
 

@@ -13,7 +13,7 @@ use starlark::values::{
     starlark_value,
 };
 
-use super::{POOL_FIELDS, number, value_of};
+use super::{POOL_FIELDS, milli_to_value, fact_to_value};
 
 /// A pool, as policies hold it. Its fields can be read.
 #[derive(Debug, Clone, ProvidesStaticType, NoSerialize, Allocative, StarlarkPagablePanic)]
@@ -35,10 +35,10 @@ impl<'v> StarlarkValue<'v> for PoolValue {
         Some(match name {
             "name" => heap.alloc(pool.name.as_str()),
             "gpu_type" | "gpu_types" => texts(&pool.gpu_types),
-            "min_memory_gb" => number(heap, pool.min_memory_milli_gb),
-            "max_temp_c" => number(heap, pool.max_temp_milli_c),
+            "min_memory_gb" => milli_to_value(heap, pool.min_memory_milli_gb),
+            "max_temp_c" => milli_to_value(heap, pool.max_temp_milli_c),
             "power_policy" => heap.alloc(pool.power_policy.word()),
-            "health_threshold" => number(heap, pool.health_threshold_milli),
+            "health_threshold" => milli_to_value(heap, pool.health_threshold_milli),
             "opt_strategies" => {
                 let one = |strategy: &muster_core::objects::policy::rules::Strategy| {
                     let kind = ("type".to_string(), Fact::Text(strategy.kind.word().to_string()));
@@ -63,7 +63,7 @@ impl<'v> StarlarkValue<'v> for PoolValue {
 }
 
 fn dict<'v>(heap: Heap<'v>, fields: impl Iterator<Item = (String, Fact)>) -> Value<'v> {
-    heap.alloc(AllocDict(fields.map(|(name, fact)| (name, value_of(heap, &fact))).collect::<Vec<_>>()))
+    heap.alloc(AllocDict(fields.map(|(name, fact)| (name, fact_to_value(heap, &fact))).collect::<Vec<_>>()))
 }
 
 /// The pool that a value is.

@@ -44,9 +44,9 @@ impl<'v> StarlarkValue<'v> for RuleValue {
             ("values", Rule::Priority { values, .. }) => {
                 heap.alloc(AllocList(values.iter().map(String::as_str)))
             }
-            ("metric", Rule::Balance { metric, .. }) => heap.alloc(word(&Metric::ALL, *metric)),
-            ("strategy", Rule::Balance { strategy, .. }) => heap.alloc(word(&Extreme::ALL, *strategy)),
-            ("strategy", Rule::Distribution { strategy }) => heap.alloc(word(&Layout::ALL, *strategy)),
+            ("metric", Rule::Balance { metric, .. }) => heap.alloc(spelling_of(&Metric::ALL, *metric)),
+            ("strategy", Rule::Balance { strategy, .. }) => heap.alloc(spelling_of(&Extreme::ALL, *strategy)),
+            ("strategy", Rule::Distribution { strategy }) => heap.alloc(spelling_of(&Layout::ALL, *strategy)),
             ("allow", Rule::Preemption { allow, .. }) => Value::new_bool(*allow),
             ("priority_threshold", Rule::Preemption { priority_threshold: Some(word), .. }) => {
                 heap.alloc(word.as_str())
@@ -83,7 +83,7 @@ impl<'v> StarlarkValue<'v> for RulesetValue {
     }
 }
 
-fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
+fn spelling_of<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
     words.iter().find(|(_, known)| *known == meaning).map_or("", |(word, _)| word)
 }
 

@@ -16,21 +16,21 @@ const WATTS_MAX: f64 = 1e6;
 /// No cluster has more GPUs; thousandths of it are exact as a float.
 const GPUS_MAX: f64 = 1e9;
 /// What `limit` may answer.
-const LIMITS: &str = "a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
+const LIMIT_ANSWER_FORMAT: &str = "a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
 /// Letters of a reason: it is kept with every answer, and shown on one line.
-const WHY_MAX: usize = 300;
+const REASON_CHARS_MAX: usize = 300;
 /// The field of what `refuse` makes.
-pub const REFUSE: &str = "refuse";
+pub const REFUSAL_FIELD: &str = "refuse";
 
 /// Of `admit`.
 pub fn admission(file: &str, answer: Plain) -> Result<Admission, PolicyError> {
     match answer {
         Plain::None | Plain::Bool(true) => Ok(Admission::Yes),
         Plain::Bool(false) => Ok(Admission::Wait { why: format!("`{file}` does not let it start now") }),
-        Plain::Text(why) => Ok(Admission::Wait { why: tidy(&why) }),
-        other => match refused(&other) {
-            Some(why) => Ok(Admission::Refuse { why: tidy(why) }),
-            None => Err(wrong(file, Hook::Admit, &other, "True, False, None, a text or refuse(text)")),
+        Plain::Text(why) => Ok(Admission::Wait { why: single_line(&why) }),
+        other => match refusal_reason(&other) {
+            Some(why) => Ok(Admission::Refuse { why: single_line(why) }),
+            None => Err(wrong_answer_type(file, Hook::Admit, &other, "True, False, None, a text or refuse(text)")),
         },
     }
 }
@@ -40,7 +40,7 @@ pub fn priority(file: &str, answer: Plain) -> Result<Option<u32>, PolicyError> {
     match answer {
         Plain::None => Ok(None),
         Plain::Int(number @ 0..=PRIORITY_MAX) => Ok(u32::try_from(number).ok()),
-        other => Err(wrong(file, Hook::Priority, &other, "a whole number from 0 to 10000, or None")),
+        other => Err(wrong_answer_type(file, Hook::Priority, &other, "a whole number from 0 to 10000, or None")),
     }
 }
 
@@ -51,7 +51,7 @@ pub fn cost_milli(file: &str, answer: Plain) -> Result<i64, PolicyError> {
     }
     let number = number(&answer).filter(|number| !number.is_nan());
     let milli = number.map(|number| -(number * 1_000.0).round() as i64);
-    milli.ok_or_else(|| wrong(file, Hook::Score, &answer, "a number or None"))
+    milli.ok_or_else(|| wrong_answer_type(file, Hook::Score, &answer, "a number or None"))
 }
 
 /// Of `victims`: nothing where it has nothing to say.
@@ -64,14 +64,14 @@ pub fn victims(
         Plain::None => return Ok(None),
         Plain::List(items) | Plain::Tuple(items) => items,
         other => {
-            return Err(wrong(file, Hook::Victims, other, "a list of candidates or of their ids, or None"));
+            return Err(wrong_answer_type(file, Hook::Victims, other, "a list of candidates or of their ids, or None"));
         }
     };
     let of_item = |item: &Plain| {
-        let id = id_of(item).and_then(|id| id.parse::<JobId>().ok()).filter(|id| all.contains(id));
+        let id = candidate_id(item).and_then(|id| id.parse::<JobId>().ok()).filter(|id| all.contains(id));
         id.ok_or_else(|| {
-            let what = format!("`victims` names {}, which is none of the candidates", short(item));
-            PolicyError::Somewhere { file: file.to_string(), what }
+            let what = format!("`victims` names {}, which is none of the candidates", shortened(item));
+            PolicyError::Invalid { file: file.to_string(), message: what }
         })
     };
     items.iter().map(of_item).collect::<Result<_, _>>().map(Some)
@@ -82,14 +82,14 @@ pub fn retry(file: &str, answer: Plain) -> Result<Retry, PolicyError> {
     match &answer {
         Plain::None | Plain::Bool(true) => return Ok(Retry::AsAsked),
         Plain::Bool(false) => return Ok(Retry::No { why: format!("`{file}` does not start it again") }),
-        Plain::Text(why) => return Ok(Retry::No { why: tidy(why) }),
+        Plain::Text(why) => return Ok(Retry::No { why: single_line(why) }),
         _ => {}
     }
     let wait = number(&answer).map(|seconds| (seconds * 1_000.0).round());
     let wait = wait.filter(|ms| (0.0..=RETRY_WAIT_MS_MAX as f64).contains(ms));
     let wait = wait.map(|ms| Retry::After { wait_ms: ms as i64 });
     let wanted = "True, False, None, a text or seconds from 0 to 86400";
-    wait.ok_or_else(|| wrong(file, Hook::Retry, &answer, wanted))
+    wait.ok_or_else(|| wrong_answer_type(file, Hook::Retry, &answer, wanted))
 }
 
 /// Of `power`.
@@ -100,7 +100,7 @@ pub fn milliwatts(file: &str, answer: Plain) -> Result<Option<u64>, PolicyError>
     let watts = number(&answer).filter(|watts| *watts > 0.0 && *watts <= WATTS_MAX);
     // Next to nothing is not nothing.
     let milliwatts = watts.map(|watts| ((watts * 1_000.0).round() as u64).max(1));
-    milliwatts.map(Some).ok_or_else(|| wrong(file, Hook::Power, &answer, "watts above 0, or None"))
+    milliwatts.map(Some).ok_or_else(|| wrong_answer_type(file, Hook::Power, &answer, "watts above 0, or None"))
 }
 
 /// Of `limit`.
@@ -109,14 +109,14 @@ pub fn limit(file: &str, answer: Plain) -> Result<GpuLimit, PolicyError> {
         return Ok(GpuLimit::default());
     }
     let read = match &answer {
-        Plain::Dict(entries) => limits(entries),
+        Plain::Dict(entries) => limit_from_dict(entries),
         other => gpu_milli(other).map(|milli| GpuLimit { gpu_milli: Some(milli), ..GpuLimit::default() }),
     };
-    read.ok_or_else(|| wrong(file, Hook::Limit, &answer, LIMITS))
+    read.ok_or_else(|| wrong_answer_type(file, Hook::Limit, &answer, LIMIT_ANSWER_FORMAT))
 }
 
 /// Limits by name: of all GPUs, and of pools. A limit of None is none.
-fn limits(entries: &[(Plain, Plain)]) -> Option<GpuLimit> {
+fn limit_from_dict(entries: &[(Plain, Plain)]) -> Option<GpuLimit> {
     let mut limit = GpuLimit::default();
     for (key, value) in entries {
         match (key, value) {
@@ -150,23 +150,23 @@ fn gpu_milli(value: &Plain) -> Option<u64> {
 }
 
 /// The text of what `refuse` made.
-fn refused(answer: &Plain) -> Option<&str> {
+fn refusal_reason(answer: &Plain) -> Option<&str> {
     match answer {
-        Plain::Dict(entries) if entries.len() == 1 => text_at(entries, REFUSE),
+        Plain::Dict(entries) if entries.len() == 1 => text_entry(entries, REFUSAL_FIELD),
         _ => None,
     }
 }
 
 /// A candidate by itself or by its id.
-fn id_of(item: &Plain) -> Option<&str> {
+fn candidate_id(item: &Plain) -> Option<&str> {
     match item {
         Plain::Text(id) => Some(id),
-        Plain::Dict(entries) => text_at(entries, "id"),
+        Plain::Dict(entries) => text_entry(entries, "id"),
         _ => None,
     }
 }
 
-fn text_at<'a>(entries: &'a [(Plain, Plain)], name: &str) -> Option<&'a str> {
+fn text_entry<'a>(entries: &'a [(Plain, Plain)], name: &str) -> Option<&'a str> {
     let (_, value) = entries.iter().find(|(key, _)| matches!(key, Plain::Text(key) if key == name))?;
     match value {
         Plain::Text(text) => Some(text),
@@ -182,24 +182,24 @@ fn number(answer: &Plain) -> Option<f64> {
     }
 }
 
-fn wrong(file: &str, hook: Hook, answer: &Plain, wanted: &str) -> PolicyError {
-    let (function, said, kind) = (hook.as_str(), short(answer), answer.kind());
+fn wrong_answer_type(file: &str, hook: Hook, answer: &Plain, wanted: &str) -> PolicyError {
+    let (function, said, kind) = (hook.as_str(), shortened(answer), answer.kind());
     let what = format!("`{function}` answers {said} ({kind}); it must be {wanted}");
-    PolicyError::Somewhere { file: file.to_string(), what }
+    PolicyError::Invalid { file: file.to_string(), message: what }
 }
 
 /// A value in a message.
-fn short(value: &Plain) -> String {
-    cut(&value.to_string(), 100)
+fn shortened(value: &Plain) -> String {
+    truncate_chars(&value.to_string(), 100)
 }
 
 /// One line that is not too long.
-fn tidy(why: &str) -> String {
+fn single_line(why: &str) -> String {
     let line: String = why.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    cut(line.trim(), WHY_MAX)
+    truncate_chars(line.trim(), REASON_CHARS_MAX)
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn truncate_chars(text: &str, most: usize) -> String {
     match text.chars().count() > most {
         true => text.chars().take(most - 1).chain(['…']).collect(),
         false => text.to_string(),

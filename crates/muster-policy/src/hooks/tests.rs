@@ -17,7 +17,7 @@ fn bundle(files: &[(&str, &str)]) -> Result<(PolicyBundle, Program), PolicyError
     let files = files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
     // Time is no measure on a machine that does other things as well.
     let limits =
-        Limits { time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
+        Limits { call_time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
     compile(files, limits)
 }
 
@@ -60,7 +60,7 @@ fn cluster() -> ClusterView {
 type Said = (Option<u64>, Vec<(String, u64)>);
 
 /// What `limit` answers, of one file or of two.
-fn limits(files: &[&str]) -> Result<Said, String> {
+fn limit_answer(files: &[&str]) -> Result<Said, String> {
     let names = ["a.gsky", "b.gsky"];
     let files: Vec<(&str, String)> = names
         .into_iter()
@@ -72,7 +72,7 @@ fn limits(files: &[&str]) -> Result<Said, String> {
 }
 
 #[test]
-fn a_limit_is_a_number_of_gpus_or_says_of_what() {
+fn limit_answers_are_a_gpu_count_or_a_dict_by_pool() {
     let of_pools = |pools: &[(&str, u64)]| {
         pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
     };
@@ -95,7 +95,7 @@ fn a_limit_is_a_number_of_gpus_or_says_of_what() {
         ),
     ];
     for (body, expected) in cases {
-        assert_eq!(limits(&[body]), Ok(expected), "{body}");
+        assert_eq!(limit_answer(&[body]), Ok(expected), "{body}");
     }
     let wanted = "it must be a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
     let wrong = [
@@ -116,25 +116,25 @@ fn a_limit_is_a_number_of_gpus_or_says_of_what() {
         "{'gpus': 1, 'pool': {}}",
     ];
     for answer in wrong {
-        let said = limits(&[&format!("return {answer}")]).unwrap_err();
+        let said = limit_answer(&[&format!("return {answer}")]).unwrap_err();
         assert!(said.contains("a.gsky: `limit` answers") && said.contains(wanted), "{answer}: {said}");
     }
 }
 
 #[test]
-fn the_least_of_each_limit_counts() {
+fn the_lowest_limit_of_all_files_applies() {
     let of_pools = |pools: &[(&str, u64)]| {
         pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
     };
     let both =
         ["return {'gpus': 3, 'pools': {'a': 1, 'b': 5}}", "return {'gpus': 4, 'pools': {'a': 2, 'b': 4}}"];
-    assert_eq!(limits(&both), Ok((Some(3_000), of_pools(&[("a", 1_000), ("b", 4_000)]))));
-    assert_eq!(limits(&["return None", "return 7"]), Ok((Some(7_000), Vec::new())));
+    assert_eq!(limit_answer(&both), Ok((Some(3_000), of_pools(&[("a", 1_000), ("b", 4_000)]))));
+    assert_eq!(limit_answer(&["return None", "return 7"]), Ok((Some(7_000), Vec::new())));
     assert_eq!(
-        limits(&["return {'pools': {'a': 2}}", "return 7"]),
+        limit_answer(&["return {'pools': {'a': 2}}", "return 7"]),
         Ok((Some(7_000), of_pools(&[("a", 2_000)])))
     );
-    assert!(limits(&["return 7", "return 'x'"]).unwrap_err().contains("b.gsky"), "an error is no limit");
+    assert!(limit_answer(&["return 7", "return 'x'"]).unwrap_err().contains("b.gsky"), "an error is no limit");
 }
 
 fn tenant() -> TenantView {
@@ -184,7 +184,7 @@ fn failure(exit: Exit) -> FailureView {
     FailureView { exit, attempt: 2, failures: 1, ran_ms: 61_999, nodes }
 }
 
-fn admitted(body: &str) -> Result<Admission, String> {
+fn admit_answer(body: &str) -> Result<Admission, String> {
     let it = program(&[("a.gsky", &format!("def admit(job):\n    return {body}"))]);
     admit(&it, &job()).map_err(|error| error.to_string())
 }
@@ -198,25 +198,25 @@ fn refuse(why: &str) -> Admission {
 }
 
 #[test]
-fn admit_answers_yes_not_now_or_never() {
-    assert_eq!(admitted("True"), Ok(Admission::Yes));
-    assert_eq!(admitted("None"), Ok(Admission::Yes));
-    assert_eq!(admitted("False"), Ok(wait("`a.gsky` does not let it start now")));
-    assert_eq!(admitted("'only\\nat night '"), Ok(wait("only at night")));
-    assert_eq!(admitted("refuse('no such image')"), Ok(refuse("no such image")));
-    let long = admitted("'x' * 1000");
+fn admit_answers_map_to_yes_wait_or_refuse() {
+    assert_eq!(admit_answer("True"), Ok(Admission::Yes));
+    assert_eq!(admit_answer("None"), Ok(Admission::Yes));
+    assert_eq!(admit_answer("False"), Ok(wait("`a.gsky` does not let it start now")));
+    assert_eq!(admit_answer("'only\\nat night '"), Ok(wait("only at night")));
+    assert_eq!(admit_answer("refuse('no such image')"), Ok(refuse("no such image")));
+    let long = admit_answer("'x' * 1000");
     assert!(matches!(long, Ok(Admission::Wait { why }) if why.chars().count() == 300));
     for (body, kind) in [("3", "3 (int)"), ("[]", "[] (list)"), ("{'refuse': 1}", "(dict)")] {
-        let said = admitted(body).unwrap_err();
+        let said = admit_answer(body).unwrap_err();
         assert!(said.starts_with("a.gsky: `admit` answers ") && said.contains(kind), "{said}");
         assert!(said.contains("it must be True, False, None, a text or refuse(text)"), "{said}");
     }
-    assert!(admitted("refuse('')").unwrap_err().contains("a text must say why"));
-    assert!(admitted("getattr(job, 'gpu')").unwrap_err().starts_with("a.gsky:2:"));
+    assert!(admit_answer("refuse('')").unwrap_err().contains("a text must say why"));
+    assert!(admit_answer("getattr(job, 'gpu')").unwrap_err().starts_with("a.gsky:2:"));
 }
 
 #[test]
-fn the_strictest_file_wins_and_all_are_asked() {
+fn the_strictest_admit_answer_wins_and_every_file_is_called() {
     let yes = ("a.gsky", "def admit(job):\n    return True");
     let late = ("b.gsky", "def admit(job):\n    return 'later'");
     let later = ("c.gsky", "def admit(job):\n    return 'much later'");
@@ -233,7 +233,7 @@ fn the_strictest_file_wins_and_all_are_asked() {
 }
 
 #[test]
-fn many_jobs_are_asked_about_at_once_and_one_error_is_one_jobs() {
+fn an_error_in_a_batched_admit_affects_only_its_own_job() {
     let it = program(&[("a.gsky", "def admit(job):\n    return 8 // (job.gpus - 3) > 1")]);
     let of = |gpus| JobView { gpus, ..job() };
     let said = admit_each(&it, &[&of(4), &of(3), &of(99), &of(7)]);
@@ -245,7 +245,7 @@ fn many_jobs_are_asked_about_at_once_and_one_error_is_one_jobs() {
 }
 
 #[test]
-fn of_many_jobs_each_has_its_own_priority_costs_and_cap() {
+fn batched_priority_score_and_power_are_answered_per_job() {
     let it = program(&[
         (
             "a.gsky",
@@ -278,7 +278,7 @@ fn of_many_jobs_each_has_its_own_priority_costs_and_cap() {
 }
 
 #[test]
-fn priorities_go_through_the_files_one_after_the_other() {
+fn each_priority_hook_sees_the_result_of_the_previous_file() {
     let twice = ("b.gsky", "def priority(job, tenant):\n    return job.priority * 2");
     let more = ("a.gsky", "def priority(job, tenant):\n    return job.priority + tenant.weight");
     let none = ("c.gsky", "def priority(job, tenant):\n    pass");
@@ -296,7 +296,7 @@ fn priorities_go_through_the_files_one_after_the_other() {
 }
 
 #[test]
-fn what_is_welcome_costs_less() {
+fn higher_policy_scores_lower_the_placement_cost() {
     let nodes = [node("n1", &["h100-80gb-hbm3"]), node("n2", &["a10"]), node("n3", &[])];
     let model =
         "def score(job, node):\n    return 1.5 if any([is_model(m, 'H100') for m in node.models]) else -0.25";
@@ -318,7 +318,7 @@ fn what_is_welcome_costs_less() {
 }
 
 #[test]
-fn victims_are_whom_every_file_lets_go() {
+fn victims_are_the_candidates_that_every_file_allows() {
     let candidates = [candidate(1, 10_000), candidate(2, 7_200_000), candidate(3, 20_000)];
     let asked = |files: &[(&str, &str)]| victims(&program(files), &job(), &candidates);
     let ids = |numbers: &[u64]| Ok(numbers.iter().map(|number| JobId::single(*number)).collect());
@@ -344,7 +344,7 @@ fn victims_are_whom_every_file_lets_go() {
 }
 
 #[test]
-fn a_failed_job_starts_again_unless_someone_says_no() {
+fn a_failed_job_is_retried_unless_a_policy_refuses() {
     let asked = |bodies: &[&str]| {
         let files: Vec<(String, String)> = bodies
             .iter()
@@ -371,7 +371,7 @@ fn a_failed_job_starts_again_unless_someone_says_no() {
 }
 
 #[test]
-fn the_least_power_counts() {
+fn the_lowest_power_limit_of_all_files_applies() {
     let asked = |bodies: &[&str]| {
         let files: Vec<(String, String)> = bodies
             .iter()
@@ -393,7 +393,7 @@ fn the_least_power_counts() {
 }
 
 #[test]
-fn every_field_is_there_in_its_unit() {
+fn views_expose_every_field_in_its_documented_unit() {
     let told = [
         (
             views::job(&job()),
@@ -440,7 +440,7 @@ fn every_field_is_there_in_its_unit() {
 }
 
 #[test]
-fn a_bundle_says_what_it_answers_and_is_named_by_its_contents() {
+fn a_bundle_lists_its_hooks_and_is_identified_by_its_hash() {
     let files = [
         (
             "a.gsky",
@@ -454,7 +454,7 @@ fn a_bundle_says_what_it_answers_and_is_named_by_its_contents() {
     assert!(it.rules.pools.contains_key("p"));
     assert!(it.mentions.contains("image"));
     assert_eq!((it.files.len(), it.hash.len()), (3, 64));
-    assert_eq!(Caller::files_with(&program, "power"), Vec::<String>::new());
+    assert_eq!(Caller::files_defining(&program, "power"), Vec::<String>::new());
     let borrowed = [
         ("a.gsky", "load('a_test.gsky', 'HALF')"),
         ("a_test.gsky", "HALF = 0.5\ndef power(job):\n    return 1"),
@@ -473,7 +473,7 @@ fn a_bundle_says_what_it_answers_and_is_named_by_its_contents() {
 }
 
 #[test]
-fn a_question_has_its_parameters() {
+fn hooks_with_wrong_parameters_are_rejected() {
     let cases = [
         ("\ndef admit():\n    pass", "a.gsky:2:5: `admit` takes 0 parameters; it is asked as admit(job)"),
         (
@@ -522,7 +522,7 @@ fn a_question_has_its_parameters() {
 struct Parrot(RefCell<Vec<String>>);
 
 impl Caller for Parrot {
-    fn files_with(&self, function: &str) -> Vec<String> {
+    fn files_defining(&self, function: &str) -> Vec<String> {
         vec![format!("{function}.gsky")]
     }
 
@@ -534,7 +534,7 @@ impl Caller for Parrot {
 }
 
 #[test]
-fn whoever_can_call_can_be_asked() {
+fn hooks_work_with_any_executor() {
     let parrot = Parrot(RefCell::default());
     assert_eq!(admit(&parrot, &job()), Ok(Admission::Yes));
     assert_eq!(priority(&parrot, &job(), &tenant()), Ok(None));

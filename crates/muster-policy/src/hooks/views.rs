@@ -19,13 +19,13 @@ pub fn job(view: &JobView) -> Plain {
         ("tasks", view.tasks.into()),
         ("gpus", view.gpus.into()),
         ("gpus_per_task", view.gpus_per_task.into()),
-        ("gpu_share", parts(u64::from(view.gpu_milli))),
-        ("gpu_models", texts(&view.gpu_models)),
+        ("gpu_share", milli_to_float(u64::from(view.gpu_milli))),
+        ("gpu_models", text_list(&view.gpu_models)),
         ("gpu_memory_mib", view.gpu_memory_mib.into()),
         ("isolation", view.isolation.into()),
         ("cpus", view.cpus.into()),
         ("memory_mib", view.memory_mib.into()),
-        ("time_limit_s", Plain::maybe(view.time_limit_ms.map(seconds_up))),
+        ("time_limit_s", Plain::maybe(view.time_limit_ms.map(seconds_rounded_up))),
         ("topology", view.topology.as_str().into()),
         ("pool", Plain::maybe(view.pool.as_deref())),
         ("labels", labels(&view.labels)),
@@ -52,7 +52,7 @@ pub fn tenant(view: &TenantView) -> Plain {
         ("id", view.id.to_string().into()),
         ("priority", view.priority.into()),
         ("weight", view.weight.into()),
-        ("gpus_held", parts(view.gpu_milli_held)),
+        ("gpus_held", milli_to_float(view.gpu_milli_held)),
         ("gpus_guaranteed", view.gpus_guaranteed.unwrap_or(0).into()),
         ("gpus_max", Plain::maybe(view.gpus_max)),
         ("jobs", view.jobs.into()),
@@ -65,7 +65,7 @@ pub fn cluster(view: &ClusterView) -> Plain {
     let pools = view.pools.iter().map(|(pool, gpus)| (pool.as_str().into(), (*gpus).into()));
     Plain::Record(vec![
         ("gpus", view.gpus.into()),
-        ("gpus_held", parts(view.gpu_milli_held)),
+        ("gpus_held", milli_to_float(view.gpu_milli_held)),
         ("pools", Plain::Dict(pools.collect())),
         ("now", moment(view.now)),
     ])
@@ -74,14 +74,14 @@ pub fn cluster(view: &ClusterView) -> Plain {
 /// A node, without its name: nodes of one kind are the same to a policy.
 pub fn node(view: &NodeView) -> Plain {
     Plain::Record(vec![
-        ("models", texts(&view.models)),
+        ("models", text_list(&view.models)),
         ("gpus", view.gpus.into()),
         ("gpu_memory_mib", view.gpu_memory_mib.into()),
         ("partitioned", view.partitioned.into()),
         ("cpus", view.cpus.into()),
         ("memory_mib", view.memory_mib.into()),
         ("labels", labels(&view.labels)),
-        ("pools", texts(&view.pools)),
+        ("pools", text_list(&view.pools)),
     ])
 }
 
@@ -115,20 +115,20 @@ pub fn failure(view: &FailureView) -> Plain {
         ("attempt", view.attempt.into()),
         ("failures", view.failures.into()),
         ("ran_s", (view.ran_ms / SECOND).into()),
-        ("nodes", texts(&view.nodes)),
+        ("nodes", text_list(&view.nodes)),
     ])
 }
 
 /// Thousandths as a number.
-fn parts(milli: u64) -> Plain {
+fn milli_to_float(milli: u64) -> Plain {
     Plain::Float(milli as f64 / 1_000.0)
 }
 
-fn seconds_up(ms: i64) -> i64 {
+fn seconds_rounded_up(ms: i64) -> i64 {
     ms.saturating_add(SECOND - 1) / SECOND
 }
 
-fn texts<T: ToString>(items: impl IntoIterator<Item = T>) -> Plain {
+fn text_list<T: ToString>(items: impl IntoIterator<Item = T>) -> Plain {
     Plain::List(items.into_iter().map(|item| item.to_string().into()).collect())
 }
 

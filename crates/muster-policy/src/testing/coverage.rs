@@ -15,7 +15,7 @@ use starlark::syntax::ast::{AstExpr, AstLiteral, AstStmt, Expr, Stmt};
 use starlark::values::Value;
 use starlark::values::none::NoneType;
 
-use crate::builtins::registry;
+use crate::builtins::current_registry;
 use crate::load::dialect;
 
 /// Which lines of a policy ran.
@@ -171,7 +171,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] mark: u32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        registry(eval)?.reached(mark);
+        current_registry(eval)?.mark_reached(mark);
         Ok(NoneType)
     }
 
@@ -180,7 +180,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        registry(eval)?.reached(mark);
+        current_registry(eval)?.mark_reached(mark);
         Ok(value)
     }
 }

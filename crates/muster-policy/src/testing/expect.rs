@@ -10,7 +10,7 @@ use starlark::values::dict::DictRef;
 use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value};
 
-use crate::builtins::registry;
+use crate::builtins::current_registry;
 use crate::calls::Calls;
 use crate::plain::Plain;
 use crate::samples::Sample;
@@ -119,12 +119,12 @@ fn sample<'v>(sample: Sample, given: DictRef<'v>, heap: Heap<'v>) -> anyhow::Res
     let given = given.iter().map(field).collect::<anyhow::Result<Vec<_>>>()?;
     let record = sample.with(given).map_err(|what| anyhow!(what))?;
     // Nobody can change it, as in a question.
-    Ok(Calls::one(vec![record]).given(heap)?[0])
+    Ok(Calls::single(vec![record]).alloc_shared(heap)?[0])
 }
 
 /// Count an expectation, and fail if it does not hold.
 fn hold(eval: &Evaluator, holds: bool, complaint: impl FnOnce() -> String) -> anyhow::Result<NoneType> {
-    registry(eval)?.expected();
+    current_registry(eval)?.count_expectation();
     if holds { Ok(NoneType) } else { Err(anyhow!(complaint())) }
 }
 

@@ -61,8 +61,8 @@ impl Writer {
 
     /// The values of calls, and which of them each is given.
     pub fn calls(&mut self, calls: &Calls) {
-        let (tag, first, second) = match calls.manner() {
-            Manner::InTurn { calls, each } => (0, calls, each),
+        let (tag, first, second) = match calls.layout() {
+            Manner::Rows { calls, args_per_call: each } => (0, calls, each),
             Manner::Pairs { firsts } => (1, firsts, 0),
         };
         self.byte(tag);
@@ -192,11 +192,11 @@ impl<'a> Reader<'a> {
     pub fn calls(&mut self) -> Option<Calls> {
         let (tag, first, second) = (self.byte()?, self.number()?, self.number()?);
         let manner = match tag {
-            0 => Manner::InTurn { calls: first, each: second },
+            0 => Manner::Rows { calls: first, args_per_call: second },
             1 => Manner::Pairs { firsts: first },
             _ => return None,
         };
-        Calls::told(self.values(DEPTH_MAX)?, manner)
+        Calls::from_wire(self.values(DEPTH_MAX)?, manner)
     }
 
     pub fn answer(&mut self) -> Option<Result<Plain, PolicyError>> {
@@ -292,13 +292,13 @@ mod tests {
         let nested =
             Plain::List(vec![Plain::Tuple(vec![Plain::None, Plain::Bool(true), Plain::Bool(false)])]);
         for calls in [
-            Calls::of_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
-            Calls::of_rows([[job(1), Plain::text("")], [job(2), Plain::Float(f64::INFINITY)]]),
+            Calls::from_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
+            Calls::from_rows([[job(1), Plain::text("")], [job(2), Plain::Float(f64::INFINITY)]]),
         ] {
             let letter = written(&calls);
             let mut reader = Reader::new(&letter[1..], Records::Read);
             let read = reader.calls().unwrap();
-            assert_eq!((read.values(), read.manner()), (calls.values(), calls.manner()));
+            assert_eq!((read.values(), read.layout()), (calls.values(), calls.layout()));
             assert!(reader.is_at_end());
             assert_eq!(letter.windows(5).filter(|five| five == b"share").count(), 1);
         }
@@ -307,7 +307,7 @@ mod tests {
     /// What a worker sends may be anything: no bytes make the one that asks panic or reserve memory.
     #[test]
     fn bytes_that_nobody_wrote_are_nothing() {
-        let letter = written(&Calls::of_rows([[job(1)], [job(2)]]));
+        let letter = written(&Calls::from_rows([[job(1)], [job(2)]]));
         for end in 1..letter.len() {
             assert!(Reader::new(&letter[1..end], Records::Read).calls().is_none(), "{end}");
         }

@@ -27,7 +27,7 @@ def apart(x):
 ";
     let files = BTreeMap::from([("policy.gsky".to_string(), source.to_string())]);
     // A machine that is busy may leave a call alone for longer than it may take.
-    let patient = Limits { time: Duration::from_secs(60), ..Limits::default() };
+    let patient = Limits { call_time: Duration::from_secs(60), ..Limits::default() };
     Program::of_files(&files, patient).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -34,10 +34,10 @@ fn outcome(answer: Result<(), PolicyError>, source: &[u8]) -> &'static str {
     let shown = || String::from_utf8_lossy(source).into_owned();
     match answer {
         Ok(()) => "loaded",
-        Err(PolicyError::Ended { what }) if what.contains("more memory than") => "ended for its memory",
-        Err(PolicyError::Ended { what }) if what.contains("took longer") => "ended for its time",
-        Err(PolicyError::Ended { what }) if what.contains("the answer has") => "too much to tell",
-        Err(PolicyError::Ended { what }) => panic!("{what}\n{}", shown()),
+        Err(PolicyError::WorkerFailed { message: what }) if what.contains("more memory than") => "ended for its memory",
+        Err(PolicyError::WorkerFailed { message: what }) if what.contains("took longer") => "ended for its time",
+        Err(PolicyError::WorkerFailed { message: what }) if what.contains("the answer has") => "too much to tell",
+        Err(PolicyError::WorkerFailed { message: what }) => panic!("{what}\n{}", shown()),
         Err(error) if error.to_string().contains("grows beyond all bounds") => {
             "ended by the interpreter itself"
         }

@@ -31,7 +31,7 @@ fn kill(worker: &Worker) -> u32 {
 /// Bounds under which the interpreter looks at nothing: only the process is left to hold.
 fn unwatched() -> Confinement {
     let (forever, any) = (Duration::from_secs(3_600), usize::MAX >> 1);
-    let limits = Limits { steps: u64::MAX >> 8, time: forever, load_time: forever, ..Limits::default() };
+    let limits = Limits { steps: u64::MAX >> 8, call_time: forever, load_time: forever, ..Limits::default() };
     Confinement { limits: Limits { heap_bytes: any, ..limits }, ..patient() }
 }
 
@@ -69,7 +69,7 @@ def wrong():
     let job = Plain::Record(vec![("gpus", Plain::Int(4))]);
     assert_eq!(worker.call("gpus", &[job]).unwrap(), Plain::Int(8));
     let wrong = worker.call("wrong", &[]).unwrap_err();
-    assert!(matches!(&wrong, PolicyError::Wrong { line: 8, .. }), "{wrong}");
+    assert!(matches!(&wrong, PolicyError::InvalidAt { line: 8, .. }), "{wrong}");
     assert!(called(&mut worker, "nobody", &[]).contains("there is no function `nobody`"));
 }
 

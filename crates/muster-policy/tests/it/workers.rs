@@ -15,7 +15,7 @@ use crate::worker::{bundle as files, launch};
 /// The bounds as they are, with time for a machine that runs all tests at once.
 fn patient() -> Confinement {
     let slow = Duration::from_secs(20);
-    let limits = Limits { time: slow, load_time: slow, ..Limits::default() };
+    let limits = Limits { call_time: slow, load_time: slow, ..Limits::default() };
     Confinement { call_time: slow, load_time: slow, cpu_seconds: 20, limits, ..Confinement::default() }
 }
 
@@ -34,7 +34,7 @@ fn compiled(workers: &Workers, source: &str) -> PolicyBundle {
 
 /// What its function `f` answers to a number.
 fn asked(workers: &Workers, tenant: &str, bundle: &PolicyBundle, number: i64) -> Result<Plain, String> {
-    let calls = Calls::one(vec![Plain::Int(number)]);
+    let calls = Calls::single(vec![Plain::Int(number)]);
     let answer = workers.ask(tenant, bundle, |guest| guest.call_each("policy.gsky", "f", &calls).remove(0));
     answer.map_err(|error| error.to_string())
 }
@@ -287,7 +287,7 @@ fn a_bundle_that_ends_its_worker_again_and_again_is_suspended() {
     let patience = Patience { rest: Duration::from_millis(1), ..Patience::of_cluster() };
     let workers = workers(patient(), patience);
     let bundle = compiled(&workers, GREEDY);
-    let calls = Calls::of_rows([[Plain::Int(0)], [Plain::Int(1)]]);
+    let calls = Calls::from_rows([[Plain::Int(0)], [Plain::Int(1)]]);
     let ask = || workers.ask("1", &bundle, |guest| Ok(guest.call_each("policy.gsky", "f", &calls)));
     let mut ends = 0;
     while workers.suspended("1").is_none() {
@@ -308,7 +308,7 @@ fn a_batch_of_many_letters_is_answered_in_order() {
     let workers = workers(patient(), Patience::of_cluster());
     let bundle = compiled(&workers, "def f(x, y):\n    return x.gpus * 1000 + y\n");
     let first = |gpus| Plain::Record(vec![("gpus", Plain::Int(gpus)), ("name", Plain::text("n"))]);
-    let calls = Calls::of_pairs((0..100).map(first).collect(), (0..100).map(Plain::Int).collect());
+    let calls = Calls::from_pairs((0..100).map(first).collect(), (0..100).map(Plain::Int).collect());
     let said = workers.ask("1", &bundle, |guest| Ok(guest.call_each("policy.gsky", "f", &calls))).unwrap();
     let row = |x: i64| (0..100).map(move |y| Ok(Plain::Int(x * 1000 + y)));
     let expected: Vec<Result<Plain, PolicyError>> = (0..100).flat_map(row).collect();

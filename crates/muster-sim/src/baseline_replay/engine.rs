@@ -1,10 +1,10 @@
 //! The event loop: time goes from event to event, and at each of them the policy chooses who runs.
 
-use super::{Nodes, Outcome, TraceJob};
+use super::{UniformNodes, ReplayOutcome, TraceJob};
 
 /// A job that has come and is not done.
 #[derive(Debug, Clone, Copy)]
-pub struct Live<'a> {
+pub struct LiveJob<'a> {
     /// Its place in the trace.
     pub trace_index: usize,
     /// What was recorded of it.
@@ -19,7 +19,7 @@ pub struct Live<'a> {
     ends_s: f64,
 }
 
-impl Live<'_> {
+impl LiveJob<'_> {
     /// GPU-seconds of work that are left.
     pub fn remaining_gpu_s(&self) -> f64 {
         self.remaining_s * f64::from(self.spec.gpus)
@@ -32,64 +32,64 @@ impl Live<'_> {
 }
 
 /// Says who runs.
-pub trait Policy {
+pub trait QueuePolicy {
     /// Set `running` of every job that is live to whether it runs from now on. The order of the jobs is the policy's own:
     /// those that have just come are the last.
-    fn select_running(&mut self, now_s: f64, live: &mut [Live], nodes: &mut Nodes);
+    fn select_running(&mut self, now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes);
 
     /// A job has ended. Its seat is free already.
-    fn job_ended(&mut self, _now_s: f64, _job: &Live) {}
+    fn job_ended(&mut self, _now_s: f64, _job: &LiveJob) {}
 
     /// When it wants to choose again, whatever happens before.
-    fn next_wake_s(&self, _now_s: f64, _live: &[Live]) -> Option<f64> {
+    fn next_wake_s(&self, _now_s: f64, _live: &[LiveJob]) -> Option<f64> {
         None
     }
 }
 
 /// Play a trace on so many nodes. Jobs that are larger than the cluster never come.
-pub fn replay(jobs: &[TraceJob], nodes: usize, policy: &mut dyn Policy) -> Outcome {
-    replay_on(jobs, Nodes::new(nodes), policy)
+pub fn replay(jobs: &[TraceJob], nodes: usize, policy: &mut dyn QueuePolicy) -> ReplayOutcome {
+    replay_on(jobs, UniformNodes::new(nodes), policy)
 }
 
 /// The same on nodes of another size.
-pub fn replay_on(jobs: &[TraceJob], nodes: Nodes, policy: &mut dyn Policy) -> Outcome {
-    let mut play = Play::new(jobs, nodes);
+pub fn replay_on(jobs: &[TraceJob], nodes: UniformNodes, policy: &mut dyn QueuePolicy) -> ReplayOutcome {
+    let mut play = ReplayState::new(jobs, nodes);
     while let Some(next_s) = play.next_event_s(policy) {
         play.advance_to(next_s, policy);
     }
-    Outcome::from_end_times(jobs, &play.ended_s, play.preemptions, play.lost_gpu_s)
+    ReplayOutcome::from_end_times(jobs, &play.ended_s, play.preemptions, play.lost_gpu_s)
 }
 
-struct Play<'a> {
+struct ReplayState<'a> {
     jobs: &'a [TraceJob],
-    nodes: Nodes,
+    nodes: UniformNodes,
     now_s: f64,
     /// Jobs that have not come yet, the last first.
     arrivals: Vec<usize>,
-    live_jobs: Vec<Live<'a>>,
+    live_jobs: Vec<LiveJob<'a>>,
     ended_s: Vec<f64>,
     preemptions: u64,
     lost_gpu_s: f64,
 }
 
-impl<'a> Play<'a> {
-    fn new(jobs: &'a [TraceJob], nodes: Nodes) -> Play<'a> {
+impl<'a> ReplayState<'a> {
+    fn new(jobs: &'a [TraceJob], nodes: UniformNodes) -> ReplayState<'a> {
         let mut coming: Vec<usize> =
             (0..jobs.len()).filter(|job| jobs[*job].gpus <= nodes.gpus()).rev().collect();
         coming.sort_by(|one, other| jobs[*other].submit_s.total_cmp(&jobs[*one].submit_s));
         let ended_s = jobs.iter().map(|job| job.submit_s).collect();
-        Play { jobs, nodes, now_s: 0.0, arrivals: coming, live_jobs: Vec::new(), ended_s, preemptions: 0, lost_gpu_s: 0.0 }
+        ReplayState { jobs, nodes, now_s: 0.0, arrivals: coming, live_jobs: Vec::new(), ended_s, preemptions: 0, lost_gpu_s: 0.0 }
     }
 
     /// The next arrival, end, or moment the policy asked for.
-    fn next_event_s(&self, policy: &dyn Policy) -> Option<f64> {
+    fn next_event_s(&self, policy: &dyn QueuePolicy) -> Option<f64> {
         let arrival = self.arrivals.last().map(|job| self.jobs[*job].submit_s);
         let ends = self.live_jobs.iter().filter(|job| job.is_running).map(|job| job.ends_s);
         let wake = policy.next_wake_s(self.now_s, &self.live_jobs).filter(|_| !self.live_jobs.is_empty());
         ends.chain(arrival).chain(wake).min_by(f64::total_cmp)
     }
 
-    fn advance_to(&mut self, now_s: f64, policy: &mut dyn Policy) {
+    fn advance_to(&mut self, now_s: f64, policy: &mut dyn QueuePolicy) {
         let since_s = now_s - self.now_s;
         self.now_s = now_s;
         self.end_finished(since_s, policy);
@@ -103,7 +103,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn end_finished(&mut self, since_s: f64, policy: &mut dyn Policy) {
+    fn end_finished(&mut self, since_s: f64, policy: &mut dyn QueuePolicy) {
         let now_s = self.now_s;
         let (nodes, ended_s) = (&mut self.nodes, &mut self.ended_s);
         self.live_jobs.retain(|job| {
@@ -111,7 +111,7 @@ impl<'a> Play<'a> {
             if over {
                 nodes.release(job.trace_index);
                 ended_s[job.trace_index] = now_s;
-                policy.job_ended(now_s, &Live { ran_s: job.ran_s + since_s, remaining_s: 0.0, ..*job });
+                policy.job_ended(now_s, &LiveJob { ran_s: job.ran_s + since_s, remaining_s: 0.0, ..*job });
             }
             !over
         });
@@ -131,7 +131,7 @@ impl<'a> Play<'a> {
         while let Some(job) = self.arrivals.pop_if(|job| self.jobs[*job].submit_s <= self.now_s) {
             let spec = &self.jobs[job];
             let (left_s, ends_s) = (spec.work_s, f64::INFINITY);
-            self.live_jobs.push(Live { trace_index: job, spec, remaining_s: left_s, ran_s: 0.0, is_running: false, ends_s });
+            self.live_jobs.push(LiveJob { trace_index: job, spec, remaining_s: left_s, ran_s: 0.0, is_running: false, ends_s });
         }
     }
 

@@ -7,7 +7,7 @@ const GPUS_PER_NODE: u32 = 8;
 
 /// Nodes that are alike. Nothing but GPUs binds.
 #[derive(Debug, Clone)]
-pub struct Nodes {
+pub struct UniformNodes {
     /// GPUs of each.
     gpus_per_node: u32,
     free_gpus_by_node: Vec<u32>,
@@ -15,15 +15,15 @@ pub struct Nodes {
     gpus_by_job: BTreeMap<usize, Vec<(usize, u32)>>,
 }
 
-impl Nodes {
+impl UniformNodes {
     /// So many nodes of 8 GPUs, all free.
-    pub fn new(count: usize) -> Nodes {
-        Nodes::with_gpus_per_node(count, GPUS_PER_NODE)
+    pub fn new(count: usize) -> UniformNodes {
+        UniformNodes::with_gpus_per_node(count, GPUS_PER_NODE)
     }
 
     /// So many nodes with so many GPUs each, all free.
-    pub fn with_gpus_per_node(count: usize, each: u32) -> Nodes {
-        Nodes { gpus_per_node: each, free_gpus_by_node: vec![each; count], gpus_by_job: BTreeMap::new() }
+    pub fn with_gpus_per_node(count: usize, each: u32) -> UniformNodes {
+        UniformNodes { gpus_per_node: each, free_gpus_by_node: vec![each; count], gpus_by_job: BTreeMap::new() }
     }
 
     /// How many GPUs there are in all.

@@ -20,7 +20,7 @@ use muster_core::planner::plan;
 use muster_core::time::DAY;
 use muster_core::{Event, JobId, NodeId, Settings, State, TenantId, Timestamp};
 
-use super::{Live, Nodes, Policy, TraceJob};
+use super::{LiveJob, UniformNodes, QueuePolicy, TraceJob};
 
 /// Most rounds at one moment. A round that displaces someone is followed by one that uses the room.
 const ROUNDS_PER_INSTANT_MAX: usize = 1_000;
@@ -32,7 +32,7 @@ const REPLAN_INTERVAL_S_MIN: f64 = 600.0;
 const GPUS_PER_NODE: u32 = 8;
 
 /// The product with the objective `fast`.
-pub struct Product {
+pub struct PlannerPolicy {
     state: State,
     /// Whether it is told how long jobs run.
     are_durations_known: bool,
@@ -41,10 +41,10 @@ pub struct Product {
     jobs: BTreeMap<usize, JobId>,
 }
 
-impl Product {
+impl PlannerPolicy {
     /// On a cluster that the first choice brings along.
-    pub fn new(known: bool) -> Product {
-        Product { state: State::default(), are_durations_known: known, nodes: 0, jobs: BTreeMap::new() }
+    pub fn new(known: bool) -> PlannerPolicy {
+        PlannerPolicy { state: State::default(), are_durations_known: known, nodes: 0, jobs: BTreeMap::new() }
     }
 
     /// A tenant that may have everything, and the nodes.
@@ -140,8 +140,8 @@ impl Product {
     }
 }
 
-impl Policy for Product {
-    fn select_running(&mut self, now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
+impl QueuePolicy for PlannerPolicy {
+    fn select_running(&mut self, now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes) {
         let now = timestamp(now_s);
         if self.nodes == 0 {
             self.set_up(nodes.gpus().div_ceil(GPUS_PER_NODE) as usize);
@@ -157,7 +157,7 @@ impl Policy for Product {
 
     /// What is expected of a job that is not told changes while it runs: look again when it has run for as long
     /// again. As long as everyone runs there is nothing to choose.
-    fn next_wake_s(&self, now_s: f64, live: &[Live]) -> Option<f64> {
+    fn next_wake_s(&self, now_s: f64, live: &[LiveJob]) -> Option<f64> {
         if self.are_durations_known || live.iter().all(|job| job.is_running) {
             return None;
         }
@@ -165,7 +165,7 @@ impl Policy for Product {
         running.map(|job| now_s + job.ran_s.max(REPLAN_INTERVAL_S_MIN)).min_by(f64::total_cmp)
     }
 
-    fn job_ended(&mut self, now_s: f64, job: &Live) {
+    fn job_ended(&mut self, now_s: f64, job: &LiveJob) {
         if let Some(job) = self.jobs.get(&job.trace_index).copied() {
             let said = TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
             self.report_from_all_nodes(job, &said, timestamp(now_s));

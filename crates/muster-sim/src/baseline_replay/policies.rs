@@ -16,10 +16,10 @@ pub use srsf::Srsf;
 pub use srtf::Srtf;
 pub use tiresias::Tiresias;
 
-use super::{Live, Nodes, Policy};
+use super::{LiveJob, UniformNodes, QueuePolicy};
 
 /// A policy by the name that people give it on the command line.
-pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
+pub fn policy_by_name(name: &str) -> Option<Box<dyn QueuePolicy>> {
     Some(match name {
         "fifo" => Box::new(Fifo),
         "sjf" => Box::new(Sjf),
@@ -33,7 +33,7 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn Policy>> {
 }
 
 /// Everyone leaves, and the jobs are seated anew as they stand; who does not fit is passed.
-pub fn place_all_again(live: &mut [Live], nodes: &mut Nodes) {
+pub fn place_all_again(live: &mut [LiveJob], nodes: &mut UniformNodes) {
     nodes.release_all();
     live.iter_mut().for_each(|job| job.is_running = nodes.place_gang(job.trace_index, job.spec.gpus));
 }

@@ -2,7 +2,7 @@
 //! where that is not what is asked.
 
 use super::policies::{Easy, Fifo, Las, Sjf, Srsf, Srtf, Tiresias};
-use super::{Live, Nodes, Outcome, Policy, TraceJob, replay};
+use super::{LiveJob, UniformNodes, ReplayOutcome, QueuePolicy, TraceJob, replay};
 
 /// Jobs by GPUs, submission and work.
 fn jobs(jobs: &[(u32, f64, f64)]) -> Vec<TraceJob> {
@@ -17,28 +17,28 @@ fn jobs(jobs: &[(u32, f64, f64)]) -> Vec<TraceJob> {
 }
 
 /// When each job ends.
-struct Ends<'a> {
-    policy: &'a mut dyn Policy,
+struct EndTimesRecorder<'a> {
+    policy: &'a mut dyn QueuePolicy,
     end_times: Vec<(usize, f64)>,
 }
 
-impl Policy for Ends<'_> {
-    fn select_running(&mut self, now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
+impl QueuePolicy for EndTimesRecorder<'_> {
+    fn select_running(&mut self, now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes) {
         self.policy.select_running(now_s, live, nodes);
     }
 
-    fn job_ended(&mut self, now_s: f64, job: &Live) {
+    fn job_ended(&mut self, now_s: f64, job: &LiveJob) {
         self.end_times.push((job.trace_index, now_s));
         self.policy.job_ended(now_s, job);
     }
 
-    fn next_wake_s(&self, now_s: f64, live: &[Live]) -> Option<f64> {
+    fn next_wake_s(&self, now_s: f64, live: &[LiveJob]) -> Option<f64> {
         self.policy.next_wake_s(now_s, live)
     }
 }
 
-fn ends_and_outcome(trace: &[TraceJob], policy: &mut dyn Policy) -> (Vec<f64>, Outcome) {
-    let mut ends = Ends { policy, end_times: Vec::new() };
+fn ends_and_outcome(trace: &[TraceJob], policy: &mut dyn QueuePolicy) -> (Vec<f64>, ReplayOutcome) {
+    let mut ends = EndTimesRecorder { policy, end_times: Vec::new() };
     let outcome = replay(trace, 1, &mut ends);
     ends.end_times.sort_by_key(|(job, _)| *job);
     (ends.end_times.into_iter().map(|(_, end)| end).collect(), outcome)
@@ -50,11 +50,11 @@ fn four_jobs() -> Vec<TraceJob> {
 }
 
 /// A policy by its name, when each job ends, and how often one had to stop.
-type Case = (&'static str, Box<dyn Policy>, [f64; 4], u64);
+type PolicyCase = (&'static str, Box<dyn QueuePolicy>, [f64; 4], u64);
 
 #[test]
 fn each_policy_gives_the_expected_end_times() {
-    let cases: [Case; 6] = [
+    let cases: [PolicyCase; 6] = [
         // The second keeps everyone out until the first is gone.
         ("fifo", Box::new(Fifo), [100.0, 300.0, 350.0, 360.0], 0),
         // The third starts beside the first; of the two that need all of it the shorter goes first.
@@ -122,7 +122,7 @@ fn start_overhead_is_deducted_between_any_two_events() {
 
 #[test]
 fn gangs_need_whole_nodes_and_the_rest_on_another() {
-    let mut nodes = Nodes::new(3);
+    let mut nodes = UniformNodes::new(3);
     assert!(nodes.place_gang(0, 1));
     assert!(nodes.place_gang(1, 12), "one node that is free, and four GPUs beside the first job");
     assert!(!nodes.place_gang(2, 16), "one node is free");

@@ -6,7 +6,7 @@ use super::round_to_4_decimals;
 
 /// How values spread.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Spread {
+pub struct Distribution {
     /// Their mean.
     pub mean: f64,
     /// Half are at most this.
@@ -19,14 +19,14 @@ pub struct Spread {
     pub max: f64,
 }
 
-impl Spread {
+impl Distribution {
     /// Of some values; nothing but zeros if there is none.
-    pub fn from_values(mut values: Vec<f64>) -> Spread {
+    pub fn from_values(mut values: Vec<f64>) -> Distribution {
         values.sort_by(f64::total_cmp);
         let rank = |percent: usize| (values.len() * percent).div_ceil(100).max(1) - 1;
         let at = |percent: usize| round_to_4_decimals(values.get(rank(percent)).copied().unwrap_or_default());
         let mean = round_to_4_decimals(values.iter().sum::<f64>() / values.len().max(1) as f64);
-        Spread { mean, p50: at(50), p95: at(95), p99: at(99), max: at(100) }
+        Distribution { mean, p50: at(50), p95: at(95), p99: at(99), max: at(100) }
     }
 }
 
@@ -36,9 +36,9 @@ mod tests {
 
     #[test]
     fn percentiles_are_nearest_rank() {
-        let spread = Spread::from_values((1..=100).rev().map(f64::from).collect());
-        assert_eq!(spread, Spread { mean: 50.5, p50: 50.0, p95: 95.0, p99: 99.0, max: 100.0 });
-        assert_eq!(Spread::from_values(vec![7.0]), Spread { mean: 7.0, p50: 7.0, p95: 7.0, p99: 7.0, max: 7.0 });
-        assert_eq!(Spread::from_values(Vec::new()), Spread::default());
+        let spread = Distribution::from_values((1..=100).rev().map(f64::from).collect());
+        assert_eq!(spread, Distribution { mean: 50.5, p50: 50.0, p95: 95.0, p99: 99.0, max: 100.0 });
+        assert_eq!(Distribution::from_values(vec![7.0]), Distribution { mean: 7.0, p50: 7.0, p95: 7.0, p99: 7.0, max: 7.0 });
+        assert_eq!(Distribution::from_values(Vec::new()), Distribution::default());
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Fate, round_to_4_decimals, slowdown};
-use crate::run_history::{End, History};
+use super::{JobOutcome, round_to_4_decimals, slowdown};
+use crate::run_history::{IntervalEnd, RunHistory};
 use crate::job_log::LoggedJob;
 
 /// What one tenant had of it.
@@ -26,7 +26,7 @@ pub struct TenantFigures {
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct TenantSums {
     jobs: u64,
     gpu_milli_ms: u128,
     wait_ms: i64,
@@ -35,8 +35,8 @@ struct Sums {
 }
 
 /// Every tenant, in order of names.
-pub fn tenant_figures(jobs: &[LoggedJob], fates: &[Option<Fate>], history: &History) -> Vec<TenantFigures> {
-    let mut tenants: BTreeMap<&str, Sums> = BTreeMap::new();
+pub fn tenant_figures(jobs: &[LoggedJob], fates: &[Option<JobOutcome>], history: &RunHistory) -> Vec<TenantFigures> {
+    let mut tenants: BTreeMap<&str, TenantSums> = BTreeMap::new();
     for (job, fate) in jobs.iter().zip(fates) {
         let sums = tenants.entry(&job.tenant).or_default();
         let Some(fate) = fate else { continue };
@@ -47,12 +47,12 @@ pub fn tenant_figures(jobs: &[LoggedJob], fates: &[Option<Fate>], history: &Hist
     for stretch in &history.intervals {
         let sums = tenants.entry(&jobs[stretch.log_index].tenant).or_default();
         sums.gpu_milli_ms += stretch.gpu_milli_ms();
-        sums.preemptions += u64::from(stretch.end == End::Preempted);
+        sums.preemptions += u64::from(stretch.end == IntervalEnd::Preempted);
     }
     tenants.into_iter().map(|(tenant, sums)| sums.figures(tenant)).collect()
 }
 
-impl Sums {
+impl TenantSums {
     fn figures(self, tenant: &str) -> TenantFigures {
         let mean = |sum: f64| round_to_4_decimals(sum / self.jobs.max(1) as f64);
         TenantFigures {

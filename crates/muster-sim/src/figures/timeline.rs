@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::{Span, round_to_4_decimals};
-use crate::run_history::History;
+use super::{ReplaySpan, round_to_4_decimals};
+use crate::run_history::RunHistory;
 use crate::job_log::LoggedJob;
 
 /// A part of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Bin {
+pub struct UtilisationBin {
     /// When it begins, in seconds from the first submission.
     pub at_s: f64,
     /// GPU-time held in it, of all there was.
@@ -16,8 +16,8 @@ pub struct Bin {
 }
 
 /// Utilisation from the first submission to the last end, in so many parts of equal length.
-pub fn utilisation_over_time(jobs: &[LoggedJob], history: &History, bins: usize) -> Vec<Bin> {
-    let span = Span::of(jobs, history);
+pub fn utilisation_over_time(jobs: &[LoggedJob], history: &RunHistory, bins: usize) -> Vec<UtilisationBin> {
+    let span = ReplaySpan::of(jobs, history);
     let width_ms = (span.to_end_ms() as f64 / bins as f64).max(1.0);
     let mut held = vec![0.0; bins];
     for stretch in &history.intervals {
@@ -32,7 +32,7 @@ pub fn utilisation_over_time(jobs: &[LoggedJob], history: &History, bins: usize)
             *held += inside.max(0.0) * gpus;
         }
     }
-    let bin = |(bin, held): (usize, f64)| Bin {
+    let bin = |(bin, held): (usize, f64)| UtilisationBin {
         at_s: round_to_4_decimals(bin as f64 * width_ms / 1e3),
         utilisation: round_to_4_decimals(held / f64::from(history.gpus.max(1))),
     };

@@ -1,14 +1,14 @@
 //! Philly jobs with deadlines, as they come with Chronus: times are minutes. The deadlines are not used.
 
-use super::table::{Row, scaled_ms};
-use super::{Gang, Line, LoggedJob};
+use super::table::{LogRow, scaled_ms};
+use super::{GangShape, ParsedLine, LoggedJob};
 
 const MINUTE_MS: f64 = 60_000.0;
 
 /// The job of a line.
-pub fn job(row: &Row) -> Result<Line, String> {
+pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     let minutes = |title: &str| scaled_ms(title, row.required_number(title)?, MINUTE_MS);
-    let gang = Gang::Total(row.required_number("num_gpu")?);
+    let gang = GangShape::Total(row.required_number("num_gpu")?);
     let plain = LoggedJob::new(row.required_text("job_id")?, minutes("submit_time")?, minutes("duration")?, gang);
     let tenant = row.required_text("user")?.to_string();
     let name = row.optional_text("model_name").unwrap_or(&plain.name).to_string();

@@ -11,7 +11,7 @@ use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 use muster_store::{Store, StoreConfig, StoreError};
 
-use super::{Format, Gang, Log, LogError, LoggedJob};
+use super::{LogFormat, GangShape, JobLog, LogError, LoggedJob};
 
 /// Entries read at once.
 const ENTRIES_PER_PAGE: u32 = 1_000;
@@ -31,13 +31,13 @@ pub fn open_store(path: &Path) -> Result<Store, StoreError> {
 }
 
 /// Read the journal of a file or a database; it may be in use.
-pub fn read(path: &Path) -> Result<Log, LogError> {
+pub fn read(path: &Path) -> Result<JobLog, LogError> {
     // An address may hold a password, which is nobody's business.
     let shown = if is_database_url(path) { Path::new("PostgreSQL") } else { path };
     let wrong = |what: String| LogError::Journal { path: shown.to_path_buf(), what };
     let failed = |error: StoreError| wrong(error.to_string());
     let store = open_store(path).map_err(failed)?;
-    let (mut memory, mut after) = (Memory::default(), 0);
+    let (mut memory, mut after) = (JournalJobs::default(), 0);
     loop {
         let page = open_store.tables.events(after, ENTRIES_PER_PAGE, None).map_err(failed)?;
         let Some(last) = page.last().map(|row| row.seq) else { break };
@@ -52,13 +52,13 @@ pub fn read(path: &Path) -> Result<Log, LogError> {
 
 /// What is remembered of the events read so far.
 #[derive(Debug, Default)]
-struct Memory {
-    jobs: BTreeMap<JobId, Seen>,
+struct JournalJobs {
+    jobs: BTreeMap<JobId, JournalJob>,
 }
 
 /// What is known of one job.
 #[derive(Debug)]
-struct Seen {
+struct JournalJob {
     spec: Arc<JobSpec>,
     submit_ms: i64,
     started_at: Option<Timestamp>,
@@ -66,7 +66,7 @@ struct Seen {
     has_ended: bool,
 }
 
-impl Memory {
+impl JournalJobs {
     fn add_event(&mut self, event: Event) {
         match event {
             Event::JobSubmitted { job, spec, array, at, .. } => {
@@ -78,7 +78,7 @@ impl Memory {
                 }
                 for member in members {
                     let (spec, submit_ms) = (spec.clone(), at.0);
-                    let seen = Seen { spec, submit_ms, started_at: None, work_ms: 0, has_ended: false };
+                    let seen = JournalJob { spec, submit_ms, started_at: None, work_ms: 0, has_ended: false };
                     self.jobs.insert(member, seen);
                 }
             }
@@ -94,19 +94,19 @@ impl Memory {
         }
     }
 
-    fn update_job(&mut self, job: JobId, change: impl FnOnce(&mut Seen)) {
+    fn update_job(&mut self, job: JobId, change: impl FnOnce(&mut JournalJob)) {
         if let Some(seen) = self.jobs.get_mut(&job) {
             change(seen);
         }
     }
 
-    fn into_log(self) -> Log {
-        let mut log = Log { format: Format::Journal, jobs: Vec::new(), left_out: BTreeMap::new() };
+    fn into_log(self) -> JobLog {
+        let mut log = JobLog { format: LogFormat::Journal, jobs: Vec::new(), left_out: BTreeMap::new() };
         for (id, seen) in self.jobs {
             match &seen {
                 seen if seen.spec.gpus() == 0 => log.count_left_out("asked for no GPU"),
-                Seen { has_ended: false, .. } => log.count_left_out("had not ended"),
-                Seen { work_ms: 0, .. } => log.count_left_out("did not run"),
+                JournalJob { has_ended: false, .. } => log.count_left_out("had not ended"),
+                JournalJob { work_ms: 0, .. } => log.count_left_out("did not run"),
                 _ => log.jobs.push(seen.into_job(id)),
             }
         }
@@ -114,7 +114,7 @@ impl Memory {
     }
 }
 
-impl Seen {
+impl JournalJob {
     /// An attempt is over.
     fn end_attempt(&mut self, next: &NextPhase, lost_gpu_ms: u64, at: Timestamp) {
         let ran_ms = self.started_at.take().map_or(0, |started| at.since(started));
@@ -147,9 +147,9 @@ impl Seen {
 }
 
 /// One group is told as it is, several together.
-fn gang_shape(spec: &JobSpec) -> Gang {
+fn gang_shape(spec: &JobSpec) -> GangShape {
     match &spec.tasks[..] {
-        [group] => Gang::Tasks { count: group.count, each: group.each.gpus },
-        _ => Gang::Total(spec.gpus()),
+        [group] => GangShape::Tasks { count: group.count, each: group.each.gpus },
+        _ => GangShape::Total(spec.gpus()),
     }
 }

@@ -3,8 +3,8 @@
 use muster_core::objects::settings::PRIORITY_MAX;
 
 use super::timestamps::parse_timestamp_ms;
-use super::table::Row;
-use super::{Gang, Line, LoggedJob};
+use super::table::LogRow;
+use super::{GangShape, ParsedLine, LoggedJob};
 
 /// Columns that must be there.
 pub const REQUIRED: &[&str] = &["submit", "duration_s", "gpus"];
@@ -24,15 +24,15 @@ pub const OPTIONAL: &[&str] = &[
 ];
 
 /// The job of a line.
-pub fn job(row: &Row) -> Result<Line, String> {
+pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     let submit = row.required_text("submit")?;
     let submit_ms = parse_timestamp_ms(submit).ok_or_else(|| {
         format!("`{submit}` is no moment for `submit`: write seconds, or for example 2026-01-31T08:15:00Z")
     })?;
     let gpus = row.required_number("gpus")?;
     let gang = match row.optional_number("tasks")? {
-        Some(count) => Gang::Tasks { count, each: gpus },
-        None => Gang::Total(gpus),
+        Some(count) => GangShape::Tasks { count, each: gpus },
+        None => GangShape::Total(gpus),
     };
     let said = |title: &str| row.optional_text(title).map(str::to_string);
     let priority: Option<u32> = row.optional_number("priority")?;

@@ -4,17 +4,17 @@
 //! Steps of jobs (`123.batch`) are no jobs. The account is the tenant. Times without a zone are taken for UTC.
 
 use super::timestamps::{parse_timestamp_ms, parse_slurm_duration_ms};
-use super::table::Row;
-use super::{Gang, Line, LoggedJob};
+use super::table::LogRow;
+use super::{GangShape, ParsedLine, LoggedJob};
 
 /// The job of a line.
-pub fn job(row: &Row) -> Result<Line, String> {
+pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     let id = row.required_text("JobID")?;
     if id.contains('.') {
-        return Ok(Line::NotAJob);
+        return Ok(ParsedLine::NotAJob);
     }
     if let Some(why) = unfinished_reason(row.optional_text("State").unwrap_or_default()) {
-        return Ok(Line::LeftOut(why));
+        return Ok(ParsedLine::LeftOut(why));
     }
     let submit_ms = timestamp_ms(row, "Submit")?.ok_or_else(|| "`Submit` is empty".to_string())?;
     let tres = Tres::from_row(row)?;
@@ -45,7 +45,7 @@ fn unfinished_reason(state: &str) -> Option<&'static str> {
 }
 
 /// From its start to its end, or as long as it says; nothing if it never started.
-fn work_ms(row: &Row) -> Result<i64, String> {
+fn work_ms(row: &LogRow) -> Result<i64, String> {
     if let (Some(start), Some(end)) = (timestamp_ms(row, "Start")?, timestamp_ms(row, "End")?) {
         return Ok(end - start);
     }
@@ -56,7 +56,7 @@ fn work_ms(row: &Row) -> Result<i64, String> {
 }
 
 /// A moment, if there is one: Slurm writes `Unknown` or `None` where there is none.
-fn timestamp_ms(row: &Row, title: &str) -> Result<Option<i64>, String> {
+fn timestamp_ms(row: &LogRow, title: &str) -> Result<Option<i64>, String> {
     match row.optional_text(title) {
         None | Some("Unknown" | "None" | "N/A") => Ok(None),
         Some(text) => match parse_timestamp_ms(text) {
@@ -71,7 +71,7 @@ fn duration_ms(text: &str, title: &str) -> Result<i64, String> {
 }
 
 /// The limit; none if there is none, or that of the partition, which the log does not tell.
-fn time_limit_ms(row: &Row) -> Result<Option<i64>, String> {
+fn time_limit_ms(row: &LogRow) -> Result<Option<i64>, String> {
     if let Some(minutes) = row.optional_text("TimelimitRaw").and_then(|text| text.parse::<i64>().ok()) {
         return Ok(Some(minutes * 60_000).filter(|ms| *ms > 0));
     }
@@ -82,10 +82,10 @@ fn time_limit_ms(row: &Row) -> Result<Option<i64>, String> {
 }
 
 /// A task for each node where the GPUs divide evenly.
-fn gang_shape(gpus: u32, nodes: u32) -> Gang {
+fn gang_shape(gpus: u32, nodes: u32) -> GangShape {
     match nodes {
-        2.. if gpus.is_multiple_of(nodes) => Gang::Tasks { count: nodes, each: gpus / nodes },
-        _ => Gang::Total(gpus),
+        2.. if gpus.is_multiple_of(nodes) => GangShape::Tasks { count: nodes, each: gpus / nodes },
+        _ => GangShape::Total(gpus),
     }
 }
 
@@ -99,7 +99,7 @@ struct Tres {
 }
 
 impl Tres {
-    fn from_row(row: &Row) -> Result<Tres, String> {
+    fn from_row(row: &LogRow) -> Result<Tres, String> {
         let had = row.optional_text("AllocTRES").map(Tres::parse).transpose()?.unwrap_or_default();
         let asked = row.optional_text("ReqTRES").map(Tres::parse).transpose()?.unwrap_or_default();
         Ok(Tres {

@@ -4,20 +4,20 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 /// A text whose first line says what stands where.
-pub struct Table<'a> {
+pub struct LogTable<'a> {
     columns: Vec<Cow<'a, str>>,
     lines: Vec<(usize, &'a str)>,
     separator: char,
 }
 
-impl<'a> Table<'a> {
+impl<'a> LogTable<'a> {
     /// Take a text apart; empty lines are passed.
-    pub fn parse(text: &'a str, separator: char) -> Table<'a> {
+    pub fn parse(text: &'a str, separator: char) -> LogTable<'a> {
         let text = text.trim_start_matches('\u{feff}');
         let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
         let titles = lines.next().map(|(_, line)| split_fields(line, separator)).unwrap_or_default();
         let lines = lines.filter(|(_, line)| !line.trim().is_empty()).collect();
-        Table { columns: titles, lines, separator }
+        LogTable { columns: titles, lines, separator }
     }
 
     /// Whether every one of these columns is there.
@@ -37,11 +37,11 @@ impl<'a> Table<'a> {
     }
 
     /// Its lines by their number, without that of titles.
-    pub fn rows(&self) -> impl Iterator<Item = (usize, Result<Row<'_>, String>)> {
+    pub fn rows(&self) -> impl Iterator<Item = (usize, Result<LogRow<'_>, String>)> {
         self.lines.iter().map(|(at, line)| {
             let fields = split_fields(line, self.separator);
             let row = match fields.len() == self.columns.len() {
-                true => Ok(Row { columns: &self.columns, fields }),
+                true => Ok(LogRow { columns: &self.columns, fields }),
                 false => Err(format!("{} fields, but {} titles", fields.len(), self.columns.len())),
             };
             (*at, row)
@@ -50,12 +50,12 @@ impl<'a> Table<'a> {
 }
 
 /// One line.
-pub struct Row<'a> {
+pub struct LogRow<'a> {
     columns: &'a [Cow<'a, str>],
     fields: Vec<Cow<'a, str>>,
 }
 
-impl Row<'_> {
+impl LogRow<'_> {
     /// What stands under a title; nothing if it is empty or there is no such column.
     pub fn optional_text(&self, title: &str) -> Option<&str> {
         let place = self.columns.iter().position(|known| known == title)?;

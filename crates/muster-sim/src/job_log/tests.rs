@@ -11,7 +11,7 @@ use muster_store::{Entry, Leadership, StoreConfig};
 
 use super::timestamps::parse_slurm_duration_ms;
 use super::*;
-use crate::trace_replay::{Assumptions, Site, job_spec};
+use crate::trace_replay::{ReplayAssumptions, ReplayCluster, job_spec};
 
 /// 2026-01-31T08:00:00Z.
 const EIGHT_OCLOCK_MS: i64 = 1_769_846_400_000;
@@ -21,22 +21,22 @@ fn sample(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/samples").join(name)
 }
 
-fn read_sample(name: &str) -> Log {
-    read(&sample(name), None, BadLines::Stop).unwrap()
+fn read_sample(name: &str) -> JobLog {
+    read(&sample(name), None, BadLinePolicy::Stop).unwrap()
 }
 
 /// A file that is gone when the test is over.
-struct Scratch(PathBuf);
+struct TempFile(PathBuf);
 
-impl Scratch {
-    fn new(name: &str, text: &str) -> Scratch {
+impl TempFile {
+    fn new(name: &str, text: &str) -> TempFile {
         let path = std::env::temp_dir().join(format!("muster-jobs-{}-{name}", std::process::id()));
         std::fs::write(&path, text).unwrap();
-        Scratch(path)
+        TempFile(path)
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -45,7 +45,7 @@ impl Drop for Scratch {
 #[test]
 fn the_muster_csv_is_read() {
     let log = read_sample("plain.csv");
-    assert_eq!(log.format, Format::Plain);
+    assert_eq!(log.format, LogFormat::Plain);
     assert_eq!(log.left_out, BTreeMap::from([("did not run".to_string(), 1)]));
     let [third, first, second] = &log.jobs[..] else { panic!("{:?}", log.jobs) };
     let all = LoggedJob {
@@ -58,10 +58,10 @@ fn the_muster_csv_is_read() {
         time_limit_ms: Some(7_200_000),
         priority: Some(200),
         checkpoint_every_ms: Some(600_000),
-        ..LoggedJob::new("a1", EIGHT_OCLOCK_MS, 3_600_000, Gang::Total(2))
+        ..LoggedJob::new("a1", EIGHT_OCLOCK_MS, 3_600_000, GangShape::Total(2))
     };
     assert_eq!(*first, all);
-    let gang = Gang::Tasks { count: 4, each: 8 };
+    let gang = GangShape::Tasks { count: 4, each: 8 };
     let some = LoggedJob { name: "gpt, small".to_string(), ..LoggedJob::new("a2", EIGHT_OCLOCK_MS, 90_500, gang) };
     assert_eq!(*second, LoggedJob { tenant: "text".to_string(), user: "bob".to_string(), ..some });
     assert_eq!(third.submit_ms, EIGHT_OCLOCK_MS - MINUTE_MS, "without a zone it is UTC, and the first comes first");
@@ -71,18 +71,18 @@ fn the_muster_csv_is_read() {
 #[test]
 fn philly_muri_and_chronus_traces_are_read() {
     let philly = read_sample("philly.csv");
-    assert_eq!(philly.format, Format::Philly);
+    assert_eq!(philly.format, LogFormat::Philly);
     let job = &philly.jobs[1];
-    assert_eq!((job.submit_ms, job.work_ms, job.gpus), (MINUTE_MS, 60 * MINUTE_MS, Gang::Total(1)));
+    assert_eq!((job.submit_ms, job.work_ms, job.gpus), (MINUTE_MS, 60 * MINUTE_MS, GangShape::Total(1)));
     assert_eq!(job.tenant, "bbb222");
 
     let muri = read_sample("muri.csv");
-    assert_eq!(muri.format, Format::Muri);
+    assert_eq!(muri.format, LogFormat::Muri);
     assert_eq!((muri.jobs[0].work_ms, muri.jobs[0].gpus.total()), (203_000, 4), "1,000 × 200 ms × 1.015");
     assert_eq!((muri.jobs[1].submit_ms, muri.jobs[1].name.as_str()), (5_000, "vgg16"));
 
     let chronus = read_sample("chronus.csv");
-    assert_eq!(chronus.format, Format::Chronus);
+    assert_eq!(chronus.format, LogFormat::Chronus);
     assert_eq!((chronus.jobs[0].submit_ms, chronus.jobs[0].work_ms), (10 * MINUTE_MS, 30 * MINUTE_MS));
     assert_eq!(chronus.left_out, BTreeMap::from([("asked for no GPU".to_string(), 1)]));
 }
@@ -90,13 +90,13 @@ fn philly_muri_and_chronus_traces_are_read() {
 #[test]
 fn sacct_output_is_read() {
     let log = read_sample("sacct.txt");
-    assert_eq!(log.format, Format::Sacct);
+    assert_eq!(log.format, LogFormat::Sacct);
     let expected =
         [("asked for no GPU", 1), ("did not run", 1), ("had not ended", 1), ("had not started", 1)];
     assert_eq!(log.left_out, expected.map(|(why, count)| (why.to_string(), count)).into());
     let [train, sweep, odd] = &log.jobs[..] else { panic!("{:?}", log.jobs) };
     assert_eq!((train.submit_ms, train.work_ms), (EIGHT_OCLOCK_MS, 60 * MINUTE_MS), "its steps are no jobs");
-    assert_eq!(train.gpus, Gang::Tasks { count: 2, each: 4 });
+    assert_eq!(train.gpus, GangShape::Tasks { count: 2, each: 4 });
     assert_eq!(
         (train.tenant.as_str(), train.user.as_str(), train.gpu_model.as_deref()),
         ("vision", "ada", Some("a100"))
@@ -111,7 +111,7 @@ fn sacct_output_is_read() {
     );
     assert_eq!(
         (odd.gpus, odd.time_limit_ms),
-        (Gang::Total(3), None),
+        (GangShape::Total(3), None),
         "three GPUs of two nodes are no two tasks"
     );
 }
@@ -142,39 +142,39 @@ fn slurm_durations_and_timestamps_are_parsed() {
 #[test]
 fn a_bad_line_is_refused_with_its_number() {
     let text = "submit,duration_s,gpus\n0,10,1\n\n5,soon,1\n6,10\n7,10,-1\n8,20,2\n";
-    let file = Scratch::new("bad.csv", text);
-    let error = read(&file.0, None, BadLines::Stop).unwrap_err();
+    let file = TempFile::new("bad.csv", text);
+    let error = read(&file.0, None, BadLinePolicy::Stop).unwrap_err();
     let said = error.to_string();
     assert!(said.ends_with("line 4: `soon` is no number for `duration_s`"), "{said}");
     assert!(error.hint().contains("--skip-bad"), "{}", error.hint());
-    let log = read(&file.0, None, BadLines::Skip).unwrap();
+    let log = read(&file.0, None, BadLinePolicy::Skip).unwrap();
     assert_eq!(log.jobs.iter().map(|job| job.submit_ms).collect::<Vec<_>>(), [0, 8_000]);
     assert_eq!(log.left_out, BTreeMap::from([("could not be read".to_string(), 3)]));
 }
 
 #[test]
 fn unknown_columns_and_formats_are_refused() {
-    let file = Scratch::new("titles.csv", "submit,duration_s,gpus,prio\n0,10,1,5\n");
-    let error = read(&file.0, None, BadLines::Skip).unwrap_err().to_string();
+    let file = TempFile::new("titles.csv", "submit,duration_s,gpus,prio\n0,10,1,5\n");
+    let error = read(&file.0, None, BadLinePolicy::Skip).unwrap_err().to_string();
     assert!(error.contains("line 1: nobody knows a column `prio`; known are submit, duration_s"), "{error}");
-    let file = Scratch::new("unknown.csv", "when,what\n0,10\n");
-    let error = read(&file.0, None, BadLines::Stop).unwrap_err();
+    let file = TempFile::new("unknown.csv", "when,what\n0,10\n");
+    let error = read(&file.0, None, BadLinePolicy::Stop).unwrap_err();
     assert!(error.to_string().contains("begins with `when,what`"), "{error}");
     assert!(error.hint().contains("csv, philly, chronus, muri, sacct, journal"), "{}", error.hint());
-    let error = read(&file.0, Some(Format::Sacct), BadLines::Stop).unwrap_err().to_string();
+    let error = read(&file.0, Some(LogFormat::Sacct), BadLinePolicy::Stop).unwrap_err().to_string();
     assert!(error.contains("there is no column `JobID`"), "{error}");
-    let error = read(&PathBuf::from("/nowhere/jobs.csv"), None, BadLines::Stop).unwrap_err();
+    let error = read(&PathBuf::from("/nowhere/jobs.csv"), None, BadLinePolicy::Stop).unwrap_err();
     assert!(error.to_string().contains("cannot read `/nowhere/jobs.csv`"), "{error}");
 }
 
 #[test]
 fn gzip_files_are_unpacked() {
     use std::io::Write;
-    let file = Scratch::new("packed.csv.gz", "");
+    let file = TempFile::new("packed.csv.gz", "");
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(&std::fs::read(sample("philly.csv")).unwrap()).unwrap();
     std::fs::write(&file.0, packed.finish().unwrap()).unwrap();
-    assert_eq!(read(&file.0, None, BadLines::Stop).unwrap(), read_sample("philly.csv"));
+    assert_eq!(read(&file.0, None, BadLinePolicy::Stop).unwrap(), read_sample("philly.csv"));
 }
 
 #[test]
@@ -186,13 +186,13 @@ fn jobs_outside_the_time_range_are_left_out() {
 }
 
 /// A state and its journal.
-struct Cluster {
+struct JournalBuilder {
     state: State,
     entries: Vec<Entry>,
     epoch: u64,
 }
 
-impl Cluster {
+impl JournalBuilder {
     fn execute(&mut self, command: &Command, at_ms: i64) -> Answer {
         let at = Timestamp(at_ms);
         let decision = self.state.decide(&Actor::system(), command, at).unwrap();
@@ -204,9 +204,9 @@ impl Cluster {
         decision.answer
     }
 
-    fn submit(&mut self, job: &LoggedJob, site: &Site, at_ms: i64) -> JobId {
+    fn submit(&mut self, job: &LoggedJob, site: &ReplayCluster, at_ms: i64) -> JobId {
         let tenant = "red".parse().unwrap();
-        let spec = job_spec(job, tenant, site, &Assumptions::default()).into();
+        let spec = job_spec(job, tenant, site, &ReplayAssumptions::default()).into();
         let ask = SubmitJob {
             spec,
             array: None,
@@ -240,17 +240,17 @@ use muster_core::JobId;
 /// way to runs for 20 s. A third is cancelled before it starts, a fourth is still there.
 #[test]
 fn the_journal_of_a_server_is_read() {
-    let file = Scratch::new("journal.db", "");
+    let file = TempFile::new("journal.db", "");
     let mut store = muster_store::open(&StoreConfig::Sqlite { path: file.0.clone() }).unwrap();
     let Leadership::Leading { epoch, .. } = open_store.journal.acquire_leadership("test", 60_000).unwrap() else { panic!() };
-    let mut cluster = Cluster { state: State::empty(), entries: Vec::new(), epoch };
-    let site = Site::parse("1x4xV100").unwrap();
+    let mut cluster = JournalBuilder { state: State::empty(), entries: Vec::new(), epoch };
+    let site = ReplayCluster::parse("1x4xV100").unwrap();
     let config = Box::new(TenantConfig::unlimited("red"));
     cluster.execute(&Command::CreateTenant { id: "red".parse().unwrap(), config }, 0);
     let (node, facts) = site.nodes()[0].clone();
     cluster.execute(&Command::RegisterNode { node, facts: Box::new(facts) }, 0);
     let job =
-        |priority: u32| LoggedJob { priority: Some(priority), ..LoggedJob::new("", 0, 1, Gang::Total(4)) };
+        |priority: u32| LoggedJob { priority: Some(priority), ..LoggedJob::new("", 0, 1, GangShape::Total(4)) };
     let long = LoggedJob { checkpoint_every_ms: Some(20_000), ..job(100) };
     let first = cluster.submit(&long, &site, 1_000);
     cluster.plan(1_000);
@@ -271,8 +271,8 @@ fn the_journal_of_a_server_is_read() {
     cluster.report(first, done, 134_000);
     open_store.journal.append(&cluster.entries).unwrap();
 
-    let log = read(&file.0, None, BadLines::Stop).unwrap();
-    assert_eq!(log.format, Format::Journal);
+    let log = read(&file.0, None, BadLinePolicy::Stop).unwrap();
+    assert_eq!(log.format, LogFormat::Journal);
     let expected = [("did not run", 1), ("had not ended", 1)];
     assert_eq!(log.left_out, expected.map(|(why, count)| (why.to_string(), count)).into());
     let seen: Vec<_> = log.jobs.iter().map(|job| (job.id.as_str(), job.submit_ms, job.work_ms)).collect();
@@ -280,7 +280,7 @@ fn the_journal_of_a_server_is_read() {
     let (first, spec) = (&log.jobs[0], log.jobs[0].spec.as_ref().unwrap());
     assert_eq!(
         (first.gpus, first.checkpoint_every_ms, spec.priority),
-        (Gang::Tasks { count: 1, each: 4 }, Some(20_000), 100)
+        (GangShape::Tasks { count: 1, each: 4 }, Some(20_000), 100)
     );
     drop(open_store);
     for ending in ["-wal", "-shm", ".lock", "-lock"] {

@@ -9,7 +9,7 @@ const GROUP_FILL_FRACTION: f64 = 0.8;
 const HEADROOM_FACTOR: f64 = 1.05;
 
 /// What a plot is about.
-pub struct Words<'a> {
+pub struct PlotLabels<'a> {
     /// Above it.
     pub title: &'a str,
     /// Along it, with the unit.
@@ -19,7 +19,7 @@ pub struct Words<'a> {
 }
 
 /// For each group a bar of every series, in the same order; none where a value is missing.
-pub fn bars(words: &Words, groups: &[String], series: &[(&str, Vec<Option<f64>>)]) -> String {
+pub fn bars(words: &PlotLabels, groups: &[String], series: &[(&str, Vec<Option<f64>>)]) -> String {
     let values = series.iter().flat_map(|(_, values)| values.iter().flatten());
     let x = Axis {
         title: words.x.to_string(),
@@ -42,7 +42,7 @@ pub fn bars(words: &Words, groups: &[String], series: &[(&str, Vec<Option<f64>>)
 }
 
 /// A line for every series, through its points.
-pub fn curves(words: &Words, series: &[(&str, Vec<(f64, f64)>)]) -> String {
+pub fn curves(words: &PlotLabels, series: &[(&str, Vec<(f64, f64)>)]) -> String {
     let points = || series.iter().flat_map(|(_, points)| points.iter());
     let from = points().map(|(x, _)| *x).fold(f64::INFINITY, f64::min);
     let to = points().map(|(x, _)| *x).fold(from, f64::max);

@@ -1,8 +1,8 @@
 //! When jobs waited and ran: a row for each of some consecutive jobs.
 
 use super::axes::{Axis, Plot};
-use crate::figures::{Fate, job_outcomes};
-use crate::run_history::{End, History};
+use crate::figures::{JobOutcome, job_outcomes};
+use crate::run_history::{IntervalEnd, RunHistory};
 use crate::job_log::LoggedJob;
 
 /// Most jobs in the picture.
@@ -14,7 +14,7 @@ const PREEMPTED_COLOUR: &str = "#d55e00";
 const TIMED_OUT_COLOUR: &str = "#e69f00";
 
 /// The jobs that came around the longest waits, each in its row.
-pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &History) -> String {
+pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> String {
     let fates = job_outcomes(jobs, history);
     let first = first_of_longest_waits(&job_outcomes);
     let last = (first + JOBS_SHOWN_MAX).min(jobs.len());
@@ -42,9 +42,9 @@ pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &History) -> String {
     }
     for stretch in history.intervals.iter().filter(|stretch| (first..last).contains(&stretch.log_index)) {
         let fill = match stretch.end {
-            End::Done => RUNNING_COLOUR,
-            End::Preempted => PREEMPTED_COLOUR,
-            End::TimeLimit => TIMED_OUT_COLOUR,
+            IntervalEnd::Done => RUNNING_COLOUR,
+            IntervalEnd::Preempted => PREEMPTED_COLOUR,
+            IntervalEnd::TimeLimit => TIMED_OUT_COLOUR,
         };
         let says = format!("{}: {} GPUs", jobs[stretch.log_index].name, stretch.gpu_milli as f64 / 1e3);
         plot.bar((hours(stretch.from_ms), hours(stretch.to_ms)), row(stretch.log_index), fill, &says);
@@ -59,8 +59,8 @@ pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &History) -> String {
 }
 
 /// The first of the consecutive jobs that waited longest together.
-fn first_of_longest_waits(fates: &[Option<Fate>]) -> usize {
-    let wait = |fate: &Option<Fate>| fate.map_or(0, |fate| fate.wait_ms);
+fn first_of_longest_waits(fates: &[Option<JobOutcome>]) -> usize {
+    let wait = |fate: &Option<JobOutcome>| fate.map_or(0, |fate| fate.wait_ms);
     let mut sum: i64 = job_outcomes.iter().take(JOBS_SHOWN_MAX).map(wait).sum();
     let (mut best, mut most) = (0, sum);
     for first in 1..=job_outcomes.len().saturating_sub(JOBS_SHOWN_MAX) {
@@ -73,7 +73,7 @@ fn first_of_longest_waits(fates: &[Option<Fate>]) -> usize {
 }
 
 /// Nine of ten have ended by then: one that runs for weeks would make all others a line.
-fn plot_end_ms(jobs: &[LoggedJob], fates: &[Option<Fate>], places: std::ops::Range<usize>) -> i64 {
+fn plot_end_ms(jobs: &[LoggedJob], fates: &[Option<JobOutcome>], places: std::ops::Range<usize>) -> i64 {
     let ends = places.filter_map(|job| Some(jobs[job].submit_ms + job_outcomes[job]?.completion_ms));
     let mut ends: Vec<i64> = ends.collect();
     ends.sort_unstable();

@@ -2,13 +2,13 @@
 
 use super::axes::{Axis, Plot};
 use super::colour;
-use crate::figures::Bin;
+use crate::figures::UtilisationBin;
 
 const DAY_S: f64 = 86_400.0;
 const HOUR_S: f64 = 3_600.0;
 
 /// Utilisation over time.
-pub fn utilisation(policies: &[(&str, &[Bin])]) -> String {
+pub fn utilisation(policies: &[(&str, &[UtilisationBin])]) -> String {
     let last_s = policies.iter().filter_map(|(_, bins)| bins.last()).map(|bin| bin.at_s).fold(1.0, f64::max);
     let (unit_s, unit) = if last_s > 2.0 * DAY_S { (DAY_S, "days") } else { (HOUR_S, "hours") };
     let title = format!("time since the first submission ({unit})");

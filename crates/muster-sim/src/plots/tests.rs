@@ -1,9 +1,9 @@
 //! The plots are well-formed and show what they are given.
 
 use super::*;
-use crate::figures::{Bin, figures};
-use crate::run_history::{End, History, Stretch};
-use crate::job_log::{Gang, LoggedJob};
+use crate::figures::{UtilisationBin, figures};
+use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
+use crate::job_log::{GangShape, LoggedJob};
 
 /// Every element that is opened is closed, and no letter of a name is taken for a tag.
 fn is_well_formed(svg: &str) -> bool {
@@ -26,7 +26,7 @@ fn is_well_formed(svg: &str) -> bool {
 
 #[test]
 fn plots_are_well_formed() {
-    let bins = [Bin { at_s: 0.0, utilisation: 0.5 }, Bin { at_s: 400_000.0, utilisation: 1.0 }];
+    let bins = [UtilisationBin { at_s: 0.0, utilisation: 0.5 }, UtilisationBin { at_s: 400_000.0, utilisation: 1.0 }];
     let utilisation = utilisation(&[("muster", &bins), ("a<b & c", &bins)]);
     assert!(is_well_formed(&utilisation), "{utilisation}");
     assert!(utilisation.contains("(days)") && utilisation.contains("a&lt;b &amp; c"), "{utilisation}");
@@ -36,9 +36,9 @@ fn plots_are_well_formed() {
 
 #[test]
 fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
-    let job = |submit_ms| LoggedJob::new("", submit_ms, 3_600_000, Gang::Total(1));
+    let job = |submit_ms| LoggedJob::new("", submit_ms, 3_600_000, GangShape::Total(1));
     let jobs = vec![job(0), job(1_000)];
-    let stretch = |job, from_ms, to_ms, end| Stretch {
+    let stretch = |job, from_ms, to_ms, end| RunInterval {
         log_index: job,
         from_ms,
         to_ms,
@@ -48,11 +48,11 @@ fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
         end,
     };
     let stretches = vec![
-        stretch(0, 0, 1_800_000, End::Preempted),
-        stretch(1, 1_800_000, 5_400_000, End::Done),
-        stretch(0, 5_400_000, 7_200_000, End::Done),
+        stretch(0, 0, 1_800_000, IntervalEnd::Preempted),
+        stretch(1, 1_800_000, 5_400_000, IntervalEnd::Done),
+        stretch(0, 5_400_000, 7_200_000, IntervalEnd::Done),
     ];
-    let history = History { gpus: 1, intervals: stretches, ..History::default() };
+    let history = RunHistory { gpus: 1, intervals: stretches, ..RunHistory::default() };
     let svg = gantt("muster", &jobs, &history);
     assert!(is_well_formed(&svg), "{svg}");
     assert_eq!(svg.matches(">1.5<").count(), 2, "both axes have ticks: {svg}");
@@ -64,7 +64,7 @@ fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
 
 #[test]
 fn bars_are_grouped_by_name_and_missing_values_have_no_bar() {
-    let words = Words { title: "a & b", x: "trace", y: "%" };
+    let words = PlotLabels { title: "a & b", x: "trace", y: "%" };
     let groups = ["one".to_string(), "t<wo".to_string()];
     let svg = bars(&words, &groups, &[("x", vec![Some(50.0), Some(100.0)]), ("y", vec![None, Some(1.0)])]);
     assert!(is_well_formed(&svg) && svg.contains(">t&lt;wo<"), "{svg}");
@@ -80,7 +80,7 @@ fn bars_are_grouped_by_name_and_missing_values_have_no_bar() {
 
 #[test]
 fn the_x_axis_of_curves_starts_at_the_first_point() {
-    let words = Words { title: "", x: "", y: "" };
+    let words = PlotLabels { title: "", x: "", y: "" };
     let svg = curves(&words, &[("x", vec![(2.0, 1.0), (4.0, 2.0)]), ("y", vec![(3.0, 1.0), (4.0, 1.0)])]);
     assert!(is_well_formed(&svg) && svg.contains("M78.0 "), "{svg}");
 }

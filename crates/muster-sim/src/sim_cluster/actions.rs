@@ -6,12 +6,12 @@ use muster_core::objects::settings::{Objective, Settings};
 use muster_protocol::agent::Report;
 use muster_store::memory::SimulatedFault;
 
-use super::network::Weather;
-use super::{Coming, ToServer, World};
+use super::network::NetworkConditions;
+use super::{SimEvent, ServerMessage, SimCluster};
 use crate::random::Random;
-use crate::fault_schedule::Act;
+use crate::fault_schedule::ScheduledAction;
 
-impl World<'_> {
+impl SimCluster<'_> {
     pub(super) fn apply_action(&mut self, index: usize) {
         let act = self.schedule.actions[index].1.clone();
         if self.is_healed && act.is_fault() {
@@ -19,72 +19,72 @@ impl World<'_> {
         }
         let (now, servers, nodes) = (self.now(), self.servers.len(), self.nodes.len());
         match act {
-            Act::CrashServer(server, ms) => {
+            ScheduledAction::CrashServer(server, ms) => {
                 self.servers[server % servers].process = None;
-                self.schedule_at(now + ms, Coming::RestartServer(server % servers));
+                self.schedule_at(now + ms, SimEvent::RestartServer(server % servers));
             }
-            Act::PauseServer(server, ms) => self.servers[server % servers].paused_until_ms = now + ms,
-            Act::FreezeServer(server, ms) => {
+            ScheduledAction::PauseServer(server, ms) => self.servers[server % servers].paused_until_ms = now + ms,
+            ScheduledAction::FreezeServer(server, ms) => {
                 self.servers[server % servers].paused_until_ms = now + ms;
                 self.servers[server % servers].clock.freeze_until(now + ms);
             }
-            Act::CrashAgent(node, ms) => {
+            ScheduledAction::CrashAgent(node, ms) => {
                 self.nodes[node % nodes].agent = None;
-                self.schedule_at(now + ms, Coming::RestartAgent(node % nodes));
+                self.schedule_at(now + ms, SimEvent::RestartAgent(node % nodes));
             }
-            Act::PauseAgent(node, ms) => self.nodes[node % nodes].agent_paused_until_ms = now + ms,
-            Act::PauseShim(node, number, ms) => self.nodes[node % nodes].host.pause_any_shim(number, ms),
-            Act::FreezeNode(node, ms) => {
+            ScheduledAction::PauseAgent(node, ms) => self.nodes[node % nodes].agent_paused_until_ms = now + ms,
+            ScheduledAction::PauseShim(node, number, ms) => self.nodes[node % nodes].host.pause_any_shim(number, ms),
+            ScheduledAction::FreezeNode(node, ms) => {
                 self.nodes[node % nodes].frozen_until_ms = now + ms;
                 self.nodes[node % nodes].clock.freeze_until(now + ms);
             }
-            Act::CrashNode(node, ms) => {
+            ScheduledAction::CrashNode(node, ms) => {
                 let place = &mut self.nodes[node % nodes];
                 (place.agent, place.is_powered_on) = (None, false);
                 place.host.power_cut();
-                self.schedule_at(now + ms, Coming::BootNode(node % nodes));
+                self.schedule_at(now + ms, SimEvent::BootNode(node % nodes));
             }
-            Act::LoseDisk(node, ms) => {
+            ScheduledAction::LoseDisk(node, ms) => {
                 let place = &mut self.nodes[node % nodes];
                 (place.agent, place.is_powered_on) = (None, false);
                 place.host.power_cut();
                 place.host.lose_disk();
                 self.laws.forget_unreported_launches(node % nodes, &self.node_names[node % nodes]);
-                self.schedule_at(now + ms, Coming::BootNode(node % nodes));
+                self.schedule_at(now + ms, SimEvent::BootNode(node % nodes));
             }
-            Act::KillShim(node) => self.nodes[node % nodes].host.kill_any_shim(),
-            Act::FailDiskWrites(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
-            Act::DisconnectDatabase(server, ms) => {
+            ScheduledAction::KillShim(node) => self.nodes[node % nodes].host.kill_any_shim(),
+            ScheduledAction::FailDiskWrites(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
+            ScheduledAction::DisconnectDatabase(server, ms) => {
                 self.servers[server % servers].connection.inject_fault(SimulatedFault::Unreachable);
-                self.schedule_at(now + ms, Coming::ReconnectDatabase(server % servers));
+                self.schedule_at(now + ms, SimEvent::ReconnectDatabase(server % servers));
             }
-            Act::LoseDatabaseReply(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::ReplyLost),
-            Act::TearDatabaseWrite(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::TornWrite),
-            Act::PartitionNetwork(server, node, ms) => {
+            ScheduledAction::LoseDatabaseReply(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::ReplyLost),
+            ScheduledAction::TearDatabaseWrite(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::TornWrite),
+            ScheduledAction::PartitionNetwork(server, node, ms) => {
                 self.partitions.insert((server % servers, node % nodes), now + ms);
             }
-            Act::DegradeNetwork(ms, per_mille, delay_ms_max) => {
-                self.network = Weather { until_ms: now + ms, loss_per_mille: per_mille, delay_ms_max };
+            ScheduledAction::DegradeNetwork(ms, per_mille, delay_ms_max) => {
+                self.network = NetworkConditions { until_ms: now + ms, loss_per_mille: per_mille, delay_ms_max };
             }
-            Act::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_wall_offset_ms(off_ms),
-            Act::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_wall_offset_ms(off_ms),
-            Act::SkewServerClock(server, pace) => self.servers[server % servers].clock.set_rate_per_mille(pace),
-            Act::SkewNodeClock(node, pace) => self.nodes[node % nodes].clock.set_rate_per_mille(pace),
-            Act::ReportGpuReading(node, gpu, celsius, errors) => self.send_gpu_reading(node % nodes, gpu, celsius, errors),
-            Act::FailGpu(node, gpu, errors) => {
+            ScheduledAction::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_wall_offset_ms(off_ms),
+            ScheduledAction::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_wall_offset_ms(off_ms),
+            ScheduledAction::SkewServerClock(server, pace) => self.servers[server % servers].clock.set_rate_per_mille(pace),
+            ScheduledAction::SkewNodeClock(node, pace) => self.nodes[node % nodes].clock.set_rate_per_mille(pace),
+            ScheduledAction::ReportGpuReading(node, gpu, celsius, errors) => self.send_gpu_reading(node % nodes, gpu, celsius, errors),
+            ScheduledAction::FailGpu(node, gpu, errors) => {
                 let gpu = gpu % self.schedule.node_gpus[node % nodes] as u8;
                 self.nodes[node % nodes].host.fail_gpu(gpu);
                 self.send_gpu_reading(node % nodes, gpu, 60, errors);
             }
-            Act::Configure(number) => {
+            ScheduledAction::Configure(number) => {
                 self.settings = random_settings(number, &self.settings);
                 let settings = Box::new(self.settings.clone());
                 self.send_operator_command(Command::Configure { settings });
             }
-            Act::Drain(node) => self.set_node_state(node % nodes, NodeStatus::Draining),
-            Act::Resume(node) => self.set_node_state(node % nodes, NodeStatus::Ready),
+            ScheduledAction::Drain(node) => self.set_node_state(node % nodes, NodeStatus::Draining),
+            ScheduledAction::Resume(node) => self.set_node_state(node % nodes, NodeStatus::Ready),
             deed => {
-                for letter in self.clients.act(&deed, self.laws.expected_state()) {
+                for letter in self.clients.requests_of_action(&deed, self.laws.expected_state()) {
                     self.send_request(letter);
                 }
             }
@@ -92,7 +92,7 @@ impl World<'_> {
     }
 
     pub(super) fn send_operator_command(&mut self, command: Command) {
-        let letter = self.clients.operator(command);
+        let letter = self.clients.add_operator_request(command);
         self.send_request(letter);
     }
 
@@ -111,8 +111,8 @@ impl World<'_> {
             last_error: String::new(),
         };
         for server in 0..self.servers.len() {
-            let message = ToServer::Report(Box::new(report.clone()));
-            self.send_message(Some((server, node)), Coming::ToServer(server, message));
+            let message = ServerMessage::Report(Box::new(report.clone()));
+            self.send_message(Some((server, node)), SimEvent::ToServer(server, message));
         }
     }
 }

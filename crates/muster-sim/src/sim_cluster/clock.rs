@@ -12,9 +12,9 @@ pub const SIM_START_UNIX_MS: i64 = 1_700_000_000_000;
 
 /// True time: milliseconds since the beginning of the story. Clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub struct Sun(Arc<AtomicI64>);
+pub struct SimTime(Arc<AtomicI64>);
 
-impl Sun {
+impl SimTime {
     /// How late it is.
     pub fn ms(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
@@ -29,13 +29,13 @@ impl Sun {
 /// The clock of one machine. Its time of day can be set, its time since start cannot; both run at the same pace.
 #[derive(Debug, Clone)]
 pub struct MachineClock {
-    time: Sun,
-    state: Arc<Mutex<Works>>,
+    time: SimTime,
+    state: Arc<Mutex<ClockState>>,
 }
 
 /// How it goes.
 #[derive(Debug)]
-struct Works {
+struct ClockState {
     /// Milliseconds that it counts while a second passes.
     rate_per_mille: i64,
     /// When it got this pace, in true time; it stands still before.
@@ -46,7 +46,7 @@ struct Works {
     wall_offset_ms: i64,
 }
 
-impl Works {
+impl ClockState {
     fn monotonic_ms_at(&self, sun_ms: i64) -> i64 {
         self.base_monotonic_ms + (sun_ms - self.rate_since_ms).max(0) * self.rate_per_mille / 1_000
     }
@@ -54,8 +54,8 @@ impl Works {
 
 impl MachineClock {
     /// A clock that is right.
-    pub fn new(sun: &Sun) -> MachineClock {
-        let works = Works { rate_per_mille: 1_000, rate_since_ms: 0, base_monotonic_ms: 0, wall_offset_ms: 0 };
+    pub fn new(sun: &SimTime) -> MachineClock {
+        let works = ClockState { rate_per_mille: 1_000, rate_since_ms: 0, base_monotonic_ms: 0, wall_offset_ms: 0 };
         MachineClock { time: sun.clone(), state: Arc::new(Mutex::new(works)) }
     }
 
@@ -108,7 +108,7 @@ impl MachineClock {
         ms * 1_000 / self.state().rate_per_mille.max(1)
     }
 
-    fn state(&self) -> MutexGuard<'_, Works> {
+    fn state(&self) -> MutexGuard<'_, ClockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_clock_runs_at_its_rate_and_monotonic_time_never_decreases() {
-        let sun = Sun::default();
+        let sun = SimTime::default();
         let clock = MachineClock::new(&sun);
         sun.set(1_000);
         clock.set_rate_per_mille(500);

@@ -7,9 +7,9 @@ use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Command, State};
 use muster_store::memory::SimulatedFault;
 
-use super::{Coming, World};
+use super::{SimEvent, SimCluster};
 
-impl World<'_> {
+impl SimCluster<'_> {
     /// All misfortune is over; from now on everything works, and everyone may go on.
     pub(super) fn heal(&mut self) {
         self.is_healed = true;
@@ -48,7 +48,7 @@ impl World<'_> {
                 self.send_gpu_reading(node, gpu, 40, 0);
             }
         }
-        self.schedule_after(5_000, 5_000, Coming::CleanUp);
+        self.schedule_after(5_000, 5_000, SimEvent::CleanUp);
     }
 }
 

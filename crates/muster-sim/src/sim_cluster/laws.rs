@@ -12,14 +12,14 @@ use muster_protocol::agent::AttemptOrder;
 use muster_server::cluster::Batch;
 use muster_store::Entry;
 
-use super::machine::Seen;
+use super::machine::MachineObservation;
 
 /// A shim that is not disturbed ends its tasks that soon after their grace: it looks a few times a second, and the clock
 /// of its machine may be three times too fast. An agent that does it in its place comes later.
 const KILL_DELAY_MS_MAX: i64 = 1_500;
 
 /// A part of an attempt: which node, which job, which attempt.
-type Part = (usize, String, u32);
+type AttemptPart = (usize, String, u32);
 
 /// The judge.
 #[derive(Default)]
@@ -29,13 +29,13 @@ pub struct Laws {
     /// The state that follows from it.
     expected_state: State,
     /// Parts whose tasks run, really.
-    running: BTreeMap<Part, AttemptOrder>,
+    running: BTreeMap<AttemptPart, AttemptOrder>,
     /// Parts whose tasks have ever run, with the moment they were placed.
-    launched: BTreeSet<(Part, i64)>,
+    launched: BTreeSet<(AttemptPart, i64)>,
     /// Parts that are gone, with the exit codes of the tasks that left by themselves.
-    exit_codes: BTreeMap<Part, Vec<i32>>,
+    exit_codes: BTreeMap<AttemptPart, Vec<i32>>,
     /// When each part was really gone, by a clock that is right.
-    gone_at: BTreeMap<Part, Timestamp>,
+    gone_at: BTreeMap<AttemptPart, Timestamp>,
     /// No clock of the story is ever wrong.
     are_clocks_accurate: bool,
     /// Which job a user's letter became.
@@ -43,7 +43,7 @@ pub struct Laws {
 }
 
 /// A law that does not hold.
-pub type Broken = String;
+pub type BrokenLaw = String;
 
 impl Laws {
     /// Nothing has happened yet.
@@ -71,11 +71,11 @@ impl Laws {
     }
 
     /// A server publishes what it has written.
-    pub fn publish(&mut self, batch: &Batch, nodes: &[String]) -> Result<(), Broken> {
+    pub fn publish(&mut self, batch: &Batch, nodes: &[String]) -> Result<(), BrokenLaw> {
         batch.entries.iter().try_for_each(|entry| self.check_entry(entry, nodes))
     }
 
-    fn check_entry(&mut self, entry: &Entry, nodes: &[String]) -> Result<(), Broken> {
+    fn check_entry(&mut self, entry: &Entry, nodes: &[String]) -> Result<(), BrokenLaw> {
         match self.published_entries.get(entry.seq as usize - 1) {
             Some(known) if known == entry => return Ok(()),
             Some(known) => return Err(format!("history was rewritten: {known:?} became {entry:?}")),
@@ -94,7 +94,7 @@ impl Laws {
     }
 
     /// What the server says of a part must be what really became of it.
-    fn check_event(&self, event: &Event, nodes: &[String]) -> Result<(), Broken> {
+    fn check_event(&self, event: &Event, nodes: &[String]) -> Result<(), BrokenLaw> {
         match event {
             Event::NodePartEnded { job, attempt, node, exit, .. } => {
                 let Some(index) = nodes.iter().position(|name| name == node.as_str()) else { return Ok(()) };
@@ -135,7 +135,7 @@ impl Laws {
     }
 
     /// Usage is charged from the placement until the processes were gone, or some moment between that and the release.
-    fn check_charge(&self, job: JobId, charge: &Charge, end: LeaseEnd) -> Result<(), Broken> {
+    fn check_charge(&self, job: JobId, charge: &Charge, end: LeaseEnd) -> Result<(), BrokenLaw> {
         let Some(attempt) = self.expected_state.jobs.get(&job).and_then(|job| job.attempt()) else { return Ok(()) };
         let LeaseEnd { charged_until, released_at } = end;
         if charged_until < attempt.placed_at || charged_until > released_at {
@@ -156,7 +156,7 @@ impl Laws {
         }
     }
 
-    fn check_attempt_over(&self, job: &str, attempt: u32) -> Result<(), Broken> {
+    fn check_attempt_over(&self, job: &str, attempt: u32) -> Result<(), BrokenLaw> {
         match self.running.keys().find(|(_, other, number)| other == job && *number == attempt) {
             Some(part) => Err(format!("{part:?} runs, and its attempt is said to be over")),
             None => Ok(()),
@@ -172,7 +172,7 @@ impl Laws {
     }
 
     /// A server begins to lead with what it has read: everything that was ever published must be in it.
-    pub fn check_leader_journal(&mut self, durable: &[Entry], nodes: &[String]) -> Result<(), Broken> {
+    pub fn check_leader_journal(&mut self, durable: &[Entry], nodes: &[String]) -> Result<(), BrokenLaw> {
         if (durable.len() as u64) < self.published_count() {
             return Err(format!(
                 "{} entries are left of {} that were published",
@@ -184,7 +184,7 @@ impl Laws {
     }
 
     /// What a leader holds to be true is what follows from the journal.
-    pub fn check_leader_state(&self, state: &State) -> Result<(), Broken> {
+    pub fn check_leader_state(&self, state: &State) -> Result<(), BrokenLaw> {
         if *state == self.expected_state {
             Ok(())
         } else {
@@ -193,16 +193,16 @@ impl Laws {
     }
 
     /// No law of a single state is broken.
-    pub fn check_state_laws(&self) -> Result<(), Broken> {
+    pub fn check_state_laws(&self) -> Result<(), BrokenLaw> {
         let broken = self.expected_state.check();
         if broken.is_empty() { Ok(()) } else { Err(format!("broken laws: {broken:?}")) }
     }
 
     /// Something happened on a node.
-    pub fn observe(&mut self, node: usize, seen: Seen, now: Timestamp) -> Result<(), Broken> {
+    pub fn observe(&mut self, node: usize, seen: MachineObservation, now: Timestamp) -> Result<(), BrokenLaw> {
         match seen {
-            Seen::TasksStarted(order) => self.check_launch(node, *order),
-            Seen::TasksGone { job, attempt, exit_codes: codes, kill_delay_ms: late_ms } => {
+            MachineObservation::TasksStarted(order) => self.check_launch(node, *order),
+            MachineObservation::TasksGone { job, attempt, exit_codes: codes, kill_delay_ms: late_ms } => {
                 let part = (node, job, attempt);
                 if let Some(late_ms) = late_ms.filter(|late_ms| *late_ms > KILL_DELAY_MS_MAX) {
                     return Err(format!("{part:?} ran for {late_ms} ms after its grace"));
@@ -212,12 +212,12 @@ impl Laws {
                 self.exit_codes.insert(part, codes);
                 Ok(())
             }
-            Seen::StopRequested { job, attempt } => self.check_stop_is_wanted(&job, attempt),
+            MachineObservation::StopRequested { job, attempt } => self.check_stop_is_wanted(&job, attempt),
         }
     }
 
     /// Whoever is told to stop has to: the server wants it, or counts it as over.
-    fn check_stop_is_wanted(&self, job: &str, number: u32) -> Result<(), Broken> {
+    fn check_stop_is_wanted(&self, job: &str, number: u32) -> Result<(), BrokenLaw> {
         let known = job.parse().ok().and_then(|job: JobId| self.expected_state.jobs.get(&job)?.attempt());
         match known.filter(|attempt| attempt.number == number && attempt.stopping.is_none()) {
             Some(_) => Err(format!("attempt {number} of {job} is told to stop, and nobody wants it to")),
@@ -228,7 +228,7 @@ impl Laws {
     /// A node that has lost its disk may launch again what it had launched, unless the server has heard of it.
     pub fn forget_unreported_launches(&mut self, node: usize, name: &str) {
         let judge = &self.expected_state;
-        let is_known = |(at, job, number): &Part| {
+        let is_known = |(at, job, number): &AttemptPart| {
             let job = job.parse().ok().and_then(|job: JobId| judge.jobs.get(&job));
             let attempt = job.and_then(|job| job.attempt()).filter(|attempt| attempt.number == *number);
             let heard =
@@ -238,7 +238,7 @@ impl Laws {
         self.launched.retain(|(part, _)| is_known(part));
     }
 
-    fn check_launch(&mut self, node: usize, order: AttemptOrder) -> Result<(), Broken> {
+    fn check_launch(&mut self, node: usize, order: AttemptOrder) -> Result<(), BrokenLaw> {
         let part = (node, order.job.clone(), order.attempt);
         if !self.launched.insert((part.clone(), order.placed_at_ms)) {
             return Err(format!("{part:?} was launched twice"));
@@ -254,7 +254,7 @@ impl Laws {
     }
 
     /// Whoever runs has its place: the server has not counted it as over.
-    fn check_attempt_is_current(&self, part: &Part) -> Result<(), Broken> {
+    fn check_attempt_is_current(&self, part: &AttemptPart) -> ResuBrokenLaw Broken> {
         let job: Option<JobId> = part.1.parse().ok();
         let attempt = job.and_then(|job| self.expected_state.jobs.get(&job)?.attempt());
         match attempt {
@@ -264,7 +264,7 @@ impl Laws {
     }
 
     /// What runs on a node fits on its devices.
-    fn check_gpu_capacity(&self, node: usize) -> Result<(), Broken> {
+    fn check_gpu_capacity(&self, node: usize) -> Result<(), BrokenLaw> {
         let mut used: BTreeMap<u8, (u32, Vec<&str>)> = BTreeMap::new();
         let here = self.running.iter().filter(|((at, _, _), _)| *at == node).map(|(_, order)| order);
         for (order, task) in here.flat_map(|order| order.tasks.iter().map(move |task| (order, task))) {
@@ -281,7 +281,7 @@ impl Laws {
     }
 
     /// A user is told that a letter became a job.
-    pub fn check_answer(&mut self, letter: u64, job: JobId) -> Result<(), Broken> {
+    pub fn check_answer(&mut self, letter: u64, job: JobId) -> Result<(), BrokenLaw> {
         match self.job_of_request.insert(letter, job) {
             Some(before) if before != job => Err(format!("letter {letter} became {before} and {job}")),
             _ if self.is_job_known(job) => Ok(()),
@@ -294,7 +294,7 @@ impl Laws {
     }
 
     /// When all is healed and everyone had time: every job has ended, nothing runs, and nobody was told a lie.
-    pub fn check_rest(&self) -> Result<(), Broken> {
+    pub fn check_rest(&self) -> Result<(), BrokenLaw> {
         if let Some(job) = self.expected_state.jobs.values().next() {
             return Err(format!(
                 "{} of {} jobs never end, first {job:?}",

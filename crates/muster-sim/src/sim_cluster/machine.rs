@@ -20,7 +20,7 @@ use crate::random::Random;
 
 /// What will happen on the machine, and to which shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum MachineEvent {
     /// The shim takes the attempt.
     ShimStarts(i32),
     /// Its tasks run.
@@ -39,7 +39,7 @@ pub enum Due {
 
 /// What happened that laws look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum MachineObservation {
     /// Tasks of an attempt began to run.
     TasksStarted(Box<AttemptOrder>),
     /// All tasks of an attempt are gone.
@@ -57,16 +57,16 @@ pub enum Seen {
 
 /// What a job does when it runs, drawn from its name.
 #[derive(Debug, Clone, Copy)]
-struct Fate {
+struct TaskBehaviour {
     runs_ms: i64,
     exit_code: i32,
     /// How long it takes to go when asked; some never do.
     term_delay_ms: Option<i64>,
 }
 
-impl Fate {
+impl TaskBehaviour {
     /// Of one task; those of a gang take about as long.
-    fn drawn_for(seed: u64, order: &AttemptOrder, rank: u32) -> Fate {
+    fn drawn_for(seed: u64, order: &AttemptOrder, rank: u32) -> TaskBehaviour {
         let letters = order.job.bytes().fold(seed, |sum, letter| sum.wrapping_mul(131) ^ u64::from(letter));
         let mut random = Random(letters ^ u64::from(order.attempt) << 32);
         let runs_ms = match random.below(10) {
@@ -77,12 +77,12 @@ impl Fate {
         let runs_ms = runs_ms + i64::from(rank) * random.between(0, 500);
         let code = if random.chance_per_mille(150) && rank == 0 { 1 } else { 0 };
         let goes_ms = if random.chance_per_mille(200) { None } else { Some(random.between(1, 1_500)) };
-        Fate { runs_ms, exit_code: code, term_delay_ms: goes_ms }
+        TaskBehaviour { runs_ms, exit_code: code, term_delay_ms: goes_ms }
     }
 }
 
 #[derive(Debug, Clone, Default)]
-struct Folder {
+struct SimAttemptDir {
     intent: Option<LaunchIntent>,
     claim: Option<LaunchLock>,
     stop: Option<StopRecord>,
@@ -92,7 +92,7 @@ struct Folder {
 }
 
 #[derive(Debug)]
-struct Shim {
+struct SimShim {
     record: ShimRecord,
     key: AttemptKey,
     is_alive: bool,
@@ -101,7 +101,7 @@ struct Shim {
     /// Which life of the agent started it.
     parent_agent_start: u64,
     /// What it would have done, while it is stopped.
-    deferred_events: Option<Vec<Due>>,
+    deferred_events: Option<Vec<MachineEvent>>,
     /// It was stopped once: whatever it does may be late.
     was_paused: bool,
     /// Its eye on the tasks, from when they run.
@@ -114,35 +114,35 @@ struct Shim {
 
 /// One machine. Clones are the same one.
 #[derive(Debug, Clone)]
-pub struct Host(Rc<RefCell<Inside>>);
+pub struct SimMachine(Rc<RefCell<SimMachineState>>);
 
 #[derive(Debug)]
-struct Inside {
+struct SimMachineState {
     seed: u64,
     clock: MachineClock,
     random: Random,
     boot: u64,
     boot_id: String,
-    attempt_dirs: BTreeMap<AttemptKey, Folder>,
-    shims: BTreeMap<i32, Shim>,
+    attempt_dirs: BTreeMap<AttemptKey, SimAttemptDir>,
+    shims: BTreeMap<i32, SimShim>,
     next_pid: i32,
     /// Writes that will fail.
     failing_writes: u32,
-    pending_events: Vec<(i64, Due)>,
-    observations: Vec<Seen>,
+    pending_events: Vec<(i64, MachineEvent)>,
+    observations: Vec<MachineObservation>,
 }
 
 /// The machine as one life of its agent sees it.
-pub struct HostOfAgent {
-    host: Host,
+pub struct AgentMachine {
+    host: SimMachine,
     agent_start: u64,
     boot_id: String,
 }
 
-impl Host {
+impl SimMachine {
     /// A machine that has just been switched on for the first time.
-    pub fn new(seed: u64, clock: &MachineClock) -> Host {
-        Host(Rc::new(RefCell::new(Inside {
+    pub fn new(seed: u64, clock: &MachineClock) -> SimMachine {
+        SimMachine(Rc::new(RefCell::new(SimMachineState {
             seed,
             clock: clock.clone(),
             random: Random(seed),
@@ -158,8 +158,8 @@ impl Host {
     }
 
     /// For a new life of its agent.
-    pub fn for_agent(&self, life: u64) -> HostOfAgent {
-        HostOfAgent { host: self.clone(), agent_start: life, boot_id: self.0.borrow().boot_id.clone() }
+    pub fn for_agent(&self, life: u64) -> AgentMachine {
+        AgentMachine { host: self.clone(), agent_start: life, boot_id: self.0.borrow().boot_id.clone() }
     }
 
     /// Which boot it is.
@@ -216,40 +216,40 @@ impl Host {
     }
 
     /// What will happen, each with its delay. Taken once.
-    pub fn take_pending_events(&self) -> Vec<(i64, Due)> {
+    pub fn take_pending_events(&self) -> Vec<(i64, MachineEvent)> {
         std::mem::take(&mut self.0.borrow_mut().pending_events)
     }
 
     /// What happened. Taken once.
-    pub fn take_observations(&self) -> Vec<Seen> {
+    pub fn take_observations(&self) -> Vec<MachineObservation> {
         std::mem::take(&mut self.0.borrow_mut().observations)
     }
 
     /// Its time has come.
-    pub fn handle_event(&self, due: Due) {
+    pub fn handle_event(&self, due: MachineEvent) {
         let mut inside = self.0.borrow_mut();
         if inside.defer_if_paused(due) {
             return;
         }
         match due {
-            Due::ShimStarts(pid) => inside.take_launch_lock(pid),
-            Due::TasksStart(pid) => inside.start_tasks(pid),
-            Due::TaskCompletes(pid, rank) => inside.exit_task(pid, rank, false),
-            Due::TaskExitsOnTerm(pid, rank) => inside.exit_task(pid, rank, true),
-            Due::ShimPolls(pid) => inside.poll_shim(pid),
-            Due::ShimWritesExit(pid) => inside.write_exit_record(pid),
-            Due::ShimResumes(pid) => inside.resume_shim(pid),
+            MachineEvent::ShimStarts(pid) => inside.take_launch_lock(pid),
+            MachineEvent::TasksStart(pid) => inside.start_tasks(pid),
+            MachineEvent::TaskCompletes(pid, rank) => inside.exit_task(pid, rank, false),
+            MachineEvent::TaskExitsOnTerm(pid, rank) => inside.exit_task(pid, rank, true),
+            MachineEvent::ShimPolls(pid) => inside.poll_shim(pid),
+            MachineEvent::ShimWritesExit(pid) => inside.write_exit_record(pid),
+            MachineEvent::ShimResumes(pid) => inside.resume_shim(pid),
         }
     }
 }
 
-impl Inside {
-    fn schedule(&mut self, from_ms: i64, to_ms: i64, due: Due) {
+impl SimMachineState {
+    fn schedule(&mut self, from_ms: i64, to_ms: i64, due: MachineEvent) {
         let ms = self.random.between(from_ms, to_ms);
         self.pending_events.push((ms, due));
     }
 
-    fn attempt_dir(&mut self, key: &AttemptKey) -> &mut Folder {
+    fn attempt_dir(&mut self, key: &AttemptKey) -> &mut SimAttemptDir {
         self.attempt_dirs.entry(key.clone()).or_default()
     }
 
@@ -270,7 +270,7 @@ impl Inside {
         folder.claim = Some(LaunchLock::Shim(record));
         let order = folder.intent.as_ref().map(|intent| intent.order.clone());
         self.shims.entry(pid).and_modify(|shim| shim.order = order);
-        self.schedule(1, 60, Due::TasksStart(pid));
+        self.schedule(1, 60, MachineEvent::TasksStart(pid));
     }
 
     fn start_tasks(&mut self, pid: i32) {
@@ -282,11 +282,11 @@ impl Inside {
         let record = shim.record.clone();
         self.attempt_dir(&key).claim = Some(LaunchLock::Shim(record));
         for task in &order.tasks {
-            let fate = Fate::drawn_for(self.seed, &order, task.rank);
-            self.pending_events.push((fate.runs_ms, Due::TaskCompletes(pid, task.rank)));
+            let fate = TaskBehaviour::drawn_for(self.seed, &order, task.rank);
+            self.pending_events.push((fate.runs_ms, MachineEvent::TaskCompletes(pid, task.rank)));
         }
-        self.observations.push(Seen::TasksStarted(Box::new(order)));
-        self.schedule(50, 300, Due::ShimPolls(pid));
+        self.observations.push(MachineObservation::TasksStarted(Box::new(order)));
+        self.schedule(50, 300, MachineEvent::ShimPolls(pid));
     }
 
     /// What is run, as its shim remembers it: the folder may be gone.
@@ -297,7 +297,7 @@ impl Inside {
     /// A task leaves by itself: its work is done, or it was asked to go. Its shim sees it if it lives.
     fn exit_task(&mut self, pid: i32, rank: u32, was_asked: bool) {
         let Some(order) = self.order(pid) else { return };
-        let fate = Fate::drawn_for(self.seed, &order, rank);
+        let fate = TaskBehaviour::drawn_for(self.seed, &order, rank);
         let exit = match was_asked {
             // Some save their work and leave in order.
             true if fate.runs_ms % 3 == 0 => Exit::Code(0),
@@ -327,8 +327,8 @@ impl Inside {
             let by_ms = self.attempt_dir(&key).kill_deadline_ms.filter(|_| is_watched);
             let late_ms = by_ms.map(|by_ms| self.clock.monotonic_ms() - by_ms);
             let (job, attempt) = (key.job().to_string(), key.attempt());
-            self.observations.push(Seen::TasksGone { job, attempt, exit_codes: codes, kill_delay_ms: late_ms });
-            self.schedule(1, 40, Due::ShimWritesExit(pid));
+            self.observations.push(MachineObservation::TasksGone { job, attempt, exit_codes: codes, kill_delay_ms: late_ms });
+            self.schedule(1, 40, MachineEvent::ShimWritesExit(pid));
         }
     }
 
@@ -346,7 +346,7 @@ impl Inside {
     fn poll_shim(&mut self, pid: i32) {
         self.poll_shim_once(pid);
         if self.attempt_of_live_shim(pid).is_some() && !self.shims[&pid].running.is_empty() {
-            self.schedule(50, 300, Due::ShimPolls(pid));
+            self.schedule(50, 300, MachineEvent::ShimPolls(pid));
         }
     }
 
@@ -366,8 +366,8 @@ impl Inside {
     fn send_term(&mut self, pid: i32) {
         let Some(order) = self.order(pid) else { return };
         for rank in self.shims[&pid].running.clone() {
-            if let Some(goes_ms) = Fate::drawn_for(self.seed, &order, rank).term_delay_ms {
-                self.pending_events.push((goes_ms, Due::TaskExitsOnTerm(pid, rank)));
+            if let Some(goes_ms) = TaskBehaviour::drawn_for(self.seed, &order, rank).term_delay_ms {
+                self.pending_events.push((goes_ms, MachineEvent::TaskExitsOnTerm(pid, rank)));
             }
         }
     }
@@ -394,7 +394,7 @@ impl Inside {
     }
 }
 
-impl Machine for HostOfAgent {
+impl Machine for AgentMachine {
     fn boot_id(&self) -> &str {
         &self.boot_id
     }
@@ -454,7 +454,7 @@ impl Machine for HostOfAgent {
             session: pid,
             process_group: None,
         };
-        let shim = Shim {
+        let shim = SimShim {
             record,
             key: key.clone(),
             is_alive: true,
@@ -467,7 +467,7 @@ impl Machine for HostOfAgent {
             exit_codes: Vec::new(),
         };
         inside.shims.insert(pid, shim);
-        inside.schedule(1, 400, Due::ShimStarts(pid));
+        inside.schedule(1, 400, MachineEvent::ShimStarts(pid));
         Ok(())
     }
 
@@ -498,7 +498,7 @@ impl Machine for HostOfAgent {
         let folder = inside.attempt_dir(key);
         folder.stop = Some(stop.clone());
         folder.kill_deadline_ms = Some(folder.kill_deadline_ms.map_or(by_ms, |known| known.min(by_ms)));
-        inside.observations.push(Seen::StopRequested { job: key.job().to_string(), attempt: key.attempt() });
+        inside.observations.push(MachineObservation::StopRequested { job: key.job().to_string(), attempt: key.attempt() });
         Ok(())
     }
 
@@ -527,14 +527,14 @@ impl Machine for HostOfAgent {
         let mut inside = self.host.0.borrow_mut();
         inside.check_disk_write()?;
         let folder = inside.attempt_dir(key);
-        *folder = Folder { exit: folder.exit.take(), ..Folder::default() };
+        *folder = SimAttemptDir { exit: folder.exit.take(), ..SimAttemptDir::default() };
         Ok(())
     }
 
     fn archive_attempt_dir(&mut self, key: &AttemptKey, _: i64) -> Result<(), AgentError> {
         let mut inside = self.host.0.borrow_mut();
         inside.check_disk_write()?;
-        *inside.attempt_dir(key) = Folder::default();
+        *inside.attempt_dir(key) = SimAttemptDir::default();
         Ok(())
     }
 }

@@ -1,18 +1,18 @@
 //! Messages between servers, nodes and users: lost, late, doubled and overtaken.
 
-use super::{Coming, ToServer, World};
+use super::{SimEvent, ServerMessage, SimCluster};
 
 /// How the network is, until some moment.
-pub struct Weather {
+pub struct NetworkConditions {
     pub until_ms: i64,
     /// So many messages in a thousand are lost, and as many come twice.
     pub loss_per_mille: u64,
     pub delay_ms_max: i64,
 }
 
-impl World<'_> {
+impl SimCluster<'_> {
     /// Send something, between a server and a node if they are named. It may be lost, late or doubled.
-    pub(super) fn send_message(&mut self, between: Option<(usize, usize)>, coming: Coming) {
+    pub(super) fn send_message(&mut self, between: Option<(usize, usize)>, coming: SimEvent) {
         let is_cut =
             between.is_some_and(|pair| self.partitions.get(&pair).is_some_and(|until| *until > self.now()));
         let bad = self.network.until_ms > self.now();
@@ -31,16 +31,16 @@ impl World<'_> {
 }
 
 /// The same message once more; only what the network carries can come twice.
-fn duplicate_message(coming: &Coming) -> Option<Coming> {
+fn duplicate_message(coming: &SimEvent) -> Option<SimEvent> {
     match coming {
-        Coming::ToServer(server, ToServer::Report(report)) => {
-            Some(Coming::ToServer(*server, ToServer::Report(report.clone())))
+        SimEvent::ToServer(server, ServerMessage::Report(report)) => {
+            Some(SimEvent::ToServer(*server, ServerMessage::Report(report.clone())))
         }
-        Coming::ToServer(server, ToServer::Request(letter)) => {
-            Some(Coming::ToServer(*server, ToServer::Request(*letter)))
+        SimEvent::ToServer(server, ServerMessage::Request(letter)) => {
+            Some(SimEvent::ToServer(*server, ServerMessage::Request(*letter)))
         }
-        Coming::ToNode(node, orders) => Some(Coming::ToNode(*node, orders.clone())),
-        Coming::ToUser(letter, answer) => Some(Coming::ToUser(*letter, answer.clone())),
+        SimEvent::ToNode(node, orders) => Some(SimEvent::ToNode(*node, orders.clone())),
+        SimEvent::ToUser(letter, answer) => Some(SimEvent::ToUser(*letter, answer.clone())),
         _ => None,
     }
 }

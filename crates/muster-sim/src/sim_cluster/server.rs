@@ -21,28 +21,28 @@ use tokio::sync::oneshot;
 
 use super::clock::MachineClock;
 
-type Reply = oneshot::Receiver<Result<Answer, CommandError>>;
+type ReplyReceiver = oneshot::Receiver<Result<Answer, CommandError>>;
 
 /// A server process that lives. What dies with it is all of this; what is durable lies in the database.
-pub struct Server {
+pub struct ServerProcess {
     name: String,
     clock: Arc<dyn Clock>,
     database: MemoryConnection,
     lead: Option<LeaderTerm>,
     inbox: Vec<CommandRequest>,
     /// What users asked, by the number of their letter.
-    open_requests: Vec<(u64, Reply)>,
+    open_requests: Vec<(u64, ReplyReceiver)>,
     to_planner: Vec<JournalUpdate>,
     to_dispatch: Vec<JournalUpdate>,
     proposer: Proposer,
     /// The plan that was handed in and is not settled.
-    open_proposal: Option<Reply>,
+    open_proposal: Option<ReplyReceiver>,
     route: OrderTracker,
     heartbeat_monitor: HeartbeatMonitor,
 }
 
 /// What became of a turn of the engine.
-pub enum Turned {
+pub enum EngineStep {
     /// Nothing durable happened.
     Nothing,
     /// This server leads from now on.
@@ -51,10 +51,10 @@ pub enum Turned {
     Persisted(Arc<Batch>),
 }
 
-impl Server {
+impl ServerProcess {
     /// A process that has just started.
-    pub fn new(name: &str, clock: &MachineClock, database: MemoryConnection) -> Server {
-        Server {
+    pub fn new(name: &str, clock: &MachineClock, database: MemoryConnection) -> ServerProcess {
+        ServerProcess {
             name: name.to_string(),
             clock: Arc::new(clock.clone()),
             database,
@@ -76,54 +76,54 @@ impl Server {
     }
 
     /// The engine's thread: try to lead, or take a turn. An error is one after which the process would have to end.
-    pub fn engine(&mut self, settings: &Settings) -> Result<Turned, StoreError> {
+    pub fn run_engine(&mut self, settings: &Settings) -> Result<EngineStep, StoreError> {
         let turned = match self.lead {
-            Some(_) => self.turn(),
+            Some(_) => self.run_turn(),
             None => self.try_to_lead(settings),
         };
         match turned {
             Err(fault) if fault.is_recoverable_by_reload() => {
-                self.step_back();
-                Ok(Turned::Nothing)
+                self.step_down();
+                Ok(EngineStep::Nothing)
             }
             turned => turned,
         }
     }
 
-    fn turn(&mut self) -> Result<Turned, StoreError> {
-        let Some(lead) = &mut self.lead else { return Ok(Turned::Nothing) };
+    fn run_turn(&mut self) -> Result<EngineStep, StoreError> {
+        let Some(lead) = &mut self.lead else { return Ok(EngineStep::Nothing) };
         lead.renew_lease_if_due(&mut self.database)?;
         let turn = lead.process_requests(&mut self.database, std::mem::take(&mut self.inbox))?;
-        Ok(self.publish(turn).map_or(Turned::Nothing, Turned::Persisted))
+        Ok(self.publish(turn).map_or(EngineStep::Nothing, EngineStep::Persisted))
     }
 
-    fn try_to_lead(&mut self, settings: &Settings) -> Result<Turned, StoreError> {
+    fn try_to_lead(&mut self, settings: &Settings) -> Result<EngineStep, StoreError> {
         self.decline_all("this server does not lead");
         let since = self.clock.elapsed();
         match self.database.acquire_leadership(&self.name, LEADER_LEASE.as_millis() as i64)? {
-            Leadership::Standby { .. } => Ok(Turned::Nothing),
+            Leadership::Standby { .. } => Ok(EngineStep::Nothing),
             Leadership::Leading { epoch, .. } => {
                 let savepoints = self.database.clone();
                 let mut lead = LeaderTerm::recover(&mut self.database, &savepoints, &self.clock, epoch, since)?;
-                self.tell(&JournalUpdate::Reset { state: Box::new(lead.state().clone()), epoch });
+                self.feed_planner_and_dispatch(&JournalUpdate::Reset { state: Box::new(lead.state().clone()), epoch });
                 let turn = lead.apply_initial_commands(&mut self.database, settings)?;
                 self.lead = Some(lead);
-                Ok(Turned::BecameLeader(self.publish(turn)))
+                Ok(EngineStep::BecameLeader(self.publish(turn)))
             }
         }
     }
 
     fn publish(&mut self, turn: ProcessedRequests) -> Option<Arc<Batch>> {
         if let Some(batch) = &turn.batch {
-            self.tell(&JournalUpdate::Batch(batch.clone()));
+            self.feed_planner_and_dispatch(&JournalUpdate::Batch(batch.clone()));
         }
         turn.replies.send();
         turn.batch
     }
 
-    fn step_back(&mut self) {
+    fn step_down(&mut self) {
         self.lead = None;
-        self.tell(&JournalUpdate::LeadershipLost);
+        self.feed_planner_and_dispatch(&JournalUpdate::LeadershipLost);
         self.decline_all("this server has stepped back");
     }
 
@@ -133,13 +133,13 @@ impl Server {
         }
     }
 
-    fn tell(&mut self, news: &JournalUpdate) {
+    fn feed_planner_and_dispatch(&mut self, news: &JournalUpdate) {
         self.to_planner.push(news.clone());
         self.to_dispatch.push(news.clone());
     }
 
     /// The planner's thread: one round, unless the last proposal is still on its way.
-    pub fn planner(&mut self) {
+    pub fn run_planner(&mut self) {
         for news in self.to_planner.drain(..) {
             self.proposer.follow(news);
         }
@@ -151,13 +151,13 @@ impl Server {
         self.open_proposal = None;
         let Some(proposal) = self.proposer.round(&*self.clock) else { return };
         if let Some(notes) = proposal.wait_notes {
-            self.ask(notes);
+            self.enqueue_command(notes);
         }
-        self.open_proposal = proposal.adopt_plan.map(|adopt| self.ask(adopt));
+        self.open_proposal = proposal.adopt_plan.map(|adopt| self.enqueue_command(adopt));
     }
 
     /// The dispatch thread: what has changed for which nodes.
-    pub fn dispatch(&mut self) -> Vec<(NodeId, Orders)> {
+    pub fn run_dispatch(&mut self) -> Vec<(NodeId, Orders)> {
         let news: Vec<JournalUpdate> = self.to_dispatch.drain(..).collect();
         let touched: std::collections::BTreeSet<NodeId> =
             news.iter().flat_map(|news| self.route.nodes_with_changed_orders(news)).collect();
@@ -171,15 +171,15 @@ impl Server {
     }
 
     /// An agent says something.
-    pub fn hear(&mut self, report: Report) {
+    pub fn receive_report(&mut self, report: Report) {
         let Some(lead) = &self.lead else { return };
         if let Some(command) = self.heartbeat_monitor.command_for_report(lead.state(), report, &*self.clock) {
-            self.ask(command);
+            self.enqueue_command(command);
         }
     }
 
     /// The silence thread.
-    pub fn silence(&mut self) {
+    pub fn check_heartbeats(&mut self) {
         let commands = match &self.lead {
             Some(lead) => self.heartbeat_monitor.commands_for_silent_nodes(lead.state(), &*self.clock),
             None => {
@@ -188,12 +188,12 @@ impl Server {
             }
         };
         for command in commands {
-            self.ask(command);
+            self.enqueue_command(command);
         }
     }
 
     /// The planner saves the state now and then.
-    pub fn save(&self) {
+    pub fn write_savepoint(&self) {
         if let Some(state) = self.proposer.state() {
             // What fails here costs time at the next start and nothing else.
             let _ = self.database.save(state.seq, &savepoint::write(state));
@@ -201,14 +201,14 @@ impl Server {
     }
 
     /// A user's letter arrives.
-    pub fn receive(&mut self, letter: u64, by: Actor, command: Command) {
+    pub fn receive_request(&mut self, letter: u64, by: Actor, command: Command) {
         let (reply, answer) = oneshot::channel();
         self.inbox.push(CommandRequest { by, command, reply });
         self.open_requests.push((letter, answer));
     }
 
     /// Answers that are ready to be sent.
-    pub fn answers(&mut self) -> Vec<(u64, Result<Answer, CommandError>)> {
+    pub fn take_answers(&mut self) -> Vec<(u64, Result<Answer, CommandError>)> {
         let mut ready = Vec::new();
         self.open_requests.retain_mut(|(letter, reply)| match reply.try_recv() {
             Ok(answer) => {
@@ -221,7 +221,7 @@ impl Server {
         ready
     }
 
-    fn ask(&mut self, command: Command) -> Reply {
+    fn enqueue_command(&mut self, command: Command) -> ReplyReceiver {
         let (reply, answer) = oneshot::channel();
         self.inbox.push(CommandRequest { by: Actor::system(), command, reply });
         answer

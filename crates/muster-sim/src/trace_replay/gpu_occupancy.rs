@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use muster_core::objects::job::PlacedTask;
 use muster_core::{JobId, NodeId};
 
-use super::Site;
-use crate::run_history::{Free, FreeSum};
+use super::ReplayCluster;
+use crate::run_history::{IdleGpuTime, IdleGpuAccumulator};
 
 /// The GPUs of the cluster, and who waits for some.
-pub struct Floor {
+pub struct GpuOccupancy {
     node_indexes: BTreeMap<NodeId, usize>,
     /// How many hold each device, by node.
     holders: Vec<Vec<u32>>,
@@ -20,20 +20,20 @@ pub struct Floor {
     devices_by_job: BTreeMap<JobId, Vec<(usize, u8)>>,
     /// How many wait whose smallest task needs so many GPUs.
     waiting_by_smallest_task: BTreeMap<u32, usize>,
-    idle: FreeSum,
+    idle: IdleGpuAccumulator,
 }
 
-impl Floor {
+impl GpuOccupancy {
     /// All free, and nobody waits.
-    pub fn new(site: &Site) -> Floor {
-        let mut floor = Floor {
+    pub fn new(site: &ReplayCluster) -> GpuOccupancy {
+        let mut floor = GpuOccupancy {
             node_indexes: BTreeMap::new(),
             holders: Vec::new(),
             free_gpus_by_node: Vec::new(),
             nodes_by_free_gpus: Vec::new(),
             devices_by_job: BTreeMap::new(),
             waiting_by_smallest_task: BTreeMap::new(),
-            idle: FreeSum::default(),
+            idle: IdleGpuAccumulator::default(),
         };
         for (place, (node, facts)) in site.nodes().iter().enumerate() {
             let gpus = facts.gpus.len();
@@ -106,7 +106,7 @@ impl Floor {
     }
 
     /// What stood free while someone waited.
-    pub fn idle_gpu_time(&self) -> Free {
+    pub fn idle_gpu_time(&self) -> IdleGpuTime {
         self.idle.total()
     }
 }

@@ -9,7 +9,7 @@ use muster_core::objects::job::{
 use muster_core::objects::settings::Settings;
 use muster_core::{JobSpec, TenantId};
 
-use super::{Assumptions, Site};
+use super::{ReplayAssumptions, ReplayCluster};
 use crate::job_log::LoggedJob;
 
 /// What a task has where the log says nothing of it.
@@ -36,7 +36,7 @@ fn tenant_id(name: &str, taken: &mut BTreeSet<String>) -> TenantId {
 }
 
 /// What was asked for.
-pub fn job_spec(job: &LoggedJob, tenant: TenantId, site: &Site, assumptions: &Assumptions) -> JobSpec {
+pub fn job_spec(job: &LoggedJob, tenant: TenantId, site: &ReplayCluster, assumptions: &ReplayAssumptions) -> JobSpec {
     let mut spec = match &job.spec {
         Some(spec) => from_recorded_spec((**spec).clone(), tenant),
         None => from_log_fields(job, tenant, site),
@@ -55,7 +55,7 @@ fn from_recorded_spec(spec: JobSpec, tenant: TenantId) -> JobSpec {
     JobSpec { tenant, after: Vec::new(), start_after: None, pool: None, ..spec }
 }
 
-fn from_log_fields(job: &LoggedJob, tenant: TenantId, site: &Site) -> JobSpec {
+fn from_log_fields(job: &LoggedJob, tenant: TenantId, site: &ReplayCluster) -> JobSpec {
     JobSpec {
         name: printable(&job.name),
         tenant,
@@ -91,7 +91,7 @@ fn printable(text: &str) -> String {
 }
 
 /// Cores and memory go to the tasks by their GPUs.
-fn tasks(job: &LoggedJob, site: &Site) -> Vec<TaskGroup> {
+fn tasks(job: &LoggedJob, site: &ReplayCluster) -> Vec<TaskGroup> {
     let wish = job.gpu_model.iter().filter(|wish| site.has_model(wish));
     let models: BTreeSet<String> = wish.map(|wish| model::canonical(wish)).collect();
     let total = u64::from(job.gpus.total().max(1));

@@ -34,37 +34,37 @@ const NODE_GPUS_DEFAULT: u32 = 8;
 
 /// The nodes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Site {
+pub struct ReplayCluster {
     nodes: Vec<(NodeId, NodeFacts)>,
 }
 
 /// Words that describe no cluster.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{words}` describes no nodes: {why}")]
-pub struct BadWords {
+pub struct InvalidClusterSpec {
     /// As they were written.
     pub spec: String,
     /// What is wrong.
     pub why: String,
 }
 
-impl Site {
+impl ReplayCluster {
     /// That of a cluster file.
-    pub fn from_cluster(cluster: &Cluster) -> Site {
+    pub fn from_cluster(cluster: &Cluster) -> ReplayCluster {
         let node = |registration: muster_protocol::agent::Registration| {
             Some((registration.node.parse().ok()?, node_facts(registration)))
         };
-        Site { nodes: cluster.registrations().into_iter().filter_map(node).collect() }
+        ReplayCluster { nodes: cluster.registrations().into_iter().filter_map(node).collect() }
     }
 
     /// By words such as `16x8xV100`: nodes × GPUs of each × model; several with commas. `4xH100` is four nodes of eight.
-    pub fn parse(words: &str) -> Result<Site, BadWords> {
-        let wrong = |why: String| BadWords { spec: words.to_string(), why };
+    pub fn parse(words: &str) -> Result<ReplayCluster, InvalidClusterSpec> {
+        let wrong = |why: String| InvalidClusterSpec { spec: words.to_string(), why };
         let groups = words.split(',').enumerate().map(|(place, word)| group_yaml(place, word.trim()));
         let groups = groups.collect::<Result<Vec<String>, String>>().map_err(wrong)?;
         let text = format!("nodes:\n{}", groups.concat());
         Cluster::parse(&text)
-            .map(|cluster| Site::from_cluster(&cluster))
+            .map(|cluster| ReplayCluster::from_cluster(&cluster))
             .map_err(|error| wrong(error.to_string()))
     }
 
@@ -149,8 +149,8 @@ fn usual_gpu_demand(jobs: &[LoggedJob]) -> u64 {
 
 fn largest_task_gpus(job: &LoggedJob) -> u32 {
     match job.gpus {
-        crate::job_log::Gang::Tasks { each, .. } => each,
-        crate::job_log::Gang::Total(_) => 0,
+        crate::job_log::GangShape::Tasks { each, .. } => each,
+        crate::job_log::GangShape::Total(_) => 0,
     }
 }
 

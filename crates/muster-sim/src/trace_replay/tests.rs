@@ -5,27 +5,27 @@ use muster_core::time::SECOND;
 
 use super::*;
 use crate::figures::{Figures, job_outcomes, figures};
-use crate::job_log::Gang;
+use crate::job_log::GangShape;
 use crate::random::Random;
-use crate::baseline_replay::Policy;
+use crate::baseline_replay::QueuePolicy;
 use crate::baseline_replay::policies::{Easy, Fifo, Las, Sjf, Srsf, Srtf, Tiresias};
 
 /// Jobs by GPUs, submission and work, in seconds.
 fn jobs(jobs: &[(u32, i64, i64)]) -> Vec<LoggedJob> {
     let job = |(gpus, submit_s, work_s): &(u32, i64, i64)| {
-        LoggedJob::new("", submit_s * SECOND, work_s * SECOND, Gang::Total(*gpus))
+        LoggedJob::new("", submit_s * SECOND, work_s * SECOND, GangShape::Total(*gpus))
     };
     jobs.iter().map(job).collect()
 }
 
-fn replay_on_cluster(jobs: &[LoggedJob], words: &str, assumptions: &Assumptions) -> History {
-    replay_trace(jobs, &Site::parse(words).unwrap(), assumptions, &mut |_| ())
+fn replay_on_cluster(jobs: &[LoggedJob], words: &str, assumptions: &ReplayAssumptions) -> RunHistory {
+    replay_trace(jobs, &ReplayCluster::parse(words).unwrap(), assumptions, &mut |_| ())
 }
 
 /// Waits and ends of all jobs, in seconds.
-fn waits_and_ends_s(jobs: &[LoggedJob], history: &History) -> Vec<(i64, i64)> {
+fn waits_and_ends_s(jobs: &[LoggedJob], history: &RunHistory) -> Vec<(i64, i64)> {
     let fates = job_outcomes(jobs, history);
-    let told = |(job, fate): (&LoggedJob, &Option<crate::figures::Fate>)| {
+    let told = |(job, fate): (&LoggedJob, &Option<crate::figures::JobOutcome>)| {
         let fate = fate.unwrap();
         (fate.wait_ms / SECOND, (job.submit_ms + fate.completion_ms) / SECOND)
     };
@@ -40,7 +40,7 @@ fn four_jobs() -> Vec<LoggedJob> {
 #[test]
 fn waits_are_those_worked_out_by_hand() {
     // The second waits for the first; the third is over before and passes; the last comes after the second.
-    let history = replay_on_cluster(&four_jobs(), "1x8xV100", &Assumptions { are_durations_known: true, ..Assumptions::default() });
+    let history = replay_on_cluster(&four_jobs(), "1x8xV100", &ReplayAssumptions { are_durations_known: true, ..ReplayAssumptions::default() });
     assert_eq!(waits_and_ends_s(&four_jobs(), &history), [(0, 100), (90, 300), (0, 70), (270, 310)]);
     let figures = figures("muster", &four_jobs(), &history);
     assert_eq!((figures.done, figures.preemptions, figures.makespan_s), (4, 0, 310.0));
@@ -58,10 +58,10 @@ fn waits_are_those_worked_out_by_hand() {
 }
 
 /// One of high priority comes when the other has run for 50 s.
-fn preempted_by_priority(saves_every_ms: Option<i64>) -> (Vec<LoggedJob>, History) {
+fn preempted_by_priority(saves_every_ms: Option<i64>) -> (Vec<LoggedJob>, RunHistory) {
     let mut jobs = jobs(&[(8, 0, 100), (8, 50, 10)]);
     jobs[1].priority = Some(5_000);
-    let history = replay_on_cluster(&jobs, "1x8xV100", &Assumptions { checkpoint_every_ms: saves_every_ms, ..Assumptions::default() });
+    let history = replay_on_cluster(&jobs, "1x8xV100", &ReplayAssumptions { checkpoint_every_ms: saves_every_ms, ..ReplayAssumptions::default() });
     (jobs, history)
 }
 
@@ -85,7 +85,7 @@ fn a_preempted_job_without_checkpoints_starts_over() {
 fn a_time_limit_ends_a_job() {
     let mut jobs = jobs(&[(8, 0, 100), (8, 5, 10)]);
     jobs[0].time_limit_ms = Some(60 * SECOND);
-    let history = replay_on_cluster(&jobs, "1x8xV100", &Assumptions::default());
+    let history = replay_on_cluster(&jobs, "1x8xV100", &ReplayAssumptions::default());
     assert_eq!(waits_and_ends_s(&jobs, &history), [(0, 60), (55, 70)]);
     let figures = figures("muster", &jobs, &history);
     assert_eq!((figures.done, figures.timed_out, figures.preemptions), (1, 1, 0));
@@ -94,8 +94,8 @@ fn a_time_limit_ends_a_job() {
 #[test]
 fn a_job_that_fits_on_no_node_is_refused_and_counted() {
     let mut jobs = jobs(&[(8, 0, 10), (17, 1, 10)]);
-    jobs.push(LoggedJob { gpus: Gang::Tasks { count: 1, each: 9 }, ..jobs[0].clone() });
-    let history = replay_on_cluster(&jobs, "2x8xV100", &Assumptions::default());
+    jobs.push(LoggedJob { gpus: GangShape::Tasks { count: 1, each: 9 }, ..jobs[0].clone() });
+    let history = replay_on_cluster(&jobs, "2x8xV100", &ReplayAssumptions::default());
     assert_eq!(history.refused.iter().map(|(job, _)| *job).collect::<Vec<_>>(), [1, 2]);
     let figures = figures("muster", &jobs, &history);
     assert_eq!((figures.jobs, figures.done, figures.refused), (3, 1, 2));
@@ -104,15 +104,15 @@ fn a_job_that_fits_on_no_node_is_refused_and_counted() {
 #[test]
 fn a_cluster_is_sized_for_the_log() {
     // Sixteen at once for 4 and for 6 of the 100 s in which jobs come.
-    assert_eq!(Site::spec_for_jobs(&jobs(&[(8, 0, 200), (8, 0, 4), (1, 100, 1)])), "1x8xV100");
-    assert_eq!(Site::spec_for_jobs(&jobs(&[(8, 0, 200), (8, 0, 6), (1, 100, 1)])), "2x8xV100");
-    assert_eq!(Site::spec_for_jobs(&jobs(&[(40, 0, 1), (1, 10_000, 1)])), "5x8xV100", "the largest fits");
-    assert_eq!(Site::spec_for_jobs(&jobs(&[(8, 0, 10), (16, 0, 20)])), "3x8xV100", "all come at once");
-    let about = Site::parse("2x8xV100, 1x4xH100").unwrap();
+    assert_eq!(ReplayCluster::spec_for_jobs(&jobs(&[(8, 0, 200), (8, 0, 4), (1, 100, 1)])), "1x8xV100");
+    assert_eq!(ReplayCluster::spec_for_jobs(&jobs(&[(8, 0, 200), (8, 0, 6), (1, 100, 1)])), "2x8xV100");
+    assert_eq!(ReplayCluster::spec_for_jobs(&jobs(&[(40, 0, 1), (1, 10_000, 1)])), "5x8xV100", "the largest fits");
+    assert_eq!(ReplayCluster::spec_for_jobs(&jobs(&[(8, 0, 10), (16, 0, 20)])), "3x8xV100", "all come at once");
+    let about = ReplayCluster::parse("2x8xV100, 1x4xH100").unwrap();
     assert_eq!((about.gpus(), about.uniform_node_gpus()), (20, None));
-    assert_eq!(Site::parse("4xH100"), Site::parse("4x8xH100"));
+    assert_eq!(ReplayCluster::parse("4xH100"), ReplayCluster::parse("4x8xH100"));
     for words in ["", "8", "8x", "0x8xV100", "2x65xV100", "x8xV100", "2x8x"] {
-        assert!(Site::parse(words).is_err(), "{words}");
+        assert!(ReplayCluster::parse(words).is_err(), "{words}");
     }
 }
 
@@ -122,7 +122,7 @@ fn random_jobs(random: &mut Random) -> Vec<LoggedJob> {
     let mut job = |_| {
         submit_ms += random.between(0, 90) * SECOND;
         let gpus = *random.choose(&[1, 1, 1, 2, 4, 8, 16]);
-        let gang = if random.chance_per_mille(200) { Gang::Tasks { count: 2, each: 2 } } else { Gang::Total(gpus) };
+        let gang = if random.chance_per_mille(200) { GangShape::Tasks { count: 2, each: 2 } } else { GangShape::Total(gpus) };
         let mut job = LoggedJob::new("", submit_ms, random.between(1, 900) * SECOND, gang);
         job.tenant = random.choose(&["Red Team", "red-team", "blue"]).to_string();
         job.time_limit_ms = random.chance_per_mille(300).then(|| random.between(60, 1_200) * SECOND);
@@ -134,19 +134,19 @@ fn random_jobs(random: &mut Random) -> Vec<LoggedJob> {
 }
 
 /// Every job ends once, nobody starts before it came, no GPU is held twice, and GPU-time is work, or lost.
-fn check_history(jobs: &[LoggedJob], history: &History, figures: &Figures) {
+fn check_history(jobs: &[LoggedJob], history: &RunHistory, figures: &Figures) {
     let mut ends = vec![0; jobs.len()];
     let mut useful_ms = vec![0; jobs.len()];
     history.refused.iter().for_each(|(job, _)| ends[*job] += 1);
     for stretch in &history.intervals {
-        ends[stretch.log_index] += usize::from(stretch.end != End::Preempted);
+        ends[stretch.log_index] += usize::from(stretch.end != IntervalEnd::Preempted);
         useful_ms[stretch.log_index] += stretch.useful_ms;
         assert!(jobs[stretch.log_index].submit_ms <= stretch.from_ms && stretch.from_ms <= stretch.to_ms);
         assert!(stretch.useful_ms <= stretch.duration_ms());
     }
     assert!(ends.iter().all(|ends| *ends == 1), "{ends:?}");
     for (job, fate) in job_outcomes(jobs, history).iter().enumerate() {
-        let done = fate.is_some_and(|fate| fate.end == End::Done);
+        let done = fate.is_some_and(|fate| fate.end == IntervalEnd::Done);
         assert!(!done || useful_ms[job] == jobs[job].work_ms, "{job}: {} ms", useful_ms[job]);
     }
     let gpus = |job: usize| f64::from(jobs[job].gpus.total());
@@ -172,7 +172,7 @@ fn every_job_ends_once_and_gpu_time_adds_up() {
     for seed in 0..12 {
         let jobs = random_jobs(&mut Random(seed));
         for objective in [Objective::Fair, Objective::Fast] {
-            let assumptions = Assumptions { objective, are_durations_known: seed % 3 == 0, ..Assumptions::default() };
+            let assumptions = ReplayAssumptions { objective, are_durations_known: seed % 3 == 0, ..ReplayAssumptions::default() };
             let history = replay_on_cluster(&jobs, "2x8xV100", &assumptions);
             let figures = figures("muster", &jobs, &history);
             check_history(&jobs, &history, &figures);
@@ -184,10 +184,10 @@ fn every_job_ends_once_and_gpu_time_adds_up() {
 
 #[test]
 fn baseline_policies_keep_the_same_laws() {
-    let site = Site::parse("4x4xV100").unwrap();
+    let site = ReplayCluster::parse("4x4xV100").unwrap();
     for seed in 0..4 {
         let jobs = random_jobs(&mut Random(seed));
-        let policies: [(&str, Box<dyn Policy>); 7] = [
+        let policies: [(&str, Box<dyn QueuePolicy>); 7] = [
             ("fifo", Box::new(Fifo)),
             ("sjf", Box::new(Sjf)),
             ("srtf", Box::new(Srtf)),
@@ -207,20 +207,20 @@ fn baseline_policies_keep_the_same_laws() {
 
 #[test]
 fn srtf_gives_the_waits_of_the_baseline_replay() {
-    let site = Site::parse("1x8xV100").unwrap();
+    let site = ReplayCluster::parse("1x8xV100").unwrap();
     let history = replay_with_policy(&four_jobs(), &site, &mut Srtf, &mut |_| ()).unwrap();
     assert_eq!(waits_and_ends_s(&four_jobs(), &history), [(0, 110), (100, 310), (0, 80), (0, 40)]);
     assert_eq!(figures("srtf", &four_jobs(), &history).preemptions, 2);
-    let two_kinds = Site::parse("1x8xV100,1x4xV100").unwrap();
+    let two_kinds = ReplayCluster::parse("1x8xV100,1x4xV100").unwrap();
     let refused = replay_with_policy(&four_jobs(), &two_kinds, &mut Srtf, &mut |_| ());
-    assert_eq!(refused, Err(NotForBaselines::UnequalNodes));
+    assert_eq!(refused, Err(BaselineUnsupported::UnequalNodes));
 }
 
 #[test]
 fn the_same_log_gives_identical_figures() {
     let jobs = random_jobs(&mut Random(7));
     let once = || {
-        let history = replay_on_cluster(&jobs, "2x8xV100", &Assumptions::default());
+        let history = replay_on_cluster(&jobs, "2x8xV100", &ReplayAssumptions::default());
         muster_json::to_string(&figures("muster", &jobs, &history))
     };
     assert_eq!(once(), once());
@@ -228,7 +228,7 @@ fn the_same_log_gives_identical_figures() {
 
 #[test]
 fn idle_gpus_count_only_while_jobs_wait() {
-    let site = Site::parse("2x4xV100").unwrap();
+    let site = ReplayCluster::parse("2x4xV100").unwrap();
     let (one, other) = (site.nodes()[0].0.clone(), site.nodes()[1].0.clone());
     let task = |node: &muster_core::NodeId, gpus: &[u8]| PlacedTask {
         rank: 0,
@@ -237,7 +237,7 @@ fn idle_gpus_count_only_while_jobs_wait() {
         gpus: gpus.to_vec(),
         share: None,
     };
-    let mut floor = Floor::new(&site);
+    let mut floor = GpuOccupancy::new(&site);
     floor.allocate(JobId::single(1), &[task(&one, &[0, 1, 2]), task(&other, &[0, 1])]);
     floor.record_idle(0);
     floor.add_waiting(4);

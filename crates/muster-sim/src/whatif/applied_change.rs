@@ -12,12 +12,12 @@ use muster_server::http::ApiError;
 use muster_server::policies::Interpreter;
 use muster_server::whatif::WhatIfChange;
 
-use super::journal_history::Chronicle;
-use crate::trace_replay::Site;
+use super::journal_history::JournalHistory;
+use crate::trace_replay::ReplayCluster;
 
 /// What would be otherwise.
 #[derive(Debug, Clone, Default)]
-pub struct Otherwise {
+pub struct AppliedChange {
     change: WhatIfChange,
     /// The policies that would have been in force.
     policies: Option<Arc<PolicyBundle>>,
@@ -25,22 +25,22 @@ pub struct Otherwise {
     pub events: Vec<Event>,
 }
 
-impl Otherwise {
+impl AppliedChange {
     /// See whether a change can be made at the beginning of a chronicle.
-    pub fn of(
+    pub fn new(
         change: &WhatIfChange,
-        chronicle: &Chronicle,
+        chronicle: &JournalHistory,
         interpreter: Option<&Arc<dyn Interpreter>>,
-    ) -> Result<Otherwise, ApiError> {
+    ) -> Result<AppliedChange, ApiError> {
         if let Some(tenant) = change.tenants().find(|tenant| !is_tenant_known(chronicle, tenant)) {
             return Err(ApiError::invalid("set", format!("there was no tenant `{tenant}` in that time")));
         }
         if let Some(node) = change.removed_nodes.iter().find(|node| !is_node_known(chronicle, node)) {
             return Err(ApiError::invalid("remove_nodes", format!("there was no node `{node}` in that time")));
         }
-        let policies = compiled(change, interpreter)?;
-        let mut otherwise = Otherwise { change: change.clone(), policies, events: Vec::new() };
-        let mut state = chronicle.start.clone();
+        let policies = compile_policies(change, interpreter)?;
+        let mut otherwise = AppliedChange { change: change.clone(), policies, events: Vec::new() };
+        let mut state = chronicle.start_state.clone();
         for command in otherwise.commands(&state)? {
             let decision = state.decide(&Actor::system(), &command, chronicle.since)?;
             for event in decision.events {
@@ -63,14 +63,14 @@ impl Otherwise {
                 commands.push(Command::ChangeTenant { id: id.clone(), config });
             }
         }
-        for (node, facts) in added(&self.change)? {
+        for (node, facts) in added_nodes(&self.change)? {
             if state.nodes.contains_key(&node) {
                 return Err(ApiError::invalid("add_nodes", format!("there is a node `{node}` already")));
             }
             commands.push(Command::RegisterNode { node, facts });
         }
         let removed = self.change.removed_nodes.iter().filter(|node| state.nodes.contains_key(node));
-        commands.extend(removed.map(drain));
+        commands.extend(removed.map(drain_command));
         commands.extend(self.policies.iter().map(|bundle| Command::ApplyPolicy {
             scope: PolicyScope::Cluster,
             bundle: bundle.clone(),
@@ -80,7 +80,7 @@ impl Otherwise {
     }
 
     /// What someone asked of the cluster later, as it would have been asked.
-    pub fn amended(&self, command: Command) -> Option<Command> {
+    pub fn amended_command(&self, command: Command) -> Option<Command> {
         Some(match command {
             Command::CreateTenant { id, config } => {
                 let config = self.tenant(&id, &config);
@@ -103,7 +103,7 @@ impl Otherwise {
 
     /// Whether everything is decided anew from the beginning: of what other policies would have answered nothing is on
     /// record.
-    pub fn begins_anew(&self) -> bool {
+    pub fn replans_from_start(&self) -> bool {
         self.policies.is_some()
     }
 
@@ -124,9 +124,9 @@ impl Otherwise {
     }
 
     /// What would have been done at once about something that happened: a node that was to take no work came back.
-    pub fn consequence(&self, event: &Event) -> Option<Command> {
+    pub fn follow_up_command(&self, event: &Event) -> Option<Command> {
         match event {
-            Event::NodeRegistered { node, .. } if self.change.removed_nodes.contains(node) => Some(drain(node)),
+            Event::NodeRegistered { node, .. } if self.change.removed_nodes.contains(node) => Some(drain_command(node)),
             _ => None,
         }
     }
@@ -141,12 +141,12 @@ impl Otherwise {
     }
 
     /// Whether an event of a node is to be passed over: it would have stayed drained.
-    pub fn passes_over(&self, event: &Event) -> bool {
+    pub fn suppresses(&self, event: &Event) -> bool {
         matches!(event, Event::NodeStateChanged { node, .. } if self.change.removed_nodes.contains(node))
     }
 }
 
-fn compiled(
+fn compile_policies(
     change: &WhatIfChange,
     interpreter: Option<&Arc<dyn Interpreter>>,
 ) -> Result<Option<Arc<PolicyBundle>>, ApiError> {
@@ -157,27 +157,27 @@ fn compiled(
     Ok(Some(Arc::new(bundle)))
 }
 
-fn drain(node: &NodeId) -> Command {
+fn drain_command(node: &NodeId) -> Command {
     Command::SetNodeState { node: node.clone(), status: NodeStatus::Draining, why: "what if".to_string() }
 }
 
-fn is_node_known(chronicle: &Chronicle, node: &NodeId) -> bool {
+fn is_node_known(chronicle: &JournalHistory, node: &NodeId) -> bool {
     let came = |event: &Event| matches!(event, Event::NodeRegistered { node: id, .. } if id == node);
-    chronicle.start.nodes.contains_key(node) || chronicle.entries.iter().any(|entry| came(&entry.event))
+    chronicle.start_state.nodes.contains_key(node) || chronicle.entries.iter().any(|entry| came(&entry.event))
 }
 
-fn is_tenant_known(chronicle: &Chronicle, tenant: &TenantId) -> bool {
+fn is_tenant_known(chronicle: &JournalHistory, tenant: &TenantId) -> bool {
     let made = |event: &Event| matches!(event, Event::TenantCreated { id, .. } if id == tenant);
-    chronicle.start.tenants.contains_key(tenant) || chronicle.entries.iter().any(|entry| made(&entry.event))
+    chronicle.start_state.tenants.contains_key(tenant) || chronicle.entries.iter().any(|entry| made(&entry.event))
 }
 
 /// The nodes that would be there, under names of their own.
-fn added(change: &WhatIfChange) -> Result<Vec<(NodeId, Box<muster_core::objects::node::NodeFacts>)>, ApiError> {
+fn added_nodes(change: &WhatIfChange) -> Result<Vec<(NodeId, Box<muster_core::objects::node::NodeFacts>)>, ApiError> {
     if change.added_nodes.is_empty() {
         return Ok(Vec::new());
     }
     let words = change.added_nodes.join(",");
-    let site = Site::parse(&words).map_err(|error| ApiError::invalid("add_nodes", error.to_string()))?;
+    let site = ReplayCluster::parse(&words).map_err(|error| ApiError::invalid("add_nodes", error.to_string()))?;
     let named = |(number, (_, facts)): (usize, &(NodeId, muster_core::objects::node::NodeFacts))| {
         let name = format!("what-if-{}", number + 1);
         let node = name.parse().map_err(|error| ApiError::internal(format!("{error}")))?;

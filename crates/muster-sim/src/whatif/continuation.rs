@@ -10,107 +10,107 @@ use muster_core::{JobId, State, Timestamp};
 use muster_server::policies::{PolicyQuerier, Interpreter};
 use muster_store::Entry;
 
-use super::applied_change::Otherwise;
-use super::journal_history::Chronicle;
-use super::tally::Tally;
-use super::divergence::Fork;
-use super::work_history::members;
-use crate::sim_loop::Stage;
+use super::applied_change::AppliedChange;
+use super::journal_history::JournalHistory;
+use super::tally::HistoryTally;
+use super::divergence::HistoryFork;
+use super::work_history::jobs_of_submission;
+use crate::sim_loop::SimLoop;
 
 /// What came of it.
-pub struct Told {
+pub struct ContinuationOutcome {
     /// What became of the jobs.
-    pub tally: Tally,
+    pub tally: HistoryTally,
     /// Jobs that were not accepted, and why.
     pub refused: Vec<(JobId, String)>,
 }
 
 /// A history that goes on.
-pub struct Future<'a> {
-    chronicle: &'a Chronicle,
-    otherwise: &'a Otherwise,
+pub struct Continuation<'a> {
+    chronicle: &'a JournalHistory,
+    otherwise: &'a AppliedChange,
     /// What really happened, from here on.
-    coming: &'a [Entry],
-    stage: Stage,
-    tally: Tally,
+    remaining_entries: &'a [Entry],
+    sim_loop: SimLoop,
+    tally: HistoryTally,
     refused: Vec<(JobId, String)>,
 }
 
-impl<'a> Future<'a> {
+impl<'a> Continuation<'a> {
     /// From a fork on, with what was counted before it.
     pub fn new(
-        chronicle: &'a Chronicle,
-        fork: &'a Fork,
-        otherwise: &'a Otherwise,
+        chronicle: &'a JournalHistory,
+        fork: &'a HistoryFork,
+        otherwise: &'a AppliedChange,
         state: &State,
-        tally: Tally,
-    ) -> Future<'a> {
-        let mut stage = Stage::new(state.clone(), fork.at, chronicle.delays);
+        tally: HistoryTally,
+    ) -> Continuation<'a> {
+        let mut stage = SimLoop::new(state.clone(), fork.at, chronicle.delays);
         stage.recorded_events = Some(Vec::new());
         for job in state.jobs.keys() {
-            stage.resume_job(*job, chronicle.works.player(Some(&fork.works), *job));
+            stage.resume_job(*job, chronicle.work.behaviour_from(Some(&fork.works), *job));
         }
         stage.mark_changed();
         let coming = &chronicle.entries[fork.index..];
-        Future { chronicle, otherwise, coming, stage, tally, refused: Vec::new() }
+        Continuation { chronicle, otherwise, remaining_entries: coming, sim_loop: stage, tally, refused: Vec::new() }
     }
 
     /// With someone who runs policies.
-    pub fn asking(mut self, interpreter: Option<&Arc<dyn Interpreter>>) -> Future<'a> {
-        self.stage.policy_querier = interpreter.cloned().map(PolicyQuerier::new);
+    pub fn with_interpreter(mut self, interpreter: Option<&Arc<dyn Interpreter>>) -> Continuation<'a> {
+        self.sim_loop.policy_querier = interpreter.cloned().map(PolicyQuerier::new);
         self
     }
 
     /// Play until a moment.
-    pub fn play(mut self, until: Timestamp) -> Told {
+    pub fn run_until(mut self, until: Timestamp) -> ContinuationOutcome {
         loop {
-            let act = self.coming.first().map(|entry| entry.at.0);
-            let next = [act, self.stage.next_event_ms()].into_iter().flatten().min();
+            let act = self.remaining_entries.first().map(|entry| entry.at.0);
+            let next = [act, self.sim_loop.next_event_ms()].into_iter().flatten().min();
             let Some(next_ms) = next.filter(|next_ms| *next_ms <= until.0) else { break };
-            self.stage.advance_to(next_ms);
+            self.sim_loop.advance_to(next_ms);
             while let Some((entry, later)) =
-                self.coming.split_first().filter(|(entry, _)| entry.at.0 <= next_ms)
+                self.remaining_entries.split_first().filter(|(entry, _)| entry.at.0 <= next_ms)
             {
-                self.coming = later;
-                self.act(entry);
+                self.remaining_entries = later;
+                self.apply_entry(entry);
             }
-            self.stage.plan_if_due();
-            self.stage.transitions.clear();
-            let events = self.stage.recorded_events.replace(Vec::new());
-            events.iter().flatten().for_each(|event| self.tally.note(event));
+            self.sim_loop.plan_if_due();
+            self.sim_loop.transitions.clear();
+            let events = self.sim_loop.recorded_events.replace(Vec::new());
+            events.iter().flatten().for_each(|event| self.tally.add_event(event));
         }
         self.tally.close(until);
-        Told { tally: self.tally, refused: self.refused }
+        ContinuationOutcome { tally: self.tally, refused: self.refused }
     }
 
     /// What someone did, or a node went through, is done again.
-    fn act(&mut self, entry: &Entry) {
-        if let Some((by, ask)) = submission(&self.stage.state, &entry.event) {
+    fn apply_entry(&mut self, entry: &Entry) {
+        if let Some((by, ask)) = recorded_submission(&self.sim_loop.state, &entry.event) {
             return self.submit(&entry.event, &Actor::local(by), ask);
         }
-        let deed = deed(&entry.event);
-        let Some((by, command)) = deed.and_then(|(by, command)| Some((by, self.otherwise.amended(command)?)))
+        let deed = recorded_command(&entry.event);
+        let Some((by, command)) = deed.and_then(|(by, command)| Some((by, self.otherwise.amended_command(command)?)))
         else {
             return;
         };
         // What is refused has become needless: a job that is to be stopped has ended by now.
-        if self.stage.execute(&Actor::local(by), &command).is_ok() {
-            self.stage.mark_changed();
+        if self.sim_loop.execute(&Actor::local(by), &command).is_ok() {
+            self.sim_loop.mark_changed();
         }
-        self.otherwise.consequence(&entry.event).iter().for_each(|command| self.stage.execute_as_system(command));
+        self.otherwise.follow_up_command(&entry.event).iter().for_each(|command| self.sim_loop.execute_as_system(command));
     }
 
     fn submit(&mut self, event: &Event, by: &Actor, ask: SubmitJob) {
         let Event::JobSubmitted { job, array, .. } = event else { return };
         // Whoever was not accepted leaves a gap, and the others keep their names.
-        self.stage.state.next_job = job.number;
-        if let Some(why) = self.stage.policy_refusal(&ask.spec) {
+        self.sim_loop.state.next_job = job.number;
+        if let Some(why) = self.sim_loop.policy_refusal(&ask.spec) {
             return self.refused.push((*job, why));
         }
-        match self.stage.execute(by, &Command::SubmitJob(ask)) {
+        match self.sim_loop.execute(by, &Command::SubmitJob(ask)) {
             Ok(Answer::Job(_)) => {
-                for member in members(*job, array.as_ref().map(|array| &array.indexes[..])) {
-                    self.stage.set_behaviour(member, self.chronicle.works.player(None, member));
+                for member in jobs_of_submission(*job, array.as_ref().map(|array| &array.indexes[..])) {
+                    self.sim_loop.set_behaviour(member, self.chronicle.work.behaviour_from(None, member));
                 }
             }
             Ok(_) => {}
@@ -120,14 +120,14 @@ impl<'a> Future<'a> {
 }
 
 /// Who submitted what, if that is what happened.
-pub fn submission(state: &State, event: &Event) -> Option<(String, SubmitJob)> {
+pub fn recorded_submission(state: &State, event: &Event) -> Option<(String, SubmitJob)> {
     let Event::JobSubmitted { spec, array, held_by, open_dependencies, .. } = event else { return None };
     let ask = SubmitJob {
         spec: spec.clone(),
         array: array.clone(),
         hold: held_by.is_some(),
         key: None,
-        known_outcomes: forgotten(state, spec, |job| !open_dependencies.iter().any(|open| open.job == job)),
+        known_outcomes: outcomes_of_forgotten_jobs(state, spec, |job| !open_dependencies.iter().any(|open| open.job == job)),
         known_key: None,
         is_operator: true,
     };
@@ -135,7 +135,7 @@ pub fn submission(state: &State, event: &Event) -> Option<(String, SubmitJob)> {
 }
 
 /// Jobs that this one waited for and that nobody remembers any more: they had ended as was wanted.
-fn forgotten(state: &State, spec: &JobSpec, over: impl Fn(JobId) -> bool) -> BTreeMap<JobId, Outcome> {
+fn outcomes_of_forgotten_jobs(state: &State, spec: &JobSpec, over: impl Fn(JobId) -> bool) -> BTreeMap<JobId, Outcome> {
     let unknown = |job: JobId| state.live_jobs_of(job).is_empty() && !state.ended.contains_key(&job);
     let gone = spec.after.iter().filter(|dependency| over(dependency.job) && unknown(dependency.job));
     let outcome = |when| if when == DependencyWhen::Failed { Outcome::Failed } else { Outcome::Done };
@@ -143,10 +143,10 @@ fn forgotten(state: &State, spec: &JobSpec, over: impl Fn(JobId) -> bool) -> BTr
 }
 
 /// Who did what, if it was a deed and no consequence.
-fn deed(event: &Event) -> Option<(String, Command)> {
+fn recorded_command(event: &Event) -> Option<(String, Command)> {
     let system = || Actor::system().name;
     Some(match event {
-        Event::Acted { by, act, object, refused: None, .. } => (by.clone(), act_on_job(act, object)?),
+        Event::Acted { by, act, object, refused: None, .. } => (by.clone(), job_command(act, object)?),
         Event::JobChanged { job, change, .. } => {
             (system(), Command::ChangeJob { job: *job, change: change.clone() })
         }
@@ -210,7 +210,7 @@ fn deed(event: &Event) -> Option<(String, Command)> {
 }
 
 /// What a person did to a job. Why a job was held is not on record there, and changes nothing.
-fn act_on_job(act: &str, object: &str) -> Option<Command> {
+fn job_command(act: &str, object: &str) -> Option<Command> {
     let job = object.parse().ok()?;
     Some(match act {
         "job.cancel" => Command::CancelJob { job },

@@ -8,18 +8,18 @@ use muster_core::time::SECOND;
 use muster_core::{State, Timestamp};
 use muster_server::http::ApiError;
 
-use super::applied_change::Otherwise;
-use super::journal_history::Chronicle;
-use super::continuation::submission;
-use super::work_history::Works;
+use super::applied_change::AppliedChange;
+use super::journal_history::JournalHistory;
+use super::continuation::recorded_submission;
+use super::work_history::WorkHistory;
 use crate::sim_loop::REPLAN_INTERVAL_MS_MAX;
 
 /// Least time between two looks.
-const LOOK_MS: i64 = SECOND;
+const COMPARE_INTERVAL_MS_MIN: i64 = SECOND;
 
 /// Where two histories part.
 #[derive(Debug, Clone)]
-pub struct Fork {
+pub struct HistoryFork {
     /// When.
     pub at: Timestamp,
     /// The first entry that happened after it.
@@ -29,75 +29,75 @@ pub struct Fork {
     /// What would have been true.
     pub changed: State,
     /// How long jobs had worked.
-    pub works: Works,
+    pub works: WorkHistory,
 }
 
 /// The first moment at which something would have been decided otherwise; nothing if there is none.
 pub fn first_difference(
-    chronicle: &Chronicle,
-    otherwise: &Otherwise,
+    chronicle: &JournalHistory,
+    otherwise: &AppliedChange,
     until: Timestamp,
-) -> Result<Option<Fork>, ApiError> {
+) -> Result<Option<HistoryFork>, ApiError> {
     if otherwise.is_empty() {
         return Ok(None);
     }
-    let mut track = Track::new(chronicle, otherwise);
-    if otherwise.begins_anew() {
+    let mut track = DivergenceTracker::new(chronicle, otherwise);
+    if otherwise.replans_from_start() {
         return Ok(Some(track.fork(chronicle.since, 0)));
     }
     for (index, entry) in chronicle.entries.iter().enumerate() {
         if entry.at > until {
-            return Ok(track.looks_until(until).map(|at| track.fork(at, index)));
+            return Ok(track.first_difference_before(until).map(|at| track.fork(at, index)));
         }
-        if let Some(at) = track.looks_until(entry.at) {
+        if let Some(at) = track.first_difference_before(entry.at) {
             return Ok(Some(track.fork(at, index)));
         }
-        if track.refuses(&entry.event, entry.at) || track.differs_at_adoption(&entry.event, entry.at) {
+        if track.would_refuse(&entry.event, entry.at) || track.differs_at_adoption(&entry.event, entry.at) {
             return Ok(Some(track.fork(entry.at, index)));
         }
-        track.note(&entry.event, entry.at);
+        track.apply_event(&entry.event, entry.at);
     }
     let index = chronicle.entries.len();
-    Ok(track.looks_until(until).map(|at| track.fork(at, index)))
+    Ok(track.first_difference_before(until).map(|at| track.fork(at, index)))
 }
 
 /// A fork where nothing differs, before an entry.
 #[cfg(test)]
-pub fn fork_at(chronicle: &Chronicle, index: usize) -> Fork {
-    let otherwise = Otherwise::default();
-    let mut track = Track::new(chronicle, &otherwise);
-    chronicle.entries[..index].iter().for_each(|entry| track.note(&entry.event, entry.at));
+pub fn fork_at(chronicle: &JournalHistory, index: usize) -> HistoryFork {
+    let otherwise = AppliedChange::default();
+    let mut track = DivergenceTracker::new(chronicle, &otherwise);
+    chronicle.entries[..index].iter().for_each(|entry| track.apply_event(&entry.event, entry.at));
     track.fork(chronicle.entries[index].at, index)
 }
 
-struct Track<'a> {
-    otherwise: &'a Otherwise,
+struct DivergenceTracker<'a> {
+    otherwise: &'a AppliedChange,
     real: State,
     changed: State,
-    works: Works,
-    last_look: Timestamp,
+    works: WorkHistory,
+    last_comparison: Timestamp,
     /// When something last happened since.
-    stirred: Option<Timestamp>,
+    changed_at: Option<Timestamp>,
 }
 
-impl<'a> Track<'a> {
-    fn new(chronicle: &Chronicle, otherwise: &'a Otherwise) -> Track<'a> {
-        let mut changed = chronicle.start.clone();
+impl<'a> DivergenceTracker<'a> {
+    fn new(chronicle: &JournalHistory, otherwise: &'a AppliedChange) -> DivergenceTracker<'a> {
+        let mut changed = chronicle.start_state.clone();
         otherwise.events.iter().for_each(|event| changed.apply(event));
-        Track {
+        DivergenceTracker {
             otherwise,
-            real: chronicle.start.clone(),
+            real: chronicle.start_state.clone(),
             changed,
-            works: chronicle.works_then.clone(),
-            last_look: chronicle.since.plus(-LOOK_MS),
-            stirred: Some(chronicle.since),
+            works: chronicle.work_at_start.clone(),
+            last_comparison: chronicle.since.plus(-COMPARE_INTERVAL_MS_MIN),
+            changed_at: Some(chronicle.since),
         }
     }
 
     /// Look as often as a planner would have before a moment; when it would have decided otherwise.
-    fn looks_until(&mut self, moment: Timestamp) -> Option<Timestamp> {
-        while let Some(at) = self.next_look().filter(|at| *at < moment) {
-            if self.differs(at) {
+    fn first_difference_before(&mut self, moment: Timestamp) -> Option<Timestamp> {
+        while let Some(at) = self.next_comparison().filter(|at| *at < moment) {
+            if self.plans_differ_at(at) {
                 return Some(at);
             }
         }
@@ -107,52 +107,52 @@ impl<'a> Track<'a> {
     /// Whether a plan that was adopted at the very moment at which something happened would have been another one.
     fn differs_at_adoption(&mut self, event: &Event, at: Timestamp) -> bool {
         let adopts = matches!(event, Event::JobPlaced { .. } | Event::ClaimMade { .. });
-        adopts && self.stirred.is_some() && self.differs(at)
+        adopts && self.changed_at.is_some() && self.plans_differ_at(at)
     }
 
-    fn differs(&mut self, at: Timestamp) -> bool {
-        self.last_look = at;
-        self.stirred = None;
+    fn plans_differ_at(&mut self, at: Timestamp) -> bool {
+        self.last_comparison = at;
+        self.changed_at = None;
         let decided = |state: &State| without_scores(plan(state, at.max(state.clock)).plan);
         decided(&self.real) != decided(&self.changed)
     }
 
-    fn next_look(&self) -> Option<Timestamp> {
-        let waits = || (!self.changed.queue.is_empty()).then(|| self.last_look.plus(REPLAN_INTERVAL_MS_MAX));
-        self.stirred.map(|at| at.max(self.last_look.plus(LOOK_MS))).or_else(waits)
+    fn next_comparison(&self) -> Option<Timestamp> {
+        let waits = || (!self.changed.queue.is_empty()).then(|| self.last_comparison.plus(REPLAN_INTERVAL_MS_MAX));
+        self.changed_at.map(|at| at.max(self.last_comparison.plus(COMPARE_INTERVAL_MS_MIN))).or_else(waits)
     }
 
     /// Whether a job that was accepted would not have been.
-    fn refuses(&self, event: &Event, at: Timestamp) -> bool {
-        let Some((by, ask)) = submission(&self.changed, event) else { return false };
+    fn would_refuse(&self, event: &Event, at: Timestamp) -> bool {
+        let Some((by, ask)) = recorded_submission(&self.changed, event) else { return false };
         let command = Command::SubmitJob(SubmitJob { key: None, ..ask });
         self.changed.decide(&Actor::local(by), &command, at).is_err()
     }
 
-    fn note(&mut self, event: &Event, at: Timestamp) {
+    fn apply_event(&mut self, event: &Event, at: Timestamp) {
         self.real.apply(event);
-        if !self.otherwise.passes_over(event) {
+        if !self.otherwise.suppresses(event) {
             self.changed.apply(&self.otherwise.amended_event(event));
         }
-        if let Some(command) = self.otherwise.consequence(event)
+        if let Some(command) = self.otherwise.follow_up_command(event)
             && let Ok(decision) = self.changed.decide(&Actor::system(), &command, at)
         {
             decision.events.iter().for_each(|event| self.changed.apply(event));
         }
-        self.works.note(event);
-        if !is_followed_by_nothing(event) {
-            self.stirred = Some(at);
+        self.works.add_event(event);
+        if !needs_no_planning(event) {
+            self.changed_at = Some(at);
         }
     }
 
-    fn fork(&self, at: Timestamp, index: usize) -> Fork {
+    fn fork(&self, at: Timestamp, index: usize) -> HistoryFork {
         let (real, changed) = (self.real.clone(), self.changed.clone());
-        Fork { at, index, real, changed, works: self.works.clone() }
+        HistoryFork { at, index, real, changed, works: self.works.clone() }
     }
 }
 
 /// Whether an event gives the planner nothing to do.
-fn is_followed_by_nothing(event: &Event) -> bool {
+fn needs_no_planning(event: &Event) -> bool {
     matches!(
         event,
         Event::JobPlaced { .. }

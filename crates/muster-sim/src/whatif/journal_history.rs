@@ -7,41 +7,41 @@ use muster_core::{JobId, State, Timestamp};
 use muster_server::http::ApiError;
 use muster_store::{Entry, Tables};
 
-use super::work_history::Works;
-use crate::sim_loop::Delays;
+use super::work_history::WorkHistory;
+use crate::sim_loop::AgentDelays;
 
 /// Entries read at once.
-const PAGE: u32 = 1_000;
+const ENTRIES_PER_PAGE: u32 = 1_000;
 
 /// Entries that are kept at most: some hundred bytes each.
 const ENTRIES_MAX: usize = 1_000_000;
 /// A server's planner looks at once when something has happened, and rests for some milliseconds.
-const ROUND_MS: i64 = 100;
+const ROUND_INTERVAL_MS: i64 = 100;
 
 /// A journal from a moment on.
 #[derive(Debug, Clone)]
-pub struct Chronicle {
+pub struct JournalHistory {
     /// The moment, or the beginning of the journal if that is later.
     pub since: Timestamp,
     /// What was true then.
-    pub start: State,
+    pub start_state: State,
     /// What happened after it, to the end of the journal.
     pub entries: Vec<Entry>,
     /// How long jobs had worked then.
-    pub works_then: Works,
+    pub work_at_start: WorkHistory,
     /// How long they worked in the end.
-    pub works: Works,
+    pub work: WorkHistory,
     /// How long agents usually took.
-    pub delays: Delays,
+    pub delays: AgentDelays,
 }
 
-impl Chronicle {
+impl JournalHistory {
     /// Read a journal to its end. Takes memory for what is after the moment alone.
-    pub fn read(history: &dyn Tables, since: Timestamp) -> Result<Chronicle, ApiError> {
-        let mut chronicle = Chronicle::new(since);
+    pub fn read(history: &dyn Tables, since: Timestamp) -> Result<JournalHistory, ApiError> {
+        let mut chronicle = JournalHistory::new(since);
         let mut after = 0;
         loop {
-            let page = history.events(after, PAGE, None)?;
+            let page = history.events(after, ENTRIES_PER_PAGE, None)?;
             let Some(last) = page.last().map(|row| row.seq) else { break };
             for row in page {
                 let event = muster_json::from_str(&row.payload).map_err(|error| {
@@ -61,44 +61,44 @@ impl Chronicle {
 
     /// The same from entries that are in memory.
     #[cfg(test)]
-    pub fn of(entries: Vec<Entry>, since: Timestamp) -> Result<Chronicle, ApiError> {
-        let mut chronicle = Chronicle::new(since);
+    pub fn from_entries(entries: Vec<Entry>, since: Timestamp) -> Result<JournalHistory, ApiError> {
+        let mut chronicle = JournalHistory::new(since);
         entries.into_iter().for_each(|entry| chronicle.add(entry));
         chronicle.finished()
     }
 
-    fn new(since: Timestamp) -> Chronicle {
-        Chronicle {
+    fn new(since: Timestamp) -> JournalHistory {
+        JournalHistory {
             since,
-            start: State::empty(),
+            start_state: State::empty(),
             entries: Vec::new(),
-            works_then: Works::default(),
-            works: Works::default(),
-            delays: Delays::IMMEDIATE,
+            work_at_start: WorkHistory::default(),
+            work: WorkHistory::default(),
+            delays: AgentDelays::IMMEDIATE,
         }
     }
 
     fn add(&mut self, entry: Entry) {
         if self.entries.is_empty() && entry.at < self.since {
-            self.start.apply(&entry.event);
-            self.works_then.note(&entry.event);
+            self.start_state.apply(&entry.event);
+            self.work_at_start.add_event(&entry.event);
             return;
         }
         self.entries.push(entry);
     }
 
-    fn finished(mut self) -> Result<Chronicle, ApiError> {
+    fn finished(mut self) -> Result<JournalHistory, ApiError> {
         let Some(first) = self.entries.first() else {
             return Err(ApiError::invalid("since", "nothing has happened since then; go back further"));
         };
         // A journal that is younger than the moment begins with its first entry.
-        if self.start.seq == 0 {
+        if self.start_state.seq == 0 {
             self.since = first.at;
         }
-        self.works_then.forget_the_past();
-        self.works = self.works_then.clone();
-        self.entries.iter().for_each(|entry| self.works.note(&entry.event));
-        self.delays = delays(&self.entries);
+        self.work_at_start.forget_ended_jobs();
+        self.work = self.work_at_start.clone();
+        self.entries.iter().for_each(|entry| self.work.add_event(&entry.event));
+        self.delays = median_delays(&self.entries);
         Ok(self)
     }
 }
@@ -112,7 +112,7 @@ fn without_reasons(event: Event) -> Event {
 }
 
 /// The middle of how long starts and stops took.
-fn delays(entries: &[Entry]) -> Delays {
+fn median_delays(entries: &[Entry]) -> AgentDelays {
     let mut placed: BTreeMap<JobId, Timestamp> = BTreeMap::new();
     let mut stopping: BTreeMap<JobId, Timestamp> = BTreeMap::new();
     let (mut launches, mut stops) = (Vec::new(), Vec::new());
@@ -134,10 +134,10 @@ fn delays(entries: &[Entry]) -> Delays {
             _ => {}
         }
     }
-    Delays { round_interval_ms_min: ROUND_MS, launch_ms: middle(launches), stop_ms: middle(stops) }
+    AgentDelays { round_interval_ms_min: ROUND_INTERVAL_MS, launch_ms: median(launches), stop_ms: median(stops) }
 }
 
-fn middle(mut all: Vec<i64>) -> i64 {
+fn median(mut all: Vec<i64>) -> i64 {
     all.sort_unstable();
     all.get(all.len() / 2).copied().unwrap_or(0).max(0)
 }

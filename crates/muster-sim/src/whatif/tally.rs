@@ -8,8 +8,8 @@ use muster_core::{JobId, NodeId, State, TenantId, Timestamp};
 use muster_protocol::whatif::{WhatIfFigures, WhatIfJob, WhatIfTenant, WhatIfTimes};
 use muster_server::http::rfc3339;
 
-use super::NOTICEABLE_MS;
-use super::work_history::members;
+use super::NOTICEABLE_SHIFT_MS;
+use super::work_history::jobs_of_submission;
 
 /// Thousandths of a GPU × milliseconds in a GPU-hour.
 const MILLI_MS_PER_GPU_HOUR: f64 = 3.6e9;
@@ -18,17 +18,17 @@ const MS_PER_HOUR: f64 = 3.6e6;
 
 /// What became of the jobs of a stretch of history.
 #[derive(Debug, Clone)]
-pub struct Tally {
-    jobs: BTreeMap<JobId, Seen>,
+pub struct HistoryTally {
+    jobs: BTreeMap<JobId, JobTally>,
     /// GPUs of each node, and GPU-milliseconds there were until the last change.
-    gpus: BTreeMap<NodeId, u64>,
-    gpu_ms: u128,
+    gpus_by_node: BTreeMap<NodeId, u64>,
+    available_gpu_ms: u128,
     counted_to: Timestamp,
 }
 
 /// What became of one job.
 #[derive(Debug, Clone, PartialEq)]
-struct Seen {
+struct JobTally {
     name: String,
     tenant: TenantId,
     submitted_at: Timestamp,
@@ -37,39 +37,39 @@ struct Seen {
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
     /// Thousandths of GPUs that it holds, and since when.
-    holds: Option<(u64, Timestamp)>,
+    held_since: Option<(u64, Timestamp)>,
     gpu_milli_ms: u128,
     preemptions: u64,
     lost_gpu_ms: u64,
 }
 
-impl Tally {
+impl HistoryTally {
     /// From a moment on.
-    pub fn new(state: &State, since: Timestamp) -> Tally {
+    pub fn new(state: &State, since: Timestamp) -> HistoryTally {
         let gpus = state.nodes.values().map(|node| (node.id.clone(), node.facts.gpus.len() as u64));
-        let jobs = state.jobs.values().map(|job| (job.id, Seen::of(job, since)));
-        Tally { jobs: jobs.collect(), gpus: gpus.collect(), gpu_ms: 0, counted_to: since }
+        let jobs = state.jobs.values().map(|job| (job.id, JobTally::from_job(job, since)));
+        HistoryTally { jobs: jobs.collect(), gpus_by_node: gpus.collect(), available_gpu_ms: 0, counted_to: since }
     }
 
     /// One more event.
-    pub fn note(&mut self, event: &Event) {
+    pub fn add_event(&mut self, event: &Event) {
         match event {
             Event::JobSubmitted { job, spec, array, at, .. } => {
-                for member in members(*job, array.as_ref().map(|array| &array.indexes[..])) {
-                    self.jobs.insert(member, Seen::new(spec, *at));
+                for member in jobs_of_submission(*job, array.as_ref().map(|array| &array.indexes[..])) {
+                    self.jobs.insert(member, JobTally::new(spec, *at));
                 }
             }
             Event::JobPlaced { job, tasks, at, .. } => {
                 let gpu_milli = tasks.iter().map(PlacedTask::gpu_milli).sum();
-                self.of(*job, |seen| {
+                self.update_job(*job, |seen| {
                     seen.started_at.get_or_insert(*at);
-                    seen.holds = Some((gpu_milli, *at));
+                    seen.held_since = Some((gpu_milli, *at));
                 });
             }
             Event::AttemptEnded { job, next, receipt, at, .. } => {
                 let lost_gpu_ms = receipt.as_ref().map_or(0, |receipt| receipt.lost_gpu_ms);
-                self.of(*job, |seen| {
-                    seen.give_back(*at);
+                self.update_job(*job, |seen| {
+                    seen.release_gpus(*at);
                     seen.lost_gpu_ms += lost_gpu_ms;
                     match next {
                         NextPhase::Ended { .. } => seen.ended_at = Some(*at),
@@ -78,14 +78,14 @@ impl Tally {
                     }
                 });
             }
-            Event::JobEnded { job, at, .. } => self.of(*job, |seen| seen.ended_at = Some(*at)),
+            Event::JobEnded { job, at, .. } => self.update_job(*job, |seen| seen.ended_at = Some(*at)),
             Event::NodeRegistered { node, facts, at } => {
                 self.count_gpus(*at);
-                self.gpus.insert(node.clone(), facts.gpus.len() as u64);
+                self.gpus_by_node.insert(node.clone(), facts.gpus.len() as u64);
             }
             Event::NodeRemoved { node, at } => {
                 self.count_gpus(*at);
-                self.gpus.remove(node);
+                self.gpus_by_node.remove(node);
             }
             _ => {}
         }
@@ -94,18 +94,18 @@ impl Tally {
     /// Count what is still held at the end.
     pub fn close(&mut self, until: Timestamp) {
         self.count_gpus(until);
-        self.jobs.values_mut().for_each(|seen| seen.give_back(until));
+        self.jobs.values_mut().for_each(|seen| seen.release_gpus(until));
     }
 
     /// Jobs that started here and not there: how long they run there is a guess.
-    pub fn started_unlike(&self, other: &Tally) -> u64 {
-        let started = |tally: &Tally, job| {
+    pub fn count_started_only_here(&self, other: &HistoryTally) -> u64 {
+        let started = |tally: &HistoryTally, job| {
             tally.jobs.get(job).is_some_and(|seen| seen.started_before || seen.started_at.is_some())
         };
         self.jobs.keys().filter(|job| started(self, job) && !started(other, job)).count() as u64
     }
 
-    fn of(&mut self, job: JobId, change: impl FnOnce(&mut Seen)) {
+    fn update_job(&mut self, job: JobId, change: impl FnOnce(&mut JobTally)) {
         if let Some(seen) = self.jobs.get_mut(&job) {
             change(seen);
         }
@@ -113,21 +113,21 @@ impl Tally {
 
     fn count_gpus(&mut self, at: Timestamp) {
         let ms = at.since(self.counted_to).max(0).unsigned_abs();
-        self.gpu_ms += u128::from(self.gpus.values().sum::<u64>()) * u128::from(ms);
+        self.available_gpu_ms += u128::from(self.gpus_by_node.values().sum::<u64>()) * u128::from(ms);
         self.counted_to = self.counted_to.max(at);
     }
 }
 
-impl Seen {
-    fn new(spec: &JobSpec, at: Timestamp) -> Seen {
-        Seen {
+impl JobTally {
+    fn new(spec: &JobSpec, at: Timestamp) -> JobTally {
+        JobTally {
             name: spec.name.clone(),
             tenant: spec.tenant.clone(),
             submitted_at: at,
             started_before: false,
             started_at: None,
             ended_at: None,
-            holds: None,
+            held_since: None,
             gpu_milli_ms: 0,
             preemptions: 0,
             lost_gpu_ms: 0,
@@ -135,16 +135,16 @@ impl Seen {
     }
 
     /// One that lives already; what it holds counts from here.
-    fn of(job: &Job, since: Timestamp) -> Seen {
-        Seen {
+    fn from_job(job: &Job, since: Timestamp) -> JobTally {
+        JobTally {
             started_before: job.attempts > 0,
-            holds: job.attempt().map(|attempt| (attempt.gpu_milli(), since)),
-            ..Seen::new(&job.spec, job.submitted_at)
+            held_since: job.attempt().map(|attempt| (attempt.gpu_milli(), since)),
+            ..JobTally::new(&job.spec, job.submitted_at)
         }
     }
 
-    fn give_back(&mut self, at: Timestamp) {
-        if let Some((gpu_milli, since)) = self.holds.take() {
+    fn release_gpus(&mut self, at: Timestamp) {
+        if let Some((gpu_milli, since)) = self.held_since.take() {
             self.gpu_milli_ms += u128::from(gpu_milli) * u128::from(at.since(since).max(0).unsigned_abs());
         }
     }
@@ -159,32 +159,32 @@ impl Seen {
 }
 
 /// What happened, the same simulated, and what would have happened.
-pub struct Compared<'a> {
+pub struct Comparison<'a> {
     /// What happened.
-    pub really: &'a Tally,
+    pub really: &'a HistoryTally,
     /// The same, simulated from the fork on.
-    pub replayed: &'a Tally,
+    pub replayed: &'a HistoryTally,
     /// What would have happened.
-    pub changed: &'a Tally,
+    pub changed: &'a HistoryTally,
     /// Until when.
     pub until: Timestamp,
 }
 
-impl Compared<'_> {
+impl Comparison<'_> {
     /// The figures of one of them, of all jobs or those of a tenant.
-    pub fn figures(&self, of: &Tally, tenant: Option<&TenantId>) -> WhatIfFigures {
-        let mine = |seen: &&Seen| tenant.is_none_or(|tenant| seen.tenant == *tenant);
-        let jobs: Vec<&Seen> = of.jobs.values().filter(mine).collect();
+    pub fn figures(&self, of: &HistoryTally, tenant: Option<&TenantId>) -> WhatIfFigures {
+        let mine = |seen: &&JobTally| tenant.is_none_or(|tenant| seen.tenant == *tenant);
+        let jobs: Vec<&JobTally> = of.jobs.values().filter(mine).collect();
         let seconds =
             |from: Timestamp, to: Option<Timestamp>| to.unwrap_or(self.until).since(from).max(0) as f64 / 1e3;
         let new = jobs.iter().filter(|seen| !seen.started_before);
         // Who ended without a start waited until then.
-        let wait = |seen: &&Seen| seconds(seen.submitted_at, seen.started_at.or(seen.ended_at));
+        let wait = |seen: &&JobTally| seconds(seen.submitted_at, seen.started_at.or(seen.ended_at));
         let mut waits: Vec<f64> = new.map(wait).collect();
         waits.sort_by(f64::total_cmp);
         let times: Vec<f64> = jobs.iter().map(|seen| seconds(seen.submitted_at, seen.ended_at)).collect();
         let held: u128 = jobs.iter().map(|seen| seen.gpu_milli_ms).sum();
-        let all_gpu_ms = of.gpu_ms as f64;
+        let all_gpu_ms = of.available_gpu_ms as f64;
         let lost_gpu_ms: u64 = jobs.iter().map(|seen| seen.lost_gpu_ms).sum();
         WhatIfFigures {
             jobs: jobs.len() as u64,
@@ -192,13 +192,13 @@ impl Compared<'_> {
                 as u64,
             ended: jobs.iter().filter(|seen| seen.ended_at.is_some()).count() as u64,
             wait_mean_s: mean(&waits),
-            wait_p95_s: nineteen_of_twenty(&waits),
+            wait_p95_s: percentile_95(&waits),
             wait_max_s: waits.last().copied().unwrap_or(0.0),
             time_mean_s: mean(&times),
-            gpu_hours: rounded(held as f64 / MILLI_MS_PER_GPU_HOUR),
-            utilisation: tenant.is_none().then(|| rounded(held as f64 / 1e3 / all_gpu_ms.max(1.0))),
+            gpu_hours: round_to_3_decimals(held as f64 / MILLI_MS_PER_GPU_HOUR),
+            utilisation: tenant.is_none().then(|| round_to_3_decimals(held as f64 / 1e3 / all_gpu_ms.max(1.0))),
             preemptions: jobs.iter().map(|seen| seen.preemptions).sum(),
-            lost_gpu_hours: rounded(lost_gpu_ms as f64 / MS_PER_HOUR),
+            lost_gpu_hours: round_to_3_decimals(lost_gpu_ms as f64 / MS_PER_HOUR),
         }
     }
 
@@ -226,7 +226,7 @@ impl Compared<'_> {
         let compared = self.changed.jobs.iter().filter_map(|(job, changed)| {
             let (really, replayed) = (self.really.jobs.get(job)?, self.replayed.jobs.get(job)?);
             let gained_ms = self.gained_ms(replayed, changed);
-            (gained_ms.abs() > NOTICEABLE_MS).then(|| WhatIfJob {
+            (gained_ms.abs() > NOTICEABLE_SHIFT_MS).then(|| WhatIfJob {
                 job_id: job.to_string(),
                 name: changed.name.clone(),
                 tenant_id: changed.tenant.to_string(),
@@ -240,7 +240,7 @@ impl Compared<'_> {
     }
 
     /// By how much sooner a job ends, or starts where no end shows a difference.
-    fn gained_ms(&self, before: &Seen, after: &Seen) -> i64 {
+    fn gained_ms(&self, before: &JobTally, after: &JobTally) -> i64 {
         let sooner = |before: Option<Timestamp>, after: Option<Timestamp>| {
             before.unwrap_or(self.until).0 - after.unwrap_or(self.until).0
         };
@@ -254,16 +254,16 @@ impl Compared<'_> {
 
 fn mean(all: &[f64]) -> f64 {
     // The sum of nothing is -0.
-    rounded(all.iter().sum::<f64>().abs() / all.len().max(1) as f64)
+    round_to_3_decimals(all.iter().sum::<f64>().abs() / all.len().max(1) as f64)
 }
 
-fn nineteen_of_twenty(sorted: &[f64]) -> f64 {
+fn percentile_95(sorted: &[f64]) -> f64 {
     let place = (sorted.len() * 19).div_ceil(20).max(1) - 1;
     sorted.get(place).copied().unwrap_or(0.0)
 }
 
 /// To a thousandth: more digits say nothing.
-fn rounded(value: f64) -> f64 {
+fn round_to_3_decimals(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
@@ -272,28 +272,28 @@ mod tests {
     use super::*;
 
     /// A job that was submitted at 0, with a start and an end in seconds.
-    fn tally(started: Option<i64>, ended: Option<i64>) -> Tally {
+    fn tally(started: Option<i64>, ended: Option<i64>) -> HistoryTally {
         let at = |seconds: i64| Timestamp(seconds * 1_000);
-        let seen = Seen {
+        let seen = JobTally {
             name: "train".to_string(),
             tenant: "red".parse().unwrap(),
             submitted_at: at(0),
             started_before: false,
             started_at: started.map(at),
             ended_at: ended.map(at),
-            holds: None,
+            held_since: None,
             gpu_milli_ms: 0,
             preemptions: 0,
             lost_gpu_ms: 0,
         };
         let jobs = BTreeMap::from([(JobId::single(1), seen)]);
-        Tally { jobs, gpus: BTreeMap::new(), gpu_ms: 0, counted_to: at(0) }
+        HistoryTally { jobs, gpus_by_node: BTreeMap::new(), available_gpu_ms: 0, counted_to: at(0) }
     }
 
     /// Seconds gained by one over the other, in a span of 30 seconds.
-    fn gained_s(before: &Tally, after: &Tally) -> f64 {
+    fn gained_s(before: &HistoryTally, after: &HistoryTally) -> f64 {
         let compared =
-            Compared { really: before, replayed: before, changed: after, until: Timestamp(30_000) };
+            Comparison { really: before, replayed: before, changed: after, until: Timestamp(30_000) };
         compared.jobs().first().map_or(0.0, |job| job.gained_s)
     }
 

@@ -7,117 +7,117 @@ use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::objects::job::{Exit, Outcome, StopCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 
-use crate::sim_loop::{Lasts, Player, Trial, checkpointed_ms};
+use crate::sim_loop::{WorkDuration, JobBehaviour, WorkAttempt, checkpointed_ms};
 
 /// What is known of the work of every job.
 #[derive(Debug, Clone, Default)]
-pub struct Works {
-    jobs: BTreeMap<JobId, Work>,
+pub struct WorkHistory {
+    jobs: BTreeMap<JobId, JobWork>,
 }
 
 /// What is known of the work of one job.
 #[derive(Debug, Clone)]
-struct Work {
+struct JobWork {
     spec: Arc<JobSpec>,
     /// The tries that are over.
-    trials: Vec<Trial>,
+    attempts: Vec<WorkAttempt>,
     /// What was done and saved of the one at hand.
-    saved_ms: i64,
+    checkpointed_ms: i64,
     /// An attempt has its place.
-    placed: bool,
+    is_placed: bool,
     started_at: Option<Timestamp>,
-    saved_at: Option<Timestamp>,
+    checkpoint_at: Option<Timestamp>,
     /// It was told to stop for good.
-    ends: bool,
-    over: bool,
+    is_stopped_for_good: bool,
+    has_ended: bool,
 }
 
-impl Works {
+impl WorkHistory {
     /// One more event.
-    pub fn note(&mut self, event: &Event) {
+    pub fn add_event(&mut self, event: &Event) {
         match event {
             Event::JobSubmitted { job, spec, array, .. } => {
                 let indexes = array.as_ref().map(|array| &array.indexes[..]);
-                for member in members(*job, indexes) {
-                    self.jobs.insert(member, Work::new(spec.clone()));
+                for member in jobs_of_submission(*job, indexes) {
+                    self.jobs.insert(member, JobWork::new(spec.clone()));
                 }
             }
-            Event::JobPlaced { job, .. } => self.of(*job, |work| work.placed = true),
+            Event::JobPlaced { job, .. } => self.update_job(*job, |work| work.is_placed = true),
             Event::AttemptStarted { job, whole: true, at, .. } => {
-                self.of(*job, |work| work.started_at = Some(*at));
+                self.update_job(*job, |work| work.started_at = Some(*at));
             }
-            Event::CheckpointSaved { job, at, .. } => self.of(*job, |work| work.saved_at = Some(*at)),
+            Event::CheckpointSaved { job, at, .. } => self.update_job(*job, |work| work.checkpoint_at = Some(*at)),
             Event::AttemptStopping { job, cause, .. } => {
                 let ends = matches!(cause, StopCause::Cancelled { .. } | StopCause::TimeLimit);
-                self.of(*job, |work| work.ends = ends);
+                self.update_job(*job, |work| work.is_stopped_for_good = ends);
             }
             Event::AttemptEnded { job, exit, next, receipt, at, .. } => {
                 let lost_gpu_ms = receipt.as_ref().map(|receipt| receipt.lost_gpu_ms);
-                self.of(*job, |work| work.end(exit, next, lost_gpu_ms, *at));
+                self.update_job(*job, |work| work.end_attempt(exit, next, lost_gpu_ms, *at));
             }
-            Event::JobEnded { job, .. } => self.of(*job, |work| work.over = true),
+            Event::JobEnded { job, .. } => self.update_job(*job, |work| work.has_ended = true),
             _ => {}
         }
     }
 
     /// Jobs that are over are of no interest any more.
-    pub fn forget_the_past(&mut self) {
-        self.jobs.retain(|_, work| !work.over);
+    pub fn forget_ended_jobs(&mut self) {
+        self.jobs.retain(|_, work| !work.has_ended);
     }
 
     /// What a job does from here on, if `self` is all that is known and `then` was known at that moment.
-    pub fn player(&self, then: Option<&Works>, job: JobId) -> Player {
-        let Some(work) = self.jobs.get(&job) else { return Player::new([Trial::unknown()], 0) };
+    pub fn behaviour_from(&self, then: Option<&WorkHistory>, job: JobId) -> JobBehaviour {
+        let Some(work) = self.jobs.get(&job) else { return JobBehaviour::new([WorkAttempt::unknown()], 0) };
         let before = then.and_then(|then| then.jobs.get(&job));
-        let (tried, saved_ms) = before.map_or((0, 0), |before| (before.trials.len(), before.saved_ms));
-        let open = match (work.over, work.placed) {
-            (false, true) => Some(Lasts::UntilStopped),
-            (false, false) => Some(Lasts::Unknown),
-            (true, _) => work.trials.is_empty().then_some(Lasts::Unknown),
+        let (tried, saved_ms) = before.map_or((0, 0), |before| (before.attempts.len(), before.checkpointed_ms));
+        let open = match (work.has_ended, work.is_placed) {
+            (false, true) => Some(WorkDuration::UntilStopped),
+            (false, false) => Some(WorkDuration::Unknown),
+            (true, _) => work.attempts.is_empty().then_some(WorkDuration::Unknown),
         };
-        let open = open.map(|lasts| Trial { duration: lasts, exit: Exit::Code { code: 0 } });
-        Player::new(work.trials.iter().skip(tried).cloned().chain(open), saved_ms)
+        let open = open.map(|lasts| WorkAttempt { duration: lasts, exit: Exit::Code { code: 0 } });
+        JobBehaviour::new(work.attempts.iter().skip(tried).cloned().chain(open), saved_ms)
     }
 
-    fn of(&mut self, job: JobId, change: impl FnOnce(&mut Work)) {
+    fn update_job(&mut self, job: JobId, change: impl FnOnce(&mut JobWork)) {
         if let Some(work) = self.jobs.get_mut(&job) {
             change(work);
         }
     }
 }
 
-impl Work {
-    fn new(spec: Arc<JobSpec>) -> Work {
-        Work {
+impl JobWork {
+    fn new(spec: Arc<JobSpec>) -> JobWork {
+        JobWork {
             spec,
-            trials: Vec::new(),
-            saved_ms: 0,
-            placed: false,
+            attempts: Vec::new(),
+            checkpointed_ms: 0,
+            is_placed: false,
             started_at: None,
-            saved_at: None,
-            ends: false,
-            over: false,
+            checkpoint_at: None,
+            is_stopped_for_good: false,
+            has_ended: false,
         }
     }
 
     /// An attempt is over.
-    fn end(&mut self, exit: &Exit, next: &NextPhase, lost_gpu_ms: Option<u64>, at: Timestamp) {
+    fn end_attempt(&mut self, exit: &Exit, next: &NextPhase, lost_gpu_ms: Option<u64>, at: Timestamp) {
         let started_at = self.started_at.take();
-        let saved_at = self.saved_at.take();
-        let (was_ended, ran_ms) = (self.ends, started_at.map_or(0, |started| at.since(started)));
-        (self.ends, self.placed) = (false, false);
+        let saved_at = self.checkpoint_at.take();
+        let (was_ended, ran_ms) = (self.is_stopped_for_good, started_at.map_or(0, |started| at.since(started)));
+        (self.is_stopped_for_good, self.is_placed) = (false, false);
         match next {
             NextPhase::Ended { outcome, .. } => {
-                self.over = true;
+                self.has_ended = true;
                 let lasts = match was_ended && *outcome != Outcome::Done {
-                    true => Lasts::UntilStopped,
-                    false => Lasts::Known(self.saved_ms + ran_ms),
+                    true => WorkDuration::UntilStopped,
+                    false => WorkDuration::Known(self.checkpointed_ms + ran_ms),
                 };
-                self.trials.push(Trial { duration: lasts, exit: exit.clone() });
+                self.attempts.push(WorkAttempt { duration: lasts, exit: exit.clone() });
             }
             NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
-                self.trials.push(Trial { duration: Lasts::Known(self.saved_ms + ran_ms), exit: exit.clone() });
-                self.saved_ms = 0;
+                self.attempts.push(WorkAttempt { duration: WorkDuration::Known(self.checkpointed_ms + ran_ms), exit: exit.clone() });
+                self.checkpointed_ms = 0;
             }
             NextPhase::Queued { .. } | NextPhase::Held { .. } => {
                 let lost_ms = lost_gpu_ms.map(|lost| lost / u64::from(self.spec.gpus().max(1)));
@@ -126,14 +126,14 @@ impl Work {
                     Some(lost_ms) => ran_ms - i64::try_from(lost_ms).unwrap_or(i64::MAX),
                     None => checkpointed_ms(&self.spec, ran_ms).max(said_ms),
                 };
-                self.saved_ms += checkpointed_ms.clamp(0, ran_ms);
+                self.checkpointed_ms += checkpointed_ms.clamp(0, ran_ms);
             }
         }
     }
 }
 
 /// The jobs that a submission made.
-pub fn members(job: JobId, indexes: Option<&[u32]>) -> Vec<JobId> {
+pub fn jobs_of_submission(job: JobId, indexes: Option<&[u32]>) -> Vec<JobId> {
     match indexes {
         Some(indexes) => indexes.iter().map(|index| JobId::of_array(job.number, *index)).collect(),
         None => vec![job],

@@ -11,7 +11,7 @@ use muster_server::config::{Config, RawConfig};
 use muster_server::policies::Interpreter;
 use muster_server::server::{self, Adapters, InProcessNodes, RunningServer};
 use muster_server::whatif::WhatIfReplay;
-use muster_sim::whatif::Historian;
+use muster_sim::whatif::WhatIfSimulator;
 use tracing::warn;
 
 use super::{Code, Ending, config, dev};
@@ -125,7 +125,7 @@ pub fn start(config: &Config, nodes: InProcessNodes, interpreter: Starlark) -> R
     let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(interpreter));
     // With processes of its own: what would have been takes no time from what is.
     let unhurried: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::unhurried()));
-    let historian = Historian { interpreter: unhurried.clone() };
+    let historian = WhatIfSimulator { interpreter: unhurried.clone() };
     let oracle: Option<Arc<Mutex<dyn WhatIfReplay>>> = Some(Arc::new(Mutex::new(historian)));
     let advisers = Adapters { whatif_replay: oracle, interpreter: interpreter.clone(), shadow_interpreter: unhurried };
     let failed = |error: server::StartError| CliError::failed(error.to_string());

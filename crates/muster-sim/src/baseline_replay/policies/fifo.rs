@@ -1,13 +1,13 @@
 //! First in, first out.
 
-use crate::baseline_replay::{Live, Nodes, Policy};
+use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
 
 /// Jobs start in the order in which they came, nobody passes, and who runs runs to its end.
 #[derive(Debug, Default)]
 pub struct Fifo;
 
-impl Policy for Fifo {
-    fn select_running(&mut self, _now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
+impl QueuePolicy for Fifo {
+    fn select_running(&mut self, _now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes) {
         for job in live.iter_mut().filter(|job| !job.is_running) {
             job.is_running = nodes.place_gang(job.trace_index, job.spec.gpus);
             if !job.is_running {

@@ -1,13 +1,13 @@
 //! Shortest job first.
 
-use crate::baseline_replay::{Live, Nodes, Policy};
+use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
 
 /// Of those who wait the shortest that fits starts, and who runs runs to its end; it is told how long jobs run.
 #[derive(Debug, Default)]
 pub struct Sjf;
 
-impl Policy for Sjf {
-    fn select_running(&mut self, _now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
+impl QueuePolicy for Sjf {
+    fn select_running(&mut self, _now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes) {
         live.sort_by(|one, other| one.spec.work_s.total_cmp(&other.spec.work_s));
         for job in live.iter_mut().filter(|job| !job.is_running) {
             job.is_running = nodes.place_gang(job.trace_index, job.spec.gpus);

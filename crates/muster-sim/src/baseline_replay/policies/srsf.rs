@@ -1,14 +1,14 @@
 //! Shortest remaining service first.
 
 use crate::baseline_replay::policies::place_all_again;
-use crate::baseline_replay::{Live, Nodes, Policy};
+use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
 
 /// The job with the least GPU time left comes first; it is told how long jobs run.
 #[derive(Debug, Default)]
 pub struct Srsf;
 
-impl Policy for Srsf {
-    fn select_running(&mut self, _now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
+impl QueuePolicy for Srsf {
+    fn select_running(&mut self, _now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes) {
         live.sort_by(|one, other| one.remaining_gpu_s().total_cmp(&other.remaining_gpu_s()));
         place_all_again(live, nodes);
     }

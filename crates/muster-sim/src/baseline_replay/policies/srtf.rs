@@ -1,14 +1,14 @@
 //! Shortest remaining time first.
 
 use crate::baseline_replay::policies::place_all_again;
-use crate::baseline_replay::{Live, Nodes, Policy};
+use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
 
 /// The job that is done soonest comes first, whatever it needs; it is told how long jobs run.
 #[derive(Debug, Default)]
 pub struct Srtf;
 
-impl Policy for Srtf {
-    fn select_running(&mut self, _now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
+impl QueuePolicy for Srtf {
+    fn select_running(&mut self, _now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes) {
         live.sort_by(|one, other| one.remaining_s.total_cmp(&other.remaining_s));
         place_all_again(live, nodes);
     }

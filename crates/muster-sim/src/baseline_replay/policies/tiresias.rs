@@ -1,6 +1,6 @@
 //! Tiresias (Gu et al., NSDI'19) as it was run for the published numbers: least attained service in three queues.
 
-use crate::baseline_replay::{Live, Nodes, Policy};
+use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
 
 /// GPU-seconds after which a job goes to the next queue.
 const QUEUE_LIMITS_GPU_S: [f64; 2] = [3_250.0, 7_200.0];
@@ -17,8 +17,8 @@ pub struct Tiresias {
     next_position: u64,
 }
 
-impl Policy for Tiresias {
-    fn select_running(&mut self, _now_s: f64, live: &mut [Live], nodes: &mut Nodes) {
+impl QueuePolicy for Tiresias {
+    fn select_running(&mut self, _now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes) {
         self.enqueue_arrivals(live);
         self.demote(live);
         live.sort_by_key(|job| self.queue_positions[job.trace_index]);
@@ -33,7 +33,7 @@ impl Policy for Tiresias {
     }
 
     /// The next moment at which a running job has had what its queue allows, in whole seconds of its own.
-    fn next_wake_s(&self, now_s: f64, live: &[Live]) -> Option<f64> {
+    fn next_wake_s(&self, now_s: f64, live: &[LiveJob]) -> Option<f64> {
         let running = live.iter().filter(|job| job.is_running);
         let jumps = running.filter_map(|job| {
             let limit = QUEUE_LIMITS_GPU_S.get(self.queue(job))?;
@@ -45,7 +45,7 @@ impl Policy for Tiresias {
 
 impl Tiresias {
     /// Those who have just come are the last, in the order they came.
-    fn enqueue_arrivals(&mut self, live: &[Live]) {
+    fn enqueue_arrivals(&mut self, live: &[LiveJob]) {
         let jobs = live.iter().map(|job| job.trace_index + 1).max().unwrap_or(0);
         self.queue_positions.resize(jobs.max(self.queue_positions.len()), None);
         for job in live {
@@ -56,8 +56,8 @@ impl Tiresias {
     }
 
     /// Who has had enough of its queue goes to the next, the first who came first.
-    fn demote(&mut self, live: &[Live]) {
-        let enough = |queue: usize, job: &Live| {
+    fn demote(&mut self, live: &[LiveJob]) {
+        let enough = |queue: usize, job: &LiveJob| {
             QUEUE_LIMITS_GPU_S.get(queue).is_some_and(|limit| job.ran_gpu_s() >= *limit - LIMIT_TOLERANCE_GPU_S)
         };
         let running = live.iter().filter(|job| job.is_running && enough(self.queue(job), job));
@@ -67,7 +67,7 @@ impl Tiresias {
         demoted.into_iter().for_each(|(_, job, queue)| self.enqueue(job, queue + 1));
     }
 
-    fn queue(&self, job: &Live) -> usize {
+    fn queue(&self, job: &LiveJob) -> usize {
         self.queue_positions.get(job.trace_index).copied().flatten().map_or(0, |(queue, _)| queue)
     }
 

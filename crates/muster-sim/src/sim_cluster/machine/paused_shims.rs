@@ -1,8 +1,8 @@
 //! Shims that are stopped for a while, as by SIGSTOP: their tasks run on, and nobody looks after them.
 
-use super::{Due, Host, Inside};
+use super::{MachineEvent, SimMachine, SimMachineState};
 
-impl Host {
+impl SimMachine {
     /// One of the shims that live is stopped for some time.
     pub fn pause_any_shim(&self, number: u64, ms: i64) {
         let mut inside = self.0.borrow_mut();
@@ -11,20 +11,20 @@ impl Host {
         let Some(pid) = living.get(number as usize % living.len().max(1)) else { return };
         if let Some(shim) = inside.shims.get_mut(pid).filter(|shim| shim.deferred_events.is_none()) {
             (shim.deferred_events, shim.was_paused) = (Some(Vec::new()), true);
-            inside.pending_events.push((ms, Due::ShimResumes(*pid)));
+            inside.pending_events.push((ms, MachineEvent::ShimResumes(*pid)));
         }
     }
 }
 
-impl Inside {
+impl SimMachineState {
     /// Whether a shim lives and is stopped.
     pub(super) fn is_paused(&self, pid: i32) -> bool {
         self.shims.get(&pid).is_some_and(|shim| shim.deferred_events.is_some())
     }
 
     /// Whether a stopped shim would have to do this; it will when it goes on.
-    pub(super) fn defer_if_paused(&mut self, due: Due) -> bool {
-        let (Due::ShimStarts(pid) | Due::TasksStart(pid) | Due::ShimPolls(pid) | Due::ShimWritesExit(pid)) = due
+    pub(super) fn defer_if_paused(&mut self, due: MachineEvent) -> bool {
+        let (MachineEvent::ShimStarts(pid) | MachineEvent::TasksStart(pid) | MachineEvent::ShimPolls(pid) | MachineEvent::ShimWritesExit(pid)) = due
         else {
             return false;
         };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_sim::heterogeneous_shares::{Chooser, JobType, GPU_KINDS, mean_completion_hours};
+use muster_sim::heterogeneous_shares::{SharePolicy, JobType, GPU_KINDS, mean_completion_hours};
 use serde::Serialize;
 
 use super::traces::{self, Table};
@@ -85,7 +85,7 @@ fn line(types: &[JobType], rate: f64, streams: u64, published: &Published) -> Li
         let sum: f64 = (0..streams).map(|seed| mean_completion_hours(types, GPUS, rate, seed, chooser)).sum();
         sum / streams as f64
     };
-    let (blind_h, aware_h) = (mean(Chooser::HeterogeneityBlind), mean(Chooser::HeterogeneityAware));
+    let (blind_h, aware_h) = (mean(SharePolicy::HeterogeneityBlind), mean(SharePolicy::HeterogeneityAware));
     let (blind, aware) = published.get(&format!("{rate:.1}")).copied().unwrap_or_default();
     Line {
         jobs_per_hour: rate,

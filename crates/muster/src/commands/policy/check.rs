@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use muster_policy::{Limits, PolicyError, check, compile, is_policy};
+use muster_policy::{Limits, PolicyError, check_file, compile, is_policy};
 use serde::Serialize;
 
 use super::folders::{self, Folder};
@@ -93,7 +93,7 @@ fn verdict(checked: &Checked, errors: &[String]) -> Ending {
 fn look(folder: &Folder, checked: &mut Checked, errors: &mut Vec<String>) {
     let before = errors.len();
     for name in &folder.chosen {
-        let found = check(&folder.files, name, &Limits::default());
+        let found = check_file(&folder.files, name, &Limits::default());
         // What several files load is wrong once.
         let error = found.as_ref().err().map(|error| folder.told(error));
         errors.extend(error.filter(|error| !errors.contains(error)));

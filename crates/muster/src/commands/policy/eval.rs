@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Ending {
     let takes = program.takes(name, &args.function).ok_or_else(|| unknown(&program, folder, name, args))?;
     let values = arguments(args, &takes)?;
     let began = Instant::now();
-    let said = program.call_each(name, &args.function, &Calls::one(values)).pop();
+    let said = program.call_each(name, &args.function, &Calls::single(values)).pop();
     let took = began.elapsed();
     let answer = said.unwrap_or(Ok(Plain::None)).map_err(wrong)?;
     let text = format!("{answer}\n");

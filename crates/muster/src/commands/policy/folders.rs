@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use muster_policy::{ENDING, PolicyError};
+use muster_policy::{POLICY_EXTENSION, PolicyError};
 
 use crate::error::CliError;
 
@@ -43,7 +43,7 @@ impl Folder {
     /// What is wrong with a file, with the line and a mark under the place.
     pub fn told(&self, error: &PolicyError) -> String {
         match error {
-            PolicyError::Wrong { file, line, column, what } => {
+            PolicyError::InvalidAt { file, line, column, message: what } => {
                 let place = format!("{}:{line}:{column}: {what}", self.shown(file));
                 let source = self.files.get(file).and_then(|text| text.lines().nth(line.saturating_sub(1)));
                 let marked = source.map(|source| {
@@ -52,8 +52,8 @@ impl Folder {
                 });
                 place + &marked.unwrap_or_default()
             }
-            PolicyError::Somewhere { file, what } => format!("{}: {what}", self.shown(file)),
-            PolicyError::Unreadable { .. } | PolicyError::Ended { .. } => error.to_string(),
+            PolicyError::Invalid { file, message: what } => format!("{}: {what}", self.shown(file)),
+            PolicyError::Unreadable { .. } | PolicyError::WorkerFailed { .. } => error.to_string(),
         }
     }
 }
@@ -91,7 +91,7 @@ pub fn of(paths: &[PathBuf]) -> Result<Vec<Folder>, CliError> {
     if folders.is_empty() {
         let places: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
         let places = if places.is_empty() { format!("`{USUAL}`") } else { places.join(", ") };
-        return Err(CliError::failed(format!("there is no policy (`*.{ENDING}`) in {places}")));
+        return Err(CliError::failed(format!("there is no policy (`*.{POLICY_EXTENSION}`) in {places}")));
     }
     Ok(folders.into_values().collect())
 }
@@ -115,7 +115,7 @@ fn take_file(path: &Path, folders: &mut BTreeMap<PathBuf, Folder>) -> Result<(),
         return Err(CliError::failed(format!("there is no file or folder `{}`", path.display())));
     }
     if !is_ours(path) {
-        return Err(CliError::usage(format!("`{}` is no policy: they end in `.{ENDING}`", path.display())));
+        return Err(CliError::usage(format!("`{}` is no policy: they end in `.{POLICY_EXTENSION}`", path.display())));
     }
     if !folders.contains_key(&parent) {
         folders.insert(parent.clone(), Folder::read(&parent)?);
@@ -138,7 +138,7 @@ fn entries(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 }
 
 fn is_ours(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == ENDING)
+    path.extension().is_some_and(|ending| ending == POLICY_EXTENSION)
 }
 
 fn name_of(path: &Path) -> String {

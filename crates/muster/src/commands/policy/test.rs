@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use muster_policy::{Coverage, ENDING, Limits, Outcome, is_policy, is_test, test};
+use muster_policy::{Coverage, POLICY_EXTENSION, Limits, Outcome, is_policy, is_test, test};
 use serde::Serialize;
 
 use super::folders::{self, Folder};
@@ -76,7 +76,7 @@ pub fn run(args: &Args, options: &Options) -> Ending {
     }
     if report.tests.is_empty() {
         return Err(CliError::failed("there is no test").hint(format!(
-            "put a file `NAME_test.{ENDING}` beside the policy, with functions `test_…`: docs/policies.md"
+            "put a file `NAME_test.{POLICY_EXTENSION}` beside the policy, with functions `test_…`: docs/policies.md"
         )));
     }
     let mut text: String = report.tests.iter().map(line).collect();
@@ -111,7 +111,7 @@ fn test_folder(folder: &Folder, report: &mut Report) {
 
 /// A test that was named, or the test of a policy that was.
 fn is_asked_for(folder: &Folder, name: &str) -> bool {
-    let of_policy = name.strip_suffix(&format!("_test.{ENDING}")).map(|stem| format!("{stem}.{ENDING}"));
+    let of_policy = name.strip_suffix(&format!("_test.{POLICY_EXTENSION}")).map(|stem| format!("{stem}.{POLICY_EXTENSION}"));
     is_test(name)
         && (folder.chosen.contains(name) || of_policy.is_some_and(|policy| folder.chosen.contains(&policy)))
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use muster_agent::Cluster;
 use muster_sim::figures::{job_outcomes, figures};
-use muster_sim::run_history::History;
-use muster_sim::job_log::{self, BadLines, Format, Log, LoggedJob};
+use muster_sim::run_history::RunHistory;
+use muster_sim::job_log::{self, BadLinePolicy, LogFormat, JobLog, LoggedJob};
 use muster_sim::plots;
-use muster_sim::trace_replay::{Assumptions, Site};
+use muster_sim::trace_replay::{ReplayAssumptions, ReplayCluster};
 
 use crate::commands::{Code, Ending};
 use crate::error::CliError;
@@ -90,14 +90,14 @@ enum FormatName {
 }
 
 impl FormatName {
-    fn format(self) -> Format {
+    fn format(self) -> LogFormat {
         match self {
-            FormatName::Csv => Format::Plain,
-            FormatName::Philly => Format::Philly,
-            FormatName::Chronus => Format::Chronus,
-            FormatName::Muri => Format::Muri,
-            FormatName::Sacct => Format::Sacct,
-            FormatName::Journal => Format::Journal,
+            FormatName::Csv => LogFormat::Plain,
+            FormatName::Philly => LogFormat::Philly,
+            FormatName::Chronus => LogFormat::Chronus,
+            FormatName::Muri => LogFormat::Muri,
+            FormatName::Sacct => LogFormat::Sacct,
+            FormatName::Journal => LogFormat::Journal,
         }
     }
 }
@@ -107,7 +107,7 @@ pub fn run(args: Args) -> Ending {
     let log = read(&args)?;
     let (site, words) = site(&args, &log.jobs)?;
     let assumptions =
-        Assumptions { are_durations_known: args.told, checkpoint_every_ms: args.saves_every, ..Assumptions::default() };
+        ReplayAssumptions { are_durations_known: args.told, checkpoint_every_ms: args.saves_every, ..ReplayAssumptions::default() };
     let report = Report::new(&log, ClusterReport::of(&site, words), &assumptions);
     report.notes().iter().for_each(|note| output::talk(note));
     let histories = play(&args.policy, &log.jobs, &site, assumptions)?;
@@ -126,8 +126,8 @@ pub fn run(args: Args) -> Ending {
     Ok(Code::DONE)
 }
 
-fn read(args: &Args) -> Result<Log, CliError> {
-    let bad = if args.skip_bad { BadLines::Skip } else { BadLines::Stop };
+fn read(args: &Args) -> Result<JobLog, CliError> {
+    let bad = if args.skip_bad { BadLinePolicy::Skip } else { BadLinePolicy::Stop };
     let mut log = job_log::read(&args.trace, args.format.map(FormatName::format), bad)
         .map_err(|error| CliError::failed(error.to_string()).hint(error.hint()))?;
     let first_ms = log.jobs.first().map_or(0, |job| job.submit_ms);
@@ -151,15 +151,15 @@ fn moment(text: &str, first_ms: i64) -> Result<i64, CliError> {
 }
 
 /// The cluster, and its words if it was made for the log.
-fn site(args: &Args, jobs: &[LoggedJob]) -> Result<(Site, Option<String>), CliError> {
+fn site(args: &Args, jobs: &[LoggedJob]) -> Result<(ReplayCluster, Option<String>), CliError> {
     if let Some(file) = &args.cluster {
         let cluster =
             Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
-        return Ok((Site::from_cluster(&cluster), None));
+        return Ok((ReplayCluster::from_cluster(&cluster), None));
     }
-    let made = args.nodes.is_none().then(|| Site::spec_for_jobs(job_log));
+    let made = args.nodes.is_none().then(|| ReplayCluster::spec_for_jobs(job_log));
     let words = args.nodes.as_ref().or(made.as_ref()).map(String::as_str).unwrap_or_default();
-    let site = Site::parse(words).map_err(|error| {
+    let site = ReplayCluster::parse(words).map_err(|error| {
         CliError::usage(error.to_string()).hint("for example `--nodes 16x8xV100`, or `--cluster FILE`")
     })?;
     Ok((site, made))
@@ -168,9 +168,9 @@ fn site(args: &Args, jobs: &[LoggedJob]) -> Result<(Site, Option<String>), CliEr
 fn play(
     policies: &[Name],
     jobs: &[LoggedJob],
-    site: &Site,
-    assumptions: Assumptions,
-) -> Result<Vec<(Name, History)>, CliError> {
+    site: &ReplayCluster,
+    assumptions: ReplayAssumptions,
+) -> Result<Vec<(Name, RunHistory)>, CliError> {
     let mut histories = Vec::new();
     for name in policies {
         let mut bar = Bar::new(name.text(), job_log);
@@ -184,7 +184,7 @@ fn play(
 fn draw(
     dir: &Path,
     jobs: &[LoggedJob],
-    histories: &[(Name, History)],
+    histories: &[(Name, RunHistory)],
     report: &Report,
 ) -> Result<(), CliError> {
     let cannot =
@@ -205,6 +205,6 @@ fn draw(
     Ok(())
 }
 
-fn waits_s(jobs: &[LoggedJob], history: &History) -> Vec<f64> {
+fn waits_s(jobs: &[LoggedJob], history: &RunHistory) -> Vec<f64> {
     job_outcomes(job_log, history).into_iter().flatten().map(|fate| fate.wait_ms as f64 / 1e3).collect()
 }

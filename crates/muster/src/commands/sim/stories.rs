@@ -5,10 +5,10 @@ use std::num::NonZero;
 use std::time::Instant;
 
 use muster_sim::campaign::{self, Campaign};
-use muster_sim::decision_digest::Digest;
+use muster_sim::decision_digest::DecisionDigest;
 use muster_sim::minimise::minimise;
-use muster_sim::fault_schedule::Story;
-use muster_sim::sim_cluster::{Failure, journal_of_schedule, run_schedule_traced};
+use muster_sim::fault_schedule::FaultSchedule;
+use muster_sim::sim_cluster::{RunFailure, journal_of_schedule, run_schedule_traced};
 use serde::Serialize;
 
 use crate::commands::{Code, Ending};
@@ -60,13 +60,13 @@ struct Sum<'a> {
 /// Tell them, and say what came of it.
 pub fn run(args: &StoryArgs) -> Ending {
     match args.seed {
-        Some(seed) => one(args, &Story::from_seed(seed, args.steps)),
+        Some(seed) => one(args, &FaultSchedule::from_seed(seed, args.steps)),
         None if args.digest => digests(args),
         None => many(args),
     }
 }
 
-fn one(args: &StoryArgs, story: &Story) -> Ending {
+fn one(args: &StoryArgs, story: &FaultSchedule) -> Ending {
     let (outcome, diary) = run_schedule_traced(story);
     output::print(&format!("{story}\n{}\n", last(&diary, args.lines)))?;
     match outcome {
@@ -81,9 +81,9 @@ fn one(args: &StoryArgs, story: &Story) -> Ending {
 /// A line for each seed. Seeds that break a law have one too: what counts is that two builds agree.
 fn digests(args: &StoryArgs) -> Ending {
     for seed in args.first..args.first.saturating_add(args.seeds) {
-        let line = match journal_of_schedule(&Story::from_seed(seed, args.steps)) {
+        let line = match journal_of_schedule(&FaultSchedule::from_seed(seed, args.steps)) {
             Ok(entries) => {
-                let digest = Digest::from_journal(&entries);
+                let digest = DecisionDigest::from_journal(&entries);
                 format!("{seed} {} {digest}\n", digest.decisions())
             }
             Err(failure) => format!("{seed} step {} {}\n", failure.step, failure.law),
@@ -132,15 +132,15 @@ fn card(sum: &Sum) -> Card {
 }
 
 /// A shorter story, and the last things that happened in it.
-fn made_short(args: &StoryArgs, seed: u64, failure: &Failure) -> CliError {
+fn made_short(args: &StoryArgs, seed: u64, failure: &RunFailure) -> CliError {
     output::talk(&format!("seed {seed} breaks a law; looking for a shorter story"));
-    let shorter = minimise(&Story::from_seed(seed, args.steps), TRIES);
+    let shorter = minimise(&FaultSchedule::from_seed(seed, args.steps), TRIES);
     let (_, diary) = run_schedule_traced(&shorter);
     output::talk(&format!("{shorter}\n{}\n", last(&diary, args.lines)));
     broken(&shorter, failure)
 }
 
-fn broken(story: &Story, failure: &Failure) -> CliError {
+fn broken(story: &FaultSchedule, failure: &RunFailure) -> CliError {
     CliError::failed(format!("seed {} breaks a law at step {}: {}", story.seed, failure.step, failure.law))
         .hint(format!("tell it again with `muster sim --seed {}`", story.seed))
 }

@@ -9,7 +9,7 @@ use muster_protocol::whatif::{Setting, WhatIf, WhatIfRequest, WhatIfFigures, Wha
 use muster_server::http::ApiError;
 use muster_server::whatif::{WhatIfReplay, WhatIfQuery};
 use muster_sim::job_log;
-use muster_sim::whatif::Historian;
+use muster_sim::whatif::WhatIfSimulator;
 
 use crate::commands::policy::folders;
 use crate::commands::{Code, Ending};
@@ -113,7 +113,7 @@ fn from_journal(path: &Path, ask: &WhatIfRequest) -> Result<WhatIf, CliError> {
         problem.hint.into_iter().fold(error, |error, hint| error.hint(hint))
     };
     let question = WhatIfQuery::from_request(ask, Timestamp(units::now_ms())).map_err(declined)?;
-    let historian = Historian { interpreter: Some(Arc::new(Starlark::unhurried())) };
+    let historian = WhatIfSimulator { interpreter: Some(Arc::new(Starlark::unhurried())) };
     historian.answer(&*store.tables, &question).map_err(declined)
 }
 

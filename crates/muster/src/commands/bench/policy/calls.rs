@@ -90,7 +90,7 @@ impl Call {
 
     /// What every call answers.
     pub fn answers(&self) -> Result<Vec<Plain>, CliError> {
-        self.asked_with(&Calls::of_pairs(self.firsts.clone(), self.seconds.clone()))
+        self.asked_with(&Calls::from_pairs(self.firsts.clone(), self.seconds.clone()))
     }
 
     fn asked_with(&self, calls: &Calls) -> Result<Vec<Plain>, CliError> {
@@ -119,7 +119,7 @@ impl Call {
         let ask = || {
             workers.ask("bench", &bundle, |guest| match &self.asked {
                 Asked::Values => {
-                    let calls = Calls::of_pairs(self.firsts.clone(), self.seconds.clone());
+                    let calls = Calls::from_pairs(self.firsts.clone(), self.seconds.clone());
                     guest.call_each(FILE, self.function, &calls).into_iter().try_for_each(|one| one.map(drop))
                 }
                 Asked::Score(jobs, nodes) => {
@@ -139,7 +139,7 @@ impl Call {
     pub fn per_second_anew(&self) -> Result<f64, CliError> {
         let args = self.args();
         let row = |pair: &Vec<&Plain>| [pair[0].clone(), pair[1].clone()];
-        let (ms, answered) = measured(|| self.asked_with(&Calls::of_rows(args.iter().map(row))));
+        let (ms, answered) = measured(|| self.asked_with(&Calls::from_rows(args.iter().map(row))));
         Ok(answered?.len() as f64 / ms * 1e3)
     }
 }
@@ -163,7 +163,7 @@ struct Listener {
 }
 
 impl Caller for Listener {
-    fn files_with(&self, _: &str) -> Vec<String> {
+    fn files_defining(&self, _: &str) -> Vec<String> {
         vec![FILE.to_string()]
     }
 

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use muster_sim::baseline_replay::policies::policy_by_name;
-use muster_sim::baseline_replay::{Outcome, Policy, Product, TraceJob, replay};
+use muster_sim::baseline_replay::{ReplayOutcome, QueuePolicy, PlannerPolicy, TraceJob, replay};
 
 /// A policy by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -59,8 +59,8 @@ impl Name {
     }
 
     /// Play a trace by it.
-    pub fn replay(self, jobs: &[TraceJob], nodes: usize) -> Outcome {
-        let product = || -> Box<dyn Policy> { Box::new(Product::new(self == Name::MusterKnown)) };
+    pub fn replay(self, jobs: &[TraceJob], nodes: usize) -> ReplayOutcome {
+        let product = || -> Box<dyn QueuePolicy> { Box::new(PlannerPolicy::new(self == Name::MusterKnown)) };
         let mut policy = policy_by_name(self.text()).unwrap_or_else(product);
         replay(jobs, nodes, &mut *policy)
     }

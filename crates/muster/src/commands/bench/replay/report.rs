@@ -1,6 +1,6 @@
 //! The table for people, with what is published beside what was measured.
 
-use muster_sim::baseline_replay::Outcome;
+use muster_sim::baseline_replay::ReplayOutcome;
 use serde::Serialize;
 
 use super::policies::Name;
@@ -22,7 +22,7 @@ pub struct Row {
 
 impl Row {
     /// With as many decimals as are published.
-    pub fn of(trace: &str, policy: Name, outcome: &Outcome) -> Row {
+    pub fn of(trace: &str, policy: Name, outcome: &ReplayOutcome) -> Row {
         let rounded = |value: f64| (value * 1e3).round() / 1e3;
         Row {
             trace: trace.to_string(),

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use muster_sim::job_log::LoggedJob;
-use muster_sim::trace_replay::Progress;
+use muster_sim::trace_replay::ReplayProgress;
 
 use crate::units;
 
@@ -34,7 +34,7 @@ impl Bar {
     }
 
     /// Show how far it is.
-    pub fn show(&mut self, progress: Progress) {
+    pub fn show(&mut self, progress: ReplayProgress) {
         let lately = self.shown.is_some_and(|shown| shown.elapsed() < EVERY);
         if !self.terminal || lately {
             return;

@@ -2,9 +2,9 @@
 
 use clap::ValueEnum;
 use muster_core::objects::settings::Objective;
-use muster_sim::run_history::History;
+use muster_sim::run_history::RunHistory;
 use muster_sim::job_log::LoggedJob;
-use muster_sim::trace_replay::{Assumptions, Progress, Site, replay_with_policy, replay_trace};
+use muster_sim::trace_replay::{ReplayAssumptions, ReplayProgress, ReplayCluster, replay_with_policy, replay_trace};
 use muster_sim::baseline_replay::policies::policy_by_name;
 
 use crate::error::CliError;
@@ -52,14 +52,14 @@ impl Name {
     pub fn play(
         self,
         jobs: &[LoggedJob],
-        site: &Site,
-        assumptions: Assumptions,
-        watch: &mut dyn FnMut(Progress),
-    ) -> Result<History, CliError> {
+        site: &ReplayCluster,
+        assumptions: ReplayAssumptions,
+        watch: &mut dyn FnMut(ReplayProgress),
+    ) -> Result<RunHistory, CliError> {
         let Some(mut policy) = policy_by_name(self.text()) else {
             let fast = self == Name::MusterFast;
             let objective = if fast { Objective::Fast } else { assumptions.objective };
-            return Ok(replay_trace(jobs, site, &Assumptions { objective, ..assumptions }, watch));
+            return Ok(replay_trace(jobs, site, &ReplayAssumptions { objective, ..assumptions }, watch));
         };
         replay_with_policy(jobs, site, &mut *policy, watch).map_err(|error| {
             CliError::usage(format!("cannot play `{}`: {error}", self.text())).hint("`--policy muster`")

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use muster_sim::figures::{Figures, TenantFigures};
-use muster_sim::job_log::Log;
-use muster_sim::trace_replay::{Assumptions, Site};
+use muster_sim::job_log::JobLog;
+use muster_sim::trace_replay::{ReplayAssumptions, ReplayCluster};
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -44,7 +44,7 @@ pub struct ClusterReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     made_for_the_log: Option<String>,
     #[serde(skip)]
-    site: Option<Site>,
+    site: Option<ReplayCluster>,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,7 +55,7 @@ struct AssumptionsReport {
 
 impl ClusterReport {
     /// A cluster, with its words if it was made for the log.
-    pub fn of(site: &Site, made_for_the_log: Option<String>) -> ClusterReport {
+    pub fn of(site: &ReplayCluster, made_for_the_log: Option<String>) -> ClusterReport {
         let (nodes, gpus) = (site.nodes().len(), site.gpus());
         ClusterReport { about: site.summary(), nodes, gpus, made_for_the_log, site: Some(site.clone()) }
     }
@@ -63,7 +63,7 @@ impl ClusterReport {
 
 impl Report {
     /// Without figures yet.
-    pub fn new(log: &Log, cluster: ClusterReport, assumptions: &Assumptions) -> Report {
+    pub fn new(log: &JobLog, cluster: ClusterReport, assumptions: &ReplayAssumptions) -> Report {
         let submit = |job: Option<&muster_sim::job_log::LoggedJob>| job.map_or(0, |job| job.submit_ms);
         let (first_submit_ms, last_ms) = (submit(log.jobs.first()), submit(log.jobs.last()));
         let mut models_missing = BTreeMap::new();
