@@ -1,28 +1,29 @@
-//! Port: the agents of the cluster, as the server meets them.
+//! Port: the agents of the cluster, as the server sees them.
 //!
-//! Orders go in through [`Agent::obey`], reports come out through the [`Mouth`]. Both are level-triggered: the
-//! server repeats the full list a node owes, the agent repeats an end until the orders no longer name it.
+//! Orders go in through [`Agent::deliver_orders`], reports come out through the [`ReportSink`]. Both are level-triggered:
+//! the server repeats the full list of attempts of a node, and the agent repeats an exit report until the orders no longer
+//! contain the attempt.
 
 use std::sync::Arc;
 
 use muster_protocol::agent::{Orders, Report};
 
-/// Where an agent says its reports. The server supplies it and turns each report into a command.
+/// Receives the reports of an agent. The server supplies it and turns each report into a command.
 ///
-/// It is called from the agent's own thread. It may block for a moment; it must not wait for a thread that is
-/// inside [`Agent::shutdown`], which waits for the agent's thread in turn.
+/// The agent's own thread calls it. It may block briefly, but must not wait for a thread that is inside
+/// [`Agent::shutdown`]: that thread waits for the agent's thread.
 pub type ReportSink = Arc<dyn Fn(Report) + Send + Sync>;
 
-/// One adapter, serving one node or many.
+/// An agent of one node or of many.
 pub trait Agent: Send {
-    /// The nodes whose orders belong to this agent.
+    /// The nodes whose orders this agent takes.
     fn nodes(&self) -> &[String];
 
-    /// Take over what a node owes. Never blocks: the agent's thread does the work. Orders older than the newest
-    /// seen for that node are ignored.
+    /// Hands the orders of a node to the agent's thread. Never blocks. Orders older than the newest ones of that node are
+    /// ignored.
     fn deliver_orders(&mut self, orders: Orders);
 
-    /// Stop the agent's thread and wait for it. Real processes run on and are adopted at the next start.
+    /// Stops the agent's thread and waits for it. Real processes keep running and are adopted at the next start.
     /// A second call does nothing.
     fn shutdown(&mut self);
 }

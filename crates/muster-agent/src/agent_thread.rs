@@ -1,22 +1,24 @@
-//! One thread around one piece of work: wake for orders, wake when something is due, end when let go.
+//! The thread of an agent: it wakes for orders and for the next due time, and ends when its handle is dropped.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use muster_protocol::agent::Orders;
 
-/// Longest sleep. The wall clock may be set back, and then a due time alone would make us oversleep.
+use crate::clock::unix_now_ms;
+
+/// The longest sleep. If the wall clock is set back, sleeping until the due time alone would oversleep.
 const SLEEP_MS_MAX: i64 = 1_000;
 
-/// What the thread does at each turn: it gets the time and maybe orders, and says when to wake it next.
+/// The work of an agent thread.
 pub(crate) trait AgentLoop: Send + 'static {
-    /// Do what is due at `now_ms` and return when the next thing is.
+    /// Takes over new orders, does what is due at `now_ms` and returns when to be called next.
     fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64;
 }
 
-/// A running thread and the way to reach it.
+/// The handle of a running agent thread.
 #[derive(Debug)]
 pub(crate) struct AgentThread {
     orders_sender: Option<Sender<Orders>>,
@@ -24,27 +26,28 @@ pub(crate) struct AgentThread {
 }
 
 impl AgentThread {
-    /// Start the thread; its first turn comes at once.
+    /// Starts the thread. Its first step runs at once.
     pub fn start(name: &str, work: impl AgentLoop) -> io::Result<AgentThread> {
-        let (inbox, orders) = mpsc::channel();
-        let thread = std::thread::Builder::new().name(name.to_string()).spawn(move || run_loop(&orders, work))?;
-        Ok(AgentThread { orders_sender: Some(inbox), thread: Some(thread) })
+        let (sender, orders) = mpsc::channel();
+        let thread =
+            std::thread::Builder::new().name(name.to_string()).spawn(move || run_loop(&orders, work))?;
+        Ok(AgentThread { orders_sender: Some(sender), thread: Some(thread) })
     }
 
-    /// Hand orders to the thread. The channel has no limit, so this never waits.
+    /// Hands orders to the thread. The channel is unbounded, so this never blocks.
     pub fn send_orders(&self, orders: Orders) {
-        let sent = self.orders_sender.as_ref().map(|inbox| inbox.send(orders));
+        let sent = self.orders_sender.as_ref().map(|sender| sender.send(orders));
         if !matches!(sent, Some(Ok(()))) {
-            tracing::error!("orders came after the agent had stopped");
+            tracing::error!("orders arrived after the agent had stopped; ignored");
         }
     }
 
-    /// Let the thread finish its turn and wait for it.
+    /// Lets the thread finish its step and waits for it.
     pub fn stop(&mut self) {
         self.orders_sender = None;
         let joined = self.thread.take().map(JoinHandle::join);
         if matches!(joined, Some(Err(_))) {
-            tracing::error!("the thread of the agent had panicked");
+            tracing::error!("the agent thread panicked");
         }
     }
 }
@@ -53,12 +56,6 @@ impl Drop for AgentThread {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// The wall clock, in Unix milliseconds.
-pub(crate) fn unix_now_ms() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn run_loop(orders: &Receiver<Orders>, mut work: impl AgentLoop) {

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::attempt_key::AttemptKey;
 use crate::error::AgentError;
 use crate::logs;
-use crate::records::{LaunchLock, ExitRecord, LaunchIntent, ShimRecord, StopRecord};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
 
 const LAUNCH_INTENT_FILE: &str = "intent.json";
 const LAUNCH_LOCK_FILE: &str = "pid.json";
@@ -23,7 +23,8 @@ const EXIT_RECORD_FILE: &str = "exit.json";
 const SHIM_LOG_FILE: &str = "shim.log";
 /// What can go when an attempt is over and reported. The intent goes last: by it we find the others again.
 /// The exit record stays with the logs, so that this attempt is never launched a second time.
-const FILES_REMOVED_BY_CLEAN_UP: [&str; 5] = ["script", STOP_RECORD_FILE, LAUNCH_LOCK_FILE, SHIM_LOG_FILE, LAUNCH_INTENT_FILE];
+const FILES_REMOVED_BY_CLEAN_UP: [&str; 5] =
+    ["script", STOP_RECORD_FILE, LAUNCH_LOCK_FILE, SHIM_LOG_FILE, LAUNCH_INTENT_FILE];
 
 /// The folder itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,10 +72,10 @@ impl AttemptDir {
     }
 
     /// Take the attempt, unless somebody has it: a hard link is made once or not at all.
-    pub fn try_take_launch_lock(&self, claim: &LaunchLock) -> Result<bool, AgentError> {
-        let draft = self.write_temporary(LAUNCH_LOCK_FILE, claim)?;
-        let linked = fs::hard_link(&draft, self.file(LAUNCH_LOCK_FILE));
-        fs::remove_file(&draft).map_err(|source| self.write_error(LAUNCH_LOCK_FILE, source))?;
+    pub fn try_take_launch_lock(&self, lock: &LaunchLock) -> Result<bool, AgentError> {
+        let temporary = self.write_temporary(LAUNCH_LOCK_FILE, lock)?;
+        let linked = fs::hard_link(&temporary, self.file(LAUNCH_LOCK_FILE));
+        fs::remove_file(&temporary).map_err(|source| self.write_error(LAUNCH_LOCK_FILE, source))?;
         match linked {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             linked => {
@@ -123,8 +124,9 @@ impl AttemptDir {
 
     /// Make room for another attempt of the same number, and keep this one's logs.
     pub fn archive(&self, placed_at_ms: i64) -> Result<(), AgentError> {
-        let aside = self.path.with_extension(format!("placed-{placed_at_ms}"));
-        fs::rename(&self.path, &aside).map_err(|source| AgentError::Write { path: aside, source })
+        let archive_path = self.path.with_extension(format!("placed-{placed_at_ms}"));
+        fs::rename(&self.path, &archive_path)
+            .map_err(|source| AgentError::Write { path: archive_path, source })
     }
 
     fn read_record<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, AgentError> {
@@ -139,22 +141,22 @@ impl AttemptDir {
 
     /// Written aside, flushed, and put in place at once: a reader sees the old record or the new one.
     fn write_record<T: Serialize>(&self, name: &str, record: &T) -> Result<(), AgentError> {
-        let draft = self.write_temporary(name, record)?;
-        let placed = fs::rename(&draft, self.file(name)).and_then(|()| sync_dir(&self.path));
+        let temporary = self.write_temporary(name, record)?;
+        let placed = fs::rename(&temporary, self.file(name)).and_then(|()| sync_dir(&self.path));
         placed.map_err(|source| self.write_error(name, source))
     }
 
     /// The pid in the name keeps agent and shim apart.
     fn write_temporary<T: Serialize>(&self, name: &str, record: &T) -> Result<PathBuf, AgentError> {
-        let draft = self.file(&format!(".{name}.{}", std::process::id()));
+        let temporary = self.file(&format!(".{name}.{}", std::process::id()));
         let write = || {
             let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
             file.write_all(muster_json::to_string(record).as_bytes())?;
             file.sync_all()
         };
         write().map_err(|source| self.write_error(name, source))?;
-        Ok(draft)
+        Ok(temporary)
     }
 
     fn write_error(&self, name: &str, source: io::Error) -> AgentError {
@@ -183,7 +185,8 @@ pub(crate) fn uncleaned_attempts(data_dir: &Path) -> Vec<AttemptKey> {
         found.extend(numbers.filter_map(|attempt| AttemptKey::new(&job, attempt).ok()));
     }
     found.retain(|key| {
-        AttemptDir::for_attempt(data_dir, key.job(), key.attempt()).is_ok_and(|folder| folder.file(LAUNCH_INTENT_FILE).exists())
+        AttemptDir::for_attempt(data_dir, key.job(), key.attempt())
+            .is_ok_and(|attempt_dir| attempt_dir.file(LAUNCH_INTENT_FILE).exists())
     });
     found
 }
@@ -198,10 +201,10 @@ mod tests {
     use crate::test_fixtures::TempDir;
     use muster_protocol::agent::Exit;
 
-    fn folder(dir: &Path) -> AttemptDir {
-        let folder = AttemptDir::for_attempt(dir, "job-1", 1).unwrap();
-        logs::make_private_dir(folder.path()).unwrap();
-        folder
+    fn attempt_dir(dir: &Path) -> AttemptDir {
+        let attempt_dir = AttemptDir::for_attempt(dir, "job-1", 1).unwrap();
+        logs::make_private_dir(attempt_dir.path()).unwrap();
+        attempt_dir
     }
 
     fn shim() -> ShimRecord {
@@ -211,50 +214,50 @@ mod tests {
     #[test]
     fn the_launch_lock_is_taken_once() {
         let dir = TempDir::new();
-        let folder = folder(&dir);
-        assert!(folder.try_take_launch_lock(&LaunchLock::Abandoned).unwrap());
-        assert!(!folder.try_take_launch_lock(&LaunchLock::Shim(shim())).unwrap());
-        assert_eq!(folder.launch_lock().unwrap(), Some(LaunchLock::Abandoned));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left behind");
+        let attempt_dir = attempt_dir(&dir);
+        assert!(attempt_dir.try_take_launch_lock(&LaunchLock::Abandoned).unwrap());
+        assert!(!attempt_dir.try_take_launch_lock(&LaunchLock::Shim(shim())).unwrap());
+        assert_eq!(attempt_dir.launch_lock().unwrap(), Some(LaunchLock::Abandoned));
+        assert_eq!(fs::read_dir(attempt_dir.path()).unwrap().count(), 1, "no draft is left behind");
     }
 
     #[test]
     fn records_round_trip_and_corruption_is_an_error() {
         let dir = TempDir::new();
-        let folder = folder(&dir);
-        assert_eq!(folder.exit_record().unwrap(), None);
+        let attempt_dir = attempt_dir(&dir);
+        assert_eq!(attempt_dir.exit_record().unwrap(), None);
         let record = ExitRecord { exit: Exit::Signal(15), stopped: true, placed_at_ms: 5, ended_at_ms: None };
-        folder.write_exit_record(&record).unwrap();
-        assert_eq!(folder.exit_record().unwrap(), Some(record));
-        fs::write(folder.file(EXIT_RECORD_FILE), "{").unwrap();
-        assert!(matches!(folder.exit_record(), Err(AgentError::CorruptRecord { .. })));
+        attempt_dir.write_exit_record(&record).unwrap();
+        assert_eq!(attempt_dir.exit_record().unwrap(), Some(record));
+        fs::write(attempt_dir.file(EXIT_RECORD_FILE), "{").unwrap();
+        assert!(matches!(attempt_dir.exit_record(), Err(AgentError::CorruptRecord { .. })));
     }
 
     /// An agent that was upgraded finds what its predecessor wrote.
     #[test]
     fn an_intent_of_an_older_release_is_readable() {
         let dir = TempDir::new();
-        let folder = folder(&dir);
+        let attempt_dir = attempt_dir(&dir);
         let intent = r#"{"order":{"job":"job-1","attempt":1,"placed_at_ms":5,"started":false,
             "tasks":[{"rank":0,"gpus":[1],"cpus":1,"memory_mib":64}],"gang_size":1,"run":{"command":["train"]},
             "name":"demo","tenant":"default","user":"ann"},"boot_id":"b"}"#;
-        fs::write(folder.file(LAUNCH_INTENT_FILE), intent).unwrap();
-        let order = folder.launch_intent().unwrap().unwrap().order;
+        fs::write(attempt_dir.file(LAUNCH_INTENT_FILE), intent).unwrap();
+        let order = attempt_dir.launch_intent().unwrap().unwrap().order;
         assert_eq!((order.placed_at_ms, order.nodes, order.tasks[0].group.as_str()), (5, vec![], ""));
     }
 
     #[test]
     fn clean_up_keeps_logs_and_the_exit_record() {
         let dir = TempDir::new();
-        let folder = folder(&dir);
+        let attempt_dir = attempt_dir(&dir);
         for name in ["script", "stop.json", "pid.json", "shim.log", "intent.json", "exit.json", "rank-0.out"]
         {
-            fs::write(folder.file(name), "x").unwrap();
+            fs::write(attempt_dir.file(name), "x").unwrap();
         }
-        folder.clean_up().unwrap();
-        folder.clean_up().unwrap();
+        attempt_dir.clean_up().unwrap();
+        attempt_dir.clean_up().unwrap();
         let mut left: Vec<_> =
-            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            fs::read_dir(attempt_dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["exit.json", "rank-0.out"]);
     }

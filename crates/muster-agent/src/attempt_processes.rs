@@ -24,7 +24,10 @@ pub(crate) fn descendants(table: &[Process], root: i32) -> Vec<Process> {
 
 /// Kill everything that belongs to an attempt except its shim, and say how many there were. Zero means that
 /// nothing is left; a process that was just killed still counts, so the caller comes again.
-pub(crate) fn kill_attempt_processes(shim: Option<&ShimRecord>, attempt_dir: &Path) -> Result<usize, AgentError> {
+pub(crate) fn kill_attempt_processes(
+    shim: Option<&ShimRecord>,
+    attempt_dir: &Path,
+) -> Result<usize, AgentError> {
     let mark = [ATTEMPT_DIR_VARIABLE.as_bytes(), b"=", attempt_dir.as_os_str().as_bytes()].concat();
     let table = proc::processes()?;
     let members = processes_of_attempt(&table, shim, |pid| proc::has_environment_entry(pid, &mark));
@@ -36,7 +39,11 @@ pub(crate) fn kill_attempt_processes(shim: Option<&ShimRecord>, attempt_dir: &Pa
     Ok(members.len())
 }
 
-fn processes_of_attempt(table: &[Process], shim: Option<&ShimRecord>, is_marked: impl Fn(i32) -> bool) -> Vec<Process> {
+fn processes_of_attempt(
+    table: &[Process],
+    shim: Option<&ShimRecord>,
+    is_marked: impl Fn(i32) -> bool,
+) -> Vec<Process> {
     let own_pid = i32::try_from(std::process::id()).unwrap_or_default();
     let shim = shim.filter(|shim| !is_pid_reused(table, shim));
     let traced = |process: &&Process| {
@@ -84,7 +91,14 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32, group: i32, session: i32) -> Process {
-        Process { pid, parent, group, session, start_time: 1_000 + pid.unsigned_abs() as u64, is_zombie: false }
+        Process {
+            pid,
+            parent,
+            group,
+            session,
+            start_time: 1_000 + pid.unsigned_abs() as u64,
+            is_zombie: false,
+        }
     }
 
     fn pids(processes: &[Process]) -> Vec<i32> {
@@ -97,7 +111,13 @@ mod tests {
     }
 
     fn shim() -> ShimRecord {
-        ShimRecord { pid: 10, start_time: 1_010, boot_id: "b".to_string(), session: 10, process_group: Some(11) }
+        ShimRecord {
+            pid: 10,
+            start_time: 1_010,
+            boot_id: "b".to_string(),
+            session: 10,
+            process_group: Some(11),
+        }
     }
 
     #[test]
@@ -119,8 +139,16 @@ mod tests {
         orphans.remove(0);
         orphans[0].parent = 1;
         orphans[1].parent = 1;
-        assert_eq!(pids(&processes_of_attempt(&orphans, Some(&shim()), |_| false)), [11], "by session and group");
-        assert_eq!(pids(&processes_of_attempt(&orphans, Some(&shim()), |pid| pid == 12)), [11, 12], "by its mark");
+        assert_eq!(
+            pids(&processes_of_attempt(&orphans, Some(&shim()), |_| false)),
+            [11],
+            "by session and group"
+        );
+        assert_eq!(
+            pids(&processes_of_attempt(&orphans, Some(&shim()), |pid| pid == 12)),
+            [11, 12],
+            "by its mark"
+        );
         assert_eq!(pids(&processes_of_attempt(&orphans, None, |pid| pid == 12)), [12]);
     }
 

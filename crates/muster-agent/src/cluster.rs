@@ -68,7 +68,7 @@ pub enum ClusterError {
         source: io::Error,
     },
     /// Something in the text is wrong, at a place we know.
-    #[error("line {line}, column {column}: {wrong}")]
+    #[error("line {line}, column {column}: {problem}")]
     AtLine {
         /// Counted from one.
         line: u64,
@@ -165,9 +165,9 @@ impl Cluster {
         let mut names = BTreeSet::new();
         for group in &file.nodes {
             check_group(group)?;
-            let alike = expand_group(group, &NodeLayout::from_group(group)?);
-            check_names(group, &alike, &mut names)?;
-            nodes.extend(alike);
+            let registrations = expand_group(group, &NodeLayout::from_group(group)?);
+            check_names(group, &registrations, &mut names)?;
+            nodes.extend(registrations);
             check_range("nodes", &group.count.with_value(nodes.len() as u64), 1, NODES_MAX)?;
         }
         if nodes.is_empty() {
@@ -178,9 +178,19 @@ impl Cluster {
 
     /// The cluster of `muster dev`: two nodes, `gpu01` and `gpu02`, with four GPUs each.
     pub fn default_dev() -> Cluster {
-        let group = NodeGroup::from_values("gpu", 2, 32, 256, GpuGroup::from_values("NVIDIA H100 80GB HBM3", 4, 81_559));
+        let group = NodeGroup::from_values(
+            "gpu",
+            2,
+            32,
+            256,
+            GpuGroup::from_values("NVIDIA H100 80GB HBM3", 4, 81_559),
+        );
         // Everything is given, so nothing can be missing.
-        Cluster { nodes: NodeLayout::from_group(&group).map(|layout| expand_group(&group, &layout)).unwrap_or_default() }
+        Cluster {
+            nodes: NodeLayout::from_group(&group)
+                .map(|layout| expand_group(&group, &layout))
+                .unwrap_or_default(),
+        }
     }
 
     /// What the agents of this cluster say their machines are. The same text gives the same answer.
@@ -203,8 +213,8 @@ fn check_group(group: &NodeGroup) -> Result<(), ClusterError> {
         number.iter().try_for_each(|number| check_range(key, number, min, max))?;
     }
     if let (Some(number), None) = (&group.racks_per_block, &group.nodes_per_rack) {
-        let wrong = ClusterFileProblem::RequiresKey { key: "racks_per_block", other: "nodes_per_rack" };
-        return Err(error_at(number.referenced, wrong));
+        let problem = ClusterFileProblem::RequiresKey { key: "racks_per_block", other: "nodes_per_rack" };
+        return Err(error_at(number.referenced, problem));
     }
     check_gpus(group.gpus.as_ref().map_or(&[][..], |gpus| &gpus.0))
 }
@@ -253,11 +263,11 @@ fn check_range(key: &'static str, number: &Spanned<u64>, min: u64, max: u64) -> 
     Err(error_at(number.referenced, ClusterFileProblem::OutOfRange { key, value, min, max }))
 }
 
-fn error_at(location: Location, wrong: ClusterFileProblem) -> ClusterError {
+fn error_at(location: Location, problem: ClusterFileProblem) -> ClusterError {
     if location == Location::UNKNOWN {
-        return wrong.into();
+        return problem.into();
     }
-    ClusterError::AtLine { line: location.line(), column: location.column(), problem: wrong }
+    ClusterError::AtLine { line: location.line(), column: location.column(), problem }
 }
 
 /// The nodes of a group that was checked.

@@ -1,6 +1,6 @@
-//! What this machine is: CPUs and memory from the system, GPUs as they are told to us.
+//! The inventory of this machine: CPUs and memory from the system, GPUs as configured.
 //!
-//! Real GPUs are not looked for yet; until they are, the runner may be given simulated ones.
+//! Real GPUs are not discovered yet; until then the runner can be configured with simulated ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,15 +13,17 @@ use crate::error::AgentError;
 const MEMINFO_PATH: &str = "/proc/meminfo";
 const HOSTNAME_PATH: &str = "/proc/sys/kernel/hostname";
 
-/// Describe this machine under a name, with these devices.
+/// The registration of this machine under the name `node`, with the given devices.
 pub fn local_registration(node: &str, gpus: Vec<RegisteredGpu>) -> Result<Registration, AgentError> {
     Ok(Registration {
         node: node.to_string(),
         hostname: read_file(HOSTNAME_PATH)?.trim().to_string(),
         address: String::new(),
         cpus: available_cpus()?,
-        memory_mib: parse_memory_mib(&read_file(MEMINFO_PATH)?)
-            .ok_or(AgentError::MissingInfo { path: PathBuf::from(MEMINFO_PATH), what: "how much memory there is" })?,
+        memory_mib: parse_memory_mib(&read_file(MEMINFO_PATH)?).ok_or(AgentError::MissingInfo {
+            path: PathBuf::from(MEMINFO_PATH),
+            what: "`MemTotal` line",
+        })?,
         simulated: !gpus.is_empty(),
         gpus,
         numa: Vec::new(),
@@ -35,19 +37,19 @@ pub fn local_registration(node: &str, gpus: Vec<RegisteredGpu>) -> Result<Regist
     })
 }
 
-/// The host name as a node name: lower case, and what a name cannot hold becomes `-`.
+/// The host name as a node name: in lower case, with `-` for each character that node names do not allow.
 pub fn local_node_name() -> String {
     let hostname = fs::read_to_string(HOSTNAME_PATH).unwrap_or_default();
-    let fit = |letter: char| match letter.to_ascii_lowercase() {
+    let allowed = |letter: char| match letter.to_ascii_lowercase() {
         letter if letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.') => letter,
         _ => '-',
     };
-    let name: String = hostname.trim().chars().map(fit).take(63).collect();
+    let name: String = hostname.trim().chars().map(allowed).take(63).collect();
     let name = name.trim_start_matches(['-', '_', '.']);
     if name.is_empty() { "localhost".to_string() } else { name.to_string() }
 }
 
-/// What this process may use: the system counts its CPU set and quota, which `/proc/cpuinfo` would not.
+/// The CPUs that this process may use, after its CPU set and quota, which `/proc/cpuinfo` does not respect.
 fn available_cpus() -> Result<u32, AgentError> {
     let count = std::thread::available_parallelism()
         .map_err(|source| AgentError::Read { path: PathBuf::from("/proc/self/status"), source })?;

@@ -7,7 +7,7 @@
 mod linux;
 
 use crate::error::AgentError;
-use crate::records::{LaunchLock, ExitRecord, LaunchIntent, ShimRecord, StopRecord};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
 
 pub use crate::attempt_key::AttemptKey;
 pub(crate) use linux::LinuxMachine;
@@ -66,7 +66,11 @@ pub trait Machine {
 
     /// Kill everything that belongs to an attempt except its shim, and say how many there were. Zero means
     /// that nothing is left; a process that was just killed still counts, so the caller comes again.
-    fn kill_attempt_processes(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> Result<usize, AgentError>;
+    fn kill_attempt_processes(
+        &mut self,
+        key: &AttemptKey,
+        shim: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError>;
 
     /// Kill the shim itself. If it cannot be done, the caller sees that the shim lives and comes again.
     fn kill_shim(&mut self, shim: &ShimRecord);

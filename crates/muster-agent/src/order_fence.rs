@@ -1,40 +1,40 @@
-//! Which orders an agent follows: those for this incarnation, and of those the newest.
+//! The order fence: an agent follows only orders for its own incarnation, and never older ones than before.
 
 use muster_protocol::agent::Orders;
 
 /// The highest (epoch, generation) of the orders for this incarnation.
 ///
-/// Nothing of it is kept on disk. An agent that starts again is another incarnation, and the server names it in
-/// orders only after its registration is in the journal. All orders that it accepts are therefore computed from a
-/// state that is newer than every order of its predecessor, also where the disk of the node was lost.
+/// The fence is not kept on disk. A restarted agent is another incarnation, and the server addresses orders to an
+/// incarnation only after its registration is in the journal. All orders that the restarted agent accepts are therefore
+/// computed from a state newer than every order of its predecessor, even if the disk of the node was lost.
 #[derive(Debug)]
 pub(crate) struct OrderFence {
     incarnation: String,
     newest_stamp: Option<(u64, u64)>,
-    /// The last orders named this incarnation.
+    /// The last orders were for this incarnation.
     is_registered: bool,
 }
 
 impl OrderFence {
-    /// Of an agent that has not seen any orders.
+    /// The fence of an agent that has received no orders.
     pub fn new(incarnation: &str) -> OrderFence {
         OrderFence { incarnation: incarnation.to_string(), newest_stamp: None, is_registered: false }
     }
 
-    /// Whether these orders may be followed. The same generation again is a repetition and welcome; an older one
-    /// was overtaken, or comes from a leader that was replaced.
+    /// True if the orders may be followed. Orders of the same generation are a repetition and accepted. Older orders were
+    /// overtaken on the way, or come from a replaced leader.
     pub fn accepts(&mut self, orders: &Orders) -> bool {
         self.is_registered = orders.incarnation == self.incarnation;
         let stamp = (orders.epoch, orders.generation);
-        let fresh = self.is_registered && self.newest_stamp.is_none_or(|newest| newest <= stamp);
-        if fresh {
+        let is_current = self.is_registered && self.newest_stamp.is_none_or(|newest| newest <= stamp);
+        if is_current {
             self.newest_stamp = Some(stamp);
         }
-        fresh
+        is_current
     }
 
-    /// Whether the server knows this incarnation. Until then the agent registers with each heartbeat: also again,
-    /// when a late registration of its predecessor has replaced its own.
+    /// True if the server knows this incarnation. Until then the agent registers with each heartbeat. It registers again if
+    /// a late registration of its predecessor replaces its own.
     pub fn is_registered(&self) -> bool {
         self.is_registered
     }
@@ -57,22 +57,22 @@ mod tests {
 
     #[test]
     fn older_orders_are_refused_and_repeated_ones_are_not() {
-        let mut newest = OrderFence::new("a");
-        assert!(newest.accepts(&orders("a", 1, 7)));
-        assert!(newest.accepts(&orders("a", 1, 7)));
-        assert!(!newest.accepts(&orders("a", 1, 6)));
-        assert!(newest.accepts(&orders("a", 2, 1)), "a new leader may count from one");
-        assert!(!newest.accepts(&orders("a", 1, 900)), "a replaced leader is not heard");
+        let mut fence = OrderFence::new("a");
+        assert!(fence.accepts(&orders("a", 1, 7)));
+        assert!(fence.accepts(&orders("a", 1, 7)));
+        assert!(!fence.accepts(&orders("a", 1, 6)));
+        assert!(fence.accepts(&orders("a", 2, 1)), "a new leader may count from one");
+        assert!(!fence.accepts(&orders("a", 1, 900)), "a replaced leader is ignored");
     }
 
     #[test]
     fn orders_for_a_former_incarnation_are_refused_however_new() {
-        let mut newest = OrderFence::new("b");
-        assert!(!newest.accepts(&orders("a", 9, 900)), "its predecessor was meant");
-        assert!(!newest.is_registered(), "so it registers");
-        assert!(newest.accepts(&orders("b", 1, 7)), "orders for others do not count as the newest");
-        assert!(newest.is_registered());
-        assert!(!newest.accepts(&orders("a", 9, 900)));
-        assert!(!newest.is_registered(), "it registers again");
+        let mut fence = OrderFence::new("b");
+        assert!(!fence.accepts(&orders("a", 9, 900)), "orders for the predecessor");
+        assert!(!fence.is_registered(), "the agent registers");
+        assert!(fence.accepts(&orders("b", 1, 7)), "orders for another incarnation do not raise the fence");
+        assert!(fence.is_registered());
+        assert!(!fence.accepts(&orders("a", 9, 900)));
+        assert!(!fence.is_registered(), "the agent registers again");
     }
 }

@@ -9,10 +9,10 @@
 //! very code.
 
 mod action;
-mod tracked_attempt;
 mod attempt_status;
 #[cfg(test)]
 mod tests;
+mod tracked_attempt;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,11 +68,16 @@ struct ReconcileContext<'a, M> {
 
 impl<M: Machine> Reconciler<M> {
     /// Set up over a machine as it is found. `every_ms` is the pace of heartbeats and repetitions.
-    pub fn new(registration: Registration, every_ms: i64, machine: M) -> Reconciler<M> {
+    pub fn new(registration: Registration, repeat_interval_ms: i64, machine: M) -> Reconciler<M> {
         let (node, incarnation) = (registration.node.clone(), registration.incarnation.clone());
         Reconciler {
             order_fence: OrderFence::new(&incarnation),
-            config: ReconcilerConfig { node, incarnation, boot_id: machine.boot_id().to_string(), repeat_interval_ms: every_ms },
+            config: ReconcilerConfig {
+                node,
+                incarnation,
+                boot_id: machine.boot_id().to_string(),
+                repeat_interval_ms,
+            },
             machine,
             registration,
             heartbeat_timer: RepeatTimer::default(),
@@ -83,13 +88,19 @@ impl<M: Machine> Reconciler<M> {
 
     /// Do what is due and return when, by the wall clock, the next thing is. The node registers at the first
     /// turn; attempts are touched only after the first orders.
-    pub fn reconcile(&mut self, now: ClockReading, orders: Option<Orders>, say: &mut dyn FnMut(Report)) -> i64 {
-        self.report_heartbeat(now.wall_ms, say);
+    pub fn reconcile(
+        &mut self,
+        now: ClockReading,
+        orders: Option<Orders>,
+        send_report: &mut dyn FnMut(Report),
+    ) -> i64 {
+        self.report_heartbeat(now.wall_ms, send_report);
         if let Some(orders) = orders {
             self.apply_orders(orders);
         }
-        let mut look = ReconcileContext { config: &self.config, machine: &mut self.machine, now, send_report: say };
-        self.attempts.retain(|_, held| held.reconcile(&mut look));
+        let mut context =
+            ReconcileContext { config: &self.config, machine: &mut self.machine, now, send_report };
+        self.attempts.retain(|_, tracked| tracked.reconcile(&mut context));
         match self.attempts.is_empty() {
             true => self.heartbeat_timer.next_due_ms(),
             false => now.wall_ms + ATTEMPT_POLL_INTERVAL_MS,
@@ -111,15 +122,15 @@ impl<M: Machine> Reconciler<M> {
         self.machine
     }
 
-    fn report_heartbeat(&mut self, now_ms: i64, say: &mut dyn FnMut(Report)) {
+    fn report_heartbeat(&mut self, now_ms: i64, send_report: &mut dyn FnMut(Report)) {
         if !self.heartbeat_timer.is_due(now_ms, self.config.repeat_interval_ms) {
             return;
         }
         // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.
         if !self.order_fence.is_registered() {
-            say(Report::Registered(Box::new(self.registration.clone())));
+            send_report(Report::Registered(Box::new(self.registration.clone())));
         }
-        say(Report::Heartbeat { node: self.config.node.clone() });
+        send_report(Report::Heartbeat { node: self.config.node.clone() });
     }
 
     /// Take over orders, unless they are older than what we follow, or meant for another node or incarnation.
@@ -135,9 +146,9 @@ impl<M: Machine> Reconciler<M> {
         self.track_leftover_attempts();
         let named: BTreeSet<_> =
             orders.attempts.iter().map(|order| (order.job.as_str(), order.attempt)).collect();
-        for (key, held) in &mut self.attempts {
+        for (key, tracked) in &mut self.attempts {
             if !named.contains(&(key.job(), key.attempt())) {
-                held.order = None;
+                tracked.order = None;
             }
         }
         orders.attempts.into_iter().for_each(|order| self.apply_order(order, is_first));
@@ -153,10 +164,11 @@ impl<M: Machine> Reconciler<M> {
             }
         };
         match self.attempts.get_mut(&key) {
-            Some(held) => held.order = Some(order),
+            Some(tracked) => tracked.order = Some(order),
             None if is_first => {
-                let held = TrackedAttempt::new(&mut self.machine, &key, Some(order)).assume_predates_this_agent();
-                self.attempts.insert(key, held);
+                let tracked =
+                    TrackedAttempt::new(&mut self.machine, &key, Some(order)).assume_predates_this_agent();
+                self.attempts.insert(key, tracked);
             }
             None => self.track_attempt(key, Some(order)),
         }
@@ -173,7 +185,7 @@ impl<M: Machine> Reconciler<M> {
     }
 
     fn track_attempt(&mut self, key: AttemptKey, order: Option<AttemptOrder>) {
-        let held = TrackedAttempt::new(&mut self.machine, &key, order);
-        self.attempts.insert(key, held);
+        let tracked = TrackedAttempt::new(&mut self.machine, &key, order);
+        self.attempts.insert(key, tracked);
     }
 }

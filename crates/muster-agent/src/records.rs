@@ -3,7 +3,7 @@
 //! The intent comes before the shim is started, the claim when a shim takes the attempt, the stop when it
 //! must end, the exit when nothing of it is left. Each is complete and on disk, or not there.
 
-use muster_protocol::agent::{Exit, AttemptOrder};
+use muster_protocol::agent::{AttemptOrder, Exit};
 use serde::{Deserialize, Serialize};
 
 /// That we are about to launch, and what.

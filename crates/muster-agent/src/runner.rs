@@ -9,13 +9,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use muster_protocol::agent::{RegisteredGpu, Orders, Registration};
+use muster_protocol::agent::{Orders, RegisteredGpu, Registration};
 
-use crate::reconciler::{Reconciler, ClockReading};
-use crate::agent_thread::{AgentThread, AgentLoop};
+use crate::agent::{Agent, ReportSink};
+use crate::agent_thread::{AgentLoop, AgentThread};
 use crate::error::AgentError;
 use crate::machine::LinuxMachine;
-use crate::agent::{Agent, ReportSink};
+use crate::reconciler::{ClockReading, Reconciler};
 use crate::{inventory, proc};
 
 /// How to run processes here.
@@ -55,19 +55,21 @@ pub struct Runner {
 
 impl Runner {
     /// Start. The node registers at once; attempts are touched only after the first orders.
-    pub fn start(config: RunnerConfig, mouth: ReportSink) -> Result<Runner, AgentError> {
+    pub fn start(config: RunnerConfig, report_sink: ReportSink) -> Result<Runner, AgentError> {
         if config.shim_command.is_empty() {
             return Err(AgentError::NoShimCommand);
         }
         let nodes = vec![config.node.clone()];
-        let every_ms = i64::try_from(config.heartbeat_interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        let repeat_interval_ms =
+            i64::try_from(config.heartbeat_interval.as_millis()).unwrap_or(i64::MAX).max(1);
         let machine = LinuxMachine::open(&config.data_dir, config.shim_command)?;
         let incarnation = proc::random_uuid()?;
-        let registration = Registration { incarnation, ..inventory::local_registration(&config.node, config.gpus)? };
-        let desk = Reconciler::new(registration, every_ms, machine);
-        let stage = RunnerLoop { reconciler: desk, report_sink: mouth, started_at: Instant::now() };
-        let driver = AgentThread::start("runner", stage).map_err(AgentError::ThreadSpawn)?;
-        Ok(Runner { nodes, thread: driver })
+        let registration =
+            Registration { incarnation, ..inventory::local_registration(&config.node, config.gpus)? };
+        let reconciler = Reconciler::new(registration, repeat_interval_ms, machine);
+        let runner_loop = RunnerLoop { reconciler, report_sink, started_at: Instant::now() };
+        let thread = AgentThread::start("runner", runner_loop).map_err(AgentError::ThreadSpawn)?;
+        Ok(Runner { nodes, thread })
     }
 }
 
@@ -94,8 +96,8 @@ struct RunnerLoop {
 
 impl AgentLoop for RunnerLoop {
     fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
-        let mono_ms = i64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let now = ClockReading { wall_ms: now_ms, monotonic_ms: mono_ms };
+        let monotonic_ms = i64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let now = ClockReading { wall_ms: now_ms, monotonic_ms };
         self.reconciler.reconcile(now, orders, &mut |report| (self.report_sink)(report))
     }
 }

@@ -12,9 +12,9 @@
 //! Not yet here: another user than the agent's, cgroups and device filters, secrets, the self-fence timer.
 
 mod cpu_affinity;
+pub mod gang_monitor;
 mod supervision;
 mod tasks;
-pub mod gang_monitor;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
-use crate::error::AgentError;
 use crate::attempt_dir::AttemptDir;
-use crate::records::{LaunchLock, ExitRecord, LaunchIntent, ShimRecord};
+use crate::error::AgentError;
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord};
 use crate::{agent_thread, proc};
 
 /// It did what it is for, whatever became of the job.
@@ -71,31 +71,33 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
 }
 
-fn run_attempt(folder: &AttemptDir) -> Result<(), ShimError> {
+fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
     setsid().map_err(ShimError::LeaveSession)?;
     set_child_subreaper(Some(getpid())).map_err(ShimError::BecomeSubreaper)?;
-    let intent = folder.launch_intent()?.ok_or_else(|| ShimError::NoLaunchIntent(folder.path().to_path_buf()))?;
+    let intent = attempt_dir
+        .launch_intent()?
+        .ok_or_else(|| ShimError::NoLaunchIntent(attempt_dir.path().to_path_buf()))?;
     let shim = own_shim_record()?;
-    if !folder.try_take_launch_lock(&LaunchLock::Shim(shim.clone()))? {
+    if !attempt_dir.try_take_launch_lock(&LaunchLock::Shim(shim.clone()))? {
         return Ok(()); // The agent gave this attempt up before we came; it is reported as over.
     }
-    let ran = run_gang(folder, &intent, shim);
+    let ran = run_gang(attempt_dir, &intent, shim);
     if ran.is_err() {
         kill_all_descendants()?; // We can no longer hold it, and nobody else could stop it in order.
     }
-    write_exit_record(folder, &ran?)
+    write_exit_record(attempt_dir, &ran?)
 }
 
 /// A full disk is a likely companion of a job's end, and often somebody makes room: we try for a while.
-fn write_exit_record(folder: &AttemptDir, exit: &ExitRecord) -> Result<(), ShimError> {
+fn write_exit_record(attempt_dir: &AttemptDir, exit: &ExitRecord) -> Result<(), ShimError> {
     for _ in 0..EXIT_RECORD_WRITES_MAX {
-        match folder.write_exit_record(exit) {
+        match attempt_dir.write_exit_record(exit) {
             Ok(()) => return Ok(()),
             Err(error) => eprintln!("{error}"),
         }
         std::thread::sleep(EXIT_RECORD_RETRY_DELAY);
     }
-    Ok(folder.write_exit_record(exit)?)
+    Ok(attempt_dir.write_exit_record(exit)?)
 }
 
 fn own_shim_record() -> Result<ShimRecord, ShimError> {
@@ -109,13 +111,17 @@ fn own_shim_record() -> Result<ShimRecord, ShimError> {
     })
 }
 
-fn run_gang(folder: &AttemptDir, intent: &LaunchIntent, mut shim: ShimRecord) -> Result<ExitRecord, ShimError> {
-    let gang = match tasks::start_gang(folder, &intent.order) {
+fn run_gang(
+    attempt_dir: &AttemptDir,
+    intent: &LaunchIntent,
+    mut shim: ShimRecord,
+) -> Result<ExitRecord, ShimError> {
+    let gang = match tasks::start_gang(attempt_dir, &intent.order) {
         Ok(gang) => gang,
-        Err(unfinished) => {
+        Err(error) => {
             kill_all_descendants()?;
             return Ok(ExitRecord {
-                exit: unfinished.into_exit(),
+                exit: error.into_exit(),
                 stopped: false,
                 placed_at_ms: intent.order.placed_at_ms,
                 ended_at_ms: Some(agent_thread::unix_now_ms()),
@@ -123,15 +129,17 @@ fn run_gang(folder: &AttemptDir, intent: &LaunchIntent, mut shim: ShimRecord) ->
         }
     };
     shim.process_group = Some(gang.process_group.as_raw_nonzero().get());
-    folder.update_launch_lock(&shim)?;
-    let watch = supervision::supervise_until_gone(folder, &gang)?;
-    Ok(gang_monitor.into_record(&intent.order, agent_thread::unix_now_ms()))
+    attempt_dir.update_launch_lock(&shim)?;
+    let monitor = supervision::supervise_until_gone(attempt_dir, &gang)?;
+    Ok(monitor.into_exit_record(&intent.order, agent_thread::unix_now_ms()))
 }
 
 /// After a gang that could not start whole: the ranks that did must not stay.
 fn kill_all_descendants() -> Result<(), ShimError> {
     loop {
-        supervision::live_descendants()?.iter().for_each(|process| supervision::signal_or_log(process, Signal::KILL));
+        supervision::live_descendants()?
+            .iter()
+            .for_each(|process| supervision::signal_or_log(process, Signal::KILL));
         if supervision::wait_for_any_child().is_none() {
             return Ok(());
         }

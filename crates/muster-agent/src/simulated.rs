@@ -5,23 +5,23 @@
 //! mouth and the log files. Nothing is kept: an attempt's end follows from its order, so that after a restart
 //! the same deadlines hold.
 
-mod simulated_run;
+mod annotations;
 mod gpu_temperatures;
 mod node;
-mod annotations;
 mod simulated_cluster;
+mod simulated_run;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_protocol::agent::{Orders, Registration};
 
-use crate::agent_thread::{AgentThread, AgentLoop};
+use crate::agent::{Agent, ReportSink};
+use crate::agent_thread::{AgentLoop, AgentThread};
 use crate::error::AgentError;
 use crate::logs;
-use crate::agent::{Agent, ReportSink};
 
-pub use simulated_cluster::{SimulatedEffect, SimulatedInput, LogLine, ReportIntervals, SimulatedCluster};
+pub use simulated_cluster::{LogLine, ReportIntervals, SimulatedCluster, SimulatedEffect, SimulatedInput};
 
 /// How to play a cluster.
 #[derive(Debug, Clone)]
@@ -69,13 +69,16 @@ pub struct SimulatedAgents {
 
 impl SimulatedAgents {
     /// Start playing. Each node registers at once.
-    pub fn start(config: SimulatedAgentsConfig, mouth: ReportSink) -> Result<SimulatedAgents, AgentError> {
+    pub fn start(
+        config: SimulatedAgentsConfig,
+        report_sink: ReportSink,
+    ) -> Result<SimulatedAgents, AgentError> {
         let nodes = config.registrations.iter().map(|registration| registration.node.clone()).collect();
-        let paces = config.report_intervals();
-        let world = SimulatedCluster::new(config.registrations, paces);
-        let stage = SimulatedLoop { cluster: world, data_dir: config.data_dir, report_sink: mouth };
-        let driver = AgentThread::start("simulated", stage).map_err(AgentError::ThreadSpawn)?;
-        Ok(SimulatedAgents { nodes, thread: driver })
+        let intervals = config.report_intervals();
+        let cluster = SimulatedCluster::new(config.registrations, intervals);
+        let simulated_loop = SimulatedLoop { cluster, data_dir: config.data_dir, report_sink };
+        let thread = AgentThread::start("simulated", simulated_loop).map_err(AgentError::ThreadSpawn)?;
+        Ok(SimulatedAgents { nodes, thread })
     }
 }
 
@@ -103,8 +106,8 @@ struct SimulatedLoop {
 impl AgentLoop for SimulatedLoop {
     fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
         let input = orders.map_or(SimulatedInput::Tick, SimulatedInput::Orders);
-        for act in self.cluster.step(now_ms, input) {
-            match act {
+        for effect in self.cluster.step(now_ms, input) {
+            match effect {
                 SimulatedEffect::SendReport(report) => (self.report_sink)(report),
                 SimulatedEffect::WriteLog(line) => self.write_log(&line),
             }

@@ -1,5 +1,5 @@
-//! Estimates: runtimes, expected ends, remaining time, the workload mix and the fragmentation it causes, and how accurate start
-//! ranges were.
+//! Estimates: runtimes, expected ends, remaining time, the workload mix and the fragmentation measured against it, and
+//! how accurate start ranges were.
 
 pub mod calibration;
 pub mod expected_end;

@@ -1,8 +1,9 @@
-//! Step 7, plan: draw up what should run next, and say of everyone else why they wait.
+//! Step 7, plan: one scheduling round: jobs to start, victims to evict, GPUs to repartition, and a verdict for every
+//! job that waits.
 //!
-//! The planner proposes and changes nothing; `AdoptPlan` checks each gang again against the state of now.
-//! Cost grows with kinds of jobs and with decisions, not with waiting jobs: the queue is read bucket by
-//! bucket, and when the head of a bucket does not fit, nobody behind it is looked at.
+//! The planner proposes and changes nothing; `AdoptPlan` checks each gang again against the current state.
+//! The cost grows with the number of buckets and decisions, not with the number of waiting jobs: the queue is read
+//! bucket by bucket, and if the head of a bucket does not fit, no job behind it is examined.
 
 mod admit;
 mod backfill;
@@ -34,23 +35,22 @@ pub use forecast::{Forecast, forecast};
 pub use order::{PriorityBreakdown, priority_breakdown};
 pub use preempt::defragment::{Move, moves};
 
-/// One round of planning: what should happen, and why everyone else waits.
+/// The result of one round.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Planned {
-    /// What should happen next.
     pub plan: Plan,
-    /// Why the others wait.
+    /// The reasons why the other jobs wait.
     pub verdicts: Verdicts,
 }
 
-/// Draw up what should run next. The verdicts say why each other job waits.
+/// Run one round: the plan, and a verdict for every job that waits.
 pub fn plan(state: &State, now: Timestamp) -> Planned {
     let draft = Draft::new(state, now, None);
     let order = Order::new(state, now, &draft.shares);
     round(draft, order)
 }
 
-/// The phases of a round. `outlook` runs the same round with a guest in the order.
+/// The phases of a round. `dry_run` runs the same round with a hypothetical job in the order.
 fn round<'a>(mut draft: Draft<'a>, order: Order<'a>) -> Planned {
     round_until_blocked(&mut draft, order);
     preempt::defragment::propose_if_enabled(&mut draft);
@@ -60,47 +60,47 @@ fn round<'a>(mut draft: Draft<'a>, order: Order<'a>) -> Planned {
     explain::explain_blocked(draft)
 }
 
-/// Everyone has their turn, until all are settled or blocked.
+/// Try the queue heads in order until every bucket is empty or blocked.
 fn round_until_blocked<'a>(draft: &mut Draft<'a>, mut order: Order<'a>) {
     preempt::claims::start_claimants(draft);
-    while let Some(turn) = order.next_head(&draft.shares) {
-        match try_head(draft, &turn) {
-            HeadOutcome::Settled => order.next_of_bucket(&draft.shares, turn),
-            HeadOutcome::Blocked => draft.note_blocked(turn),
+    while let Some(head) = order.next_head(&draft.shares) {
+        match try_head(draft, &head) {
+            HeadOutcome::Settled => order.next_of_bucket(&draft.shares, head),
+            HeadOutcome::Blocked => draft.note_blocked(head),
         }
     }
 }
 
-/// What came of a turn.
+/// The result of trying a queue head.
 enum HeadOutcome {
-    /// The job starts, or space is set aside for it: the next one of its bucket may try.
+    /// The job starts, or space is set aside for it: the next job of its bucket is tried.
     Settled,
-    /// Nothing can be done for it, so nothing can be done for the jobs behind it, which ask for the same.
+    /// The job can neither start nor preempt. No job behind it in the bucket can either: all have the same request.
     Blocked,
 }
 
-fn try_head(draft: &mut Draft, turn: &QueueHead) -> HeadOutcome {
-    if draft.is_claimant(turn.job) {
+fn try_head(draft: &mut Draft, head: &QueueHead) -> HeadOutcome {
+    if draft.is_claimant(head.job) {
         return HeadOutcome::Settled;
     }
-    if draft.is_blocked(turn) {
+    if draft.is_blocked(head) {
         return HeadOutcome::Blocked;
     }
-    let ask = draft.request(turn.bucket);
-    if !admit::blockers(draft, turn.bucket, turn.policy, &ask).is_empty() {
+    let request = draft.request(head.bucket);
+    if !admit::blockers(draft, head.bucket, head.policy, &request).is_empty() {
         return HeadOutcome::Blocked;
     }
-    if place::start_at_best_fit(draft, turn, &ask)
-        || preempt::evict(draft, turn, &ask)
-        || preempt::srpt::evict_loss_free(draft, turn, &ask)
+    if place::start_at_best_fit(draft, head, &request)
+        || preempt::evict(draft, head, &request)
+        || preempt::srpt::evict_loss_free(draft, head, &request)
     {
         return HeadOutcome::Settled;
     }
-    if let Some(place) = backfill::reservation::earliest_placement(draft, turn, &ask) {
-        if preempt::srpt::evict_for_net_gain(draft, turn, &ask, place.at) {
+    if let Some(placement) = backfill::reservation::earliest_placement(draft, head, &request) {
+        if preempt::srpt::evict_for_net_gain(draft, head, &request, placement.at) {
             return HeadOutcome::Settled;
         }
-        backfill::reservation::reserve(draft, turn, place);
+        backfill::reservation::reserve(draft, head, placement);
     }
     HeadOutcome::Blocked
 }

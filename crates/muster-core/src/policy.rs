@@ -119,7 +119,7 @@ impl Policies {
 
     fn derive(&mut self) {
         let mut reads = PolicyReads::default();
-        for version in self.in_force() {
+        for version in self.active_versions() {
             let mut names = version.bundle.mentions.clone();
             match &version.scope {
                 PolicyScope::Cluster => {
@@ -131,11 +131,11 @@ impl Policies {
         }
         self.bucket_criteria.reads = Arc::new(reads);
         let limits = |version: &&Arc<BundleVersion>| version.bundle.hooks.contains(&Hook::Limit);
-        self.limits_tenants = self.in_force().iter().any(limits);
+        self.limits_tenants = self.active_versions().iter().any(limits);
     }
 
     /// All active versions.
-    pub fn in_force(&self) -> Vec<&Arc<BundleVersion>> {
+    pub fn active_versions(&self) -> Vec<&Arc<BundleVersion>> {
         self.versions.keys().filter_map(|scope| self.active(scope)).collect()
     }
 
@@ -170,7 +170,7 @@ impl Policies {
     }
 
     /// Whether any active bundle has a hook for a tenant.
-    pub fn asks(&self, hook: Hook, tenant: &TenantId) -> bool {
+    pub fn answers_hook(&self, hook: Hook, tenant: &TenantId) -> bool {
         !self.is_empty() && self.bundles_answering(hook, tenant).next().is_some()
     }
 
@@ -181,7 +181,7 @@ impl Policies {
 
     /// The failed attempt of a job that waits for an answer of the `retry` hook.
     pub fn failure(&self, job: JobId, tenant: &TenantId) -> Option<&FailedAttempt> {
-        self.failures.get(&job).filter(|_| self.asks(Hook::Retry, tenant))
+        self.failures.get(&job).filter(|_| self.answers_hook(Hook::Retry, tenant))
     }
 
     /// Whether any active bundle applies to a tenant.
@@ -282,7 +282,7 @@ mod tests {
             BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle: Arc::new(bundle), by, why, at };
         let mut policies = Policies::default();
         policies.activate(version);
-        assert!(!policies.is_empty() && policies.asks(Hook::Admit, &"red".parse().unwrap()));
+        assert!(!policies.is_empty() && policies.answers_hook(Hook::Admit, &"red".parse().unwrap()));
         assert!(Policies::default().is_empty());
     }
 

@@ -28,7 +28,7 @@ use starlark::values::none::{NoneOr, NoneType};
 use starlark::values::structs::AllocStruct;
 use starlark::values::{Heap, Value};
 
-use crate::fields::Fields;
+use crate::keyword_args::KeywordArgs;
 use crate::hooks::REFUSAL_FIELD;
 pub use pool::PoolValue;
 pub use schedule::{RuleValue, RulesetValue};
@@ -103,7 +103,7 @@ const TEMPERATURE_C_RANGE: (i64, i64) = (-273, 1_000);
 #[starlark_module]
 fn policy_builtins(builder: &mut GlobalsBuilder) {
     fn gpu_pool<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<PoolValue> {
-        let mut fields = Fields::new("gpu_pool", given, &POOL_FIELDS)?;
+        let mut fields = KeywordArgs::new("gpu_pool", given, &POOL_FIELDS)?;
         let strategies = fields.items("opt_strategies")?.unwrap_or_default();
         let checks = fields.items("health_checks")?.unwrap_or_default();
         Ok(PoolValue(Pool {
@@ -148,7 +148,7 @@ fn policy_builtins(builder: &mut GlobalsBuilder) {
     }
 
     fn priority_rule<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RuleValue> {
-        let mut fields = Fields::new("priority_rule", given, &["label", "values"])?;
+        let mut fields = KeywordArgs::new("priority_rule", given, &["label", "values"])?;
         let label = fields.required_text("label")?;
         let values = fields.texts("values")?.unwrap_or_default();
         match values.is_empty() {
@@ -158,27 +158,27 @@ fn policy_builtins(builder: &mut GlobalsBuilder) {
     }
 
     fn balance_rule<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RuleValue> {
-        let mut fields = Fields::new("balance_rule", given, &["metric", "strategy"])?;
+        let mut fields = KeywordArgs::new("balance_rule", given, &["metric", "strategy"])?;
         let metric = fields.required_choice("metric", &Metric::ALL)?;
         let strategy = fields.choice("strategy", &Extreme::ALL)?.unwrap_or(Extreme::Least);
         Ok(RuleValue(Rule::Balance { metric, strategy }))
     }
 
     fn distribution_rule<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RuleValue> {
-        let mut fields = Fields::new("distribution_rule", given, &["strategy"])?;
+        let mut fields = KeywordArgs::new("distribution_rule", given, &["strategy"])?;
         let strategy = fields.required_choice("strategy", &Layout::ALL)?;
         Ok(RuleValue(Rule::Distribution { strategy }))
     }
 
     fn preemption_rule<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RuleValue> {
-        let mut fields = Fields::new("preemption_rule", given, &["allow", "priority_threshold"])?;
+        let mut fields = KeywordArgs::new("preemption_rule", given, &["allow", "priority_threshold"])?;
         let allow = fields.flag("allow")?.unwrap_or(true);
         let priority_threshold = fields.text("priority_threshold")?;
         Ok(RuleValue(Rule::Preemption { allow, priority_threshold }))
     }
 
     fn schedule_ruleset<'v>(#[starlark(kwargs)] given: DictRef<'v>) -> anyhow::Result<RulesetValue> {
-        let mut fields = Fields::new("schedule_ruleset", given, &["name", "rules"])?;
+        let mut fields = KeywordArgs::new("schedule_ruleset", given, &["name", "rules"])?;
         let name = fields.required_text("name")?;
         let rules = fields.items("rules")?.unwrap_or_default();
         let rules = rules.into_iter().map(schedule::rule_of).collect::<anyhow::Result<_>>()?;
@@ -270,7 +270,7 @@ fn strategy_from_dict(value: Value) -> anyhow::Result<Strategy> {
             value.to_repr()
         )
     };
-    let mut fields = Fields::accepting_any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
+    let mut fields = KeywordArgs::accepting_any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
     let kind = fields.choice("type", &KINDS)?.ok_or_else(wrong)?;
     Ok(Strategy { kind, fields: fields.remaining_facts()? })
 }
@@ -278,7 +278,7 @@ fn strategy_from_dict(value: Value) -> anyhow::Result<Strategy> {
 /// A check from the dict that `check` made.
 fn check_from_dict(value: Value) -> anyhow::Result<Check> {
     let wrong = || anyhow!("gpu_pool: `health_checks` has {}; make them with check", value.to_repr());
-    let mut fields = Fields::accepting_any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
+    let mut fields = KeywordArgs::accepting_any("gpu_pool", DictRef::from_value(value).ok_or_else(wrong)?);
     let name = fields.text("name")?.ok_or_else(wrong)?;
     Ok(Check { name, fields: fields.remaining_facts()? })
 }

@@ -11,7 +11,7 @@ use starlark::syntax::ast::{AssignTarget, AstStmt, Stmt};
 
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{self, Manner, dialect, is_policy};
+use crate::load::{self, LoadMode, dialect, is_policy_file};
 use crate::program::Program;
 
 /// Compile files by name. Tests are kept with the policies, and say nothing.
@@ -30,9 +30,9 @@ pub fn compile(
     files: BTreeMap<String, String>,
     limits: Limits,
 ) -> Result<(PolicyBundle, Program), PolicyError> {
-    let program = Program::of_files(&files, limits)?;
+    let program = Program::compile_files(&files, limits)?;
     let mut hooks = BTreeSet::new();
-    for (file, source) in files.iter().filter(|(file, _)| is_policy(file)) {
+    for (file, source) in files.iter().filter(|(file, _)| is_policy_file(file)) {
         hooks.extend(hooks_defined_in(&program, file, source)?);
     }
     let (rules, mentions) = (program.rules().clone(), program.mentions().clone());
@@ -42,7 +42,7 @@ pub fn compile(
 
 /// What one file does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileFacts {
+pub struct FileSummary {
     /// What it registers, with what it loads.
     pub rules: Rules,
     /// The questions it answers.
@@ -54,14 +54,14 @@ pub fn check_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
-) -> Result<FileFacts, PolicyError> {
-    if !is_policy(name) {
-        return load::load_test_file(files, name, limits, Manner::Tests).map(|_| FileFacts::default());
+) -> Result<FileSummary, PolicyError> {
+    if !is_policy_file(name) {
+        return load::load_test_file(files, name, limits, LoadMode::Tests).map(|_| FileSummary::default());
     }
-    let program = Program::of_file(files, name, *limits)?;
+    let program = Program::compile_file(files, name, *limits)?;
     let source = files.get(name).map(String::as_str).unwrap_or_default();
     let hooks = hooks_defined_in(&program, name, source)?;
-    Ok(FileFacts { rules: program.rules().clone(), hooks })
+    Ok(FileSummary { rules: program.rules().clone(), hooks })
 }
 
 /// What a question is asked with.
@@ -93,11 +93,11 @@ fn hooks_defined_in(program: &Program, file: &str, source: &str) -> Result<Vec<H
 fn check_hook_signature(program: &Program, file: &str, hook: Hook) -> Option<Result<(), String>> {
     let (name, asked) = (hook.as_str(), hook_parameters(hook));
     let call = format!("{name}({})", asked.join(", "));
-    let Some(takes) = program.takes(file, name) else {
-        let kind = program.kind_of(file, name)?;
+    let Some(takes) = program.signature(file, name) else {
+        let kind = program.type_of(file, name)?;
         return Some(Err(format!("`{name}` is of kind {kind}; the name stands for a function {call}")));
     };
-    match takes.fits(asked.len()) {
+    match takes.accepts(asked.len()) {
         true => Some(Ok(())),
         false => Some(Err(format!("`{name}` takes {takes}; it is asked as {call}"))),
     }

@@ -6,7 +6,7 @@ use muster_core::objects::policy::rules::{Device, Rules};
 
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{is_policy, load_file};
+use crate::load::{is_policy_file, load_file};
 
 /// A GPU that someone asks about.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,7 +119,7 @@ impl PolicyEngine {
     fn policy_paths(&self) -> Vec<PathBuf> {
         let files = std::fs::read_dir(&self.policy_dir).into_iter().flatten().flatten();
         let is_one = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| is_policy(&name.to_string_lossy())) && path.is_file()
+            path.file_name().is_some_and(|name| is_policy_file(&name.to_string_lossy())) && path.is_file()
         };
         let mut paths: Vec<PathBuf> = files.map(|file| file.path()).filter(is_one).collect();
         paths.sort();

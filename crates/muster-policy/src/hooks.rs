@@ -4,7 +4,7 @@
 //! one. What comes back is read strictly: an answer of a wrong kind is an error, and so is whatever goes wrong while a
 //! function runs. Nothing is hidden here: who asks decides what an error means.
 
-mod reading;
+mod answers;
 #[cfg(test)]
 mod tests;
 pub(crate) mod views;
@@ -15,67 +15,67 @@ use muster_core::ids::JobId;
 use muster_core::objects::policy::{Admission, FailureView, GpuLimit, Hook, POLICY_COST_MILLI_MAX, Retry};
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 
-pub(crate) use reading::REFUSAL_FIELD;
+pub(crate) use answers::REFUSAL_FIELD;
 
-use crate::calls::Calls;
+use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
-use crate::load::is_policy;
-use crate::plain::Plain;
+use crate::load::is_policy_file;
+use crate::policy_value::PolicyValue;
 use crate::program::Program;
 
 /// Calls that are made at once at most: all their answers are kept until they are read.
 const BATCH_CALLS_MAX: usize = 1 << 16;
 
 /// Who runs the functions of policies: a program in this process, or a process of its own.
-pub trait Caller {
+pub trait HookExecutor {
     /// The files that tell a function, in the order of their names.
     fn files_defining(&self, function: &str) -> Vec<String>;
 
     /// Call a function of a file, and say what each call answered.
-    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>>;
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>>;
 }
 
-impl Caller for Program {
+impl HookExecutor for Program {
     fn files_defining(&self, function: &str) -> Vec<String> {
-        let files = Program::files_with(self, function).into_iter();
+        let files = Program::files_defining(self, function).into_iter();
         // What a test tells answers nobody, even where a policy loads it.
-        files.filter(|file| is_policy(file)).map(str::to_string).collect()
+        files.filter(|file| is_policy_file(file)).map(str::to_string).collect()
     }
 
-    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         Program::call_each(self, file, function, calls)
     }
 }
 
-impl<C: Caller + ?Sized> Caller for &C {
+impl<C: HookExecutor + ?Sized> HookExecutor for &C {
     fn files_defining(&self, function: &str) -> Vec<String> {
         (**self).files_defining(function)
     }
 
-    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         (**self).call_each(file, function, calls)
     }
 }
 
 /// Whether a job may be accepted, and may start now: the strictest answer.
-pub fn admit(policies: &impl Caller, job: &JobView) -> Result<Admission, PolicyError> {
+pub fn admit(policies: &impl HookExecutor, job: &JobView) -> Result<Admission, PolicyError> {
     single_answer(admit_each(policies, &[job]))
 }
 
 /// The same of many jobs at once, which is much faster than one by one.
-pub fn admit_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Admission, PolicyError>> {
-    let calls = Calls::from_rows(jobs.iter().map(|job| [views::job(job)]));
+pub fn admit_each(policies: &impl HookExecutor, jobs: &[&JobView]) -> Vec<Result<Admission, PolicyError>> {
+    let calls = CallBatch::from_rows(jobs.iter().map(|job| [views::job(job)]));
     let mut all = vec![Ok(Admission::Yes); jobs.len()];
     for file in policies.files_defining(Hook::Admit.as_str()) {
         let said = policies.call_each(&file, Hook::Admit.as_str(), &calls);
-        combine_answers(&mut all, said, |sum, answer| Ok(sum.and(reading::admission(&file, answer)?)));
+        combine_answers(&mut all, said, |sum, answer| Ok(sum.and(answers::admission(&file, answer)?)));
     }
     all
 }
 
 /// The priority a job is ordered by, where that is another than it asked for. Each file sees what the one before left.
 pub fn priority(
-    policies: &impl Caller,
+    policies: &impl HookExecutor,
     job: &JobView,
     tenant: &TenantView,
 ) -> Result<Option<u32>, PolicyError> {
@@ -84,7 +84,7 @@ pub fn priority(
 
 /// The same of many jobs at once.
 pub fn priority_each(
-    policies: &impl Caller,
+    policies: &impl HookExecutor,
     jobs: &[(&JobView, &TenantView)],
 ) -> Vec<Result<Option<u32>, PolicyError>> {
     let asked: Vec<u32> = jobs.iter().map(|(job, _)| job.priority).collect();
@@ -94,9 +94,9 @@ pub fn priority_each(
             let priority = left.as_ref().map_or(job.priority, |left| *left);
             [views::job(&JobView { priority, ..JobView::clone(job) }), views::tenant(tenant)]
         };
-        let calls = Calls::from_rows(jobs.iter().zip(&all).map(row));
+        let calls = CallBatch::from_rows(jobs.iter().zip(&all).map(row));
         let said = policies.call_each(&file, Hook::Priority.as_str(), &calls);
-        combine_answers(&mut all, said, |left, answer| Ok(reading::priority(&file, answer)?.unwrap_or(left)));
+        combine_answers(&mut all, said, |left, answer| Ok(answers::priority(&file, answer)?.unwrap_or(left)));
     }
     let changed = |(priority, asked): (Result<u32, PolicyError>, u32)| {
         priority.map(|priority| Some(priority).filter(|priority| *priority != asked))
@@ -105,13 +105,13 @@ pub fn priority_each(
 }
 
 /// How unwelcome a job is on each of these nodes, in thousandths of a device; less than nothing where it is welcome.
-pub fn score(policies: &impl Caller, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, PolicyError> {
+pub fn score(policies: &impl HookExecutor, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, PolicyError> {
     single_answer(score_each(policies, &[job], nodes))
 }
 
 /// The same of many jobs at once.
 pub fn score_each(
-    policies: &impl Caller,
+    policies: &impl HookExecutor,
     jobs: &[&JobView],
     nodes: &[NodeView],
 ) -> Vec<Result<Vec<i64>, PolicyError>> {
@@ -120,12 +120,12 @@ pub fn score_each(
 }
 
 fn score_chunk(
-    policies: &impl Caller,
+    policies: &impl HookExecutor,
     jobs: &[&JobView],
     nodes: &[NodeView],
 ) -> Vec<Result<Vec<i64>, PolicyError>> {
     let jobs_seen = jobs.iter().map(|job| views::job(job)).collect();
-    let calls = Calls::from_pairs(jobs_seen, nodes.iter().map(views::node).collect());
+    let calls = CallBatch::from_pairs(jobs_seen, nodes.iter().map(views::node).collect());
     let mut all = vec![Ok(vec![0; nodes.len()]); jobs.len()];
     for file in policies.files_defining(Hook::Score.as_str()) {
         let mut said = policies.call_each(&file, Hook::Score.as_str(), &calls).into_iter();
@@ -134,7 +134,7 @@ fn score_chunk(
         combine_answers(&mut all, rows, |mut costs, row| {
             for (cost, answer) in costs.iter_mut().zip(row) {
                 *cost +=
-                    reading::cost_milli(&file, answer?)?.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX);
+                    answers::cost_milli(&file, answer?)?.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX);
             }
             Ok(costs)
         });
@@ -145,17 +145,17 @@ fn score_chunk(
 
 /// Those who may be displaced for a job: whom every file lets go.
 pub fn victims(
-    policies: &impl Caller,
+    policies: &impl HookExecutor,
     job: &JobView,
     candidates: &[CandidateView],
 ) -> Result<BTreeSet<JobId>, PolicyError> {
-    let shown = Plain::List(candidates.iter().map(views::candidate).collect());
-    let calls = Calls::single(vec![views::job(job), shown]);
+    let shown = PolicyValue::List(candidates.iter().map(views::candidate).collect());
+    let calls = CallBatch::single(vec![views::job(job), shown]);
     let mut may: BTreeSet<JobId> = candidates.iter().map(|candidate| candidate.id).collect();
     let all = may.clone();
     for file in policies.files_defining(Hook::Victims.as_str()) {
         let answer = single_answer(policies.call_each(&file, Hook::Victims.as_str(), &calls))?;
-        if let Some(named) = reading::victims(&file, answer, &all)? {
+        if let Some(named) = answers::victims(&file, answer, &all)? {
             may.retain(|candidate| named.contains(candidate));
         }
     }
@@ -163,29 +163,29 @@ pub fn victims(
 }
 
 /// Whether a job starts again after a failure: any no, else the longest wait.
-pub fn retry(policies: &impl Caller, job: &JobView, failure: &FailureView) -> Result<Retry, PolicyError> {
-    let calls = Calls::single(vec![views::job(job), views::failure(failure)]);
+pub fn retry(policies: &impl HookExecutor, job: &JobView, failure: &FailureView) -> Result<Retry, PolicyError> {
+    let calls = CallBatch::single(vec![views::job(job), views::failure(failure)]);
     let mut all = Retry::AsAsked;
     for file in policies.files_defining(Hook::Retry.as_str()) {
         let answer = single_answer(policies.call_each(&file, Hook::Retry.as_str(), &calls))?;
-        all = all.and(reading::retry(&file, answer)?);
+        all = all.and(answers::retry(&file, answer)?);
     }
     Ok(all)
 }
 
 /// The most that each GPU of a job may draw, in milliwatts: the least that any file says.
-pub fn power(policies: &impl Caller, job: &JobView) -> Result<Option<u64>, PolicyError> {
+pub fn power(policies: &impl HookExecutor, job: &JobView) -> Result<Option<u64>, PolicyError> {
     single_answer(power_each(policies, &[job]))
 }
 
 /// The same of many jobs at once.
-pub fn power_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Option<u64>, PolicyError>> {
-    let calls = Calls::from_rows(jobs.iter().map(|job| [views::job(job)]));
+pub fn power_each(policies: &impl HookExecutor, jobs: &[&JobView]) -> Vec<Result<Option<u64>, PolicyError>> {
+    let calls = CallBatch::from_rows(jobs.iter().map(|job| [views::job(job)]));
     let mut all: Vec<Result<Option<u64>, PolicyError>> = vec![Ok(None); jobs.len()];
     for file in policies.files_defining(Hook::Power.as_str()) {
         let said = policies.call_each(&file, Hook::Power.as_str(), &calls);
         combine_answers(&mut all, said, |least, answer| {
-            Ok(least.into_iter().chain(reading::milliwatts(&file, answer)?).min())
+            Ok(least.into_iter().chain(answers::milliwatts(&file, answer)?).min())
         });
     }
     all
@@ -193,7 +193,7 @@ pub fn power_each(policies: &impl Caller, jobs: &[&JobView]) -> Vec<Result<Optio
 
 /// The most that a tenant may hold together with all below it: the least of each that any file says.
 pub fn limit(
-    policies: &impl Caller,
+    policies: &impl HookExecutor,
     tenant: &TenantView,
     cluster: &ClusterView,
 ) -> Result<GpuLimit, PolicyError> {
@@ -202,16 +202,16 @@ pub fn limit(
 
 /// The same of many tenants at once.
 pub fn limit_each(
-    policies: &impl Caller,
+    policies: &impl HookExecutor,
     tenants: &[(&TenantView, &ClusterView)],
 ) -> Vec<Result<GpuLimit, PolicyError>> {
     let row =
         |(tenant, cluster): &(&TenantView, &ClusterView)| [views::tenant(tenant), views::cluster(cluster)];
-    let calls = Calls::from_rows(tenants.iter().map(row));
+    let calls = CallBatch::from_rows(tenants.iter().map(row));
     let mut all = vec![Ok(GpuLimit::default()); tenants.len()];
     for file in policies.files_defining(Hook::Limit.as_str()) {
         let said = policies.call_each(&file, Hook::Limit.as_str(), &calls);
-        combine_answers(&mut all, said, |least, answer| Ok(least.and(reading::limit(&file, answer)?)));
+        combine_answers(&mut all, said, |least, answer| Ok(least.and(answers::limit(&file, answer)?)));
     }
     all
 }

@@ -15,8 +15,8 @@ use starlark::values::FrozenHeapName;
 use crate::builtins::{Registry, policy_globals};
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::testing::{MARKED_NAMES, Marker, TEST_NAMES};
-use crate::{attributes, mentions, recursion, relay};
+use crate::testing::{COVERAGE_GLOBALS, CoverageRecorder, TEST_GLOBALS};
+use crate::{unknown_attributes, mentions, recursion, self_application};
 
 /// How policies end.
 pub const POLICY_EXTENSION: &str = "gsky";
@@ -26,14 +26,14 @@ static GLOBALS: LazyLock<Globals> = LazyLock::new(policy_globals);
 /// Run a policy and say what it registered.
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Rules, PolicyError> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut shelf = Shelf::new(Source::Folder(folder), limits, Manner::Policies);
+    let mut shelf = BundleLoader::new(FileSource::Folder(folder), limits, LoadMode::Policies);
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    shelf.module(&name)?;
+    shelf.load_module(&name)?;
     Ok(shelf.registry.into_rules())
 }
 
 /// What became of the files of a bundle.
-pub(crate) struct Compiled {
+pub(crate) struct CompiledFiles {
     /// Each file by its name, frozen.
     pub modules: BTreeMap<String, FrozenModule>,
     /// What they registered.
@@ -43,19 +43,19 @@ pub(crate) struct Compiled {
 }
 
 /// Run every policy of a bundle, in the order of their names. Tests of policies are no policies.
-pub(crate) fn load_policies(files: &BTreeMap<String, String>, limits: &Limits) -> Result<Compiled, PolicyError> {
-    let mut shelf = Shelf::new(Source::Bundle(files), limits, Manner::Policies);
-    for name in files.keys().filter(|name| is_policy(name)) {
-        if !shelf.done.contains_key(name) {
-            beside(name).map_err(|what| PolicyError::Invalid { file: name.clone(), message: what })?;
-            shelf.module(name)?;
+pub(crate) fn load_policies(files: &BTreeMap<String, String>, limits: &Limits) -> Result<CompiledFiles, PolicyError> {
+    let mut shelf = BundleLoader::new(FileSource::Bundle(files), limits, LoadMode::Policies);
+    for name in files.keys().filter(|name| is_policy_file(name)) {
+        if !shelf.loaded_modules.contains_key(name) {
+            check_load_path(name).map_err(|what| PolicyError::Invalid { file: name.clone(), message: what })?;
+            shelf.load_module(name)?;
         }
     }
-    let Shelf { done, registry, mentions, .. } = shelf;
+    let BundleLoader { loaded_modules: done, registry, mentions, .. } = shelf;
     let rules = registry.into_rules();
     match rules.excess() {
         Some(what) => Err(PolicyError::Invalid { file: "the bundle".to_string(), message: what }),
-        None => Ok(Compiled { modules: done, rules, mentions }),
+        None => Ok(CompiledFiles { modules: done, rules, mentions }),
     }
 }
 
@@ -64,11 +64,11 @@ pub(crate) fn load_policy_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
-) -> Result<Compiled, PolicyError> {
-    let mut shelf = Shelf::new(Source::Bundle(files), limits, Manner::Policies);
-    shelf.module(name)?;
-    let Shelf { done, registry, mentions, .. } = shelf;
-    Ok(Compiled { modules: done, rules: registry.into_rules(), mentions })
+) -> Result<CompiledFiles, PolicyError> {
+    let mut shelf = BundleLoader::new(FileSource::Bundle(files), limits, LoadMode::Policies);
+    shelf.load_module(name)?;
+    let BundleLoader { loaded_modules: done, registry, mentions, .. } = shelf;
+    Ok(CompiledFiles { modules: done, rules: registry.into_rules(), mentions })
 }
 
 /// Run a test file after what it loads, and say what that registered. Marks that were reached are told.
@@ -76,81 +76,81 @@ pub(crate) fn load_test_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
-    manner: Manner,
+    manner: LoadMode,
 ) -> Result<(FrozenModule, Registry), PolicyError> {
-    let mut shelf = Shelf::new(Source::Bundle(files), limits, manner);
-    let outcome = shelf.module(name);
-    if let Manner::Marked(marker) = manner {
-        marker.ran(&shelf.registry.take_reached_marks());
+    let mut shelf = BundleLoader::new(FileSource::Bundle(files), limits, manner);
+    let outcome = shelf.load_module(name);
+    if let LoadMode::Coverage(marker) = manner {
+        marker.record_reached(&shelf.registry.take_reached_marks());
     }
     outcome?;
     let missing = || PolicyError::Invalid { file: name.to_string(), message: "it has not run".to_string() };
-    let module = shelf.done.remove(name).ok_or_else(missing)?;
+    let module = shelf.loaded_modules.remove(name).ok_or_else(missing)?;
     Ok((module, shelf.registry))
 }
 
 /// For what files are loaded.
 #[derive(Clone, Copy)]
-pub(crate) enum Manner<'a> {
+pub(crate) enum LoadMode<'a> {
     /// To be asked.
     Policies,
     /// To be tested.
     Tests,
     /// To see which lines of policies tests reach.
-    Marked(&'a Marker),
+    Coverage(&'a CoverageRecorder),
 }
 
-impl Manner<'_> {
+impl LoadMode<'_> {
     /// What a file finds besides the language.
-    fn names(self, file: &str) -> &'static Globals {
+    fn globals_for(self, file: &str) -> &'static Globals {
         match self {
-            Manner::Policies => &GLOBALS,
-            Manner::Tests if is_policy(file) => &GLOBALS,
-            Manner::Marked(_) if is_policy(file) => &MARKED_NAMES,
-            Manner::Tests | Manner::Marked(_) => &TEST_NAMES,
+            LoadMode::Policies => &GLOBALS,
+            LoadMode::Tests if is_policy_file(file) => &GLOBALS,
+            LoadMode::Coverage(_) if is_policy_file(file) => &COVERAGE_GLOBALS,
+            LoadMode::Tests | LoadMode::Coverage(_) => &TEST_GLOBALS,
         }
     }
 }
 
 /// Whether a file of this name is a policy: not a test of one, nor anything else.
-pub fn is_policy(name: &str) -> bool {
+pub fn is_policy_file(name: &str) -> bool {
     name.strip_suffix(POLICY_EXTENSION)
         .and_then(|stem| stem.strip_suffix('.'))
         .is_some_and(|stem| !stem.ends_with("_test"))
 }
 
 /// Where files lie.
-enum Source<'a> {
+enum FileSource<'a> {
     /// In a folder.
     Folder(&'a Path),
     /// In memory.
     Bundle(&'a BTreeMap<String, String>),
 }
 
-impl Source<'_> {
+impl FileSource<'_> {
     /// How a file is called in messages.
-    fn shown(&self, name: &str) -> String {
+    fn display_name(&self, name: &str) -> String {
         match self {
-            Source::Folder(folder) => folder.join(name).display().to_string(),
-            Source::Bundle(_) => name.to_string(),
+            FileSource::Folder(folder) => folder.join(name).display().to_string(),
+            FileSource::Bundle(_) => name.to_string(),
         }
     }
 
-    fn has(&self, name: &str) -> bool {
+    fn contains(&self, name: &str) -> bool {
         match self {
-            Source::Folder(folder) => lies_in(folder, &folder.join(name)),
-            Source::Bundle(files) => files.contains_key(name),
+            FileSource::Folder(folder) => is_inside_folder(folder, &folder.join(name)),
+            FileSource::Bundle(files) => files.contains_key(name),
         }
     }
 
     fn read(&self, name: &str, most_bytes: usize) -> Result<String, PolicyError> {
         match self {
-            Source::Folder(folder) => {
+            FileSource::Folder(folder) => {
                 let path = folder.join(name);
-                let read = read_text(&path, most_bytes);
+                let read = read_text_bounded(&path, most_bytes);
                 read.map_err(|error| PolicyError::Unreadable { path, reason: error.to_string() })
             }
-            Source::Bundle(files) => files.get(name).cloned().ok_or_else(|| PolicyError::Unreadable {
+            FileSource::Bundle(files) => files.get(name).cloned().ok_or_else(|| PolicyError::Unreadable {
                 path: PathBuf::from(name),
                 reason: "it is not in the bundle".to_string(),
             }),
@@ -159,7 +159,7 @@ impl Source<'_> {
 }
 
 /// A file as text, if it is not too long. One that grows while it is read is read no further than that.
-fn read_text(path: &Path, most_bytes: usize) -> std::io::Result<String> {
+fn read_text_bounded(path: &Path, most_bytes: usize) -> std::io::Result<String> {
     let file = std::fs::File::open(path)?;
     let bytes = file.metadata()?.len();
     if bytes > most_bytes as u64 {
@@ -171,7 +171,7 @@ fn read_text(path: &Path, most_bytes: usize) -> std::io::Result<String> {
 }
 
 /// Whether a file lies in a folder, also after following links: one that leads elsewhere does not lie beside a policy.
-fn lies_in(folder: &Path, path: &Path) -> bool {
+fn is_inside_folder(folder: &Path, path: &Path) -> bool {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     match (folder.canonicalize(), path.canonicalize()) {
         (Ok(folder), Ok(path)) => path.is_file() && path.starts_with(folder),
@@ -180,30 +180,30 @@ fn lies_in(folder: &Path, path: &Path) -> bool {
 }
 
 /// The files that lie beside a policy, as far as they were asked for.
-struct Shelf<'a> {
-    source: Source<'a>,
+struct BundleLoader<'a> {
+    source: FileSource<'a>,
     limits: &'a Limits,
-    manner: Manner<'a>,
-    done: BTreeMap<String, FrozenModule>,
+    mode: LoadMode<'a>,
+    loaded_modules: BTreeMap<String, FrozenModule>,
     /// Those that are being loaded, the outermost first.
-    open: Vec<String>,
+    loading: Vec<String>,
     registry: Registry,
     mentions: BTreeSet<String>,
     /// Of each file, the functions that hand on what they are given.
-    relays: BTreeMap<String, BTreeSet<String>>,
+    self_applying: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl<'a> Shelf<'a> {
-    fn new(source: Source<'a>, limits: &'a Limits, manner: Manner<'a>) -> Shelf<'a> {
+impl<'a> BundleLoader<'a> {
+    fn new(source: FileSource<'a>, limits: &'a Limits, manner: LoadMode<'a>) -> BundleLoader<'a> {
         let (done, open, registry) = (BTreeMap::new(), Vec::new(), Registry::default());
         let (mentions, relays) = (BTreeSet::new(), BTreeMap::new());
-        Shelf { source, limits, manner, done, open, registry, mentions, relays }
+        BundleLoader { source, limits, mode: manner, loaded_modules: done, loading: open, registry, mentions, self_applying: relays }
     }
 
     /// Run a file after those it loads.
-    fn module(&mut self, name: &str) -> Result<(), PolicyError> {
+    fn load_module(&mut self, name: &str) -> Result<(), PolicyError> {
         let source = self.source.read(name, self.limits.source_bytes)?;
-        let shown = self.source.shown(name);
+        let shown = self.source.display_name(name);
         if let Some((line, what)) = self.limits.source_problem(&source) {
             return Err(PolicyError::InvalidAt { file: shown, line, column: 1, message: what });
         }
@@ -212,40 +212,40 @@ impl<'a> Shelf<'a> {
                 .map_err(|error| PolicyError::from_starlark(&error, &shown))
         };
         let mut ast = parse(&source)?;
-        if let Some((span, what)) = recursion::find(&ast) {
+        if let Some((span, what)) = recursion::first_recursion(&ast) {
             return Err(PolicyError::at_span(&span, what));
         }
-        if let Some((span, what)) = attributes::first_unknown_attribute(&ast).filter(|_| is_policy(name)) {
+        if let Some((span, what)) = unknown_attributes::first_unknown_attribute(&ast).filter(|_| is_policy_file(name)) {
             return Err(PolicyError::at_span(&span, what));
         }
-        mentions::collect(&ast, &mut self.mentions);
-        self.open.push(name.to_string());
+        mentions::collect_mentions(&ast, &mut self.mentions);
+        self.loading.push(name.to_string());
         for load in ast.loads() {
-            self.loaded(load.module_id).map_err(|what| match what {
+            self.ensure_loaded(load.module_id).map_err(|what| match what {
                 Ok(error) => error,
                 Err(what) => PolicyError::at_span(&load.span, what),
             })?;
         }
-        self.open.pop();
-        let relays = relay::names(&ast, self.loaded_relays(&ast));
-        if let Some((span, what)) = relay::find(&ast, &relays) {
+        self.loading.pop();
+        let relays = self_application::self_applying_functions(&ast, self.loaded_self_applying(&ast));
+        if let Some((span, what)) = self_application::first_use_as_value(&ast, &relays) {
             return Err(PolicyError::at_span(&span, what));
         }
-        self.relays.insert(name.to_string(), relays);
-        if let Manner::Marked(marker) = self.manner
-            && is_policy(name)
+        self.self_applying.insert(name.to_string(), relays);
+        if let LoadMode::Coverage(marker) = self.mode
+            && is_policy_file(name)
         {
-            ast = parse(&marker.marked(name, &ast, &source))?;
+            ast = parse(&marker.instrumented_source(name, &ast, &source))?;
         }
-        let module = self.run(ast, name, &shown)?;
-        self.done.insert(name.to_string(), module);
+        let module = self.evaluate(ast, name, &shown)?;
+        self.loaded_modules.insert(name.to_string(), module);
         Ok(())
     }
 
     /// Of the functions that a file loads, those that hand on what they are given, under their names there.
-    fn loaded_relays(&self, ast: &AstModule) -> BTreeSet<String> {
+    fn loaded_self_applying(&self, ast: &AstModule) -> BTreeSet<String> {
         let known =
-            |module: &str, name: &str| self.relays.get(module).is_some_and(|names| names.contains(name));
+            |module: &str, name: &str| self.self_applying.get(module).is_some_and(|names| names.contains(name));
         let loads = ast.loads().into_iter();
         let local = |load: AstLoad| {
             let theirs = load.symbols.iter().filter(|(_, their)| known(load.module_id, their));
@@ -255,24 +255,24 @@ impl<'a> Shelf<'a> {
     }
 
     /// See to it that a file which is loaded has run. The error is that of the file, or what is wrong with loading it.
-    fn loaded(&mut self, id: &str) -> Result<(), Result<PolicyError, String>> {
-        if self.done.contains_key(id) {
+    fn ensure_loaded(&mut self, id: &str) -> Result<(), Result<PolicyError, String>> {
+        if self.loaded_modules.contains_key(id) {
             return Ok(());
         }
-        beside(id).map_err(Err)?;
-        if self.open.iter().any(|open| open == id) {
-            return Err(Err(format!("`{id}` loads itself: {} -> {id}", self.open.join(" -> "))));
+        check_load_path(id).map_err(Err)?;
+        if self.loading.iter().any(|open| open == id) {
+            return Err(Err(format!("`{id}` loads itself: {} -> {id}", self.loading.join(" -> "))));
         }
-        if !self.source.has(id) {
+        if !self.source.contains(id) {
             return Err(Err(format!("there is no file `{id}` beside this one")));
         }
-        self.module(id).map_err(Ok)
+        self.load_module(id).map_err(Ok)
     }
 
-    fn run(&self, ast: AstModule, name: &str, shown: &str) -> Result<FrozenModule, PolicyError> {
-        let modules = self.done.iter().map(|(id, module)| (id.as_str(), module)).collect();
+    fn evaluate(&self, ast: AstModule, name: &str, shown: &str) -> Result<FrozenModule, PolicyError> {
+        let modules = self.loaded_modules.iter().map(|(id, module)| (id.as_str(), module)).collect();
         let loader = ReturnFileLoader { modules: &modules };
-        let printer = Printer::in_manner(self.manner, self.limits);
+        let printer = Printer::for_mode(self.mode, self.limits);
         let run = || {
             Module::with_temp_heap(|module| {
                 {
@@ -282,8 +282,8 @@ impl<'a> Shelf<'a> {
                     eval.set_loader(&loader);
                     eval.set_print_handler(&printer);
                     eval.extra = Some(&self.registry);
-                    let wrong = |error| watch.told(PolicyError::from_starlark(&error, shown));
-                    eval.eval_module(ast, self.manner.names(name)).map_err(wrong)?;
+                    let wrong = |error| watch.with_exceeded_limit(PolicyError::from_starlark(&error, shown));
+                    eval.eval_module(ast, self.mode.globals_for(name)).map_err(wrong)?;
                 }
                 let frozen = module.freeze_named(FrozenHeapName::User(Box::new(shown.to_string())));
                 frozen.map_err(|error| PolicyError::from_starlark(&error.into(), shown))
@@ -312,7 +312,7 @@ pub(crate) fn dialect() -> Dialect {
 }
 
 /// Whether a file that lies beside the policy is meant.
-fn beside(id: &str) -> Result<(), String> {
+fn check_load_path(id: &str) -> Result<(), String> {
     let mut parts = Path::new(id).components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
     let ours = id.ends_with(&format!(".{POLICY_EXTENSION}")) && !id.contains(['\0', '\\', ':', '@']);
@@ -324,29 +324,29 @@ fn beside(id: &str) -> Result<(), String> {
 
 /// What policies print goes to standard error, up to a limit.
 pub(crate) struct Printer {
-    left: std::cell::Cell<usize>,
-    is_heard: bool,
+    bytes_left: std::cell::Cell<usize>,
+    prints_to_stderr: bool,
 }
 
 impl Printer {
     pub(crate) fn new(most_bytes: usize) -> Printer {
-        Printer { left: std::cell::Cell::new(most_bytes), is_heard: true }
+        Printer { bytes_left: std::cell::Cell::new(most_bytes), prints_to_stderr: true }
     }
 
     /// What runs a second time was heard before.
-    pub(crate) fn in_manner(manner: Manner, limits: &Limits) -> Printer {
-        let is_heard = !matches!(manner, Manner::Marked(_));
-        Printer { is_heard, ..Printer::new(limits.output_bytes) }
+    pub(crate) fn for_mode(manner: LoadMode, limits: &Limits) -> Printer {
+        let is_heard = !matches!(manner, LoadMode::Coverage(_));
+        Printer { prints_to_stderr: is_heard, ..Printer::new(limits.output_bytes) }
     }
 }
 
 impl PrintHandler for Printer {
     fn println(&self, text: &str) -> starlark::Result<()> {
-        let Some(left) = self.left.get().checked_sub(text.len() + 1) else {
+        let Some(left) = self.bytes_left.get().checked_sub(text.len() + 1) else {
             return Err(starlark::Error::new_other(anyhow::anyhow!("it prints more than it may")));
         };
-        self.left.set(left);
-        if self.is_heard {
+        self.bytes_left.set(left);
+        if self.prints_to_stderr {
             eprintln!("[Policy] {text}");
         }
         Ok(())

@@ -16,17 +16,17 @@ use starlark::environment::{FrozenModule, Module};
 use starlark::eval::Evaluator;
 use starlark::values::{OwnedFrozenValue, Value};
 
-use crate::calls::Calls;
+use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{self, Compiled, Printer};
-use crate::plain::Plain;
-use crate::signature::Takes;
+use crate::load::{self, CompiledFiles, Printer};
+use crate::policy_value::PolicyValue;
+use crate::signature::Signature;
 
 /// Calls that share an interpreter at most: what they leave on its heap is freed with it.
-const CALLS_TOGETHER: usize = 256;
+const CALLS_PER_EVALUATOR_MAX: usize = 256;
 /// Of the ticks of the interpreter, so many pass between two looks at the bounds.
-const TICKS_BETWEEN_LOOKS: u64 = 1_000;
+const TICKS_PER_CHECK: u64 = 1_000;
 
 /// Policies that were compiled.
 pub struct Program {
@@ -57,18 +57,18 @@ impl Program {
     /// assert_eq!(program.call("admit", &[job])?, Plain::text("at most 8 GPUs"));
     /// # Ok::<(), muster_policy::PolicyError>(())
     /// ```
-    pub fn of_files(files: &BTreeMap<String, String>, limits: Limits) -> Result<Program, PolicyError> {
-        let Compiled { modules, rules, mentions } = load::load_policies(files, &limits)?;
+    pub fn compile_files(files: &BTreeMap<String, String>, limits: Limits) -> Result<Program, PolicyError> {
+        let CompiledFiles { modules, rules, mentions } = load::load_policies(files, &limits)?;
         Ok(Program { modules, rules, mentions, limits })
     }
 
     /// Compile one of these files, with what it loads.
-    pub fn of_file(
+    pub fn compile_file(
         files: &BTreeMap<String, String>,
         name: &str,
         limits: Limits,
     ) -> Result<Program, PolicyError> {
-        let Compiled { modules, rules, mentions } = load::load_policy_file(files, name, &limits)?;
+        let CompiledFiles { modules, rules, mentions } = load::load_policy_file(files, name, &limits)?;
         Ok(Program { modules, rules, mentions, limits })
     }
 
@@ -82,7 +82,7 @@ impl Program {
         let mut functions: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (file, module) in &self.modules {
             for name in module.names() {
-                if function_of(module, name.as_str()).is_some() {
+                if find_function(module, name.as_str()).is_some() {
                     functions.entry(name.as_str().to_string()).or_default().push(file.clone());
                 }
             }
@@ -96,47 +96,47 @@ impl Program {
     }
 
     /// The files that tell a function, in the order of their names.
-    pub fn files_with(&self, function: &str) -> Vec<&str> {
-        let tells = |(_, module): &(&String, &FrozenModule)| function_of(module, function).is_some();
+    pub fn files_defining(&self, function: &str) -> Vec<&str> {
+        let tells = |(_, module): &(&String, &FrozenModule)| find_function(module, function).is_some();
         self.modules.iter().filter(tells).map(|(file, _)| file.as_str()).collect()
     }
 
     /// What a function of a file takes; nothing if there is no such function.
-    pub fn takes(&self, file: &str, function: &str) -> Option<Takes> {
-        let owned = self.modules.get(file).and_then(|module| function_of(module, function))?;
-        Takes::of(owned.value())
+    pub fn signature(&self, file: &str, function: &str) -> Option<Signature> {
+        let owned = self.modules.get(file).and_then(|module| find_function(module, function))?;
+        Signature::of_value(owned.value())
     }
 
     /// What a name stands for in a file, such as `int`.
-    pub(crate) fn kind_of(&self, file: &str, name: &str) -> Option<&'static str> {
+    pub(crate) fn type_of(&self, file: &str, name: &str) -> Option<&'static str> {
         let owned = self.modules.get(file)?.get_option(name).ok()??;
         Some(owned.value().get_type())
     }
 
     /// Call the function of this name in the first file that tells it.
-    pub fn call(&self, function: &str, args: &[Plain]) -> Result<Plain, PolicyError> {
-        let file = self.files_with(function).first().map(ToString::to_string);
+    pub fn call(&self, function: &str, args: &[PolicyValue]) -> Result<PolicyValue, PolicyError> {
+        let file = self.files_defining(function).first().map(ToString::to_string);
         let Some(file) = file else {
             let what = format!("there is no function `{function}`");
             return Err(PolicyError::Invalid { file: "policy".to_string(), message: what });
         };
-        let said = self.call_each(&file, function, &Calls::single(args.to_vec()));
-        said.into_iter().next().unwrap_or(Ok(Plain::None))
+        let said = self.call_each(&file, function, &CallBatch::single(args.to_vec()));
+        said.into_iter().next().unwrap_or(Ok(PolicyValue::None))
     }
 
     /// Call a function of a file many times. What it is given it cannot change.
-    pub fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
-        self.call_some((file, function), calls, 0..calls.len())
+    pub fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
+        self.call_range((file, function), calls, 0..calls.len())
     }
 
     /// The same for some of the calls, by their places.
-    pub(crate) fn call_some(
+    pub(crate) fn call_range(
         &self,
         (file, function): (&str, &str),
-        calls: &Calls,
+        calls: &CallBatch,
         which: Range<usize>,
-    ) -> Vec<Result<Plain, PolicyError>> {
-        let owned = self.modules.get(file).and_then(|module| function_of(module, function));
+    ) -> Vec<Result<PolicyValue, PolicyError>> {
+        let owned = self.modules.get(file).and_then(|module| find_function(module, function));
         let Some(owned) = owned else {
             let what = format!("there is no function `{function}`");
             let error = PolicyError::Invalid { file: file.to_string(), message: what };
@@ -145,20 +145,20 @@ impl Program {
         let mut said = Vec::with_capacity(which.len());
         while said.len() < which.len() {
             let start = which.start + said.len();
-            let end = which.end.min(start + CALLS_TOGETHER);
-            let some = self.some_calls((file, &owned), calls, start..end);
+            let end = which.end.min(start + CALLS_PER_EVALUATOR_MAX);
+            let some = self.call_in_one_evaluator((file, &owned), calls, start..end);
             said.extend(some);
         }
         said
     }
 
     /// As many of these calls as one interpreter is good for; at least one.
-    fn some_calls(
+    fn call_in_one_evaluator(
         &self,
         (file, function): (&str, &OwnedFrozenValue),
-        calls: &Calls,
+        calls: &CallBatch,
         which: Range<usize>,
-    ) -> Vec<Result<Plain, PolicyError>> {
+    ) -> Vec<Result<PolicyValue, PolicyError>> {
         let mut said = Vec::with_capacity(which.len());
         let run = || {
             Module::with_temp_heap(|module| {
@@ -181,10 +181,10 @@ impl Program {
                 for call in which {
                     args.clear();
                     args.extend(calls.value_indexes(call).map(|place| values[place]));
-                    watch.begin();
+                    watch.start_call();
                     let value = eval.eval_function(function, &args, &[]);
-                    let error = |error| watch.told(PolicyError::from_starlark(&error, file));
-                    let answer = value.map_err(error).and_then(|value| answer(value, file));
+                    let error = |error| watch.with_exceeded_limit(PolicyError::from_starlark(&error, file));
+                    let answer = value.map_err(error).and_then(|value| to_policy_value(value, file));
                     let stop = answer.is_err() || self.limits.should_replace_heap(module.heap());
                     said.push(answer);
                     if stop {
@@ -202,64 +202,64 @@ impl Program {
     }
 }
 
-fn function_of(module: &FrozenModule, name: &str) -> Option<OwnedFrozenValue> {
+fn find_function(module: &FrozenModule, name: &str) -> Option<OwnedFrozenValue> {
     let value = module.get_option(name).ok()??;
     (value.value().get_type() == "function").then_some(value)
 }
 
-fn answer(value: Value, file: &str) -> Result<Plain, PolicyError> {
+fn to_policy_value(value: Value, file: &str) -> Result<PolicyValue, PolicyError> {
     let wrong = |why| PolicyError::Invalid {
         file: file.to_string(),
         message: format!("the answer is not plain: {why}"),
     };
-    Plain::of(value).map_err(wrong)
+    PolicyValue::from_starlark(value).map_err(wrong)
 }
 
 /// Looks at steps and time of the call under way, whenever the interpreter asks.
 #[derive(Clone)]
-pub(crate) struct Watch(Rc<Looks>);
+pub(crate) struct Watchdog(Rc<WatchdogState>);
 
-struct Looks {
+struct WatchdogState {
     steps: u64,
     time: Duration,
-    looked: Cell<u64>,
-    began: Cell<Instant>,
+    check_count: Cell<u64>,
+    started_at: Cell<Instant>,
     /// The interpreter asks when a call ends too: then the next one begins, and the clock is read once for both.
-    looked_at: Cell<Option<Instant>>,
-    why: Cell<Option<&'static str>>,
+    last_check_at: Cell<Option<Instant>>,
+    exceeded: Cell<Option<&'static str>>,
 }
 
-impl Watch {
-    pub(crate) fn new(steps: u64, time: Duration) -> Watch {
+impl Watchdog {
+    pub(crate) fn new(steps: u64, time: Duration) -> Watchdog {
         let (looked, began) = (Cell::new(0), Cell::new(Instant::now()));
         let (looked_at, why) = (Cell::new(None), Cell::new(None));
-        Watch(Rc::new(Looks { steps, time, looked, began, looked_at, why }))
+        Watchdog(Rc::new(WatchdogState { steps, time, check_count: looked, started_at: began, last_check_at: looked_at, exceeded: why }))
     }
 
     /// A call begins.
-    fn begin(&self) {
-        self.0.looked.set(0);
-        self.0.why.set(None);
-        self.0.began.set(self.0.looked_at.take().unwrap_or_else(Instant::now));
+    fn start_call(&self) {
+        self.0.check_count.set(0);
+        self.0.exceeded.set(None);
+        self.0.started_at.set(self.0.last_check_at.take().unwrap_or_else(Instant::now));
     }
 
     /// Whether the call is to end.
-    pub(crate) fn is_over(&self) -> bool {
-        let looked = self.0.looked.get() + 1;
-        self.0.looked.set(looked);
+    pub(crate) fn must_stop(&self) -> bool {
+        let looked = self.0.check_count.get() + 1;
+        self.0.check_count.set(looked);
         let now = Instant::now();
-        self.0.looked_at.set(Some(now));
-        if looked > self.0.steps / TICKS_BETWEEN_LOOKS + 1 {
-            self.0.why.set(Some("it takes more steps than it may"));
-        } else if now.duration_since(self.0.began.get()) > self.0.time {
-            self.0.why.set(Some("it takes longer than it may"));
+        self.0.last_check_at.set(Some(now));
+        if looked > self.0.steps / TICKS_PER_CHECK + 1 {
+            self.0.exceeded.set(Some("it takes more steps than it may"));
+        } else if now.duration_since(self.0.started_at.get()) > self.0.time {
+            self.0.exceeded.set(Some("it takes longer than it may"));
         }
-        self.0.why.get().is_some()
+        self.0.exceeded.get().is_some()
     }
 
     /// The error, with why the call was ended if it was.
-    pub(crate) fn told(&self, error: PolicyError) -> PolicyError {
-        match self.0.why.get() {
+    pub(crate) fn with_exceeded_limit(&self, error: PolicyError) -> PolicyError {
+        match self.0.exceeded.get() {
             Some(why) => error.with_message(why),
             None => error,
         }
@@ -273,16 +273,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_has_its_own_time() {
+    fn each_call_gets_the_full_time_limit() {
         let most = Duration::from_secs(1);
-        let watch = Watch::new(u64::MAX, most);
+        let watch = Watchdog::new(u64::MAX, most);
         let longer = || sleep(most + most / 10);
         longer();
-        watch.begin();
-        assert!(!watch.is_over(), "what came before the first call is not its own");
+        watch.start_call();
+        assert!(!watch.must_stop(), "what came before the first call is not its own");
         longer();
-        assert!(watch.is_over());
-        watch.begin();
-        assert!(!watch.is_over(), "the next begins when the one before has ended");
+        assert!(watch.must_stop());
+        watch.start_call();
+        assert!(!watch.must_stop(), "the next begins when the one before has ended");
     }
 }

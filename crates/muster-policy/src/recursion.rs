@@ -10,23 +10,23 @@ use starlark::syntax::AstModule;
 use starlark::syntax::ast::{AstExpr, AstNoPayload, AstStmt, DefP, Expr, Parameter, Stmt};
 
 /// A function of a file: where it is told, and which names it uses that are not its own.
-struct Function {
+struct FunctionUses {
     span: Span,
     uses: BTreeSet<String>,
 }
 
 /// The first function that can come back to itself, and by which way.
-pub fn find(ast: &AstModule) -> Option<(FileSpan, String)> {
+pub fn first_recursion(ast: &AstModule) -> Option<(FileSpan, String)> {
     let mut functions = BTreeMap::new();
-    collect(ast.statement(), &mut functions);
-    let functions = only_rings(functions);
-    let (name, way) = functions.keys().find_map(|name| Some((name, way_back(name, &functions)?)))?;
+    collect_functions(ast.statement(), &mut functions);
+    let functions = without_acyclic_functions(functions);
+    let (name, way) = functions.keys().find_map(|name| Some((name, shortest_cycle(name, &functions)?)))?;
     let what = format!("`{name}` calls itself ({}), and Starlark has no recursion", way.join(" -> "));
     Some((ast.file_span(functions[name].span), what))
 }
 
 /// Without the functions that lead nowhere, one after the other: what is left is a ring, or leads to one.
-fn only_rings(mut functions: BTreeMap<String, Function>) -> BTreeMap<String, Function> {
+fn without_acyclic_functions(mut functions: BTreeMap<String, FunctionUses>) -> BTreeMap<String, FunctionUses> {
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut leads: BTreeMap<String, usize> = BTreeMap::new();
     for (name, function) in &functions {
@@ -49,21 +49,21 @@ fn only_rings(mut functions: BTreeMap<String, Function>) -> BTreeMap<String, Fun
 }
 
 /// Every function of a file, those inside others as well.
-fn collect(statement: &AstStmt, functions: &mut BTreeMap<String, Function>) {
+fn collect_functions(statement: &AstStmt, functions: &mut BTreeMap<String, FunctionUses>) {
     if let Stmt::Def(def) = &statement.node {
         let mut uses = BTreeSet::new();
-        names_in(&def.body, &mut uses);
-        own_names(def).iter().for_each(|own| {
+        collect_statement_names(&def.body, &mut uses);
+        local_names(def).iter().for_each(|own| {
             uses.remove(own);
         });
-        let function = Function { span: def.name.span, uses };
+        let function = FunctionUses { span: def.name.span, uses };
         functions.insert(def.name.ident.clone(), function);
     }
-    statement.visit_stmt(|inner| collect(inner, functions));
+    statement.visit_stmt(|inner| collect_functions(inner, functions));
 }
 
 /// Its parameters, and what it assigns: they hide what others told under the same name.
-fn own_names(def: &DefP<AstNoPayload>) -> BTreeSet<String> {
+fn local_names(def: &DefP<AstNoPayload>) -> BTreeSet<String> {
     let parameter = |parameter: &Parameter| match parameter {
         Parameter::Normal(name, ..) | Parameter::Args(name, _) | Parameter::KwArgs(name, _) => {
             Some(name.ident.clone())
@@ -71,11 +71,11 @@ fn own_names(def: &DefP<AstNoPayload>) -> BTreeSet<String> {
         Parameter::Slash | Parameter::NoArgs => None,
     };
     let mut own: BTreeSet<String> = def.params.iter().filter_map(|one| parameter(&one.node)).collect();
-    assigned_in(&def.body, &mut own);
+    collect_assigned_names(&def.body, &mut own);
     own
 }
 
-fn assigned_in(statement: &AstStmt, own: &mut BTreeSet<String>) {
+fn collect_assigned_names(statement: &AstStmt, own: &mut BTreeSet<String>) {
     let target = match &statement.node {
         Stmt::Assign(assign) => Some(&assign.lhs),
         Stmt::For(over) => Some(&over.var),
@@ -88,22 +88,22 @@ fn assigned_in(statement: &AstStmt, own: &mut BTreeSet<String>) {
             own.insert(name.ident.clone());
         });
     }
-    statement.visit_stmt(|inner| assigned_in(inner, own));
+    statement.visit_stmt(|inner| collect_assigned_names(inner, own));
 }
 
-fn names_in(statement: &AstStmt, names: &mut BTreeSet<String>) {
-    statement.visit_expr(|expression| names_of(expression, names));
+fn collect_statement_names(statement: &AstStmt, names: &mut BTreeSet<String>) {
+    statement.visit_expr(|expression| collect_expression_names(expression, names));
 }
 
-fn names_of(expression: &AstExpr, names: &mut BTreeSet<String>) {
+fn collect_expression_names(expression: &AstExpr, names: &mut BTreeSet<String>) {
     if let Expr::Identifier(name) = &expression.node {
         names.insert(name.ident.clone());
     }
-    expression.visit_expr(|inner| names_of(inner, names));
+    expression.visit_expr(|inner| collect_expression_names(inner, names));
 }
 
 /// The shortest way from a function back to itself.
-fn way_back(start: &str, functions: &BTreeMap<String, Function>) -> Option<Vec<String>> {
+fn shortest_cycle(start: &str, functions: &BTreeMap<String, FunctionUses>) -> Option<Vec<String>> {
     let mut ways: Vec<Vec<String>> = vec![vec![start.to_string()]];
     let mut seen = BTreeSet::new();
     let mut next = 0;

@@ -16,11 +16,11 @@ use crate::{Gpu, PolicyEngine, PolicyError, Requirements};
 const MIN_MEMORY_GB: f64 = 16.0;
 
 /// It is done.
-const DONE: u8 = 0;
+const EXIT_OK: u8 = 0;
 /// It was tried and did not work.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// The command line makes no sense.
-const USAGE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 
 /// `star`.
 #[derive(Debug, Parser)]
@@ -56,33 +56,33 @@ struct Args {
 /// standard output, talk to standard error.
 pub fn run(words: &[OsString]) -> u8 {
     let done = match Args::try_parse_from(words) {
-        Ok(args) => do_it(&args),
-        Err(error) => error.print().map(|()| u8::try_from(error.exit_code()).unwrap_or(USAGE)),
+        Ok(args) => run_args(&args),
+        Err(error) => error.print().map(|()| u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE)),
     };
     match done {
         Ok(code) => code,
         // The reader has gone, as in `star --help | head -1`: nothing to say.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => DONE,
-        Err(error) => fail(FAILED, &format!("cannot write the output: {error}")),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_OK,
+        Err(error) => fail(EXIT_FAILED, &format!("cannot write the output: {error}")),
     }
 }
 
 /// In this order: load, list, try.
-fn do_it(args: &Args) -> io::Result<u8> {
+fn run_args(args: &Args) -> io::Result<u8> {
     if args.load.is_empty() && !args.load_all {
         let what = "no policy is loaded, so there is nothing to do";
         let hint = "`star --load-all --list-pools`, or `star --help` for all there is";
-        return Ok(fail(USAGE, &format!("{what}\n  try: {hint}")));
+        return Ok(fail(EXIT_USAGE, &format!("{what}\n  try: {hint}")));
     }
     let mut engine = PolicyEngine::new(&args.policy_dir);
     for path in &args.load {
         if let Err(error) = engine.load_policy(path) {
-            return Ok(fail(FAILED, &error.to_string()));
+            return Ok(fail(EXIT_FAILED, &error.to_string()));
         }
     }
     let errors = load_all(args, &mut engine)?;
-    print(&found(args, &engine))?;
-    Ok(errors.first().map_or(DONE, |error| fail(FAILED, &error.to_string())))
+    print_stdout(&listed_output(args, &engine))?;
+    Ok(errors.first().map_or(EXIT_OK, |error| fail(EXIT_FAILED, &error.to_string())))
 }
 
 /// Say what was loaded; what is wrong with single policies of a folder is told and does not hide the others.
@@ -90,17 +90,17 @@ fn load_all(args: &Args, engine: &mut PolicyEngine) -> io::Result<Vec<PolicyErro
     let (_, errors) = if args.load_all { engine.load_all_policies() } else { Default::default() };
     let loaded = engine.loaded();
     let names = loaded.iter().map(|path| format!("[Policy] Loaded {}\n", path.display()));
-    let sum = format!("[Policy] {}\n", counted(loaded.len()));
-    print(&names.chain([sum]).collect::<String>())?;
+    let sum = format!("[Policy] {}\n", loaded_count_text(loaded.len()));
+    print_stdout(&names.chain([sum]).collect::<String>())?;
     if args.load_all && !engine.policy_dir().is_dir() {
-        talk(&format!("[Policy] there is no folder `{}`", args.policy_dir.display()));
+        print_stderr(&format!("[Policy] there is no folder `{}`", args.policy_dir.display()));
     }
-    errors.iter().skip(1).for_each(|error| talk(&format!("error: {error}")));
+    errors.iter().skip(1).for_each(|error| print_stderr(&format!("error: {error}")));
     Ok(errors)
 }
 
 /// What was asked about the policies that are loaded.
-fn found(args: &Args, engine: &PolicyEngine) -> String {
+fn listed_output(args: &Args, engine: &PolicyEngine) -> String {
     let mut text = String::new();
     if args.list_pools {
         text += "Registered Pools:\n";
@@ -119,7 +119,7 @@ fn found(args: &Args, engine: &PolicyEngine) -> String {
     text
 }
 
-fn counted(policies: usize) -> String {
+fn loaded_count_text(policies: usize) -> String {
     match policies {
         1 => "1 policy loaded".to_string(),
         policies => format!("{policies} policies loaded"),
@@ -142,18 +142,18 @@ fn schedule_line(ruleset: &Ruleset) -> String {
     format!("  - {}: {rules}\n", ruleset.name)
 }
 
-fn print(text: &str) -> io::Result<()> {
+fn print_stdout(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
 /// Nobody there to listen is fine.
-fn talk(text: &str) {
+fn print_stderr(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 fn fail(code: u8, what: &str) -> u8 {
-    talk(&format!("error: {what}"));
+    print_stderr(&format!("error: {what}"));
     code
 }

@@ -4,7 +4,7 @@
 //! process has bounds that the kernel keeps, and whoever asks it has a clock: beyond it the process is killed, and the next
 //! request finds a new one with the same policies. Whatever a policy does, the one who asks gets an answer or an error.
 
-mod letter;
+mod protocol;
 mod pipe;
 mod process;
 mod serve;
@@ -20,27 +20,27 @@ use muster_core::objects::policy::Hook;
 use muster_core::objects::policy::rules::Rules;
 use serde::{Deserialize, Serialize};
 
-use crate::calls::Calls;
+use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::plain::Plain;
-use letter::{Answer, Prepare, Prepared};
-use process::Process;
+use crate::policy_value::PolicyValue;
+use protocol::{Reply, ControlRequest, ControlReply};
+use process::WorkerProcess;
 
 pub use serve::worker_main;
 
 /// Calls of the first letter to a function. Each may take as long as [`Limits`] let it, and all of them still fit into the
 /// clock of a server's own bundle.
-const FIRST_LETTER: usize = 32;
+const FIRST_MESSAGE_CALLS: usize = 32;
 /// Each letter holds this many times the calls of the letter before it while the worker answers soon. After a slow answer the
 /// next letter has [`FIRST_LETTER`] calls again.
-const LETTER_GROWTH: usize = 8;
+const MESSAGE_GROWTH_FACTOR: usize = 8;
 /// The most calls of a letter: their answers fit into [`Confinement::answer_bytes`].
-const LETTER_MAX: usize = 4_096;
+const MESSAGE_CALLS_MAX: usize = 4_096;
 /// The tests of a bundle may take so many times as long as its files to load.
-const TESTS_TIME: u32 = 5;
+const TEST_TIME_FACTOR: u32 = 5;
 /// A letter that took less than this part of its clock was answered soon.
-const SOON: u32 = 16;
+const FAST_REPLY_DIVISOR: u32 = 16;
 
 /// The bounds of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,23 +77,23 @@ impl Default for Confinement {
 
 /// How a worker is started: a program and its words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct WorkerCommand {
     /// The program.
     pub program: PathBuf,
     /// Its words.
-    pub words: Vec<OsString>,
+    pub args: Vec<OsString>,
 }
 
-impl Launch {
+impl WorkerCommand {
     /// This binary again, as `policy-worker`. The same one, even where another lies in its place by now.
-    pub fn this_binary() -> Launch {
-        Launch { program: "/proc/self/exe".into(), words: vec!["policy-worker".into()] }
+    pub fn this_binary() -> WorkerCommand {
+        WorkerCommand { program: "/proc/self/exe".into(), args: vec!["policy-worker".into()] }
     }
 }
 
 /// What a bundle is, as its worker says.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Loaded {
+pub struct LoadedBundle {
     /// What its files registered.
     pub rules: Rules,
     /// The questions they answer.
@@ -107,13 +107,13 @@ pub struct Loaded {
 /// Asks policies in a process of their own. There is one process at a time, and none before it is needed.
 #[derive(Debug)]
 pub struct Worker {
-    launch: Launch,
+    command: WorkerCommand,
     confinement: Confinement,
-    process: Option<Process>,
+    process: Option<WorkerProcess>,
     /// The calls whose values the process holds.
-    held: Option<u64>,
+    cached_batch_id: Option<u64>,
     /// Calls of the next letter, by function: a batch goes on with the size that the one before has reached.
-    letter_sizes: BTreeMap<String, usize>,
+    calls_per_message: BTreeMap<String, usize>,
     /// The last bundle that could be loaded: a new process begins with it.
     files: BTreeMap<String, String>,
     /// Its functions, with the files that tell them.
@@ -122,20 +122,20 @@ pub struct Worker {
 
 impl Worker {
     /// One that has nothing loaded.
-    pub fn new(launch: Launch, confinement: Confinement) -> Worker {
+    pub fn new(launch: WorkerCommand, confinement: Confinement) -> Worker {
         Worker {
-            launch,
+            command: launch,
             confinement,
             process: None,
-            held: None,
-            letter_sizes: BTreeMap::new(),
+            cached_batch_id: None,
+            calls_per_message: BTreeMap::new(),
             files: BTreeMap::new(),
             functions: BTreeMap::new(),
         }
     }
 
     /// Load a bundle in place of the one before. If it cannot be loaded, that one stays.
-    pub fn load(&mut self, files: &BTreeMap<String, String>) -> Result<Loaded, PolicyError> {
+    pub fn load(&mut self, files: &BTreeMap<String, String>) -> Result<LoadedBundle, PolicyError> {
         if self.process.is_none() {
             self.start()?;
         }
@@ -146,26 +146,26 @@ impl Worker {
     }
 
     /// Run the tests of a bundle, and say which fail.
-    pub fn test(&mut self, files: &BTreeMap<String, String>) -> Result<Vec<String>, PolicyError> {
+    pub fn run_tests(&mut self, files: &BTreeMap<String, String>) -> Result<Vec<String>, PolicyError> {
         if self.process.is_none() {
             self.start()?;
         }
-        let test = Prepare::Test { files: files.clone() }.written();
-        let within = self.confinement.load_time * TESTS_TIME;
-        match self.ask(test, (within, within))? {
-            Answer::Prepared(Prepared::Tested(failing)) => Ok(failing),
-            _ => Err(self.nonsense()),
+        let test = ControlRequest::Test { files: files.clone() }.encode();
+        let within = self.confinement.load_time * TEST_TIME_FACTOR;
+        match self.send_request(test, (within, within))? {
+            Reply::Control(ControlReply::Tested(failing)) => Ok(failing),
+            _ => Err(self.protocol_violation()),
         }
     }
 
     /// Call the function of this name in the first file that tells it.
-    pub fn call(&mut self, function: &str, args: &[Plain]) -> Result<Plain, PolicyError> {
+    pub fn call(&mut self, function: &str, args: &[PolicyValue]) -> Result<PolicyValue, PolicyError> {
         let Some(file) = self.functions.get(function).and_then(|files| files.first()).cloned() else {
             let what = format!("there is no function `{function}`");
             return Err(PolicyError::Invalid { file: "policy".to_string(), message: what });
         };
-        let said = self.call_each(&file, function, &Calls::single(args.to_vec()), Duration::MAX);
-        said.into_iter().next().unwrap_or_else(|| Err(self.nonsense()))
+        let said = self.call_each(&file, function, &CallBatch::single(args.to_vec()), Duration::MAX);
+        said.into_iter().next().unwrap_or_else(|| Err(self.protocol_violation()))
     }
 
     /// Call a function of a file with each of these arguments. Their values are sent once, and the calls by few letters.
@@ -175,51 +175,51 @@ impl Worker {
         &mut self,
         file: &str,
         function: &str,
-        calls: &Calls,
+        calls: &CallBatch,
         within: Duration,
-    ) -> Vec<Result<Plain, PolicyError>> {
+    ) -> Vec<Result<PolicyValue, PolicyError>> {
         let began = Instant::now();
-        let mut size = self.letter_sizes.remove(function).unwrap_or(FIRST_LETTER);
+        let mut size = self.calls_per_message.remove(function).unwrap_or(FIRST_MESSAGE_CALLS);
         let mut said = Vec::with_capacity(calls.len());
         while said.len() < calls.len() {
             let which = said.len()..calls.len().min(said.len() + size);
             let asked_at = Instant::now();
             let left = within.saturating_sub(asked_at.duration_since(began));
-            match self.values((file, function), calls, which, left) {
+            match self.call_range((file, function), calls, which, left) {
                 Ok(values) => said.extend(values),
                 Err(error) => said.resize(calls.len(), Err(error)),
             }
-            let soon = asked_at.elapsed() * SOON < self.confinement.call_time;
-            size = if soon { (size * LETTER_GROWTH).min(LETTER_MAX) } else { FIRST_LETTER };
+            let soon = asked_at.elapsed() * FAST_REPLY_DIVISOR < self.confinement.call_time;
+            size = if soon { (size * MESSAGE_GROWTH_FACTOR).min(MESSAGE_CALLS_MAX) } else { FIRST_MESSAGE_CALLS };
         }
         if self.process.is_some() {
-            self.letter_sizes.insert(function.to_string(), size);
+            self.calls_per_message.insert(function.to_string(), size);
         }
         said
     }
 
-    fn values(
+    fn call_range(
         &mut self,
         function: (&str, &str),
-        calls: &Calls,
+        calls: &CallBatch,
         which: Range<usize>,
         within: Duration,
-    ) -> Result<Vec<Result<Plain, PolicyError>>, PolicyError> {
-        self.revive()?;
+    ) -> Result<Vec<Result<PolicyValue, PolicyError>>, PolicyError> {
+        self.ensure_process()?;
         let most = self.confinement.call_time;
-        let is_held = self.held == Some(calls.id());
-        let letter = letter::written_calls(function, (calls, is_held), &which);
-        match self.ask(letter, (within.min(most), most))? {
-            Answer::Values(said) if said.len() == which.len() => {
-                self.held = Some(calls.id());
+        let is_held = self.cached_batch_id == Some(calls.id());
+        let letter = protocol::encode_calls(function, (calls, is_held), &which);
+        match self.send_request(letter, (within.min(most), most))? {
+            Reply::Values(said) if said.len() == which.len() => {
+                self.cached_batch_id = Some(calls.id());
                 Ok(said)
             }
-            _ => Err(self.nonsense()),
+            _ => Err(self.protocol_violation()),
         }
     }
 
     /// A process with the last bundle, where there is none.
-    fn revive(&mut self) -> Result<(), PolicyError> {
+    fn ensure_process(&mut self) -> Result<(), PolicyError> {
         if self.process.is_some() {
             return Ok(());
         }
@@ -232,50 +232,50 @@ impl Worker {
 
     /// The process that answers now, if there is one.
     pub fn process_id(&self) -> Option<u32> {
-        self.process.as_ref().map(Process::id)
+        self.process.as_ref().map(WorkerProcess::id)
     }
 
     fn start(&mut self) -> Result<(), PolicyError> {
-        self.process = Some(Process::start(&self.launch, self.confinement.answer_bytes)?);
-        self.held = None;
-        self.letter_sizes.clear();
-        let confine = Prepare::Confine(self.confinement.clone()).written();
-        match self.ask(confine, (self.confinement.start_time, self.confinement.start_time))? {
-            Answer::Prepared(Prepared::Confined) => Ok(()),
-            _ => Err(self.nonsense()),
+        self.process = Some(WorkerProcess::start(&self.command, self.confinement.answer_bytes)?);
+        self.cached_batch_id = None;
+        self.calls_per_message.clear();
+        let confine = ControlRequest::Confine(self.confinement.clone()).encode();
+        match self.send_request(confine, (self.confinement.start_time, self.confinement.start_time))? {
+            Reply::Control(ControlReply::Confined) => Ok(()),
+            _ => Err(self.protocol_violation()),
         }
     }
 
-    fn load_into_process(&mut self, files: &BTreeMap<String, String>) -> Result<Loaded, PolicyError> {
-        let load = Prepare::Load { files: files.clone() }.written();
-        match self.ask(load, (self.confinement.load_time, self.confinement.load_time))? {
-            Answer::Prepared(Prepared::Loaded(loaded)) => Ok(loaded),
-            _ => Err(self.nonsense()),
+    fn load_into_process(&mut self, files: &BTreeMap<String, String>) -> Result<LoadedBundle, PolicyError> {
+        let load = ControlRequest::Load { files: files.clone() }.encode();
+        match self.send_request(load, (self.confinement.load_time, self.confinement.load_time))? {
+            Reply::Control(ControlReply::Loaded(loaded)) => Ok(loaded),
+            _ => Err(self.protocol_violation()),
         }
     }
 
     /// The answer to a request, within what is left of the most that it may take. A process that gives none is gone
     /// afterwards.
-    fn ask(&mut self, letter: Vec<u8>, (left, most): (Duration, Duration)) -> Result<Answer, PolicyError> {
-        let Some(process) = &mut self.process else { return Err(self.nonsense()) };
-        match process.ask(&letter, left) {
-            Ok(Answer::Prepared(Prepared::Wrong(error))) => Err(error),
+    fn send_request(&mut self, letter: Vec<u8>, (left, most): (Duration, Duration)) -> Result<Reply, PolicyError> {
+        let Some(process) = &mut self.process else { return Err(self.protocol_violation()) };
+        match process.request(&letter, left) {
+            Ok(Reply::Control(ControlReply::Failed(error))) => Err(error),
             Ok(answer) => Ok(answer),
             Err(end) => {
                 let memory_mib = self.confinement.memory_bytes >> 20;
                 self.process = None;
-                Err(ended(end.told(most, memory_mib)))
+                Err(worker_failed(end.message(most, memory_mib)))
             }
         }
     }
 
     /// Who answers something else than was asked is not trusted with another request.
-    fn nonsense(&mut self) -> PolicyError {
+    fn protocol_violation(&mut self) -> PolicyError {
         self.process = None;
-        ended("its process answered something that was not asked".to_string())
+        worker_failed("its process answered something that was not asked".to_string())
     }
 }
 
-fn ended(what: String) -> PolicyError {
+fn worker_failed(what: String) -> PolicyError {
     PolicyError::WorkerFailed { message: what }
 }

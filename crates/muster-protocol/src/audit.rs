@@ -29,7 +29,7 @@ pub struct AuditEntry {
     pub refused: Option<String>,
     /// How often. Refusals of the same act by the same caller are counted together, in one entry a minute; `object` is
     /// that of the last.
-    #[serde(default = "once")]
+    #[serde(default = "times_of_older_servers")]
     pub times: u32,
 }
 

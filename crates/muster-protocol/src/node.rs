@@ -106,11 +106,11 @@ pub struct NodeChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Labels for placement, all of them; they replace those that the agent reports. `null` leaves them to the agent.
-    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     pub labels: Option<Option<BTreeMap<String, String>>>,
     /// Taints, all of them; they replace those that the agent reports. `null` leaves them to the agent.
-    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub taints: Option<Option<Vec<String>>>,
 }

@@ -199,7 +199,7 @@ pub struct JobChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
     /// Its time limit; `null` lifts it.
-    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub time_limit: Option<Option<Span>>,
     /// Its labels, all of them.

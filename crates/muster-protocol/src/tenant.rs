@@ -156,92 +156,92 @@ pub struct TenantChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub organization: Option<String>,
     /// The tenant above it in the tree; `null` for none.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub parent: Option<Option<String>>,
     /// Most GPUs held at one time.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_gpus: Option<Option<u64>>,
     /// Most GPU memory asked for at one time, over all GPUs, in MiB.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_gpu_memory_mb: Option<Option<u64>>,
     /// Most CPU cores held at one time.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_cpu_cores: Option<Option<u64>>,
     /// Most main memory held at one time, in MiB.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_memory_mb: Option<Option<u64>>,
     /// Most jobs running at one time.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_concurrent_jobs: Option<Option<u64>>,
     /// Most GPUs that each user may hold at one time, in it and all below it.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_gpus_per_user: Option<Option<u64>>,
     /// Most GPU memory that each user may ask for at one time, over all GPUs, in MiB.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_gpu_memory_mb_per_user: Option<Option<u64>>,
     /// Most CPU cores that each user may hold at one time.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_cpu_cores_per_user: Option<Option<u64>>,
     /// Most main memory that each user may hold at one time, in MiB.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_memory_mb_per_user: Option<Option<u64>>,
     /// Most jobs that each user may have running at one time.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub max_concurrent_jobs_per_user: Option<Option<u64>>,
     /// Most GPUs of one model, by model; all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_gpus_by_model: Option<BTreeMap<String, u64>>,
     /// GPUs it can count on.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_gpus: Option<Option<u64>>,
     /// GPU memory in MiB it can count on.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_gpu_memory_mb: Option<Option<u64>>,
     /// CPU cores it can count on.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_cpu_cores: Option<Option<u64>>,
     /// Main memory in MiB it can count on.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_memory_mb: Option<Option<u64>>,
     /// Running jobs it can count on.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub guaranteed_concurrent_jobs: Option<Option<u64>>,
     /// GPUs of one model it can count on, by model; all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed_gpus_by_model: Option<BTreeMap<String, u64>>,
     /// GPU-hours that it and all below it may use in all.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub budget_gpu_hours: Option<Option<f64>>,
     /// The same in kilowatt-hours at the power limits of the GPUs.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub budget_kwh: Option<Option<f64>>,
     /// The same in money.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub budget_cost: Option<Option<f64>>,
     /// `low`, `medium`, `high` or `critical`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_tier: Option<String>,
     /// Highest priority its members may give to a job; null takes the grant away.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
     pub max_priority: Option<Option<u32>>,
     /// Share against its siblings; 1 is the usual one.
@@ -257,11 +257,11 @@ pub struct TenantChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub can_preempt_others: Option<bool>,
     /// How often one of its jobs may be preempted.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
     pub max_preemptions: Option<Option<u32>>,
     /// GPU-hours of its running work that others may destroy within a day.
-    #[serde(deserialize_with = "sent", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub damage_gpu_hours_per_day: Option<Option<f64>>,
     /// Whether its usage is priced.

@@ -7,7 +7,7 @@ use muster_policy::{Gpu, PolicyEngine as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::gpu::{gpu_of, requirements_of};
+use crate::gpu::{gpu_from_python, requirements_from_python};
 use crate::rules::{pools, schedules};
 
 /// Loads policies, and says whether a GPU may be given out.
@@ -48,7 +48,7 @@ impl PolicyEngine {
 
     /// Whether a GPU may be given out: some pool has it, and it is what is asked for.
     fn evaluate_allocation(&self, gpu: &Bound<PyAny>, requirements: &Bound<PyAny>) -> PyResult<bool> {
-        Ok(self.engine.evaluate_allocation(&gpu_of(gpu)?, &requirements_of(requirements)?))
+        Ok(self.engine.evaluate_allocation(&gpu_from_python(gpu)?, &requirements_from_python(requirements)?))
     }
 
     /// Those that may be given out, the best first; among equals as they came.
@@ -59,11 +59,11 @@ impl PolicyEngine {
         requirements: &Bound<PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         let objects: Vec<Bound<PyAny>> = gpus.try_iter()?.collect::<PyResult<_>>()?;
-        let known: Vec<Gpu> = objects.iter().map(gpu_of).collect::<PyResult<_>>()?;
+        let known: Vec<Gpu> = objects.iter().map(gpu_from_python).collect::<PyResult<_>>()?;
         // Two GPUs may be equal, so each is known by where it lies.
         let place: HashMap<*const Gpu, &Bound<PyAny>> =
             known.iter().map(std::ptr::from_ref).zip(&objects).collect();
-        let best = self.engine.recommended_gpus(&known, &requirements_of(requirements)?);
+        let best = self.engine.recommended_gpus(&known, &requirements_from_python(requirements)?);
         PyList::new(py, best.into_iter().filter_map(|gpu| place.get(&std::ptr::from_ref(gpu))))
     }
 

@@ -30,15 +30,15 @@ pub fn policy_error(py: Python, error: PolicyError) -> PyErr {
 
 /// An argument of the wrong kind.
 pub fn wrong_type(name: &str, value: &Bound<PyAny>, wanted: &str) -> PyErr {
-    PyTypeError::new_err(complaint(name, value, wanted))
+    PyTypeError::new_err(argument_message(name, value, wanted))
 }
 
 /// An argument of the right kind that cannot be.
 pub fn wrong_value(name: &str, value: &Bound<PyAny>, wanted: &str) -> PyErr {
-    PyValueError::new_err(complaint(name, value, wanted))
+    PyValueError::new_err(argument_message(name, value, wanted))
 }
 
-fn complaint(name: &str, value: &Bound<PyAny>, wanted: &str) -> String {
+fn argument_message(name: &str, value: &Bound<PyAny>, wanted: &str) -> String {
     /// Longer ones say no more about what is wrong.
     const SHOWN_MAX: usize = 80;
     let shown = value.repr().map(|repr| repr.to_string_lossy().into_owned()).unwrap_or_default();

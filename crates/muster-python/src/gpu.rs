@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, Py
 use crate::error::{wrong_type, wrong_value};
 
 /// A GPU from an object with the fields of `GPUInfo`.
-pub fn gpu_of(object: &Bound<PyAny>) -> PyResult<Gpu> {
+pub fn gpu_from_python(object: &Bound<PyAny>) -> PyResult<Gpu> {
     let field = |name: &str| {
         let missing = |_| wrong_type("gpu", object, "a GPUInfo");
         object.getattr(name).map(|value| (format!("GPUInfo.{name}"), value)).map_err(missing)
@@ -30,7 +30,7 @@ pub fn gpu_of(object: &Bound<PyAny>) -> PyResult<Gpu> {
 }
 
 /// What is asked of a GPU. Keys that nobody knows are passed over, and so is `None`.
-pub fn requirements_of(given: &Bound<PyAny>) -> PyResult<Requirements> {
+pub fn requirements_from_python(given: &Bound<PyAny>) -> PyResult<Requirements> {
     let dict = given.cast::<PyDict>().map_err(|_| wrong_type("requirements", given, "a dict"))?;
     let said = |name: &str| {
         let value = dict.get_item(name)?.filter(|value| !value.is_none());

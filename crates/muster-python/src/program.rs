@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_policy::{Calls, POLICY_EXTENSION, Limits, PolicyError, Program as Compiled};
+use muster_policy::{CallBatch, POLICY_EXTENSION, Limits, PolicyError, Program as Compiled};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::error::policy_error;
 use crate::rules::{pools, schedules};
-use crate::value::{Reader, written};
+use crate::value::{ArgumentReader, to_python};
 
 /// How long a call may take. No round of a scheduler waits for it, and other threads of Python may hold it up; the
 /// bound on its steps is that of the server.
@@ -31,7 +31,7 @@ impl Program {
     #[new]
     fn new(py: Python, files: BTreeMap<String, String>) -> PyResult<Program> {
         let limits = Limits { call_time: CALL_TIME, ..Limits::default() };
-        let program = py.detach(|| Compiled::of_files(&files, limits));
+        let program = py.detach(|| Compiled::compile_files(&files, limits));
         let program = program.map_err(|error| policy_error(py, error))?;
         let first = |(name, files): (String, Vec<String>)| Some((name, files.into_iter().next()?));
         let functions = program.functions().into_iter().filter_map(first).collect();
@@ -41,7 +41,7 @@ impl Program {
     /// Compile the policies of a folder.
     #[staticmethod]
     fn from_dir(py: Python, path: PathBuf) -> PyResult<Program> {
-        let files = files_of(&path).map_err(|error| policy_error(py, error))?;
+        let files = read_policy_files(&path).map_err(|error| policy_error(py, error))?;
         Program::new(py, files)
     }
 
@@ -73,12 +73,12 @@ impl Program {
             let what = format!("there is no function `{function}`; there are {}", known.join(", "));
             return Err(PyAttributeError::new_err(what));
         };
-        let mut reader = Reader::new();
-        let call = Calls::single(args.iter().map(|arg| reader.read(&arg)).collect::<PyResult<Vec<_>>>()?);
+        let mut reader = ArgumentReader::new();
+        let call = CallBatch::single(args.iter().map(|arg| reader.read(&arg)).collect::<PyResult<Vec<_>>>()?);
         // Others may run meanwhile: nothing here is Python's.
         let said = py.detach(|| self.program.call_each(file, function, &call).into_iter().next());
         match said {
-            Some(Ok(answer)) => written(py, &answer),
+            Some(Ok(answer)) => to_python(py, &answer),
             Some(Err(error)) => Err(policy_error(py, error)),
             None => Ok(py.None().into_bound(py)),
         }
@@ -86,7 +86,7 @@ impl Program {
 }
 
 /// Every file of a folder that a policy may be, or load.
-fn files_of(folder: &Path) -> Result<BTreeMap<String, String>, PolicyError> {
+fn read_policy_files(folder: &Path) -> Result<BTreeMap<String, String>, PolicyError> {
     let unreadable = |path: &Path, error: std::io::Error| PolicyError::Unreadable {
         path: path.to_path_buf(),
         reason: error.to_string(),

@@ -31,20 +31,20 @@ fn pool<'py>(py: Python<'py>, pool: &Pool) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("name", &pool.name)?;
     dict.set_item("gpu_types", &pool.gpu_types)?;
-    dict.set_item("min_memory_gb", whole(pool.min_memory_milli_gb))?;
-    dict.set_item("max_temp_c", whole(pool.max_temp_milli_c))?;
-    dict.set_item("power_policy", pool.power_policy.word())?;
-    dict.set_item("health_threshold", whole(pool.health_threshold_milli))?;
+    dict.set_item("min_memory_gb", milli_to_float(pool.min_memory_milli_gb))?;
+    dict.set_item("max_temp_c", milli_to_float(pool.max_temp_milli_c))?;
+    dict.set_item("power_policy", pool.power_policy.as_str())?;
+    dict.set_item("health_threshold", milli_to_float(pool.health_threshold_milli))?;
     let strategies =
         pool.opt_strategies.iter().map(|one: &Strategy| (("type", one.kind.word()), &one.fields));
-    dict.set_item("opt_strategies", all_said(py, strategies)?)?;
+    dict.set_item("opt_strategies", dicts_with_key(py, strategies)?)?;
     let checks = pool.health_checks.iter().map(|one: &Check| (("name", one.name.as_str()), &one.fields));
-    dict.set_item("health_checks", all_said(py, checks)?)?;
+    dict.set_item("health_checks", dicts_with_key(py, checks)?)?;
     Ok(dict)
 }
 
 /// A key of ours and all else that was said, of each.
-fn all_said<'py, 'a>(
+fn dicts_with_key<'py, 'a>(
     py: Python<'py>,
     each: impl Iterator<Item = ((&'static str, &'a str), &'a BTreeMap<String, Fact>)>,
 ) -> PyResult<Bound<'py, PyList>> {
@@ -78,12 +78,12 @@ fn rule<'py>(py: Python<'py>, rule: &Rule) -> PyResult<Bound<'py, PyDict>> {
         }
         Rule::Balance { metric, strategy } => {
             dict.set_item("type", "balance")?;
-            dict.set_item("metric", word(&Metric::ALL, metric))?;
-            dict.set_item("strategy", word(&Extreme::ALL, strategy))?;
+            dict.set_item("metric", spelling_of(&Metric::ALL, metric))?;
+            dict.set_item("strategy", spelling_of(&Extreme::ALL, strategy))?;
         }
         Rule::Distribution { strategy } => {
             dict.set_item("type", "distribution")?;
-            dict.set_item("strategy", word(&Layout::ALL, strategy))?;
+            dict.set_item("strategy", spelling_of(&Layout::ALL, strategy))?;
         }
         Rule::Preemption { allow, priority_threshold } => {
             dict.set_item("type", "preemption")?;
@@ -95,11 +95,11 @@ fn rule<'py>(py: Python<'py>, rule: &Rule) -> PyResult<Bound<'py, PyDict>> {
 }
 
 /// As policies write it.
-fn word<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> &'static str {
+fn spelling_of<T: PartialEq>(all: &[(&'static str, T)], one: &T) -> &'static str {
     all.iter().find(|(_, other)| other == one).map_or("", |(word, _)| word)
 }
 
-fn whole(milli: i64) -> f64 {
+fn milli_to_float(milli: i64) -> f64 {
     milli as f64 / 1_000.0
 }
 
@@ -108,7 +108,7 @@ fn fact<'py>(py: Python<'py>, fact_: &Fact) -> PyResult<Bound<'py, PyAny>> {
         Fact::Nothing => Ok(py.None().into_bound(py)),
         Fact::Flag(flag) => flag.into_bound_py_any(py),
         Fact::Milli(milli) if milli % 1_000 == 0 => (milli / 1_000).into_bound_py_any(py),
-        Fact::Milli(milli) => whole(*milli).into_bound_py_any(py),
+        Fact::Milli(milli) => milli_to_float(*milli).into_bound_py_any(py),
         Fact::Text(text) => text.into_bound_py_any(py),
         Fact::List(facts) => {
             let facts = facts.iter().map(|one| fact(py, one)).collect::<PyResult<Vec<_>>>()?;

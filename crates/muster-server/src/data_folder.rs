@@ -1,4 +1,4 @@
-//! The data folder of one server: one process uses it at a time, and it remembers which cluster it belongs to.
+//! The data folder of one server: a lock lets one process use it at a time, and a marker file binds it to one cluster.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,34 +10,34 @@ use tracing::{info, warn};
 use crate::identity;
 use crate::start_error::StartError;
 
-/// The id of the cluster whose database this folder belongs to.
+/// File with the id of the cluster to which the folder belongs.
 const CLUSTER_ID_FILE: &str = "cluster-id";
 
-/// The exclusive use of a data folder.
+/// The lock on a data folder.
 pub struct FolderLock {
-    /// The kernel frees the lock when the process ends, however it ends.
+    /// The kernel releases the lock when the process ends, however it ends.
     _file: File,
-    /// This process among all servers of the cluster.
+    /// Identifies this process among all servers of the cluster.
     pub holder: String,
-    /// The process that used this folder before. It has ended, else the folder would be locked.
+    /// The process that held the folder before. It has ended, else the folder would still be locked.
     pub former_holder: Option<String>,
 }
 
 impl FolderLock {
-    /// Lock the folder, which is made if it is missing.
+    /// Lock the folder. A missing folder is created.
     pub fn acquire(folder: &Path) -> Result<FolderLock, StartError> {
         let name = folder.display().to_string();
         let fault = |source| StartError::Folder { folder: name.clone(), source };
         private_files::create_folder_if_missing(folder).map_err(fault)?;
         let mut file = private_files::open_or_create_file(&folder.join("server.lock")).map_err(fault)?;
         match file.try_lock() {
-            // What an older version left open to others; the database is looked after where it is opened.
+            // Older versions left files readable to others. The store does the same for the database file.
             Ok(()) => restrict_permissions(folder),
             Err(TryLockError::WouldBlock) => return Err(StartError::FolderInUse { folder: name }),
             Err(TryLockError::Error(source)) => return Err(fault(source)),
         }
         let mut former = String::new();
-        // What is not text was not written by a server; then the former lease runs out by itself.
+        // If the file is not text, no server wrote it; the lease of a former leader then expires by itself.
         let former = file.read_to_string(&mut former).ok().map(|_| former.trim().to_string());
         let holder = new_holder(folder)?;
         write_holder(&mut file, &holder).map_err(fault)?;
@@ -45,7 +45,7 @@ impl FolderLock {
     }
 }
 
-/// Close what lies in the folder and in `tls` to other accounts. What is below `attempts` belongs to the jobs.
+/// Remove the access of other accounts to the files of the folder and of `tls`. Files below `attempts` belong to the jobs.
 fn restrict_permissions(folder: &Path) {
     for folder in [folder, &folder.join("tls")] {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -59,8 +59,7 @@ fn write_holder(file: &mut File, holder: &str) -> std::io::Result<()> {
     writeln!(file, "{holder}")
 }
 
-/// Host and folder tell people which server it is. Two machines may have both in common, so a random number tells
-/// processes apart.
+/// Host and folder identify the server to people. Two machines may share both, so a random number makes the holder unique.
 fn new_holder(folder: &Path) -> Result<String, StartError> {
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
     let host = muster_agent::inventory::local_node_name();
@@ -73,25 +72,25 @@ fn random_id() -> Result<String, StartError> {
     Ok(format!("{number:016x}"))
 }
 
-/// Keeps a folder with the database of its cluster.
+/// Checks that a data folder and its database belong to the same cluster.
 pub struct ClusterMarker {
     folder: PathBuf,
-    /// Where the database is, for messages.
+    /// For messages.
     database_location: String,
-    /// Given to a cluster that has no id yet.
+    /// Assigned to a cluster that has no id yet.
     new_cluster_id: String,
-    /// Whether a person asked to begin a new cluster in a used folder (`--new-cluster`).
+    /// Whether a new cluster may begin in a used folder (`--new-cluster`).
     new_cluster: bool,
     checked: bool,
 }
 
 impl ClusterMarker {
-    pub fn new(folder: &Path, database: String, new_cluster: bool) -> Result<ClusterMarker, StartError> {
+    pub fn new(folder: &Path, database_location: String, new_cluster: bool) -> Result<ClusterMarker, StartError> {
         let folder = folder.to_path_buf();
-        Ok(ClusterMarker { folder, database_location: database, new_cluster_id: random_id()?, new_cluster, checked: false })
+        Ok(ClusterMarker { folder, database_location, new_cluster_id: random_id()?, new_cluster, checked: false })
     }
 
-    /// Refuse a database that is not the one of this folder, before anything is written to it.
+    /// Refuse a database of another cluster before anything is written to it.
     pub fn check_database(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         if self.checked {
             return Ok(());
@@ -112,7 +111,7 @@ impl ClusterMarker {
         Ok(())
     }
 
-    /// The leader gives its cluster an id, once.
+    /// Give the cluster an id if it has none. Only the leader does this.
     pub fn assign_cluster_id(&self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         let id = match journal.cluster_identity()? {
             ClusterIdentity::Cluster(id) => match self.read()? {
@@ -120,11 +119,11 @@ impl ClusterMarker {
                 _ => id,
             },
             ClusterIdentity::Unknown => return Ok(()),
-            // A database of an older release has no id; one that was restored keeps that of its folder.
+            // A database of an older release has no id. A restored database keeps the id of its folder.
             ClusterIdentity::Empty | ClusterIdentity::Unnamed => {
                 let id = self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.new_cluster_id.clone());
                 journal.set_cluster_id(&id)?;
-                info!(cluster = %id, "the database has its cluster id");
+                info!(cluster = %id, "assigned a cluster id to the database");
                 id
             }
         };
@@ -135,10 +134,11 @@ impl ClusterMarker {
     }
 
     fn refuse_empty_database(&self, marker: Option<String>) -> Result<(), StoreError> {
-        let Some(trace) = self.evidence_of_use(marker) else { return Ok(()) };
+        let Some(evidence) = self.evidence_of_use(marker) else { return Ok(()) };
         Err(StoreError::Misconfigured(format!(
-            "the {} is missing or empty, but the data folder `{}` was used before ({trace}): all jobs, tenants and usage \
-             would be gone; restore the database from a backup or correct --database, or begin anew with --new-cluster",
+            "the {} is missing or empty, but the data folder `{}` was used before ({evidence}): all jobs, tenants and \
+             usage would be lost; restore the database from a backup or correct --database, or start a new cluster with \
+             --new-cluster",
             self.database_location,
             self.folder.display()
         )))
@@ -153,7 +153,7 @@ impl ClusterMarker {
         ))
     }
 
-    /// What says that a cluster lived here.
+    /// A sign that a cluster used this folder.
     fn evidence_of_use(&self, marker: Option<String>) -> Option<String> {
         let file = |name: &str| {
             let path = self.folder.join(name);
@@ -189,7 +189,7 @@ impl ClusterMarker {
 
 fn marker_file_error(path: &Path, error: impl std::fmt::Display) -> StoreError {
     StoreError::Misconfigured(format!(
-        "cannot use `{}`, which says whose folder it is: {error}",
+        "cannot use `{}`, which holds the cluster id of this data folder: {error}",
         path.display()
     ))
 }

@@ -136,7 +136,7 @@ fn pool_orders(state: &State, node: &NodeId) -> Vec<PoolOrder> {
         (!gpus.is_empty()).then(|| PoolOrder {
             name: pool.name.clone(),
             gpus,
-            power_policy: pool.power_policy.word().to_string(),
+            power_policy: pool.power_policy.as_str().to_string(),
             max_temp_milli_c: pool.max_temp_milli_c,
             health_threshold_milli: pool.health_threshold_milli,
             tuning: pool.opt_strategies.iter().map(|one| device_directive(one.kind.word(), &one.fields)).collect(),

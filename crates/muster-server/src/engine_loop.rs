@@ -1,4 +1,5 @@
-//! The life of the engine's thread: stand by, lead, take turns, and over again. What leading means is in `lead.rs`.
+//! The loop of the engine's thread: stand by, become leader, process requests until the lease or the database is lost,
+//! start over. The leader's term itself is in `leader_term.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,84 +12,74 @@ use muster_store::{Journal, Leadership, Savepoints, StoreError};
 use tracing::{error, info};
 
 use crate::clock::Clock;
-use crate::cluster::{CommandRequest, Batch, Cluster, CommandError, ServerRole};
+use crate::cluster::{Batch, Cluster, CommandError, CommandRequest, ServerRole};
 use crate::data_folder::ClusterMarker;
 use crate::engine::ProcessedRequests;
 use crate::leader_term::{LEADER_LEASE, LeaderTerm, TICK_INTERVAL};
 
-/// Most commands taken in one turn: bounds the size of a transaction.
+/// Most commands in one batch: bounds the size of a transaction.
 const BATCH_REQUESTS_MAX: usize = 4_096;
-/// Pause before the database is tried again.
+/// Pause before the next attempt to reach the database or to become leader.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// Pause before the log repeats a fault that lasts.
+/// Pause before a persisting fault is logged again.
 const FAULT_LOG_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What followers of the journal are told: planner and dispatch.
+/// An update for the subscribers of the journal: planner and dispatch.
 #[derive(Clone)]
 pub enum JournalUpdate {
     /// Start over from this state.
-    Reset {
-        /// The state.
-        state: Box<State>,
-        /// Under which leadership.
-        epoch: u64,
-    },
-    /// These events became durable.
+    Reset { state: Box<State>, epoch: u64 },
+    /// These events are durable.
     Batch(Arc<Batch>),
-    /// This server no longer leads; wait for a reset.
+    /// This server is no longer the leader; a reset follows when it leads again.
     LeadershipLost,
 }
 
 /// Everything the engine's thread needs.
 pub struct EngineLoop {
-    /// Saved states to start from.
     pub savepoints: Arc<dyn Savepoints>,
-    /// What the doors hold.
     pub cluster: Cluster,
-    /// What was asked.
     pub inbox: Receiver<CommandRequest>,
-    /// Who follows the journal.
     pub subscribers: Vec<Sender<JournalUpdate>>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// What this server is called, for others who stand by.
+    /// Name of this server in the leader lease; standbys show it.
     pub holder: String,
-    /// Which cluster the data folder belongs to.
+    /// The cluster to which the data folder belongs.
     pub marker: ClusterMarker,
-    /// The settings of this server's configuration; they become the cluster's when it leads.
+    /// The settings of this server's configuration; they become the cluster's when this server leads.
     pub settings: Settings,
     /// Set when the server must stop.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Why the thread ended.
+/// Why the engine's thread ended.
 #[derive(Debug)]
 pub enum EngineExit {
-    /// It was asked to.
+    /// The server stops.
     Stopped,
-    /// Going on would be wrong: a bug or damage. The process must end loudly.
+    /// An unrecoverable fault: a bug, a damaged journal, or a wrong configuration. The process must exit with an error.
     Broken(StoreError),
 }
 
 impl EngineLoop {
     /// Run until stopped or broken.
     pub fn run(mut self, mut journal: Box<dyn Journal>) -> EngineExit {
-        let mut lasting = FaultLogLimiter::default();
+        let mut fault_log = FaultLogLimiter::default();
         while !self.is_stopping() {
             match self.try_lead(journal.as_mut()) {
                 Ok(Some(leader)) => {
                     self.cluster.set_role(ServerRole::Standby { leader: leader.clone() });
-                    self.decline_requests_for(RETRY_PAUSE, &format!("this server stands by; `{leader}` leads"));
+                    self.decline_requests_for(RETRY_PAUSE, &format!("this server is a standby; `{leader}` is the leader"));
                 }
                 Ok(None) => {}
-                Err(fault) if fault.is_recoverable_by_reload() => self.step_down(&fault, &mut lasting),
+                Err(fault) if fault.is_recoverable_by_reload() => self.step_down(&fault, &mut fault_log),
                 Err(broken) => return self.exit_broken(broken),
             }
         }
         EngineExit::Stopped
     }
 
-    /// Lead if nobody else does, until that is over; else say who leads.
+    /// Become leader and run until the term ends, or return the name of the current leader.
     fn try_lead(&mut self, journal: &mut dyn Journal) -> Result<Option<String>, StoreError> {
         self.marker.check_database(journal)?;
         let sent = self.clock.elapsed();
@@ -99,78 +90,78 @@ impl EngineLoop {
     }
 
     fn exit_broken(&self, broken: StoreError) -> EngineExit {
-        error!(%broken, "the engine ends, because going on would be wrong");
+        error!(%broken, "the engine stops: unrecoverable fault of the store");
         self.cluster.set_role(ServerRole::Unavailable { why: broken.to_string() });
         EngineExit::Broken(broken)
     }
 
-    /// Lead until the lease, the database or the server ends.
+    /// Lead until the lease or the database is lost, or the server stops.
     fn run_as_leader(&mut self, journal: &mut dyn Journal, epoch: u64, since: Duration) -> Result<(), StoreError> {
         self.cluster.set_role(ServerRole::Starting);
         self.marker.assign_cluster_id(journal)?;
-        let mut lead = LeaderTerm::recover(journal, &*self.savepoints, &self.clock, epoch, since)?;
-        info!(epoch, seq = lead.state().seq, jobs = lead.state().jobs.len(), "leading");
-        let outcome = self.process_until_stopped(journal, &mut lead);
+        let mut term = LeaderTerm::recover(journal, &*self.savepoints, &self.clock, epoch, since)?;
+        info!(epoch, seq = term.state().seq, jobs = term.state().jobs.len(), "leading");
+        let outcome = self.process_until_stopped(journal, &mut term);
         self.notify_subscribers(JournalUpdate::LeadershipLost);
         outcome?;
-        lead.hand_over(journal, &*self.savepoints);
+        term.hand_over(journal, &*self.savepoints);
         self.cluster.set_role(ServerRole::Unavailable { why: "the server is stopping".to_string() });
         Ok(())
     }
 
-    /// Publish what was read, then take turns until told to stop.
-    fn process_until_stopped(&mut self, journal: &mut dyn Journal, lead: &mut LeaderTerm) -> Result<(), StoreError> {
-        let epoch = lead.epoch();
-        self.cluster.reset(lead.state().clone());
-        self.notify_subscribers(JournalUpdate::Reset { state: Box::new(lead.state().clone()), epoch });
-        self.publish(lead.apply_initial_commands(journal, &self.settings)?);
+    /// Publish the recovered state, then process requests until the server stops.
+    fn process_until_stopped(&mut self, journal: &mut dyn Journal, term: &mut LeaderTerm) -> Result<(), StoreError> {
+        let epoch = term.epoch();
+        self.cluster.reset(term.state().clone());
+        self.notify_subscribers(JournalUpdate::Reset { state: Box::new(term.state().clone()), epoch });
+        self.publish(term.apply_initial_commands(journal, &self.settings)?);
         self.cluster.set_role(ServerRole::Leading { epoch });
         while !self.is_stopping() {
-            lead.renew_lease_if_due(journal)?;
-            let asks = self.wait_for_requests();
-            self.publish(lead.process_requests(journal, asks)?);
+            term.renew_lease_if_due(journal)?;
+            let requests = self.wait_for_requests();
+            self.publish(term.process_requests(journal, requests)?);
         }
         Ok(())
     }
 
-    fn publish(&self, turn: ProcessedRequests) {
-        if let Some(batch) = turn.batch {
+    fn publish(&self, processed: ProcessedRequests) {
+        if let Some(batch) = processed.batch {
             self.cluster.publish(batch.clone());
             self.notify_subscribers(JournalUpdate::Batch(batch));
         }
-        turn.replies.send();
+        processed.replies.send();
     }
 
-    /// The commands that wait, or none after a tick.
+    /// The waiting requests, or none after a tick.
     fn wait_for_requests(&self) -> Vec<CommandRequest> {
-        let mut asks = match self.inbox.recv_timeout(TICK_INTERVAL) {
-            Ok(ask) => vec![ask],
+        let mut requests = match self.inbox.recv_timeout(TICK_INTERVAL) {
+            Ok(request) => vec![request],
             Err(RecvTimeoutError::Timeout) => return Vec::new(),
             Err(RecvTimeoutError::Disconnected) => {
                 self.stop.store(true, Ordering::Relaxed);
                 return Vec::new();
             }
         };
-        asks.extend(self.inbox.try_iter().take(BATCH_REQUESTS_MAX - 1));
-        asks
+        requests.extend(self.inbox.try_iter().take(BATCH_REQUESTS_MAX - 1));
+        requests
     }
 
-    /// Nothing can be promised now: say so, and try again in a moment.
-    fn step_down(&self, fault: &StoreError, lasting: &mut FaultLogLimiter) {
+    /// Commands cannot be recorded now: decline them until the next attempt to lead.
+    fn step_down(&self, fault: &StoreError, fault_log: &mut FaultLogLimiter) {
         let why = fault.to_string();
-        if lasting.should_log(&why) {
-            error!(%fault, "stepping back; trying again until the database answers, then the state is read again");
+        if fault_log.should_log(&why) {
+            error!(%fault, "stepped down; retrying until the database answers, then the journal is replayed");
         }
         self.cluster.set_role(ServerRole::Unavailable { why: why.clone() });
         self.decline_requests_for(RETRY_PAUSE, &why);
     }
 
-    /// Turn everyone away for a while.
+    /// Decline all requests for a while.
     fn decline_requests_for(&self, time: Duration, why: &str) {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             match self.inbox.recv_timeout(left.min(Duration::from_millis(50))) {
-                Ok(ask) => drop(ask.reply.send(Err(CommandError::Unavailable { why: why.to_string() }))),
+                Ok(request) => drop(request.reply.send(Err(CommandError::Unavailable { why: why.to_string() }))),
                 Err(RecvTimeoutError::Timeout) if self.is_stopping() => return,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.stop.store(true, Ordering::Relaxed),
@@ -178,10 +169,10 @@ impl EngineLoop {
         }
     }
 
-    fn notify_subscribers(&self, feed: JournalUpdate) {
-        for follower in &self.subscribers {
-            // A follower that has ended needs no more news.
-            let _ = follower.send(feed.clone());
+    fn notify_subscribers(&self, update: JournalUpdate) {
+        for subscriber in &self.subscribers {
+            // An error means that the subscriber's thread has ended.
+            let _ = subscriber.send(update.clone());
         }
     }
 
@@ -190,7 +181,7 @@ impl EngineLoop {
     }
 }
 
-/// A fault that lasts is logged at once and then every few seconds.
+/// Logs a persisting fault at once and then every [`FAULT_LOG_INTERVAL`].
 #[derive(Default)]
 struct FaultLogLimiter {
     last_logged: Option<(String, Instant)>,

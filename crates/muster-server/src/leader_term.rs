@@ -1,8 +1,9 @@
-//! One leadership, from the first word to the last. Nothing here waits or knows a thread: `reign.rs` runs it on the
-//! engine's thread, the simulator in its own time.
+//! The term of one leader: recovery from savepoint and journal, lease renewal, commands, hand-over. No thread and no
+//! blocking here: `engine_loop.rs` runs it on the engine's thread, the simulator in simulated time.
 //!
-//! A server acts only while its lease holds, measured on its own monotonic clock from before the renewal was
-//! sent; it stops acting at two thirds of the lease, so that it has stepped down before anyone can take over.
+//! A server acts only while its leader lease is valid. Its age counts on the server's own monotonic clock from before
+//! the renewal was sent, and the server stops acting at two thirds of the lease: it has stepped down before a standby
+//! can take over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +20,12 @@ use crate::cluster::CommandRequest;
 use crate::engine::{Engine, ProcessedRequests};
 use crate::savepoint;
 
-/// How long a lease lasts. Three renewals fit, and a takeover after a crash takes about this long.
+/// Duration of the leader lease. Three renewals fit into it, and a takeover after a crash takes about this long.
 pub const LEADER_LEASE: Duration = Duration::from_secs(6);
-/// How often time-bound things are looked at.
+/// Interval of `Command::Tick`, which checks everything that depends on time.
 pub const TICK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The engine of the leader, and how long it may lead.
+/// The leader's engine and its lease.
 pub struct LeaderTerm {
     engine: Engine,
     lease: LeaderLease,
@@ -32,7 +33,8 @@ pub struct LeaderTerm {
 }
 
 impl LeaderTerm {
-    /// Go on from the newest savepoint and the tail of the journal. The lead was asked for at `since`.
+    /// Recover the state from the newest savepoint and the journal after it. `since` is the time just before the lease
+    /// was requested.
     pub fn recover(
         journal: &mut dyn Journal,
         savepoints: &dyn Savepoints,
@@ -45,13 +47,13 @@ impl LeaderTerm {
             state.apply(&entry.event);
             Ok(())
         })?;
-        let mut lease = LeaderLease { since, clock: clock.clone() };
-        // Reading may have taken longer than the lease; then someone else may lead by now.
+        let mut lease = LeaderLease { renewed_at: since, clock: clock.clone() };
+        // Recovery may take longer than the lease; then the renewal fails, because another server may lead by now.
         lease.renew(journal)?;
         Ok(LeaderTerm { engine: Engine::new(state, clock.clone(), epoch), lease, last_tick: clock.elapsed() })
     }
 
-    /// The tenant `default` exists from the first start, and the configuration of the leader counts.
+    /// Put the leader's settings into force, and create the tenant `default` at the first start.
     pub fn apply_initial_commands(&mut self, journal: &mut dyn Journal, settings: &Settings) -> Result<ProcessedRequests, StoreError> {
         let mut commands = vec![Command::Configure { settings: Box::new(settings.clone()) }];
         if self.state().tenants.is_empty()
@@ -67,42 +69,42 @@ impl LeaderTerm {
         self.lease.renew_if_due(journal)
     }
 
-    /// Take a turn with what was asked, if we may still act.
+    /// Process a batch of requests, with a tick if one is due, unless the lease is too old.
     ///
-    /// After an error the working state is ahead of the journal, and this leadership is over.
-    pub fn process_requests(&mut self, journal: &mut dyn Journal, mut asks: Vec<CommandRequest>) -> Result<ProcessedRequests, StoreError> {
+    /// After an error the working state may be ahead of the journal, and this term is over.
+    pub fn process_requests(&mut self, journal: &mut dyn Journal, mut requests: Vec<CommandRequest>) -> Result<ProcessedRequests, StoreError> {
         let elapsed = self.lease.clock.elapsed();
         if elapsed.saturating_sub(self.last_tick) >= TICK_INTERVAL {
             self.last_tick = elapsed;
-            asks.push(system_request(Command::Tick));
+            requests.push(system_request(Command::Tick));
         }
         self.lease.check_not_expired()?;
-        self.engine.process_requests(journal, asks)
+        self.engine.process_requests(journal, requests)
     }
 
-    /// The working state. Equal to what is durable between turns.
+    /// The working state. Between batches it equals the durable state.
     pub fn state(&self) -> &State {
         self.engine.state()
     }
 
-    /// Which leadership this is.
     pub fn epoch(&self) -> u64 {
         self.engine.epoch()
     }
 
-    /// Leave in order: save the state for a quick start, and let a standby take over at once.
+    /// End the term in order: write a savepoint for a quick start, and release the lease so that a standby can take over
+    /// at once.
     pub fn hand_over(&mut self, journal: &mut dyn Journal, savepoints: &dyn Savepoints) {
         if let Err(fault) = self.engine.record_counted_refusals(journal) {
             // The working state is ahead of the journal now, so it must not be saved.
-            warn!(%fault, "refused acts of the last minute were not recorded, and no savepoint was written");
+            warn!(%fault, "aggregated refusals were not written to the audit log, and no savepoint was written");
             return;
         }
         let state = self.state();
         if let Err(fault) = savepoints.save(state.seq, &savepoint::write(state)) {
-            warn!(%fault, "no savepoint was written; the next start reads more of the journal");
+            warn!(%fault, "cannot write a savepoint; the next start replays more of the journal");
         }
         if let Err(fault) = journal.resign() {
-            warn!(%fault, "the lease could not be given away; it runs out by itself");
+            warn!(%fault, "cannot release the leader lease; it expires by itself");
         }
     }
 }
@@ -114,8 +116,8 @@ fn load_newest_savepoint(savepoints: &dyn Savepoints) -> Result<State, StoreErro
         match savepoint::read(&found.bytes) {
             Ok(state) => return Ok(state),
             Err(problem) => {
-                // The journal holds everything, so an unreadable savepoint only costs time.
-                warn!(seq = found.seq, %problem, "passing over a savepoint that cannot be read");
+                // The journal holds all events, so an unreadable savepoint only costs time.
+                warn!(seq = found.seq, %problem, "skipping an unreadable savepoint");
                 before = Some(found.seq);
             }
         }
@@ -128,15 +130,14 @@ fn system_request(command: Command) -> CommandRequest {
     CommandRequest { by: Actor::system(), command, reply }
 }
 
-/// Our turn to lead, as far as we can be sure of it.
+/// The leader lease of this server, as far as this server can be sure of it.
 struct LeaderLease {
-    /// Before the last good renewal was sent.
-    since: Duration,
+    /// Monotonic time just before the last successful renewal was sent.
+    renewed_at: Duration,
     clock: Arc<dyn Clock>,
 }
 
 impl LeaderLease {
-    /// Renew when a third of the lease has passed.
     fn renew_if_due(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         if self.time_since_renewal() < LEADER_LEASE / 3 { Ok(()) } else { self.renew(journal) }
     }
@@ -144,11 +145,10 @@ impl LeaderLease {
     fn renew(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         let sent = self.clock.elapsed();
         journal.renew_lease(LEADER_LEASE.as_millis() as i64)?;
-        self.since = sent;
+        self.renewed_at = sent;
         Ok(())
     }
 
-    /// Whether we may still act.
     fn check_not_expired(&self) -> Result<(), StoreError> {
         if self.time_since_renewal() < LEADER_LEASE * 2 / 3 {
             return Ok(());
@@ -157,6 +157,6 @@ impl LeaderLease {
     }
 
     fn time_since_renewal(&self) -> Duration {
-        self.clock.elapsed().saturating_sub(self.since)
+        self.clock.elapsed().saturating_sub(self.renewed_at)
     }
 }

@@ -92,7 +92,7 @@ fn bundles(door: &AppState, state: &State) -> Vec<(String, bool)> {
     let is_suspended = |version: &BundleVersion| {
         door.interpreter.as_ref().is_some_and(|interpreter| interpreter.suspension_reason(version).is_some())
     };
-    let in_force = state.policies.in_force().into_iter();
+    let in_force = state.policies.active_versions().into_iter();
     in_force.map(|version| (version.scope.to_string(), is_suspended(version))).collect()
 }
 

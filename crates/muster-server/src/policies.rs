@@ -138,7 +138,7 @@ pub fn query_missing_limits(
     }
     let asking = QueryContext { interpreter, state, now };
     let asked = state.lineage(tenant).map(|one| &one.id);
-    let asked = asked.filter(|one| state.policies.asks(Hook::Limit, one) && asking.lacks_limit(one));
+    let asked = asked.filter(|one| state.policies.answers_hook(Hook::Limit, one) && asking.lacks_limit(one));
     asking.query_limits(&asked.collect::<Vec<_>>(), &state.cluster_view(now))
 }
 
@@ -197,7 +197,7 @@ impl PolicyQuerier {
         if try_again {
             self.failed_retried_at = Some(elapsed);
         }
-        let bundles = state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect();
+        let bundles = state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
         let said = !answers.is_empty() || !limits.is_empty() || !retries.is_empty();
         said.then_some(Command::NoteAnswers { bundles, answers, limits, retries })
     }
@@ -205,7 +205,7 @@ impl PolicyQuerier {
 
 /// Whether some bundle in force answers a question.
 fn any_active_bundle_has_hook(state: &State, hook: Hook) -> bool {
-    state.policies.in_force().iter().any(|version| version.bundle.hooks.contains(&hook))
+    state.policies.active_versions().iter().any(|version| version.bundle.hooks.contains(&hook))
 }
 
 /// A node of each kind.
@@ -244,12 +244,12 @@ struct QueryContext<'a> {
 impl QueryContext<'_> {
     /// Whether anything is to be asked about a bucket.
     fn any_bucket_hook_applies(&self, bucket: &Bucket) -> bool {
-        Hook::OF_BUCKETS.into_iter().any(|hook| self.state.policies.asks(hook, &bucket.tenant))
+        Hook::OF_BUCKETS.into_iter().any(|hook| self.state.policies.answers_hook(hook, &bucket.tenant))
     }
 
     /// Whether kinds of nodes are there of which nothing was answered.
     fn lacks_node_scores(&self, bucket: &Bucket, known: &BucketAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
-        self.state.policies.asks(Hook::Score, &bucket.tenant)
+        self.state.policies.answers_hook(Hook::Score, &bucket.tenant)
             && nodes.keys().any(|kind| !known.costs.contains_key(kind))
     }
 
@@ -363,7 +363,7 @@ impl QueryContext<'_> {
         ask: impl Fn(&BundleVersion, &[&BucketQuery]) -> Vec<Result<T, String>>,
         take: impl Fn(&mut BucketQuery, &BundleVersion, T),
     ) {
-        for version in self.state.policies.in_force() {
+        for version in self.state.policies.active_versions() {
             let speaks_of = |about: &BucketQuery| version.scope.applies_to(&about.bucket.tenant);
             let concerned: Vec<&BucketQuery> = all.iter().filter(|about| speaks_of(about)).collect();
             if concerned.is_empty() || !version.bundle.hooks.contains(&hook) {
@@ -403,7 +403,7 @@ impl QueryContext<'_> {
         let there = tenants.iter().filter_map(|tenant| self.state.tenants.get(tenant));
         let mut all: Vec<(TenantView, TenantLimit)> =
             there.map(|tenant| (TenantView::of(tenant), TenantLimit::of(tenant.id.clone()))).collect();
-        for version in self.state.policies.in_force() {
+        for version in self.state.policies.active_versions() {
             let speaks_of = |tenant: &TenantView| version.scope.applies_to(&tenant.id);
             let concerned = all.iter().filter(|(tenant, _)| speaks_of(tenant));
             let concerned: Vec<_> = concerned.map(|(tenant, _)| (tenant, cluster)).collect();

@@ -1,50 +1,64 @@
-//! What planning rounds cost, for the metrics and for anyone who asks whether the planner keeps up.
+//! Statistics of the planner's rounds for the metrics: durations, proposals, and the parts of plans that adoption
+//! rejected.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Upper bounds of the histogram's buckets, in microseconds.
+use muster_core::facts::plan::{RejectedPart, Rejection};
+
+/// Upper bounds of the buckets of the histogram of durations, in microseconds.
 pub const ROUND_BUCKETS_US: [u64; 10] =
     [100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000];
 
-/// The cost of all rounds so far.
+/// Statistics of all rounds since the start.
 #[derive(Default)]
 pub struct RoundStats(Mutex<RoundTotals>);
 
-/// Sums over all rounds.
+/// Sums over all rounds since the start.
 #[derive(Debug, Clone, Default)]
 pub struct RoundTotals {
-    /// Rounds.
     pub rounds: u64,
-    /// Time spent.
     pub total_time: Duration,
-    /// The newest round.
     pub last_round: Duration,
-    /// Rounds within each bound of `BUCKETS_US`; longer ones only count in `rounds`.
+    /// Rounds per bucket of [`ROUND_BUCKETS_US`]; longer rounds count in `rounds` only.
     pub bucket_counts: [u64; ROUND_BUCKETS_US.len()],
-    /// Gangs proposed to start.
+    /// Proposed starts of gangs.
     pub starts: u64,
-    /// Gangs proposed to make room for.
+    /// Proposed evictions.
     pub claims: u64,
+    /// Parts of plans that adoption rejected, by reason.
+    pub rejections: BTreeMap<Rejection, u64>,
 }
 
 impl RoundStats {
     /// Count one round.
     pub fn record(&self, took: Duration, starts: usize, claims: usize) {
-        let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.rounds += 1;
-        tally.total_time += took;
-        tally.last_round = took;
-        tally.starts += starts as u64;
-        tally.claims += claims as u64;
+        let mut totals = self.lock();
+        totals.rounds += 1;
+        totals.total_time += took;
+        totals.last_round = took;
+        totals.starts += starts as u64;
+        totals.claims += claims as u64;
         let micros = took.as_micros() as u64;
         if let Some(bucket) = ROUND_BUCKETS_US.iter().position(|bound| micros <= *bound) {
-            tally.bucket_counts[bucket] += 1;
+            totals.bucket_counts[bucket] += 1;
         }
     }
 
-    /// The sums so far.
+    /// Count the parts of one plan that adoption rejected.
+    pub fn record_rejections(&self, rejected: &[RejectedPart]) {
+        let mut totals = self.lock();
+        for part in rejected {
+            *totals.rejections.entry(part.reason).or_default() += 1;
+        }
+    }
+
     pub fn totals(&self) -> RoundTotals {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RoundTotals> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_agent::duration;
 use muster_core::objects::tenant::TenantConfig;
+use muster_core::time;
 use muster_core::{NodeId, Settings, TenantId, Timestamp};
 use muster_protocol::tenant::TenantChange;
 use muster_protocol::whatif::{Setting, WhatIf, WhatIfRequest};
@@ -68,7 +68,7 @@ impl WhatIfQuery {
 
 /// A span before now, or a moment.
 fn parse_moment(field: &'static str, text: &str, now: Timestamp) -> Result<Timestamp, ApiError> {
-    match duration::parse_ms(text) {
+    match time::parse_duration_ms(text) {
         Ok(ms) => Ok(now.plus(-ms)),
         Err(_) => parse_timestamp_text(field, text).map_err(|_| {
             let example = "write for example `7d` or `2026-03-01T09:00:00Z`";

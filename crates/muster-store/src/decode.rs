@@ -1,4 +1,4 @@
-//! Rows of the tables, cell by cell. The order of the cells is that of the columns in `reader.rs`.
+//! Decoding of table rows, cell by cell. The order of the cells is that of the columns in `reader.rs`.
 
 use muster_core::{JobId, JobSpec};
 
@@ -7,16 +7,16 @@ use crate::record::Record;
 use crate::rows::{AttemptRow, AuditRow, EventRow, JobDetail, JobRow, JobState, LeaseRow, UsageRow};
 use crate::tables::RowCells;
 
-/// The state of a job.
 pub fn job_state(cells: &mut RowCells) -> Result<JobState, StoreError> {
-    let word: String = cells.take()?;
-    JobState::parse(&word)
-        .ok_or_else(|| StoreError::invariant_violated(format!("a table holds the job state `{word}`")))
+    let name: String = cells.take()?;
+    JobState::parse(&name)
+        .ok_or_else(|| StoreError::invariant_violated(format!("a table holds the unknown job state `{name}`")))
 }
 
 fn parse_json<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T, StoreError> {
-    muster_json::from_str(text)
-        .map_err(|error| StoreError::invariant_violated(format!("{what} in a table is not readable: {error}")))
+    muster_json::from_str(text).map_err(|error| {
+        StoreError::invariant_violated(format!("{what} in a table is not valid JSON: {error}"))
+    })
 }
 
 /// A row of `select::JOB_COLUMNS`.
@@ -56,7 +56,7 @@ pub fn job_row(cells: &mut RowCells) -> Result<JobRow, StoreError> {
     })
 }
 
-/// What changed since the submission is in columns of its own.
+/// The spec as submitted, with the columns that may have changed since.
 pub fn job_detail(row: JobRow, spec: &str) -> Result<JobDetail, StoreError> {
     let mut spec: JobSpec = parse_json(spec, "a job spec")?;
     spec.name = row.name.clone();
@@ -98,7 +98,7 @@ pub fn attempt_row(cells: &mut RowCells) -> Result<AttemptRow, StoreError> {
     })
 }
 
-/// A lease, under its job and attempt.
+/// A lease, with its job and attempt.
 pub fn lease_row(cells: &mut RowCells) -> Result<((JobId, u32), LeaseRow), StoreError> {
     let key = (cells.take()?, cells.take()?);
     let lease = LeaseRow {
@@ -112,10 +112,9 @@ pub fn lease_row(cells: &mut RowCells) -> Result<((JobId, u32), LeaseRow), Store
         from_ms: cells.take()?,
         to_ms: cells.take()?,
     };
-    Ok((key, lease_row))
+    Ok((key, lease))
 }
 
-/// A journal entry.
 pub fn event_row(cells: &mut RowCells) -> Result<EventRow, StoreError> {
     let record = Record {
         seq: cells.take()?,
@@ -132,7 +131,6 @@ pub fn event_row(cells: &mut RowCells) -> Result<EventRow, StoreError> {
     Ok(EventRow { seq, epoch, at_ms, kind, payload })
 }
 
-/// A sum of usage.
 pub fn usage_row(cells: &mut RowCells) -> Result<UsageRow, StoreError> {
     Ok(UsageRow {
         key: cells.take()?,
@@ -145,7 +143,6 @@ pub fn usage_row(cells: &mut RowCells) -> Result<UsageRow, StoreError> {
     })
 }
 
-/// An administrative act.
 pub fn audit_row(cells: &mut RowCells) -> Result<AuditRow, StoreError> {
     Ok(AuditRow {
         seq: cells.take()?,

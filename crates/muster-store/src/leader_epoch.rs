@@ -1,46 +1,46 @@
-//! Whose turn it is to lead, judged alike for both databases.
+//! Leader epoch: fencing of former leaders, shared by the SQLite and PostgreSQL adapters.
 
 use crate::error::StoreError;
 
-/// An epoch that we hold.
+/// Epoch and nonce that this server acquired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaderEpoch {
     pub epoch: u64,
     pub nonce: u64,
 }
 
-/// The leader row as it was read.
+/// The row of table `leader`, as read in a transaction.
 pub struct LeaderRow {
     pub epoch: i64,
     pub nonce: i64,
     pub holder: String,
-    /// Milliseconds until the lease runs out, by the clock of the database.
+    /// Milliseconds until the lease expires, by the clock of the database; negative after that.
     pub lease_left_ms: i64,
 }
 
 impl LeaderEpoch {
-    /// Whether this row still says that we lead.
+    /// `Ok` if the row still carries this epoch and nonce and its lease has not expired.
     pub fn check(self, row: Option<LeaderRow>) -> Result<(), StoreError> {
-        let deposed = |why: String| Err(StoreError::NotLeader { why });
+        let not_leader = |why: String| Err(StoreError::NotLeader { why });
         match row {
-            None => deposed("the leader row is gone".to_string()),
+            None => not_leader("the leader row is gone".to_string()),
             Some(row) if (row.epoch as u64, row.nonce as u64) != (self.epoch, self.nonce) => {
-                deposed(format!("`{}` leads with epoch {}, ours was {}", row.holder, row.epoch, self.epoch))
+                not_leader(format!("`{}` leads with epoch {}, this server had epoch {}", row.holder, row.epoch, self.epoch))
             }
             Some(row) if row.lease_left_ms <= 0 => {
-                deposed(format!("the lease of epoch {} ran out {} ms ago", self.epoch, -row.lease_left_ms))
+                not_leader(format!("the lease of epoch {} expired {} ms ago", self.epoch, -row.lease_left_ms))
             }
             Some(_) => Ok(()),
         }
     }
 
-    /// Nobody may write before having led.
-    pub fn require(term: Option<LeaderEpoch>) -> Result<LeaderEpoch, StoreError> {
-        term.ok_or_else(|| StoreError::NotLeader { why: "it has not taken the lead".to_string() })
+    /// `NotLeader` if this server has not acquired leadership.
+    pub fn require(leader_epoch: Option<LeaderEpoch>) -> Result<LeaderEpoch, StoreError> {
+        leader_epoch.ok_or_else(|| StoreError::NotLeader { why: "this server has not acquired leadership".to_string() })
     }
 }
 
-/// Drawn by the operating system. Half of the range, so that it is the same number in a database.
+/// A random number from the operating system, below 2^63, so that it fits into a signed database column.
 pub fn random_number() -> Result<u64, StoreError> {
     let number = getrandom::u64();
     number

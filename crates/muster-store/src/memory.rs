@@ -1,21 +1,20 @@
-//! Adapter (Journal, Savepoints): a database in memory that outlives the servers that use it and fails when it is told
-//! to, for the simulator. Its clock is whatever it is told the time is.
+//! Adapter (Journal, Savepoints): in-memory database for the simulator, with injected faults and a simulated clock. It
+//! outlives the simulated servers that use it.
 //!
-//! What it must share with the others is what they promise: a batch is there as a whole or not at all, whoever does not
-//! lead writes nothing, and records are read back from what was written, checksum and all.
+//! It keeps the guarantees of the other adapters: a batch is stored whole or not at all, only the leader writes, and
+//! records are decoded from their stored form with their checksums.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::StoreError;
-use crate::journal::{Journal, Leadership, Savepoint, Savepoints, EntryVisitor};
+use crate::journal::{EntryVisitor, Journal, Leadership, Savepoint, Savepoints};
+use crate::leader_epoch::{LeaderEpoch, LeaderRow};
 use crate::record::{Entry, Record, check_batch};
-use crate::leader_epoch::{LeaderRow, LeaderEpoch};
 
-/// How many savepoints are kept.
 const SAVEPOINTS_KEPT: usize = 2;
 
-/// A database. Clones are the same one.
+/// A database. Clones share one disk.
 #[derive(Clone, Default)]
 pub struct MemoryDatabase {
     disk: Arc<Mutex<Disk>>,
@@ -25,7 +24,7 @@ pub struct MemoryDatabase {
 struct Disk {
     now_ms: i64,
     records: Vec<Record>,
-    /// How many of the records belong to batches that are whole; those behind them were cut off by a crash.
+    /// Number of records in complete batches; the records after them are remains of a torn write.
     committed_records: usize,
     leader: Option<LeaderRecord>,
     savepoints: BTreeMap<u64, StoredSavepoint>,
@@ -40,47 +39,44 @@ struct LeaderRecord {
 
 struct StoredSavepoint {
     bytes: Vec<u8>,
-    /// Checksum of all that was to be written.
+    /// Checksum of the complete savepoint, also if only a part of it was written.
     crc: u32,
 }
 
-/// What goes wrong at the next call.
+/// Fault at the next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SimulatedFault {
-    /// Nothing.
     #[default]
     None,
-    /// It cannot be reached, now and until told otherwise.
+    /// The database is unreachable until another fault is set.
     Unreachable,
-    /// The answer is lost: what was asked is done, and nobody knows.
+    /// The call is executed and its reply is lost.
     ReplyLost,
-    /// It breaks down in the middle of a write: some of it is on disk, and must not count.
+    /// The database crashes in the middle of a write: a part of it is on disk and must be ignored.
     TornWrite,
 }
 
 impl MemoryDatabase {
-    /// Tell it the time, in Unix milliseconds.
+    /// Set the simulated clock, in Unix milliseconds.
     pub fn set_clock_ms(&self, now_ms: i64) {
         self.disk().now_ms = now_ms;
     }
 
-    /// A connection of one server.
     pub fn connect(&self) -> MemoryConnection {
         MemoryConnection { memory: self.clone(), fault: Arc::default(), leader_epoch: None }
     }
 
-    /// Every entry that is durable, in order.
+    /// All durable entries, in order.
     pub fn entries(&self) -> Result<Vec<Entry>, StoreError> {
         let disk = self.disk();
         disk.records[..disk.committed_records].iter().map(Record::decode).collect()
     }
 
-    /// How many entries are durable.
+    /// Number of durable entries.
     pub fn len(&self) -> u64 {
         self.disk().committed_records as u64
     }
 
-    /// Whether nothing was ever written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -90,7 +86,7 @@ impl MemoryDatabase {
     }
 }
 
-/// One server's way to a database.
+/// Connection of one server to the database.
 #[derive(Clone)]
 pub struct MemoryConnection {
     memory: MemoryDatabase,
@@ -99,26 +95,28 @@ pub struct MemoryConnection {
 }
 
 impl MemoryConnection {
-    /// Let something go wrong at the next call of anyone who uses this connection.
+    /// Set the fault of the next call over this connection or a clone of it.
     pub fn inject_fault(&self, fault: SimulatedFault) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// What goes wrong now. All but being away pass with the call that met them.
+    /// The fault of this call. Every fault but `Unreachable` is cleared by it.
     fn take_fault(&self) -> SimulatedFault {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         match *fault {
             SimulatedFault::Unreachable => SimulatedFault::Unreachable,
-            passing => {
+            transient => {
                 *fault = SimulatedFault::None;
-                passing
+                transient
             }
         }
     }
 
-    fn begin_call(&self, doing: &str) -> Result<SimulatedFault, StoreError> {
+    fn begin_call(&self, operation: &str) -> Result<SimulatedFault, StoreError> {
         match self.take_fault() {
-            SimulatedFault::Unreachable => Err(StoreError::unavailable(doing, "the simulated database is away")),
+            SimulatedFault::Unreachable => {
+                Err(StoreError::unavailable(operation, "the simulated database is unreachable"))
+            }
             fault => Ok(fault),
         }
     }
@@ -128,19 +126,19 @@ fn reply_outcome(fault: SimulatedFault) -> Result<(), StoreError> {
     match fault {
         SimulatedFault::None | SimulatedFault::Unreachable => Ok(()),
         SimulatedFault::ReplyLost | SimulatedFault::TornWrite => {
-            Err(StoreError::OutcomeUnknown { source: "the simulated answer is lost".into() })
+            Err(StoreError::OutcomeUnknown { source: "the simulated reply is lost".into() })
         }
     }
 }
 
 impl Disk {
-    /// What a crash cut off is dropped before anything else is written.
+    /// Drop the remains of a torn write. Called before every write.
     fn discard_uncommitted(&mut self) {
         self.records.truncate(self.committed_records);
     }
 
-    fn check_leader(&self, term: LeaderEpoch) -> Result<(), StoreError> {
-        term.check(self.leader.as_ref().map(|leader| LeaderRow {
+    fn check_leader(&self, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
+        leader_epoch.check(self.leader.as_ref().map(|leader| LeaderRow {
             epoch: leader.leader_epoch.epoch as i64,
             nonce: leader.leader_epoch.nonce as i64,
             holder: leader.holder.clone(),
@@ -152,7 +150,7 @@ impl Disk {
 impl Journal for MemoryConnection {
     fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
         self.leader_epoch = None;
-        let fault = self.begin_call("take the lead")?;
+        let fault = self.begin_call("acquire leadership")?;
         let memory = self.memory.clone();
         let mut disk = memory.disk();
         disk.discard_uncommitted();
@@ -166,18 +164,19 @@ impl Journal for MemoryConnection {
         }
         disk.nonces_drawn += 1;
         let epoch = disk.leader.as_ref().map_or(1, |leader| leader.leader_epoch.epoch + 1);
-        let term = LeaderEpoch { epoch, nonce: disk.nonces_drawn };
-        disk.leader = Some(LeaderRecord { leader_epoch: term, holder: holder.to_string(), until_ms: now_ms + lease_ms });
+        let leader_epoch = LeaderEpoch { epoch, nonce: disk.nonces_drawn };
+        disk.leader =
+            Some(LeaderRecord { leader_epoch, holder: holder.to_string(), until_ms: now_ms + lease_ms });
         reply_outcome(fault)?;
-        self.leader_epoch = Some(term);
-        Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
+        self.leader_epoch = Some(leader_epoch);
+        Ok(Leadership::Leading { epoch: leader_epoch.epoch, nonce: leader_epoch.nonce })
     }
 
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
-        let fault = self.begin_call("extend the lease")?;
-        let term = LeaderEpoch::require(self.leader_epoch)?;
+        let fault = self.begin_call("renew the lease")?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         let mut disk = self.memory.disk();
-        disk.check_leader(term)?;
+        disk.check_leader(leader_epoch)?;
         let until_ms = disk.now_ms + lease_ms;
         if let Some(leader) = &mut disk.leader {
             leader.until_ms = until_ms;
@@ -187,10 +186,10 @@ impl Journal for MemoryConnection {
 
     fn resign(&mut self) -> Result<(), StoreError> {
         let fault = self.begin_call("resign")?;
-        let Some(term) = self.leader_epoch.take() else { return Ok(()) };
+        let Some(leader_epoch) = self.leader_epoch.take() else { return Ok(()) };
         let mut disk = self.memory.disk();
         let now_ms = disk.now_ms;
-        if let Some(leader) = disk.leader.as_mut().filter(|leader| leader.leader_epoch == term) {
+        if let Some(leader) = disk.leader.as_mut().filter(|leader| leader.leader_epoch == leader_epoch) {
             leader.until_ms = now_ms;
         }
         reply_outcome(fault)
@@ -198,11 +197,11 @@ impl Journal for MemoryConnection {
 
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
         let fault = self.begin_call("append to the journal")?;
-        let term = LeaderEpoch::require(self.leader_epoch)?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         let mut disk = self.memory.disk();
-        disk.check_leader(term)?;
+        disk.check_leader(leader_epoch)?;
         disk.discard_uncommitted();
-        check_batch(batch, term.epoch, disk.committed_records as u64)?;
+        check_batch(batch, leader_epoch.epoch, disk.committed_records as u64)?;
         let written = if fault == SimulatedFault::TornWrite { batch.len() / 2 } else { batch.len() };
         disk.records.extend(batch[..written].iter().map(Record::from_entry));
         if fault != SimulatedFault::TornWrite {
@@ -230,7 +229,8 @@ impl Savepoints for MemoryConnection {
             return Err(crate::savepoint::ahead_of_journal(seq));
         }
         let written = if fault == SimulatedFault::TornWrite { bytes.len() / 2 } else { bytes.len() };
-        disk.savepoints.insert(seq, StoredSavepoint { bytes: bytes[..written].to_vec(), crc: crc32fast::hash(bytes) });
+        disk.savepoints
+            .insert(seq, StoredSavepoint { bytes: bytes[..written].to_vec(), crc: crc32fast::hash(bytes) });
         while disk.savepoints.len() > SAVEPOINTS_KEPT {
             disk.savepoints.pop_first();
         }
@@ -241,8 +241,8 @@ impl Savepoints for MemoryConnection {
         self.begin_call("read a savepoint")?;
         let disk = self.memory.disk();
         let older = disk.savepoints.range(..before.unwrap_or(u64::MAX)).rev();
-        let mut whole = older.filter(|(_, saved)| crc32fast::hash(&saved.bytes) == saved.crc);
-        Ok(whole.next().map(|(seq, saved)| Savepoint { seq: *seq, bytes: saved.bytes.clone() }))
+        let mut complete = older.filter(|(_, saved)| crc32fast::hash(&saved.bytes) == saved.crc);
+        Ok(complete.next().map(|(seq, saved)| Savepoint { seq: *seq, bytes: saved.bytes.clone() }))
     }
 }
 

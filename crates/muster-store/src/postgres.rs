@@ -5,10 +5,10 @@
 
 mod batch;
 pub mod config;
+mod connection;
 mod error_mapping;
 mod leader;
 mod lease_timeouts;
-mod connection;
 mod read_pool;
 mod savepoints;
 mod snapshot;
@@ -21,21 +21,21 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use self::config::PostgresConfig;
+use self::connection::{CALL_TIMEOUT, PostgresConnection, ReconnectingConnection};
 use self::error_mapping::{map_commit_error, map_write_error};
 use self::leader::{Candidate, TakeoverResult};
 use self::lease_timeouts::LeaseTimeouts;
-use self::connection::{CALL_TIMEOUT, ReconnectingConnection, PostgresConnection};
 use self::read_pool::PostgresReadPool;
 use self::savepoints::PostgresSavepoints;
 use crate::Store;
 use crate::chain;
-use crate::verify::Snapshot;
 use crate::error::StoreError;
-use crate::journal::{ClusterIdentity, Journal, Leadership, EntryVisitor};
+use crate::journal::{ClusterIdentity, EntryVisitor, Journal, Leadership};
+use crate::leader_epoch::{LeaderEpoch, random_number};
 use crate::reader::TableReader;
 use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE_ROWS, replay};
-use crate::leader_epoch::{LeaderEpoch, random_number};
+use crate::verify::Snapshot;
 
 /// Open the three handles to a database.
 pub fn open(config: &PostgresConfig) -> Result<Store, StoreError> {
@@ -82,24 +82,39 @@ impl Journal for PostgresJournal {
     fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
         let former = self.leader_epoch;
         let dead = self.dead_holder.as_deref();
-        let candidate = Candidate { holder, lease_ms, nonce: random_number()?, previous_epoch: former, dead_holder: dead };
+        let candidate = Candidate {
+            holder,
+            lease_ms,
+            nonce: random_number()?,
+            previous_epoch: former,
+            dead_holder: dead,
+        };
         self.connection.set_timeouts(LeaseTimeouts::for_lease(lease_ms));
-        let term = match self.connection.call("take the lead", async |link| leader::try_take_over(link, &candidate).await)? {
-            TakeoverResult::Acquired(term) => term,
+        let leader_epoch = match self
+            .connection
+            .call("take the lead", async |connection| leader::try_take_over(connection, &candidate).await)?
+        {
+            TakeoverResult::Acquired(leader_epoch) => leader_epoch,
             TakeoverResult::HeldByOther { holder, until_ms } => {
                 self.leader_epoch = None;
                 return Ok(Leadership::Standby { holder, until_ms });
             }
         };
-        let migrate = async |link: &mut PostgresConnection| leader::migrate(link).await;
+        let migrate = async |connection: &mut PostgresConnection| leader::migrate(connection).await;
         // Only where there is something to do; else a connection that is lost now is noticed as soon as any other.
-        match self.connection.call("read the version of the tables", async |link| leader::is_schema_current(link).await)? {
+        match self.connection.call("read the version of the tables", async |connection| {
+            leader::is_schema_current(connection).await
+        })? {
             true => self.connection.call("check the tables", migrate)?,
-            false => self.connection.call_within(MIGRATION_TIMEOUT, "bring the tables up to date", migrate)?,
+            false => {
+                self.connection.call_within(MIGRATION_TIMEOUT, "bring the tables up to date", migrate)?
+            }
         }
-        self.connection.call("take the lead", async |link| leader::start_lease(link, term, lease_ms).await)?;
-        self.leader_epoch = Some(term);
-        Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
+        self.connection.call("take the lead", async |connection| {
+            leader::start_lease(connection, leader_epoch, lease_ms).await
+        })?;
+        self.leader_epoch = Some(leader_epoch);
+        Ok(Leadership::Leading { epoch: leader_epoch.epoch, nonce: leader_epoch.nonce })
     }
 
     fn declare_holder_dead(&mut self, dead: &str) {
@@ -107,37 +122,44 @@ impl Journal for PostgresJournal {
     }
 
     fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
-        self.connection.call("ask which cluster it is", async |link| leader::cluster_identity(link).await)
+        self.connection
+            .call("ask which cluster it is", async |connection| leader::cluster_identity(connection).await)
     }
 
     fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
         LeaderEpoch::require(self.leader_epoch)?;
-        self.connection.call("give the cluster its id", async |link| leader::set_cluster_id(link, cluster).await)
+        self.connection.call("give the cluster its id", async |connection| {
+            leader::set_cluster_id(connection, cluster).await
+        })
     }
 
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
-        let term = LeaderEpoch::require(self.leader_epoch)?;
-        self.connection.call("extend the lease", async |link| leader::renew_lease(link, term, lease_ms).await)
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
+        self.connection.call("extend the lease", async |connection| {
+            leader::renew_lease(connection, leader_epoch, lease_ms).await
+        })
     }
 
     fn resign(&mut self) -> Result<(), StoreError> {
         match self.leader_epoch.take() {
-            Some(term) => self.connection.call("resign", async |link| leader::end_lease(link, term).await),
+            Some(leader_epoch) => self
+                .connection
+                .call("resign", async |connection| leader::end_lease(connection, leader_epoch).await),
             None => Ok(()),
         }
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let term = LeaderEpoch::require(self.leader_epoch)?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         if batch.is_empty() {
             return Ok(());
         }
         let mut committing = false;
-        let appended = self.connection.call("append to the journal", async |link| {
-            let last = begin_append(link, batch, term).await?;
-            batch::write(link, &batch::group_statements(batch, last)).await?;
+        let appended = self.connection.call("append to the journal", async |connection| {
+            let last = begin_append(connection, batch, leader_epoch).await?;
+            batch::write(connection, &batch::group_statements(batch, last)).await?;
             committing = true;
-            link.client.batch_execute("COMMIT").await.map_err(map_commit_error)
+            connection.client.batch_execute("COMMIT").await.map_err(map_commit_error)
         });
         match appended {
             // The time ran out after the commit was sent.
@@ -149,10 +171,12 @@ impl Journal for PostgresJournal {
     }
 
     fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError> {
-        let line = &mut self.connection;
+        let connection = &mut self.connection;
         // Reading holds no lock that others wait for, so a slow disk may take its time.
         let mut fetch = |from: u64| {
-            line.call_within(CALL_TIMEOUT, "read the journal", async |link| read_records(link, from).await)
+            connection.call_within(CALL_TIMEOUT, "read the journal", async |connection| {
+                read_records(connection, from).await
+            })
         };
         replay(after, &mut fetch, visit)
     }
@@ -160,34 +184,41 @@ impl Journal for PostgresJournal {
 
 /// Begin a transaction in which we lead and the batch fits the journal; returns the end of its chain. A failed one ends
 /// with its connection.
-async fn begin_append(link: &mut PostgresConnection, batch: &[Entry], term: LeaderEpoch) -> Result<chain::ChainChecksum, StoreError> {
-    let doing = map_write_error("begin to append");
-    link.prepare(leader::CHECK_LEADER_ROW).await?;
-    link.prepare(SELECT_LAST_RECORD).await?;
-    let begin = link.begin_sql();
+async fn begin_append(
+    connection: &mut PostgresConnection,
+    batch: &[Entry],
+    leader_epoch: LeaderEpoch,
+) -> Result<chain::ChainChecksum, StoreError> {
+    let map_error = map_write_error("begin to append");
+    connection.prepare(leader::CHECK_LEADER_ROW).await?;
+    connection.prepare(SELECT_LAST_RECORD).await?;
+    let begin = connection.begin_sql();
     let (begun, leader, last) = tokio::join!(
-        link.client.batch_execute(&begin),
-        link.client.query_opt(link.prepared(leader::CHECK_LEADER_ROW)?, &[]),
-        link.client.query_opt(link.prepared(SELECT_LAST_RECORD)?, &[]),
+        connection.client.batch_execute(&begin),
+        connection.client.query_opt(connection.prepared(leader::CHECK_LEADER_ROW)?, &[]),
+        connection.client.query_opt(connection.prepared(SELECT_LAST_RECORD)?, &[]),
     );
-    begun.map_err(&doing)?;
-    term.check(leader.map_err(&doing)?.as_ref().map(leader::leader_row))?;
-    let last = last.map_err(&doing)?;
+    begun.map_err(&map_error)?;
+    leader_epoch.check(leader.map_err(&map_error)?.as_ref().map(leader::leader_row))?;
+    let last = last.map_err(&map_error)?;
     let seq = last.as_ref().map_or(0, |row| row.get::<_, i64>(0) as u64);
-    check_batch(batch, term.epoch, seq)?;
+    check_batch(batch, leader_epoch.epoch, seq)?;
     // A number that is out of range is damage, which the chain then shows.
     let end = |row: &Row| {
-        chain::ChainChecksum::of_record(row.get::<_, i64>(1) as u32, row.get::<_, Option<i64>>(2).map(|n| n as u32))
+        chain::ChainChecksum::of_record(
+            row.get::<_, i64>(1) as u32,
+            row.get::<_, Option<i64>>(2).map(|n| n as u32),
+        )
     };
     Ok(last.as_ref().map_or(chain::ChainChecksum::START, end))
 }
 
-async fn read_records(link: &mut PostgresConnection, from: u64) -> Result<Vec<Record>, StoreError> {
-    let sql = match link.query(SELECT_CHAIN_COLUMN, &[]).await?.is_empty() {
+async fn read_records(connection: &mut PostgresConnection, from: u64) -> Result<Vec<Record>, StoreError> {
+    let sql = match connection.query(SELECT_CHAIN_COLUMN, &[]).await?.is_empty() {
         true => SELECT_RECORDS_WITHOUT_CHAIN,
         false => SELECT_RECORDS,
     };
-    let rows = link.query(sql, &[&(from as i64), &i64::from(PAGE_ROWS)]).await?;
+    let rows = connection.query(sql, &[&(from as i64), &i64::from(PAGE_ROWS)]).await?;
     rows.iter().map(record_from_row).collect()
 }
 

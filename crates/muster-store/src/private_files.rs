@@ -1,5 +1,5 @@
-//! Files and folders that only their owner may use. The journal holds what users pass to their jobs, so no other
-//! account of the machine may read it, its log, or what lies beside it.
+//! Files and folders with access for their owner only. The journal contains commands and environments of jobs, so no
+//! other account of the machine may read the database, its write-ahead log or the files beside it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -8,12 +8,11 @@ use std::path::Path;
 
 use tracing::warn;
 
-/// The rights of the group and of all others.
 const GROUP_AND_OTHERS_BITS: u32 = 0o077;
-/// Set on folders that are shared by design, such as `/tmp`.
+/// Set on folders that are shared on purpose, such as `/tmp`.
 const STICKY_BIT: u32 = 0o1000;
 
-/// Open a file to read and write it; it is made with mode 0600 where there is none.
+/// Open a file for reading and writing; create it with mode 0600 if it does not exist.
 pub fn open_or_create_file(path: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -21,8 +20,8 @@ pub fn open_or_create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Make an empty file with mode 0600 where there is none. A file that is there is not opened: to close it again would
-/// take away the locks that SQLite holds on it in this process.
+/// Create an empty file with mode 0600 if it does not exist. An existing file is not opened: closing it would release
+/// the POSIX locks that SQLite holds on it in this process.
 pub fn create_file_if_missing(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -32,15 +31,15 @@ pub fn create_file_if_missing(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Make a folder with mode 0700 where there is none, with those above it.
+/// Create a folder and its parents with mode 0700 if they do not exist.
 pub fn create_folder_if_missing(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     remove_access_of_others(path);
     Ok(())
 }
 
-/// Take the rights of other accounts away, and say so in the log. A path that is not there is fine; one that cannot be
-/// repaired is worth a warning and not a stop, because on some volumes modes are not ours to set.
+/// Remove the permissions of group and other accounts, with a warning. A missing path is ignored. A failure is only
+/// logged, because some volumes do not allow changing modes.
 pub fn remove_access_of_others(path: &Path) {
     let Ok(facts) = std::fs::symlink_metadata(path) else { return };
     let mode = facts.permissions().mode() & 0o7777;
@@ -49,13 +48,13 @@ pub fn remove_access_of_others(path: &Path) {
     }
     let (path_shown, mode_shown) = (path.display(), format!("{mode:04o}"));
     if mode & STICKY_BIT != 0 {
-        warn!(path = %path_shown, mode = mode_shown, "a shared folder is no place for the server's files; choose another");
+        warn!(path = %path_shown, mode = mode_shown, "the data folder is shared (sticky bit set): choose a folder of its own");
         return;
     }
     let closed = std::fs::Permissions::from_mode(mode & !GROUP_AND_OTHERS_BITS);
     match std::fs::set_permissions(path, closed) {
-        Ok(()) => warn!(path = %path_shown, mode = mode_shown, "repaired: other accounts had access"),
-        Err(fault) => warn!(path = %path_shown, mode = mode_shown, %fault, "other accounts have access"),
+        Ok(()) => warn!(path = %path_shown, mode = mode_shown, "removed the access of group and other accounts"),
+        Err(fault) => warn!(path = %path_shown, mode = mode_shown, %fault, "cannot remove the access of group and other accounts"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The read side, written once: both databases understand the SQL below, so an adapter only runs it.
+//! Queries of the [`Tables`] port in SQL that both databases understand; an adapter only runs them.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,13 @@ use muster_core::facts::command::IdempotencyRecord;
 use muster_core::objects::job::Outcome;
 use muster_core::{JobId, Timestamp};
 
-use crate::decode::{audit_row, attempt_row, job_detail, event_row, job_row, lease_row, job_state, usage_row};
+use crate::decode::{
+    attempt_row, audit_row, event_row, job_detail, job_row, job_state, lease_row, usage_row,
+};
 use crate::error::StoreError;
 use crate::queries::{
-    AllocationFilter, JobFilter, PageOrder, PageRequest, PageOfRows, SortedPageRequest, PageStart, Tables, UsageGrouping, UsageFilter,
+    AllocationFilter, JobFilter, PageOfRows, PageOrder, PageRequest, PageStart, SortedPageRequest, Tables,
+    UsageFilter, UsageGrouping,
 };
 use crate::rows::{
     AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState,
@@ -18,19 +21,20 @@ use crate::rows::{
 use crate::select::{Dialect, JOB_COLUMNS, JobQuery, Select};
 use crate::tables::{RowCells, Value, index_column};
 
-/// Notes about one wait that are told at most.
+/// Most rows of wait reasons that one query returns.
 const WAIT_ROWS_MAX: u32 = 1_000;
 
-/// A database that answers questions.
+/// A database that runs queries.
 pub trait SqlSource: Send + Sync {
-    /// Its tongue, where they differ.
+    /// SQL dialect of the database.
     const DIALECT: Dialect;
 
-    /// Run a query; parameters are `$1`, `$2` and so on.
-    fn query_rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError>;
+    /// Run a query. Parameters are `$1`, `$2` and so on.
+    fn query_rows(&self, operation: &str, sql: &str, values: &[Value])
+    -> Result<Vec<Vec<Value>>, StoreError>;
 }
 
-/// The tables behind a source.
+/// The [`Tables`] port over a database.
 pub struct TableReader<S>(pub S);
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
@@ -40,16 +44,16 @@ const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_a
 impl<S: SqlSource> TableReader<S> {
     fn select<T>(
         &self,
-        doing: &str,
+        operation: &str,
         select: &Select,
         read: fn(&mut RowCells) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let rows = self.0.query_rows(doing, &select.sql, &select.values)?;
+        let rows = self.0.query_rows(operation, &select.sql, &select.values)?;
         rows.into_iter().map(|row| read(&mut RowCells::new(row))).collect()
     }
 
-    fn select_number(&self, doing: &str, select: &Select) -> Result<u64, StoreError> {
-        let rows = self.select(doing, select, |cells| cells.take::<u64>())?;
+    fn select_number(&self, operation: &str, select: &Select) -> Result<u64, StoreError> {
+        let rows = self.select(operation, select, |cells| cells.take::<u64>())?;
         Ok(rows.first().copied().unwrap_or(0))
     }
 
@@ -69,14 +73,18 @@ impl<S: SqlSource> TableReader<S> {
             keys.join(", ")
         );
         for (key, lease) in self.select("read leases", &Select::without_values(sql), lease_row)? {
-            leases.entry(key).or_default().push(lease_row);
+            leases.entry(key).or_default().push(lease);
         }
         Ok(leases)
     }
 }
 
 impl<S: SqlSource> Tables for TableReader<S> {
-    fn jobs(&self, filter: &JobFilter, page: &PageRequest<JobId>) -> Result<PageOfRows<JobRow, JobId>, StoreError> {
+    fn jobs(
+        &self,
+        filter: &JobFilter,
+        page: &PageRequest<JobId>,
+    ) -> Result<PageOfRows<JobRow, JobId>, StoreError> {
         let Some(query) = JobQuery::new(filter, S::DIALECT) else {
             return Ok(PageOfRows { rows: Vec::new(), next: None, total: 0 });
         };
@@ -102,7 +110,7 @@ impl<S: SqlSource> Tables for TableReader<S> {
         );
         self.select("count the tasks of an array", &select, |cells| {
             let (state, tasks) = (job_state(cells)?, cells.take()?);
-            Ok(ArrayTasksRow { job_state, tasks, first: cells.take()?, last: cells.take()? })
+            Ok(ArrayTasksRow { state, tasks, first: cells.take()?, last: cells.take()? })
         })
     }
 
@@ -113,13 +121,14 @@ impl<S: SqlSource> Tables for TableReader<S> {
             "SELECT {JOB_COLUMNS}, spec FROM jobs JOIN specs ON specs.number = jobs.number \
              WHERE jobs.number = {number} AND idx = {index}"
         );
-        let found = self.select("read a job", &select, |cells| Ok((job_row(cells)?, cells.take::<String>()?)))?;
+        let found =
+            self.select("read a job", &select, |cells| Ok((job_row(cells)?, cells.take::<String>()?)))?;
         found.into_iter().next().map(|(row, spec)| job_detail(row, &spec)).transpose()
     }
 
     fn attempts(&self, job: JobId) -> Result<Vec<AttemptRow>, StoreError> {
         let mut select = Select::default();
-        let (number, index) = (select.bind(job_row.number), select.bind(index_column(job_row)));
+        let (number, index) = (select.bind(job.number), select.bind(index_column(job)));
         select.sql = format!(
             "SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE number = {number} AND idx = {index} ORDER BY attempt"
         );
@@ -135,7 +144,8 @@ impl<S: SqlSource> Tables for TableReader<S> {
                 "SELECT state, max(idx) FROM jobs WHERE number = {number} AND ({index} = -1 OR idx = {index}) \
                  GROUP BY state"
             );
-            let states = self.select("read outcomes", &select, |cells| Ok((job_state(cells)?, cells.take()?)))?;
+            let states =
+                self.select("read outcomes", &select, |cells| Ok((job_state(cells)?, cells.take()?)))?;
             if let Some(outcome) = outcome(*id, &states) {
                 outcomes.insert(*id, outcome);
             }
@@ -151,7 +161,7 @@ impl<S: SqlSource> Tables for TableReader<S> {
         );
         let used = |cells: &mut RowCells| {
             let job = JobId::single(cells.take()?);
-            Ok(IdempotencyRecord { job_row, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
+            Ok(IdempotencyRecord { job, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
         };
         Ok(self.select("read an idempotency key", &select, used)?.into_iter().next())
     }
@@ -159,11 +169,11 @@ impl<S: SqlSource> Tables for TableReader<S> {
     fn events(&self, after: u64, limit: u32, job: Option<JobId>) -> Result<Vec<EventRow>, StoreError> {
         let mut select = Select::default();
         let mut wheres = vec![format!("seq > {}", select.bind(after))];
-        if let Some(job) = job_row {
+        if let Some(job) = job {
             wheres.push(format!("job_number = {}", select.bind(job.number)));
         }
-        if let Some(index) = job_row.and_then(|job| job_row.index) {
-            // A task of an array was submitted with the others, under the number alone.
+        if let Some(index) = job.and_then(|job| job.index) {
+            // An array is submitted by one event, which has no index.
             wheres.push(format!("job_idx IN (-1, {})", select.bind(index)));
         }
         let limit = select.bind(limit);
@@ -172,7 +182,7 @@ impl<S: SqlSource> Tables for TableReader<S> {
             wheres.join(" AND ")
         );
         let events = self.select("read events", &select, event_row)?;
-        if job_row.is_none() {
+        if job.is_none() {
             refuse_gaps(after, &events)?;
         }
         Ok(events)
@@ -191,11 +201,11 @@ impl<S: SqlSource> Tables for TableReader<S> {
         let total = self.select_number("count allocations", &total)?;
         let next = next_cursor(&attempts, page.limit, |row| row.seq);
         let mut leases = self.leases(&attempts)?;
-        let mut whole = |attempt: AttemptRow| AllocationRow {
-            leases: leases.remove(&(attempt_row.job, attempt_row.attempt)).unwrap_or_default(),
-            attempt_row,
+        let mut with_leases = |attempt: AttemptRow| AllocationRow {
+            leases: leases.remove(&(attempt.job, attempt.attempt)).unwrap_or_default(),
+            attempt,
         };
-        Ok(PageOfRows { rows: attempts.into_iter().map(&mut whole).collect(), next, total })
+        Ok(PageOfRows { rows: attempts.into_iter().map(&mut with_leases).collect(), next, total })
     }
 
     fn usage(&self, span: &UsageFilter, by: UsageGrouping) -> Result<Vec<UsageRow>, StoreError> {
@@ -213,7 +223,7 @@ impl<S: SqlSource> Tables for TableReader<S> {
              CAST(sum(energy_mj) AS BIGINT) FROM usage \
              WHERE to_ms >= {from} AND to_ms < {to} AND {tenants} GROUP BY {group} ORDER BY {group}"
         );
-        self.select("add up usage", &select, usage_row)
+        self.select("sum usage", &select, usage_row)
     }
 
     fn wait_reasons(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError> {
@@ -225,22 +235,24 @@ impl<S: SqlSource> Tables for TableReader<S> {
              COALESCE((SELECT max(at_ms) FROM waits WHERE {buckets} AND at_ms <= {from}), {from}) \
              ORDER BY seq LIMIT {WAIT_ROWS_MAX}"
         );
-        self.select("read why jobs waited", &select, |cells| {
+        self.select("read wait reasons", &select, |cells| {
             Ok(WaitRow { at_ms: cells.take()?, reasons: cells.take()? })
         })
     }
 
     fn audit(&self, page: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError> {
         let head = "SELECT seq, at_ms, actor, actor_kind, act, object, refused, times FROM audit WHERE 1 = 1";
-        let rows = self.select("list acts", &seq_page(Select::default(), head, page), audit_row)?;
-        let total = self.select_number("count acts", &Select::without_values("SELECT count(*) FROM audit"))?;
+        let rows = self.select("list audit entries", &seq_page(Select::default(), head, page), audit_row)?;
+        let total =
+            self.select_number("count audit entries", &Select::without_values("SELECT count(*) FROM audit"))?;
         let next = next_cursor(&rows, page.limit, |row| row.seq);
         Ok(PageOfRows { rows, next, total })
     }
 
     fn job_counts(&self) -> Result<Vec<CountRow>, StoreError> {
-        let select =
-            Select::without_values("SELECT tenant, state, jobs FROM job_counts WHERE jobs > 0 ORDER BY tenant, state");
+        let select = Select::without_values(
+            "SELECT tenant, state, jobs FROM job_counts WHERE jobs > 0 ORDER BY tenant, state",
+        );
         self.select("count jobs", &select, |cells| {
             Ok(CountRow { tenant: cells.take()?, state: job_state(cells)?, jobs: cells.take()? })
         })
@@ -251,9 +263,9 @@ impl<S: SqlSource> Tables for TableReader<S> {
     }
 }
 
-/// Numbers have no gaps, so a record that is gone is noticed.
+/// Sequence numbers have no gaps, so a missing record is detected.
 fn refuse_gaps(after: u64, events: &[EventRow]) -> Result<(), StoreError> {
-    let gap = events.iter().zip(after + 1..).find(|(event, wanted)| event_row.seq != *wanted);
+    let gap = events.iter().zip(after + 1..).find(|(event, wanted)| event.seq != *wanted);
     gap.map_or(Ok(()), |(event, wanted)| {
         Err(StoreError::unreadable_record(wanted, format!("is missing; the next is {}", event.seq)))
     })
@@ -262,7 +274,7 @@ fn refuse_gaps(after: u64, events: &[EventRow]) -> Result<(), StoreError> {
 fn allocation_wheres(filter: &AllocationFilter, select: &mut Select) -> String {
     let mut wheres = vec![select.in_list("tenant", filter.tenants.as_deref())];
     if let Some(job) = filter.job {
-        let (number, index) = (select.bind(job_row.number), select.bind(index_column(job_row)));
+        let (number, index) = (select.bind(job.number), select.bind(index_column(job)));
         wheres.push(format!("number = {number} AND idx = {index}"));
     }
     if let Some(node) = &filter.node {
@@ -274,7 +286,7 @@ fn allocation_wheres(filter: &AllocationFilter, select: &mut Select) -> String {
     wheres.join(" AND ")
 }
 
-/// A page of rows that are ordered by the number of their journal entry.
+/// A page of rows in the order of their journal entries.
 fn seq_page(mut select: Select, head: &str, page: &PageRequest<u64>) -> Select {
     let (after, direction) = match page.order {
         PageOrder::NewestFirst => ("<", "DESC"),
@@ -289,14 +301,14 @@ fn seq_page(mut select: Select, head: &str, page: &PageRequest<u64>) -> Select {
     select.with_sql(sql)
 }
 
-/// A short page is the last one.
+/// `None` if the page is not full: then it is the last one.
 fn next_cursor<Row, Cursor>(rows: &[Row], limit: u32, cursor: fn(&Row) -> Cursor) -> Option<Cursor> {
     rows.last().filter(|_| rows.len() >= limit as usize).map(cursor)
 }
 
 /// The outcome of a job, or of a whole array whose tasks are in these states, each with its highest index.
 fn outcome(id: JobId, states: &[(JobState, i64)]) -> Option<Outcome> {
-    let ended = |(state, _): &(JobState, i64)| !JobState::LIVE.contains(job_state);
+    let ended = |(state, _): &(JobState, i64)| !JobState::LIVE.contains(state);
     if states.is_empty() || !states.iter().all(ended) {
         return None;
     }

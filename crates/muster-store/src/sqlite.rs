@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params_from_iter};
 
-use self::error_mapping::{map_commit_error, map_write_error, map_read_error};
+use self::error_mapping::{map_commit_error, map_read_error, map_write_error};
 use self::file::{DatabaseFile, increment_write_count};
 use self::lock_file::LockFile;
 use self::read_pool::SqliteReadPool;
@@ -25,26 +25,26 @@ use self::savepoints::SqliteSavepoints;
 use crate::Store;
 use crate::chain::ChainChecksum;
 use crate::error::StoreError;
-use crate::journal::{ClusterIdentity, Journal, Leadership, EntryVisitor};
+use crate::journal::{ClusterIdentity, EntryVisitor, Journal, Leadership};
+use crate::leader_epoch::{LeaderEpoch, random_number};
 use crate::reader::TableReader;
 use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE_ROWS, replay};
 use crate::tables::{BoundStatement, journal_row, project};
-use crate::leader_epoch::{LeaderEpoch, random_number};
 
 /// Open the three handles to a file.
 pub fn open(path: &Path) -> Result<Store, StoreError> {
-    let place = Arc::new(DatabaseFile::at_path(path)?);
+    let file = Arc::new(DatabaseFile::at_path(path)?);
     Ok(Store {
-        tables: Arc::new(TableReader(SqliteReadPool::new(place.clone()))),
-        savepoints: Arc::new(SqliteSavepoints::new(place.clone())),
-        journal: Box::new(SqliteJournal { connection: None, leader_epoch: None, lock: None, file: place }),
+        tables: Arc::new(TableReader(SqliteReadPool::new(file.clone()))),
+        savepoints: Arc::new(SqliteSavepoints::new(file.clone())),
+        journal: Box::new(SqliteJournal { connection: None, leader_epoch: None, lock: None, file }),
     })
 }
 
 pub use self::snapshot::{ScratchDatabase, create_scratch_database, open_snapshot};
 
-/// The journal in a file. The connection goes first when it is dropped, then the lock, then the place.
+/// The journal in a file. The connection goes first when it is dropped, then the lock, then the file.
 struct SqliteJournal {
     connection: Option<Connection>,
     leader_epoch: Option<LeaderEpoch>,
@@ -64,25 +64,25 @@ impl Journal for SqliteJournal {
         }
         let nonce = random_number()?;
         let connection = self.connection()?;
-        let term = leader::take_leader_row(connection, nonce, holder, lease_ms)?;
+        let leader_epoch = leader::take_leader_row(connection, nonce, holder, lease_ms)?;
         leader::migrate(connection)?;
         // A migration may have taken longer than the lease.
-        self.in_transaction("take the lead", |tx| leader::extend_lease(tx, term, lease_ms))?;
-        self.leader_epoch = Some(term);
-        Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
+        self.in_transaction("take the lead", |tx| leader::extend_lease(tx, leader_epoch, lease_ms))?;
+        self.leader_epoch = Some(leader_epoch);
+        Ok(Leadership::Leading { epoch: leader_epoch.epoch, nonce: leader_epoch.nonce })
     }
 
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
-        let term = LeaderEpoch::require(self.leader_epoch)?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         self.in_transaction("extend the lease", |tx| {
-            leader::check_leader(tx, term)?;
-            leader::extend_lease(tx, term, lease_ms)
+            leader::check_leader(tx, leader_epoch)?;
+            leader::extend_lease(tx, leader_epoch, lease_ms)
         })
     }
 
     fn resign(&mut self) -> Result<(), StoreError> {
-        if let Some(term) = self.leader_epoch.take() {
-            self.in_transaction("resign", |tx| leader::end_lease(tx, term))?;
+        if let Some(leader_epoch) = self.leader_epoch.take() {
+            self.in_transaction("resign", |tx| leader::end_lease(tx, leader_epoch))?;
             // Leaves one plain file behind. A reader may be in the way; then the log stays, which is fine too.
             let _ = self.connection()?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
         }
@@ -92,14 +92,14 @@ impl Journal for SqliteJournal {
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let term = LeaderEpoch::require(self.leader_epoch)?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         if batch.is_empty() {
             return Ok(());
         }
         self.in_transaction("append to the journal", |tx| {
-            leader::check_leader(tx, term)?;
+            leader::check_leader(tx, leader_epoch)?;
             let (last, link) = last_record(tx)?;
-            check_batch(batch, term.epoch, last)?;
+            check_batch(batch, leader_epoch.epoch, last)?;
             write_batch(tx, batch, link)
         })
     }
@@ -109,9 +109,9 @@ impl Journal for SqliteJournal {
     }
 
     fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
-        let term = LeaderEpoch::require(self.leader_epoch)?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         self.in_transaction("give the cluster its id", |tx| {
-            leader::check_leader(tx, term)?;
+            leader::check_leader(tx, leader_epoch)?;
             leader::set_cluster_id(tx, cluster)
         })
     }
@@ -134,16 +134,16 @@ impl SqliteJournal {
     /// that we see what is in it and not what we believe.
     fn in_transaction(
         &mut self,
-        doing: &str,
+        operation: &str,
         work: impl FnOnce(&Transaction<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let place = self.file.clone();
-        let _turn = place.write_queue.acquire();
+        let file = self.file.clone();
+        let _permit = file.write_queue.acquire();
         let done = self.connection().and_then(|connection| {
             let immediate = TransactionBehavior::Immediate;
-            let tx = connection.transaction_with_behavior(immediate).map_err(map_write_error(doing))?;
+            let tx = connection.transaction_with_behavior(immediate).map_err(map_write_error(operation))?;
             work(&tx)?;
-            increment_write_count(&tx).map_err(map_write_error(doing))?;
+            increment_write_count(&tx).map_err(map_write_error(operation))?;
             tx.commit().map_err(map_commit_error)
         });
         if done.is_err() {
@@ -165,7 +165,9 @@ fn last_record(connection: &Connection) -> Result<(u64, ChainChecksum), StoreErr
         .prepare_cached(sql)
         .and_then(|mut statement| {
             statement
-                .query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, ChainChecksum::of_record(row.get(1)?, row.get(2)?))))
+                .query_row([], |row| {
+                    Ok((row.get::<_, i64>(0)? as u64, ChainChecksum::of_record(row.get(1)?, row.get(2)?)))
+                })
                 .optional()
         })
         .map_err(map_write_error("read the end of the journal"))?;
@@ -185,23 +187,24 @@ fn write_batch(connection: &Connection, batch: &[Entry], mut link: ChainChecksum
 
 fn execute(connection: &Connection, change: &BoundStatement, seq: u64) -> Result<(), StoreError> {
     let statement = change.statement;
-    let doing = || format!("entry {seq}, {}", statement.name);
-    let touched = connection
+    let operation = || format!("entry {seq}, {}", statement.name);
+    let affected = connection
         .prepare_cached(statement.sql)
         .and_then(|mut prepared| prepared.execute(params_from_iter(&change.values)))
-        .map_err(|error| map_write_error(&doing())(error))?;
-    match statement.rows.allows(touched as u64, 1) {
+        .map_err(|error| map_write_error(&operation())(error))?;
+    match statement.rows.allows(affected as u64, 1) {
         true => Ok(()),
-        false => Err(change.wrong_row_count(&doing(), touched as u64)),
+        false => Err(change.wrong_row_count(&operation(), affected as u64)),
     }
 }
 
 fn read_records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError> {
     // A database of an older release that is only read has no chain.
-    let chain = match has_column(connection, "journal", "chain").map_err(map_read_error("read the journal"))? {
-        true => "chain",
-        false => "NULL",
-    };
+    let chain =
+        match has_column(connection, "journal", "chain").map_err(map_read_error("read the journal"))? {
+            true => "chain",
+            false => "NULL",
+        };
     let sql = format!(
         "SELECT seq, epoch, at_ms, kind, version, payload, crc, {chain} FROM journal WHERE seq >= ?1 ORDER BY seq LIMIT ?2"
     );

@@ -32,8 +32,11 @@ pub struct BoundStatement {
 
 impl BoundStatement {
     /// The tables do not hold what the event says they should.
-    pub fn wrong_row_count(&self, doing: &str, touched: u64) -> StoreError {
-        StoreError::invariant_violated(format!("{doing}: touched {touched} rows, with {:?}", self.values))
+    pub fn wrong_row_count(&self, operation: &str, affected: u64) -> StoreError {
+        StoreError::invariant_violated(format!(
+            "{operation}: affected {affected} rows, with {:?}",
+            self.values
+        ))
     }
 }
 
@@ -71,11 +74,11 @@ pub enum ExpectedRows {
 }
 
 impl ExpectedRows {
-    /// Whether `touched` rows are right for `changes` changes.
-    pub fn allows(self, touched: u64, changes: usize) -> bool {
+    /// Whether `affected` rows are right for `changes` changes.
+    pub fn allows(self, affected: u64, changes: usize) -> bool {
         match self {
-            ExpectedRows::OnePerChange => touched == changes as u64,
-            ExpectedRows::AtLeastOne => touched > 0,
+            ExpectedRows::OnePerChange => affected == changes as u64,
+            ExpectedRows::AtLeastOne => affected > 0,
             ExpectedRows::Any => true,
         }
     }
@@ -148,7 +151,16 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, held, at, .. } => {
             let (charged_until, held) = (charged_until.unwrap_or(*at), held.as_ref());
             let (job, attempt, at) = (*job, *attempt, *at);
-            attempts::ended(&attempts::EndedAttempt { job, attempt, exit, next, charge, charged_until, held, at })
+            attempts::ended(&attempts::EndedAttempt {
+                job,
+                attempt,
+                exit,
+                next,
+                charge,
+                charged_until,
+                held,
+                at,
+            })
         }
         // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
         Event::AttemptStarted { whole: false, .. }
@@ -214,9 +226,13 @@ pub enum ProjectionScope {
 /// How far an event reaches.
 pub fn projection_scope(event: &Event) -> ProjectionScope {
     match (event, job_of(event)) {
-        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => ProjectionScope::JobAndQuota(*job),
+        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => {
+            ProjectionScope::JobAndQuota(*job)
+        }
         (_, Some(job)) => ProjectionScope::Job(job),
-        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => ProjectionScope::OwnRow,
+        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => {
+            ProjectionScope::OwnRow
+        }
         (_, None) => ProjectionScope::All,
     }
 }

@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::postgres::config::PostgresConfig;
 use crate::leader_epoch::random_number;
+use crate::postgres::config::PostgresConfig;
 
 /// `nobody` on every Linux we know. PostgreSQL refuses to run as root.
 const NOBODY_UID: u32 = 65_534;
@@ -102,7 +102,13 @@ impl PostgresServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let server = PostgresServer { bin_folder: programs, folder, port, databases_created: AtomicU32::new(0), _watcher: watch };
+        let server = PostgresServer {
+            bin_folder: programs,
+            folder,
+            port,
+            databases_created: AtomicU32::new(0),
+            _watcher: watch,
+        };
         server.wait_until_ready()?;
         Ok(server)
     }

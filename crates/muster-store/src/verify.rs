@@ -1,7 +1,7 @@
-//! Verify a whole database: the journal record by record, and every table cell against what the journal says.
+//! Verification of a whole database (`muster doctor`): each journal record, and each table cell against the journal.
 //!
-//! The journal is projected a second time, into a throwaway database, and the two are compared row by row in the order
-//! of their keys. Nothing is written to the database under test, which may be in use: all of it is read in one snapshot.
+//! The journal is projected again into a temporary database, and both databases are compared row by row in key order.
+//! Nothing is written to the verified database, which may be in use: it is read in one snapshot.
 
 mod compare;
 mod rebuild;
@@ -16,39 +16,31 @@ use crate::{postgres, sqlite};
 
 use self::rebuild::TableRebuilder;
 
-/// One thing that is not as it was written.
+/// A difference between the database and what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Corruption {
-    /// A record of the journal.
+    /// A journal record that is missing, altered or undecodable.
     Record {
-        /// Its number.
         seq: u64,
-        /// What is wrong with it.
         problem: String,
     },
-    /// A cell differs from what the journal says.
+    /// A cell whose value does not follow from the journal.
     Cell {
-        /// Table.
         table: String,
         /// Key columns with their values.
         key: String,
-        /// Column.
         column: String,
-        /// What the cell holds.
         found: String,
-        /// What it should hold.
         expected: String,
     },
-    /// A row that the journal calls for is gone.
+    /// A row that follows from the journal is missing.
     MissingRow {
-        /// Table.
         table: String,
         /// Key columns with their values.
         key: String,
     },
-    /// A row that no record of the journal explains.
+    /// A row that does not follow from the journal.
     ExtraRow {
-        /// Table.
         table: String,
         /// Key columns with their values.
         key: String,
@@ -63,17 +55,18 @@ pub enum Corruption {
 }
 
 impl Corruption {
-    /// Where it is: a table with its key and column, or a record.
+    /// A table with key and column, a journal record, or a savepoint.
     pub fn location(&self) -> String {
         match self {
             Corruption::Record { seq, .. } => format!("journal record {seq}"),
             Corruption::Cell { table, key, column, .. } => format!("{table} ({key}) {column}"),
-            Corruption::MissingRow { table, key } | Corruption::ExtraRow { table, key } => format!("{table} ({key})"),
+            Corruption::MissingRow { table, key } | Corruption::ExtraRow { table, key } => {
+                format!("{table} ({key})")
+            }
             Corruption::Savepoint { seq, .. } => format!("savepoint {seq}"),
         }
     }
 
-    /// What is wrong there.
     pub fn problem(&self) -> String {
         match self {
             Corruption::Record { problem, .. } | Corruption::Savepoint { problem, .. } => problem.clone(),
@@ -84,31 +77,30 @@ impl Corruption {
     }
 }
 
-/// What was read.
+/// Counts of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VerificationReport {
-    /// Records of the journal.
     pub records: u64,
-    /// Those of them that are chained to the record before; older releases wrote no chain.
+    /// Records with a chain checksum; older releases wrote none.
     pub chained_records: u64,
-    /// Rows that were compared, in all tables.
+    /// Expected rows, in all tables.
     pub rows_compared: u64,
-    /// Whether the tables were compared: not if the journal itself is damaged.
+    /// False if the journal is corrupt: then the tables cannot be rebuilt.
     pub tables_compared: bool,
 }
 
-/// A database in one consistent view.
+/// A consistent read-only view of a database.
 pub(crate) trait Snapshot {
-    /// Up to [`PAGE`] records from a number on, in order.
+    /// Up to [`PAGE_ROWS`] records from number `from`, in order.
     fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError>;
 
-    /// The next rows of a table in the order of its key, after a key or from the first one on.
+    /// The next rows of a table in key order: after the key `after`, or from the first row.
     fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError>;
 
-    /// The newest migration that the tables have had.
+    /// Version of the newest migration that has run.
     fn schema_version(&mut self) -> Result<Option<i64>, StoreError>;
 
-    /// Whole savepoints that cannot be read back.
+    /// Complete savepoints that cannot be read back, each with its problem.
     fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError>;
 }
 
@@ -118,7 +110,7 @@ pub(crate) struct Table {
     pub columns: Vec<Column>,
 }
 
-/// A column of it. Those of the key come first.
+/// A column of a table. Key columns come first.
 pub(crate) struct Column {
     pub name: String,
     pub is_key: bool,
@@ -136,12 +128,12 @@ impl Table {
     }
 }
 
-/// Verify a database. `damaged` is called for each thing that is not as it was written, `visit` for each entry in
-/// order as long as the journal is whole.
+/// Verify a database. `report` is called for each corruption, `visit` for each entry in order until the first corrupt
+/// record.
 pub fn verify_database(
     config: &StoreConfig,
     visit: &mut dyn FnMut(&Entry),
-    damaged: &mut dyn FnMut(Corruption),
+    report: &mut dyn FnMut(Corruption),
 ) -> Result<VerificationReport, StoreError> {
     let mut source: Box<dyn Snapshot> = match config {
         StoreConfig::Sqlite { path } => sqlite::open_snapshot(path)?,
@@ -153,67 +145,68 @@ pub fn verify_database(
     if found != Some(known) {
         let found = found.unwrap_or(0);
         return Err(StoreError::Misconfigured(format!(
-            "the database has schema version {found}, this release compares version {known}: start a server of this \
-             release once, which brings the tables up to date"
+            "the database has schema version {found}, verification needs version {known}: start a server of this \
+             release once to migrate it"
         )));
     }
     for (seq, problem) in source.unreadable_savepoints()? {
-        damaged(Corruption::Savepoint { seq, problem });
+        report(Corruption::Savepoint { seq, problem });
     }
-    let mut rebuilt = TableRebuilder::new()?;
-    let mut examined = VerificationReport::default();
-    let whole = verify_journal(source.as_mut(), &mut examined, damaged, &mut |entry| {
+    let mut rebuilder = TableRebuilder::new()?;
+    let mut counts = VerificationReport::default();
+    let is_intact = verify_journal(source.as_mut(), &mut counts, report, &mut |entry| {
         visit(entry);
-        rebuilt.add(entry.clone())
+        rebuilder.add(entry.clone())
     })?;
-    if whole {
-        let mut rebuilt = rebuilt.finish()?;
-        examined.rows_compared = compare::compare_tables(source.as_mut(), &mut rebuilt, damaged)?;
-        examined.tables_compared = true;
+    if is_intact {
+        let mut rebuilt = rebuilder.finish()?;
+        counts.rows_compared = compare::compare_tables(source.as_mut(), &mut rebuilt, report)?;
+        counts.tables_compared = true;
     }
-    Ok(examined)
+    Ok(counts)
 }
 
-/// Check every record, also those behind a damaged one. False if one is damaged.
+/// Check every record, also those after a corrupt one. Returns false if a record is corrupt. `on_entry` is called for
+/// each entry until the first corrupt record.
 fn verify_journal(
     source: &mut dyn Snapshot,
-    examined: &mut VerificationReport,
-    damaged: &mut dyn FnMut(Corruption),
-    good: &mut dyn FnMut(&Entry) -> Result<(), StoreError>,
+    counts: &mut VerificationReport,
+    report: &mut dyn FnMut(Corruption),
+    on_entry: &mut dyn FnMut(&Entry) -> Result<(), StoreError>,
 ) -> Result<bool, StoreError> {
-    let (mut next, mut previous, mut whole) = (1, None::<Record>, true);
+    let (mut next, mut previous, mut is_intact) = (1, None::<Record>, true);
     loop {
         let page = source.records(next)?;
         let full = page.len() >= PAGE_ROWS as usize;
         for record in page {
-            examined.records += 1;
-            examined.chained_records += u64::from(record.chain.is_some());
+            counts.records += 1;
+            counts.chained_records += u64::from(record.chain.is_some());
             let mut problems = Vec::new();
             if record.seq != next {
-                let gone = format!("records {next} to {} are gone", record.seq - 1);
-                problems.push((next, gone));
+                let missing = format!("records {next} to {} are missing", record.seq - 1);
+                problems.push((next, missing));
             } else if let Err(problem) = check_follows(previous.as_ref(), &record) {
                 problems.push((record.seq, problem));
             }
             match record.decode() {
-                Ok(entry) if whole && problems.is_empty() => {
-                    if let Err(error) = good(&entry) {
-                        problems.push((record.seq, format!("does not fit the records before it: {error}")));
+                Ok(entry) if is_intact && problems.is_empty() => {
+                    if let Err(error) = on_entry(&entry) {
+                        problems.push((record.seq, format!("is inconsistent with the records before it: {error}")));
                     }
                 }
                 Ok(_) => {}
                 Err(StoreError::UnreadableRecord { problem, .. }) => problems.push((record.seq, problem)),
                 Err(other) => return Err(other),
             }
-            whole &= problems.is_empty();
+            is_intact &= problems.is_empty();
             for (seq, problem) in problems {
-                damaged(Corruption::Record { seq, problem });
+                report(Corruption::Record { seq, problem });
             }
             next = record.seq + 1;
             previous = Some(record);
         }
         if !full {
-            return Ok(whole);
+            return Ok(is_intact);
         }
     }
 }

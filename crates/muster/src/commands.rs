@@ -26,7 +26,7 @@ pub mod run;
 pub mod serve;
 pub mod show;
 pub mod sim;
-pub mod steer;
+pub mod job_control;
 pub mod submit;
 pub mod tenant;
 pub mod token;
@@ -46,25 +46,25 @@ use crate::options::Options;
 
 /// What the process returns when nothing went wrong: 0, or a job's own code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Code(pub u8);
+pub struct ExitStatus(pub u8);
 
-impl Code {
+impl ExitStatus {
     /// It is done.
-    pub const DONE: Code = Code(0);
+    pub const SUCCESS: ExitStatus = ExitStatus(0);
 }
 
 /// How a command ends.
-pub type Ending = Result<Code, CliError>;
+pub type CommandResult = Result<ExitStatus, CliError>;
 
 /// Do what the command line says.
-pub fn run(words: &[OsString]) -> Ending {
+pub fn run(words: &[OsString]) -> CommandResult {
     let args = Args::parse_from(words);
     let variables = std::env::vars().collect();
     let options = Options::resolve(args.global, &variables)?;
-    do_verb(args.verb, &options)
+    run_verb(args.verb, &options)
 }
 
-fn do_verb(verb: Verb, options: &Options) -> Ending {
+fn run_verb(verb: Verb, options: &Options) -> CommandResult {
     match verb {
         Verb::Run(args) => run::run(args, options),
         Verb::Submit(args) => submit::run(args, options),

@@ -10,17 +10,17 @@ pub enum Consent {
     /// Do not ask.
     Given,
     /// Ask, when there is somebody to ask.
-    ToAsk,
+    Required,
 }
 
 impl From<bool> for Consent {
     fn from(yes: bool) -> Consent {
-        if yes { Consent::Given } else { Consent::ToAsk }
+        if yes { Consent::Given } else { Consent::Required }
     }
 }
 
 /// Ask once, with the deed and its object named. Without a terminal nobody can answer, so nothing is done.
-pub fn ask(consent: Consent, deed: &str) -> Result<(), CliError> {
+pub fn require_confirmation(consent: Consent, deed: &str) -> Result<(), CliError> {
     if consent == Consent::Given {
         return Ok(());
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_yes_is_yes() {
+    fn only_y_and_yes_confirm() {
         assert!(is_yes("y\n") && is_yes("YES\n"));
         assert!(!is_yes("\n") && !is_yes("n\n") && !is_yes("yep\n"));
     }

@@ -35,19 +35,19 @@ pub struct CliError {
     /// What the process returns.
     pub exit: Exit,
     /// What happened, lower case, without a period.
-    pub what: String,
+    pub message: String,
     /// What to try next, where there is something.
     pub hint: Option<String>,
     /// The reader of our output has gone, as in `muster ps | head`: nothing to say.
     pub silent: bool,
     /// The server is away, perhaps only for a moment: who follows something may ask again.
-    pub may_pass: bool,
+    pub is_transient: bool,
 }
 
 impl CliError {
     /// An error with the given exit code.
     pub fn new(exit: Exit, what: impl Into<String>) -> CliError {
-        CliError { exit, what: what.into(), hint: None, silent: false, may_pass: false }
+        CliError { exit, message: what.into(), hint: None, silent: false, is_transient: false }
     }
 
     /// Tried, and did not work.
@@ -71,7 +71,7 @@ impl CliError {
             return (0, String::new());
         }
         let hint = self.hint.as_ref().map(|hint| format!("  try: {hint}\n")).unwrap_or_default();
-        (self.exit as u8, format!("error: {}\n{hint}", self.what))
+        (self.exit as u8, format!("error: {}\n{hint}", self.message))
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_what_and_the_next_thing_to_try() {
+    fn an_error_prints_its_message_and_hint() {
         let error = CliError::new(Exit::NotFound, "there is no job `job-9`").hint("`muster ps --all`");
         assert_eq!(
             error.report(),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_is_no_error() {
+    fn a_broken_pipe_is_not_an_error() {
         let error = CliError::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert_eq!(error.report(), (0, String::new()));
     }

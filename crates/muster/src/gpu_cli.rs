@@ -14,13 +14,13 @@ use muster_protocol::submit::{Acknowledgement, SubmitJob, Submitted};
 use muster_protocol::tenant::{Tenant, TenantSpec};
 use muster_protocol::input::Priority;
 
-use crate::client::{Client, Target, new_key};
-use crate::commands::{Code, Ending};
+use crate::client::{Client, RequestTarget, new_idempotency_key};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::{CliError, Exit};
 use crate::jobs;
 use crate::options::{Connection, GlobalArgs};
 use crate::output::{self, Card, Column, ListArgs};
-use crate::{shares, units};
+use crate::{gpu_share_display, units};
 
 /// What the seed's client always sends.
 const GPU_MEMORY_MB: u64 = 16_000;
@@ -30,7 +30,7 @@ const TENANT_MEMORY_MB: u64 = 256_000;
 /// The tenant of a job whose command line names none.
 const DEFAULT_TENANT: &str = "default";
 /// Jobs in a list.
-const LIST_LIMIT: usize = 1_000;
+const LIST_ROWS_MAX: usize = 1_000;
 
 /// CLI tool for the GPU scheduler.
 #[derive(Debug, Parser)]
@@ -110,14 +110,14 @@ struct TenantArgs {
 const COLUMNS: [Column<JobSummary>; 6] = [
     Column::new("JOB ID", |job| job.id.as_str().into()),
     Column::new("NAME", |job| job.name.as_str().into()),
-    Column::new("STATE", |job| state_word(job.state).into()),
-    Column::new("GPUs", |job| shares::of_job(job).into()),
+    Column::new("STATE", |job| state_name(job.state).into()),
+    Column::new("GPUs", |job| gpu_share_display::job_gpus_text(job).into()),
     Column::new("PRIORITY", |job| job.priority.into()),
-    Column::new("SUBMITTED", |job| units::moment(job.submitted_at_ms).trim_end_matches('Z').into()),
+    Column::new("SUBMITTED", |job| units::local_time_text(job.submitted_at_ms).trim_end_matches('Z').into()),
 ];
 
 /// Do what the command line says.
-pub fn run(words: &[OsString]) -> Ending {
+pub fn run(words: &[OsString]) -> CommandResult {
     let args = Args::parse_from(words);
     let variables: BTreeMap<String, String> = std::env::vars().collect();
     let global = GlobalArgs { server: args.api_url, ..GlobalArgs::default() };
@@ -130,7 +130,7 @@ pub fn run(words: &[OsString]) -> Ending {
         Verb::Status => status(&client)?,
         Verb::CreateTenant(tenant) => create_tenant(&client, tenant)?,
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(), CliError> {
@@ -146,8 +146,8 @@ fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(),
         script: Some(args.script),
         ..SubmitJob::default()
     };
-    let submitted: Submitted = client.send_once(Target::new("jobs"), &job, new_key())?;
-    output::print(&format!(
+    let submitted: Submitted = client.post_idempotent(RequestTarget::new("jobs"), &job, new_idempotency_key())?;
+    output::print_stdout(&format!(
         "✓ Job submitted successfully!\nJob ID: {}\nStatus: {}\n",
         submitted.job_id, submitted.status
     ))
@@ -155,18 +155,18 @@ fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(),
 
 /// The jobs of every tenant, as the seed's list shows them, or of the tenant that the command line names.
 fn list(client: &Client, tenant: Option<&str>, state: Option<String>) -> Result<(), CliError> {
-    let target = Target::new("jobs")
-        .with("limit", LIST_LIMIT)
-        .with_some("state", state)
-        .with_some("tenant_id", tenant);
+    let target = RequestTarget::new("jobs")
+        .query("limit", LIST_ROWS_MAX)
+        .query_if_some("state", state)
+        .query_if_some("tenant_id", tenant);
     let page: JobList = client.get(target)?;
     output::list(&ListArgs::default(), false, &COLUMNS, page.jobs.clone(), &page)?;
-    output::print(&format!("\nTotal: {} jobs\n", page.total))
+    output::print_stdout(&format!("\nTotal: {} jobs\n", page.total))
 }
 
 /// A job, if it is of the tenant that the command line names.
-fn fetch(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliError> {
-    let job = jobs::fetch(client, id)?;
+fn fetch_job(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliError> {
+    let job = jobs::fetch_job(client, id)?;
     match tenant {
         Some(tenant) if tenant != job.summary.tenant_id => {
             Err(CliError::new(Exit::NotFound, format!("job `{id}` was not found in tenant `{tenant}`"))
@@ -177,31 +177,31 @@ fn fetch(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliErr
 }
 
 fn get(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliError> {
-    let job = fetch(client, tenant, id)?;
+    let job = fetch_job(client, tenant, id)?;
     let message =
         job.reasons.first().map(|reason| reason.sentence.clone()).unwrap_or(job.summary.message.clone());
     let card = Card::default()
         .field("Job ID:", job.summary.id.clone())
         .field("Name:", job.summary.name.clone())
-        .field("State:", state_word(job.summary.state))
+        .field("State:", state_name(job.summary.state))
         .field("Message:", message)
-        .maybe("Node:", job.summary.node_name.clone())
+        .field_if_some("Node:", job.summary.node_name.clone())
         .field("GPUs:", job.allocated_gpus.join(" "))
-        .maybe("Queue Position:", job.queue_position);
-    output::print(&card.text())
+        .field_if_some("Queue Position:", job.queue_position);
+    output::print_stdout(&card.text())
 }
 
 fn cancel(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliError> {
     if tenant.is_some() {
-        fetch(client, tenant, id)?;
+        fetch_job(client, tenant, id)?;
     }
-    let _: Acknowledgement = client.act(Method::DELETE, jobs::target(id))?;
-    output::print(&format!("✓ Job {id} cancelled successfully\n"))
+    let _: Acknowledgement = client.send_without_body(Method::DELETE, jobs::job_target(id))?;
+    output::print_stdout(&format!("✓ Job {id} cancelled successfully\n"))
 }
 
 fn status(client: &Client) -> Result<(), CliError> {
     let status: ClusterStatus = client.get("cluster/status")?;
-    output::print(&format!(
+    output::print_stdout(&format!(
         "Cluster Status:\n  GPUs:  {} available / {} total\n  Nodes: {} online / {} total\n  Jobs:  {} running, {} pending, {} total\n",
         status.available_gpus,
         status.total_gpus,
@@ -222,14 +222,14 @@ fn create_tenant(client: &Client, args: TenantArgs) -> Result<(), CliError> {
         priority_tier: Some(args.priority),
         ..TenantSpec::default()
     };
-    let tenant: Tenant = client.send(Method::POST, Target::new("tenants"), &spec)?;
-    output::print(&format!(
+    let tenant: Tenant = client.send(Method::POST, RequestTarget::new("tenants"), &spec)?;
+    output::print_stdout(&format!(
         "✓ Tenant created successfully!\nTenant ID: {}\nName: {}\n",
         tenant.id, tenant.name
     ))
 }
 
-fn state_word(state: JobState) -> &'static str {
+fn state_name(state: JobState) -> &'static str {
     match state {
         JobState::Pending => "pending",
         JobState::Running => "running",

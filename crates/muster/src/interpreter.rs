@@ -10,101 +10,101 @@ use muster_core::objects::policy::{
     Admission, BundleVersion, FailureView, GpuLimit, PolicyBundle, PolicyScope, Retry,
 };
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
-use muster_policy::hooks::{self, Caller};
-use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Workers};
+use muster_policy::hooks::{self, HookExecutor};
+use muster_policy::{Confinement, WorkerCommand, Limits, WorkerPoolSettings, PolicyError, WorkerPool};
 use muster_server::policies::Interpreter;
 use tracing::{error, info};
 
 /// How long a letter of calls of the cluster's bundle may take: more than its first calls together.
-const LETTER_TIME: Duration = Duration::from_secs(2);
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of the answers to a letter of a whole batch.
-const BATCH_BYTES: usize = 16 << 20;
+const BATCH_REPLY_BYTES_MAX: usize = 16 << 20;
 /// Why nothing is asked on a server that was started without policies.
-const WITHOUT: &str = "the server was started with --without-policies and runs none";
+const DISABLED_REASON: &str = "the server was started with --without-policies and runs none";
 
 /// Runs policies.
-pub struct Starlark {
+pub struct StarlarkInterpreter {
     /// For bundles of the cluster, by version.
-    cluster: Workers,
+    cluster_workers: WorkerPool,
     /// For those of tenants, by tenant.
-    tenants: Workers,
+    tenant_workers: WorkerPool,
     /// Nothing is asked; compiling goes on, so that better policies can be applied.
-    is_off: bool,
+    disabled: bool,
     /// The suspensions that the log has.
-    logged: Mutex<BTreeSet<String>>,
+    logged_suspensions: Mutex<BTreeSet<String>>,
 }
 
-impl Starlark {
+impl StarlarkInterpreter {
     /// For the planner and for requests: the policies of tenants have a share of the time.
-    pub fn hurried() -> Starlark {
-        let usual = Patience::default();
-        let tenants = Patience { share: usual.share * slowness(), ..usual };
-        Starlark::with(Patience::of_cluster(), tenants)
+    pub fn for_live_decisions() -> StarlarkInterpreter {
+        let usual = WorkerPoolSettings::default();
+        let tenants = WorkerPoolSettings { time_share: usual.time_share * debug_slowdown(), ..usual };
+        StarlarkInterpreter::with_settings(WorkerPoolSettings::for_cluster(), tenants)
     }
 
     /// For what-if, shadow and benchmarks.
-    pub fn unhurried() -> Starlark {
-        let endless = Patience::endless();
-        Starlark::with(Patience { start: endless.start, ..Patience::of_cluster() }, endless)
+    pub fn for_simulation() -> StarlarkInterpreter {
+        let endless = WorkerPoolSettings::without_deadlines();
+        StarlarkInterpreter::with_settings(WorkerPoolSettings { start_timeout: endless.start_timeout, ..WorkerPoolSettings::for_cluster() }, endless)
     }
 
     /// For a server that starts past every bundle.
-    pub fn off() -> Starlark {
-        Starlark { is_off: true, ..Starlark::hurried() }
+    pub fn disabled() -> StarlarkInterpreter {
+        StarlarkInterpreter { disabled: true, ..StarlarkInterpreter::for_live_decisions() }
     }
 
     /// What to say where nothing is asked.
-    pub fn is_off(&self) -> Option<&'static str> {
+    pub fn disabled_notice(&self) -> Option<&'static str> {
         let why = "no policy runs (--without-policies): jobs that a bundle in force is asked about wait or start as \
                    `scheduler.policy_failure` says; `muster policy rollback` or `muster policy apply` puts another into \
                    force, then restart without the flag";
-        self.is_off.then_some(why)
+        self.disabled.then_some(why)
     }
 
-    fn with(cluster: Patience, tenants: Patience) -> Starlark {
-        let workers = |confinement, patience| Workers::new(Launch::this_binary(), confinement, patience);
-        Starlark {
-            cluster: workers(cluster_confinement(), cluster),
-            tenants: workers(confinement(), tenants),
-            is_off: false,
-            logged: Mutex::default(),
+    fn with_settings(cluster: WorkerPoolSettings, tenants: WorkerPoolSettings) -> StarlarkInterpreter {
+        let workers = |confinement, patience| WorkerPool::new(WorkerCommand::this_binary(), confinement, patience);
+        StarlarkInterpreter {
+            cluster_workers: workers(cluster_confinement(), cluster),
+            tenant_workers: workers(tenant_confinement(), tenants),
+            disabled: false,
+            logged_suspensions: Mutex::default(),
         }
     }
 
-    fn workers_for(&self, scope: &PolicyScope) -> &Workers {
+    fn pool_for_scope(&self, scope: &PolicyScope) -> &WorkerPool {
         match scope {
-            PolicyScope::Cluster => &self.cluster,
-            PolicyScope::Tenant(_) => &self.tenants,
+            PolicyScope::Cluster => &self.cluster_workers,
+            PolicyScope::Tenant(_) => &self.tenant_workers,
         }
     }
 
     /// The workers that a version is asked in, and by which name.
-    fn workers_of(&self, version: &BundleVersion) -> (&Workers, String) {
+    fn pool_and_key(&self, version: &BundleVersion) -> (&WorkerPool, String) {
         let name = match &version.scope {
             // By its number too: a bundle that is applied again begins with a clean record.
             PolicyScope::Cluster => format!("{} {}", version.number, version.bundle.hash),
             PolicyScope::Tenant(tenant) => tenant.to_string(),
         };
-        (self.workers_for(&version.scope), name)
+        (self.pool_for_scope(&version.scope), name)
     }
 
-    fn ask<T>(
+    fn query<T>(
         &self,
         version: &BundleVersion,
-        question: impl FnOnce(&dyn Caller) -> Result<T, PolicyError>,
+        question: impl FnOnce(&dyn HookExecutor) -> Result<T, PolicyError>,
     ) -> Result<T, String> {
-        if self.is_off {
-            return Err(WITHOUT.to_string());
+        if self.disabled {
+            return Err(DISABLED_REASON.to_string());
         }
-        let (workers, name) = self.workers_of(version);
-        let answer = workers.ask(&name, &version.bundle, |guest| question(guest));
-        self.log_suspension(version, &name, workers.suspended(&name));
+        let (workers, name) = self.pool_and_key(version);
+        let answer = workers.query(&name, &version.bundle, |guest| question(guest));
+        self.log_suspension(version, &name, workers.suspension_reason(&name));
         answer.map_err(|error| error.to_string())
     }
 
     /// Say once that a bundle is suspended, and once that it no longer is.
     fn log_suspension(&self, version: &BundleVersion, name: &str, suspended: Option<String>) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.logged_suspensions.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, scope) = (version.number, &version.scope);
         match suspended {
             Some(why) if logged.insert(name.to_string()) => {
@@ -119,23 +119,23 @@ impl Starlark {
 
     /// The same about many at once. Those of a tenant are asked one by one: each question has a clock of its own, and
     /// one that takes too long spoils no other.
-    fn ask_each<J, T>(
+    fn query_each<J, T>(
         &self,
         version: &BundleVersion,
         jobs: &[J],
-        question: impl Fn(&dyn Caller, &[J]) -> Vec<Result<T, PolicyError>>,
+        question: impl Fn(&dyn HookExecutor, &[J]) -> Vec<Result<T, PolicyError>>,
     ) -> Vec<Result<T, String>> {
         let nobody = || PolicyError::WorkerFailed { message: "nobody answered".to_string() };
         let one_by_one = |job| {
-            let only = |policies: &dyn Caller| {
+            let only = |policies: &dyn HookExecutor| {
                 question(policies, std::slice::from_ref(job)).pop().unwrap_or_else(|| Err(nobody()))
             };
-            self.ask(version, only)
+            self.query(version, only)
         };
-        let together = |policies: &dyn Caller| Ok(question(policies, jobs));
+        let together = |policies: &dyn HookExecutor| Ok(question(policies, jobs));
         match &version.scope {
             PolicyScope::Tenant(_) => jobs.iter().map(one_by_one).collect(),
-            PolicyScope::Cluster => match self.ask(version, together) {
+            PolicyScope::Cluster => match self.query(version, together) {
                 Ok(said) => said.into_iter().map(|one| one.map_err(|error| error.to_string())).collect(),
                 Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
             },
@@ -144,22 +144,22 @@ impl Starlark {
 }
 
 /// A build for tests runs policies twenty times slower, on machines that do other things as well.
-fn slowness() -> u32 {
+fn debug_slowdown() -> u32 {
     if cfg!(debug_assertions) { 40 } else { 1 }
 }
 
 /// The bounds of every call.
-pub fn limits() -> Limits {
+pub fn call_limits() -> Limits {
     let usual = Limits::default();
-    Limits { call_time: usual.call_time * slowness(), load_time: usual.load_time * slowness(), ..usual }
+    Limits { call_time: usual.call_time * debug_slowdown(), load_time: usual.load_time * debug_slowdown(), ..usual }
 }
 
-fn confinement() -> Confinement {
-    let (usual, limits) = (Confinement::default(), limits());
+fn tenant_confinement() -> Confinement {
+    let (usual, limits) = (Confinement::default(), call_limits());
     Confinement {
-        call_time: usual.call_time * slowness(),
-        load_time: usual.load_time * slowness(),
-        cpu_seconds: usual.cpu_seconds * u64::from(slowness()),
+        call_time: usual.call_time * debug_slowdown(),
+        load_time: usual.load_time * debug_slowdown(),
+        cpu_seconds: usual.cpu_seconds * u64::from(debug_slowdown()),
         limits,
         ..usual
     }
@@ -169,21 +169,21 @@ fn confinement() -> Confinement {
 pub fn cluster_confinement() -> Confinement {
     let (usual, slowness) = (Confinement::default(), if cfg!(debug_assertions) { 4_u32 } else { 1 });
     Confinement {
-        call_time: LETTER_TIME * slowness.min(2),
+        call_time: MESSAGE_TIMEOUT * slowness.min(2),
         load_time: usual.load_time * slowness,
         cpu_seconds: usual.cpu_seconds * u64::from(slowness),
-        answer_bytes: BATCH_BYTES,
-        ..confinement()
+        answer_bytes: BATCH_REPLY_BYTES_MAX,
+        ..tenant_confinement()
     }
 }
 
-impl Interpreter for Starlark {
+impl Interpreter for StarlarkInterpreter {
     fn compile(
         &self,
         scope: &PolicyScope,
         files: BTreeMap<String, String>,
     ) -> Result<PolicyBundle, Vec<String>> {
-        self.workers_for(scope).compile(files).map_err(|error| vec![error.to_string()])
+        self.pool_for_scope(scope).compile(files).map_err(|error| vec![error.to_string()])
     }
 
     fn failing_tests(
@@ -191,12 +191,12 @@ impl Interpreter for Starlark {
         scope: &PolicyScope,
         files: &BTreeMap<String, String>,
     ) -> Result<Vec<String>, String> {
-        self.workers_for(scope).test(files).map_err(|error| error.to_string())
+        self.pool_for_scope(scope).run_tests(files).map_err(|error| error.to_string())
     }
 
     fn suspension_reason(&self, version: &BundleVersion) -> Option<String> {
-        let (workers, name) = self.workers_of(version);
-        if self.is_off { Some(WITHOUT.to_string()) } else { workers.suspended(&name) }
+        let (workers, name) = self.pool_and_key(version);
+        if self.disabled { Some(DISABLED_REASON.to_string()) } else { workers.suspension_reason(&name) }
     }
 
     fn admission_timeout(&self) -> Duration {
@@ -204,7 +204,7 @@ impl Interpreter for Starlark {
     }
 
     fn admit(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
+        self.query_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
     }
 
     fn priority(
@@ -212,7 +212,7 @@ impl Interpreter for Starlark {
         version: &BundleVersion,
         jobs: &[(&JobView, &TenantView)],
     ) -> Vec<Result<Option<u32>, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::priority_each(&policies, jobs))
+        self.query_each(version, jobs, |policies, jobs| hooks::priority_each(&policies, jobs))
     }
 
     fn score(
@@ -221,11 +221,11 @@ impl Interpreter for Starlark {
         jobs: &[&JobView],
         nodes: &[NodeView],
     ) -> Vec<Result<Vec<i64>, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::score_each(&policies, jobs, nodes))
+        self.query_each(version, jobs, |policies, jobs| hooks::score_each(&policies, jobs, nodes))
     }
 
     fn power(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::power_each(&policies, jobs))
+        self.query_each(version, jobs, |policies, jobs| hooks::power_each(&policies, jobs))
     }
 
     fn victims(
@@ -234,7 +234,7 @@ impl Interpreter for Starlark {
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
-        self.ask(version, |policies| hooks::victims(&policies, job, candidates))
+        self.query(version, |policies| hooks::victims(&policies, job, candidates))
     }
 
     fn limit(
@@ -242,10 +242,10 @@ impl Interpreter for Starlark {
         version: &BundleVersion,
         tenants: &[(&TenantView, &ClusterView)],
     ) -> Vec<Result<GpuLimit, String>> {
-        self.ask_each(version, tenants, |policies, tenants| hooks::limit_each(&policies, tenants))
+        self.query_each(version, tenants, |policies, tenants| hooks::limit_each(&policies, tenants))
     }
 
     fn retry(&self, version: &BundleVersion, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
-        self.ask(version, |policies| hooks::retry(&policies, job, failure))
+        self.query(version, |policies| hooks::retry(&policies, job, failure))
     }
 }

@@ -13,9 +13,9 @@ use muster_protocol::input::{DependencyInput, Moment, Priority, Span};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::units::TimeLimit;
-use crate::when::Given;
-use crate::{output, units, when};
-use pairs::Pair;
+use crate::moments::ParsedMoment;
+use crate::{output, units, moments};
+use pairs::KeyValue;
 
 /// A job, as flags. What a file says with `--file`, flags override.
 #[derive(Debug, Clone, Default, Args)]
@@ -72,7 +72,7 @@ pub struct JobArgs {
     pub prefer_nvlink: bool,
     /// Only nodes with this label; may be repeated
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Resources")]
-    pub node_label: Vec<Pair>,
+    pub node_label: Vec<KeyValue>,
 
     /// Stop it after this time, for example 2h; as in Slurm 90 is minutes, 90:00 minutes and seconds
     #[arg(long, value_name = "TIME", value_parser = units::time_limit, help_heading = "When")]
@@ -87,7 +87,7 @@ pub struct JobArgs {
     /// Not before this moment, in your time zone: 18:00, tomorrow, 2026-11-18T18:00, or a span from now such as 2h
     #[arg(long, value_name = "WHEN", value_parser = when::moment, help_heading = "When")]
     #[arg(allow_hyphen_values = true)]
-    pub begin: Option<Given>,
+    pub begin: Option<ParsedMoment>,
     /// Accept it, and wait for `muster release`
     #[arg(long, help_heading = "When")]
     pub hold: bool,
@@ -115,10 +115,10 @@ pub struct JobArgs {
     pub checkpoint: Option<String>,
     /// Free words to find it by; may be repeated
     #[arg(long, value_name = "KEY=VALUE", help_heading = "What")]
-    pub label: Vec<Pair>,
+    pub label: Vec<KeyValue>,
     /// Free words for machines; may be repeated
     #[arg(long, value_name = "KEY=VALUE", help_heading = "What")]
-    pub annotation: Vec<Pair>,
+    pub annotation: Vec<KeyValue>,
     /// The command, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -163,27 +163,27 @@ impl JobArgs {
     /// The job to ask for.
     pub fn into_job(self, options: &Options) -> Result<SubmitJob, CliError> {
         let mut job = match &self.file {
-            Some(file) => sources::job_file(file)?,
+            Some(file) => sources::read_job_file(file)?,
             None => SubmitJob::default(),
         };
-        self.lay_what(&mut job, options)?;
-        self.lay_resources(&mut job)?;
-        self.lay_when(&mut job);
-        self.lay_words(&mut job)?;
-        job.name = self.name.clone().or(job.name.take()).or_else(|| sources::usual_name(&self));
+        self.apply_command_flags(&mut job, options)?;
+        self.apply_resource_flags(&mut job)?;
+        self.apply_schedule_flags(&mut job);
+        self.apply_metadata_flags(&mut job)?;
+        job.name = self.name.clone().or(job.name.take()).or_else(|| sources::default_name(&self));
         Ok(job)
     }
 
-    fn lay_what(&self, job: &mut SubmitJob, options: &Options) -> Result<(), CliError> {
+    fn apply_command_flags(&self, job: &mut SubmitJob, options: &Options) -> Result<(), CliError> {
         if let Some(file) = &self.script {
-            job.script = Some(sources::script(file)?);
+            job.script = Some(sources::read_script(file)?);
             job.command.clear();
         }
         if !self.command.is_empty() {
             (job.script, job.command, job.args) = (None, self.command.clone(), Vec::new());
         }
-        over(&mut job.image, &self.image);
-        over(&mut job.directory, &self.dir);
+        override_with(&mut job.image, &self.image);
+        override_with(&mut job.directory, &self.dir);
         if job.script.is_none() && job.command.is_empty() && job.image.is_none() {
             return Err(CliError::usage("there is nothing to run")
                 .hint("put a command after `--`, or use `--script FILE` or `--file JOB.yaml`"));
@@ -194,49 +194,49 @@ impl JobArgs {
         Ok(())
     }
 
-    fn lay_resources(&self, job: &mut SubmitJob) -> Result<(), CliError> {
+    fn apply_resource_flags(&self, job: &mut SubmitJob) -> Result<(), CliError> {
         if !self.gpu_model.is_empty() {
             (job.gpu_model, job.gpu_models) = (None, self.gpu_model.clone());
         }
-        over(&mut job.gpu_memory_mb, &self.gpu_memory);
-        over(&mut job.gpu_share, &self.gpu_share);
-        over(&mut job.isolation, &self.isolation.as_ref().and_then(word));
-        over(&mut job.cpu_cores, &self.cpus);
-        over(&mut job.memory_mb, &self.mem);
-        over(&mut job.pool, &self.pool);
-        over(&mut job.topology, &self.topology.as_ref().and_then(word));
-        over(&mut job.allow_cross_numa, &self.no_cross_numa.then_some(false));
-        over(&mut job.prefer_nvlink, &self.prefer_nvlink.then_some(true));
-        job.node_labels.extend(pairs::map(&self.node_label));
+        override_with(&mut job.gpu_memory_mb, &self.gpu_memory);
+        override_with(&mut job.gpu_share, &self.gpu_share);
+        override_with(&mut job.isolation, &self.isolation.as_ref().and_then(possible_value_name));
+        override_with(&mut job.cpu_cores, &self.cpus);
+        override_with(&mut job.memory_mb, &self.mem);
+        override_with(&mut job.pool, &self.pool);
+        override_with(&mut job.topology, &self.topology.as_ref().and_then(possible_value_name));
+        override_with(&mut job.allow_cross_numa, &self.no_cross_numa.then_some(false));
+        override_with(&mut job.prefer_nvlink, &self.prefer_nvlink.then_some(true));
+        job.node_labels.extend(pairs::pairs_to_map(&self.node_label));
         match (self.tasks, self.gpus) {
             (None, None) => {}
             (None, Some(gpus @ 1..)) if job.tasks.is_empty() => job.gpu_count = Some(gpus),
             // A job without GPUs, and a gang, are said in tasks.
-            (count, gpus) => lay_tasks(job, count, gpus)?,
+            (count, gpus) => apply_task_flags(job, count, gpus)?,
         }
         Ok(())
     }
 
-    fn lay_when(&self, job: &mut SubmitJob) {
+    fn apply_schedule_flags(&self, job: &mut SubmitJob) {
         if let Some(limit) = &self.time {
-            limit.note.iter().for_each(|note| output::talk(note));
-            (job.time_limit, job.max_runtime_minutes) = (Some(span(limit.ms)), None);
+            limit.note.iter().for_each(|note| output::print_stderr(note));
+            (job.time_limit, job.max_runtime_minutes) = (Some(api_duration(limit.ms)), None);
         }
-        over(&mut job.array, &self.array);
+        override_with(&mut job.array, &self.array);
         job.after.extend(self.after.iter().map(|after| DependencyInput::Text(after.clone())));
-        over(&mut job.start_after, &self.begin.as_ref().map(begins));
-        over(&mut job.hold, &self.hold.then_some(true));
-        over(&mut job.max_restarts, &self.restarts);
-        over(&mut job.on_node_lost, &self.on_node_lost.as_ref().and_then(word));
+        override_with(&mut job.start_after, &self.begin.as_ref().map(start_after));
+        override_with(&mut job.hold, &self.hold.then_some(true));
+        override_with(&mut job.max_restarts, &self.restarts);
+        override_with(&mut job.on_node_lost, &self.on_node_lost.as_ref().and_then(possible_value_name));
     }
 
-    fn lay_words(&self, job: &mut SubmitJob) -> Result<(), CliError> {
-        over(&mut job.tenant_id, &self.tenant);
-        over(&mut job.priority, &self.priority.as_deref().map(priority));
-        over(&mut job.checkpoint_path, &self.checkpoint);
+    fn apply_metadata_flags(&self, job: &mut SubmitJob) -> Result<(), CliError> {
+        override_with(&mut job.tenant_id, &self.tenant);
+        override_with(&mut job.priority, &self.priority.as_deref().map(parse_priority));
+        override_with(&mut job.checkpoint_path, &self.checkpoint);
         job.environment.extend(pairs::environment(&self.env)?);
-        job.labels.extend(pairs::map(&self.label));
-        job.annotations.extend(pairs::map(&self.annotation));
+        job.labels.extend(pairs::pairs_to_map(&self.label));
+        job.annotations.extend(pairs::pairs_to_map(&self.annotation));
         Ok(())
     }
 }
@@ -244,8 +244,8 @@ impl JobArgs {
 /// How many tasks: `4`, or `2-8` for a gang that starts with 2 and takes up to 8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskCount {
-    least: u32,
-    most: Option<u32>,
+    min: u32,
+    max: Option<u32>,
 }
 
 impl FromStr for TaskCount {
@@ -255,53 +255,53 @@ impl FromStr for TaskCount {
         let wrong = || format!("`{text}` is neither a number of tasks like `4` nor a range like `2-8`");
         let number = |text: &str| text.parse().map_err(|_| wrong());
         let Some((least, most)) = text.split_once('-') else {
-            return Ok(TaskCount { least: number(text)?, most: None });
+            return Ok(TaskCount { min: number(text)?, max: None });
         };
-        Ok(TaskCount { least: number(least)?, most: Some(number(most)?) })
+        Ok(TaskCount { min: number(least)?, max: Some(number(most)?) })
     }
 }
 
-fn over<T: Clone>(field: &mut Option<T>, said: &Option<T>) {
+fn override_with<T: Clone>(field: &mut Option<T>, said: &Option<T>) {
     if said.is_some() {
         field.clone_from(said);
     }
 }
 
-fn lay_tasks(job: &mut SubmitJob, count: Option<TaskCount>, gpus: Option<u32>) -> Result<(), CliError> {
+fn apply_task_flags(job: &mut SubmitJob, count: Option<TaskCount>, gpus: Option<u32>) -> Result<(), CliError> {
     if job.tasks.len() > 1 {
         return Err(CliError::usage("the file describes several groups of tasks; change them there"));
     }
     let from_count = job.gpu_count.take();
     let mut task =
         job.tasks.pop().unwrap_or_else(|| SubmitTask { gpus: from_count, ..SubmitTask::default() });
-    if let Some(TaskCount { least, most }) = count {
+    if let Some(TaskCount { min: least, max: most }) = count {
         (task.count, task.max_count) = (Some(least), most);
     }
-    over(&mut task.gpus, &gpus);
+    override_with(&mut task.gpus, &gpus);
     job.tasks = vec![task];
     Ok(())
 }
 
 /// When it may start. A moment that is over is taken, and told: it may be a slip.
-fn begins(begin: &Given) -> Moment {
-    if !begin.past {
-        return begin.told("starts not before");
+fn start_after(begin: &ParsedMoment) -> Moment {
+    if !begin.is_past {
+        return begin.announced_moment("starts not before");
     }
-    output::talk(&format!("warning: {} is past, so the job may start at once", units::moment(begin.ms)));
-    begin.moment()
+    output::print_stderr(&format!("warning: {} is past, so the job may start at once", units::local_time_text(begin.ms)));
+    begin.to_api_moment()
 }
 
-fn word(value: &impl ValueEnum) -> Option<String> {
+fn possible_value_name(value: &impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|value| value.get_name().to_string())
 }
 
 /// A span as the API reads it.
-pub fn span(ms: i64) -> Span {
+pub fn api_duration(ms: i64) -> Span {
     Span::Text(format!("{ms}ms"))
 }
 
 /// A number, or a name for the server to know.
-pub fn priority(text: &str) -> Priority {
+pub fn parse_priority(text: &str) -> Priority {
     text.parse().map(Priority::Number).unwrap_or_else(|_| Priority::Name(text.to_string()))
 }
 

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use muster_core::JobId;
 use muster_protocol::job::{Job, JobList, JobState, JobSummary};
 
-use crate::client::{Client, Target};
-use crate::commands::Code;
+use crate::client::{Client, RequestTarget};
+use crate::commands::ExitStatus;
 use crate::error::{CliError, Exit};
 
 /// A job as a person names it: `job-42`, `42`, `job-42.3`, or `-` for the caller's newest one.
@@ -31,43 +31,43 @@ impl JobRef {
     pub fn resolve(self, client: &Client) -> Result<JobId, CliError> {
         match self {
             JobRef::Id(id) => Ok(id),
-            JobRef::Newest => newest(client),
+            JobRef::Newest => newest_job(client),
         }
     }
 }
 
-fn newest(client: &Client) -> Result<JobId, CliError> {
-    let page: JobList = client.get(Target::new("jobs").with("limit", 1).with("mine", true))?;
+fn newest_job(client: &Client) -> Result<JobId, CliError> {
+    let page: JobList = client.get(RequestTarget::new("jobs").query("limit", 1).query("mine", true))?;
     let none = || {
         CliError::new(Exit::NotFound, "`-` means your newest job, and you have none yet")
             .hint("`muster submit -- sleep 60`, or name a job by its id")
     };
-    let task: JobId = id_of(&page.jobs.first().ok_or_else(none)?.id)?;
+    let task: JobId = parse_job_id(&page.jobs.first().ok_or_else(none)?.id)?;
     // Of an array, the whole: its last task alone is never what is meant.
     Ok(JobId::single(task.number))
 }
 
 /// An id as the server writes it.
-pub fn id_of(text: &str) -> Result<JobId, CliError> {
+pub fn parse_job_id(text: &str) -> Result<JobId, CliError> {
     text.parse().map_err(|error: muster_core::ids::NotAJobId| CliError::failed(error.to_string()))
 }
 
 /// The address of a job.
-pub fn target(job: JobId) -> Target {
-    Target::new("jobs").at(&job.to_string())
+pub fn job_target(job: JobId) -> RequestTarget {
+    RequestTarget::new("jobs").segment(&job.to_string())
 }
 
 /// All about a job.
-pub fn fetch(client: &Client, job: JobId) -> Result<Job, CliError> {
-    client.get(target(job))
+pub fn fetch_job(client: &Client, job: JobId) -> Result<Job, CliError> {
+    client.get(job_target(job))
 }
 
 /// How many tasks an id means, where it means a whole array.
-pub fn tasks_of(client: &Client, job: JobId) -> Result<Option<u64>, CliError> {
+pub fn array_task_count(client: &Client, job: JobId) -> Result<Option<u64>, CliError> {
     if job.index.is_some() {
         return Ok(None);
     }
-    Ok(fetch(client, job)?.array.map(|counts| counts.values().sum()))
+    Ok(fetch_job(client, job)?.array.map(|counts| counts.values().sum()))
 }
 
 /// Whether nothing more will become of it, or of any task of it.
@@ -87,32 +87,32 @@ pub fn is_terminal(state: JobState) -> bool {
 
 /// What `run` and `wait` return for a job that has ended: its own code, 128 + signal, or 1 when it has none of
 /// its own. A job that did not end well never gives 0; an array gives 0 when all of its tasks ended well.
-pub fn code_of(job: &Job) -> Code {
-    let Some(counts) = &job.array else { return own_code(&job.summary) };
-    if counts.keys().all(|state| state == "completed") { Code::DONE } else { Code(Exit::Failed as u8) }
+pub fn exit_status_of(job: &Job) -> ExitStatus {
+    let Some(counts) = &job.array else { return own_exit_status(&job.summary) };
+    if counts.keys().all(|state| state == "completed") { ExitStatus::SUCCESS } else { ExitStatus(Exit::Failed as u8) }
 }
 
-fn own_code(job: &JobSummary) -> Code {
+fn own_exit_status(job: &JobSummary) -> ExitStatus {
     let own = match (job.exit_code, job.signal) {
         (_, Some(signal)) => 128_i32.saturating_add(signal),
         (Some(code), None) => code,
         (None, None) => 0,
     };
     match (job.state, u8::try_from(own & 0xff).unwrap_or(1)) {
-        (JobState::Completed, _) => Code::DONE,
-        (_, 0) => Code(Exit::Failed as u8),
-        (_, code) => Code(code),
+        (JobState::Completed, _) => ExitStatus::SUCCESS,
+        (_, 0) => ExitStatus(Exit::Failed as u8),
+        (_, code) => ExitStatus(code),
     }
 }
 
 /// How it ended, in a few words.
-pub fn ending(job: &Job) -> String {
-    let Some(counts) = &job.array else { return own_ending(&job.summary) };
+pub fn outcome_text(job: &Job) -> String {
+    let Some(counts) = &job.array else { return own_outcome_text(&job.summary) };
     let counts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     format!("{} {}", job.summary.id, counts.join(", "))
 }
 
-fn own_ending(job: &JobSummary) -> String {
+fn own_outcome_text(job: &JobSummary) -> String {
     let because = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
     format!("{} {}{because}", job.id, job.phase.to_lowercase())
 }

@@ -5,25 +5,25 @@ mod client;
 mod commands;
 mod confirm;
 mod error;
-mod follow;
+mod waiter;
 mod gpu_cli;
 mod interpreter;
 mod job_flags;
 mod jobs;
 mod options;
 mod output;
-mod places;
-mod policy_folder;
+mod placement_display;
+mod policy_dir_watcher;
 mod role;
-mod shares;
-mod tail;
+mod gpu_share_display;
+mod log_tail;
 mod units;
-mod when;
+mod moments;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use commands::Code;
+use commands::ExitStatus;
 use error::CliError;
 use role::Role;
 
@@ -36,20 +36,20 @@ fn main() -> ExitCode {
     if words.get(1).is_some_and(|word| word == "policy-worker") {
         return ExitCode::from(u8::try_from(muster_policy::worker_main()).unwrap_or(1));
     }
-    let outcome = match Role::of(&words) {
+    let outcome = match Role::from_program_name(&words) {
         Role::Muster => commands::run(&words),
         Role::GpuCli => gpu_cli::run(&words),
         Role::Scheduler => commands::serve::run_as_scheduler(&words),
-        Role::Agent => role::explain_agent(),
-        Role::Star => Ok(Code(muster_policy::star::run(&words))),
+        Role::Agent => role::agent_unavailable(),
+        Role::Star => Ok(ExitStatus(muster_policy::star::run(&words))),
     };
     match outcome {
         Ok(code) => ExitCode::from(code.0),
-        Err(error) => complain(&error),
+        Err(error) => report_error(&error),
     }
 }
 
-fn complain(error: &CliError) -> ExitCode {
+fn report_error(error: &CliError) -> ExitCode {
     let (code, text) = error.report();
     // If nobody can hear it, the code still says it.
     let _ = std::io::stderr().write_all(text.as_bytes());

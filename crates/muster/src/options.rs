@@ -37,12 +37,12 @@ pub struct GlobalArgs {
     /// auto, always or never; NO_COLOR is honoured
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Everywhere")]
     #[arg(hide_possible_values = true)]
-    pub color: When,
+    pub color: ColorMode,
 }
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum When {
+pub enum ColorMode {
     /// On a terminal.
     #[default]
     Auto,
@@ -107,13 +107,13 @@ impl Connection {
     }
 }
 
-fn wants_color(when: When, variables: &Variables, terminal: bool) -> bool {
+fn wants_color(when: ColorMode, variables: &Variables, terminal: bool) -> bool {
     let set = |name: &str| variables.get(name).is_some_and(|value| !value.is_empty());
     let dumb = variables.get("TERM").is_some_and(|term| term == "dumb");
     match when {
-        When::Always => true,
-        When::Never => false,
-        When::Auto => terminal && !dumb && !set("NO_COLOR"),
+        ColorMode::Always => true,
+        ColorMode::Never => false,
+        ColorMode::Auto => terminal && !dumb && !set("NO_COLOR"),
     }
 }
 
@@ -138,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_for_terminals_that_want_them() {
-        assert!(wants_color(When::Auto, &variables(&[]), true));
-        assert!(!wants_color(When::Auto, &variables(&[]), false));
-        assert!(!wants_color(When::Auto, &variables(&[("NO_COLOR", "1")]), true));
-        assert!(!wants_color(When::Auto, &variables(&[("TERM", "dumb")]), true));
-        assert!(wants_color(When::Always, &variables(&[("NO_COLOR", "1")]), false));
+    fn colours_follow_the_flag_the_terminal_and_no_color() {
+        assert!(wants_color(ColorMode::Auto, &variables(&[]), true));
+        assert!(!wants_color(ColorMode::Auto, &variables(&[]), false));
+        assert!(!wants_color(ColorMode::Auto, &variables(&[("NO_COLOR", "1")]), true));
+        assert!(!wants_color(ColorMode::Auto, &variables(&[("TERM", "dumb")]), true));
+        assert!(wants_color(ColorMode::Always, &variables(&[("NO_COLOR", "1")]), false));
     }
 }

@@ -46,7 +46,7 @@ pub struct ListArgs {
 
 impl ListArgs {
     /// The most rows to print: as asked, where 0 is all, else so many.
-    pub fn most(&self, unless_said: usize) -> usize {
+    pub fn row_limit(&self, unless_said: usize) -> usize {
         match self.limit {
             Some(0) => usize::MAX,
             Some(limit) => limit,
@@ -92,22 +92,22 @@ pub fn list_with_total<T>(
     (mut rows, total): (Vec<T>, Option<T>),
     whole: &impl Serialize,
 ) -> Result<(), CliError> {
-    if let Some(text) = for_machines(args.show.output, whole)? {
-        return print(&text);
+    if let Some(text) = structured_text(args.show.output, whole)? {
+        return print_stdout(&text);
     }
     if let Some(by) = &args.sort {
-        sort::by_column(columns, &mut rows, by)?;
+        sort::sort_by_column(columns, &mut rows, by)?;
     }
-    rows.truncate(args.most(usize::MAX));
+    rows.truncate(args.row_limit(usize::MAX));
     let for_people = matches!(args.show.output, Format::Table | Format::Wide);
     rows.extend(total.filter(|_| for_people));
-    let chosen = table::choose(columns, &args.columns, args.show.output)?;
+    let chosen = table::select_columns(columns, &args.columns, args.show.output)?;
     let text = match args.show.output {
-        Format::Csv => csv::text(&chosen, &rows, !args.no_headers),
-        Format::Name => names(columns, &rows),
-        _ => table::text(&chosen, &rows, !args.no_headers, color),
+        Format::Csv => csv::csv_text(&chosen, &rows, !args.no_headers),
+        Format::Name => names_text(columns, &rows),
+        _ => table::table_text(&chosen, &rows, !args.no_headers, color),
     };
-    print(&text)
+    print_stdout(&text)
 }
 
 /// Refuse columns that do not exist, before anything is asked of a server.
@@ -117,48 +117,48 @@ pub fn check_columns<T>(args: &ListArgs, columns: &[Column<T>]) -> Result<(), Cl
         .iter()
         .map(String::as_str)
         .chain(sort)
-        .try_for_each(|name| table::find(columns, name).map(drop))
+        .try_for_each(|name| table::find_column(columns, name).map(drop))
 }
 
 /// A table for people, to stand among other things.
 pub fn table<T>(columns: &[Column<T>], rows: &[T], color: bool) -> String {
-    table::text(&columns.iter().collect::<Vec<_>>(), rows, true, color)
+    table::table_text(&columns.iter().collect::<Vec<_>>(), rows, true, color)
 }
 
 /// Print one thing.
 pub fn show(args: &ShowArgs, card: &Card, name: &str, whole: &impl Serialize) -> Result<(), CliError> {
-    if let Some(text) = for_machines(args.output, whole)? {
-        return print(&text);
+    if let Some(text) = structured_text(args.output, whole)? {
+        return print_stdout(&text);
     }
     match args.output {
-        Format::Name => print(&format!("{name}\n")),
-        Format::Csv => print(&card.csv()),
-        _ => print(&card.text()),
+        Format::Name => print_stdout(&format!("{name}\n")),
+        Format::Csv => print_stdout(&card.csv()),
+        _ => print_stdout(&card.text()),
     }
 }
 
 /// Print something that has no columns: as it is for people, else as the API said it.
-pub fn say(args: &ShowArgs, text: &str, name: &str, whole: &impl Serialize) -> Result<(), CliError> {
-    match for_machines(args.output, whole)? {
-        Some(text) => print(&text),
-        None if args.output == Format::Name => print(&format!("{name}\n")),
-        None => print(text),
+pub fn print_text(args: &ShowArgs, text: &str, name: &str, whole: &impl Serialize) -> Result<(), CliError> {
+    match structured_text(args.output, whole)? {
+        Some(text) => print_stdout(&text),
+        None if args.output == Format::Name => print_stdout(&format!("{name}\n")),
+        None => print_stdout(text),
     }
 }
 
 /// Write to standard output.
-pub fn print(text: &str) -> Result<(), CliError> {
+pub fn print_stdout(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
 /// Say something to the person, beside the data. Nobody there to listen is fine.
-pub fn talk(text: &str) {
+pub fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn for_machines(format: Format, whole: &impl Serialize) -> Result<Option<String>, CliError> {
+fn structured_text(format: Format, whole: &impl Serialize) -> Result<Option<String>, CliError> {
     match format {
         Format::Json => Ok(Some(format!("{}\n", muster_json::to_string_pretty(whole)))),
         Format::Yaml => yaml(whole).map(Some),
@@ -171,7 +171,7 @@ fn yaml(whole: &impl Serialize) -> Result<String, CliError> {
         .map_err(|error| CliError::failed(format!("cannot write this as YAML: {error}")))
 }
 
-fn names<T>(columns: &[Column<T>], rows: &[T]) -> String {
+fn names_text<T>(columns: &[Column<T>], rows: &[T]) -> String {
     let name = |row| columns.first().map(|column| (column.cell)(row).text).unwrap_or_default();
     rows.iter().map(|row| format!("{}\n", name(row))).collect()
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::commands::{Code, Ending};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::output;
 
 /// The programs in this binary.
@@ -23,7 +23,7 @@ pub enum Role {
 
 impl Role {
     /// By the first word of the command line.
-    pub fn of(words: &[OsString]) -> Role {
+    pub fn from_program_name(words: &[OsString]) -> Role {
         let name = words.first().map(Path::new).and_then(Path::file_stem).and_then(|name| name.to_str());
         match name {
             Some("gpu-cli") => Role::GpuCli,
@@ -36,15 +36,15 @@ impl Role {
 }
 
 /// `EX_UNAVAILABLE` of sysexits.h: what was asked for is not there.
-const UNAVAILABLE: u8 = 69;
+const EXIT_UNAVAILABLE: u8 = 69;
 /// The node agent does not run on its own yet.
-pub fn explain_agent() -> Ending {
-    output::talk(concat!(
+pub fn agent_unavailable() -> CommandResult {
+    output::print_stderr(concat!(
         "agent: in this version the agent runs inside the server, on the same machine.\n",
         "  `muster dev --real` runs real jobs here; `muster dev` plays a cluster.\n",
         "  Agents on other machines come with a later version; nothing was started."
     ));
-    Ok(Code(UNAVAILABLE))
+    Ok(ExitStatus(EXIT_UNAVAILABLE))
 }
 
 #[cfg(test)]
@@ -52,14 +52,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_chooses_the_role() {
-        let role = |name: &str| Role::of(&[OsString::from(name)]);
+    fn the_program_name_selects_the_role() {
+        let role = |name: &str| Role::from_program_name(&[OsString::from(name)]);
         assert_eq!(role("./bin/gpu-cli"), Role::GpuCli);
         assert_eq!(role("/usr/bin/scheduler"), Role::Scheduler);
         assert_eq!(role("agent"), Role::Agent);
         assert_eq!(role("star"), Role::Star);
         assert_eq!(role("target/debug/muster"), Role::Muster);
         assert_eq!(role("m"), Role::Muster);
-        assert_eq!(Role::of(&[]), Role::Muster);
+        assert_eq!(Role::from_program_name(&[]), Role::Muster);
     }
 }

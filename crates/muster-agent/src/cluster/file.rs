@@ -81,20 +81,21 @@ pub(super) fn parse_cluster_file(text: &str) -> Result<ClusterFile, ClusterError
 }
 
 fn to_cluster_error(error: &Error) -> ClusterError {
-    let wrong = match error {
-        Error::SerdeUnknownField { field, expected, .. } => {
-            ClusterFileProblem::UnknownKey { key: field.clone(), hint: suggestion::unknown_key_hint(field, expected) }
-        }
+    let problem = match error {
+        Error::SerdeUnknownField { field, expected, .. } => ClusterFileProblem::UnknownKey {
+            key: field.clone(),
+            hint: suggestion::unknown_key_hint(field, expected),
+        },
         _ => ClusterFileProblem::Yaml(message_without_location(error)),
     };
-    error_at(error.location().unwrap_or(Location::UNKNOWN), wrong)
+    error_at(error.location().unwrap_or(Location::UNKNOWN), problem)
 }
 
 /// What the reader says, less its own account of the place: we put that first.
 fn message_without_location(error: &Error) -> String {
-    let said = error.render_with_formatter(&UserMessageFormatter);
-    let end = said.find(" at line ").unwrap_or(said.len());
-    said[..end].trim().to_string()
+    let message = error.render_with_formatter(&UserMessageFormatter);
+    let end = message.find(" at line ").unwrap_or(message.len());
+    message[..end].trim().to_string()
 }
 
 /// A number with a default, which has no place in the text.

@@ -38,9 +38,7 @@ impl NodeLayout {
 fn box_of_group(group: &NodeGroup) -> Result<Option<&'static BoxSpec>, ClusterError> {
     let Some(name) = &group.box_name else { return Ok(None) };
     let unknown = || {
-        let known = boxes::box_names();
-        let hint = suggestion::nearest_name(&name.value, &known).map(|near| format!("did you mean `{near}`? "));
-        let hint = format!("{}known boxes are {}", hint.unwrap_or_default(), suggestion::quoted_list(&known));
+        let hint = suggestion::unknown_box_hint(&name.value, &boxes::box_names());
         error_at(name.referenced, ClusterFileProblem::UnknownBox { name: name.value.clone(), hint })
     };
     boxes::box_named(&name.value).map(Some).ok_or_else(unknown)
@@ -115,7 +113,12 @@ fn gpus_of_groups(parts: &[GpuGroup]) -> Vec<RegisteredGpu> {
 }
 
 /// Devices that are not wired by their box are spread in order over NUMA nodes and switches.
-fn assign_numa_and_switches(gpus: &mut [RegisteredGpu], group: &NodeGroup, machine: Option<&BoxSpec>, numa_nodes: usize) {
+fn assign_numa_and_switches(
+    gpus: &mut [RegisteredGpu],
+    group: &NodeGroup,
+    machine: Option<&BoxSpec>,
+    numa_nodes: usize,
+) {
     let total = gpus.len() as u64;
     let spread = machine.is_none() || group.gpus.is_some() || group.numa_nodes.is_some();
     for (index, gpu) in (0..).zip(gpus) {

@@ -1,41 +1,23 @@
-//! Which known key somebody probably meant.
+//! Hints for unknown keys and boxes in a cluster file: the nearest known name, or the list of all.
 
-/// More differences than this and it is another word, not a slip.
-const EDIT_DISTANCE_MAX: usize = 3;
+use muster_core::nearest::nearest;
 
-/// A hint for the message: the nearest known key, or all of them when none is near.
+/// The nearest known key, or all of them if none is near.
 pub(super) fn unknown_key_hint(key: &str, known: &[&str]) -> String {
-    match nearest_name(key, known) {
-        Some(word) => format!("did you mean `{word}`?"),
+    match nearest(key, known.iter().copied()) {
+        Some(name) => format!("did you mean `{name}`?"),
         None => format!("known keys are {}", quoted_list(known)),
     }
 }
 
-/// The known word that differs least, if it is near.
-pub(super) fn nearest_name<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let (count, nearest) = known.iter().map(|known| (edit_distance(word, known), *known)).min()?;
-    (count <= EDIT_DISTANCE_MAX && count < nearest.len()).then_some(nearest)
+/// The nearest known box, if one is near, and all of them.
+pub(super) fn unknown_box_hint(name: &str, known: &[&str]) -> String {
+    let nearest = nearest(name, known.iter().copied()).map(|name| format!("did you mean `{name}`? "));
+    format!("{}known boxes are {}", nearest.unwrap_or_default(), quoted_list(known))
 }
 
-/// Words as a sentence lists them.
-pub(super) fn quoted_list(words: &[&str]) -> String {
-    words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
-}
-
-/// Letters to insert, remove or replace (Levenshtein), one row of the table at a time.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, letter) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, other) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+fn quoted_list(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -47,13 +29,9 @@ mod tests {
         let known = ["name", "count", "cpus", "memory_gib"];
         assert_eq!(unknown_key_hint("cpu", &known), "did you mean `cpus`?");
         assert_eq!(unknown_key_hint("memory_gb", &known), "did you mean `memory_gib`?");
-        assert_eq!(unknown_key_hint("favourite_colour", &["name", "count"]), "known keys are `name`, `count`");
-    }
-
-    #[test]
-    fn edit_distance_is_levenshtein() {
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(edit_distance("same", "same"), 0);
+        assert_eq!(
+            unknown_key_hint("favourite_colour", &["name", "count"]),
+            "known keys are `name`, `count`"
+        );
     }
 }

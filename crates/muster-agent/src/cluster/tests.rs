@@ -83,15 +83,18 @@ fn an_unknown_key_is_refused_with_line_and_suggestion() {
 #[test]
 fn out_of_range_numbers_are_refused_with_line_and_column() {
     let node = |rest: &str| format!("nodes:\n  - name: a\n    memory_gib: 8\n    {rest}\n");
-    assert_eq!(parse_error(&node("cpus: 0")), "line 4, column 11: `cpus` is 0; it must lie between 1 and 8192");
+    assert_eq!(
+        parse_error(&node("cpus: 0")),
+        "line 4, column 11: `cpus` is 0; it must lie between 1 and 8192"
+    );
     let many =
         "cpus: 4\n    gpus: [{model: x, count: 60, memory_mib: 5}, {model: y, count: 5, memory_mib: 5}]";
-    let said = parse_error(&node(many));
-    assert!(said.starts_with("line 5") && said.contains("`gpus.count` is 65"), "{said}");
+    let message = parse_error(&node(many));
+    assert!(message.starts_with("line 5") && message.contains("`gpus.count` is 65"), "{message}");
     assert!(parse_error(&node("cpus: 4\n    count: 0")).contains("`count` is 0"));
     assert!(parse_error(&node("cpus: 4\n    count: 99999999999")).contains("`count` is 99999999999"));
-    let said = parse_error(&node("cpus: -3"));
-    assert!(said.starts_with("line 4, column 11: "), "{said}");
+    let message = parse_error(&node("cpus: -3"));
+    assert!(message.starts_with("line 4, column 11: "), "{message}");
 }
 
 #[test]
@@ -100,8 +103,8 @@ fn invalid_and_duplicate_node_names_are_refused() {
         "nodes:\n  - {name: a01, cpus: 1, memory_gib: 1}\n  - {name: a, count: 2, cpus: 1, memory_gib: 1}\n";
     assert_eq!(parse_error(text), "line 3, column 12: there are two nodes named `a01`");
     for name in ["A", "-a", "ä", "a b", "a/b", &"a".repeat(64)] {
-        let said = parse_error(&format!("nodes: [{{name: \"{name}\", cpus: 1, memory_gib: 1}}]"));
-        assert!(said.contains("is not a valid node name"), "{said}");
+        let message = parse_error(&format!("nodes: [{{name: \"{name}\", cpus: 1, memory_gib: 1}}]"));
+        assert!(message.contains("is not a valid node name"), "{message}");
     }
 }
 
@@ -109,8 +112,8 @@ fn invalid_and_duplicate_node_names_are_refused() {
 fn invalid_cluster_files_are_refused_with_a_message() {
     assert_eq!(parse_error("nodes: []\n"), "the cluster has no nodes");
     for text in ["", "nodes: 7\n", "nodes: [{name: a}]\n", "nodes: [\n", "nodes: [{name: a, name: b}]\n"] {
-        let said = parse_error(text);
-        assert!(!said.is_empty() && !said.contains("::"), "{text:?} -> {said}");
+        let message = parse_error(text);
+        assert!(!message.is_empty() && !message.contains("::"), "{text:?} -> {message}");
     }
 }
 
@@ -147,8 +150,9 @@ fn keys_override_the_values_of_a_box() {
     assert_eq!(numa, [(33, 0), (33, 0), (34, 1)], "cores are neither lost nor doubled");
     assert_eq!(node.numa.iter().map(|numa| numa.memory_mib).sum::<u64>(), 512 * 1_024);
     assert!(node.gpus.iter().all(|gpu| gpu.pcie_switch.is_none() && gpu.nvlink.len() == 7));
-    let node =
-        node_of_box("box: dgx-a100, gpus: {model: x, count: 2, memory_mib: 7, nvlink: none}, pcie_switches: 1");
+    let node = node_of_box(
+        "box: dgx-a100, gpus: {model: x, count: 2, memory_mib: 7, nvlink: none}, pcie_switches: 1",
+    );
     assert_eq!((node.cpus, node.gpus.len(), node.gpus[0].nvlink.len()), (128, 2, 0));
     assert_eq!((numa_of_gpus(&node), node.gpus[1].pcie_switch), (vec![0, 4], Some(0)));
     let node = node_of_box("box: gb200-tray, sockets: 1");
@@ -184,22 +188,22 @@ fn every_box_is_self_consistent() {
 
 #[test]
 fn an_unknown_box_is_refused_with_suggestion_and_list() {
-    let said = parse_error("nodes:\n  - name: a\n    box: dgx-h10\n");
+    let message = parse_error("nodes:\n  - name: a\n    box: dgx-h10\n");
     assert!(
-        said.starts_with(
+        message.starts_with(
             "line 3, column 10: unknown box `dgx-h10`; did you mean `dgx-h100`? known boxes are "
         ),
-        "{said}"
+        "{message}"
     );
-    assert!(said.contains("`workstation-rtx6000`"), "{said}");
-    let said = parse_error("nodes: [{name: a, box: mainframe}]");
-    assert!(said.contains("unknown box `mainframe`; known boxes are `dgx-1-v100`, "), "{said}");
+    assert!(message.contains("`workstation-rtx6000`"), "{message}");
+    let message = parse_error("nodes: [{name: a, box: mainframe}]");
+    assert!(message.contains("unknown box `mainframe`; known boxes are `dgx-1-v100`, "), "{message}");
 }
 
 #[test]
 fn without_a_box_cores_and_memory_must_be_given() {
-    let said = parse_error("nodes:\n  - name: a\n    memory_gib: 4\n");
-    assert_eq!(said, "line 2, column 11: `cpus` is missing: give it, or name a `box` that has it");
+    let message = parse_error("nodes:\n  - name: a\n    memory_gib: 4\n");
+    assert_eq!(message, "line 2, column 11: `cpus` is missing: give it, or name a `box` that has it");
     assert!(parse_error("nodes: [{name: a, cpus: 4}]").contains("`memory_gib` is missing"));
 }
 
@@ -207,9 +211,9 @@ fn without_a_box_cores_and_memory_must_be_given() {
 fn nodes_fill_racks_and_racks_fill_blocks() {
     let places = |keys: &str| -> Vec<String> {
         let text = format!("nodes: [{{name: n, count: 5, box: hgx-h200, {keys}}}]");
-        let word = |word: Option<String>| word.unwrap_or_else(|| "-".to_string());
+        let name = |name: Option<String>| name.unwrap_or_else(|| "-".to_string());
         let nodes = Cluster::parse(&text).unwrap().registrations();
-        nodes.into_iter().map(|node| format!("{} {}", word(node.rack), word(node.block))).collect()
+        nodes.into_iter().map(|node| format!("{} {}", name(node.rack), name(node.block))).collect()
     };
     assert_eq!(places("nodes_per_rack: 2"), ["r1 -", "r1 -", "r2 -", "r2 -", "r3 -"]);
     let both = "nodes_per_rack: 2, racks_per_block: 2";
@@ -220,8 +224,8 @@ fn nodes_fill_racks_and_racks_fill_blocks() {
         ["hall-a-1 row1", "hall-a-1 row1", "hall-a-1 row1", "hall-a-2 row2", "hall-a-2 row2"]
     );
     assert_eq!(places("rack: r7, block: b2"), ["r7 b2"; 5]);
-    let said = parse_error("nodes: [{name: n, box: hgx-h200, racks_per_block: 2}]");
-    assert!(said.ends_with("`racks_per_block` needs `nodes_per_rack`"), "{said}");
+    let message = parse_error("nodes: [{name: n, box: hgx-h200, racks_per_block: 2}]");
+    assert!(message.ends_with("`racks_per_block` needs `nodes_per_rack`"), "{message}");
     assert!(
         parse_error("nodes: [{name: n, box: hgx-h200, nodes_per_rack: 0}]").contains("`nodes_per_rack` is 0")
     );

@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Signal;
 
 use super::{AttemptKey, Machine};
-use crate::error::AgentError;
 use crate::attempt_dir::{self, AttemptDir};
-use crate::records::{LaunchLock, ExitRecord, LaunchIntent, ShimRecord, StopRecord};
-use crate::{logs, attempt_processes, proc};
+use crate::error::AgentError;
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
+use crate::{attempt_processes, logs, proc};
 
 /// The machine we run on.
 #[derive(Debug)]
@@ -76,7 +76,8 @@ impl Machine for LinuxMachine {
     }
 
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
-        let mut found: BTreeSet<AttemptKey> = attempt_dir::uncleaned_attempts(&self.data_dir).into_iter().collect();
+        let mut found: BTreeSet<AttemptKey> =
+            attempt_dir::uncleaned_attempts(&self.data_dir).into_iter().collect();
         match self.live_shims() {
             Ok(shims) => found.extend(shims.into_iter().map(|(key, _)| key)),
             Err(error) => tracing::warn!("shims without records are not looked for: {error}"),
@@ -105,7 +106,7 @@ impl Machine for LinuxMachine {
     }
 
     fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError> {
-        let found = self.live_shims()?.into_iter().find(|(of, _)| of == key);
+        let found = self.live_shims()?.into_iter().find(|(other, _)| other == key);
         Ok(found.map(|(_, shim)| shim))
     }
 
@@ -128,7 +129,7 @@ impl Machine for LinuxMachine {
     }
 
     fn shim_log(&mut self, key: &AttemptKey, bytes_max: usize) -> String {
-        let path = self.attempt_dir(key).map(|folder| folder.shim_log_path());
+        let path = self.attempt_dir(key).map(|attempt_dir| attempt_dir.shim_log_path());
         let read = path.ok().and_then(|path| logs::read_from(&path, 0, bytes_max).ok());
         let (bytes, _) = read.unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -142,7 +143,11 @@ impl Machine for LinuxMachine {
         self.attempt_dir(key)?.write_stop_record(stop)
     }
 
-    fn kill_attempt_processes(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> Result<usize, AgentError> {
+    fn kill_attempt_processes(
+        &mut self,
+        key: &AttemptKey,
+        shim: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError> {
         attempt_processes::kill_attempt_processes(shim, self.attempt_dir(key)?.path())
     }
 
@@ -171,13 +176,13 @@ fn process_of_shim(shim: &ShimRecord) -> Option<proc::Process> {
     proc::process(shim.pid).filter(|process| process.start_time == shim.start_time)
 }
 
-fn spawn_shim(shim_command: &[OsString], folder: &AttemptDir) -> Result<Child, AgentError> {
+fn spawn_shim(shim_command: &[OsString], attempt_dir: &AttemptDir) -> Result<Child, AgentError> {
     let Some((program, args)) = shim_command.split_first() else { return Err(AgentError::NoShimCommand) };
-    let log_path = folder.shim_log_path();
+    let log_path = attempt_dir.shim_log_path();
     let log =
         logs::open_to_append(&log_path).map_err(|source| AgentError::Write { path: log_path, source })?;
     let mut command = Command::new(program);
-    command.args(args).arg(folder.path()).current_dir("/");
+    command.args(args).arg(attempt_dir.path()).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     command.spawn().map_err(|source| AgentError::ShimSpawn { program: program.into(), source })
 }
@@ -214,7 +219,8 @@ mod tests {
         let mut machine = LinuxMachine::open(&dir, Vec::new()).unwrap();
         let own = proc::process(i32::try_from(std::process::id()).unwrap()).unwrap();
         let (pid, start_time, session) = (own.pid, own.start_time, own.session);
-        let shim = ShimRecord { pid, start_time, boot_id: machine.boot_id.clone(), session, process_group: None };
+        let shim =
+            ShimRecord { pid, start_time, boot_id: machine.boot_id.clone(), session, process_group: None };
         assert!(machine.is_shim_alive(&shim));
         assert!(!machine.is_shim_alive(&ShimRecord { start_time: start_time + 1, ..shim }));
     }

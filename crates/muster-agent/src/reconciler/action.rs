@@ -1,6 +1,6 @@
 //! What follows from how an attempt stands and what the orders say of it. Pure, so that every case can be read.
 
-use muster_protocol::agent::{Exit, AttemptOrder, StopOrder};
+use muster_protocol::agent::{AttemptOrder, Exit, StopOrder};
 
 use super::attempt_status::AttemptStatus;
 use crate::records::{ExitRecord, ShimRecord};
@@ -47,22 +47,28 @@ pub(super) struct LaunchState {
 }
 
 /// Decide.
-pub(super) fn next_action(standing: AttemptStatus, order: Option<&AttemptOrder>, remembered: LaunchState) -> AttemptAction {
-    match (standing, order) {
+pub(super) fn next_action(
+    status: AttemptStatus,
+    order: Option<&AttemptOrder>,
+    launch_state: LaunchState,
+) -> AttemptAction {
+    match (status, order) {
         (AttemptStatus::Exited(record), Some(_)) => AttemptAction::ReportExit(record),
         (AttemptStatus::Exited(_) | AttemptStatus::NoRecords, None) => AttemptAction::CleanUp,
-        (AttemptStatus::NoRecords, Some(_)) if remembered.is_child_shim_running => AttemptAction::Wait,
-        (AttemptStatus::NoRecords, Some(order)) => action_without_records(order, remembered),
-        (AttemptStatus::LaunchPending, _) if remembered.is_child_shim_running => AttemptAction::Wait,
+        (AttemptStatus::NoRecords, Some(_)) if launch_state.is_child_shim_running => AttemptAction::Wait,
+        (AttemptStatus::NoRecords, Some(order)) => action_without_records(order, launch_state),
+        (AttemptStatus::LaunchPending, _) if launch_state.is_child_shim_running => AttemptAction::Wait,
         (AttemptStatus::LaunchPending, _) => AttemptAction::AbandonLaunch,
         (AttemptStatus::ShimLost { why, shim }, _) => AttemptAction::KillLeftovers { why, shim },
-        (AttemptStatus::ShimAlive(shim), order) => AttemptAction::Supervise { shim, stop: stop_decision(order) },
+        (AttemptStatus::ShimAlive(shim), order) => {
+            AttemptAction::Supervise { shim, stop: stop_decision(order) }
+        }
     }
 }
 
 /// Of an attempt that has left no record here.
-fn action_without_records(order: &AttemptOrder, remembered: LaunchState) -> AttemptAction {
-    if order.started || remembered.was_launched {
+fn action_without_records(order: &AttemptOrder, launch_state: LaunchState) -> AttemptAction {
+    if order.started || launch_state.was_launched {
         // It was running here once. Launching it again could double it; the server decides. Its records may have been
         // deleted under it, so nothing is said before nothing of it is left.
         let why = "no trace of it is left on this node".to_string();
@@ -101,38 +107,51 @@ mod tests {
 
     #[test]
     fn only_an_attempt_without_records_is_launched() {
-        let fresh = order(false, None);
-        let (nothing, shim_up) = (LaunchState::default(), LaunchState { is_child_shim_running: true, was_launched: true });
-        assert_eq!(next_action(AttemptStatus::NoRecords, Some(&fresh), nothing), AttemptAction::Launch);
-        assert_eq!(next_action(AttemptStatus::LaunchPending, Some(&fresh), nothing), AttemptAction::AbandonLaunch);
-        assert_eq!(next_action(AttemptStatus::LaunchPending, Some(&fresh), shim_up), AttemptAction::Wait);
-        assert_eq!(next_action(AttemptStatus::NoRecords, Some(&fresh), shim_up), AttemptAction::Wait, "its records were deleted");
+        let new_order = order(false, None);
+        let (no_launch, shim_up) =
+            (LaunchState::default(), LaunchState { is_child_shim_running: true, was_launched: true });
+        assert_eq!(next_action(AttemptStatus::NoRecords, Some(&new_order), no_launch), AttemptAction::Launch);
+        assert_eq!(
+            next_action(AttemptStatus::LaunchPending, Some(&new_order), no_launch),
+            AttemptAction::AbandonLaunch
+        );
+        assert_eq!(next_action(AttemptStatus::LaunchPending, Some(&new_order), shim_up), AttemptAction::Wait);
+        assert_eq!(
+            next_action(AttemptStatus::NoRecords, Some(&new_order), shim_up),
+            AttemptAction::Wait,
+            "its records were deleted"
+        );
         let record =
             ExitRecord { exit: Exit::Code(0), stopped: false, placed_at_ms: 1, ended_at_ms: Some(2) };
         let ended = AttemptStatus::Exited(record.clone());
-        assert_eq!(next_action(ended, Some(&fresh), nothing), AttemptAction::ReportExit(record));
+        assert_eq!(next_action(ended, Some(&new_order), no_launch), AttemptAction::ReportExit(record));
         let lost = AttemptStatus::ShimLost { why: "shim lost".to_string(), shim: None };
-        assert!(matches!(next_action(lost, Some(&fresh), nothing), AttemptAction::KillLeftovers { .. }));
+        assert!(matches!(
+            next_action(lost, Some(&new_order), no_launch),
+            AttemptAction::KillLeftovers { .. }
+        ));
     }
 
     #[test]
     fn an_attempt_that_ran_before_or_must_stop_is_not_launched() {
-        let nothing = LaunchState::default();
-        let unknown = next_action(AttemptStatus::NoRecords, Some(&order(true, None)), nothing);
+        let no_launch = LaunchState::default();
+        let unknown = next_action(AttemptStatus::NoRecords, Some(&order(true, None)), no_launch);
         assert!(matches!(unknown, AttemptAction::KillLeftovers { .. }), "{unknown:?}");
         let launched = LaunchState { is_child_shim_running: false, was_launched: true };
         let unknown = next_action(AttemptStatus::NoRecords, Some(&order(false, None)), launched);
         assert!(matches!(unknown, AttemptAction::KillLeftovers { .. }), "{unknown:?}");
-        let stopped = next_action(AttemptStatus::NoRecords, Some(&order(false, stop())), nothing);
+        let stopped = next_action(AttemptStatus::NoRecords, Some(&order(false, stop())), no_launch);
         assert!(matches!(stopped, AttemptAction::RecordExit(Exit::NotStarted(_))), "{stopped:?}");
     }
 
     #[test]
     fn a_running_attempt_continues_unless_stopped_or_dropped_from_orders() {
-        let act = |order: Option<&AttemptOrder>| next_action(AttemptStatus::ShimAlive(shim()), order, LaunchState::default());
-        let tend = |ending| AttemptAction::Supervise { shim: shim(), stop: ending };
-        assert_eq!(act(Some(&order(true, None))), tend(StopDecision::KeepRunning));
-        assert_eq!(act(Some(&order(true, stop()))), tend(StopDecision::Ordered(stop().unwrap())));
-        assert_eq!(act(None), tend(StopDecision::NotInOrders));
+        let action = |order: Option<&AttemptOrder>| {
+            next_action(AttemptStatus::ShimAlive(shim()), order, LaunchState::default())
+        };
+        let supervise = |stop| AttemptAction::Supervise { shim: shim(), stop };
+        assert_eq!(action(Some(&order(true, None))), supervise(StopDecision::KeepRunning));
+        assert_eq!(action(Some(&order(true, stop()))), supervise(StopDecision::Ordered(stop().unwrap())));
+        assert_eq!(action(None), supervise(StopDecision::NotInOrders));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::AgentError;
 use crate::machine::{AttemptKey, Machine};
-use crate::records::{LaunchLock, ExitRecord, ShimRecord};
+use crate::records::{ExitRecord, LaunchLock, ShimRecord};
 
 /// How an attempt stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,20 +37,27 @@ pub(super) fn read_attempt_status(
     machine: &mut impl Machine,
     key: &AttemptKey,
     boot_id: &str,
-    may_run: PossibleProcesses,
+    possible_processes: PossibleProcesses,
 ) -> Result<AttemptStatus, AgentError> {
     match status_from_records(machine, key, boot_id) {
-        Ok(AttemptStatus::NoRecords) if may_run != PossibleProcesses::NotExpected => status_from_processes(machine, key),
-        Ok(AttemptStatus::LaunchPending) if may_run == PossibleProcesses::Unknown => status_from_processes(machine, key),
-        Err(damaged @ AgentError::CorruptRecord { .. }) => {
-            Ok(AttemptStatus::ShimLost { why: damaged.to_string(), shim: None })
+        Ok(AttemptStatus::NoRecords) if possible_processes != PossibleProcesses::NotExpected => {
+            status_from_processes(machine, key)
+        }
+        Ok(AttemptStatus::LaunchPending) if possible_processes == PossibleProcesses::Unknown => {
+            status_from_processes(machine, key)
+        }
+        Err(corrupt @ AgentError::CorruptRecord { .. }) => {
+            Ok(AttemptStatus::ShimLost { why: corrupt.to_string(), shim: None })
         }
         read => read,
     }
 }
 
 /// When the attempt that left its traces here was placed, if there is one.
-pub(super) fn recorded_placed_at_ms(machine: &mut impl Machine, key: &AttemptKey) -> Result<Option<i64>, AgentError> {
+pub(super) fn recorded_placed_at_ms(
+    machine: &mut impl Machine,
+    key: &AttemptKey,
+) -> Result<Option<i64>, AgentError> {
     if let Some(exit) = machine.exit_record(key)? {
         return Ok(Some(exit.placed_at_ms));
     }
@@ -73,21 +80,26 @@ fn status_from_processes(machine: &mut impl Machine, key: &AttemptKey) -> Result
     })
 }
 
-fn status_from_records(machine: &mut impl Machine, key: &AttemptKey, boot_id: &str) -> Result<AttemptStatus, AgentError> {
-    let claim = machine.launch_lock(key);
+fn status_from_records(
+    machine: &mut impl Machine,
+    key: &AttemptKey,
+    boot_id: &str,
+) -> Result<AttemptStatus, AgentError> {
+    let lock = machine.launch_lock(key);
     // First whether it lives, then the exit record: a shim writes it before it goes, so we cannot miss both.
-    let lives =
-        matches!(&claim, Ok(Some(LaunchLock::Shim(shim))) if shim.boot_id == boot_id && machine.is_shim_alive(shim));
+    let is_alive = matches!(&lock, Ok(Some(LaunchLock::Shim(shim))) if shim.boot_id == boot_id && machine.is_shim_alive(shim));
     // Before the claim is judged: one that stays damaged must not hide the end that we wrote for its sake.
     if let Some(record) = machine.exit_record(key)? {
         return Ok(AttemptStatus::Exited(record));
     }
-    Ok(match claim? {
-        Some(LaunchLock::Shim(shim)) if lives => AttemptStatus::ShimAlive(shim),
+    Ok(match lock? {
+        Some(LaunchLock::Shim(shim)) if is_alive => AttemptStatus::ShimAlive(shim),
         Some(LaunchLock::Shim(shim)) if shim.boot_id == boot_id => {
             AttemptStatus::ShimLost { why: "shim lost".to_string(), shim: Some(shim) }
         }
-        Some(LaunchLock::Shim(_)) => AttemptStatus::ShimLost { why: "the machine was restarted".to_string(), shim: None },
+        Some(LaunchLock::Shim(_)) => {
+            AttemptStatus::ShimLost { why: "the machine was restarted".to_string(), shim: None }
+        }
         Some(LaunchLock::Abandoned) => {
             AttemptStatus::ShimLost { why: "the launch was interrupted".to_string(), shim: None }
         }

@@ -34,7 +34,9 @@ pub(super) fn cpus_of_numa_nodes(nodes: &[u32], wanted: u32) -> Result<CpuSet, C
         cores.into_iter().filter(|core| own.is_set(*core)).for_each(|core| near.set(core));
     }
     match near.count() {
-        count if count < wanted.max(1) => Err(CpuAffinityError::TooFew { wanted: wanted.max(1), near: count }),
+        count if count < wanted.max(1) => {
+            Err(CpuAffinityError::TooFew { wanted: wanted.max(1), near: count })
+        }
         _ => Ok(near),
     }
 }
@@ -46,9 +48,9 @@ fn read_cpu_list(node: u32) -> Result<String, CpuAffinityError> {
 
 /// `0-15,32-47`; a node without cores has an empty line.
 fn parse_cpu_list(text: &str) -> Result<Vec<usize>, CpuAffinityError> {
-    let unclear = || CpuAffinityError::CpuListInvalid(text.trim().to_string());
+    let invalid = || CpuAffinityError::CpuListInvalid(text.trim().to_string());
     let core =
-        |word: &str| word.parse::<usize>().ok().filter(|core| *core < CpuSet::MAX_CPU).ok_or_else(unclear);
+        |word: &str| word.parse::<usize>().ok().filter(|core| *core < CpuSet::MAX_CPU).ok_or_else(invalid);
     let mut cores = Vec::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -92,14 +94,19 @@ mod tests {
 
     #[test]
     fn missing_numa_nodes_and_too_few_cpus_are_errors() {
-        assert!(matches!(cpus_of_numa_nodes(&[4_000_000], 1), Err(CpuAffinityError::CpuListUnreadable { .. })));
+        assert!(matches!(
+            cpus_of_numa_nodes(&[4_000_000], 1),
+            Err(CpuAffinityError::CpuListUnreadable { .. })
+        ));
         if std::path::Path::new(NUMA_NODES_PATH).join("node0").exists() {
             let own = sched_getaffinity(None).unwrap();
             let found = cpus_of_numa_nodes(&[0], 1).unwrap();
             assert!((0..CpuSet::MAX_CPU).all(|core| own.is_set(core) || !found.is_set(core)));
             let all = found.count();
             assert_eq!(cpus_of_numa_nodes(&[0, 0], all).unwrap().count(), all);
-            assert!(matches!(cpus_of_numa_nodes(&[0], all + 1), Err(CpuAffinityError::TooFew { near, .. }) if near == all));
+            assert!(
+                matches!(cpus_of_numa_nodes(&[0], all + 1), Err(CpuAffinityError::TooFew { near, .. }) if near == all)
+            );
         }
     }
 
@@ -111,8 +118,8 @@ mod tests {
         one.set(last);
         let mut command = Command::new("grep");
         command.args(["Cpus_allowed_list", "/proc/self/status"]).stdout(Stdio::piped());
-        let said = spawn_with_affinity(&mut command, Some(&one)).unwrap().wait_with_output().unwrap();
-        assert_eq!(String::from_utf8(said.stdout).unwrap().trim(), format!("Cpus_allowed_list:\t{last}"));
+        let output = spawn_with_affinity(&mut command, Some(&one)).unwrap().wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), format!("Cpus_allowed_list:\t{last}"));
         assert!(sched_getaffinity(None).unwrap() == own, "and we are where we were");
         let nowhere = spawn_with_affinity(&mut command, Some(&CpuSet::new())).unwrap().wait().unwrap();
         assert!(nowhere.success(), "it starts all the same");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::agent::{Exit, AttemptOrder};
+use muster_protocol::agent::{AttemptOrder, Exit};
 
 use crate::error::AgentError;
 use crate::records::{ExitRecord, StopRecord};
@@ -44,7 +44,14 @@ pub struct GangMonitor {
 impl GangMonitor {
     /// Over so many running tasks.
     pub fn new(tasks: usize) -> GangMonitor {
-        GangMonitor { task_count: tasks, exits: BTreeMap::new(), kill_at_monotonic_ms: None, was_term_sent: false, was_stopped: false, causing_failure: None }
+        GangMonitor {
+            task_count: tasks,
+            exits: BTreeMap::new(),
+            kill_at_monotonic_ms: None,
+            was_term_sent: false,
+            was_stopped: false,
+            causing_failure: None,
+        }
     }
 
     /// A task has ended.
@@ -53,39 +60,44 @@ impl GangMonitor {
     }
 
     /// Look, at a time that only grows, with the stop record as it was read just now.
-    pub fn next_action(&mut self, now_mono_ms: i64, stop: &Result<Option<StopRecord>, AgentError>) -> StopAction {
+    pub fn next_action(
+        &mut self,
+        now_monotonic_ms: i64,
+        stop: &Result<Option<StopRecord>, AgentError>,
+    ) -> StopAction {
         let all_ended = self.exits.len() == self.task_count;
         if let Some(grace_ms) = requested_grace_ms(stop) {
             self.was_stopped |= !all_ended;
-            self.set_kill_deadline(now_mono_ms, grace_ms);
+            self.set_kill_deadline(now_monotonic_ms, grace_ms);
         } else if all_ended {
-            self.set_kill_deadline(now_mono_ms, LEFTOVER_GRACE_MS);
+            self.set_kill_deadline(now_monotonic_ms, LEFTOVER_GRACE_MS);
         } else if let Some(failed) = self.first_failure() {
             // Whoever is ended for this failure must not speak for the gang.
             self.causing_failure.get_or_insert(failed);
-            self.set_kill_deadline(now_mono_ms, FAILED_GANG_GRACE_MS);
+            self.set_kill_deadline(now_monotonic_ms, FAILED_GANG_GRACE_MS);
         }
-        self.due_action(now_mono_ms)
+        self.due_action(now_monotonic_ms)
     }
 
     /// Nothing is left of it since `ended_at_ms`, by the wall clock: what to write down.
     pub fn into_exit_record(self, order: &AttemptOrder, ended_at_ms: i64) -> ExitRecord {
-        let exit = self.causing_failure.clone().filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
+        let exit =
+            self.causing_failure.clone().filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
         let (placed_at_ms, ended_at_ms) = (order.placed_at_ms, Some(ended_at_ms));
         ExitRecord { exit, stopped: self.was_stopped, placed_at_ms, ended_at_ms }
     }
 
     /// A grace counts from when it is seen first. A shorter one hurries; a longer one changes nothing,
     /// because others were told by when the space is free.
-    fn set_kill_deadline(&mut self, now_mono_ms: i64, grace_ms: i64) {
-        let by_ms = now_mono_ms.saturating_add(grace_ms);
+    fn set_kill_deadline(&mut self, now_monotonic_ms: i64, grace_ms: i64) {
+        let by_ms = now_monotonic_ms.saturating_add(grace_ms);
         self.kill_at_monotonic_ms = Some(self.kill_at_monotonic_ms.map_or(by_ms, |known| known.min(by_ms)));
     }
 
-    fn due_action(&mut self, now_mono_ms: i64) -> StopAction {
+    fn due_action(&mut self, now_monotonic_ms: i64) -> StopAction {
         match self.kill_at_monotonic_ms {
             None => StopAction::Wait,
-            Some(by_ms) if now_mono_ms >= by_ms => StopAction::Kill,
+            Some(by_ms) if now_monotonic_ms >= by_ms => StopAction::Kill,
             Some(_) if std::mem::replace(&mut self.was_term_sent, true) => StopAction::Wait,
             Some(_) => StopAction::Terminate,
         }
@@ -123,14 +135,14 @@ mod tests {
         Ok(Some(StopRecord { grace_ms, why: "test".to_string() }))
     }
 
-    fn record(watch: GangMonitor) -> ExitRecord {
-        watch.into_exit_record(&test_fixtures::order("job-1", &[]), 7)
+    fn record(monitor: GangMonitor) -> ExitRecord {
+        monitor.into_exit_record(&test_fixtures::order("job-1", &[]), 7)
     }
 
     fn gang_exit_of(tasks: usize, exits: &[(u32, Exit)]) -> Exit {
-        let mut watch = GangMonitor::new(tasks);
-        exits.iter().for_each(|(rank, exit)| watch.record_task_exit(*rank, exit.clone()));
-        record(watch).exit
+        let mut monitor = GangMonitor::new(tasks);
+        exits.iter().for_each(|(rank, exit)| monitor.record_task_exit(*rank, exit.clone()));
+        record(monitor).exit
     }
 
     #[test]
@@ -144,29 +156,33 @@ mod tests {
 
     #[test]
     fn a_kill_deadline_can_be_shortened_and_not_extended() {
-        let mut watch = GangMonitor::new(1);
+        let mut monitor = GangMonitor::new(1);
         for (grace_ms, seen_after_ms, ends_after_ms) in
             [(60, 0, 60), (60, 5, 60), (2, 10, 12), (2, 11, 12), (60, 11, 12)]
         {
-            watch.next_action(seen_after_ms, &stop(grace_ms));
-            assert_eq!(watch.kill_at_monotonic_ms, Some(ends_after_ms), "{grace_ms} ms, seen after {seen_after_ms} ms");
+            monitor.next_action(seen_after_ms, &stop(grace_ms));
+            assert_eq!(
+                monitor.kill_at_monotonic_ms,
+                Some(ends_after_ms),
+                "{grace_ms} ms, seen after {seen_after_ms} ms"
+            );
         }
     }
 
     #[test]
     fn term_is_sent_once_and_kill_repeats_until_the_gang_is_gone() {
-        let mut watch = GangMonitor::new(1);
-        assert_eq!(watch.next_action(0, &NO_STOP), StopAction::Wait);
-        let acts = [10, 20, 30, 40].map(|now_ms| watch.next_action(now_ms, &stop(20)));
+        let mut monitor = GangMonitor::new(1);
+        assert_eq!(monitor.next_action(0, &NO_STOP), StopAction::Wait);
+        let acts = [10, 20, 30, 40].map(|now_ms| monitor.next_action(now_ms, &stop(20)));
         assert_eq!(acts, [StopAction::Terminate, StopAction::Wait, StopAction::Kill, StopAction::Kill]);
-        watch.record_task_exit(0, Exit::Signal(9));
+        monitor.record_task_exit(0, Exit::Signal(9));
         let ended = ExitRecord {
             exit: Exit::Signal(9),
             stopped: true,
             placed_at_ms: test_fixtures::order("job-1", &[]).placed_at_ms,
             ended_at_ms: Some(7),
         };
-        assert_eq!(record(watch), ended);
+        assert_eq!(record(monitor), ended);
     }
 
     #[test]
@@ -177,21 +193,21 @@ mod tests {
 
     #[test]
     fn tasks_killed_after_a_failure_do_not_determine_the_gang_exit() {
-        let mut watch = GangMonitor::new(2);
-        watch.record_task_exit(1, Exit::Code(3));
-        assert_eq!(watch.next_action(0, &NO_STOP), StopAction::Terminate);
-        assert_eq!(watch.next_action(FAILED_GANG_GRACE_MS, &NO_STOP), StopAction::Kill);
-        watch.record_task_exit(0, Exit::Signal(9));
-        let ended = record(watch);
+        let mut monitor = GangMonitor::new(2);
+        monitor.record_task_exit(1, Exit::Code(3));
+        assert_eq!(monitor.next_action(0, &NO_STOP), StopAction::Terminate);
+        assert_eq!(monitor.next_action(FAILED_GANG_GRACE_MS, &NO_STOP), StopAction::Kill);
+        monitor.record_task_exit(0, Exit::Signal(9));
+        let ended = record(monitor);
         assert_eq!((ended.exit, ended.stopped), (Exit::Code(3), false));
     }
 
     #[test]
     fn a_stop_after_the_last_task_exit_only_shortens_the_leftover_grace() {
-        let mut watch = GangMonitor::new(1);
-        watch.record_task_exit(0, Exit::Code(0));
-        assert_eq!(watch.next_action(0, &NO_STOP), StopAction::Terminate);
-        assert_eq!(watch.next_action(1, &stop(0)), StopAction::Kill);
-        assert!(!record(watch).stopped);
+        let mut monitor = GangMonitor::new(1);
+        monitor.record_task_exit(0, Exit::Code(0));
+        assert_eq!(monitor.next_action(0, &NO_STOP), StopAction::Terminate);
+        assert_eq!(monitor.next_action(1, &stop(0)), StopAction::Kill);
+        assert!(!record(monitor).stopped);
     }
 }

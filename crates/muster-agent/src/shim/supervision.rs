@@ -8,32 +8,37 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group};
 
 use super::ShimError;
+use super::gang_monitor::{GangMonitor, SHIM_POLL_INTERVAL_MS, StopAction};
 use super::tasks::RunningGang;
-use super::gang_monitor::{StopAction, SHIM_POLL_INTERVAL_MS, GangMonitor};
 use crate::attempt_dir::AttemptDir;
 use crate::attempt_processes;
 use crate::proc::{self, Process};
 
 /// Wait until no process of the gang is left, and tell what the watch saw.
-pub(super) fn supervise_until_gone(folder: &AttemptDir, gang: &RunningGang) -> Result<GangMonitor, ShimError> {
+pub(super) fn supervise_until_gone(
+    attempt_dir: &AttemptDir,
+    gang: &RunningGang,
+) -> Result<GangMonitor, ShimError> {
     let reaped = spawn_reaper()?;
-    let mut watch = GangMonitor::new(gang.task_pids.len());
-    let began = Instant::now();
+    let mut monitor = GangMonitor::new(gang.task_pids.len());
+    let started_at = Instant::now();
     loop {
         match reaped.recv_timeout(Duration::from_millis(SHIM_POLL_INTERVAL_MS.unsigned_abs())) {
-            Ok((pid, status)) => record_reaped_task(gang, pid, status, &mut watch),
+            Ok((pid, status)) => record_reaped_task(gang, pid, status, &mut monitor),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(watch),
+            Err(RecvTimeoutError::Disconnected) => return Ok(monitor),
         }
-        let stop = folder.stop_record();
+        let stop = attempt_dir.stop_record();
         if let Err(error) = &stop {
             eprintln!("stopping at once: {error}");
         }
-        let now_ms = i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX);
-        match watch.next_action(now_ms, &stop) {
+        let now_ms = i64::try_from(started_at.elapsed().as_millis()).unwrap_or(i64::MAX);
+        match monitor.next_action(now_ms, &stop) {
             StopAction::Wait => {}
             StopAction::Terminate => terminate_gang(gang, &live_descendants()?),
-            StopAction::Kill => live_descendants()?.iter().for_each(|process| signal_or_log(process, Signal::KILL)),
+            StopAction::Kill => {
+                live_descendants()?.iter().for_each(|process| signal_or_log(process, Signal::KILL))
+            }
         }
     }
 }
@@ -44,9 +49,9 @@ pub(super) fn live_descendants() -> Result<Vec<Process>, ShimError> {
 }
 
 /// The group hears it at once, so that none can fork out of reach; who has left the group hears it alone.
-fn terminate_gang(gang: &RunningGang, left: &[Process]) {
+fn terminate_gang(gang: &RunningGang, processes: &[Process]) {
     let group = gang.process_group.as_raw_nonzero().get();
-    if left.iter().any(|process| process.group == group) {
+    if processes.iter().any(|process| process.group == group) {
         // One that was suspended could not react to its TERM.
         for signal in [Signal::TERM, Signal::CONT] {
             if let Err(error) = kill_process_group(gang.process_group, signal) {
@@ -54,7 +59,10 @@ fn terminate_gang(gang: &RunningGang, left: &[Process]) {
             }
         }
     }
-    left.iter().filter(|process| process.group != group).for_each(|process| signal_or_log(process, Signal::TERM));
+    processes
+        .iter()
+        .filter(|process| process.group != group)
+        .for_each(|process| signal_or_log(process, Signal::TERM));
 }
 
 /// Send a signal, or say why not: we try again, and the agent sees that we have not ended.
@@ -89,9 +97,9 @@ fn spawn_reaper() -> Result<Receiver<(Pid, WaitStatus)>, ShimError> {
     Ok(reaped)
 }
 
-fn record_reaped_task(gang: &RunningGang, pid: Pid, status: WaitStatus, watch: &mut GangMonitor) {
+fn record_reaped_task(gang: &RunningGang, pid: Pid, status: WaitStatus, monitor: &mut GangMonitor) {
     if let Some((rank, _)) = gang.task_pids.iter().find(|(_, task)| *task == pid) {
-        watch.record_task_exit(*rank, exit_from_wait_status(status));
+        monitor.record_task_exit(*rank, exit_from_wait_status(status));
     }
 }
 

@@ -8,15 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use muster_protocol::agent::{Exit, AttemptOrder, RunSpec, TaskOrder, TaskShare};
+use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, TaskOrder, TaskShare};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::CpuSet;
 
 use super::cpu_affinity;
 use crate::attempt_dir::AttemptDir;
-use crate::logs::{self, Stream};
 use crate::attempt_processes::ATTEMPT_DIR_VARIABLE;
+use crate::logs::{self, Stream};
 
 /// What a task sees of the agent's environment. The rest may hold secrets of the server.
 const INHERITED_ENVIRONMENT: [&str; 10] =
@@ -66,11 +66,15 @@ enum TaskStartError {
 impl TaskStartError {
     /// What a shell would answer, where the job itself is wrong: trying again elsewhere would not help.
     fn exit_code(&self) -> Option<i32> {
-        let (TaskStartError::Program { source, .. } | TaskStartError::Interpreter(source)) = self else { return None };
+        let (TaskStartError::Program { source, .. } | TaskStartError::Interpreter(source)) = self else {
+            return None;
+        };
         match source.kind() {
             io::ErrorKind::NotFound => Some(EXIT_CODE_NOT_FOUND),
             io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => Some(EXIT_CODE_NOT_EXECUTABLE),
-            _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => Some(EXIT_CODE_NOT_EXECUTABLE),
+            _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
+                Some(EXIT_CODE_NOT_EXECUTABLE)
+            }
             // Out of memory or processes, for example: the node's trouble, not the job's.
             _ => None,
         }
@@ -91,27 +95,34 @@ impl GangStartError {
 }
 
 /// Start every task that is due on this node, in one process group.
-pub(super) fn start_gang(folder: &AttemptDir, order: &AttemptOrder) -> Result<RunningGang, GangStartError> {
+pub(super) fn start_gang(
+    attempt_dir: &AttemptDir,
+    order: &AttemptOrder,
+) -> Result<RunningGang, GangStartError> {
     let mut tasks = Vec::new();
-    match start_tasks(folder, order, &mut tasks) {
+    match start_tasks(attempt_dir, order, &mut tasks) {
         Ok(group) => Ok(RunningGang { process_group: group, task_pids: tasks }),
         Err(error) => Err(GangStartError { error, started_tasks: tasks.len() }),
     }
 }
 
-fn start_tasks(folder: &AttemptDir, order: &AttemptOrder, tasks: &mut Vec<(u32, Pid)>) -> Result<Pid, TaskStartError> {
-    let program = TaskProgram::from_run(folder, &order.run)?;
-    let directory = working_directory(folder, order.run.directory.as_deref())?;
+fn start_tasks(
+    attempt_dir: &AttemptDir,
+    order: &AttemptOrder,
+    tasks: &mut Vec<(u32, Pid)>,
+) -> Result<Pid, TaskStartError> {
+    let program = TaskProgram::from_run(attempt_dir, &order.run)?;
+    let directory = working_directory(attempt_dir, order.run.directory.as_deref())?;
     let mut group = None;
     for task in &order.tasks {
-        let mut command = task_command(folder, order, task, &program)?;
+        let mut command = task_command(attempt_dir, order, task, &program)?;
         // The first task leads the group. Nobody is reaped before all have started, so it exists until then.
         command
             .current_dir(&directory)
             .process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
         let child = cpu_affinity::spawn_with_affinity(&mut command, task_cpu_affinity(task).as_ref());
         let child = child.map_err(|source| program.start_error(source)).inspect_err(|error| {
-            append_error_to_log(folder, task.rank, error);
+            append_error_to_log(attempt_dir, task.rank, error);
         })?;
         let pid = Pid::from_child(&child);
         group = group.or(Some(pid));
@@ -130,7 +141,7 @@ fn task_cpu_affinity(task: &TaskOrder) -> Option<CpuSet> {
 }
 
 fn task_command(
-    folder: &AttemptDir,
+    attempt_dir: &AttemptDir,
     order: &AttemptOrder,
     task: &TaskOrder,
     program: &TaskProgram,
@@ -140,17 +151,21 @@ fn task_command(
     command.env_clear();
     command.envs(INHERITED_ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(&order.run.env);
-    command.envs(task_environment(folder, order, task)); // Last, so that a job cannot tell itself other GPUs.
+    command.envs(task_environment(attempt_dir, order, task)); // Last, so that a job cannot tell itself other GPUs.
     command.stdin(Stdio::null());
-    command.stdout(open_log(folder, task.rank, Stream::Stdout)?);
-    command.stderr(open_log(folder, task.rank, Stream::Stderr)?);
+    command.stdout(open_log(attempt_dir, task.rank, Stream::Stdout)?);
+    command.stderr(open_log(attempt_dir, task.rank, Stream::Stderr)?);
     Ok(command)
 }
 
 /// What we tell a task about itself.
-fn task_environment(folder: &AttemptDir, order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
+fn task_environment(
+    attempt_dir: &AttemptDir,
+    order: &AttemptOrder,
+    task: &TaskOrder,
+) -> Vec<(&'static str, OsString)> {
     let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
-    let mut told = vec![
+    let mut variables = vec![
         ("MUSTER_JOB_ID", OsString::from(&order.job)),
         ("MUSTER_JOB_NAME", OsString::from(&order.name)),
         ("MUSTER_TENANT", OsString::from(&order.tenant)),
@@ -161,34 +176,35 @@ fn task_environment(folder: &AttemptDir, order: &AttemptOrder, task: &TaskOrder)
         ("MUSTER_GANG_SIZE", OsString::from(order.gang_size.to_string())),
         ("MUSTER_GPUS", OsString::from(&gpus)),
         ("CUDA_VISIBLE_DEVICES", OsString::from(gpus)), // Empty without GPUs: then CUDA shows none.
-        (ATTEMPT_DIR_VARIABLE, folder.path().as_os_str().to_os_string()),
+        (ATTEMPT_DIR_VARIABLE, attempt_dir.path().as_os_str().to_os_string()),
     ];
     if !task.numa_nodes.is_empty() {
         let numbers: Vec<String> = task.numa_nodes.iter().map(u32::to_string).collect();
-        told.push(("MUSTER_NUMA_NODES", OsString::from(numbers.join(","))));
+        variables.push(("MUSTER_NUMA_NODES", OsString::from(numbers.join(","))));
     }
     if let Some(milliwatts) = order.gpu_milliwatts_max {
-        told.push(("MUSTER_GPU_POWER_MAX_MW", OsString::from(milliwatts.to_string())));
+        variables.push(("MUSTER_GPU_POWER_MAX_MW", OsString::from(milliwatts.to_string())));
     }
-    told.extend(task.share.as_ref().map(gpu_share_environment).unwrap_or_default());
-    told.extend(gang_environment(order, task));
-    told
+    variables.extend(task.share.as_ref().map(gpu_share_environment).unwrap_or_default());
+    variables.extend(gang_environment(order, task));
+    variables
 }
 
 /// What it has of a device that others use beside it. The limits are those that an MPS server keeps for its clients; the
 /// device is the first that the task sees, and the only one.
 fn gpu_share_environment(share: &TaskShare) -> Vec<(&'static str, OsString)> {
-    let mut told = vec![
+    let mut variables = vec![
         ("MUSTER_GPU_SHARE_MODE", OsString::from(&share.mode)),
         ("MUSTER_GPU_SHARE_MILLI", OsString::from(share.compute_milli.to_string())),
         ("MUSTER_GPU_MEMORY_MIB", OsString::from(share.memory_mib.to_string())),
     ];
     if share.mode == "mps" {
         let percentage = (share.compute_milli / 10).max(1);
-        told.push(("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", OsString::from(percentage.to_string())));
-        told.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", OsString::from(format!("0={}M", share.memory_mib))));
+        variables.push(("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", OsString::from(percentage.to_string())));
+        variables
+            .push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", OsString::from(format!("0={}M", share.memory_mib))));
     }
-    told
+    variables
 }
 
 /// Its place among the others, which launchers such as torchrun and mpirun ask for. Nothing where the server did not
@@ -210,14 +226,14 @@ fn gang_environment(order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str
 
 /// Who looks for the output of a job that never had any finds out why. The log is only a courtesy: the report
 /// says it too, so a log that cannot be written is passed over.
-fn append_error_to_log(folder: &AttemptDir, rank: u32, error: &TaskStartError) {
-    if let Ok(mut log) = logs::open_to_append(&folder.file(&logs::log_name(rank, Stream::Stderr))) {
+fn append_error_to_log(attempt_dir: &AttemptDir, rank: u32, error: &TaskStartError) {
+    if let Ok(mut log) = logs::open_to_append(&attempt_dir.file(&logs::log_name(rank, Stream::Stderr))) {
         let _ = writeln!(log, "muster: {error}");
     }
 }
 
-fn open_log(folder: &AttemptDir, rank: u32, stream: Stream) -> Result<Stdio, TaskStartError> {
-    let path = folder.file(&logs::log_name(rank, stream));
+fn open_log(attempt_dir: &AttemptDir, rank: u32, stream: Stream) -> Result<Stdio, TaskStartError> {
+    let path = attempt_dir.file(&logs::log_name(rank, stream));
     match logs::open_to_append(&path) {
         Ok(file) => Ok(Stdio::from(file)),
         Err(source) => Err(TaskStartError::Log { path, source }),
@@ -225,9 +241,9 @@ fn open_log(folder: &AttemptDir, rank: u32, stream: Stream) -> Result<Stdio, Tas
 }
 
 /// Looked at beforehand, because a missing folder and a missing program are the same error to `exec`.
-fn working_directory(folder: &AttemptDir, asked: Option<&str>) -> Result<PathBuf, TaskStartError> {
-    let path = asked.map_or_else(|| folder.file("work"), PathBuf::from);
-    let usable = match asked {
+fn working_directory(attempt_dir: &AttemptDir, requested: Option<&str>) -> Result<PathBuf, TaskStartError> {
+    let path = requested.map_or_else(|| attempt_dir.file("work"), PathBuf::from);
+    let usable = match requested {
         None => logs::make_private_dir(&path),
         Some(_) => fs::metadata(&path).and_then(|found| match found.is_dir() {
             true => Ok(()),
@@ -247,12 +263,12 @@ struct TaskProgram {
 }
 
 impl TaskProgram {
-    fn from_run(folder: &AttemptDir, run: &RunSpec) -> Result<TaskProgram, TaskStartError> {
+    fn from_run(attempt_dir: &AttemptDir, run: &RunSpec) -> Result<TaskProgram, TaskStartError> {
         if run.image.is_some() {
             return Err(TaskStartError::ContainerImage);
         }
         if let Some(script) = &run.script {
-            return TaskProgram::from_script(folder, script, run);
+            return TaskProgram::from_script(attempt_dir, script, run);
         }
         let (path, rest) = run.command.split_first().ok_or(TaskStartError::NothingToRun)?;
         let args = rest.iter().chain(&run.args).cloned().collect();
@@ -260,8 +276,12 @@ impl TaskProgram {
     }
 
     /// A first line `#!…` is the kernel's business; without one it is a script for the shell.
-    fn from_script(folder: &AttemptDir, script: &str, run: &RunSpec) -> Result<TaskProgram, TaskStartError> {
-        let path = folder.file("script");
+    fn from_script(
+        attempt_dir: &AttemptDir,
+        script: &str,
+        run: &RunSpec,
+    ) -> Result<TaskProgram, TaskStartError> {
+        let path = attempt_dir.file("script");
         write_script(&path, script).map_err(TaskStartError::Script)?;
         let args: Vec<String> = run.command.iter().chain(&run.args).cloned().collect();
         if script.starts_with("#!") {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::duration::{self, NotADuration};
+use muster_core::time::{self, NotADuration};
 
 const RUNTIME: &str = "muster.sim/runtime";
 const EXIT_CODE: &str = "muster.sim/exit-code";
@@ -35,7 +35,7 @@ pub(super) enum InvalidAnnotation {
     Runtime(#[from] NotADuration),
     #[error("annotation `{key}` is `{value}`; it must be a whole number from {min} to {max}")]
     Number { key: &'static str, value: String, min: i32, max: i32 },
-    #[error("annotation `{key}` is `{value}`; it must be {words}")]
+    #[error("annotation `{key}` is `{value}`; it must be {allowed}")]
     Choice { key: &'static str, value: String, allowed: &'static str },
 }
 
@@ -43,7 +43,7 @@ impl SimulationAnnotations {
     pub fn parse(annotations: &BTreeMap<String, String>) -> Result<SimulationAnnotations, InvalidAnnotation> {
         let get = |key: &str| annotations.get(key).map(String::as_str);
         Ok(SimulationAnnotations {
-            runtime_ms: get(RUNTIME).map_or(Ok(RUNTIME_MS_DEFAULT), duration::parse_ms)?,
+            runtime_ms: get(RUNTIME).map_or(Ok(RUNTIME_MS_DEFAULT), time::parse_duration_ms)?,
             exit_code: parse_number(EXIT_CODE, get(EXIT_CODE), &EXIT_CODES)?.unwrap_or(0),
             refuse_launch: parse_choice(LAUNCH, get(LAUNCH), "accept", "refuse", "`accept` or `refuse`")?,
             ignore_stop: parse_choice(IGNORE_STOP, get(IGNORE_STOP), "false", "true", "`true` or `false`")?,
@@ -60,7 +60,12 @@ fn parse_number(
     let Some(text) = text else { return Ok(None) };
     match text.trim().parse() {
         Ok(number) if range.contains(&number) => Ok(Some(number)),
-        _ => Err(InvalidAnnotation::Number { key, value: text.to_string(), min: *range.start(), max: *range.end() }),
+        _ => Err(InvalidAnnotation::Number {
+            key,
+            value: text.to_string(),
+            min: *range.start(),
+            max: *range.end(),
+        }),
     }
 }
 
@@ -70,13 +75,13 @@ fn parse_choice(
     text: Option<&str>,
     no: &str,
     yes: &str,
-    words: &'static str,
+    allowed: &'static str,
 ) -> Result<bool, InvalidAnnotation> {
     match text {
         None => Ok(false),
         Some(text) if text == no => Ok(false),
         Some(text) if text == yes => Ok(true),
-        Some(text) => Err(InvalidAnnotation::Choice { key, value: text.to_string(), allowed: words }),
+        Some(text) => Err(InvalidAnnotation::Choice { key, value: text.to_string(), allowed }),
     }
 }
 
@@ -85,19 +90,24 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<SimulationAnnotations, InvalidAnnotation> {
-        SimulationAnnotations::parse(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+        SimulationAnnotations::parse(
+            &pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        )
     }
 
     #[test]
     fn without_annotations_an_attempt_runs_twenty_seconds_and_exits_zero() {
-        let wishes = read(&[("team", "vision")]).unwrap();
-        assert_eq!((wishes.runtime_ms, wishes.exit_code, wishes.temperature_c), (20_000, 0, None));
-        assert!(!wishes.refuse_launch && !wishes.ignore_stop);
+        let annotations = read(&[("team", "vision")]).unwrap();
+        assert_eq!(
+            (annotations.runtime_ms, annotations.exit_code, annotations.temperature_c),
+            (20_000, 0, None)
+        );
+        assert!(!annotations.refuse_launch && !annotations.ignore_stop);
     }
 
     #[test]
     fn annotations_are_parsed() {
-        let wishes = read(&[
+        let annotations = read(&[
             (RUNTIME, "1h30m"),
             (EXIT_CODE, "3"),
             (LAUNCH, "refuse"),
@@ -111,7 +121,7 @@ mod tests {
             ignore_stop: true,
             temperature_c: Some(90),
         };
-        assert_eq!(wishes, Ok(expected));
+        assert_eq!(annotations, Ok(expected));
     }
 
     #[test]
@@ -125,8 +135,8 @@ mod tests {
             (TEMPERATURE, "hot"),
             (TEMPERATURE, "900"),
         ] {
-            let said = read(&[(key, value)]).unwrap_err().to_string();
-            assert!(said.contains(key) && said.contains(&format!("`{value}`")), "{said}");
+            let message = read(&[(key, value)]).unwrap_err().to_string();
+            assert!(message.contains(key) && message.contains(&format!("`{value}`")), "{message}");
         }
     }
 }

@@ -25,26 +25,32 @@ impl GpuTemperatures {
     pub fn due_readings(
         &mut self,
         now_ms: i64,
-        paces: ReportIntervals,
+        intervals: ReportIntervals,
         node: &Registration,
         heated: &BTreeMap<u8, i32>,
     ) -> Vec<Report> {
-        let mut due = self.due_warm_readings(now_ms, paces.readings_ms, heated);
-        if self.health_check_timer.is_due(now_ms, paces.health_checks_ms) {
+        let mut due = self.due_warm_readings(now_ms, intervals.readings_ms, heated);
+        if self.health_check_timer.is_due(now_ms, intervals.health_checks_ms) {
             for gpu in (0..).take(node.gpus.len()) {
-                due.entry(gpu).or_insert_with(|| self.warm_gpus_c.get(&gpu).copied().unwrap_or(IDLE_TEMPERATURE_C));
+                due.entry(gpu)
+                    .or_insert_with(|| self.warm_gpus_c.get(&gpu).copied().unwrap_or(IDLE_TEMPERATURE_C));
             }
         }
         due.into_iter().map(|(gpu, temperature_c)| gpu_reading(&node.node, gpu, temperature_c)).collect()
     }
 
     /// The GPUs that are warm, or were at the last reading.
-    fn due_warm_readings(&mut self, now_ms: i64, every_ms: i64, heated: &BTreeMap<u8, i32>) -> BTreeMap<u8, i32> {
+    fn due_warm_readings(
+        &mut self,
+        now_ms: i64,
+        interval_ms: i64,
+        heated: &BTreeMap<u8, i32>,
+    ) -> BTreeMap<u8, i32> {
         let mut readings = BTreeMap::new();
         if self.are_all_idle() && heated.is_empty() {
             return readings;
         }
-        let due = self.reading_timer.is_due(now_ms, every_ms);
+        let due = self.reading_timer.is_due(now_ms, interval_ms);
         if due {
             self.warm_gpus_c.retain(|gpu, temperature_c| {
                 *temperature_c = (*temperature_c - COOLING_PER_READING_C).max(IDLE_TEMPERATURE_C);
@@ -88,44 +94,48 @@ mod tests {
     use crate::cluster::Cluster;
 
     fn temperatures(reports: Vec<Report>) -> Vec<i32> {
-        let read = |report| match report {
+        let temperature = |report| match report {
             Report::GpuReading { temperature_c, .. } => temperature_c.unwrap(),
             other => panic!("{other:?}"),
         };
-        reports.into_iter().map(read).collect()
+        reports.into_iter().map(temperature).collect()
     }
 
-    const REPORT_INTERVALS: ReportIntervals = ReportIntervals { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 30_000 };
+    const REPORT_INTERVALS: ReportIntervals =
+        ReportIntervals { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 30_000 };
 
     /// A node with four GPUs whose first health check is over.
     fn node_after_first_health_check() -> (GpuTemperatures, Registration) {
         let node = Cluster::default_dev().registrations().remove(0);
-        let mut heat = GpuTemperatures::default();
-        assert_eq!(temperatures(heat.due_readings(-1, REPORT_INTERVALS, &node, &BTreeMap::new())), [40, 40, 40, 40]);
-        (heat, node)
+        let mut gpus = GpuTemperatures::default();
+        assert_eq!(
+            temperatures(gpus.due_readings(-1, REPORT_INTERVALS, &node, &BTreeMap::new())),
+            [40, 40, 40, 40]
+        );
+        (gpus, node)
     }
 
     #[test]
     fn gpus_heat_at_once_and_cool_to_idle() {
-        let (mut heat, node) = node_after_first_health_check();
+        let (mut gpus, node) = node_after_first_health_check();
         let hot = BTreeMap::from([(3, 90)]);
         let cold = BTreeMap::new();
-        assert_eq!(temperatures(heat.due_readings(0, REPORT_INTERVALS, &node, &hot)), [90]);
-        let mut story = Vec::new();
+        assert_eq!(temperatures(gpus.due_readings(0, REPORT_INTERVALS, &node, &hot)), [90]);
+        let mut readings = Vec::new();
         for second in 1..10 {
             let heated = if second < 3 { &hot } else { &cold };
-            story.extend(temperatures(heat.due_readings(second * 1_000, REPORT_INTERVALS, &node, heated)));
+            readings.extend(temperatures(gpus.due_readings(second * 1_000, REPORT_INTERVALS, &node, heated)));
         }
-        assert_eq!(story, [90, 90, 80, 70, 60, 50, 40]);
-        assert_eq!(heat.wake_at_ms(), 29_999, "the next health check");
+        assert_eq!(readings, [90, 90, 80, 70, 60, 50, 40]);
+        assert_eq!(gpus.wake_at_ms(), 29_999, "the next health check");
     }
 
     #[test]
     fn readings_and_health_checks_keep_their_intervals() {
-        let (mut heat, node) = node_after_first_health_check();
+        let (mut gpus, node) = node_after_first_health_check();
         let hot = BTreeMap::from([(3, 90)]);
         let slow = ReportIntervals { readings_ms: 10_000, health_checks_ms: 15_000, ..REPORT_INTERVALS };
-        let read_at = |second: &i64| !heat.due_readings(second * 1_000, slow, &node, &hot).is_empty();
+        let read_at = |second: &i64| !gpus.due_readings(second * 1_000, slow, &node, &hot).is_empty();
         assert_eq!((0..40).filter(read_at).collect::<Vec<i64>>(), [0, 10, 15, 20, 30]);
     }
 }

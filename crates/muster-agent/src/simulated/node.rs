@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use muster_protocol::agent::{Exit, AttemptOrder, Orders, Registration, Report, TaskOrder};
+use muster_core::time;
+use muster_protocol::agent::{AttemptOrder, Exit, Orders, Registration, Report, TaskOrder};
 
-use super::simulated_run::SimulatedRun;
 use super::gpu_temperatures::GpuTemperatures;
-use super::simulated_cluster::{SimulatedEffect, LogLine, ReportIntervals};
-use crate::duration;
+use super::simulated_cluster::{LogLine, ReportIntervals, SimulatedEffect};
+use super::simulated_run::SimulatedRun;
 use crate::logs::Stream;
 use crate::order_fence::OrderFence;
 use crate::repeat_timer::RepeatTimer;
@@ -33,11 +33,11 @@ struct SimulatedAttempt {
 }
 
 impl SimulatedNode {
-    pub fn new(registration: Registration, paces: ReportIntervals) -> SimulatedNode {
+    pub fn new(registration: Registration, intervals: ReportIntervals) -> SimulatedNode {
         SimulatedNode {
             order_fence: OrderFence::new(&registration.incarnation),
             registration,
-            intervals: paces,
+            intervals,
             heartbeat_timer: RepeatTimer::default(),
             attempts: BTreeMap::new(),
             gpu_temperatures: GpuTemperatures::default(),
@@ -62,32 +62,37 @@ impl SimulatedNode {
 
     /// Say and do what is due.
     pub fn step(&mut self, now_ms: i64) -> Vec<SimulatedEffect> {
-        let mut acts = Vec::new();
-        self.report_heartbeat(now_ms, &mut acts);
+        let mut effects = Vec::new();
+        self.report_heartbeat(now_ms, &mut effects);
         for attempt in self.attempts.values_mut() {
-            attempt.step(now_ms, self.intervals.heartbeat_ms, &self.registration.node, &mut acts);
+            attempt.step(now_ms, self.intervals.heartbeat_ms, &self.registration.node, &mut effects);
         }
         let heated = self.heated_gpus(now_ms);
-        let readings = self.gpu_temperatures.due_readings(now_ms, self.intervals, &self.registration, &heated);
-        acts.extend(readings.into_iter().map(SimulatedEffect::SendReport));
-        acts
+        let readings =
+            self.gpu_temperatures.due_readings(now_ms, self.intervals, &self.registration, &heated);
+        effects.extend(readings.into_iter().map(SimulatedEffect::SendReport));
+        effects
     }
 
     /// When something is due next.
     pub fn wake_at_ms(&self) -> i64 {
         let attempts = self.attempts.values().map(SimulatedAttempt::wake_at_ms);
-        attempts.chain([self.gpu_temperatures.wake_at_ms(), self.heartbeat_timer.next_due_ms()]).min().unwrap_or(i64::MIN)
+        attempts
+            .chain([self.gpu_temperatures.wake_at_ms(), self.heartbeat_timer.next_due_ms()])
+            .min()
+            .unwrap_or(i64::MIN)
     }
 
-    fn report_heartbeat(&mut self, now_ms: i64, acts: &mut Vec<SimulatedEffect>) {
+    fn report_heartbeat(&mut self, now_ms: i64, effects: &mut Vec<SimulatedEffect>) {
         if !self.heartbeat_timer.is_due(now_ms, self.intervals.heartbeat_ms) {
             return;
         }
         // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.
         if !self.order_fence.is_registered() {
-            acts.push(SimulatedEffect::SendReport(Report::Registered(Box::new(self.registration.clone()))));
+            effects
+                .push(SimulatedEffect::SendReport(Report::Registered(Box::new(self.registration.clone()))));
         }
-        acts.push(SimulatedEffect::SendReport(Report::Heartbeat { node: self.registration.node.clone() }));
+        effects.push(SimulatedEffect::SendReport(Report::Heartbeat { node: self.registration.node.clone() }));
     }
 
     /// The GPUs that running attempts heat; of two on one GPU the hotter counts.
@@ -106,7 +111,12 @@ impl SimulatedNode {
 
 impl SimulatedAttempt {
     fn new(order: AttemptOrder) -> SimulatedAttempt {
-        SimulatedAttempt { simulated_run: SimulatedRun::from_order(&order), order, start_report_timer: RepeatTimer::default(), exit_report_timer: RepeatTimer::default() }
+        SimulatedAttempt {
+            simulated_run: SimulatedRun::from_order(&order),
+            order,
+            start_report_timer: RepeatTimer::default(),
+            exit_report_timer: RepeatTimer::default(),
+        }
     }
 
     /// The same attempt under newer orders. What has ended stays as it ended.
@@ -118,37 +128,49 @@ impl SimulatedAttempt {
         self
     }
 
-    fn step(&mut self, now_ms: i64, every_ms: i64, node: &str, acts: &mut Vec<SimulatedEffect>) {
-        let over = self.simulated_run.ends_at_ms <= now_ms;
+    fn step(&mut self, now_ms: i64, interval_ms: i64, node: &str, effects: &mut Vec<SimulatedEffect>) {
+        let is_over = self.simulated_run.ends_at_ms <= now_ms;
         if self.simulated_run.starts_at_ms.is_some_and(|starts_at_ms| starts_at_ms <= now_ms) {
-            self.report_started(now_ms, every_ms, node, over, acts);
+            self.report_started(now_ms, interval_ms, node, is_over, effects);
         }
-        if over {
-            self.report_exit(now_ms, every_ms, node, acts);
+        if is_over {
+            self.report_exit(now_ms, interval_ms, node, effects);
         }
     }
 
     /// Said until the orders know it. After the end it is only said if it never was, so that the two come in order.
-    fn report_started(&mut self, now_ms: i64, every_ms: i64, node: &str, over: bool, acts: &mut Vec<SimulatedEffect>) {
-        if self.order.started || (over && self.start_report_timer.has_fired()) {
+    fn report_started(
+        &mut self,
+        now_ms: i64,
+        interval_ms: i64,
+        node: &str,
+        is_over: bool,
+        effects: &mut Vec<SimulatedEffect>,
+    ) {
+        if self.order.started || (is_over && self.start_report_timer.has_fired()) {
             return;
         }
         if !self.start_report_timer.has_fired() {
-            acts.extend(self.log_effects(Stream::Stdout, |task| self.opening_log_text(node, task)));
+            effects.extend(self.log_effects(Stream::Stdout, |task| self.opening_log_text(node, task)));
         }
-        if self.start_report_timer.is_due(now_ms, every_ms) {
+        if self.start_report_timer.is_due(now_ms, interval_ms) {
             let (job, attempt) = (self.order.job.clone(), self.order.attempt);
             let incarnation = String::new();
-            acts.push(SimulatedEffect::SendReport(Report::Started { node: node.to_string(), job, attempt, incarnation }));
+            effects.push(SimulatedEffect::SendReport(Report::Started {
+                node: node.to_string(),
+                job,
+                attempt,
+                incarnation,
+            }));
         }
     }
 
-    fn report_exit(&mut self, now_ms: i64, every_ms: i64, node: &str, acts: &mut Vec<SimulatedEffect>) {
+    fn report_exit(&mut self, now_ms: i64, interval_ms: i64, node: &str, effects: &mut Vec<SimulatedEffect>) {
         if !self.exit_report_timer.has_fired() {
-            acts.extend(self.log_effects(self.closing_log_stream(), |_| self.closing_log_text()));
+            effects.extend(self.log_effects(self.closing_log_stream(), |_| self.closing_log_text()));
         }
-        if self.exit_report_timer.is_due(now_ms, every_ms) {
-            acts.push(SimulatedEffect::SendReport(Report::Ended {
+        if self.exit_report_timer.is_due(now_ms, interval_ms) {
+            effects.push(SimulatedEffect::SendReport(Report::Ended {
                 node: node.to_string(),
                 job: self.order.job.clone(),
                 attempt: self.order.attempt,
@@ -165,7 +187,9 @@ impl SimulatedAttempt {
             return self.exit_report_timer.next_due_ms();
         }
         let start = match self.simulated_run.starts_at_ms {
-            Some(starts_at_ms) if !self.order.started => self.start_report_timer.next_due_ms().max(starts_at_ms),
+            Some(starts_at_ms) if !self.order.started => {
+                self.start_report_timer.next_due_ms().max(starts_at_ms)
+            }
             _ => i64::MAX,
         };
         start.min(self.simulated_run.ends_at_ms)
@@ -198,7 +222,9 @@ impl SimulatedAttempt {
                 image.iter().chain(&run.command).chain(&run.args).cloned().collect::<Vec<_>>().join(" ")
             }
         };
-        let runtime = duration::format_ms(self.simulated_run.ends_at_ms - self.simulated_run.starts_at_ms.unwrap_or_default());
+        let runtime = time::format_duration_ms(
+            self.simulated_run.ends_at_ms - self.simulated_run.starts_at_ms.unwrap_or_default(),
+        );
         format!(
             "[simulated] {job} `{name}`, attempt {attempt}: rank {} of {gang_size} on {node} with {gpus}\n\
              [simulated] would run: {runs}\n[simulated] pretends to work for {runtime}\n",

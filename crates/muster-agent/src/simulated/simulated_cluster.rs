@@ -62,14 +62,18 @@ pub struct SimulatedCluster {
 
 impl SimulatedCluster {
     /// A cluster in which nothing has been said yet.
-    pub fn new(registrations: Vec<Registration>, paces: ReportIntervals) -> SimulatedCluster {
-        let mut world = SimulatedCluster { nodes: BTreeMap::new(), wake_schedule: WakeSchedule::default(), last_step_ms: i64::MIN };
+    pub fn new(registrations: Vec<Registration>, intervals: ReportIntervals) -> SimulatedCluster {
+        let mut cluster = SimulatedCluster {
+            nodes: BTreeMap::new(),
+            wake_schedule: WakeSchedule::default(),
+            last_step_ms: i64::MIN,
+        };
         for registration in registrations {
             let name = registration.node.clone();
-            world.wake_schedule.set_wake(&name, i64::MIN);
-            world.nodes.insert(name, SimulatedNode::new(registration, paces));
+            cluster.wake_schedule.set_wake(&name, i64::MIN);
+            cluster.nodes.insert(name, SimulatedNode::new(registration, intervals));
         }
-        world
+        cluster
     }
 
     /// Take in what happened at `now_ms` and do everything that is due.
@@ -81,13 +85,13 @@ impl SimulatedCluster {
         if let SimulatedInput::Orders(orders) = input {
             self.apply_orders(now_ms, orders);
         }
-        let mut acts = Vec::new();
+        let mut effects = Vec::new();
         for name in self.wake_schedule.due_nodes(now_ms) {
             let Some(node) = self.nodes.get_mut(&name) else { continue };
-            acts.extend(node.step(now_ms));
+            effects.extend(node.step(now_ms));
             self.wake_schedule.set_wake(&name, node.wake_at_ms());
         }
-        acts
+        effects
     }
 
     /// When the next step is due.

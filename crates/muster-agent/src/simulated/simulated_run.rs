@@ -1,6 +1,6 @@
 //! What will become of a simulated attempt. It follows from the order alone, so a restart changes nothing.
 
-use muster_protocol::agent::{Exit, AttemptOrder, StopOrder};
+use muster_protocol::agent::{AttemptOrder, Exit, StopOrder};
 
 use super::annotations::SimulationAnnotations;
 
@@ -27,22 +27,26 @@ pub(super) struct SimulatedRun {
 impl SimulatedRun {
     pub fn from_order(order: &AttemptOrder) -> SimulatedRun {
         let starts_at_ms = order.placed_at_ms.saturating_add(START_DELAY_MS);
-        let wishes = match SimulationAnnotations::parse(&order.annotations) {
+        let annotations = match SimulationAnnotations::parse(&order.annotations) {
             Err(bad) => return SimulatedRun::failed_launch(starts_at_ms, bad.to_string()),
-            Ok(wishes) if wishes.refuse_launch => {
-                return SimulatedRun::failed_launch(starts_at_ms, "the simulated launch was told to refuse".to_string());
+            Ok(annotations) if annotations.refuse_launch => {
+                return SimulatedRun::failed_launch(
+                    starts_at_ms,
+                    "the simulated launch was told to refuse".to_string(),
+                );
             }
-            Ok(wishes) => wishes,
+            Ok(annotations) => annotations,
         };
-        let by_itself = (starts_at_ms.saturating_add(wishes.runtime_ms), Exit::Code(wishes.exit_code));
-        let by_stop = order.stop.as_ref().map(|stop| end_by_stop(stop, &wishes));
+        let by_itself =
+            (starts_at_ms.saturating_add(annotations.runtime_ms), Exit::Code(annotations.exit_code));
+        let by_stop = order.stop.as_ref().map(|stop| end_by_stop(stop, &annotations));
         let (ends_at_ms, exit) = match by_stop {
             Some(by_stop) if by_stop.0 < by_itself.0 => by_stop,
             _ => by_itself,
         };
         let ends_at_ms = ends_at_ms.max(starts_at_ms);
         let stopped = order.stop.as_ref().is_some_and(|stop| stop.since_ms < ends_at_ms);
-        let temperature_c = wishes.temperature_c;
+        let temperature_c = annotations.temperature_c;
         SimulatedRun { starts_at_ms: Some(starts_at_ms), ends_at_ms, exit, stopped, temperature_c }
     }
 
@@ -56,9 +60,9 @@ impl SimulatedRun {
     }
 }
 
-fn end_by_stop(stop: &StopOrder, wishes: &SimulationAnnotations) -> (i64, Exit) {
+fn end_by_stop(stop: &StopOrder, annotations: &SimulationAnnotations) -> (i64, Exit) {
     let grace_ms = stop.grace_ms.max(0);
-    if wishes.ignore_stop || grace_ms < STOP_DELAY_MS {
+    if annotations.ignore_stop || grace_ms < STOP_DELAY_MS {
         return (stop.since_ms.saturating_add(grace_ms), Exit::Signal(SIGKILL));
     }
     (stop.since_ms.saturating_add(STOP_DELAY_MS), Exit::Signal(SIGTERM))
@@ -75,38 +79,51 @@ mod tests {
 
     #[test]
     fn an_attempt_ends_after_its_annotated_runtime() {
-        let fate = SimulatedRun::from_order(&order("job-1", &[("muster.sim/runtime", "2s"), ("muster.sim/exit-code", "7")]));
-        assert_eq!((fate.starts_at_ms, fate.ends_at_ms, fate.exit), (Some(1_050), 3_050, Exit::Code(7)));
+        let run = SimulatedRun::from_order(&order(
+            "job-1",
+            &[("muster.sim/runtime", "2s"), ("muster.sim/exit-code", "7")],
+        ));
+        assert_eq!((run.starts_at_ms, run.ends_at_ms, run.exit), (Some(1_050), 3_050, Exit::Code(7)));
     }
 
     #[test]
     fn a_stop_ends_the_attempt_and_ignoring_it_ends_in_a_kill() {
-        let mut polite = order("job-1", &[]);
-        polite.stop = stop(5_000, 30_000);
-        assert_eq!((SimulatedRun::from_order(&polite).ends_at_ms, SimulatedRun::from_order(&polite).exit), (5_050, Exit::Signal(15)));
-        let mut deaf = order("job-1", &[("muster.sim/ignore-stop", "true")]);
-        deaf.stop = stop(5_000, 3_000);
-        assert_eq!((SimulatedRun::from_order(&deaf).ends_at_ms, SimulatedRun::from_order(&deaf).exit), (8_000, Exit::Signal(9)));
-        deaf.stop = stop(5_000, 30_000);
-        assert_eq!(SimulatedRun::from_order(&deaf).exit, Exit::Code(0), "it ended by itself before its grace was over");
-        assert!(SimulatedRun::from_order(&deaf).stopped, "but it had been told");
-        deaf.stop = stop(90_000, 30_000);
-        assert!(!SimulatedRun::from_order(&deaf).stopped, "told only after its end");
+        let mut stopping = order("job-1", &[]);
+        stopping.stop = stop(5_000, 30_000);
+        assert_eq!(
+            (SimulatedRun::from_order(&stopping).ends_at_ms, SimulatedRun::from_order(&stopping).exit),
+            (5_050, Exit::Signal(15))
+        );
+        let mut ignoring = order("job-1", &[("muster.sim/ignore-stop", "true")]);
+        ignoring.stop = stop(5_000, 3_000);
+        assert_eq!(
+            (SimulatedRun::from_order(&ignoring).ends_at_ms, SimulatedRun::from_order(&ignoring).exit),
+            (8_000, Exit::Signal(9))
+        );
+        ignoring.stop = stop(5_000, 30_000);
+        assert_eq!(
+            SimulatedRun::from_order(&ignoring).exit,
+            Exit::Code(0),
+            "it ended by itself before its grace was over"
+        );
+        assert!(SimulatedRun::from_order(&ignoring).stopped, "but it had been told");
+        ignoring.stop = stop(90_000, 30_000);
+        assert!(!SimulatedRun::from_order(&ignoring).stopped, "told only after its end");
     }
 
     #[test]
     fn a_stop_before_the_start_takes_effect_at_the_start() {
         let mut order = order("job-1", &[]);
         order.stop = stop(900, 0);
-        let fate = SimulatedRun::from_order(&order);
-        assert_eq!((fate.starts_at_ms, fate.ends_at_ms), (Some(1_050), 1_050));
+        let run = SimulatedRun::from_order(&order);
+        assert_eq!((run.starts_at_ms, run.ends_at_ms), (Some(1_050), 1_050));
     }
 
     #[test]
     fn invalid_annotations_and_refused_launches_never_start() {
         for (key, value) in [("muster.sim/runtime", "soon"), ("muster.sim/launch", "refuse")] {
-            let fate = SimulatedRun::from_order(&order("job-1", &[(key, value)]));
-            assert!(matches!(fate.exit, Exit::NotStarted(_)) && fate.starts_at_ms.is_none());
+            let run = SimulatedRun::from_order(&order("job-1", &[(key, value)]));
+            assert!(matches!(run.exit, Exit::NotStarted(_)) && run.starts_at_ms.is_none());
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What every agent promises, simulated or real. Each promise is one function that runs over both.
 
-use muster_protocol::agent::{Exit, AttemptOrder, Report};
+use muster_protocol::agent::{AttemptOrder, Exit, Report};
 
-use crate::harness::{AgentHarness, NODE, now_ms, order, script, with_stop, wait_until};
+use crate::harness::{AgentHarness, NODE, now_ms, order, script, wait_until, with_stop};
 
 /// An attempt that ends by itself with code 3 soon, in both worlds.
 fn attempt_that_exits_soon() -> AttemptOrder {
@@ -21,84 +21,87 @@ fn attempt_that_runs_on() -> AttemptOrder {
 
 /// One that does not listen when it is told to stop.
 fn attempt_that_ignores_term() -> AttemptOrder {
-    let mut order = AttemptOrder { run: script("trap '' TERM; while true; do sleep 0.1; done"), ..attempt_that_runs_on() };
+    let mut order = AttemptOrder {
+        run: script("trap '' TERM; while true; do sleep 0.1; done"),
+        ..attempt_that_runs_on()
+    };
     order.annotations.insert("muster.sim/ignore-stop".to_string(), "true".to_string());
     order
 }
 
-fn registers_and_sends_heartbeats(bench: AgentHarness) {
-    wait_until("it beats", || bench.heartbeat_count() >= 2);
-    let heard = bench.reports();
-    let Report::Registered(registration) = &heard[0] else { panic!("{heard:?}") };
+fn registers_and_sends_heartbeats(harness: AgentHarness) {
+    wait_until("it beats", || harness.heartbeat_count() >= 2);
+    let reports = harness.reports();
+    let Report::Registered(registration) = &reports[0] else { panic!("{reports:?}") };
     assert_eq!(registration.node, NODE);
-    assert_eq!(bench.agent.as_ref().unwrap().nodes()[0], NODE);
+    assert_eq!(harness.agent.as_ref().unwrap().nodes()[0], NODE);
 }
 
-fn reports_start_then_exit(mut bench: AgentHarness) {
-    bench.send_orders(vec![attempt_that_exits_soon()]);
-    assert_eq!(bench.wait_for_exit(), Exit::Code(3));
-    let story = bench.reports();
-    let started = story.iter().position(|report| matches!(report, Report::Started { .. }));
-    let ended = story.iter().position(|report| matches!(report, Report::Ended { .. }));
-    assert!(started.is_some() && started < ended, "{story:?}");
-    assert!(!bench.reported_exits()[0].1, "nobody told it to stop");
+fn reports_start_then_exit(mut harness: AgentHarness) {
+    harness.send_orders(vec![attempt_that_exits_soon()]);
+    assert_eq!(harness.wait_for_exit(), Exit::Code(3));
+    let reports = harness.reports();
+    let started = reports.iter().position(|report| matches!(report, Report::Started { .. }));
+    let ended = reports.iter().position(|report| matches!(report, Report::Ended { .. }));
+    assert!(started.is_some() && started < ended, "{reports:?}");
+    assert!(!harness.reported_exits()[0].1, "nobody told it to stop");
 }
 
-fn stops_on_order(mut bench: AgentHarness) {
-    let asked = attempt_that_runs_on();
-    bench.send_orders(vec![asked.clone()]);
-    bench.wait_for_start();
-    bench.send_orders(vec![with_stop(&asked, 20_000)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Signal(15));
-    assert!(bench.reported_exits()[0].1, "it was told to stop");
+fn stops_on_order(mut harness: AgentHarness) {
+    let attempt_order = attempt_that_runs_on();
+    harness.send_orders(vec![attempt_order.clone()]);
+    harness.wait_for_start();
+    harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(15));
+    assert!(harness.reported_exits()[0].1, "it was told to stop");
 }
 
 /// A stop whose grace was long is ordered again with hardly any.
-fn honours_a_shortened_grace(mut bench: AgentHarness) {
-    let mut asked = attempt_that_ignores_term();
-    bench.send_orders(vec![asked.clone()]);
-    bench.wait_for_start();
-    asked = with_stop(&asked, 600_000);
-    bench.send_orders(vec![asked.clone()]);
-    bench.wait_for_heartbeats(5);
-    assert_eq!(bench.reported_exits(), [], "it has ten minutes");
-    let stop = asked.stop.as_mut().unwrap();
+fn honours_a_shortened_grace(mut harness: AgentHarness) {
+    let mut attempt_order = attempt_that_ignores_term();
+    harness.send_orders(vec![attempt_order.clone()]);
+    harness.wait_for_start();
+    attempt_order = with_stop(&attempt_order, 600_000);
+    harness.send_orders(vec![attempt_order.clone()]);
+    harness.wait_for_heartbeats(5);
+    assert_eq!(harness.reported_exits(), [], "it has ten minutes");
+    let stop = attempt_order.stop.as_mut().unwrap();
     stop.grace_ms = now_ms() - stop.since_ms + 500;
-    bench.send_orders(vec![asked]);
-    assert_eq!(bench.wait_for_exit(), Exit::Signal(9));
-    assert!(bench.reported_exits()[0].1, "it was told to stop");
+    harness.send_orders(vec![attempt_order]);
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
+    assert!(harness.reported_exits()[0].1, "it was told to stop");
 }
 
-fn repeats_the_exit_report_until_dropped(mut bench: AgentHarness) {
-    bench.send_orders(vec![attempt_that_exits_soon()]);
-    wait_until("the end was said three times", || bench.reported_exits().len() >= 3);
-    assert!(bench.reported_exits().windows(2).all(|pair| pair[0] == pair[1]));
-    bench.send_orders(vec![]);
-    bench.wait_for_heartbeats(2);
-    let said = bench.reported_exits().len();
-    bench.wait_for_heartbeats(3);
-    assert_eq!(bench.reported_exits().len(), said, "it goes on about an attempt that was dropped");
+fn repeats_the_exit_report_until_dropped(mut harness: AgentHarness) {
+    harness.send_orders(vec![attempt_that_exits_soon()]);
+    wait_until("the end was said three times", || harness.reported_exits().len() >= 3);
+    assert!(harness.reported_exits().windows(2).all(|pair| pair[0] == pair[1]));
+    harness.send_orders(vec![]);
+    harness.wait_for_heartbeats(2);
+    let message = harness.reported_exits().len();
+    harness.wait_for_heartbeats(3);
+    assert_eq!(harness.reported_exits().len(), message, "it goes on about an attempt that was dropped");
 }
 
-fn ignores_older_orders(mut bench: AgentHarness) {
-    let asked = attempt_that_runs_on();
-    bench.send_orders_with_generation(7, vec![asked.clone()]);
-    bench.wait_for_start();
-    let heard = AttemptOrder { started: true, ..asked.clone() };
-    for old in [vec![with_stop(&asked, 0)], vec![]] {
-        bench.send_orders_with_generation(6, old);
-        bench.wait_for_heartbeats(3);
-        bench.send_orders_with_generation(8, vec![heard.clone()]);
-        bench.wait_for_heartbeats(3);
-        assert_eq!(bench.reported_exits(), []);
+fn ignores_older_orders(mut harness: AgentHarness) {
+    let attempt_order = attempt_that_runs_on();
+    harness.send_orders_with_generation(7, vec![attempt_order.clone()]);
+    harness.wait_for_start();
+    let reports = AttemptOrder { started: true, ..attempt_order.clone() };
+    for old in [vec![with_stop(&attempt_order, 0)], vec![]] {
+        harness.send_orders_with_generation(6, old);
+        harness.wait_for_heartbeats(3);
+        harness.send_orders_with_generation(8, vec![reports.clone()]);
+        harness.wait_for_heartbeats(3);
+        assert_eq!(harness.reported_exits(), []);
     }
-    bench.send_orders_with_generation(9, vec![with_stop(&asked, 20_000)]);
-    bench.wait_for_exit();
+    harness.send_orders_with_generation(9, vec![with_stop(&attempt_order, 20_000)]);
+    harness.wait_for_exit();
 }
 
-fn ignores_orders_for_other_nodes(mut bench: AgentHarness) {
+fn ignores_orders_for_other_nodes(mut harness: AgentHarness) {
     let attempts = vec![attempt_that_exits_soon()];
-    let stranger = muster_protocol::agent::Orders {
+    let other_node_orders = muster_protocol::agent::Orders {
         node: "moon".to_string(),
         incarnation: String::new(),
         epoch: 1,
@@ -106,27 +109,27 @@ fn ignores_orders_for_other_nodes(mut bench: AgentHarness) {
         attempts,
         pools: Vec::new(),
     };
-    bench.agent.as_mut().unwrap().deliver_orders(stranger);
-    bench.wait_for_heartbeats(3);
-    assert_eq!((bench.start_report_count(), bench.reported_exits().len()), (0, 0));
+    harness.agent.as_mut().unwrap().deliver_orders(other_node_orders);
+    harness.wait_for_heartbeats(3);
+    assert_eq!((harness.start_report_count(), harness.reported_exits().len()), (0, 0));
 }
 
-fn ignores_a_second_shutdown(mut bench: AgentHarness) {
-    bench.wait_for_heartbeats(1);
-    let agent = bench.agent.as_mut().unwrap();
+fn ignores_a_second_shutdown(mut harness: AgentHarness) {
+    harness.wait_for_heartbeats(1);
+    let agent = harness.agent.as_mut().unwrap();
     agent.shutdown();
     agent.shutdown();
-    bench.send_orders(vec![attempt_that_exits_soon()]);
-    assert_eq!(bench.start_report_count(), 0);
+    harness.send_orders(vec![attempt_that_exits_soon()]);
+    assert_eq!(harness.start_report_count(), 0);
 }
 
 macro_rules! promises {
     ($($promise:ident),* $(,)?) => {
         mod simulated {
-            $(#[test] fn $promise() { super::$promise(super::Bench::simulated()); })*
+            $(#[test] fn $promise() { super::$promise(super::AgentHarness::with_simulated_agents()); })*
         }
         mod real {
-            $(#[test] fn $promise() { super::$promise(super::Bench::real()); })*
+            $(#[test] fn $promise() { super::$promise(super::AgentHarness::with_runner()); })*
         }
     };
 }

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use muster_agent::logs::{self, Stream};
-use muster_agent::{Agent, Cluster, ReportSink, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig};
-use muster_protocol::agent::{Exit, AttemptOrder, Orders, Report, RunSpec, StopOrder, TaskOrder};
+use muster_agent::{
+    Agent, Cluster, ReportSink, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig,
+};
+use muster_protocol::agent::{AttemptOrder, Exit, Orders, Report, RunSpec, StopOrder, TaskOrder};
 
 /// How long a test waits for something that must happen. Long, because the machine may be busy.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,17 +30,20 @@ pub struct AgentHarness {
 
 impl AgentHarness {
     pub fn with_simulated_agents() -> AgentHarness {
-        AgentHarness::without_agent().with_agent(|data_dir, mouth| {
+        AgentHarness::without_agent().with_agent(|data_dir, report_sink| {
             let registrations = Cluster::default_dev().registrations();
-            let config = SimulatedAgentsConfig { heartbeat_interval: REPEAT_INTERVAL, ..SimulatedAgentsConfig::new(registrations, data_dir) };
-            Box::new(SimulatedAgents::start(config, mouth).unwrap())
+            let config = SimulatedAgentsConfig {
+                heartbeat_interval: REPEAT_INTERVAL,
+                ..SimulatedAgentsConfig::new(registrations, data_dir)
+            };
+            Box::new(SimulatedAgents::start(config, report_sink).unwrap())
         })
     }
 
     pub fn with_runner() -> AgentHarness {
-        let mut bench = AgentHarness::without_agent();
-        bench.start_runner();
-        bench
+        let mut harness = AgentHarness::without_agent();
+        harness.start_runner();
+        harness
     }
 
     /// A data folder and an ear, without an agent.
@@ -73,8 +78,8 @@ impl AgentHarness {
     }
 
     pub fn report_sink(&self) -> ReportSink {
-        let heard = Arc::clone(&self.reports);
-        Arc::new(move |report| heard.lock().unwrap().push(report))
+        let reports = Arc::clone(&self.reports);
+        Arc::new(move |report| reports.lock().unwrap().push(report))
     }
 
     /// Newer orders than all before.

@@ -3,8 +3,8 @@
 // Clippy knows functions marked as tests; the bench they share is not one of them.
 #![allow(clippy::unwrap_used)]
 
-mod harness;
 mod contract;
+mod harness;
 mod restart;
 mod runner;
 mod simulated;

@@ -10,18 +10,18 @@ use crate::harness::{AgentHarness, command, order, wait_until};
 
 #[test]
 fn the_log_of_a_simulated_attempt_can_be_read() {
-    let mut bench = AgentHarness::with_simulated_agents();
-    let mut asked = order(command(&["python", "train.py"]));
-    asked.annotations.insert("muster.sim/runtime".to_string(), "50ms".to_string());
-    bench.send_orders(vec![asked]);
-    assert_eq!(bench.wait_for_exit(), Exit::Code(0));
-    let log = bench.read_log(0, Stream::Stdout);
+    let mut harness = AgentHarness::with_simulated_agents();
+    let mut attempt_order = order(command(&["python", "train.py"]));
+    attempt_order.annotations.insert("muster.sim/runtime".to_string(), "50ms".to_string());
+    harness.send_orders(vec![attempt_order]);
+    assert_eq!(harness.wait_for_exit(), Exit::Code(0));
+    let log = harness.read_log(0, Stream::Stdout);
     assert!(log.contains("would run: python train.py") && log.contains("ended with exit code 0"), "{log}");
 }
 
 #[test]
 fn one_thread_simulates_two_thousand_nodes() {
-    let bench = AgentHarness::without_agent();
+    let harness = AgentHarness::without_agent();
     let node = |number: u32| Registration {
         node: format!("n{number:04}"),
         hostname: String::new(),
@@ -41,13 +41,13 @@ fn one_thread_simulates_two_thousand_nodes() {
     };
     let config = SimulatedAgentsConfig {
         heartbeat_interval: Duration::from_millis(200),
-        ..SimulatedAgentsConfig::new((0..2_000).map(node).collect(), &bench.data_dir)
+        ..SimulatedAgentsConfig::new((0..2_000).map(node).collect(), &harness.data_dir)
     };
-    let mut agent = SimulatedAgents::start(config, bench.report_sink()).unwrap();
-    wait_until("all have beaten three times", || bench.heartbeat_count() >= 6_000);
+    let mut agent = SimulatedAgents::start(config, harness.report_sink()).unwrap();
+    wait_until("all have beaten three times", || harness.heartbeat_count() >= 6_000);
     agent.shutdown();
-    let heard = bench.reports();
-    let registered = heard.iter().filter_map(|report| match report {
+    let reports = harness.reports();
+    let registered = reports.iter().filter_map(|report| match report {
         Report::Registered(registration) => Some(&registration.node),
         _ => None,
     });

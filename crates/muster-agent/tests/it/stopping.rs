@@ -3,18 +3,18 @@
 use std::time::{Duration, Instant};
 
 use muster_agent::logs::Stream;
-use muster_protocol::agent::{Exit, AttemptOrder, RunSpec, StopOrder};
+use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, StopOrder};
 
-use crate::harness::{AgentHarness, is_alive, kill, now_ms, order, script, with_stop, wait_until};
+use crate::harness::{AgentHarness, is_alive, kill, now_ms, order, script, wait_until, with_stop};
 
 /// Start it and wait for its first line, so that everything it sets up is there.
 fn start_and_wait_for_output(run: RunSpec) -> (AgentHarness, AttemptOrder) {
-    let mut bench = AgentHarness::with_runner();
-    let asked = order(run);
-    bench.send_orders(vec![asked.clone()]);
-    bench.wait_for_start();
-    bench.wait_for_first_line();
-    (bench, asked)
+    let mut harness = AgentHarness::with_runner();
+    let attempt_order = order(run);
+    harness.send_orders(vec![attempt_order.clone()]);
+    harness.wait_for_start();
+    harness.wait_for_first_line();
+    (harness, attempt_order)
 }
 
 /// The same stop with another grace.
@@ -25,7 +25,7 @@ fn with_grace(order: &AttemptOrder, grace_ms: i64) -> AttemptOrder {
 
 #[test]
 fn a_stop_kills_the_process_group_and_processes_that_left_it() {
-    let (mut bench, asked) = start_and_wait_for_output(script(
+    let (mut harness, attempt_order) = start_and_wait_for_output(script(
         "trap '' TERM\n\
          sh -c \"trap '' TERM; sleep 300; sleep 300\" &\n\
          setsid sh -c \"trap '' TERM; sleep 300; sleep 300\" &\n\
@@ -33,130 +33,133 @@ fn a_stop_kills_the_process_group_and_processes_that_left_it() {
          env -i setsid sh -c 'echo $$ > bare; sleep 300; sleep 300' &\n\
          while [ ! -s bare ]; do sleep 0.05; done; echo ready; wait",
     ));
-    wait_until("all have started", || bench.live_processes().len() >= 6);
+    wait_until("all have started", || harness.live_processes().len() >= 6);
     let bare =
-        std::fs::read_to_string(bench.attempt_dir().join("work/bare")).unwrap().trim().parse().unwrap();
-    bench.send_orders(vec![with_stop(&asked, 500)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Signal(9));
-    bench.assert_no_live_processes();
+        std::fs::read_to_string(harness.attempt_dir().join("work/bare")).unwrap().trim().parse().unwrap();
+    harness.send_orders(vec![with_stop(&attempt_order, 500)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
+    harness.assert_no_live_processes();
     assert!(!is_alive(bare), "one without our mark was overlooked");
 }
 
 #[test]
 fn a_task_that_handles_term_gets_its_grace() {
-    let (mut bench, asked) =
-        start_and_wait_for_output(script("trap 'sleep 0.5; echo saved; exit 7' TERM; echo ready; sleep 300 & wait"));
-    bench.send_orders(vec![with_stop(&asked, 20_000)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Code(7));
-    assert!(bench.reported_exits()[0].1, "it was told to stop");
-    assert!(bench.read_log(0, Stream::Stdout).contains("saved"));
+    let (mut harness, attempt_order) = start_and_wait_for_output(script(
+        "trap 'sleep 0.5; echo saved; exit 7' TERM; echo ready; sleep 300 & wait",
+    ));
+    harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Code(7));
+    assert!(harness.reported_exits()[0].1, "it was told to stop");
+    assert!(harness.read_log(0, Stream::Stdout).contains("saved"));
 }
 
 /// A shell dies of TERM while its child still saves a checkpoint: the child keeps the grace that was promised.
 #[test]
 fn children_keep_their_grace_after_their_shell_dies() {
-    let (mut bench, asked) = start_and_wait_for_output(script(
+    let (mut harness, attempt_order) = start_and_wait_for_output(script(
         "sh -c \"trap 'sleep 3; echo saved; exit 0' TERM; echo ready; while true; do sleep 0.1; done\"; true",
     ));
-    bench.send_orders(vec![with_stop(&asked, 20_000)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Signal(15));
-    assert!(bench.read_log(0, Stream::Stdout).contains("saved"));
+    harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(15));
+    assert!(harness.read_log(0, Stream::Stdout).contains("saved"));
 }
 
 #[test]
 fn a_shorter_grace_takes_effect_at_once() {
-    let (mut bench, asked) = start_and_wait_for_output(script("trap '' TERM; echo ready; while true; do sleep 0.1; done"));
-    bench.send_orders(vec![with_stop(&asked, 3_600_000)]);
-    bench.wait_for_heartbeats(5);
-    assert_eq!(bench.reported_exits(), []);
-    bench.send_orders(vec![with_stop(&asked, 0)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Signal(9));
+    let (mut harness, attempt_order) =
+        start_and_wait_for_output(script("trap '' TERM; echo ready; while true; do sleep 0.1; done"));
+    harness.send_orders(vec![with_stop(&attempt_order, 3_600_000)]);
+    harness.wait_for_heartbeats(5);
+    assert_eq!(harness.reported_exits(), []);
+    harness.send_orders(vec![with_stop(&attempt_order, 0)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
 }
 
 /// As when a job that is displaced says that its work is saved: the server orders the same stop with less grace.
 #[test]
 fn a_stopping_attempt_can_get_a_shorter_grace() {
-    let deaf = "trap 'echo told' TERM; echo ready; while true; do sleep 0.1; done";
-    let (mut bench, asked) = start_and_wait_for_output(script(deaf));
-    let patient = with_stop(&asked, 60_000);
-    bench.send_orders(vec![patient.clone()]);
-    wait_until("it was told", || bench.read_log(0, Stream::Stdout).contains("told"));
-    bench.wait_for_heartbeats(5);
-    assert_eq!(bench.reported_exits(), [], "it has a minute");
+    let ignores_term = "trap 'echo told' TERM; echo ready; while true; do sleep 0.1; done";
+    let (mut harness, attempt_order) = start_and_wait_for_output(script(ignores_term));
+    let patient = with_stop(&attempt_order, 60_000);
+    harness.send_orders(vec![patient.clone()]);
+    wait_until("it was told", || harness.read_log(0, Stream::Stdout).contains("told"));
+    harness.wait_for_heartbeats(5);
+    assert_eq!(harness.reported_exits(), [], "it has a minute");
     let hurried_at = Instant::now();
     let since_ms = patient.stop.as_ref().unwrap().since_ms;
-    bench.send_orders(vec![with_grace(&patient, now_ms() - since_ms + 1_000)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Signal(9));
+    harness.send_orders(vec![with_grace(&patient, now_ms() - since_ms + 1_000)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
     assert!(hurried_at.elapsed() > Duration::from_millis(700), "it had a moment to leave by itself");
     // After six seconds the agent would do it in place of a shim that hangs.
     assert!(hurried_at.elapsed() < Duration::from_secs(5), "the shim did not hurry");
-    assert!(bench.reported_exits()[0].1, "it was told to stop");
-    let told = bench.read_log(0, Stream::Stdout).matches("told").count();
-    assert_eq!(told, 1, "it is told once, not each time the orders change");
-    bench.assert_no_live_processes();
+    assert!(harness.reported_exits()[0].1, "it was told to stop");
+    let expected = harness.read_log(0, Stream::Stdout).matches("told").count();
+    assert_eq!(expected, 1, "it is told once, not each time the orders change");
+    harness.assert_no_live_processes();
 }
 
 #[test]
 fn an_attempt_with_a_shortened_grace_may_still_exit_by_itself() {
     let saves = "trap 'while [ ! -e go ]; do sleep 0.05; done; exit 7' TERM; echo ready; sleep 300 & wait";
-    let (mut bench, asked) = start_and_wait_for_output(script(saves));
-    let patient = with_stop(&asked, 60_000);
-    bench.send_orders(vec![patient.clone()]);
-    bench.wait_for_heartbeats(3);
-    bench.send_orders(vec![with_grace(&patient, 20_000)]);
-    bench.wait_for_heartbeats(3);
-    std::fs::write(bench.attempt_dir().join("work/go"), "").unwrap();
-    assert_eq!(bench.wait_for_exit(), Exit::Code(7));
+    let (mut harness, attempt_order) = start_and_wait_for_output(script(saves));
+    let patient = with_stop(&attempt_order, 60_000);
+    harness.send_orders(vec![patient.clone()]);
+    harness.wait_for_heartbeats(3);
+    harness.send_orders(vec![with_grace(&patient, 20_000)]);
+    harness.wait_for_heartbeats(3);
+    std::fs::write(harness.attempt_dir().join("work/go"), "").unwrap();
+    assert_eq!(harness.wait_for_exit(), Exit::Code(7));
 }
 
 #[test]
 fn a_longer_grace_does_not_delay_the_kill() {
-    let (mut bench, asked) = start_and_wait_for_output(script("trap '' TERM; echo ready; while true; do sleep 0.1; done"));
-    bench.send_orders(vec![with_stop(&asked, 2_000)]);
-    bench.wait_for_heartbeats(3);
-    bench.send_orders(vec![with_stop(&asked, 3_600_000)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Signal(9));
+    let (mut harness, attempt_order) =
+        start_and_wait_for_output(script("trap '' TERM; echo ready; while true; do sleep 0.1; done"));
+    harness.send_orders(vec![with_stop(&attempt_order, 2_000)]);
+    harness.wait_for_heartbeats(3);
+    harness.send_orders(vec![with_stop(&attempt_order, 3_600_000)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
 }
 
 #[test]
 fn background_processes_are_killed_when_their_task_exits() {
-    let mut bench = AgentHarness::with_runner();
-    bench.send_orders(vec![order(script("sleep 300 & setsid sleep 300 & echo ready; exit 0"))]);
-    assert_eq!(bench.wait_for_exit(), Exit::Code(0));
-    bench.assert_no_live_processes();
-    assert!(!bench.reported_exits()[0].1, "nobody told it to stop");
+    let mut harness = AgentHarness::with_runner();
+    harness.send_orders(vec![order(script("sleep 300 & setsid sleep 300 & echo ready; exit 0"))]);
+    assert_eq!(harness.wait_for_exit(), Exit::Code(0));
+    harness.assert_no_live_processes();
+    assert!(!harness.reported_exits()[0].1, "nobody told it to stop");
 }
 
 #[test]
 fn a_killed_shim_leaves_no_processes() {
     // The second has lost its parent and has a session of its own: only our mark tells whose it is.
-    let (bench, _) = start_and_wait_for_output(script("sleep 300 & (setsid sleep 300 &); echo $$; wait"));
-    let pid: i32 = bench.wait_for_first_line().parse().unwrap();
-    wait_until("all three run", || bench.live_processes().len() >= 3);
-    kill(bench.shim_pid(), "KILL");
-    assert_eq!(bench.wait_for_exit(), Exit::Unknown("shim lost".to_string()));
+    let (harness, _) = start_and_wait_for_output(script("sleep 300 & (setsid sleep 300 &); echo $$; wait"));
+    let pid: i32 = harness.wait_for_first_line().parse().unwrap();
+    wait_until("all three run", || harness.live_processes().len() >= 3);
+    kill(harness.shim_pid(), "KILL");
+    assert_eq!(harness.wait_for_exit(), Exit::Unknown("shim lost".to_string()));
     assert!(!is_alive(pid));
-    bench.assert_no_live_processes();
+    harness.assert_no_live_processes();
 }
 
 #[test]
 fn tasks_of_a_hung_shim_are_killed_after_the_grace() {
-    let (mut bench, asked) = start_and_wait_for_output(script("echo $$; sleep 300"));
-    let shim_pid = bench.shim_pid();
+    let (mut harness, attempt_order) = start_and_wait_for_output(script("echo $$; sleep 300"));
+    let shim_pid = harness.shim_pid();
     kill(shim_pid, "STOP");
-    bench.send_orders(vec![with_stop(&asked, 3_600_000)]);
-    bench.wait_for_heartbeats(3);
-    bench.send_orders(vec![with_stop(&asked, 0)]);
-    assert_eq!(bench.wait_for_exit(), Exit::Unknown("shim lost".to_string()));
-    bench.assert_no_live_processes();
+    harness.send_orders(vec![with_stop(&attempt_order, 3_600_000)]);
+    harness.wait_for_heartbeats(3);
+    harness.send_orders(vec![with_stop(&attempt_order, 0)]);
+    assert_eq!(harness.wait_for_exit(), Exit::Unknown("shim lost".to_string()));
+    harness.assert_no_live_processes();
     assert!(!is_alive(shim_pid));
 }
 
 #[test]
 fn a_running_attempt_dropped_from_orders_is_stopped() {
-    let (mut bench, _) = start_and_wait_for_output(script("echo $$; sleep 300"));
-    bench.send_orders(vec![]);
-    wait_until("it is gone", || bench.live_processes().is_empty());
-    wait_until("it is tidied up", || !bench.attempt_dir().join("intent.json").exists());
-    assert_eq!(bench.reported_exits(), [], "nobody asked how it ended");
+    let (mut harness, _) = start_and_wait_for_output(script("echo $$; sleep 300"));
+    harness.send_orders(vec![]);
+    wait_until("it is gone", || harness.live_processes().is_empty());
+    wait_until("it is tidied up", || !harness.attempt_dir().join("intent.json").exists());
+    assert_eq!(harness.reported_exits(), [], "nobody asked how it ended");
 }

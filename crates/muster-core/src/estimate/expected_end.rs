@@ -1,54 +1,55 @@
-//! How long jobs last: what their limits say, and what is known from the past where there is no limit.
+//! Expected ends of attempts, from the time limit or the runtime estimate, and how reliable they are. Backfill (step 7)
+//! compares them with reservations.
 //!
-//! A limit is a bound: who passes it is stopped. Without one the runtimes of the same person's last jobs are all
-//! there is, and it is no bound. The planner asks here and nowhere else, so a better estimate has one place to go.
+//! A time limit is a bound: the server stops an attempt that exceeds it. A runtime estimate (`runtime_model.rs`), used
+//! without a time limit, is not a bound.
 
 use crate::objects::job::{Attempt, Job};
 use crate::time::{DAY, HOUR, MINUTE, Timestamp};
 
-/// When an attempt will be over, as far as can be told.
+/// The expected end of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExpectedEnd {
     pub at: Timestamp,
-    /// How much that can be relied on.
     pub certainty: Certainty,
-    /// It gives way before that to whoever is worth more, and loses next to nothing by it.
+    /// Until then the job yields to any job of a higher SRPT index, at almost no loss.
     pub yields: bool,
-    /// Windows that are open to the job, as bits in the order of their names.
+    /// Windows that are open to the job, as bits in order of name.
     pub windows: u64,
 }
 
-/// How much an ending can be relied on; the greater the more.
+/// The certainty of an expected end, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Certainty {
-    /// An estimate, and nothing can be done if it is wrong.
+    /// A runtime estimate of a job that may not be revoked if it overruns.
     Estimate,
-    /// An estimate, but if it is wrong the job may be asked to leave: it can have space on loan.
+    /// A runtime estimate of a job that may backfill revocably: if it overruns, it may be preempted.
     Revocable,
+    /// A time limit.
     Bound,
 }
 
 impl ExpectedEnd {
-    /// Never, as far as anyone knows.
+    /// No expected end.
     pub const NEVER: ExpectedEnd =
         ExpectedEnd { at: Timestamp(i64::MAX), certainty: Certainty::Estimate, yields: false, windows: 0 };
 
-    /// At once, for sure.
+    /// An immediate end, with certainty.
     pub const NOW: ExpectedEnd =
         ExpectedEnd { at: Timestamp(i64::MIN), certainty: Certainty::Bound, yields: true, windows: u64::MAX };
 
-    /// The same for who takes nothing on loan.
+    /// The same end for a job that neither backfills revocably nor yields.
     pub fn never_revocable(self) -> ExpectedEnd {
-        let word = if self.is_bound() { self.certainty } else { Certainty::Estimate };
-        ExpectedEnd { certainty: word, yields: false, ..self }
+        let certainty = if self.is_bound() { self.certainty } else { Certainty::Estimate };
+        ExpectedEnd { certainty, yields: false, ..self }
     }
 
-    /// Whether it is a bound and not an estimate.
+    /// True for a bound, false for an estimate.
     pub fn is_bound(self) -> bool {
         self.certainty == Certainty::Bound
     }
 
-    /// Whether whatever is in the way of the other is in the way of this one.
+    /// True if everything that blocks `other` also blocks `self`.
     pub fn is_blocked_wherever(self, other: ExpectedEnd) -> bool {
         self.at >= other.at
             && self.certainty <= other.certainty
@@ -57,7 +58,7 @@ impl ExpectedEnd {
     }
 }
 
-/// Limits are rounded up to the next of these, so that jobs with about the same limit are planned alike.
+/// Time limits are rounded up to one of these steps, so that jobs with similar limits share a bucket.
 pub(crate) const LIMIT_STEPS_MS: [i64; 18] = [
     MINUTE,
     2 * MINUTE,
@@ -79,14 +80,14 @@ pub(crate) const LIMIT_STEPS_MS: [i64; 18] = [
     7 * DAY,
 ];
 
-/// A time limit, rounded up: to a step, or to whole weeks beyond the last.
+/// A time limit, rounded up to a step, or to whole weeks beyond the last step.
 pub fn rounded_limit_ms(limit_ms: i64) -> i64 {
     let step = LIMIT_STEPS_MS.iter().find(|step| limit_ms <= **step).copied();
     step.unwrap_or_else(|| (limit_ms.saturating_add(7 * DAY - 1) / (7 * DAY)).saturating_mul(7 * DAY))
 }
 
-/// The moment from which a running attempt is on its way out: its time is up, or it was told to stop. It may take
-/// the grace time from then on.
+/// When a running attempt starts to end: its time limit or runtime estimate has passed, or it is ordered to stop. It
+/// may use the grace after that.
 pub fn planned_end(job: &Job, attempt: &Attempt) -> Timestamp {
     if let Some(stopping) = &attempt.stopping {
         return stopping.since;
@@ -97,7 +98,7 @@ pub fn planned_end(job: &Job, attempt: &Attempt) -> Timestamp {
     }
 }
 
-/// When an attempt will end that should have ended: it has been late for so long, and will be as long again.
+/// The expected end of an attempt past its planned end: it overruns by as much again, and by at least a minute.
 pub fn overdue_end(end: Timestamp, now: Timestamp) -> Timestamp {
     now.plus(now.since(end).max(MINUTE))
 }

@@ -1,8 +1,8 @@
-//! Runtime estimates: the one source that backfill, forecasts and the objective `fast` ask.
+//! Runtime estimates: the one source for backfill, forecasts and the objective `fast`.
 //!
-//! Backfill uses the longest recent runtime of the job's own user: a job that backfilled on a runtime of other users would be
-//! revoked as soon as it outlived them. Forecasts need a runtime for every job, so they fall back from job type to user, tenant
-//! and cluster. The objective `fast` orders by remaining time.
+//! Backfill uses the longest recent runtime of the job's own user: a job that backfilled on a runtime of other users
+//! would be revoked as soon as it outlived them. Forecasts need a runtime for every job, so they fall back from job
+//! type to user, tenant and cluster. The objective `fast` orders by remaining time.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct UserRuntimes {
 }
 
 impl UserRuntimes {
-    /// A job ended by itself.
+    /// Add a job that ended by itself.
     pub(crate) fn add(&mut self, ms: i64, limit_ms: Option<i64>) {
         self.recent.add(ms);
         if let Some(limit_ms) = limit_ms.filter(|limit| *limit > 0) {
@@ -34,13 +34,13 @@ impl UserRuntimes {
     }
 }
 
-/// What is known about the runtimes of a user's jobs.
+/// The runtime history behind the estimates for a user's jobs.
 #[derive(Debug, Clone, Copy)]
 pub struct RuntimeModel<'a> {
     pub(crate) user: Option<&'a UserRuntimes>,
     pub(crate) tenant: Option<&'a TenantRuntimes>,
     pub(crate) cluster: &'a RecentRuntimes,
-    /// The configured runtime of a job of which nothing is known.
+    /// The configured runtime of a job without history.
     pub(crate) default_ms: i64,
 }
 
@@ -51,8 +51,8 @@ impl<'a> RuntimeModel<'a> {
         recent.map_or(self.default_ms, |(_, longest)| longest)
     }
 
-    /// Median and longest runtime to expect of a job, by the narrowest history with enough ended jobs: its type, its user, its
-    /// tenant, the cluster. `None` while no job of the cluster has ended.
+    /// Median and longest runtime to expect of a job, by the narrowest history with enough ended jobs: its type, its
+    /// user, its tenant, the cluster. `None` while no job of the cluster has ended.
     pub fn median_and_longest_ms(&self, job_name: &str) -> Option<(i64, i64)> {
         let of_type = || self.tenant?.of_type(job_name)?.median_and_longest_ms();
         let of_user = || self.user?.recent.median_and_longest_ms();
@@ -60,7 +60,7 @@ impl<'a> RuntimeModel<'a> {
         of_type().or_else(of_user).or_else(of_tenant).or_else(|| cluster_median_and_longest_ms(self.cluster))
     }
 
-    /// Remaining time of the user's jobs that request so many GPUs.
+    /// Remaining time of the user's jobs that request `gpu_milli` thousandths of GPUs.
     pub(crate) fn remaining(&self, gpu_milli: u64, now: Timestamp) -> RemainingModel<'a> {
         let class = self.user.and_then(|user| user.classes.get(&gpu_milli));
         let all = self.user.into_iter().flat_map(|user| user.classes.values());

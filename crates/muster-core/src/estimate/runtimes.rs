@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::estimate::recent::RecentRuntimes;
 use crate::time::Timestamp;
 
-/// Job types remembered per tenant; the one whose last job ended longest ago makes room.
+/// Most job types per tenant; the type whose last job ended longest ago is dropped.
 const TYPES_MAX: usize = 128;
-/// A trailing hexadecimal word of at least so many characters is a hash.
+/// Least length of a trailing hexadecimal word that counts as a hash.
 const HASH_CHARS_MIN: usize = 6;
 
 /// Recent runtimes of one tenant's jobs.
@@ -26,27 +26,27 @@ struct TypeRuntimes {
 }
 
 impl TenantRuntimes {
-    /// A job has come to its end by itself after so long.
+    /// Add a job that ended by itself.
     pub(crate) fn add(&mut self, name: &str, ms: i64, at: Timestamp) {
         self.all.add(ms);
         let name = job_type(name);
         if !self.by_type.contains_key(name) && self.by_type.len() >= TYPES_MAX {
-            let oldest = self.by_type.iter().min_by_key(|(name, one)| (one.ended_at, *name));
+            let oldest = self.by_type.iter().min_by_key(|(name, runtimes)| (runtimes.ended_at, *name));
             if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
                 self.by_type.remove(&oldest);
             }
         }
         let empty = TypeRuntimes { recent: RecentRuntimes::default(), ended_at: at };
-        let one = self.by_type.entry(name.to_string()).or_insert(empty);
-        one.recent.add(ms);
-        one.ended_at = at;
+        let runtimes = self.by_type.entry(name.to_string()).or_insert(empty);
+        runtimes.recent.add(ms);
+        runtimes.ended_at = at;
     }
 }
 
 impl TenantRuntimes {
     /// Recent runtimes of the jobs of one type.
     pub(super) fn of_type(&self, job_name: &str) -> Option<&RecentRuntimes> {
-        self.by_type.get(job_type(job_name)).map(|one| &one.recent)
+        self.by_type.get(job_type(job_name)).map(|runtimes| &runtimes.recent)
     }
 
     /// Recent runtimes of all jobs of the tenant.

@@ -195,7 +195,7 @@ pub enum Command {
         attempt: u32,
         report: TaskReport,
     },
-    /// Time has passed: process expired limits, claims, windows and sleeps.
+    /// Time has passed: wake jobs, and end what has expired (time limits, claims, windows, cooling periods).
     Tick,
     /// Record the first forecasts of waiting jobs.
     NoteForecast {
@@ -338,7 +338,7 @@ pub enum Answer {
         /// Jobs whose attempt is ordered to stop. A job whose processes exited with code 0 before that is done.
         stopping: usize,
     },
-    /// What became of the parts of a plan.
+    /// The result of adopting a plan.
     Adopted {
         /// Gangs that start or get a claim.
         gangs: usize,

@@ -95,7 +95,8 @@ pub struct RejectedPart {
     pub reason: Rejection,
 }
 
-/// Why adoption rejected a part of a plan: the state has changed since the planner's snapshot, or the plan was never valid.
+/// Why adoption rejected a part of a plan: the state has changed since the planner's snapshot, or the plan was never
+/// valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rejection {
     /// The job ended, runs, is held, sleeps, or waits for a dependency.

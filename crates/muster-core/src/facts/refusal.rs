@@ -1,145 +1,101 @@
-//! Everything that can be declined, with a stable code, a sentence, and a hint where there is one.
+//! Refusals: the declined commands, each with a stable code, a sentence, and a hint if there is one.
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::objects::policy::PolicyScope;
 use crate::objects::priority::{CeilingSource, PriorityCeiling};
 use crate::objects::tenant::Excess;
 
-/// Why a command was declined. A refusal is an answer, not a fault.
+/// Why a command was declined. A refusal is an answer, not an error of the server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The job is not known.
     #[error("there is no job `{job}`")]
-    UnknownJob {
-        /// What was asked for.
-        job: JobId,
-    },
-    /// The tenant is not known.
+    UnknownJob { job: JobId },
     #[error("there is no tenant `{tenant}`")]
-    UnknownTenant {
-        /// What was asked for.
-        tenant: TenantId,
-    },
-    /// The node is not known.
+    UnknownTenant { tenant: TenantId },
     #[error("there is no node `{node}`")]
-    UnknownNode {
-        /// What was asked for.
-        node: NodeId,
-    },
-    /// The node has no such GPU.
+    UnknownNode { node: NodeId },
     #[error("node `{node}` has no gpu-{gpu}")]
     UnknownGpu { node: NodeId, gpu: u8 },
-    /// The token is not known.
     #[error("there is no token `{id}`")]
-    UnknownToken {
-        /// What was asked for.
-        id: String,
-    },
-    /// The window is not known.
+    UnknownToken { id: String },
     #[error("there is no window `{name}`")]
-    UnknownWindow {
-        /// What was asked for.
-        name: String,
-    },
-    /// No policy registers the pool.
+    UnknownWindow { name: String },
+    /// No active policy registers the pool.
     #[error("there is no pool `{pool}`")]
     UnknownPool {
-        /// What was asked for.
         pool: String,
-        /// What may have been meant.
+        /// The nearest registered name, if one is near.
         suggestion: Option<String>,
     },
-    /// No such version of the policies is remembered.
+    /// The state keeps no such version of the policies.
     #[error("{}", unknown_policy(*number, scope))]
     UnknownPolicy {
-        /// Which was asked for; the one before if none was named.
+        /// The requested version; `None` for the previous one.
         number: Option<u64>,
         scope: PolicyScope,
     },
-    /// A job waits for a pool that would be gone.
+    /// A job waits for a pool that the new policies do not register.
     #[error("`{job}` waits for the pool `{pool}`, which the new policies do not register")]
     PoolInUse {
         pool: String,
-        /// The first job that named it.
+        /// The first job that requests it.
         job: JobId,
     },
-    /// A policy says no.
     #[error("a policy refuses the job: {why}")]
     PolicyRefuses { why: String },
     /// The settings accept jobs of one task only.
     #[error("the job has {tasks} tasks, and `scheduler.enable_gang_scheduling` is false")]
-    GangsOff {
-        /// How many tasks it has.
-        tasks: u64,
-    },
-    /// A tenant of that name exists.
+    GangsOff { tasks: u64 },
     #[error("tenant `{tenant}` exists already")]
     DuplicateTenant { tenant: TenantId },
-    /// A token of that name exists.
     #[error("token `{id}` exists already")]
     DuplicateToken { id: String },
     /// The tenant may not submit.
     #[error("tenant `{tenant}` is not active")]
     InactiveTenant { tenant: TenantId },
-    /// The tenant still has jobs.
     #[error("tenant `{tenant}` still has {jobs} live jobs")]
     TenantBusy { tenant: TenantId, jobs: u64 },
-    /// The tenant that always exists cannot be removed.
+    /// The default tenant always exists.
     #[error("the tenant `default` cannot be removed")]
     DefaultTenant,
-    /// The agent of a node reports its hardware, so nobody else describes it.
+    /// A declaration for a node whose agent reports its hardware.
     #[error("the agent of node `{node}` has joined and reports its hardware")]
     NodeJoined { node: NodeId },
-    /// The node still has attempts.
     #[error("node `{node}` still runs {jobs} jobs")]
     NodeBusy { node: NodeId, jobs: usize },
-    /// Someone holds a part of the GPU, or it is kept for someone.
+    /// A job has a lease or a claim on the GPU.
     #[error("`{gpu}` is in use")]
     GpuBusy { gpu: GpuId },
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     #[error("{field}: {problem}")]
-    Invalid {
-        field: &'static str,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The job alone is more than the tenant may ever hold.
-    #[error("the job asks for {} {}, tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
+    Invalid { field: &'static str, problem: String },
+    /// The job alone exceeds the tenant's quota.
+    #[error("the job requests {} {}; the quota of tenant `{tenant}` is {}", excess.wanted, excess.resource.phrase(), excess.limit)]
     OverQuota { tenant: TenantId, excess: Excess },
-    /// The job alone is more than one user may ever hold.
-    #[error("the job asks for {} {}, each user of tenant `{tenant}` may hold {} at most", excess.wanted, excess.resource.phrase(), excess.limit)]
+    /// The job alone exceeds the user limit.
+    #[error("the job requests {} {}; the limit per user of tenant `{tenant}` is {}", excess.wanted, excess.resource.phrase(), excess.limit)]
     OverUserQuota { tenant: TenantId, excess: Excess },
-    /// The priority is above what the actor may give.
+    /// The priority is above the actor's priority ceiling.
     #[error("priority {asked} is above the ceiling of {}, {}", ceiling.priority, ceiling_source(ceiling.source, tenant))]
     OverPriorityCeiling {
-        /// The priority that was asked for.
         asked: u32,
-        /// The highest priority the actor may give.
         ceiling: PriorityCeiling,
         /// The tenant of the job.
         tenant: TenantId,
     },
-    /// The job belongs to another user, and the actor's role does not reach beyond its own jobs.
+    /// The job belongs to another user, and the actor's role allows changes to its own jobs only.
     #[error("`{job}` belongs to `{owner}`")]
-    NotOwner {
-        job: JobId,
-        /// The user that owns it.
-        owner: String,
-    },
-    /// The name of a token reads as that of another actor.
+    NotOwner { job: JobId, owner: String },
+    /// The name of a token could be taken for another actor.
     #[error("the name `{name}` is reserved")]
-    ReservedName {
-        /// The name that was asked for.
-        name: String,
-    },
-    /// No node could hold the job even if it were empty.
-    #[error("this job could never start here: {problem}")]
+    ReservedName { name: String },
+    /// The registered nodes could not hold the job even when empty.
+    #[error("the job can never start on this cluster: {problem}")]
     Infeasible {
         problem: String,
-        /// The smallest change that would make it feasible.
+        /// The smallest change that makes it feasible.
         nearest: String,
     },
-    /// Too many jobs wait.
     #[error("the queue is full: {waiting} jobs wait, {limit} are allowed")]
     QueueFull { waiting: u64, limit: u64 },
     /// The tenant has too many jobs that have not ended.
@@ -148,37 +104,34 @@ pub enum Refusal {
     )]
     TenantQueueFull {
         tenant: TenantId,
-        /// How many it has.
         jobs: u64,
-        /// How many were submitted.
+        /// Number of submitted jobs.
         more: u64,
-        /// How many it may have.
         limit: u64,
     },
-    /// The same key came with another request.
+    /// An idempotency key was sent again with another request.
     #[error("idempotency key `{key}` was used for another request (`{job}`)")]
     KeyReused {
         key: String,
-        /// What it was used for.
+        /// The job of the first request.
         job: JobId,
     },
-    /// The job is in a phase in which this cannot be done.
+    /// The operation is not possible in this phase of the job.
     #[error("`{job}` is {phase}; {verb} needs a job that is {needs}")]
     WrongPhase {
         job: JobId,
         phase: &'static str,
-        /// What was asked, for example `hold`.
+        /// The operation, for example `hold`.
         verb: &'static str,
-        /// Which phases would do.
+        /// The phases in which it is possible.
         needs: &'static str,
     },
-    /// A dependency can never come true.
+    /// A dependency can never be met.
     #[error("the dependency on `{job}` can never be met: {why}")]
     DeadDependency { job: JobId, why: String },
-    /// A report about an attempt that is not under way there.
+    /// A report about an attempt that is not active on the node.
     #[error("`{job}` has no attempt {attempt} on `{node}`")]
     StaleReport { job: JobId, attempt: u32, node: NodeId },
-    /// Nothing of it is built yet.
     #[error("{what} is not supported by this version")]
     Unsupported { what: &'static str },
 }
@@ -229,18 +182,18 @@ impl Refusal {
             Refusal::UnknownJob { .. } => Some("`muster ps --all` lists the jobs".into()),
             Refusal::UnknownTenant { .. } => Some("`muster tenant ls` lists the tenants".into()),
             Refusal::UnknownNode { .. } | Refusal::UnknownGpu { .. } => {
-                Some("`muster node ls` and `muster gpu ls` list what there is".into())
+                Some("`muster node ls` and `muster gpu ls` list the nodes and GPUs".into())
             }
             Refusal::UnknownToken { .. } => Some("`muster token ls` lists the tokens".into()),
             Refusal::UnknownWindow { .. } => Some("`muster window ls` lists the windows".into()),
-            Refusal::UnknownPool { suggestion: meant, .. } => Some(match meant {
-                Some(meant) => format!("did you mean `{meant}`?"),
+            Refusal::UnknownPool { suggestion, .. } => Some(match suggestion {
+                Some(suggestion) => format!("did you mean `{suggestion}`?"),
                 None => "`muster policy show` lists the pools".into(),
             }),
             Refusal::UnknownPolicy { .. } => Some("`muster policy ls` lists the versions".into()),
-            Refusal::PoolInUse { .. } => Some("register it too, or cancel the jobs that wait for it".into()),
+            Refusal::PoolInUse { .. } => Some("register the pool in the new policies, or cancel the jobs that wait for it".into()),
             Refusal::OverQuota { excess, .. } | Refusal::OverUserQuota { excess, .. } => Some(format!(
-                "ask for at most {} {}, or have the quota raised",
+                "request at most {} {}, or ask an admin to raise the quota",
                 excess.limit,
                 excess.resource.phrase()
             )),
@@ -254,7 +207,7 @@ impl Refusal {
                 "ask `{owner}`, the tenant-admin of its tenant, or an operator: only they may change it"
             )),
             Refusal::ReservedName { .. } => {
-                Some("acts under it would read as those of another actor; choose another name".into())
+                Some("choose another name: the audit log would show its acts as those of another actor".into())
             }
             Refusal::Infeasible { nearest, .. } => Some(nearest.clone()),
             Refusal::KeyReused { .. } => Some("send a new key with a new request".into()),
@@ -265,7 +218,7 @@ impl Refusal {
                     .into(),
             ),
             Refusal::NodeBusy { .. } => Some("drain it first, and wait for its jobs".into()),
-            Refusal::GpuBusy { .. } => Some("wait until nobody uses it; `muster gpus` shows who does".into()),
+            Refusal::GpuBusy { .. } => Some("wait until it is idle; `muster gpus` shows the jobs that hold it".into()),
             Refusal::QueueFull { .. } => Some("submit again later".into()),
             Refusal::TenantQueueFull { .. } => Some(
                 "wait for jobs to end or cancel some; an administrator raises `scheduler.max_jobs_per_tenant`".into(),
@@ -277,7 +230,7 @@ impl Refusal {
 
 fn ceiling_source(source: CeilingSource, tenant: &TenantId) -> String {
     match source {
-        CeilingSource::Unlimited => "the highest priority there is".to_string(),
+        CeilingSource::Unlimited => "the highest possible priority".to_string(),
         CeilingSource::Tier(tier) => {
             format!("which comes from tier `{}` of tenant `{tenant}`", tier.as_str())
         }

@@ -1,4 +1,4 @@
-//! What the planner says of a job that waits: all its blockers, with numbers.
+//! Verdicts: all reasons why a job waits, with their numbers, codes and sentences (`muster why`).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::objects::budget::{Budget, Spent};
 use crate::objects::tenant::Excess;
 use crate::time::{HOUR, Timestamp};
 
-/// Why a job waits: every reason that holds, the most telling first. Never empty for a waiting job.
+/// All reasons why a job waits, the most significant first. Never empty for a waiting job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Verdict {
     pub reasons: Vec<Reason>,
@@ -19,161 +19,148 @@ pub struct Verdict {
 pub enum Reason {
     /// Too few free GPUs, cores or memory in the whole cluster.
     Capacity {
-        /// GPUs the gang needs.
         needs_gpus: u32,
-        /// Free GPUs that would do, in the whole cluster.
+        /// Free eligible GPUs in the whole cluster.
         free_gpus: u32,
-        /// What runs short, for example `GPUs`, `CPU cores`, `memory`.
+        /// The scarce resource, for example `GPUs`, `CPU cores`, `memory`.
         short_of: String,
     },
-    /// Enough is free in all, but not together on one node.
+    /// Enough is free in total, but not on one node.
     Fragmented {
-        /// GPUs the gang needs on one node.
         needs_gpus: u32,
-        /// Most free on one node.
+        /// Most free GPUs on one node.
         largest_block: u32,
         free_gpus: u32,
     },
-    /// Enough is free in all, but too few tasks of the gang find a node with room for one.
+    /// Enough is free in total, but too few tasks of the gang fit on a node each.
     GangFragmented {
         /// Tasks that must start together.
         tasks: u32,
-        /// GPUs that each of them needs on its node.
+        /// GPUs of each task.
         gpus_each: u32,
-        /// For how many of them there is room; for all, if only the groups of the gang together find none.
+        /// Tasks that fit; equal to `tasks` if each task group fits alone but not all groups together.
         fitting_tasks: u32,
     },
-    /// There is room, but not as close together as it must be.
+    /// Enough is free, but not with the required locality.
     LocalityUnmet {
-        /// How close that is, for example `on one NUMA node`.
+        /// For example `on one NUMA node`.
         locality: String,
     },
-    /// A part of a GPU is not free on any device that would do.
+    /// No eligible device has the requested share of a GPU free.
     Share {
-        /// Compute that it needs, in thousandths of a GPU.
+        /// Requested compute in thousandths of a GPU.
         needs_milli: u32,
-        /// GPU memory that it needs; nothing where as much as of compute.
+        /// Requested GPU memory; 0 if it follows the compute share.
         needs_mib: u64,
-        /// It needs an instance of a partitioned device.
+        /// The job needs a MIG instance.
         #[serde(default)]
         instance: bool,
-        /// Most compute that is free on one device, in thousandths.
+        /// Most free compute on one device, in thousandths.
         largest_milli: u32,
-        /// Memory that is free on that device.
+        /// Free memory of that device.
         #[serde(default)]
         largest_mib: u64,
-        /// Free on all devices that would do, in thousandths.
+        /// Free compute on all eligible devices, in thousandths.
         free_milli: u64,
     },
-    /// An idle GPU would do if it were partitioned otherwise.
+    /// An idle GPU is eligible after a repartitioning.
     Partition {
         gpu: GpuId,
-        /// Into instances of these profiles; none to make it whole again.
+        /// MIG profiles; empty makes the GPU whole again.
         profiles: Vec<String>,
     },
-    /// The tenant holds too much already.
-    QuotaTenant {
-        tenant: TenantId,
-        /// Which limit, and what would be held.
-        excess: Excess,
-    },
-    /// The user holds too much already.
+    /// The tenant would exceed its quota.
+    QuotaTenant { tenant: TenantId, excess: Excess },
+    /// The user would exceed a user limit.
     QuotaUser {
         user: String,
-        /// The tenant that says how much each of its users may hold.
+        /// The tenant that sets the user limit.
         tenant: TenantId,
-        /// Which limit, and what would be held there and in all tenants below.
+        /// Counted in the tenant and its descendants.
         excess: Excess,
     },
-    /// The tenant has used up what it may use in all.
+    /// The budget of the tenant is used up, or the job could exceed it.
     Budget {
         tenant: TenantId,
         spent: Spent,
-        /// What the job would use up to its time limit.
+        /// Usage of the job up to its time limit.
         #[serde(default)]
         more: Spent,
         budget: Budget,
     },
-    /// The tenant holds too many GPUs of one model already.
+    /// The tenant would exceed its quota of GPUs of one model.
     QuotaModel {
         tenant: TenantId,
-        /// Which model, as the limit names it.
+        /// Model name as the quota spells it.
         model: String,
-        /// What would be held.
+        /// GPUs that the tenant would hold.
         wanted: u64,
         limit: u64,
     },
-    /// Nodes or GPUs that would do are out of service.
+    /// Eligible nodes or GPUs are out of service.
     NodeHealth {
         nodes: u32,
-        /// GPUs on them that would do.
+        /// Eligible GPUs on these nodes.
         gpus: u32,
-        /// GPUs that would do on nodes that are in service.
+        /// Eligible GPUs out of service on nodes that are in service.
         #[serde(default)]
         gpus_alone: u32,
     },
-    /// Space is kept for jobs that come first.
+    /// Free capacity is reserved for a blocked job that is ahead.
     Reservation { job: JobId },
-    /// Nodes that would do are booked, for maintenance or for others.
+    /// Eligible nodes are booked by a window, for maintenance or another tenant.
     Window {
         window: String,
-        /// Why it is there; may be empty.
+        /// May be empty.
         why: String,
     },
-    /// Room is being made for it: others are stopping.
+    /// The job has a claim; its victims are stopping.
     Claimed { victims: Vec<JobId> },
-    /// Other jobs have not ended yet.
+    /// Dependencies are not met yet.
     Dependency { jobs: Vec<JobId> },
-    /// Its start time has not come, or it pauses after a failed launch.
-    StartTime {
-        /// When it may start.
-        at: Timestamp,
-    },
-    /// A policy lets it wait.
+    /// Its start time is in the future, or it backs off after a failed launch.
+    StartTime { at: Timestamp },
+    /// A policy delays the job.
     Policy {
-        /// Why, in its words.
+        /// Text from the policy.
         why: String,
     },
-    /// A policy in force refuses it. A policy applied after the job was submitted does not end it: the job waits.
+    /// An active policy refuses the job. A policy activated after submission does not end the job: it waits.
     PolicyRefused {
-        /// Why, in its words.
+        /// Text from the policy.
         why: String,
     },
-    /// Policies were not asked about it yet.
+    /// The policies have not answered yet.
     PolicyUnasked,
-    /// The tenant would hold more GPUs than a policy lets it hold now. All amounts are in thousandths of a GPU.
+    /// The tenant would hold more GPUs than a policy allows now. All amounts are in thousandths of a GPU.
     PolicyLimit {
-        /// Whose limit: its own, or that of a tenant above it.
+        /// The limited tenant: the job's own or an ancestor.
         tenant: TenantId,
-        /// The pool whose GPUs are limited; nothing where all are.
+        /// The limited pool; `None` for a limit on all GPUs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pool: Option<String>,
-        /// What the tenant holds with all below it; of a pool, by jobs that named it.
+        /// GPUs that the tenant and its descendants hold; for a pool, by jobs that requested it.
         held: u64,
-        /// What the job wants.
+        /// GPUs that the job requests.
         wanted: u64,
-        /// What the tenant may hold.
         limit: u64,
     },
-    /// The array runs as many tasks as it may.
+    /// The array is at its limit of running jobs.
     ArrayLimit { running: u32, limit: u32 },
-    /// A person holds it.
+    /// The job is held.
     Held { by: String, why: String },
-    /// Jobs of its own kind or of others are ahead of it.
-    Priority {
-        /// How many are ahead.
-        ahead: u64,
-    },
-    /// Its tenant or its user is above the fair share, and others go first.
+    /// Other jobs are ahead in the queue.
+    Priority { ahead: u64 },
+    /// The tenant or user is above its fair share, and other jobs are ahead.
     FairShare { tenant: TenantId, share: FairShare },
-    /// No registered node could hold it; it waits for one that can.
+    /// No registered node can hold it; it waits for one that can.
     Infeasible { problem: String },
-    /// It arrived after the last round; the next one looks at it.
+    /// It was submitted after the last planning round.
     Considering,
 }
 
 impl Reason {
-    /// The fixed word of the reason, the same in command line, API and metrics.
+    /// The stable code of the reason, the same in CLI, API and metrics.
     pub fn code(&self) -> &'static str {
         match self {
             Reason::Capacity { .. } => "Capacity",
@@ -208,59 +195,57 @@ impl Reason {
     pub fn sentence(&self) -> String {
         match self {
             Reason::Capacity { needs_gpus, free_gpus, short_of } if short_of == "GPUs" => {
-                format!(
-                    "needs {}, {free_gpus} that would do {} free",
-                    gpus(*needs_gpus),
-                    are(u64::from(*free_gpus))
-                )
+                let free = u64::from(*free_gpus);
+                format!("needs {}; {} {} free", gpus(*needs_gpus), many(free, "eligible GPU"), are(free))
             }
             Reason::Capacity { needs_gpus, short_of, .. } => {
                 format!("no node with {} free has enough {short_of} left", gpus(*needs_gpus))
             }
             Reason::Fragmented { needs_gpus, largest_block, free_gpus } => format!(
-                "needs {} on one node, the largest free block is {largest_block} ({free_gpus} free in all)",
+                "needs {} on one node; the most free on one node is {largest_block} ({free_gpus} free in total)",
                 gpus(*needs_gpus)
             ),
-            Reason::GangFragmented { tasks, fitting_tasks: seats, .. } if seats >= tasks => {
-                format!("there is room for each group of its {tasks} tasks, but not for all of them together")
+            Reason::GangFragmented { tasks, fitting_tasks, .. } if fitting_tasks >= tasks => {
+                format!("each task group of the gang fits alone, but its {tasks} tasks do not fit together")
             }
-            Reason::GangFragmented { tasks, gpus_each: 0, fitting_tasks: seats } => {
+            Reason::GangFragmented { tasks, gpus_each: 0, fitting_tasks } => {
                 format!(
-                    "needs {} at once, {seats} would find a node with room",
+                    "needs {} at once; there is room for {fitting_tasks}",
                     many(u64::from(*tasks), "task")
                 )
             }
-            Reason::GangFragmented { tasks, gpus_each, fitting_tasks: seats } => format!(
-                "needs {tasks} times {} at once, {seats} would find a node with room",
+            Reason::GangFragmented { tasks, gpus_each, fitting_tasks } => format!(
+                "needs {} with {} each at once; there is room for {fitting_tasks}",
+                many(u64::from(*tasks), "task"),
                 gpus(*gpus_each)
             ),
-            Reason::LocalityUnmet { locality: place } => format!("there is room for it, but not {place}"),
+            Reason::LocalityUnmet { locality } => format!("enough capacity is free, but not {locality}"),
             Reason::Share { needs_milli, needs_mib, instance: true, .. } => format!(
-                "needs an instance of a partitioned GPU with {needs_milli}/1000 of it{}, and none is free",
+                "needs a MIG instance with {needs_milli}/1000 of a GPU{}; none is free",
                 memory(*needs_mib).replace(" with", " and")
             ),
             Reason::Share { needs_milli, needs_mib, largest_milli, largest_mib, free_milli, .. } => {
                 format!(
-                    "needs {needs_milli}/1000 of a GPU{}; the most that is free on one is {largest_milli}/1000{} \
-                     ({free_milli}/1000 in all)",
+                    "needs {needs_milli}/1000 of a GPU{}; the most free on one GPU is {largest_milli}/1000{} \
+                     ({free_milli}/1000 in total)",
                     memory(*needs_mib),
                     memory(if *needs_mib == 0 { 0 } else { *largest_mib })
                 )
             }
             Reason::Partition { gpu, profiles } if profiles.is_empty() => {
-                format!("`{gpu}` is idle and partitioned; it would do if it were made whole")
+                format!("`{gpu}` is idle but partitioned; without its MIG instances it is eligible")
             }
             Reason::Partition { gpu, profiles } => {
-                format!("`{gpu}` is idle and would do if it were partitioned into {}", profiles.join(", "))
+                format!("`{gpu}` is idle; partitioned into {} it is eligible", profiles.join(", "))
             }
             Reason::QuotaTenant { tenant, excess } => format!(
-                "tenant `{tenant}` would hold {} {}, its limit is {}",
+                "tenant `{tenant}` would hold {} {}; its quota is {}",
                 excess.wanted,
                 excess.resource.phrase(),
                 excess.limit
             ),
             Reason::QuotaUser { user, tenant, excess } => format!(
-                "user `{user}` would hold {} {} in tenant `{tenant}`, the limit for each user is {}",
+                "user `{user}` would hold {} {} in tenant `{tenant}`; the limit per user is {}",
                 excess.wanted,
                 excess.resource.phrase(),
                 excess.limit
@@ -270,16 +255,17 @@ impl Reason {
                 match used_up.is_empty() {
                     false => format!("tenant `{tenant}` has used up its budget: {}", used_up.join(", ")),
                     true => format!(
-                        "up to its time limit it would exceed the budget of tenant `{tenant}`: {}",
+                        "up to its time limit the job could exceed the budget of tenant `{tenant}`: {}",
                         overspent(spent.plus(*more), *budget).join(", ")
                     ),
                 }
             }
             Reason::QuotaModel { tenant, model, wanted, limit } => {
-                format!("tenant `{tenant}` would hold {wanted} GPUs of model {model}, its limit is {limit}")
+                format!("tenant `{tenant}` would hold {wanted} GPUs of model `{model}`; its quota is {limit}")
             }
             Reason::NodeHealth { nodes: 0, gpus_alone, .. } => {
-                format!("{} that would do {} out of service", gpus(*gpus_alone), are(u64::from(*gpus_alone)))
+                let count = u64::from(*gpus_alone);
+                format!("{} {} out of service", many(count, "eligible GPU"), are(count))
             }
             Reason::NodeHealth { nodes, gpus: out, gpus_alone } => {
                 let nodes = u64::from(*nodes);
@@ -288,53 +274,63 @@ impl Reason {
                     alone => (format!(" and {} on other nodes", gpus(*alone)), "are"),
                 };
                 format!(
-                    "{} with {} that would do{alone} {verb} out of service",
+                    "{} with {}{alone} {verb} out of service",
                     many(nodes, "node"),
-                    gpus(*out)
+                    many(u64::from(*out), "eligible GPU")
                 )
             }
             Reason::Reservation { job } => {
-                format!("free space is kept for `{job}`, which comes first")
+                format!("capacity is reserved for `{job}`, which is ahead")
             }
             Reason::Window { window, why } if why.is_empty() => {
-                format!("free space is booked by window `{window}`")
+                format!("capacity is booked by window `{window}`")
             }
-            Reason::Window { window, why } => format!("free space is booked by window `{window}`: {why}"),
-            Reason::Claimed { victims } => format!("room is being made by {}", list(victims)),
+            Reason::Window { window, why } => format!("capacity is booked by window `{window}`: {why}"),
+            Reason::Claimed { victims } => format!("has a claim; waits for {} to stop", list(victims)),
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),
-            Reason::StartTime { at } => format!("may start at {}", at.utc()),
-            Reason::Policy { why } => format!("a policy lets it wait: {why}"),
-            Reason::PolicyRefused { why } => format!("a policy refuses it: {why}"),
-            Reason::PolicyUnasked => "the policies are being asked about it".to_string(),
+            Reason::StartTime { at } => format!("may not start before {}", at.utc()),
+            Reason::Policy { why } => format!("a policy delays the job: {why}"),
+            Reason::PolicyRefused { why } => format!("a policy refuses the job: {why}"),
+            Reason::PolicyUnasked => "waits for the answer of the policies".to_string(),
             Reason::PolicyLimit { tenant, pool, held, wanted, limit } => {
                 let of_pool = pool.as_ref().map(|pool| format!(" of pool `{pool}`")).unwrap_or_default();
                 format!(
-                    "tenant `{tenant}` may hold {}{of_pool} by policy now, holds {} and the job wants {}",
+                    "a policy limits tenant `{tenant}` to {}{of_pool}; it holds {} and the job requests {}",
                     gpus_of_milli(*limit),
                     parts(*held),
                     parts(*wanted)
                 )
             }
-            Reason::ArrayLimit { running, limit } => format!("{running} tasks of the array run, {limit} may"),
+            Reason::ArrayLimit { running, limit } => {
+                let running = u64::from(*running);
+                format!(
+                    "{} of the array {} running; the limit is {limit}",
+                    many(running, "job"),
+                    are(running)
+                )
+            }
             Reason::Held { by, why } if why.is_empty() => format!("held by {by}"),
             Reason::Held { by, why } => format!("held by {by}: {why}"),
             Reason::Priority { ahead } => format!("{} {} ahead", many(*ahead, "job"), are(*ahead)),
             Reason::FairShare { tenant, share } => format!(
-                "tenant `{tenant}` has {} of the cluster now and of late, its share is {}: fair-share factor {}.{:03}",
+                "tenant `{tenant}` uses {} of the cluster (current and decayed usage); its fair share is {}; \
+                 fair-share factor {}.{:03}",
                 percent(share.used_milli),
                 percent(share.share_milli),
                 share.factor_milli / 1_000,
                 share.factor_milli % 1_000
             ),
             Reason::Infeasible { problem } => {
-                format!("could not start here even if all were empty: {problem}")
+                format!("cannot start on this cluster even when it is empty: {problem}")
             }
-            Reason::Considering => "arrived just now, the next round looks at it".to_string(),
+            Reason::Considering => {
+                "submitted after the last planning round; the next round considers it".to_string()
+            }
         }
     }
 }
 
-/// Memory that goes with it, where any was asked for.
+/// The requested memory as a suffix; empty if none is requested.
 fn memory(mib: u64) -> String {
     if mib == 0 { String::new() } else { format!(" with {mib} MiB") }
 }
@@ -345,10 +341,10 @@ fn hours(ms: u64) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// Every part of a budget that is used up.
+/// The parts of a budget that are used up.
 fn overspent(spent: Spent, budget: Budget) -> Vec<String> {
-    let over = |spent: u64, limit: Option<u64>, told: fn(u64) -> String| {
-        limit.filter(|limit| spent >= *limit).map(|limit| (told(spent), told(limit)))
+    let over = |spent: u64, limit: Option<u64>, format: fn(u64) -> String| {
+        limit.filter(|limit| spent >= *limit).map(|limit| (format(spent), format(limit)))
     };
     let gpu_hours = over(spent.gpu_ms, budget.gpu_ms, hours)
         .map(|(spent, limit)| format!("{spent} of {limit} GPU-hours"));
@@ -379,12 +375,12 @@ fn gpus(count: u32) -> String {
     many(u64::from(count), "GPU")
 }
 
-/// Thousandths of GPUs, with their unit.
+/// Thousandths of GPUs with the unit.
 fn gpus_of_milli(milli: u64) -> String {
     format!("{} GPU{}", parts(milli), if milli == 1_000 { "" } else { "s" })
 }
 
-/// Thousandths as a number without zeros at its end.
+/// Thousandths as a decimal number without trailing zeros.
 fn parts(milli: u64) -> String {
     match milli % 1_000 {
         0 => (milli / 1_000).to_string(),
@@ -406,13 +402,13 @@ fn list(jobs: &[JobId]) -> String {
     if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
 }
 
-/// How someone stands against their fair share.
+/// The usage of a tenant or user relative to its fair share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FairShare {
-    /// From 1,000 for who has nothing, over 500 for who has just their share, towards 0.
+    /// 1,000 without usage, 500 at exactly the fair share, towards 0 above it.
     pub factor_milli: u32,
-    /// What part of the cluster the tenant should have, among all that have work, in thousandths.
+    /// Fair share of the tenant among all tenants with work, in thousandths of the cluster.
     pub share_milli: u32,
-    /// What part it has, now and of late, in thousandths.
+    /// Mean of current and decayed usage of the tenant, in thousandths of the cluster.
     pub used_milli: u32,
 }

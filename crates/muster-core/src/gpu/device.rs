@@ -78,7 +78,7 @@ pub struct GpuHealth {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredHealth {
     /// The effective status is at least this bad.
-    pub word: GpuStatus,
+    pub status: GpuStatus,
     /// Why; may be empty.
     pub why: String,
     pub by: String,

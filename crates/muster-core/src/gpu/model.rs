@@ -72,7 +72,7 @@ impl Model {
 
 /// The only model with this spelling. `None` if several share it: `H100` is the card or the module.
 pub fn lookup(name: &str) -> Option<&'static Model> {
-    match called(&joined(name)) {
+    match is_named(&joined(name)) {
         [one] => Some(*one),
         _ => None,
     }
@@ -83,7 +83,7 @@ pub fn of_device(name: &str, memory_mib: u64) -> Option<&'static Model> {
     // Drivers and ECC modes change the memory by less than a tenth; models that share a name differ by more.
     let difference = |model: &&Model| model.memory_mib.map(|known| known.abs_diff(memory_mib));
     let close = |model: &&&'static Model| difference(model).is_some_and(|mib| mib * 10 <= memory_mib);
-    let mut near: Vec<&'static Model> = called(&joined(name)).iter().filter(close).copied().collect();
+    let mut near: Vec<&'static Model> = is_named(&joined(name)).iter().filter(close).copied().collect();
     near.sort_by_key(difference);
     match near.as_slice() {
         [one] => Some(*one),
@@ -94,7 +94,7 @@ pub fn of_device(name: &str, memory_mib: u64) -> Option<&'static Model> {
 
 /// True if MPS can limit compute and memory per client on this model: since Volta. False for an unknown model.
 pub fn can_limit_shares(name: &str) -> bool {
-    let models = called(&joined(name));
+    let models = is_named(&joined(name));
     !models.is_empty()
         && models.iter().all(|model| model.compute_capability.is_some_and(|capability| capability >= (7, 0)))
 }
@@ -134,14 +134,14 @@ fn ends_a_model(device: &str, end: usize) -> bool {
 
 /// True if the device's name identifies one model and `requested` is a spelling of it.
 fn means(requested: &str, device: &str) -> bool {
-    match called(device) {
-        [one] => called(requested).iter().any(|named| std::ptr::eq(*named, *one)),
+    match is_named(device) {
+        [one] => is_named(requested).iter().any(|named| std::ptr::eq(*named, *one)),
         _ => false,
     }
 }
 
 /// The models with this spelling, given without separators.
-fn called(joined: &str) -> &'static [&'static Model] {
+fn is_named(joined: &str) -> &'static [&'static Model] {
     static CALLED: LazyLock<BTreeMap<String, Vec<&'static Model>>> = LazyLock::new(|| {
         let mut called: BTreeMap<String, Vec<&'static Model>> = BTreeMap::new();
         for model in registry::MODELS {

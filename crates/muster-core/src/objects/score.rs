@@ -36,7 +36,7 @@ pub enum TermName {
 impl TermName {
     pub fn as_str(self) -> &'static str {
         match self {
-            TermName::Fragmentation => "waste",
+            TermName::Fragmentation => "fragmentation",
             TermName::Locality => "locality",
             TermName::Health => "health",
             TermName::Policy => "policy",

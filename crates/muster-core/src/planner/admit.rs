@@ -1,4 +1,5 @@
-//! Phase admit: whether a job may run at all now, wherever there is room. Every blocker is collected.
+//! Step 7, phase admit: the blockers of a job other than capacity: policies, array limits, quotas, budgets and limits
+//! per GPU model. All of them are collected.
 
 use crate::facts::verdict::Reason;
 use crate::ids::TenantId;
@@ -10,7 +11,7 @@ use crate::queue::Bucket;
 use crate::state::policy_answers::PolicyAnswer;
 use crate::state::usage::policy_limits::PolicyLimitHeld;
 
-/// What keeps the jobs of a bucket from starting, apart from capacity.
+/// The reasons, apart from capacity, why the jobs of a bucket may not start.
 pub(crate) fn blockers(
     draft: &Draft,
     bucket: &Bucket,
@@ -33,7 +34,7 @@ fn array_limit(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
     (running >= limit).then_some(Reason::ArrayLimit { running, limit })
 }
 
-/// Quotas and limits of policies that the jobs of a bucket would exceed by holding more.
+/// Quotas and policy limits that the jobs of a bucket would exceed if they held `more`.
 pub(crate) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason> {
     let usage = &draft.shares.usage;
     let tenants = usage.quota_excess(&bucket.tenant, more).into_iter();
@@ -56,7 +57,8 @@ pub(crate) fn quota(draft: &Draft, bucket: &Bucket, more: Demand) -> Vec<Reason>
     tenants.chain(users).chain(policies).collect()
 }
 
-/// What running attempts have accrued counts as used; the job adds what its time limit would cost at least.
+/// The budget that does not cover a job of the bucket. Accrued charges of running attempts count as spent; the job adds
+/// the least that it costs up to its time limit.
 fn budget(draft: &Draft, bucket: &Bucket) -> Option<Reason> {
     let groups = bucket.shape.groups.iter().map(|(count, each)| (*count, each));
     let excess = draft.shares.usage.budget_excess(&bucket.tenant, groups, bucket.budget_limit_ms)?;

@@ -1,7 +1,7 @@
 //! The draft of a planning round: what would be free, held and waiting if the plan so far were adopted.
 //!
-//! Within a round free space only shrinks and held quota only grows. So a shape that found no placement once finds none later,
-//! and a bucket that was blocked once stays blocked.
+//! Within a round (step 7) free space only shrinks and held quota only grows. So a shape without a placement stays
+//! without one, and a blocked bucket stays blocked.
 
 mod caches;
 mod placement;
@@ -35,17 +35,17 @@ pub(crate) use caches::Caches;
 pub(crate) use placement::Placement;
 pub(crate) use space::{Space, StartedGang};
 
-/// What would be true if the plan so far were adopted.
+/// The scratch state of a round: the cluster as if the plan so far were adopted.
 pub(crate) struct Draft<'a> {
     pub state: &'a State,
     pub now: Timestamp,
     /// A job that is not in the state.
     pub hypothetical: Option<(JobId, &'a JobSpec)>,
-    /// What policy rules read of the whole cluster.
+    /// Values of the whole cluster that policy rules read.
     pub cluster_summary: ClusterSummary,
     /// Policies distinguish nodes of one kind with equal free space.
     pub distinguishes_nodes: bool,
-    /// Policies answer for single victims, so an answer for one preemptor says nothing about another.
+    /// Policies answer for single victims, so a result for one preemptor does not hold for another.
     pub distinguishes_victims: bool,
     pub space: Space,
     pub shares: TenantShares<'a>,
@@ -54,7 +54,7 @@ pub(crate) struct Draft<'a> {
     pub output: Output<'a>,
 }
 
-/// What a round decides.
+/// The decisions of a round.
 #[derive(Default)]
 pub(crate) struct Output<'a> {
     pub plan: Plan,
@@ -64,7 +64,7 @@ pub(crate) struct Output<'a> {
     claimants: BTreeSet<JobId>,
     /// Repartitionings that would help, applied by the plan or not.
     pub repartitionings: Vec<Repartitioning>,
-    /// Why single jobs wait, where that differs from the reasons of their bucket.
+    /// Reasons of single jobs that differ from those of their bucket.
     pub reasons: BTreeMap<JobId, Vec<Reason>>,
 }
 
@@ -89,7 +89,8 @@ impl<'a> Draft<'a> {
         draft
     }
 
-    /// What the jobs of a bucket request, computed once per shape, without the kinds of nodes that limits of the tenant rule out.
+    /// The request of the jobs of a bucket, computed once per shape, without the kinds of nodes that limits of the
+    /// tenant exclude.
     pub fn request(&mut self, bucket: &Bucket) -> Arc<Request> {
         let request = match self.caches.requests.get(&bucket.shape) {
             Some(request) => request.clone(),
@@ -114,12 +115,12 @@ impl<'a> Draft<'a> {
         if by_model { Arc::new(request.within_model_limits(models, &bucket.tenant)) } else { request }
     }
 
-    /// What the jobs of a bucket request, whatever their limits. `None` before the first request of that shape.
+    /// The request of the jobs of a bucket, without regard to limits. `None` before the first request of that shape.
     pub fn unlimited_request(&self, bucket: &Bucket) -> Option<Arc<Request>> {
         self.caches.requests.get(&bucket.shape).cloned()
     }
 
-    /// What the quotas of a bucket's tenant and user, and limits of policies, leave.
+    /// GPU capacity that the quotas of a bucket's tenant and user, and policy limits, leave.
     fn quota_left(&self, bucket: &Bucket) -> QuotaLeft {
         let usage = &self.shares.usage;
         let by_policy = usage.policy_limit_left_milli(&bucket.tenant, bucket.shape.pool.as_deref());
@@ -133,8 +134,8 @@ impl<'a> Draft<'a> {
         left
     }
 
-    /// True if a limit of the tenant or user decides which devices the jobs of a bucket may use, so that an answer for them says
-    /// nothing about other tenants: a limit per model, or a quota where MIG instances are eligible.
+    /// True if a limit of the tenant or user decides which devices the jobs of a bucket may use, so that a result for
+    /// them does not hold for other tenants: a limit per GPU model, or a quota where MIG instances are eligible.
     pub fn limits_devices(&self, bucket: &Bucket) -> bool {
         let request = self.caches.requests.get(&bucket.shape);
         let instances = || request.is_some_and(|request| request.may_hold_instances);
@@ -142,7 +143,7 @@ impl<'a> Draft<'a> {
             || (instances() && self.quota_left(bucket) != QuotaLeft::UNLIMITED)
     }
 
-    /// When a job of a bucket would end if it started now.
+    /// The expected end of a job of a bucket if it started now.
     pub fn expected_end(&self, bucket: &Bucket, job: JobId) -> ExpectedEnd {
         let runtime_ms = bucket.limit_ms.unwrap_or_else(|| self.backfill_ms(bucket));
         let at = self.now.plus(runtime_ms).plus(self.state.settings.stop_grace_ms);
@@ -163,18 +164,18 @@ impl<'a> Draft<'a> {
         self.state.runtime_model(&bucket.tenant, &bucket.user).backfill_ms()
     }
 
-    /// True if a job with the same request is blocked already. Only a hypothetical job comes after such a job.
+    /// True if a job of the same bucket is blocked already. Only a hypothetical job can follow such a job.
     pub fn is_blocked(&self, head: &QueueHead) -> bool {
         let is_hypothetical = self.hypothetical.is_some_and(|(job, _)| job == head.job);
         is_hypothetical && self.output.blocked.iter().any(|other| other.bucket == head.bucket)
     }
 
-    /// What of the free space of a node a job may use that ends by `end`, without delaying a reservation.
+    /// The part of a node's free space that a job with this expected end may use without delaying a reservation.
     pub fn usable(&self, node: &NodeId, free: ResourceVec, end: ExpectedEnd) -> Option<ResourceVec> {
         self.reservations.usable(node, free, end, None)
     }
 
-    /// True if a shape is known to find no placement until such an end.
+    /// True if the shape is known to have no placement with such an expected end.
     pub fn has_no_fit(&self, bucket: &Bucket, end: ExpectedEnd) -> bool {
         let no_fit = self.caches.no_fit.get(&bucket.shape);
         !self.limits_devices(bucket) && no_fit.is_some_and(|known| end.is_blocked_wherever(*known))
@@ -189,7 +190,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Start a gang. `effective_priority` is the priority that it was ordered by.
+    /// Start a gang. `effective_priority` is its effective priority in the queue order.
     pub fn start(
         &mut self,
         bucket: &Bucket,
@@ -223,7 +224,7 @@ impl<'a> Draft<'a> {
         self.shares.usage.take_models(&bucket.tenant, &placement.tasks);
     }
 
-    /// True if the gang takes space that is reserved for other jobs, which they may take back.
+    /// True if the gang backfills into space that is reserved for other jobs, which may preempt it if it overruns.
     fn is_revocable(&self, end: ExpectedEnd, taken: &BTreeMap<NodeId, ResourceVec>) -> bool {
         let is_free = |(node, taken): (&NodeId, &ResourceVec)| {
             let free = self.space.free_on(node);
@@ -233,7 +234,7 @@ impl<'a> Draft<'a> {
         end.certainty == Certainty::Revocable && !self.reservations.is_empty() && !taken.iter().all(is_free)
     }
 
-    /// What a gang takes from its tenant's quota in a placement.
+    /// The quota that a gang takes from its tenant in a placement.
     pub fn demand(&self, request: &Request, placement: &Placement) -> Demand {
         let milliwatts = self.state.milliwatts_of(&placement.tasks);
         let groups = &request.shape.groups;
@@ -241,7 +242,7 @@ impl<'a> Draft<'a> {
         each.fold(Demand { jobs: 1, milliwatts, ..Demand::default() }, Demand::plus)
     }
 
-    /// A gang that this round starts gets more tasks.
+    /// Add tasks to a gang that this round starts.
     pub fn extend_start(&mut self, bucket: &Bucket, job: JobId, request: &Request, more: &Placement) {
         let demand = Demand { jobs: 0, ..self.demand(request, more) };
         self.shares.hold(Consumer { array: None, ..Consumer::of_bucket(bucket) }, demand, &more.tasks);
@@ -263,7 +264,7 @@ impl<'a> Draft<'a> {
         hypothetical.or_else(|| Some(&*self.state.jobs.get(&job)?.spec))
     }
 
-    /// Propose an eviction. What the preemptor will need counts as held from now on.
+    /// Propose an eviction. The demand of the preemptor counts as held from now on.
     pub fn propose_eviction(
         &mut self,
         bucket: &Bucket,
@@ -302,7 +303,7 @@ impl<'a> Draft<'a> {
         self.caches.candidates.as_ref().map(|candidates| candidates.pending.clone()).unwrap_or_default()
     }
 
-    /// Eviction options of an earlier head of the same shape, where limits do not make them the tenant's own.
+    /// Eviction options of an earlier head of the same shape; `None` if limits of the tenant decide about devices.
     pub fn take_eviction_options(&mut self, bucket: &Bucket) -> Option<EvictionOptions> {
         if self.limits_devices(bucket) { None } else { self.caches.eviction_options.remove(&bucket.shape) }
     }

@@ -1,5 +1,6 @@
-//! The last phase: say of every bucket that was blocked what blocks it, with the numbers at the end of the
-//! round, so that they agree with what people see once the plan is adopted.
+//! Phase explain: the verdict of every blocked bucket, that is every reason why its jobs wait.
+//!
+//! The numbers are those at the end of the round, so that they agree with what people see once the plan is adopted.
 
 pub(crate) mod dry_run;
 pub(crate) mod holders;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::estimate::expected_end::ExpectedEnd;
+use crate::facts::plan::Repartitioning;
 use crate::facts::verdict::{Reason, Verdict};
 use crate::gpu::gpu_share::Isolation;
 use crate::ids::{JobId, NodeId};
@@ -20,7 +22,6 @@ use crate::objects::window::Window;
 use crate::planner::Verdicts;
 use crate::planner::backfill::reservation::ReservationOwner;
 use crate::planner::draft::Draft;
-use crate::planner::place::multi_node as spread;
 use crate::planner::request::{KindMatch, Request};
 use crate::planner::{Planned, admit, place};
 use crate::queue::Bucket;
@@ -32,35 +33,35 @@ pub(crate) fn explain_blocked(mut draft: Draft) -> Planned {
     let mut verdicts = Verdicts::default();
     let blocked = std::mem::take(&mut draft.output.blocked);
     let facts = if blocked.is_empty() { ClusterFacts::default() } else { ClusterFacts::of(&draft) };
-    let mut known: BTreeMap<(Arc<Shape>, ExpectedEnd), Vec<Reason>> = BTreeMap::new();
-    for turn in blocked {
-        let ask = draft.request(turn.bucket);
-        let mut reasons = admit::blockers(&draft, turn.bucket, turn.policy, &ask);
-        let who = WaitingJob { job: turn.job, ending: draft.expected_end(turn.bucket, turn.job) };
+    let mut by_shape: BTreeMap<(Arc<Shape>, ExpectedEnd), Vec<Reason>> = BTreeMap::new();
+    for head in blocked {
+        let request = draft.request(head.bucket);
+        let mut reasons = admit::blockers(&draft, head.bucket, head.policy, &request);
+        let waiting = WaitingJob { job: head.job, end: draft.expected_end(head.bucket, head.job) };
         if reasons.is_empty() {
-            let quota = quota_of_instance(&draft, turn.bucket, who);
+            let quota = quota_of_instance(&draft, head.bucket, waiting);
             if !quota.is_empty() {
-                verdicts.add(turn.bucket.clone(), Verdict { reasons: quota });
+                verdicts.add(head.bucket.clone(), Verdict { reasons: quota });
                 continue;
             }
         }
-        // What is reserved for the job itself, and what its tenant may not use, make the answer its own.
-        if draft.reservations.of(turn.job).is_some() || draft.limits_devices(turn.bucket) {
-            reasons.extend(capacity_reasons(&draft, &facts, who, &ask));
+        // A reservation of the job itself and limits on devices make the reasons specific to this job.
+        if draft.reservations.of(head.job).is_some() || draft.limits_devices(head.bucket) {
+            reasons.extend(capacity_reasons(&draft, &facts, waiting, &request));
         } else {
-            let shared = known.entry((turn.bucket.shape.clone(), who.ending));
+            let shared = by_shape.entry((head.bucket.shape.clone(), waiting.end));
             reasons.extend(
-                shared.or_insert_with(|| capacity_reasons(&draft, &facts, who, &ask)).iter().cloned(),
+                shared.or_insert_with(|| capacity_reasons(&draft, &facts, waiting, &request)).iter().cloned(),
             );
         }
-        verdicts.add(turn.bucket.clone(), Verdict { reasons });
+        verdicts.add(head.bucket.clone(), Verdict { reasons });
     }
     for reservation in &draft.reservations.list {
         verdicts.add_reservation(reservation.job, reservation.at);
     }
-    for cut in &draft.output.repartitionings {
-        let reason = Reason::Partition { gpu: cut.gpu.clone(), profiles: cut.profiles.clone() };
-        verdicts.add_reason(draft.state, cut.job, reason);
+    for Repartitioning { gpu, profiles, job } in &draft.output.repartitionings {
+        let reason = Reason::Partition { gpu: gpu.clone(), profiles: profiles.clone() };
+        verdicts.add_reason(draft.state, *job, reason);
     }
     for (job, reasons) in draft.output.reasons {
         verdicts.add_job(job, Verdict { reasons });
@@ -68,92 +69,106 @@ pub(crate) fn explain_blocked(mut draft: Draft) -> Planned {
     Planned { plan: draft.output.plan, verdicts }
 }
 
-/// Whose answer it is.
+/// The waiting job that a verdict is for.
 #[derive(Clone, Copy)]
 struct WaitingJob {
     job: JobId,
-    ending: ExpectedEnd,
+    end: ExpectedEnd,
 }
 
-/// The quotas that a gang would exceed in the only room there is: MIG instances larger than it asks for.
-fn quota_of_instance(draft: &Draft, bucket: &Bucket, who: WaitingJob) -> Vec<Reason> {
-    let ask = draft.unlimited_request(bucket).filter(|ask| ask.may_hold_instances);
-    let Some(ask) = ask.filter(|_| draft.limits_devices(bucket)) else { return Vec::new() };
-    let spot = place::find_placement(draft, &ask, who.ending);
-    spot.map(|spot| admit::quota(draft, bucket, draft.demand(&ask, &spot))).unwrap_or_default()
+/// The quotas that a gang would exceed where only MIG instances larger than its request are free.
+fn quota_of_instance(draft: &Draft, bucket: &Bucket, waiting: WaitingJob) -> Vec<Reason> {
+    let request = draft.unlimited_request(bucket).filter(|request| request.may_hold_instances);
+    let Some(request) = request.filter(|_| draft.limits_devices(bucket)) else { return Vec::new() };
+    let placement = place::find_placement(draft, &request, waiting.end);
+    placement
+        .map(|placement| admit::quota(draft, bucket, draft.demand(&request, &placement)))
+        .unwrap_or_default()
 }
 
-/// What is the same for every shape.
+/// Facts that are the same for every shape.
 #[derive(Default)]
 struct ClusterFacts {
-    /// What is set aside on each node, and the first job it is for.
+    /// Earmarked space on each node, and the first job it is earmarked for.
     earmarked: BTreeMap<NodeId, (JobId, ResourceVec)>,
-    /// Nodes that take no work, or have devices that may not be given out.
+    /// Nodes that take no work, or have devices that may not be allocated.
     out_of_service: Vec<OutOfService>,
 }
 
 struct OutOfService {
     kind: Arc<Kind>,
     closed: bool,
-    /// Devices that may not be given out, as bits.
+    /// Devices that may not be allocated, as bits.
     gpus: u64,
 }
 
 impl ClusterFacts {
     fn of(draft: &Draft) -> ClusterFacts {
-        let mut asides: BTreeMap<NodeId, (JobId, ResourceVec)> = BTreeMap::new();
-        for (job, aside) in &draft.space.earmarked {
-            for (node, aside) in aside {
-                let (_, space) = asides.entry(node.clone()).or_insert((*job, ResourceVec::default()));
-                *space = space.plus(*aside);
+        let mut earmarked: BTreeMap<NodeId, (JobId, ResourceVec)> = BTreeMap::new();
+        for (job, nodes) in &draft.space.earmarked {
+            for (node, space) in nodes {
+                let (_, sum) = earmarked.entry(node.clone()).or_insert((*job, ResourceVec::default()));
+                *sum = sum.plus(*space);
             }
         }
         let nodes = draft.state.resources.nodes();
-        let out = nodes.map(|(node, filed)| OutOfService {
-            kind: filed.kind.clone(),
-            closed: !filed.open,
-            gpus: if filed.open { !draft.state.usable_gpus(node) } else { u64::MAX },
+        let out = nodes.map(|(node, entry)| OutOfService {
+            kind: entry.kind.clone(),
+            closed: !entry.open,
+            gpus: if entry.open { !draft.state.usable_gpus(node) } else { u64::MAX },
         });
-        let worth_telling = |out: &OutOfService| out.closed || out.gpus & out.kind.empty().gpus != 0;
-        ClusterFacts { earmarked: asides, out_of_service: out.filter(worth_telling).collect() }
+        let is_out = |out: &OutOfService| out.closed || out.gpus & out.kind.empty().gpus != 0;
+        ClusterFacts { earmarked, out_of_service: out.filter(is_out).collect() }
     }
 }
 
-/// Why there is no room; nothing if there is.
-fn capacity_reasons(draft: &Draft, facts: &ClusterFacts, who: WaitingJob, ask: &Request) -> Vec<Reason> {
-    if !ask.feasible || (ask.matches.is_empty() && !ask.model_limits.is_empty()) {
-        return infeasible(draft, ask);
+/// Why the job has no placement; empty if it has one.
+fn capacity_reasons(
+    draft: &Draft,
+    facts: &ClusterFacts,
+    waiting: WaitingJob,
+    request: &Request,
+) -> Vec<Reason> {
+    if !request.feasible || (request.matches.is_empty() && !request.model_limits.is_empty()) {
+        return infeasible(draft, request);
     }
-    if place::find_placement(draft, ask, who.ending).is_some() {
+    if place::find_placement(draft, request, waiting.end).is_some() {
         return Vec::new();
     }
     let mut reasons = Vec::new();
-    reasons.extend(held_for_others(draft, facts, who, ask));
-    reasons.push(shortage(draft, who, ask));
-    reasons.extend(out_of_service(facts, ask));
+    reasons.extend(held_for_others(draft, facts, waiting, request));
+    reasons.push(shortage(draft, waiting, request));
+    reasons.extend(out_of_service(facts, request));
     reasons
 }
 
-fn infeasible(draft: &Draft, ask: &Request) -> Vec<Reason> {
-    if !ask.model_limits.is_empty() {
+fn infeasible(draft: &Draft, request: &Request) -> Vec<Reason> {
+    if !request.model_limits.is_empty() {
         return Vec::new();
     }
-    let (problem, _) = resources::infeasible(&draft.state.resources, &ask.shape);
+    let (problem, _) = resources::infeasible(&draft.state.resources, &request.shape);
     vec![Reason::Infeasible { problem }]
 }
 
-/// The first job for whom space is kept that would do: reserved for later, or set aside until its victims are gone.
-fn held_for_others(draft: &Draft, facts: &ClusterFacts, who: WaitingJob, ask: &Request) -> Option<Reason> {
+/// The first other job, or the window, that free eligible space is kept for: reserved for a later start, or earmarked
+/// until victims are gone.
+fn held_for_others(
+    draft: &Draft,
+    facts: &ClusterFacts,
+    waiting: WaitingJob,
+    request: &Request,
+) -> Option<Reason> {
     let reserved = || {
-        let spot = place::find_placement(draft, ask, ExpectedEnd::NOW)?;
-        let holder = |task: &PlacedTask| draft.reservations.first_on(&task.node, who.job, who.ending);
-        spot.tasks.iter().find_map(holder).map(|holder| reservation_reason(draft, holder))
+        let placement = place::find_placement(draft, request, ExpectedEnd::NOW)?;
+        let holder = |task: &PlacedTask| draft.reservations.first_on(&task.node, waiting.job, waiting.end);
+        placement.tasks.iter().find_map(holder).map(|holder| reservation_reason(draft, holder))
     };
     let reserved = if draft.reservations.is_empty() { None } else { reserved() };
-    let aside = || earmarked_on_one_node(draft, facts, who, ask);
-    let across = || if ask.may_span() { earmarked_on_many_nodes(draft, facts, who, ask) } else { None };
-    let aside = || aside().or_else(across).map(|job| Reason::Reservation { job });
-    reserved.or_else(aside)
+    let on_one = || earmarked_on_one_node(draft, facts, waiting, request);
+    let on_many =
+        || if request.may_span() { earmarked_on_many_nodes(draft, facts, waiting, request) } else { None };
+    let earmarked = || on_one().or_else(on_many).map(|job| Reason::Reservation { job });
+    reserved.or_else(earmarked)
 }
 
 fn reservation_reason(draft: &Draft, holder: ReservationOwner) -> Reason {
@@ -171,136 +186,138 @@ fn reservation_reason(draft: &Draft, holder: ReservationOwner) -> Reason {
 fn earmarked_on_one_node(
     draft: &Draft,
     facts: &ClusterFacts,
-    who: WaitingJob,
-    ask: &Request,
+    waiting: WaitingJob,
+    request: &Request,
 ) -> Option<JobId> {
-    let fits = |(node, (_, aside)): &(&NodeId, &(JobId, ResourceVec))| {
-        let filed = draft.space.resources.entry(node).filter(|filed| filed.open);
-        let found = filed.and_then(|filed| {
-            Some((ask.match_for(&filed.kind).filter(|found| found.holds_gang)?, filed.free))
+    let fits = |(node, (_, space)): &(&NodeId, &(JobId, ResourceVec))| {
+        let entry = draft.space.resources.entry(node).filter(|entry| entry.open);
+        let found = entry.and_then(|entry| {
+            Some((request.match_for(&entry.kind).filter(|found| found.holds_gang)?, entry.free))
         });
-        found.is_some_and(|(found, free)| ask.fits(found, free.plus(*aside)))
+        found.is_some_and(|(found, free)| request.fits(found, free.plus(*space)))
     };
     let holders = facts.earmarked.iter().filter(fits).map(|(_, (first, _))| *first);
-    holders.into_iter().find(|holder| *holder != who.job)
+    holders.into_iter().find(|holder| *holder != waiting.job)
 }
 
-/// The same for a gang that sits on several nodes. Costs a copy of the capacity.
+/// The same for a gang that may span nodes. It costs a copy of the resource index.
 fn earmarked_on_many_nodes(
     draft: &Draft,
     facts: &ClusterFacts,
-    who: WaitingJob,
-    ask: &Request,
+    waiting: WaitingJob,
+    request: &Request,
 ) -> Option<JobId> {
     if facts.earmarked.is_empty() {
         return None;
     }
-    let mut capacity = draft.space.resources.clone();
-    for (node, (_, aside)) in &facts.earmarked {
-        let free = capacity.entry(node).map(|filed| filed.free).unwrap_or_default();
-        capacity.set_free(node, free.plus(*aside));
+    let mut resources = draft.space.resources.clone();
+    for (node, (_, space)) in &facts.earmarked {
+        let free = resources.entry(node).map(|entry| entry.free).unwrap_or_default();
+        resources.set_free(node, free.plus(*space));
     }
-    let spot = spread::find(draft.state, &capacity, ask, &|_, free| Some(free))?;
+    let placement = place::multi_node::find(draft.state, &resources, request, &|_, free| Some(free))?;
     let holder = |node: &NodeId| facts.earmarked.get(node).map(|(first, _)| *first);
-    spot.tasks.iter().filter_map(|task| holder(&task.node)).find(|holder| *holder != who.job)
+    placement.tasks.iter().filter_map(|task| holder(&task.node)).find(|holder| *holder != waiting.job)
 }
 
-/// Too little in all, or too little in one place, or GPUs enough but not what goes with them.
-fn shortage(draft: &Draft, who: WaitingJob, ask: &Request) -> Reason {
-    if let Some(reason) = locality_unmet(draft, who, ask).or_else(|| no_fraction_free(draft, who, ask)) {
+/// What is missing: GPUs in total, GPUs on one node, or locality, cores or memory although enough GPUs are free.
+fn shortage(draft: &Draft, waiting: WaitingJob, request: &Request) -> Reason {
+    if let Some(reason) =
+        locality_unmet(draft, waiting, request).or_else(|| no_fraction_free(draft, waiting, request))
+    {
         return reason;
     }
-    let (needs_gpus, blocks) = (ask.gpus(), free_blocks(draft, who, ask));
+    let (needs_gpus, blocks) = (request.gpus(), free_blocks(draft, waiting, request));
     let free_gpus = blocks.iter().map(|(gpus, _)| gpus).sum();
     let largest_block = blocks.iter().map(|(gpus, _)| *gpus).max().unwrap_or_default();
     if free_gpus < needs_gpus {
         return Reason::Capacity { needs_gpus, free_gpus, short_of: "GPUs".to_string() };
     }
-    if largest_block < needs_gpus && !ask.may_span() {
+    if largest_block < needs_gpus && !request.may_span() {
         return Reason::Fragmented { needs_gpus, largest_block, free_gpus };
     }
-    if ask.may_span() {
-        return gang_fragmented(draft, who, ask);
+    if request.may_span() {
+        return gang_fragmented(draft, waiting, request);
     }
     let large = || blocks.iter().filter(|(gpus, _)| *gpus >= needs_gpus);
-    let cores = large().all(|(_, free)| free.cpus < ask.demand.cpus);
-    let memory = large().all(|(_, free)| free.memory_mib < ask.demand.memory_mib);
+    let cores = large().all(|(_, free)| free.cpus < request.demand.cpus);
+    let memory = large().all(|(_, free)| free.memory_mib < request.demand.memory_mib);
     let short_of = match (cores, memory) {
         (true, false) => "CPU cores",
         (false, true) => "memory",
         (true, true) => "CPU cores and memory",
-        // Some lack the one, some the other; or groups of the gang want devices that only some have.
-        (false, false) => "CPU cores, memory or GPUs of each kind",
+        // Some nodes lack cores, others memory; or task groups need devices that only some nodes have.
+        (false, false) => "CPU cores, memory or GPUs for every task group",
     };
     Reason::Capacity { needs_gpus, free_gpus, short_of: short_of.to_string() }
 }
 
-/// Where it must be close together: there is room, but not there.
-fn locality_unmet(draft: &Draft, who: WaitingJob, ask: &Request) -> Option<Reason> {
-    let relaxed = ask.shape.without_locality();
-    if relaxed == *ask.shape {
+/// For a request with a required locality: the gang would fit without it.
+fn locality_unmet(draft: &Draft, waiting: WaitingJob, request: &Request) -> Option<Reason> {
+    let relaxed = request.shape.without_locality();
+    if relaxed == *request.shape {
         return None;
     }
     let relaxed = Request::new(&draft.state.resources, &Arc::new(relaxed));
-    let found = place::find_placement(draft, &relaxed, who.ending);
-    found.map(|_| Reason::LocalityUnmet { locality: ask.shape.locality_phrase().to_string() })
+    let found = place::find_placement(draft, &relaxed, waiting.end);
+    found.map(|_| Reason::LocalityUnmet { locality: request.shape.locality_phrase().to_string() })
 }
 
-/// For tasks that share GPUs: parts that are large enough are not free, whatever else is.
-fn no_fraction_free(draft: &Draft, who: WaitingJob, ask: &Request) -> Option<Reason> {
-    let [(count, each)] = &ask.shape.groups[..] else { return None };
-    let blocks = free_blocks_by_match(draft, who, ask);
-    let beside = |free: ResourceVec| ResourceVec { cpus: u64::MAX, memory_mib: u64::MAX, ..free };
-    let seats = blocks.iter().map(|(found, free)| ask.tasks_that_fit(found, 0, beside(*free)));
-    if !each.is_shared() || seats.fold(0, u32::saturating_add) >= *count {
+/// For tasks that share GPUs: too few GPU fractions of the requested size are free, cores and memory aside.
+fn no_fraction_free(draft: &Draft, waiting: WaitingJob, request: &Request) -> Option<Reason> {
+    let [(count, each)] = &request.shape.groups[..] else { return None };
+    let blocks = free_blocks_by_match(draft, waiting, request);
+    let any_host = |free: ResourceVec| ResourceVec { cpus: u64::MAX, memory_mib: u64::MAX, ..free };
+    let fitting = blocks.iter().map(|(found, free)| request.tasks_that_fit(found, 0, any_host(*free)));
+    if !each.is_shared() || fitting.fold(0, u32::saturating_add) >= *count {
         return None;
     }
-    let parts = blocks.iter().flat_map(|(found, free)| {
+    let fractions = blocks.iter().flat_map(|(found, free)| {
         let devices = bits(found.useful).into_iter();
         let memory_of = |device: u8| found.kind.gpus.get(usize::from(device)).map_or(0, |gpu| gpu.memory_mib);
-        let part = |device: u8| {
-            let part = free.fraction_of(device);
-            (u64::from(part.compute), u64::from(part.memory) * memory_of(device) / 1_000)
+        let fraction = |device: u8| {
+            let fraction = free.fraction_of(device);
+            (u64::from(fraction.compute), u64::from(fraction.memory) * memory_of(device) / 1_000)
         };
-        devices.map(part).collect::<Vec<_>>()
+        devices.map(fraction).collect::<Vec<_>>()
     });
-    let parts: Vec<(u64, u64)> = parts.collect();
-    let (largest, largest_mib) = parts.iter().copied().max().unwrap_or_default();
+    let fractions: Vec<(u64, u64)> = fractions.collect();
+    let (largest, largest_mib) = fractions.iter().copied().max().unwrap_or_default();
     Some(Reason::Share {
         needs_milli: each.gpu_compute_milli,
         needs_mib: each.gpu_memory_mib,
         instance: each.isolation == Isolation::Full,
         largest_milli: largest as u32,
         largest_mib,
-        free_milli: parts.iter().map(|(compute, _)| compute).sum(),
+        free_milli: fractions.iter().map(|(compute, _)| compute).sum(),
     })
 }
 
-/// Where a gang may sit on several nodes: the first group of tasks that would not all find room, even alone.
-fn gang_fragmented(draft: &Draft, who: WaitingJob, ask: &Request) -> Reason {
-    let seats = |group: usize| -> u64 {
-        let blocks = free_blocks_by_match(draft, who, ask).into_iter();
-        blocks.map(|(found, free)| u64::from(ask.tasks_that_fit(found, group, free))).sum()
+/// For a gang that may span nodes: the first task group that does not fit whole, even alone.
+fn gang_fragmented(draft: &Draft, waiting: WaitingJob, request: &Request) -> Reason {
+    let fitting = |group: usize| -> u64 {
+        let blocks = free_blocks_by_match(draft, waiting, request).into_iter();
+        blocks.map(|(found, free)| u64::from(request.tasks_that_fit(found, group, free))).sum()
     };
-    let mut groups = ask.groups_by_size().into_iter().map(|group| (group, seats(group)));
-    match groups.find(|(group, seats)| *seats < u64::from(ask.shape.groups[*group].0)) {
-        Some((group, seats)) => {
-            let (tasks, each) = &ask.shape.groups[group];
-            Reason::GangFragmented { tasks: *tasks, gpus_each: each.gpus, fitting_tasks: seats as u32 }
+    let mut groups = request.groups_by_size().into_iter().map(|group| (group, fitting(group)));
+    match groups.find(|(group, fitting)| *fitting < u64::from(request.shape.groups[*group].0)) {
+        Some((group, fitting)) => {
+            let (tasks, each) = &request.shape.groups[group];
+            Reason::GangFragmented { tasks: *tasks, gpus_each: each.gpus, fitting_tasks: fitting as u32 }
         }
         None => Reason::GangFragmented {
-            tasks: ask.shape.tasks(),
+            tasks: request.shape.tasks(),
             gpus_each: 0,
-            fitting_tasks: ask.shape.tasks(),
+            fitting_tasks: request.shape.tasks(),
         },
     }
 }
 
-/// Free GPUs that would do, node by node, and what is free beside them.
-fn free_blocks(draft: &Draft, who: WaitingJob, ask: &Request) -> Vec<(u32, ResourceVec)> {
-    let blocks = free_blocks_by_match(draft, who, ask).into_iter();
-    let parts = ask.whole_gpus() == 0;
-    let count = |found: &KindMatch, free: ResourceVec| match parts {
+/// Free eligible GPUs of each node, and all that is free there.
+fn free_blocks(draft: &Draft, waiting: WaitingJob, request: &Request) -> Vec<(u32, ResourceVec)> {
+    let blocks = free_blocks_by_match(draft, waiting, request).into_iter();
+    let is_shared = request.whole_gpus() == 0;
+    let count = |found: &KindMatch, free: ResourceVec| match is_shared {
         true => free.without_host().on_devices(found.useful).touched_devices().count_ones(),
         false => (free.gpus & found.useful).count_ones(),
     };
@@ -309,26 +326,26 @@ fn free_blocks(draft: &Draft, who: WaitingJob, ask: &Request) -> Vec<(u32, Resou
 
 fn free_blocks_by_match<'a>(
     draft: &Draft,
-    who: WaitingJob,
-    ask: &'a Request,
+    waiting: WaitingJob,
+    request: &'a Request,
 ) -> Vec<(&'a KindMatch, ResourceVec)> {
-    // Tasks without GPUs may sit where none is free.
-    let least = ask.least_gpus().min(1);
+    // Tasks without GPUs may run where no GPU is free.
+    let least = request.least_gpus().min(1);
     let mut blocks = Vec::new();
-    for found in &ask.matches {
+    for found in &request.matches {
         for (_, node) in draft.space.resources.with_free(&found.kind, least) {
-            let usable = |free| draft.reservations.usable(node, free, who.ending, Some(who.job));
+            let usable = |free| draft.reservations.usable(node, free, waiting.end, Some(waiting.job));
             blocks.extend(draft.space.free_on(node).and_then(usable).map(|free| (found, free)));
         }
     }
     blocks
 }
 
-/// Nodes and GPUs that would do but may not be given out now.
-fn out_of_service(facts: &ClusterFacts, ask: &Request) -> Option<Reason> {
+/// Eligible nodes and GPUs that may not be allocated now.
+fn out_of_service(facts: &ClusterFacts, request: &Request) -> Option<Reason> {
     let (mut nodes, mut gpus, mut gpus_alone) = (0, 0, 0);
     for out in &facts.out_of_service {
-        let Some(found) = ask.match_for(&out.kind) else { continue };
+        let Some(found) = request.match_for(&out.kind) else { continue };
         let missing = (found.useful & out.gpus).count_ones();
         match out.closed {
             true => (nodes, gpus) = (nodes + 1, gpus + missing),

@@ -1,16 +1,16 @@
-//! Fair shares: how much of the cluster everyone should have, how much they have, and the factor between.
+//! Fair share (step 7, for phase order): the entitlement and usage of each tenant, and the priority factor from both.
 //!
-//! Tenants with work divide the cluster by weight, level by level down the tree. What one has is the mean of two
-//! figures: the dominant share of what it holds now (the largest of its parts of all GPUs, cores, memory and watts), and
-//! the GPUs it held of late. The load of a tenant is what it has over what it should have; the loads of all levels
-//! on which someone else has work too are averaged, so that a team is judged beside its siblings and its department
-//! beside others. Inside a tenant those who have jobs divide its share evenly; beside other tenants that is an
-//! eighth of the load, so it decides among them and hardly beyond.
+//! Tenants with jobs divide the cluster by weight, level by level down the tree. The usage of a tenant is the mean of
+//! two figures: its dominant share (DRF: the largest of its shares of all GPUs, cores, memory and watts that it holds
+//! now) and its decayed GPU usage. The load of a tenant is its usage over its entitlement. Loads are averaged over all
+//! levels on which a sibling has jobs too, so that a team is compared with its siblings and its department with other
+//! departments. Members with jobs divide the entitlement of their tenant evenly. Where other tenants compete, the load
+//! of the member is an eighth of the total: it decides among the members of a tenant and hardly among tenants.
 //!
-//! The factor is 1 / (1 + load): 1 for who has nothing, one half for who has just their share. It is 1 for everyone
-//! where nobody competes.
+//! The factor is 1 / (1 + load): 1 without usage, one half for usage equal to the entitlement. It is 1 for every tenant
+//! while no tenant or member competes.
 //!
-//! All are integers. Within a round what is held only grows, so factors only fall.
+//! All values are integers. Within a round held resources only grow, so factors only fall.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,12 +30,12 @@ const WHOLE: u64 = 1_000_000;
 const MICRO_PER_MILLI: u64 = 1_000;
 /// One, in thousandths.
 const ONE: u64 = 1_000;
-/// One part in so many of the load is the member's own, where tenants compete too.
+/// One part in this many of the load is the member's own, if tenants compete too.
 const MEMBER_LOAD_DIVISOR: u64 = 8;
-/// Beyond this, more makes no difference; keeps sums far from overflow.
+/// The cap of a load: a higher one does not change the factor, and sums stay far from overflow.
 const LOAD_MAX: u64 = 1_000_000_000;
 
-/// The fair share of every tenant, whichever of its members submits.
+/// The fair share of every tenant, without the loads of its members.
 pub fn fair_shares(state: &State, now: Timestamp) -> BTreeMap<TenantId, FairShare> {
     let usage = TenantUsage::of(state);
     let tree = FairShareTree::of(state, now, &usage, None);
@@ -43,7 +43,7 @@ pub fn fair_shares(state: &State, now: Timestamp) -> BTreeMap<TenantId, FairShar
     usage.tenants().map(|(tenant, node)| (tenant.clone(), share(node))).collect()
 }
 
-/// The fair share of a tenant's member, and the priority that it takes from the member's jobs.
+/// The fair share of a member of a tenant, and the priority penalty of the member's jobs.
 pub(crate) fn member_share(
     state: &State,
     now: Timestamp,
@@ -61,14 +61,14 @@ pub(crate) struct HypotheticalJob<'a> {
     pub user: &'a str,
 }
 
-/// What tenants use in a planning round, and how that compares with their fair shares.
+/// Usage and fair shares of all tenants in a planning round.
 pub(crate) struct TenantShares<'a> {
     pub usage: Usage<'a>,
     tree: FairShareTree,
 }
 
 impl<'a> TenantShares<'a> {
-    /// As in the state. The owner of a hypothetical job counts as having work.
+    /// The shares in the state. The owner of a hypothetical job counts as having jobs.
     pub fn of(
         state: &'a State,
         now: Timestamp,
@@ -85,13 +85,13 @@ impl<'a> TenantShares<'a> {
         self.tree.hold(&self.usage.tenants, consumer, demand);
     }
 
-    /// Priority that is taken from a member's jobs now.
+    /// The current priority penalty of a member's jobs.
     pub fn penalty(&self, tenant: &TenantId, user: &str) -> u32 {
         self.tree.penalty(&self.usage.tenants, tenant, user)
     }
 }
 
-/// The entitlement and the recent usage of every tenant. What tenants hold now is in [`TenantUsage`], at the same positions.
+/// The entitlement and decayed usage of every tenant. Current usage is in [`TenantUsage`], at the same node indexes.
 #[derive(Debug, Default)]
 struct FairShareTree {
     /// The resources of the whole cluster.
@@ -100,10 +100,10 @@ struct FairShareTree {
     fair_share_max: u64,
 }
 
-/// A tenant with all tenants below it.
+/// A tenant with all its descendants.
 #[derive(Debug, Default)]
 struct ShareNode {
-    /// A sibling has work too.
+    /// A sibling has jobs too.
     contested: bool,
     /// In millionths of the cluster.
     entitled: u64,
@@ -111,12 +111,12 @@ struct ShareNode {
     members: Members,
 }
 
-/// The members of a tenant itself.
+/// The members of a tenant, without those of its descendants.
 #[derive(Debug, Default)]
 struct Members {
-    /// How many have jobs.
+    /// Number of members with jobs.
     busy: u64,
-    /// GPUs held, and decayed usage in millionths of GPUs, by name.
+    /// Thousandths of GPUs held, and decayed usage in millionths of GPUs, by user name.
     by_name: BTreeMap<String, (u64, u64)>,
 }
 
@@ -199,7 +199,7 @@ impl FairShareTree {
         (levels > 0).then(|| sum / levels)
     }
 
-    /// Against an equal part of the tenant's entitlement, if other members have jobs too.
+    /// The load of a member against an equal part of the tenant's entitlement; `None` if no other member has jobs.
     fn load_of_member(&self, tenant: &ShareNode, user: &str) -> Option<u64> {
         let (held, recent) = tenant.members.by_name.get(user).copied().unwrap_or_default();
         let used =
@@ -208,7 +208,7 @@ impl FairShareTree {
         (busy > 1).then(|| load(used, tenant.entitled / busy))
     }
 
-    /// What a tenant uses with all tenants below it, in millionths of the cluster.
+    /// The usage of a tenant with its descendants, in millionths of the cluster.
     fn used(&self, usage: &TenantUsage, node: usize) -> u64 {
         let (held, total) = (usage.held_at(node), self.total);
         let now = ratio(held.gpu_milli, total.gpu_milli).max(ratio(held.cpus, total.cpus));
@@ -237,13 +237,13 @@ impl Members {
     }
 }
 
-/// What part of the cluster each tenant is entitled to: siblings with work divide what their parent is entitled to by weight.
+/// The entitlement of each tenant: siblings with jobs divide the entitlement of their parent by weight.
 struct Entitlements<'a> {
     /// Tenants with jobs, and their ancestors.
     working: BTreeSet<&'a TenantId>,
-    /// The weights of the working children of each parent, and how many there are.
+    /// Sum of the weights and number of the working children, by parent.
     siblings: BTreeMap<Option<usize>, (u64, usize)>,
-    /// In millionths of the cluster, by position in the tree.
+    /// In millionths of the cluster, by node index.
     by_node: Vec<u64>,
 }
 
@@ -280,7 +280,7 @@ impl<'a> Entitlements<'a> {
         Entitlements { working, siblings, by_node }
     }
 
-    /// True if a sibling of a tenant has work.
+    /// True if a sibling of the tenant has jobs.
     fn is_contested(&self, tenant: &Tenant, usage: &TenantUsage) -> bool {
         let parent = usage.node_of(&tenant.id).and_then(|node| usage.parent_of(node));
         let working = self.siblings.get(&parent).map_or(0, |(_, count)| *count);
@@ -292,7 +292,7 @@ fn weight(tenant: &Tenant) -> u64 {
     u64::from(tenant.config.weight)
 }
 
-/// What all registered nodes have together, in whatever state they are. O(kinds).
+/// The resources of all registered nodes, in any state. O(kinds).
 fn total(state: &State) -> Demand {
     let power = Demand { milliwatts: state.resources.milliwatts(), ..Demand::default() };
     state.resources.kinds().fold(power, |sum, (kind, nodes)| {
@@ -306,18 +306,18 @@ fn total(state: &State) -> Demand {
     })
 }
 
-/// A part of a whole, in millionths. Nothing of nothing is nothing.
+/// A part of a whole, in millionths; 0 of 0 is 0.
 fn ratio(part: u64, whole: u64) -> u64 {
     let millionths = u128::from(part) * u128::from(WHOLE) / u128::from(whole.max(1));
     u64::try_from(millionths).unwrap_or(u64::MAX)
 }
 
-/// One over one plus the load, in thousandths.
+/// 1 / (1 + load), in thousandths.
 fn factor(load: Option<u64>) -> u64 {
     ONE * ONE / (ONE + load.unwrap_or(0))
 }
 
-/// What someone has over what they should have, in thousandths.
+/// Usage over entitlement, in thousandths.
 fn load(used: u64, entitled: u64) -> u64 {
     (used.saturating_mul(ONE) / entitled.max(1)).min(LOAD_MAX)
 }

@@ -1,10 +1,10 @@
-//! When waiting jobs will start: the planner's own future, played forward twice.
+//! Forecast: the start ranges of waiting jobs, from two simulations of the planner on copies of the state.
 //!
-//! Once everyone ends as such jobs usually do, once everyone takes as long as they may. A job starts between the two,
-//! as far as can be told now; how far such ranges were wrong before widens them (`foresight`). Rounds are joined the
-//! further ahead they are, so the far future costs little and is told roughly.
+//! In one simulation every job runs for its usual runtime, in the other for its longest. The range of a job lies
+//! between its two starts; calibration widens it by the errors of past ranges (`estimate/calibration.rs`). The further
+//! ahead rounds are, the more of them are joined, so the far future costs little and is less precise.
 //!
-//! Costs two copies of the state and up to `rounds_max` rounds each, so it is for a thread of its own.
+//! A forecast costs two copies of the state and up to `rounds_max` rounds each, so it belongs on a thread of its own.
 
 pub(crate) mod earliest_start;
 
@@ -21,27 +21,26 @@ use crate::planner::{Planned, plan};
 use crate::state::State;
 use crate::time::{SECOND, Timestamp};
 
-/// Moments closer together than one part in so many of the time until then are played as one.
+/// Attempts that end within one part in this many of a time step after it are processed in the same round.
 const JOIN_DIVISOR: i64 = 50;
 
-/// When waiting jobs start, as it was told at a moment.
+/// The start ranges of waiting jobs, computed at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Forecast {
-    /// When it was made.
+    /// Time of the computation.
     pub at: Timestamp,
     ranges: BTreeMap<JobId, StartRange>,
-    /// How many started in it, and until when it reaches, in the slower of the two futures; nothing if it knows of
-    /// everyone who waited.
+    /// Number of starts and last simulated time in the slower simulation; `None` if it covers every waiting job.
     reach: Option<(u64, Timestamp)>,
 }
 
 impl Forecast {
-    /// The range of a job; nothing if the forecast does not reach that far.
+    /// The start range of a job; `None` beyond the reach of the forecast.
     pub fn of(&self, job: JobId) -> Option<StartRange> {
         self.ranges.get(&job).copied()
     }
 
-    /// A rough range for the job at a position in the order, if nothing better is known: as fast as the others went.
+    /// A rough range for the job at a queue position beyond the reach, extrapolated from the mean time between starts.
     pub fn of_position(&self, position: u64) -> Option<StartRange> {
         let (started, until) = self.reach?;
         let per_job = until.since(self.at).checked_div(started as i64)?;
@@ -58,16 +57,17 @@ impl Forecast {
     }
 }
 
-/// Look ahead, for at most so many rounds.
+/// Forecast the starts of all waiting jobs, with at most `rounds_max` rounds in each simulation.
 pub fn forecast(state: &State, now: Timestamp, rounds_max: usize) -> Forecast {
     let usual = SimulatedFuture::of(state, now, Pace::Usual).run(rounds_max);
     let mut earliest = EarliestStarts::new(state, now);
     let longest = SimulatedFuture::of(state, now, Pace::Longest).run(rounds_max);
     let mut ranges = BTreeMap::new();
-    for (job, one) in &usual.starts {
-        // A job that starts in one of the futures only is beyond what can be told.
-        if let Some(other) = longest.starts.get(job) {
-            let range = StartRange { from: *one.min(other), to: *one.max(other) };
+    for (job, usual_start) in &usual.starts {
+        // A job that starts in only one of the simulations is beyond the reach.
+        if let Some(longest_start) = longest.starts.get(job) {
+            let (from, to) = (*usual_start.min(longest_start), *usual_start.max(longest_start));
+            let range = StartRange { from, to };
             let range = state.calibration.calibrated(range, now);
             ranges.insert(*job, range.within(earliest.of(*job), usual.reserved.get(job).copied()));
         }
@@ -77,19 +77,19 @@ pub fn forecast(state: &State, now: Timestamp, rounds_max: usize) -> Forecast {
     Forecast { at: now, ranges, reach }
 }
 
-/// How long everyone takes.
+/// The runtime of jobs in a simulation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     Usual,
     Longest,
 }
 
-/// The cluster as it goes on from here, if nobody new comes.
+/// A simulation of the cluster from now on, without new submissions.
 struct SimulatedFuture {
     state: State,
     now: Timestamp,
     pace: Pace,
-    /// Who waited at the beginning.
+    /// Jobs that waited at the beginning.
     waiting: BTreeSet<JobId>,
     starts: BTreeMap<JobId, Timestamp>,
     /// Reservations of the first round.
@@ -109,7 +109,7 @@ impl SimulatedFuture {
             reserved: BTreeMap::new(),
             ends: BTreeSet::new(),
         };
-        // Nobody asks policies there: who sleeps after a failure is taken to start again.
+        // Policies are not called in a simulation: a job that waits for a `retry` answer is assumed to start again.
         future.state.policies.failures.clear();
         let active = state.jobs.values().filter_map(|job| Some((job, job.attempt()?)));
         future.ends = active.map(|(job, attempt)| (future.end(job, attempt), job.id)).collect();
@@ -138,7 +138,7 @@ impl SimulatedFuture {
         for event in self.apply_command(&Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }) {
             match event {
                 Event::JobPlaced { job, .. } => self.start(job),
-                // Who is told to stop does so.
+                // A job that must stop does stop.
                 Event::AttemptStopping { job, .. } => self.stop(job),
                 _ => {}
             }
@@ -167,7 +167,7 @@ impl SimulatedFuture {
         self.ends.insert((self.now.plus(takes_ms), id));
     }
 
-    /// Go to the next moment at which something ends, wakes or is free again. False if there is none.
+    /// Advance to the next end of an attempt, wake time of a job or end of a window. False if there is none.
     fn advance(&mut self) -> bool {
         let end = self.ends.first().map(|(end, _)| *end);
         let windows =
@@ -191,13 +191,13 @@ impl SimulatedFuture {
         self.state.jobs.get(&job).and_then(Job::attempt)
     }
 
-    /// Every agent that has a part in a job speaks.
-    fn report(&mut self, job: JobId, said: &TaskReport) {
+    /// Send a report from the agent of every node of a job.
+    fn report(&mut self, job: JobId, report: &TaskReport) {
         let Some((number, nodes)) = self.attempt(job).map(|attempt| (attempt.number, attempt.nodes())) else {
             return;
         };
         for node in nodes {
-            self.apply_command(&Command::ReportTask { node, job, attempt: number, report: said.clone() });
+            self.apply_command(&Command::ReportTask { node, job, attempt: number, report: report.clone() });
         }
     }
 
@@ -208,14 +208,14 @@ impl SimulatedFuture {
         events
     }
 
-    /// When an attempt ends in this future.
+    /// The end of an attempt in this simulation.
     fn end(&self, job: &Job, attempt: &Attempt) -> Timestamp {
         if let Some(stopping) = &attempt.stopping {
             return stopping.since.plus(stopping.grace_ms).max(self.now.plus(SECOND));
         }
         let began = attempt.started_at.unwrap_or(attempt.placed_at);
         let end = began.plus(self.lasts_ms(job));
-        // Who has outlived it ends soon, or takes a good deal longer.
+        // An attempt that has overrun ends soon at the usual pace, and runs as long again at the longest pace.
         let ran_ms = self.now.since(began);
         let more_ms = if self.pace == Pace::Usual { ran_ms / 8 } else { ran_ms };
         if end > self.now { end } else { self.now.plus(more_ms.max(SECOND)) }

@@ -1,17 +1,18 @@
-//! Phase order: who comes first.
+//! Step 7, phase order: the queue order of ready jobs, by priority class and effective priority.
 //!
-//! Effective priority is the priority asked for, plus bounded aging, less what being above one's fair share costs:
-//! one visible integer sum. A job that lost a node counts as fully aged and without a penalty, so that it is complete
-//! again before new work of its priority starts. Higher comes first, then earlier submitted, then the lower id. A job that has waited longer than
-//! `max_wait_ms` comes before all but operator priority, oldest first, whatever it asked for: that bounds every
-//! wait. After those come the jobs that stay within what their tenants are guaranteed, then all others.
+//! Effective priority is one integer sum that users can see: the requested priority, plus bounded aging, minus the
+//! fair-share penalty. A job that lost a node counts as fully aged and has no penalty, so that it is complete again
+//! before new work of its priority starts. The higher effective priority comes first, then the earlier submission,
+//! then the lower id. An overdue job (it has waited longer than `max_wait_ms`) precedes all jobs but those of operator
+//! priority, the oldest first, at any requested priority: that bounds every wait. Jobs within the guarantee of their
+//! tenant come next, then all others.
 //!
-//! Where the objective is `fast`, the GPU time that is left of a job comes before its effective priority, inside a bucket
-//! too: there every job is looked at.
+//! Under the objective `fast` (SRPT) the expected remaining GPU time of a job precedes its effective priority, within a
+//! bucket too: there every job is examined.
 //!
-//! Inside a bucket everyone asked for the same, so submission decides and only the heads are compared: a round
-//! costs O(buckets + placements × log buckets). Each start makes its tenant's fair share smaller and so weakens
-//! those behind it. Ranks only fall in a round, so a head is looked at again when it comes out on top.
+//! Jobs of one bucket have the same request, so submission decides among them and only the heads are compared: a round
+//! costs O(buckets + placements × log buckets). Each start adds to the load of its tenant and so lowers the rank of the
+//! tenant's other heads. Ranks only fall within a round, so a head is ranked again when it reaches the top of the heap.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap};
@@ -29,17 +30,17 @@ use crate::state::State;
 use crate::state::policy_answers::PolicyAnswer;
 use crate::time::{MINUTE, Timestamp};
 
-/// What a job is ordered by, term by term. To displace others it must be stronger by the priority asked for, too.
+/// The terms of the effective priority of a job. To preempt, a job must also have the higher requested priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriorityBreakdown {
-    /// As asked for, or as policies say.
+    /// As requested, or as policies answered.
     pub priority: u32,
     pub aging: u32,
-    /// Taken away for being above one's share.
+    /// Fair-share penalty: grows with usage relative to the entitlement.
     pub penalty: u32,
-    /// How that came about.
+    /// The fair share that the penalty follows from; `None` if the tenant does not exist.
     pub share: Option<FairShare>,
-    /// GPU-milliseconds that it is expected to take, where that comes first in the order.
+    /// Expected remaining GPU-milliseconds; `None` unless the objective is `fast`.
     pub size_gpu_ms: Option<u64>,
 }
 
@@ -49,7 +50,7 @@ impl PriorityBreakdown {
     }
 }
 
-/// What a waiting job is ordered by.
+/// The priority breakdown of a waiting job.
 pub fn priority_breakdown(state: &State, job: &Job, now: Timestamp) -> PriorityBreakdown {
     let (share, penalty) = member_share(state, now, &job.spec.tenant, &job.spec.user);
     let (aging, penalty) = match is_returning(job) {
@@ -79,47 +80,47 @@ fn aging(settings: &Settings, waited_ms: i64) -> u32 {
     gained.min(i128::from(settings.aging_max)) as u32
 }
 
-/// Which class a job is ordered in, before any priority is compared.
+/// The priority class of a job, compared before any priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PriorityClass {
     /// Ordered by effective priority.
     Ordinary,
-    /// Stays within what its tenant is guaranteed; ordered by effective priority.
+    /// Within the guarantee of its tenant; ordered by effective priority.
     Guaranteed,
     /// Has waited longer than `max_wait_ms`.
     Overdue,
-    /// Asked for the highest priority there is. Nothing else goes before those who waited too long.
+    /// Has the highest possible priority. No other class precedes overdue jobs.
     Operator,
 }
 
-/// A place in the order of all ready jobs; the greater comes first.
+/// The sort key of a ready job in the queue order; the greater comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     class: PriorityClass,
-    /// Where it comes by the rules of policies; the most urgent of those who are overdue too, or they would starve.
+    /// The class by the priority rules of policies, 0 the most urgent. It is 0 for overdue jobs, or they would starve.
     policy_class: Reverse<u32>,
-    /// The GPU time it is expected to take, where the order goes by that; nothing for who is back or waited too long.
+    /// Expected remaining GPU time under the objective `fast`; 0 for operator, overdue and returning jobs.
     size: Reverse<u64>,
-    /// The same for all who are overdue: among them the oldest comes first, or those who asked for little would starve.
+    /// Equal for all overdue jobs: among them the oldest comes first, or jobs of low priority would starve.
     effective: i64,
     queue_key: Reverse<QueueKey>,
 }
 
 impl Rank {
-    /// Who was running and lost a node is complete again before new work.
+    /// A job that ran and lost a node is complete again before new work starts.
     fn of_returning(self, returning: bool) -> Rank {
         if returning { Rank { size: NO_SIZE, ..self } } else { self }
     }
 }
 
-/// What ranks are worked out from.
+/// The state and time that ranks are computed from.
 #[derive(Clone, Copy)]
 pub(crate) struct RankContext<'a> {
     pub state: &'a State,
     pub now: Timestamp,
 }
 
-/// What all jobs of a bucket have in common at a moment.
+/// The inputs of a rank that all jobs of a bucket share.
 #[derive(Clone, Copy)]
 pub(crate) struct BucketPriority<'a> {
     penalty: u32,
@@ -127,7 +128,7 @@ pub(crate) struct BucketPriority<'a> {
     policy: PolicyAnswer<'a>,
 }
 
-/// What comes before all sizes.
+/// Precedes all sizes.
 const NO_SIZE: Reverse<u64> = Reverse(0);
 
 impl<'a> RankContext<'a> {
@@ -135,46 +136,46 @@ impl<'a> RankContext<'a> {
         self.bucket_priority_with(shares, bucket, self.state.policy_answer(bucket))
     }
 
-    /// The same where it is known what policies say.
+    /// The same with a known policy answer.
     fn bucket_priority_with(
         self,
         shares: &TenantShares,
         bucket: &Bucket,
-        word: PolicyAnswer<'a>,
+        policy: PolicyAnswer<'a>,
     ) -> BucketPriority<'a> {
         BucketPriority {
             penalty: shares.penalty(&bucket.tenant, &bucket.user),
             guaranteed: shares.usage.cover(&bucket.tenant, &bucket.shape).is_some(),
-            policy: word,
+            policy,
         }
     }
 
-    /// The jobs of a bucket in the order of their turns, each with its size. They are in the order of submission already
-    /// where sizes do not count.
+    /// The jobs of a bucket in queue order, each with its size. Under the objective `fair` sizes do not count (0), and
+    /// the keys are in submission order already.
     pub fn ordered_jobs<'b>(
         self,
         bucket: &Bucket,
-        common: BucketPriority,
-        places: &'b BTreeSet<QueueKey>,
+        bucket_priority: BucketPriority,
+        keys: &'b BTreeSet<QueueKey>,
     ) -> Box<dyn Iterator<Item = (QueueKey, u64)> + 'b> {
         if self.state.settings.objective == Objective::Fair {
-            return Box::new(places.iter().map(|place| (*place, 0)));
+            return Box::new(keys.iter().map(|key| (*key, 0)));
         }
-        let habits = self.state.remaining_model(bucket, self.now);
-        let mut ranked: Vec<(Rank, u64)> = places
+        let model = self.state.remaining_model(bucket, self.now);
+        let mut ranked: Vec<(Rank, u64)> = keys
             .iter()
-            .map(|place| {
-                let job = self.state.jobs.get(&place.1);
+            .map(|key| {
+                let job = self.state.jobs.get(&key.1);
                 let (limit_ms, ran_ms) = job.map_or((None, 0), |job| (job.spec.time_limit_ms, job.ran_ms));
-                let size = habits.size_gpu_ms(limit_ms, job.map(|job| job.class_number), ran_ms);
-                (self.rank_of(bucket, common, (*place, size), job), size)
+                let size = model.size_gpu_ms(limit_ms, job.map(|job| job.class_number), ran_ms);
+                (self.rank_of(bucket, bucket_priority, *key, size, job), size)
             })
             .collect();
         ranked.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
         Box::new(ranked.into_iter().map(|(rank, size)| (rank.queue_key.0, size)))
     }
 
-    /// The size of a job that is not in the state, with a limit if it has one.
+    /// The size of a job that is not in the state; `limit_ms` is its time limit, if any.
     pub fn size_of_hypothetical(self, bucket: &Bucket, limit_ms: Option<i64>) -> u64 {
         match self.state.settings.objective {
             Objective::Fair => 0,
@@ -183,104 +184,106 @@ impl<'a> RankContext<'a> {
     }
 
     /// The rank of a ready job.
-    pub fn rank(self, bucket: &Bucket, common: BucketPriority, (place, size): (QueueKey, u64)) -> Rank {
-        self.rank_of(bucket, common, (place, size), self.state.jobs.get(&place.1))
+    pub fn rank(
+        self,
+        bucket: &Bucket,
+        bucket_priority: BucketPriority,
+        (key, size): (QueueKey, u64),
+    ) -> Rank {
+        self.rank_of(bucket, bucket_priority, key, size, self.state.jobs.get(&key.1))
     }
 
     fn rank_of(
         self,
         bucket: &Bucket,
-        common: BucketPriority,
-        (place, size): (QueueKey, u64),
+        bucket_priority: BucketPriority,
+        key: QueueKey,
+        size: u64,
         job: Option<&Job>,
     ) -> Rank {
-        let plain = self.rank_without_wait(bucket, common, (place, size));
-        if plain.class < PriorityClass::Overdue && self.waits_too_long(place, job) {
-            let standing = PriorityClass::Overdue;
-            return Rank { class: standing, policy_class: Reverse(0), size: NO_SIZE, effective: 0, ..plain };
+        let plain = self.rank_without_wait(bucket, bucket_priority, (key, size));
+        if plain.class < PriorityClass::Overdue && self.waits_too_long(key, job) {
+            let class = PriorityClass::Overdue;
+            return Rank { class, policy_class: Reverse(0), size: NO_SIZE, effective: 0, ..plain };
         }
         let returning = job.is_some_and(is_returning);
-        let effective = self.effective_priority(bucket, common, place, returning);
+        let effective = self.effective_priority(bucket, bucket_priority, key, returning);
         Rank { effective, ..plain }.of_returning(returning)
     }
 
-    /// The rank without asking how long the job has been waiting, and whether it is back; never above the true one.
+    /// A lower bound of the rank: it ignores whether the job is overdue or returning.
     pub fn rank_without_wait(
         self,
         bucket: &Bucket,
-        common: BucketPriority,
-        (place, size): (QueueKey, u64),
+        bucket_priority: BucketPriority,
+        (key, size): (QueueKey, u64),
     ) -> Rank {
-        let standing = match common.guaranteed {
+        let class = match bucket_priority.guaranteed {
             _ if bucket.priority >= PRIORITY_MAX => PriorityClass::Operator,
             true => PriorityClass::Guaranteed,
             false => PriorityClass::Ordinary,
         };
-        let effective = self.effective_priority(bucket, common, place, false);
-        let size = if standing == PriorityClass::Operator { NO_SIZE } else { Reverse(size) };
-        let class = Reverse(common.policy.class);
-        Rank { class: standing, policy_class: class, size, effective, queue_key: Reverse(place) }
+        let effective = self.effective_priority(bucket, bucket_priority, key, false);
+        let size = if class == PriorityClass::Operator { NO_SIZE } else { Reverse(size) };
+        let policy_class = Reverse(bucket_priority.policy.class);
+        Rank { class, policy_class, size, effective, queue_key: Reverse(key) }
     }
 
     fn effective_priority(
         self,
         bucket: &Bucket,
-        common: BucketPriority,
-        place: QueueKey,
+        bucket_priority: BucketPriority,
+        key: QueueKey,
         returning: bool,
     ) -> i64 {
         let settings = &self.state.settings;
         let (aging, penalty) = match returning {
             true => (settings.aging_max, 0),
-            false => (aging(settings, self.now.since(place.0)), common.penalty),
+            false => (aging(settings, self.now.since(key.0)), bucket_priority.penalty),
         };
-        i64::from(common.policy.queue_priority(bucket)) + i64::from(aging) - i64::from(penalty)
+        i64::from(bucket_priority.policy.queue_priority(bucket)) + i64::from(aging) - i64::from(penalty)
     }
 
-    fn waiting_since(self, place: QueueKey) -> Timestamp {
-        self.state.jobs.get(&place.1).and_then(waiting_since).unwrap_or(self.now)
+    fn waiting_since(self, key: QueueKey) -> Timestamp {
+        self.state.jobs.get(&key.1).and_then(waiting_since).unwrap_or(self.now)
     }
 
-    fn is_returning(self, place: QueueKey) -> bool {
-        self.state.jobs.get(&place.1).is_some_and(is_returning)
+    fn is_returning(self, key: QueueKey) -> bool {
+        self.state.jobs.get(&key.1).is_some_and(is_returning)
     }
 
-    /// A job that was preempted counts its wait anew: it has had its turn. Its age in the queue counts on for
-    /// aging only.
-    fn is_overdue(self, place: QueueKey) -> bool {
-        self.waits_too_long(place, self.state.jobs.get(&place.1))
+    /// A preempted job starts a new wait, because it has run already. Its time since submission counts for aging only.
+    fn is_overdue(self, key: QueueKey) -> bool {
+        self.waits_too_long(key, self.state.jobs.get(&key.1))
     }
 
-    fn waits_too_long(self, place: QueueKey, job: Option<&Job>) -> bool {
+    fn waits_too_long(self, key: QueueKey, job: Option<&Job>) -> bool {
         let (now, limit) = (self.now, self.state.settings.max_wait_ms);
         let ready_since = |job: &Job| waiting_since(job).max(job.spec.start_after);
-        now.since(place.0) > limit && job.and_then(ready_since).is_some_and(|since| now.since(since) > limit)
+        now.since(key.0) > limit && job.and_then(ready_since).is_some_and(|since| now.since(since) > limit)
     }
 }
 
-/// The priority that a job is ordered by as the draft stands.
-pub(crate) fn effective_priority(draft: &Draft, bucket: &Bucket, place: QueueKey) -> i64 {
-    let scale = RankContext { state: draft.state, now: draft.now };
-    let common = scale.bucket_priority(&draft.shares, bucket);
-    scale.effective_priority(bucket, common, place, scale.is_returning(place))
+/// The effective priority of a job in the current draft.
+pub(crate) fn effective_priority(draft: &Draft, bucket: &Bucket, key: QueueKey) -> i64 {
+    let context = RankContext { state: draft.state, now: draft.now };
+    let bucket_priority = context.bucket_priority(&draft.shares, bucket);
+    context.effective_priority(bucket, bucket_priority, key, context.is_returning(key))
 }
 
-/// Whose turn it is.
+/// The head of a bucket: its first job that this round has not tried yet.
 pub(crate) struct QueueHead<'a> {
-    /// The bucket it stands at the head of.
     pub bucket: &'a Bucket,
-    /// What policies say of it.
+    /// What policies answered for the bucket.
     pub policy: PolicyAnswer<'a>,
     pub job: JobId,
-    /// Whether it has waited longer than `max_wait_ms`, whatever its standing.
+    /// The job has waited longer than `max_wait_ms`, whatever its priority class.
     pub overdue: bool,
-    /// The priority it is ordered by.
     pub effective_priority: i64,
-    /// The priority by which it displaces others.
+    /// The priority with which the job preempts.
     pub preemption_priority: u32,
-    /// Since when it waits.
     waiting_since: Timestamp,
-    /// GPU-milliseconds that are left of it, where that counts.
+    /// Expected remaining GPU-milliseconds under the objective `fast`, else 0.
     pub size_gpu_ms: u64,
     returning: bool,
     queue_key: QueueKey,
@@ -288,16 +291,15 @@ pub(crate) struct QueueHead<'a> {
     behind: JobsBehind<'a>,
 }
 
-/// Jobs of a bucket in the order of their turns, each with its size.
+/// Jobs of a bucket in queue order, each with its size.
 type JobsBehind<'a> = Box<dyn Iterator<Item = (QueueKey, u64)> + 'a>;
 
 impl<'a> QueueHead<'a> {
-    /// When it was submitted, and its id.
     pub fn queue_key(&self) -> QueueKey {
         self.queue_key
     }
 
-    /// The first of those behind it, each with its size. They stay there.
+    /// The first `most` jobs behind the head in its bucket, each with its size. They stay in the bucket.
     pub fn first_behind(&mut self, most: usize) -> Vec<(QueueKey, u64)> {
         let rest: JobsBehind<'a> = std::mem::replace(&mut self.behind, Box::new(std::iter::empty()));
         let mut rest = rest.fuse();
@@ -310,23 +312,23 @@ impl<'a> QueueHead<'a> {
 }
 
 impl QueueHead<'_> {
-    /// Whether it may displace a job of this priority that was ordered by `effective` when it was placed.
+    /// True if the head may preempt a job of this priority whose effective priority at placement was `effective`.
     pub fn outranks(&self, priority: u32, effective: i64) -> bool {
         self.preemption_priority > priority && self.effective_priority > effective
     }
 
-    /// Whether it was waiting already when another was placed.
+    /// True if the head was already waiting when another job was placed.
     pub fn was_waiting_at(&self, placed_at: Timestamp) -> bool {
         self.waiting_since <= placed_at
     }
 
-    /// Its priority as asked for, and as it is ordered by.
+    /// The preemption priority and the effective priority.
     pub fn priorities(&self) -> (u32, i64) {
         (self.preemption_priority, self.effective_priority)
     }
 }
 
-/// Turns are compared by rank only; ranks end in an id, so no two are alike.
+/// Heads are compared by rank only. A rank ends in a job id, so no two are equal.
 impl Ord for QueueHead<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank.cmp(&other.rank)
@@ -347,84 +349,83 @@ impl PartialEq for QueueHead<'_> {
 
 impl Eq for QueueHead<'_> {}
 
-/// The ready jobs, best first.
+/// The ready jobs in queue order: a heap of bucket heads.
 pub(crate) struct Order<'a> {
-    scale: RankContext<'a>,
+    context: RankContext<'a>,
     heads: BinaryHeap<QueueHead<'a>>,
 }
 
 impl<'a> Order<'a> {
-    /// The order of all ready jobs.
     pub fn new(state: &'a State, now: Timestamp, shares: &TenantShares) -> Order<'a> {
-        let mut order = Order { scale: RankContext { state, now }, heads: BinaryHeap::new() };
-        for (bucket, places) in state.queue.buckets() {
-            let common = order.scale.bucket_priority(shares, bucket);
-            let rest = order.scale.ordered_jobs(bucket, common, places);
-            order.push(bucket, common, rest);
+        let mut order = Order { context: RankContext { state, now }, heads: BinaryHeap::new() };
+        for (bucket, keys) in state.queue.buckets() {
+            let bucket_priority = order.context.bucket_priority(shares, bucket);
+            let rest = order.context.ordered_jobs(bucket, bucket_priority, keys);
+            order.push(bucket, bucket_priority, rest);
         }
         order
     }
 
-    /// Let a job take part that is not in the state.
+    /// Add a job that is not in the state.
     pub fn add_hypothetical(
         &mut self,
         shares: &TenantShares,
         bucket: &'a Bucket,
-        place: QueueKey,
+        key: QueueKey,
         limit_ms: Option<i64>,
     ) {
-        let size = self.scale.size_of_hypothetical(bucket, limit_ms);
-        let common = self.scale.bucket_priority(shares, bucket);
-        let rank = self.scale.rank_without_wait(bucket, common, (place, size));
+        let size = self.context.size_of_hypothetical(bucket, limit_ms);
+        let bucket_priority = self.context.bucket_priority(shares, bucket);
+        let rank = self.context.rank_without_wait(bucket, bucket_priority, (key, size));
         self.heads.push(QueueHead {
             bucket,
-            policy: common.policy,
+            policy: bucket_priority.policy,
             size_gpu_ms: size,
-            job: place.1,
+            job: key.1,
             overdue: false,
             effective_priority: rank.effective,
-            preemption_priority: common.policy.preemption_priority(bucket),
-            waiting_since: self.scale.now,
+            preemption_priority: bucket_priority.policy.preemption_priority(bucket),
+            waiting_since: self.context.now,
             returning: false,
-            queue_key: place,
+            queue_key: key,
             rank,
             behind: Box::new(std::iter::empty()),
         });
     }
 
-    /// The best of all heads as shares are now. Its bucket is done unless it is brought back.
+    /// Remove the first head under the current fair shares. Its bucket is finished unless `next_of_bucket` follows.
     pub fn next_head(&mut self, shares: &TenantShares) -> Option<QueueHead<'a>> {
         loop {
-            let mut turn = self.heads.pop()?;
-            let weakened = turn.update_rank(self.scale, shares);
-            if !weakened || self.heads.peek().is_none_or(|next| *next < turn) {
-                return Some(turn);
+            let mut head = self.heads.pop()?;
+            let weakened = head.update_rank(self.context, shares);
+            if !weakened || self.heads.peek().is_none_or(|next| *next < head) {
+                return Some(head);
             }
-            self.heads.push(turn);
+            self.heads.push(head);
         }
     }
 
-    /// Let the next job of the same bucket take part.
-    pub fn next_of_bucket(&mut self, shares: &TenantShares, turn: QueueHead<'a>) {
-        let common = self.scale.bucket_priority_with(shares, turn.bucket, turn.policy);
-        self.push(turn.bucket, common, turn.behind);
+    /// Add the next job of a head's bucket as the new head.
+    pub fn next_of_bucket(&mut self, shares: &TenantShares, head: QueueHead<'a>) {
+        let bucket_priority = self.context.bucket_priority_with(shares, head.bucket, head.policy);
+        self.push(head.bucket, bucket_priority, head.behind);
     }
 
-    fn push(&mut self, bucket: &'a Bucket, common: BucketPriority<'a>, mut rest: JobsBehind<'a>) {
-        if let Some((place, size)) = rest.next() {
-            let returning = self.scale.is_returning(place);
+    fn push(&mut self, bucket: &'a Bucket, bucket_priority: BucketPriority<'a>, mut rest: JobsBehind<'a>) {
+        if let Some((key, size)) = rest.next() {
+            let returning = self.context.is_returning(key);
             self.heads.push(QueueHead {
                 bucket,
-                policy: common.policy,
+                policy: bucket_priority.policy,
                 size_gpu_ms: size,
-                job: place.1,
-                overdue: self.scale.is_overdue(place),
-                effective_priority: self.scale.effective_priority(bucket, common, place, returning),
-                preemption_priority: common.policy.preemption_priority(bucket),
-                waiting_since: self.scale.waiting_since(place),
+                job: key.1,
+                overdue: self.context.is_overdue(key),
+                effective_priority: self.context.effective_priority(bucket, bucket_priority, key, returning),
+                preemption_priority: bucket_priority.policy.preemption_priority(bucket),
+                waiting_since: self.context.waiting_since(key),
                 returning,
-                queue_key: place,
-                rank: self.scale.rank(bucket, common, (place, size)),
+                queue_key: key,
+                rank: self.context.rank(bucket, bucket_priority, (key, size)),
                 behind: rest,
             });
         }
@@ -432,15 +433,16 @@ impl<'a> Order<'a> {
 }
 
 impl<'a> QueueHead<'a> {
-    /// Work out the rank anew. True if it has fallen since.
-    fn update_rank(&mut self, scale: RankContext<'a>, shares: &TenantShares) -> bool {
-        let common = scale.bucket_priority_with(shares, self.bucket, self.policy);
+    /// Recompute the rank. True if it has fallen.
+    fn update_rank(&mut self, context: RankContext<'a>, shares: &TenantShares) -> bool {
+        let bucket_priority = context.bucket_priority_with(shares, self.bucket, self.policy);
         self.effective_priority =
-            scale.effective_priority(self.bucket, common, self.queue_key, self.returning);
+            context.effective_priority(self.bucket, bucket_priority, self.queue_key, self.returning);
         if self.rank.class == PriorityClass::Overdue {
             return false;
         }
-        let plain = scale.rank_without_wait(self.bucket, common, (self.queue_key, self.size_gpu_ms));
+        let plain =
+            context.rank_without_wait(self.bucket, bucket_priority, (self.queue_key, self.size_gpu_ms));
         let rank = Rank { effective: self.effective_priority, ..plain }.of_returning(self.returning);
         let before = std::mem::replace(&mut self.rank, rank);
         self.rank < before

@@ -1,4 +1,5 @@
-//! Phase place: the whole gang or nothing. On the one node where it costs least; else on as few nodes as possible.
+//! Step 7, phase place: gang placement, whole or not at all: on the node with the lowest cost, else on as few nodes as
+//! possible.
 
 pub(crate) mod devices;
 pub(crate) mod elastic;
@@ -42,7 +43,7 @@ pub(crate) fn find_placement(draft: &Draft, request: &Request, end: ExpectedEnd)
     find_for(draft, None, request, end)
 }
 
-/// The same with the cost that policies add for a gang.
+/// The same, with the cost that policies add for the gang.
 fn find_for(
     draft: &Draft,
     policy: Option<PolicyAnswer>,
@@ -83,16 +84,17 @@ fn find_among(
     on_one.or_else(|| if request.may_span() { on_many() } else { None })
 }
 
-/// Nodes of one kind with equal free space: one stands for all, unless a reservation, a warning GPU or a policy distinguishes them.
+/// Nodes of one kind with equal free space: one stands for all, unless a reservation, a warning GPU or a policy
+/// distinguishes them.
 struct NodeClass<'a> {
     found: &'a KindMatch,
     free: ResourceVec,
     nodes: &'a BTreeSet<NodeId>,
-    /// What a `score` hook answered for the gang on nodes of this kind.
+    /// The answer of a `score` hook for the gang on nodes of this kind.
     answered_milli: Option<i64>,
 }
 
-/// The node on which the whole gang costs least.
+/// The placement of the whole gang on the node with the lowest cost.
 fn cheapest_node(
     draft: &Draft,
     policy: Option<PolicyAnswer>,
@@ -129,7 +131,7 @@ impl NodeFit<'_> {
     }
 }
 
-/// The node of a class that costs least, the first of equals.
+/// The node of a class with the lowest cost, the first by name among equals.
 fn cheapest_of_class<'a>(
     draft: &'a Draft,
     request: &Request,
@@ -142,7 +144,7 @@ fn cheapest_of_class<'a>(
     for node in class.nodes {
         let Some(usable) = usable(node, free) else { continue };
         let warning_gpus = draft.space.warning_gpus_on(node);
-        let cost = |answered| draft.cluster_summary.cost(draft.state, answered, (node, &found.kind, free));
+        let cost = |answered| draft.cluster_summary.cost(draft.state, answered, node, &found.kind, free);
         let policy = class.answered_milli.map(cost).unwrap_or_default();
         let space = NodeSpace { free, usable, warning_gpus, policy };
         let weights = &draft.state.settings.weights;
@@ -152,7 +154,7 @@ fn cheapest_of_class<'a>(
         {
             best = Some(fit);
         }
-        // The other nodes of the class are no better than one that is plainly free.
+        // No other node of the class costs less than one without reservations and warning GPUs.
         if usable == free && warning_gpus == 0 && !draft.distinguishes_nodes {
             break;
         }

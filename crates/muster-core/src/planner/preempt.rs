@@ -1,8 +1,9 @@
 //! Phase preempt: evict running jobs, only where the draft proves that the preemptor fits afterwards.
 //!
-//! A preemptor within a guarantee reclaims borrowed space at any priority. Every other preemptor needs a strictly higher raw
-//! priority than its victims: aging never makes a preemptor stronger. Aging does protect a victim: a job that was placed because
-//! it had waited is not evicted by the jobs that it rightly passed, or the two would start and be killed in turn for ever.
+//! A preemptor within a guarantee reclaims borrowed space at any priority. Every other preemptor needs a strictly
+//! higher raw priority than its victims, revocable jobs that overran and SRPT aside: aging never makes a preemptor
+//! stronger. Aging does protect a victim: a job that was placed because it had waited is not evicted by the jobs that
+//! it rightly passed, or the two would start and be killed in turn for ever.
 
 pub(crate) mod candidates;
 pub(crate) mod claims;
@@ -27,7 +28,8 @@ use crate::planner::request::Request;
 use crate::resources::ResourceVec;
 use crate::state::State;
 
-/// Most searches for victims over all nodes in one round, where an earlier search cannot be reused; the next round continues.
+/// Most searches for victims over all nodes in one round, where an earlier search cannot be reused; the next round
+/// continues.
 const SEARCHES_MAX: usize = 500;
 
 /// A waiting job that may evict running jobs.
@@ -106,7 +108,8 @@ fn best_on_one_node(
     reach: PreemptionReach,
 ) -> Option<EvictionProposal> {
     match draft.shares.usage.limits_victims() || draft.distinguishes_victims {
-        // Borrowed usage changes with every start of any tenant, and policies answer for single jobs: earlier options are stale.
+        // Borrowed usage changes with every start of any tenant, and policies answer for single jobs: earlier options
+        // are stale.
         true if draft.caches.eviction_searches >= SEARCHES_MAX => None,
         true => {
             draft.caches.eviction_searches += 1;

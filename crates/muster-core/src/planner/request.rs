@@ -1,5 +1,6 @@
-//! A shape made ready for many comparisons: which kinds of nodes could hold it, and which of their devices
-//! would do. Model names are compared once per kind here, so that looking at a node is integer work.
+//! Request of a gang (step 7): its shape, the kinds of nodes that could hold it, and their eligible devices.
+//!
+//! Model names are compared once per kind here, so that checking a node compares integers only.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::objects::shape::Shape;
 use crate::resources::{DeviceAssignment, Eligible, Kind, ResourceIndex, ResourceVec, fit};
 use crate::state::usage::model_limits::{ModelLimitExcess, ModelLimitUsage};
 
-/// What quotas leave to a gang; the largest numbers where nothing is limited.
+/// GPU capacity that quotas leave to a gang; `u64::MAX` without a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuotaLeft {
     pub gpu_milli: u64,
@@ -24,38 +25,37 @@ impl QuotaLeft {
     pub const UNLIMITED: QuotaLeft = QuotaLeft { gpu_milli: u64::MAX, gpu_memory_mib: u64::MAX };
 }
 
-/// What a shape asks for, worked out.
+/// A shape, matched against the kinds of nodes.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub shape: Arc<Shape>,
-    /// The least that the gang takes from its tenant's quota. On an instance larger than it needs it takes more.
+    /// The least quota that the gang takes from its tenant. A MIG instance larger than needed takes more.
     pub demand: Demand,
-    /// The least that a task of each group takes.
+    /// The least demand of one task, by task group.
     least_demands: Vec<Demand>,
-    /// The kinds that could hold it when empty, or a part of it if it may sit on several nodes; in the order of
-    /// the capacity.
+    /// The kinds that could hold the gang when empty, or a part of it if the gang may span nodes; in the order of the
+    /// resource index.
     pub matches: Vec<KindMatch>,
-    /// Whether all nodes together, each empty, could hold it.
+    /// True if all nodes together could hold the gang when empty.
     pub feasible: bool,
-    /// Limits per model that leave no kind at all.
+    /// Limits per GPU model, if they exclude every kind.
     pub model_limits: Vec<Reason>,
-    /// Whether some of its tasks may get a MIG instance, which counts against the quota as a whole.
+    /// True if some task may get a MIG instance, which counts against the quota as a whole.
     pub may_hold_instances: bool,
 }
 
-/// A kind of node that could hold the shape or a part of it.
+/// A kind of node that could hold the gang or a part of it.
 #[derive(Debug, Clone)]
 pub(crate) struct KindMatch {
     pub kind: Arc<Kind>,
-    /// Whether a single node could hold the whole gang.
+    /// True if a single node could hold the whole gang.
     pub holds_gang: bool,
-    /// What is expected to become of what is free on its nodes.
     pub fragmentation: Arc<FragmentationModel>,
-    /// What would do for each group of tasks.
+    /// Eligible devices and MIG instances, by task group.
     pub eligible: Vec<Eligible>,
-    /// Devices that would do for some group, as bits.
+    /// Devices eligible for some task group, as bits.
     pub useful: u64,
-    /// Devices that would do as a whole for some group, as bits.
+    /// Devices eligible as a whole for some task group, as bits.
     useful_whole: u64,
 }
 
@@ -84,12 +84,12 @@ impl Request {
         self.matches.iter().filter(|found| found.holds_gang)
     }
 
-    /// Whether it may sit on several nodes.
+    /// True if the gang may span several nodes.
     pub fn may_span(&self) -> bool {
         self.shape.may_span()
     }
 
-    /// The groups of tasks, the most demanding first: they are the hardest to seat.
+    /// The task groups, the most demanding first: their tasks are the hardest to place.
     pub fn groups_by_size(&self) -> Vec<usize> {
         let mut groups: Vec<usize> = (0..self.shape.groups.len()).collect();
         groups.sort_by_key(|group| {
@@ -99,37 +99,37 @@ impl Request {
         groups
     }
 
-    /// What the least demanding task needs for itself: where fewer are free nobody of the gang sits.
+    /// Whole GPUs of the least demanding task. A node with fewer free GPUs holds no task of the gang.
     pub fn least_gpus(&self) -> u32 {
         self.shape.groups.iter().map(|(_, each)| each.whole_gpus()).min().unwrap_or_default()
     }
 
-    /// How many tasks of a group fit into what is free.
+    /// The number of tasks of a group that fit into the free resources of a node.
     pub fn tasks_that_fit(&self, found: &KindMatch, group: usize, free: ResourceVec) -> u32 {
         found.eligible[group].tasks_that_fit(&self.shape.groups[group].1, free)
     }
 
-    /// The same without the kinds of nodes on which the gang would pass a limit of its tenant per model.
+    /// The request without the kinds of nodes on which the gang would exceed a limit of its tenant per GPU model.
     ///
-    /// On a node with several models the gang is counted as if it took the limited one, and across nodes as if it
-    /// sat on nodes of this kind only: simple, and never above the limit.
+    /// On a node with several models the gang counts as if it used the limited model. A gang that may span nodes counts
+    /// as if it used nodes of this kind only. Both are simple and never exceed the limit.
     pub fn within_model_limits(&self, models: &ModelLimitUsage, tenant: &TenantId) -> Request {
         let most = |found: &KindMatch, model: &str| {
-            let here = found.kind.devices_of(found.useful, model);
+            let of_model = found.kind.devices_of(found.useful, model);
             let all = self.most_milli(found);
-            if self.may_span() && here > 0 { all } else { all.min(here * 1_000) }
+            if self.may_span() && of_model > 0 { all } else { all.min(of_model * 1_000) }
         };
         let over = |found: &KindMatch| models.over(tenant, |model| most(found, model));
-        let (out, matches): (Vec<KindMatch>, Vec<KindMatch>) =
+        let (excluded, matches): (Vec<KindMatch>, Vec<KindMatch>) =
             self.matches.iter().cloned().partition(|found| over(found).is_some());
         let none_left = matches.is_empty();
         let mut model_limits: Vec<Reason> =
-            out.iter().filter(|_| none_left).filter_map(over).map(Reason::from).collect();
+            excluded.iter().filter(|_| none_left).filter_map(over).map(Reason::from).collect();
         model_limits.dedup();
         Request { matches, model_limits, ..self.clone() }
     }
 
-    /// The most that the gang holds on nodes of a kind, in thousandths of GPUs.
+    /// The most that the gang can hold on nodes of a kind, in thousandths of GPUs.
     fn most_milli(&self, found: &KindMatch) -> u64 {
         let groups = self.shape.groups.iter().zip(&self.least_demands).zip(&found.eligible);
         let most = |(((count, _), least), eligible): ((&(u32, Resources), &Demand), &Eligible)| {
@@ -138,10 +138,10 @@ impl Request {
         groups.map(most).sum()
     }
 
-    /// The same without the instances with which it could pass a quota of its tenant or user, or a limit per model.
+    /// The request without the MIG instances that could exceed a quota of the tenant or user, or a limit per GPU model.
     ///
-    /// What the quota leaves beyond the least that the gang takes is shared out evenly among the tasks that share GPUs,
-    /// whichever instances they get: simple, and never above the limit.
+    /// The quota left beyond the least demand of the gang is divided evenly among the tasks that share GPUs, whichever
+    /// instances they get. This is simple and never exceeds the limit.
     pub fn with_instances_within(
         &self,
         left: QuotaLeft,
@@ -173,33 +173,34 @@ impl Request {
         self.shape.gpus()
     }
 
-    /// Devices that the gang needs for itself.
+    /// Whole GPUs of the gang.
     pub fn whole_gpus(&self) -> u32 {
         self.shape.whole_gpus()
     }
 
-    /// The match for a kind, if it could hold the shape or a part of it. Kinds are shared by all nodes of the capacity and its
-    /// clones, so the address tells them apart.
+    /// The match for a kind; `None` if the kind can hold no part of the gang. Kinds are shared by all nodes of a
+    /// resource index and its clones, so pointers are compared.
     pub fn match_for(&self, kind: &Arc<Kind>) -> Option<&KindMatch> {
         self.matches.iter().find(|found| Arc::ptr_eq(&found.kind, kind))
     }
 
-    /// Whether the gang fits into what is free.
+    /// True if the gang fits into the free resources of one node.
     pub fn fits(&self, found: &KindMatch, free: ResourceVec) -> bool {
-        // Tasks of one group want the same devices, so counting is enough.
+        // Tasks of one group have the same eligible devices, so counting is enough.
         match &self.shape.groups[..] {
             [(count, each)] => found.eligible[0].tasks_that_fit(each, free) >= *count,
             _ => self.assign(found, free).is_some(),
         }
     }
 
+    /// A necessary condition of [`Request::fits`]: enough cores, memory and whole GPUs in total.
     pub fn has_enough(&self, found: &KindMatch, free: ResourceVec) -> bool {
         free.cpus >= self.demand.cpus
             && free.memory_mib >= self.demand.memory_mib
             && (free.gpus & found.useful_whole).count_ones() >= self.whole_gpus()
     }
 
-    /// A seat for every task in what is free on one node.
+    /// A device assignment for every task in the free resources of one node.
     pub fn assign(&self, found: &KindMatch, free: ResourceVec) -> Option<Vec<DeviceAssignment>> {
         if !self.has_enough(found, free) {
             return None;
@@ -212,14 +213,13 @@ impl KindMatch {
     fn new(capacity: &ResourceIndex, kind: &Arc<Kind>, shape: &Shape) -> KindMatch {
         let eligible: Vec<Eligible> =
             shape.groups.iter().map(|(_, each)| kind.eligible(shape, each)).collect();
-        let asked = || shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
-        let useful = asked().fold(0, |all, (_, eligible)| all | eligible.devices());
-        let useful_whole = asked().fold(0, |all, (_, eligible)| all | eligible.gpus);
-        let (whole, prospect) = (kind.could_hold(shape), capacity.fragmentation_of(kind));
+        let with_gpus = || shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
+        let useful = with_gpus().fold(0, |all, (_, eligible)| all | eligible.devices());
+        let useful_whole = with_gpus().fold(0, |all, (_, eligible)| all | eligible.gpus);
         KindMatch {
             kind: kind.clone(),
-            holds_gang: whole,
-            fragmentation: prospect,
+            holds_gang: kind.could_hold(shape),
+            fragmentation: capacity.fragmentation_of(kind),
             useful,
             useful_whole,
             eligible,
@@ -228,12 +228,12 @@ impl KindMatch {
 }
 
 impl From<ModelLimitExcess<'_>> for Reason {
-    fn from(over: ModelLimitExcess<'_>) -> Reason {
+    fn from(excess: ModelLimitExcess<'_>) -> Reason {
         Reason::QuotaModel {
-            tenant: over.tenant.clone(),
-            model: over.model.to_string(),
-            wanted: over.wanted,
-            limit: over.limit,
+            tenant: excess.tenant.clone(),
+            model: excess.model.to_string(),
+            wanted: excess.wanted,
+            limit: excess.limit,
         }
     }
 }

@@ -22,10 +22,10 @@ pub fn infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
         return problem;
     }
     if shape.may_span() {
-        return no_seats(capacity, shape);
+        return gang_infeasible(capacity, shape);
     }
     let single = [
-        not_apart,
+        isolation_infeasible,
         too_many_gpus,
         too_many_cores,
         too_much_memory,
@@ -52,7 +52,7 @@ fn too_far_apart(capacity: &ResourceIndex, shape: &Shape) -> Problem {
 }
 
 /// A gang that may span nodes: one of its tasks fits on no node, or not all tasks fit at once.
-fn no_seats(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
+fn gang_infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     for (count, each) in &shape.groups {
         let one = Shape { groups: vec![(1, each.clone())], ..shape.clone() };
         if !capacity.could_ever_hold(&one) {
@@ -75,7 +75,7 @@ fn no_seats(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
 }
 
 /// A task that shares a device asks for a stricter isolation than any eligible device offers.
-fn not_apart(capacity: &ResourceIndex, shape: &Shape) -> Problem {
+fn isolation_infeasible(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let sharing = shape.groups.iter().map(|(_, each)| each).filter(|each| each.is_shared());
     let requested = sharing.map(|each| each.isolation).max()?;
     let offered = |isolation: Isolation| {

@@ -90,7 +90,7 @@ impl ResourceIndex {
     pub fn set_mix(&mut self, mix: &Arc<TaskCounts>) {
         self.mix = mix.clone();
         for (kind, index) in &mut self.kinds {
-            index.fragmentation = kind.prospect(mix);
+            index.fragmentation = kind.fragmentation_model(mix);
         }
     }
 
@@ -122,7 +122,7 @@ impl ResourceIndex {
         self.count_free(&entry, u32::wrapping_add);
         self.milliwatts += milliwatts;
         let mix = &self.mix;
-        let index = self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.prospect(mix)));
+        let index = self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.fragmentation_model(mix)));
         index.registered += 1;
         if entry.open {
             index.insert(entry.free, &node.id);
@@ -294,7 +294,7 @@ impl ResourceIndex {
     fn could_repartition_for(&self, shape: &Shape) -> bool {
         match &shape.groups[..] {
             [(1, each)] if each.is_shared() => {
-                self.kinds.keys().any(|kind| kind.could_be_cut_for(shape, each))
+                self.kinds.keys().any(|kind| kind.could_repartition_for(shape, each))
             }
             [(_, each)] if each.whole_gpus() > 0 => self.could_hold_unpartitioned(shape),
             _ => false,
@@ -303,7 +303,7 @@ impl ResourceIndex {
 
     fn could_hold_unpartitioned(&self, shape: &Shape) -> bool {
         let partitioned = self.kinds.keys().filter(|kind| kind.gpus.iter().any(|gpu| gpu.partitioned));
-        partitioned.into_iter().any(|kind| kind.uncut().could_hold(shape))
+        partitioned.into_iter().any(|kind| kind.unpartitioned().could_hold(shape))
     }
 
     fn could_ever_span(&self, shape: &Shape) -> bool {

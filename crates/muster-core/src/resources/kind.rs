@@ -244,7 +244,7 @@ impl Eligible {
 
     /// All assignments for one task in the free resources, in ascending order; of whole devices every set. `None` if
     /// there are more than `max` sets.
-    pub(crate) fn every_seat(
+    pub(crate) fn every_assignment(
         &self,
         each: &Resources,
         free: ResourceVec,
@@ -263,7 +263,7 @@ impl Eligible {
 
     /// The best assignment for one task in the free resources. A task that shares gets the fullest device in shared use
     /// that has room, else the smallest instance, else an idle device; the lowest index among equals.
-    pub fn seat(&self, each: &Resources, free: ResourceVec) -> Option<DeviceAssignment> {
+    pub fn best_assignment(&self, each: &Resources, free: ResourceVec) -> Option<DeviceAssignment> {
         self.assignments(each, free).min_by_key(|assignment| self.order(free, *assignment))
     }
 
@@ -419,7 +419,7 @@ impl Kind {
     }
 
     /// Whether a job that requests `pool` may use the device now; true without a pool.
-    pub fn gives_out(&self, gpu: u8, pool: Option<&str>) -> bool {
+    pub fn is_allocatable(&self, gpu: u8, pool: Option<&str>) -> bool {
         self.gpus.get(usize::from(gpu)).is_some_and(|gpu| gpu.is_in(pool, PoolCheck::Now))
     }
 
@@ -447,14 +447,14 @@ impl Kind {
     }
 
     /// The fragmentation model of nodes of this kind under a workload mix.
-    pub(super) fn prospect(&self, mix: &TaskCounts) -> Arc<FragmentationModel> {
-        let classes: Vec<TaskClass> = mix.iter().map(|(each, count)| self.coming(each, count)).collect();
+    pub(super) fn fragmentation_model(&self, mix: &TaskCounts) -> Arc<FragmentationModel> {
+        let classes: Vec<TaskClass> = mix.iter().map(|(each, count)| self.task_class(each, count)).collect();
         let node = NodeFree { cpus: self.cpus.into(), memory_mib: self.memory_mib, devices: &[] };
         Arc::new(FragmentationModel::of(&classes, node))
     }
 
     /// The task class of one entry of the workload mix, as seen by nodes of this kind.
-    fn coming(&self, each: &Resources, count: u64) -> TaskClass {
+    fn task_class(&self, each: &Resources, count: u64) -> TaskClass {
         let gpu = self
             .gpus
             .iter()
@@ -500,7 +500,7 @@ impl Kind {
     }
 
     /// This kind with no device partitioned.
-    pub(super) fn uncut(&self) -> Kind {
+    pub(super) fn unpartitioned(&self) -> Kind {
         let mut kind = self.clone();
         for gpu in &mut kind.gpus {
             (gpu.partitioned, gpu.instances) = (false, Vec::new());
@@ -509,7 +509,7 @@ impl Kind {
     }
 
     /// Whether a repartition of some device could create an eligible instance for a task that shares.
-    pub fn could_be_cut_for(&self, shape: &Shape, each: &Resources) -> bool {
+    pub fn could_repartition_for(&self, shape: &Shape, each: &Resources) -> bool {
         self.admits(shape)
             && self.gpus.iter().take(PARTITIONED_GPUS_MAX as usize).any(|gpu| {
                 gpu.is_in(shape.pool.as_deref(), PoolCheck::Ever) && gpu.could_repartition_for(each)
@@ -536,7 +536,7 @@ pub(crate) fn fit(shape: &Shape, eligible: &[Eligible], free: ResourceVec) -> Op
     let mut assignments = Vec::new();
     for ((count, each), eligible) in shape.groups.iter().zip(eligible) {
         for _ in 0..*count {
-            let assignment = eligible.seat(each, left)?;
+            let assignment = eligible.best_assignment(each, left)?;
             left = left.minus(assignment.taken());
             assignments.push(assignment);
         }

@@ -1,9 +1,9 @@
 //! Step 8, adopt: check each part of a plan against the current state, and turn the parts that still hold into events.
 //!
-//! A plan comes from a snapshot that may be old, or from anyone. Nothing in it is believed: each gang is checked against the
-//! state and against what this same plan has already taken. What the plan asserts of a start (effective priority, expected
-//! runtime, revocable, score) is bounded, and a value out of bounds rejects the start: recomputing it would change recorded
-//! decisions.
+//! A plan comes from a snapshot that may be old, and from any author. Nothing in it is trusted: each gang is checked
+//! against the state and against what the same plan has already taken. What the plan asserts of a start (effective
+//! priority, expected runtime, revocable, score) is bounded, and a value out of bounds rejects the start: recomputing
+//! it would change recorded decisions.
 
 mod taken;
 
@@ -80,7 +80,7 @@ impl State {
         self.check_space(job, &start.tasks, taken, free_on)?;
         taken.start(self, job, &start.tasks);
         let mut events = Vec::new();
-        self.drop_claim(job.id, "its job has started", now, &mut events);
+        self.drop_claim(job.id, "the preemptor started", now, &mut events);
         events.push(Event::JobPlaced {
             job: job.id,
             attempt: job.attempts + 1,
@@ -127,10 +127,10 @@ impl State {
         let touched = taken.space_on(&gpu.node).touched_devices();
         require(touched >> gpu.index & 1 == 0 && self.is_unused(gpu), Rejection::GpuInUse)?;
         let since = node.partitions.get(&gpu.index).map(|partition| partition.since);
-        let cool = since.is_none_or(|since| now.since(since) >= self.settings.repartition_cooldown_ms);
-        require(cool, Rejection::RepartitioningCooldown)?;
+        let cooled_down = since.is_none_or(|since| now.since(since) >= self.settings.repartition_cooldown_ms);
+        require(cooled_down, Rejection::RepartitioningCooldown)?;
         require(node.instances(gpu.index) != instances, Rejection::AlreadyPartitioned)?;
-        let (by, why) = (Actor::system().name, format!("{job} waits for it"));
+        let (by, why) = (Actor::system().name, format!("{job} waits for this layout"));
         Ok(Event::GpuPartitioned { gpu: gpu.clone(), instances, by, why, at: now })
     }
 
@@ -195,8 +195,8 @@ impl State {
         running_max.is_none_or(|max| taken.usage.array_running(job.id.number) < max)
     }
 
-    /// Each task fits into what is free on its node, beside the tasks before it, what this plan has used and what claims of other
-    /// jobs hold there.
+    /// Each task fits into what is free on its node, beside the tasks before it, what this plan has used and what
+    /// claims of other jobs hold there.
     fn check_space(
         &self,
         job: &Job,
@@ -219,10 +219,10 @@ impl State {
             };
             let eligible = DeviceAssignment::of(task).is_some_and(is_eligible);
             require(eligible, Rejection::DeviceIneligible)?;
-            let used_here = used.entry(&task.node).or_default();
-            let before = taken.space_on(&task.node).plus(*used_here);
+            let used_by_gang = used.entry(&task.node).or_default();
+            let before = taken.space_on(&task.node).plus(*used_by_gang);
             let more = ResourceVec::used_by(&job.spec, task);
-            *used_here = used_here.plus(more);
+            *used_by_gang = used_by_gang.plus(more);
             let left = free.minus(taken.claimed_by_others(&task.node, job.id));
             let devices = left.minus(before.without_host()).without_host().covers(more.without_host());
             let host = before.cpus + more.cpus <= left.cpus
@@ -318,8 +318,8 @@ impl State {
         victims.ok_or(Rejection::VictimIneligible)
     }
 
-    /// What is free on a node once victims are gone. Counted from what is held: a node that came back smaller than its jobs has
-    /// less than nothing free.
+    /// What is free on a node once the victims are gone. Counted from what is held: a node that registered again with
+    /// less than its jobs hold would have a negative amount free.
     fn free_after(&self, victims: &[&Job]) -> impl Fn(&NodeId) -> Option<ResourceVec> {
         let mut freed: BTreeMap<NodeId, ResourceVec> = BTreeMap::new();
         for victim in victims {
@@ -341,19 +341,19 @@ impl State {
     }
 }
 
-/// Whether the tasks are the gang, rank by rank, group by group, each with as many different devices as it asked for.
+/// True if the tasks are the whole gang in order of rank and group, each with the requested number of distinct devices.
 fn is_whole_gang(spec: &JobSpec, tasks: &[PlacedTask]) -> bool {
     let in_order = tasks.is_sorted_by_key(|task| task.group)
         && tasks.iter().enumerate().all(|(rank, task)| task.rank as usize == rank);
     let complete = |task: &PlacedTask| {
         let devices: BTreeSet<&u8> = task.gpus.iter().filter(|gpu| **gpu < 64).collect();
-        let asked = spec.tasks.get(task.group as usize).map(|group| group.each.gpus as usize);
-        devices.len() == task.gpus.len() && asked == Some(devices.len())
+        let requested = spec.tasks.get(task.group as usize).map(|group| group.each.gpus as usize);
+        devices.len() == task.gpus.len() && requested == Some(devices.len())
     };
     in_order && spec.is_complete(tasks) && tasks.iter().all(complete)
 }
 
-/// The terms are named once each, and none is larger than any placement could cost.
+/// True if each term occurs once and none exceeds the highest possible cost of a placement.
 fn is_score_in_bounds(score: &Score) -> bool {
     let bounded = |milli: i64| (-SCORE_TERM_MILLI_MAX..=SCORE_TERM_MILLI_MAX).contains(&milli);
     let unique = score.terms.iter().map(|term| term.name).collect::<BTreeSet<_>>().len();
@@ -364,7 +364,7 @@ fn require(holds: bool, rejection: Rejection) -> Result<(), Rejection> {
     if holds { Ok(()) } else { Err(rejection) }
 }
 
-/// What became of the parts of a plan.
+/// The adopted and rejected parts of a plan.
 #[derive(Default)]
 struct Outcome {
     events: Vec<Event>,

@@ -9,7 +9,7 @@ use crate::state::{Claim, State};
 use crate::time::Timestamp;
 
 impl State {
-    /// What the victims of a claim still hold on a node. One that came back and runs again is no victim.
+    /// What the victims of a claim still hold on a node. A victim that runs again does not count.
     pub fn releasing_for(&self, claim: &Claim, node: &NodeId) -> ResourceVec {
         let victims = claim.victims.iter().filter_map(|victim| self.jobs.get(victim));
         let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
@@ -17,38 +17,37 @@ impl State {
         stopping.fold(ResourceVec::default(), |sum, job| sum.plus(ResourceVec::used_on(node, job)))
     }
 
-    /// What a claim keeps from others, node by node: its devices, and the cores and memory that its victims, as far
-    /// as they still run, will not give it.
+    /// What a claim withholds from other jobs, by node: its devices, and the cores and memory beyond those that its
+    /// stopping victims will release.
     pub fn kept_by_claim(&self, id: JobId, claim: &Claim) -> Vec<(NodeId, ResourceVec)> {
         let Some(job) = self.jobs.get(&id) else { return Vec::new() };
         let wanted = ResourceVec::by_node(&job.spec, &claim.tasks).into_iter();
         let kept = wanted.map(|(node, wanted)| {
-            let coming = self.releasing_for(claim, node);
-            (node.clone(), wanted.minus(coming.divisible()))
+            let releasing = self.releasing_for(claim, node);
+            (node.clone(), wanted.minus(releasing.divisible()))
         });
         kept.collect()
     }
 
-    /// Whether everything that is held by a claim may be given to its job, once it is free.
+    /// True if everything that a claim holds may be given to the preemptor once it is free.
     pub fn is_claim_usable(&self, job: &Job, claim: &Claim, now: Timestamp) -> bool {
-        let open = |node: &NodeId| self.resources.entry(node).is_some_and(|filed| filed.open);
-        let usable = |task: &PlacedTask| mask(&task.gpus) & !self.usable_gpus(&task.node) == 0;
+        let open = |node: &NodeId| self.resources.entry(node).is_some_and(|entry| entry.open);
+        let healthy = |task: &PlacedTask| mask(&task.gpus) & !self.usable_gpus(&task.node) == 0;
         let admitted = |task: &PlacedTask| self.windows_admit(job, &task.node, now);
         let in_pool = |task: &PlacedTask| self.is_in_pool(job.spec.pool.as_deref(), task);
-        let works = |task: &PlacedTask| open(&task.node) && usable(task) && admitted(task) && in_pool(task);
-        !claim.tasks.is_empty() && claim.tasks.iter().all(works)
+        let usable = |task: &PlacedTask| open(&task.node) && healthy(task) && admitted(task) && in_pool(task);
+        !claim.tasks.is_empty() && claim.tasks.iter().all(usable)
     }
 
-    /// Whether the devices of a task are given out in a pool as they are now.
+    /// True if a pool admits the devices of a task in their current condition.
     fn is_in_pool(&self, pool: Option<&str>, task: &PlacedTask) -> bool {
         let Some(pool) = pool else { return true };
         let pools = self.nodes.get(&task.node).map(|node| &node.pools[..]).unwrap_or_default();
-        let given_out =
-            |gpu: &u8| pools.get(usize::from(*gpu)).and_then(|pools| pools.get(pool)) == Some(&true);
-        task.gpus.iter().all(given_out)
+        let admits = |gpu: &u8| pools.get(usize::from(*gpu)).and_then(|pools| pools.get(pool)) == Some(&true);
+        task.gpus.iter().all(admits)
     }
 
-    /// What is held for jobs that wait, node by node.
+    /// What claims hold, by node.
     pub fn claimed_space(&self) -> BTreeMap<NodeId, Vec<(JobId, ResourceVec)>> {
         let mut nodes: BTreeMap<NodeId, Vec<(JobId, ResourceVec)>> = BTreeMap::new();
         for (id, claim) in &self.claims {
@@ -59,7 +58,7 @@ impl State {
         nodes
     }
 
-    /// Devices of a node that may be given out once nobody holds them, as bits.
+    /// Devices of a node that may be leased once they are free, as bits.
     pub fn usable_gpus(&self, node: &NodeId) -> u64 {
         let Some(node) = self.nodes.get(node) else { return 0 };
         (0..node.facts.gpus.len())

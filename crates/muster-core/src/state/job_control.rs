@@ -1,4 +1,5 @@
-//! Guards of the commands that steer a job: cancel, hold, release, requeue, change.
+//! Step 4, decide: the commands that control a job (cancel, hold, release, requeue, change), and what follows from the
+//! end of a job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +50,7 @@ impl State {
             match &job.phase {
                 Phase::Held { .. } => {}
                 Phase::Queued { .. } => {
-                    self.drop_claim(job.id, "its job is held", now, &mut events);
+                    self.drop_claim(job.id, "the preemptor is held", now, &mut events);
                     events.push(Event::JobHeld {
                         job: job.id,
                         by: by.name.clone(),
@@ -118,7 +119,7 @@ impl State {
         Ok(Decision::done(members.into_iter().map(changed).collect()))
     }
 
-    /// The live jobs an id means, or why there are none or the actor may not change them.
+    /// The live jobs that an id refers to; a refusal if there are none or the actor may not change them.
     fn live_members(
         &self,
         by: &Actor,
@@ -138,13 +139,13 @@ impl State {
         }
     }
 
-    /// The fact that an attempt is told to stop.
+    /// The event that orders an attempt to stop.
     pub(super) fn stop(&self, job: &Job, attempt: &Attempt, cause: StopCause, now: Timestamp) -> Event {
         let grace_ms = self.settings.stop_grace_ms;
         Event::AttemptStopping { job: job.id, attempt: attempt.number, cause, grace_ms, at: now }
     }
 
-    /// Stop, unless it already ends for good: that must not turn into a comeback.
+    /// Stop an attempt, unless its job already ends for good: the job must not be queued again.
     pub(super) fn stop_unless_ending(
         &self,
         job: &Job,
@@ -157,15 +158,15 @@ impl State {
         (!ending).then(|| self.stop(job, attempt, cause, now))
     }
 
-    /// Free what was held for a job.
+    /// End the claim of a job, if it has one.
     pub(super) fn drop_claim(&self, job: JobId, why: &str, now: Timestamp, events: &mut Vec<Event>) {
         if self.claims.contains_key(&job) {
             events.push(Event::ClaimEnded { job, why: why.to_string(), at: now });
         }
     }
 
-    /// Follow up on jobs that end in `events`: their claims end, and jobs whose dependency can no longer come
-    /// true end too, and theirs in turn.
+    /// Follow up on jobs that end in `events`: their claims end, and jobs whose dependency can no longer be met end
+    /// too, transitively.
     pub(super) fn settle_ends(&self, events: &mut Vec<Event>, now: Timestamp) {
         let mut arrays: BTreeMap<u64, ArrayState> = BTreeMap::new();
         let mut settled: BTreeSet<JobId> = BTreeSet::new();
@@ -174,18 +175,18 @@ impl State {
             if let Some((job, outcome)) = ends_job(&events[next])
                 && settled.insert(job)
             {
-                self.drop_claim(job, "its job has ended", now, events);
+                self.drop_claim(job, "the preemptor ended", now, events);
                 self.end_dependents(job, outcome, now, &mut settled, events);
                 if let Some(outcome) = self.array_outcome(job, outcome, &mut arrays) {
-                    let whole = JobId::single(job.number);
-                    self.end_dependents(whole, outcome, now, &mut settled, events);
+                    let array = JobId::single(job.number);
+                    self.end_dependents(array, outcome, now, &mut settled, events);
                 }
             }
             next += 1;
         }
     }
 
-    /// End the jobs that waited for another end of `job`.
+    /// End the jobs that depend on another outcome of `job`.
     fn end_dependents(
         &self,
         job: JobId,
@@ -208,7 +209,7 @@ impl State {
         }
     }
 
-    /// The outcome of the whole array, if this was its last live task.
+    /// The outcome of the whole array, if `job` was its last live task.
     fn array_outcome(
         &self,
         job: JobId,
@@ -227,7 +228,7 @@ impl State {
 }
 
 impl ArrayState {
-    /// How the array as a whole ends once its last task has.
+    /// The outcome of the whole array once its last task has ended.
     pub(super) fn outcome(&self) -> Outcome {
         if self.all_done { Outcome::Done } else { Outcome::Failed }
     }

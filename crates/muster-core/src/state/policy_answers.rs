@@ -1,4 +1,5 @@
-//! What the policies in force answered, as the guards and the planner read it.
+//! Recorded answers of the active policies, as guards (steps 4 and 8) and planner (step 7) read them: admission,
+//! priority class, placement costs, victims and limits.
 
 use crate::accounting::tenant::Tenant;
 use crate::facts::verdict::Reason;
@@ -14,7 +15,7 @@ use crate::state::State;
 use crate::time::Timestamp;
 
 impl State {
-    /// The whole cluster as policies see it. O(GPUs).
+    /// The cluster as policies see it. O(GPUs).
     pub fn cluster_view(&self, now: Timestamp) -> ClusterView {
         let pools = self.policies.rules().into_iter().flat_map(|rules| rules.pools.keys());
         let mut view = ClusterView {
@@ -34,22 +35,22 @@ impl State {
         view
     }
 
-    /// What policies answered of a bucket.
+    /// The recorded answer about a bucket.
     pub(crate) fn bucket_answer(&self, bucket: &Bucket) -> Option<&BucketAnswer> {
         if self.policies.is_empty() { None } else { self.policies.answers.of(bucket) }
     }
 
-    /// What policies say of a bucket.
+    /// The answer and the priority class of a bucket.
     pub(crate) fn policy_answer(&self, bucket: &Bucket) -> PolicyAnswer<'_> {
         PolicyAnswer { answer: self.bucket_answer(bucket), class: self.policy_class(bucket) }
     }
 
     /// Why policies keep the jobs of a bucket waiting, if they do.
-    pub(crate) fn policy_blocker(&self, bucket: &Bucket, word: PolicyAnswer) -> Option<Reason> {
+    pub(crate) fn policy_blocker(&self, bucket: &Bucket, policy: PolicyAnswer) -> Option<Reason> {
         if self.policies.is_empty() {
             return None;
         }
-        match word.answer.map(|answer| &answer.admission) {
+        match policy.answer.map(|answer| &answer.admission) {
             Some(Admission::Wait { why }) => Some(Reason::Policy { why: why.clone() }),
             Some(Admission::Refuse { why }) => Some(Reason::PolicyRefused { why: why.clone() }),
             None if self.awaits_policy_answer(bucket) => Some(Reason::PolicyUnasked),
@@ -57,8 +58,8 @@ impl State {
         }
     }
 
-    /// Why the limits of policies keep the jobs of a bucket waiting whatever they ask for: of its tenant, or of one above it,
-    /// nothing was answered yet, or a policy failed.
+    /// Why policy limits keep the jobs of a bucket waiting, whatever they request: for the tenant or an ancestor no
+    /// answer is recorded yet, or a policy failed.
     fn limit_blocker(&self, bucket: &Bucket) -> Option<Reason> {
         if !self.policies.limit_tenants() {
             return None;
@@ -66,26 +67,28 @@ impl State {
         let waits = self.queue.bucket(bucket).is_some();
         let blocker = |tenant: &Tenant| match self.policies.limits.get(&tenant.id) {
             Some(limited) => limited.blocked.clone().map(|why| Reason::Policy { why }),
-            None => (waits && self.policies.asks(Hook::Limit, &tenant.id)).then_some(Reason::PolicyUnasked),
+            None => (waits && self.policies.answers_hook(Hook::Limit, &tenant.id))
+                .then_some(Reason::PolicyUnasked),
         };
         self.lineage(&bucket.tenant).find_map(blocker)
     }
 
-    /// Whether it is known how much policies let a tenant, and all above it, hold.
+    /// True if the policy limits of a tenant and its ancestors are known.
     pub fn knows_limits(&self, tenant: &TenantId) -> bool {
-        let known = |one: &Tenant| {
-            self.policies.limits.contains_key(&one.id) || !self.policies.asks(Hook::Limit, &one.id)
+        let known = |tenant: &Tenant| {
+            self.policies.limits.contains_key(&tenant.id)
+                || !self.policies.answers_hook(Hook::Limit, &tenant.id)
         };
         !self.policies.limit_tenants() || self.lineage(tenant).all(known)
     }
 
-    /// Whether policies are to be asked of those who wait in a bucket before anyone of them starts.
+    /// True if a bucket has ready jobs and policies must answer before any of them starts.
     fn awaits_policy_answer(&self, bucket: &Bucket) -> bool {
-        let asks = |hook| self.policies.asks(hook, &bucket.tenant);
+        let asks = |hook| self.policies.answers_hook(hook, &bucket.tenant);
         self.queue.bucket(bucket).is_some() && Hook::OF_BUCKETS.into_iter().any(asks)
     }
 
-    /// Where the jobs of a bucket come by the rules of priority.
+    /// The priority class of a bucket by the rules of the active ruleset; 0 comes first.
     fn policy_class(&self, bucket: &Bucket) -> u32 {
         if self.policies.is_empty() {
             0
@@ -94,21 +97,25 @@ impl State {
         }
     }
 
-    /// Whether policies say of single victims that they may not be displaced for single jobs.
+    /// True if policies decide by victim and preemptor whether an eviction is allowed.
     pub(crate) fn policies_distinguish_victims(&self) -> bool {
         if self.policies.is_empty() {
             return false;
         }
         let orders = |rule: &Rule| matches!(rule, Rule::Priority { .. });
         let ruleset = self.policies.ruleset(&self.settings);
-        let spares =
-            self.policies.in_force().into_iter().any(|version| version.bundle.hooks.contains(&Hook::Victims));
-        spares || ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(orders))
+        let has_victims_hook = self
+            .policies
+            .active_versions()
+            .into_iter()
+            .any(|version| version.bundle.hooks.contains(&Hook::Victims));
+        has_victims_hook || ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(orders))
     }
 
-    /// Whether the policies let a job displace another: it is not less urgent by the rules, and nobody said no. Those of
-    /// the cluster and of the job's own tenant are asked; a tenant cannot keep what it holds from those to whom it was
-    /// promised. Where they were not asked yet, `unasked` is the answer.
+    /// True if policies allow an eviction: the preemptor's priority class is not behind the victim's, and the `victims`
+    /// hook does not exempt the victim. The bundles of the cluster and of the preemptor's tenant are called, not that
+    /// of the victim's tenant: it could withhold capacity guaranteed to others. `unasked` is the answer before they are
+    /// called.
     pub(crate) fn policies_allow_eviction(&self, bucket: &Bucket, victim: &Job, unasked: bool) -> bool {
         if self.policies.is_empty() {
             return true;
@@ -116,42 +123,42 @@ impl State {
         let class = self
             .policies
             .priority_class(&self.settings, &self.policies.bucket_criteria.policy_attributes(&victim.spec));
-        let said = self.bucket_answer(bucket).and_then(|answer| answer.victims.get(&victim.id)).copied();
-        let asked = self.policies.asks(Hook::Victims, &bucket.tenant);
-        self.policy_class(bucket) <= class && (!asked || said.unwrap_or(unasked))
+        let allowed = self.bucket_answer(bucket).and_then(|answer| answer.victims.get(&victim.id)).copied();
+        let has_hook = self.policies.answers_hook(Hook::Victims, &bucket.tenant);
+        self.policy_class(bucket) <= class && (!has_hook || allowed.unwrap_or(unasked))
     }
 
-    /// Whether policies tell nodes of one kind apart on which the same is free.
+    /// True if policies distinguish nodes of one kind with the same free resources.
     pub(crate) fn policies_distinguish_nodes(&self) -> bool {
         let by_node = |rule: &Rule| {
-            let warm = matches!(rule, Rule::Balance { metric: Metric::Temperature, .. });
-            warm || matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin })
+            let by_temperature = matches!(rule, Rule::Balance { metric: Metric::Temperature, .. });
+            by_temperature || matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin })
         };
         let ruleset = self.policies.ruleset(&self.settings);
         ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(by_node))
     }
 }
 
-/// What policies say of a bucket. To find it takes longer than to use it, so a round looks it up once.
+/// The policy answer about a bucket. A lookup costs more than its use, so each round looks it up once.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PolicyAnswer<'a> {
     answer: Option<&'a BucketAnswer>,
-    /// Where its jobs come by the rules of priority.
+    /// Priority class by the rules of the active ruleset; 0 comes first.
     pub(crate) class: u32,
 }
 
 impl PolicyAnswer<'_> {
-    /// The priority that jobs of the bucket are ordered by: what they asked for, or what policies say.
+    /// The priority that orders the jobs of the bucket: the policies' answer, else the requested one.
     pub(crate) fn queue_priority(self, bucket: &Bucket) -> u32 {
         self.answer.and_then(|answer| answer.priority).unwrap_or(bucket.priority)
     }
 
-    /// The priority by which they displace others: policies can only take from it.
+    /// The priority by which the jobs of the bucket preempt: policies can only lower it.
     pub(crate) fn preemption_priority(self, bucket: &Bucket) -> u32 {
         self.queue_priority(bucket).min(bucket.priority)
     }
 
-    /// What was answered of nodes of a kind, in thousandths of a device.
+    /// The cost of placing the bucket on nodes of a kind, in thousandths of a device.
     pub(crate) fn cost_milli(self, kind: &Kind) -> i64 {
         self.answer.and_then(|answer| answer.costs.get(kind)).copied().unwrap_or(0)
     }

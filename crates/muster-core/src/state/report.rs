@@ -1,4 +1,5 @@
-//! Step 11, report: what an agent says of its part, and what becomes of the job (step 12).
+//! Step 11, report: an agent reports on its part of an attempt; at the end of an attempt, the job's next phase (step
+//! 12).
 
 use crate::accounting::ledger::{charge, held};
 use crate::accounting::preemption_loss::lost_gpu_ms;
@@ -12,14 +13,14 @@ use crate::state::State;
 use crate::state::decide::Decision;
 use crate::time::{MINUTE, Timestamp};
 
-/// The longest pause after failed launches.
+/// The longest backoff after failed launches and restarts.
 const BACKOFF_MS_MAX: i64 = 10 * MINUTE;
 
 /// How one node's part of an attempt ended.
 pub(super) struct PartEnd<'a> {
     pub exit: &'a Exit,
     pub stopped: bool,
-    /// When its processes were gone, where that is known.
+    /// When its processes were gone, if known.
     pub ended_at: Option<Timestamp>,
 }
 
@@ -27,8 +28,9 @@ impl State {
     pub(super) fn decide_report(
         &self,
         node: &NodeId,
-        (id, number): (JobId, u32),
-        said: &TaskReport,
+        id: JobId,
+        number: u32,
+        report: &TaskReport,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let stale = || Refusal::StaleReport { job: id, attempt: number, node: node.clone() };
@@ -38,10 +40,10 @@ impl State {
             return Err(stale());
         }
         let mut events = Vec::new();
-        match (said, attempt.reports.get(node)) {
-            // The work is that of the whole gang, so it does not matter which node says it.
+        match (report, attempt.reports.get(node)) {
+            // A checkpoint covers the whole gang, so any of its nodes may report it.
             (TaskReport::Saved, _) => events.push(saved(job, attempt, now)),
-            // Agents repeat themselves until they are heard.
+            // Agents repeat a report until it is acknowledged.
             (_, Some(NodeReport::Ended { .. })) | (TaskReport::Started, Some(NodeReport::Started)) => {}
             (TaskReport::Started, None) => events.push(started(job, attempt, node, now)),
             (TaskReport::Ended { exit, stopped, ended_ms_ago }, _) => {
@@ -53,7 +55,7 @@ impl State {
         Ok(Decision::done(events))
     }
 
-    /// One node's part is over; with the last part the attempt is over.
+    /// End one node's part of an attempt; with the last part the attempt ends.
     pub(super) fn end_part(
         &self,
         job: &Job,
@@ -104,11 +106,11 @@ impl State {
         }
     }
 
-    /// What becomes of a job whose processes are gone.
+    /// The next phase of a job whose attempt ended.
     fn next(&self, job: &Job, attempt: &Attempt, exit: &Exit, stopped: bool, now: Timestamp) -> NextPhase {
         let cause = attempt.stopping.as_ref().map(|stopping| &stopping.cause);
         match cause {
-            // It finished before anyone told it to stop: its work is done, whatever was wanted of it.
+            // It finished before the stop order reached it: its work is done, whatever the cause of the stop.
             Some(_) if exit.is_success() && !stopped => done(),
             Some(StopCause::Cancelled { by, why }) if why.is_empty() => {
                 ended(Outcome::Cancelled, format!("cancelled by {by}"))
@@ -130,11 +132,11 @@ impl State {
         }
     }
 
-    /// Who comes back after a failure sleeps where policies are asked whether it starts again, until they have answered.
+    /// A job that restarts after a failure sleeps until the `retry` hook has answered, if a policy has that hook.
     fn asleep_if_asked(&self, job: &Job, next: NextPhase, now: Timestamp) -> NextPhase {
         match next {
             NextPhase::Queued { because, wakes_at: None }
-                if self.policies.asks(Hook::Retry, &job.spec.tenant) =>
+                if self.policies.answers_hook(Hook::Retry, &job.spec.tenant) =>
             {
                 NextPhase::Queued { because, wakes_at: Some(now) }
             }
@@ -155,7 +157,8 @@ impl State {
         }
     }
 
-    /// A launch that did not happen is tried again after a pause, never at the head of the queue for free.
+    /// A failed launch is repeated after a backoff, so that the job does not return to the head of the queue at no
+    /// cost.
     fn next_launch(&self, job: &Job, why: &str, now: Timestamp) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
             let why = format!("launch failed {} times: {why}", job.requeues + 1);
@@ -167,7 +170,7 @@ impl State {
 
     fn come_back(&self, job: &Job, why: &str) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
-            let why = format!("came back {} times already: {why}", job.requeues);
+            let why = format!("requeued {} times already: {why}", job.requeues);
             return NextPhase::Held { by: "muster".to_string(), why };
         }
         NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None }
@@ -190,8 +193,8 @@ fn saved(job: &Job, attempt: &Attempt, now: Timestamp) -> Event {
     Event::CheckpointSaved { job: job.id, attempt: attempt.number, grace_ms, at: now }
 }
 
-/// The exit of the whole gang: the first part that did not succeed, in order of node; and whether any part
-/// had been told to stop.
+/// The exit of the whole gang, which is that of the first part that did not succeed, in order of node; and whether any
+/// part had been ordered to stop.
 fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
     let mut exits: Vec<(&Exit, bool)> = Vec::new();
     for part in attempt.reports.values() {
@@ -205,8 +208,8 @@ fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
     (worst.0.clone(), stopped)
 }
 
-/// When the last processes of a gang were gone, if that is known of every part. The other parts keep their GPUs until
-/// then: a gang gives them back together.
+/// When the last processes of a gang were gone, if that is known for every part. All parts keep their GPUs until then:
+/// a gang releases its GPUs together.
 fn whole_end(attempt: &Attempt, last: &PartEnd) -> Option<Timestamp> {
     let mut until = last.ended_at?;
     for part in attempt.reports.values() {
@@ -217,14 +220,14 @@ fn whole_end(attempt: &Attempt, last: &PartEnd) -> Option<Timestamp> {
     Some(until)
 }
 
-/// When processes were gone that a node says have been gone for so long. The clock of a node may be wrong, so its word
-/// counts only between the placement and now.
+/// When the processes of a part were gone, by the clock of the node. That clock may be wrong, so the time is clamped to
+/// between the placement and now.
 fn ended_at(attempt: &Attempt, ended_ms_ago: i64, now: Timestamp) -> Timestamp {
-    let said = Timestamp(now.0.saturating_sub(ended_ms_ago.max(0)));
-    said.max(attempt.placed_at).min(now)
+    let reported = Timestamp(now.0.saturating_sub(ended_ms_ago.max(0)));
+    reported.max(attempt.placed_at).min(now)
 }
 
-/// What it cost that an attempt was displaced, when it was over.
+/// The receipt of a preempted attempt that ended at `end`.
 fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<PreemptionReceipt> {
     let stopping = attempt.stopping.as_ref()?;
     let StopCause::Preempted { by } = stopping.cause else { return None };
@@ -237,17 +240,17 @@ fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<PreemptionRec
     })
 }
 
-/// An exit in words.
+/// An exit as a sentence.
 pub(super) fn told(exit: &Exit) -> String {
     match exit {
         Exit::Code { code } => format!("exit code {code}{}", hint(*code)),
         Exit::Signal { signal } => format!("killed by signal {signal}"),
-        Exit::NotStarted { why } => format!("it could not be started: {why}"),
+        Exit::NotStarted { why } => format!("could not be started: {why}"),
         Exit::Unknown { why } => format!("exit unknown: {why}"),
     }
 }
 
-/// What an exit code means by the custom of shells, where it helps.
+/// The meaning of an exit code by shell convention.
 fn hint(code: i32) -> &'static str {
     match code {
         126 => ": the program cannot be executed",

@@ -1,6 +1,6 @@
-//! What an actor may do to jobs: which jobs it may change, and the highest priority it may give.
+//! Rights of actors over jobs: which jobs an actor may change, and its priority ceiling (step 4).
 //!
-//! Roles are checked where requests arrive. The rules here need the state, so they are guards of `decide`.
+//! The API layer checks roles. The rules here need the state, so they are guards of `decide`.
 
 use crate::facts::command::{Actor, ActorKind};
 use crate::facts::refusal::Refusal;
@@ -25,7 +25,7 @@ impl Actor {
         }
     }
 
-    /// True if a job of this tenant and user is the actor's own. Without tokens everyone is the owner.
+    /// True if a job of this tenant and user is the actor's own. Without a token every actor is the owner.
     pub fn owns(&self, job_tenant: &str, user: &str) -> bool {
         match &self.kind {
             ActorKind::System | ActorKind::Local => true,
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// The same for a job that may not be known; then another guard answers.
+    /// The same guard for a job that may be unknown; an unknown job is refused by another guard.
     pub(super) fn check_may_change_if_known(&self, by: &Actor, job: JobId) -> Result<(), Refusal> {
         self.jobs.get(&job).map_or(Ok(()), |job| self.check_may_change(by, job))
     }

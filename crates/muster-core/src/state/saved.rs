@@ -1,4 +1,4 @@
-//! A state as a savepoint keeps it: in pieces, without what is derived, and with each spec written once.
+//! Savepoint of a state: written in pieces, without derived indexes, and with each job spec once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,24 +27,24 @@ use crate::state::usage::budgets::budgeted;
 use crate::state::{ArrayState, Claim, EndedJob, State};
 use crate::time::Timestamp;
 
-/// Jobs in one piece: enough to share its cost, few enough to need no memory worth speaking of.
+/// Jobs per piece: enough to amortise its overhead, few enough to need little memory.
 const JOBS_PER_PIECE: usize = 256;
 
-/// A part of a state. Pieces are written and read back one after the other, in order, so that what they are parsed
-/// into never holds more than one of them beside the state itself.
+/// A part of a savepoint. Pieces are written and read in order, one at a time, so that memory holds at most one parsed
+/// piece beside the state itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum SavepointPiece {
-    /// What does not grow with the jobs. The first piece.
+    /// Everything that does not grow with the number of jobs. The first piece.
     Frame(Box<SavedFrame>),
-    /// Specs of the jobs that follow, numbered through all pieces. Tasks of an array share one.
+    /// Specs of the jobs that follow, numbered across all pieces. Tasks of an array share one spec.
     Specs(Vec<Arc<JobSpec>>),
     Jobs(Vec<SavedJob>),
-    /// Jobs that ended lately.
+    /// Recently ended jobs.
     Ended(Vec<(JobId, EndedJob)>),
     Keys(Vec<(TenantId, String, IdempotencyRecord)>),
 }
 
-/// What does not grow with the jobs.
+/// Everything that does not grow with the number of jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SavedFrame {
     seq: u64,
@@ -78,10 +78,9 @@ pub struct SavedFrame {
     failures: Vec<(JobId, FailedAttempt)>,
 }
 
-/// A job, with its spec by place.
+/// A job, with its spec by number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SavedJob {
-    /// Number of its spec.
     spec: usize,
     #[serde(flatten)]
     job: JobWithoutSpec,
@@ -113,7 +112,7 @@ struct JobWithoutSpec {
 }
 
 impl State {
-    /// Hand out what a savepoint keeps of this state, piece by piece.
+    /// Write a savepoint of this state, piece by piece.
     pub fn save(&self, mut write: impl FnMut(SavepointPiece)) {
         write(SavepointPiece::Frame(Box::new(self.frame())));
         let mut specs = Specs::default();
@@ -137,15 +136,14 @@ impl State {
         }
     }
 
-    /// A copy to look ahead from, with everyone who runs and the first of those who wait, as many of each bucket; in
-    /// a large cluster the others would cost much and change little.
+    /// A copy for forecasts and shadow evaluation: all running jobs and the first waiting jobs, up to the same number
+    /// of each bucket. In a large cluster the others would cost much and change little.
     pub fn excerpt(&self, waiting_max: usize) -> State {
         if self.queue.len() <= waiting_max as u64 {
             return self.clone();
         }
         let buckets = self.queue.buckets().count().max(1);
-        let first =
-            self.queue.buckets().flat_map(|(_, places)| places.iter().take(waiting_max / buckets + 1));
+        let first = self.queue.buckets().flat_map(|(_, keys)| keys.iter().take(waiting_max / buckets + 1));
         let first: BTreeSet<JobId> = first.map(|(_, job)| *job).collect();
         let kept = self.jobs.iter().filter(|(id, job)| job.attempt().is_some() || first.contains(id));
         let jobs = kept.map(|(id, job)| (*id, job.clone())).collect();
@@ -178,11 +176,11 @@ impl State {
             policies: self.policies.saved(),
             answers: self.answered(),
             limits: self.policies.limits.values().cloned().collect(),
-            failures: self.policies.failures.iter().map(|(job, one)| (*job, one.clone())).collect(),
+            failures: self.policies.failures.iter().map(|(job, failure)| (*job, failure.clone())).collect(),
         }
     }
 
-    /// Build what is derived from the jobs and nodes.
+    /// Rebuild the indexes that are derived from jobs and nodes.
     pub(super) fn derive(&mut self) {
         self.policies.bucket_criteria.exact_limits = Arc::new(budgeted(self));
         self.queue = Default::default();
@@ -211,7 +209,7 @@ impl State {
 }
 
 impl State {
-    /// Who holds which device, and since when, told by the jobs.
+    /// Rebuild the leases of devices and their placement times from the attempts.
     fn derive_leases(&mut self) {
         self.tenants.values_mut().for_each(|tenant| tenant.placed_gpu_milli_ms = 0);
         for node in self.nodes.values_mut() {
@@ -230,23 +228,23 @@ impl State {
     }
 }
 
-/// A state that is being read back.
+/// Restores a state from the pieces of a savepoint.
 #[derive(Debug, Default)]
 pub struct StateRestorer {
     state: State,
     specs: Vec<Arc<JobSpec>>,
-    /// Put into the state at the end, all at once: a map that grows one by one in order stays half empty.
+    /// Collected into the state's map at the end: a B-tree that grows by ascending inserts stays half empty.
     jobs: Vec<(JobId, Job)>,
     answers: Vec<JobAnswer>,
 }
 
-/// Pieces that do not belong together.
+/// The pieces do not belong to one savepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job names a spec that no piece before it holds")]
 pub struct MissingSpec;
 
 impl StateRestorer {
-    /// Take the next piece.
+    /// Add the next piece.
     pub fn add(&mut self, piece: SavepointPiece) -> Result<(), MissingSpec> {
         match piece {
             SavepointPiece::Frame(frame) => {
@@ -270,7 +268,7 @@ impl StateRestorer {
         Ok(())
     }
 
-    /// The state, after the last piece.
+    /// The restored state, after the last piece.
     pub fn finish(mut self) -> State {
         self.state.jobs = self.jobs.into_iter().collect();
         self.state.derive();
@@ -304,7 +302,7 @@ impl SavedFrame {
     }
 }
 
-/// The items of an iterator, a piece's worth at a time.
+/// The items of an iterator in groups of one piece.
 fn chunks<T>(mut items: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {
     std::iter::from_fn(move || {
         let chunk: Vec<T> = items.by_ref().take(JOBS_PER_PIECE).collect();
@@ -312,11 +310,11 @@ fn chunks<T>(mut items: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>>
     })
 }
 
-/// Specs written once each. Two jobs share one when they share the memory.
+/// Specs of saved jobs, each written once. Jobs share a spec if they share its allocation.
 #[derive(Default)]
 struct Specs {
     new: Vec<Arc<JobSpec>>,
-    /// Number of each, by its address.
+    /// Number of each spec by its address.
     numbers: BTreeMap<usize, usize>,
 }
 

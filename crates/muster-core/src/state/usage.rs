@@ -1,6 +1,6 @@
-//! Usage: what tenants, users, models and pools hold in the state, plus what a plan takes while it is drawn up or adopted.
+//! Usage of quotas, guarantees, limits and budgets: what is held in the state, plus what a plan has taken so far.
 //!
-//! The planner and adoption share these books; each checks its own plan against them.
+//! The planner (step 7) and adoption (step 8) share this type; each checks its plan against its own copy.
 
 pub(crate) mod budgets;
 pub(crate) mod guarantee;
@@ -30,7 +30,7 @@ use crate::state::usage::tenants::TenantUsage;
 use crate::state::usage::user_limits::UserLimitUsage;
 use crate::time::Timestamp;
 
-/// What a gang counts against.
+/// The tenant, user, pool and array that a gang counts against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Consumer<'c> {
     pub tenant: &'c TenantId,
@@ -56,11 +56,11 @@ impl<'c> Consumer<'c> {
 pub(crate) struct BudgetExcess<'a> {
     pub tenant: &'a Tenant,
     pub spent: Spent,
-    /// What the job uses up to its time limit, at least.
+    /// The least that the job uses up to its time limit.
     pub more: Spent,
 }
 
-/// The books of a plan. Free of charge where a kind of limit is not set by any tenant.
+/// Usage under a plan. A kind of limit that no tenant has costs nothing to track.
 #[derive(Debug)]
 pub(crate) struct Usage<'a> {
     state: &'a State,
@@ -79,7 +79,7 @@ pub(crate) struct Usage<'a> {
 }
 
 impl<'a> Usage<'a> {
-    /// As it is in the state.
+    /// Usage in the state, before any part of a plan.
     pub fn of(state: &'a State, now: Timestamp) -> Usage<'a> {
         Usage {
             state,

@@ -1,9 +1,12 @@
-//! The board of a scenario: where every job stands, in words.
+//! The board of a scenario: the status of every job. Reasons for waiting are shown by code and numbers; after a line `wording`
+//! they are shown in the product's sentences.
 
+use muster_core::facts::verdict::Reason;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
 use muster_core::objects::job::{Job, StopCause};
 use muster_core::time::SECOND;
 use muster_core::{JobId, Timestamp};
+use serde_json::Value;
 
 use crate::script::Script;
 
@@ -60,9 +63,40 @@ impl Script {
     fn waiting(&self, job: &Job) -> String {
         let verdict = self.verdicts.of(&self.world.state, job, self.world.now);
         assert!(!verdict.reasons.is_empty(), "{} waits without a reason", job.id);
-        let sentences: Vec<String> = verdict.reasons.iter().map(|reason| reason.sentence()).collect();
+        let shown = |reason: &Reason| if self.wording { reason.sentence() } else { code_and_numbers(reason) };
+        let reasons: Vec<String> = verdict.reasons.iter().map(shown).collect();
         let reserved = self.verdicts.reserved_at(job.id).map(|at| format!(" (starts by {})", clock(at)));
-        self.with_names(&format!("waiting  {}{}", sentences.join("; "), reserved.unwrap_or_default()))
+        self.with_names(&format!("waiting  {}{}", reasons.join("; "), reserved.unwrap_or_default()))
+    }
+}
+
+/// The variant of a reason and its fields, nested ones in order: `Capacity needs_gpus=4 free_gpus=0 short_of=GPUs`.
+fn code_and_numbers(reason: &Reason) -> String {
+    let Ok(Value::Object(fields)) = serde_json::to_value(reason) else { panic!("{reason:?} is no object") };
+    let variant = fields["reason"].as_str().unwrap_or_default().to_string();
+    let mut shown = vec![variant];
+    fields.iter().filter(|(name, _)| *name != "reason").for_each(|(name, value)| add(&mut shown, name, value));
+    shown.join(" ")
+}
+
+fn add(shown: &mut Vec<String>, name: &str, value: &Value) {
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| add(shown, name, value)),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(plain).collect();
+            shown.push(format!("{name}={}", values.join(",")));
+        }
+        value => shown.push(format!("{name}={}", plain(value))),
+    }
+}
+
+/// A value as in a sentence: ids of jobs in backticks.
+fn plain(value: &Value) -> String {
+    match value.as_str() {
+        Some(text) if text.parse::<JobId>().is_ok() => format!("`{text}`"),
+        Some(text) => text.to_string(),
+        None => value.to_string(),
     }
 }
 

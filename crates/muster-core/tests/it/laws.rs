@@ -52,7 +52,7 @@ fn a_claim_takes_only_what_it_needs() {
     let room = Eviction { job, tasks: vec![task], victims };
     let plan = Box::new(Plan { evictions: vec![room], ..Plan::default() });
     let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
-    let rejected = vec![RejectedPart { part: PlanPart::Eviction, job, reason: Rejection::DeviceIneligible }];
+    let rejected = vec![RejectedPart { part: PlanPart::Eviction, job, reason: Rejection::IncompleteGang }];
     assert_eq!(answer, Ok(Answer::Adopted { gangs: 0, rejected }));
 }
 
@@ -266,7 +266,7 @@ impl Teller {
             .lineage(&spec.tenant)
             .filter(|one| policies::answer(state, Hook::Limit, &one.id))
             .any(|one| !state.policies.limits.contains_key(&one.id));
-        unknown || Hook::BEFORE_START.into_iter().any(|hook| state.policies.asks(hook, &spec.tenant))
+        unknown || Hook::BEFORE_START.into_iter().any(|hook| state.policies.answers_hook(hook, &spec.tenant))
     }
 
     /// What `muster plan` says of a job is what becomes of it.

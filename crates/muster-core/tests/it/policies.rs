@@ -111,7 +111,7 @@ pub fn let_in(state: &State, job: &Job) -> bool {
 /// Answers about the first job of every bucket, on the first node of every kind and about everyone who runs. Some are
 /// left out, and some are nonsense.
 pub fn answers(state: &State, whim: u64) -> Option<Command> {
-    let in_force = state.policies.in_force();
+    let in_force = state.policies.active_versions();
     if in_force.is_empty() {
         return None;
     }
@@ -162,7 +162,7 @@ fn limits(state: &State, whims: &mut Whims) -> Vec<TenantLimit> {
 /// What was answered of tenants, said again.
 pub fn limits_again(state: &State) -> Command {
     Command::NoteAnswers {
-        bundles: state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect(),
+        bundles: state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect(),
         answers: Vec::new(),
         limits: state.policies.limits.values().cloned().collect(),
         retries: Vec::new(),
@@ -231,7 +231,7 @@ fn retries(state: &State, whims: &mut Whims) -> Vec<RetryAnswer> {
 
 /// Policies have nothing against anyone.
 pub fn yes(state: &State) -> Option<Command> {
-    let in_force = state.policies.in_force();
+    let in_force = state.policies.active_versions();
     let bundles = in_force.iter().map(|version| version.bundle.hash.clone()).collect();
     let running: Vec<JobId> =
         state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();

@@ -31,12 +31,14 @@ pub struct Script {
     refused: Option<Refusal>,
     /// What `outlook` lines saw since the last board.
     pub seen: Vec<String>,
+    /// The board shows sentences instead of codes and numbers.
+    pub wording: bool,
 }
 
 impl Script {
     pub fn new() -> Script {
         let (world, verdicts) = (World::new(), Verdicts::default());
-        Script { world, names: Vec::new(), verdicts, refused: None, seen: Vec::new() }
+        Script { world, names: Vec::new(), verdicts, refused: None, seen: Vec::new(), wording: false }
     }
 
     /// Play one line.
@@ -47,6 +49,10 @@ impl Script {
         }
         if words.verb == "refused" {
             return self.expect_refused(line);
+        }
+        if words.verb == "wording" {
+            self.wording = true;
+            return Ok(());
         }
         self.finish()?;
         self.play(&words)
@@ -162,7 +168,7 @@ impl Script {
                 "repartition" => settings.repartition = repartition(value)?,
                 "repartition_after" => settings.repartition_after_ms = span(value),
                 "repartition_cooldown" => settings.repartition_cooldown_ms = span(value),
-                "waste" => settings.weights.fragmentation = number(value),
+                "fragmentation" => settings.weights.fragmentation = number(value),
                 "locality" => settings.weights.locality = number(value),
                 "health" => settings.weights.health = number(value),
                 key => return Err(format!("no setting `{key}`")),

@@ -32,8 +32,8 @@ fn table(field: &str) -> Option<Shown> {
         "aging_after_ms" => By("aging_after"),
         "aging_per_minute" => By("aging_per_minute"),
         "claim_ms" => By("claim"),
-        "tenant_jobs_max" => Elsewhere("muster-server/tests/it/bounds.rs", "max_jobs_per_tenant"),
-        "remembered_max" => Elsewhere("muster-server/tests/it/bounds.rs", "max_remembered_jobs"),
+        "tenant_jobs_max" => Elsewhere("muster-server/tests/it/server_limits.rs", "max_jobs_per_tenant"),
+        "remembered_max" => Elsewhere("muster-server/tests/it/server_limits.rs", "max_remembered_jobs"),
         // Random stories switch it on and off, and the naive planner moves jobs by its own reckoning.
         "defragment" => Elsewhere("muster-core/tests/it/model.rs", "settings.defragment"),
         "aging_max" => By("aging_max"),
@@ -53,11 +53,11 @@ fn table(field: &str) -> Option<Shown> {
         "repartition" => By("repartition"),
         "repartition_after_ms" => By("repartition_after"),
         "repartition_cooldown_ms" => By("repartition_cooldown"),
-        "weights.waste" => By("waste"),
+        "weights.fragmentation" => By("fragmentation"),
         "weights.locality" => By("locality"),
         "weights.health" => By("health"),
         "weights.policy" => NoKey,
-        "default_priority" => Elsewhere("muster-server/tests/it/configured.rs", "default_priority"),
+        "default_priority" => Elsewhere("muster-server/tests/it/config_keys.rs", "default_priority"),
         "thermal" => Elsewhere("muster-server/src/agents.rs", "thermal: false"),
         "thermal_limit_c" => Elsewhere("muster-server/src/agents.rs", "thermal_limit_c: 85"),
         "cooling_ms" => Elsewhere("muster-server/src/agents.rs", "cooling_ms: 7_000"),
@@ -76,7 +76,7 @@ fn every_setting_changes_a_decision() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The fields by name, `weights.waste` for one inside another, from how the settings print themselves.
+/// The fields by name, `weights.fragmentation` for one inside another, from how the settings print themselves.
 fn fields(printed: &str) -> Vec<String> {
     let (mut fields, mut inside) = (Vec::new(), String::new());
     for line in printed.lines().skip(1) {

@@ -37,7 +37,7 @@ impl<'v> StarlarkValue<'v> for PoolValue {
             "gpu_type" | "gpu_types" => texts(&pool.gpu_types),
             "min_memory_gb" => milli_to_value(heap, pool.min_memory_milli_gb),
             "max_temp_c" => milli_to_value(heap, pool.max_temp_milli_c),
-            "power_policy" => heap.alloc(pool.power_policy.word()),
+            "power_policy" => heap.alloc(pool.power_policy.as_str()),
             "health_threshold" => milli_to_value(heap, pool.health_threshold_milli),
             "opt_strategies" => {
                 let one = |strategy: &muster_core::objects::policy::rules::Strategy| {

@@ -57,10 +57,10 @@ fn cluster() -> ClusterView {
 }
 
 /// Thousandths of all GPUs, and of pools.
-type Said = (Option<u64>, Vec<(String, u64)>);
+type LimitAnswer = (Option<u64>, Vec<(String, u64)>);
 
 /// What `limit` answers, of one file or of two.
-fn limit_answer(files: &[&str]) -> Result<Said, String> {
+fn limit_answer(files: &[&str]) -> Result<LimitAnswer, String> {
     let names = ["a.gsky", "b.gsky"];
     let files: Vec<(&str, String)> = names
         .into_iter()
@@ -454,7 +454,7 @@ fn a_bundle_lists_its_hooks_and_is_identified_by_its_hash() {
     assert!(it.rules.pools.contains_key("p"));
     assert!(it.mentions.contains("image"));
     assert_eq!((it.files.len(), it.hash.len()), (3, 64));
-    assert_eq!(Caller::files_defining(&program, "power"), Vec::<String>::new());
+    assert_eq!(HookExecutor::files_defining(&program, "power"), Vec::<String>::new());
     let borrowed = [
         ("a.gsky", "load('a_test.gsky', 'HALF')"),
         ("a_test.gsky", "HALF = 0.5\ndef power(job):\n    return 1"),
@@ -519,23 +519,23 @@ fn hooks_with_wrong_parameters_are_rejected() {
 }
 
 /// One that is no program: it remembers what it was asked.
-struct Parrot(RefCell<Vec<String>>);
+struct RecordingExecutor(RefCell<Vec<String>>);
 
-impl Caller for Parrot {
+impl HookExecutor for RecordingExecutor {
     fn files_defining(&self, function: &str) -> Vec<String> {
         vec![format!("{function}.gsky")]
     }
 
-    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         let asked = calls.iter().map(|args| format!("{file} {function}/{}", args.len()));
         self.0.borrow_mut().extend(asked);
-        calls.iter().map(|_| Ok(Plain::None)).collect()
+        calls.iter().map(|_| Ok(PolicyValue::None)).collect()
     }
 }
 
 #[test]
 fn hooks_work_with_any_executor() {
-    let parrot = Parrot(RefCell::default());
+    let parrot = RecordingExecutor(RefCell::default());
     assert_eq!(admit(&parrot, &job()), Ok(Admission::Yes));
     assert_eq!(priority(&parrot, &job(), &tenant()), Ok(None));
     assert_eq!(score(&parrot, &job(), &[node("n1", &[]), node("n2", &[])]), Ok(vec![0, 0]));

@@ -4,25 +4,25 @@ use std::time::Duration;
 
 use super::*;
 
-fn tested(files: &[(&str, &str)]) -> Tested {
+fn report_of(files: &[(&str, &str)]) -> TestReport {
     let files: BTreeMap<String, String> =
         files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
-    let tests: Vec<&str> = files.keys().map(String::as_str).filter(|name| is_test(name)).collect();
+    let tests: Vec<&str> = files.keys().map(String::as_str).filter(|name| is_test_file(name)).collect();
     // Time is no measure on a machine that does other things as well.
-    test(&files, &tests, &Limits { steps: 20_000, load_time: Duration::from_secs(60), ..Limits::default() })
+    run_tests(&files, &tests, &Limits { steps: 20_000, load_time: Duration::from_secs(60), ..Limits::default() })
 }
 
 /// What the only test of a body says.
-fn says(body: &str) -> String {
+fn error_of_test_body(body: &str) -> String {
     let source = format!("load('a.gsky', 'admit')\ndef test_it():\n    {body}\n");
     let policy = "def admit(job):\n    return job.gpus <= 8 or refuse('too large')\n";
-    let outcomes = tested(&[("a.gsky", policy), ("a_test.gsky", &source)]).outcomes;
+    let outcomes = report_of(&[("a.gsky", policy), ("a_test.gsky", &source)]).outcomes;
     assert_eq!(outcomes.len(), 1);
     outcomes[0].error.as_ref().map(ToString::to_string).unwrap_or_default()
 }
 
 #[test]
-fn what_holds_holds() {
+fn satisfied_expectations_pass() {
     for body in [
         "expect.eq(admit(job(gpus = 8)), True)",
         "expect.eq(admit(job(gpus = 9)), refuse('too large'))",
@@ -37,12 +37,12 @@ fn what_holds_holds() {
         "expect.fails(lambda: job(gpuss = 1), 'did you mean `gpus`?')",
         "expect.eq([node().gpus, tenant().weight, candidate().id, failure().exit_code], [8, 1, 'job-1', 1])",
     ] {
-        assert_eq!(says(body), "", "{body}");
+        assert_eq!(error_of_test_body(body), "", "{body}");
     }
 }
 
 #[test]
-fn what_does_not_hold_is_told_with_both_values_and_its_line() {
+fn failed_expectations_report_both_values_and_the_line() {
     for (body, expected) in [
         (
             "expect.eq(admit(job(gpus = 9)), True)",
@@ -60,14 +60,14 @@ fn what_does_not_hold_is_told_with_both_values_and_its_line() {
         ("pass", "a_test.gsky: `test_it` expects nothing, so it cannot fail"),
         ("for i in range(100000000): expect.true(True)", "more steps than it may"),
     ] {
-        let said = says(body);
+        let said = error_of_test_body(body);
         assert!(said.contains(expected), "{said}");
     }
 }
 
 #[test]
-fn a_file_that_does_not_run_or_tests_nothing_is_an_outcome() {
-    let outcomes = tested(&[
+fn a_test_file_that_does_not_load_or_has_no_tests_is_a_failure() {
+    let outcomes = report_of(&[
         ("a_test.gsky", "load('gone.gsky', 'x')"),
         ("b_test.gsky", "def tast_it():\n    pass"),
         ("c_test.gsky", "def test_b():\n    expect.eq(1, 1)\ndef test_a(x):\n    expect.eq(1, 1)"),
@@ -85,7 +85,7 @@ fn a_file_that_does_not_run_or_tests_nothing_is_an_outcome() {
 }
 
 #[test]
-fn one_test_leaves_nothing_to_the_next_and_policies_have_no_more_than_ever() {
+fn tests_are_isolated_and_policies_see_no_test_builtins() {
     let test = "\
 load('a.gsky', 'peek')
 def test_one():
@@ -97,26 +97,26 @@ def test_two():
 ";
     let policy =
         "gpu_ops.register_pool(gpu_pool(name = 'p'))\ndef peek():\n    return len(gpu_ops.get_all_pools())";
-    let outcomes = tested(&[("a.gsky", policy), ("a_test.gsky", test)]).outcomes;
+    let outcomes = report_of(&[("a.gsky", policy), ("a_test.gsky", run_tests)]).outcomes;
     assert!(outcomes.iter().all(|outcome| outcome.error.is_none()), "{outcomes:?}");
     for name in ["expect.eq(1, 1)", "job()", "__ran(1)"] {
-        let outcomes = tested(&[("a.gsky", name), ("a_test.gsky", "load('a.gsky', 'x')")]).outcomes;
+        let outcomes = report_of(&[("a.gsky", name), ("a_test.gsky", "load('a.gsky', 'x')")]).outcomes;
         let said = outcomes[0].error.as_ref().unwrap().to_string();
         assert!(said.starts_with("a.gsky:1:1: ") && said.contains("not found"), "{said}");
     }
 }
 
 /// Lines that could run, and those that did.
-fn lines(policy: &str, body: &str) -> (Vec<usize>, Vec<usize>) {
+fn statement_and_reached_lines(policy: &str, body: &str) -> (Vec<usize>, Vec<usize>) {
     let source = format!("load('a.gsky', 'f')\ndef test_it():\n    expect.true(True)\n    {body}\n");
-    let tested = tested(&[("a.gsky", policy), ("a_test.gsky", &source)]);
+    let tested = report_of(&[("a.gsky", policy), ("a_test.gsky", &source)]);
     assert_eq!(tested.outcomes[0].error, None);
     let coverage = &tested.coverage["a.gsky"];
-    (coverage.lines.iter().copied().collect(), coverage.ran.iter().copied().collect())
+    (coverage.lines.iter().copied().collect(), coverage.reached_lines.iter().copied().collect())
 }
 
 #[test]
-fn lines_that_ran_are_told_from_those_that_did_not() {
+fn coverage_separates_reached_from_missed_lines() {
     let policy = "\
 \"\"\"What this is for.\"\"\"
 LIMIT = 8
@@ -146,14 +146,14 @@ if LIMIT > 100:
 ";
     let all = vec![2, 6, 9, 10, 11, 12, 14, 15, 16, 17, 21, 23, 24, 25];
     let loaded = vec![2, 6, 9, 10, 23, 25];
-    assert_eq!(lines(policy, "f(1)"), (all.clone(), loaded));
-    assert_eq!(lines(policy, "f(101)"), (all.clone(), vec![2, 6, 9, 10, 11, 12, 23, 25]));
+    assert_eq!(statement_and_reached_lines(policy, "f(1)"), (all.clone(), loaded));
+    assert_eq!(statement_and_reached_lines(policy, "f(101)"), (all.clone(), vec![2, 6, 9, 10, 11, 12, 23, 25]));
     // Of line 16 only the condition ran.
-    assert_eq!(lines(policy, "f(9)"), (all, vec![2, 6, 9, 10, 11, 14, 15, 17, 21, 23, 25]));
+    assert_eq!(statement_and_reached_lines(policy, "f(9)"), (all, vec![2, 6, 9, 10, 11, 14, 15, 17, 21, 23, 25]));
 }
 
 #[test]
-fn shapes_of_statements_survive_their_marks() {
+fn instrumentation_preserves_every_statement_form() {
     let policy = "\
 def f(x):
     y = [a for a in x if a] if (x) else None
@@ -170,16 +170,16 @@ if not a statement:
 '''
     return x  # the end
 ";
-    let (could, ran) = lines(policy, "f(['x'])");
+    let (could, ran) = statement_and_reached_lines(policy, "f(['x'])");
     assert_eq!(could, [2, 3, 4, 5, 6, 8, 9, 10, 11, 14]);
     assert_eq!(ran, [2, 3, 6, 8, 9, 10, 11, 14]);
 }
 
 #[test]
-fn percents_are_rounded_down() {
-    let of = |ran: usize, lines: usize| Coverage { lines: (0..lines).collect(), ran: (0..ran).collect() };
+fn coverage_percent_is_rounded_down() {
+    let of = |ran: usize, lines: usize| Coverage { lines: (0..lines).collect(), reached_lines: (0..ran).collect() };
     assert_eq!([of(0, 0).percent(), of(999, 1_000).percent(), of(3, 3).percent()], [100, 99, 100]);
-    assert_eq!(of(1, 3).missed(), [1, 2]);
-    let nobodys = Coverage::unreached("a.gsky", "def f():\n    return 1\nf()");
-    assert_eq!((nobodys.percent(), nobodys.missed()), (0, vec![2, 3]));
+    assert_eq!(of(1, 3).missed_lines(), [1, 2]);
+    let nobodys = Coverage::of_unloaded_file("a.gsky", "def f():\n    return 1\nf()");
+    assert_eq!((nobodys.percent(), nobodys.missed_lines()), (0, vec![2, 3]));
 }

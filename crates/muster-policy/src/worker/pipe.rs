@@ -9,24 +9,24 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 /// Have reads and writes return instead of waiting. The other end, in the worker, waits as before.
-pub fn never_block(pipe: &impl AsFd) -> io::Result<()> {
+pub fn set_nonblocking(pipe: &impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?)
 }
 
 /// A pipe for which [`never_block`] was called. Beyond the deadline it answers [`ErrorKind::TimedOut`].
 pub struct TimedPipe<'a, P> {
     pipe: &'a mut P,
-    until: Option<Instant>,
+    deadline: Option<Instant>,
 }
 
 impl<'a, P: AsFd> TimedPipe<'a, P> {
     /// Without a deadline it is waited for until the other end is closed.
     pub fn new(pipe: &'a mut P, until: Option<Instant>) -> TimedPipe<'a, P> {
-        TimedPipe { pipe, until }
+        TimedPipe { pipe, deadline: until }
     }
 
-    fn wait(&self, for_what: PollFlags) -> io::Result<()> {
-        let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+    fn wait_until_ready(&self, for_what: PollFlags) -> io::Result<()> {
+        let left = self.deadline.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut [PollFd::new(&*self.pipe, for_what)], left.as_ref()) {
             Ok(0) => Err(ErrorKind::TimedOut.into()),
@@ -40,7 +40,7 @@ impl<P: AsFd + Read> Read for TimedPipe<'_, P> {
     fn read(&mut self, some: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.pipe.read(some) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::IN)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_until_ready(PollFlags::IN)?,
                 other => return other,
             }
         }
@@ -51,7 +51,7 @@ impl<P: AsFd + Write> Write for TimedPipe<'_, P> {
     fn write(&mut self, some: &[u8]) -> io::Result<usize> {
         loop {
             match self.pipe.write(some) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_until_ready(PollFlags::OUT)?,
                 other => return other,
             }
         }

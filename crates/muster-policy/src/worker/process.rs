@@ -6,57 +6,57 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::letter::{self, Answer};
+use super::protocol::{self, Reply};
 use super::pipe::{self, TimedPipe};
-use super::{Launch, ended};
+use super::{WorkerCommand, worker_failed};
 use crate::error::PolicyError;
 
 /// Of what it says on standard error, so much is kept: its last words.
-const LAST_WORDS_BYTES: usize = 4 << 10;
+const STDERR_TAIL_BYTES_MAX: usize = 4 << 10;
 
 /// A running worker.
 #[derive(Debug)]
-pub struct Process {
+pub struct WorkerProcess {
     child: Child,
     stdin: ChildStdin,
     stdout: ChildStdout,
     /// Bytes of one answer.
     answer_bytes: usize,
-    last_words: Option<JoinHandle<Vec<u8>>>,
+    stderr_tail: Option<JoinHandle<Vec<u8>>>,
 }
 
 /// Why a process gave no answer.
 #[derive(Debug)]
-pub enum End {
+pub enum WorkerFailure {
     /// Its time was up.
-    Late,
+    TimedOut,
     /// It ended by itself.
-    Gone {
+    Exited {
         /// How.
         status: Option<ExitStatus>,
         /// What it said at last.
-        words: String,
+        stderr_tail: String,
     },
     /// Nobody can read what it answers.
-    Unreadable,
+    InvalidReply,
 }
 
-impl Process {
+impl WorkerProcess {
     /// Start one, with nothing but its own bounds to set.
-    pub fn start(launch: &Launch, answer_bytes: usize) -> Result<Process, PolicyError> {
+    pub fn start(launch: &WorkerCommand, answer_bytes: usize) -> Result<WorkerProcess, PolicyError> {
         let mut command = Command::new(&launch.program);
-        command.args(&launch.words).env_clear().current_dir("/");
+        command.args(&launch.args).env_clear().current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed =
-            |error: io::Error| ended(format!("`{}` cannot be started: {error}", launch.program.display()));
+            |error: io::Error| worker_failed(format!("`{}` cannot be started: {error}", launch.program.display()));
         let mut child = command.spawn().map_err(failed)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(ended("its process has no pipes".to_string()));
+            return Err(worker_failed("its process has no pipes".to_string()));
         };
-        pipe::never_block(&stdin).and_then(|()| pipe::never_block(&stdout)).map_err(failed)?;
-        let last_words = Some(std::thread::spawn(move || last_words_of(stderr)));
-        Ok(Process { child, stdin, stdout, answer_bytes, last_words })
+        pipe::set_nonblocking(&stdin).and_then(|()| pipe::set_nonblocking(&stdout)).map_err(failed)?;
+        let last_words = Some(std::thread::spawn(move || read_stderr_tail(stderr)));
+        Ok(WorkerProcess { child, stdin, stdout, answer_bytes, stderr_tail: last_words })
     }
 
     /// Its number.
@@ -65,30 +65,30 @@ impl Process {
     }
 
     /// Its answer, if it comes in time.
-    pub fn ask(&mut self, letter: &[u8], within: Duration) -> Result<Answer, End> {
+    pub fn request(&mut self, letter: &[u8], within: Duration) -> Result<Reply, WorkerFailure> {
         // `Duration::MAX` overflows: no deadline.
         let until = Instant::now().checked_add(within);
         match self.exchange(letter, until) {
-            Ok(Some(letter)) => Answer::read(&letter).ok_or(End::Unreadable),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(End::Late),
-            Ok(None) | Err(_) => Err(self.gone()),
+            Ok(Some(letter)) => Reply::decode(&letter).ok_or(WorkerFailure::InvalidReply),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(WorkerFailure::TimedOut),
+            Ok(None) | Err(_) => Err(self.exit_failure()),
         }
     }
 
     /// In the thread that asks: a thread between the two would cost two changes of context more for each letter.
     fn exchange(&mut self, letter: &[u8], until: Option<Instant>) -> io::Result<Option<Vec<u8>>> {
-        letter::write(&mut TimedPipe::new(&mut self.stdin, until), letter)?;
-        letter::read(&mut TimedPipe::new(&mut self.stdout, until), self.answer_bytes)
+        protocol::write_frame(&mut TimedPipe::new(&mut self.stdin, until), letter)?;
+        protocol::read_frame(&mut TimedPipe::new(&mut self.stdout, until), self.answer_bytes)
     }
 
-    fn gone(&mut self) -> End {
-        let status = self.end();
-        let words = self.last_words.take().and_then(|words| words.join().ok()).unwrap_or_default();
-        End::Gone { status, words: String::from_utf8_lossy(&words).into_owned() }
+    fn exit_failure(&mut self) -> WorkerFailure {
+        let status = self.wait_or_kill();
+        let words = self.stderr_tail.take().and_then(|words| words.join().ok()).unwrap_or_default();
+        WorkerFailure::Exited { status, stderr_tail: String::from_utf8_lossy(&words).into_owned() }
     }
 
     /// End it, whatever it does. What it was ended by is told where it had ended before.
-    fn end(&mut self) -> Option<ExitStatus> {
+    fn wait_or_kill(&mut self) -> Option<ExitStatus> {
         // One that is ending needs a moment until the kernel says so; after that, a kill changes nothing.
         for _ in 0..20 {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -101,26 +101,26 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl End {
+impl WorkerFailure {
     /// In a sentence.
-    pub fn told(&self, within: Duration, memory_mib: u64) -> String {
+    pub fn message(&self, within: Duration, memory_mib: u64) -> String {
         match self {
-            End::Late => format!("it took longer than {} ms and was ended", within.as_millis()),
-            End::Unreadable => "its process answered something that nobody can read".to_string(),
-            End::Gone { words, .. } if words.contains("memory allocation of") => {
+            WorkerFailure::TimedOut => format!("it took longer than {} ms and was ended", within.as_millis()),
+            WorkerFailure::InvalidReply => "its process answered something that nobody can read".to_string(),
+            WorkerFailure::Exited { stderr_tail: words, .. } if words.contains("memory allocation of") => {
                 format!("it wanted more memory than the {memory_mib} MiB it may have, and was ended")
             }
-            End::Gone { words, .. } if words.contains("overflowed its stack") => {
+            WorkerFailure::Exited { stderr_tail: words, .. } if words.contains("overflowed its stack") => {
                 "it went deeper than its stack, and was ended".to_string()
             }
-            End::Gone { status, .. } => match status.as_ref().and_then(ExitStatus::signal) {
+            WorkerFailure::Exited { status, .. } => match status.as_ref().and_then(ExitStatus::signal) {
                 Some(signal) => format!("its process was ended by signal {signal}"),
                 None => "its process ended without an answer".to_string(),
             },
@@ -129,11 +129,11 @@ impl End {
 }
 
 /// What it said at last. All is read, so that it never waits for us.
-fn last_words_of(mut stderr: ChildStderr) -> Vec<u8> {
+fn read_stderr_tail(mut stderr: ChildStderr) -> Vec<u8> {
     let (mut words, mut some) = (Vec::new(), [0; 1 << 10]);
     while let Ok(read @ 1..) = stderr.read(&mut some) {
         words.extend_from_slice(&some[..read]);
-        words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
+        words.drain(..words.len().saturating_sub(STDERR_TAIL_BYTES_MAX));
     }
     words
 }

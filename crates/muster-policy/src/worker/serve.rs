@@ -7,18 +7,18 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpabl
 use rustix::thread::set_no_new_privs;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::letter::{self, Answer, Call, Prepare, Prepared, Request};
-use super::{Confinement, Loaded, ended};
+use super::protocol::{self, Reply, CallRequest, ControlRequest, ControlReply, Request};
+use super::{Confinement, LoadedBundle, worker_failed};
 use crate::bundle::compile;
-use crate::calls::Calls;
+use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
 use crate::program::Program;
-use crate::testing::failing;
+use crate::testing::failed_tests;
 
 /// More than any bundle and any question.
-const REQUEST_BYTES: usize = 64 << 20;
+const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// Standard input, output and error. With no more than these there are no files and no network.
-const FILES_OPEN: u64 = 3;
+const OPEN_FILES_MAX: u64 = 3;
 
 /// Answer on standard output what is asked on standard input. The exit code is 0 where the other side has ended.
 pub fn worker_main() -> i32 {
@@ -31,72 +31,72 @@ pub fn worker_main() -> i32 {
 }
 
 fn serve(requests: &mut impl Read, answers: &mut impl Write) -> io::Result<()> {
-    let Some(Request::Prepare(Prepare::Confine(confinement))) = next(requests)? else {
+    let Some(Request::Control(ControlRequest::Confine(confinement))) = read_request(requests)? else {
         return Err(io::Error::other("the bounds come first"));
     };
     confine(&confinement)?;
-    letter::write(answers, &Answer::Prepared(Prepared::Confined).written())?;
-    let mut desk = Desk::default();
-    while let Some(request) = next(requests)? {
-        renew_cpu(&confinement)?;
-        let wrong = |error| Answer::Prepared(Prepared::Wrong(error));
-        let answer = desk.answer(request, &confinement).unwrap_or_else(wrong);
-        letter::write(answers, &written(&answer, confinement.answer_bytes))?;
+    protocol::write_frame(answers, &Reply::Control(ControlReply::Confined).encode())?;
+    let mut desk = WorkerState::default();
+    while let Some(request) = read_request(requests)? {
+        extend_cpu_limit(&confinement)?;
+        let wrong = |error| Reply::Control(ControlReply::Failed(error));
+        let answer = desk.handle(request, &confinement).unwrap_or_else(wrong);
+        protocol::write_frame(answers, &encode_bounded(&answer, confinement.answer_bytes))?;
     }
     Ok(())
 }
 
-fn next(requests: &mut impl Read) -> io::Result<Option<Request>> {
-    let Some(letter) = letter::read(requests, REQUEST_BYTES)? else { return Ok(None) };
+fn read_request(requests: &mut impl Read) -> io::Result<Option<Request>> {
+    let Some(letter) = protocol::read_frame(requests, REQUEST_BYTES_MAX)? else { return Ok(None) };
     let unreadable = || io::Error::other("a letter that nobody can read");
-    Request::read(&letter).map(Some).ok_or_else(unreadable)
+    Request::decode(&letter).map(Some).ok_or_else(unreadable)
 }
 
 /// What the worker holds between two letters.
 #[derive(Default)]
-struct Desk {
+struct WorkerState {
     program: Option<Program>,
     /// The calls whose values came last.
-    calls: Option<Calls>,
+    calls: Option<CallBatch>,
 }
 
-impl Desk {
-    fn answer(&mut self, request: Request, confinement: &Confinement) -> Result<Answer, PolicyError> {
+impl WorkerState {
+    fn handle(&mut self, request: Request, confinement: &Confinement) -> Result<Reply, PolicyError> {
         match request {
-            Request::Prepare(Prepare::Confine(_)) => Err(ended("the bounds are set once".to_string())),
-            Request::Prepare(Prepare::Load { files }) => {
+            Request::Control(ControlRequest::Confine(_)) => Err(worker_failed("the bounds are set once".to_string())),
+            Request::Control(ControlRequest::Load { files }) => {
                 let (PolicyBundle { rules, hooks, mentions, .. }, loaded) =
                     compile(files, confinement.limits)?;
-                let said = Loaded { rules, hooks, mentions, functions: loaded.functions() };
+                let said = LoadedBundle { rules, hooks, mentions, functions: loaded.functions() };
                 self.program = Some(loaded);
-                Ok(Answer::Prepared(Prepared::Loaded(said)))
+                Ok(Reply::Control(ControlReply::Loaded(said)))
             }
-            Request::Prepare(Prepare::Test { files }) => {
-                Ok(Answer::Prepared(Prepared::Tested(failing(&files, &confinement.limits))))
+            Request::Control(ControlRequest::Test { files }) => {
+                Ok(Reply::Control(ControlReply::Tested(failed_tests(&files, &confinement.limits))))
             }
             Request::Call(call) => self.call(call),
         }
     }
 
-    fn call(&mut self, call: Call) -> Result<Answer, PolicyError> {
+    fn call(&mut self, call: CallRequest) -> Result<Reply, PolicyError> {
         if let Some(calls) = call.calls {
             self.calls = Some(calls);
         }
-        let program = self.program.as_ref().ok_or_else(|| ended("nothing is loaded".to_string()))?;
+        let program = self.program.as_ref().ok_or_else(|| worker_failed("nothing is loaded".to_string()))?;
         let calls = self.calls.as_ref().filter(|calls| call.which.end <= calls.len());
-        let calls = calls.ok_or_else(|| ended("a call has values that were not sent".to_string()))?;
-        Ok(Answer::Values(program.call_some((&call.file, &call.function), calls, call.which)))
+        let calls = calls.ok_or_else(|| worker_failed("a call has values that were not sent".to_string()))?;
+        Ok(Reply::Values(program.call_range((&call.file, &call.function), calls, call.which)))
     }
 }
 
 /// The answer as a letter, or that it is too long for one.
-fn written(answer: &Answer, most_bytes: usize) -> Vec<u8> {
-    let letter = answer.written();
+fn encode_bounded(answer: &Reply, most_bytes: usize) -> Vec<u8> {
+    let letter = answer.encode();
     if letter.len() <= most_bytes {
         return letter;
     }
     let what = format!("the answer has {} bytes, {most_bytes} are the most", letter.len());
-    Answer::Prepared(Prepared::Wrong(ended(what))).written()
+    Reply::Control(ControlReply::Failed(worker_failed(what))).encode()
 }
 
 /// Take away from this process all that it does not need, for good.
@@ -111,7 +111,7 @@ fn confine(confinement: &Confinement) -> io::Result<()> {
         (Resource::Fsize, 0),
         // Superusers may start processes all the same; they have no program to start, for lack of files.
         (Resource::Nproc, 0),
-        (Resource::Nofile, FILES_OPEN),
+        (Resource::Nofile, OPEN_FILES_MAX),
     ] {
         // Nobody but the superuser may have more than the server itself.
         let most = getrlimit(resource).maximum.map_or(most, |own| most.min(own));
@@ -121,7 +121,7 @@ fn confine(confinement: &Confinement) -> io::Result<()> {
 }
 
 /// Seconds of a processor for the next request: the limit counts from the beginning, so it moves along.
-fn renew_cpu(confinement: &Confinement) -> io::Result<()> {
+fn extend_cpu_limit(confinement: &Confinement) -> io::Result<()> {
     let used = u64::try_from(clock_gettime(ClockId::ProcessCPUTime).tv_sec).unwrap_or(0);
     let most = used.saturating_add(confinement.cpu_seconds).saturating_add(1);
     let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Cpu).maximum };

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use crate::calls::{Calls, Manner};
+use crate::call_batch::{CallBatch, ArgumentLayout};
 use crate::error::PolicyError;
-use crate::plain::Plain;
+use crate::policy_value::PolicyValue;
 
 /// More than views and answers are nested: the reader follows each level with its own stack.
 const DEPTH_MAX: usize = 64;
@@ -42,7 +42,7 @@ impl Writer {
     }
 
     /// The letter.
-    pub fn done(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
@@ -60,10 +60,10 @@ impl Writer {
     }
 
     /// The values of calls, and which of them each is given.
-    pub fn calls(&mut self, calls: &Calls) {
+    pub fn calls(&mut self, calls: &CallBatch) {
         let (tag, first, second) = match calls.layout() {
-            Manner::Rows { calls, args_per_call: each } => (0, calls, each),
-            Manner::Pairs { firsts } => (1, firsts, 0),
+            ArgumentLayout::Rows { calls, args_per_call: each } => (0, calls, each),
+            ArgumentLayout::Pairs { firsts } => (1, firsts, 0),
         };
         self.byte(tag);
         self.number(first);
@@ -72,7 +72,7 @@ impl Writer {
     }
 
     /// What a call gave.
-    pub fn answer(&mut self, answer: &Result<Plain, PolicyError>) {
+    pub fn answer(&mut self, answer: &Result<PolicyValue, PolicyError>) {
         match answer {
             Ok(value) => {
                 self.byte(1);
@@ -85,32 +85,32 @@ impl Writer {
         }
     }
 
-    pub fn value(&mut self, value: &Plain) {
+    pub fn value(&mut self, value: &PolicyValue) {
         match value {
-            Plain::None => self.byte(NONE),
-            Plain::Bool(false) => self.byte(FALSE),
-            Plain::Bool(true) => self.byte(TRUE),
-            Plain::Int(number) => {
+            PolicyValue::None => self.byte(NONE),
+            PolicyValue::Bool(false) => self.byte(FALSE),
+            PolicyValue::Bool(true) => self.byte(TRUE),
+            PolicyValue::Int(number) => {
                 self.byte(INT);
                 self.bytes.extend_from_slice(&number.to_le_bytes());
             }
-            Plain::Float(number) => {
+            PolicyValue::Float(number) => {
                 self.byte(FLOAT);
                 self.bytes.extend_from_slice(&number.to_bits().to_le_bytes());
             }
-            Plain::Text(text) => {
+            PolicyValue::Text(text) => {
                 self.byte(TEXT);
                 self.text(text);
             }
-            Plain::List(items) => {
+            PolicyValue::List(items) => {
                 self.byte(LIST);
                 self.values(items);
             }
-            Plain::Tuple(items) => {
+            PolicyValue::Tuple(items) => {
                 self.byte(TUPLE);
                 self.values(items);
             }
-            Plain::Dict(entries) => {
+            PolicyValue::Dict(entries) => {
                 self.byte(DICT);
                 self.number(entries.len());
                 for (key, value) in entries {
@@ -118,16 +118,16 @@ impl Writer {
                     self.value(value);
                 }
             }
-            Plain::Record(fields) => self.record(fields),
+            PolicyValue::Record(fields) => self.record(fields),
         }
     }
 
-    fn values(&mut self, values: &[Plain]) {
+    fn values(&mut self, values: &[PolicyValue]) {
         self.number(values.len());
         values.iter().for_each(|value| self.value(value));
     }
 
-    fn record(&mut self, fields: &[(&'static str, Plain)]) {
+    fn record(&mut self, fields: &[(&'static str, PolicyValue)]) {
         let are_these = |names: &Vec<&'static str>| {
             names.len() == fields.len() && names.iter().zip(fields).all(|(name, (field, _))| name == field)
         };
@@ -150,21 +150,21 @@ impl Writer {
 /// Whether records may be read. A worker is given them; its answers hold none, so their names are never kept by the one
 /// that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Records {
-    Read,
-    Refused,
+pub enum RecordDecoding {
+    Accept,
+    Reject,
 }
 
 /// Reads what a [`Writer`] wrote. Every method answers nothing where the bytes are not that.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
-    records: Records,
+    records: RecordDecoding,
     names: Vec<Vec<&'static str>>,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8], records: Records) -> Reader<'a> {
+    pub fn new(bytes: &'a [u8], records: RecordDecoding) -> Reader<'a> {
         Reader { bytes, records, names: Vec::new() }
     }
 
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn number(&mut self) -> Option<usize> {
-        usize::try_from(u64::from_le_bytes(self.eight()?)).ok()
+        usize::try_from(u64::from_le_bytes(self.take_eight_bytes()?)).ok()
     }
 
     pub fn text(&mut self) -> Option<&'a str> {
@@ -189,17 +189,17 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    pub fn calls(&mut self) -> Option<Calls> {
+    pub fn calls(&mut self) -> Option<CallBatch> {
         let (tag, first, second) = (self.byte()?, self.number()?, self.number()?);
         let manner = match tag {
-            0 => Manner::Rows { calls: first, args_per_call: second },
-            1 => Manner::Pairs { firsts: first },
+            0 => ArgumentLayout::Rows { calls: first, args_per_call: second },
+            1 => ArgumentLayout::Pairs { firsts: first },
             _ => return None,
         };
-        Calls::from_wire(self.values(DEPTH_MAX)?, manner)
+        CallBatch::from_wire(self.values(DEPTH_MAX)?, manner)
     }
 
-    pub fn answer(&mut self) -> Option<Result<Plain, PolicyError>> {
+    pub fn answer(&mut self) -> Option<Result<PolicyValue, PolicyError>> {
         match self.byte()? {
             1 => self.value(DEPTH_MAX).map(Ok),
             0 => muster_json::from_str(self.text()?).ok().map(Err),
@@ -207,31 +207,31 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn eight(&mut self) -> Option<[u8; 8]> {
+    fn take_eight_bytes(&mut self) -> Option<[u8; 8]> {
         let (eight, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
         Some(*eight)
     }
 
-    fn value(&mut self, depth: usize) -> Option<Plain> {
+    fn value(&mut self, depth: usize) -> Option<PolicyValue> {
         let depth = depth.checked_sub(1)?;
         Some(match self.byte()? {
-            NONE => Plain::None,
-            FALSE => Plain::Bool(false),
-            TRUE => Plain::Bool(true),
-            INT => Plain::Int(i64::from_le_bytes(self.eight()?)),
-            FLOAT => Plain::Float(f64::from_bits(u64::from_le_bytes(self.eight()?))),
-            TEXT => Plain::text(self.text()?),
-            LIST => Plain::List(self.values(depth)?),
-            TUPLE => Plain::Tuple(self.values(depth)?),
+            NONE => PolicyValue::None,
+            FALSE => PolicyValue::Bool(false),
+            TRUE => PolicyValue::Bool(true),
+            INT => PolicyValue::Int(i64::from_le_bytes(self.take_eight_bytes()?)),
+            FLOAT => PolicyValue::Float(f64::from_bits(u64::from_le_bytes(self.take_eight_bytes()?))),
+            TEXT => PolicyValue::text(self.text()?),
+            LIST => PolicyValue::List(self.values(depth)?),
+            TUPLE => PolicyValue::Tuple(self.values(depth)?),
             DICT => {
                 let count = self.count()?;
                 let entry = |_| Some((self.value(depth)?, self.value(depth)?));
-                Plain::Dict((0..count).map(entry).collect::<Option<_>>()?)
+                PolicyValue::Dict((0..count).map(entry).collect::<Option<_>>()?)
             }
-            RECORD if self.records == Records::Read => {
+            RECORD if self.records == RecordDecoding::Accept => {
                 let count = self.count()?;
-                let names = (0..count).map(|_| self.text().map(kept)).collect::<Option<Vec<_>>>()?;
+                let names = (0..count).map(|_| self.text().map(intern_name)).collect::<Option<Vec<_>>>()?;
                 self.names.push(names.clone());
                 self.record(&names, depth)?
             }
@@ -244,12 +244,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn record(&mut self, names: &[&'static str], depth: usize) -> Option<Plain> {
+    fn record(&mut self, names: &[&'static str], depth: usize) -> Option<PolicyValue> {
         let field = |name: &&'static str| Some((*name, self.value(depth)?));
-        names.iter().map(field).collect::<Option<_>>().map(Plain::Record)
+        names.iter().map(field).collect::<Option<_>>().map(PolicyValue::Record)
     }
 
-    fn values(&mut self, depth: usize) -> Option<Vec<Plain>> {
+    fn values(&mut self, depth: usize) -> Option<Vec<PolicyValue>> {
         let count = self.count()?;
         (0..count).map(|_| self.value(depth)).collect()
     }
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The same name for as long as the process lives. Only workers read names, and only those that their server wrote.
-fn kept(name: &str) -> &'static str {
+fn intern_name(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = names.get(name) {
@@ -276,27 +276,27 @@ fn kept(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn job(gpus: i64) -> Plain {
-        let labels = Plain::Dict(vec![("team".into(), "a\0b".into())]);
-        Plain::Record(vec![("gpus", Plain::Int(gpus)), ("share", Plain::Float(-0.1)), ("labels", labels)])
+    fn job(gpus: i64) -> PolicyValue {
+        let labels = PolicyValue::Dict(vec![("team".into(), "a\0b".into())]);
+        PolicyValue::Record(vec![("gpus", PolicyValue::Int(gpus)), ("share", PolicyValue::Float(-0.1)), ("labels", labels)])
     }
 
-    fn written(calls: &Calls) -> Vec<u8> {
+    fn written(calls: &CallBatch) -> Vec<u8> {
         let mut writer = Writer::new(7);
         writer.calls(calls);
-        writer.done()
+        writer.into_bytes()
     }
 
     #[test]
-    fn calls_arrive_as_they_were_and_names_are_sent_once() {
+    fn call_batches_round_trip_and_field_names_are_sent_once() {
         let nested =
-            Plain::List(vec![Plain::Tuple(vec![Plain::None, Plain::Bool(true), Plain::Bool(false)])]);
+            PolicyValue::List(vec![PolicyValue::Tuple(vec![PolicyValue::None, PolicyValue::Bool(true), PolicyValue::Bool(false)])]);
         for calls in [
-            Calls::from_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
-            Calls::from_rows([[job(1), Plain::text("")], [job(2), Plain::Float(f64::INFINITY)]]),
+            CallBatch::from_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
+            CallBatch::from_rows([[job(1), PolicyValue::text("")], [job(2), PolicyValue::Float(f64::INFINITY)]]),
         ] {
             let letter = written(&calls);
-            let mut reader = Reader::new(&letter[1..], Records::Read);
+            let mut reader = Reader::new(&letter[1..], RecordDecoding::Accept);
             let read = reader.calls().unwrap();
             assert_eq!((read.values(), read.layout()), (calls.values(), calls.layout()));
             assert!(reader.is_at_end());
@@ -306,21 +306,21 @@ mod tests {
 
     /// What a worker sends may be anything: no bytes make the one that asks panic or reserve memory.
     #[test]
-    fn bytes_that_nobody_wrote_are_nothing() {
-        let letter = written(&Calls::from_rows([[job(1)], [job(2)]]));
+    fn malformed_bytes_decode_to_none() {
+        let letter = written(&CallBatch::from_rows([[job(1)], [job(2)]]));
         for end in 1..letter.len() {
-            assert!(Reader::new(&letter[1..end], Records::Read).calls().is_none(), "{end}");
+            assert!(Reader::new(&letter[1..end], RecordDecoding::Accept).calls().is_none(), "{end}");
         }
         for place in 1..letter.len() {
             for byte in [0, 1, 9, 10, 0x7f, 0xff] {
                 let mut wrong = letter.clone();
                 wrong[place] = byte;
-                let _ = Reader::new(&wrong[1..], Records::Read).calls();
-                let _ = Reader::new(&wrong[1..], Records::Refused).calls();
+                let _ = Reader::new(&wrong[1..], RecordDecoding::Accept).calls();
+                let _ = Reader::new(&wrong[1..], RecordDecoding::Reject).calls();
             }
         }
-        assert!(Reader::new(&letter[1..], Records::Refused).calls().is_none(), "answers hold no records");
+        assert!(Reader::new(&letter[1..], RecordDecoding::Reject).calls().is_none(), "answers hold no records");
         let deep = [[LIST, 1, 0, 0, 0, 0, 0, 0, 0].repeat(1_000), vec![NONE]].concat();
-        assert_eq!(Reader::new(&deep, Records::Read).value(DEPTH_MAX), None);
+        assert_eq!(Reader::new(&deep, RecordDecoding::Accept).value(DEPTH_MAX), None);
     }
 }

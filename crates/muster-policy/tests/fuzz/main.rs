@@ -15,10 +15,10 @@ mod mutator;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use muster_policy::{Confinement, Launch, Limits, PolicyError, Worker};
-use mutator::{Random, mutant};
+use muster_policy::{Confinement, WorkerCommand, Limits, PolicyError, Worker};
+use mutator::{Random, mutated_source};
 
-fn told(name: &str, otherwise: u64) -> u64 {
+fn env_number_or(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
@@ -46,17 +46,17 @@ fn outcome(answer: Result<(), PolicyError>, source: &[u8]) -> &'static str {
 }
 
 #[test]
-fn any_bytes_are_a_policy_or_refused() {
-    let (count, mut random) = (told("FUZZ", 12_000), Random(told("SEED", 7)));
+fn arbitrary_bytes_load_or_are_rejected() {
+    let (count, mut random) = (env_number_or("FUZZ", 12_000), Random(env_number_or("SEED", 7)));
     let corpus = sources();
     let limits = Limits { steps: 2_000, ..Limits::default() };
     let bounds = Confinement { load_time: Duration::from_millis(500), limits, ..Confinement::default() };
-    let launch = Launch { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), words: Vec::new() };
+    let launch = WorkerCommand { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), args: Vec::new() };
     let mut worker = Worker::new(launch, bounds);
     let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
     let mut longest = Duration::ZERO;
     for _ in 0..count {
-        let source = mutant(&mut random, &corpus);
+        let source = mutated_source(&mut random, &corpus);
         let began = Instant::now();
         let answer = worker.load(&bodies::bundle(&source)).map(drop);
         longest = longest.max(began.elapsed());
@@ -68,8 +68,8 @@ fn any_bytes_are_a_policy_or_refused() {
 }
 
 #[test]
-fn any_value_comes_back_as_it_went() {
-    let (count, mut random) = (told("FUZZ", 12_000), Random(told("SEED", 7)));
+fn arbitrary_values_round_trip() {
+    let (count, mut random) = (env_number_or("FUZZ", 12_000), Random(env_number_or("SEED", 7)));
     let program = bodies::echo();
     for _ in 0..count {
         let length = random.below(120);

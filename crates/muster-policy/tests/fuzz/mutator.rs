@@ -20,7 +20,7 @@ impl Random {
 }
 
 /// Words that mean something to a policy.
-const WORDS: [&str; 32] = [
+const TOKENS: [&str; 32] = [
     "(",
     ")",
     "[",
@@ -56,16 +56,16 @@ const WORDS: [&str; 32] = [
 ];
 
 /// The corpus with a few changes.
-pub fn mutant(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
+pub fn mutated_source(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = corpus[random.below(corpus.len())].clone();
     for _ in 0..=random.below(3) {
-        change(random, &mut bytes, corpus);
+        mutate(random, &mut bytes, corpus);
     }
     bytes.truncate(4 << 10);
     bytes
 }
 
-fn change(random: &mut Random, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
+fn mutate(random: &mut Random, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
     let place = random.below(bytes.len() + 1);
     let end = (place + random.below(24)).min(bytes.len());
     match random.below(7) {
@@ -83,7 +83,7 @@ fn change(random: &mut Random, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
         3 => bytes[place..end].iter_mut().for_each(|byte| *byte ^= 1 << (place % 8)),
         4 => replace_number(random, bytes, place),
         5 => drop(bytes.splice(place..end, [random.next() as u8])),
-        _ => drop(bytes.splice(place..place, WORDS[random.below(WORDS.len())].bytes())),
+        _ => drop(bytes.splice(place..place, TOKENS[random.below(TOKENS.len())].bytes())),
     }
 }
 

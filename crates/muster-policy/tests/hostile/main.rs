@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use corpus::Hostile;
-use muster_policy::{Confinement, Launch, Limits, Plain, PolicyError, Program, Worker};
+use muster_policy::{Confinement, WorkerCommand, Limits, PolicyValue, PolicyError, Program, Worker};
 
 /// What a busy machine may add to a deadline: to start a process, to be woken up.
 const MARGIN: Duration = Duration::from_millis(1_000);
@@ -24,8 +24,8 @@ fn files(source: &str) -> BTreeMap<String, String> {
 }
 
 /// What every hook is asked.
-fn question() -> Plain {
-    Plain::Record(vec![("gpus", Plain::Int(4)), ("tenant", Plain::text("red"))])
+fn hook_argument() -> PolicyValue {
+    PolicyValue::Record(vec![("gpus", PolicyValue::Int(4)), ("tenant", PolicyValue::text("red"))])
 }
 
 fn asks_hook(source: &str) -> bool {
@@ -40,33 +40,33 @@ fn resident_bytes() -> u64 {
 }
 
 /// Load and ask in a worker. Each must be answered in its time.
-fn in_worker(worker: &mut Worker, bounds: &Confinement, hostile: &Hostile) -> Result<Plain, PolicyError> {
+fn in_worker(worker: &mut Worker, bounds: &Confinement, hostile: &Hostile) -> Result<PolicyValue, PolicyError> {
     let began = Instant::now();
     let loaded = worker.load(&files(&hostile.source));
     let within = bounds.load_time + MARGIN;
     assert!(began.elapsed() < within, "{}: {:?} to load", hostile.title, began.elapsed());
     loaded?;
     if !asks_hook(&hostile.source) {
-        return Ok(Plain::None);
+        return Ok(PolicyValue::None);
     }
     let began = Instant::now();
-    let answer = worker.call("hook", &[question()]);
+    let answer = worker.call("hook", &[hook_argument()]);
     let within = bounds.call_time + MARGIN;
     assert!(began.elapsed() < within, "{}: {:?} to answer", hostile.title, began.elapsed());
     answer
 }
 
 /// The same in this process.
-fn in_process(hostile: &Hostile) -> Result<Plain, PolicyError> {
+fn in_process(hostile: &Hostile) -> Result<PolicyValue, PolicyError> {
     let source = hostile.source.clone();
     let run = move || {
-        let program = Program::of_files(&files(&source), Limits::default())?;
-        if asks_hook(&source) { program.call("hook", &[question()]) } else { Ok(Plain::None) }
+        let program = Program::compile_files(&files(&source), Limits::default())?;
+        if asks_hook(&source) { program.call("hook", &[hook_argument()]) } else { Ok(PolicyValue::None) }
     };
     std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run).unwrap().join().unwrap()
 }
 
-fn judge(hostile: &Hostile, answer: &Result<Plain, PolicyError>, began: Instant, wrong: &mut Vec<String>) {
+fn report_answer(hostile: &Hostile, answer: &Result<PolicyValue, PolicyError>, began: Instant, wrong: &mut Vec<String>) {
     let said = match answer {
         Ok(value) => format!("answers {value}"),
         Err(error) => error.to_string(),
@@ -79,32 +79,32 @@ fn judge(hostile: &Hostile, answer: &Result<Plain, PolicyError>, began: Instant,
 }
 
 /// A policy that means well is answered, whatever came before it.
-fn check_good(worker: &mut Worker, after: &str) {
+fn check_benign_policy(worker: &mut Worker, after: &str) {
     let good = "def hook(x):\n    return x.gpus + 1\n";
     worker.load(&files(good)).unwrap_or_else(|error| panic!("after {after}: {error}"));
     // A machine that runs all tests at once may be late by itself, and hardly twice in a row.
-    let answer = worker.call("hook", &[question()]).or_else(|_| worker.call("hook", &[question()]));
-    assert_eq!(answer, Ok(Plain::Int(5)), "after {after}");
+    let answer = worker.call("hook", &[hook_argument()]).or_else(|_| worker.call("hook", &[hook_argument()]));
+    assert_eq!(answer, Ok(PolicyValue::Int(5)), "after {after}");
 }
 
 #[test]
-fn nobody_is_harmed() {
+fn hostile_policies_are_stopped_and_leave_the_caller_unharmed() {
     let corpus = corpus::all();
     assert!(corpus.len() >= 200, "only {} policies were found", corpus.len());
     // A machine that runs all tests at once is slow to wake anyone up; the bound itself is tested elsewhere.
     let bounds = Confinement { call_time: Duration::from_millis(250), ..Confinement::default() };
     let mut worker = Worker::new(
-        Launch { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), words: Vec::new() },
+        WorkerCommand { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), args: Vec::new() },
         bounds.clone(),
     );
-    check_good(&mut worker, "nothing");
+    check_benign_policy(&mut worker, "nothing");
     let mut wrong = Vec::new();
     let before = resident_bytes();
     for hostile in &corpus {
         let began = Instant::now();
         let answer = in_worker(&mut worker, &bounds, hostile);
-        judge(hostile, &answer, began, &mut wrong);
-        check_good(&mut worker, &hostile.title);
+        report_answer(hostile, &answer, began, &mut wrong);
+        check_benign_policy(&mut worker, &hostile.title);
     }
     let grown = resident_bytes().saturating_sub(before);
     println!("{} policies in a worker; this process has grown by {} KiB", corpus.len(), grown >> 10);
@@ -115,7 +115,7 @@ fn nobody_is_harmed() {
     for hostile in stopped_here {
         let began = Instant::now();
         let answer = in_process(hostile);
-        judge(hostile, &answer, began, &mut wrong);
+        report_answer(hostile, &answer, began, &mut wrong);
         let within = Limits::default().load_time + Limits::default().call_time + MARGIN;
         assert!(began.elapsed() < within, "{}: {:?} in this process", hostile.title, began.elapsed());
         count += 1;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use muster_policy::{Limits, Plain, Program};
+use muster_policy::{Limits, PolicyValue, Program};
 
 use crate::corpus::{Case, cases, folder};
 
@@ -12,9 +12,9 @@ use crate::corpus::{Case, cases, folder};
 fn outcome(case: &Case) -> String {
     let mut files = case.files.clone();
     *files.get_mut("main.gsky").unwrap() += "\ndef told():\n    return repr(result)\n";
-    let told = Program::of_files(&files, Limits::default()).and_then(|program| program.call("told", &[]));
+    let told = Program::compile_files(&files, Limits::default()).and_then(|program| program.call("told", &[]));
     match told {
-        Ok(Plain::Text(text)) => text,
+        Ok(PolicyValue::Text(text)) => text,
         Ok(other) => panic!("{}: repr gives {other}", case.title),
         Err(error) => format!("error: {error}"),
     }
@@ -43,7 +43,7 @@ fn our_engine_agrees_with_every_program() {
 }
 
 #[test]
-fn what_is_called_a_difference_is_one() {
+fn listed_differences_between_interpreters_exist() {
     for case in cases() {
         let told_apart = case.outcomes.first() != case.outcomes.last();
         assert_eq!(told_apart, case.title.starts_with("differences.txt"), "{}", case.title);

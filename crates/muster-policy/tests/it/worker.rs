@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use muster_policy::{Confinement, Launch, Limits, Plain, PolicyError, Worker};
+use muster_policy::{Confinement, WorkerCommand, Limits, PolicyValue, PolicyError, Worker};
 
 /// The worker of these tests.
-pub fn launch() -> Launch {
-    Launch { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), words: Vec::new() }
+pub fn launch() -> WorkerCommand {
+    WorkerCommand { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), args: Vec::new() }
 }
 
 /// A bundle of one file.
@@ -16,7 +16,7 @@ pub fn bundle(source: &str) -> BTreeMap<String, String> {
 }
 
 /// The bounds as they are, with time for a machine that runs all tests at once.
-fn patient() -> Confinement {
+fn test_confinement() -> Confinement {
     Confinement { call_time: Duration::from_secs(1), ..Confinement::default() }
 }
 
@@ -29,19 +29,19 @@ fn kill(worker: &Worker) -> u32 {
 }
 
 /// Bounds under which the interpreter looks at nothing: only the process is left to hold.
-fn unwatched() -> Confinement {
+fn confinement_without_interpreter_limits() -> Confinement {
     let (forever, any) = (Duration::from_secs(3_600), usize::MAX >> 1);
     let limits = Limits { steps: u64::MAX >> 8, call_time: forever, load_time: forever, ..Limits::default() };
-    Confinement { limits: Limits { heap_bytes: any, ..limits }, ..patient() }
+    Confinement { limits: Limits { heap_bytes: any, ..limits }, ..test_confinement() }
 }
 
-fn called(worker: &mut Worker, function: &str, args: &[Plain]) -> String {
+fn call_text(worker: &mut Worker, function: &str, args: &[PolicyValue]) -> String {
     worker.call(function, args).map_or_else(|error| error.to_string(), |value| value.to_string())
 }
 
 #[test]
-fn a_worker_answers_as_the_program_itself_would() {
-    let mut worker = Worker::new(launch(), patient());
+fn worker_answers_equal_in_process_answers() {
+    let mut worker = Worker::new(launch(), test_confinement());
     let source = "
 gpu_ops.register_pool(gpu_pool(name = 'p', min_memory_gb = 2.5))
 def same(x):
@@ -55,40 +55,40 @@ def wrong():
     assert_eq!(loaded.rules.pools["p"].min_memory_milli_gb, 2_500);
     assert_eq!(loaded.functions.keys().collect::<Vec<_>>(), ["gpus", "same", "wrong"]);
     let values = [
-        Plain::None,
-        Plain::Bool(true),
-        Plain::Int(i64::MIN),
-        Plain::Float(0.1),
-        Plain::Float(f64::INFINITY),
-        Plain::text("a\0\u{1F63F}\""),
-        Plain::Dict(vec![(Plain::Tuple(vec![Plain::Int(1)]), Plain::List(vec![Plain::None]))]),
+        PolicyValue::None,
+        PolicyValue::Bool(true),
+        PolicyValue::Int(i64::MIN),
+        PolicyValue::Float(0.1),
+        PolicyValue::Float(f64::INFINITY),
+        PolicyValue::text("a\0\u{1F63F}\""),
+        PolicyValue::Dict(vec![(PolicyValue::Tuple(vec![PolicyValue::Int(1)]), PolicyValue::List(vec![PolicyValue::None]))]),
     ];
     for value in values {
         assert_eq!(worker.call("same", std::slice::from_ref(&value)).unwrap(), value);
     }
-    let job = Plain::Record(vec![("gpus", Plain::Int(4))]);
-    assert_eq!(worker.call("gpus", &[job]).unwrap(), Plain::Int(8));
+    let job = PolicyValue::Record(vec![("gpus", PolicyValue::Int(4))]);
+    assert_eq!(worker.call("gpus", &[job]).unwrap(), PolicyValue::Int(8));
     let wrong = worker.call("wrong", &[]).unwrap_err();
     assert!(matches!(&wrong, PolicyError::InvalidAt { line: 8, .. }), "{wrong}");
-    assert!(called(&mut worker, "nobody", &[]).contains("there is no function `nobody`"));
+    assert!(call_text(&mut worker, "nobody", &[]).contains("there is no function `nobody`"));
 }
 
 #[test]
-fn a_bundle_that_cannot_be_loaded_leaves_the_one_before() {
-    let mut worker = Worker::new(launch(), patient());
-    assert!(called(&mut worker, "f", &[]).contains("there is no function"));
+fn a_failed_load_keeps_the_previous_bundle() {
+    let mut worker = Worker::new(launch(), test_confinement());
+    assert!(call_text(&mut worker, "f", &[]).contains("there is no function"));
     worker.load(&bundle("def f():\n  return 1")).unwrap();
     let said = worker.load(&bundle("def f(:")).unwrap_err().to_string();
     assert!(said.starts_with("policy.gsky:1:"), "{said}");
-    assert_eq!(called(&mut worker, "f", &[]), "1");
+    assert_eq!(call_text(&mut worker, "f", &[]), "1");
     kill(&worker);
     assert!(worker.call("f", &[]).is_err());
-    assert_eq!(called(&mut worker, "f", &[]), "1", "a new process begins with the last that could be loaded");
+    assert_eq!(call_text(&mut worker, "f", &[]), "1", "a new process begins with the last that could be loaded");
 }
 
 #[test]
-fn who_goes_too_far_is_ended_and_the_next_is_answered() {
-    let mut worker = Worker::new(launch(), unwatched());
+fn a_call_over_its_limits_is_killed_and_the_next_call_succeeds() {
+    let mut worker = Worker::new(launch(), confinement_without_interpreter_limits());
     let source = "
 def good():
     return 'well'
@@ -109,26 +109,26 @@ def long():
     ];
     for (function, expected) in cases {
         let began = Instant::now();
-        let said = called(&mut worker, function, &[]);
+        let said = call_text(&mut worker, function, &[]);
         assert!(said.contains(expected), "{function}: {said}");
         assert!(began.elapsed() < Duration::from_secs(3), "{function} took {:?}", began.elapsed());
-        assert_eq!(called(&mut worker, "good", &[]), "\"well\"");
+        assert_eq!(call_text(&mut worker, "good", &[]), "\"well\"");
     }
 }
 
 #[test]
 fn a_worker_that_is_killed_is_replaced() {
-    let mut worker = Worker::new(launch(), patient());
+    let mut worker = Worker::new(launch(), test_confinement());
     worker.load(&bundle("def f():\n  return 1")).unwrap();
     let id = kill(&worker);
-    assert!(called(&mut worker, "f", &[]).contains("its process was ended by signal 9"));
-    assert_eq!(called(&mut worker, "f", &[]), "1");
+    assert!(call_text(&mut worker, "f", &[]).contains("its process was ended by signal 9"));
+    assert_eq!(call_text(&mut worker, "f", &[]), "1");
     assert_ne!(worker.process_id(), Some(id));
 }
 
 #[test]
-fn a_worker_has_nothing_but_its_pipes() {
-    let mut worker = Worker::new(launch(), patient());
+fn a_worker_has_no_files_environment_or_privileges() {
+    let mut worker = Worker::new(launch(), test_confinement());
     worker.load(&bundle("def f():\n  return 1")).unwrap();
     let folder = std::path::PathBuf::from(format!("/proc/{}", worker.process_id().unwrap()));
     let status = std::fs::read_to_string(folder.join("status")).unwrap();
@@ -153,10 +153,10 @@ fn a_worker_has_nothing_but_its_pipes() {
 }
 
 #[test]
-fn what_cannot_be_started_or_is_no_worker_is_told() {
+fn worker_launch_failures_are_reported() {
     let tell = |program: &str, words: &[&str]| {
         let words = words.iter().map(std::ffi::OsString::from).collect();
-        let launch = Launch { program: program.into(), words };
+        let launch = WorkerCommand { program: program.into(), args: words };
         let hasty = Confinement { start_time: Duration::from_millis(300), ..Confinement::default() };
         Worker::new(launch, hasty).load(&BTreeMap::new()).unwrap_err().to_string()
     };

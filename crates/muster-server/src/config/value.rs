@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use jiff::SignedDuration;
-use muster_agent::duration;
+use muster_core::time;
 
 /// What a source said for a key, before anybody knows whether it makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +131,7 @@ fn parse_bool(text: &str) -> Option<bool> {
 /// Milliseconds; never negative, and never without a unit, so that nobody has to guess it.
 /// As everywhere else, where days are understood too; else in any of the ways that the seed's users know.
 fn parse_duration_ms(text: &str) -> Option<i64> {
-    if let Ok(ms) = duration::parse_ms(text) {
+    if let Ok(ms) = time::parse_duration_ms(text) {
         return Some(ms);
     }
     let span: SignedDuration = text.parse().ok()?;

@@ -1,7 +1,7 @@
-//! Who may call what: one table. The check and the security part of the OpenAPI document are made from it.
+//! Authentication and authorization: one table with the role each route needs.
 //!
-//! A route that is not in the table answers nobody. Roles that belong to one tenant see only its objects; what
-//! belongs to others does not exist for them.
+//! The check and the security part of the OpenAPI document are made from the table. A route that is not in the table
+//! answers nobody. Roles of one tenant see only its objects: objects of other tenants do not exist for them (404).
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::ALLOW;
@@ -17,12 +17,12 @@ use crate::http::caller::bearer_token;
 use crate::http::{unknown_path_error, scrape};
 use crate::identity::{Authenticator, Permission, Caller};
 
-/// What a route asks of its caller.
+/// What a route requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessRule {
-    /// Nothing: it tells no secrets.
+    /// No token: the response contains no secrets.
     Public,
-    /// A role that may do this.
+    /// A token whose role has this permission.
     NeedsRoleFor(Permission),
 }
 
@@ -33,7 +33,7 @@ const TENANT_ADMIN: AccessRule = AccessRule::NeedsRoleFor(Permission::ManageTena
 const OPERATOR: AccessRule = AccessRule::NeedsRoleFor(Permission::Operate);
 const ADMIN: AccessRule = AccessRule::NeedsRoleFor(Permission::Administer);
 
-/// Every route, with what it asks of its caller.
+/// Every route with its access rule.
 pub const ACCESS_RULES: &[(Method, &str, AccessRule)] = &[
     (Method::GET, "/", Public),
     (Method::GET, "/health", Public),
@@ -103,97 +103,101 @@ pub const ACCESS_RULES: &[(Method, &str, AccessRule)] = &[
     (Method::GET, "/api/v1/events", VIEWER),
 ];
 
-/// What a route asks of its caller; nothing for a route that is not in the table.
+/// The access rule of a route; `None` for a route that is not in the table.
 pub fn access_rule(method: &Method, path: &str) -> Option<AccessRule> {
     // Every GET answers HEAD too.
     let method = if method == Method::HEAD { &Method::GET } else { method };
     ACCESS_RULES.iter().find(|rule| rule.0 == *method && rule.1 == path).map(|rule| rule.2)
 }
 
-/// The methods a path takes, as the `Allow` header lists them.
+/// The methods of a path, as the `Allow` header lists them.
 fn allowed_methods(path: &str) -> String {
     let known = ACCESS_RULES.iter().filter(|rule| rule.1 == path).map(|rule| rule.0.as_str());
     known.collect::<Vec<_>>().join(", ")
 }
 
-/// Under which name a caller's requests and streams are counted.
+/// The key under which a caller's requests and streams are counted: its token id, or its address without a token.
 #[derive(Debug, Clone)]
 pub struct CallerKey(pub String);
 
-/// Establish who asks, and whether they may. Handlers find the answer as `Who`.
-pub async fn check_access(State(door): State<AppState>, mut request: Request, next: Next) -> Response {
+/// Authenticate the caller and check its role. Handlers extract the result as [`Caller`] and [`CallerKey`].
+pub async fn check_access(State(app): State<AppState>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
-    let path = if path == door.metrics.path { scrape::DEFAULT_METRICS_PATH } else { path };
-    let Some(need) = access_rule(request.method(), path) else {
+    let path = if path == app.metrics.path { scrape::DEFAULT_METRICS_PATH } else { path };
+    let Some(rule) = access_rule(request.method(), path) else {
         return no_access_rule(&request, path);
     };
-    if let AccessRule::NeedsRoleFor(verb) = access_rule {
-        match authorize(&door, &request, verb) {
-            Ok((who, caller)) => {
-                request.extensions_mut().insert(who);
+    if let AccessRule::NeedsRoleFor(permission) = rule {
+        match authorize(&app, &request, permission) {
+            Ok((caller, caller_key)) => {
                 request.extensions_mut().insert(caller);
+                request.extensions_mut().insert(caller_key);
             }
-            Err(fault) => return fault.into_response(),
+            Err(error) => return error.into_response(),
         }
     }
     next.run(request).await
 }
 
-/// Whatever the router knows: without a rule nobody gets through.
+/// 404 or 405, even for a route that the router knows: without an access rule no request passes.
 fn no_access_rule(request: &Request, path: &str) -> Response {
     let allowed = allowed_methods(path);
     if allowed.is_empty() {
         return unknown_path_error(request.uri().clone()).into_response();
     }
-    let detail = format!("`{}` does not take {}", request.uri().path(), request.method());
-    let fault = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail);
-    ([(ALLOW, allowed.clone())], fault.hint(format!("it takes {allowed}"))).into_response()
+    let detail = format!("method {} is not allowed on `{}`", request.method(), request.uri().path());
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail);
+    ([(ALLOW, allowed.clone())], error.hint(format!("allowed methods are {allowed}"))).into_response()
 }
 
-fn authorize(door: &AppState, request: &Request, verb: Permission) -> Result<(Caller, CallerKey), ApiError> {
-    let who = authenticate(door, request)?;
-    let caller = who.token.clone().unwrap_or_else(|| peer_address(request));
-    door.rate_limiter.take_request(&caller)?;
-    if who.role < verb.minimum_role() {
-        return Err(deny(door, &who, request, verb));
+fn authorize(
+    app: &AppState,
+    request: &Request,
+    permission: Permission,
+) -> Result<(Caller, CallerKey), ApiError> {
+    let caller = authenticate(app, request)?;
+    let caller_key = caller.token.clone().unwrap_or_else(|| peer_address(request));
+    app.rate_limiter.take_request(&caller_key)?;
+    if caller.role < permission.minimum_role() {
+        return Err(deny(app, &caller, request, permission));
     }
-    Ok((who, CallerKey(caller)))
+    Ok((caller, CallerKey(caller_key)))
 }
 
-fn authenticate(door: &AppState, request: &Request) -> Result<Caller, ApiError> {
-    let now = door.cluster.now();
+fn authenticate(app: &AppState, request: &Request) -> Result<Caller, ApiError> {
+    let now = app.cluster.now();
     let bearer = bearer_token(request.headers());
-    let identified = match door.identity {
-        // Nothing to look up, so a standby knows its callers too.
+    let identified = match app.identity {
+        // No token to look up, so a standby can authenticate callers too.
         Authenticator::Local => return Ok(Caller::local()),
-        Authenticator::Tokens => door.read_state(|state| door.identity.authenticate(bearer_token, state, now))?,
+        Authenticator::Tokens => app.read_state(|state| app.identity.authenticate(bearer, state, now))?,
     };
     identified.map_err(|error| {
-        let caller = peer_address(request);
-        door.access_denials.count_unauthenticated(&caller, &error.reason());
-        // Guessing is limited by address; nothing else is known about a stranger.
-        door.rate_limiter
-            .take_request(&caller)
+        let address = peer_address(request);
+        app.access_denials.count_unauthenticated(&address, &error.reason());
+        // Guessing tokens is limited by address: nothing else is known about an unauthenticated caller.
+        app.rate_limiter
+            .take_request(&address)
             .err()
             .unwrap_or_else(|| ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))
     })
 }
 
-/// Attempts to do what one may not are put on record.
-fn deny(door: &AppState, who: &Caller, request: &Request, verb: Permission) -> ApiError {
-    // The route and not the path: acts on record are of a limited number, whatever a caller makes up.
+/// Count the denied request and record it in the audit log.
+fn deny(app: &AppState, caller: &Caller, request: &Request, permission: Permission) -> ApiError {
+    // The route and not the path: a caller can make up any number of paths, and the audit log groups by act.
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let act = format!("{} {route}", request.method());
-    let (name, role, least) = (&who.actor.name, who.role.as_str(), verb.minimum_role().as_str());
-    door.access_denials.count_forbidden(name, role, &act);
-    record_denial(door, who, act, request.uri().path());
-    ApiError::forbidden(format!("this needs role {least}, `{name}` has {role}"))
+    let (name, role, needed) = (&caller.actor.name, caller.role.as_str(), permission.minimum_role().as_str());
+    app.access_denials.count_forbidden(name, role, &act);
+    record_denial(app, caller, act, request.uri().path());
+    ApiError::forbidden(format!("this request needs role {needed}; `{name}` has role {role}"))
 }
 
-/// Put on record that somebody tried what they may not.
-pub fn record_denial(door: &AppState, who: &Caller, act: String, path: &str) {
+/// Record a denied request in the audit log.
+pub fn record_denial(app: &AppState, caller: &Caller, act: String, path: &str) {
     let note = Command::NoteRefusal { act, object: path.to_string(), code: "forbidden".to_string() };
-    if let Err(declined) = door.cluster.enqueue(who.actor.clone(), note) {
-        tracing::warn!(%declined, "a refusal could not be put on record");
+    if let Err(declined) = app.cluster.enqueue(caller.actor.clone(), note) {
+        tracing::warn!(%declined, "could not record the denied request in the audit log");
     }
 }

@@ -1,7 +1,7 @@
-//! Callers that are turned away: counted each, logged now and then.
+//! Denied requests: all are counted, few are logged.
 //!
-//! A log line for each would let anyone fill the disk. One caller gets one line in an interval, with the number of those
-//! that were left out.
+//! A log line for each would let anyone fill the disk. Each caller gets one line per interval, with the number of lines
+//! suppressed since the one before.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// Time between two lines about one caller.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Callers told apart in one interval; all others share their lines.
+/// Callers with log lines of their own in one interval; all others share one.
 const LOGGED_CALLERS_MAX: usize = 256;
 
-/// Counts and logs refusals.
+/// Counts and logs denied requests.
 #[derive(Default)]
 pub struct AccessDenials {
     unauthenticated: AtomicU64,
@@ -21,36 +21,36 @@ pub struct AccessDenials {
     last_lines: Mutex<HashMap<String, LastLogLine>>,
 }
 
-/// The last line about a caller, and how many were left out since.
+/// The last line about a caller, and the number suppressed since.
 struct LastLogLine {
     logged_at: Instant,
     suppressed: u64,
 }
 
 impl AccessDenials {
-    /// A caller without a valid token, known by its address.
+    /// Count a request without a valid token; `caller` is its address.
     pub fn count_unauthenticated(&self, caller: &str, reason: &str) {
         self.unauthenticated.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.start_log_line(caller, Instant::now()) {
-            tracing::info!(caller, reason, left_out, "refused: the caller is not authenticated");
+        if let Some(suppressed) = self.start_log_line(caller, Instant::now()) {
+            tracing::info!(caller, reason, suppressed, "denied: the caller is not authenticated");
         }
     }
 
-    /// A caller whose role is too low.
+    /// Count a request whose caller has too low a role.
     pub fn count_forbidden(&self, by: &str, role: &str, act: &str) {
         self.forbidden.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.start_log_line(by, Instant::now()) {
-            tracing::warn!(by, role, act, left_out, "refused: the role is too low");
+        if let Some(suppressed) = self.start_log_line(by, Instant::now()) {
+            tracing::warn!(by, role, act, suppressed, "denied: the caller's role is too low");
         }
     }
 
-    /// Refusals since the start, by their reason.
+    /// Denied requests since the start, by reason.
     pub fn counts(&self) -> [(&'static str, u64); 2] {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [("unauthenticated", count(&self.unauthenticated)), ("forbidden", count(&self.forbidden))]
     }
 
-    /// Whether a line may be written about a caller now, and how many were left out before it.
+    /// The number of lines suppressed before this one, if a line about the caller may be written now.
     fn start_log_line(&self, caller: &str, now: Instant) -> Option<u64> {
         let mut lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
         let is_open = |line: &LastLogLine| now.saturating_duration_since(line.logged_at) < LOG_INTERVAL;
@@ -81,17 +81,17 @@ mod tests {
 
     #[test]
     fn one_log_line_per_caller_and_interval() {
-        let (refusals, now) = (AccessDenials::default(), Instant::now());
-        let lines: Vec<u64> = (0..1_000).filter_map(|_| refusals.start_log_line("a", now)).collect();
+        let (denials, now) = (AccessDenials::default(), Instant::now());
+        let lines: Vec<u64> = (0..1_000).filter_map(|_| denials.start_log_line("a", now)).collect();
         assert_eq!(lines, [0]);
-        assert_eq!(refusals.start_log_line("b", now), Some(0));
-        assert_eq!(refusals.start_log_line("a", now + LOG_INTERVAL), Some(999));
+        assert_eq!(denials.start_log_line("b", now), Some(0));
+        assert_eq!(denials.start_log_line("a", now + LOG_INTERVAL), Some(999));
     }
 
     #[test]
     fn log_lines_are_bounded_however_many_callers() {
-        let (refusals, now) = (AccessDenials::default(), Instant::now());
-        let lines = (0..10_000).filter_map(|caller| refusals.start_log_line(&format!("10.0.{caller}"), now)).count();
+        let (denials, now) = (AccessDenials::default(), Instant::now());
+        let lines = (0..10_000).filter_map(|caller| denials.start_log_line(&format!("10.0.{caller}"), now)).count();
         assert!(lines <= LOGGED_CALLERS_MAX + 1, "{lines}");
     }
 }

@@ -92,13 +92,13 @@ pub struct AllocationQuery {
 #[utoipa::path(get, path = "/api/v1/allocations", tag = "allocations", params(AllocationQuery),
     responses((status = 200, description = "One page of allocations", body = AllocationList)))]
 pub async fn list(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Query(query): Query<AllocationQuery>,
 ) -> Result<Json<AllocationList>, ApiError> {
     let job = query.job.as_deref().map(|text| text.parse::<JobId>());
     let filter = AllocationFilter {
-        tenants: who.tenant_filter(query.tenant_id.as_deref()),
+        tenants: caller.tenant_filter(query.tenant_id.as_deref()),
         job: job.transpose().map_err(|error| ApiError::invalid("job", error.to_string()))?,
         node: query.node,
         live_only: query.active.unwrap_or(false),
@@ -108,9 +108,9 @@ pub async fn list(
         limit: page_limit(query.limit)?,
         order: PageOrder::NewestFirst,
     };
-    let paged = door.read_tables(move |tables| Ok(tables.allocations(&filter, &page)?)).await?;
+    let paged = app.read_tables(move |tables| Ok(tables.allocations(&filter, &page)?)).await?;
     Ok(Json(AllocationList {
-        allocations: paged.rows.into_iter().map(|row| api_allocation(&door, row)).collect(),
+        allocations: paged.rows.into_iter().map(|row| api_allocation(&app, row)).collect(),
         total: paged.total,
         next_cursor: paged.next.map(|seq| seq.to_string()),
     }))
@@ -121,27 +121,27 @@ pub async fn list(
     params(("id" = String, Path, description = "Job and attempt, `job-42:1`")),
     responses((status = 200, description = "The allocation", body = Allocation)))]
 pub async fn get(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<AttemptId>,
 ) -> Result<Json<Allocation>, ApiError> {
-    let row = find_allocation(&door, &who, id).await?;
-    Ok(Json(api_allocation(&door, row)))
+    let row = find_allocation(&app, &caller, id).await?;
+    Ok(Json(api_allocation(&app, row)))
 }
 
-async fn find_allocation(door: &AppState, who: &Caller, id: AttemptId) -> Result<AllocationRow, ApiError> {
+async fn find_allocation(app: &AppState, caller: &Caller, id: AttemptId) -> Result<AllocationRow, ApiError> {
     let filter = AllocationFilter { job: Some(id.job), ..AllocationFilter::default() };
-    let rows = door.read_tables(move |tables| Ok(tables.allocations(&filter, &PageRequest::first(1_000))?.rows)).await?;
-    let mut seen = rows.into_iter().filter(|row| who.sees_tenant(&row.attempt.tenant));
+    let rows = app.read_tables(move |tables| Ok(tables.allocations(&filter, &PageRequest::first(1_000))?.rows)).await?;
+    let mut seen = rows.into_iter().filter(|row| caller.sees_tenant(&row.attempt.tenant));
     seen.find(|row| row.attempt.attempt == id.attempt).ok_or_else(|| id.not_found())
 }
 
 /// Stop an attempt and queue its job again
 #[utoipa::path(delete, path = "/api/v1/allocations/{id}", tag = "allocations",
     params(("id" = String, Path, description = "Job and attempt, `job-42:1`")),
-    responses((status = 200, description = "Told to stop; its job queues again", body = Done)))]
-pub async fn give_up(State(door): State<AppState>, who: Caller, PathId(id): PathId<AttemptId>) -> Result<Json<Acknowledgement>, ApiError> {
-    let row = find_allocation(&door, &who, id).await?;
+    responses((status = 200, description = "Told to stop; its job queues again", body = Acknowledgement)))]
+pub async fn give_up(State(app): State<AppState>, caller: Caller, PathId(id): PathId<AttemptId>) -> Result<Json<Acknowledgement>, ApiError> {
+    let row = find_allocation(&app, &caller, id).await?;
     if row.attempt.ended_at.is_some() {
         let ended = Refusal::WrongPhase {
             job: id.job,
@@ -151,7 +151,7 @@ pub async fn give_up(State(door): State<AppState>, who: Caller, PathId(id): Path
         };
         return Err(ended.into());
     }
-    control_job(&door, who, id.job, Command::RequeueJob { job: id.job }, "is requeued").await
+    control_job(&app, caller, id.job, Command::RequeueJob { job: id.job }, "is requeued").await
 }
 
 /// The state of an attempt in the words of the commissioning document, and a few more.
@@ -167,13 +167,13 @@ fn allocation_state(attempt_state: &str) -> &'static str {
     }
 }
 
-fn api_allocation(door: &AppState, row: AllocationRow) -> Allocation {
+fn api_allocation(app: &AppState, row: AllocationRow) -> Allocation {
     let AllocationRow { attempt, leases } = row;
-    let until = attempt.charged_until.or(attempt.ended_at).unwrap_or_else(|| door.cluster.now().0);
+    let until = attempt.charged_until.or(attempt.ended_at).unwrap_or_else(|| app.cluster.now().0);
     let held_ms = (until - attempt.placed_at).max(0);
     let cause = attempt.stop_cause.as_deref().map(parse_stop_cause);
     let preempted_by = cause.filter(|(cause, _)| cause == "preempted").and_then(|(_, by)| by);
-    let live = live_attempt(door, attempt.job).filter(|_| attempt.ended_at.is_none());
+    let live = live_attempt(app, attempt.job).filter(|_| attempt.ended_at.is_none());
     Allocation {
         id: format!("{}:{}", attempt.job, attempt.attempt),
         job_id: attempt.job.to_string(),
@@ -221,8 +221,8 @@ struct LiveAttempt {
     score: Option<Score>,
 }
 
-fn live_attempt(door: &AppState, job: JobId) -> Option<LiveAttempt> {
-    let found = door.read_state(|state| {
+fn live_attempt(app: &AppState, job: JobId) -> Option<LiveAttempt> {
+    let found = app.read_state(|state| {
         let job = state.jobs.get(&job)?;
         let tenant = &state.tenants.get(&job.spec.tenant)?.config;
         Some(LiveAttempt { held: ledger::held(&job.spec, job.attempt()?, tenant), score: render::attempt_score(job) })

@@ -1,6 +1,6 @@
-//! Every way in which a request is not done, and the problem document that says so.
+//! Errors of the API and their problem documents (RFC 9457, `application/problem+json`).
 //!
-//! A refusal keeps its code, its sentence and its hint; the table here only adds the HTTP status.
+//! A refusal of the core keeps its code, its sentence and its hint; the table here only adds the HTTP status.
 
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
@@ -14,10 +14,10 @@ use crate::cluster::CommandError;
 /// The media type of every error.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// Seconds after which a client may try again when the server cannot serve.
+/// Seconds after which a client may retry while the server is unavailable.
 const RETRY_SECONDS: u64 = 1;
 
-/// Why a request is not done.
+/// Why a request was refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiError {
     status: StatusCode,
@@ -28,52 +28,51 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// A fault with a stable code and a sentence for people.
+    /// An error with a stable code and a sentence for people.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> ApiError {
         ApiError { status, code, detail: detail.into(), hint: None, retry_after_s: None }
     }
 
-    /// The same with the next thing to try.
+    /// The same error with a hint: the next thing to try.
     pub fn hint(self, hint: impl Into<String>) -> ApiError {
         ApiError { hint: Some(hint.into()), ..self }
     }
 
-    /// The same with the time after which to try again.
+    /// The same error with a `Retry-After` header.
     pub fn retry_after(self, seconds: u64) -> ApiError {
         ApiError { retry_after_s: Some(seconds), ..self }
     }
 
-    /// The request cannot be read.
+    /// The request cannot be parsed (400).
     pub fn malformed(detail: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::BAD_REQUEST, "malformed", detail)
     }
 
-    /// A value can be read and cannot be.
+    /// A value parses and is out of range or not allowed (422).
     pub fn invalid(field: &'static str, problem: impl Into<String>) -> ApiError {
         Refusal::Invalid { field, problem: problem.into() }.into()
     }
 
-    /// The caller may not do this.
+    /// The caller's role or tenant does not allow this (403).
     pub fn forbidden(detail: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
 
-    /// The server cannot serve at the moment.
+    /// The server cannot serve at the moment (503); the client may retry.
     pub fn unavailable(detail: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(RETRY_SECONDS)
     }
 
-    /// Something went wrong that should not; the log has the details.
+    /// A failure of the server itself (500); the server log has the details.
     pub fn internal(detail: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
-    /// The HTTP status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The document that is sent.
+    /// The body of the response.
     pub fn problem(&self) -> Problem {
         Problem {
             kind: format!("urn:muster:problem:{}", self.code),
@@ -99,7 +98,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// The one table from refusals to HTTP.
+/// The HTTP status of each refusal; the only such table.
 fn http_status(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::UnknownJob { .. }
@@ -140,15 +139,15 @@ fn http_status(refusal: &Refusal) -> StatusCode {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> ApiError {
         let status = http_status(&refusal);
-        let fault = ApiError::new(status, refusal.code(), refusal.to_string());
-        let fault = ApiError { hint: refusal.hint(), ..fault };
-        if status == StatusCode::TOO_MANY_REQUESTS { fault.retry_after(RETRY_SECONDS) } else { fault }
+        let error = ApiError::new(status, refusal.code(), refusal.to_string());
+        let error = ApiError { hint: refusal.hint(), ..error };
+        if status == StatusCode::TOO_MANY_REQUESTS { error.retry_after(RETRY_SECONDS) } else { error }
     }
 }
 
 impl From<CommandError> for ApiError {
-    fn from(declined: CommandError) -> ApiError {
-        match declined {
+    fn from(error: CommandError) -> ApiError {
+        match error {
             CommandError::Refused(refusal) => refusal.into(),
             CommandError::Unavailable { why } => ApiError::unavailable(why),
         }
@@ -156,11 +155,11 @@ impl From<CommandError> for ApiError {
 }
 
 impl From<StoreError> for ApiError {
-    fn from(fault: StoreError) -> ApiError {
-        tracing::warn!(%fault, "a table could not be read");
-        if fault.is_recoverable_by_reload() {
+    fn from(error: StoreError) -> ApiError {
+        tracing::warn!(%error, "could not read the database");
+        if error.is_recoverable_by_reload() {
             return ApiError::unavailable("the database does not answer");
         }
-        ApiError::internal("the tables could not be read; the server's log says why")
+        ApiError::internal("could not read the database; see the server log")
     }
 }

@@ -1,4 +1,4 @@
-//! The indexes of an array as people write them: `0-99`, `0-99%8`, `1,4,7-9`, `0-20:5`.
+//! The indexes of a job array as users write them: `0-99`, `0-99%8`, `1,4,7-9`, `0-20:5`.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use muster_core::facts::command::ArraySpec;
 
 use crate::http::api_error::ApiError;
 
-/// One more than the core allows: enough for it to refuse, too few to fill the memory.
+/// One more than the core allows: enough that the core refuses the array, too few to exhaust memory.
 const INDEXES_MAX: usize = 100_001;
 
-/// Read the indexes and how many may run at once.
+/// The indexes, and how many of the jobs may run at once (`%8`).
 pub fn parse_array(text: &str) -> Result<ArraySpec, ApiError> {
     let bad = || {
         ApiError::invalid(
             "array",
-            format!("`{text}` is not understood; write for example `0-99%8` or `1,4,7-9`"),
+            format!("`{text}` is not an array range; write for example `0-99%8` or `1,4,7-9`"),
         )
     };
     let (ranges, running_max) = match text.split_once('%') {
@@ -61,8 +61,8 @@ mod tests {
             ("2,1,2", &[1, 2], None),
         ];
         for (text, indexes, running_max) in cases {
-            let ask = parse_array(text).unwrap();
-            assert_eq!((ask.indexes.as_slice(), ask.running_max), (indexes, running_max), "{text}");
+            let array = parse_array(text).unwrap();
+            assert_eq!((array.indexes.as_slice(), array.running_max), (indexes, running_max), "{text}");
         }
     }
 

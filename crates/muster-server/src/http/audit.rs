@@ -30,7 +30,7 @@ pub struct AuditQuery {
 #[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(AuditQuery),
     responses((status = 200, description = "One page of acts", body = AuditList)))]
 pub async fn list(
-    State(door): State<AppState>,
+    State(app): State<AppState>,
     Query(query): Query<AuditQuery>,
 ) -> Result<Json<AuditList>, ApiError> {
     let page = PageRequest {
@@ -38,7 +38,7 @@ pub async fn list(
         limit: page_limit(query.limit)?,
         order: PageOrder::NewestFirst,
     };
-    let paged = door.read_tables(move |tables| Ok(tables.audit(&page)?)).await?;
+    let paged = app.read_tables(move |tables| Ok(tables.audit(&page)?)).await?;
     Ok(Json(AuditList {
         entries: paged.rows.into_iter().map(api_audit_entry).collect(),
         total: paged.total,

@@ -1,4 +1,4 @@
-//! Who asks, as handlers need it: established by `access`, confined to what they may see.
+//! The caller of a request as handlers extract it: authenticated by `access`, and restricted to the tenants it may see.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -13,38 +13,40 @@ use crate::identity::Caller;
 /// The tenant that exists from the first start.
 const DEFAULT_TENANT: &str = "default";
 
-/// The token a request brings.
+const NOT_AUTHENTICATED: &str = "the request was not authenticated (no access rule ran before the handler)";
+
+/// The bearer token of a request.
 pub fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, secret) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(secret.trim())
 }
 
-/// How far a caller reaches, by the names of tenants as rows hold them.
+/// Which tenants' objects a caller may see. Tenants are compared by name, as the tables hold them.
 pub trait TenantVisibility {
-    /// The only tenant whose objects exist for them; `None` when all do.
+    /// The only tenant whose objects the caller sees; `None` if it sees all.
     fn tenant_scope(&self) -> Option<&TenantId>;
 
-    /// Whether objects of this tenant exist for them.
+    /// Whether the caller sees objects of this tenant.
     fn sees_tenant(&self, tenant: &str) -> bool {
         self.tenant_scope().is_none_or(|own| own.as_str() == tenant)
     }
 
-    /// The tenants to look for: those asked for, as far as they may be seen.
-    fn tenant_filter(&self, asked: Option<&str>) -> Option<Vec<String>> {
-        match (self.tenant_scope(), asked) {
-            (None, asked) => asked.map(|asked| vec![asked.to_string()]),
-            (Some(own), asked) if asked.is_none_or(|asked| asked == own.as_str()) => {
+    /// The tenants to query: the requested one, or all that the caller sees. `None` means all tenants.
+    fn tenant_filter(&self, requested: Option<&str>) -> Option<Vec<String>> {
+        match (self.tenant_scope(), requested) {
+            (None, requested) => requested.map(|requested| vec![requested.to_string()]),
+            (Some(own), requested) if requested.is_none_or(|requested| requested == own.as_str()) => {
                 Some(vec![own.to_string()])
             }
             (Some(_), _) => Some(Vec::new()),
         }
     }
 
-    /// The tenant to act for: the one asked for, else their own, else the one that always exists.
-    fn target_tenant(&self, asked: Option<&str>) -> Result<TenantId, ApiError> {
-        let text = match (asked, self.tenant_scope()) {
+    /// The tenant to act for: the requested one, else the caller's own, else the default tenant.
+    fn target_tenant(&self, requested: Option<&str>) -> Result<TenantId, ApiError> {
+        let text = match (requested, self.tenant_scope()) {
             (None, Some(own)) => return Ok(own.clone()),
-            (asked, _) => asked.unwrap_or(DEFAULT_TENANT),
+            (requested, _) => requested.unwrap_or(DEFAULT_TENANT),
         };
         let tenant: TenantId =
             text.parse().map_err(|error| ApiError::invalid("tenant_id", format!("{error}")))?;
@@ -66,7 +68,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, ApiError> {
         let established = parts.extensions.get::<Caller>().cloned();
-        established.ok_or_else(|| ApiError::internal("nobody asked who this is"))
+        established.ok_or_else(|| ApiError::internal(NOT_AUTHENTICATED))
     }
 }
 
@@ -75,6 +77,6 @@ impl<S: Send + Sync> FromRequestParts<S> for CallerKey {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<CallerKey, ApiError> {
         let established = parts.extensions.get::<CallerKey>().cloned();
-        established.ok_or_else(|| ApiError::internal("nobody asked who this is"))
+        established.ok_or_else(|| ApiError::internal(NOT_AUTHENTICATED))
     }
 }

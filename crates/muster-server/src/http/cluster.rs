@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use muster_core::State as Core;
-use muster_core::objects::job::Job;
 use muster_core::objects::job::Phase;
 use muster_protocol::cluster::{ClusterStatus, GpuCount, CallerIdentity};
 use muster_store::rows::{CountRow, JobState};
@@ -20,11 +19,11 @@ use crate::identity::Caller;
 /// Counters of the cluster
 #[utoipa::path(get, path = "/api/v1/cluster/status", tag = "cluster",
     responses((status = 200, description = "How it stands", body = ClusterStatus)))]
-pub async fn status(State(door): State<AppState>) -> Result<Json<ClusterStatus>, ApiError> {
-    let counts = door.read_tables(|tables| Ok(tables.job_counts()?)).await?;
-    let now_ms = door.cluster.now().0;
-    let role = door.cluster.role();
-    let status = door.read_state(|state| cluster_status(state, &counts))?;
+pub async fn status(State(app): State<AppState>) -> Result<Json<ClusterStatus>, ApiError> {
+    let counts = app.read_tables(|tables| Ok(tables.job_counts()?)).await?;
+    let now_ms = app.cluster.now().0;
+    let role = app.cluster.role();
+    let status = app.read_state(|state| cluster_status(state, &counts))?;
     Ok(Json(ClusterStatus {
         role: role_str(&role).to_string(),
         leader: match &role {
@@ -106,23 +105,11 @@ fn gpus_by_model(state: &Core) -> BTreeMap<String, GpuCount> {
 
 /// Who the caller is
 #[utoipa::path(get, path = "/api/v1/whoami", tag = "cluster",
-    responses((status = 200, description = "Who asks", body = Myself)))]
-pub async fn whoami(who: Caller) -> Json<CallerIdentity> {
+    responses((status = 200, description = "Who asks", body = CallerIdentity)))]
+pub async fn whoami(caller: Caller) -> Json<CallerIdentity> {
     Json(CallerIdentity {
-        name: who.actor.name,
-        role: who.role.as_str().to_string(),
-        tenant_id: who.tenant.map(|tenant| tenant.to_string()),
+        name: caller.actor.name,
+        role: caller.role.as_str().to_string(),
+        tenant_id: caller.tenant.map(|tenant| tenant.to_string()),
     })
-}
-
-/// The state and phase of a live job.
-pub fn job_state_and_phase(job: &Job) -> (JobState, &'static str) {
-    let state = match &job.phase {
-        Phase::Queued { preempted: true, .. } => JobState::Preempted,
-        Phase::Queued { .. } | Phase::Held { .. } => JobState::Pending,
-        Phase::Active(attempt) if attempt.started_at.is_some() => JobState::Running,
-        Phase::Active(attempt) if attempt.stopping.is_some() => JobState::Running,
-        Phase::Active(_) => JobState::Pending,
-    };
-    (state, job.phase_name())
 }

@@ -1,62 +1,58 @@
-//! Values as people write them, read into the units of the core, and back.
+//! Conversions between values of the API and units of the core: timestamps, durations, money, energy, priorities,
+//! dependencies.
 
-use muster_agent::duration;
 use muster_core::Timestamp;
 use muster_core::objects::job::{Dependency, DependencyWhen};
 use muster_core::objects::tenant::Tier;
+use muster_core::time;
 use muster_protocol::input::{DependencyInput, Moment, Priority, Span};
 
 use crate::http::api_error::ApiError;
 
-/// Ten years, as for time limits.
+/// Ten years, the same maximum as for time limits.
 const DURATION_MS_MAX: i64 = 10 * 366 * 24 * 3_600_000;
-/// The end of the year 9999, the last that RFC 3339 can write.
+/// The end of the year 9999, the last year of RFC 3339.
 const TIMESTAMP_MS_MAX: i64 = 253_402_300_799_999;
 const MS_PER_HOUR: f64 = 3_600_000.0;
 const MICRO_PER_UNIT: f64 = 1_000_000.0;
 
-/// A moment as RFC 3339.
 pub fn rfc3339(ms: i64) -> String {
-    // Far beyond what the calendar knows there is only the number.
-    jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |moment| parse_timestamp.to_string())
+    // Outside the range of the calendar: the plain number.
+    jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |timestamp| timestamp.to_string())
 }
 
-/// A span for people.
+/// A duration for people.
 pub fn human_duration(ms: i64) -> String {
-    // Nobody reads the milliseconds of something that took minutes.
-    let whole_seconds = if ms >= 10_000 { ms / 1_000 * 1_000 } else { ms };
-    duration::format_ms(whole_seconds)
+    time::format_duration_rounded_ms(ms)
 }
 
-/// Milliseconds as hours.
 pub fn ms_to_hours(ms: u64) -> f64 {
     ms as f64 / MS_PER_HOUR
 }
 
-/// Millijoules as kilowatt-hours.
 pub fn mj_to_kwh(mj: u64) -> f64 {
     mj as f64 / 3.6e9
 }
 
 /// Millionths of the currency as money.
 pub fn micro_to_money(micro: u64) -> f64 {
-    money_to_micro as f64 / MICRO_PER_UNIT
+    micro as f64 / MICRO_PER_UNIT
 }
 
 /// Money as millionths of the currency.
 pub fn money_to_micro(field: &'static str, money: f64) -> Result<u64, ApiError> {
-    match micro_to_money.is_finite() && (0.0..=1e9).contains(&micro_to_money) {
-        true => Ok((micro_to_money * MICRO_PER_UNIT).round() as u64),
+    match money.is_finite() && (0.0..=1e9).contains(&money) {
+        true => Ok((money * MICRO_PER_UNIT).round() as u64),
         false => Err(ApiError::invalid(field, "must be from 0 to 1,000,000,000")),
     }
 }
 
-/// A span in milliseconds.
+/// A duration in milliseconds, above zero.
 pub fn parse_duration_ms(field: &'static str, span: &Span) -> Result<i64, ApiError> {
     let ms = match span {
         Span::Seconds(seconds) => i64::try_from(*seconds).ok().and_then(|seconds| seconds.checked_mul(1_000)),
         Span::Text(text) => {
-            Some(duration::parse_ms(text).map_err(|error| ApiError::invalid(field, error.to_string()))?)
+            Some(time::parse_duration_ms(text).map_err(|error| ApiError::invalid(field, error.to_string()))?)
         }
     };
     match ms {
@@ -66,32 +62,32 @@ pub fn parse_duration_ms(field: &'static str, span: &Span) -> Result<i64, ApiErr
     }
 }
 
-/// A moment that was written in a body or a query.
+/// A timestamp in a body.
 pub fn parse_timestamp(field: &'static str, written: &Moment) -> Result<Timestamp, ApiError> {
     match written {
         Moment::UnixMs(ms) => match i64::try_from(*ms) {
             Ok(ms) if ms <= TIMESTAMP_MS_MAX => Ok(Timestamp(ms)),
-            _ => Err(ApiError::invalid(field, "is later than the calendar goes")),
+            _ => Err(ApiError::invalid(field, "is after the year 9999")),
         },
         Moment::Text(text) => parse_timestamp_text(field, text),
     }
 }
 
-/// The same from a text: RFC 3339, or a plain number of Unix milliseconds.
+/// A timestamp as text: RFC 3339, or a plain number of Unix milliseconds.
 pub fn parse_timestamp_text(field: &'static str, text: &str) -> Result<Timestamp, ApiError> {
     if let Ok(ms) = text.parse::<i64>() {
         return match (0..=TIMESTAMP_MS_MAX).contains(&ms) {
             true => Ok(Timestamp(ms)),
-            false => Err(ApiError::invalid(field, "is later than the calendar goes")),
+            false => Err(ApiError::invalid(field, "is after the year 9999")),
         };
     }
-    let moment: jiff::Timestamp = text.parse().map_err(|_| {
-        ApiError::invalid(field, format!("`{text}` is not a moment; write for example `2026-03-01T09:00:00Z`"))
+    let timestamp: jiff::Timestamp = text.parse().map_err(|_| {
+        ApiError::invalid(field, format!("`{text}` is not a timestamp; write for example `2026-03-01T09:00:00Z`"))
     })?;
-    Ok(Timestamp(parse_timestamp.as_millisecond()))
+    Ok(Timestamp(timestamp.as_millisecond()))
 }
 
-/// A priority; names are the tier numbers.
+/// A priority as a number or as the name of a tier.
 pub fn parse_priority(written: &Priority) -> Result<u32, ApiError> {
     match written {
         Priority::Number(number) => Ok(*number),
@@ -102,7 +98,6 @@ pub fn parse_priority(written: &Priority) -> Result<u32, ApiError> {
     }
 }
 
-/// A tier by its name.
 pub fn parse_tier(field: &'static str, name: &str) -> Result<Tier, ApiError> {
     match name.to_ascii_lowercase().as_str() {
         "low" => Ok(Tier::Low),
@@ -113,7 +108,7 @@ pub fn parse_tier(field: &'static str, name: &str) -> Result<Tier, ApiError> {
     }
 }
 
-/// A dependency: `job-1:succeeded`, or two fields.
+/// A dependency, written as `job-1:succeeded` or as two fields.
 pub fn parse_dependency(after: &DependencyInput) -> Result<Dependency, ApiError> {
     let (job, when) = match after {
         DependencyInput::Fields(fields) => (fields.job.as_str(), fields.when.as_deref()),
@@ -136,7 +131,7 @@ pub fn parse_dependency(after: &DependencyInput) -> Result<Dependency, ApiError>
 
 /// A dependency as `job-1:succeeded`.
 pub fn dependency_text(dependency: &Dependency) -> String {
-    let when = match parse_dependency.when {
+    let when = match dependency.when {
         DependencyWhen::Succeeded => "succeeded",
         DependencyWhen::Failed => "failed",
         DependencyWhen::Ended => "ended",

@@ -52,22 +52,22 @@ pub struct JobEventsQuery {
 
 /// What happened to a job, oldest first
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/events", tag = "jobs",
-    params(("id" = String, Path, description = "The job, or a whole array"), PageQuery),
+    params(("id" = String, Path, description = "The job, or a whole array"), JobEventsQuery),
     responses((status = 200, description = "Facts about it", body = EventList)))]
 pub async fn of_job(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(job): PathId<JobId>,
     Query(query): Query<JobEventsQuery>,
 ) -> Result<Json<EventList>, ApiError> {
     let after = query.after.unwrap_or(0);
     let limit = page_limit(query.limit)?;
-    let found = door.read_tables(move |tables| {
+    let found = app.read_tables(move |tables| {
         let tenant = job_tenant(tables, job)?;
         Ok(tenant.zip(Some(tables.events(after, limit, Some(job))?)))
     });
     let (_, rows) =
-        found.await?.filter(|(tenant, _)| who.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
+        found.await?.filter(|(tenant, _)| caller.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
     let next_after = rows.last().map_or(after, |row| row.seq);
     Ok(Json(EventList { events: rows.into_iter().map(api_event).collect(), next_after }))
 }
@@ -90,24 +90,24 @@ pub struct EventStreamQuery {
 /// cannot be read, or when the token of the caller is revoked or expires (code `token-ended`), the last event is
 /// `event: problem`.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
-    params(FollowQuery, ("Last-Event-ID" = Option<String>, Header, description = "Begin after this number")),
+    params(EventStreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Begin after this number")),
     responses((status = 200, description = "A stream", content_type = "text/event-stream",
         body = EventData)))]
 pub async fn follow(
-    State(door): State<AppState>,
-    who: Caller,
-    CallerKey(caller): CallerKey,
+    State(app): State<AppState>,
+    caller: Caller,
+    CallerKey(caller_key): CallerKey,
     headers: HeaderMap,
     Query(query): Query<EventStreamQuery>,
 ) -> Result<Response, ApiError> {
     let job = query.job.as_deref().map(|text| text.parse::<JobId>());
     let job = job.transpose().map_err(|error| ApiError::invalid("job", error.to_string()))?;
     // Listen before looking, so that nothing falls between.
-    let batches = door.cluster.subscribe();
-    let now = door.read_state(|state| state.seq)?;
+    let batches = app.cluster.subscribe();
+    let now = app.read_state(|state| state.seq)?;
     let after = last_event_id(&headers)?.or(query.after);
-    let (writer, response) = sse::open_sse(door.rate_limiter.acquire_stream(&caller)?);
-    let listener = EventStream { app: door, who, job, visible_jobs: HashMap::new(), last_seq: after.unwrap_or(now), writer };
+    let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
+    let listener = EventStream { app, caller, job, visible_jobs: HashMap::new(), last_seq: after.unwrap_or(now), writer };
     tokio::spawn(listener.run(batches));
     Ok(response)
 }
@@ -133,7 +133,7 @@ pub(crate) enum EventData {
 
 struct EventStream {
     app: AppState,
-    who: Caller,
+    caller: Caller,
     job: Option<JobId>,
     /// Whether jobs of this number may be seen.
     visible_jobs: HashMap<u64, bool>,
@@ -177,14 +177,14 @@ impl EventStream {
             tokio::select! {
                 news = batches.recv() => match news {
                     Ok(batch) => {
-                        self.app.check_token(&self.who)?;
+                        self.app.check_token(&self.caller)?;
                         self.send_batch(&batch).await?;
                     }
                     Err(RecvError::Lagged(_)) => return Ok(self.send_lagged().await?),
                     Err(RecvError::Closed) => return Ok(()),
                 },
                 _ = checks.tick() => {
-                    self.app.check_token(&self.who)?;
+                    self.app.check_token(&self.caller)?;
                     if spoke.elapsed() >= KEEP_ALIVE_INTERVAL {
                         self.writer.keep_alive().await?;
                         spoke = Instant::now();
@@ -200,7 +200,7 @@ impl EventStream {
         loop {
             let (after, job) = (self.last_seq, self.job);
             let rows = self.app.read_tables(move |tables| Ok(tables.events(after, JOURNAL_PAGE_ROWS, job)?)).await?;
-            self.app.check_token(&self.who)?;
+            self.app.check_token(&self.caller)?;
             let more = rows.len() == JOURNAL_PAGE_ROWS as usize;
             for row in rows {
                 self.send_row(row).await?;
@@ -247,12 +247,12 @@ impl EventStream {
 
     /// Roles of one tenant see its jobs and itself, and the machines.
     async fn is_visible(&mut self, event: &Event) -> Result<bool, StreamEnd> {
-        if self.who.tenant_scope().is_none() {
+        if self.caller.tenant_scope().is_none() {
             return Ok(true);
         }
         let job = event.job_id.as_deref().and_then(|id| id.parse::<JobId>().ok());
         let Some(job) = job else {
-            let own = event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.who.sees_tenant(id));
+            let own = event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.caller.sees_tenant(id));
             let about_tenant = event.kind.starts_with("Tenant");
             return Ok((about_tenant && own)
                 || event.kind.starts_with("Node")
@@ -262,7 +262,7 @@ impl EventStream {
             return Ok(*seen);
         }
         let tenant = self.app.read_tables(move |tables| Ok(job_tenant(tables, job)?)).await?;
-        let seen = tenant.is_some_and(|tenant| self.who.sees_tenant(&tenant));
+        let seen = tenant.is_some_and(|tenant| self.caller.sees_tenant(&tenant));
         if self.visible_jobs.len() >= VISIBILITY_CACHE_MAX {
             self.visible_jobs.clear();
         }

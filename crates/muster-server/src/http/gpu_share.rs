@@ -1,4 +1,4 @@
-//! Parts of GPUs as the API shows them.
+//! GPU shares, MIG instances and their holders as the API shows them.
 
 use muster_core::gpu::gpu_share;
 use muster_core::gpu::gpu_share::{ShareMode, WHOLE};
@@ -11,12 +11,12 @@ use muster_protocol::gpu::GpuInstance;
 use muster_protocol::gpu_share::{Holder, Share};
 use muster_store::rows::LeaseRow;
 
-/// How many GPUs that is, where parts are among them.
+/// The amount of GPUs, if it is not a whole number.
 pub fn fractional_gpus(milli: u64) -> Option<GpuAmount> {
     Some(GpuAmount::from_milli(milli)).filter(|amount| !amount.is_whole())
 }
 
-/// The GPUs of an attempt, each once, however many of its tasks are there.
+/// The GPUs of an attempt, each once even if several of its tasks share it.
 pub fn leased_gpus(leases: &[LeaseRow]) -> Vec<String> {
     without_duplicates(leases.iter().map(|lease| format!("{}/gpu-{}", lease.node, lease.gpu)))
 }
@@ -31,7 +31,7 @@ fn without_duplicates(names: impl Iterator<Item = String>) -> Vec<String> {
     names.filter(|name| known.insert(name.clone())).collect()
 }
 
-/// What an attempt has of GPUs that it does not have for itself.
+/// The shares of an attempt on GPUs that it does not hold whole.
 pub fn leased_shares(leases: &[LeaseRow]) -> Vec<Share> {
     leases.iter().filter_map(share_of_lease).collect()
 }
@@ -56,7 +56,7 @@ fn share_of_lease(lease: &LeaseRow) -> Option<Share> {
     })
 }
 
-/// The same of a gang that is only foreseen.
+/// The shares of a gang that is only planned.
 pub fn placed_shares<'a>(tasks: impl Iterator<Item = &'a PlacedTask>) -> Vec<Share> {
     tasks.flat_map(share_of_task).collect()
 }
@@ -81,13 +81,13 @@ fn mig_profile(mode: &ShareMode) -> Option<String> {
     }
 }
 
-/// Who holds a GPU or parts of it, task by task.
+/// The holders of a GPU, one entry per task; the share is `None` for a holder of the whole GPU.
 pub fn gpu_holders<'a>(
     state: &'a State,
     node: &'a Node,
     index: usize,
 ) -> Vec<(&'a Job, Option<&'a gpu_share::Share>)> {
-    // A gang on whole GPUs may have thousands of tasks; nobody needs to look at them.
+    // A gang on whole GPUs may have thousands of tasks; a whole GPU has one holder, so they need no search.
     if let Some(job) = node.sole_holder(index) {
         return state.jobs.get(&job).map(|job| (job, None)).into_iter().collect();
     }
@@ -97,23 +97,23 @@ pub fn gpu_holders<'a>(
     jobs.flat_map(|job| job_shares_on_gpu(job, node, index).map(move |share| (job, Some(share)))).collect()
 }
 
-/// What the tasks of a job have of a GPU that they share.
+/// The shares of a job's tasks on one GPU.
 fn job_shares_on_gpu<'a>(job: &'a Job, node: &'a Node, index: usize) -> impl Iterator<Item = &'a gpu_share::Share> {
     let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-    let here = tasks.filter(move |task| task.node == node.id && task.gpus.contains(&(index as u8)));
-    here.filter_map(|task| task.share.as_deref())
+    let on_gpu = tasks.filter(move |task| task.node == node.id && task.gpus.contains(&(index as u8)));
+    on_gpu.filter_map(|task| task.share.as_deref())
 }
 
-/// What a GPU is partitioned into.
+/// The MIG instances of a GPU.
 pub fn mig_instances(node: &Node, index: u8) -> Vec<GpuInstance> {
     let leases = node.holders.get(usize::from(index)).map_or(&[][..], Vec::as_slice);
     let held = |start: u8| leases.iter().any(|lease| lease.slot == Slot::Instance { start });
-    let shown = |instance: &MigInstance| GpuInstance {
+    let api_instance = |instance: &MigInstance| GpuInstance {
         profile: instance.profile.clone(),
         start: instance.start,
         held: held(instance.start),
     };
-    node.instances(index).iter().map(shown).collect()
+    node.instances(index).iter().map(api_instance).collect()
 }
 
 /// Thousandths of a GPU that are held.
@@ -125,7 +125,7 @@ fn compute_milli(share: Option<&gpu_share::Share>) -> u32 {
     share.map_or(WHOLE, |share| share.compute_milli)
 }
 
-/// Who holds a GPU, and what of it.
+/// A holder of a GPU and its share.
 pub fn api_holder(job: &Job, share: Option<&gpu_share::Share>, device_mib: u64) -> Holder {
     Holder {
         job_id: job.id.to_string(),
@@ -160,9 +160,9 @@ mod tests {
     fn a_lease_is_shown_with_its_share_mode_and_mig_profile() {
         assert_eq!(leased_shares(&[LeaseRow { memory_mib: None, ..lease("") }]), Vec::new());
         let found = leased_shares(&[lease("mig:1g.18gb@2"), lease("time-slice")]);
-        let words: Vec<(&str, Option<&str>)> =
+        let modes: Vec<(&str, Option<&str>)> =
             found.iter().map(|share| (share.mode.as_str(), share.profile.as_deref())).collect();
-        assert_eq!(words, vec![("mig", Some("1g.18gb")), ("time-slice", None)]);
+        assert_eq!(modes, vec![("mig", Some("1g.18gb")), ("time-slice", None)]);
         assert_eq!((found[0].gpu.as_str(), found[0].memory_mib), ("n1/gpu-3", 18_000));
         assert_eq!(leased_gpus(&[lease("mps"), lease("mps")]), vec!["n1/gpu-3"]);
     }

@@ -45,13 +45,13 @@ pub struct GpuQuery {
 #[utoipa::path(get, path = "/api/v1/gpus", tag = "gpus", params(GpuQuery),
     responses((status = 200, description = "Those that match", body = GpuList)))]
 pub async fn list(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Query(query): Query<GpuQuery>,
 ) -> Result<Json<GpuList>, ApiError> {
     let health = query.health.as_deref().map(parse_health).transpose()?;
     let (offset, limit) = list_range(query.offset, query.limit)?;
-    let list = door.read_state(|state| {
+    let list = app.read_state(|state| {
         let of_node = |node: &&Node| query.node.as_deref().is_none_or(|name| node.id.as_str() == name);
         let each = state
             .nodes
@@ -68,7 +68,7 @@ pub async fn list(
         let page = found.iter().skip(offset).take(limit);
         GpuList {
             total: found.len() as u64,
-            gpus: page.map(|(node, index)| api_gpu(&door, state, &who, node, *index)).collect(),
+            gpus: page.map(|(node, index)| api_gpu(&app, state, &caller, node, *index)).collect(),
         }
     })?;
     Ok(Json(list))
@@ -97,14 +97,14 @@ impl<S: Send + Sync> FromRequestParts<S> for GpuPath {
     params(("node" = String, Path, description = "Its node"),
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "The GPU", body = Gpu)))]
-pub async fn get(State(door): State<AppState>, who: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Gpu>, ApiError> {
-    Ok(Json(read_gpu(&door, &who, &node, gpu)?))
+pub async fn get(State(app): State<AppState>, caller: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Gpu>, ApiError> {
+    Ok(Json(read_gpu(&app, &caller, &node, gpu)?))
 }
 
-fn read_gpu(door: &AppState, who: &Caller, node: &NodeId, gpu: u8) -> Result<Gpu, ApiError> {
-    let found = door.read_state(|state| {
+fn read_gpu(app: &AppState, caller: &Caller, node: &NodeId, gpu: u8) -> Result<Gpu, ApiError> {
+    let found = app.read_state(|state| {
         let known = state.node(node)?;
-        let shown = gpus_of_node(door, state, who, known).into_iter().nth(usize::from(gpu));
+        let shown = gpus_of_node(app, state, caller, known).into_iter().nth(usize::from(gpu));
         shown.ok_or_else(|| Refusal::UnknownGpu { node: node.clone(), gpu })
     })?;
     Ok(found?)
@@ -118,20 +118,20 @@ fn read_gpu(door: &AppState, who: &Caller, node: &NodeId, gpu: u8) -> Result<Gpu
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "Changed", body = Gpu)))]
 pub async fn change(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     GpuPath(node, gpu): GpuPath,
     Json(GpuChange { health, profiles, why }): Json<GpuChange>,
 ) -> Result<Json<Gpu>, ApiError> {
     let health = health.as_deref().map(parse_health).transpose()?;
     if let Some(profiles) = profiles {
         let command = Command::PartitionGpu { node: node.clone(), gpu, profiles, why: why.clone() };
-        door.cluster.execute(who.actor.clone(), command).await?;
+        app.cluster.execute(caller.actor.clone(), command).await?;
     }
     if let Some(word) = health {
-        send_health_command(&door, &who, (&node, gpu), (word, JobsOnGpu::Keep), why).await?;
+        send_health_command(&app, &caller, (&node, gpu), (word, JobsOnGpu::Keep), why).await?;
     }
-    Ok(Json(read_gpu(&door, &who, &node, gpu)?))
+    Ok(Json(read_gpu(&app, &caller, &node, gpu)?))
 }
 
 /// Take a GPU out of a declared node
@@ -140,15 +140,15 @@ pub async fn change(
 #[utoipa::path(delete, path = "/api/v1/gpus/{node}/{index}", tag = "gpus",
     params(("node" = String, Path, description = "Its node"),
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
-    responses((status = 200, description = "Removed; the GPUs behind it move up", body = Done)))]
-pub async fn remove(State(door): State<AppState>, who: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Acknowledgement>, ApiError> {
-    door.cluster.execute(who.actor, Command::RemoveGpu { node: node.clone(), gpu }).await?;
+    responses((status = 200, description = "Removed; the GPUs behind it move up", body = Acknowledgement)))]
+pub async fn remove(State(app): State<AppState>, caller: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Acknowledgement>, ApiError> {
+    app.cluster.execute(caller.actor, Command::RemoveGpu { node: node.clone(), gpu }).await?;
     Ok(Json(Acknowledgement { message: format!("`{node}/gpu-{gpu}` was removed") }))
 }
 
 async fn send_health_command(
-    door: &AppState,
-    who: &Caller,
+    app: &AppState,
+    caller: &Caller,
     (node, gpu): (&NodeId, u8),
     (word, jobs): (GpuStatus, JobsOnGpu),
     why: String,
@@ -163,7 +163,7 @@ async fn send_health_command(
         temperature_c: None,
         jobs,
     };
-    door.cluster.execute(who.actor.clone(), command).await?;
+    app.cluster.execute(caller.actor.clone(), command).await?;
     Ok(())
 }
 
@@ -176,21 +176,21 @@ async fn send_health_command(
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "Noted", body = GpuHealthDeclared)))]
 pub async fn set_health(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     GpuPath(node, gpu): GpuPath,
     Json(change): Json<GpuHealthChange>,
 ) -> Result<Json<GpuHealthDeclared>, ApiError> {
     let word = parse_health(&change.health)?;
     let rule = change.jobs.as_deref().map(parse_jobs_rule).transpose()?.unwrap_or_default();
-    let jobs = door.read_state(|state| {
+    let jobs = app.read_state(|state| {
         let seen =
-            |job: &JobId| state.jobs.get(job).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()));
+            |job: &JobId| state.jobs.get(job).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()));
         let jobs = state.jobs_on_gpu(&node, gpu).into_iter().filter(seen);
         jobs.map(|job| job.to_string()).collect()
     })?;
-    send_health_command(&door, &who, (&node, gpu), (word, rule), change.why).await?;
-    let gpu = read_gpu(&door, &who, &node, gpu)?;
+    send_health_command(&app, &caller, (&node, gpu), (word, rule), change.why).await?;
+    let gpu = read_gpu(&app, &caller, &node, gpu)?;
     Ok(Json(GpuHealthDeclared { gpu, jobs_rule: rule.as_str().to_string(), jobs }))
 }
 
@@ -207,14 +207,14 @@ fn parse_jobs_rule(text: &str) -> Result<JobsOnGpu, ApiError> {
         ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
     responses((status = 200, description = "Partitioned, or whole again", body = Gpu)))]
 pub async fn partition(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     GpuPath(node, gpu): GpuPath,
     Json(GpuPartition { profiles, why }): Json<GpuPartition>,
 ) -> Result<Json<Gpu>, ApiError> {
     let command = Command::PartitionGpu { node: node.clone(), gpu, profiles, why };
-    door.cluster.execute(who.actor.clone(), command).await?;
-    Ok(Json(read_gpu(&door, &who, &node, gpu)?))
+    app.cluster.execute(caller.actor.clone(), command).await?;
+    Ok(Json(read_gpu(&app, &caller, &node, gpu)?))
 }
 
 fn parse_health(text: &str) -> Result<GpuStatus, ApiError> {
@@ -225,21 +225,21 @@ fn parse_health(text: &str) -> Result<GpuStatus, ApiError> {
 }
 
 /// The GPUs of a node, by index.
-pub fn gpus_of_node(door: &AppState, state: &Core, who: &Caller, node: &Node) -> Vec<Gpu> {
-    (0..node.facts.gpus.len()).map(|index| api_gpu(door, state, who, node, index)).collect()
+pub fn gpus_of_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> Vec<Gpu> {
+    (0..node.facts.gpus.len()).map(|index| api_gpu(app, state, caller, node, index)).collect()
 }
 
-fn api_gpu(door: &AppState, state: &Core, who: &Caller, node: &Node, index: usize) -> Gpu {
-    let reading = door.readings.latest_of_gpu(&node.id, index as u8);
+fn api_gpu(app: &AppState, state: &Core, caller: &Caller, node: &Node, index: usize) -> Gpu {
+    let reading = app.readings.latest_of_gpu(&node.id, index as u8);
     let facts = &node.facts.gpus[index];
     let health = &node.gpu_health[index];
     let holder = node.sole_holder(index).and_then(|id| state.jobs.get(&id));
-    let seen = holder.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
+    let seen = holder.filter(|job| caller.sees_tenant(job.spec.tenant.as_str()));
     let attempt = seen.and_then(|job| job.attempt().map(|attempt| format!("{}:{}", job.id, attempt.number)));
     let known = model::of_device(&facts.model, facts.memory_mib);
     let capability = known.and_then(|model| model.compute_capability);
     let holders = gpu_share::gpu_holders(state, node, index).into_iter();
-    let holders = holders.filter(|(job, _)| who.sees_tenant(job.spec.tenant.as_str()));
+    let holders = holders.filter(|(job, _)| caller.sees_tenant(job.spec.tenant.as_str()));
     Gpu {
         id: GpuId { node: node.id.clone(), index: index as u8 }.to_string(),
         node_id: node.id.to_string(),
@@ -272,7 +272,7 @@ fn api_gpu(door: &AppState, state: &Core, who: &Caller, node: &Node, index: usiz
         error_count: reading.as_ref().map(|reading| reading.errors),
         last_health_check: reading.as_ref().map(|reading| rfc3339(reading.at.0)),
         last_error: reading.and_then(|reading| reading.last_error),
-        last_heartbeat: door.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),
+        last_heartbeat: app.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),
         power_usage: None,
         power_limit_w: facts.power_limit_milliwatts.map(|milliwatts| milliwatts as f64 / 1_000.0),
         numa_node: facts.numa_node,

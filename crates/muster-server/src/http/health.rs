@@ -21,24 +21,24 @@ const DATABASE_PING_TIMEOUT: Duration = Duration::from_secs(2);
 #[utoipa::path(get, path = "/health", tag = "health",
     responses((status = 200, description = "It can", body = Health),
         (status = 503, description = "It cannot", body = Health)))]
-pub async fn health(State(door): State<AppState>) -> Response {
-    health_response(&door).await
+pub async fn health(State(app): State<AppState>) -> Response {
+    health_response(&app).await
 }
 
 /// The same under the base of the API
 #[utoipa::path(get, path = "/api/v1/health", tag = "health",
     responses((status = 200, description = "It can", body = Health),
         (status = 503, description = "It cannot", body = Health)))]
-pub async fn health_of_base(State(door): State<AppState>) -> Response {
-    health_response(&door).await
+pub async fn health_of_base(State(app): State<AppState>) -> Response {
+    health_response(&app).await
 }
 
 /// Whether the server can serve, for load balancers
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, description = "It can", body = Health),
         (status = 503, description = "It cannot", body = Health)))]
-pub async fn ready(State(door): State<AppState>) -> Response {
-    health_response(&door).await
+pub async fn ready(State(app): State<AppState>) -> Response {
+    health_response(&app).await
 }
 
 /// Whether the process lives
@@ -48,10 +48,10 @@ pub async fn alive() -> Json<Health> {
     Json(Health { status: "healthy".to_string(), role: None, why: None })
 }
 
-async fn health_response(door: &AppState) -> Response {
-    let role = door.cluster.role();
+async fn health_response(app: &AppState) -> Response {
+    let role = app.cluster.role();
     let why = match &role {
-        ServerRole::Leading { .. } => database_problem(door).await,
+        ServerRole::Leading { .. } => database_problem(app).await,
         ServerRole::Starting => Some("the journal is being read".to_string()),
         ServerRole::Standby { leader } => Some(format!("`{leader}` leads")),
         ServerRole::Unavailable { why } => Some(why.clone()),
@@ -66,8 +66,8 @@ async fn health_response(door: &AppState) -> Response {
     }
 }
 
-async fn database_problem(door: &AppState) -> Option<String> {
-    let asked = door.read_tables(|tables| Ok(tables.ping()?));
+async fn database_problem(app: &AppState) -> Option<String> {
+    let asked = app.read_tables(|tables| Ok(tables.ping()?));
     match tokio::time::timeout(DATABASE_PING_TIMEOUT, asked).await {
         Ok(Ok(())) => None,
         Ok(Err(fault)) => Some(fault.problem().detail),

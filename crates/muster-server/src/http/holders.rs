@@ -13,14 +13,14 @@ use crate::identity::Caller;
 const HOLDERS_MAX: usize = 5;
 
 /// Name the holders, where the job waits for GPUs that others hold.
-pub fn add_gpu_holders(why: &mut JobExplanation, who: &Caller, state: &muster_core::State, job: &Job, now: Timestamp) {
+pub fn add_gpu_holders(why: &mut JobExplanation, caller: &Caller, state: &muster_core::State, job: &Job, now: Timestamp) {
     let waits_for_gpus = |word: &str| matches!(word, "Capacity" | "Fragmented");
     if !why.reasons.iter().any(|reason| waits_for_gpus(&reason.reason)) {
         return;
     }
     let all = planner::holders(state, job, now);
     let seen = all.iter().filter_map(|holder| Some((holder, state.jobs.get(&holder.job)?)));
-    let seen = seen.filter(|(_, job)| who.sees_tenant(job.spec.tenant.as_str()));
+    let seen = seen.filter(|(_, job)| caller.sees_tenant(job.spec.tenant.as_str()));
     why.holders = seen.take(HOLDERS_MAX).map(|(holder, job)| api_holding_job(holder, job)).collect();
     why.other_holders = u32::try_from(all.len() - why.holders.len()).unwrap_or(u32::MAX);
 }

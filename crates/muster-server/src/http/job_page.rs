@@ -1,7 +1,7 @@
-//! The rows of a list of jobs: in which order, and whether an array is one row or as many as it has tasks.
+//! Pages of the job list: their order, and whether an array is one row or one row per task.
 //!
-//! Lists by id are cheap however long they are: each page walks an index, and an array is passed over by its
-//! number. A list by anything else looks at every job that matches, so it is cut after it is sorted.
+//! A list by id is cheap at any length: each page walks an index, and the walk skips an array by its number. A list
+//! by another key reads and sorts every matching job before the page is cut from it.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::http::api_error::ApiError;
 use crate::http::query::{check_offset, page_start};
 use crate::http::render;
 
-/// Rows that are read after the first array of a page, before more are: arrays often follow each other.
+/// Rows read in one step after the walk met an array. Few, because arrays often follow each other.
 const ROWS_AFTER_ARRAY: u32 = 4;
 
-/// The words of `sort`.
+/// The values of `sort` beside `id`.
 const SORT_KEYS: [(&str, JobSort); 13] = [
     ("name", JobSort::Name),
     ("state", JobSort::State),
@@ -35,7 +35,7 @@ const SORT_KEYS: [(&str, JobSort); 13] = [
     ("gpu-hours", JobSort::GpuHours),
 ];
 
-/// Which rows of the jobs that match.
+/// Order and start of a page.
 pub struct JobPageRequest {
     order: JobOrder,
     one_per_array: bool,
@@ -47,7 +47,7 @@ enum JobOrder {
     BySortKey(SortedPageRequest),
 }
 
-/// The rows of a page, and the tasks of the arrays that some of them stand for.
+/// The rows of a page, and the tasks of those rows that represent an array.
 pub struct JobPage {
     pub rows: Vec<JobRow>,
     pub arrays: BTreeMap<u64, Vec<ArrayTasksRow>>,
@@ -55,7 +55,7 @@ pub struct JobPage {
     pub total: u64,
 }
 
-/// What a query says about rows, as it was written.
+/// The page parameters of a query, not yet parsed.
 pub struct RawJobPageQuery<'a> {
     pub sort: Option<&'a str>,
     pub group: Option<&'a str>,
@@ -66,23 +66,23 @@ pub struct RawJobPageQuery<'a> {
 }
 
 impl JobPageRequest {
-    /// Read what was written.
-    pub fn parse(written: &RawJobPageQuery) -> Result<JobPageRequest, ApiError> {
-        let one_per_array = match written.group {
+    /// Parse and check the parameters.
+    pub fn parse(raw: &RawJobPageQuery) -> Result<JobPageRequest, ApiError> {
+        let one_per_array = match raw.group {
             None => false,
             Some("array") => true,
             Some(other) => return Err(ApiError::invalid("group", format!("`{other}` is not `array`"))),
         };
-        let sort = written.sort.unwrap_or("-id");
+        let sort = raw.sort.unwrap_or("-id");
         let (name, descending) = sort.strip_prefix('-').map_or((sort, false), |name| (name, true));
         let order = match name {
-            "id" => order_by_id(written, descending, one_per_array)?,
-            _ => order_by_sort_key(written, name, descending, one_per_array)?,
+            "id" => order_by_id(raw, descending, one_per_array)?,
+            _ => order_by_sort_key(raw, name, descending, one_per_array)?,
         };
-        Ok(JobPageRequest { order, one_per_array, limit: written.limit })
+        Ok(JobPageRequest { order, one_per_array, limit: raw.limit })
     }
 
-    /// Read them from the tables.
+    /// Read the page from the tables.
     pub fn read(&self, tables: &dyn Tables, filter: &JobFilter) -> Result<JobPage, ApiError> {
         let PageOfRows { rows, next, total } = match &self.order {
             JobOrder::BySortKey(page) => {
@@ -105,41 +105,41 @@ impl JobPageRequest {
     }
 }
 
-fn order_by_id(written: &RawJobPageQuery, descending: bool, one_per_array: bool) -> Result<JobOrder, ApiError> {
-    if one_per_array && written.offset.is_some() {
+fn order_by_id(raw: &RawJobPageQuery, descending: bool, one_per_array: bool) -> Result<JobOrder, ApiError> {
+    if one_per_array && raw.offset.is_some() {
         return Err(ApiError::invalid("offset", "counts jobs, not arrays; send `cursor` with `group=array`"));
     }
     let order = if descending { PageOrder::NewestFirst } else { PageOrder::OldestFirst };
-    Ok(JobOrder::ById(page_start(written.offset, written.cursor)?, order))
+    Ok(JobOrder::ById(page_start(raw.offset, raw.cursor)?, order))
 }
 
-fn order_by_sort_key(written: &RawJobPageQuery, name: &str, descending: bool, one_per_array: bool) -> Result<JobOrder, ApiError> {
-    let Some((_, by)) = SORT_KEYS.into_iter().find(|(word, _)| *word == name) else {
-        let known = SORT_KEYS.map(|(word, _)| word).join(", ");
+fn order_by_sort_key(raw: &RawJobPageQuery, name: &str, descending: bool, one_per_array: bool) -> Result<JobOrder, ApiError> {
+    let Some((_, by)) = SORT_KEYS.into_iter().find(|(key, _)| *key == name) else {
+        let known = SORT_KEYS.map(|(key, _)| key).join(", ");
         return Err(ApiError::invalid("sort", format!("`{name}` is none of id, {known}")));
     };
-    if written.cursor.is_some() {
-        return Err(ApiError::invalid("cursor", "is for lists by id; a sorted list goes on with `offset`"));
+    if raw.cursor.is_some() {
+        return Err(ApiError::invalid("cursor", "is for lists by id; continue a sorted list with `offset`"));
     }
-    check_offset(written.offset)?;
-    let offset = written.offset.unwrap_or(0);
-    let (now_ms, limit) = (written.now_ms, written.limit);
+    check_offset(raw.offset)?;
+    let offset = raw.offset.unwrap_or(0);
+    let (now_ms, limit) = (raw.now_ms, raw.limit);
     Ok(JobOrder::BySortKey(SortedPageRequest { by, descending, one_per_array, now_ms, offset, limit }))
 }
 
-/// One row for each number: the walk goes on behind the last task of an array.
+/// One row for each job number: the walk continues after the last task of an array.
 fn page_with_one_row_per_array(
     tables: &dyn Tables,
     filter: &JobFilter,
     mut page: PageRequest<JobId>,
 ) -> Result<PageOfRows<JobRow, JobId>, ApiError> {
-    let most = page.limit as usize;
+    let limit = page.limit as usize;
     let mut found: Vec<JobRow> = Vec::new();
     loop {
         let step = tables.jobs(filter, &page)?;
         let array = step.rows.iter().position(|row| row.id.index.is_some());
-        found.extend(step.rows.into_iter().take(array.map_or(usize::MAX, |place| place + 1)));
-        let left = (most - found.len().min(most)) as u32;
+        found.extend(step.rows.into_iter().take(array.map_or(usize::MAX, |index| index + 1)));
+        let left = (limit - found.len().min(limit)) as u32;
         let last = found.last().map(|row| cursor_after(row.id, page.order));
         let Some(last) = last.filter(|_| array.is_some() || step.next.is_some()) else {
             return Ok(PageOfRows { rows: found, next: None, total: step.total });
@@ -152,7 +152,7 @@ fn page_with_one_row_per_array(
     }
 }
 
-/// The place behind a job, or behind all tasks of its array.
+/// The cursor after a job, or after all tasks of its array.
 fn cursor_after(job: JobId, order: PageOrder) -> JobId {
     match (job.index, order) {
         (Some(_), PageOrder::OldestFirst) => JobId::of_array(job.number, u32::MAX),
@@ -160,7 +160,7 @@ fn cursor_after(job: JobId, order: PageOrder) -> JobId {
     }
 }
 
-/// Let a row that was read as one task stand for its whole array.
+/// Turn the row of one task into the row of its array.
 pub fn set_array_summary(job: &mut JobSummary, number: u64, tasks: &[ArrayTasksRow]) {
     let id = JobId::single(number).to_string();
     (job.id, job.job_id) = (id.clone(), id);
@@ -172,14 +172,14 @@ pub fn set_array_summary(job: &mut JobSummary, number: u64, tasks: &[ArrayTasksR
     job.array_tasks = Some(ArrayTasks { first, last, tasks: all, by_state });
 }
 
-/// The one word for an array whose tasks are in several states.
+/// The state of an array whose tasks may be in several states.
 pub fn array_state(any: impl Fn(JobState) -> bool) -> JobState {
-    let words =
+    let by_precedence =
         [JobState::Running, JobState::Pending, JobState::Preempted, JobState::Failed, JobState::Cancelled];
-    words.into_iter().find(|state| any(*state)).unwrap_or(JobState::Completed)
+    by_precedence.into_iter().find(|state| any(*state)).unwrap_or(JobState::Completed)
 }
 
-/// The first task of an array that waits: its reasons are those of the array.
+/// The first waiting task of an array. The array shows the reasons of this task.
 pub fn first_waiting_task(state: &State, number: u64) -> Option<&Job> {
     let tasks = state.jobs.range(JobId::of_array(number, 0)..=JobId::of_array(number, u32::MAX));
     tasks.map(|(_, job)| job).find(|job| job.attempt().is_none())

@@ -1,4 +1,4 @@
-//! What became of a job from its submission on, from its journal entries and the notes about its waits.
+//! The phases of a job since its submission (`muster why`), from its journal entries and its wait notes.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,18 @@ use muster_protocol::explain::{JobPhase, WaitNote};
 
 use crate::http::conversions::{ms_to_hours, human_duration, rfc3339};
 
-/// A start, or an end that nobody hears of, that takes less is not a phase of its own.
+/// A start, or a gap between process exit and its report, shorter than this is merged into the neighbouring phase.
 const PHASE_MS_MIN: i64 = 2_000;
 
-/// Turns journal entries of one job into phases.
+/// Turns the journal entries of one job into phases.
 pub struct JobPhaseBuilder<'a> {
     notes: &'a [WaitNote],
-    /// Whether the caller may read the name of another job.
+    /// Whether the caller may see another job, such as the preemptor.
     is_visible: &'a dyn Fn(JobId) -> bool,
     closed: Vec<JobPhase>,
     open: Option<OpenPhase>,
 }
 
-/// A phase that is not over yet.
 struct OpenPhase {
     kind: PhaseKind,
     since: Timestamp,
@@ -36,13 +35,12 @@ enum PhaseKind {
 }
 
 impl<'a> JobPhaseBuilder<'a> {
-    /// With the notes about the waits of the job.
-    pub fn new(notes: &'a [WaitNote], sees: &'a dyn Fn(JobId) -> bool) -> JobPhaseBuilder<'a> {
-        JobPhaseBuilder { notes, is_visible: sees, closed: Vec::new(), open: None }
+    pub fn new(notes: &'a [WaitNote], is_visible: &'a dyn Fn(JobId) -> bool) -> JobPhaseBuilder<'a> {
+        JobPhaseBuilder { notes, is_visible, closed: Vec::new(), open: None }
     }
 
-    /// All phases from the submission on; the last is still going on unless the job has ended. The submission of an
-    /// array is not among the entries of its tasks.
+    /// All phases since the submission; the last is ongoing unless the job has ended. The submission is passed in because
+    /// the entries of an array's tasks do not contain it.
     pub fn build(mut self, submitted_at: Timestamp, events: &[Event], now: Timestamp) -> Vec<JobPhase> {
         self.begin_phase(PhaseKind::Waiting, submitted_at);
         events.iter().for_each(|event| self.apply_event(event));
@@ -73,15 +71,13 @@ impl<'a> JobPhaseBuilder<'a> {
                 self.begin_phase(PhaseKind::Stopping { cause: cause.clone() }, *at)
             }
             Event::AttemptEnded { exit, next, receipt, charged_until, at, .. } => {
-                let over = charged_until.unwrap_or(*at).min(*at);
-                self.close_phase(over);
-                let late_ms = at.since(over);
+                let exited_at = charged_until.unwrap_or(*at).min(*at);
+                self.close_phase(exited_at);
+                let late_ms = at.since(exited_at);
                 if late_ms >= PHASE_MS_MIN {
-                    let sentence = format!(
-                        "its processes had ended; the server learned of it {} later",
-                        human_duration(late_ms)
-                    );
-                    self.push_span("unreported", sentence, over, *at);
+                    let sentence =
+                        format!("processes exited; reported to the server {} later", human_duration(late_ms));
+                    self.push_span("unreported", sentence, exited_at, *at);
                 }
                 self.attempt_ended(exit, next, receipt.as_ref(), *at);
             }
@@ -98,7 +94,7 @@ impl<'a> JobPhaseBuilder<'a> {
         self.open = Some(OpenPhase { kind, since: at });
     }
 
-    /// A start that took no time worth telling is part of the run.
+    /// A start shorter than `PHASE_MS_MIN` becomes part of the run.
     fn started(&mut self, at: Timestamp) {
         let Some(OpenPhase { kind: PhaseKind::Starting { nodes }, since }) = &self.open else { return };
         let (nodes, since) = (nodes.clone(), *since);
@@ -108,7 +104,7 @@ impl<'a> JobPhaseBuilder<'a> {
         }
     }
 
-    /// How an attempt ended, and what the job does next.
+    /// Record the end of an attempt and begin the next phase of the job.
     fn attempt_ended(
         &mut self,
         exit: &Exit,
@@ -126,7 +122,7 @@ impl<'a> JobPhaseBuilder<'a> {
                 let (phase, sentence) = match because {
                     RequeueCause::Preempted => ("preempted", self.preempted_sentence(receipt)),
                     RequeueCause::Restarted => {
-                        ("restarted", format!("failed and waits to start again: {}", exit_text(exit)))
+                        ("restarted", format!("failed, requeued for a restart: {}", exit_text(exit)))
                     }
                     RequeueCause::Requeued => ("requeued", format!("requeued: {}", exit_text(exit))),
                 };
@@ -144,7 +140,7 @@ impl<'a> JobPhaseBuilder<'a> {
         format!("preempted by {by} after running {ran}{saved}: {lost:.3} GPU-hours lost; requeued")
     }
 
-    /// A job by its name, where the caller may see it.
+    /// The id of a job, if the caller may see the job.
     fn visible_job_name(&self, job: JobId) -> String {
         if (self.is_visible)(job) { job.to_string() } else { "a job of another tenant".to_string() }
     }
@@ -166,17 +162,17 @@ impl<'a> JobPhaseBuilder<'a> {
         }
     }
 
-    /// A wait, divided where its reasons changed. Notes come a moment after a wait begins, so the first of them speaks
-    /// for what was before it.
+    /// A wait, divided where its reasons changed. The first note is written shortly after the wait begins, so it also
+    /// covers the time before it.
     fn push_wait(&mut self, from: Timestamp, to: Timestamp) {
         let notes: Vec<&WaitNote> =
             self.notes.iter().filter(|note| (from.0..to.0).contains(&note.at_ms)).collect();
         if notes.is_empty() {
             return self.push_span("waited", format!("waited {}", human_duration(to.since(from).max(0))), from, to);
         }
-        for (place, note) in notes.iter().enumerate() {
-            let begins = if place == 0 { from } else { Timestamp(note.at_ms) };
-            let ends = notes.get(place + 1).map_or(to, |next| Timestamp(next.at_ms));
+        for (index, note) in notes.iter().enumerate() {
+            let begins = if index == 0 { from } else { Timestamp(note.at_ms) };
+            let ends = notes.get(index + 1).map_or(to, |next| Timestamp(next.at_ms));
             let reasons: Vec<&str> = note.reasons.iter().map(|reason| reason.sentence.as_str()).collect();
             let lasted = human_duration(ends.since(begins).max(0));
             self.push_span("waited", format!("waited {lasted}: {}", reasons.join("; ")), begins, ends);
@@ -285,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Submitted at 0, quota until 12, no GPU until 15, ran until 19, displaced by job-9, ran again 25 to 30.
+    /// Submitted at 0, quota until 12, no GPU until 15, ran until 19, preempted by job-9, ran again 25 to 30.
     fn job_events() -> Vec<Event> {
         let spec: muster_core::JobSpec = muster_json::from_str(
             r#"{"name":"x","tenant":"red","user":"ada","priority":100,"run":{"command":["x"]},
@@ -335,8 +331,7 @@ mod tests {
     #[test]
     fn phases_cover_the_life_of_a_job_with_duration_and_reason() {
         let notes = [note(1, "quota is used up"), note(12, "no GPU is free")];
-        let sees = |_: JobId| true;
-        let phases = JobPhaseBuilder::new(&notes, &sees).build(at(0), &job_events(), at(99));
+        let phases = JobPhaseBuilder::new(&notes, &|_| true).build(at(0), &job_events(), at(99));
         let sentences: Vec<&str> = phases.iter().map(|phase| phase.sentence.as_str()).collect();
         assert_eq!(
             sentences,
@@ -363,15 +358,14 @@ mod tests {
         *charged_until = Some(at(27));
         let phases = JobPhaseBuilder::new(&[], &|_| true).build(at(0), &events, at(99));
         let last: Vec<&str> = phases.iter().rev().take(3).map(|phase| phase.sentence.as_str()).collect();
-        let late = "its processes had ended; the server learned of it 3m later";
+        let late = "processes exited; reported to the server 3m later";
         assert_eq!(last, ["ended: exit code 0", late, "ran 2m on n1"]);
     }
 
     #[test]
     fn a_preemptor_that_the_caller_may_not_see_is_not_named() {
-        let sees = |_: JobId| false;
         let waiting = &job_events()[..5];
-        let phases = JobPhaseBuilder::new(&[], &sees).build(at(0), waiting, at(20));
+        let phases = JobPhaseBuilder::new(&[], &|_| false).build(at(0), waiting, at(20));
         let all: String = phases.iter().map(|phase| phase.sentence.as_str()).collect();
         assert!(!all.contains("job-9") && all.contains("preempted by a job of another tenant"), "{all}");
         assert!(phases.last().is_some_and(|last| last.ongoing && last.sentence == "waited 1m"), "{phases:?}");

@@ -1,4 +1,4 @@
-//! JSON in and out. What cannot be read is answered with the field and the nearest known name.
+//! JSON bodies. An error names the field; an unknown field gets the nearest known name as a hint.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{FromRequest, Request};
@@ -14,7 +14,7 @@ use crate::http::api_error::ApiError;
 /// Largest body of any request.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// A JSON body, read or to be written.
+/// A JSON body of a request or a response.
 pub struct Json<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -34,7 +34,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// A JSON body that may be left out.
+/// A JSON body that may be absent.
 pub struct OptionalJson<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
@@ -48,7 +48,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
     }
 }
 
-/// The body as it was sent, if it says it is JSON and is not too large.
+/// The bytes of a body, if its content type is JSON and it is not too large.
 pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     check_content_type(headers)?;
     to_bytes(body, bytes_max).await.map_err(|error| {
@@ -64,7 +64,7 @@ pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Re
     })
 }
 
-/// Nothing said is taken for JSON: many clients forget it, and nothing else is understood anyway.
+/// A missing content type counts as JSON: many clients omit it, and no other type is supported.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
@@ -73,27 +73,27 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_json {
         return Ok(());
     }
-    let detail = format!("`{media_type}` is not understood");
+    let detail = format!("media type `{media_type}` is not supported");
     Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail)
         .hint("send `Content-Type: application/json`"))
 }
 
-/// Read a body.
+/// Parse a JSON object.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     if bytes.trim_ascii().is_empty() {
         return Err(ApiError::malformed("the request has no body").hint("send a JSON object"));
     }
-    // serde would also fill the fields from a list, in the order in which we happen to write them.
+    // serde would also fill the fields from an array, in the order of their declaration.
     if bytes.trim_ascii().starts_with(b"[") && muster_json::from_slice::<serde_json::Value>(bytes).is_ok() {
         return Err(ApiError::malformed("the body must be a JSON object"));
     }
     muster_json::from_slice(bytes).map_err(|error| body_error::<T>(bytes, &error.to_string()))
 }
 
-/// Say which field is wrong: the one that alone gives the same error.
+/// The error with the field that caused it: the field that alone gives the same error.
 fn body_error<T: DeserializeOwned>(bytes: &[u8], message: &str) -> ApiError {
-    if let Some(fault) = unknown_field_error(message) {
-        return fault;
+    if let Some(error) = unknown_field_error(message) {
+        return error;
     }
     let members = match muster_json::from_slice::<serde_json::Value>(bytes) {
         Ok(serde_json::Value::Object(members)) => members,
@@ -111,20 +111,19 @@ fn body_error<T: DeserializeOwned>(bytes: &[u8], message: &str) -> ApiError {
     }
 }
 
-/// A field nobody knows, with the nearest one that is known. serde names them all in its message.
+/// An unknown field, with the nearest known one as a hint. The message of serde lists all known fields.
 pub fn unknown_field_error(message: &str) -> Option<ApiError> {
     let mut quoted = message.split_once("unknown field `")?.1.split('`');
-    let said = quoted.next()?;
+    let sent = quoted.next()?;
     let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
-    let fault =
-        ApiError::new(StatusCode::BAD_REQUEST, "unknown-field", format!("there is no field `{said}` here"));
-    Some(match nearest(said, known.iter().copied()) {
-        Some(meant) => fault.hint(format!("did you mean `{meant}`?")),
-        None => fault.hint(format!("known are {}", known.join(", "))),
+    let error = ApiError::new(StatusCode::BAD_REQUEST, "unknown-field", format!("unknown field `{sent}`"));
+    Some(match nearest(sent, known.iter().copied()) {
+        Some(meant) => error.hint(format!("did you mean `{meant}`?")),
+        None => error.hint(format!("the fields are {}", known.join(", "))),
     })
 }
 
-/// serde speaks of Rust types; people read other words.
+/// The message of serde with its Rust types replaced by words of the API.
 fn without_rust_types(message: &str) -> String {
     let number = "a whole number that is not negative";
     let words = [

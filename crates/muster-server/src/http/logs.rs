@@ -55,30 +55,30 @@ pub struct LogQuery {
     responses((status = 200, description = "A piece of the output", content(
         (LogPiece = "application/json"), (LogData = "text/event-stream")))))]
 pub async fn read(
-    State(door): State<AppState>,
-    who: Caller,
-    CallerKey(caller): CallerKey,
+    State(app): State<AppState>,
+    caller: Caller,
+    CallerKey(caller_key): CallerKey,
     PathId(job): PathId<JobId>,
     Query(query): Query<LogQuery>,
 ) -> Result<Response, ApiError> {
-    let row = visible_job_row(&door, &who, job).await?;
-    let log = LogFile::locate(&door.data_dir, &row, &query)?;
+    let row = visible_job_row(&app, &caller, job).await?;
+    let log = LogFile::locate(&app.data_dir, &row, &query)?;
     let offset = query.offset.unwrap_or(0);
     if !query.follow.unwrap_or(false) {
         let active = matches!(row.phase.as_str(), "Starting" | "Running" | "Stopping");
         let ended = row.ended_at.is_some() || log.has_ended(row.attempt, active);
         return Ok(Json(log.read_piece(offset, ended).await?).into_response());
     }
-    let (writer, response) = sse::open_sse(door.rate_limiter.acquire_stream(&caller)?);
+    let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
     tokio::spawn(async move {
-        let _ = follow_log(door, who, log, offset, writer).await;
+        let _ = follow_log(app, caller, log, offset, writer).await;
     });
     Ok(response)
 }
 
-async fn visible_job_row(door: &AppState, who: &Caller, job: JobId) -> Result<JobRow, ApiError> {
-    let detail = door.read_tables(move |tables| Ok(tables.job(job)?)).await?;
-    let row = detail.map(|detail| detail.row).filter(|row| who.sees_tenant(&row.tenant));
+async fn visible_job_row(app: &AppState, caller: &Caller, job: JobId) -> Result<JobRow, ApiError> {
+    let detail = app.read_tables(move |tables| Ok(tables.job(job)?)).await?;
+    let row = detail.map(|detail| detail.row).filter(|row| caller.sees_tenant(&row.tenant));
     row.ok_or_else(|| ApiError::from(Refusal::UnknownJob { job }))
 }
 
@@ -127,8 +127,8 @@ impl LogFile {
     }
 
     /// The same, asked of the state. A job that is not there has ended.
-    fn has_ended_now(&self, door: &AppState) -> Result<bool, ApiError> {
-        door.read_state(|state| {
+    fn has_ended_now(&self, app: &AppState) -> Result<bool, ApiError> {
+        app.read_state(|state| {
             let job = state.jobs.get(&self.job);
             job.is_none_or(|job| self.has_ended(job.attempts, job.attempt().is_some()))
         })
@@ -171,14 +171,14 @@ fn complete_utf8_len(bytes: &[u8]) -> usize {
 }
 
 /// Send what is written until the attempt has ended or the reader has gone.
-async fn follow_log(door: AppState, who: Caller, log: LogFile, mut offset: u64, writer: SseWriter) -> Result<(), ClientDisconnected> {
+async fn follow_log(app: AppState, caller: Caller, log: LogFile, mut offset: u64, writer: SseWriter) -> Result<(), ClientDisconnected> {
     let mut spoke = Instant::now();
     loop {
-        if let Err(fault) = door.check_token(&who) {
+        if let Err(fault) = app.check_token(&caller) {
             return writer.send("problem", None, &fault.problem()).await;
         }
         // Look at the job before the file: what was written before its end is then surely there.
-        let ended = *door.stopping.borrow() || log.has_ended_now(&door).unwrap_or(false);
+        let ended = *app.stopping.borrow() || log.has_ended_now(&app).unwrap_or(false);
         let piece = match log.read_piece(offset, ended).await {
             Ok(piece) => piece,
             Err(fault) => return writer.send("problem", None, &fault.problem()).await,

@@ -16,11 +16,11 @@ use crate::http::conversions::ms_to_hours;
 /// that save their work are moved.
 #[utoipa::path(get, path = "/api/v1/moves", tag = "cluster",
     responses((status = 200, description = "The moves that pay", body = MoveList)))]
-pub async fn moves(State(door): State<AppState>) -> Result<Json<MoveList>, ApiError> {
+pub async fn moves(State(app): State<AppState>) -> Result<Json<MoveList>, ApiError> {
     // A whole round is drawn up, which may take a while in a large cluster.
     let looking = tokio::task::spawn_blocking(move || {
-        door.read_state(|state| {
-            let now = door.cluster.now().max(state.clock);
+        app.read_state(|state| {
+            let now = app.cluster.now().max(state.clock);
             let moves = planner::moves(state, now).into_iter().map(api_move).collect();
             MoveList { enabled: state.settings.defragment, moves }
         })

@@ -29,15 +29,15 @@ use crate::identity::Caller;
 #[utoipa::path(post, path = "/api/v1/nodes", tag = "nodes", request_body = NodeSpec,
     responses((status = 201, description = "Declared", body = wire::Node)))]
 pub async fn register(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(spec): Json<NodeSpec>,
 ) -> Result<Response, ApiError> {
     let node: NodeId = spec.name.parse().map_err(|error| ApiError::invalid("name", format!("{error}")))?;
     let facts = Box::new(node_facts(spec)?);
-    door.cluster.execute(who.actor.clone(), Command::DeclareNode { node: node.clone(), facts }).await?;
+    app.cluster.execute(caller.actor.clone(), Command::DeclareNode { node: node.clone(), facts }).await?;
     let location = [(LOCATION, format!("/api/v1/nodes/{node}"))];
-    Ok((StatusCode::CREATED, location, Json(read_node(&door, &who, &node)?)).into_response())
+    Ok((StatusCode::CREATED, location, Json(read_node(&app, &caller, &node)?)).into_response())
 }
 
 /// Which nodes to list. All conditions must hold.
@@ -59,8 +59,8 @@ pub struct NodeQuery {
 #[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes", params(NodeQuery),
     responses((status = 200, description = "All nodes", body = NodeList)))]
 pub async fn list(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Query(query): Query<NodeQuery>,
 ) -> Result<Json<NodeList>, ApiError> {
     let label = query.label.as_deref().map(parse_label).transpose()?;
@@ -69,12 +69,12 @@ pub async fn list(
         query.state.as_deref().is_none_or(|word| node.status_name().eq_ignore_ascii_case(word))
             && label.as_ref().is_none_or(|(key, value)| node.labels().get(key) == Some(value))
     };
-    let list = door.read_state(|state| {
+    let list = app.read_state(|state| {
         let found: Vec<&Node> = state.nodes.values().filter(wanted).collect();
         let page = found.iter().skip(offset).take(limit);
         NodeList {
             total: found.len() as u64,
-            nodes: page.map(|node| api_node(&door, state, &who, node)).collect(),
+            nodes: page.map(|node| api_node(&app, state, &caller, node)).collect(),
         }
     })?;
     Ok(Json(list))
@@ -84,15 +84,15 @@ pub async fn list(
 #[utoipa::path(get, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "The node", body = wire::Node)))]
-pub async fn get(State(door): State<AppState>, who: Caller, PathId(id): PathId<NodeId>) -> Result<Json<wire::Node>, ApiError> {
-    Ok(Json(read_node(&door, &who, &id)?))
+pub async fn get(State(app): State<AppState>, caller: Caller, PathId(id): PathId<NodeId>) -> Result<Json<wire::Node>, ApiError> {
+    Ok(Json(read_node(&app, &caller, &id)?))
 }
 
-fn read_node(door: &AppState, who: &Caller, id: &NodeId) -> Result<wire::Node, ApiError> {
-    let node = door.read_state(|state| {
+fn read_node(app: &AppState, caller: &Caller, id: &NodeId) -> Result<wire::Node, ApiError> {
+    let node = app.read_state(|state| {
         state.node(id).map(|node| wire::Node {
-            gpus: gpus::gpus_of_node(door, state, who, node),
-            ..api_node(door, state, who, node)
+            gpus: gpus::gpus_of_node(app, state, caller, node),
+            ..api_node(app, state, caller, node)
         })
     })?;
     Ok(node?)
@@ -103,20 +103,20 @@ fn read_node(door: &AppState, who: &Caller, id: &NodeId) -> Result<wire::Node, A
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Changed", body = wire::Node)))]
 pub async fn change(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<NodeId>,
     Json(change): Json<NodeChange>,
 ) -> Result<Json<wire::Node>, ApiError> {
     let word = change.state.as_deref().map(parse_node_state).transpose()?;
     if change.labels.is_some() || change.taints.is_some() {
         let command = Command::LabelNode { node: id.clone(), labels: change.labels, taints: change.taints };
-        door.cluster.execute(who.actor.clone(), command).await?;
+        app.cluster.execute(caller.actor.clone(), command).await?;
     }
     if let Some(word) = word {
-        set_node_state(&door, &who, &id, word, change.why.unwrap_or_default()).await?;
+        set_node_state(&app, &caller, &id, word, change.why.unwrap_or_default()).await?;
     }
-    Ok(Json(read_node(&door, &who, &id)?))
+    Ok(Json(read_node(&app, &caller, &id)?))
 }
 
 fn parse_node_state(text: &str) -> Result<NodeStatus, ApiError> {
@@ -131,76 +131,76 @@ fn parse_node_state(text: &str) -> Result<NodeStatus, ApiError> {
 /// Forget a node that runs nothing
 #[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Forgotten", body = Done)))]
-pub async fn remove(State(door): State<AppState>, who: Caller, PathId(id): PathId<NodeId>) -> Result<Json<Acknowledgement>, ApiError> {
-    door.cluster.execute(who.actor, Command::RemoveNode { node: id.clone() }).await?;
+    responses((status = 200, description = "Forgotten", body = Acknowledgement)))]
+pub async fn remove(State(app): State<AppState>, caller: Caller, PathId(id): PathId<NodeId>) -> Result<Json<Acknowledgement>, ApiError> {
+    app.cluster.execute(caller.actor, Command::RemoveNode { node: id.clone() }).await?;
     Ok(Json(Acknowledgement { message: format!("node `{id}` was forgotten") }))
 }
 
 /// Let a node finish what it has and take nothing new
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", request_body = Reasoned,
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Drains", body = Done)))]
+    responses((status = 200, description = "Drains", body = Acknowledgement)))]
 pub async fn drain(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<NodeId>,
     OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    set_node_state(&door, &who, &id, NodeStatus::Draining, why).await
+    set_node_state(&app, &caller, &id, NodeStatus::Draining, why).await
 }
 
 /// Let a node take work again
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/undrain", tag = "nodes", request_body = Reasoned,
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/undrain", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Takes work", body = Done)))]
+    responses((status = 200, description = "Takes work", body = Acknowledgement)))]
 pub async fn undrain(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<NodeId>,
     OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    set_node_state(&door, &who, &id, NodeStatus::Ready, why).await
+    set_node_state(&app, &caller, &id, NodeStatus::Ready, why).await
 }
 
 /// Take a node out of service until a person clears it
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/hold", tag = "nodes", request_body = Reasoned,
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/hold", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Out of service", body = Done)))]
+    responses((status = 200, description = "Out of service", body = Acknowledgement)))]
 pub async fn hold(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<NodeId>,
     OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    set_node_state(&door, &who, &id, NodeStatus::Hold, why).await
+    set_node_state(&app, &caller, &id, NodeStatus::Hold, why).await
 }
 
 /// Give the operator's word that a node is dead
 ///
 /// Its attempts are over, and their jobs may start elsewhere. If the node is alive after all, two copies of a
 /// job may run: switch it off first.
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = Reasoned,
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Fenced", body = Done)))]
+    responses((status = 200, description = "Fenced", body = Acknowledgement)))]
 pub async fn fence(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<NodeId>,
     OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    set_node_state(&door, &who, &id, NodeStatus::Fenced, why).await
+    set_node_state(&app, &caller, &id, NodeStatus::Fenced, why).await
 }
 
 async fn set_node_state(
-    door: &AppState,
-    who: &Caller,
+    app: &AppState,
+    caller: &Caller,
     node: &NodeId,
     word: NodeStatus,
     why: String,
 ) -> Result<Json<Acknowledgement>, ApiError> {
     let command = Command::SetNodeState { node: node.clone(), status: word, why };
-    door.cluster.execute(who.actor.clone(), command).await?;
+    app.cluster.execute(caller.actor.clone(), command).await?;
     Ok(Json(Acknowledgement { message: format!("node `{node}` is {}", word.as_str()) }))
 }
 
@@ -253,12 +253,12 @@ fn api_numa_node(numa: &NumaFacts) -> NumaNode {
     NumaNode { cpu_cores: numa.cpus, memory_mb: numa.memory_mib, socket: numa.socket }
 }
 
-fn api_node(door: &AppState, state: &Core, who: &Caller, node: &Node) -> wire::Node {
+fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire::Node {
     let facts = &node.facts;
     let word = node.state.status;
     let held: u32 = (0..facts.gpus.len()).map(|index| gpu_share::used_milli(state, node, index)).sum();
     let sees = |id: &&muster_core::JobId| {
-        state.jobs.get(id).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()))
+        state.jobs.get(id).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()))
     };
     wire::Node {
         id: node.id.to_string(),
@@ -293,7 +293,7 @@ fn api_node(door: &AppState, state: &Core, who: &Caller, node: &Node) -> wire::N
         agent_version: facts.agent_version.clone(),
         simulated: facts.simulated,
         registered_at: rfc3339(node.registered_at.0),
-        last_heartbeat: door.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),
+        last_heartbeat: app.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),
         jobs: node.jobs.iter().filter(sees).map(ToString::to_string).collect(),
         gpus: Vec::new(),
     }

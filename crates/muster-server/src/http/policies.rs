@@ -35,42 +35,42 @@ use crate::policies::Interpreter;
 #[utoipa::path(post, path = "/api/v1/policies", tag = "policies", request_body = PolicyApply,
     responses((status = 200, description = "In force, or what would be", body = PolicyVersion)))]
 pub async fn apply(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(ask): Json<PolicyApply>,
 ) -> Result<Json<PolicyVersion>, ApiError> {
-    let Some(interpreter) = door.interpreter.clone() else { return Err(no_interpreter()) };
-    let scope = policy_scope(&door, &who, ask.tenant_id.as_deref(), "/api/v1/policies")?;
+    let Some(interpreter) = app.interpreter.clone() else { return Err(no_interpreter()) };
+    let scope = policy_scope(&app, &caller, ask.tenant_id.as_deref(), "/api/v1/policies")?;
     let (speaks_for, force) = (scope.clone(), ask.force);
     let compiling =
         tokio::task::spawn_blocking(move || compile_and_test(&*interpreter, &speaks_for, ask.files, force));
     let bundle = compiling.await.map_err(|_| ApiError::internal("compiling the policies ended early"))??;
     let bundle = std::sync::Arc::new(bundle);
-    let (why, now) = (ask.why.clone(), door.cluster.now());
+    let (why, now) = (ask.why.clone(), app.cluster.now());
     let command = Command::ApplyPolicy { scope: scope.clone(), bundle: bundle.clone(), why };
     if ask.shadow && scope != PolicyScope::Cluster {
         return Err(ApiError::invalid("shadow", "only policies of the whole cluster run as a shadow"));
     }
     if ask.dry_run || ask.shadow {
-        door.read_state(|state| state.decide(&who.actor, &command, now).map(drop))??;
-        return door.read_state(|state| {
+        app.read_state(|state| state.decide(&caller.actor, &command, now).map(drop))??;
+        return app.read_state(|state| {
             let version = BundleVersion {
                 number: state.policies.next_number(),
                 scope,
                 bundle,
-                by: who.actor.name,
+                by: caller.actor.name,
                 why: ask.why,
                 at: now,
             };
             let answer = Json(api_policy_version(state, &version, false));
             if !ask.dry_run {
-                door.shadow.start(version);
+                app.shadow.start(version);
             }
             answer
         });
     }
-    door.cluster.execute(who.actor, command).await?;
-    newest_version(&door, &scope)
+    app.cluster.execute(caller.actor, command).await?;
+    newest_version(&app, &scope)
 }
 
 /// Compile files, and unless forced refuse those whose tests fail.
@@ -99,15 +99,15 @@ fn compile_and_test(
 }
 
 /// For whom a caller speaks. Only administrators speak for everyone; others' tenants do not exist for them.
-fn policy_scope(door: &AppState, who: &Caller, tenant: Option<&str>, path: &str) -> Result<PolicyScope, ApiError> {
+fn policy_scope(app: &AppState, caller: &Caller, tenant: Option<&str>, path: &str) -> Result<PolicyScope, ApiError> {
     if tenant.is_some() {
-        return who.target_tenant(tenant).map(PolicyScope::Tenant);
+        return caller.target_tenant(tenant).map(PolicyScope::Tenant);
     }
-    if who.may(Permission::Administer, None) {
+    if caller.may(Permission::Administer, None) {
         return Ok(PolicyScope::Cluster);
     }
-    record_denial(door, who, format!("POST {path}"), path);
-    let (name, role, least) = (&who.actor.name, who.role.as_str(), Permission::Administer.minimum_role().as_str());
+    record_denial(app, caller, format!("POST {path}"), path);
+    let (name, role, least) = (&caller.actor.name, caller.role.as_str(), Permission::Administer.minimum_role().as_str());
     let detail = format!("policies for the whole cluster need role {least}, `{name}` has {role}");
     Err(ApiError::forbidden(detail)
         .hint("name the tenant whose jobs they are for, by `tenant_id` or `--tenant`"))
@@ -120,18 +120,18 @@ fn policy_scope(door: &AppState, who: &Caller, tenant: Option<&str>, path: &str)
 #[utoipa::path(post, path = "/api/v1/policies/rollback", tag = "policies", request_body = PolicyRollback,
     responses((status = 200, description = "In force", body = PolicyVersion)))]
 pub async fn roll_back(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(ask): Json<PolicyRollback>,
 ) -> Result<Json<PolicyVersion>, ApiError> {
     // A role of one tenant has only its own policies to go back to.
-    let own = who.tenant_scope().map(ToString::to_string);
+    let own = caller.tenant_scope().map(ToString::to_string);
     let tenant = ask.tenant_id.or(own);
-    let scope = policy_scope(&door, &who, tenant.as_deref(), "/api/v1/policies/rollback")?;
+    let scope = policy_scope(&app, &caller, tenant.as_deref(), "/api/v1/policies/rollback")?;
     let (number, why) = (ask.version, ask.why);
     let command = Command::RollBackPolicy { scope: scope.clone(), number, why };
-    door.cluster.execute(who.actor, command).await?;
-    newest_version(&door, &scope)
+    app.cluster.execute(caller.actor, command).await?;
+    newest_version(&app, &scope)
 }
 
 /// Which versions to list.
@@ -149,20 +149,20 @@ pub struct PolicyQuery {
 #[utoipa::path(get, path = "/api/v1/policies", tag = "policies", params(PolicyQuery),
     responses((status = 200, description = "The newest first", body = PolicyList)))]
 pub async fn list(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Query(query): Query<PolicyQuery>,
 ) -> Result<Json<PolicyList>, ApiError> {
     let wanted = |version: &BundleVersion| {
-        sees_scope(&who, &version.scope)
+        sees_scope(&caller, &version.scope)
             && query.tenant_id.as_ref().is_none_or(|tenant| is_scope_of(&version.scope, tenant))
     };
     let sees_jobs = |tenant: &TenantId| {
-        who.sees(tenant) && query.tenant_id.as_ref().is_none_or(|wanted| wanted == tenant.as_str())
+        caller.sees(tenant) && query.tenant_id.as_ref().is_none_or(|wanted| wanted == tenant.as_str())
     };
-    door.read_state(|state| {
+    app.read_state(|state| {
         let versions = state.policies.versions().into_iter().rev().filter(|version| wanted(version));
-        let policies: Vec<PolicyVersion> = versions.map(|one| api_policy_version_with_suspension(&door, state, one, false)).collect();
+        let policies: Vec<PolicyVersion> = versions.map(|one| api_policy_version_with_suspension(&app, state, one, false)).collect();
         let failures = policy_failures(state, sees_jobs);
         Json(PolicyList { total: policies.len() as u64, policies, failures })
     })
@@ -199,13 +199,13 @@ fn bucket_policy_failure<'a>(state: &'a muster_core::State, bucket: &Bucket) -> 
 
 /// A version as [`shown`], with what became of it when it was asked.
 fn api_policy_version_with_suspension(
-    door: &AppState,
+    app: &AppState,
     state: &muster_core::State,
     version: &BundleVersion,
     with_sources: bool,
 ) -> PolicyVersion {
     let shown = api_policy_version(state, version, with_sources);
-    let interpreter = door.interpreter.as_ref().filter(|_| api_policy_version.active);
+    let interpreter = app.interpreter.as_ref().filter(|_| api_policy_version.active);
     PolicyVersion { suspended: interpreter.and_then(|one| one.suspension_reason(version)), ..api_policy_version }
 }
 
@@ -214,24 +214,24 @@ fn api_policy_version_with_suspension(
     params(("version" = u64, Path, description = "Its number")),
     responses((status = 200, description = "All of it", body = PolicyVersion)))]
 pub async fn get(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(PolicyVersionNumber(number)): PathId<PolicyVersionNumber>,
 ) -> Result<Json<PolicyVersion>, ApiError> {
-    let scope = who.tenant_scope().cloned().map_or(PolicyScope::Cluster, PolicyScope::Tenant);
+    let scope = caller.tenant_scope().cloned().map_or(PolicyScope::Cluster, PolicyScope::Tenant);
     let unknown = || Refusal::UnknownPolicy { number: Some(number), scope };
-    let found = door.read_state(|state| {
-        let version = state.policies.version(number).filter(|version| sees_scope(&who, &version.scope));
-        version.map(|version| api_policy_version_with_suspension(&door, state, version, true))
+    let found = app.read_state(|state| {
+        let version = state.policies.version(number).filter(|version| sees_scope(&caller, &version.scope));
+        version.map(|version| api_policy_version_with_suspension(&app, state, version, true))
     })?;
     Ok(Json(found.ok_or_else(unknown)?))
 }
 
 /// Whether versions of a scope exist for a caller.
-fn sees_scope(who: &Caller, scope: &PolicyScope) -> bool {
+fn sees_scope(caller: &Caller, scope: &PolicyScope) -> bool {
     match scope {
-        PolicyScope::Cluster => who.role.is_cluster_wide(),
-        PolicyScope::Tenant(tenant) => who.sees(tenant),
+        PolicyScope::Cluster => caller.role.is_cluster_wide(),
+        PolicyScope::Tenant(tenant) => caller.sees(tenant),
     }
 }
 
@@ -258,10 +258,10 @@ fn no_interpreter() -> ApiError {
     ApiError::new(StatusCode::NOT_IMPLEMENTED, "no-interpreter", "this server runs no policies")
 }
 
-fn newest_version(door: &AppState, scope: &PolicyScope) -> Result<Json<PolicyVersion>, ApiError> {
-    door.read_state(|state| {
+fn newest_version(app: &AppState, scope: &PolicyScope) -> Result<Json<PolicyVersion>, ApiError> {
+    app.read_state(|state| {
         let newest = state.policies.versions().into_iter().rfind(|version| version.scope == *scope);
-        Json(newest.map(|version| api_policy_version_with_suspension(door, state, version, false)).unwrap_or_default())
+        Json(newest.map(|version| api_policy_version_with_suspension(app, state, version, false)).unwrap_or_default())
     })
 }
 
@@ -299,7 +299,7 @@ fn api_pool(state: &muster_core::State, pool: &Pool, active: bool) -> PolicyPool
         min_memory_gb: thousandths(pool.min_memory_milli_gb),
         max_temp_c: thousandths(pool.max_temp_milli_c),
         health_threshold: thousandths(pool.health_threshold_milli),
-        power_policy: pool.power_policy.word().to_string(),
+        power_policy: pool.power_policy.as_str().to_string(),
         opt_strategies: pool.opt_strategies.iter().map(strategy_text).collect(),
         health_checks: pool.health_checks.iter().map(health_check_text).collect(),
         gpus: of_pool.len() as u32,

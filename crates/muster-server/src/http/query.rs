@@ -1,4 +1,4 @@
-//! What stands in the address: path parameters and the query.
+//! Path and query parameters: parsing, pages and ranges.
 
 use std::str::FromStr;
 
@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 use crate::http::api_error::ApiError;
 use crate::http::json::unknown_field_error;
 
-/// Rows of a page when nothing is said.
+/// Rows of a page without `limit`.
 const PAGE_ROWS_DEFAULT: u32 = 50;
-/// Most rows of a page.
+/// Largest `limit` of a page.
 const PAGE_ROWS_MAX: u32 = 1_000;
 
-/// The query, with misspelt parameters refused.
+/// The query parameters. Unknown ones are refused.
 pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
@@ -34,9 +34,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Something a path names. What cannot be a name of it is as unknown as what nobody has.
+/// A path parameter. Text that does not parse is answered 404 like an unknown id.
 pub trait PathParam: FromStr {
-    /// The code of the refusal.
+    /// The problem code of the 404.
     const UNKNOWN_CODE: &'static str;
 }
 
@@ -52,7 +52,7 @@ impl PathParam for NodeId {
     const UNKNOWN_CODE: &'static str = "unknown-node";
 }
 
-/// The one parameter of a path.
+/// The only parameter of a path.
 pub struct PathId<T>(pub T);
 
 impl<T, S> FromRequestParts<S> for PathId<T>
@@ -74,15 +74,15 @@ where
     }
 }
 
-/// How many rows a page has.
-pub fn page_limit(asked: Option<u32>) -> Result<u32, ApiError> {
-    match asked.unwrap_or(PAGE_ROWS_DEFAULT) {
+/// The rows of a page, from `limit`.
+pub fn page_limit(requested: Option<u32>) -> Result<u32, ApiError> {
+    match requested.unwrap_or(PAGE_ROWS_DEFAULT) {
         limit @ 1..=PAGE_ROWS_MAX => Ok(limit),
         limit => Err(ApiError::invalid("limit", format!("{limit} is not between 1 and {PAGE_ROWS_MAX}"))),
     }
 }
 
-/// Where a page begins: an offset or a cursor, not both.
+/// The start of a page: an offset or a cursor, not both.
 pub fn page_start<C: FromStr>(
     offset: Option<u64>,
     cursor: Option<&str>,
@@ -99,7 +99,7 @@ pub fn page_start<C: FromStr>(
     }
 }
 
-/// The database counts rows in 63 bits.
+/// The database stores offsets in 63 bits.
 pub fn check_offset(offset: Option<u64>) -> Result<(), ApiError> {
     match offset {
         Some(offset) if i64::try_from(offset).is_err() => {
@@ -109,7 +109,7 @@ pub fn check_offset(offset: Option<u64>) -> Result<(), ApiError> {
     }
 }
 
-/// Which part of a list that is all in memory; everything when nothing is said.
+/// Offset and limit of a list that is held in memory; the whole list by default.
 pub fn list_range(offset: Option<u64>, limit: Option<u32>) -> Result<(usize, usize), ApiError> {
     check_offset(offset)?;
     if limit == Some(0) {
@@ -119,7 +119,7 @@ pub fn list_range(offset: Option<u64>, limit: Option<u32>) -> Result<(usize, usi
     Ok((offset, limit.map_or(usize::MAX, |limit| limit as usize)))
 }
 
-/// A label as it stands in a query, `key=value`.
+/// A label in a query, `key=value`.
 pub fn parse_label(label: &str) -> Result<(String, String), ApiError> {
     let pair = label.split_once('=').map(|(key, value)| (key.to_string(), value.to_string()));
     pair.ok_or_else(|| ApiError::invalid("label", "write it as `key=value`"))

@@ -1,4 +1,4 @@
-//! How much one caller may ask: a bucket of tokens each, filled at the configured rate, and a few streams.
+//! Rate limit per caller: a token bucket, refilled at the configured rate, and a maximum of open streams.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use axum::http::StatusCode;
 
 use crate::http::api_error::ApiError;
 
-/// Callers remembered before those who have been quiet are forgotten.
+/// Above this number of buckets, full ones (of idle callers) are dropped.
 const BUCKETS_MAX: usize = 10_000;
 
-/// Streams one caller may keep open. A stream costs little; a leaking client should still be noticed.
+/// Streams one caller may keep open. A stream costs little, but a client that leaks them must notice.
 const STREAMS_PER_CALLER_MAX: usize = 64;
 
-/// How often each caller may ask. Cheap to clone; all clones count together.
+/// Counts the requests and streams of each caller. Cheap to clone; all clones share their counts.
 #[derive(Clone)]
 pub struct RateLimiter {
     per_second: Option<f64>,
@@ -24,7 +24,7 @@ pub struct RateLimiter {
     streams: Arc<Mutex<HashMap<String, usize>>>,
 }
 
-/// Leave to keep a stream open, until it is dropped.
+/// Permission to keep a stream open, until it is dropped.
 pub struct StreamPermit {
     caller: String,
     streams: Arc<Mutex<HashMap<String, usize>>>,
@@ -36,7 +36,7 @@ struct TokenBucket {
 }
 
 impl RateLimiter {
-    /// So many requests each second, and as many at once; `None` for no limit.
+    /// Requests per second, which is also the largest burst; `None` for no limit.
     pub fn new(per_second: Option<u32>) -> RateLimiter {
         let per_second = per_second.filter(|rate| *rate > 0).map(f64::from);
         RateLimiter { per_second, buckets: Arc::default(), streams: Arc::default() }
@@ -62,12 +62,12 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// Take leave to keep one more stream open.
+    /// Permission to open one more stream.
     pub fn acquire_stream(&self, caller: &str) -> Result<StreamPermit, ApiError> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let open = streams.entry(caller.to_string()).or_default();
         if *open >= STREAMS_PER_CALLER_MAX {
-            let detail = format!("{open} streams are open already");
+            let detail = format!("{open} streams are already open; the limit per caller is {STREAMS_PER_CALLER_MAX}");
             return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many-streams", detail).retry_after(1));
         }
         *open += 1;
@@ -86,14 +86,14 @@ impl Drop for StreamPermit {
 }
 
 impl TokenBucket {
-    /// A bucket holds one second's worth.
+    /// The tokens at `now`; a bucket holds at most one second's worth.
     fn tokens_at(&self, rate: f64, now: Instant) -> f64 {
         let since = now.saturating_duration_since(self.refilled_at).as_secs_f64();
         (self.tokens + since * rate).min(rate)
     }
 }
 
-/// What is known of a caller who has shown no token.
+/// The address of the client, which identifies a caller without a token.
 pub fn peer_address(request: &Request) -> String {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map_or_else(|| "unknown".to_string(), |ConnectInfo(peer)| peer.ip().to_string())
@@ -105,20 +105,20 @@ mod tests {
 
     #[test]
     fn a_caller_above_its_rate_is_refused_and_other_callers_are_not() {
-        let limits = RateLimiter::new(Some(5));
-        assert!((0..5).all(|_| limits.take_request("a").is_ok()));
-        assert_eq!(limits.take_request("a").map_err(|fault| fault.status()), Err(StatusCode::TOO_MANY_REQUESTS));
-        assert!(limits.take_request("b").is_ok());
+        let limiter = RateLimiter::new(Some(5));
+        assert!((0..5).all(|_| limiter.take_request("a").is_ok()));
+        assert_eq!(limiter.take_request("a").map_err(|error| error.status()), Err(StatusCode::TOO_MANY_REQUESTS));
+        assert!(limiter.take_request("b").is_ok());
         assert!((0..100).all(|_| RateLimiter::new(None).take_request("a").is_ok()));
     }
 
     #[test]
     fn streams_are_counted_until_they_close() {
-        let limits = RateLimiter::new(None);
-        let mut open: Vec<StreamPermit> = (0..STREAMS_PER_CALLER_MAX).filter_map(|_| limits.acquire_stream("a").ok()).collect();
+        let limiter = RateLimiter::new(None);
+        let mut open: Vec<StreamPermit> = (0..STREAMS_PER_CALLER_MAX).filter_map(|_| limiter.acquire_stream("a").ok()).collect();
         assert_eq!(open.len(), STREAMS_PER_CALLER_MAX);
-        assert!(limits.acquire_stream("a").is_err() && limits.acquire_stream("b").is_ok());
+        assert!(limiter.acquire_stream("a").is_err() && limiter.acquire_stream("b").is_ok());
         open.pop();
-        assert!(limits.acquire_stream("a").is_ok());
+        assert!(limiter.acquire_stream("a").is_ok());
     }
 }

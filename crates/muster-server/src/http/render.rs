@@ -1,9 +1,9 @@
-//! Rows of the tables as the API shows them.
+//! Jobs, attempts, reasons and scores as the API shows them, mostly from rows of the tables.
 
 use muster_core::JobSpec;
 use muster_core::facts::verdict;
 use muster_core::facts::verdict::FairShare;
-use muster_core::objects::job::{OnNodeLost, TaskGroup};
+use muster_core::objects::job::{OnNodeLost, Phase, TaskGroup};
 use muster_core::objects::score;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
 use muster_protocol::score::{Score, ScoreTerm};
@@ -12,12 +12,12 @@ use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
 use crate::http::gpu_share;
 use crate::http::conversions::{dependency_text, ms_to_hours, human_duration, micro_to_money, rfc3339};
 
-/// What stands in place of a value that the caller may not see.
+/// Replaces a value that the caller may not see.
 pub const HIDDEN_VALUE: &str = "***";
 
-/// A state in the words of the API.
+/// The state of a job in the API.
 pub fn api_job_state(state: rows::JobState) -> JobState {
-    match api_job_state {
+    match state {
         rows::JobState::Pending => JobState::Pending,
         rows::JobState::Running => JobState::Running,
         rows::JobState::Completed => JobState::Completed,
@@ -27,7 +27,19 @@ pub fn api_job_state(state: rows::JobState) -> JobState {
     }
 }
 
-/// A job as lists show it.
+/// The state and phase of a live job.
+pub fn job_state_and_phase(job: &muster_core::objects::job::Job) -> (rows::JobState, &'static str) {
+    let state = match &job.phase {
+        Phase::Queued { preempted: true, .. } => rows::JobState::Preempted,
+        Phase::Queued { .. } | Phase::Held { .. } => rows::JobState::Pending,
+        Phase::Active(attempt) if attempt.started_at.is_some() => rows::JobState::Running,
+        Phase::Active(attempt) if attempt.stopping.is_some() => rows::JobState::Running,
+        Phase::Active(_) => rows::JobState::Pending,
+    };
+    (state, job.phase_name())
+}
+
+/// A job in a list.
 pub fn api_job_summary(row: JobRow, now_ms: i64) -> JobSummary {
     let row = without_former_attempt(row);
     let until = row.ended_at.map(|ended| row.ran_until.unwrap_or(ended)).unwrap_or(now_ms);
@@ -77,8 +89,8 @@ pub fn api_job_summary(row: JobRow, now_ms: i64) -> JobSummary {
     }
 }
 
-/// A job that waits again has no nodes, no start and no exit: those are of a former attempt, which is in the list of
-/// attempts.
+/// A requeued job has no nodes, no start and no exit: the row has those of the former attempt, which the list of attempts
+/// shows.
 fn without_former_attempt(row: JobRow) -> JobRow {
     if !matches!(row.phase.as_str(), "Queued" | "Held") {
         return row;
@@ -86,7 +98,7 @@ fn without_former_attempt(row: JobRow) -> JobRow {
     JobRow { placed_at: None, started_at: None, nodes: Vec::new(), exit_code: None, signal: None, ..row }
 }
 
-/// A job with all that was asked. What only the leader knows is filled in by the caller.
+/// A job with its whole spec. The caller of this function fills in the fields that only the leader knows.
 pub fn api_job(detail: JobDetail, now_ms: i64) -> Job {
     let JobDetail { row, spec } = detail;
     let submitted_at = row.submitted_at;
@@ -140,10 +152,10 @@ pub fn api_job(detail: JobDetail, now_ms: i64) -> Job {
     }
 }
 
-/// Hide the values of a job's environment, and keep the names.
+/// Hide the values of a job's environment variables; the names stay.
 pub fn hide_environment(job: &mut Job) {
-    api_job.environment.values_mut().for_each(|value| *value = HIDDEN_VALUE.to_string());
-    api_job.environment_hidden = true;
+    job.environment.values_mut().for_each(|value| *value = HIDDEN_VALUE.to_string());
+    job.environment_hidden = true;
 }
 
 fn requested_gpu_models(spec: &JobSpec) -> Vec<String> {
@@ -176,12 +188,12 @@ fn on_node_lost_str(rule: OnNodeLost) -> &'static str {
     }
 }
 
-/// A fair-share factor as people know it.
+/// A fair-share factor as a fraction.
 pub fn fair_share_factor(share: FairShare) -> f64 {
     f64::from(share.factor_milli) / 1_000.0
 }
 
-/// The reasons of a verdict, word and sentence.
+/// The reasons of a verdict: code and sentence.
 pub fn api_reasons(verdict: &verdict::Verdict) -> Vec<Reason> {
     let reason = |reason: &verdict::Reason| Reason {
         reason: reason.code().to_string(),
@@ -192,7 +204,7 @@ pub fn api_reasons(verdict: &verdict::Verdict) -> Vec<Reason> {
     verdict.reasons.iter().map(reason).collect()
 }
 
-/// One try at running a job. What only the leader knows is filled in by the caller.
+/// One attempt of a job. The caller of this function fills in the fields that only the leader knows.
 pub fn api_attempt(row: AttemptRow) -> Attempt {
     Attempt {
         job_id: row.job.to_string(),
@@ -220,18 +232,18 @@ pub fn api_attempt(row: AttemptRow) -> Attempt {
     }
 }
 
-/// Why a place was chosen.
+/// The score of a placement: its terms, such as `fragmentation` and `locality`, in thousandths of a GPU.
 pub fn api_score(score: &score::Score) -> Score {
     let term = |term: &score::Term| ScoreTerm { name: term.name.as_str().to_string(), milli: term.milli };
     Score { terms: score.terms.iter().map(term).collect(), compared: score.compared }
 }
 
-/// Why the attempt of a job that is under way has its place, where there was a choice.
+/// The score of the placement of a job's current attempt; `None` if there was no choice.
 pub fn attempt_score(job: &muster_core::objects::job::Job) -> Option<Score> {
-    api_job.attempt()?.score.as_deref().map(api_score)
+    job.attempt()?.score.as_deref().map(api_score)
 }
 
-/// Why an attempt was told to stop, and by whom, from the event's own JSON.
+/// The cause of a stop and its originator, from the JSON of the event.
 pub fn parse_stop_cause(json: &str) -> (String, Option<String>) {
     #[derive(serde::Deserialize)]
     struct StopCauseJson {
@@ -240,7 +252,7 @@ pub fn parse_stop_cause(json: &str) -> (String, Option<String>) {
         by: Option<String>,
     }
     match muster_json::from_str::<StopCauseJson>(json) {
-        Ok(told) => (told.cause, told.by),
+        Ok(parsed) => (parsed.cause, parsed.by),
         Err(_) => (json.to_string(), None),
     }
 }

@@ -17,18 +17,18 @@ pub const DEFAULT_METRICS_PATH: &str = "/metrics";
 /// `metrics.path` serves them elsewhere, `metrics.enabled: false` nowhere.
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, description = "All metrics", content_type = "application/openmetrics-text", body = String)))]
-pub async fn scrape(State(door): State<AppState>, path: MatchedPath, uri: Uri) -> Result<Response, ApiError> {
-    if !door.metrics.enabled || path.as_str() != door.metrics.path {
+pub async fn scrape(State(app): State<AppState>, path: MatchedPath, uri: Uri) -> Result<Response, ApiError> {
+    if !app.metrics.enabled || path.as_str() != app.metrics.path {
         return Err(unknown_path_error(uri));
     }
-    metrics_response(State(door)).await
+    metrics_response(State(app)).await
 }
 
 /// The same on a port of its own.
-pub async fn metrics_response(State(door): State<AppState>) -> Result<Response, ApiError> {
-    let counts = door.read_tables(|tables| Ok(tables.job_counts()?)).await.unwrap_or_default();
+pub async fn metrics_response(State(app): State<AppState>) -> Result<Response, ApiError> {
+    let counts = app.read_tables(|tables| Ok(tables.job_counts()?)).await.unwrap_or_default();
     let text =
-        metrics::openmetrics_text(&door, &counts).map_err(|_| ApiError::internal("the metrics could not be written"))?;
+        metrics::openmetrics_text(&app, &counts).map_err(|_| ApiError::internal("the metrics could not be written"))?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, content_type)], text).into_response())
 }

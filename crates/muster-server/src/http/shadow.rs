@@ -15,24 +15,24 @@ use crate::shadow::{Divergence, ShadowRun};
 /// Look at what a shadow would decide otherwise
 #[utoipa::path(get, path = "/api/v1/policies/shadow", tag = "policies",
     responses((status = 200, description = "So far, the newest job first", body = PolicyShadow)))]
-pub async fn report(State(door): State<AppState>) -> Result<Json<PolicyShadow>, ApiError> {
-    shadow_report(&door, door.shadow.current_run())
+pub async fn report(State(app): State<AppState>) -> Result<Json<PolicyShadow>, ApiError> {
+    shadow_report(&app, app.shadow.current_run())
 }
 
 /// End the shadow
 #[utoipa::path(delete, path = "/api/v1/policies/shadow", tag = "policies",
     responses((status = 200, description = "What it came to", body = PolicyShadow)))]
-pub async fn end(State(door): State<AppState>) -> Result<Json<PolicyShadow>, ApiError> {
-    shadow_report(&door, door.shadow.stop())
+pub async fn end(State(app): State<AppState>) -> Result<Json<PolicyShadow>, ApiError> {
+    shadow_report(&app, app.shadow.stop())
 }
 
-fn shadow_report(door: &AppState, run: Option<ShadowRun>) -> Result<Json<PolicyShadow>, ApiError> {
+fn shadow_report(app: &AppState, run: Option<ShadowRun>) -> Result<Json<PolicyShadow>, ApiError> {
     let none = || {
         ApiError::new(StatusCode::NOT_FOUND, "no-shadow", "no policies run as a shadow")
             .hint("`muster policy apply FOLDER --shadow` begins one")
     };
     let run = run.ok_or_else(none)?;
-    let policies = door.read_state(|state| api_policy_version(state, &run.version, false))?;
+    let policies = app.read_state(|state| api_policy_version(state, &run.version, false))?;
     let jobs = run.divergences.iter().rev().map(|(job, otherwise)| api_difference(*job, otherwise));
     Ok(Json(PolicyShadow {
         policies,

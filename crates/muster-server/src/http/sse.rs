@@ -1,4 +1,4 @@
-//! Server-sent events: a body that is written while it is read.
+//! Server-sent events: a response body that is written while the client reads it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -15,33 +15,31 @@ use tokio::sync::mpsc;
 
 use crate::http::rate_limit::StreamPermit;
 
-/// Events that may wait for a slow reader.
+/// Events buffered for a slow client.
 const BUFFERED_EVENTS_MAX: usize = 64;
 
-/// Silence after which a comment is sent, so that nobody in between hangs up.
+/// Silence after which a comment is sent, so that no proxy closes the connection.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How often a stream looks whether its token still counts. Revocation and expiry end it within this time.
+/// How often a stream checks its token. Revocation and expiry end the stream within this time.
 pub const TOKEN_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Where events are written. Writing fails when the reader has gone.
+/// Writes events to a client. Writing fails once the client has disconnected.
 pub struct SseWriter {
     sender: mpsc::Sender<Bytes>,
     _permit: StreamPermit,
 }
 
-/// The reader has gone.
 pub struct ClientDisconnected;
 
 impl SseWriter {
-    /// Write one event.
     pub async fn send<T: Serialize>(&self, name: &str, id: Option<u64>, data: &T) -> Result<(), ClientDisconnected> {
         let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
         let text = format!("{id}event: {name}\ndata: {}\n\n", muster_json::to_string(data));
         self.write(text).await
     }
 
-    /// Say that we are still there.
+    /// Write a comment that keeps the connection open.
     pub async fn keep_alive(&self) -> Result<(), ClientDisconnected> {
         self.write(": still here\n\n".to_string()).await
     }

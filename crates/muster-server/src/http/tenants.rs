@@ -41,8 +41,8 @@ const NOTICE_NAMES: [&str; 4] = ["start", "completion", "failure", "quota"];
 #[utoipa::path(post, path = "/api/v1/tenants", tag = "tenants", request_body = TenantSpec,
     responses((status = 201, description = "Made", body = wire::Tenant)))]
 pub async fn create(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(spec): Json<TenantSpec>,
 ) -> Result<Response, ApiError> {
     let id = match &spec.id {
@@ -54,19 +54,19 @@ pub async fn create(
         false => ApiError::invalid("name", format!("{error}")),
     })?;
     let config = Box::new(tenant_config(&spec, id.as_str())?);
-    door.cluster.execute(who.actor, Command::CreateTenant { id: id.clone(), config }).await?;
+    app.cluster.execute(caller.actor, Command::CreateTenant { id: id.clone(), config }).await?;
     let location = [(LOCATION, format!("/api/v1/tenants/{id}"))];
-    Ok((StatusCode::CREATED, location, Json(read_tenant(&door, &id)?)).into_response())
+    Ok((StatusCode::CREATED, location, Json(read_tenant(&app, &id)?)).into_response())
 }
 
 /// List the tenants
 #[utoipa::path(get, path = "/api/v1/tenants", tag = "tenants",
     responses((status = 200, description = "Those the caller may see", body = TenantList)))]
-pub async fn list(State(door): State<AppState>, who: Caller) -> Result<Json<TenantList>, ApiError> {
-    let tenants: Vec<wire::Tenant> = door.read_state(|state| {
-        let now = door.cluster.now().max(state.clock);
+pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<TenantList>, ApiError> {
+    let tenants: Vec<wire::Tenant> = app.read_state(|state| {
+        let now = app.cluster.now().max(state.clock);
         let (shares, spent) = (fair_shares(state, now), state.spent_below(now));
-        let seen = state.tenants.values().filter(|tenant| who.sees_tenant(tenant.id.as_str()));
+        let seen = state.tenants.values().filter(|tenant| caller.sees_tenant(tenant.id.as_str()));
         seen.map(|tenant| api_tenant(state, tenant, (&shares, &spent), now)).collect()
     })?;
     Ok(Json(TenantList { total: tenants.len() as u64, tenants }))
@@ -77,14 +77,14 @@ pub async fn list(State(door): State<AppState>, who: Caller) -> Result<Json<Tena
     params(("id" = String, Path, description = "The tenant")),
     responses((status = 200, description = "The tenant", body = wire::Tenant)))]
 pub async fn get(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<TenantId>,
 ) -> Result<Json<wire::Tenant>, ApiError> {
-    if !who.sees_tenant(id.as_str()) {
+    if !caller.sees_tenant(id.as_str()) {
         return Err(Refusal::UnknownTenant { tenant: id }.into());
     }
-    Ok(Json(read_tenant(&door, &id)?))
+    Ok(Json(read_tenant(&app, &id)?))
 }
 
 /// Replace all of what may change of a tenant
@@ -94,8 +94,8 @@ pub async fn get(
     params(("id" = String, Path, description = "The tenant")),
     responses((status = 200, description = "Replaced", body = wire::Tenant)))]
 pub async fn replace(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<TenantId>,
     Json(spec): Json<TenantSpec>,
 ) -> Result<Json<wire::Tenant>, ApiError> {
@@ -103,7 +103,7 @@ pub async fn replace(
         return Err(ApiError::invalid("id", "a tenant keeps its id for ever"));
     }
     let config = tenant_config(&spec, id.as_str())?;
-    change_tenant(&door, who, id, config).await
+    change_tenant(&app, caller, id, config).await
 }
 
 /// Change some of what may change of a tenant
@@ -111,34 +111,34 @@ pub async fn replace(
     params(("id" = String, Path, description = "The tenant")),
     responses((status = 200, description = "Changed", body = wire::Tenant)))]
 pub async fn change(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(id): PathId<TenantId>,
     Json(change): Json<TenantChange>,
 ) -> Result<Json<wire::Tenant>, ApiError> {
-    let mut config = door.read_state(|state| state.tenant(&id).map(|tenant| tenant.config.clone()))??;
+    let mut config = app.read_state(|state| state.tenant(&id).map(|tenant| tenant.config.clone()))??;
     apply_change(&mut config, change)?;
-    change_tenant(&door, who, id, config).await
+    change_tenant(&app, caller, id, config).await
 }
 
-async fn change_tenant(door: &AppState, who: Caller, id: TenantId, config: TenantConfig) -> Result<Json<wire::Tenant>, ApiError> {
+async fn change_tenant(app: &AppState, caller: Caller, id: TenantId, config: TenantConfig) -> Result<Json<wire::Tenant>, ApiError> {
     let config = Box::new(config);
-    door.cluster.execute(who.actor, Command::ChangeTenant { id: id.clone(), config }).await?;
-    Ok(Json(read_tenant(door, &id)?))
+    app.cluster.execute(caller.actor, Command::ChangeTenant { id: id.clone(), config }).await?;
+    Ok(Json(read_tenant(app, &id)?))
 }
 
 /// Remove a tenant that has no live jobs
 #[utoipa::path(delete, path = "/api/v1/tenants/{id}", tag = "tenants",
     params(("id" = String, Path, description = "The tenant")),
-    responses((status = 200, description = "Removed", body = Done)))]
-pub async fn delete(State(door): State<AppState>, who: Caller, PathId(id): PathId<TenantId>) -> Result<Json<Acknowledgement>, ApiError> {
-    door.cluster.execute(who.actor, Command::DeleteTenant { id: id.clone() }).await?;
+    responses((status = 200, description = "Removed", body = Acknowledgement)))]
+pub async fn delete(State(app): State<AppState>, caller: Caller, PathId(id): PathId<TenantId>) -> Result<Json<Acknowledgement>, ApiError> {
+    app.cluster.execute(caller.actor, Command::DeleteTenant { id: id.clone() }).await?;
     Ok(Json(Acknowledgement { message: format!("tenant `{id}` was removed") }))
 }
 
-fn read_tenant(door: &AppState, id: &TenantId) -> Result<wire::Tenant, ApiError> {
-    let found = door.read_state(|state| {
-        let now = door.cluster.now().max(state.clock);
+fn read_tenant(app: &AppState, id: &TenantId) -> Result<wire::Tenant, ApiError> {
+    let found = app.read_state(|state| {
+        let now = app.cluster.now().max(state.clock);
         let (shares, spent) = (fair_shares(state, now), state.spent_below(now));
         state.tenant(id).map(|tenant| api_tenant(state, tenant, (&shares, &spent), now))
     })?;

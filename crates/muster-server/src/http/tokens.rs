@@ -23,30 +23,30 @@ use crate::identity::{Caller, NewToken, mint};
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "tokens", request_body = TokenSpec,
     responses((status = 201, description = "Made", body = TokenMade)))]
 pub async fn create(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(spec): Json<TokenSpec>,
 ) -> Result<Response, ApiError> {
     let role = parse_role(&spec.role)?;
     let tenant = match role.is_cluster_wide() && spec.tenant_id.is_none() {
         true => None,
-        false => Some(who.target_tenant(spec.tenant_id.as_deref())?),
+        false => Some(caller.target_tenant(spec.tenant_id.as_deref())?),
     };
-    if role > who.role {
-        record_denial(&door, &who, "POST /api/v1/tokens".to_string(), "/api/v1/tokens");
-        let detail = format!("role {} cannot make a token of role {}", who.role.as_str(), role.as_str());
+    if role > caller.role {
+        record_denial(&app, &caller, "POST /api/v1/tokens".to_string(), "/api/v1/tokens");
+        let detail = format!("role {} cannot make a token of role {}", caller.role.as_str(), role.as_str());
         return Err(ApiError::forbidden(detail));
     }
     if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.chars().any(char::is_control) {
         return Err(ApiError::invalid("name", "must be 1 to 255 printable characters"));
     }
-    let now = door.cluster.now();
+    let now = app.cluster.now();
     let expires_ms = spec.expires_in.as_ref().map(|span| parse_duration_ms("expires_in", span)).transpose()?;
     let priority_max = spec.max_priority.as_ref().map(parse_priority).transpose()?;
     let expires_at = expires_ms.map(|ms| now.plus(ms));
     let wish = NewToken { name: spec.name, role, tenant, expires_at, priority_max };
     let (token, secret) = mint(wish, now).map_err(|error| ApiError::internal(error.to_string()))?;
-    door.cluster.execute(who.actor, Command::AddToken { token: token.clone() }).await?;
+    app.cluster.execute(caller.actor, Command::AddToken { token: token.clone() }).await?;
     let made = TokenMade { token: api_token(&token), secret: secret.reveal().to_string() };
     Ok((StatusCode::CREATED, Json(made)).into_response())
 }
@@ -61,14 +61,14 @@ fn parse_role(text: &str) -> Result<Role, ApiError> {
 /// List the tokens
 #[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens",
     responses((status = 200, description = "Those the caller may see", body = TokenList)))]
-pub async fn list(State(door): State<AppState>, who: Caller) -> Result<Json<TokenList>, ApiError> {
+pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<TokenList>, ApiError> {
     let tokens: Vec<wire::Token> =
-        door.read_state(|state| state.tokens.values().filter(|token| sees_token(&who, token)).map(api_token).collect())?;
+        app.read_state(|state| state.tokens.values().filter(|token| sees_token(&caller, token)).map(api_token).collect())?;
     Ok(Json(TokenList { total: tokens.len() as u64, tokens }))
 }
 
-fn sees_token(who: &Caller, token: &Token) -> bool {
-    who.tenant_scope().is_none_or(|own| token.tenant.as_ref() == Some(own))
+fn sees_token(caller: &Caller, token: &Token) -> bool {
+    caller.tenant_scope().is_none_or(|own| token.tenant.as_ref() == Some(own))
 }
 
 /// The short public name of a token.
@@ -89,25 +89,25 @@ impl PathParam for TokenId {
 /// Revoke a token
 #[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "tokens",
     params(("id" = String, Path, description = "The token's id, not its secret")),
-    responses((status = 200, description = "Revoked", body = Done)))]
+    responses((status = 200, description = "Revoked", body = Acknowledgement)))]
 pub async fn revoke(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     PathId(TokenId(id)): PathId<TokenId>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
     let known =
-        door.read_state(|state| state.tokens.get(&id).filter(|token| sees_token(&who, token)).map(|token| token.role))?;
+        app.read_state(|state| state.tokens.get(&id).filter(|token| sees_token(&caller, token)).map(|token| token.role))?;
     let role = known.ok_or_else(|| ApiError::from(Refusal::UnknownToken { id: id.clone() }))?;
-    if role > who.role {
+    if role > caller.role {
         let path = format!("/api/v1/tokens/{id}");
-        record_denial(&door, &who, format!("DELETE {path}"), &path);
+        record_denial(&app, &caller, format!("DELETE {path}"), &path);
         return Err(ApiError::forbidden(format!(
             "role {} cannot revoke a token of role {}",
-            who.role.as_str(),
+            caller.role.as_str(),
             role.as_str()
         )));
     }
-    door.cluster.execute(who.actor, Command::RevokeToken { id: id.clone() }).await?;
+    app.cluster.execute(caller.actor, Command::RevokeToken { id: id.clone() }).await?;
     Ok(Json(Acknowledgement { message: format!("token `{id}` was revoked") }))
 }
 

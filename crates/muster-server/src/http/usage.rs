@@ -46,11 +46,11 @@ pub struct UsageQuery {
 #[utoipa::path(get, path = "/api/v1/usage", tag = "usage", params(UsageQuery),
     responses((status = 200, description = "The sums", body = UsageReport)))]
 pub async fn report(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Query(query): Query<UsageQuery>,
 ) -> Result<Json<UsageReport>, ApiError> {
-    let now_ms = door.cluster.now().0;
+    let now_ms = app.cluster.now().0;
     let to_ms =
         query.to.as_deref().map(|text| parse_timestamp_text("to", text)).transpose()?.map_or(now_ms + 1, |to| to.0);
     let from_ms = query.from.as_deref().map(|text| parse_timestamp_text("from", text)).transpose()?;
@@ -59,14 +59,14 @@ pub async fn report(
         return Err(ApiError::invalid("from", "must not be after `to`"));
     }
     let (by, word) = parse_grouping(query.by.as_deref().unwrap_or("tenant"))?;
-    let span = UsageFilter { from_ms, to_ms, tenants: who.tenant_filter(query.tenant_id.as_deref()) };
+    let span = UsageFilter { from_ms, to_ms, tenants: caller.tenant_filter(query.tenant_id.as_deref()) };
     // A standby does not know what runs.
     let running = match (from_ms..to_ms).contains(&now_ms) {
-        true => door.read_state(|state| running_usage(state, &span, by, now_ms)).ok(),
+        true => app.read_state(|state| running_usage(state, &span, by, now_ms)).ok(),
         false => None,
     };
     let includes_running = running.is_some();
-    let ended = door.read_tables(move |tables| Ok(tables.usage(&span, by)?)).await?;
+    let ended = app.read_tables(move |tables| Ok(tables.usage(&span, by)?)).await?;
     let rows = merge_by_key(ended, running.unwrap_or_default(), by);
     let total = rows.iter().fold(UsageSum::default(), |mut total, row| {
         total.add(row);

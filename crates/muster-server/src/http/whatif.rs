@@ -18,11 +18,11 @@ const BUSY_RETRY_SECONDS: u64 = 5;
 ///
 /// Replays the journal of this server: submissions, people's acts and the health of nodes as they were, each job with
 /// the length it had, and the planner decides anew under the change. Nothing is changed by asking.
-#[utoipa::path(post, path = "/api/v1/whatif", tag = "cluster", request_body = WhatIfAsk,
+#[utoipa::path(post, path = "/api/v1/whatif", tag = "cluster", request_body = WhatIfRequest,
     responses((status = 200, description = "Who would have won and lost", body = WhatIf)))]
-pub async fn ask(State(door): State<AppState>, Json(ask): Json<WhatIfRequest>) -> Result<Json<WhatIf>, ApiError> {
-    let question = WhatIfQuery::from_request(&ask, door.cluster.now())?;
-    let Some(oracle) = door.whatif_replay.clone() else {
+pub async fn ask(State(app): State<AppState>, Json(ask): Json<WhatIfRequest>) -> Result<Json<WhatIf>, ApiError> {
+    let question = WhatIfQuery::from_request(&ask, app.cluster.now())?;
+    let Some(oracle) = app.whatif_replay.clone() else {
         return Err(ApiError::new(
             StatusCode::NOT_IMPLEMENTED,
             "no-oracle",
@@ -38,5 +38,5 @@ pub async fn ask(State(door): State<AppState>, Json(ask): Json<WhatIfRequest>) -
             Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "busy", busy).retry_after(BUSY_RETRY_SECONDS))
         }
     };
-    Ok(Json(door.read_tables(answer).await?))
+    Ok(Json(app.read_tables(answer).await?))
 }

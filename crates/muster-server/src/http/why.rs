@@ -50,52 +50,52 @@ const OWN_FORECAST_ROUNDS_MAX: usize = 100;
 /// Every blocker with its numbers, the most telling first. For a whole array, of its first waiting task.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/why", tag = "jobs",
     params(("id" = String, Path, description = "The job")),
-    responses((status = 200, description = "The answer", body = Why)))]
+    responses((status = 200, description = "The answer", body = JobExplanation)))]
 pub async fn why(
-    State(door): State<AppState>,
-    who: Caller,
-    caller: CallerKey,
+    State(app): State<AppState>,
+    caller: Caller,
+    CallerKey(caller_key): CallerKey,
     PathId(id): PathId<JobId>,
 ) -> Result<Json<JobExplanation>, ApiError> {
-    let evaluation = door.evaluations.acquire(&caller.0).await?;
-    let live = door.read_state(|state| {
+    let evaluation = app.evaluations.acquire(&caller_key).await?;
+    let live = app.read_state(|state| {
         let members = state.live_jobs_of(id);
         let waiting = members.iter().find(|id| state.jobs.get(id).is_some_and(|job| job.attempt().is_none()));
         let job = waiting.or(members.first()).and_then(|id| state.jobs.get(id))?;
-        who.sees_tenant(job.spec.tenant.as_str()).then(|| {
-            let mut why = explain_live_job(&door, state, job);
-            why.ahead = jobs_ahead(&door, &who, state, job);
-            why.may_change = who.actor.may_change(&job.spec);
-            holders::add_gpu_holders(&mut why, &who, state, job, door.cluster.now().max(state.clock));
+        caller.sees_tenant(job.spec.tenant.as_str()).then(|| {
+            let mut why = explain_live_job(&app, state, job);
+            why.ahead = jobs_ahead(&app, &caller, state, job);
+            why.may_change = caller.actor.may_change(&job.spec);
+            holders::add_gpu_holders(&mut why, &caller, state, job, app.cluster.now().max(state.clock));
             (job.id, why)
         })
     })?;
     if let Some((job, mut why)) = live {
         if why.waiting_since.is_some() {
-            add_forecast_and_remedies(&door, (&who, evaluation), job, &mut why).await?;
+            add_forecast_and_remedies(&app, (&caller, evaluation), job, &mut why).await?;
         }
-        why.history = wait_history(&door, job).await?;
+        why.history = wait_history(&app, job).await?;
         set_reason_since(&mut why);
-        why.phases = job_phases(&door, &who, job, &why.history).await?;
+        why.phases = job_phases(&app, &caller, job, &why.history).await?;
         return Ok(Json(why));
     }
-    let row = door.read_tables(move |tables| job_or_first_task_row(tables, id)).await?;
-    let row = row.filter(|row| who.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
+    let row = app.read_tables(move |tables| job_or_first_task_row(tables, id)).await?;
+    let row = row.filter(|row| caller.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
     let job = row.id;
     let mut why = explain_ended_job(row);
-    why.history = wait_history(&door, job).await?;
-    why.phases = job_phases(&door, &who, job, &why.history).await?;
+    why.history = wait_history(&app, job).await?;
+    why.phases = job_phases(&app, &caller, job, &why.history).await?;
     Ok(Json(why))
 }
 
 /// What became of a job from its submission on. Jobs that displaced it are named where the caller may see them.
-async fn job_phases(door: &AppState, who: &Caller, job: JobId, notes: &[WaitNote]) -> Result<Vec<JobPhase>, ApiError> {
-    let (who, notes, now) = (who.clone(), notes.to_vec(), door.cluster.now());
-    let told = door.read_tables(move |tables| {
+async fn job_phases(app: &AppState, caller: &Caller, job: JobId, notes: &[WaitNote]) -> Result<Vec<JobPhase>, ApiError> {
+    let (caller, notes, now) = (caller.clone(), notes.to_vec(), app.cluster.now());
+    let told = app.read_tables(move |tables| {
         let Some(detail) = tables.job(job)? else { return Ok(Vec::new()) };
         let events: Vec<Event> = job_event_rows(tables, job)?.iter().filter_map(parse_event).collect();
         let sees = |other: JobId| {
-            job_tenant(tables, other).ok().flatten().is_some_and(|tenant| who.sees_tenant(&tenant))
+            job_tenant(tables, other).ok().flatten().is_some_and(|tenant| caller.sees_tenant(&tenant))
         };
         Ok(JobPhaseBuilder::new(&notes, &sees).build(Timestamp(detail.row.submitted_at), &events, now))
     });
@@ -103,11 +103,11 @@ async fn job_phases(door: &AppState, who: &Caller, job: JobId, notes: &[WaitNote
 }
 
 /// The first of those who are ahead, as far as the caller may see them.
-fn jobs_ahead(door: &AppState, who: &Caller, state: &muster_core::State, job: &Job) -> Vec<JobAhead> {
-    let now = door.cluster.now().max(state.clock);
+fn jobs_ahead(app: &AppState, caller: &Caller, state: &muster_core::State, job: &Job) -> Vec<JobAhead> {
+    let now = app.cluster.now().max(state.clock);
     let jobs =
         planner::first_ahead(state, job, now, JOBS_AHEAD_MAX).into_iter().filter_map(|id| state.jobs.get(&id));
-    let seen = jobs.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
+    let seen = jobs.filter(|job| caller.sees_tenant(job.spec.tenant.as_str()));
     seen.map(|job| JobAhead {
         job_id: job.id.to_string(),
         name: job.spec.name.clone(),
@@ -130,9 +130,9 @@ fn set_reason_since(why: &mut JobExplanation) {
     }
 }
 
-async fn wait_history(door: &AppState, job: JobId) -> Result<Vec<WaitNote>, ApiError> {
-    let criteria = door.read_state(|state| state.policies.bucket_criteria.clone())?;
-    door.read_tables(move |tables| read_wait_notes(tables, job, &criteria)).await
+async fn wait_history(app: &AppState, job: JobId) -> Result<Vec<WaitNote>, ApiError> {
+    let criteria = app.read_state(|state| state.policies.bucket_criteria.clone())?;
+    app.read_tables(move |tables| read_wait_notes(tables, job, &criteria)).await
 }
 
 /// Why a job has waited, until it was last placed if it no longer does, from what was noted of its bucket.
@@ -169,10 +169,10 @@ fn job_or_first_task_row(tables: &dyn Tables, id: JobId) -> Result<Option<JobRow
     Ok(tasks.rows.into_iter().next().filter(|_| id.index.is_none()))
 }
 
-fn explain_live_job(door: &AppState, state: &muster_core::State, job: &Job) -> JobExplanation {
-    let now = door.cluster.now().max(state.clock);
+fn explain_live_job(app: &AppState, state: &muster_core::State, job: &Job) -> JobExplanation {
+    let now = app.cluster.now().max(state.clock);
     let place = position(state, job, now);
-    let verdicts = door.cluster.verdicts();
+    let verdicts = app.cluster.verdicts();
     let reasons = render::api_reasons(&verdicts.of(state, job, now));
     let since = waiting_since(job);
     let breakdown = since.map(|_| priority_breakdown(state, job, now));
@@ -226,22 +226,22 @@ fn node_names(job: &Job) -> Vec<String> {
 /// When it starts, and what would help the caller. Many rounds are drawn up on the shared copy of the state; a job that
 /// the last forecast does not know yet has its own, where that costs little.
 async fn add_forecast_and_remedies(
-    door: &AppState,
-    (who, evaluation): (&Caller, EvaluationPermit),
+    app: &AppState,
+    (caller, evaluation): (&Caller, EvaluationPermit),
     job: JobId,
     why: &mut JobExplanation,
 ) -> Result<(), ApiError> {
-    let (forecast, position) = (door.cluster.forecast(), why.queue_position);
+    let (forecast, position) = (app.cluster.forecast(), why.queue_position);
     let reserved = why.reserved_at_ms.map(Timestamp);
     let told = position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
-    let (door, by) = (door.clone(), who.actor.clone());
+    let (app, by) = (app.clone(), caller.actor.clone());
     let looking = tokio::task::spawn_blocking(move || {
         // The work is counted until it is done, also when its caller no longer waits for it.
         let _evaluation = evaluation;
-        let now = door.cluster.now();
+        let now = app.cluster.now();
         let (jobs, facts) =
-            door.read_state(|state| (state.jobs.len(), StartRangeCheck::new(state, job, reserved, now)))?;
-        let copy = (jobs <= STATE_COPY_LIVE_JOBS_MAX).then(|| door.evaluations.shared_copy(&door.cluster, Some(job)));
+            app.read_state(|state| (state.jobs.len(), StartRangeCheck::new(state, job, reserved, now)))?;
+        let copy = (jobs <= STATE_COPY_LIVE_JOBS_MAX).then(|| app.evaluations.shared_copy(&app.cluster, Some(job)));
         let small = copy.as_ref().filter(|copy| copy.state().jobs.len() <= OWN_FORECAST_LIVE_JOBS_MAX);
         let own = || small.filter(|_| position.is_some())?.forecast(OWN_FORECAST_ROUNDS_MAX).of(job);
         // A range that is over was wrong.
@@ -313,70 +313,70 @@ fn explain_ended_job(row: JobRow) -> JobExplanation {
 
 /// What would become of a job, without submitting it
 #[utoipa::path(post, path = "/api/v1/jobs/plan", tag = "jobs", request_body = SubmitJob,
-    responses((status = 200, description = "What would happen", body = Outlook)))]
+    responses((status = 200, description = "What would happen", body = DryRun)))]
 pub async fn plan(
-    State(door): State<AppState>,
-    who: Caller,
-    caller: CallerKey,
+    State(app): State<AppState>,
+    caller: Caller,
+    CallerKey(caller_key): CallerKey,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<DryRun>, ApiError> {
     let bytes = read_bytes(&headers, body, SUBMISSION_BYTES_MAX).await?;
-    let ask = parse_submission(&door, &who, &bytes).await?;
-    let evaluation = door.evaluations.acquire(&caller.0).await?;
+    let ask = parse_submission(&app, &caller, &bytes).await?;
+    let evaluation = app.evaluations.acquire(&caller_key).await?;
     // A whole round is drawn up, which may take a while in a large cluster.
     let looking = tokio::task::spawn_blocking(move || {
         let _evaluation = evaluation;
-        dry_run(&door, &who, &Command::SubmitJob(ask))
+        dry_run(&app, &caller, &Command::SubmitJob(ask))
     });
     let outlook = looking.await.unwrap_or_else(|_| Err(ApiError::internal("the outlook ended early")))?;
     Ok(Json(outlook))
 }
 
 /// Plan the round with the job on the shared copy. Whether it would be accepted, the state of now decides.
-fn dry_run(door: &AppState, who: &Caller, submit: &Command) -> Result<DryRun, ApiError> {
+fn dry_run(app: &AppState, caller: &Caller, submit: &Command) -> Result<DryRun, ApiError> {
     let Command::SubmitJob(SubmitJobCommand { spec, .. }) = submit else {
         return Err(ApiError::internal("only a submission has an outlook"));
     };
-    let decide = |state: &muster_core::State| state.decide(&who.actor, submit, door.cluster.now());
-    let (jobs, decided) = door.read_state(|state| (state.jobs.len(), decide(state)))?;
+    let decide = |state: &muster_core::State| state.decide(&caller.actor, submit, app.cluster.now());
+    let (jobs, decided) = app.read_state(|state| (state.jobs.len(), decide(state)))?;
     if let Err(refusal) = decided {
         return Ok(refused_outlook(refusal));
     }
     if jobs > STATE_COPY_LIVE_JOBS_MAX {
         // A copy would cost more than the round.
-        return door
-            .read_state(|state| api_outlook(planner::dry_run(state, spec, door.cluster.now().max(state.clock))));
+        return app
+            .read_state(|state| api_outlook(planner::dry_run(state, spec, app.cluster.now().max(state.clock))));
     }
-    let copy = door.evaluations.shared_copy(&door.cluster, None);
-    let now = door.cluster.now().max(copy.state().clock);
-    let limited = with_policy_limits(door, copy.state(), spec, now);
+    let copy = app.evaluations.shared_copy(&app.cluster, None);
+    let now = app.cluster.now().max(copy.state().clock);
+    let limited = with_policy_limits(app, copy.state(), spec, now);
     let state = limited.as_ref().unwrap_or(copy.state());
     let mut outlook = api_outlook(planner::dry_run(state, spec, now));
     if outlook.outcome == DryRunOutcome::Waits
         && jobs <= OWN_FORECAST_LIVE_JOBS_MAX
         && let Ok(decision) = decide(state)
     {
-        add_dry_run_forecast(state, who, &decision, now, &mut outlook);
+        add_dry_run_forecast(state, caller, &decision, now, &mut outlook);
     }
     Ok(outlook)
 }
 
 /// The cluster with what policies let the tenant of a job hold, where that is not known because nobody of it waits.
 fn with_policy_limits(
-    door: &AppState,
+    app: &AppState,
     state: &muster_core::State,
     spec: &JobSpec,
     now: Timestamp,
 ) -> Option<muster_core::State> {
-    let limits = query_missing_limits(state, &spec.tenant, door.interpreter.as_deref()?, now);
+    let limits = query_missing_limits(state, &spec.tenant, app.interpreter.as_deref()?, now);
     (!limits.is_empty()).then(|| state.with_limits(limits))
 }
 
 /// When it would start, and what would help: the job is submitted to a copy of the cluster.
 fn add_dry_run_forecast(
     state: &muster_core::State,
-    who: &Caller,
+    caller: &Caller,
     decision: &Decision,
     now: Timestamp,
     outlook: &mut DryRun,
@@ -389,7 +389,7 @@ fn add_dry_run_forecast(
         Ok(range) => outlook.expected_start = Some(range.to_api()),
         Err(because) => outlook.no_estimate = Some(because),
     }
-    outlook.sooner_with = planner::remedies(&copy, &who.actor, job, now).iter().map(api_remedy).collect();
+    outlook.sooner_with = planner::remedies(&copy, &caller.actor, job, now).iter().map(api_remedy).collect();
 }
 
 fn refused_outlook(refusal: Refusal) -> DryRun {

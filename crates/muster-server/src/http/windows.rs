@@ -24,14 +24,14 @@ use crate::identity::Caller;
 #[utoipa::path(post, path = "/api/v1/windows", tag = "windows", request_body = WindowSpec,
     responses((status = 201, description = "Booked", body = Window)))]
 pub async fn open(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(spec): Json<WindowSpec>,
 ) -> Result<Response, ApiError> {
-    let now = door.cluster.now();
+    let now = app.cluster.now();
     let window = Box::new(parse_window(&spec, now)?);
-    door.cluster.execute(who.actor, Command::OpenWindow { window }).await?;
-    let shown = door.read_state(|state| state.windows.get(&spec.name).map(|window| api_window(state, window, now)))?;
+    app.cluster.execute(caller.actor, Command::OpenWindow { window }).await?;
+    let shown = app.read_state(|state| state.windows.get(&spec.name).map(|window| api_window(state, window, now)))?;
     let shown = shown.ok_or(Refusal::UnknownWindow { name: spec.name })?;
     Ok((StatusCode::CREATED, Json(shown)).into_response())
 }
@@ -39,13 +39,13 @@ pub async fn open(
 /// List the windows
 #[utoipa::path(get, path = "/api/v1/windows", tag = "windows",
     responses((status = 200, description = "All of them", body = WindowList)))]
-pub async fn list(State(door): State<AppState>, who: Caller) -> Result<Json<WindowList>, ApiError> {
-    let now = door.cluster.now();
-    let windows = door.read_state(|state| {
+pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<WindowList>, ApiError> {
+    let now = app.cluster.now();
+    let windows = app.read_state(|state| {
         let seen = |mut window: Window| {
             // Other tenants' names and jobs only where the caller may see them.
-            window.tenant = window.tenant.filter(|tenant| who.sees_tenant(tenant));
-            window.jobs.retain(|_| who.tenant_scope().is_none());
+            window.tenant = window.tenant.filter(|tenant| caller.sees_tenant(tenant));
+            window.jobs.retain(|_| caller.tenant_scope().is_none());
             window
         };
         state.windows.values().map(|window| seen(api_window(state, window, now))).collect()
@@ -56,13 +56,13 @@ pub async fn list(State(door): State<AppState>, who: Caller) -> Result<Json<Wind
 /// Give booked nodes back
 #[utoipa::path(delete, path = "/api/v1/windows/{name}", tag = "windows",
     params(("name" = String, Path, description = "The window")),
-    responses((status = 200, description = "Closed", body = Done)))]
+    responses((status = 200, description = "Closed", body = Acknowledgement)))]
 pub async fn close(
-    State(door): State<AppState>,
-    who: Caller,
+    State(app): State<AppState>,
+    caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    door.cluster.execute(who.actor, Command::CloseWindow { name: name.clone() }).await?;
+    app.cluster.execute(caller.actor, Command::CloseWindow { name: name.clone() }).await?;
     Ok(Json(Acknowledgement { message: format!("window `{name}` is closed") }))
 }
 

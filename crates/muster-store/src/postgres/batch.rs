@@ -9,13 +9,15 @@ use muster_core::JobId;
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
-use super::error_mapping::map_write_error;
 use super::connection::PostgresConnection;
+use super::error_mapping::map_write_error;
 use super::values::ArrayParameter;
 use crate::chain;
 use crate::error::StoreError;
 use crate::record::Entry;
-use crate::tables::{BoundStatement, ProjectionScope, ExpectedRows, Statement, journal_row, project, projection_scope};
+use crate::tables::{
+    BoundStatement, ExpectedRows, ProjectionScope, Statement, journal_row, project, projection_scope,
+};
 
 /// Statements on their way at once. Each answer wakes all that wait, so more would cost more than they save.
 const CALLS_IN_FLIGHT_MAX: usize = 64;
@@ -74,7 +76,8 @@ fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
             }
         };
         runs[at].entries.push(entry);
-        if let ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) = projection_scope(&entry.event) {
+        if let ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) = projection_scope(&entry.event)
+        {
             runs[at].jobs.insert(job);
         }
     }
@@ -84,7 +87,8 @@ fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
 /// The last run of the same kind, unless something in its way must come first.
 fn joinable_run(runs: &[EntryRun<'_>], entry: &Entry) -> Option<usize> {
     for (at, run) in runs.iter().enumerate().rev() {
-        let reaches = run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
+        let reaches =
+            run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
         let reach = projection_scope(&entry.event);
         if reaches == ProjectionScope::All || projection_scope == ProjectionScope::All {
             return None;
@@ -105,8 +109,8 @@ impl EntryRun<'_> {
         match other {
             ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) => {
                 // An array is submitted under its number alone.
-                let touched = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
-                touched || (quota(other) && quota(own))
+                let affected = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
+                affected || (quota(other) && quota(own))
             }
             ProjectionScope::OwnRow => false,
             ProjectionScope::All => true,
@@ -119,7 +123,9 @@ fn add_to_group(groups: &mut Vec<StatementGroup>, begin: usize, change: BoundSta
     let same = |group: &&mut StatementGroup| std::ptr::eq(group.statement, change.statement);
     match group_statements[begin..].iter_mut().find(same) {
         Some(group) => group.changes.push(change),
-        None => group_statements.push(StatementGroup { statement: change.statement, changes: vec![change], seq }),
+        None => {
+            group_statements.push(StatementGroup { statement: change.statement, changes: vec![change], seq })
+        }
     }
 }
 
@@ -129,8 +135,9 @@ impl StatementGroup {
         match &self.statement.bulk {
             Some(bulk) if self.changes.len() > 1 => {
                 let width = self.changes.first().map_or(0, |change| change.values.len());
-                let column =
-                    |at: usize| ArrayParameter(self.changes.iter().map(|change| &change.values[at]).collect());
+                let column = |at: usize| {
+                    ArrayParameter(self.changes.iter().map(|change| &change.values[at]).collect())
+                };
                 let boxed = |at: usize| Box::new(column(at)) as Box<dyn ToSql + Sync>;
                 vec![StatementCall {
                     group: self,
@@ -161,41 +168,41 @@ impl StatementGroup {
 }
 
 /// Run all groups in order.
-pub async fn write(link: &mut PostgresConnection, groups: &[StatementGroup]) -> Result<(), StoreError> {
+pub async fn write(connection: &mut PostgresConnection, groups: &[StatementGroup]) -> Result<(), StoreError> {
     let calls: Vec<StatementCall> = group_statements.iter().flat_map(StatementGroup::calls).collect();
     for call in &calls {
-        link.prepare(call.sql).await?;
+        connection.prepare(call.sql).await?;
     }
     for calls in calls.chunks(CALLS_IN_FLIGHT_MAX) {
-        send_calls(link, calls).await?;
+        send_calls(connection, calls).await?;
     }
     Ok(())
 }
 
 type PendingRowCount<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
 
-async fn send_calls(link: &PostgresConnection, calls: &[StatementCall<'_>]) -> Result<(), StoreError> {
+async fn send_calls(connection: &PostgresConnection, calls: &[StatementCall<'_>]) -> Result<(), StoreError> {
     let mut answers: Vec<PendingRowCount<'_>> = Vec::with_capacity(calls.len());
     for call in calls {
-        let statement = link.prepared(call.sql)?;
+        let statement = connection.prepared(call.sql)?;
         let values = call.values.iter().map(|value| &**value as &(dyn ToSql + Sync));
-        answers.push(Box::pin(link.client.execute_raw(statement, values)));
+        answers.push(Box::pin(connection.client.execute_raw(statement, values)));
     }
     // The first failure tells why; those behind it only say that the transaction has failed.
-    for (call, touched) in calls.iter().zip(join_all(answers).await) {
-        let touched = touched.map_err(|error| map_write_error(&call.group.operation())(error))?;
-        if !call.rows.allows(touched, call.changes) {
-            return Err(wrong_row_count(call, touched));
+    for (call, affected) in calls.iter().zip(join_all(answers).await) {
+        let affected = affected.map_err(|error| map_write_error(&call.group.operation())(error))?;
+        if !call.rows.allows(affected, call.changes) {
+            return Err(wrong_row_count(call, affected));
         }
     }
     Ok(())
 }
 
-fn wrong_row_count(call: &StatementCall<'_>, touched: u64) -> StoreError {
+fn wrong_row_count(call: &StatementCall<'_>, affected: u64) -> StoreError {
     match call.group.changes.as_slice() {
-        [change] => change.wrong_row_count(&call.group.operation(), touched),
+        [change] => change.wrong_row_count(&call.group.operation(), affected),
         changes => StoreError::invariant_violated(format!(
-            "{} and those after it: touched {touched} rows for {} changes",
+            "{} and those after it: affected {affected} rows for {} changes",
             call.group.operation(),
             changes.len()
         )),

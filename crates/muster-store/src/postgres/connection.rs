@@ -72,15 +72,20 @@ struct ConnectOptions {
 impl ReconnectingConnection {
     pub fn new(config: &PostgresConfig, name: &'static str) -> Result<ReconnectingConnection, StoreError> {
         let runtime = DedicatedRuntime::new(Builder::new_current_thread())?;
-        let route = ConnectOptions { config: config.clone(), tls: Tls::from_config(config)?, application_name: name, timeouts: None };
-        Ok(ReconnectingConnection { runtime, options: route, connection: None })
+        let options = ConnectOptions {
+            config: config.clone(),
+            tls: Tls::from_config(config)?,
+            application_name: name,
+            timeouts: None,
+        };
+        Ok(ReconnectingConnection { runtime, options, connection: None })
     }
 
-    /// From now on calls, transactions and the connection itself keep these limits.
-    pub fn set_timeouts(&mut self, limits: LeaseTimeouts) {
-        if self.options.timeouts != Some(limits) {
+    /// From now on calls, transactions and the connection itself keep these timeouts.
+    pub fn set_timeouts(&mut self, timeouts: LeaseTimeouts) {
+        if self.options.timeouts != Some(timeouts) {
             self.disconnect();
-            self.options.timeouts = Some(limits);
+            self.options.timeouts = Some(timeouts);
         }
     }
 
@@ -88,32 +93,32 @@ impl ReconnectingConnection {
     /// open, a lock held, or an answer still on its way.
     pub fn call<T>(
         &mut self,
-        doing: &str,
+        operation: &str,
         work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let limit = self.options.timeouts.map_or(CALL_TIMEOUT, |limits| limits.call_timeout);
-        self.call_within(limit, doing, work)
+        let limit = self.options.timeouts.map_or(CALL_TIMEOUT, |timeouts| timeouts.call_timeout);
+        self.call_within(limit, operation, work)
     }
 
     /// The same for work that may take longer.
     pub fn call_within<T>(
         &mut self,
         limit: Duration,
-        doing: &str,
+        operation: &str,
         work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let (route, slot) = (&self.options, &mut self.connection);
+        let (options, slot) = (&self.options, &mut self.connection);
         let done = self.runtime.block_on(async {
             let whole = async {
-                let link = match slot {
-                    Some(link) => link,
-                    empty => empty.insert(PostgresConnection::connect(route).await?),
+                let connection = match slot {
+                    Some(connection) => connection,
+                    empty => empty.insert(PostgresConnection::connect(options).await?),
                 };
-                work(link).await
+                work(connection).await
             };
             match tokio::time::timeout(limit, whole).await {
                 Ok(done) => done,
-                Err(_) => Err(StoreError::unavailable(doing, format!("no answer for {limit:?}"))),
+                Err(_) => Err(StoreError::unavailable(operation, format!("no answer for {limit:?}"))),
             }
         });
         if done.is_err() {
@@ -125,10 +130,10 @@ impl ReconnectingConnection {
     /// Close the connection now. Nothing moves on the runtime between calls, and a transaction that stays open
     /// until the next one would keep a new leader waiting for our locks.
     fn disconnect(&mut self) {
-        if let Some(link) = self.connection.take() {
+        if let Some(connection) = self.connection.take() {
             let _ = self.runtime.block_on(async {
-                link.driver_task.abort();
-                let _ = link.driver_task.await;
+                connection.driver_task.abort();
+                let _ = connection.driver_task.await;
                 Ok(())
             });
         }
@@ -136,41 +141,51 @@ impl ReconnectingConnection {
 }
 
 impl PostgresConnection {
-    async fn connect(route: &ConnectOptions) -> Result<PostgresConnection, StoreError> {
-        let doing = format!("connect to the {}", route.config.location());
-        let mut driver = route.config.driver_config(route.application_name);
-        if let Some(limits) = route.timeouts {
-            limits.apply_to_client(&mut driver);
+    async fn connect(options: &ConnectOptions) -> Result<PostgresConnection, StoreError> {
+        let operation = format!("connect to the {}", options.config.location());
+        let mut driver = options.config.driver_config(options.application_name);
+        if let Some(timeouts) = options.timeouts {
+            timeouts.apply_to_client(&mut driver);
         }
-        let (client, connection) = driver.connect(route.tls.clone()).await.map_err(map_write_error(&doing))?;
-        let mover = tokio::spawn(async move {
+        let (client, connection) =
+            driver.connect(options.tls.clone()).await.map_err(map_write_error(&operation))?;
+        let driver_task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
             }
         });
-        let link = PostgresConnection { client, statements: HashMap::new(), driver_task: mover, timeouts: route.timeouts };
-        link.client.batch_execute(&link.session_sql()).await.map_err(map_write_error(&doing))?;
-        Ok(link)
+        let connection = PostgresConnection {
+            client,
+            statements: HashMap::new(),
+            driver_task,
+            timeouts: options.timeouts,
+        };
+        connection
+            .client
+            .batch_execute(&connection.session_sql())
+            .await
+            .map_err(map_write_error(&operation))?;
+        Ok(connection)
     }
 
     fn session_sql(&self) -> String {
-        let limits = self.timeouts.map(|limits| limits.session_sql()).unwrap_or_default();
-        format!("{SESSION_SETTINGS_SQL}; {limits}")
+        let timeouts = self.timeouts.map(|timeouts| timeouts.session_sql()).unwrap_or_default();
+        format!("{SESSION_SETTINGS_SQL}; {timeouts}")
     }
 
     /// The text that begins a transaction.
     pub fn begin_sql(&self) -> String {
-        self.timeouts.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_sql())
+        self.timeouts.map_or_else(|| "BEGIN".to_string(), |timeouts| timeouts.begin_sql())
     }
 
     /// The text that begins the transaction in which the leader row is taken.
     pub fn begin_takeover_sql(&self) -> String {
-        self.timeouts.map_or_else(|| "BEGIN".to_string(), |limits| limits.begin_takeover_sql())
+        self.timeouts.map_or_else(|| "BEGIN".to_string(), |timeouts| timeouts.begin_takeover_sql())
     }
 
     /// How long a client may be silent before another one counts it as lost.
     pub fn client_silence_max(&self) -> Duration {
-        self.timeouts.map_or(CALL_TIMEOUT, |limits| limits.call_timeout)
+        self.timeouts.map_or(CALL_TIMEOUT, |timeouts| timeouts.call_timeout)
     }
 
     /// Prepare a statement, once for each connection.
@@ -178,7 +193,8 @@ impl PostgresConnection {
         if !self.statements.contains_key(sql) {
             // Numbered parameters are `$1` here. Our SQL has no other question mark.
             let own = sql.replace('?', "$");
-            let statement = self.client.prepare(&own).await.map_err(map_write_error("prepare a statement"))?;
+            let statement =
+                self.client.prepare(&own).await.map_err(map_write_error("prepare a statement"))?;
             self.statements.insert(sql, statement);
         }
         Ok(())
@@ -186,7 +202,9 @@ impl PostgresConnection {
 
     /// A statement that was prepared before.
     pub fn prepared(&self, sql: &'static str) -> Result<&Statement, StoreError> {
-        self.statements.get(sql).ok_or_else(|| StoreError::invariant_violated(format!("`{sql}` was not prepared")))
+        self.statements
+            .get(sql)
+            .ok_or_else(|| StoreError::invariant_violated(format!("`{sql}` was not prepared")))
     }
 
     /// Run a query that is asked often.

@@ -4,12 +4,12 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::error_mapping::map_write_error;
 use super::connection::PostgresConnection;
+use super::error_mapping::map_write_error;
 use crate::error::StoreError;
 use crate::journal::ClusterIdentity;
+use crate::leader_epoch::{LeaderEpoch, LeaderRow};
 use crate::migrations;
-use crate::leader_epoch::{LeaderRow, LeaderEpoch};
 
 /// Taken while a server becomes the leader, so that two cannot migrate at once: refinery takes no lock itself.
 /// The number is `muster` in ASCII.
@@ -24,7 +24,7 @@ macro_rules! now {
 const CREATE_LEADER_TABLE: &str = "CREATE TABLE IF NOT EXISTS leader (id BIGINT PRIMARY KEY CHECK (id = 1), \
     epoch BIGINT NOT NULL, nonce BIGINT NOT NULL, holder TEXT NOT NULL, expires_at BIGINT NOT NULL)";
 
-// `$4` is the nonce of our own former term: whoever leads may begin a new epoch at any time. `$5` is a holder that
+// `$4` is the nonce of our own former leader_epoch: whoever leads may begin a new epoch at any time. `$5` is a holder that
 // is known to have ended.
 const TAKE_LEADER_ROW: &str = concat!(
     "INSERT INTO leader (id, epoch, nonce, holder, expires_at) VALUES (1, 1, $1, $2, ",
@@ -86,7 +86,7 @@ pub struct Candidate<'a> {
 
 impl Candidate<'_> {
     fn previous_nonce(&self) -> i64 {
-        self.previous_epoch.map_or(-1, |term| term.nonce as i64)
+        self.previous_epoch.map_or(-1, |leader_epoch| leader_epoch.nonce as i64)
     }
 }
 
@@ -99,59 +99,79 @@ pub enum TakeoverResult {
 }
 
 /// Try to take the leader row. The tables may be older than this release until [`migrate`] has run.
-pub async fn try_take_over(link: &mut PostgresConnection, candidate: &Candidate<'_>) -> Result<TakeoverResult, StoreError> {
-    let doing = "take the lead";
-    if let Some(held) = current_leader(link, candidate).await? {
+pub async fn try_take_over(
+    connection: &mut PostgresConnection,
+    candidate: &Candidate<'_>,
+) -> Result<TakeoverResult, StoreError> {
+    let operation = "take the lead";
+    if let Some(held) = current_leader(connection, candidate).await? {
         return Ok(held);
     }
-    let alone =
-        link.client.query_one("SELECT pg_try_advisory_lock($1)", &[&LEADER_LOCK_KEY]).await.map_err(map_write_error(doing))?;
+    let alone = connection
+        .client
+        .query_one("SELECT pg_try_advisory_lock($1)", &[&LEADER_LOCK_KEY])
+        .await
+        .map_err(map_write_error(operation))?;
     if !alone.get::<_, bool>(0) {
-        let patience_ms = link.client_silence_max().as_millis() as f64;
-        terminate_sessions(link, TERMINATE_STUCK_CANDIDATE, &[&LEADER_LOCK_KEY, &patience_ms]).await?;
-        return read_holder(link).await;
+        let patience_ms = connection.client_silence_max().as_millis() as f64;
+        terminate_sessions(connection, TERMINATE_STUCK_CANDIDATE, &[&LEADER_LOCK_KEY, &patience_ms]).await?;
+        return read_holder(connection).await;
     }
     // The lock ends with the connection if anything fails from here on.
-    refuse_newer_schema(link).await?;
+    refuse_newer_schema(connection).await?;
     // Outside of the migrations, because only the holder of an epoch may migrate.
-    if !table_exists(link, "leader").await? {
-        link.client.batch_execute(CREATE_LEADER_TABLE).await.map_err(map_write_error(doing))?;
+    if !table_exists(connection, "leader").await? {
+        connection.client.batch_execute(CREATE_LEADER_TABLE).await.map_err(map_write_error(operation))?;
     }
-    terminate_sessions(link, TERMINATE_FORMER_LEADER, &[]).await?;
-    if let Some(term) = take_leader_row(link, candidate).await? {
-        return Ok(TakeoverResult::Acquired(term));
+    terminate_sessions(connection, TERMINATE_FORMER_LEADER, &[]).await?;
+    if let Some(leader_epoch) = take_leader_row(connection, candidate).await? {
+        return Ok(TakeoverResult::Acquired(leader_epoch));
     }
-    release_leader_lock(link).await?;
-    read_holder(link).await
+    release_leader_lock(connection).await?;
+    read_holder(connection).await
 }
 
 /// The last step: lead for a whole lease from now on, because a migration may have taken longer than one.
-pub async fn start_lease(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
-    let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
-    let extended = link.client.execute(EXTEND_LEASE, &[&epoch, &nonce, &lease_ms]).await;
+pub async fn start_lease(
+    connection: &mut PostgresConnection,
+    leader_epoch: LeaderEpoch,
+    lease_ms: i64,
+) -> Result<(), StoreError> {
+    let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
+    let extended = connection.client.execute(EXTEND_LEASE, &[&epoch, &nonce, &lease_ms]).await;
     extended.map_err(map_write_error("take the lead"))?;
-    release_leader_lock(link).await
+    release_leader_lock(connection).await
 }
 
-async fn release_leader_lock(link: &PostgresConnection) -> Result<(), StoreError> {
-    let unlocked = link.client.execute("SELECT pg_advisory_unlock($1)", &[&LEADER_LOCK_KEY]).await;
+async fn release_leader_lock(connection: &PostgresConnection) -> Result<(), StoreError> {
+    let unlocked = connection.client.execute("SELECT pg_advisory_unlock($1)", &[&LEADER_LOCK_KEY]).await;
     unlocked.map(drop).map_err(map_write_error("take the lead"))
 }
 
 /// The leader, if it is another server whose lease holds.
-async fn current_leader(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<TakeoverResult>, StoreError> {
-    if !table_exists(link, "leader").await? {
+async fn current_leader(
+    connection: &PostgresConnection,
+    candidate: &Candidate<'_>,
+) -> Result<Option<TakeoverResult>, StoreError> {
+    if !table_exists(connection, "leader").await? {
         return Ok(None);
     }
-    let row = link.client.query_opt(READ_LEADER_ROW, &[&candidate.previous_nonce(), &candidate.dead_holder]).await;
+    let row = connection
+        .client
+        .query_opt(READ_LEADER_ROW, &[&candidate.previous_nonce(), &candidate.dead_holder])
+        .await;
     let row = row.map_err(map_write_error("ask who leads"))?;
     let held = |row: &Row| TakeoverResult::HeldByOther { holder: row.get(0), until_ms: row.get(1) };
     Ok(row.as_ref().filter(|row| row.get(2)).map(held))
 }
 
 /// End the sessions that a dead leader left behind. Without the right to do so, their own time limits end them.
-async fn terminate_sessions(link: &PostgresConnection, sql: &str, values: &[&(dyn ToSql + Sync)]) -> Result<(), StoreError> {
-    match link.client.query(sql, values).await {
+async fn terminate_sessions(
+    connection: &PostgresConnection,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<(), StoreError> {
+    match connection.client.query(sql, values).await {
         Ok(ended) if ended.is_empty() => Ok(()),
         Ok(ended) => {
             tracing::warn!(sessions = ended.len(), "ended database sessions of a leader whose lease is over");
@@ -168,26 +188,36 @@ async fn terminate_sessions(link: &PostgresConnection, sql: &str, values: &[&(dy
 }
 
 /// `None` if the row is not free: another server has taken it, or a transaction of the former leader has not ended yet.
-async fn take_leader_row(link: &PostgresConnection, candidate: &Candidate<'_>) -> Result<Option<LeaderEpoch>, StoreError> {
-    let doing = "take the lead";
+async fn take_leader_row(
+    connection: &PostgresConnection,
+    candidate: &Candidate<'_>,
+) -> Result<Option<LeaderEpoch>, StoreError> {
+    let operation = "take the lead";
     let (nonce, former) = (candidate.nonce as i64, candidate.previous_nonce());
-    link.client.batch_execute(&link.begin_takeover_sql()).await.map_err(map_write_error(doing))?;
-    let taken = link
+    connection
         .client
-        .query_opt(TAKE_LEADER_ROW, &[&nonce, &candidate.holder, &candidate.lease_ms, &former, &candidate.dead_holder])
+        .batch_execute(&connection.begin_takeover_sql())
+        .await
+        .map_err(map_write_error(operation))?;
+    let taken = connection
+        .client
+        .query_opt(
+            TAKE_LEADER_ROW,
+            &[&nonce, &candidate.holder, &candidate.lease_ms, &former, &candidate.dead_holder],
+        )
         .await;
     let row = match taken {
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => None,
-        other => other.map_err(map_write_error(doing))?,
+        other => other.map_err(map_write_error(operation))?,
     };
     // After a failed statement this rolls back.
-    link.client.batch_execute("COMMIT").await.map_err(map_write_error(doing))?;
+    connection.client.batch_execute("COMMIT").await.map_err(map_write_error(operation))?;
     Ok(row.map(|row| LeaderEpoch { epoch: row.get::<_, i64>(0) as u64, nonce: candidate.nonce }))
 }
 
-async fn read_holder(link: &PostgresConnection) -> Result<TakeoverResult, StoreError> {
-    let row = match table_exists(link, "leader").await? {
-        true => link.client.query_opt("SELECT holder, expires_at FROM leader WHERE id = 1", &[]).await,
+async fn read_holder(connection: &PostgresConnection) -> Result<TakeoverResult, StoreError> {
+    let row = match table_exists(connection, "leader").await? {
+        true => connection.client.query_opt("SELECT holder, expires_at FROM leader WHERE id = 1", &[]).await,
         false => Ok(None),
     };
     Ok(match row.map_err(map_write_error("ask who leads"))? {
@@ -197,70 +227,89 @@ async fn read_holder(link: &PostgresConnection) -> Result<TakeoverResult, StoreE
     })
 }
 
-async fn refuse_newer_schema(link: &PostgresConnection) -> Result<(), StoreError> {
-    let found = schema_version(link).await?;
-    migrations::refuse_newer_schema(set_cluster_id, migrations::newest_known_version(&migrations::postgres::migrations::runner()))
+async fn refuse_newer_schema(connection: &PostgresConnection) -> Result<(), StoreError> {
+    let found = schema_version(connection).await?;
+    migrations::refuse_newer_schema(
+        set_cluster_id,
+        migrations::newest_known_version(&migrations::postgres::migrations::runner()),
+    )
 }
 
 /// Whether the tables are those of this release.
-pub async fn is_schema_current(link: &PostgresConnection) -> Result<bool, StoreError> {
+pub async fn is_schema_current(connection: &PostgresConnection) -> Result<bool, StoreError> {
     let known = migrations::newest_known_version(&migrations::postgres::migrations::runner());
-    Ok(schema_version(link).await? == Some(known))
+    Ok(schema_version(connection).await? == Some(known))
 }
 
 /// The newest migration that the tables have had.
-pub async fn schema_version(link: &PostgresConnection) -> Result<Option<i64>, StoreError> {
-    if !table_exists(link, migrations::HISTORY_TABLE).await? {
+pub async fn schema_version(connection: &PostgresConnection) -> Result<Option<i64>, StoreError> {
+    if !table_exists(connection, migrations::HISTORY_TABLE).await? {
         return Ok(None);
     }
     let newest = format!("SELECT CAST(max(version) AS BIGINT) FROM {}", migrations::HISTORY_TABLE);
-    let row = link.client.query_one(&newest, &[]).await.map_err(map_write_error("read the version of the tables"))?;
+    let row = connection
+        .client
+        .query_one(&newest, &[])
+        .await
+        .map_err(map_write_error("read the version of the tables"))?;
     Ok(row.get(0))
 }
 
-async fn table_exists(link: &PostgresConnection, table: &str) -> Result<bool, StoreError> {
-    let asked = link.client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await;
+async fn table_exists(connection: &PostgresConnection, table: &str) -> Result<bool, StoreError> {
+    let asked = connection.client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await;
     asked.map(|row| row.get(0)).map_err(map_write_error("look for a table"))
 }
 
 /// Bring the tables up to this release. Only for the holder of the row.
-pub async fn migrate(link: &mut PostgresConnection) -> Result<(), StoreError> {
+pub async fn migrate(connection: &mut PostgresConnection) -> Result<(), StoreError> {
     let runner = migrations::postgres::migrations::runner();
-    let migrated = runner.run_async(&mut link.client).await;
-    migrated.map(drop).map_err(|error| match link.client.is_closed() {
+    let migrated = runner.run_async(&mut connection.client).await;
+    migrated.map(drop).map_err(|error| match connection.client.is_closed() {
         true => StoreError::unavailable("bring the tables up to date", error),
         false => migrations::migration_error(error),
     })
 }
 
 /// Extend the lease, unless it has run out.
-pub async fn renew_lease(link: &mut PostgresConnection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
-    let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
-    let doing = "extend the lease";
-    link.prepare(RENEW_LEASE).await?;
-    let (begin, statement) = (link.begin_sql(), link.prepared(RENEW_LEASE)?);
+pub async fn renew_lease(
+    connection: &mut PostgresConnection,
+    leader_epoch: LeaderEpoch,
+    lease_ms: i64,
+) -> Result<(), StoreError> {
+    let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
+    let operation = "extend the lease";
+    connection.prepare(RENEW_LEASE).await?;
+    let (begin, statement) = (connection.begin_sql(), connection.prepared(RENEW_LEASE)?);
     let values: [&(dyn ToSql + Sync); 3] = [&epoch, &nonce, &lease_ms];
     // One round trip; if the statement fails, the commit rolls back.
     let (begun, renewed, ended) = tokio::join!(
-        link.client.batch_execute(&begin),
-        link.client.execute(statement, &values),
-        link.client.batch_execute("COMMIT"),
+        connection.client.batch_execute(&begin),
+        connection.client.execute(statement, &values),
+        connection.client.batch_execute("COMMIT"),
     );
-    begun.map_err(map_write_error(doing))?;
-    let renewed = renewed.map_err(map_write_error(doing))?;
-    ended.map_err(map_write_error(doing))?;
+    begun.map_err(map_write_error(operation))?;
+    let renewed = renewed.map_err(map_write_error(operation))?;
+    ended.map_err(map_write_error(operation))?;
     if renewed == 1 {
         return Ok(());
     }
-    let row = link.client.query_opt(CHECK_LEADER_ROW, &[]).await.map_err(map_write_error(doing))?;
-    term.check(row.as_ref().map(leader_row))?;
+    let row = connection.client.query_opt(CHECK_LEADER_ROW, &[]).await.map_err(map_write_error(operation))?;
+    leader_epoch.check(row.as_ref().map(leader_row))?;
     Err(StoreError::NotLeader { why: "the lease could not be extended".to_string() })
 }
 
 /// End the lease.
-pub async fn end_lease(link: &mut PostgresConnection, term: LeaderEpoch) -> Result<(), StoreError> {
-    let (epoch, nonce) = (term.epoch as i64, term.nonce as i64);
-    link.client.execute(EXPIRE_LEASE, &[&epoch, &nonce]).await.map(drop).map_err(map_write_error("resign"))
+pub async fn end_lease(
+    connection: &mut PostgresConnection,
+    leader_epoch: LeaderEpoch,
+) -> Result<(), StoreError> {
+    let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
+    connection
+        .client
+        .execute(EXPIRE_LEASE, &[&epoch, &nonce])
+        .await
+        .map(drop)
+        .map_err(map_write_error("resign"))
 }
 
 /// A row of [`CHECK`].
@@ -269,27 +318,33 @@ pub fn leader_row(row: &Row) -> LeaderRow {
 }
 
 /// Which cluster the database holds, also before anyone has led.
-pub async fn cluster_identity(link: &mut PostgresConnection) -> Result<ClusterIdentity, StoreError> {
-    let doing = map_write_error("ask which cluster it is");
-    if table_exists(link, "cluster").await? {
-        let row = link
+pub async fn cluster_identity(connection: &mut PostgresConnection) -> Result<ClusterIdentity, StoreError> {
+    let map_error = map_write_error("ask which cluster it is");
+    if table_exists(connection, "cluster").await? {
+        let row = connection
             .client
             .query_opt("SELECT cluster_id FROM cluster WHERE id = 1", &[])
             .await
-            .map_err(&doing)?;
+            .map_err(&map_error)?;
         if let Some(row) = row {
             return Ok(ClusterIdentity::Cluster(row.get(0)));
         }
     }
-    if !table_exists(link, "journal").await? {
+    if !table_exists(connection, "journal").await? {
         return Ok(ClusterIdentity::Empty);
     }
-    let first = link.client.query_opt("SELECT 1 FROM journal LIMIT 1", &[]).await.map_err(&doing)?;
+    let first =
+        connection.client.query_opt("SELECT 1 FROM journal LIMIT 1", &[]).await.map_err(&map_error)?;
     Ok(if first.is_some() { ClusterIdentity::Unnamed } else { ClusterIdentity::Empty })
 }
 
 /// Give the cluster its id, unless it has one.
-pub async fn set_cluster_id(link: &mut PostgresConnection, cluster: &str) -> Result<(), StoreError> {
+pub async fn set_cluster_id(connection: &mut PostgresConnection, cluster: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO cluster (id, cluster_id) VALUES (1, $1) ON CONFLICT DO NOTHING";
-    link.client.execute(sql, &[&cluster]).await.map(drop).map_err(map_write_error("give the cluster its id"))
+    connection
+        .client
+        .execute(sql, &[&cluster])
+        .await
+        .map(drop)
+        .map_err(map_write_error("give the cluster its id"))
 }

@@ -1,14 +1,14 @@
-//! Time limits of the journal's connection, derived from the lease.
+//! Time timeouts of the journal's connection, derived from the lease.
 //!
 //! A leader that is frozen or cut off inside a transaction keeps its lock on the leader row. PostgreSQL does not
-//! notice by itself that such a client is gone, so each session asks for limits that end the transaction before the
+//! notice by itself that such a client is gone, so each session asks for timeouts that end the transaction before the
 //! lease ends: the standby then finds the row free when it may take over.
 
 use std::time::Duration;
 
 use tokio_postgres::Config;
 
-/// Below this a busy machine would miss its own limits.
+/// Below this a busy machine would miss its own timeouts.
 const LEASE_MIN_MS: i64 = 1_500;
 /// Two thirds of it are [`super::link::CALL_TIMEOUT`].
 const LEASE_MAX_MS: i64 = 45_000;
@@ -17,20 +17,20 @@ const LEASE_MAX_MS: i64 = 45_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimeouts {
     /// A call, a statement of it, and the silence of the client inside a transaction: two thirds of the lease, as
-    /// long as a leader may act without renewing it.
+    /// long as a leader may call_timeout_ms without renewing it.
     pub call_timeout: Duration,
     /// A wait for the lock on the leader row.
     lock_timeout: Duration,
 }
 
 impl LeaseTimeouts {
-    /// The limits under a lease of this length.
+    /// The timeouts under a lease of this length.
     pub fn for_lease(lease_ms: i64) -> LeaseTimeouts {
         let lease = Duration::from_millis(lease_ms.clamp(LEASE_MIN_MS, LEASE_MAX_MS) as u64);
         LeaseTimeouts { call_timeout: lease * 2 / 3, lock_timeout: lease / 6 }
     }
 
-    /// Client side: the kernel gives the connection up when the server does not acknowledge for `act`.
+    /// Client side: the kernel gives the connection up when the server does not acknowledge for `call_timeout_ms`.
     pub fn apply_to_client(&self, config: &mut Config) {
         config
             .keepalives_idle(self.keepalive_interval())
@@ -42,11 +42,12 @@ impl LeaseTimeouts {
     /// Server side, for the session. Settings that this release of PostgreSQL does not know are left out; over a unix
     /// socket the ones about TCP have no effect.
     pub fn session_sql(&self) -> String {
-        let (act, probe) = (self.call_timeout.as_millis(), self.keepalive_interval().as_secs());
+        let (call_timeout_ms, keepalive_seconds) =
+            (self.call_timeout.as_millis(), self.keepalive_interval().as_secs());
         format!(
             "SELECT set_config(known.name, wanted.value, false) FROM (VALUES \
-             ('idle_in_transaction_session_timeout', '{act}'), ('tcp_user_timeout', '{act}'), \
-             ('tcp_keepalives_idle', '{probe}'), ('tcp_keepalives_interval', '{probe}'), \
+             ('idle_in_transaction_session_timeout', '{call_timeout_ms}'), ('tcp_user_timeout', '{call_timeout_ms}'), \
+             ('tcp_keepalives_idle', '{keepalive_seconds}'), ('tcp_keepalives_interval', '{keepalive_seconds}'), \
              ('tcp_keepalives_count', '2')) AS wanted (name, value) \
              JOIN pg_settings AS known ON known.name = wanted.name"
         )
@@ -75,11 +76,15 @@ mod tests {
     #[test]
     fn every_timeout_is_shorter_than_the_lease() {
         for lease_ms in [1_500, 6_000, 30_000, 45_000] {
-            let limits = LeaseTimeouts::for_lease(lease_ms);
-            assert_eq!(limits.call_timeout.as_millis() as i64, lease_ms * 2 / 3);
-            assert!(limits.lock_timeout < limits.call_timeout);
+            let timeouts = LeaseTimeouts::for_lease(lease_ms);
+            assert_eq!(timeouts.call_timeout.as_millis() as i64, lease_ms * 2 / 3);
+            assert!(timeouts.lock_timeout < timeouts.call_timeout);
         }
-        assert_eq!(LeaseTimeouts::for_lease(0), LeaseTimeouts::for_lease(1_500), "0 would switch the limits off");
+        assert_eq!(
+            LeaseTimeouts::for_lease(0),
+            LeaseTimeouts::for_lease(1_500),
+            "0 would switch the timeouts off"
+        );
         assert_eq!(LeaseTimeouts::for_lease(i64::MAX), LeaseTimeouts::for_lease(45_000));
     }
 }

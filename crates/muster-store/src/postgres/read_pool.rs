@@ -7,8 +7,8 @@ use tokio::runtime::Builder;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::config::PostgresConfig;
-use super::error_mapping::map_read_error;
 use super::connection::DedicatedRuntime;
+use super::error_mapping::map_read_error;
 use super::tls::Tls;
 use super::values::row_values;
 use crate::error::StoreError;
@@ -41,9 +41,11 @@ impl PostgresReadPool {
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_WAIT_MAX))
             .create_timeout(Some(POOL_WAIT_MAX))
-            .pre_recycle(Hook::sync_fn(move |_, metrics| match exceeds_lifetime(metrics.age(), lifetime_mins) {
-                true => Err(HookError::message("it is old")),
-                false => Ok(()),
+            .pre_recycle(Hook::sync_fn(move |_, metrics| {
+                match exceeds_lifetime(metrics.age(), lifetime_mins) {
+                    true => Err(HookError::message("it is old")),
+                    false => Ok(()),
+                }
             }))
             .build()
             .map_err(|error| StoreError::Misconfigured(format!("the pool cannot be made: {error}")))?;
@@ -51,7 +53,12 @@ impl PostgresReadPool {
         Ok(PostgresReadPool { pool, runtime, idle_max: config.max_idle_conns, location: config.location() })
     }
 
-    async fn query(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
+    async fn query(
+        &self,
+        operation: &str,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<Vec<Value>>, StoreError> {
         let connecting = format!("connect to the {}", self.location);
         let client = self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => map_read_error(&connecting)(error),
@@ -60,7 +67,7 @@ impl PostgresReadPool {
         // Types are said rather than asked for: lists make a new text for each length, not worth preparing.
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             values.iter().map(|value| (value as &(dyn ToSql + Sync), value.postgres_type())).collect();
-        let rows = client.query_typed(sql, &typed).await.map_err(map_read_error(doing))?;
+        let rows = client.query_typed(sql, &typed).await.map_err(map_read_error(operation))?;
         rows.iter().map(row_values).collect()
     }
 
@@ -84,8 +91,13 @@ fn exceeds_lifetime(age: Duration, lifetime_mins: u64) -> bool {
 impl SqlSource for PostgresReadPool {
     const DIALECT: Dialect = Dialect::Postgres;
 
-    fn query_rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
-        let rows = self.runtime.block_on(self.query(doing, sql, values));
+    fn query_rows(
+        &self,
+        operation: &str,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<Vec<Value>>, StoreError> {
+        let rows = self.runtime.block_on(self.query(operation, sql, values));
         self.close_idle();
         rows
     }

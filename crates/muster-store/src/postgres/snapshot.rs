@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use super::config::PostgresConfig;
+use super::connection::{PostgresConnection, ReconnectingConnection};
 use super::error_mapping::map_read_error;
-use super::connection::{ReconnectingConnection, PostgresConnection};
-use super::savepoints::{read_chunk, complete_savepoints};
+use super::savepoints::{complete_savepoints, read_chunk};
 use super::values::row_values;
 use super::{leader, read_records};
-use crate::verify::{Snapshot, Table};
 use crate::error::StoreError;
 use crate::record::Record;
 use crate::replay::PAGE_ROWS;
 use crate::savepoint;
 use crate::tables::Value;
+use crate::verify::{Snapshot, Table};
 
 /// A large table is put into order before its first row is there.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -24,50 +24,53 @@ pub struct PostgresSnapshot(ReconnectingConnection);
 impl PostgresSnapshot {
     pub fn new(config: &PostgresConfig) -> Result<PostgresSnapshot, StoreError> {
         let mut snapshot = PostgresSnapshot(ReconnectingConnection::new(config, "muster doctor")?);
-        snapshot.call("begin to read", async |link| {
+        snapshot.call("begin to read", async |connection| {
             let begin =
                 "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on";
-            link.client.batch_execute(begin).await.map_err(map_read_error("begin to read"))
+            connection.client.batch_execute(begin).await.map_err(map_read_error("begin to read"))
         })?;
         Ok(snapshot)
     }
 
     fn call<T>(
         &mut self,
-        doing: &str,
+        operation: &str,
         work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.0.call_within(QUERY_TIMEOUT, doing, work)
+        self.0.call_within(QUERY_TIMEOUT, operation, work)
     }
 }
 
 impl Snapshot for PostgresSnapshot {
     fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError> {
-        self.call("read the journal", async |link| read_records(link, from).await)
+        self.call("read the journal", async |connection| read_records(connection, from).await)
     }
 
     /// A cursor remembers where it was, so only its first page looks at `after`.
     fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
-        let doing = format!("read the table {}", table.name);
+        let operation = format!("read the table {}", table.name);
         let open = after.is_none().then(|| declare_cursor_sql(table));
-        self.call(&doing, async |link| {
+        self.call(&operation, async |connection| {
             if let Some(open) = open {
-                link.client.batch_execute(&open).await.map_err(map_read_error(&doing))?;
+                connection.client.batch_execute(&open).await.map_err(map_read_error(&operation))?;
             }
             let fetch = format!("FETCH {PAGE_ROWS} FROM examined");
-            let rows = link.client.query(&fetch, &[]).await.map_err(map_read_error(&doing))?;
+            let rows = connection.client.query(&fetch, &[]).await.map_err(map_read_error(&operation))?;
             rows.iter().map(row_values).collect()
         })
     }
 
     fn schema_version(&mut self) -> Result<Option<i64>, StoreError> {
-        self.call("read the version of the tables", async |link| leader::schema_version(link).await)
+        self.call("read the version of the tables", async |connection| {
+            leader::schema_version(connection).await
+        })
     }
 
     fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
-        let all = self.call("read savepoints", async |link| complete_savepoints(link, i64::MAX).await)?;
+        let all =
+            self.call("read savepoints", async |connection| complete_savepoints(connection, i64::MAX).await)?;
         savepoint::unreadable_savepoints(&all, |seq, number| {
-            self.call("read a savepoint", async |link| read_chunk(link, seq, number).await)
+            self.call("read a savepoint", async |connection| read_chunk(connection, seq, number).await)
         })
     }
 }

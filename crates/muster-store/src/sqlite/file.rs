@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::error_mapping::{corrupt_file, map_write_error, map_read_error};
+use super::error_mapping::{corrupt_file, map_read_error, map_write_error};
 use super::write_queue::WriteQueue;
 use crate::error::StoreError;
-use crate::private_files;
 use crate::leader_epoch::random_number;
+use crate::private_files;
 
 /// Long enough for a savepoint chunk or a checkpoint on a slow disk.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,41 +40,53 @@ impl DatabaseFile {
     /// between them, which a database in memory cannot be without making them wait for each other.
     pub fn at_path(path: &Path) -> Result<DatabaseFile, StoreError> {
         if path.as_os_str() != ":memory:" {
-            return Ok(DatabaseFile { path: path.to_path_buf(), is_temporary: false, write_queue: WriteQueue::default() });
+            return Ok(DatabaseFile {
+                path: path.to_path_buf(),
+                is_temporary: false,
+                write_queue: WriteQueue::default(),
+            });
         }
         let name = format!("muster-{:016x}", random_number()?);
         let folder = std::env::temp_dir().join(name);
         private_files::create_folder_if_missing(&folder).map_err(|error| {
             StoreError::unavailable(format!("make the folder `{}`", folder.display()), error)
         })?;
-        Ok(DatabaseFile { path: folder.join("muster.db"), is_temporary: true, write_queue: WriteQueue::default() })
+        Ok(DatabaseFile {
+            path: folder.join("muster.db"),
+            is_temporary: true,
+            write_queue: WriteQueue::default(),
+        })
     }
 
     /// A connection that writes.
     pub fn open_writer(&self) -> Result<Connection, StoreError> {
-        let doing = self.open_operation();
+        let operation = self.open_operation();
         // SQLite gives its log and its index the mode of the database file.
-        private_files::create_file_if_missing(&self.path).map_err(|error| StoreError::unavailable(&doing, error))?;
-        ["-wal", "-shm"].iter().for_each(|ending| private_files::remove_access_of_others(&path_with_suffix(&self.path, ending)));
-        let connection = Connection::open(&self.path).map_err(map_write_error(&doing))?;
+        private_files::create_file_if_missing(&self.path)
+            .map_err(|error| StoreError::unavailable(&operation, error))?;
+        ["-wal", "-shm"]
+            .iter()
+            .for_each(|ending| private_files::remove_access_of_others(&path_with_suffix(&self.path, ending)));
+        let connection = Connection::open(&self.path).map_err(map_write_error(&operation))?;
         let synchronous = if self.is_temporary { "OFF" } else { "FULL" };
         let pragmas = format!(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA foreign_keys = ON; \
              PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA journal_size_limit = 67108864; \
              PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
         );
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(map_write_error(&doing))?;
-        connection.execute_batch(&pragmas).map_err(map_write_error(&doing))?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(map_write_error(&operation))?;
+        connection.execute_batch(&pragmas).map_err(map_write_error(&operation))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
         Ok(connection)
     }
 
     /// A connection that only reads.
     pub fn open_reader(&self) -> Result<Connection, StoreError> {
-        let doing = format!("open `{}` for reading", self.path.display());
+        let operation = format!("open `{}` for reading", self.path.display());
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags).map_err(map_read_error(&doing))?;
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(map_read_error(&doing))?;
+        let connection =
+            Connection::open_with_flags(&self.path, flags).map_err(map_read_error(&operation))?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(map_read_error(&operation))?;
         Ok(connection)
     }
 

@@ -4,14 +4,19 @@ use rusqlite::{Connection, OptionalExtension, Row};
 
 use super::error_mapping::map_write_error;
 use crate::error::StoreError;
+use crate::leader_epoch::{LeaderEpoch, LeaderRow};
 use crate::migrations;
-use crate::leader_epoch::{LeaderRow, LeaderEpoch};
 
 /// Milliseconds by the clock of the database.
 const NOW_MS_SQL: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
 /// Take the next epoch. The former holder is dead, else it would hold the lock file.
-pub fn take_leader_row(connection: &Connection, nonce: u64, holder: &str, lease_ms: i64) -> Result<LeaderEpoch, StoreError> {
+pub fn take_leader_row(
+    connection: &Connection,
+    nonce: u64,
+    holder: &str,
+    lease_ms: i64,
+) -> Result<LeaderEpoch, StoreError> {
     // Outside of the migrations, because only the holder of an epoch may migrate.
     let make = "CREATE TABLE IF NOT EXISTS leader (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, \
                 nonce INTEGER NOT NULL, holder TEXT NOT NULL, expires_at INTEGER NOT NULL) STRICT";
@@ -23,38 +28,43 @@ pub fn take_leader_row(connection: &Connection, nonce: u64, holder: &str, lease_
     let epoch = connection
         .execute_batch(make)
         .and_then(|()| {
-            connection.query_row(&take_leader_row, (nonce as i64, holder, lease_ms), |row| row.get::<_, i64>(0))
+            connection
+                .query_row(&take_leader_row, (nonce as i64, holder, lease_ms), |row| row.get::<_, i64>(0))
         })
         .map_err(map_write_error("take the lead"))?;
     Ok(LeaderEpoch { epoch: epoch as u64, nonce })
 }
 
 /// Let the lease end so long from now.
-pub fn extend_lease(connection: &Connection, term: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
-    set_lease_end(connection, term, &format!("{NOW_MS_SQL} + {lease_ms}"))
+pub fn extend_lease(
+    connection: &Connection,
+    leader_epoch: LeaderEpoch,
+    lease_ms: i64,
+) -> Result<(), StoreError> {
+    set_lease_end(connection, leader_epoch, &format!("{NOW_MS_SQL} + {lease_ms}"))
 }
 
 /// End the lease.
-pub fn end_lease(connection: &Connection, term: LeaderEpoch) -> Result<(), StoreError> {
-    set_lease_end(connection, term, "0")
+pub fn end_lease(connection: &Connection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
+    set_lease_end(connection, leader_epoch, "0")
 }
 
-fn set_lease_end(connection: &Connection, term: LeaderEpoch, end: &str) -> Result<(), StoreError> {
+fn set_lease_end(connection: &Connection, leader_epoch: LeaderEpoch, end: &str) -> Result<(), StoreError> {
     let sql = format!("UPDATE leader SET expires_at = {end} WHERE id = 1 AND epoch = ?1 AND nonce = ?2");
     connection
-        .execute(&sql, (term.epoch as i64, term.nonce as i64))
+        .execute(&sql, (leader_epoch.epoch as i64, leader_epoch.nonce as i64))
         .map_err(map_write_error("set the end of the lease"))?;
     Ok(())
 }
 
 /// Whether we lead, to be asked inside every writing transaction.
-pub fn check_leader(connection: &Connection, term: LeaderEpoch) -> Result<(), StoreError> {
+pub fn check_leader(connection: &Connection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
     let sql = format!("SELECT epoch, nonce, holder, expires_at - {NOW_MS_SQL} FROM leader WHERE id = 1");
     let row = connection
         .prepare_cached(&sql)
         .and_then(|mut statement| statement.query_row([], leader_row).optional())
         .map_err(map_write_error("check the lead"))?;
-    term.check(row)
+    leader_epoch.check(row)
 }
 
 fn leader_row(row: &Row<'_>) -> rusqlite::Result<LeaderRow> {

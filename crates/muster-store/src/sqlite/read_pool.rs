@@ -22,8 +22,8 @@ pub struct SqliteReadPool {
 }
 
 impl SqliteReadPool {
-    pub fn new(place: Arc<DatabaseFile>) -> SqliteReadPool {
-        SqliteReadPool { file: place, idle: Mutex::new(Vec::new()) }
+    pub fn new(file: Arc<DatabaseFile>) -> SqliteReadPool {
+        SqliteReadPool { file, idle: Mutex::new(Vec::new()) }
     }
 
     fn borrow(&self) -> Result<Connection, StoreError> {
@@ -42,9 +42,14 @@ impl SqliteReadPool {
 impl SqlSource for SqliteReadPool {
     const DIALECT: Dialect = Dialect::Sqlite;
 
-    fn query_rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
+    fn query_rows(
+        &self,
+        operation: &str,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<Vec<Value>>, StoreError> {
         let connection = self.borrow()?;
-        let rows = query(&connection, sql, values).map_err(map_read_error(doing))?;
+        let rows = query(&connection, sql, values).map_err(map_read_error(operation))?;
         self.put_back(connection);
         Ok(rows)
     }

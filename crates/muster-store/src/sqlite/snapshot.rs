@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::error_mapping::{map_write_error, map_read_error};
+use super::error_mapping::{map_read_error, map_write_error};
 use super::file::DatabaseFile;
 use super::{last_record, leader, read_pool, read_records, write_batch};
-use crate::verify::{Snapshot, Table};
 use crate::error::StoreError;
 use crate::migrations;
 use crate::record::{Entry, Record};
 use crate::replay::PAGE_ROWS;
 use crate::savepoint::{self, CompleteSavepoint};
 use crate::tables::Value;
+use crate::verify::{Snapshot, Table};
 
 /// A consistent view of a file. It must exist: a look makes no database.
 pub fn open_snapshot(path: &Path) -> Result<Box<dyn Snapshot>, StoreError> {
-    let place = DatabaseFile::at_path(path)?;
-    let connection = place.open_reader()?;
+    let file = DatabaseFile::at_path(path)?;
+    let connection = file.open_reader()?;
     connection.execute_batch("BEGIN").map_err(map_read_error("begin to read"))?;
     Ok(Box::new(SqliteSnapshot { connection }))
 }
@@ -45,14 +45,19 @@ impl Snapshot for SqliteSnapshot {
 
     fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
         let sql = "SELECT seq, chunks, bytes FROM savepoints WHERE complete = 1 ORDER BY seq";
-        let whole =
-            |row: &rusqlite::Row<'_>| Ok(CompleteSavepoint { seq: row.get(0)?, chunks: row.get(1)?, bytes: row.get(2)? });
+        let whole = |row: &rusqlite::Row<'_>| {
+            Ok(CompleteSavepoint { seq: row.get(0)?, chunks: row.get(1)?, bytes: row.get(2)? })
+        };
         let wholes = self
             .connection
             .prepare(sql)
-            .and_then(|mut list| list.query_map([], whole)?.collect::<rusqlite::Result<Vec<CompleteSavepoint>>>())
+            .and_then(|mut list| {
+                list.query_map([], whole)?.collect::<rusqlite::Result<Vec<CompleteSavepoint>>>()
+            })
             .map_err(map_read_error("read savepoints"))?;
-        savepoint::unreadable_savepoints(&wholes, |seq, number| super::savepoints::read_chunk(&self.connection, seq, number))
+        savepoint::unreadable_savepoints(&wholes, |seq, number| {
+            super::savepoints::read_chunk(&self.connection, seq, number)
+        })
     }
 }
 
@@ -65,20 +70,21 @@ pub struct ScratchDatabase {
 
 /// Make one.
 pub fn create_scratch_database() -> Result<ScratchDatabase, StoreError> {
-    let place = Arc::new(DatabaseFile::at_path(Path::new(":memory:"))?);
-    let mut connection = place.open_writer()?;
+    let file = Arc::new(DatabaseFile::at_path(Path::new(":memory:"))?);
+    let mut connection = file.open_writer()?;
     leader::migrate(&mut connection)?;
-    Ok(ScratchDatabase { connection, _file: place })
+    Ok(ScratchDatabase { connection, _file })
 }
 
 impl ScratchDatabase {
     /// Write entries behind those that are there, whichever their epoch.
     pub fn write(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let doing = map_write_error("write the tables a second time");
-        let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&doing)?;
+        let map_error = map_write_error("write the tables a second time");
+        let tx =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&map_error)?;
         let (_, link) = last_record(&tx)?;
         write_batch(&tx, batch, link)?;
-        tx.commit().map_err(&doing)
+        tx.commit().map_err(&map_error)
     }
 
     pub fn rows(&self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
@@ -108,6 +114,6 @@ fn page(
         table.column_list(),
         table.name
     );
-    let doing = format!("read the table {}", table.name);
-    read_pool::query(connection, &sql, after.unwrap_or_default()).map_err(map_read_error(&doing))
+    let operation = format!("read the table {}", table.name);
+    read_pool::query(connection, &sql, after.unwrap_or_default()).map_err(map_read_error(&operation))
 }

@@ -1,9 +1,9 @@
 //! Whose turn it is to write to the file. SQLite lets one write at a time, but the others ask again and again
-//! instead of standing in line: a busy journal would never let a savepoint through.
+//! instead of standing in tickets: a busy journal would never let a savepoint through.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A line of those who want to write.
+/// A tickets of those who want to write.
 #[derive(Debug, Default)]
 pub struct WriteQueue {
     tickets: Mutex<Tickets>,
@@ -20,13 +20,13 @@ struct Tickets {
 pub struct WritePermit<'a>(&'a WriteQueue);
 
 impl WriteQueue {
-    /// Join the line, and return at its head.
+    /// Join the tickets, and return at its head.
     pub fn acquire(&self) -> WritePermit<'_> {
-        let mut line = self.lock_tickets();
-        let mine = line.issued;
-        line.issued += 1;
-        while line.served != mine {
-            line = self.served_changed.wait(line).unwrap_or_else(PoisonError::into_inner);
+        let mut tickets = self.lock_tickets();
+        let mine = tickets.issued;
+        tickets.issued += 1;
+        while tickets.served != mine {
+            tickets = self.served_changed.wait(tickets).unwrap_or_else(PoisonError::into_inner);
         }
         WritePermit(self)
     }

@@ -11,7 +11,7 @@ use muster_core::{JobId, NodeId, Timestamp};
 
 use super::jobs::final_state;
 use super::leases;
-use super::{BulkStatement, BoundStatement, ExpectedRows, Statement, Value, index_column};
+use super::{BoundStatement, BulkStatement, ExpectedRows, Statement, Value, index_column};
 
 static ADD_ATTEMPT: Statement = Statement {
     name: "add an attempt",

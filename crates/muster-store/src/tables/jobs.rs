@@ -7,7 +7,7 @@ use muster_core::objects::job::Outcome;
 use muster_core::{JobId, JobSpec, TenantId, Timestamp};
 
 use super::value::replace_nul;
-use super::{BulkStatement, BoundStatement, ExpectedRows, Statement, Value, index_column};
+use super::{BoundStatement, BulkStatement, ExpectedRows, Statement, Value, index_column};
 use crate::rows::JobState;
 
 static ADD_SPEC: Statement = Statement {
@@ -140,7 +140,12 @@ static DELETE_IDEMPOTENCY_KEYS: Statement = Statement {
 };
 
 /// A client's key stands for a job.
-pub fn idempotency_key_used(job: JobId, tenant: &TenantId, key: &IdempotencyKey, at: Timestamp) -> BoundStatement {
+pub fn idempotency_key_used(
+    job: JobId,
+    tenant: &TenantId,
+    key: &IdempotencyKey,
+    at: Timestamp,
+) -> BoundStatement {
     let (word, hash) = (key.key.as_str(), key.body_hash.as_str());
     SAVE_IDEMPOTENCY_KEY.bind(vec![tenant.into(), word.into(), job.number.into(), hash.into(), at.into()])
 }

@@ -4,7 +4,7 @@ use muster_core::gpu::gpu_share::{ShareMode, WHOLE};
 use muster_core::objects::job::PlacedTask;
 use muster_core::{JobId, Timestamp};
 
-use super::{BulkStatement, BoundStatement, ExpectedRows, Statement, Value, index_column};
+use super::{BoundStatement, BulkStatement, ExpectedRows, Statement, Value, index_column};
 
 // The device is looked up with the lease: many tasks may take parts of one, so that the rows taken from do not tell
 // whether all of them exist.
@@ -149,18 +149,30 @@ static TAKE_QUOTA: Statement = Statement {
     name: "take from a tenant's quota",
     sql: concat!(take_quota!(), demand_of_one!()),
     rows: ExpectedRows::OnePerChange,
-    bulk: Some(BulkStatement { sql: concat!(take_quota!(), demand_of_many!()), rows: ExpectedRows::AtLeastOne }),
+    bulk: Some(BulkStatement {
+        sql: concat!(take_quota!(), demand_of_many!()),
+        rows: ExpectedRows::AtLeastOne,
+    }),
 };
 
 static RELEASE_QUOTA: Statement = Statement {
     name: "give quota back to a tenant",
     sql: concat!(give_quota!(), demand_of_one!()),
     rows: ExpectedRows::OnePerChange,
-    bulk: Some(BulkStatement { sql: concat!(give_quota!(), demand_of_many!()), rows: ExpectedRows::AtLeastOne }),
+    bulk: Some(BulkStatement {
+        sql: concat!(give_quota!(), demand_of_many!()),
+        rows: ExpectedRows::AtLeastOne,
+    }),
 };
 
 /// A gang takes its devices and its share of the quota.
-pub fn acquired(seq: u64, job: JobId, attempt: u32, tasks: &[PlacedTask], at: Timestamp) -> Vec<BoundStatement> {
+pub fn acquired(
+    seq: u64,
+    job: JobId,
+    attempt: u32,
+    tasks: &[PlacedTask],
+    at: Timestamp,
+) -> Vec<BoundStatement> {
     let lease = |(task, gpu): (&PlacedTask, u8)| {
         let (compute, memory) = held_thousandths(task);
         ADD_LEASE.bind(vec![

@@ -153,7 +153,12 @@ fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> B
 }
 
 /// A node takes work, or no longer does.
-pub fn state_changed(node: &NodeId, word: NodeStatus, (by, why): (&str, &str), at: Timestamp) -> Vec<BoundStatement> {
+pub fn state_changed(
+    node: &NodeId,
+    word: NodeStatus,
+    (by, why): (&str, &str),
+    at: Timestamp,
+) -> Vec<BoundStatement> {
     vec![SET_STATE.bind(vec![node.into(), word.as_str().into(), by.into(), why.into(), at.into()])]
 }
 

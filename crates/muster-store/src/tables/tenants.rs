@@ -8,7 +8,7 @@ use super::{BoundStatement, ExpectedRows, Statement, Value};
 /// The highest limit: its thousandths are a number that a table can hold.
 const GPUS_MAX: u64 = i64::MAX as u64 / 1_000;
 
-// A name may come back after its tenant was deleted. A tenant that exists is not written over: no row is touched.
+// A name may come back after its tenant was deleted. A tenant that exists is not written over: no row is affected.
 static CREATE: Statement = Statement {
     name: "create a tenant",
     sql: "INSERT INTO tenants (id, created_at, updated_at, name, email, organization, parent, priority_tier, \

@@ -112,8 +112,10 @@ impl RowCells {
 
     /// The next cell, of whatever type the column of the row struct has.
     pub fn take<T: FromCell>(&mut self) -> Result<T, StoreError> {
-        let value =
-            self.0.next().ok_or_else(|| StoreError::invariant_violated("a row has fewer cells than its reader"))?;
+        let value = self
+            .0
+            .next()
+            .ok_or_else(|| StoreError::invariant_violated("a row has fewer cells than its reader"))?;
         T::from_cell(value)
     }
 }

@@ -1,4 +1,4 @@
-//! Two databases side by side: the rows of each table in the order of their keys.
+//! Comparison of two databases: a merge of the rows of each table in key order.
 
 use std::cmp::Ordering;
 
@@ -7,18 +7,18 @@ use super::{Corruption, Snapshot, Table};
 use crate::error::StoreError;
 use crate::tables::Value;
 
-/// A row, and its key in front.
+/// Values of a row; key columns first.
 type Row = Vec<Value>;
 
-/// Compare all tables. Returns how many rows there should be.
+/// Compare all tables. Returns the number of expected rows.
 pub fn compare_tables(
     source: &mut dyn Snapshot,
     rebuilt: &mut RebuiltTables,
-    damaged: &mut dyn FnMut(Corruption),
+    report: &mut dyn FnMut(Corruption),
 ) -> Result<u64, StoreError> {
     let mut rows = 0;
     for table in rebuilt.list()? {
-        rows += compare_table(&table, source, rebuilt, damaged)?;
+        rows += compare_table(&table, source, rebuilt, report)?;
     }
     Ok(rows)
 }
@@ -27,7 +27,7 @@ fn compare_table(
     table: &Table,
     source: &mut dyn Snapshot,
     rebuilt: &mut RebuiltTables,
-    damaged: &mut dyn FnMut(Corruption),
+    report: &mut dyn FnMut(Corruption),
 ) -> Result<u64, StoreError> {
     let mut found = RowStream::new(table);
     let mut expected = RowStream::new(table);
@@ -43,15 +43,19 @@ fn compare_table(
         };
         rows += u64::from(order != Ordering::Less);
         match order {
-            Ordering::Less => found
-                .take(|row| damaged(Corruption::ExtraRow { table: table.name.clone(), key: describe_key(table, &row) })),
+            Ordering::Less => found.take(|row| {
+                report(Corruption::ExtraRow { table: table.name.clone(), key: describe_key(table, &row) })
+            }),
             Ordering::Greater => {
                 expected.take(|row| {
-                    damaged(Corruption::MissingRow { table: table.name.clone(), key: describe_key(table, &row) })
+                    report(Corruption::MissingRow {
+                        table: table.name.clone(),
+                        key: describe_key(table, &row),
+                    })
                 });
             }
             Ordering::Equal => {
-                found.take(|found| expected.take(|expected| compare_cells(table, &found, &expected, damaged)))
+                found.take(|found| expected.take(|expected| compare_cells(table, &found, &expected, report)))
             }
         }
     }
@@ -78,7 +82,11 @@ impl<'a> RowStream<'a> {
             let rows = page(self.after.as_deref())?;
             self.is_exhausted = rows.is_empty();
             self.after = rows.last().map(|row| row[..self.table.key_columns().count()].to_vec());
-            self.rows = rows.into_iter().map(booleans_as_integers).filter(|row| is_comparable(self.table, row)).collect();
+            self.rows = rows
+                .into_iter()
+                .map(booleans_as_integers)
+                .filter(|row| is_comparable(self.table, row))
+                .collect();
         }
         Ok(())
     }
@@ -94,7 +102,7 @@ impl<'a> RowStream<'a> {
     }
 }
 
-/// SQLite keeps truth values as numbers.
+/// SQLite stores booleans as integers.
 fn booleans_as_integers(row: Row) -> Row {
     let number = |value| match value {
         Value::Bool(truth) => Value::Int(i64::from(truth)),
@@ -103,7 +111,7 @@ fn booleans_as_integers(row: Row) -> Row {
     row.into_iter().map(number).collect()
 }
 
-/// The two databases keep counts that have gone down to zero differently; nobody reads them.
+/// Counts of zero are ignored: no query reads them, and only one of the databases may have the row.
 fn is_comparable(table: &Table, row: &Row) -> bool {
     table.name != "job_counts" || row.last() != Some(&Value::Int(0))
 }
@@ -121,16 +129,16 @@ fn compare_keys(table: &Table, one: &Row, other: &Row) -> Ordering {
 fn compare_values(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Int(one), Value::Int(other)) => one.cmp(other),
-        // Bytes, which is how both databases were asked to order them.
+        // By bytes: both databases are asked for that order.
         (Value::Text(one), Value::Text(other)) => one.as_bytes().cmp(other.as_bytes()),
         _ => Ordering::Equal,
     }
 }
 
-fn compare_cells(table: &Table, found: &Row, expected: &Row, damaged: &mut dyn FnMut(Corruption)) {
+fn compare_cells(table: &Table, found: &Row, expected: &Row, report: &mut dyn FnMut(Corruption)) {
     for ((column, found_cell), expected_cell) in table.columns.iter().zip(found).zip(expected) {
         if found_cell != expected_cell {
-            damaged(Corruption::Cell {
+            report(Corruption::Cell {
                 table: table.name.clone(),
                 key: describe_key(table, found),
                 column: column.name.clone(),
@@ -142,14 +150,17 @@ fn compare_cells(table: &Table, found: &Row, expected: &Row, damaged: &mut dyn F
 }
 
 fn describe_key(table: &Table, row: &Row) -> String {
-    let parts: Vec<String> =
-        table.key_columns().zip(row).map(|(column, value)| format!("{} {}", column.name, describe_value(value))).collect();
+    let parts: Vec<String> = table
+        .key_columns()
+        .zip(row)
+        .map(|(column, value)| format!("{} {}", column.name, describe_value(value)))
+        .collect();
     parts.join(", ")
 }
 
 fn describe_value(value: &Value) -> String {
     match value {
-        Value::Null => "empty".to_string(),
+        Value::Null => "NULL".to_string(),
         Value::Int(number) => number.to_string(),
         Value::Text(text) => format!("`{text}`"),
         Value::Bool(truth) => truth.to_string(),

@@ -1,25 +1,24 @@
-//! The tables as the journal says they should be, in a throwaway database.
+//! Rebuilds the tables from the journal in a temporary database.
 
-use crate::verify::{Column, Table};
 use crate::error::StoreError;
 use crate::record::Entry;
 use crate::sqlite::{self, ScratchDatabase};
 use crate::tables::Value;
+use crate::verify::{Column, Table};
 
-/// Entries written in one transaction.
 const ENTRIES_PER_TRANSACTION: usize = 1_000;
 
-/// Tables that are not written from the journal, or that are the journal's own.
+/// Tables that do not follow from the journal.
 const TABLES_NOT_PROJECTED: [&str; 5] =
     ["savepoints", "savepoint_chunks", "leader", "cluster", crate::migrations::HISTORY_TABLE];
 
-/// Takes the entries one by one.
+/// Projects entries into a temporary database.
 pub struct TableRebuilder {
     scratch: ScratchDatabase,
     pending_entries: Vec<Entry>,
 }
 
-/// All entries are in.
+/// The tables after the last entry.
 pub struct RebuiltTables {
     scratch: ScratchDatabase,
 }
@@ -46,7 +45,7 @@ impl TableRebuilder {
 }
 
 impl RebuiltTables {
-    /// Every table that is written from the journal, and the journal itself for its columns beside the records.
+    /// All tables that follow from the journal, and the journal itself for its derived columns.
     pub fn list(&mut self) -> Result<Vec<Table>, StoreError> {
         let sql =
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
@@ -67,7 +66,7 @@ impl RebuiltTables {
         let rows = self.scratch.rows(&sql, &[])?;
         let column = |row: Vec<Value>| match row.as_slice() {
             [Value::Text(name), Value::Text(kind), Value::Int(key)] => {
-                // How an old journal was chained is not in its entries.
+                // Entries do not tell which records an older release wrote without a chain.
                 (name != "chain").then(|| Column {
                     name: name.clone(),
                     is_key: *key > 0,
@@ -77,7 +76,7 @@ impl RebuiltTables {
             _ => None,
         };
         let mut columns: Vec<Column> = rows.into_iter().filter_map(column).collect();
-        // Rows without a key are told apart by all of their cells.
+        // In a table without a primary key all columns form the key.
         if columns.iter().all(|column| !column.is_key) {
             columns.iter_mut().for_each(|column| column.is_key = true);
         }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, PostgresConfig, Store, StoreConfig, open};
 
-use crate::test_database::{TestDatabase, PostgresTestDatabase};
 use crate::fixtures::*;
+use crate::test_database::{PostgresTestDatabase, TestDatabase};
 
 /// Short, so that the tests are; limits are shares of the lease.
 const SHORT_LEASE_MS: i64 = 3_000;
@@ -211,23 +211,27 @@ enum LeaderOperation {
 
 /// Cut the leader off at message number `at` of an act. False if the act has fewer messages than that.
 fn cut_off_at(act: LeaderOperation, at: i64) -> bool {
-    let Some(bench) = PostgresTestDatabase::new() else { return false };
-    let proxy = Proxy::start(&bench.config, ProxyFault::CutOff);
-    let mut store = open(&StoreConfig::Postgres(proxy.config(&bench.config))).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap() else {
+    let Some(database) = PostgresTestDatabase::new() else { return false };
+    let proxy = Proxy::start(&database.config, ProxyFault::CutOff);
+    let mut store = open(&StoreConfig::Postgres(proxy.config(&database.config))).unwrap();
+    let Leadership::Leading { epoch, .. } =
+        store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap()
+    else {
         panic!("nobody leads")
     };
-    let mut book = JournalWriter { store, epoch, seq: 0 };
+    let mut writer = JournalWriter { store, epoch, seq: 0 };
     // Once before, so that the tables are there and statements are prepared.
-    book.append(&[tenant("red", None), submit(1, "red", 1)]);
+    writer.append(&[tenant("red", None), submit(1, "red", 1)]);
     proxy.arm(at);
     let lost = std::thread::spawn(move || {
         let done = match act {
-            LeaderOperation::Append => book.try_append(&[submit(2, "red", 1)]),
-            LeaderOperation::Renew => book.store.journal.renew_lease(SHORT_LEASE_MS),
-            LeaderOperation::Lead => book.store.journal.acquire_leadership("leader", SHORT_LEASE_MS).map(drop),
+            LeaderOperation::Append => writer.try_append(&[submit(2, "red", 1)]),
+            LeaderOperation::Renew => writer.store.journal.renew_lease(SHORT_LEASE_MS),
+            LeaderOperation::Lead => {
+                writer.store.journal.acquire_leadership("leader", SHORT_LEASE_MS).map(drop)
+            }
         };
-        (done, book)
+        (done, writer)
     });
     while !proxy.state.faulted.load(Ordering::SeqCst) {
         if lost.is_finished() {
@@ -236,16 +240,20 @@ fn cut_off_at(act: LeaderOperation, at: i64) -> bool {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (_, store, epoch) = take_over(&bench.config);
+    let (_, store, epoch) = take_over(&database.config);
     let (done, mut former) = lost.join().unwrap();
     let Err(fault) = done else { panic!("a leader that is cut off cannot be told that it is done") };
     assert!(fault.is_recoverable_by_reload(), "{act:?} {at}: {fault}");
     let mut next = JournalWriter { store, epoch, seq: 0 };
     next.seq = next.replay(0).unwrap().len() as u64;
-    assert!(next.seq == 2 || act == LeaderOperation::Append && next.seq == 3, "{act:?} {at}: {} entries", next.seq);
+    assert!(
+        next.seq == 2 || act == LeaderOperation::Append && next.seq == 3,
+        "{act:?} {at}: {} entries",
+        next.seq
+    );
     next.append(&[NOOP_EVENT]);
     assert!(former.try_append(&[NOOP_EVENT]).is_err());
-    assert_eq!(bench.sql("SELECT count(*) FROM journal"), next.seq.to_string());
+    assert_eq!(database.sql("SELECT count(*) FROM journal"), next.seq.to_string());
     true
 }
 
@@ -295,16 +303,19 @@ const LEADER_URL_VARIABLE: &str = "MUSTER_TEST_LEADER";
 fn leader_to_freeze() {
     let Ok(url) = std::env::var(LEADER_URL_VARIABLE) else { return };
     let mut store = open(&StoreConfig::Postgres(url.parse().unwrap())).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap() else {
+    let Leadership::Leading { epoch, .. } =
+        store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap()
+    else {
         panic!("nobody leads")
     };
-    let mut book = JournalWriter { store, epoch, seq: 0 };
+    let mut writer = JournalWriter { store, epoch, seq: 0 };
     loop {
-        let done = book.try_append(&[NOOP_EVENT]).and_then(|()| book.store.journal.renew_lease(SHORT_LEASE_MS));
+        let done =
+            writer.try_append(&[NOOP_EVENT]).and_then(|()| writer.store.journal.renew_lease(SHORT_LEASE_MS));
         if let Err(fault) = done {
             assert!(fault.is_recoverable_by_reload(), "{fault}");
             // Over a new connection it hears why.
-            let fault = book.try_append(&[NOOP_EVENT]).unwrap_err();
+            let fault = writer.try_append(&[NOOP_EVENT]).unwrap_err();
             assert!(matches!(fault, muster_store::StoreError::NotLeader { .. }), "{fault}");
             return;
         }
@@ -323,9 +334,9 @@ impl Drop for LeaderProcess {
 
 /// Freeze the leader at message number `at`. False if it lost the lead before that, on a machine that is too busy.
 fn freeze_at(at: i64) -> bool {
-    let Some(bench) = PostgresTestDatabase::new() else { return false };
-    let proxy = Proxy::start(&bench.config, ProxyFault::Freeze);
-    let url = format!("postgres://postgres@127.0.0.1:{}/{}", proxy.port, bench.config.database);
+    let Some(database) = PostgresTestDatabase::new() else { return false };
+    let proxy = Proxy::start(&database.config, ProxyFault::Freeze);
+    let url = format!("postgres://postgres@127.0.0.1:{}/{}", proxy.port, database.config.database);
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["failover::leader_to_freeze", "--exact", "--ignored"])
         .env(LEADER_URL_VARIABLE, url)
@@ -333,8 +344,8 @@ fn freeze_at(at: i64) -> bool {
         .spawn();
     let mut leader = LeaderProcess(child.unwrap());
     proxy.state.client_pid.store(leader.0.id(), Ordering::SeqCst);
-    while bench.sql("SELECT to_regclass('journal') IS NOT NULL") != "t"
-        || bench.sql("SELECT count(*) FROM journal") == "0"
+    while database.sql("SELECT to_regclass('journal') IS NOT NULL") != "t"
+        || database.sql("SELECT count(*) FROM journal") == "0"
     {
         if leader.0.try_wait().unwrap().is_some() {
             return false;
@@ -348,13 +359,13 @@ fn freeze_at(at: i64) -> bool {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (_, store, epoch) = take_over(&bench.config);
+    let (_, store, epoch) = take_over(&database.config);
     let mut next = JournalWriter { store, epoch, seq: 0 };
     next.seq = next.replay(0).unwrap().len() as u64;
     next.append(&[NOOP_EVENT]);
     signal(leader.0.id(), "CONT");
     assert!(leader.0.wait().unwrap().success(), "at {at}: the leader that woke up was not deposed");
-    assert_eq!(bench.sql("SELECT count(*) FROM journal"), next.seq.to_string());
+    assert_eq!(database.sql("SELECT count(*) FROM journal"), next.seq.to_string());
     true
 }
 

@@ -1,4 +1,4 @@
-//! Events for tests, and a book that writes them in order.
+//! Events for tests, and a writer that writes them in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

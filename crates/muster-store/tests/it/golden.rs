@@ -14,8 +14,8 @@ use muster_core::objects::node::NodeStatus;
 use muster_core::{Event, GpuId, JobId, State, Timestamp};
 use muster_store::{Entry, Record};
 
-use crate::test_database::TestDatabase;
 use crate::fixtures::*;
+use crate::test_database::TestDatabase;
 
 contract!(a_golden_journal_fills_the_tables);
 
@@ -32,8 +32,12 @@ fn records() -> Vec<Record> {
 }
 
 fn bless() {
-    let entries =
-        (1..).zip(every_kind_of_event()).map(|(seq, event)| Entry { seq, epoch: 1, at: Timestamp(seq as i64), event });
+    let entries = (1..).zip(every_kind_of_event()).map(|(seq, event)| Entry {
+        seq,
+        epoch: 1,
+        at: Timestamp(seq as i64),
+        event,
+    });
     let lines: Vec<String> =
         entries.map(|entry| muster_json::to_string(&Record::from_entry(&entry)) + "\n").collect();
     std::fs::write(file(), lines.concat()).unwrap();
@@ -68,11 +72,11 @@ fn a_golden_journal_can_be_applied() {
     assert_eq!(state.seq, every_kind_of_event().len() as u64);
 }
 
-fn a_golden_journal_fills_the_tables(bench: &dyn TestDatabase) {
-    let mut book = JournalWriter::lead(bench.open());
+fn a_golden_journal_fills_the_tables(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
     let entries: Vec<Entry> = records().iter().map(|record| record.decode().unwrap()).collect();
-    book.store.journal.append(&entries).unwrap();
-    assert_eq!(book.replay(0).unwrap(), entries);
+    writer.store.journal.append(&entries).unwrap();
+    assert_eq!(writer.replay(0).unwrap(), entries);
 }
 
 /// A story in which everything happens that can happen.
@@ -189,7 +193,7 @@ fn every_kind_of_event() -> Vec<Event> {
     events
 }
 
-/// With everything about it that can be said.
+/// With everything about it that can be message.
 fn submit_with_every_option() -> Event {
     let mut asked = spec("red", "eval", 1);
     asked.start_after = Some(Timestamp(5_000));

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod test_database;
 mod fixtures;
+mod test_database;
 
 /// Run each of these over SQLite and over PostgreSQL.
 macro_rules! contract {
@@ -11,24 +11,21 @@ macro_rules! contract {
         mod sqlite {
             $(#[test]
             fn $name() {
-                super::$name(&crate::bench::SqliteBench::new());
+                super::$name(&crate::test_database::SqliteTestDatabase::new());
             })*
         }
         mod postgres {
             $(#[test]
             fn $name() {
-                if let Some(bench) = crate::bench::PostgresBench::new() {
-                    super::$name(&bench);
+                if let Some(database) = crate::test_database::PostgresTestDatabase::new() {
+                    super::$name(&database);
                 }
             })*
         }
     };
 }
 
-mod tables_match_state;
 mod constraints;
-mod truncated_files;
-mod verify;
 mod failover;
 mod golden;
 mod journal;
@@ -40,4 +37,7 @@ mod private_files;
 mod savepoints;
 mod schema;
 mod tables;
+mod tables_match_state;
 mod tls;
+mod truncated_files;
+mod verify;

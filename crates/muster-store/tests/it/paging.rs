@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use muster_core::{Event, JobId};
-use muster_store::queries::{JobFilter, JobSort, PageOrder, PageRequest, SortedPageRequest, PageStart};
+use muster_store::queries::{JobFilter, JobSort, PageOrder, PageRequest, PageStart, SortedPageRequest};
 use muster_store::rows::{JobRow, JobState};
 
-use crate::test_database::TestDatabase;
 use crate::fixtures::*;
+use crate::test_database::TestDatabase;
 
 contract!(
     every_filter_and_page_agrees_with_a_plain_search,
@@ -19,13 +19,13 @@ contract!(
 );
 
 /// Jobs of three tenants and two users in every state, with labels and an array between them.
-fn jobs_in_every_state(bench: &dyn TestDatabase) -> JournalWriter {
-    let mut book = JournalWriter::lead(bench.open());
-    book.append(&[tenant("red", None), tenant("blue", None), tenant("green", None), node("n1", 8)]);
+fn jobs_in_every_state(database: &dyn TestDatabase) -> JournalWriter {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&[tenant("red", None), tenant("blue", None), tenant("green", None), node("n1", 8)]);
     for number in 1..=60 {
         let tenant = ["red", "blue", "green"][number as usize % 3];
         if number == 30 {
-            book.append(&[submit_array(number, tenant, 7)]);
+            writer.append(&[submit_array(number, tenant, 7)]);
             continue;
         }
         let mut asked = spec(
@@ -37,11 +37,11 @@ fn jobs_in_every_state(bench: &dyn TestDatabase) -> JournalWriter {
         if number % 5 == 0 {
             asked.labels.insert("team".to_string(), ["x", "y"][number as usize % 2].to_string());
         }
-        book.append(&[submitted(number, asked)]);
-        book.append(&events_by_job_number(job(number)));
+        writer.append(&[submitted(number, asked)]);
+        writer.append(&events_by_job_number(job(number)));
     }
-    book.append(&[cancelled(JobId::of_array(30, 2)), cancelled(JobId::of_array(30, 6))]);
-    book
+    writer.append(&[cancelled(JobId::of_array(30, 2)), cancelled(JobId::of_array(30, 6))]);
+    writer
 }
 
 fn events_by_job_number(id: JobId) -> Vec<Event> {
@@ -124,9 +124,9 @@ fn filters() -> Vec<JobFilter> {
     filters
 }
 
-fn every_filter_and_page_agrees_with_a_plain_search(bench: &dyn TestDatabase) {
-    let book = jobs_in_every_state(bench);
-    let tables = &book.store.tables;
+fn every_filter_and_page_agrees_with_a_plain_search(database: &dyn TestDatabase) {
+    let writer = jobs_in_every_state(database);
+    let tables = &writer.store.tables;
     let all = tables.jobs(&JobFilter::default(), &PageRequest::first(1_000)).unwrap();
     assert_eq!((all.rows.len(), all.total, all.next), (66, 66, None));
     assert!(all.rows.windows(2).all(|pair| pair[0].id > pair[1].id), "newest first");
@@ -152,8 +152,8 @@ fn every_filter_and_page_agrees_with_a_plain_search(bench: &dyn TestDatabase) {
     }
 }
 
-fn an_impossible_filter_finds_nothing(bench: &dyn TestDatabase) {
-    let book = jobs_in_every_state(bench);
+fn an_impossible_filter_finds_nothing(database: &dyn TestDatabase) {
+    let writer = jobs_in_every_state(database);
     let impossible: [fn(&mut JobFilter); 5] = [
         |filter| filter.tenants = Some(Vec::new()),
         |filter| filter.states = Some(Vec::new()),
@@ -167,20 +167,20 @@ fn an_impossible_filter_finds_nothing(bench: &dyn TestDatabase) {
     for change in impossible {
         let mut filter = JobFilter::default();
         change(&mut filter);
-        let found = book.store.tables.jobs(&filter, &PageRequest::first(10)).unwrap();
+        let found = writer.store.tables.jobs(&filter, &PageRequest::first(10)).unwrap();
         assert_eq!((found.rows.len(), found.total, found.next), (0, 0, None), "{filter:?}");
     }
 }
 
 /// More pairs of tenant and state than branches are made for.
-fn a_filter_with_more_tenants_than_branches_finds_all_jobs(bench: &dyn TestDatabase) {
-    let mut book = JournalWriter::lead(bench.open());
+fn a_filter_with_more_tenants_than_branches_finds_all_jobs(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
     let names: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
     for (number, name) in (1..).zip(&names) {
-        book.append(&[tenant(name, None), submit(number, name, 1)]);
+        writer.append(&[tenant(name, None), submit(number, name, 1)]);
     }
     let filter = JobFilter { tenants: Some(names[5..].to_vec()), active_only: true, ..JobFilter::default() };
-    let found = book.store.tables.jobs(&filter, &PageRequest::first(10)).unwrap();
+    let found = writer.store.tables.jobs(&filter, &PageRequest::first(10)).unwrap();
     let numbers: Vec<u64> = found.rows.iter().map(|row| row.id.number).collect();
     assert_eq!((numbers, found.total), ((31..=40).rev().collect(), 35));
 }
@@ -240,9 +240,9 @@ fn sorted_in_memory(rows: &[JobRow], by: JobSort, descending: bool) -> Vec<JobRo
     rows
 }
 
-fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn TestDatabase) {
-    let book = jobs_in_every_state(bench);
-    let tables = &book.store.tables;
+fn a_sorted_list_agrees_with_a_plain_sort(database: &dyn TestDatabase) {
+    let writer = jobs_in_every_state(database);
+    let tables = &writer.store.tables;
     let sorts = [
         JobSort::Name,
         JobSort::State,
@@ -275,10 +275,10 @@ fn a_sorted_list_agrees_with_a_plain_sort(bench: &dyn TestDatabase) {
     }
 }
 
-fn the_tasks_of_an_array_are_counted_by_state(bench: &dyn TestDatabase) {
-    let book = jobs_in_every_state(bench);
+fn the_tasks_of_an_array_are_counted_by_state(database: &dyn TestDatabase) {
+    let writer = jobs_in_every_state(database);
     let counts = |number: u64| {
-        let rows = book.store.tables.array_tasks(number).unwrap();
+        let rows = writer.store.tables.array_tasks(number).unwrap();
         rows.iter().map(|row| (row.state, row.tasks, row.first, row.last)).collect::<Vec<_>>()
     };
     assert_eq!(counts(30), [(JobState::Cancelled, 2, 2, 6), (JobState::Pending, 5, 0, 5)]);

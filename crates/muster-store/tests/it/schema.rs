@@ -4,8 +4,8 @@ use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, StoreConfig, StoreError, open};
 
-use crate::test_database::{TestDatabase, SqliteTestDatabase};
 use crate::fixtures::*;
+use crate::test_database::{SqliteTestDatabase, TestDatabase};
 
 contract!(
     tables_exist_after_the_first_leader,
@@ -15,8 +15,8 @@ contract!(
     live_leases_survive_the_migration_to_gpu_shares,
 );
 
-fn tables_exist_after_the_first_leader(bench: &dyn TestDatabase) {
-    let mut store = bench.open();
+fn tables_exist_after_the_first_leader(database: &dyn TestDatabase) {
+    let mut store = database.open();
     let error = store.tables.job_counts().unwrap_err();
     assert!(error.is_recoverable_by_reload(), "{error}");
     store.journal.acquire_leadership("a", LEASE_MS).unwrap();
@@ -24,37 +24,37 @@ fn tables_exist_after_the_first_leader(bench: &dyn TestDatabase) {
     assert_eq!(store.tables.job_counts().unwrap(), Vec::new());
 }
 
-fn leading_again_runs_no_migration(bench: &dyn TestDatabase) {
-    let mut book = JournalWriter::lead(bench.open());
-    book.append(&[tenant("red", None), submit(1, "red", 1)]);
+fn leading_again_runs_no_migration(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&[tenant("red", None), submit(1, "red", 1)]);
     let history = "SELECT count(*) FROM refinery_schema_history";
-    let before = bench.sql(history);
-    book.store.journal.resign().unwrap();
-    let mut book = JournalWriter::lead_from(bench.open(), 2);
-    assert_eq!(bench.sql(history), before);
-    assert_eq!(book.replay(0).unwrap().len(), 2);
-    assert!(book.store.tables.job(job(1)).unwrap().is_some());
+    let before = database.sql(history);
+    writer.store.journal.resign().unwrap();
+    let mut writer = JournalWriter::lead_from(database.open(), 2);
+    assert_eq!(database.sql(history), before);
+    assert_eq!(writer.replay(0).unwrap().len(), 2);
+    assert!(writer.store.tables.job(job(1)).unwrap().is_some());
 }
 
-fn a_newer_database_is_refused(bench: &dyn TestDatabase) {
-    let mut store = bench.open();
+fn a_newer_database_is_refused(database: &dyn TestDatabase) {
+    let mut store = database.open();
     store.journal.acquire_leadership("a", LEASE_MS).unwrap();
     store.journal.resign().unwrap();
-    bench.sql(
+    database.sql(
         "INSERT INTO refinery_schema_history (version, name, applied_on, checksum) \
          SELECT 99, 'from_the_future', applied_on, checksum FROM refinery_schema_history LIMIT 1",
     );
-    let error = bench.open().journal.acquire_leadership("b", LEASE_MS).unwrap_err();
+    let error = database.open().journal.acquire_leadership("b", LEASE_MS).unwrap_err();
     assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 13 }), "{error}");
     assert!(error.to_string().contains("start the release that wrote it"), "{error}");
 }
 
-fn a_changed_migration_is_refused(bench: &dyn TestDatabase) {
-    let mut store = bench.open();
+fn a_changed_migration_is_refused(database: &dyn TestDatabase) {
+    let mut store = database.open();
     assert!(matches!(store.journal.acquire_leadership("a", LEASE_MS).unwrap(), Leadership::Leading { .. }));
     store.journal.resign().unwrap();
-    bench.sql("UPDATE refinery_schema_history SET checksum = '1'");
-    let error = bench.open().journal.acquire_leadership("b", LEASE_MS).unwrap_err();
+    database.sql("UPDATE refinery_schema_history SET checksum = '1'");
+    let error = database.open().journal.acquire_leadership("b", LEASE_MS).unwrap_err();
     assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
 }
 
@@ -87,11 +87,11 @@ const BEFORE_SHARES: &str = "
         (2, -1, 1, 'n1', 0, 'job-2', 102, 0, 'red', 1000, 9, NULL),
         (2, -1, 1, 'n1', 1, 'job-2', 102, 1, 'red', 1000, 9, NULL)";
 
-fn live_leases_survive_the_migration_to_gpu_shares(bench: &dyn TestDatabase) {
-    bench.migrate_to_version(5);
-    bench.sql(BEFORE_SHARES);
-    let mut book = JournalWriter::lead(bench.open());
-    let one = |sql: &str| bench.sql(sql);
+fn live_leases_survive_the_migration_to_gpu_shares(database: &dyn TestDatabase) {
+    database.migrate_to_version(5);
+    database.sql(BEFORE_SHARES);
+    let mut writer = JournalWriter::lead(database.open());
+    let one = |sql: &str| database.sql(sql);
     assert_eq!(
         one("SELECT count(*) FROM leases WHERE slot = '' AND compute_milli + memory_milli = 2000"),
         "3"
@@ -102,27 +102,28 @@ fn live_leases_survive_the_migration_to_gpu_shares(bench: &dyn TestDatabase) {
     assert_eq!(one("SELECT max_gpus FROM tenants"), "9223372036854775");
     assert_eq!(one("SELECT sum(gpu_milli) FROM jobs WHERE gpu_milli = gpus * 1000"), "6000");
 
-    let half =
-        |number, gpu| placed_tasks(job(number), 1, vec![placed_share(("n1", gpu), (500, 500), ShareMode::Mps)]);
+    let half = |number, gpu| {
+        placed_tasks(job(number), 1, vec![placed_share(("n1", gpu), (500, 500), ShareMode::Mps)])
+    };
     let mut refused = |event, word| {
-        let error = book.try_append(&[event]).unwrap_err().to_string();
+        let error = writer.try_append(&[event]).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     };
     refused(half(3, 0), "take a GPU");
     refused(placed(job(3), 1, "n1", &[1]), "add a lease");
     refused(Event::JobWoken { job: job(1), at: Timestamp(9) }, "ended job");
-    book.append(&[half(3, 2), done(job(2), 1), submit(4, "red", 1), placed(job(4), 1, "n1", &[0])]);
+    writer.append(&[half(3, 2), done(job(2), 1), submit(4, "red", 1), placed(job(4), 1, "n1", &[0])]);
     assert_eq!(one("SELECT sum(used_milli) FROM gpus"), "1500");
     assert_eq!(one("SELECT gpu_milli_used FROM tenants"), "2000");
 }
 
 #[test]
 fn each_in_memory_database_is_separate() {
-    let mut book = JournalWriter::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
-    book.append(&[tenant("red", None), submit(1, "red", 1)]);
-    book.store.savepoints.save(2, b"state").unwrap();
-    assert_eq!(book.store.tables.job_counts().unwrap().len(), 1);
-    assert_eq!(book.replay(0).unwrap().len(), 2);
+    let mut writer = JournalWriter::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
+    writer.append(&[tenant("red", None), submit(1, "red", 1)]);
+    writer.store.savepoints.save(2, b"state").unwrap();
+    assert_eq!(writer.store.tables.job_counts().unwrap().len(), 1);
+    assert_eq!(writer.replay(0).unwrap().len(), 2);
     // Another one is another one.
     let mut other = JournalWriter::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
     assert_eq!(other.replay(0).unwrap().len(), 0);
@@ -131,12 +132,12 @@ fn each_in_memory_database_is_separate() {
 /// The log lets readers see what was committed last while someone writes.
 #[test]
 fn sqlite_readers_do_not_wait_for_the_writer() {
-    let bench = SqliteTestDatabase::new();
-    let mut book = JournalWriter::lead(bench.open());
-    book.append(&[tenant("red", None), submit(1, "red", 1)]);
-    let writer = rusqlite::Connection::open(bench.path()).unwrap();
-    writer.execute_batch("BEGIN IMMEDIATE; DELETE FROM jobs").unwrap();
+    let database = SqliteTestDatabase::new();
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&[tenant("red", None), submit(1, "red", 1)]);
+    let other_writer = rusqlite::Connection::open(database.path()).unwrap();
+    other_writer.execute_batch("BEGIN IMMEDIATE; DELETE FROM jobs").unwrap();
     let begin = std::time::Instant::now();
-    assert!(book.store.tables.job(job(1)).unwrap().is_some());
-    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "the reader waited for the writer");
+    assert!(writer.store.tables.job(job(1)).unwrap().is_some());
+    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "the reader waited for the other_writer");
 }

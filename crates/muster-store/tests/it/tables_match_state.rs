@@ -12,11 +12,11 @@ use muster_core::objects::job::{Dependency, DependencyWhen, Exit};
 use muster_core::objects::node::{Lease, NodeStatus, Slot};
 use muster_core::planner::plan;
 use muster_core::{Actor, Command, Event, JobId, State, Timestamp};
-use muster_store::queries::{JobFilter, PageOrder, PageRequest, PageStart, UsageGrouping, UsageFilter};
+use muster_store::queries::{JobFilter, PageOrder, PageRequest, PageStart, UsageFilter, UsageGrouping};
 use muster_store::rows::{JobRow, JobState};
 
-use crate::test_database::TestDatabase;
 use crate::fixtures::*;
+use crate::test_database::TestDatabase;
 
 contract!(tables_and_state_agree);
 
@@ -68,7 +68,9 @@ impl Cluster {
         {
             match event {
                 Event::TenantCreated { id, config, .. } => self.execute(Command::CreateTenant { id, config }),
-                Event::NodeRegistered { node, facts, .. } => self.execute(Command::RegisterNode { node, facts }),
+                Event::NodeRegistered { node, facts, .. } => {
+                    self.execute(Command::RegisterNode { node, facts })
+                }
                 _ => unreachable!(),
             }
         }
@@ -77,9 +79,11 @@ impl Cluster {
     fn submit(&mut self) {
         let tenant = self.random.pick(&["red", "blue"]);
         let mut asked = match self.random.below(3) {
-            0 => {
-                shared_spec(tenant, 1 + self.random.below(4) as u32, self.random.pick(&[21, 250, 333, 500, 750]))
-            }
+            0 => shared_spec(
+                tenant,
+                1 + self.random.below(4) as u32,
+                self.random.pick(&[21, 250, 333, 500, 750]),
+            ),
             _ => spec(tenant, "work", self.random.below(5) as u32),
         };
         asked.priority = self.random.pick(&[100, 500, 1_000, 5_000]);
@@ -178,11 +182,11 @@ impl Cluster {
                 2 => Exit::Signal { signal: 15 },
                 _ => Exit::NotStarted { why: "no such image".to_string() },
             };
-            let said = match self.random.below(2) {
+            let message = match self.random.below(2) {
                 0 => TaskReport::Started,
                 _ => TaskReport::Ended { exit, stopped: attempt.stopping.is_some(), ended_ms_ago: None },
             };
-            self.execute(Command::ReportTask { node, job: id, attempt: attempt.number, report: said });
+            self.execute(Command::ReportTask { node, job: id, attempt: attempt.number, report: message });
         }
     }
 
@@ -203,23 +207,24 @@ impl Cluster {
     }
 }
 
-fn tables_and_state_agree(bench: &dyn TestDatabase) {
-    let mut cluster = Cluster { state: State::empty(), now: 1_000, random: SeededRandom(SEED), events: Vec::new() };
-    let mut book = JournalWriter::lead(bench.open());
+fn tables_and_state_agree(database: &dyn TestDatabase) {
+    let mut cluster =
+        Cluster { state: State::empty(), now: 1_000, random: SeededRandom(SEED), events: Vec::new() };
+    let mut writer = JournalWriter::lead(database.open());
     cluster.create_tenants_and_nodes();
     let mut kinds = std::collections::BTreeSet::new();
     let mut neighbours = 0;
     for turn in 0..BATCHES {
         let events = cluster.random_batch();
         kinds.extend(events.iter().map(Event::kind));
-        if let Err(error) = book.try_append(&events) {
+        if let Err(error) = writer.try_append(&events) {
             panic!("turn {turn}: {error}");
         }
         assert_eq!(cluster.state.check(), Vec::new());
         let devices = cluster.state.nodes.values().flat_map(|node| &node.holders);
         neighbours += devices.filter(|leases| leases.len() > 1).count();
         if turn % 10 == 9 {
-            compare(&cluster.state, &book, bench, turn);
+            compare(&cluster.state, &writer, database, turn);
         }
     }
     // A story in which little happens proves little.
@@ -230,7 +235,8 @@ fn tables_and_state_agree(bench: &dyn TestDatabase) {
     }
     assert!(neighbours > 0, "no GPU was ever shared");
     let mut replayed = State::empty();
-    book.store
+    writer
+        .store
         .journal
         .replay(0, &mut |entry| {
             replayed.apply(&entry.event);
@@ -240,24 +246,24 @@ fn tables_and_state_agree(bench: &dyn TestDatabase) {
     assert_eq!(replayed, cluster.state);
 }
 
-fn compare(state: &State, book: &JournalWriter, bench: &dyn TestDatabase, turn: u64) {
+fn compare(state: &State, writer: &JournalWriter, database: &dyn TestDatabase, turn: u64) {
     let page = PageRequest { start: PageStart::Offset(0), limit: 100_000, order: PageOrder::OldestFirst };
     let filter = JobFilter { active_only: true, ..JobFilter::default() };
-    let live = book.store.tables.jobs(&filter, &page).unwrap();
+    let live = writer.store.tables.jobs(&filter, &page).unwrap();
     assert_eq!(live.total, state.jobs.len() as u64, "turn {turn}");
     for (row, job) in live.rows.iter().zip(state.jobs.values()) {
         compare_job(row, job);
     }
     for (id, ended) in state.ended.iter().filter(|(id, _)| id.index.is_some()) {
-        let outcomes = book.store.tables.outcomes(&[*id]).unwrap();
+        let outcomes = writer.store.tables.outcomes(&[*id]).unwrap();
         assert_eq!(outcomes.get(id), Some(&ended.outcome), "{id}");
     }
-    compare_holders(state, bench);
-    compare_ledger(state, book);
-    let claims = bench.sql("SELECT count(*) FROM reservations WHERE ended_at IS NULL");
+    compare_holders(state, database);
+    compare_ledger(state, writer);
+    let claims = database.sql("SELECT count(*) FROM reservations WHERE ended_at IS NULL");
     assert_eq!(claims, state.claims.len().to_string(), "turn {turn}");
-    let counted: u64 = book.store.tables.job_counts().unwrap().iter().map(|row| row.jobs).sum();
-    assert_eq!(counted.to_string(), bench.sql("SELECT count(*) FROM jobs"));
+    let counted: u64 = writer.store.tables.job_counts().unwrap().iter().map(|row| row.jobs).sum();
+    assert_eq!(counted.to_string(), database.sql("SELECT count(*) FROM jobs"));
 }
 
 fn compare_job(row: &JobRow, job: &Job) {
@@ -281,25 +287,25 @@ fn compare_job(row: &JobRow, job: &Job) {
     }
 }
 
-fn compare_holders(state: &State, bench: &dyn TestDatabase) {
+fn compare_holders(state: &State, database: &dyn TestDatabase) {
     for tenant in state.tenants.values() {
         let columns = ["gpu_milli", "gpu_memory_mib", "cpus", "memory_mib", "jobs"];
         let held = tenant.held;
         let wanted = [held.gpu_milli, held.gpu_memory_mib, held.cpus, held.memory_mib, held.jobs];
         for (column, wanted) in columns.iter().zip(wanted) {
-            let used = bench.sql(&format!("SELECT {column}_used FROM tenants WHERE id = '{}'", tenant.id));
+            let used = database.sql(&format!("SELECT {column}_used FROM tenants WHERE id = '{}'", tenant.id));
             assert_eq!(used, wanted.to_string(), "{column} of {}", tenant.id);
         }
     }
     for node in state.nodes.values() {
         let held: usize = node.holders.iter().map(Vec::len).sum();
-        let one = |sql: String| bench.sql(&sql);
+        let one = |sql: String| database.sql(&sql);
         let leases = one(format!("SELECT count(*) FROM leases WHERE node = '{}' AND to_ms IS NULL", node.id));
         assert_eq!(leases, held.to_string());
         let each: Vec<String> = (0..).zip(&node.holders).map(|(index, leases)| used(index, leases)).collect();
         let right =
             format!("SELECT count(*) FROM gpus WHERE node = '{}' AND ({})", node.id, each.join(" OR "));
-        assert_eq!(bench.sql(&right), node.holders.len().to_string(), "{right}");
+        assert_eq!(database.sql(&right), node.holders.len().to_string(), "{right}");
         assert_eq!(
             one(format!("SELECT state FROM nodes WHERE id = '{}'", node.id)),
             node.state.status.as_str()
@@ -332,9 +338,9 @@ fn used(index: usize, leases: &[Lease]) -> String {
     format!("(idx = {index} AND used_milli = {compute} AND used_memory_milli = {memory})")
 }
 
-fn compare_ledger(state: &State, book: &JournalWriter) {
+fn compare_ledger(state: &State, writer: &JournalWriter) {
     let span = UsageFilter { from_ms: 0, to_ms: i64::MAX, tenants: None };
-    let rows = book.store.tables.usage(&span, UsageGrouping::Tenant).unwrap();
+    let rows = writer.store.tables.usage(&span, UsageGrouping::Tenant).unwrap();
     for row in rows {
         let used = state.ledger.account(&row.key.parse().unwrap()).used;
         assert_eq!(

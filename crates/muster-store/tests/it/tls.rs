@@ -4,8 +4,8 @@ use muster_store::testing::PostgresServer;
 use muster_store::{PostgresConfig, Store, StoreConfig, StoreError, open};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-use crate::test_database::TempFolder;
 use crate::fixtures::*;
+use crate::test_database::TempFolder;
 
 /// A CA in a file.
 struct Ca {
@@ -79,17 +79,17 @@ fn every_connection_is_encrypted() {
         ("127.0.0.1", "verify-ca", Some(&site.right)),
         ("localhost", "verify-full", Some(&site.right)),
     ] {
-        let mut book = JournalWriter::lead_from(site.open(host, mode, roots), 0);
-        book.seq = book.replay(0).unwrap().len() as u64;
-        book.append(&[muster_core::Event::Forgotten {
+        let mut writer = JournalWriter::lead_from(site.open(host, mode, roots), 0);
+        writer.seq = writer.replay(0).unwrap().len() as u64;
+        writer.append(&[muster_core::Event::Forgotten {
             before: muster_core::Timestamp(0),
             trimmed_before: None,
         }]);
-        book.store.savepoints.save(book.seq, b"state").unwrap();
-        book.store.tables.ping().unwrap();
+        writer.store.savepoints.save(writer.seq, b"state").unwrap();
+        writer.store.tables.ping().unwrap();
         assert_eq!(site.connections(), "3 of 3", "{mode}: journal, savepoints and readers");
-        book.store.journal.resign().unwrap();
-        drop(book);
+        writer.store.journal.resign().unwrap();
+        drop(writer);
         let gone = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while site.connections() != "0 of 0" && std::time::Instant::now() < gone {
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -113,9 +113,9 @@ fn an_untrusted_or_misnamed_server_is_refused() {
             store.savepoints.newest(None).unwrap_err(),
             store.tables.ping().unwrap_err(),
         ] {
-            let said = error.to_string();
-            assert!(matches!(error, StoreError::Unavailable { .. }), "{said}");
-            assert!(words.iter().all(|word| said.contains(word)), "{mode}: {said}");
+            let message = error.to_string();
+            assert!(matches!(error, StoreError::Unavailable { .. }), "{message}");
+            assert!(words.iter().all(|word| message.contains(word)), "{mode}: {message}");
         }
     }
 }

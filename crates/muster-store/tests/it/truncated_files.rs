@@ -7,8 +7,8 @@ use std::path::Path;
 use muster_core::Event;
 use muster_store::{Entry, Leadership, StoreConfig, StoreError, open};
 
-use crate::test_database::{TestDatabase, TempFolder, SqliteTestDatabase};
 use crate::fixtures::*;
+use crate::test_database::{SqliteTestDatabase, TempFolder, TestDatabase};
 
 /// Cuts of each file for each of the ways a server may have ended.
 const CUTS_PER_FILE: u64 = 120;
@@ -59,24 +59,24 @@ enum Shutdown {
 
 /// Files as a server left them, copied while it still ran.
 fn files_after(end: Shutdown) -> TempFolder {
-    let bench = SqliteTestDatabase::new();
-    let mut book = JournalWriter::lead(bench.open());
-    let copy = || bench.sql("PRAGMA wal_checkpoint(PASSIVE)");
+    let database = SqliteTestDatabase::new();
+    let mut writer = JournalWriter::lead(database.open());
+    let copy = || database.sql("PRAGMA wal_checkpoint(PASSIVE)");
     let all = batches();
     let (last, rest) = all.split_last().unwrap();
-    rest.iter().for_each(|batch| book.append(batch));
+    rest.iter().for_each(|batch| writer.append(batch));
     match end {
         Shutdown::KilledSoonAfterCheckpoint => drop(copy()),
-        _ => book.store.savepoints.save(3, &[7; 30_000]).unwrap(),
+        _ => writer.store.savepoints.save(3, &[7; 30_000]).unwrap(),
     }
-    book.append(last);
+    writer.append(last);
     match end {
         Shutdown::KilledAfterCheckpoint => drop(copy()),
-        Shutdown::Clean => book.store.journal.resign().unwrap(),
+        Shutdown::Clean => writer.store.journal.resign().unwrap(),
         _ => {}
     }
     let files = TempFolder::new();
-    copy_files(bench.path().parent().unwrap(), &files.0);
+    copy_files(database.path().parent().unwrap(), &files.0);
     files
 }
 
@@ -128,9 +128,9 @@ impl History {
     /// Found by writing so many batches to a fresh database.
     fn wanted_contents(&mut self, batches: usize) -> &Vec<String> {
         self.contents.entry(batches).or_insert_with(|| {
-            let bench = SqliteTestDatabase::new();
-            JournalWriter::lead(bench.open()).append(&self.prefixes[batches]);
-            contents(&bench.path())
+            let database = SqliteTestDatabase::new();
+            JournalWriter::lead(database.open()).append(&self.prefixes[batches]);
+            contents(&database.path())
         })
     }
 }
@@ -189,7 +189,9 @@ fn truncate_at_random_positions(end: Shutdown) {
                 Some(batches) => drop(came_up.insert(batches)),
             }
         }
-        println!("{end:?}, {name}: {refused} of {CUTS_PER_FILE} refused, the others came up with {came_up:?} batches");
+        println!(
+            "{end:?}, {name}: {refused} of {CUTS_PER_FILE} refused, the others came up with {came_up:?} batches"
+        );
     }
     // Uncut, everything is there.
     let all = history.prefixes.len() - 1;

@@ -3,8 +3,8 @@
 use muster_store::verify::{Corruption, VerificationReport, verify_database};
 use muster_store::{Entry, Record};
 
-use crate::test_database::TestDatabase;
 use crate::fixtures::*;
+use crate::test_database::TestDatabase;
 
 contract!(
     an_untouched_database_passes_verification,
@@ -43,42 +43,44 @@ fn sample_events() -> Vec<muster_core::Event> {
 }
 
 /// In two batches, by two leaders.
-fn write_with_two_leaders(bench: &dyn TestDatabase) -> JournalWriter {
+fn write_with_two_leaders(database: &dyn TestDatabase) -> JournalWriter {
     let (first, second) = (sample_events()[..9].to_vec(), sample_events()[9..].to_vec());
-    let mut book = JournalWriter::lead(bench.open());
-    book.append(&first);
-    book.store.journal.resign().unwrap();
-    let mut book = JournalWriter::lead_from(bench.open(), 9);
-    book.append(&second);
-    book
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&first);
+    writer.store.journal.resign().unwrap();
+    let mut writer = JournalWriter::lead_from(database.open(), 9);
+    writer.append(&second);
+    writer
 }
 
-fn verify(bench: &dyn TestDatabase) -> (Vec<Corruption>, VerificationReport) {
+fn verify(database: &dyn TestDatabase) -> (Vec<Corruption>, VerificationReport) {
     let mut damages = Vec::new();
-    let examined = verify_database(&bench.config(), &mut |_| {}, &mut |damage| damages.push(damage)).unwrap();
+    let examined =
+        verify_database(&database.config(), &mut |_| {}, &mut |damage| damages.push(damage)).unwrap();
     (damages, examined)
 }
 
-fn corruption_lines(bench: &dyn TestDatabase) -> Vec<String> {
-    verify(bench).0.iter().map(|damage| format!("{}: {}", damage.location(), damage.problem())).collect()
+fn corruption_lines(database: &dyn TestDatabase) -> Vec<String> {
+    verify(database).0.iter().map(|damage| format!("{}: {}", damage.location(), damage.problem())).collect()
 }
 
-fn an_untouched_database_passes_verification(bench: &dyn TestDatabase) {
-    let mut book = write_with_two_leaders(bench);
-    book.store.savepoints.save(16, b"state").unwrap();
+fn an_untouched_database_passes_verification(database: &dyn TestDatabase) {
+    let mut writer = write_with_two_leaders(database);
+    writer.store.savepoints.save(16, b"state").unwrap();
     let mut visited = 0;
     let mut damages = Vec::new();
     let examined =
-        verify_database(&bench.config(), &mut |_| visited += 1, &mut |damage| damages.push(damage)).unwrap();
+        verify_database(&database.config(), &mut |_| visited += 1, &mut |damage| damages.push(damage))
+            .unwrap();
     assert_eq!(damages, Vec::new());
     assert_eq!((examined.records, examined.chained_records, visited), (16, 16, 16));
     assert!(examined.tables_compared && examined.rows_compared > 40, "{examined:?}");
     // It may be in use meanwhile, and is not changed by the look.
-    book.append(&[submit(5, "red", 1)]);
+    writer.append(&[submit(5, "red", 1)]);
 }
 
-fn a_changed_cell_is_reported(bench: &dyn TestDatabase) {
-    let _book = write_with_two_leaders(bench);
+fn a_changed_cell_is_reported(database: &dyn TestDatabase) {
+    let _writer = write_with_two_leaders(database);
     for (table, column, sql_key, key, to) in [
         ("usage", "gpu_ms", "number = 1", "(number 1, idx -1, attempt 1) gpu_ms", "901"),
         ("usage", "cost_micro", "number = 4", "(number 4, idx -1, attempt 1) cost_micro", "4"),
@@ -104,26 +106,26 @@ fn a_changed_cell_is_reported(bench: &dyn TestDatabase) {
         ),
     ] {
         let cell = format!("UPDATE {table} SET {column} = {{}} WHERE {sql_key}");
-        let before = bench.sql(&format!("SELECT {column} FROM {table} WHERE {sql_key}"));
-        bench.sql(&cell.replace("{}", to));
-        let places = corruption_lines(bench);
+        let before = database.sql(&format!("SELECT {column} FROM {table} WHERE {sql_key}"));
+        database.sql(&cell.replace("{}", to));
+        let places = corruption_lines(database);
         assert_eq!(places.len(), 1, "{places:?}");
         assert!(places[0].starts_with(table) && places[0].contains(key), "{places:?}");
         assert!(places[0].contains("the journal says"), "{places:?}");
         let quoted =
             if before.parse::<i64>().is_ok() { before } else { format!("'{}'", before.replace('\'', "''")) };
-        bench.sql(&cell.replace("{}", &quoted));
+        database.sql(&cell.replace("{}", &quoted));
     }
-    assert_eq!(corruption_lines(bench), Vec::<String>::new());
+    assert_eq!(corruption_lines(database), Vec::<String>::new());
 }
 
-fn missing_and_extra_rows_are_reported(bench: &dyn TestDatabase) {
-    let _book = write_with_two_leaders(bench);
-    bench.sql("DELETE FROM usage WHERE number = 4");
-    bench.sql("INSERT INTO settings (name, value, updated_at) VALUES ('made up', '1', 1)");
-    bench.sql("DELETE FROM leases WHERE number = 1 AND gpu = 1");
+fn missing_and_extra_rows_are_reported(database: &dyn TestDatabase) {
+    let _writer = write_with_two_leaders(database);
+    database.sql("DELETE FROM usage WHERE number = 4");
+    database.sql("INSERT INTO settings (name, value, updated_at) VALUES ('made up', '1', 1)");
+    database.sql("DELETE FROM leases WHERE number = 1 AND gpu = 1");
     assert_eq!(
-        corruption_lines(bench),
+        corruption_lines(database),
         [
             "leases (number 1, idx -1, attempt 1, rank 0, node `n1`, gpu 1): is missing, the journal says that it exists",
             "settings (name `made up`): is not in the journal",
@@ -132,28 +134,28 @@ fn missing_and_extra_rows_are_reported(bench: &dyn TestDatabase) {
     );
 }
 
-fn a_changed_record_is_reported(bench: &dyn TestDatabase) {
-    let _book = write_with_two_leaders(bench);
-    bench.sql("UPDATE journal SET payload = replace(payload, '900', '901') WHERE seq = 10");
-    bench.sql("UPDATE journal SET at_ms = at_ms + 1 WHERE seq = 3");
-    let (damages, examined) = verify(bench);
+fn a_changed_record_is_reported(database: &dyn TestDatabase) {
+    let _writer = write_with_two_leaders(database);
+    database.sql("UPDATE journal SET payload = replace(payload, '900', '901') WHERE seq = 10");
+    database.sql("UPDATE journal SET at_ms = at_ms + 1 WHERE seq = 3");
+    let (damages, examined) = verify(database);
     let seqs: Vec<String> = damages.iter().map(Corruption::location).collect();
     assert_eq!(seqs, ["journal record 3", "journal record 10"]);
     assert!(damages[0].problem().contains("checksum") && !examined.tables_compared, "{damages:?}");
 }
 
-fn a_missing_record_is_reported(bench: &dyn TestDatabase) {
-    let _book = write_with_two_leaders(bench);
-    bench.sql("DELETE FROM journal WHERE seq IN (4, 5)");
-    assert_eq!(corruption_lines(bench), ["journal record 4: records 4 to 5 are gone"]);
-    bench.sql("DELETE FROM journal WHERE seq < 4");
-    assert_eq!(corruption_lines(bench), ["journal record 1: records 1 to 5 are gone"]);
+fn a_missing_record_is_reported(database: &dyn TestDatabase) {
+    let _writer = write_with_two_leaders(database);
+    database.sql("DELETE FROM journal WHERE seq IN (4, 5)");
+    assert_eq!(corruption_lines(database), ["journal record 4: records 4 to 5 are gone"]);
+    database.sql("DELETE FROM journal WHERE seq < 4");
+    assert_eq!(corruption_lines(database), ["journal record 1: records 1 to 5 are gone"]);
 }
 
 /// As a person would who knows the checksum: only the chain notices.
-fn rewrite_with_valid_checksum(bench: &dyn TestDatabase, entry: &Entry) {
+fn rewrite_with_valid_checksum(database: &dyn TestDatabase, entry: &Entry) {
     let record = Record::from_entry(entry);
-    bench.sql(&format!(
+    database.sql(&format!(
         "UPDATE journal SET epoch = {}, at_ms = {}, kind = '{}', payload = '{}', crc = {} WHERE seq = {}",
         record.epoch,
         record.at_ms,
@@ -164,84 +166,89 @@ fn rewrite_with_valid_checksum(bench: &dyn TestDatabase, entry: &Entry) {
     ));
 }
 
-fn a_rewritten_record_with_a_valid_checksum_is_reported(bench: &dyn TestDatabase) {
-    let mut book = write_with_two_leaders(bench);
-    let entries = book.replay(0).unwrap();
+fn a_rewritten_record_with_a_valid_checksum_is_reported(database: &dyn TestDatabase) {
+    let mut writer = write_with_two_leaders(database);
+    let entries = writer.replay(0).unwrap();
     let mut changed = entries[4].clone();
     changed.at = muster_core::Timestamp(changed.at.0 + 1);
-    rewrite_with_valid_checksum(bench, &changed);
-    let places = corruption_lines(bench);
+    rewrite_with_valid_checksum(database, &changed);
+    let places = corruption_lines(database);
     assert!(
         !places.is_empty() && places[0].starts_with("journal record 5: does not follow record 4"),
         "{places:?}"
     );
     // A start that reads the record refuses it as well.
-    let said = book.replay(3).unwrap_err().to_string();
-    assert!(said.contains("record 5") && said.contains("does not follow"), "{said}");
-    let said = book.replay(0).unwrap_err().to_string();
-    assert!(said.contains("record 5"), "{said}");
+    let message = writer.replay(3).unwrap_err().to_string();
+    assert!(message.contains("record 5") && message.contains("does not follow"), "{message}");
+    let message = writer.replay(0).unwrap_err().to_string();
+    assert!(message.contains("record 5"), "{message}");
 }
 
-fn swapped_records_are_reported(bench: &dyn TestDatabase) {
-    let mut book = write_with_two_leaders(bench);
-    let entries = book.replay(0).unwrap();
+fn swapped_records_are_reported(database: &dyn TestDatabase) {
+    let mut writer = write_with_two_leaders(database);
+    let entries = writer.replay(0).unwrap();
     let (mut one, mut other) = (entries[5].clone(), entries[6].clone());
     std::mem::swap(&mut one.event, &mut other.event);
-    rewrite_with_valid_checksum(bench, &one);
-    rewrite_with_valid_checksum(bench, &other);
-    let places = corruption_lines(bench);
+    rewrite_with_valid_checksum(database, &one);
+    rewrite_with_valid_checksum(database, &other);
+    let places = corruption_lines(database);
     assert!(places.iter().any(|place| place.starts_with("journal record 6: does not follow")), "{places:?}");
 }
 
 /// Its records have no chain. From the first chained one on, all must be.
-fn a_journal_of_an_older_release_passes_verification(bench: &dyn TestDatabase) {
-    let mut book = JournalWriter::lead(bench.open());
-    book.append(&sample_events()[..9]);
-    bench.sql("UPDATE journal SET chain = NULL");
-    book.append(&sample_events()[9..]);
-    let (damages, examined) = verify(bench);
+fn a_journal_of_an_older_release_passes_verification(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&sample_events()[..9]);
+    database.sql("UPDATE journal SET chain = NULL");
+    writer.append(&sample_events()[9..]);
+    let (damages, examined) = verify(database);
     assert_eq!((damages, examined.chained_records), (Vec::new(), 7));
-    book.replay(0).unwrap();
-    bench.sql("UPDATE journal SET chain = NULL WHERE seq = 12");
-    assert!(corruption_lines(bench)[0].starts_with("journal record 12: has lost"), "{:?}", corruption_lines(bench));
-    assert!(book.replay(11).is_err());
+    writer.replay(0).unwrap();
+    database.sql("UPDATE journal SET chain = NULL WHERE seq = 12");
+    assert!(
+        corruption_lines(database)[0].starts_with("journal record 12: has lost"),
+        "{:?}",
+        corruption_lines(database)
+    );
+    assert!(writer.replay(11).is_err());
 }
 
-fn events_are_checked_when_they_are_served(bench: &dyn TestDatabase) {
-    let book = write_with_two_leaders(bench);
-    let tables = &book.store.tables;
+fn events_are_checked_when_they_are_served(database: &dyn TestDatabase) {
+    let writer = write_with_two_leaders(database);
+    let tables = &writer.store.tables;
     assert_eq!(tables.events(0, 100, None).unwrap().len(), 16);
     assert_eq!(tables.events(10, 3, None).unwrap().len(), 3);
-    bench.sql("UPDATE journal SET payload = replace(payload, '900', '901') WHERE seq = 10");
+    database.sql("UPDATE journal SET payload = replace(payload, '900', '901') WHERE seq = 10");
     for served in [tables.events(0, 100, None), tables.events(0, 100, Some(job(1)))] {
-        let said = served.unwrap_err().to_string();
-        assert!(said.contains("record 10") && said.contains("checksum"), "{said}");
+        let message = served.unwrap_err().to_string();
+        assert!(message.contains("record 10") && message.contains("checksum"), "{message}");
     }
-    bench.sql("DELETE FROM journal WHERE seq = 10");
-    let said = tables.events(5, 100, None).unwrap_err().to_string();
-    assert!(said.contains("record 10") && said.contains("missing"), "{said}");
+    database.sql("DELETE FROM journal WHERE seq = 10");
+    let message = tables.events(5, 100, None).unwrap_err().to_string();
+    assert!(message.contains("record 10") && message.contains("missing"), "{message}");
     assert_eq!(tables.events(10, 100, None).unwrap().len(), 6);
 }
 
-fn a_corrupt_savepoint_is_reported(bench: &dyn TestDatabase) {
-    let book = write_with_two_leaders(bench);
-    book.store.savepoints.save(12, b"old state").unwrap();
-    book.store.savepoints.save(16, b"new state").unwrap();
-    bench.sql("UPDATE savepoint_chunks SET crc = crc + 1 WHERE seq = 12");
-    assert_eq!(corruption_lines(bench), ["savepoint 12: a chunk does not match its checksum"]);
+fn a_corrupt_savepoint_is_reported(database: &dyn TestDatabase) {
+    let writer = write_with_two_leaders(database);
+    writer.store.savepoints.save(12, b"old state").unwrap();
+    writer.store.savepoints.save(16, b"new state").unwrap();
+    database.sql("UPDATE savepoint_chunks SET crc = crc + 1 WHERE seq = 12");
+    assert_eq!(corruption_lines(database), ["savepoint 12: a chunk does not match its checksum"]);
 }
 
 /// What the release before the tables of idempotency keys and of charged moments left.
 const TABLES_V7: &str = include_str!("../golden/tables_v7.sql");
 
-fn tables_of_an_older_release_pass_verification_after_the_upgrade(bench: &dyn TestDatabase) {
-    bench.migrate_to_version(7);
-    bench.sql(&format!("{TABLES_V7} SELECT 1"));
-    let book = JournalWriter::lead(bench.open());
-    let (damages, examined) = verify(bench);
+fn tables_of_an_older_release_pass_verification_after_the_upgrade(database: &dyn TestDatabase) {
+    database.migrate_to_version(7);
+    database.sql(&format!("{TABLES_V7} SELECT 1"));
+    let writer = JournalWriter::lead(database.open());
+    let (damages, examined) = verify(database);
     assert_eq!(damages, vec![]);
     assert_eq!((examined.records, examined.chained_records, examined.tables_compared), (25, 0, true));
-    let job_of = |key: &str| book.store.tables.idempotency_key_use("default", key).unwrap().map(|used| used.job);
+    let job_of =
+        |key: &str| writer.store.tables.idempotency_key_use("default", key).unwrap().map(|used| used.job);
     assert_eq!(job_of("KEY1"), Some(job(1)));
     assert_eq!(job_of("KEY2"), Some(job(2)));
     assert_eq!(job_of("KEY3"), None);

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::failure::Failure;
+use super::failure::CallFailure;
 use crate::error::CliError;
 use crate::options::{Connection, ServerAddress};
 
@@ -58,42 +58,42 @@ impl Connector {
     }
 
     /// Connect, shake hands, and be ready to send.
-    pub async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    pub async fn open(&self) -> Result<SendRequest<Full<Bytes>>, CallFailure> {
         tokio::time::timeout(CONNECT_TIMEOUT, self.connect())
             .await
-            .unwrap_or_else(|_| Err(Failure::Unreachable("no answer within 5 s".to_string())))
+            .unwrap_or_else(|_| Err(CallFailure::Unreachable("no answer within 5 s".to_string())))
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, CallFailure> {
         let tcp = TcpStream::connect((self.address.host.as_str(), self.address.port))
             .await
-            .map_err(|error| Failure::Unreachable(plain(&error)))?;
+            .map_err(|error| CallFailure::Unreachable(short_io_error(&error)))?;
         // A call is one small write; waiting for more to send would only delay it.
         let _ = tcp.set_nodelay(true);
         match &self.tls {
-            None => speak(tcp).await,
-            Some(tls) => speak(self.encrypt(tls, tcp).await?).await,
+            None => http_handshake(tcp).await,
+            Some(tls) => http_handshake(self.tls_handshake(tls, tcp).await?).await,
         }
     }
 
-    async fn encrypt(
+    async fn tls_handshake(
         &self,
         tls: &TlsConnector,
         tcp: TcpStream,
-    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, Failure> {
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, CallFailure> {
         let name = ServerName::try_from(self.address.host.clone()).map_err(|error| {
-            Failure::Unreachable(format!("`{}` is no host name: {error}", self.address.host))
+            CallFailure::Unreachable(format!("`{}` is no host name: {error}", self.address.host))
         })?;
         let secured = tls.connect(name, tcp).await;
-        secured.map_err(|error| Failure::Untrusted(error.to_string()))
+        secured.map_err(|error| CallFailure::Untrusted(error.to_string()))
     }
 }
 
-async fn speak<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, Failure>
+async fn http_handshake<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, CallFailure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(Failure::dropped)?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(CallFailure::connection_dropped)?;
     // It ends with the exchange; what goes wrong is also told to the sender.
     tokio::spawn(async move {
         let _ = connection.await;
@@ -102,7 +102,7 @@ where
 }
 
 /// Without the number that the operating system gives it.
-fn plain(error: &std::io::Error) -> String {
+fn short_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connection refused".to_string(),
         _ => error.to_string(),
@@ -114,10 +114,10 @@ fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, CliError> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| CliError::failed(format!("cannot set up TLS: {error}")))?;
-    Ok(builder.with_root_certificates(trusted(ca_file)?).with_no_client_auth())
+    Ok(builder.with_root_certificates(root_certificates(ca_file)?).with_no_client_auth())
 }
 
-fn trusted(ca_file: Option<&Path>) -> Result<RootCertStore, CliError> {
+fn root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, CliError> {
     let Some(file) = ca_file else { return system_roots() };
     let bad = |error: &dyn std::fmt::Display| {
         CliError::usage(format!("cannot read certificates from `{}`: {error}", file.display()))

@@ -12,7 +12,7 @@ const TOKEN_HINT: &str = "give one with `--token-file FILE`, MUSTER_TOKEN or MUS
 
 /// Why a call has no answer.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CallFailure {
     /// No connection could be made: nothing was sent.
     Unreachable(String),
     /// The server is there and cannot prove who it is: nothing was sent.
@@ -20,84 +20,84 @@ pub enum Failure {
     /// The connection broke: it is not known whether the server acted.
     Dropped(String),
     /// No answer came in time.
-    Silent(Duration),
+    TimedOut(Duration),
     /// The server said no.
-    Declined(Box<Declined>),
+    Refused(Box<RefusedCall>),
     /// The call cannot be written down.
-    Nonsense(String),
+    InvalidRequest(String),
 }
 
 /// A refusal or fault in the server's own words.
 #[derive(Debug)]
-pub struct Declined {
+pub struct RefusedCall {
     status: StatusCode,
     code: String,
     detail: String,
     hint: Option<String>,
 }
 
-impl Failure {
+impl CallFailure {
     /// The connection broke under us.
-    pub fn dropped(error: hyper::Error) -> Failure {
-        Failure::Dropped(error.to_string())
+    pub fn connection_dropped(error: hyper::Error) -> CallFailure {
+        CallFailure::Dropped(error.to_string())
     }
 
     /// An answer that is not a success.
-    pub fn declined(status: StatusCode, body: &[u8]) -> Failure {
+    pub fn from_response(status: StatusCode, body: &[u8]) -> CallFailure {
         let declined = match muster_json::from_slice::<Problem>(body) {
             Ok(problem) => {
-                Declined { status, code: problem.code, detail: problem.detail, hint: problem.hint }
+                RefusedCall { status, code: problem.code, detail: problem.detail, hint: problem.hint }
             }
-            Err(_) => Declined { status, code: String::new(), detail: plain_words(status, body), hint: None },
+            Err(_) => RefusedCall { status, code: String::new(), detail: foreign_response_text(status, body), hint: None },
         };
-        Failure::Declined(Box::new(declined))
+        CallFailure::Refused(Box::new(declined))
     }
 
     /// Whether the same call may succeed in a moment: it is worth sending again, if it can be sent twice.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Failure::Dropped(_) | Failure::Silent(_) => true,
-            Failure::Declined(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
-            Failure::Unreachable(_) | Failure::Untrusted(_) | Failure::Nonsense(_) => false,
+            CallFailure::Dropped(_) | CallFailure::TimedOut(_) => true,
+            CallFailure::Refused(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
+            CallFailure::Unreachable(_) | CallFailure::Untrusted(_) | CallFailure::InvalidRequest(_) => false,
         }
     }
 
     /// What a person reads, and what the process returns.
     pub fn into_error(self, server: &str) -> CliError {
-        let may_pass = self.may_pass() || matches!(self, Failure::Unreachable(_));
-        CliError { may_pass, ..self.in_words(server) }
+        let may_pass = self.is_transient() || matches!(self, CallFailure::Unreachable(_));
+        CliError { is_transient: may_pass, ..self.to_message(server) }
     }
 
-    fn in_words(self, server: &str) -> CliError {
+    fn to_message(self, server: &str) -> CliError {
         match self {
-            Failure::Unreachable(why) => {
+            CallFailure::Unreachable(why) => {
                 CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
                     .hint("start one with `muster dev`, or name another with `--server` or MUSTER_SERVER")
             }
-            Failure::Untrusted(why) => {
+            CallFailure::Untrusted(why) => {
                 CliError::new(Exit::Unreachable, format!("cannot trust {server}: {why}"))
                     .hint("name its certificate authority with `--ca-file FILE` or MUSTER_CA_FILE")
             }
-            Failure::Dropped(why) => {
+            CallFailure::Dropped(why) => {
                 CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}"))
                     .hint("`muster doctor` looks further; an encrypted server is reached by https://")
             }
-            Failure::Silent(waited) => CliError::new(
+            CallFailure::TimedOut(waited) => CliError::new(
                 Exit::TimedOut,
                 format!("{server} did not answer within {} s", waited.as_secs()),
             ),
-            Failure::Declined(declined) => declined.into_error(),
-            Failure::Nonsense(why) => CliError::failed(format!("cannot ask {server} that: {why}")),
+            CallFailure::Refused(declined) => declined.into_error(),
+            CallFailure::InvalidRequest(why) => CliError::failed(format!("cannot ask {server} that: {why}")),
         }
     }
 }
 
-impl Declined {
+impl RefusedCall {
     fn into_error(self) -> CliError {
         if self.status == StatusCode::UNAUTHORIZED {
             return CliError::new(Exit::NotAllowed, "the server wants a valid token").hint(TOKEN_HINT);
         }
-        CliError { hint: self.hint, ..CliError::new(exit_of(self.status.as_u16(), &self.code), self.detail) }
+        CliError { hint: self.hint, ..CliError::new(exit_for_status(self.status.as_u16(), &self.code), self.detail) }
     }
 }
 
@@ -107,11 +107,11 @@ pub fn stream_error(problem: Problem) -> CliError {
         "token-ended" => Some(format!("a new token is needed: {TOKEN_HINT}")),
         _ => problem.hint,
     };
-    CliError { hint, ..CliError::new(exit_of(problem.status, &problem.code), problem.detail) }
+    CliError { hint, ..CliError::new(exit_for_status(problem.status, &problem.code), problem.detail) }
 }
 
 /// What the process returns for a refusal, by status and code.
-pub fn exit_of(status: u16, code: &str) -> Exit {
+pub fn exit_for_status(status: u16, code: &str) -> Exit {
     match (status, code) {
         (_, "over-quota" | "over-user-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
         (_, "infeasible") => Exit::Infeasible,
@@ -125,7 +125,7 @@ pub fn exit_of(status: u16, code: &str) -> Exit {
 }
 
 /// Something that is not ours answered, or a proxy in between.
-fn plain_words(status: StatusCode, body: &[u8]) -> String {
+fn foreign_response_text(status: StatusCode, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let line: String = line.chars().take(200).collect();
@@ -152,10 +152,10 @@ mod tests {
         }
     }
 
-    fn error_of(status: u16, code: &str) -> CliError {
+    fn error_for(status: u16, code: &str) -> CliError {
         let body = muster_json::to_vec(&problem(status, code));
         let status = StatusCode::from_u16(status).unwrap();
-        Failure::declined(status, &body).into_error("http://x")
+        CallFailure::from_response(status, &body).into_error("http://x")
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_its_exit_code() {
+    fn refusal_codes_map_to_exit_codes() {
         let cases = [
             (404, "unknown-job", Exit::NotFound),
             (401, "unauthenticated", Exit::NotAllowed),
@@ -181,15 +181,15 @@ mod tests {
             (503, "unavailable", Exit::Failed),
         ];
         for (status, code, exit) in cases {
-            assert_eq!(error_of(status, code).exit, exit, "{status} {code}");
+            assert_eq!(error_for(status, code).exit, exit, "{status} {code}");
         }
     }
 
     #[test]
-    fn an_answer_from_somebody_else_is_shown_as_it_is() {
-        let failure = Failure::declined(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
+    fn a_response_that_is_not_a_problem_document_is_shown_verbatim() {
+        let failure = CallFailure::from_response(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
         assert_eq!(
-            failure.into_error("http://x").what,
+            failure.into_error("http://x").message,
             "the server answers 502 Bad Gateway: <html>nginx</html>"
         );
     }

@@ -1,18 +1,18 @@
 //! How fast this build is on this machine, and how well it places.
 
-mod cpu;
+mod timing;
 mod mixed;
 mod numa;
 mod placement;
 mod plan;
 mod policy;
-mod product;
+mod in_memory_scheduler;
 mod replay;
 mod share;
 mod synthetic;
 mod traces;
 
-use super::Ending;
+use super::CommandResult;
 use crate::output::ShowArgs;
 
 /// What to measure.
@@ -45,7 +45,7 @@ pub struct PlanArgs {
 }
 
 /// Measure, and print a table.
-pub fn run(verb: Verb) -> Ending {
+pub fn run(verb: Verb) -> CommandResult {
     match verb {
         Verb::Plan(args) => plan::run(args.quick, &args.show),
         Verb::Placement(args) => placement::run(args),

@@ -3,8 +3,8 @@
 use hyper::Method;
 use muster_protocol::submit::{Cancelled, Acknowledgement};
 
-use super::steer::{self, Which};
-use super::{Ending, wait};
+use super::job_control::{self, JobSelection};
+use super::{CommandResult, wait};
 use crate::jobs;
 use crate::options::Options;
 
@@ -15,20 +15,20 @@ use crate::options::Options;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
+    selection: JobSelection,
     /// Wait until the jobs have ended, and say how
     #[arg(long)]
     wait: bool,
 }
 
 /// End jobs, waiting or running.
-pub fn run(args: Args, options: &Options) -> Ending {
-    let cancelled = steer::each(&args.which, "cancel", options, |client, job| {
-        let cancelled: Cancelled = client.act(Method::DELETE, jobs::target(job))?;
+pub fn run(args: Args, options: &Options) -> CommandResult {
+    let cancelled = job_control::for_each_job(&args.selection, "cancel", options, |client, job| {
+        let cancelled: Cancelled = client.send_without_body(Method::DELETE, jobs::job_target(job))?;
         Ok(Acknowledgement { message: cancelled.message })
     })?;
     if args.wait {
-        wait::until_ended(args.which.jobs(), None, options)?;
+        wait::wait_until_ended(args.selection.jobs(), None, options)?;
     }
     Ok(cancelled)
 }

@@ -4,7 +4,7 @@ use hyper::Method;
 use muster_protocol::submit::{Acknowledgement, JobChange};
 use muster_protocol::input::{Priority, Span};
 
-use super::{Code, Ending};
+use super::{ExitStatus, CommandResult};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output;
@@ -19,7 +19,7 @@ pub struct Args {
     job: JobRef,
     /// Its time limit, for example 2h; `none` lifts it
     #[arg(long, value_name = "TIME", value_parser = limit, group = "what")]
-    time: Option<Limit>,
+    time: Option<TimeLimitChange>,
     /// Its priority: a number, or low, medium, high, critical
     #[arg(long, value_name = "N", group = "what")]
     priority: Option<String>,
@@ -30,25 +30,25 @@ pub struct Args {
 
 /// A time limit, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Limit(Option<TimeLimit>);
+struct TimeLimitChange(Option<TimeLimit>);
 
-fn limit(text: &str) -> Result<Limit, String> {
-    if text == "none" { Ok(Limit(None)) } else { units::time_limit(text).map(|limit| Limit(Some(limit))) }
+fn parse_time_limit_change(text: &str) -> Result<TimeLimitChange, String> {
+    if text == "none" { Ok(TimeLimitChange(None)) } else { units::parse_time_limit(text).map(|limit| TimeLimitChange(Some(limit))) }
 }
 
 /// Change it, and say so.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    args.time.iter().filter_map(|limit| limit.0.as_ref()?.note.as_ref()).for_each(|note| output::talk(note));
+    args.time.iter().filter_map(|limit| limit.0.as_ref()?.note.as_ref()).for_each(|note| output::print_stderr(note));
     let priority = |text: String| text.parse().map_or(Priority::Name(text.clone()), Priority::Number);
     let change = JobChange {
         name: args.name,
         priority: args.priority.map(priority),
-        time_limit: args.time.map(|Limit(limit)| limit.map(|limit| Span::Text(format!("{}ms", limit.ms)))),
+        time_limit: args.time.map(|TimeLimitChange(limit)| limit.map(|limit| Span::Text(format!("{}ms", limit.ms)))),
         labels: None,
     };
-    let done: Acknowledgement = client.send(Method::PATCH, jobs::target(id), &change)?;
-    output::talk(&done.message);
-    Ok(Code::DONE)
+    let done: Acknowledgement = client.send(Method::PATCH, jobs::job_target(id), &change)?;
+    output::print_stderr(&done.message);
+    Ok(ExitStatus::SUCCESS)
 }

@@ -3,7 +3,7 @@
 use hyper::Method;
 use muster_protocol::submit::Acknowledgement;
 
-use super::{Code, Ending};
+use super::{ExitStatus, CommandResult};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output;
@@ -17,10 +17,10 @@ pub struct Args {
 }
 
 /// From now on only what comes after is lost if the job is displaced.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let done: Acknowledgement = client.act(Method::POST, jobs::target(id).at("checkpoint"))?;
-    output::talk(&done.message);
-    Ok(Code::DONE)
+    let done: Acknowledgement = client.send_without_body(Method::POST, jobs::job_target(id).segment("checkpoint"))?;
+    output::print_stderr(&done.message);
+    Ok(ExitStatus::SUCCESS)
 }

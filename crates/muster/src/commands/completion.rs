@@ -3,7 +3,7 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Code, Ending};
+use super::{ExitStatus, CommandResult};
 use crate::args;
 use crate::output;
 
@@ -19,9 +19,9 @@ pub struct Args {
 }
 
 /// Print the script.
-pub fn run(args: Args) -> Ending {
+pub fn run(args: Args) -> CommandResult {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut args::Args::command(), "muster", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
-    Ok(Code::DONE)
+    output::print_stdout(&String::from_utf8_lossy(&script))?;
+    Ok(ExitStatus::SUCCESS)
 }

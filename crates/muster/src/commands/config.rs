@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use muster_server::config::{Config, RawConfig, ShownKey};
 use serde::Serialize;
 
-use super::{Code, Ending};
+use super::{ExitStatus, CommandResult};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Column, ListArgs};
@@ -15,14 +15,14 @@ use crate::output::{self, Column, ListArgs};
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show every key, its value, and where the value comes from
-    Show(KeysArgs),
+    Show(ConfigShowArgs),
     /// Check a file without starting anything
-    Check(CheckArgs),
+    Check(ConfigCheckArgs),
 }
 
 /// `muster config show`.
 #[derive(Debug, Args)]
-pub struct KeysArgs {
+pub struct ConfigShowArgs {
     /// The file; without one, variables and defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub struct KeysArgs {
 
 /// `muster config check`.
 #[derive(Debug, Args)]
-pub struct CheckArgs {
+pub struct ConfigCheckArgs {
     /// The file
     #[arg(value_name = "FILE")]
     config: PathBuf,
@@ -43,7 +43,7 @@ pub struct CheckArgs {
 
 /// All of them, as machines read it.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct ConfigReport<'a> {
     keys: &'a [ShownKey],
 }
 
@@ -55,28 +55,28 @@ const COLUMNS: [Column<ShownKey>; 4] = [
 ];
 
 /// Do one of them.
-pub fn run(verb: Verb, options: &Options) -> Ending {
+pub fn run(verb: Verb, options: &Options) -> CommandResult {
     match verb {
         Verb::Show(args) => {
-            let config = load(RawConfig::default(), args.config.as_deref())?;
+            let config = load_config(RawConfig::default(), args.config.as_deref())?;
             let wanted = |shown: &ShownKey| !args.set || shown.source != "default";
             let shown: Vec<ShownKey> = config.show().into_iter().filter(wanted).collect();
-            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &Whole { keys: &shown })?;
+            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &ConfigReport { keys: &shown })?;
         }
         Verb::Check(args) => {
-            load(RawConfig::default(), Some(&args.config))?;
-            output::talk(&format!("`{}` is in order", args.config.display()));
+            load_config(RawConfig::default(), Some(&args.config))?;
+            output::print_stderr(&format!("`{}` is in order", args.config.display()));
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// Resolve the configuration, and say what the person should know.
-pub fn load(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
+pub fn load_config(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
     let config =
         Config::load(flags, std::env::vars(), file).map_err(|error| CliError::usage(error.to_string()))?;
     for warning in &config.warnings {
-        output::talk(&format!("warning: {warning}"));
+        output::print_stderr(&format!("warning: {warning}"));
     }
     Ok(config)
 }

@@ -9,13 +9,13 @@ use muster_server::config::{AuthMode, Config};
 use muster_server::server::{InProcessNodes, RunningServer};
 
 use super::serve::{self, ServerArgs};
-use super::{Ending, config};
+use super::{CommandResult, config};
 use crate::error::CliError;
 use crate::output;
 use crate::units;
 
 /// Two thousand simulated nodes take less.
-const NODES_WITHIN: Duration = Duration::from_secs(3);
+const NODE_REGISTRATION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// `muster dev`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -40,31 +40,31 @@ impl From<ServerArgs> for Args {
 }
 
 /// Start, say what a newcomer needs, and run until told to stop.
-pub fn run(args: Args) -> Ending {
+pub fn run(args: Args) -> CommandResult {
     let mut flags = args.common.flags();
     if args.real {
         // It runs what it is given, so it asks who gives it.
         flags.flag("auth.mode", "--real", "tokens");
     }
-    let mut config = config::load(flags, args.common.config.as_deref())?;
+    let mut config = config::load_config(flags, args.common.config.as_deref())?;
     config.new_cluster = args.common.new_cluster;
     let nodes = nodes(&args, &config)?;
-    let (about, try_next, count) = (about(&nodes), try_next(&nodes), count(&nodes));
-    let running = serve::start(&config, nodes, args.common.interpreter())?;
-    await_nodes(&running, count);
+    let (about, try_next, count) = (nodes_summary(&nodes), suggested_commands(&nodes), node_count(&nodes));
+    let running = serve::start_server(&config, nodes, args.common.interpreter())?;
+    wait_for_nodes(&running, count);
     serve::show_first_token(&running, &config)?;
-    output::print(&welcome(&running, &config, &about, &try_next))?;
-    serve::wait(running)
+    output::print_stdout(&welcome_text(&running, &config, &about, &try_next))?;
+    serve::wait_until_stopped(running)
 }
 
 fn nodes(args: &Args, config: &Config) -> Result<InProcessNodes, CliError> {
     if args.real {
         return Ok(InProcessNodes::Real { gpus: args.gpus });
     }
-    Ok(InProcessNodes::Simulated(serve::simulated(config)?.unwrap_or_else(Cluster::default_dev)))
+    Ok(InProcessNodes::Simulated(serve::simulated_cluster(config)?.unwrap_or_else(Cluster::default_dev)))
 }
 
-fn count(nodes: &InProcessNodes) -> usize {
+fn node_count(nodes: &InProcessNodes) -> usize {
     match nodes {
         InProcessNodes::None => 0,
         InProcessNodes::Real { .. } => 1,
@@ -74,19 +74,19 @@ fn count(nodes: &InProcessNodes) -> usize {
 
 /// Nodes register by themselves, in a moment; whoever reads the welcome should find them there. A server that
 /// stands by will not hear from them, so nobody waits long.
-fn await_nodes(running: &RunningServer, count: usize) {
-    let give_up = Instant::now() + NODES_WITHIN;
+fn wait_for_nodes(running: &RunningServer, count: usize) {
+    let give_up = Instant::now() + NODE_REGISTRATION_TIMEOUT;
     while running.cluster().read(|state| state.nodes.len()) < count && Instant::now() < give_up {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// What there is to play with.
-fn about(nodes: &InProcessNodes) -> String {
+fn nodes_summary(nodes: &InProcessNodes) -> String {
     match nodes {
         InProcessNodes::None => "no nodes".to_string(),
         InProcessNodes::Real { gpus } => {
-            format!("this machine with {}; jobs run as your user", units::count(*gpus, "counted GPU"))
+            format!("this machine with {}; jobs run as your user", units::count_text(*gpus, "counted GPU"))
         }
         InProcessNodes::Simulated(cluster) => {
             let nodes = cluster.registrations();
@@ -98,14 +98,14 @@ fn about(nodes: &InProcessNodes) -> String {
                 .next()
                 .unwrap_or("GPUs");
             let (nodes, gpus) =
-                (units::count(nodes.len() as u64, "simulated node"), units::count(gpus as u64, "GPU"));
+                (units::count_text(nodes.len() as u64, "simulated node"), units::count_text(gpus as u64, "GPU"));
             format!("{nodes} with {gpus} ({model})")
         }
     }
 }
 
 /// Three commands that show something on such nodes.
-fn try_next(nodes: &InProcessNodes) -> [&'static str; 3] {
+fn suggested_commands(nodes: &InProcessNodes) -> [&'static str; 3] {
     match nodes {
         InProcessNodes::Real { .. } => ["muster run -- hostname", "muster ps --all", "muster show -"],
         _ => [
@@ -116,7 +116,7 @@ fn try_next(nodes: &InProcessNodes) -> [&'static str; 3] {
     }
 }
 
-fn welcome(running: &RunningServer, config: &Config, about: &str, try_next: &[&str]) -> String {
+fn welcome_text(running: &RunningServer, config: &Config, about: &str, try_next: &[&str]) -> String {
     let url = running.url();
     let mut lines = vec![format!("muster serves {url}"), format!("  {about}"), String::new()];
     lines.push("Try next, in another terminal:".to_string());
@@ -124,14 +124,14 @@ fn welcome(running: &RunningServer, config: &Config, about: &str, try_next: &[&s
         lines.push(format!("  export MUSTER_SERVER={url}"));
     }
     if config.auth == AuthMode::Tokens || config.tls.is_some() {
-        lines.push(format!("  export MUSTER_DATA_DIR={}", absolute(config)));
+        lines.push(format!("  export MUSTER_DATA_DIR={}", absolute_data_dir(config)));
     }
     lines.extend(try_next.iter().map(|command| format!("  {command}")));
     lines.push("Ctrl-C stops it; what it knows stays in the data folder.".to_string());
     lines.join("\n") + "\n"
 }
 
-fn absolute(config: &Config) -> String {
+fn absolute_data_dir(config: &Config) -> String {
     let dir = config.data_dir.canonicalize().unwrap_or_else(|_| config.data_dir.clone());
     dir.display().to_string()
 }

@@ -3,8 +3,8 @@
 use hyper::Method;
 use muster_protocol::submit::ActionReason;
 
-use super::Ending;
-use super::steer::{self, Which};
+use super::CommandResult;
+use super::job_control::{self, JobSelection};
 use crate::jobs;
 use crate::options::Options;
 
@@ -12,16 +12,16 @@ use crate::options::Options;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
+    selection: JobSelection,
     /// Why, for those who ask `muster why`
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
 
 /// Keep jobs from starting.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let reasoned = ActionReason { why: args.why };
-    steer::each(&args.which, "hold", options, |client, job| {
-        client.send(Method::POST, jobs::target(job).at("hold"), &reasoned)
+    job_control::for_each_job(&args.selection, "hold", options, |client, job| {
+        client.send(Method::POST, jobs::job_target(job).segment("hold"), &reasoned)
     })
 }

@@ -2,14 +2,14 @@
 
 use muster_protocol::job::Job;
 
-use super::{Code, Ending};
+use super::{ExitStatus, CommandResult};
 use crate::client::Client;
 use crate::error::{CliError, Exit};
-use crate::follow::{Came, INTERRUPTED, Patience};
+use crate::waiter::{WaitOutcome, EXIT_INTERRUPTED, Waiter};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output;
-use crate::tail::{Tail, Wanted};
+use crate::log_tail::{LogTail, LogSelection};
 
 /// `muster logs`.
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,7 @@ pub struct Args {
     follow: bool,
     /// Of which task: a number, or `all`
     #[arg(long, value_name = "RANK", default_value = "0")]
-    rank: Rank,
+    rank: RankSelection,
     /// Of which attempt [default: the newest]
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
@@ -30,36 +30,36 @@ pub struct Args {
 
 /// One task, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rank {
+pub enum RankSelection {
     /// This one.
-    One(u32),
+    Single(u32),
     /// All.
     All,
 }
 
-impl std::str::FromStr for Rank {
+impl std::str::FromStr for RankSelection {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Rank, String> {
+    fn from_str(text: &str) -> Result<RankSelection, String> {
         match text {
-            "all" => Ok(Rank::All),
-            _ => text.parse().map(Rank::One).map_err(|_| format!("`{text}` is neither a number nor `all`")),
+            "all" => Ok(RankSelection::All),
+            _ => text.parse().map(RankSelection::Single).map_err(|_| format!("`{text}` is neither a number nor `all`")),
         }
     }
 }
 
 /// Print the output; standard error of the job goes to standard error.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let job = jobs::fetch(&client, id)?;
+    let job = jobs::fetch_job(&client, id)?;
     if job.array.is_some() {
         return Err(
             CliError::usage(format!("{id} is an array")).hint(format!("name one task, for example `{id}.0`"))
         );
     }
     if args.follow {
-        return follow(&client, &args, job);
+        return follow_logs(&client, &args, job);
     }
     let attempt = args.attempt.unwrap_or(job.summary.attempts);
     if attempt == 0 {
@@ -68,36 +68,36 @@ pub fn run(args: Args, options: &Options) -> Ending {
             CliError::new(Exit::Conflict, what).hint(format!("`muster why {id}`, or follow with `-f`"))
         );
     }
-    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job)? };
-    Tail::default().print_now(&client, &wanted)?;
-    Ok(Code::DONE)
+    let wanted = LogSelection { job: id, attempt, ranks: selected_ranks(args.rank, &job)? };
+    LogTail::default().print_available(&client, &wanted)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// Wait until it has an attempt, then print what comes.
-fn follow(client: &Client, args: &Args, job: Job) -> Ending {
-    let mut patience = Patience::new(client, None)?;
-    let id = jobs::id_of(&job.summary.id)?;
+fn follow_logs(client: &Client, args: &Args, job: Job) -> CommandResult {
+    let mut patience = Waiter::new(client, None)?;
+    let id = jobs::parse_job_id(&job.summary.id)?;
     let started = |job: &Job| job.summary.attempts > 0 || jobs::has_ended(job);
-    let Came::This(job) = patience.job(id, |_| {}, started)? else { return Ok(Code(INTERRUPTED)) };
+    let WaitOutcome::Ready(job) = patience.poll_job(id, |_| {}, started)? else { return Ok(ExitStatus(EXIT_INTERRUPTED)) };
     let attempt = args.attempt.unwrap_or(job.summary.attempts);
     if attempt == 0 {
-        output::talk(&jobs::ending(&job));
-        return Ok(Code::DONE);
+        output::print_stderr(&jobs::outcome_text(&job));
+        return Ok(ExitStatus::SUCCESS);
     }
-    let wanted = Wanted { job: id, attempt, ranks: ranks(args.rank, &job)? };
-    match Tail::default().follow(client, &wanted, &mut patience)? {
-        Came::This(()) => Ok(Code::DONE),
-        Came::Interrupt | Came::Deadline => Ok(Code(INTERRUPTED)),
+    let wanted = LogSelection { job: id, attempt, ranks: selected_ranks(args.rank, &job)? };
+    match LogTail::default().follow(client, &wanted, &mut patience)? {
+        WaitOutcome::Ready(()) => Ok(ExitStatus::SUCCESS),
+        WaitOutcome::Interrupted | WaitOutcome::TimedOut => Ok(ExitStatus(EXIT_INTERRUPTED)),
     }
 }
 
 /// The tasks that are meant.
-fn ranks(rank: Rank, job: &Job) -> Result<Vec<u32>, CliError> {
+fn selected_ranks(rank: RankSelection, job: &Job) -> Result<Vec<u32>, CliError> {
     let all = all_ranks(job);
     match rank {
-        Rank::All => Ok(all),
-        Rank::One(rank) if all.contains(&rank) => Ok(vec![rank]),
-        Rank::One(rank) => {
+        RankSelection::All => Ok(all),
+        RankSelection::Single(rank) if all.contains(&rank) => Ok(vec![rank]),
+        RankSelection::Single(rank) => {
             let last = all.len().saturating_sub(1);
             Err(CliError::usage(format!("{} has no rank {rank}: they go from 0 to {last}", job.summary.id)))
         }

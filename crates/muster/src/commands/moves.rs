@@ -2,8 +2,8 @@
 
 use muster_protocol::moves::{Move, MoveList};
 
-use super::{Code, Ending};
-use crate::client::Target;
+use super::{ExitStatus, CommandResult};
+use crate::client::RequestTarget;
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
 use crate::units;
@@ -16,14 +16,14 @@ pub struct Args {
 }
 
 /// Print what would be moved, for whom, what it gains and what it loses.
-pub fn run(args: Args, options: &Options) -> Ending {
-    let moves: MoveList = options.client()?.get(Target::new("moves"))?;
+pub fn run(args: Args, options: &Options) -> CommandResult {
+    let moves: MoveList = options.client()?.get(RequestTarget::new("moves"))?;
     let names: Vec<&str> = moves.moves.iter().map(|one| one.moved_job_id.as_str()).collect();
-    output::say(&args.show, &text(&moves), &names.join("\n"), &moves)?;
-    Ok(Code::DONE)
+    output::print_text(&args.show, &moves_text(&moves), &names.join("\n"), &moves)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn text(moves: &MoveList) -> String {
+fn moves_text(moves: &MoveList) -> String {
     if moves.moves.is_empty() {
         return "no move would pay: nobody waits for room that a running job could give by going on elsewhere\n"
             .to_string();
@@ -39,8 +39,8 @@ fn text(moves: &MoveList) -> String {
             one.gpus.join(" "),
             one.to.join(" "),
             one.job_id,
-            units::amount(one.gained_gpu_hours),
-            units::amount(one.lost_gpu_hours)
+            units::amount_text(one.gained_gpu_hours),
+            units::amount_text(one.lost_gpu_hours)
         )
     };
     moves.moves.iter().map(line).collect()

@@ -5,12 +5,12 @@ use muster_protocol::job::Reason;
 use muster_protocol::explain::{DryRun, DryRunOutcome};
 use muster_protocol::problem::Problem;
 
-use super::{Code, Ending};
-use crate::client::{Target, exit_of};
+use super::{ExitStatus, CommandResult};
+use crate::client::{RequestTarget, exit_for_status};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
-use crate::{places, shares, units};
+use crate::{placement_display, gpu_share_display, units};
 
 /// `muster plan`.
 #[derive(Debug, clap::Args)]
@@ -23,12 +23,12 @@ pub struct Args {
 }
 
 /// Ask, and print the answer. A job that would be refused gives the exit code of the refusal.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let job = args.job.into_job(options)?;
-    let outlook: DryRun = options.client()?.send(Method::POST, Target::new("jobs/plan"), &job)?;
-    let name = prospect_word(outlook.outcome);
+    let outlook: DryRun = options.client()?.send(Method::POST, RequestTarget::new("jobs/plan"), &job)?;
+    let name = outcome_name(outlook.outcome);
     output::show(&args.show, &card(&outlook), name, &outlook)?;
-    Ok(outlook.refusal.as_ref().map_or(Code::DONE, code_of))
+    Ok(outlook.refusal.as_ref().map_or(ExitStatus::SUCCESS, refusal_exit_status))
 }
 
 fn card(outlook: &DryRun) -> Card {
@@ -37,39 +37,39 @@ fn card(outlook: &DryRun) -> Card {
         None => place.to_string(),
     });
     Card::default()
-        .field("outcome", prospect_word(outlook.outcome))
+        .field("outcome", outcome_name(outlook.outcome))
         .field("summary", outlook.summary.clone())
-        .maybe("node", outlook.node_name.clone())
-        .field("gpus", shares::placed(&outlook.gpus, &outlook.shares))
-        .maybe("placed", placed(outlook))
+        .field_if_some("node", outlook.node_name.clone())
+        .field("gpus", gpu_share_display::gpu_list_text(&outlook.gpus, &outlook.shares))
+        .field_if_some("placed", placement_text(outlook))
         .field("displaces", outlook.victims.join(" "))
-        .maybe("position", place)
-        .field("blocked by", reasons(&outlook.reasons))
-        .maybe(
+        .field_if_some("position", place)
+        .field("blocked by", reasons_text(&outlook.reasons))
+        .field_if_some(
             "expected",
             outlook
                 .expected_start
                 .as_ref()
-                .map(|range| units::range(range.from_ms, range.to_ms, units::now_ms()))
+                .map(|range| units::time_range_text(range.from_ms, range.to_ms, units::now_ms()))
                 .or_else(|| Some(format!("no estimate yet: {}", outlook.no_estimate.as_ref()?))),
         )
-        .field("sooner with", sooner(outlook))
-        .maybe("try", outlook.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))
+        .field("sooner with", remedies_text(outlook))
+        .field_if_some("try", outlook.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))
 }
 
 /// Why there.
-fn placed(outlook: &DryRun) -> Option<String> {
+fn placement_text(outlook: &DryRun) -> Option<String> {
     let (node, score) = (outlook.node_name.as_ref()?, outlook.score.as_ref()?);
-    places::placed(std::slice::from_ref(node), score)
+    placement_display::placement_summary(std::slice::from_ref(node), score)
 }
 
 /// What would start it now.
-fn sooner(outlook: &DryRun) -> String {
+fn remedies_text(outlook: &DryRun) -> String {
     let words: Vec<&str> = outlook.sooner_with.iter().map(|change| change.words.as_str()).collect();
     words.join(", or with ")
 }
 
-fn prospect_word(outcome: DryRunOutcome) -> &'static str {
+fn outcome_name(outcome: DryRunOutcome) -> &'static str {
     match outcome {
         DryRunOutcome::Starts => "starts",
         DryRunOutcome::Preempts => "preempts",
@@ -79,15 +79,15 @@ fn prospect_word(outcome: DryRunOutcome) -> &'static str {
 }
 
 /// One line for each.
-fn reasons(reasons: &[Reason]) -> String {
+fn reasons_text(reasons: &[Reason]) -> String {
     let lines: Vec<String> = reasons
         .iter()
-        .map(|reason| format!("{}: {}", reason.reason, units::localized(&reason.sentence)))
+        .map(|reason| format!("{}: {}", reason.reason, units::localize_timestamps(&reason.sentence)))
         .collect();
     lines.join("\n")
 }
 
 /// The same as submitting it would give. The answer itself has been printed.
-fn code_of(refusal: &Problem) -> Code {
-    Code(exit_of(refusal.status, &refusal.code) as u8)
+fn refusal_exit_status(refusal: &Problem) -> ExitStatus {
+    ExitStatus(exit_for_status(refusal.status, &refusal.code) as u8)
 }

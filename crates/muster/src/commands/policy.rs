@@ -2,15 +2,15 @@
 
 mod check;
 mod eval;
-pub mod folders;
+pub mod policy_dirs;
 mod json;
-mod live;
+mod server_policies;
 mod shadow;
 mod test;
 
-use super::Ending;
+use super::CommandResult;
 use crate::options::Options;
-pub use json::Json;
+pub use json::JsonValue;
 
 /// `muster policy …`.
 #[derive(Debug, clap::Subcommand)]
@@ -22,30 +22,30 @@ pub enum Verb {
     /// Call a function of a policy and print its answer
     Eval(eval::Args),
     /// Put the policies of a folder into force
-    Apply(live::ApplyArgs),
+    Apply(server_policies::PolicyApplyArgs),
     /// Put an earlier version into force again
-    Rollback(live::RollbackArgs),
+    Rollback(server_policies::PolicyRollbackArgs),
     /// List the versions that were put into force
-    Ls(live::LsArgs),
+    Ls(server_policies::PolicyLsArgs),
     /// Look at one version
-    Show(live::ShowOneArgs),
+    Show(server_policies::PolicyShowArgs),
     /// Compare a folder with what is in force
-    Diff(live::DiffArgs),
+    Diff(server_policies::PolicyDiffArgs),
     /// Look at what policies on trial would decide otherwise
     Shadow(shadow::Args),
 }
 
 /// Do one of them.
-pub fn run(verb: &Verb, options: &Options) -> Ending {
+pub fn run(verb: &Verb, options: &Options) -> CommandResult {
     match verb {
         Verb::Check(args) => check::run(args, options),
         Verb::Test(args) => test::run(args, options),
         Verb::Eval(args) => eval::run(args),
-        Verb::Apply(args) => live::apply(args, options),
-        Verb::Rollback(args) => live::roll_back(args, options),
-        Verb::Ls(args) => live::list(args, options),
-        Verb::Show(args) => live::show(args, options),
-        Verb::Diff(args) => live::diff(args, options),
+        Verb::Apply(args) => server_policies::apply(args, options),
+        Verb::Rollback(args) => server_policies::rollback(args, options),
+        Verb::Ls(args) => server_policies::list(args, options),
+        Verb::Show(args) => server_policies::show(args, options),
+        Verb::Diff(args) => server_policies::diff(args, options),
         Verb::Shadow(args) => shadow::run(args, options),
     }
 }

@@ -14,11 +14,11 @@ use muster_server::whatif::WhatIfReplay;
 use muster_sim::whatif::WhatIfSimulator;
 use tracing::warn;
 
-use super::{Code, Ending, config, dev};
+use super::{ExitStatus, CommandResult, config, dev};
 use crate::error::CliError;
-use crate::interpreter::Starlark;
+use crate::interpreter::StarlarkInterpreter;
 use crate::output;
-use crate::policy_folder::PolicyFolder;
+use crate::policy_dir_watcher::PolicyDirWatcher;
 
 /// `muster serve`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -80,33 +80,33 @@ impl ServerArgs {
     }
 
     /// What runs policies, or runs none.
-    pub fn interpreter(&self) -> Starlark {
-        if self.without_policies { Starlark::off() } else { Starlark::hurried() }
+    pub fn interpreter(&self) -> StarlarkInterpreter {
+        if self.without_policies { StarlarkInterpreter::disabled() } else { StarlarkInterpreter::for_live_decisions() }
     }
 }
 
 /// Start a server, and run until it is told to stop.
-pub fn run(args: Args) -> Ending {
-    let mut config = config::load(args.common.flags(), args.common.config.as_deref())?;
+pub fn run(args: Args) -> CommandResult {
+    let mut config = config::load_config(args.common.flags(), args.common.config.as_deref())?;
     config.new_cluster = args.common.new_cluster;
-    let nodes = match simulated(&config)? {
+    let nodes = match simulated_cluster(&config)? {
         Some(cluster) => InProcessNodes::Simulated(cluster),
         None => InProcessNodes::None,
     };
-    let running = start(&config, nodes, args.common.interpreter())?;
+    let running = start_server(&config, nodes, args.common.interpreter())?;
     show_first_token(&running, &config)?;
-    output::print(&format!("muster serves {}\n", running.url()))?;
-    wait(running)
+    output::print_stdout(&format!("muster serves {}\n", running.url()))?;
+    wait_until_stopped(running)
 }
 
 /// As the seed starts it.
-pub fn run_as_scheduler(words: &[OsString]) -> Ending {
+pub fn run_as_scheduler(words: &[OsString]) -> CommandResult {
     let args = SchedulerArgs::parse_from(words).common;
     dev::run(dev::Args::from(args))
 }
 
 /// The simulated cluster that the configuration names, if it names one.
-pub fn simulated(config: &Config) -> Result<Option<Cluster>, CliError> {
+pub fn simulated_cluster(config: &Config) -> Result<Option<Cluster>, CliError> {
     let load = |file: &PathBuf| {
         Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))
     };
@@ -114,17 +114,17 @@ pub fn simulated(config: &Config) -> Result<Option<Cluster>, CliError> {
 }
 
 /// Start it, with its log on standard error, and wait until it leads or stands by.
-pub fn start(config: &Config, nodes: InProcessNodes, interpreter: Starlark) -> Result<RunningServer, CliError> {
+pub fn start_server(config: &Config, nodes: InProcessNodes, interpreter: StarlarkInterpreter) -> Result<RunningServer, CliError> {
     let rust_log = std::env::var("RUST_LOG").ok();
     let logging = muster_server::telemetry::start_logging(&config.log, rust_log.as_deref());
     logging.map_err(|error| CliError::usage(error.to_string()))?;
-    if let Some(why) = interpreter.is_off() {
+    if let Some(why) = interpreter.disabled_notice() {
         warn!("{why}");
-        output::talk(&format!("warning: {why}"));
+        output::print_stderr(&format!("warning: {why}"));
     }
     let interpreter: Option<Arc<dyn Interpreter>> = Some(Arc::new(interpreter));
     // With processes of its own: what would have been takes no time from what is.
-    let unhurried: Option<Arc<dyn Interpreter>> = Some(Arc::new(Starlark::unhurried()));
+    let unhurried: Option<Arc<dyn Interpreter>> = Some(Arc::new(StarlarkInterpreter::for_simulation()));
     let historian = WhatIfSimulator { interpreter: unhurried.clone() };
     let oracle: Option<Arc<Mutex<dyn WhatIfReplay>>> = Some(Arc::new(Mutex::new(historian)));
     let advisers = Adapters { whatif_replay: oracle, interpreter: interpreter.clone(), shadow_interpreter: unhurried };
@@ -136,8 +136,8 @@ pub fn start(config: &Config, nodes: InProcessNodes, interpreter: Starlark) -> R
         return Err(CliError::failed(format!("the server is not ready in time: {why}")));
     }
     if let (Some(path), Some(interpreter)) = (config.policies_dir.clone(), interpreter) {
-        let folder = PolicyFolder { path, cluster: running.cluster().clone(), interpreter };
-        std::thread::spawn(move || folder.run());
+        let folder = PolicyDirWatcher { path, cluster: running.cluster().clone(), interpreter };
+        std::thread::spawn(move || folder.watch());
     }
     Ok(running)
 }
@@ -148,13 +148,13 @@ pub fn show_first_token(running: &RunningServer, config: &Config) -> Result<(), 
         server::bootstrap_token(running, config).map_err(|error| CliError::failed(error.to_string()))?;
     let file = muster_server::identity::admin_token_path(&config.data_dir);
     if made.is_some() {
-        output::talk(&format!("the administrator's token is in {}", file.display()));
+        output::print_stderr(&format!("the administrator's token is in {}", file.display()));
     }
     Ok(())
 }
 
 /// Run until it is told to stop.
-pub fn wait(running: RunningServer) -> Ending {
+pub fn wait_until_stopped(running: RunningServer) -> CommandResult {
     running.wait().map_err(|error| CliError::failed(error.to_string()))?;
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }

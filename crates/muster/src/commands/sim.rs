@@ -2,10 +2,10 @@
 
 mod compare;
 mod replay;
-mod stories;
+mod fault_runs;
 pub mod whatif;
 
-use super::Ending;
+use super::CommandResult;
 use crate::options::Options;
 
 /// `muster sim`: without a verb, stories of whole clusters.
@@ -15,7 +15,7 @@ pub struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    stories: stories::StoryArgs,
+    faults: fault_runs::FaultRunArgs,
 }
 
 /// What else to simulate.
@@ -31,11 +31,11 @@ enum Verb {
 }
 
 /// Simulate, and print what came of it.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     match args.verb {
         Some(Verb::Replay(args)) => replay::run(args),
         Some(Verb::WhatIf(args)) => whatif::run(&args, options),
         Some(Verb::Compare(args)) => compare::run(&args),
-        None => stories::run(&args.stories),
+        None => fault_runs::run(&args.faults),
     }
 }

@@ -2,8 +2,8 @@
 
 use muster_protocol::submit::Submitted;
 
-use super::{Code, Ending};
-use crate::client::{Client, Target, new_key};
+use super::{ExitStatus, CommandResult};
+use crate::client::{Client, RequestTarget, new_idempotency_key};
 use crate::error::{CliError, EXIT_CODES};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
@@ -27,26 +27,26 @@ pub struct Args {
 }
 
 /// Queue a job and print its id.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
-    let submitted = submit(&client, args.job, args.idempotency_key, options)?;
+    let submitted = submit_job(&client, args.job, args.idempotency_key, options)?;
     match args.show.output {
-        Format::Json | Format::Yaml => output::say(&args.show, "", "", &submitted)?,
+        Format::Json | Format::Yaml => output::print_text(&args.show, "", "", &submitted)?,
         _ => {
-            output::talk(&submitted.message);
-            output::print(&format!("{}\n", submitted.job_id))?;
+            output::print_stderr(&submitted.message);
+            output::print_stdout(&format!("{}\n", submitted.job_id))?;
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// Send it, once, however often the connection breaks.
-pub fn submit(
+pub fn submit_job(
     client: &Client,
     job: JobArgs,
     key: Option<String>,
     options: &Options,
 ) -> Result<Submitted, CliError> {
     let job = job.into_job(options)?;
-    client.send_once(Target::new("jobs"), &job, key.unwrap_or_else(new_key))
+    client.post_idempotent(RequestTarget::new("jobs"), &job, key.unwrap_or_else(new_idempotency_key))
 }

@@ -8,11 +8,11 @@ use muster_protocol::submit::Acknowledgement;
 use muster_protocol::token::{Token, TokenList, TokenMade, TokenSpec};
 use muster_server::identity::write_private;
 
-use super::{Code, Ending};
-use crate::client::{Client, Target};
+use super::{ExitStatus, CommandResult};
+use crate::client::{Client, RequestTarget};
 use crate::confirm::{self, Consent};
 use crate::error::CliError;
-use crate::job_flags::{priority, span};
+use crate::job_flags::{parse_priority, api_duration};
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
 use crate::units;
@@ -21,16 +21,16 @@ use crate::units;
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// List tokens; secrets are never shown again
-    Ls(LsArgs),
+    Ls(TokenLsArgs),
     /// Make one, and print its secret this once
-    Create(CreateArgs),
+    Create(TokenCreateArgs),
     /// Revoke one
-    Rm(RmArgs),
+    Rm(TokenRmArgs),
 }
 
 /// `muster token ls`.
 #[derive(Debug, Args)]
-pub struct LsArgs {
+pub struct TokenLsArgs {
     #[command(flatten)]
     list: ListArgs,
 }
@@ -40,7 +40,7 @@ pub struct LsArgs {
 #[command(
     before_help = "Example:\n  muster token create ann --role member --tenant vision --expires 90d --out ann.token"
 )]
-pub struct CreateArgs {
+pub struct TokenCreateArgs {
     /// Whose it is; acts are recorded under this name
     name: String,
     /// What it allows
@@ -64,7 +64,7 @@ pub struct CreateArgs {
 
 /// `muster token rm`.
 #[derive(Debug, Args)]
-pub struct RmArgs {
+pub struct TokenRmArgs {
     /// Which, by its id
     token: String,
     /// Do not ask
@@ -77,13 +77,13 @@ const COLUMNS: [Column<Token>; 7] = [
     Column::new("NAME", |token| token.name.as_str().into()),
     Column::new("ROLE", |token| token.role.as_str().into()),
     Column::new("TENANT", |token| Cell::or_dash(token.tenant_id.clone())),
-    Column::new("MADE", |token| units::localized(&token.created_at).into()),
-    Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.as_deref().map(units::localized))),
+    Column::new("MADE", |token| units::localize_timestamps(&token.created_at).into()),
+    Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.as_deref().map(units::localize_timestamps))),
     Column::wide("MAX-PRIORITY", |token| Cell::or_dash(token.max_priority)),
 ];
 
 /// Do one of them.
-pub fn run(verb: Verb, options: &Options) -> Ending {
+pub fn run(verb: Verb, options: &Options) -> CommandResult {
     let client = options.client()?;
     match verb {
         Verb::Ls(args) => {
@@ -92,35 +92,35 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
         Verb::Create(args) => return create(&client, args),
         Verb::Rm(args) => {
-            confirm::ask(Consent::from(args.yes), &format!("revoke token {}", args.token))?;
-            let done: Acknowledgement = client.act(Method::DELETE, Target::new("tokens").at(&args.token))?;
-            output::talk(&done.message);
+            confirm::require_confirmation(Consent::from(args.yes), &format!("revoke token {}", args.token))?;
+            let done: Acknowledgement = client.send_without_body(Method::DELETE, RequestTarget::new("tokens").segment(&args.token))?;
+            output::print_stderr(&done.message);
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// The secret alone goes to standard output, or to a file that only its owner may read.
-fn create(client: &Client, args: CreateArgs) -> Ending {
+fn create(client: &Client, args: TokenCreateArgs) -> CommandResult {
     let spec = TokenSpec {
         name: args.name,
         role: args.role,
         tenant_id: args.tenant,
-        expires_in: args.expires.map(span),
-        max_priority: args.max_priority.as_deref().map(priority),
+        expires_in: args.expires.map(api_duration),
+        max_priority: args.max_priority.as_deref().map(parse_priority),
     };
-    let made: TokenMade = client.send(Method::POST, Target::new("tokens"), &spec)?;
+    let made: TokenMade = client.send(Method::POST, RequestTarget::new("tokens"), &spec)?;
     let about = format!("token `{}` for {} ({})", made.token.id, made.token.name, made.token.role);
     match &args.out {
         Some(file) => {
             let written = write_private(file, format!("{}\n", made.secret).as_bytes());
             written.map_err(|error| CliError::failed(error.to_string()))?;
-            output::talk(&format!("{about} is in {}", file.display()));
+            output::print_stderr(&format!("{about} is in {}", file.display()));
         }
         None => {
-            output::talk(&format!("{about}; the secret is shown this once"));
-            output::say(&args.show, &format!("{}\n", made.secret), &made.token.id, &made)?;
+            output::print_stderr(&format!("{about}; the secret is shown this once"));
+            output::print_text(&args.show, &format!("{}\n", made.secret), &made.token.id, &made)?;
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }

@@ -3,8 +3,8 @@
 use clap::ValueEnum;
 use muster_protocol::usage::{Usage, UsageReport};
 
-use super::{Code, Ending};
-use crate::client::Target;
+use super::{ExitStatus, CommandResult};
+use crate::client::RequestTarget;
 use crate::options::Options;
 use crate::output::{self, Column, ListArgs};
 use crate::units;
@@ -18,7 +18,7 @@ pub struct Args {
     since: i64,
     /// Add up by tenant, user or job
     #[arg(long, value_name = "WHAT", default_value = "tenant", hide_possible_values = true)]
-    by: By,
+    by: UsageGrouping,
     /// Only this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
@@ -28,7 +28,7 @@ pub struct Args {
 
 /// What usage is added up by.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum By {
+enum UsageGrouping {
     /// Who pays
     Tenant,
     /// Who asked
@@ -37,20 +37,20 @@ enum By {
     Job,
 }
 
-impl By {
-    fn word(self) -> &'static str {
+impl UsageGrouping {
+    fn as_str(self) -> &'static str {
         match self {
-            By::Tenant => "tenant",
-            By::User => "user",
-            By::Job => "job",
+            UsageGrouping::Tenant => "tenant",
+            UsageGrouping::User => "user",
+            UsageGrouping::Job => "job",
         }
     }
 
     fn columns(self) -> [Column<Usage>; 8] {
         let title = match self {
-            By::Tenant => "TENANT",
-            By::User => "USER",
-            By::Job => "JOB",
+            UsageGrouping::Tenant => "TENANT",
+            UsageGrouping::User => "USER",
+            UsageGrouping::Job => "JOB",
         };
         [
             Column::new(title, |usage| usage.key.as_str().into()),
@@ -66,18 +66,18 @@ impl By {
 }
 
 /// Print the report.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let from_ms = units::now_ms().saturating_sub(args.since).max(0);
-    let target = Target::new("usage")
-        .with("from", from_ms)
-        .with("by", args.by.word())
-        .with_some("tenant_id", args.tenant);
+    let target = RequestTarget::new("usage")
+        .query("from", from_ms)
+        .query("by", args.by.as_str())
+        .query_if_some("tenant_id", args.tenant);
     let report: UsageReport = options.client()?.get(target)?;
     let columns = args.by.columns();
     let rows = (report.rows.clone(), Some(report.total.clone()));
     output::list_with_total(&args.list, options.color, &columns, rows, &report)?;
     if !report.includes_running {
-        output::talk("a standby answers: what runs now is not in it");
+        output::print_stderr("a standby answers: what runs now is not in it");
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }

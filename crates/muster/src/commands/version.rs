@@ -3,7 +3,7 @@
 use muster_protocol::cluster::ClusterStatus;
 use serde::Serialize;
 
-use super::{Code, Ending};
+use super::{ExitStatus, CommandResult};
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
 
@@ -24,7 +24,7 @@ struct Versions {
 }
 
 /// Print them. A server that does not answer is no reason to fail.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let server = if args.client { None } else { server_version(options) };
     let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };
     let server = versions.server.clone().unwrap_or_else(|| match args.client {
@@ -33,7 +33,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
     });
     let card = Card::default().field("muster", versions.client).field("server", server);
     output::show(&args.show, &card, versions.client, &versions)?;
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 fn server_version(options: &Options) -> Option<String> {

@@ -2,11 +2,11 @@
 
 use muster_protocol::explain::{ExpectedStart, HoldingJob, JobPhase, WaitNote, JobExplanation};
 
-use super::{Code, Ending};
+use super::{ExitStatus, CommandResult};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
-use crate::{places, units};
+use crate::{placement_display, units};
 
 /// `muster why`.
 #[derive(Debug, clap::Args)]
@@ -18,32 +18,32 @@ pub struct Args {
 }
 
 /// Print the planner's verdict.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let why: JobExplanation = client.get(jobs::target(id).at("why"))?;
-    output::say(&args.show, &text(&why, units::now_ms()), &why.job_id, &why)?;
-    Ok(Code::DONE)
+    let why: JobExplanation = client.get(jobs::job_target(id).segment("why"))?;
+    output::print_text(&args.show, &why_text(&why, units::now_ms()), &why.job_id, &why)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn text(why: &JobExplanation, now_ms: i64) -> String {
+fn why_text(why: &JobExplanation, now_ms: i64) -> String {
     let mut lines = vec![headline(why), String::new()];
     if why.reasons.is_empty() {
         lines.push(why.summary.clone());
     } else {
-        lines.extend(blockers(why, now_ms));
-        lines.extend(holders(why, now_ms));
+        lines.extend(blocker_lines(why, now_ms));
+        lines.extend(holder_lines(why, now_ms));
     }
-    let place = why.score.as_ref().and_then(|score| places::placed(&why.nodes, score));
+    let place = why.score.as_ref().and_then(|score| placement_display::placement_summary(&why.nodes, score));
     lines.extend(place.map(|place| format!("Placed on {place}")));
-    lines.extend(priority(why));
-    match tells_phases(why) {
-        true => lines.extend(phases(why, now_ms)),
-        false => lines.extend(history(why, now_ms)),
+    lines.extend(priority_line(why));
+    match shows_phases(why) {
+        true => lines.extend(phase_lines(why, now_ms)),
+        false => lines.extend(history_lines(why, now_ms)),
     }
-    lines.extend(expected(why, now_ms));
-    lines.extend(sooner(why));
-    lines.extend(advice(why));
+    lines.extend(expected_start_lines(why, now_ms));
+    lines.extend(remedies_line(why));
+    lines.extend(advice_line(why));
     lines.join("\n") + "\n"
 }
 
@@ -57,15 +57,15 @@ fn headline(why: &JobExplanation) -> String {
     format!("{}  {}  (tenant {})  {phase}{since}{place}", why.job_id, why.name, why.tenant_id)
 }
 
-fn blockers(why: &JobExplanation, now_ms: i64) -> Vec<String> {
-    let clock = |ms| units::day_clock(ms, now_ms);
+fn blocker_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
+    let clock = |ms| units::local_clock_text_with_date(ms, now_ms);
     let since = why.waiting_since_ms.map(|ms| format!(" since {}", clock(ms))).unwrap_or_default();
     let numbered = why.reasons.iter().enumerate();
     let lines = numbered.map(|(place, reason)| {
         // Only where it is not what the headline says.
         let own = reason.since_ms.filter(|ms| Some(*ms) != why.waiting_since_ms);
         let own = own.map(|ms| format!(" (since {})", clock(ms))).unwrap_or_default();
-        format!("{}  {}: {}{own}", place + 1, reason.reason, units::localized(&reason.sentence))
+        format!("{}  {}: {}{own}", place + 1, reason.reason, units::localize_timestamps(&reason.sentence))
     });
     let ahead: Vec<&str> = why.ahead.iter().map(|ahead| ahead.job_id.as_str()).collect();
     let ahead = (!ahead.is_empty()).then(|| format!("Ahead of it: {}", ahead.join(" ")));
@@ -73,15 +73,15 @@ fn blockers(why: &JobExplanation, now_ms: i64) -> Vec<String> {
 }
 
 /// Who holds the GPUs it waits for, and when they are expected to end.
-fn holders(why: &JobExplanation, now_ms: i64) -> Vec<String> {
+fn holder_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     if why.holders.is_empty() && why.other_holders == 0 {
         return Vec::new();
     }
     let holder = |holder: &HoldingJob| {
-        let gpus = units::count(holder.gpus, "GPU");
+        let gpus = units::count_text(holder.gpus, "GPU");
         let limit = if holder.is_time_limit { "at the latest" } else { "estimated" };
         let end = match holder.expected_end_ms {
-            Some(end_ms) => format!("ends {} {limit}", units::day_clock(end_ms, now_ms)),
+            Some(end_ms) => format!("ends {} {limit}", units::local_clock_text_with_date(end_ms, now_ms)),
             None => "end unknown".to_string(),
         };
         let (job, name, tenant) = (&holder.job_id, &holder.name, &holder.tenant_id);
@@ -89,7 +89,7 @@ fn holders(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     };
     let others = match (why.other_holders, why.holders.is_empty()) {
         (0, _) => None,
-        (count, true) => Some(format!("   {} that you may not see", units::count(count, "job"))),
+        (count, true) => Some(format!("   {} that you may not see", units::count_text(count, "job"))),
         (count, false) => Some(format!("   and {count} more")),
     };
     let head = std::iter::once("The GPUs it waits for are in use by".to_string());
@@ -97,23 +97,23 @@ fn holders(why: &JobExplanation, now_ms: i64) -> Vec<String> {
 }
 
 /// The phases are told once the job has been placed; before that, the blockers say it all.
-fn tells_phases(why: &JobExplanation) -> bool {
+fn shows_phases(why: &JobExplanation) -> bool {
     why.phases.iter().any(|phase| !matches!(phase.phase.as_str(), "waited" | "held"))
 }
 
 /// What became of it, phase by phase.
-fn phases(why: &JobExplanation, now_ms: i64) -> Vec<String> {
+fn phase_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let line = |phase: &JobPhase| {
         let so_far = if phase.ongoing { " (so far)" } else { "" };
-        format!("{}  {}{so_far}", units::day_clock(phase.from_ms, now_ms), phase.sentence)
+        format!("{}  {}{so_far}", units::local_clock_text_with_date(phase.from_ms, now_ms), phase.sentence)
     };
     [String::new(), "What became of it".to_string()].into_iter().chain(why.phases.iter().map(line)).collect()
 }
 
 /// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
-fn priority(why: &JobExplanation) -> Option<String> {
+fn priority_line(why: &JobExplanation) -> Option<String> {
     if let Some(hours) = why.expected_gpu_hours {
-        let hours = units::amount(hours);
+        let hours = units::amount_text(hours);
         return Some(format!("Ordered by the GPU time it is expected to take: {hours} GPU-hours"));
     }
     let now = why.effective_priority?;
@@ -126,32 +126,32 @@ fn priority(why: &JobExplanation) -> Option<String> {
 }
 
 /// Why it waited, of a job that no longer does or has done so for other reasons before.
-fn history(why: &JobExplanation, now_ms: i64) -> Vec<String> {
+fn history_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let waits = !why.reasons.is_empty();
     if why.history.is_empty() || (waits && why.history.len() == 1) {
         return Vec::new();
     }
     let note = |note: &WaitNote| {
         let sentences: Vec<&str> = note.reasons.iter().map(|reason| reason.sentence.as_str()).collect();
-        format!("{}  {}", units::day_clock(note.at_ms, now_ms), sentences.join("; "))
+        format!("{}  {}", units::local_clock_text_with_date(note.at_ms, now_ms), sentences.join("; "))
     };
     let head = if waits { "It has waited because" } else { "It waited because" };
     std::iter::once(head.to_string()).chain(why.history.iter().map(note)).collect()
 }
 
 /// When it starts, and how far that can be trusted.
-fn expected(why: &JobExplanation, now_ms: i64) -> Vec<String> {
-    let range = why.expected_start.as_ref().map(|range| told_range(range, now_ms));
+fn expected_start_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
+    let range = why.expected_start.as_ref().map(|range| start_range_text(range, now_ms));
     let no_estimate = || why.no_estimate.as_ref().map(|because| format!("No estimate yet: {because}"));
     let trust = match &why.no_estimate {
         Some(_) => ", if jobs run no longer than the planner assumes",
         None => " (estimated)",
     };
-    let by = |ms| format!("Reservation: starts by {}{trust}", units::day_clock(ms, now_ms));
+    let by = |ms| format!("Reservation: starts by {}{trust}", units::local_clock_text_with_date(ms, now_ms));
     range.or_else(no_estimate).into_iter().chain(why.reserved_at_ms.map(by)).collect()
 }
 
-fn told_range(range: &ExpectedStart, now_ms: i64) -> String {
+fn start_range_text(range: &ExpectedStart, now_ms: i64) -> String {
     let right = match range.ranges_told {
         0 => String::new(),
         1 if range.ranges_right == 1 => "  (the last range like this was right)".to_string(),
@@ -161,17 +161,17 @@ fn told_range(range: &ExpectedStart, now_ms: i64) -> String {
             100 * u64::from(range.ranges_right) / u64::from(told)
         ),
     };
-    format!("Expected start {}{right}", units::range(range.from_ms, range.to_ms, now_ms))
+    format!("Expected start {}{right}", units::time_range_text(range.from_ms, range.to_ms, now_ms))
 }
 
 /// What would start it now.
-fn sooner(why: &JobExplanation) -> Option<String> {
+fn remedies_line(why: &JobExplanation) -> Option<String> {
     let words: Vec<String> = why.sooner_with.iter().map(|change| change.words.clone()).collect();
     (!words.is_empty()).then(|| format!("It would start now with {}", words.join(", or with ")))
 }
 
 /// The next thing that the caller can do, by the most telling blocker.
-fn advice(why: &JobExplanation) -> Option<String> {
+fn advice_line(why: &JobExplanation) -> Option<String> {
     let job = &why.job_id;
     let tenant = &why.tenant_id;
     let advice = match why.reasons.first()?.reason.as_str() {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blocker_has_its_line() {
+    fn every_reason_is_printed_on_its_own_line() {
         let why = waiting();
         let expected = "\
 job-7  train  (tenant vision)  queued 14m, position 6 of 41
@@ -282,13 +282,13 @@ It would start now with 4 GPUs
 
 Try: `muster release job-7`
 ";
-        assert_eq!(text(&why, 40_000_000), expected);
-        let of_another = text(&JobExplanation { may_change: false, ..why }, 40_000_000);
+        assert_eq!(why_text(&why, 40_000_000), expected);
+        let of_another = why_text(&JobExplanation { may_change: false, ..why }, 40_000_000);
         assert!(!of_another.contains("Try:"), "a colleague cannot release it: {of_another}");
     }
 
     #[test]
-    fn holders_are_named_and_one_gpu_is_not_advised_to_be_fewer() {
+    fn holders_are_listed_and_a_single_gpu_job_is_not_advised_to_shrink() {
         let mut why = waiting();
         why.reasons[0].reason = "Capacity".into();
         why.gpus = 1;
@@ -302,18 +302,18 @@ Try: `muster release job-7`
             expected_end_ms: Some(42_000_000),
             is_time_limit: true,
         }];
-        let text = text(&why, 40_000_000);
+        let text = why_text(&why, 40_000_000);
         let held = "The GPUs it waits for are in use by\n   job-3  first  (tenant vision)  2 GPUs, ends 11:40:00 at the latest\n   and 1 more\n";
         assert!(text.contains(held), "{text}");
         assert!(!text.contains("fewer GPUs"), "{text}");
     }
 
     #[test]
-    fn a_poor_record_is_no_estimate() {
+    fn no_start_range_is_shown_when_past_ranges_were_wrong() {
         let mut why = waiting();
         (why.expected_start, why.no_estimate) =
             (None, Some("only 0 of the last 20 start ranges were right".into()));
-        let text = text(&why, 40_000_000);
+        let text = why_text(&why, 40_000_000);
         assert!(!text.contains("Expected start"), "{text}");
         assert!(
             text.contains(
@@ -324,7 +324,7 @@ Try: `muster release job-7`
     }
 
     #[test]
-    fn after_its_end_a_job_tells_its_phases() {
+    fn an_ended_job_lists_its_phases() {
         let mut why = waiting();
         why.reasons.clear();
         let phase = |phase: &str, from_ms, sentence: &str| JobPhase {
@@ -337,7 +337,7 @@ Try: `muster release job-7`
         };
         why.phases =
             vec![phase("waited", 33_240_000, "waited 14m: quota"), phase("ran", 34_080_000, "ran 4m on n1")];
-        let text = text(&why, 40_000_000);
+        let text = why_text(&why, 40_000_000);
         assert!(
             text.contains("\nWhat became of it\n09:14:00  waited 14m: quota\n09:28:00  ran 4m on n1\n"),
             "{text}"

@@ -10,13 +10,13 @@ use super::JobArgs;
 use crate::error::CliError;
 
 /// A job file. YAML, of which JSON is a part; the fields are those of the API.
-pub fn job_file(file: &Path) -> Result<SubmitJob, CliError> {
-    let text = read(file)?;
-    serde_saphyr::from_str(&text).map_err(|error| not_a_job(file, error.without_snippet()))
+pub fn read_job_file(file: &Path) -> Result<SubmitJob, CliError> {
+    let text = read_file_or_stdin(file)?;
+    serde_saphyr::from_str(&text).map_err(|error| job_file_error(file, error.without_snippet()))
 }
 
 /// The place and what is wrong there. The reader would list every field there is, twice.
-fn not_a_job(file: &Path, error: &Error) -> CliError {
+fn job_file_error(file: &Path, error: &Error) -> CliError {
     let line = error.location().map_or(0, |location| location.line());
     let what = match error {
         Error::SerdeUnknownField { field, .. } => format!("there is no field `{field}`"),
@@ -27,15 +27,15 @@ fn not_a_job(file: &Path, error: &Error) -> CliError {
 }
 
 /// A shell script.
-pub fn script(file: &Path) -> Result<String, CliError> {
-    let text = read(file)?;
+pub fn read_script(file: &Path) -> Result<String, CliError> {
+    let text = read_file_or_stdin(file)?;
     if text.trim().is_empty() {
         return Err(CliError::usage(format!("the script `{}` is empty", file.display())));
     }
     Ok(text)
 }
 
-fn read(file: &Path) -> Result<String, CliError> {
+fn read_file_or_stdin(file: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = match file.to_str() {
         Some("-") => std::io::stdin().read_to_string(&mut text).map(|_| text),
@@ -45,7 +45,7 @@ fn read(file: &Path) -> Result<String, CliError> {
 }
 
 /// The name of the program or script, without its folder and ending.
-pub fn usual_name(args: &JobArgs) -> Option<String> {
+pub fn default_name(args: &JobArgs) -> Option<String> {
     let path = args.command.first().map(Path::new).or(args.script.as_deref())?;
     let stem = path.file_stem()?.to_str()?;
     (!stem.is_empty() && stem != "-").then(|| stem.to_string())

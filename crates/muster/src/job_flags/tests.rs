@@ -4,7 +4,7 @@ use super::*;
 use crate::options::{Connection, Options};
 
 #[derive(Debug, Parser)]
-struct Line {
+struct JobFlagsCommand {
     #[command(flatten)]
     job: JobArgs,
 }
@@ -16,7 +16,7 @@ fn job(line: &str) -> Result<SubmitJob, CliError> {
         color: false,
         terminal: false,
     };
-    Line::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap().job.into_job(&options)
+    JobFlagsCommand::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap().job.into_job(&options)
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn flags_become_the_fields_of_the_api() {
 }
 
 #[test]
-fn wishes_about_the_wiring_are_passed_on() {
+fn topology_flags_are_passed_on() {
     let wishes = job("--gpus 2 --topology nvlink --no-cross-numa --prefer-nvlink -- true").unwrap();
     assert_eq!(wishes.topology.as_deref(), Some("nvlink"));
     assert_eq!((wishes.allow_cross_numa, wishes.prefer_nvlink), (Some(false), Some(true)));
@@ -47,7 +47,7 @@ fn wishes_about_the_wiring_are_passed_on() {
 }
 
 #[test]
-fn a_job_without_gpus_and_a_gang_are_said_in_tasks() {
+fn zero_gpu_jobs_and_gangs_are_sent_as_tasks() {
     let none = job("--gpus 0 -- true").unwrap();
     assert_eq!((none.gpu_count, none.tasks[0].gpus, none.tasks[0].count), (None, Some(0), None));
     let gang = job("--tasks 4 --gpus 8 -- true").unwrap();
@@ -78,11 +78,11 @@ fn a_misspelt_field_of_a_file_is_refused() {
     let file = std::env::temp_dir().join(format!("muster-misspelt-{}.yaml", std::process::id()));
     std::fs::write(&file, "gpu_cuont: 4\nscript: x\n").unwrap();
     let error = job(&format!("-f {}", file.display())).unwrap_err();
-    assert!(error.what.contains("gpu_cuont"), "{}", error.what);
+    assert!(error.message.contains("gpu_cuont"), "{}", error.message);
     std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
 fn nothing_to_run_is_refused() {
-    assert_eq!(job("--gpus 1").unwrap_err().what, "there is nothing to run");
+    assert_eq!(job("--gpus 1").unwrap_err().message, "there is nothing to run");
 }

@@ -15,35 +15,35 @@ pub fn resolve(
     server: &ServerAddress,
 ) -> Result<Option<Secret>, CliError> {
     let token = match (file, variable) {
-        (Some(file), _) => Some(read(&file)?),
-        (None, Some(text)) => Some(Secret::parse(&text).ok_or_else(damaged)?),
-        (None, None) => own_token(data_dir, server)?,
+        (Some(file), _) => Some(read_token(&file)?),
+        (None, Some(text)) => Some(Secret::parse(&text).ok_or_else(invalid_token)?),
+        (None, None) => local_admin_token(data_dir, server)?,
     };
     match token {
-        Some(_) if !server.tls && !server.loopback => Err(would_be_read(server)),
+        Some(_) if !server.tls && !server.loopback => Err(unencrypted_connection(server)),
         token => Ok(token),
     }
 }
 
 /// Only for this machine: the token of the local server is nobody else's business.
-fn own_token(data_dir: &Path, server: &ServerAddress) -> Result<Option<Secret>, CliError> {
+fn local_admin_token(data_dir: &Path, server: &ServerAddress) -> Result<Option<Secret>, CliError> {
     let file = admin_token_path(data_dir);
     if !server.loopback || !file.is_file() {
         return Ok(None);
     }
-    read(&file).map(Some)
+    read_token(&file).map(Some)
 }
 
-fn read(file: &Path) -> Result<Secret, CliError> {
+fn read_token(file: &Path) -> Result<Secret, CliError> {
     read_token_file(file).map_err(|error| CliError::usage(error.to_string()))
 }
 
-fn damaged() -> CliError {
+fn invalid_token() -> CliError {
     CliError::usage("MUSTER_TOKEN does not hold a token, or was damaged in copying")
         .hint("it begins with `mst_`; `muster token create NAME` makes one")
 }
 
-fn would_be_read(server: &ServerAddress) -> CliError {
+fn unencrypted_connection(server: &ServerAddress) -> CliError {
     CliError::new(Exit::NotAllowed, format!("will not send a token to {} without encryption", server.text))
         .hint("use an https:// address, or reach the server through a tunnel on this machine")
 }

@@ -19,7 +19,7 @@ impl Card {
     }
 
     /// The same for something that may not be there.
-    pub fn maybe<T: ToString>(self, name: &'static str, value: Option<T>) -> Card {
+    pub fn field_if_some<T: ToString>(self, name: &'static str, value: Option<T>) -> Card {
         self.field(name, value.map(|value| value.to_string()).unwrap_or_default())
     }
 
@@ -32,19 +32,19 @@ impl Card {
     /// Two columns for spreadsheets.
     pub fn csv(&self) -> String {
         let lines =
-            self.fields.iter().map(|(name, value)| csv::line([name.to_string(), value.clone()].into_iter()));
+            self.fields.iter().map(|(name, value)| csv::csv_line([name.to_string(), value.clone()].into_iter()));
         lines.collect()
     }
 }
 
 fn paragraph(name: &str, value: &str, width: usize) -> String {
     let mut lines = value.lines();
-    let first = format!("{name:<width$}  {}\n", clean(lines.next().unwrap_or_default()));
-    lines.fold(first, |text, line| format!("{text}{:width$}  {}\n", "", clean(line)))
+    let first = format!("{name:<width$}  {}\n", without_control_chars(lines.next().unwrap_or_default()));
+    lines.fold(first, |text, line| format!("{text}{:width$}  {}\n", "", without_control_chars(line)))
 }
 
 /// Control letters come from other people's scripts and names; they must not draw on our terminal.
-fn clean(line: &str) -> String {
+fn without_control_chars(line: &str) -> String {
     line.chars().map(|letter| if letter.is_control() && letter != '\t' { ' ' } else { letter }).collect()
 }
 
@@ -53,11 +53,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_stand_in_a_column() {
+    fn card_values_are_aligned() {
         let card = Card::default()
             .field("name", "train")
             .field("tenant", "")
-            .maybe("exit", Some(3))
+            .field_if_some("exit", Some(3))
             .field("script", "a\nb");
         assert_eq!(card.text(), "name    train\nexit    3\nscript  a\n        b\n");
         assert_eq!(card.csv(), "name,train\nexit,3\nscript,\"a\nb\"\n");

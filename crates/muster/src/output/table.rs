@@ -50,7 +50,7 @@ pub enum Tint {
 }
 
 impl Tint {
-    fn code(self) -> Option<&'static str> {
+    fn ansi_code(self) -> Option<&'static str> {
         match self {
             Tint::Plain => None,
             Tint::Good => Some("32"),
@@ -62,7 +62,7 @@ impl Tint {
 
     /// Put the colour around a text.
     pub fn paint(self, text: &str) -> String {
-        match self.code() {
+        match self.ansi_code() {
             Some(code) => format!("\x1b[{code}m{text}\x1b[0m"),
             None => text.to_string(),
         }
@@ -107,7 +107,7 @@ macro_rules! from_number {
 from_number!(u8, u32, u64, i32, usize);
 
 /// The columns to print: those asked for by name, else those of the format.
-pub fn choose<'a, T>(
+pub fn select_columns<'a, T>(
     columns: &'a [Column<T>],
     names: &[String],
     format: Format,
@@ -115,11 +115,11 @@ pub fn choose<'a, T>(
     if names.is_empty() {
         return Ok(columns.iter().filter(|column| !column.wide || format != Format::Table).collect());
     }
-    names.iter().map(|name| find(columns, name)).collect()
+    names.iter().map(|name| find_column(columns, name)).collect()
 }
 
 /// The column of that name; capitals do not matter.
-pub fn find<'a, T>(columns: &'a [Column<T>], name: &str) -> Result<&'a Column<T>, CliError> {
+pub fn find_column<'a, T>(columns: &'a [Column<T>], name: &str) -> Result<&'a Column<T>, CliError> {
     columns.iter().find(|column| column.title.eq_ignore_ascii_case(name)).ok_or_else(|| {
         let known: Vec<String> = columns.iter().map(|column| column.title.to_lowercase()).collect();
         CliError::usage(format!("there is no column `{name}`")).hint(format!("one of {}", known.join(", ")))
@@ -127,30 +127,30 @@ pub fn find<'a, T>(columns: &'a [Column<T>], name: &str) -> Result<&'a Column<T>
 }
 
 /// The list as text.
-pub fn text<T>(columns: &[&Column<T>], rows: &[T], headers: bool, color: bool) -> String {
+pub fn table_text<T>(columns: &[&Column<T>], rows: &[T], headers: bool, color: bool) -> String {
     let titles = headers.then(|| columns.iter().map(|column| Cell::from(column.title)).collect());
     let cells = rows.iter().map(|row| columns.iter().map(|column| (column.cell)(row)).collect());
     let lines: Vec<Vec<Cell>> = titles.into_iter().chain(cells).collect();
     let widths: Vec<usize> = (0..columns.len())
-        .map(|place| lines.iter().map(|line| width(&line[place].text)).max().unwrap_or(0))
+        .map(|place| lines.iter().map(|line| char_width(&line[place].text)).max().unwrap_or(0))
         .collect();
-    lines.iter().map(|line| format!("{}\n", one_line(line, &widths, color))).collect()
+    lines.iter().map(|line| format!("{}\n", row_text(line, &widths, color))).collect()
 }
 
-fn one_line(cells: &[Cell], widths: &[usize], color: bool) -> String {
+fn row_text(cells: &[Cell], widths: &[usize], color: bool) -> String {
     let mut text = String::new();
     for (place, cell) in cells.iter().enumerate() {
         let shown = if color { cell.tint.paint(&cell.text) } else { cell.text.clone() };
         text.push_str(&shown);
         if place + 1 < cells.len() {
-            text.push_str(&" ".repeat(widths[place] - width(&cell.text) + 2));
+            text.push_str(&" ".repeat(widths[place] - char_width(&cell.text) + 2));
         }
     }
     text
 }
 
 /// Letters, not bytes. Double-wide letters may push a line to the right; nothing is lost by that.
-fn width(text: &str) -> usize {
+fn char_width(text: &str) -> usize {
     text.chars().count()
 }
 
@@ -166,34 +166,34 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let chosen = choose(&COLUMNS, &[], Format::Table).unwrap();
+        let chosen = select_columns(&COLUMNS, &[], Format::Table).unwrap();
         let rows = [("a-very-long-name", 8), ("ü", 16)];
         assert_eq!(
-            text(&chosen, &rows, true, false),
+            table_text(&chosen, &rows, true, false),
             "NAME              GPUS\na-very-long-name  8\nü                 16\n"
         );
     }
 
     #[test]
     fn colours_do_not_move_columns() {
-        let chosen = choose(&COLUMNS, &["gpus".to_string(), "NAME".to_string()], Format::Table).unwrap();
-        assert_eq!(text(&chosen, &[("a", 8)], false, true), "\x1b[32m8\x1b[0m  a\n");
+        let chosen = select_columns(&COLUMNS, &["gpus".to_string(), "NAME".to_string()], Format::Table).unwrap();
+        assert_eq!(table_text(&chosen, &[("a", 8)], false, true), "\x1b[32m8\x1b[0m  a\n");
     }
 
     #[test]
-    fn wide_adds_columns_and_nothing_is_a_dash() {
-        let chosen = choose(&COLUMNS, &[], Format::Wide).unwrap();
-        assert_eq!(text(&chosen, &[("a", 8)], false, false), "a  8  -\n");
+    fn wide_format_adds_columns_and_empty_cells_are_dashes() {
+        let chosen = select_columns(&COLUMNS, &[], Format::Wide).unwrap();
+        assert_eq!(table_text(&chosen, &[("a", 8)], false, false), "a  8  -\n");
     }
 
     #[test]
-    fn a_name_cannot_draw_on_the_terminal() {
+    fn control_characters_are_removed_from_cells() {
         assert_eq!(Cell::from("a\x1b[2J\nb").text, "a [2J b");
     }
 
     #[test]
-    fn an_unknown_column_is_answered_with_the_known_ones() {
-        let error = choose(&COLUMNS, &["gpu".to_string()], Format::Table).err().unwrap();
+    fn an_unknown_column_error_lists_the_known_columns() {
+        let error = select_columns(&COLUMNS, &["gpu".to_string()], Format::Table).err().unwrap();
         assert_eq!(error.hint.unwrap(), "one of name, gpus, note");
     }
 }

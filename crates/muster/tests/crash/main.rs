@@ -6,7 +6,7 @@
 #![allow(clippy::expect_used, reason = "a test that cannot go on should say so and stop")]
 
 mod client;
-mod life;
+mod server_process;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 use muster_core::{JobId, State};
 use muster_store::StoreConfig;
 
-use client::Ledger;
-use life::Life;
+use client::SubmissionLog;
+use server_process::ServerProcess;
 
 /// Kills per store in an ordinary run.
-const KILLS: usize = 200;
+const KILLS_DEFAULT: usize = 200;
 
 #[test]
 fn sqlite_survives_being_killed() {
-    let folder = life::Folder::new("sqlite");
+    let folder = server_process::TempDir::new("sqlite");
     let store = StoreConfig::Sqlite { path: folder.path().join("data/muster.db") };
-    campaign(folder.path(), None, &store);
+    kill_repeatedly(folder.path(), None, &store);
 }
 
 #[test]
@@ -33,8 +33,8 @@ fn postgres_survives_being_killed() {
     let Some(server) = muster_store::testing::shared_postgres() else { return };
     let database = server.create_database().expect("a database");
     let url = format!("postgres://{}@/{}?host={}", database.user, database.database, database.host);
-    let folder = life::Folder::new("postgres");
-    campaign(folder.path(), Some(&url), &StoreConfig::Postgres(database));
+    let folder = server_process::TempDir::new("postgres");
+    kill_repeatedly(folder.path(), Some(&url), &StoreConfig::Postgres(database));
 }
 
 /// As long as a person should have to wait, with the lease that servers use.
@@ -42,14 +42,14 @@ const TAKEOVER_MAX: Duration = Duration::from_secs(10);
 
 /// A leader that is frozen under load is replaced by a standby, and is not obeyed when it wakes up.
 #[test]
-fn a_frozen_leader_is_replaced() {
+fn a_frozen_leader_is_replaced_by_a_standby_and_fenced() {
     let Some(server) = muster_store::testing::shared_postgres() else { return };
     let database = server.create_database().expect("a database");
     let url = format!("postgres://{}@/{}?host={}", database.user, database.database, database.host);
-    let folders = [life::Folder::new("frozen-1"), life::Folder::new("frozen-2")];
-    let leader = Life::start(folders[0].path(), Some(&url));
-    let standby = Life::start_beside(folders[1].path(), &url);
-    let ledger = Ledger::default();
+    let folders = [server_process::TempDir::new("frozen-1"), server_process::TempDir::new("frozen-2")];
+    let leader = ServerProcess::start(folders[0].path(), Some(&url));
+    let standby = ServerProcess::start_beside(folders[1].path(), &url);
+    let ledger = SubmissionLog::default();
     let mut waited = Duration::ZERO;
     std::thread::scope(|scope| {
         // Clients of a frozen server wait until it wakes up.
@@ -65,28 +65,28 @@ fn a_frozen_leader_is_replaced() {
     assert!(waited < TAKEOVER_MAX, "nobody led for {waited:?}");
     assert!(ledger.acknowledged() > 0, "the load never got through");
     leader.kill();
-    let jobs = ledger.settle(standby.address());
+    let jobs = ledger.resubmit_all(standby.address());
     standby.stop();
     assert_eq!(replay(&StoreConfig::Postgres(database)).len(), jobs.len());
     println!("took over {waited:?} after the leader was frozen");
 }
 
-fn campaign(folder: &Path, database: Option<&str>, store: &StoreConfig) {
-    let kills = std::env::var("KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let mut chance = life::Chance::new(kills as u64);
-    let ledger = Ledger::default();
+fn kill_repeatedly(folder: &Path, database: Option<&str>, store: &StoreConfig) {
+    let kills = std::env::var("KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS_DEFAULT);
+    let mut chance = server_process::SeededRandom::new(kills as u64);
+    let ledger = SubmissionLog::default();
     for number in 0..kills {
-        let life = Life::start(folder, database);
+        let life = ServerProcess::start(folder, database);
         ledger.submit_while(life.address(), || {
-            std::thread::sleep(chance.up_to_ms(120));
+            std::thread::sleep(chance.random_pause(120));
             life.kill();
         });
         if number % 50 == 49 {
             println!("{} kills, {} submissions acknowledged", number + 1, ledger.acknowledged());
         }
     }
-    let life = Life::start(folder, database);
-    let jobs = ledger.settle(life.address());
+    let life = ServerProcess::start(folder, database);
+    let jobs = ledger.resubmit_all(life.address());
     life.stop();
     assert!(ledger.acknowledged() > kills / 2, "the load never got through");
     let journal = replay(store);

@@ -12,9 +12,9 @@ use super::server::Server;
 /// The names this binary answers to.
 const NAMES: [&str; 5] = ["muster", "gpu-cli", "scheduler", "agent", "star"];
 /// No command of a session takes longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 /// Comes after each command, with its exit code.
-const MARK: &str = "@@session@@";
+const END_MARKER: &str = "@@session@@";
 
 /// `until_state JOB WORD` waits until the job has got that far.
 const HELPERS: &str = r#"
@@ -30,8 +30,8 @@ until_state() {
 /// A shell with the binary on its path, in a folder of its own.
 pub struct Console {
     shell: Child,
-    keyboard: ChildStdin,
-    screen: Receiver<Vec<u8>>,
+    shell_input: ChildStdin,
+    shell_output: Receiver<Vec<u8>>,
     servers: Vec<Server>,
     folder: PathBuf,
 }
@@ -52,8 +52,8 @@ impl Console {
         let (screen, shell_out) = std::io::pipe().unwrap();
         let mut shell = bash(&folder, shell_out);
         let keyboard = shell.stdin.take().unwrap();
-        let mut console = Console { shell, keyboard, screen: watch(screen), servers: Vec::new(), folder };
-        console.type_in(HELPERS);
+        let mut console = Console { shell, shell_input: keyboard, shell_output: read_in_background(screen), servers: Vec::new(), folder };
+        console.run_command(HELPERS);
         console
     }
 
@@ -61,7 +61,7 @@ impl Console {
     pub fn serve(&mut self, words: &[&str]) {
         let server = Server::start(words, &self.folder);
         let data_dir = self.folder.join("data");
-        self.type_in(&format!("export MUSTER_SERVER={} MUSTER_DATA_DIR={}", server.url, data_dir.display()));
+        self.run_command(&format!("export MUSTER_SERVER={} MUSTER_DATA_DIR={}", server.url, data_dir.display()));
         self.servers.push(server);
     }
 
@@ -71,24 +71,24 @@ impl Console {
     }
 
     /// Type a command, and see what it prints and returns. A server is started beside the shell.
-    pub fn type_in(&mut self, command: &str) -> (String, i32) {
+    pub fn run_command(&mut self, command: &str) -> (String, i32) {
         if let Some(words) = server_words(command) {
             self.serve(&words);
             return (String::new(), 0);
         }
-        writeln!(self.keyboard, "{{ {command}\n}} </dev/null\nprintf '\\n{MARK}%d\\n' $?").unwrap();
-        self.keyboard.flush().unwrap();
-        self.read_answer(command)
+        writeln!(self.shell_input, "{{ {command}\n}} </dev/null\nprintf '\\n{END_MARKER}%d\\n' $?").unwrap();
+        self.shell_input.flush().unwrap();
+        self.read_output(command)
     }
 
-    fn read_answer(&mut self, command: &str) -> (String, i32) {
+    fn read_output(&mut self, command: &str) -> (String, i32) {
         let mut bytes = Vec::new();
         loop {
-            match self.screen.recv_timeout(PATIENCE) {
+            match self.shell_output.recv_timeout(COMMAND_TIMEOUT) {
                 Ok(more) => bytes.extend(more),
                 Err(why) => panic!("`{command}`: {why} after\n{}", String::from_utf8_lossy(&bytes)),
             }
-            if let Some(answer) = ended(&bytes) {
+            if let Some(answer) = completed_output(&bytes) {
                 return answer;
             }
         }
@@ -96,7 +96,7 @@ impl Console {
 }
 
 /// Read on a thread of its own, so that a command that never ends is noticed.
-fn watch(mut screen: PipeReader) -> Receiver<Vec<u8>> {
+fn read_in_background(mut screen: PipeReader) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
@@ -110,12 +110,12 @@ fn watch(mut screen: PipeReader) -> Receiver<Vec<u8>> {
 }
 
 /// The output and the code, once the mark is there.
-fn ended(bytes: &[u8]) -> Option<(String, i32)> {
+fn completed_output(bytes: &[u8]) -> Option<(String, i32)> {
     if bytes.last() != Some(&b'\n') {
         return None;
     }
     let text = String::from_utf8_lossy(bytes);
-    let (output, code) = text.rsplit_once(&format!("\n{MARK}"))?;
+    let (output, code) = text.rsplit_once(&format!("\n{END_MARKER}"))?;
     Some((output.to_string(), code.trim().parse().ok()?))
 }
 

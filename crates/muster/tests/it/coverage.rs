@@ -21,27 +21,27 @@ const SUITES: [&str; 12] = [
     "tls tests",
 ];
 
-struct Row {
+struct CoverageRow {
     id: String,
     status: String,
     how: String,
     shown_by: String,
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<CoverageRow> {
     let text = std::fs::read_to_string(root().join("docs/coverage.md")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| S") && line.as_bytes()[4] == b'-');
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         assert_eq!(cells.len(), 5, "{line}");
         let cell = |place: usize| cells[place].to_string();
-        Row { id: cell(0), status: cell(2), how: cell(3), shown_by: cell(4) }
+        CoverageRow { id: cell(0), status: cell(2), how: cell(3), shown_by: cell(4) }
     };
     rows.map(row).collect()
 }
 
 #[test]
-fn the_counts_are_those_of_the_rows() {
+fn the_summary_counts_match_the_rows() {
     let (mut counts, rows) = (BTreeMap::new(), rows());
     for row in &rows {
         *counts.entry(row.status.as_str()).or_insert(0) += 1;
@@ -62,9 +62,9 @@ fn the_counts_are_those_of_the_rows() {
 }
 
 #[test]
-fn a_row_that_is_met_names_a_test_that_is_there() {
-    let wrong = |row: &Row| -> Option<String> {
-        let found = row.shown_by.split([',', ';']).any(|name| is_there(name.trim()));
+fn every_met_row_names_an_existing_test() {
+    let wrong = |row: &CoverageRow| -> Option<String> {
+        let found = row.shown_by.split([',', ';']).any(|name| reference_exists(name.trim()));
         (!found).then(|| format!("{}: nothing of `{}` is there", row.id, row.shown_by))
     };
     let wrong: Vec<String> = rows().iter().filter(|row| row.status == "**met**").filter_map(wrong).collect();
@@ -76,14 +76,14 @@ fn every_path_of_a_row_that_is_met_exists() {
     for row in rows().iter().filter(|row| row.status == "**met**") {
         for word in row.shown_by.split([' ', ',', ';', '`', '(', ')']).filter(|word| looks_like_a_path(word))
         {
-            assert!(is_there(word), "{}: there is no `{word}`", row.id);
+            assert!(reference_exists(word), "{}: there is no `{word}`", row.id);
         }
     }
 }
 
 #[test]
-fn what_is_not_adopted_or_only_partly_there_has_its_reason() {
-    let wanting = |row: &&Row| ["*partly*", "*not adopted*"].contains(&row.status.as_str());
+fn rows_not_fully_met_state_a_reason() {
+    let wanting = |row: &&CoverageRow| ["*partly*", "*not adopted*"].contains(&row.status.as_str());
     for row in rows().iter().filter(wanting) {
         assert!(row.how.len() > 20, "{} is {} without a reason", row.id, row.status);
     }
@@ -94,7 +94,7 @@ fn looks_like_a_path(word: &str) -> bool {
 }
 
 /// A suite, a path below `crates` or the project, or a test by its name.
-fn is_there(name: &str) -> bool {
+fn reference_exists(name: &str) -> bool {
     let name = name.trim_matches('`');
     if let Some((module, test)) = name.split_once("::") {
         return is_test(module, test.trim_end_matches('`'));

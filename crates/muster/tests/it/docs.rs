@@ -12,12 +12,12 @@ pub fn root() -> PathBuf {
 
 /// Run every command of a document against a fresh `muster dev`. Commands must succeed, or return what `? N` says; output is compared where
 /// the document shows some. A document that is not written yet is skipped.
-fn run(path: &str) {
+fn run_document(path: &str) {
     let Ok(text) = std::fs::read_to_string(root().join(path)) else { return };
     let mut console = Console::open(&path.replace(['/', '.'], "-"));
     console.serve(&["muster", "dev"]);
     for step in markdown::steps(&text) {
-        let (output, code) = console.type_in(&step.command);
+        let (output, code) = console.run_command(&step.command);
         let line = step.line + 1;
         assert_eq!(code, step.code, "{path}:{line}: $ {}\n{output}", step.command);
         if let Some(expected) = &step.output {
@@ -32,12 +32,12 @@ fn run(path: &str) {
 
 #[test]
 fn getting_started() {
-    run("docs/GETTING_STARTED.md");
+    run_document("docs/GETTING_STARTED.md");
 }
 
 #[test]
 fn readme() {
-    run("README.md");
+    run_document("README.md");
 }
 
 /// The scripted tour, from its first line to its last.

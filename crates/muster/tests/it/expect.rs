@@ -29,19 +29,19 @@ fn line_matches(pattern: &str, line: &str) -> bool {
 }
 
 /// What would be written down: moments, spans, addresses and random names differ from run to run.
-pub fn general(text: &str) -> String {
-    let lines: Vec<String> = text.lines().map(|line| words(line.trim_end())).collect();
+pub fn with_wildcards(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| line_with_wildcards(line.trim_end())).collect();
     lines.join("\n")
 }
 
 /// The spaces after a word that varies belong to it: a longer one leaves fewer of them.
-fn words(line: &str) -> String {
+fn line_with_wildcards(line: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in line.split(' ') {
         let after_wild = words.last().is_some_and(|last| last == "[..]");
         match (varies(word), word) {
             (true, _) if after_wild => {}
-            (true, _) => words.push(wild(word)),
+            (true, _) => words.push(wildcard_for(word)),
             (false, "") if after_wild => {}
             (false, _) => words.push(word.to_string()),
         }
@@ -50,7 +50,7 @@ fn words(line: &str) -> String {
 }
 
 /// Punctuation around it stays.
-fn wild(word: &str) -> String {
+fn wildcard_for(word: &str) -> String {
     let end = word.trim_end_matches([',', '`', ':', ')', '"']).len();
     let start = word.get(..1).filter(|first| ["`", "\""].contains(first)).unwrap_or_default();
     format!("{start}[..]{}", &word[end..])
@@ -70,7 +70,7 @@ fn varies(word: &str) -> bool {
 }
 
 #[test]
-fn wildcards_match_and_nothing_else() {
+fn only_wildcards_match_differing_text() {
     assert!(matches("a [..] c", "a b c"));
     assert!(matches("job-1 [..]\n...\nend", "job-1 x\n1\n2\nend"));
     assert!(matches("a[..]b[..]b", "a b b"));
@@ -82,9 +82,9 @@ fn wildcards_match_and_nothing_else() {
 
 #[test]
 fn what_varies_is_written_as_a_wildcard() {
-    assert_eq!(general("job-1  a  0s       -"), "job-1  a  [..] -");
-    assert_eq!(general("queued 197ms, position 1"), "queued [..], position 1");
-    assert_eq!(general("SINCE 2026-11-15 04:20:31Z"), "SINCE [..]");
-    assert_eq!(general("token `t25dd846de2` was revoked"), "token `[..]` was revoked");
-    assert_eq!(general("2 GPUs of 8"), "2 GPUs of 8");
+    assert_eq!(with_wildcards("job-1  a  0s       -"), "job-1  a  [..] -");
+    assert_eq!(with_wildcards("queued 197ms, position 1"), "queued [..], position 1");
+    assert_eq!(with_wildcards("SINCE 2026-11-15 04:20:31Z"), "SINCE [..]");
+    assert_eq!(with_wildcards("token `t25dd846de2` was revoked"), "token `[..]` was revoked");
+    assert_eq!(with_wildcards("2 GPUs of 8"), "2 GPUs of 8");
 }

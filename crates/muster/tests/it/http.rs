@@ -5,13 +5,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// Long enough for a busy machine: whoever waits longer has found a server that hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Ask a server, on a connection of its own: the status, and what was said.
-pub fn ask(url: &str, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+pub fn request(url: &str, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let address = url.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     let length = body.len();
     write!(stream, "{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}")?;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::traces::traces;
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct MixedBenchRow {
     blind_h: f64,
     aware_h: f64,
     published_blind_h: f64,
@@ -22,12 +22,12 @@ fn bench(words: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn knowing_how_fast_jobs_are_on_each_kind_of_gpu_is_worth_what_was_published() {
+fn heterogeneity_awareness_gains_match_the_published_results() {
     let Some(traces) = traces("gavel") else { return };
     let words = ["--traces", traces.to_str().unwrap(), "--rate", "2,4.8", "--streams", "20", "-o", "json"];
     let (json, talk, code) = bench(&words);
     assert_eq!(code, Some(0), "{talk}");
-    let rows: Vec<Row> = muster_json::from_str(&json).unwrap();
+    let rows: Vec<MixedBenchRow> = muster_json::from_str(&json).unwrap();
     // Where nobody waits blind shares tell the speeds of the GPUs and nothing else: they must be as published.
     assert!((rows[0].blind_h / rows[0].published_blind_h - 1.0).abs() < 0.05, "{json}");
     let loaded = &rows[1];
@@ -35,7 +35,7 @@ fn knowing_how_fast_jobs_are_on_each_kind_of_gpu_is_worth_what_was_published() {
 }
 
 #[test]
-fn what_is_no_rate_is_said() {
+fn an_invalid_rate_is_rejected() {
     let (_, talk, code) = bench(&["--rate", "0"]);
     assert_eq!(code, Some(2));
     assert!(talk.contains("`0` is no rate"), "{talk}");

@@ -23,7 +23,7 @@ const EXACT: [(&str, &str); 5] = [
 const ROUNDING: f64 = 0.01;
 
 #[derive(Debug, Deserialize)]
-struct Outcome {
+struct PlacementBenchRow {
     workload: String,
     policy: String,
     seed: u64,
@@ -60,12 +60,12 @@ fn the_published_policies_give_the_published_numbers() {
     let policies = ["random", "bestfit", "dotprod", "packing", "clustering", "fgd"];
     let (json, talk, code) = bench(&[&folder[..], &policies].concat());
     assert_eq!(code, Some(0), "{talk}");
-    let outcomes: Vec<Outcome> = muster_json::from_str(&json).unwrap();
+    let outcomes: Vec<PlacementBenchRow> = muster_json::from_str(&json).unwrap();
     assert!(outcomes.iter().all(|ran| ran.workload == "default" && ran.cpu_us_per_decision > 0.0), "{json}");
     let allocs = published(traces.join("openb/published_alloc.csv.gz"), "default");
     let frags = published(traces.join("openb/published_frag.csv.gz"), "default");
     for (ours, theirs) in EXACT {
-        let seeds: Vec<&Outcome> = outcomes.iter().filter(|ran| ran.policy == ours).collect();
+        let seeds: Vec<&PlacementBenchRow> = outcomes.iter().filter(|ran| ran.policy == ours).collect();
         assert_eq!(seeds.len(), 10, "{ours}");
         for ran in seeds {
             let name = (theirs.to_string(), ran.seed);
@@ -82,7 +82,7 @@ fn the_published_policies_give_the_published_numbers() {
         }
     }
     // Draws of our own, so only the mean compares.
-    let random = |of: &dyn Fn(&Outcome) -> f64| {
+    let random = |of: &dyn Fn(&PlacementBenchRow) -> f64| {
         outcomes.iter().filter(|ran| ran.policy == "random").map(of).sum::<f64>() / 10.0
     };
     let theirs =
@@ -92,12 +92,12 @@ fn the_published_policies_give_the_published_numbers() {
 
 /// Our own planner, one seed: what is allocated at least, a little below what was measured.
 #[test]
-fn ours_allocates_more_than_the_best_published_policy() {
+fn muster_allocates_more_than_the_best_published_policy() {
     let Some(traces) = traces("openb") else { return };
     let words = ["--workload", "default", "gpushare100", "--policy", "muster", "--seeds", "42", "-o", "json"];
     let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap()], &words[..]].concat());
     assert_eq!(code, Some(0), "{talk}");
-    let outcomes: Vec<Outcome> = muster_json::from_str(&json).unwrap();
+    let outcomes: Vec<PlacementBenchRow> = muster_json::from_str(&json).unwrap();
     let found: Vec<(&str, bool)> = outcomes
         .iter()
         .map(|ran| match ran.workload.as_str() {
@@ -116,7 +116,7 @@ fn fgd_is_exact_to_the_last_bit() {
     let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap()], &words[..]].concat());
     assert_eq!(code, Some(0), "{talk}");
     let allocs = published(traces.join("openb/published_alloc.csv.gz"), "gpuspec10");
-    let outcomes: Vec<Outcome> = muster_json::from_str(&json).unwrap();
+    let outcomes: Vec<PlacementBenchRow> = muster_json::from_str(&json).unwrap();
     assert_eq!(outcomes.len(), 10);
     for ran in outcomes {
         let theirs = allocs[&("FGD".to_string(), ran.seed)];
@@ -125,7 +125,7 @@ fn fgd_is_exact_to_the_last_bit() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_to_try() {
+fn missing_traces_workloads_and_seeds_are_reported_with_hints() {
     let (_, talk, code) = bench(&["--traces", "/nowhere"]);
     assert_eq!(code, Some(1));
     assert_eq!(

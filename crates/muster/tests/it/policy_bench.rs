@@ -5,7 +5,7 @@ use std::process::Command;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct PolicyBenchRow {
     what: String,
     value: Option<f64>,
     times: Option<f64>,
@@ -21,10 +21,10 @@ fn bench(words: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn every_row_is_measured_and_who_is_not_there_is_told() {
+fn every_row_is_measured_and_missing_interpreters_are_reported() {
     let (json, talk, code) = bench(&["--python", "/no/such/python", "-o", "json"]);
     assert_eq!(code, Some(0), "{talk}");
-    let rows: Vec<Row> = muster_json::from_str(&json).unwrap();
+    let rows: Vec<PolicyBenchRow> = muster_json::from_str(&json).unwrap();
     let row = |what: &str| {
         rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("no `{what}` in {json}"))
     };

@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::traces::traces;
 
 /// A hundredth of a percent.
-const WITHIN: f64 = 1e-4;
+const RELATIVE_TOLERANCE: f64 = 1e-4;
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct ReplayBenchRow {
     trace: String,
     policy: String,
     avg_jct_s: f64,
@@ -30,7 +30,7 @@ fn bench(words: &[&str]) -> (String, String, Option<i32>) {
     (text(ran.stdout), text(ran.stderr), ran.status.code())
 }
 
-fn rows(traces: &Path, words: &[&str]) -> Vec<Row> {
+fn rows(traces: &Path, words: &[&str]) -> Vec<ReplayBenchRow> {
     let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap(), "-o", "json"], words].concat());
     assert_eq!(code, Some(0), "{talk}");
     muster_json::from_str(&json).unwrap()
@@ -62,7 +62,7 @@ fn the_published_policies_give_the_published_numbers() {
         };
         let figures = published[&(row.trace.clone(), theirs.to_string())];
         for (ours, theirs) in [row.avg_jct_s, row.p99_jct_s, row.makespan_s].into_iter().zip(figures) {
-            assert!((ours / theirs - 1.0).abs() <= WITHIN, "{theirs}: {row:?}");
+            assert!((ours / theirs - 1.0).abs() <= RELATIVE_TOLERANCE, "{theirs}: {row:?}");
         }
         assert!(row.preemptions > 0 && row.lost_gpu_s > 0.0 && row.max_slowdown > 1.0, "{row:?}");
     }
@@ -70,7 +70,7 @@ fn the_published_policies_give_the_published_numbers() {
 
 /// The product on the smallest trace: a little above what was measured, below the published policies that know as much.
 #[test]
-fn ours_is_sooner_than_the_published_policies() {
+fn muster_has_a_lower_mean_jct_than_the_published_policies() {
     let Some(traces) = traces("muri") else { return };
     let found = rows(&traces, &["--trace", "trace3", "--policy", "muster", "muster-known"]);
     let published = published(&traces);
@@ -81,7 +81,7 @@ fn ours_is_sooner_than_the_published_policies() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_to_try() {
+fn missing_traces_and_policies_are_reported_with_hints() {
     let (_, talk, code) = bench(&["--traces", "/nowhere"]);
     assert_eq!(code, Some(1));
     assert_eq!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::server::Server;
 
 #[test]
-fn run_goes_on_when_the_server_is_killed() {
+fn muster_run_survives_a_server_restart() {
     let folder = std::env::temp_dir().join(format!("muster-it-{}-restart", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(folder.join("bin")).unwrap();

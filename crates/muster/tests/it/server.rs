@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 pub const ADDRESS_SPACE: &str = "address-space-kib";
 
 /// A program under the bound of address space that a file beside it names, if there is one.
-fn limited(program: PathBuf) -> Command {
+fn with_address_space_limit(program: PathBuf) -> Command {
     let bound = program.parent().unwrap().join(ADDRESS_SPACE);
     let Ok(kib) = std::fs::read_to_string(bound) else { return Command::new(program) };
     let mut shell = Command::new("sh");
@@ -38,7 +38,7 @@ impl Server {
     pub fn start_at(address: &str, words: &[&str], folder: &Path) -> Server {
         let log = std::fs::File::create(folder.join("server.log")).unwrap();
         let name = Path::new(words[0]).file_name().unwrap();
-        let mut child = limited(folder.join("bin").join(name))
+        let mut child = with_address_space_limit(folder.join("bin").join(name))
             .args(&words[1..])
             .args(["--listen", address, "--data-dir"])
             .arg(folder.join("data"))

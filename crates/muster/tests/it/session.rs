@@ -26,7 +26,7 @@ impl Session {
     }
 
     /// A server that may have so much address space and no more.
-    pub fn limited(name: &str, address_space_kib: u64, words: &[&str]) -> Session {
+    pub fn with_address_space_limit(name: &str, address_space_kib: u64, words: &[&str]) -> Session {
         let session = Session::new(name, words);
         std::fs::write(session.folder.join("bin").join(ADDRESS_SPACE), address_space_kib.to_string())
             .unwrap();
@@ -52,7 +52,7 @@ impl Session {
     }
 
     /// What a command prints that may end with an error.
-    pub fn prints(&self, words: &str) -> String {
+    pub fn run_stdout(&self, words: &str) -> String {
         String::from_utf8_lossy(&self.run(words).stdout).into_owned()
     }
 
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// Stop the server, and then clean up after it: while it runs it writes.
-    pub fn end(self) {
+    pub fn stop_and_remove(self) {
         let Session { server, folder, .. } = self;
         drop(server);
         std::fs::remove_dir_all(folder).unwrap();
@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// What is said to a command that goes well.
-    pub fn says(&self, words: &str) -> String {
+    pub fn run_ok(&self, words: &str) -> String {
         let output = self.run(words);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "`muster {words}`: {errors}");
@@ -103,7 +103,7 @@ impl Session {
     }
 
     /// What is said to one that is refused.
-    pub fn refuses(&self, words: &str) -> String {
+    pub fn run_refused(&self, words: &str) -> String {
         let output = self.run(words);
         assert!(!output.status.success(), "`muster {words}` was not refused");
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -117,15 +117,15 @@ impl Session {
     }
 
     /// Until what is said has a text in it.
-    pub fn waits_for(&self, words: &str, text: &str) -> String {
+    pub fn wait_for_output(&self, words: &str, text: &str) -> String {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
-            let said = self.says(words);
+            let said = self.run_ok(words);
             if said.contains(text) {
                 return said;
             }
             if Instant::now() >= until {
-                let (jobs, events) = (self.says("ps --all"), self.says("events"));
+                let (jobs, events) = (self.run_ok("ps --all"), self.run_ok("events"));
                 panic!("`muster {words}` never says `{text}`:\n{said}\n{jobs}\n{events}");
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -133,7 +133,7 @@ impl Session {
     }
 
     /// Until something is so.
-    pub fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
         let until = Instant::now() + Duration::from_secs(60);
         while !is_so() {
             assert!(Instant::now() < until, "never: {what}");
@@ -143,6 +143,6 @@ impl Session {
 
     /// What would have been.
     pub fn whatif(&self, words: &str) -> Value {
-        muster_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
+        muster_json::from_str(&self.run_ok(&format!("sim whatif -o json {words}"))).unwrap()
     }
 }

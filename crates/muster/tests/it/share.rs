@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::traces::traces;
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct SharingBenchRow {
     policy: String,
     jobs: usize,
     gpus: usize,
@@ -26,12 +26,12 @@ fn bench(words: &[&str]) -> (String, String, Option<i32>) {
 }
 
 #[test]
-fn shares_within_limits_need_half_of_the_gpus_and_slow_nobody_beyond_what_they_tolerate() {
+fn mps_shares_halve_the_gpus_within_every_jobs_slowdown_tolerance() {
     let Some(traces) = traces("h200-interference") else { return };
     for seed in ["7", "8", "9"] {
         let (json, talk, code) = bench(&["--traces", traces.to_str().unwrap(), "--seed", seed, "-o", "json"]);
         assert_eq!(code, Some(0), "{talk}");
-        let rows: Vec<Row> = muster_json::from_str(&json).unwrap();
+        let rows: Vec<SharingBenchRow> = muster_json::from_str(&json).unwrap();
         let row = |policy: &str| rows.iter().find(|row| row.policy == policy).unwrap();
         let (whole, ours) = (row("whole"), row("muster"));
         assert_eq!((whole.gpus, whole.slowdown_mean, whole.slowdown_worst), (200, 1.0, 1.0));
@@ -45,7 +45,7 @@ fn shares_within_limits_need_half_of_the_gpus_and_slow_nobody_beyond_what_they_t
 }
 
 #[test]
-fn a_trace_that_is_not_there_is_said_with_what_to_try() {
+fn a_missing_trace_is_reported_with_a_hint() {
     let (_, talk, code) = bench(&["--traces", "/nowhere"]);
     assert_eq!(code, Some(1));
     assert_eq!(

@@ -71,23 +71,23 @@ fn run(name: &str) {
     }
     let mut seen = Vec::new();
     for step in markdown::steps(&text) {
-        let answer = console.type_in(&step.command);
+        let answer = console.run_command(&step.command);
         seen.push((step, answer));
     }
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, blessed(&text, &seen)).unwrap();
+        std::fs::write(&file, updated_transcript(&text, &seen)).unwrap();
         return;
     }
-    let wrong: Vec<String> = seen.iter().filter_map(|(step, answer)| complaint(step, answer)).collect();
+    let wrong: Vec<String> = seen.iter().filter_map(|(step, answer)| mismatch_text(step, answer)).collect();
     assert!(wrong.is_empty(), "{}\n{}", file.display(), wrong.join("\n"));
 }
 
-fn is_as_written(step: &Step, (output, code): &(String, i32)) -> bool {
+fn matches_transcript(step: &Step, (output, code): &(String, i32)) -> bool {
     *code == step.code && expect::matches(step.output.as_deref().unwrap_or_default(), output)
 }
 
-fn complaint(step: &Step, answer: &(String, i32)) -> Option<String> {
-    if is_as_written(step, answer) {
+fn mismatch_text(step: &Step, answer: &(String, i32)) -> Option<String> {
+    if matches_transcript(step, answer) {
         return None;
     }
     let expected = step.output.as_deref().unwrap_or_default();
@@ -102,11 +102,11 @@ fn complaint(step: &Step, answer: &(String, i32)) -> Option<String> {
 }
 
 /// The same text with what was seen. What matches stays, with its wildcards.
-fn blessed(text: &str, seen: &[(Step, (String, i32))]) -> String {
+fn updated_transcript(text: &str, seen: &[(Step, (String, i32))]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
-    for (step, answer) in seen.iter().rev().filter(|(step, answer)| !is_as_written(step, answer)) {
+    for (step, answer) in seen.iter().rev().filter(|(step, answer)| !matches_transcript(step, answer)) {
         let typed = step.command.lines().count();
-        let mut new: Vec<String> = expect::general(&answer.0).lines().map(str::to_string).collect();
+        let mut new: Vec<String> = expect::with_wildcards(&answer.0).lines().map(str::to_string).collect();
         if answer.1 != 0 {
             new.push(format!("? {}", answer.1));
         }

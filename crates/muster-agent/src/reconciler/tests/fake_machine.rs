@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::error::AgentError;
 use crate::machine::{AttemptKey, Machine};
-use crate::records::{LaunchLock, ExitRecord, LaunchIntent, ShimRecord, StopRecord};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
 
 /// What lies in the folder of one attempt.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Machine for FakeMachine {
     }
 
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
-        let launched = self.attempt_dirs.iter().filter(|(_, traces)| traces.intent.is_some());
+        let launched = self.attempt_dirs.iter().filter(|(_, dir)| dir.intent.is_some());
         let launched: BTreeSet<&AttemptKey> =
             launched.map(|(key, _)| key).chain(self.live_shims.values()).collect();
         launched.into_iter().cloned().collect()
@@ -162,7 +162,11 @@ impl Machine for FakeMachine {
         Ok(())
     }
 
-    fn kill_attempt_processes(&mut self, key: &AttemptKey, _: Option<&ShimRecord>) -> Result<usize, AgentError> {
+    fn kill_attempt_processes(
+        &mut self,
+        key: &AttemptKey,
+        _: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError> {
         let is_first = !self.killed.contains(key);
         if is_first {
             self.killed.push(key.clone());

@@ -9,31 +9,32 @@ fn orders(generation: u64, attempts: Vec<AttemptOrder>) -> SimulatedInput {
 }
 
 /// One health check at the start, and then none for an hour.
-const REPORT_INTERVALS: ReportIntervals = ReportIntervals { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 3_600_000 };
+const REPORT_INTERVALS: ReportIntervals =
+    ReportIntervals { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 3_600_000 };
 
 /// The default cluster after its first words.
 fn registered_cluster() -> SimulatedCluster {
-    let mut world = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
-    world.step(1_000, SimulatedInput::Tick);
-    world
+    let mut cluster = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
+    cluster.step(1_000, SimulatedInput::Tick);
+    cluster
 }
 
 /// Let time pass in the world's own steps, and tell what was said of attempts and GPUs, with the time.
-fn run_until(world: &mut SimulatedCluster, until_ms: i64) -> Vec<String> {
-    let mut story = Vec::new();
+fn run_until(cluster: &mut SimulatedCluster, until_ms: i64) -> Vec<String> {
+    let mut events = Vec::new();
     loop {
-        let now_ms = world.wake_at_ms();
+        let now_ms = cluster.wake_at_ms();
         if now_ms > until_ms {
-            return story;
+            return events;
         }
-        let acts = world.step(now_ms, SimulatedInput::Tick);
-        story.extend(acts.iter().filter_map(describe_effect).map(|words| format!("{now_ms} {words}")));
-        assert!(world.wake_at_ms() > now_ms, "the world must not spin");
+        let effects = cluster.step(now_ms, SimulatedInput::Tick);
+        events.extend(effects.iter().filter_map(describe_effect).map(|text| format!("{now_ms} {text}")));
+        assert!(cluster.wake_at_ms() > now_ms, "the world must not spin");
     }
 }
 
-fn describe_effect(act: &SimulatedEffect) -> Option<String> {
-    match act {
+fn describe_effect(effect: &SimulatedEffect) -> Option<String> {
+    match effect {
         SimulatedEffect::SendReport(Report::Started { job, .. }) => Some(format!("{job} started")),
         SimulatedEffect::SendReport(Report::Ended { job, exit, .. }) => Some(format!("{job} {exit:?}")),
         // Idle GPUs report all the time; only warm ones are part of the story.
@@ -41,20 +42,27 @@ fn describe_effect(act: &SimulatedEffect) -> Option<String> {
         SimulatedEffect::SendReport(Report::GpuReading { gpu, temperature_c, .. }) => {
             Some(format!("gpu {gpu} {temperature_c:?}"))
         }
-        SimulatedEffect::SendReport(Report::Registered(_) | Report::Heartbeat { .. }) | SimulatedEffect::WriteLog(_) => None,
+        SimulatedEffect::SendReport(Report::Registered(_) | Report::Heartbeat { .. })
+        | SimulatedEffect::WriteLog(_) => None,
     }
 }
 
 #[test]
 fn every_node_registers_and_then_sends_heartbeats() {
-    let mut world = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
-    let first = world.step(500, SimulatedInput::Tick);
-    let registered = first.iter().filter(|act| matches!(act, SimulatedEffect::SendReport(Report::Registered(_)))).count();
-    let readings = first.iter().filter(|act| matches!(act, SimulatedEffect::SendReport(Report::GpuReading { .. }))).count();
+    let mut cluster = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
+    let first = cluster.step(500, SimulatedInput::Tick);
+    let registered = first
+        .iter()
+        .filter(|effect| matches!(effect, SimulatedEffect::SendReport(Report::Registered(_))))
+        .count();
+    let readings = first
+        .iter()
+        .filter(|effect| matches!(effect, SimulatedEffect::SendReport(Report::GpuReading { .. })))
+        .count();
     assert_eq!((registered, readings, first.len()), (2, 8, 12), "the first health check is at once");
-    assert_eq!(world.wake_at_ms(), 1_500);
-    assert_eq!(world.step(1_499, SimulatedInput::Tick), []);
-    assert_eq!(world.step(1_500, SimulatedInput::Tick).len(), 4, "nobody has shown that it knows them");
+    assert_eq!(cluster.wake_at_ms(), 1_500);
+    assert_eq!(cluster.step(1_499, SimulatedInput::Tick), []);
+    assert_eq!(cluster.step(1_500, SimulatedInput::Tick).len(), 4, "nobody has shown that it knows them");
     for node in Cluster::default_dev().registrations() {
         let known = Orders {
             node: node.node,
@@ -64,86 +72,101 @@ fn every_node_registers_and_then_sends_heartbeats() {
             attempts: Vec::new(),
             pools: Vec::new(),
         };
-        world.step(1_600, SimulatedInput::Orders(known));
+        cluster.step(1_600, SimulatedInput::Orders(known));
     }
-    let beats = world.step(2_500, SimulatedInput::Tick);
-    assert!(beats.iter().all(|act| matches!(act, SimulatedEffect::SendReport(Report::Heartbeat { .. }))), "{beats:?}");
-    assert_eq!(beats.len(), 2);
+    let heartbeats = cluster.step(2_500, SimulatedInput::Tick);
+    assert!(
+        heartbeats
+            .iter()
+            .all(|effect| matches!(effect, SimulatedEffect::SendReport(Report::Heartbeat { .. }))),
+        "{heartbeats:?}"
+    );
+    assert_eq!(heartbeats.len(), 2);
 }
 
 #[test]
 fn a_simulated_attempt_starts_exits_and_repeats_its_exit_report_until_dropped() {
-    let mut world = registered_cluster();
-    let asked = order("job-1", &[("muster.sim/runtime", "2s"), ("muster.sim/exit-code", "3")]);
-    assert_eq!(world.step(1_001, orders(1, vec![asked.clone()])).iter().filter_map(describe_effect).count(), 0);
-    assert_eq!(run_until(&mut world, 1_100), ["1050 job-1 started"]);
-    let heard = AttemptOrder { started: true, ..asked };
-    world.step(1_200, orders(2, vec![heard]));
-    assert_eq!(run_until(&mut world, 4_500), ["3050 job-1 Code(3)", "4050 job-1 Code(3)"]);
-    world.step(4_600, orders(3, vec![]));
-    assert_eq!(run_until(&mut world, 9_000), Vec::<String>::new());
+    let mut cluster = registered_cluster();
+    let attempt_order = order("job-1", &[("muster.sim/runtime", "2s"), ("muster.sim/exit-code", "3")]);
+    assert_eq!(
+        cluster
+            .step(1_001, orders(1, vec![attempt_order.clone()]))
+            .iter()
+            .filter_map(describe_effect)
+            .count(),
+        0
+    );
+    assert_eq!(run_until(&mut cluster, 1_100), ["1050 job-1 started"]);
+    let acknowledged = AttemptOrder { started: true, ..attempt_order };
+    cluster.step(1_200, orders(2, vec![acknowledged]));
+    assert_eq!(run_until(&mut cluster, 4_500), ["3050 job-1 Code(3)", "4050 job-1 Code(3)"]);
+    cluster.step(4_600, orders(3, vec![]));
+    assert_eq!(run_until(&mut cluster, 9_000), Vec::<String>::new());
 }
 
 #[test]
 fn a_start_report_repeats_until_the_orders_acknowledge_it() {
-    let mut world = registered_cluster();
-    world.step(1_001, orders(1, vec![order("job-1", &[])]));
-    assert_eq!(run_until(&mut world, 3_500), ["1050 job-1 started", "2050 job-1 started", "3050 job-1 started"]);
+    let mut cluster = registered_cluster();
+    cluster.step(1_001, orders(1, vec![order("job-1", &[])]));
+    assert_eq!(
+        run_until(&mut cluster, 3_500),
+        ["1050 job-1 started", "2050 job-1 started", "3050 job-1 started"]
+    );
 }
 
 #[test]
 fn after_a_restart_the_same_deadline_holds() {
-    let asked = AttemptOrder { started: true, ..order("job-1", &[("muster.sim/runtime", "5s")]) };
-    let mut world = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
-    world.step(4_000, orders(9, vec![asked]));
-    assert_eq!(run_until(&mut world, 6_100), ["6050 job-1 Code(0)"]);
+    let attempt_order = AttemptOrder { started: true, ..order("job-1", &[("muster.sim/runtime", "5s")]) };
+    let mut cluster = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
+    cluster.step(4_000, orders(9, vec![attempt_order]));
+    assert_eq!(run_until(&mut cluster, 6_100), ["6050 job-1 Code(0)"]);
 }
 
 #[test]
 fn an_attempt_that_ended_unobserved_reports_start_then_exit() {
-    let mut world = registered_cluster();
-    let acts = world.step(90_000, orders(1, vec![order("job-1", &[("muster.sim/runtime", "1s")])]));
-    let said: Vec<_> = acts.iter().filter_map(describe_effect).collect();
-    assert_eq!(said, ["job-1 started", "job-1 Code(0)"]);
+    let mut cluster = registered_cluster();
+    let effects = cluster.step(90_000, orders(1, vec![order("job-1", &[("muster.sim/runtime", "1s")])]));
+    let message: Vec<_> = effects.iter().filter_map(describe_effect).collect();
+    assert_eq!(message, ["job-1 started", "job-1 Code(0)"]);
 }
 
 #[test]
 fn a_stop_after_the_exit_does_not_change_it() {
-    let mut world = registered_cluster();
-    let asked = order("job-1", &[("muster.sim/runtime", "1s")]);
-    world.step(1_001, orders(1, vec![asked.clone()]));
-    run_until(&mut world, 2_100);
+    let mut cluster = registered_cluster();
+    let attempt_order = order("job-1", &[("muster.sim/runtime", "1s")]);
+    cluster.step(1_001, orders(1, vec![attempt_order.clone()]));
+    run_until(&mut cluster, 2_100);
     let stop = Some(StopOrder { since_ms: 1_500, grace_ms: 30_000, why: "late".to_string() });
-    world.step(2_200, orders(2, vec![AttemptOrder { stop: stop.clone(), ..asked }]));
-    assert_eq!(run_until(&mut world, 3_100), ["3050 job-1 Code(0)"]);
-    world.step(3_200, orders(3, vec![AttemptOrder { stop, ..order("job-2", &[]) }]));
-    assert_eq!(run_until(&mut world, 4_000).len(), 0, "said in the same step");
+    cluster.step(2_200, orders(2, vec![AttemptOrder { stop: stop.clone(), ..attempt_order }]));
+    assert_eq!(run_until(&mut cluster, 3_100), ["3050 job-1 Code(0)"]);
+    cluster.step(3_200, orders(3, vec![AttemptOrder { stop, ..order("job-2", &[]) }]));
+    assert_eq!(run_until(&mut cluster, 4_000).len(), 0, "said in the same step");
 }
 
 #[test]
 fn older_orders_are_ignored() {
-    let mut world = registered_cluster();
-    world.step(1_001, orders(5, vec![order("job-1", &[("muster.sim/runtime", "1s")])]));
-    world.step(1_002, orders(4, vec![]));
-    assert_eq!(run_until(&mut world, 2_100), ["1050 job-1 started", "2050 job-1 Code(0)"]);
+    let mut cluster = registered_cluster();
+    cluster.step(1_001, orders(5, vec![order("job-1", &[("muster.sim/runtime", "1s")])]));
+    cluster.step(1_002, orders(4, vec![]));
+    assert_eq!(run_until(&mut cluster, 2_100), ["1050 job-1 started", "2050 job-1 Code(0)"]);
 }
 
 #[test]
 fn an_attempt_with_invalid_annotations_does_not_start() {
-    let mut world = registered_cluster();
-    world.step(1_001, orders(1, vec![order("job-1", &[("muster.sim/runtime", "soon")])]));
-    let story = run_until(&mut world, 1_100);
-    assert_eq!(story.len(), 1);
-    assert!(story[0].contains("NotStarted") && story[0].contains("`soon` is not a duration"), "{story:?}");
+    let mut cluster = registered_cluster();
+    cluster.step(1_001, orders(1, vec![order("job-1", &[("muster.sim/runtime", "soon")])]));
+    let events = run_until(&mut cluster, 1_100);
+    assert_eq!(events.len(), 1);
+    assert!(events[0].contains("NotStarted") && events[0].contains("`soon` is not a duration"), "{events:?}");
 }
 
 #[test]
 fn gpus_heat_while_an_attempt_runs_and_cool_after_it() {
-    let mut world = registered_cluster();
-    let asked = order("job-1", &[("muster.sim/runtime", "1500ms"), ("muster.sim/temperature", "70")]);
-    world.step(1_001, orders(1, vec![asked]));
-    let story = run_until(&mut world, 9_000);
-    let readings: Vec<_> = story.iter().filter(|line| line.contains("gpu 1")).collect();
+    let mut cluster = registered_cluster();
+    let attempt_order = order("job-1", &[("muster.sim/runtime", "1500ms"), ("muster.sim/temperature", "70")]);
+    cluster.step(1_001, orders(1, vec![attempt_order]));
+    let events = run_until(&mut cluster, 9_000);
+    let readings: Vec<_> = events.iter().filter(|line| line.contains("gpu 1")).collect();
     assert_eq!(readings[0], "1050 gpu 1 Some(70)");
     assert_eq!(readings.last().unwrap().split_once(' ').unwrap().1, "gpu 1 Some(50)");
     assert!(readings.len() >= 3, "{readings:?}");
@@ -151,12 +174,12 @@ fn gpus_heat_while_an_attempt_runs_and_cool_after_it() {
 
 #[test]
 fn logs_show_start_and_exit_of_a_simulated_attempt() {
-    let mut world = registered_cluster();
-    world.step(1_001, orders(1, vec![order("job-1", &[("muster.sim/runtime", "2s")])]));
+    let mut cluster = registered_cluster();
+    cluster.step(1_001, orders(1, vec![order("job-1", &[("muster.sim/runtime", "2s")])]));
     let mut log = String::new();
-    while world.wake_at_ms() < 4_000 {
-        for act in world.step(world.wake_at_ms(), SimulatedInput::Tick) {
-            if let SimulatedEffect::WriteLog(line) = act {
+    while cluster.wake_at_ms() < 4_000 {
+        for effect in cluster.step(cluster.wake_at_ms(), SimulatedInput::Tick) {
+            if let SimulatedEffect::WriteLog(line) = effect {
                 log.push_str(&line.text);
             }
         }
@@ -172,19 +195,19 @@ fn logs_show_start_and_exit_of_a_simulated_attempt() {
 #[test]
 fn the_same_inputs_give_the_same_reports() {
     let run = || {
-        let mut world = registered_cluster();
+        let mut cluster = registered_cluster();
         let attempts =
             (1..20).map(|n| order(&format!("job-{n}"), &[("muster.sim/temperature", "80")])).collect();
-        world.step(1_001, orders(1, attempts));
-        run_until(&mut world, 30_000)
+        cluster.step(1_001, orders(1, attempts));
+        run_until(&mut cluster, 30_000)
     };
     assert_eq!(run(), run());
 }
 
 #[test]
 fn heartbeats_continue_after_the_clock_is_set_back() {
-    let mut world = registered_cluster();
-    world.step(900_000, SimulatedInput::Tick);
-    assert_eq!(world.step(5_000, SimulatedInput::Tick).len(), 4, "both nodes beat and register");
-    assert_eq!(world.wake_at_ms(), 6_000);
+    let mut cluster = registered_cluster();
+    cluster.step(900_000, SimulatedInput::Tick);
+    assert_eq!(cluster.step(5_000, SimulatedInput::Tick).len(), 4, "both nodes beat and register");
+    assert_eq!(cluster.wake_at_ms(), 6_000);
 }

@@ -1,3 +1,5 @@
+//! Tests of node topology: locality of device sets, and device selection.
+
 use super::*;
 
 /// A device: its NUMA node, its switch, and its NVLink peers.

@@ -224,7 +224,7 @@ pub struct NodeReports(Vec<(NodeId, NodeReport)>);
 
 impl NodeReports {
     pub fn get(&self, node: &NodeId) -> Option<&NodeReport> {
-        self.place(node).ok().map(|index| &self.0[index].1)
+        self.position(node).ok().map(|index| &self.0[index].1)
     }
 
     /// All reports, in order of node.
@@ -234,7 +234,7 @@ impl NodeReports {
 
     /// Stores the report of a node, in place of its earlier one.
     pub(crate) fn insert(&mut self, node: &NodeId, report: NodeReport) {
-        match self.place(node) {
+        match self.position(node) {
             Ok(index) => self.0[index].1 = report,
             Err(index) => {
                 if self.0.is_empty() {
@@ -245,7 +245,7 @@ impl NodeReports {
         }
     }
 
-    fn place(&self, node: &NodeId) -> Result<usize, usize> {
+    fn position(&self, node: &NodeId) -> Result<usize, usize> {
         self.0.binary_search_by(|(other, _)| other.cmp(node))
     }
 }

@@ -1,4 +1,4 @@
-//! How the processes of an attempt exited, and how a job ended.
+//! Exit of an attempt's processes, and the final outcome of a job.
 
 use serde::{Deserialize, Serialize};
 

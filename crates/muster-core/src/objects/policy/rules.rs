@@ -59,7 +59,7 @@ impl PowerPolicy {
     ];
 
     /// The spelling in policies.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         PowerPolicy::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(word, _)| word)
     }
 }

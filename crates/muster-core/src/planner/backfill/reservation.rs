@@ -1,13 +1,13 @@
-//! Phase reserve: the first jobs that are blocked get a place in the future, and whoever comes after them may pass
-//! only if it does not delay them: if it is over by then, or fits beside.
+//! Phase backfill: the first blocked jobs get reservations, and a later job starts only if it delays no reservation: it
+//! ends before the reservation starts, or it fits beside the reservation.
 //!
-//! A reservation is the earliest moment at which the gang fits, given when running attempts end, with the nodes and
-//! devices that it will have. It is drawn up anew each round. Nobody behind it in the order can make it later, so for
-//! the first of all it only ever comes earlier, but for faults and for those who run longer than was known.
+//! A reservation is the earliest moment at which the gang fits, given the expected ends of running attempts, with the
+//! nodes and devices that the gang will use. It is computed again in each round. No job later in the order can delay a
+//! reservation, so the first reservation only moves earlier, except after faults and when running jobs overrun.
 //!
-//! Who passes by an estimate has its space on loan: if it is still there when its time is over, those it passed may ask
-//! it to leave. Who could not be asked to leave passes only by a bound, and so does everyone where the job they pass may
-//! not displace others, or has waited too long.
+//! A job without a time limit backfills on its runtime estimate and is revocable: if it overruns, the jobs it passed
+//! may preempt it. Non-preemptible jobs backfill only under a time limit. So does every job while the reserved job may
+//! not preempt or is overdue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::ids::{JobId, NodeId};
 use crate::planner::backfill::timeline::{Release, releases};
 use crate::planner::draft::{Draft, Placement};
 use crate::planner::order::QueueHead;
-use crate::planner::place::multi_node as spread;
+use crate::planner::place;
 use crate::planner::preempt::candidates::overdrawn;
 use crate::planner::preempt::may_preempt;
 use crate::planner::request::{KindMatch, Request};
@@ -24,77 +24,78 @@ use crate::resources::{ResourceIndex, ResourceVec};
 use crate::state::State;
 use crate::time::Timestamp;
 
-/// A place in the future.
+/// The planned start of a blocked job.
 #[derive(Debug, Clone)]
 pub(crate) struct Reservation {
     pub job: JobId,
     pub at: Timestamp,
 }
 
-/// Whom space is kept for.
+/// The job or window that future space is kept for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReservationOwner {
     Job(JobId),
-    /// A window, by its place in the order of names.
+    /// A window, by its index in the order of names.
     Window(u32),
 }
 
-/// What a reservation will need on one node.
+/// The part of a reservation or window on one node.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeReservation {
     owner: ReservationOwner,
     at: Timestamp,
     until: Timestamp,
-    /// Only bounds are good enough to pass.
+    /// Jobs backfill past it only under a time limit, not on an estimate.
     strict: bool,
     taken: ResourceVec,
-    /// What will be left beside it then. Devices are told apart, cores and memory are only counted.
+    /// Space left beside the reservation when it starts: devices as a set, cores and memory as amounts.
     spare: ResourceVec,
 }
 
 impl NodeReservation {
-    /// Whether someone who starts now and ends then is still there when the space is needed.
-    fn blocks_backfill(&self, ending: ExpectedEnd) -> bool {
-        let relies = match ending.certainty {
+    /// True if a job that starts now and has this expected end may still hold its space when the reservation starts.
+    fn blocks_backfill(&self, end: ExpectedEnd) -> bool {
+        let is_reliable = match end.certainty {
             Certainty::Bound => true,
             Certainty::Revocable => !self.strict,
             Certainty::Estimate => false,
         };
-        let goes = ending.yields && !self.strict && matches!(self.owner, ReservationOwner::Job(_));
-        !self.is_open_to(ending) && !goes && (ending.at > self.at || !relies)
+        let yields = end.yields && !self.strict && matches!(self.owner, ReservationOwner::Job(_));
+        !self.is_open_to(end) && !yields && (end.at > self.at || !is_reliable)
     }
 
-    /// Whether it is in the way of someone who stays from a moment on and would end like this if they started now.
-    fn overlaps(&self, from: Timestamp, lasts_ms: i64, ending: ExpectedEnd) -> bool {
-        let endless = matches!(self.owner, ReservationOwner::Window(_)) && !ending.is_bound();
+    /// True if the reservation overlaps a job that runs for `lasts_ms` from `from` on. `end` is the expected end of the
+    /// job if it started now.
+    fn overlaps(&self, from: Timestamp, lasts_ms: i64, end: ExpectedEnd) -> bool {
+        let endless = matches!(self.owner, ReservationOwner::Window(_)) && !end.is_bound();
         let begins_before_end = endless || self.at < from.plus(lasts_ms);
-        !self.is_open_to(ending) && begins_before_end && from < self.until
+        !self.is_open_to(end) && begins_before_end && from < self.until
     }
 
-    /// Whether it is a window for those who ask.
-    fn is_open_to(&self, ending: ExpectedEnd) -> bool {
-        matches!(self.owner, ReservationOwner::Window(index) if ending.windows >> index & 1 == 1)
+    /// True if the reservation is a window that is open to the job with this expected end.
+    fn is_open_to(&self, end: ExpectedEnd) -> bool {
+        matches!(self.owner, ReservationOwner::Window(index) if end.windows >> index & 1 == 1)
     }
 }
 
-/// All places in the future that this round has given out.
+/// All reservations of this round, and the windows.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
     pub list: Vec<Reservation>,
     nodes: BTreeMap<NodeId, Vec<NodeReservation>>,
-    /// Nodes on which a job has its place.
+    /// Nodes with a reservation of a job.
     reserved: BTreeSet<NodeId>,
-    /// How often the future was searched.
+    /// Searches for a future placement in this round.
     searches: u32,
 }
 
 impl Reservations {
-    /// The nodes that are booked.
+    /// The windows of the state, and no reservation of a job.
     pub fn of_windows(state: &State) -> Reservations {
         let mut reservations = Reservations::default();
         for (index, window) in (0..).zip(state.windows.values()) {
             for node in &window.nodes {
-                let held = NodeReservation {
+                let booked = NodeReservation {
                     owner: ReservationOwner::Window(index),
                     at: window.from,
                     until: window.until,
@@ -102,64 +103,65 @@ impl Reservations {
                     taken: ResourceVec::default(),
                     spare: ResourceVec::default(),
                 };
-                reservations.nodes.entry(node.clone()).or_default().push(held);
+                reservations.nodes.entry(node.clone()).or_default().push(booked);
             }
         }
         reservations
     }
 
-    /// What of the free space of a node someone may use who will be gone by `ending`; one's own place
-    /// is no obstacle. Nothing at all, not even for who needs nothing, where a window is closed to them.
+    /// The part of a node's free space that a job with this expected end may use without delaying a reservation. The
+    /// reservation of `own` is ignored. `None`, even for a job that needs no space, if a window closes the node to the
+    /// job.
     pub fn usable(
         &self,
         node: &NodeId,
         free: ResourceVec,
-        ending: ExpectedEnd,
+        end: ExpectedEnd,
         own: Option<JobId>,
     ) -> Option<ResourceVec> {
         if self.nodes.is_empty() {
             return Some(free);
         }
-        let Some(held) = self.nodes.get(node) else { return Some(free) };
+        let Some(reservations) = self.nodes.get(node) else { return Some(free) };
         let own = own.map(ReservationOwner::Job);
-        let mut others = held.iter().filter(|held| Some(held.owner) != own && held.blocks_backfill(ending));
-        others.try_fold(free, |free, held| match held.owner {
+        let mut others =
+            reservations.iter().filter(|other| Some(other.owner) != own && other.blocks_backfill(end));
+        others.try_fold(free, |free, other| match other.owner {
             ReservationOwner::Window(_) => None,
-            ReservationOwner::Job(_) => Some(free.usable_beside(held.taken, held.spare)),
+            ReservationOwner::Job(_) => Some(free.usable_beside(other.taken, other.spare)),
         })
     }
 
-    /// Someone takes space on a node until `ending`.
-    pub fn take(&mut self, node: &NodeId, taken: ResourceVec, ending: ExpectedEnd) {
-        for held in self.nodes.get_mut(node).into_iter().flatten() {
-            if held.blocks_backfill(ending) {
-                held.spare = held.spare.minus(taken);
+    /// Account for a job that takes space on a node until `end`: less is spare beside the reservations it outlasts.
+    pub fn take(&mut self, node: &NodeId, taken: ResourceVec, end: ExpectedEnd) {
+        for reservation in self.nodes.get_mut(node).into_iter().flatten() {
+            if reservation.blocks_backfill(end) {
+                reservation.spare = reservation.spare.minus(taken);
             }
         }
     }
 
-    /// For whom space is kept on a node from someone who would end like this.
-    pub fn first_on(&self, node: &NodeId, own: JobId, ending: ExpectedEnd) -> Option<ReservationOwner> {
-        let others = self.nodes.get(node)?.iter().filter(|held| held.owner != ReservationOwner::Job(own));
-        others.filter(|held| held.blocks_backfill(ending)).map(|held| held.owner).next()
+    /// The owner of the first reservation on a node that blocks backfill of job `own` with this expected end.
+    pub fn first_on(&self, node: &NodeId, own: JobId, end: ExpectedEnd) -> Option<ReservationOwner> {
+        let others = self.nodes.get(node)?.iter().filter(|other| other.owner != ReservationOwner::Job(own));
+        others.filter(|other| other.blocks_backfill(end)).map(|other| other.owner).next()
     }
 
-    /// The place of a job.
     pub fn of(&self, job: JobId) -> Option<&Reservation> {
         self.list.iter().find(|reservation| reservation.job == job)
     }
 
-    /// The jobs for whom space is kept on a node; nothing if it is booked.
+    /// The jobs with a reservation on a node. `None` if a window books the node.
     pub fn jobs_on(&self, node: &NodeId) -> Option<Vec<JobId>> {
-        let held = self.nodes.get(node).into_iter().flatten();
-        let job = |held: &NodeReservation| match held.owner {
+        let reservations = self.nodes.get(node).into_iter().flatten();
+        let job = |reservation: &NodeReservation| match reservation.owner {
             ReservationOwner::Job(job) => Some(job),
             ReservationOwner::Window(_) => None,
         };
-        held.map(job).collect()
+        reservations.map(job).collect()
     }
 
-    /// Whether anyone has a place on a node.
+    /// True if a node has a reservation or a window.
     fn is_on(&self, node: &NodeId) -> bool {
         !self.nodes.is_empty() && self.nodes.contains_key(node)
     }
@@ -168,38 +170,48 @@ impl Reservations {
         self.nodes.is_empty()
     }
 
-    /// Whether a node is booked by others within a span of time.
-    fn is_in_window(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: ExpectedEnd) -> bool {
-        let held = self.nodes.get(node).into_iter().flatten();
-        let mut windows = held.filter(|held| matches!(held.owner, ReservationOwner::Window(_)));
-        windows.any(|held| held.overlaps(from, lasts_ms, ending))
+    /// True if a window closes a node to the job within the given time.
+    fn is_in_window(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, end: ExpectedEnd) -> bool {
+        let reservations = self.nodes.get(node).into_iter().flatten();
+        let mut windows =
+            reservations.filter(|reservation| matches!(reservation.owner, ReservationOwner::Window(_)));
+        windows.any(|window| window.overlaps(from, lasts_ms, end))
     }
 
-    /// What is taken on a node within a span of time.
-    fn taken(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, ending: ExpectedEnd) -> ResourceVec {
-        let held = self.nodes.get(node).into_iter().flatten();
-        let held = held.filter(|held| held.overlaps(from, lasts_ms, ending));
-        held.fold(ResourceVec::default(), |sum, held| sum.plus(held.taken))
+    /// The space that reservations take on a node within the given time.
+    fn taken(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, end: ExpectedEnd) -> ResourceVec {
+        let reservations = self.nodes.get(node).into_iter().flatten();
+        let overlapping = reservations.filter(|reservation| reservation.overlaps(from, lasts_ms, end));
+        overlapping.fold(ResourceVec::default(), |sum, reservation| sum.plus(reservation.taken))
     }
 
-    /// Moments at which a reservation is over, with the nodes it was on.
+    /// The ends of all reservations and windows in order, each with its node.
     fn ends(&self) -> Vec<(Timestamp, &NodeId)> {
-        let held = self.nodes.iter().flat_map(|(node, held)| held.iter().map(move |held| (held.until, node)));
-        let mut ends: Vec<(Timestamp, &NodeId)> = held.collect();
+        let ends = self.nodes.iter().flat_map(|(node, reservations)| {
+            reservations.iter().map(move |reservation| (reservation.until, node))
+        });
+        let mut ends: Vec<(Timestamp, &NodeId)> = ends.collect();
         ends.sort_unstable();
         ends
     }
 
-    fn add(&mut self, reservation: Reservation, (until, strict): (Timestamp, bool), needs: Vec<NodeNeed>) {
+    fn add(&mut self, reservation: Reservation, until: Timestamp, strict: bool, needs: Vec<NodeNeed>) {
         let Reservation { job, at } = reservation;
         for NodeNeed { node, taken, spare } in needs {
             self.reserved.insert(node.clone());
-            let held = self.nodes.entry(node).or_default();
-            // Those before it need what they need; of the rest there is less for everyone else.
-            for other in held.iter_mut().filter(|other| at <= other.at && other.at < until) {
+            let on_node = self.nodes.entry(node).or_default();
+            // Earlier reservations keep their space. Less is spare beside those that start while this job runs.
+            for other in on_node.iter_mut().filter(|other| at <= other.at && other.at < until) {
                 other.spare = other.spare.minus(taken);
             }
-            held.push(NodeReservation { owner: ReservationOwner::Job(job), at, until, strict, taken, spare });
+            on_node.push(NodeReservation {
+                owner: ReservationOwner::Job(job),
+                at,
+                until,
+                strict,
+                taken,
+                spare,
+            });
         }
         self.list.push(reservation);
     }
@@ -211,36 +223,37 @@ struct NodeNeed {
     spare: ResourceVec,
 }
 
-/// Where a gang could have its place in the future.
+/// A moment at which a gang fits, and what it needs on each node then.
 pub(crate) struct FuturePlacement {
     pub at: Timestamp,
     needs: Vec<NodeNeed>,
 }
 
-/// The earliest place in the future for a job that is blocked, if it is among the first.
+/// The earliest future placement of a blocked job. `None` if the job is infeasible or enough jobs have reservations.
 pub(crate) fn earliest_placement(
     draft: &mut Draft,
-    turn: &QueueHead,
-    ask: &Request,
+    head: &QueueHead,
+    request: &Request,
 ) -> Option<FuturePlacement> {
-    if !ask.feasible || ask.matches.is_empty() || covers_enough_nodes(draft) {
+    if !request.feasible || request.matches.is_empty() || covers_enough_nodes(draft) {
         return None;
     }
     draft.reservations.searches += 1;
-    let (at, needs) =
-        FutureCluster::new(draft, ask, draft.expected_end(turn.bucket, turn.job)).first_fit(turn)?;
+    let end = draft.expected_end(head.bucket, head.job);
+    let (at, needs) = FutureCluster::new(draft, request, end).first_fit(head)?;
     Some(FuturePlacement { at, needs })
 }
 
-/// Keep a place for a job.
-pub(crate) fn reserve(draft: &mut Draft, turn: &QueueHead, FuturePlacement { at, needs }: FuturePlacement) {
-    let lasts_ms = draft.expected_end(turn.bucket, turn.job).at.since(draft.now);
-    let span = (at.plus(lasts_ms), turn.overdue || !may_preempt(draft, turn));
-    draft.reservations.add(Reservation { job: turn.job, at }, span, needs);
+/// Reserve a future placement for a blocked job.
+pub(crate) fn reserve(draft: &mut Draft, head: &QueueHead, FuturePlacement { at, needs }: FuturePlacement) {
+    let lasts_ms = draft.expected_end(head.bucket, head.job).at.since(draft.now);
+    let strict = head.overdue || !may_preempt(draft, head);
+    draft.reservations.add(Reservation { job: head.job, at }, at.plus(lasts_ms), strict, needs);
     mark_reserved_nodes_dirty(draft);
 }
 
-/// Whether so many have a place that more would keep too much of the cluster waiting.
+/// True if no further job gets a reservation, because too much of the cluster would wait for reserved jobs: the round
+/// has made all its searches, or reservations cover 1/N of the nodes (`reserve_one_node_in`).
 fn covers_enough_nodes(draft: &Draft) -> bool {
     let settings = &draft.state.settings;
     let nodes_max = match settings.reserve_one_node_in {
@@ -250,69 +263,69 @@ fn covers_enough_nodes(draft: &Draft) -> bool {
     draft.reservations.searches >= settings.reservations || draft.reservations.reserved.len() >= nodes_max
 }
 
-/// What is known of room that could be made does not know the new reservation.
+/// Cached eviction options do not account for the new reservation.
 fn mark_reserved_nodes_dirty(draft: &mut Draft) {
     let nodes: Vec<NodeId> = draft.reservations.reserved.iter().cloned().collect();
     draft.space.dirty_nodes.extend(nodes);
 }
 
-/// The cluster as it will be.
+/// The cluster at later moments, as running attempts end.
 struct FutureCluster<'a> {
     draft: &'a Draft<'a>,
-    ask: &'a Request,
-    /// When it would end if it started now.
-    ending: ExpectedEnd,
+    request: &'a Request,
+    /// The expected end of the job if it started now.
+    end: ExpectedEnd,
     lasts_ms: i64,
-    /// What has come free until then.
+    /// Space released until the current moment, without what was promised.
     freed: BTreeMap<&'a NodeId, ResourceVec>,
-    /// What will come free and is somebody's already.
+    /// Space to be released that already belongs to a preemptor.
     promised: BTreeMap<NodeId, ResourceVec>,
-    /// For a gang that may sit on several nodes: how many tasks of each group each node would take.
+    /// For a gang that may span nodes: how many tasks of each group fit on each node.
     fitting_tasks: BTreeMap<&'a NodeId, Vec<u32>>,
     fitting_tasks_total: Vec<u64>,
 }
 
 impl<'a> FutureCluster<'a> {
-    fn new(draft: &'a Draft<'a>, ask: &'a Request, ending: ExpectedEnd) -> FutureCluster<'a> {
+    fn new(draft: &'a Draft<'a>, request: &'a Request, end: ExpectedEnd) -> FutureCluster<'a> {
         let mut future = FutureCluster {
             draft,
-            ask,
-            ending,
-            lasts_ms: ending.at.since(draft.now),
+            request,
+            end,
+            lasts_ms: end.at.since(draft.now),
             freed: BTreeMap::new(),
             promised: draft.space.promised.clone(),
             fitting_tasks: BTreeMap::new(),
-            fitting_tasks_total: vec![0; ask.shape.groups.len()],
+            fitting_tasks_total: vec![0; request.shape.groups.len()],
         };
-        if ask.may_span() {
+        if request.may_span() {
             future.count_all_fitting_tasks();
         }
         future
     }
 
-    /// How many tasks every node would take now. In a full cluster hardly any does, and only those are looked at.
+    /// Count the tasks that fit on each node now. Only nodes with enough free GPUs are read: few in a full cluster.
     fn count_all_fitting_tasks(&mut self) {
         let draft = self.draft;
-        for found in &self.ask.matches {
-            for (_, node) in draft.space.resources.with_free(&found.kind, self.ask.least_gpus()) {
+        for found in &self.request.matches {
+            for (_, node) in draft.space.resources.with_free(&found.kind, self.request.least_gpus()) {
                 let reserved = draft.reservations.is_on(node);
                 let free = if reserved { self.space_on(node, draft.now) } else { draft.space.free_on(node) };
-                let seats = free.map(|free| self.fitting_tasks_in(found, free)).unwrap_or_default();
-                self.set_fitting_tasks(node, seats);
+                let counts = free.map(|free| self.fitting_tasks_in(found, free)).unwrap_or_default();
+                self.set_fitting_tasks(node, counts);
             }
         }
     }
 
     fn fitting_tasks_in(&self, found: &KindMatch, free: ResourceVec) -> Vec<u32> {
-        let groups = 0..self.ask.shape.groups.len();
-        groups.map(|group| self.ask.tasks_that_fit(found, group, free)).collect()
+        let groups = 0..self.request.shape.groups.len();
+        groups.map(|group| self.request.tasks_that_fit(found, group, free)).collect()
     }
 
     /// The earliest moment at which the gang fits, and what it needs on each node then.
-    fn first_fit(mut self, turn: &QueueHead) -> Option<(Timestamp, Vec<NodeNeed>)> {
+    fn first_fit(mut self, head: &QueueHead) -> Option<(Timestamp, Vec<NodeNeed>)> {
         let ends = self.draft.reservations.ends();
         let mut ends = ends.into_iter().filter(|(at, _)| *at > self.draft.now).peekable();
-        for release in releases(self.draft, turn) {
+        for release in releases(self.draft, head) {
             while let Some((at, node)) = ends.next_if(|(at, _)| *at <= release.at) {
                 if let Some(found) = self.fit_on(at, &[node]) {
                     return Some(found);
@@ -328,26 +341,26 @@ impl<'a> FutureCluster<'a> {
         ends.find_map(|(at, node)| self.fit_on(at, &[node]))
     }
 
-    /// Space comes free on a node; what is owed to others goes to them first.
+    /// Release space on a node. Promised space goes to its preemptor first.
     fn release(&mut self, node: &'a NodeId, space: ResourceVec) {
-        let owed = self.promised.get(node).copied().unwrap_or_default();
+        let promised = self.promised.get(node).copied().unwrap_or_default();
         if let Some(left) = self.promised.get_mut(node) {
             *left = left.minus_released(space);
         }
         let freed = self.freed.entry(node).or_default();
-        *freed = freed.plus(space.minus(owed));
+        *freed = freed.plus(space.minus(promised));
     }
 
-    /// Whether the gang fits at a moment, now that something has changed on these nodes.
+    /// What the gang needs on each node if it fits at a moment at which the space on `nodes` has changed.
     fn fit_on(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<(Timestamp, Vec<NodeNeed>)> {
         let on_one = nodes.iter().find_map(|node| {
             let found = self.match_of(node).filter(|found| found.holds_gang)?;
-            let seats = self.ask.assign(found, self.space_on(node, at)?)?;
-            Some(Placement::on_one_node(self.ask, node, found, &seats))
+            let assignments = self.request.assign(found, self.space_on(node, at)?)?;
+            Some(Placement::on_one_node(self.request, node, found, &assignments))
         });
-        let spot =
-            on_one.or_else(|| if self.ask.may_span() { self.fit_multi_node(at, nodes) } else { None })?;
-        let needs = spot.taken(self.ask).into_iter().filter_map(|(node, taken)| {
+        let placement =
+            on_one.or_else(|| if self.request.may_span() { self.fit_multi_node(at, nodes) } else { None })?;
+        let needs = placement.taken(self.request).into_iter().filter_map(|(node, taken)| {
             let spare = self.space_on(&node, at)?.minus(taken);
             Some(NodeNeed { node, taken, spare })
         });
@@ -357,26 +370,26 @@ impl<'a> FutureCluster<'a> {
 
     fn fit_multi_node(&mut self, at: Timestamp, nodes: &[&'a NodeId]) -> Option<Placement> {
         nodes.iter().for_each(|node| self.count_fitting_tasks(node, at));
-        let counts = self.ask.shape.groups.iter().map(|(count, _)| u64::from(*count));
-        if self.fitting_tasks_total.iter().zip(counts).any(|(seats, count)| *seats < count) {
+        let needed = self.request.shape.groups.iter().map(|(count, _)| u64::from(*count));
+        if self.fitting_tasks_total.iter().zip(needed).any(|(fitting, needed)| *fitting < needed) {
             return None;
         }
-        let capacity = self.index_at(at);
-        spread::find(self.draft.state, &capacity, self.ask, &|_, free| Some(free))
+        let resources = self.index_at(at);
+        place::multi_node::find(self.draft.state, &resources, self.request, &|_, free| Some(free))
     }
 
     fn count_fitting_tasks(&mut self, node: &'a NodeId, at: Timestamp) {
-        let room = self.match_of(node).and_then(|found| Some((found, self.space_on(node, at)?)));
-        let seats = room.map(|(found, free)| self.fitting_tasks_in(found, free)).unwrap_or_default();
-        self.set_fitting_tasks(node, seats);
+        let space = self.match_of(node).and_then(|found| Some((found, self.space_on(node, at)?)));
+        let counts = space.map(|(found, free)| self.fitting_tasks_in(found, free)).unwrap_or_default();
+        self.set_fitting_tasks(node, counts);
     }
 
-    fn set_fitting_tasks(&mut self, node: &'a NodeId, seats: Vec<u32>) {
-        for (sum, seats) in self.fitting_tasks_total.iter_mut().zip(&seats) {
-            *sum += u64::from(*seats);
+    fn set_fitting_tasks(&mut self, node: &'a NodeId, counts: Vec<u32>) {
+        for (sum, count) in self.fitting_tasks_total.iter_mut().zip(&counts) {
+            *sum += u64::from(*count);
         }
-        let former = match seats.iter().any(|seats| *seats > 0) {
-            true => self.fitting_tasks.insert(node, seats),
+        let former = match counts.iter().any(|count| *count > 0) {
+            true => self.fitting_tasks.insert(node, counts),
             false => self.fitting_tasks.remove(node),
         };
         for (sum, former) in self.fitting_tasks_total.iter_mut().zip(&former.unwrap_or_default()) {
@@ -385,38 +398,39 @@ impl<'a> FutureCluster<'a> {
     }
 
     fn match_of(&self, node: &NodeId) -> Option<&'a KindMatch> {
-        let filed = self.draft.space.resources.entry(node).filter(|filed| filed.open)?;
-        self.ask.match_for(&filed.kind)
+        let entry = self.draft.space.resources.entry(node).filter(|entry| entry.open)?;
+        self.request.match_for(&entry.kind)
     }
 
-    /// What is free on a node from a moment on for as long as the gang lasts.
+    /// Free space on a node from a moment on, for as long as the gang runs. `None` if the node is closed, or if a
+    /// window closes it to the job in that time.
     fn space_on(&self, node: &NodeId, at: Timestamp) -> Option<ResourceVec> {
-        let filed = self.draft.space.resources.entry(node).filter(|filed| filed.open)?;
-        if self.draft.reservations.is_in_window(node, at, self.lasts_ms, self.ending) {
+        let entry = self.draft.space.resources.entry(node).filter(|entry| entry.open)?;
+        if self.draft.reservations.is_in_window(node, at, self.lasts_ms, self.end) {
             return None;
         }
         let freed = self.freed.get(node).copied();
         let free = match freed {
-            None => filed.free,
+            None => entry.free,
             Some(freed) => {
                 let usable = freed.on_devices(self.draft.state.usable_gpus(node));
                 let overdrawn = self.draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
-                filed.free.plus(usable).minus(overdrawn)
+                entry.free.plus(usable).minus(overdrawn)
             }
         };
-        Some(free.minus(self.draft.reservations.taken(node, at, self.lasts_ms, self.ending)))
+        Some(free.minus(self.draft.reservations.taken(node, at, self.lasts_ms, self.end)))
     }
 
-    /// The whole cluster at a moment.
+    /// The free space of the whole cluster at a moment.
     fn index_at(&self, at: Timestamp) -> ResourceIndex {
-        let mut capacity = self.draft.space.resources.clone();
+        let mut resources = self.draft.space.resources.clone();
         let reserved = self.draft.reservations.nodes.keys();
         for node in self.freed.keys().copied().chain(reserved) {
             match self.space_on(node, at) {
-                Some(free) => capacity.set_free(node, free),
-                None => capacity.set_open(node, false),
+                Some(free) => resources.set_free(node, free),
+                None => resources.set_open(node, false),
             }
         }
-        capacity
+        resources
     }
 }

@@ -1,6 +1,6 @@
-//! When space comes free: the ends of all running attempts, as far as they can be told, in order.
+//! Phase backfill: the timeline of releases, that is the expected ends of all running attempts in order.
 //!
-//! Nothing is built for it: the state keeps the ends sorted, and a search reads only as far as it needs to.
+//! No timeline is built: the state keeps the ends sorted, and a search reads only as far as it needs to.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +12,44 @@ use crate::planner::preempt::may_preempt;
 use crate::resources::ResourceVec;
 use crate::time::Timestamp;
 
-/// Space that comes free at a moment, by node.
+/// Space that one job releases, by node.
 pub(crate) struct Release<'a> {
     pub at: Timestamp,
     pub space: BTreeMap<&'a NodeId, ResourceVec>,
 }
 
-/// What comes free for a job from now on, in order.
-pub(crate) fn releases<'a>(draft: &'a Draft, turn: &QueueHead) -> impl Iterator<Item = Release<'a>> {
+/// The releases that a queue head may count on, from now on, in order.
+pub(crate) fn releases<'a>(draft: &'a Draft, head: &QueueHead) -> impl Iterator<Item = Release<'a>> {
     let (now, grace_ms) = (draft.now, draft.state.settings.stop_grace_ms);
     let late = draft.state.ends.iter().take_while(|(end, _)| end.plus(grace_ms) <= now);
-    let late = late.map(|(end, job)| match may_revoke(draft, turn, *job) {
+    let late = late.map(|(end, job)| match may_revoke(draft, head, *job) {
         true => (now.plus(grace_ms), *job),
-        // Who has outlived its end goes on for as long again, as far as anyone can tell.
+        // A job that has overrun is expected to run on for as long as it is late.
         false => (overdue_end(end.plus(grace_ms), now), *job),
     });
     let started = draft.space.started.iter().map(|(job, started)| (started.end, *job));
-    let mut known: Vec<(Timestamp, JobId)> = late.chain(started).collect();
-    known.sort_unstable();
-    let mut known = known.into_iter().peekable();
-    let kept = draft.state.ends.range((now.plus(1 - grace_ms), JobId::single(0))..);
-    let mut kept = kept.map(move |(end, job)| (end.plus(grace_ms), *job)).peekable();
+    let mut computed: Vec<(Timestamp, JobId)> = late.chain(started).collect();
+    computed.sort_unstable();
+    let mut computed = computed.into_iter().peekable();
+    let upcoming = draft.state.ends.range((now.plus(1 - grace_ms), JobId::single(0))..);
+    let mut upcoming = upcoming.map(move |(end, job)| (end.plus(grace_ms), *job)).peekable();
     std::iter::from_fn(move || {
-        let (at, job) = match (known.peek(), kept.peek()) {
-            (Some(one), Some(other)) if one < other => known.next(),
-            (Some(_), None) => known.next(),
-            _ => kept.next(),
+        let (at, job) = match (computed.peek(), upcoming.peek()) {
+            (Some(one), Some(other)) if one < other => computed.next(),
+            (Some(_), None) => computed.next(),
+            _ => upcoming.next(),
         }?;
         Some(Release { at, space: space(draft, job) })
     })
 }
 
-/// Whether a job has passed the one whose turn it is on a loan that is over.
-fn may_revoke(draft: &Draft, turn: &QueueHead, late: JobId) -> bool {
+/// True if the head may preempt a late job: the job is revocable, has overrun and was placed while the head waited.
+fn may_revoke(draft: &Draft, head: &QueueHead, late: JobId) -> bool {
     let placed = draft.state.jobs.get(&late).and_then(|job| draft.state.overran(job, draft.now));
-    placed.is_some_and(|placed| turn.was_waiting_at(placed)) && may_preempt(draft, turn)
+    placed.is_some_and(|placed| head.was_waiting_at(placed)) && may_preempt(draft, head)
 }
 
-/// What a job holds, or would hold if the plan so far came true.
+/// What a job holds, or would hold if the plan so far were adopted.
 fn space<'a>(draft: &'a Draft, job: JobId) -> BTreeMap<&'a NodeId, ResourceVec> {
     if let Some(started) = draft.space.started.get(&job) {
         return started.taken.iter().map(|(node, space)| (node, *space)).collect();

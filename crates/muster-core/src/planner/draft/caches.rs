@@ -1,4 +1,5 @@
-//! What a planning round keeps from earlier queue heads. Within a round free space only shrinks, so a negative answer stays true.
+//! Caches of a planning round (step 7): results of earlier queue heads. Within a round free space only shrinks, so a
+//! negative result stays valid.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use crate::planner::preempt::candidates::{Candidates, PreemptionReach};
 use crate::planner::preempt::victims::EvictionOptions;
 use crate::planner::request::Request;
 
-/// Answers that hold for every job of one shape, unless limits of its tenant decide which devices the job may use.
+/// Results that hold for every job of one shape, unless limits of its tenant decide which devices the job may use.
 #[derive(Default)]
 pub(crate) struct Caches {
     pub requests: BTreeMap<Arc<Shape>, Arc<Request>>,
@@ -20,6 +21,6 @@ pub(crate) struct Caches {
     pub eviction_options: BTreeMap<Arc<Shape>, EvictionOptions>,
     /// Shapes for which no eviction on several nodes was found, with the reach of the preemptor.
     pub no_multi_node_eviction: BTreeMap<Arc<Shape>, PreemptionReach>,
-    /// Searches over all nodes for victims.
+    /// Number of searches over all nodes for victims.
     pub eviction_searches: usize,
 }

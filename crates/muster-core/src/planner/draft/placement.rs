@@ -1,4 +1,4 @@
-//! A placement: the node and devices of each task of a gang.
+//! Placement: the node and devices of each task of a gang, proposed in step 7.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::resources::{DeviceAssignment, ResourceVec, placed_tasks};
 #[derive(Debug, Clone)]
 pub(crate) struct Placement {
     pub tasks: Vec<PlacedTask>,
-    /// `None` where there was no choice.
+    /// `None` if nodes were not compared.
     pub score: Option<Box<Score>>,
 }
 
@@ -27,7 +27,7 @@ impl Placement {
         Placement { tasks: placed_tasks(&request.shape, (node, &found.kind), assignments), score: None }
     }
 
-    /// What the gang takes on each node.
+    /// The resources that the gang takes, by node.
     pub fn taken(&self, request: &Request) -> BTreeMap<NodeId, ResourceVec> {
         let mut nodes: BTreeMap<NodeId, ResourceVec> = BTreeMap::new();
         for task in &self.tasks {

@@ -1,4 +1,4 @@
-//! The space of a planning round: what would be free, earmarked and promised if the plan so far were adopted.
+//! Space of a planning round (step 7): the free, earmarked and promised resources if the plan so far were adopted.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ pub(crate) struct StartedGang {
 
 /// Free, earmarked and promised space.
 pub(crate) struct Space {
-    /// Free space without what is earmarked. Reservations are not subtracted: see `Draft::usable`.
+    /// Free space minus earmarked space. Reservations are not subtracted: see `Draft::usable`.
     pub resources: ResourceIndex,
     /// GPUs that are allocated only if no better GPU is free, as bits.
     degraded_gpus: BTreeMap<NodeId, u64>,
     /// GPUs that are warm or have had an error, as bits.
     warning_gpus: BTreeMap<NodeId, u64>,
-    /// Free space that is kept for one job: its claim, or space for which its victims stop.
+    /// Free space kept for single jobs: the free part of a claim, or of a placement that waits for stopping jobs.
     pub earmarked: BTreeMap<JobId, BTreeMap<NodeId, ResourceVec>>,
     /// Space that stopping jobs release and that already belongs to a preemptor.
     pub promised: BTreeMap<NodeId, ResourceVec>,
@@ -46,7 +46,7 @@ impl Space {
         }
     }
 
-    /// What is free on a node for every job.
+    /// Free space of a node that is not earmarked.
     pub fn free_on(&self, node: &NodeId) -> Option<ResourceVec> {
         self.resources.entry(node).map(|entry| entry.free)
     }
@@ -63,7 +63,7 @@ impl Space {
         self.dirty_nodes.push(node.clone());
     }
 
-    /// Keep for one job as much of `wanted` as is free.
+    /// Keep the free part of `wanted` for one job.
     pub fn earmark(&mut self, job: JobId, node: &NodeId, wanted: ResourceVec) {
         let Some(free) = self.free_on(node) else { return };
         let space = free.intersection(wanted);
@@ -71,7 +71,7 @@ impl Space {
         self.earmarked.entry(job).or_default().insert(node.clone(), space);
     }
 
-    /// Free what is earmarked for a job.
+    /// Release the space earmarked for a job.
     pub fn release_earmarked(&mut self, job: JobId) {
         for (node, space) in self.earmarked.remove(&job).into_iter().flatten() {
             if let Some(free) = self.free_on(&node) {
@@ -80,7 +80,7 @@ impl Space {
         }
     }
 
-    /// Of the space that stopping jobs release on a node, this much belongs to a preemptor.
+    /// Promise space that stopping jobs release on a node to a preemptor.
     pub fn promise(&mut self, node: &NodeId, space: ResourceVec) {
         let promised = self.promised.entry(node.clone()).or_default();
         *promised = promised.plus(space);

@@ -1,5 +1,5 @@
-//! `muster plan`: what would become of a job if it were submitted now. The same round is drawn up with the job
-//! as a guest, so the answer is the planner's own.
+//! Dry run (`muster plan`): what would happen to a job if it were submitted now. A round is planned with the
+//! hypothetical job in the queue, so the answer is the planner's own.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,28 +17,28 @@ use crate::queue::Bucket;
 use crate::state::State;
 use crate::time::Timestamp;
 
-/// What would become of a job.
+/// What would happen to a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DryRun {
-    /// Where it would start in the next round; nothing if it would wait.
+    /// Where the job would start in the next round; `None` if it would wait.
     pub start: Option<Vec<PlacedTask>>,
-    /// Why there, where there was a choice.
+    /// The score of the placement, if there were alternatives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Box<Score>>,
-    /// Who would be displaced for it, and where.
+    /// The eviction that would be proposed for the job.
     pub eviction: Option<Eviction>,
-    /// Why it would wait; no reasons if it would start.
+    /// Why the job would wait; no reasons if it would start.
     pub verdict: Verdict,
-    /// Where it would stand among all that are ready.
+    /// Its position among all ready jobs.
     pub position: Position,
 }
 
-/// What would become of a job if it were submitted now.
+/// What would happen to a job if it were submitted now.
 pub fn dry_run(state: &State, spec: &JobSpec, now: Timestamp) -> DryRun {
     let job = JobId::single(state.next_job);
     let bucket = Bucket::of_spec(spec, None, &state.policies.bucket_criteria);
-    let guest = HypotheticalJob { tenant: &spec.tenant, user: &spec.user };
-    let mut draft = Draft::new(state, now, Some(&guest));
+    let owner = HypotheticalJob { tenant: &spec.tenant, user: &spec.user };
+    let mut draft = Draft::new(state, now, Some(&owner));
     draft.hypothetical = Some((job, spec));
     let mut mix = state.workload_mix.clone();
     if mix.add(spec, 1) {
@@ -60,17 +60,17 @@ pub fn dry_run(state: &State, spec: &JobSpec, now: Timestamp) -> DryRun {
     let planned = round(draft, order);
     let start = planned.plan.starts.into_iter().find(|start| start.job == job);
     let (start, score) = start.map(|start| (start.tasks, start.score)).unzip();
-    let room = planned.plan.evictions.into_iter().find(|room| room.job == job);
+    let eviction = planned.plan.evictions.into_iter().find(|eviction| eviction.job == job);
     let verdict = match start {
         Some(_) => Verdict::default(),
         None => planned.verdicts.of_hypothetical(job, &bucket),
     };
-    DryRun { start, score: score.flatten(), eviction: room, verdict, position }
+    DryRun { start, score: score.flatten(), eviction, verdict, position }
 }
 
-/// What the job itself says about waiting.
+/// Reasons to wait that lie in the job itself: dependencies and a start time.
 fn own_reasons(state: &State, spec: &JobSpec, now: Timestamp) -> Vec<Reason> {
-    // A job that has ended may have left the memory.
+    // An ended job may no longer be in the state.
     let open: Vec<JobId> =
         spec.after.iter().map(|dependency| dependency.job).filter(|job| state.is_live(*job)).collect();
     let dependency = (!open.is_empty()).then_some(Reason::Dependency { jobs: open });

@@ -18,18 +18,20 @@ pub struct Holder {
     pub job: JobId,
     /// How many such devices it holds, whole or in part.
     pub gpus: u32,
-    /// When it is expected to end; nothing while it is not known how long jobs run.
+    /// The expected end. `None` if it depends on runtimes and no job of the cluster has ended yet.
     pub end: Option<Timestamp>,
-    /// Whether that is its time limit or an order to stop, and not an estimate.
+    /// True if `end` follows from the time limit or a stop order, false if it is an estimate.
     pub is_bound: bool,
 }
 
 /// The jobs that hold devices a waiting job could use, the first to end first. O(nodes × GPUs).
 pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<Holder> {
-    let ask = Request::new(&state.resources, &Arc::new(Shape::of(&waiting.spec)));
+    let request = Request::new(&state.resources, &Arc::new(Shape::of(&waiting.spec)));
     let mut gpus: BTreeMap<JobId, u32> = BTreeMap::new();
-    for (id, filed) in state.resources.nodes() {
-        let (Some(found), Some(node)) = (ask.match_for(&filed.kind), state.nodes.get(id)) else { continue };
+    for (id, entry) in state.resources.nodes() {
+        let (Some(found), Some(node)) = (request.match_for(&entry.kind), state.nodes.get(id)) else {
+            continue;
+        };
         for device in bits(found.useful) {
             let leases = node.holders.get(usize::from(device)).into_iter().flatten();
             let jobs: BTreeSet<JobId> = leases.map(|lease| lease.job).collect();
@@ -46,7 +48,7 @@ pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<Holder> {
     holders
 }
 
-/// The end by the time limit or by an order to stop; else by the runtime that such jobs usually have.
+/// The end by a stop order or the time limit, else by the median runtime of similar jobs; and whether it is a bound.
 fn expected_end(state: &State, job: &Job, attempt: &Attempt, now: Timestamp) -> (Option<Timestamp>, bool) {
     let began = attempt.started_at.unwrap_or(attempt.placed_at);
     if let Some(stopping) = &attempt.stopping {
@@ -55,6 +57,6 @@ fn expected_end(state: &State, job: &Job, attempt: &Attempt, now: Timestamp) -> 
     if let Some(limit_ms) = job.spec.time_limit_ms {
         return (Some(began.plus(limit_ms).max(now)), true);
     }
-    let end = state.median_and_longest_ms(&job.spec).map(|(usual_ms, _)| began.plus(usual_ms));
+    let end = state.median_and_longest_ms(&job.spec).map(|(median_ms, _)| began.plus(median_ms));
     (end.map(|end| if end > now { end } else { overdue_end(end, now) }), false)
 }

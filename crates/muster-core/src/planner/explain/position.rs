@@ -1,4 +1,4 @@
-//! Where a job stands in the order, without drawing up a round.
+//! The position of a job in the queue, computed without a planning round.
 
 use std::collections::BTreeSet;
 
@@ -13,119 +13,121 @@ use crate::queue::{Bucket, QueueKey, queue_key};
 use crate::state::State;
 use crate::time::Timestamp;
 
-/// Where a job stands among all that are ready.
+/// The position of a job among all ready jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// 1 for the first.
     pub position: u64,
-    /// How many are ready.
+    /// Number of ready jobs.
     pub of: u64,
 }
 
-/// Where a job stands in the real order; nothing for a job that is not ready.
+/// The position of a job in the order of the planner. `None` for a job that is not ready.
 ///
-/// Buckets that are wholly before or behind it cost one comparison; only those that interleave are walked.
+/// Buckets that are wholly ahead of the job or behind it cost one comparison; only those that interleave are walked.
 pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     let bucket = state.bucket(job);
-    let places = state.queue.bucket(&bucket)?;
-    let place = queue_key(job);
-    if !places.contains(&place) {
+    let keys = state.queue.bucket(&bucket)?;
+    let key = queue_key(job);
+    if !keys.contains(&key) {
         return None;
     }
-    let (scale, shares) = (RankContext { state, now }, TenantShares::of(state, now, None));
-    let common = scale.bucket_priority(&shares, &bucket);
-    // Nobody overtakes who has their turn earlier in the bucket, so the lowest rank up to here is the one that counts.
+    let (context, shares) = (RankContext { state, now }, TenantShares::of(state, now, None));
+    let priority = context.bucket_priority(&shares, &bucket);
+    // Jobs of a bucket are tried in order, so the lowest rank up to and including the job is the one that counts.
     let (mut before, mut own) = (0, None);
-    for one in scale.ordered_jobs(&bucket, common, places) {
-        let rank = scale.rank(&bucket, common, one);
+    for one in context.ordered_jobs(&bucket, priority, keys) {
+        let rank = context.rank(&bucket, priority, one);
         own = Some(own.map_or(rank, |own: Rank| own.min(rank)));
-        if one.0 == place {
+        if one.0 == key {
             break;
         }
         before += 1;
     }
-    let ahead = before + ahead_elsewhere(scale, &shares, &bucket, own?);
+    let ahead = before + ahead_elsewhere(context, &shares, &bucket, own?);
     Some(Position { position: ahead + 1, of: ready(state) })
 }
 
-/// The first of those who are ahead of a ready job, best first.
+/// The first jobs ahead of a ready job, at most `most`, best first.
 pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec<JobId> {
     let own = state.bucket(job);
-    let place = queue_key(job);
-    let Some(places) = state.queue.bucket(&own).filter(|places| places.contains(&place)) else {
+    let key = queue_key(job);
+    let Some(keys) = state.queue.bucket(&own).filter(|keys| keys.contains(&key)) else {
         return Vec::new();
     };
-    let (scale, shares) = (RankContext { state, now }, TenantShares::of(state, now, None));
-    let common = scale.bucket_priority(&shares, &own);
-    let mut until = scale.ordered_jobs(&own, common, places);
+    let (context, shares) = (RankContext { state, now }, TenantShares::of(state, now, None));
+    let priority = context.bucket_priority(&shares, &own);
+    let mut ordered = context.ordered_jobs(&own, priority, keys);
     let mut passed = false;
-    let until = std::iter::from_fn(|| {
-        let next = until.next().filter(|_| !passed)?;
-        passed = next.0 == place;
+    let up_to_job = std::iter::from_fn(|| {
+        let next = ordered.next().filter(|_| !passed)?;
+        passed = next.0 == key;
         Some(next)
     });
-    let rank = until.map(|one| scale.rank(&own, common, one)).min();
+    let rank = up_to_job.map(|one| context.rank(&own, priority, one)).min();
     let mut ahead: Vec<(Rank, JobId)> = Vec::new();
-    for (bucket, places) in state.queue.buckets() {
-        let common = scale.bucket_priority(&shares, bucket);
-        let ranked = scale.ordered_jobs(bucket, common, places);
-        let ranked = ranked.map(|one| (scale.rank(bucket, common, one), one.0.1));
+    for (bucket, keys) in state.queue.buckets() {
+        let priority = context.bucket_priority(&shares, bucket);
+        let ranked = context.ordered_jobs(bucket, priority, keys);
+        let ranked = ranked.map(|one| (context.rank(bucket, priority, one), one.0.1));
         let before =
             |(other, id): &(Rank, JobId)| if *bucket == own { *id != job.id } else { Some(*other) > rank };
-        // Nobody overtakes in a bucket: a rank counts only as far as those before it let it.
+        // Jobs of a bucket are tried in order: the rank of a job counts as at most the lowest rank before it.
         let mut lowest = None;
-        let held_back = ranked.map(|(rank, id)| {
+        let lowered = ranked.map(|(rank, id)| {
             let rank = lowest.map_or(rank, |lowest: Rank| lowest.min(rank));
             lowest = Some(rank);
             (rank, id)
         });
-        ahead.extend(held_back.take_while(before).take(most));
+        ahead.extend(lowered.take_while(before).take(most));
     }
-    // Held back ranks repeat inside a bucket, whose order is kept.
+    // Lowered ranks repeat inside a bucket; the stable sort keeps the order of the bucket.
     ahead.sort_by_key(|(rank, _)| std::cmp::Reverse(*rank));
     ahead.into_iter().map(|(_, id)| id).take(most).collect()
 }
 
-/// Where a job would stand that is not in the state and comes now, with a limit if it has one.
+/// The position of a hypothetical job that is submitted now, with its time limit if it has one.
 pub(crate) fn position_of_hypothetical(
     state: &State,
     shares: &TenantShares,
     bucket: &Bucket,
-    place: QueueKey,
+    key: QueueKey,
     limit_ms: Option<i64>,
 ) -> Position {
-    let scale = RankContext { state, now: place.0 };
-    let size = scale.size_of_hypothetical(bucket, limit_ms);
-    let own = scale.rank_without_wait(bucket, scale.bucket_priority(shares, bucket), (place, size));
-    let same = state.queue.bucket(bucket).map_or(0, |places| match state.settings.objective {
-        Objective::Fair => places.len() as u64,
-        Objective::Fast => ahead_in(scale, shares, bucket, places, own),
+    let context = RankContext { state, now: key.0 };
+    let size = context.size_of_hypothetical(bucket, limit_ms);
+    let own = context.rank_without_wait(bucket, context.bucket_priority(shares, bucket), (key, size));
+    let same = state.queue.bucket(bucket).map_or(0, |keys| match state.settings.objective {
+        Objective::Fair => keys.len() as u64,
+        Objective::Fast => ahead_in(context, shares, bucket, keys, own),
     });
-    Position { position: same + ahead_elsewhere(scale, shares, bucket, own) + 1, of: ready(state) + 1 }
+    Position { position: same + ahead_elsewhere(context, shares, bucket, own) + 1, of: ready(state) + 1 }
 }
 
 fn ready(state: &State) -> u64 {
-    state.queue.buckets().map(|(_, places)| places.len() as u64).sum()
+    state.queue.buckets().map(|(_, keys)| keys.len() as u64).sum()
 }
 
-fn ahead_elsewhere(scale: RankContext, shares: &TenantShares, own: &Bucket, rank: Rank) -> u64 {
-    let others = scale.state.queue.buckets().filter(|(bucket, _)| *bucket != own);
-    others.map(|(bucket, places)| ahead_in(scale, shares, bucket, places, rank)).sum()
+fn ahead_elsewhere(context: RankContext, shares: &TenantShares, own: &Bucket, rank: Rank) -> u64 {
+    let others = context.state.queue.buckets().filter(|(bucket, _)| *bucket != own);
+    others.map(|(bucket, keys)| ahead_in(context, shares, bucket, keys, rank)).sum()
 }
 
 fn ahead_in(
-    scale: RankContext,
+    context: RankContext,
     shares: &TenantShares,
     bucket: &Bucket,
-    places: &BTreeSet<QueueKey>,
+    keys: &BTreeSet<QueueKey>,
     rank: Rank,
 ) -> u64 {
-    let common = scale.bucket_priority(shares, bucket);
-    let surely = |one: &(QueueKey, u64)| scale.rank_without_wait(bucket, common, *one) > rank;
-    let by_age = scale.state.settings.objective == Objective::Fair;
-    if by_age && places.last().is_some_and(|place| surely(&(*place, 0))) {
-        return places.len() as u64;
+    let priority = context.bucket_priority(shares, bucket);
+    let outranks_without_wait =
+        |one: &(QueueKey, u64)| context.rank_without_wait(bucket, priority, *one) > rank;
+    let by_age = context.state.settings.objective == Objective::Fair;
+    if by_age && keys.last().is_some_and(|key| outranks_without_wait(&(*key, 0))) {
+        return keys.len() as u64;
     }
-    let ahead = |one: &(QueueKey, u64)| surely(one) || scale.rank(bucket, common, *one) > rank;
-    scale.ordered_jobs(bucket, common, places).take_while(ahead).count() as u64
+    let ahead =
+        |one: &(QueueKey, u64)| outranks_without_wait(one) || context.rank(bucket, priority, *one) > rank;
+    context.ordered_jobs(bucket, priority, keys).take_while(ahead).count() as u64
 }

@@ -1,7 +1,7 @@
-//! What would help: the smallest changes to a waiting job with which it starts at once.
+//! Remedies: the smallest changes to a waiting job that start it at once.
 //!
-//! Nothing is guessed. Each change is made on a copy of the cluster, the round is drawn up with it, and only what
-//! starts the job there is told: who then does it finds it true, as long as nothing else has happened.
+//! Nothing is guessed. Each change is made on a copy of the state, and a round is planned with it. Only a change that
+//! starts the job there is reported, so a reported remedy holds as long as nothing else has happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,46 +22,43 @@ use crate::planner::plan;
 use crate::state::State;
 use crate::time::{DAY, HOUR, MINUTE, Timestamp};
 
-/// Most sizes of one kind that are tried.
+/// Most values of one remedy that are tried.
 const TRIES_MAX: usize = 8;
 
 /// A change that starts a job at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "kebab-case")]
 pub enum Remedy {
-    /// Fewer GPUs for each task.
+    /// Fewer GPUs per task.
     Gpus { each: u32 },
     Tasks {
-        /// How many in all.
+        /// All tasks of the gang.
         count: u32,
     },
     /// GPUs of any model.
     AnyModel,
-    /// GPUs that may lie apart.
+    /// GPUs without a required topology.
     AnyTopology,
-    /// Neighbours on a shared GPU that are kept apart less strictly.
+    /// Weaker isolation from the other jobs on a shared GPU.
     Isolation { isolation: Isolation },
-    /// Fewer CPU cores for each task.
+    /// Fewer CPU cores per task.
     Cpus { each: u32 },
-    /// A shorter time limit, so that it is over before others need the space.
-    TimeLimit {
-        /// How long, in milliseconds.
-        ms: i64,
-    },
+    /// A shorter time limit, so that the job backfills: it ends before the reservations of other jobs.
+    TimeLimit { ms: i64 },
     Priority {
         priority: u32,
-        /// Others would be displaced for it.
+        /// Other jobs would be preempted for it.
         displaces: bool,
     },
 }
 
 impl Remedy {
-    /// Whether the job keeps its place in the queue; if not, it must be submitted anew.
+    /// True if the waiting job can be changed and keeps its position in the queue; else it must be submitted again.
     pub fn keeps_queue_position(&self) -> bool {
         matches!(self, Remedy::TimeLimit { .. } | Remedy::Priority { .. })
     }
 
-    /// The change that can be made to the job as it waits.
+    /// The change to the waiting job. `None` if the job must be submitted again.
     pub fn job_change(&self) -> Option<JobChange> {
         match self {
             Remedy::TimeLimit { ms } => {
@@ -105,7 +102,7 @@ impl Remedy {
         spec
     }
 
-    /// For people, after "sooner with".
+    /// The remedy for people, after "sooner with".
     pub fn phrase(&self) -> String {
         let plural = |count: u32| if count == 1 { "" } else { "s" };
         match self {
@@ -114,13 +111,13 @@ impl Remedy {
             Remedy::AnyModel => "any GPU model".to_string(),
             Remedy::AnyTopology => "any topology".to_string(),
             Remedy::Isolation { isolation } => format!("isolation {}", isolation.as_str()),
-            Remedy::Cpus { each } => format!("{each} CPU core{} a task", plural(*each)),
+            Remedy::Cpus { each } => format!("{each} CPU core{} per task", plural(*each)),
             Remedy::TimeLimit { ms } if ms % DAY == 0 => format!("a time limit of {}d", ms / DAY),
             Remedy::TimeLimit { ms } if ms % HOUR == 0 => format!("a time limit of {}h", ms / HOUR),
             Remedy::TimeLimit { ms } => format!("a time limit of {}m", ms / MINUTE),
             Remedy::Priority { priority, displaces: false } => format!("priority {priority}"),
             Remedy::Priority { priority, displaces: true } => {
-                format!("priority {priority}, displacing others")
+                format!("priority {priority}, preempting other jobs")
             }
         }
     }
@@ -137,11 +134,11 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
         return Vec::new();
     }
     let ceiling = state.priority_ceiling(by, &job.spec.tenant).priority;
-    // What policies would say of the job as it would be then, nobody knows before they are asked.
-    if Hook::BEFORE_START.into_iter().any(|hook| state.policies.asks(hook, &job.spec.tenant)) {
+    // The answers of policies on the changed job are unknown until the policies are called.
+    if Hook::BEFORE_START.into_iter().any(|hook| state.policies.answers_hook(hook, &job.spec.tenant)) {
         return Vec::new();
     }
-    // Limits are set for tenants: what they say holds for the job as it would be then, too.
+    // Policy limits apply to tenants, so those known now hold for the changed job too. Without them nothing is known.
     if !state.knows_limits(&job.spec.tenant) {
         return Vec::new();
     }
@@ -152,7 +149,7 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
         priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)),
     );
     apply_command(&mut copy, &Command::CancelJob { job: id }, now);
-    // Where nobody else of the tenant waits they are forgotten, and would be answered as they were.
+    // The state drops limits of a tenant without waiting jobs; the policies would answer the same again.
     copy.policies.limits.clone_from(&state.policies.limits);
     let starts = |remedy: &Remedy| starts_when_new(&copy, by, remedy.applied_to(&job.spec), now);
     found.extend(fewer_gpus(&job.spec).find(starts));
@@ -164,19 +161,19 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
     found
 }
 
-/// Change a job as it waits, see whether it starts, and change it back.
+/// Change a waiting job on the copy, plan a round, and change the job back. Returns the remedy if the job starts.
 fn starts_when_changed(copy: &mut State, job: &Job, remedy: &Remedy, now: Timestamp) -> Option<Remedy> {
     let change = remedy.job_change()?;
-    let back = JobChange {
+    let undo = JobChange {
         priority: Some(job.spec.priority),
         time_limit_ms: Some(job.spec.time_limit_ms),
         ..JobChange::default()
     };
     apply_command(copy, &Command::ChangeJob { job: job.id, change }, now);
     let plan = plan(copy, now).plan;
-    apply_command(copy, &Command::ChangeJob { job: job.id, change: back }, now);
+    apply_command(copy, &Command::ChangeJob { job: job.id, change: undo }, now);
     let starts = plan.starts.iter().any(|start| start.job == job.id);
-    let displaces = plan.evictions.iter().any(|room| room.job == job.id);
+    let displaces = plan.evictions.iter().any(|eviction| eviction.job == job.id);
     match remedy {
         Remedy::Priority { priority, .. } if starts || displaces => {
             Some(Remedy::Priority { priority: *priority, displaces })
@@ -186,9 +183,9 @@ fn starts_when_changed(copy: &mut State, job: &Job, remedy: &Remedy, now: Timest
     }
 }
 
-/// Whether a job would be accepted and start if it were submitted.
+/// True if a job would be accepted and would start if it were submitted.
 fn starts_when_new(state: &State, by: &Actor, spec: JobSpec, now: Timestamp) -> bool {
-    let ask = SubmitJob {
+    let submission = SubmitJob {
         spec: Arc::new(spec.clone()),
         array: None,
         hold: false,
@@ -197,7 +194,8 @@ fn starts_when_new(state: &State, by: &Actor, spec: JobSpec, now: Timestamp) -> 
         known_key: None,
         is_operator: true,
     };
-    state.decide(by, &Command::SubmitJob(ask), now).is_ok() && dry_run(state, &spec, now).start.is_some()
+    state.decide(by, &Command::SubmitJob(submission), now).is_ok()
+        && dry_run(state, &spec, now).start.is_some()
 }
 
 fn apply_command(state: &mut State, command: &Command, now: Timestamp) {
@@ -206,27 +204,27 @@ fn apply_command(state: &mut State, command: &Command, now: Timestamp) {
     }
 }
 
-/// Shorter limits, the longest first.
+/// Shorter time limits, the longest first.
 fn time_limits(job: &Job) -> impl Iterator<Item = Remedy> {
     let limit = job.spec.time_limit_ms.unwrap_or(i64::MAX);
     LIMIT_STEPS_MS.into_iter().rev().filter(move |step| *step < limit).map(|ms| Remedy::TimeLimit { ms })
 }
 
-/// The tiers above what was asked for, up to the actor's ceiling.
+/// The tiers above the requested priority, up to the actor's priority ceiling.
 fn priorities(job: &Job, ceiling: u32) -> impl Iterator<Item = Remedy> {
-    let asked = job.spec.priority;
+    let requested = job.spec.priority;
     let tiers = [Tier::Medium, Tier::High, Tier::Critical].map(Tier::priority);
-    let above = tiers.into_iter().filter(move |priority| *priority > asked && *priority <= ceiling);
+    let above = tiers.into_iter().filter(move |priority| *priority > requested && *priority <= ceiling);
     above.map(|priority| Remedy::Priority { priority, displaces: false })
 }
 
-/// Fewer GPUs a task, as many as possible.
+/// Fewer GPUs per task, the most first.
 fn fewer_gpus(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
     let most = spec.tasks.iter().map(|group| group.each.gpus).max().unwrap_or_default();
     (1..most).rev().map(|each| Remedy::Gpus { each })
 }
 
-/// Fewer tasks, as many as possible; halved when there are very many.
+/// Fewer tasks, the most first; halved while there are more than 16.
 fn fewer_tasks(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
     let most: u32 = spec.tasks.iter().map(|group| group.count).sum();
     let next = |count: &u32| Some(if *count > 16 { count / 2 } else { count - 1 }).filter(|count| *count > 0);
@@ -234,27 +232,28 @@ fn fewer_tasks(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
 }
 
 fn any_model(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
-    let wishes = spec.tasks.iter().any(|group| !group.each.gpu_models.is_empty());
-    wishes.then_some(Remedy::AnyModel).into_iter()
+    let requests_model = spec.tasks.iter().any(|group| !group.each.gpu_models.is_empty());
+    requests_model.then_some(Remedy::AnyModel).into_iter()
 }
 
 fn any_topology(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
-    let demands = spec.topology != Topology::Any || spec.locality().is_required();
-    demands.then_some(Remedy::AnyTopology).into_iter()
+    let is_required = spec.topology != Topology::Any || spec.locality().is_required();
+    is_required.then_some(Remedy::AnyTopology).into_iter()
 }
 
-/// Less isolation, the strictest first.
+/// Weaker isolation, the strictest first.
 fn less_isolation(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
     let shared = spec.tasks.iter().filter(|group| group.each.is_shared());
-    let asked = shared.map(|group| group.each.isolation).max().unwrap_or_default();
-    let less = [Isolation::Memory, Isolation::None].into_iter().filter(move |isolation| *isolation < asked);
-    less.map(|isolation| Remedy::Isolation { isolation })
+    let requested = shared.map(|group| group.each.isolation).max().unwrap_or_default();
+    let weaker =
+        [Isolation::Memory, Isolation::None].into_iter().filter(move |isolation| *isolation < requested);
+    weaker.map(|isolation| Remedy::Isolation { isolation })
 }
 
-/// Fewer cores: what nodes have left, most first.
-fn fewer_cores(spec: &JobSpec, capacity: &ResourceIndex) -> impl Iterator<Item = Remedy> {
-    let asked = spec.tasks.iter().map(|group| group.each.cpus).max().unwrap_or_default();
-    let left = capacity.nodes().filter_map(|(_, filed)| u32::try_from(filed.free.cpus).ok());
-    let left: BTreeSet<u32> = left.filter(|cpus| (1..asked).contains(cpus)).collect();
+/// Fewer cores: the numbers of cores that nodes have free, the most first.
+fn fewer_cores(spec: &JobSpec, resources: &ResourceIndex) -> impl Iterator<Item = Remedy> {
+    let requested = spec.tasks.iter().map(|group| group.each.cpus).max().unwrap_or_default();
+    let left = resources.nodes().filter_map(|(_, entry)| u32::try_from(entry.free.cpus).ok());
+    let left: BTreeSet<u32> = left.filter(|cpus| (1..requested).contains(cpus)).collect();
     left.into_iter().rev().take(TRIES_MAX).map(|each| Remedy::Cpus { each })
 }

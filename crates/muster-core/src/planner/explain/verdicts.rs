@@ -13,14 +13,14 @@ use crate::queue::Bucket;
 use crate::state::State;
 use crate::time::Timestamp;
 
-/// What one round says of everyone who waits. Jobs of one bucket share a verdict, so this is small however
-/// many wait.
+/// The verdicts of one round on all waiting jobs. Jobs of one bucket share a verdict, so the size does not grow with
+/// the number of waiting jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verdicts {
     buckets: BTreeMap<Bucket, Verdict>,
-    /// Jobs for which room is being made.
+    /// Jobs with reasons of their own: preemptors, claimants, and jobs that wait for releasing space.
     jobs: BTreeMap<JobId, Verdict>,
-    /// When those start at the latest, as far as can be told, that have a place in the future.
+    /// Latest expected starts of the jobs with a reservation.
     reserved: BTreeMap<JobId, Timestamp>,
 }
 
@@ -37,38 +37,38 @@ impl Verdicts {
         verdict
     }
 
-    /// The same without counting who is ahead, which costs a walk along the queue: for lists of jobs.
+    /// The same without the number of jobs ahead, which costs a walk along the queue: for lists of jobs.
     pub fn without_position(&self, state: &State, job: &Job) -> Verdict {
         let own = own_reasons(state, job);
         let reasons = match (self.jobs.get(&job.id), state.claims.get(&job.id)) {
             _ if !own.is_empty() || !job.is_queued() => own,
             (Some(verdict), _) => verdict.reasons.clone(),
-            // Room was made for it by a plan that was adopted since.
+            // A plan adopted since this round evicted victims for the job.
             (None, Some(claim)) => vec![Reason::Claimed { victims: claim.victims.clone() }],
             (None, None) => self.of_hypothetical(job.id, &state.bucket(job)).reasons,
         };
         Verdict { reasons }
     }
 
-    /// When a job starts at the latest, as far as can be told, if it has a place in the future.
+    /// The latest expected start of a job with a reservation.
     pub fn reserved_at(&self, job: JobId) -> Option<Timestamp> {
         self.reserved.get(&job).copied()
     }
 
-    /// What the round said of a bucket.
+    /// The verdict of a blocked bucket.
     pub fn of_bucket(&self, bucket: &Bucket) -> Option<&Verdict> {
         self.buckets.get(bucket)
     }
 
-    /// Every bucket that was blocked, in a fixed order.
+    /// Every blocked bucket, in a fixed order.
     pub fn buckets(&self) -> impl Iterator<Item = (&Bucket, &Verdict)> {
         self.buckets.iter()
     }
 
-    /// What the round said of a job that took part as a guest.
+    /// The verdict of a hypothetical job that took part in the round.
     pub(crate) fn of_hypothetical(&self, job: JobId, bucket: &Bucket) -> Verdict {
-        let said = self.jobs.get(&job).or_else(|| self.buckets.get(bucket));
-        said.cloned().unwrap_or(Verdict { reasons: vec![Reason::Considering] })
+        let verdict = self.jobs.get(&job).or_else(|| self.buckets.get(bucket));
+        verdict.cloned().unwrap_or(Verdict { reasons: vec![Reason::Considering] })
     }
 
     pub(crate) fn add(&mut self, bucket: Bucket, verdict: Verdict) {
@@ -80,7 +80,7 @@ impl Verdicts {
         self.reserved.insert(job, at);
     }
 
-    /// One more reason for the bucket of a job.
+    /// Add a reason to the verdict of the job's bucket.
     pub(crate) fn add_reason(&mut self, state: &State, job: JobId, reason: Reason) {
         let bucket = state.jobs.get(&job).map(|job| state.bucket(job));
         if let Some(verdict) = bucket.and_then(|bucket| self.buckets.get_mut(&bucket)) {
@@ -93,7 +93,7 @@ impl Verdicts {
     }
 }
 
-/// Others are ahead, and the share is a cause of it.
+/// The fair-share reason, if usage above the fair share is a cause of the job's position.
 fn above_share(state: &State, job: &Job, now: Timestamp) -> Option<Reason> {
     if state.settings.objective == Objective::Fast {
         return None;
@@ -102,7 +102,8 @@ fn above_share(state: &State, job: &Job, now: Timestamp) -> Option<Reason> {
     Some(Reason::FairShare { tenant: job.spec.tenant.clone(), share })
 }
 
-/// What the job itself says about waiting.
+/// Reasons to wait that lie in the job itself: a hold, dependencies, a start time, or a restart that policies have not
+/// decided.
 fn own_reasons(state: &State, job: &Job) -> Vec<Reason> {
     let mut reasons = Vec::new();
     if let Phase::Held { by, why, .. } = &job.phase {
@@ -113,8 +114,8 @@ fn own_reasons(state: &State, job: &Job) -> Vec<Reason> {
         reasons.push(Reason::Dependency { jobs });
     }
     match (job.attempt(), job.wakes_at, state.failure_of(job.id)) {
-        (None, Some(_), Some(FailedAttempt { failed: Some(what), .. })) => {
-            reasons.push(Reason::Policy { why: format!("a policy failed: {what}") });
+        (None, Some(_), Some(FailedAttempt { failed: Some(error), .. })) => {
+            reasons.push(Reason::Policy { why: format!("a policy failed: {error}") });
         }
         (None, Some(_), Some(_)) => reasons.push(Reason::PolicyUnasked),
         (None, Some(at), None) => reasons.push(Reason::StartTime { at }),

@@ -1,8 +1,9 @@
-//! Phase score, on one node: who of a gang sits on which devices, so that it costs least.
+//! Step 7, phase place: the device assignment of a gang on one node with the lowest cost.
 //!
-//! A single task is tried on every part and every instance; whole devices are the best set by wiring, and then nothing
-//! can be cheaper but a set with fewer devices in doubt, so each choice of those is tried. Of a gang all ways to sit are
-//! tried where they are few; where they are many the gang sits as usual, one task after the other.
+//! A single task that shares a device is tried on every device and every instance. A single task with whole devices
+//! gets the best set by topology; only a set with fewer warning GPUs can cost less, so each choice of those is tried.
+//! For a gang all assignments are tried if they are few. If they are many, the gang gets the default assignment
+//! ([`fit`]): one task after the other.
 
 use crate::objects::job::Resources;
 use crate::objects::settings::Weights;
@@ -10,149 +11,153 @@ use crate::planner::place::score::{NodeSpace, Terms, cost_terms};
 use crate::planner::request::{KindMatch, Request};
 use crate::resources::{DeviceAssignment, ResourceVec, fit};
 
-/// So many ways for a gang to sit are looked at in one placement, on all nodes together, about a microsecond each.
+/// Most assignments that are tried for one placement, on all nodes together, at about a microsecond each.
 pub const ASSIGNMENTS_TRIED_MAX: usize = 1_024;
-/// Of more devices in doubt than these it is not tried which to use: none, or any.
+/// With more warning GPUs than this, only two choices are tried: avoid all of them, or none.
 const WARNING_GPUS_TRIED_MAX: u32 = 4;
 
-/// What is used of a site when some of the devices in doubt are spared: all of them first, and last none.
-pub(crate) fn avoiding_warning_gpus(site: NodeSpace) -> impl Iterator<Item = ResourceVec> {
-    let doubtful = site.warning_gpus & site.usable.touched_devices();
-    let smaller = move |set: &u64| set.checked_sub(1).map(|less| less & doubtful);
-    let sets: Vec<u64> = match doubtful.count_ones() {
-        0..=WARNING_GPUS_TRIED_MAX => std::iter::successors(Some(doubtful), smaller).collect(),
-        _ => vec![doubtful, 0],
+/// The usable space of a node minus each subset of its warning GPUs: all of them first, the empty subset last.
+pub(crate) fn avoiding_warning_gpus(space: NodeSpace) -> impl Iterator<Item = ResourceVec> {
+    let warning = space.warning_gpus & space.usable.touched_devices();
+    let smaller = move |set: &u64| set.checked_sub(1).map(|less| less & warning);
+    let sets: Vec<u64> = match warning.count_ones() {
+        0..=WARNING_GPUS_TRIED_MAX => std::iter::successors(Some(warning), smaller).collect(),
+        _ => vec![warning, 0],
     };
     sets.into_iter()
-        .map(move |spared| if spared == 0 { site.usable } else { site.usable.on_devices(!spared) })
+        .map(move |avoided| if avoided == 0 { space.usable } else { space.usable.on_devices(!avoided) })
 }
 
-/// The cheapest seats for a gang on a node, found by looking at so many ways at most; nothing if it does not fit.
+/// The cheapest assignments of a gang on a node, one per task, if at most `tried_max` must be tried, else the default
+/// ones; `None` if the gang does not fit.
 pub(crate) fn cheapest_assignments(
-    ask: &Request,
+    request: &Request,
     found: &KindMatch,
     space: NodeSpace,
     weights: &Weights,
     tried_max: usize,
 ) -> Option<Vec<DeviceAssignment>> {
-    if let [(1, each)] = &ask.shape.groups[..]
+    if let [(1, each)] = &request.shape.groups[..]
         && each.is_shared()
     {
-        return Some(vec![cheapest_share(ask, found, space, each, weights)?]);
+        return Some(vec![cheapest_share(request, found, space, each, weights)?]);
     }
-    let usual = fit(&ask.shape, &found.eligible, space.usable)?;
-    if usual.len() == 1 {
-        return Some(usual);
+    let default = fit(&request.shape, &found.eligible, space.usable)?;
+    if default.len() == 1 {
+        return Some(default);
     }
     let search = AssignmentSearch {
-        ask,
+        request,
         found,
-        site: space,
+        space,
         weights,
         left: space.usable,
         assigned: Vec::new(),
         tried: 0,
-        ways_max: tried_max,
+        tried_max,
         best: None,
     };
-    Some(search.better_than(usual))
+    Some(search.better_than(default))
 }
 
-/// For one task: the seat that costs least, the usual one among equals.
+/// The cheapest assignment of a single task that shares a device, the first in the default order among equals.
 fn cheapest_share(
-    ask: &Request,
+    request: &Request,
     found: &KindMatch,
-    site: NodeSpace,
+    space: NodeSpace,
     each: &Resources,
     weights: &Weights,
 ) -> Option<DeviceAssignment> {
     let wanted =
         ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..ResourceVec::default() };
-    if !site.usable.host().covers(wanted) {
+    if !space.usable.host().covers(wanted) {
         return None;
     }
     let eligible = &found.eligible[0];
-    let mut seats: Vec<DeviceAssignment> = eligible.assignments(each, site.usable).collect();
-    seats.sort_by_key(|seat| eligible.order(site.usable, *seat));
-    let micro =
-        |seat: &DeviceAssignment| costs(ask, found, site, std::slice::from_ref(seat)).weighed_micro(weights);
-    seats.into_iter().min_by_key(micro)
+    let mut assignments: Vec<DeviceAssignment> = eligible.assignments(each, space.usable).collect();
+    assignments.sort_by_key(|assignment| eligible.order(space.usable, *assignment));
+    let micro = |assignment: &DeviceAssignment| {
+        costs(request, found, space, std::slice::from_ref(assignment)).weighed_micro(weights)
+    };
+    assignments.into_iter().min_by_key(micro)
 }
 
-fn costs(ask: &Request, found: &KindMatch, site: NodeSpace, seats: &[DeviceAssignment]) -> Terms {
-    cost_terms(&ask.shape, (&found.kind, &found.fragmentation), site, seats)
+fn costs(request: &Request, found: &KindMatch, space: NodeSpace, assignments: &[DeviceAssignment]) -> Terms {
+    cost_terms(&request.shape, &found.kind, &found.fragmentation, space, assignments)
 }
 
-/// All ways for a gang to sit, one task after the other.
+/// The search over all assignments of a gang, one task after the other.
 struct AssignmentSearch<'a> {
-    ask: &'a Request,
+    request: &'a Request,
     found: &'a KindMatch,
-    site: NodeSpace,
+    space: NodeSpace,
     weights: &'a Weights,
     left: ResourceVec,
     assigned: Vec<DeviceAssignment>,
     tried: usize,
-    ways_max: usize,
+    tried_max: usize,
     best: Option<(i64, Vec<DeviceAssignment>)>,
 }
 
 impl AssignmentSearch<'_> {
-    /// The cheapest way, unless the usual one is as cheap or there are too many.
-    fn better_than(mut self, usual: Vec<DeviceAssignment>) -> Vec<DeviceAssignment> {
-        let terms = costs(self.ask, self.found, self.site, &usual);
-        let shares = self.ask.shape.groups.iter().any(|(_, each)| each.is_shared());
+    /// The cheapest assignments; the default ones if they are as cheap, or if there are too many to try.
+    fn better_than(mut self, default: Vec<DeviceAssignment>) -> Vec<DeviceAssignment> {
+        let terms = costs(self.request, self.found, self.space, &default);
+        let shares = self.request.shape.groups.iter().any(|(_, each)| each.is_shared());
         // Whole devices cause the same fragmentation wherever they are.
         if !shares && terms.costs_only_fragmentation() {
-            return usual;
+            return default;
         }
         self.assign_remaining(&self.groups());
         let cheaper = self
             .best
-            .filter(|(micro, _)| self.tried <= self.ways_max && *micro < terms.weighed_micro(self.weights));
-        cheaper.map_or(usual, |(_, seats)| seats)
+            .filter(|(micro, _)| self.tried <= self.tried_max && *micro < terms.weighed_micro(self.weights));
+        cheaper.map_or(default, |(_, assignments)| assignments)
     }
 
     /// The group of each task.
     fn groups(&self) -> Vec<usize> {
-        let groups = self.ask.shape.groups.iter().enumerate();
+        let groups = self.request.shape.groups.iter().enumerate();
         groups.flat_map(|(group, (count, _))| (0..*count).map(move |_| group)).collect()
     }
 
     fn assign_remaining(&mut self, groups: &[usize]) {
         let Some(group) = groups.get(self.assigned.len()).copied() else { return self.consider() };
-        let each = &self.ask.shape.groups[group].1;
-        // Tasks of one group are alike, so they sit in ascending order.
-        let alike = self.assigned.len().checked_sub(1).filter(|before| groups[*before] == group);
-        let after = alike.map(|before| self.assigned[before]);
-        let Some(every) = self.found.eligible[group].every_seat(each, self.left, self.ways_max) else {
+        let each = &self.request.shape.groups[group].1;
+        // Tasks of one group are interchangeable, so only ascending assignments are tried.
+        let previous = self.assigned.len().checked_sub(1).filter(|previous| groups[*previous] == group);
+        let previous = previous.map(|task| self.assigned[task]);
+        let Some(assignments) = self.found.eligible[group].every_assignment(each, self.left, self.tried_max) else {
             self.tried = usize::MAX;
             return;
         };
-        for seat in every {
-            if after.is_some_and(|after| seat < after) || self.equals_earlier_device(seat) {
+        for assignment in assignments {
+            if previous.is_some_and(|previous| assignment < previous)
+                || self.equals_earlier_device(assignment)
+            {
                 continue;
             }
-            if self.tried > self.ways_max {
+            if self.tried > self.tried_max {
                 return;
             }
             let left = self.left;
-            self.left = left.minus(seat.taken());
-            self.assigned.push(seat);
+            self.left = left.minus(assignment.taken());
+            self.assigned.push(assignment);
             self.assign_remaining(groups);
             self.assigned.pop();
             self.left = left;
         }
     }
 
-    /// Whether a device with the same left, and as sound, comes before that of a part.
-    fn equals_earlier_device(&self, seat: DeviceAssignment) -> bool {
-        let DeviceAssignment::Fraction { device, .. } = seat else { return false };
-        let sound = |device: u8| self.site.warning_gpus >> device & 1;
+    /// True if an equal device with the same free fraction and health precedes the device of a fraction.
+    fn equals_earlier_device(&self, assignment: DeviceAssignment) -> bool {
+        let DeviceAssignment::Fraction { device, .. } = assignment else { return false };
+        let warning = |device: u8| self.space.warning_gpus >> device & 1;
         let same = |other: u8| {
             let gpus = &self.found.kind.gpus;
             self.left.fraction_of(other) == self.left.fraction_of(device)
-                && self.site.free.fraction_of(other) == self.site.free.fraction_of(device)
-                && sound(other) == sound(device)
+                && self.space.free.fraction_of(other) == self.space.free.fraction_of(device)
+                && warning(other) == warning(device)
                 && gpus[usize::from(other)] == gpus[usize::from(device)]
         };
         (0..device).any(same)
@@ -161,13 +166,13 @@ impl AssignmentSearch<'_> {
     fn consider(&mut self) {
         self.tried += 1;
         let kind = &self.found.kind;
-        let together = self.assigned.iter().fold(0, |all, seat| all | seat.taken().gpus);
-        if self.ask.shape.locality.is_required()
-            && !self.ask.shape.locality.allows(kind.topology.locality(together))
+        let gpus = self.assigned.iter().fold(0, |all, assignment| all | assignment.taken().gpus);
+        if self.request.shape.locality.is_required()
+            && !self.request.shape.locality.allows(kind.topology.locality(gpus))
         {
             return;
         }
-        let micro = costs(self.ask, self.found, self.site, &self.assigned).weighed_micro(self.weights);
+        let micro = costs(self.request, self.found, self.space, &self.assigned).weighed_micro(self.weights);
         if self.best.as_ref().is_none_or(|(best, _)| micro < *best) {
             self.best = Some((micro, self.assigned.clone()));
         }

@@ -1,5 +1,6 @@
-//! What the policies in force say in a round. All of it is in the state: rules that were registered, and answers that were
-//! given before.
+//! Step 7, phase place: the policy term of the placement score, from registered rules and recorded answers.
+//!
+//! Both are in the state, so that the planner never runs a policy.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +10,29 @@ use crate::objects::policy::rules::{Extreme, Layout, Metric, Rule};
 use crate::resources::{DeviceAssignment, InstanceKind, Kind, ResourceVec};
 use crate::state::State;
 
-/// What the first rule of balance can come to, in thousandths of a device; each further one comes to half as much.
+/// Most that the first balance or distribution rule adds, in thousandths of a device; each further rule adds at most
+/// half as much as the one before.
 const FIRST_RULE: f64 = 1_000.0;
 /// A GPU of this temperature in °C costs the full weight of a temperature rule.
 const HOT_C: f64 = 100.0;
-/// What a temperature rule makes of every node while no device of the cluster reports: neither cold nor hot.
+/// The temperature share of every node while no device of the cluster reports a temperature: neither cold nor hot.
 const NEUTRAL: f64 = 0.5;
 
 impl ClusterSummary {
-    /// What policies add to the cost of a placement, in thousandths of a device: what a `score` hook answered for the
-    /// bucket on such a node, and the terms of the balance and distribution rules.
+    /// The cost that policies add to a placement, in thousandths of a device: the answer of a `score` hook for the
+    /// bucket on such a node (`answered_milli`), and the terms of the balance and distribution rules.
     pub(crate) fn cost(
         &self,
         state: &State,
         answered_milli: i64,
-        (node, kind, free): (&NodeId, &Kind, ResourceVec),
+        node: &NodeId,
+        kind: &Kind,
+        free: ResourceVec,
     ) -> f64 {
-        let site = RuleTarget { state, summary: self, node, kind, free };
+        let target = RuleTarget { state, summary: self, node, kind, free };
         let mut weight = FIRST_RULE;
         let mut sum = answered_milli as f64;
-        for share in self.rules.iter().filter_map(|rule| site.rule_cost(rule)) {
+        for share in self.rules.iter().filter_map(|rule| target.rule_cost(rule)) {
             sum += weight * share;
             weight /= 2.0;
         }
@@ -36,7 +40,7 @@ impl ClusterSummary {
     }
 }
 
-/// A node as the rules look at it.
+/// A node, with what rules read of it.
 struct RuleTarget<'a> {
     state: &'a State,
     summary: &'a ClusterSummary,
@@ -46,7 +50,7 @@ struct RuleTarget<'a> {
 }
 
 impl RuleTarget<'_> {
-    /// How unwelcome it is by a rule, from 0 to 1; nothing where the rule is about something else.
+    /// The cost of the node by a rule, from 0 to 1; `None` for a rule that is not about placement.
     fn rule_cost(&self, rule: &Rule) -> Option<f64> {
         match rule {
             Rule::Balance { metric, strategy: Extreme::Least } => Some(self.measure(*metric)),
@@ -61,21 +65,21 @@ impl RuleTarget<'_> {
     fn measure(&self, metric: Metric) -> f64 {
         match metric {
             Metric::Temperature => self.temperature_share(),
-            // A device draws and holds memory as far as it is in use; nothing finer is known before it runs.
+            // Power and memory are taken as proportional to use: nothing finer is known before the job runs.
             Metric::Power | Metric::Utilization => self.in_use(),
             Metric::Memory => 1.0 - self.in_use(),
             Metric::PoolUtilization => self.pool_in_use(),
         }
     }
 
-    /// The share of its devices that is in use. Of a partitioned device only its instances can be.
+    /// The share of its devices that is in use. Of a partitioned device only the instances count.
     fn in_use(&self) -> f64 {
         let whole = free_milli(self.kind, self.kind.empty()) as f64;
         if whole == 0.0 { 0.0 } else { 1.0 - free_milli(self.kind, self.free) as f64 / whole }
     }
 
-    /// The mean temperature of its devices, as a share of [`HOT_C`]. A device that does not report is neutral: it
-    /// counts as the median of those that do, so that it is neither sought nor avoided.
+    /// The mean temperature of its devices, as a share of [`HOT_C`]. A device that reports none is neutral: it counts
+    /// as the median of the reporting devices, so that it is neither preferred nor avoided.
     fn temperature_share(&self) -> f64 {
         let Some(neutral_c) = self.summary.median_c else { return NEUTRAL };
         let health = self.state.nodes.get(self.node).map(|node| &node.gpu_health[..]).unwrap_or_default();
@@ -84,51 +88,51 @@ impl RuleTarget<'_> {
         mean_c / HOT_C
     }
 
-    /// How much is in use of the pools that its devices belong to; of the emptiest of them.
+    /// The share in use of the emptiest pool that its devices belong to; its own share in use without a pool.
     fn pool_in_use(&self) -> f64 {
         let pools = self.kind.gpus.iter().flat_map(|gpu| gpu.pools.keys());
         let in_use = pools.filter_map(|pool| self.summary.pools.get(pool).copied());
         in_use.min_by(f64::total_cmp).unwrap_or_else(|| self.in_use())
     }
 
-    /// How lately something was placed on it: 1 for the last of all nodes, and for those that this round has used.
+    /// How recently a gang was placed on the node, from 0 to 1; 1 for nodes that this round has used.
     fn recency(&self) -> f64 {
-        let unchanged = self.state.resources.entry(self.node).is_some_and(|filed| filed.free == self.free);
+        let unchanged = self.state.resources.entry(self.node).is_some_and(|entry| entry.free == self.free);
         let known = self.summary.recency.get(self.node).filter(|_| unchanged);
         known.copied().unwrap_or(1.0)
     }
 }
 
-/// What the rules need to know of the whole cluster, looked up once a round. O(nodes × GPUs).
+/// Values of the whole cluster that policy rules read, computed once a round. O(nodes × GPUs).
 #[derive(Debug, Default)]
 pub struct ClusterSummary {
     rules: Vec<Rule>,
-    /// How much of each pool is in use.
+    /// The share in use of each pool.
     pools: BTreeMap<String, f64>,
-    /// How lately something was placed on each node: which part of all nodes was used before it.
+    /// How recently a gang was placed on each node: the share of nodes whose last placement is older.
     recency: BTreeMap<NodeId, f64>,
-    /// The median temperature of the devices that report; nothing if none does.
+    /// The median temperature of the reporting devices; `None` if no device reports one.
     median_c: Option<f64>,
 }
 
 impl ClusterSummary {
-    /// As far as some rule looks at it.
+    /// Only values that some rule reads are computed.
     pub fn of(state: &State) -> ClusterSummary {
         let Some(ruleset) = state.policies.ruleset(&state.settings) else { return ClusterSummary::default() };
         let has = |wanted: fn(&Rule) -> bool| ruleset.rules.iter().any(wanted);
-        let pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
-        let warm = has(|rule| matches!(rule, Rule::Balance { metric: Metric::Temperature, .. }));
-        let turns = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
+        let reads_pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
+        let reads_temperature = has(|rule| matches!(rule, Rule::Balance { metric: Metric::Temperature, .. }));
+        let reads_recency = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
         ClusterSummary {
             rules: ruleset.rules.clone(),
-            pools: if pools { pools_in_use(state) } else { BTreeMap::new() },
-            recency: if turns { recency(state) } else { BTreeMap::new() },
-            median_c: if warm { median_c(state) } else { None },
+            pools: if reads_pools { pools_in_use(state) } else { BTreeMap::new() },
+            recency: if reads_recency { recency(state) } else { BTreeMap::new() },
+            median_c: if reads_temperature { median_c(state) } else { None },
         }
     }
 }
 
-/// Thousandths of devices in some space of a node: of devices that are not partitioned, and of instances.
+/// Free thousandths of devices of a node: of devices that are not partitioned, and of instances.
 fn free_milli(kind: &Kind, free: ResourceVec) -> u64 {
     let instances = (0u8..).zip(&kind.gpus).flat_map(|(device, gpu)| {
         let is_free = move |one: &&InstanceKind| {

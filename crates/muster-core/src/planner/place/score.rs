@@ -1,24 +1,22 @@
-//! Phase score: what it costs to place a task here and not there, in terms that have names.
+//! Step 7, phase place: the score of a placement, a weighted sum of named cost terms.
 //!
-//! Every term is told in thousandths of a device, so that they can be added: what is going to be left over, what is lost
-//! by slow links, what is risked on devices in doubt. The least sum wins; among equals the node that is fullest already,
-//! then the name. Policies add a term of their own.
+//! Every term is in thousandths of a device, so that terms can be added: expected fragmentation, locality (slow links
+//! between devices), health (risk of warning GPUs) and policy. The lowest sum wins; among equals the fullest node, then
+//! the first by name.
 
 use crate::estimate::fragmentation::FragmentationModel;
 use crate::gpu::topology::LocalityRequirement;
-use crate::objects::score::Score;
-use crate::objects::score::Term;
-use crate::objects::score::TermName;
+use crate::objects::score::{Score, Term, TermName};
 use crate::objects::settings::Weights;
 use crate::objects::shape::Shape;
-use crate::planner::place::devices as seats;
+use crate::planner::place::devices::{avoiding_warning_gpus, cheapest_assignments};
 use crate::planner::request::{KindMatch, Request};
 use crate::resources::{DeviceAssignment, Kind, ResourceVec};
 
-/// What a device that is warm or has had an error costs beside one that is in order.
+/// The cost of a device that is warm or has had an error, compared with a healthy one.
 const WARNING_GPU_MILLI: f64 = 50.0;
 
-/// What a place costs, term by term, before it is weighed.
+/// The cost terms of a placement, before weighting.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Terms {
     fragmentation: f64,
@@ -27,7 +25,7 @@ pub struct Terms {
     policy: f64,
 }
 
-/// What decides: millionths of a device that it costs, then how empty the node is.
+/// The sort key of placements: the cost in millionths of a device, then the emptiness of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
     micro: i64,
@@ -45,17 +43,17 @@ impl Terms {
         ]
     }
 
-    /// The terms as people see them.
+    /// The weighted terms as users see them. `compared` is the number of node classes compared.
     pub fn breakdown(&self, weights: &Weights, compared: u32) -> Score {
         let terms = self.each(weights).map(|(name, milli)| Term { name, milli: milli.round() as i64 });
         Score { terms: terms.into_iter().filter(|term| term.milli != 0).collect(), compared }
     }
 
-    pub fn cost(&self, kind: &Kind, site: NodeSpace, weights: &Weights) -> Cost {
-        Cost { micro: self.weighed_micro(weights), emptiness: kind.emptiness(site.free) }
+    pub fn cost(&self, kind: &Kind, space: NodeSpace, weights: &Weights) -> Cost {
+        Cost { micro: self.weighed_micro(weights), emptiness: kind.emptiness(space.free) }
     }
 
-    /// Whether it costs nothing but what is left over.
+    /// True if neither locality nor health adds a cost.
     pub(crate) fn costs_only_fragmentation(&self) -> bool {
         self.locality == 0.0 && self.health == 0.0
     }
@@ -65,7 +63,7 @@ impl Terms {
     }
 }
 
-/// A place for a whole gang on one node.
+/// A placement of a whole gang on one node, with its cost.
 #[derive(Debug, Clone)]
 pub(crate) struct ScoredPlacement {
     pub cost: Cost,
@@ -73,64 +71,63 @@ pub(crate) struct ScoredPlacement {
     pub terms: Terms,
 }
 
-/// A node as it is looked at.
+/// The space of a node, with what else the score depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeSpace {
-    /// What is free on it.
     pub free: ResourceVec,
-    /// What of that may be used.
+    /// The part of the free space that the gang may use.
     pub usable: ResourceVec,
-    /// Devices that are warm or have had errors, as bits.
+    /// Devices that are warm or have had an error, as bits.
     pub warning_gpus: u64,
-    /// What the policies in force add to its cost, in thousandths of a device.
+    /// The cost that policies add, in thousandths of a device.
     pub policy: f64,
 }
 
-/// The best seats for a gang on a node, found by looking at so many ways to sit at most, and what they cost; nothing if
-/// it does not fit.
+/// The cheapest placement of a gang on a node and its cost, with at most `tried_max` assignments tried; `None` if the
+/// gang does not fit.
 pub(crate) fn score_placement(
-    ask: &Request,
+    request: &Request,
     found: &KindMatch,
-    site: NodeSpace,
+    space: NodeSpace,
     weights: &Weights,
-    ways: usize,
+    tried_max: usize,
 ) -> Option<ScoredPlacement> {
-    let places = seats::avoiding_warning_gpus(site).filter_map(|usable| {
-        let site = NodeSpace { usable, ..site };
-        let seats = seats::cheapest_assignments(ask, found, site, weights, ways)?;
-        let terms = cost_terms(&ask.shape, (&found.kind, &found.fragmentation), site, &seats);
-        Some(ScoredPlacement { cost: terms.cost(&found.kind, site, weights), assignments: seats, terms })
+    let placements = avoiding_warning_gpus(space).filter_map(|usable| {
+        let space = NodeSpace { usable, ..space };
+        let assignments = cheapest_assignments(request, found, space, weights, tried_max)?;
+        let terms = cost_terms(&request.shape, &found.kind, &found.fragmentation, space, &assignments);
+        Some(ScoredPlacement { cost: terms.cost(&found.kind, space, weights), assignments, terms })
     });
-    places.min_by_key(|place| place.cost)
+    placements.min_by_key(|placement| placement.cost)
 }
 
-/// What a place costs, with a seat for each task of the gang.
+/// The cost terms of a placement on a node of a kind, with an assignment for each task of the gang.
 pub fn cost_terms(
     shape: &Shape,
-    (kind, prospect): (&Kind, &FragmentationModel),
-    site: NodeSpace,
-    seats: &[DeviceAssignment],
+    kind: &Kind,
+    model: &FragmentationModel,
+    space: NodeSpace,
+    assignments: &[DeviceAssignment],
 ) -> Terms {
     let groups = shape.groups.iter().flat_map(|(count, each)| (0..*count).map(move |_| each));
-    let (mut after, mut unused, mut locality, mut taken) = (site.free, 0, 0.0, 0);
-    for (each, seat) in groups.zip(seats) {
-        after = after.minus(ResourceVec::of_task(each, *seat));
-        unused += kind.unused_of(each, *seat);
-        locality += locality_cost(kind, shape.locality, *seat);
-        taken |= seat.taken().touched_devices();
+    let (mut after, mut unused, mut locality, mut taken) = (space.free, 0, 0.0, 0);
+    for (each, assignment) in groups.zip(assignments) {
+        after = after.minus(ResourceVec::of_task(each, *assignment));
+        unused += kind.unused_of(each, *assignment);
+        locality += locality_cost(kind, shape.locality, *assignment);
+        taken |= assignment.taken().touched_devices();
     }
-    let waste = |free| kind.fragmentation_milli(prospect, free);
+    let fragmentation = |free| kind.fragmentation_milli(model, free);
     Terms {
-        fragmentation: waste(after) - waste(site.free) + f64::from(unused),
+        fragmentation: fragmentation(after) - fragmentation(space.free) + f64::from(unused),
         locality,
-        health: WARNING_GPU_MILLI * f64::from((taken & site.warning_gpus).count_ones()),
-        policy: site.policy,
+        health: WARNING_GPU_MILLI * f64::from((taken & space.warning_gpus).count_ones()),
+        policy: space.policy,
     }
 }
 
-/// What slow links between the devices of a task cost: as if so much of each device stood idle while it waits for the
-/// others.
-fn locality_cost(kind: &Kind, wish: LocalityRequirement, seat: DeviceAssignment) -> f64 {
-    let DeviceAssignment::Whole(gpus) = seat else { return 0.0 };
-    f64::from(wish.cost(kind.topology.locality(gpus)) * gpus.count_ones())
+/// The cost of slow links between the devices of a task: the part of each device that idles waiting for the others.
+fn locality_cost(kind: &Kind, requirement: LocalityRequirement, assignment: DeviceAssignment) -> f64 {
+    let DeviceAssignment::Whole(gpus) = assignment else { return 0.0 };
+    f64::from(requirement.cost(kind.topology.locality(gpus)) * gpus.count_ones())
 }

@@ -1,4 +1,5 @@
-//! Who runs where, as preemption looks at it: who may be displaced and at what loss.
+//! Phase preempt: the preemption candidates, that is the running jobs that may be evicted, by node, and the loss of
+//! each.
 
 use std::collections::BTreeMap;
 
@@ -13,77 +14,78 @@ use crate::state::State;
 use crate::state::usage::guarantee;
 use crate::time::Timestamp;
 
-/// A running job that may be displaced.
+/// A running job that may be evicted.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
     pub job: JobId,
-    /// The priority it asked for.
+    /// The requested priority.
     pub priority: u32,
-    /// The priority it was ordered by when it was placed.
+    /// The effective priority at the time of placement.
     pub effective_priority: i64,
-    /// GPU-milliseconds since it last saved its work.
+    /// GPU-milliseconds of work since the last checkpoint.
     pub lost_gpu_ms: u64,
-    /// When it was placed, if it has its space on loan and its time is over.
+    /// The time of placement, if the job is revocable and overran.
     pub overran_since: Option<Timestamp>,
-    /// GPU-milliseconds that are left of it, if it may give way to a smaller job.
+    /// Remaining GPU-milliseconds, if the job may yield to a smaller one.
     pub remaining_gpu_ms: Option<u64>,
-    /// What it is worth that it goes on, if it loses next to nothing by giving way.
+    /// The SRPT index, if the job loses almost no work by yielding.
     pub srpt_index: Option<u64>,
-    /// What it would give back on this node.
+    /// What the job would release on this node.
     pub space: ResourceVec,
 }
 
-/// A node where someone may be displaced.
+/// The candidates of one node; there is at least one when the round begins.
 #[derive(Debug)]
 pub(crate) struct NodeCandidates {
     /// Least loss first, then lower priority, then id.
     pub candidates: Vec<Candidate>,
-    /// Devices that may be given out once nobody holds them.
+    /// Devices that may be allocated once they are free, as bits.
     pub usable: u64,
-    /// What was given out, or is kept for claims, beyond what there is: the machine came back smaller. Victims fill that
-    /// hole first.
+    /// What is held or claimed beyond what the node has, because it registered again with less. Released space covers
+    /// this first.
     pub overdrawn: ResourceVec,
 }
 
 impl NodeCandidates {
-    /// What is free once something is given back.
+    /// What is free after `freed` is released.
     pub fn after(&self, free: ResourceVec, freed: ResourceVec) -> ResourceVec {
         free.plus(freed.on_devices(self.usable)).minus(self.overdrawn)
     }
 }
 
-/// Attempts by node, on nodes that take work.
+/// Candidates and releasing attempts by node, on nodes that take work.
 #[derive(Debug)]
 pub(crate) struct Candidates {
     pub nodes: BTreeMap<NodeId, NodeCandidates>,
-    /// Attempts that are stopping already.
+    /// Space of attempts that are stopping already.
     pub releasing: Releasing,
-    /// What tenants will hold less for it.
+    /// Usage each tenant releases once pending stops complete.
     pub pending: guarantee::PendingReleases,
-    /// Priorities of all candidates, as asked for and as ordered by, each ascending.
+    /// Requested priorities of all candidates, ascending.
     priorities: Vec<u32>,
+    /// Effective priorities of all candidates, ascending.
     effectives: Vec<i64>,
-    /// When those were placed who have their space on loan and should be gone, ascending.
+    /// Times of placement of the revocable candidates that overran, ascending.
     overran: Vec<Timestamp>,
 }
 
-/// How many candidates are weaker by either priority. Two jobs with the same reach may displace the same
-/// candidates, and one with less reach a part of them.
+/// How many candidates are weaker by either priority. Two preemptors with the same reach may evict the same candidates,
+/// and a preemptor with less reach a part of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PreemptionReach {
     priority: usize,
     effective: usize,
-    /// How many overstay who passed it.
+    /// Revocable candidates that overran and were placed while the preemptor waited.
     overran: usize,
 }
 
 impl PreemptionReach {
-    /// Whether it reaches nobody that `other` does not.
+    /// True if every candidate in this reach is also in `other`.
     pub fn is_within(self, other: PreemptionReach) -> bool {
         self.priority <= other.priority && self.effective <= other.effective && self.overran <= other.overran
     }
 
-    /// Whether it reaches nobody at all.
+    /// True if no candidate is in reach.
     pub fn is_nothing(self) -> bool {
         (self.priority == 0 || self.effective == 0) && self.overran == 0
     }
@@ -95,32 +97,31 @@ impl Candidates {
         let nodes = open.filter_map(|node| Some((node.id.clone(), node_candidates(state, now, node)?)));
         let mut nodes: BTreeMap<NodeId, NodeCandidates> = nodes.collect();
         for (node, kept) in state.claimed_space() {
-            if let Some(here) = nodes.get_mut(&node) {
-                here.overdrawn = here.overdrawn.plus(missing(state, &node, &kept));
+            if let Some(on_node) = nodes.get_mut(&node) {
+                on_node.overdrawn = on_node.overdrawn.plus(missing(state, &node, &kept));
             }
         }
-        let candidates = || nodes.values().flat_map(|here| &here.candidates);
+        let candidates = || nodes.values().flat_map(|on_node| &on_node.candidates);
         let mut priorities: Vec<u32> = candidates().map(|one| one.priority).collect();
         let mut effectives: Vec<i64> = candidates().map(|one| one.effective_priority).collect();
         priorities.sort_unstable();
         effectives.sort_unstable();
-        let mut overstayed: Vec<Timestamp> = candidates().filter_map(|one| one.overran_since).collect();
-        overstayed.sort_unstable();
-        let fewer = guarantee::PendingReleases::of(state, now);
+        let mut overran: Vec<Timestamp> = candidates().filter_map(|one| one.overran_since).collect();
+        overran.sort_unstable();
         Candidates {
             nodes,
             releasing: Releasing::of(state, now),
-            pending: fewer,
+            pending: guarantee::PendingReleases::of(state, now),
             priorities,
             effectives,
-            overran: overstayed,
+            overran,
         }
     }
 
-    /// Whom a job could displace.
-    pub fn reach(&self, turn: &QueueHead) -> PreemptionReach {
-        let (priority, effective) = turn.priorities();
-        let before = self.overran.partition_point(|placed| !turn.was_waiting_at(*placed));
+    /// How many candidates a queue head may evict.
+    pub fn reach(&self, head: &QueueHead) -> PreemptionReach {
+        let (priority, effective) = head.priorities();
+        let before = self.overran.partition_point(|placed| !head.was_waiting_at(*placed));
         PreemptionReach {
             overran: self.overran.len() - before,
             priority: self.priorities.partition_point(|weaker| *weaker < priority),
@@ -128,7 +129,7 @@ impl Candidates {
         }
     }
 
-    /// Nobody can be displaced twice. A gang may sit on several nodes; all of them are returned.
+    /// Remove victims from the candidates: no job is evicted twice. Returns all nodes of the victims.
     pub fn evict(&mut self, state: &State, victims: &[JobId]) -> Vec<NodeId> {
         for victim in victims.iter().filter_map(|victim| state.jobs.get(victim)) {
             self.pending.add(state, victim);
@@ -136,8 +137,8 @@ impl Candidates {
         let attempts = victims.iter().filter_map(|victim| state.jobs.get(victim)?.attempt());
         let nodes: Vec<NodeId> = attempts.flat_map(|attempt| attempt.nodes()).collect();
         for node in &nodes {
-            if let Some(here) = self.nodes.get_mut(node) {
-                here.candidates.retain(|candidate| !victims.contains(&candidate.job));
+            if let Some(on_node) = self.nodes.get_mut(node) {
+                on_node.candidates.retain(|candidate| !victims.contains(&candidate.job));
             }
         }
         nodes
@@ -149,12 +150,12 @@ fn node_candidates(state: &State, now: Timestamp, node: &Node) -> Option<NodeCan
     let mut candidates: Vec<Candidate> =
         jobs.filter_map(|job| candidate(state, now, &node.id, job)).collect();
     candidates.sort_by_key(|candidate| (candidate.lost_gpu_ms, candidate.priority, candidate.job));
-    let here =
+    let on_node =
         || NodeCandidates { candidates, usable: state.usable_gpus(&node.id), overdrawn: overdrawn(node) };
-    Some(here()).filter(|here| !here.candidates.is_empty())
+    Some(on_node()).filter(|on_node| !on_node.candidates.is_empty())
 }
 
-/// The job as a candidate, if it may be displaced at all.
+/// The job as a candidate. `None` if it may not be evicted.
 fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<Candidate> {
     let attempt = job.attempt().filter(|_| state.may_be_evicted(job, now))?;
     Some(Candidate {
@@ -169,13 +170,14 @@ fn candidate(state: &State, now: Timestamp, node: &NodeId, job: &Job) -> Option<
     })
 }
 
-/// Cores and memory that are kept for claims and not free.
+/// Cores and memory that claims keep and that are not free.
 fn missing(state: &State, node: &NodeId, kept: &[(JobId, ResourceVec)]) -> ResourceVec {
-    let free = state.resources.entry(node).map(|filed| filed.free).unwrap_or_default();
+    let free = state.resources.entry(node).map(|entry| entry.free).unwrap_or_default();
     let kept = kept.iter().fold(ResourceVec::default(), |sum, (_, space)| sum.plus(*space));
     kept.minus(free).host()
 }
 
+/// Cores and memory that attempts hold beyond what the node has.
 pub(crate) fn overdrawn(node: &Node) -> ResourceVec {
     ResourceVec {
         cpus: node.cpus_held.saturating_sub(u64::from(node.facts.cpus)),

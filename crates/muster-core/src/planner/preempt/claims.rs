@@ -1,8 +1,8 @@
-//! Phase claims: who has made others stop starts where room was made, before anyone else is looked at.
+//! Phase claims: preemptors start on the space that their evictions freed, before the queue is read.
 //!
-//! A claim is space, and the quota to use it: both count as held, so that nothing else can make the kill
-//! pointless. A claim is broken when its node takes no more work or one of its devices may not be given out;
-//! its job then takes part in the order like all others.
+//! A claim consists of space and the quota to use it. Both count as held, so that no other job can make the eviction
+//! useless. A claim breaks when its node takes no more work or one of its devices may not be allocated; its job then
+//! takes part in the order like every other job.
 
 use crate::facts::verdict::Reason;
 use crate::ids::{JobId, NodeId};
@@ -16,7 +16,7 @@ use crate::resources::{DeviceAssignment, ResourceVec};
 use crate::state::usage::Consumer;
 use crate::state::{Claim, State};
 
-/// Set aside what is claimed, for each claim in the state.
+/// Earmark the space of each claim in the state.
 pub(crate) fn earmark_all(draft: &mut Draft) {
     let state = draft.state;
     for (id, claim) in &state.claims {
@@ -31,7 +31,7 @@ pub(crate) fn earmark_all(draft: &mut Draft) {
     }
 }
 
-/// Start the jobs whose claimed space is free now; the others go on waiting for it.
+/// Start the jobs whose claimed space is free; the other claimants keep waiting for theirs.
 pub(crate) fn start_claimants(draft: &mut Draft) {
     let state = draft.state;
     let claimants = || state.claims.iter().filter_map(|(id, claim)| Some((state.jobs.get(id)?, claim)));
@@ -44,7 +44,8 @@ pub(crate) fn start_claimants(draft: &mut Draft) {
             waiting.push((job, claim));
         }
     }
-    // Those who start come first: a quota that was lowered must not make claims wait for each other.
+    // Waiting claimants hold quota only after all starts: otherwise claims would wait for each other once a quota is
+    // lowered.
     for (job, claim) in waiting {
         let milliwatts = state.milliwatts_of(&claim.tasks);
         let demand = Demand { milliwatts, ..job.spec.demand_of(&claim.tasks) };
@@ -52,19 +53,19 @@ pub(crate) fn start_claimants(draft: &mut Draft) {
     }
 }
 
-/// Start a job on its claim, or say what is in the way beside room.
+/// Start a job on its claim, or return what blocks the job besides space.
 fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>> {
     let bucket = bucket(draft.state, job);
-    let ask = draft.request(&bucket);
-    let blockers = admit::blockers(draft, &bucket, draft.state.policy_answer(&bucket), &ask);
+    let request = draft.request(&bucket);
+    let blockers = admit::blockers(draft, &bucket, draft.state.policy_answer(&bucket), &request);
     if !blockers.is_empty() {
         return Err(blockers);
     }
     draft.space.release_earmarked(job.id);
-    match fit(draft, &ask, claim) {
-        Some(spot) => {
+    match fit(draft, &request, claim) {
+        Some(placement) => {
             let effective = order::effective_priority(draft, &bucket, queue_key(job));
-            draft.start(&bucket, job.id, effective, &ask, &spot);
+            draft.start(&bucket, job.id, effective, &request, &placement);
             Ok(())
         }
         None => {
@@ -74,53 +75,56 @@ fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>>
     }
 }
 
-/// On the claimed devices if they are free; where all of them are on one node, on others of it that came free earlier.
-fn fit(draft: &Draft, ask: &Request, claim: &Claim) -> Option<Placement> {
+/// The claimed placement if it is free. A claim on one node may also use other devices there that came free earlier.
+fn fit(draft: &Draft, request: &Request, claim: &Claim) -> Option<Placement> {
     let claimed = Placement { tasks: claim.tasks.clone(), score: None };
-    if is_free(draft, ask, &claimed) {
+    if is_free(draft, request, &claimed) {
         return Some(claimed);
     }
     let node = &claim.tasks.first()?.node;
-    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
-    let found = ask.match_for(&filed.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
-    Some(Placement::on_one_node(ask, node, found, &ask.assign(found, filed.free)?))
+    let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
+    let found =
+        request.match_for(&entry.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
+    Some(Placement::on_one_node(request, node, found, &request.assign(found, entry.free)?))
 }
 
-/// Whether everything a spot needs is free and will do: a machine may have come back as another one.
-fn is_free(draft: &Draft, ask: &Request, spot: &Placement) -> bool {
-    let would_do = |task: &PlacedTask| {
-        let filed = draft.space.resources.entry(&task.node).filter(|filed| filed.open);
-        let found = filed.and_then(|filed| ask.match_for(&filed.kind));
+/// True if everything that a placement needs is free and eligible: a node may have registered again with other devices.
+fn is_free(draft: &Draft, request: &Request, placement: &Placement) -> bool {
+    let is_eligible = |task: &PlacedTask| {
+        let entry = draft.space.resources.entry(&task.node).filter(|entry| entry.open);
+        let found = entry.and_then(|entry| request.match_for(&entry.kind));
         let group = task.group as usize;
-        let each = &ask.shape.groups[group].1;
+        let each = &request.shape.groups[group].1;
         let allows = |found: &KindMatch| {
-            DeviceAssignment::of(task).is_some_and(|seat| found.eligible[group].allows(seat, each))
+            DeviceAssignment::of(task)
+                .is_some_and(|assignment| found.eligible[group].allows(assignment, each))
         };
         found.is_some_and(allows)
     };
-    let is_there = |(node, taken): (&NodeId, &ResourceVec)| {
+    let has_space = |(node, taken): (&NodeId, &ResourceVec)| {
         draft.space.free_on(node).is_some_and(|free| free.covers(*taken))
     };
-    spot.tasks.iter().all(would_do) && spot.taken(ask).iter().all(is_there)
+    placement.tasks.iter().all(is_eligible) && placement.taken(request).iter().all(has_space)
 }
 
-/// Keep from others what a claim still needs.
+/// Earmark what a claim still needs.
 fn earmark(draft: &mut Draft, job: JobId, claim: &Claim) {
     for (node, needed) in draft.state.kept_by_claim(job, claim) {
         draft.space.earmark(job, &node, needed);
     }
 }
 
-/// Space that victims will give back belongs to whoever displaced them.
+/// The space that victims will release and that belongs to their preemptor, by node.
 pub(crate) fn promised_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeId, ResourceVec)> {
     let Some(job) = state.jobs.get(&job) else { return Vec::new() };
     let wanted = ResourceVec::by_node(&job.spec, &claim.tasks).into_iter();
-    let theirs = wanted.map(|(node, wanted)| {
-        let coming = state.releasing_for(claim, node);
-        let whole = ResourceVec { gpus: wanted.gpus, instances: wanted.instances, ..ResourceVec::default() };
-        (node.clone(), wanted.divisible().intersection(coming).plus(whole))
+    let promised = wanted.map(|(node, wanted)| {
+        let releasing = state.releasing_for(claim, node);
+        let devices =
+            ResourceVec { gpus: wanted.gpus, instances: wanted.instances, ..ResourceVec::default() };
+        (node.clone(), wanted.divisible().intersection(releasing).plus(devices))
     });
-    theirs.collect()
+    promised.collect()
 }
 
 fn bucket(state: &State, job: &Job) -> Bucket {

@@ -1,7 +1,8 @@
-//! Phase defragment: a job waits although enough is free, only not together; someone who runs could go on elsewhere, and
-//! then it would fit. Gentle: only who saves its work is moved, once in its life, never for a lower priority, and only
-//! where the waiting job gains at least twice what the move loses. Switched off unless an operator wants it; what it would
-//! do can always be asked.
+//! Phase defragment: move a running job so that a blocked job fits, where enough space is free but not on one node.
+//!
+//! Only a job that checkpoints is moved, once in its life, never for a job of lower priority, and only where the
+//! blocked job gains at least twice what the move loses. Off unless an operator enables `scheduler.defragment`;
+//! [`moves`] always returns the moves that it would make.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,28 +21,29 @@ use crate::queue::Bucket;
 use crate::state::State;
 use crate::time::Timestamp;
 
-/// So many of the first that are blocked are helped in one round.
+/// Most blocked heads, in the order of the queue, for which a round looks for a move.
 const MOVES_PER_ROUND_MAX: usize = 8;
-/// The gain must be so many times the loss.
+/// Least ratio of gain to loss.
 const GAIN_OVER_LOSS_MIN: u64 = 2;
 
-/// A job that could go on elsewhere so that another fits.
+/// A move of a running job to other nodes so that a blocked job fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
+    /// The blocked job.
     pub job: JobId,
-    /// Where it would sit.
+    /// Placement of the blocked job after the move.
     pub tasks: Vec<PlacedTask>,
-    /// Who would be moved.
+    /// The running job to move.
     pub victim: JobId,
-    /// Where there is room for it now.
+    /// A placement that is free for the victim now.
     pub to: Vec<PlacedTask>,
-    /// GPUs × milliseconds by which the waiting job starts earlier.
+    /// GPUs × milliseconds by which the blocked job starts earlier.
     pub gained_gpu_ms: u64,
-    /// GPUs × milliseconds of work that is done again, and of standing still while it moves.
+    /// GPUs × milliseconds of work that the victim repeats, and of its idle time during the move.
     pub lost_gpu_ms: u64,
 }
 
-/// What would be moved now if that were wanted.
+/// The moves that defragmentation would make now, whether it is enabled or not.
 pub fn moves(state: &State, now: Timestamp) -> Vec<Move> {
     let mut draft = Draft::new(state, now, None);
     let order = Order::new(state, now, &draft.shares);
@@ -49,100 +51,106 @@ pub fn moves(state: &State, now: Timestamp) -> Vec<Move> {
     propose(&mut draft)
 }
 
-/// Move those whose move pays, if an operator wants it.
+/// Propose the moves that pay, if an operator enabled defragmentation.
 pub(crate) fn propose_if_enabled(draft: &mut Draft) {
     if draft.state.settings.defragment {
         propose(draft);
     }
 }
 
-/// Find a move for each of the first that are blocked, and count on it from then on.
+/// Find a move for each of the first blocked heads, and take it into the draft.
 fn propose(draft: &mut Draft) -> Vec<Move> {
-    // Those behind the first of a bucket are still blocked, so all of them are put back.
+    // All heads stay in the list, helped or not: the jobs behind them in their buckets are still blocked.
     let blocked = std::mem::take(&mut draft.output.blocked);
     let mut found = Vec::new();
-    for turn in blocked.iter().take(MOVES_PER_ROUND_MAX) {
-        if let Some((one, proposal, ask)) = best_move(draft, turn) {
-            accept(draft, turn, &ask, proposal);
-            found.push(one);
+    for head in blocked.iter().take(MOVES_PER_ROUND_MAX) {
+        if let Some((best, proposal, request)) = best_move(draft, head) {
+            accept(draft, head, &request, proposal);
+            found.push(best);
         }
     }
     draft.output.blocked = blocked;
     found
 }
 
-type Found = (Move, EvictionProposal, std::sync::Arc<Request>);
+/// A move, its eviction, and the request of the blocked job.
+type FoundMove = (Move, EvictionProposal, std::sync::Arc<Request>);
 
-/// The move that gains most for a job that is blocked for want of room on one node.
-fn best_move(draft: &mut Draft, turn: &QueueHead) -> Option<Found> {
-    let ask = draft.request(turn.bucket);
-    let at = draft.reservations.of(turn.job)?.at;
-    if !may_preempt(draft, turn) || !admit::blockers(draft, turn.bucket, turn.policy, &ask).is_empty() {
+/// The move with the least loss for a job that is blocked because it fits on no node.
+fn best_move(draft: &mut Draft, head: &QueueHead) -> Option<FoundMove> {
+    let request = draft.request(head.bucket);
+    let at = draft.reservations.of(head.job)?.at;
+    if !may_preempt(draft, head) || !admit::blockers(draft, head.bucket, head.policy, &request).is_empty() {
         return None;
     }
     let gained_ms = at.since(draft.now).saturating_sub(draft.state.settings.stop_grace_ms).max(0) as u64;
-    let gained_gpu_ms = gained_ms.saturating_mul(ask.demand.gpu_milli) / 1_000;
+    let gained_gpu_ms = gained_ms.saturating_mul(request.demand.gpu_milli) / 1_000;
     draft.candidates();
     let draft = &*draft;
-    let nodes = draft.caches.candidates.iter().flat_map(|running| &running.nodes);
-    let candidates = nodes.flat_map(|(node, here)| here.candidates.iter().map(move |one| (node, one)));
+    let nodes = draft.caches.candidates.iter().flat_map(|candidates| &candidates.nodes);
+    let candidates = nodes.flat_map(|(node, on_node)| on_node.candidates.iter().map(move |one| (node, one)));
     let mut best: Option<((u64, JobId), Move, EvictionProposal)> = None;
     for (node, candidate) in candidates {
         let Some(victim) = draft.state.jobs.get(&candidate.job) else { continue };
         let lost_gpu_ms = cost(draft, victim);
-        let known = best.as_ref().is_some_and(|(key, _, _)| *key <= (lost_gpu_ms, victim.id));
+        let no_better = best.as_ref().is_some_and(|(key, _, _)| *key <= (lost_gpu_ms, victim.id));
         let pays = gained_gpu_ms >= lost_gpu_ms.saturating_mul(GAIN_OVER_LOSS_MIN) && gained_gpu_ms > 0;
-        let let_go = draft.state.policies_allow_eviction(turn.bucket, victim, true);
-        if known || !pays || !let_go || !draft.state.may_be_moved(victim, turn.bucket.priority) {
+        let allowed = draft.state.policies_allow_eviction(head.bucket, victim, true);
+        if no_better || !pays || !allowed || !draft.state.may_be_moved(victim, head.bucket.priority) {
             continue;
         }
-        let Some((spot, to)) = fits_after(draft, (turn.job, &ask), (node, candidate), victim) else {
-            continue;
-        };
-        let (job, tasks) = (turn.job, spot.tasks.clone());
-        let room = Eviction { job, tasks: tasks.clone(), victims: vec![victim.id] };
-        if draft.state.settings.defragment && !draft.state.would_adopt(&room, draft.now) {
+        let moved = MoveCandidate { node, candidate, victim };
+        let Some((placement, to)) = fits_after(draft, head.job, &request, moved) else { continue };
+        let (job, tasks) = (head.job, placement.tasks.clone());
+        let eviction = Eviction { job, tasks: tasks.clone(), victims: vec![victim.id] };
+        if draft.state.settings.defragment && !draft.state.would_adopt(&eviction, draft.now) {
             continue;
         }
-        let one = Move { job, tasks, victim: victim.id, to: to.tasks, gained_gpu_ms, lost_gpu_ms };
-        best = Some((
-            (lost_gpu_ms, victim.id),
-            one,
-            EvictionProposal { placement: spot, victims: vec![victim.id] },
-        ));
+        let found = Move { job, tasks, victim: victim.id, to: to.tasks, gained_gpu_ms, lost_gpu_ms };
+        best =
+            Some(((lost_gpu_ms, victim.id), found, EvictionProposal { placement, victims: vec![victim.id] }));
     }
-    best.map(|(_, one, proposal)| (one, proposal, ask))
+    best.map(|(_, found, proposal)| (found, proposal, request))
 }
 
-/// What a move loses: work since it was last saved, and the time until it runs again.
+/// What a move loses: the work since the last checkpoint, and the time until the victim runs again.
 fn cost(draft: &Draft, victim: &Job) -> u64 {
     let Some(attempt) = victim.attempt() else { return u64::MAX };
-    let still_ms = draft.state.settings.stop_grace_ms.max(0) as u64;
+    let idle_ms = draft.state.settings.stop_grace_ms.max(0) as u64;
     lost_gpu_ms(victim, attempt, draft.now)
-        .saturating_add(still_ms.saturating_mul(attempt.gpu_milli()) / 1_000)
+        .saturating_add(idle_ms.saturating_mul(attempt.gpu_milli()) / 1_000)
 }
 
-/// Where the waiting job sits once another is gone, and where that one finds room now.
+/// A running job that may be moved, with one of its nodes and its entry among the candidates of that node.
+#[derive(Clone, Copy)]
+struct MoveCandidate<'a> {
+    node: &'a NodeId,
+    candidate: &'a Candidate,
+    victim: &'a Job,
+}
+
+/// The placement of the blocked job after the move, and a placement elsewhere that is free for the victim now.
 fn fits_after(
     draft: &Draft,
-    (job, ask): (JobId, &Request),
-    (node, candidate): (&NodeId, &Candidate),
-    victim: &Job,
+    job: JobId,
+    request: &Request,
+    moved: MoveCandidate,
 ) -> Option<(Placement, Placement)> {
-    let here = draft.caches.candidates.as_ref()?.nodes.get(node)?;
-    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
-    let found: &KindMatch = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
-    let after = here.after(filed.free, candidate.space);
+    let MoveCandidate { node, candidate, victim } = moved;
+    let candidates = draft.caches.candidates.as_ref()?.nodes.get(node)?;
+    let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
+    let found: &KindMatch = request.match_for(&entry.kind).filter(|found| found.holds_gang)?;
+    let after = candidates.after(entry.free, candidate.space);
     let usable = draft.reservations.usable(node, after, ExpectedEnd::NEVER, Some(job))?;
-    let seats = ask.assign(found, usable)?;
+    let assignments = request.assign(found, usable)?;
     let to = elsewhere(draft, victim, node)?;
-    Some((Placement::on_one_node(ask, node, found, &seats), to))
+    Some((Placement::on_one_node(request, node, found, &assignments), to))
 }
 
-/// Room for a whole gang that runs, apart from a node, as things are now.
+/// A free placement for the whole gang of a running job, on any node but `node`.
 fn elsewhere(draft: &Draft, victim: &Job, node: &NodeId) -> Option<Placement> {
     let bucket: Bucket = draft.state.bucket(victim);
-    let ask = Request::new(&draft.space.resources, &bucket.shape);
-    let ending = draft.expected_end(&bucket, victim.id).never_revocable();
-    place::find_excluding(draft, &ask, ending, node)
+    let request = Request::new(&draft.space.resources, &bucket.shape);
+    let end = draft.expected_end(&bucket, victim.id).never_revocable();
+    place::find_excluding(draft, &request, end, node)
 }

@@ -1,5 +1,6 @@
-//! Space that will be free soon: attempts that were told to stop, for whatever reason, and whose space nobody
-//! has claimed. Whoever fits into it waits for it, and nobody is killed for what comes anyway.
+//! Phase preempt: releasing space, held by attempts that are stopping for any reason, and not claimed.
+//!
+//! A job that fits into releasing space waits for it, so that no victim is evicted for space that is released anyway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::objects::job::{Job, Stopping};
 use crate::objects::shape::Shape;
 use crate::planner::draft::{Draft, Placement};
 use crate::planner::order::QueueHead;
-use crate::planner::place::multi_node as spread;
+use crate::planner::place;
 use crate::planner::preempt::candidates::overdrawn;
 use crate::planner::preempt::claims::promised_to;
 use crate::planner::request::Request;
@@ -20,71 +21,72 @@ use crate::state::State;
 use crate::state::usage::Consumer;
 use crate::time::{MINUTE, Timestamp};
 
-/// Processes that were told to stop are killed after their grace. An attempt that is still there this long
-/// after that hangs, and nobody should count on its space.
+/// Processes that are stopping are killed after their grace. An attempt that still holds its space this long after its
+/// grace is stuck, and its space does not count as releasing.
 const STUCK_AFTER_MS: i64 = MINUTE;
 
-/// Set aside what leaves, if the job fits into it.
-pub(crate) fn wait_for_releasing(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> bool {
-    let on_one = find(draft, turn, ask);
-    let Some(spot) = on_one.or_else(|| find_multi_node(draft, turn, ask)) else { return false };
+/// Let a queue head wait for releasing space. False if the head does not fit into it.
+pub(crate) fn wait_for_releasing(draft: &mut Draft, head: &QueueHead, request: &Request) -> bool {
+    let on_one = find(draft, head, request);
+    let Some(placement) = on_one.or_else(|| find_multi_node(draft, head, request)) else { return false };
     let mut victims = BTreeSet::new();
-    for (node, taken) in spot.taken(ask) {
-        let leaving = draft.candidates().releasing.on(&node);
-        // What leaves is used first, so that as little as possible stands idle until then.
-        draft.space.earmark(turn.job, &node, taken.minus(leaving.space.divisible()));
-        draft.space.promise(&node, taken.intersection(leaving.space));
+    for (node, taken) in placement.taken(request) {
+        let releasing = draft.candidates().releasing.on(&node);
+        // Releasing space is used first, so that as little free space as possible is idle until then.
+        draft.space.earmark(head.job, &node, taken.minus(releasing.space.divisible()));
+        draft.space.promise(&node, taken.intersection(releasing.space));
         draft.candidates().releasing.take(&node, taken);
-        victims.extend(leaving.jobs);
+        victims.extend(releasing.jobs);
     }
-    let demand = draft.demand(ask, &spot);
-    draft.shares.hold(Consumer::of_bucket(turn.bucket), demand, &spot.tasks);
+    let demand = draft.demand(request, &placement);
+    draft.shares.hold(Consumer::of_bucket(head.bucket), demand, &placement.tasks);
     let victims = victims.into_iter().collect();
-    draft.output.reasons.insert(turn.job, vec![Reason::Claimed { victims }]);
+    draft.output.reasons.insert(head.job, vec![Reason::Claimed { victims }]);
     true
 }
 
-/// What leaves, by node.
+/// Releasing space by node.
 #[derive(Debug, Default)]
 pub(crate) struct Releasing {
     nodes: BTreeMap<NodeId, NodeReleasing>,
-    /// Nodes in the order in which space was added there.
+    /// Nodes in the order in which releasing space was added.
     grown: Vec<NodeId>,
     searches: BTreeMap<Arc<Shape>, ShapeSearch>,
-    /// How far `grown` was when a shape found no seats on several nodes.
+    /// The length of `grown` when a shape last found no placement on several nodes.
     searched: BTreeMap<Arc<Shape>, usize>,
 }
 
-/// What leaves on one node.
+/// Releasing space on one node, and the jobs that hold it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeReleasing {
     pub space: ResourceVec,
     pub jobs: Vec<JobId>,
 }
 
-/// Where a shape may still fit. A node it did not fit on is looked at again only when more leaves there:
-/// everything else in a round only shrinks.
+/// The nodes on which a shape may still fit. A node on which it did not fit is searched again only when more releasing
+/// space is added there: all other space only shrinks in a round.
 #[derive(Debug, Default)]
 struct ShapeSearch {
     pending: BTreeSet<NodeId>,
+    /// How much of `grown` has been read.
     seen: usize,
 }
 
 impl Releasing {
     pub fn of(state: &State, now: Timestamp) -> Releasing {
-        let mut leaving = Releasing::default();
+        let mut releasing = Releasing::default();
         for node in state.nodes.values() {
             let jobs = node.jobs.iter().filter_map(|job| state.jobs.get(job));
             for job in jobs.filter(|job| will_end(job, now)) {
-                leaving.add(&node.id, ResourceVec::used_on(&node.id, job), &[job.id]);
+                releasing.add(&node.id, ResourceVec::used_on(&node.id, job), &[job.id]);
             }
         }
         for (id, claim) in &state.claims {
             for (node, space) in promised_to(state, *id, claim) {
-                leaving.take(&node, space);
+                releasing.take(&node, space);
             }
         }
-        leaving
+        releasing
     }
 
     pub fn on(&self, node: &NodeId) -> NodeReleasing {
@@ -92,19 +94,19 @@ impl Releasing {
     }
 
     pub fn add(&mut self, node: &NodeId, space: ResourceVec, jobs: &[JobId]) {
-        let going = self.nodes.entry(node.clone()).or_default();
-        going.space = going.space.plus(space);
-        going.jobs.extend(jobs);
+        let on_node = self.nodes.entry(node.clone()).or_default();
+        on_node.space = on_node.space.plus(space);
+        on_node.jobs.extend(jobs);
         self.grown.push(node.clone());
     }
 
     pub fn take(&mut self, node: &NodeId, space: ResourceVec) {
-        if let Some(going) = self.nodes.get_mut(node) {
-            going.space = going.space.minus(space);
+        if let Some(on_node) = self.nodes.get_mut(node) {
+            on_node.space = on_node.space.minus(space);
         }
     }
 
-    /// Nodes that may hold the shape, by name, as far as is known. Those that do not are to be ruled out.
+    /// Nodes that may hold the shape, by name. The caller rules out those that do not.
     fn pending(&mut self, shape: &Arc<Shape>) -> Vec<NodeId> {
         let search = self.searches.entry(shape.clone()).or_default();
         search.pending.extend(self.grown[search.seen..].iter().cloned());
@@ -112,7 +114,7 @@ impl Releasing {
         search.pending.iter().cloned().collect()
     }
 
-    /// Whether more leaves than when seats on several nodes were last looked for in vain.
+    /// True if releasing space was added since a search for a placement of the shape on several nodes last failed.
     fn has_grown_for(&self, shape: &Arc<Shape>) -> bool {
         self.grown.len() > self.searched.get(shape).copied().unwrap_or_default()
     }
@@ -128,59 +130,61 @@ impl Releasing {
     }
 }
 
-/// The first node by name on which the job fits once others have left.
-fn find(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> Option<Placement> {
-    for node in draft.candidates().releasing.pending(&ask.shape) {
+/// The placement on the first node, by name, on which the job fits after the releases.
+fn find(draft: &mut Draft, head: &QueueHead, request: &Request) -> Option<Placement> {
+    for node in draft.candidates().releasing.pending(&request.shape) {
         let space = draft.candidates().releasing.on(&node).space;
-        if let Some(spot) = fit(draft, ask, &node, space) {
-            return Some(spot);
+        if let Some(placement) = fit(draft, request, &node, space) {
+            return Some(placement);
         }
-        // Limits per model are the tenant's own, so what they rule out says nothing about others.
-        if !draft.limits_devices(turn.bucket) {
-            draft.candidates().releasing.rule_out(&ask.shape, &node);
+        // Limits on devices are those of one tenant or user: a node that they rule out may hold other jobs of the
+        // shape.
+        if !draft.limits_devices(head.bucket) {
+            draft.candidates().releasing.rule_out(&request.shape, &node);
         }
     }
     None
 }
 
-fn fit(draft: &Draft, ask: &Request, node: &NodeId, leaving: ResourceVec) -> Option<Placement> {
-    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
-    let found = ask.match_for(&filed.kind).filter(|found| found.holds_gang)?;
-    let seats = ask.assign(found, free_after_release(draft, node, filed.free, leaving)?)?;
-    Some(Placement::on_one_node(ask, node, found, &seats))
+fn fit(draft: &Draft, request: &Request, node: &NodeId, releasing: ResourceVec) -> Option<Placement> {
+    let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
+    let found = request.match_for(&entry.kind).filter(|found| found.holds_gang)?;
+    let assignments = request.assign(found, free_after_release(draft, node, entry.free, releasing)?)?;
+    Some(Placement::on_one_node(request, node, found, &assignments))
 }
 
-/// What will be free on a node once others have left.
+/// What is free on a node after the releases.
 fn free_after_release(
     draft: &Draft,
     node: &NodeId,
     free: ResourceVec,
-    leaving: ResourceVec,
+    releasing: ResourceVec,
 ) -> Option<ResourceVec> {
-    let usable = leaving.on_devices(draft.state.usable_gpus(node));
+    let usable = releasing.on_devices(draft.state.usable_gpus(node));
     let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
     draft.usable(node, free.plus(usable).minus(overdrawn), ExpectedEnd::NEVER)
 }
 
-/// Seats on several nodes once others have left. Costs a copy of the capacity, so it is looked for again only when
-/// more leaves.
-fn find_multi_node(draft: &mut Draft, turn: &QueueHead, ask: &Request) -> Option<Placement> {
-    if !ask.may_span() || !draft.candidates().releasing.has_grown_for(&ask.shape) {
+/// The placement on several nodes after the releases. It costs a copy of the resource index, so a failed search is
+/// repeated only when releasing space was added.
+fn find_multi_node(draft: &mut Draft, head: &QueueHead, request: &Request) -> Option<Placement> {
+    if !request.may_span() || !draft.candidates().releasing.has_grown_for(&request.shape) {
         return None;
     }
-    let mut capacity = draft.space.resources.clone();
-    for (node, going) in &draft.candidates().releasing.nodes.clone() {
+    let mut resources = draft.space.resources.clone();
+    for (node, on_node) in &draft.candidates().releasing.nodes.clone() {
         if let Some(free) = draft.space.free_on(node) {
-            match free_after_release(draft, node, free, going.space) {
-                Some(later) => capacity.set_free(node, later),
-                None => capacity.set_open(node, false),
+            match free_after_release(draft, node, free, on_node.space) {
+                Some(free) => resources.set_free(node, free),
+                None => resources.set_open(node, false),
             }
         }
     }
-    let found =
-        spread::find(draft.state, &capacity, ask, &|node, free| draft.usable(node, free, ExpectedEnd::NEVER));
-    if found.is_none() && !draft.limits_devices(turn.bucket) {
-        draft.candidates().releasing.note_searched(&ask.shape);
+    let found = place::multi_node::find(draft.state, &resources, request, &|node, free| {
+        draft.usable(node, free, ExpectedEnd::NEVER)
+    });
+    if found.is_none() && !draft.limits_devices(head.bucket) {
+        draft.candidates().releasing.note_searched(&request.shape);
     }
     found
 }

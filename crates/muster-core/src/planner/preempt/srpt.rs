@@ -1,9 +1,9 @@
 //! Phase preempt under the objective `fast`: shortest remaining processing time (SRPT). Longer work yields to shorter.
 //!
-//! A job that checkpoints yields loss-free: to a preemptor whose SRPT index exceeds the sum of its victims' indexes. For a job that
-//! does not checkpoint the preemptor must gain more time than its victims lose. The gain is the time by which the preemptor
-//! starts before its reservation. The loss is, for each victim, the runtime of the preemptor, the work that the victim repeats,
-//! and the time it takes to stop.
+//! A job that checkpoints yields loss-free: to a preemptor whose SRPT index exceeds the sum of its victims' indexes.
+//! For a job that does not checkpoint the preemptor must gain more time than its victims lose. The gain is the time by
+//! which the preemptor starts before its reservation. The loss is, for each victim, the runtime of the preemptor, the
+//! work that the victim repeats, and the time it takes to stop.
 
 use crate::accounting::preemption_loss::lost_gpu_ms;
 use crate::estimate::remaining::srpt_index;
@@ -94,7 +94,7 @@ fn has_net_gain(
     lost_ms < gained_ms
 }
 
-/// When the last victim is expected to end: the reservation only knows when it must have ended.
+/// The expected end of the last victim. The reservation counts on the time at which the victim must have ended.
 fn expected_end_of_victims(draft: &Draft, proposal: &EvictionProposal) -> Timestamp {
     let jobs = proposal.victims.iter().filter_map(|victim| draft.state.jobs.get(victim));
     let ends = jobs.map(|job| draft.now.plus(draft.state.remaining_ms(job, draft.now)));

@@ -1,10 +1,10 @@
-//! Phase preempt, for speed: several who wait may be worth more together than one who runs, though none of them
-//! is alone.
+//! Phase preempt under the objective `fast`: evict one running job for a group of waiting jobs whose SRPT indexes
+//! together exceed its own, though no single one does.
 //!
-//! Everyone has had their turn, and some are left who fit nowhere. One who saves its work goes if those who would
-//! then sit on its nodes are worth clearly more than it is, the smallest seated first. The first of them has the
-//! claim; the others start when the room is there. While anyone is being displaced nobody is asked for this: it
-//! would be for the same.
+//! Runs after every queue head was tried, for the jobs that fit nowhere. A checkpointing job is evicted if the waiting
+//! jobs that then fit on its nodes, the smallest placed first, have a clearly larger sum of SRPT indexes. The first of
+//! them gets the claim; the others start when the space is free. Skipped while any eviction is pending, to avoid
+//! freeing space twice for one demand.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,19 +23,19 @@ use crate::planner::request::Request;
 use crate::queue::QueueKey;
 use crate::resources::ResourceVec;
 
-/// So many of those who wait are looked at, the smallest first.
+/// Most waiting jobs considered, the smallest first.
 const WAITING_MAX: usize = 32;
-/// So many of those who run are looked at, those first of whom most is left.
+/// Most running jobs considered, those with the most remaining GPU time first.
 const RUNNING_MAX: usize = 64;
-/// They must be worth more by this part of what it is worth: to stop and to start again is not for nothing.
+/// The gain must exceed the victim's SRPT index divided by this: a stop and a restart have a cost.
 const GAIN_DIVISOR: u64 = 4;
 
-/// Propose that one who runs gives way to several who wait.
+/// Propose the eviction of one running job for several waiting jobs.
 pub(crate) fn evict_for_group(draft: &mut Draft) {
-    let quiet = draft.state.claims.is_empty() && draft.output.plan.evictions.is_empty();
-    // What a guarantee protects is known only for one job at a time.
+    let none_pending = draft.state.claims.is_empty() && draft.output.plan.evictions.is_empty();
+    // Guarantees and policies on victims are evaluated for one preemptor at a time, not for a group.
     if draft.state.settings.objective != Objective::Fast
-        || !quiet
+        || !none_pending
         || draft.shares.usage.limits_victims()
         || draft.distinguishes_victims
     {
@@ -44,70 +44,62 @@ pub(crate) fn evict_for_group(draft: &mut Draft) {
     let mut blocked = std::mem::take(&mut draft.output.blocked);
     let waiting = smallest(draft, &mut blocked);
     if let Some(best) = best(draft, &waiting) {
-        let (turn, ask) = (&blocked[best.turn], &best.ask);
-        accept(draft, turn, ask, EvictionProposal { placement: best.spot, victims: vec![best.victim] });
+        let (head, request) = (&blocked[best.head], &best.ask);
+        accept(draft, head, request, EvictionProposal { placement: best.placement, victims: vec![best.victim] });
     }
     draft.output.blocked = blocked;
 }
 
-/// One who waits.
+/// A waiting job of the group.
 struct GroupCandidate {
-    /// The place of the head of its bucket among those who are blocked.
+    /// Index of the head of its bucket among the blocked heads.
     head: usize,
     job: JobId,
     priority: u32,
     size: u64,
     srpt_index: u64,
-    ask: Arc<Request>,
-    ending: ExpectedEnd,
+    request: Arc<Request>,
+    end: ExpectedEnd,
 }
 
-/// Of all who are blocked for want of room and may displace others, the smallest.
+/// The smallest of all jobs that are blocked only for lack of space and may preempt.
 fn smallest(draft: &mut Draft, blocked: &mut [QueueHead]) -> Vec<GroupCandidate> {
     let mut all: Vec<(u64, QueueKey, usize)> = Vec::new();
-    for (index, turn) in blocked.iter_mut().enumerate() {
-        if may_take_part(draft, turn) {
-            all.push((turn.size_gpu_ms, turn.queue_key(), index));
-            all.extend(turn.first_behind(WAITING_MAX).into_iter().map(|(place, size)| (size, place, index)));
+    for (index, head) in blocked.iter_mut().enumerate() {
+        if may_take_part(draft, head) {
+            all.push((head.size_gpu_ms, head.queue_key(), index));
+            all.extend(head.first_behind(WAITING_MAX).into_iter().map(|(key, size)| (size, key, index)));
         }
     }
     all.sort_unstable();
     all.truncate(WAITING_MAX);
-    let waiting = all.into_iter().map(|(size, place, turn)| {
-        let bucket = blocked[turn].bucket;
-        let (job, priority) = (place.1, bucket.priority);
-        let worth = srpt_index(size, bucket.shape.gpu_milli());
-        let ending = draft.expected_end(bucket, job);
-        GroupCandidate {
-            head: turn,
-            job,
-            priority,
-            size,
-            srpt_index: worth,
-            ask: draft.request(bucket),
-            ending,
-        }
+    let waiting = all.into_iter().map(|(size, key, head)| {
+        let bucket = blocked[head].bucket;
+        let (job, priority) = (key.1, bucket.priority);
+        let srpt_index = srpt_index(size, bucket.shape.gpu_milli());
+        let end = draft.expected_end(bucket, job);
+        GroupCandidate { head, job, priority, size, srpt_index, request: draft.request(bucket), end }
     });
     waiting.collect()
 }
 
-fn may_take_part(draft: &mut Draft, turn: &QueueHead) -> bool {
-    let ask = draft.request(turn.bucket);
-    may_preempt(draft, turn)
-        && !draft.limits_devices(turn.bucket)
-        && admit::blockers(draft, turn.bucket, turn.policy, &ask).is_empty()
+fn may_take_part(draft: &mut Draft, head: &QueueHead) -> bool {
+    let request = draft.request(head.bucket);
+    may_preempt(draft, head)
+        && !draft.limits_devices(head.bucket)
+        && admit::blockers(draft, head.bucket, head.policy, &request).is_empty()
 }
 
-/// Who goes, and for whom.
+/// The victim, and the first job of the group with its placement.
 struct GroupEviction {
     gain: u64,
     victim: JobId,
-    turn: usize,
+    head: usize,
     ask: Arc<Request>,
-    spot: Placement,
+    placement: Placement,
 }
 
-/// The one whose going gains most, the first of several.
+/// The eviction with the largest gain; the first of equals.
 fn best(draft: &mut Draft, waiting: &[GroupCandidate]) -> Option<GroupEviction> {
     let smallest = waiting.first()?.size;
     draft.candidates();
@@ -123,15 +115,15 @@ fn best(draft: &mut Draft, waiting: &[GroupCandidate]) -> Option<GroupEviction> 
     best
 }
 
-/// One who runs, and the nodes it sits on.
+/// A running job, and the nodes it holds space on.
 type PlacedCandidate<'a> = (&'a Candidate, Vec<&'a NodeId>);
 
-/// Of those who run and lose next to nothing by giving way, and of whom more is left than this, the largest, each
-/// with the nodes it sits on.
+/// The largest running jobs, by remaining GPU-milliseconds, that lose almost no work by yielding and have more than
+/// `more_than` left.
 fn largest<'a>(draft: &'a Draft, more_than: u64) -> Vec<PlacedCandidate<'a>> {
     let mut found: BTreeMap<(Reverse<u64>, JobId), PlacedCandidate> = BTreeMap::new();
-    for (node, here) in draft.caches.candidates.iter().flat_map(|running| &running.nodes) {
-        for one in here.candidates.iter().filter(|one| one.srpt_index.is_some()) {
+    for (node, on_node) in draft.caches.candidates.iter().flat_map(|candidates| &candidates.nodes) {
+        for one in on_node.candidates.iter().filter(|one| one.srpt_index.is_some()) {
             let left = one.remaining_gpu_ms.unwrap_or_default();
             if left > more_than {
                 found.entry((Reverse(left), one.job)).or_insert((one, Vec::new())).1.push(node);
@@ -141,8 +133,8 @@ fn largest<'a>(draft: &'a Draft, more_than: u64) -> Vec<PlacedCandidate<'a>> {
     found.into_values().take(RUNNING_MAX).collect()
 }
 
-/// What is gained if one goes and those who wait sit on its nodes, as far as they fit; nothing if they are not
-/// clearly worth more than it is, or if the first of them is not smaller.
+/// The gain in SRPT index if a victim is evicted and as many waiting jobs as fit are placed on its nodes. `None` if
+/// their sum is not clearly larger than the victim's index, or if the first of them is not smaller than the victim.
 fn gain(
     draft: &Draft,
     victim: &Candidate,
@@ -152,38 +144,55 @@ fn gain(
     let mut spaces: Vec<(&NodeId, ResourceVec)> =
         nodes.iter().filter_map(|node| Some((*node, after(draft, victim.job, node)?))).collect();
     let mut first: Option<(&GroupCandidate, Placement)> = None;
-    let mut together = 0u64;
-    for one in waiting.iter().filter(|one| one.priority >= victim.priority) {
-        if let Some(spot) = place(draft, one, &mut spaces) {
-            together = together.saturating_add(one.srpt_index);
-            first.get_or_insert((one, spot));
+    let mut index_sum = 0u64;
+    for candidate in waiting.iter().filter(|candidate| candidate.priority >= victim.priority) {
+        if let Some(placement) = place(draft, candidate, &mut spaces) {
+            index_sum = index_sum.saturating_add(candidate.srpt_index);
+            first.get_or_insert((candidate, placement));
         }
     }
-    let gain = together.checked_sub(victim.srpt_index?)?;
+    let gain = index_sum.checked_sub(victim.srpt_index?)?;
     if gain <= victim.srpt_index? / GAIN_DIVISOR {
         return None;
     }
-    let (one, spot) = first.filter(|(one, _)| Some(one.size) < victim.remaining_gpu_ms)?;
-    Some(GroupEviction { gain, victim: victim.job, turn: one.head, ask: one.ask.clone(), spot })
+    let (candidate, placement) =
+        first.filter(|(candidate, _)| Some(candidate.size) < victim.remaining_gpu_ms)?;
+    Some(GroupEviction {
+        gain,
+        victim: victim.job,
+        head: candidate.head,
+        ask: candidate.request.clone(),
+        placement,
+    })
 }
 
-/// What is free on a node when one of those there has gone.
+/// What is free on a node after the eviction of a victim.
 fn after(draft: &Draft, victim: JobId, node: &NodeId) -> Option<ResourceVec> {
-    let here = draft.caches.candidates.as_ref()?.nodes.get(node)?;
-    let filed = draft.space.resources.entry(node).filter(|filed| filed.open)?;
-    let space = here.candidates.iter().find(|one| one.job == victim)?.space;
-    Some(here.after(filed.free, space))
+    let candidates = draft.caches.candidates.as_ref()?.nodes.get(node)?;
+    let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
+    let space = candidates.candidates.iter().find(|candidate| candidate.job == victim)?.space;
+    Some(candidates.after(entry.free, space))
 }
 
-/// Seat one on the first node that has room for all of it.
-fn place(draft: &Draft, one: &GroupCandidate, spaces: &mut [(&NodeId, ResourceVec)]) -> Option<Placement> {
+/// Place a waiting job on the first node that holds its whole gang, and subtract what it takes there.
+fn place(
+    draft: &Draft,
+    candidate: &GroupCandidate,
+    spaces: &mut [(&NodeId, ResourceVec)],
+) -> Option<Placement> {
     spaces.iter_mut().find_map(|(node, space)| {
-        let found =
-            one.ask.match_for(&draft.space.resources.entry(node)?.kind).filter(|found| found.holds_gang)?;
-        let usable = draft.reservations.usable(node, *space, one.ending, Some(one.job))?;
-        let spot = Placement::on_one_node(&one.ask, *node, found, &one.ask.assign(found, usable)?);
-        let taken = spot.taken(&one.ask).values().fold(ResourceVec::default(), |sum, taken| sum.plus(*taken));
+        let found = candidate
+            .request
+            .match_for(&draft.space.resources.entry(node)?.kind)
+            .filter(|found| found.holds_gang)?;
+        let usable = draft.reservations.usable(node, *space, candidate.end, Some(candidate.job))?;
+        let placement =
+            Placement::on_one_node(&candidate.request, *node, found, &candidate.request.assign(found, usable)?);
+        let taken = placement
+            .taken(&candidate.request)
+            .values()
+            .fold(ResourceVec::default(), |sum, taken| sum.plus(*taken));
         *space = space.minus(taken);
-        Some(spot)
+        Some(placement)
     })
 }

@@ -1,7 +1,7 @@
 //! Victim selection: for each node the cheapest set of running jobs whose eviction makes the preemptor fit.
 //!
-//! The options of a shape are kept for the round and refreshed on the nodes that changed, so that a wave of urgent jobs does not
-//! search every node for each of them.
+//! The options of a shape are kept for the round and refreshed on the nodes that changed, so that a wave of urgent jobs
+//! does not search every node for each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,8 +106,8 @@ pub(crate) fn minimal_victims_on<'a>(
     Some((victims, assignments))
 }
 
-/// The candidates that a preemptor may evict: weaker jobs, and for a preemptor within a guarantee jobs on borrowed space; only as
-/// many as leave every tenant its guarantee, together with the releases that are pending.
+/// The candidates that a preemptor may evict: weaker jobs, and for a preemptor within a guarantee jobs on borrowed
+/// space; only as many as leave every tenant its guarantee, together with the releases that are pending.
 pub(crate) fn eligible_victims<'a>(
     draft: &Draft,
     preemptor: Preemptor,
@@ -159,8 +159,8 @@ fn is_weaker(preemptor: Preemptor, victim: &Candidate) -> bool {
     }
 }
 
-/// The victims that are needed so that `enough` holds: the shortest prefix of the candidates, without those that turn out not to
-/// be needed, the most expensive spared first. `None` if all candidates together are not enough.
+/// The victims that are needed so that `enough` holds: the shortest prefix of the candidates, without those that turn
+/// out not to be needed, the most expensive spared first. `None` if all candidates together are not enough.
 pub(crate) fn minimal_victims(
     candidates: Vec<&Candidate>,
     enough: impl Fn(&[&Candidate]) -> bool,

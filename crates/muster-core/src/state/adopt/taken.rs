@@ -1,4 +1,4 @@
-//! What a plan has taken so far while adoption checks it part by part.
+//! Space and usage that a plan has taken so far, while adoption checks it part by part (step 8).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::state::usage::guarantee::PendingReleases;
 use crate::state::usage::{Consumer, Usage};
 use crate::time::Timestamp;
 
-/// What one plan has taken so far.
+/// Space, usage and jobs that one plan has taken so far.
 pub(super) struct Taken<'a> {
     /// Jobs that the plan starts, claims for or evicts.
     pub jobs: BTreeSet<JobId>,
@@ -21,7 +21,7 @@ pub(super) struct Taken<'a> {
     pub pending: PendingReleases,
     /// What claims of the state hold on each node, and for which job.
     claimed: BTreeMap<NodeId, Vec<(JobId, ResourceVec)>>,
-    /// Jobs whose claim counts against the guarantees per model.
+    /// Jobs whose claim is counted against the guarantees per model.
     claimants: BTreeSet<JobId>,
 }
 
@@ -56,15 +56,15 @@ impl<'a> Taken<'a> {
         self.space.get(node).copied().unwrap_or_default()
     }
 
-    /// What is held on a node for waiting jobs other than `job`. A job that this plan has started needs its claim no longer: what
-    /// it uses is in `space`.
+    /// What claims hold on a node for jobs other than `job`. The claim of a job that this plan starts does not count:
+    /// what the job uses is in `space`.
     pub fn claimed_by_others(&self, node: &NodeId, job: JobId) -> ResourceVec {
         let claims = self.claimed.get(node).into_iter().flatten();
         let others = claims.filter(|(id, _)| *id != job && !self.jobs.contains(id));
         others.fold(ResourceVec::default(), |sum, (_, space)| sum.plus(*space))
     }
 
-    /// A gang starts.
+    /// Count a gang that starts.
     pub fn start(&mut self, state: &State, job: &Job, tasks: &[PlacedTask]) {
         self.hold(job, tasks);
         self.usage.run(&job.spec.tenant, job.spec.demand_of(tasks), tasks);
@@ -73,7 +73,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// A gang gets a claim on the space that its victims release.
+    /// Count a gang that gets a claim on the space that its victims release.
     pub fn claim(&mut self, state: &State, job: &Job, eviction: &Eviction, victims: &[&Job]) {
         self.jobs.extend(eviction.victims.iter().copied());
         victims.iter().for_each(|victim| self.pending.add(state, victim));

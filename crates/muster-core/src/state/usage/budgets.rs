@@ -1,8 +1,9 @@
-//! What a tenant may use in all, and what it has used: what was charged, and what its attempts have run up since.
+//! Budgets: the total that a tenant may use, against its past charges and the accrued usage of its running attempts.
 //!
-//! A budget counts from the first day. Who grants more raises the number. When it is used up nothing new starts, and
-//! a job with a time limit starts only if the budget covers that limit, in GPU time, money and energy; what runs goes on
-//! to its end. What a tenant has used goes with it: a department no longer pays for a team that was moved away or deleted.
+//! A budget counts from the first day; an administrator who grants more raises it. When it is used up, no further job
+//! starts. A job with a time limit starts only if the budget covers that limit in GPU time, money and energy. Running
+//! jobs run to their end. Past usage stays with its tenant: a parent no longer pays for a tenant that was moved or
+//! deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +18,13 @@ use crate::state::State;
 use crate::time::Timestamp;
 
 impl State {
-    /// What the attempt of a job has used until now; nothing where it has none.
+    /// The accrued charge of a job's attempt; `None` if it has no attempt.
     pub fn accrued(&self, job: &Job, now: Timestamp) -> Option<Charge> {
         let tenant = self.tenants.get(&job.spec.tenant)?;
         Some(charge(&job.spec, job.attempt()?, &tenant.config, now))
     }
 
-    /// What a tenant itself has used until now, but for the energy of what runs.
+    /// What a tenant itself has used until now, without the energy of its running attempts.
     pub fn spent(&self, tenant: &Tenant, now: Timestamp) -> Spent {
         let charged = self.ledger.account(&tenant.id).used;
         let running_ms = tenant.running_gpu_ms(now);
@@ -33,7 +34,7 @@ impl State {
         Spent { gpu_ms, cost_micro, energy_mj }.plus(running)
     }
 
-    /// What every tenant has used with all below it until now. O(tenants × depth + running attempts).
+    /// What each tenant and its descendants have used until now. O(tenants × depth + running attempts).
     pub fn spent_below(&self, now: Timestamp) -> BTreeMap<&TenantId, Spent> {
         let running = self.energy_of_running(now);
         self.summed_up(|tenant| {
@@ -42,7 +43,7 @@ impl State {
         })
     }
 
-    /// What the attempts of each tenant have run up until now.
+    /// The energy that the running attempts of each tenant have used until now.
     fn energy_of_running(&self, now: Timestamp) -> BTreeMap<&TenantId, u64> {
         let mut sums: BTreeMap<&TenantId, u64> = BTreeMap::new();
         for job in self.ends.iter().filter_map(|(_, id)| self.jobs.get(id)) {
@@ -53,13 +54,13 @@ impl State {
         sums
     }
 
-    /// A figure of each tenant, with those of all below it.
+    /// Sum of a figure over each tenant and its descendants.
     fn summed_up(&self, figure: impl Fn(&Tenant) -> Spent) -> BTreeMap<&TenantId, Spent> {
         let mut sums: BTreeMap<&TenantId, Spent> = BTreeMap::new();
         for tenant in self.tenants.values() {
             let own = figure(tenant);
-            for above in self.lineage(&tenant.id) {
-                let sum = sums.entry(&above.id).or_default();
+            for ancestor in self.lineage(&tenant.id) {
+                let sum = sums.entry(&ancestor.id).or_default();
                 *sum = sum.plus(own);
             }
         }
@@ -67,13 +68,13 @@ impl State {
     }
 }
 
-/// What budgets are checked against: usage of the tenants that have one, and the power limits of GPU models.
-/// Empty where no tenant has a budget.
+/// Usage of the tenants that have a budget, and the power limits of GPU models. Empty if no tenant has a budget.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BudgetUsage {
-    /// Usage of each tenant that has a budget, with all tenants below it.
+    /// Usage of each tenant that has a budget, with its descendants.
     spent: BTreeMap<TenantId, Spent>,
-    /// The lowest power limit of the registered GPUs of each model and memory size. Empty unless a budget limits energy.
+    /// The lowest power limit of the registered GPUs of each model and memory size. Empty unless a budget limits
+    /// energy.
     power_limits: BTreeMap<(String, u64), u64>,
 }
 
@@ -88,17 +89,18 @@ impl BudgetUsage {
             true => (state.spent_below(now), lowest_power_limits(state)),
             false => (state.summed_up(|tenant| state.spent(tenant, now)), BTreeMap::new()),
         };
-        let has_budget = |id: &TenantId| state.tenants.get(id).is_some_and(|one| one.config.budget.is_set());
+        let has_budget =
+            |id: &TenantId| state.tenants.get(id).is_some_and(|tenant| tenant.config.budget.is_set());
         let spent = spent.into_iter().filter(|(id, _)| has_budget(id));
         BudgetUsage { spent: spent.map(|(id, spent)| (id.clone(), spent)).collect(), power_limits }
     }
 
-    /// Whether no tenant has a budget.
+    /// True if no tenant has a budget.
     pub fn is_empty(&self) -> bool {
         self.spent.is_empty()
     }
 
-    /// The first tenant, itself or above, whose budget does not allow so much more, and its usage.
+    /// The first tenant of the lineage whose budget does not allow `more`, and its usage.
     pub fn over<'a>(&self, state: &'a State, tenant: &TenantId, more: Spent) -> Option<(&'a Tenant, Spent)> {
         let with_budget = |tenant: &'a Tenant| Some((tenant, *self.spent.get(&tenant.id)?));
         state
@@ -122,27 +124,28 @@ impl BudgetUsage {
             gpu_milli += u64::from(count) * least_milli;
             milliwatts += u64::from(count) * self.lowest_power_limit(each) * least_milli / 1_000;
         }
-        let until = |each_second: u64| {
-            u64::try_from(u128::from(each_second) * limit_ms.max(0) as u128 / 1_000).unwrap_or(u64::MAX)
+        let until_limit = |per_second: u64| {
+            u64::try_from(u128::from(per_second) * limit_ms.max(0) as u128 / 1_000).unwrap_or(u64::MAX)
         };
-        let gpu_ms = until(gpu_milli);
+        let gpu_ms = until_limit(gpu_milli);
         let price_micro = state.tenants.get(tenant).map_or(0, |tenant| tenant.config.price_micro());
-        Spent { gpu_ms, cost_micro: price(gpu_ms, price_micro), energy_mj: until(milliwatts) }
+        Spent { gpu_ms, cost_micro: price(gpu_ms, price_micro), energy_mj: until_limit(milliwatts) }
     }
 
     /// The lowest power limit among the GPUs that a task could be given.
     fn lowest_power_limit(&self, each: &Resources) -> u64 {
         let is_eligible = |model: &str, memory_mib: u64| {
-            let is_of = |wish: &String| model::matches(wish, model);
+            let is_requested = |requested: &String| model::matches(requested, model);
             memory_mib >= each.gpu_memory_mib
-                && (each.gpu_models.is_empty() || each.gpu_models.iter().any(is_of))
+                && (each.gpu_models.is_empty() || each.gpu_models.iter().any(is_requested))
         };
         let eligible = self.power_limits.iter().filter(|((model, memory), _)| is_eligible(model, *memory));
         eligible.map(|(_, milliwatts)| *milliwatts).min().unwrap_or(0)
     }
 }
 
-/// By model and memory size. A GPU whose limit is unknown is charged no energy, so it counts as zero here too.
+/// The lowest power limit by model and memory size. A GPU with an unknown limit is charged no energy, so it counts as
+/// 0.
 fn lowest_power_limits(state: &State) -> BTreeMap<(String, u64), u64> {
     let mut lowest = BTreeMap::new();
     for gpu in state.nodes.values().filter(|node| !node.declared).flat_map(|node| &node.facts.gpus) {
@@ -152,7 +155,7 @@ fn lowest_power_limits(state: &State) -> BTreeMap<(String, u64), u64> {
     lowest
 }
 
-/// Tenants that a budget applies to, their own or one above. Their jobs are told apart by their exact time limit.
+/// Tenants with a budget, their own or of an ancestor. Their jobs are grouped into buckets by exact time limit.
 pub(crate) fn budgeted(state: &State) -> BTreeSet<TenantId> {
     let applies = |id: &&TenantId| state.lineage(id).any(|tenant| tenant.config.budget.is_set());
     if !state.tenants.values().any(|tenant| tenant.config.budget.is_set()) {

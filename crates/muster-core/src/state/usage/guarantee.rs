@@ -1,12 +1,12 @@
-//! What tenants can count on, and what they borrow.
+//! Guarantees and borrowing: which preemptors may reclaim capacity, and which victims a guarantee protects.
 //!
-//! A tenant may use more than it is guaranteed while nobody else needs it; that part is borrowed. A job that stays
-//! within a guarantee of its tenant, or of one above, may have borrowed space back, whatever the priorities. And
-//! nobody is displaced out of a guarantee but by a stronger job within the same one: else a strong borrower would
-//! take back what a weak owner has just reclaimed, and so on for ever.
+//! A tenant may use more than its guarantee while the capacity is idle; that part is borrowed. A job within a guarantee
+//! of its tenant, or of an ancestor, reclaims borrowed capacity at any priority. A job within a guarantee is evicted
+//! only for a stronger job (by priority, for example) within the same guarantee: otherwise a borrower of high priority
+//! would take back what an owner of low priority has just reclaimed, in an endless cycle.
 //!
-//! There are guarantees of amounts, and of GPUs of one model. Each entitles by itself, and each shields by itself: what
-//! was had back by the one is not lost to the other.
+//! There are guarantees of amounts and of GPUs of one model. Each entitles and protects by itself: capacity reclaimed
+//! by one is not lost to the other.
 
 use std::collections::BTreeMap;
 
@@ -21,31 +21,31 @@ use crate::state::usage::Usage;
 use crate::state::usage::model_guarantee::{GpusByModel, ModelGuaranteeUsage, guaranteed_models};
 use crate::time::Timestamp;
 
-/// What of all that tenants hold will be gone soon, each with all below it.
+/// Usage that each tenant, with its descendants, releases once pending stops complete.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PendingReleases {
     now: Timestamp,
     released: BTreeMap<TenantId, Demand>,
     released_by_model: GpusByModel,
-    /// Work that is lost by those who were added, beside what tenants have lost before.
+    /// Preemption loss of the added victims, beside what each tenant has lost before.
     lost_gpu_ms: BTreeMap<TenantId, u64>,
 }
 
 impl PendingReleases {
-    /// Attempts that were told to stop. O(running attempts); nothing where nobody has a guarantee.
+    /// Attempts that are stopping. O(running attempts); free of cost if no tenant has a guarantee.
     pub fn of(state: &State, now: Timestamp) -> PendingReleases {
-        let mut leaving = PendingReleases { now, ..PendingReleases::default() };
+        let mut pending = PendingReleases { now, ..PendingReleases::default() };
         if any_tenant_is_guaranteed(state) {
-            leaving.released_by_model = GpusByModel::none(state);
+            pending.released_by_model = GpusByModel::none(state);
             let active = state.nodes.values().flat_map(|node| &node.jobs).filter_map(|id| state.jobs.get(id));
             let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
             let stopping: BTreeMap<_, _> = active.filter(stopping).map(|job| (job.id, job)).collect();
-            stopping.values().for_each(|job| leaving.count(state, job));
+            stopping.values().for_each(|job| pending.count(state, job));
         }
-        leaving
+        pending
     }
 
-    /// One more is displaced.
+    /// Add a victim.
     pub fn add(&mut self, state: &State, job: &Job) {
         self.count(state, job);
         for tenant in state.lineage(&job.spec.tenant) {
@@ -56,35 +56,35 @@ impl PendingReleases {
 
     fn count(&mut self, state: &State, job: &Job) {
         for tenant in state.lineage(&job.spec.tenant) {
-            let gone = self.released.entry(tenant.id.clone()).or_default();
-            *gone = gone.plus(job.held());
+            let released = self.released.entry(tenant.id.clone()).or_default();
+            *released = released.plus(job.held());
         }
         self.released_by_model.add_job(state, job);
     }
 
-    /// Whether its tenant, and everyone above it, can bear the loss of a job.
+    /// True if the loss of a victim is within the loss limits of its tenant and all ancestors.
     fn is_within_loss_limits(&self, state: &State, victim: &Job) -> bool {
         let lost = loss(victim, self.now);
         state.lineage(&victim.spec.tenant).all(|tenant| {
             let already = self.lost_gpu_ms.get(&tenant.id).copied().unwrap_or_default();
-            let bears = |per_day: u64| {
+            let is_within = |per_day: u64| {
                 let before = tenant.preemption_loss.gpu_ms(per_day, self.now).saturating_add(already);
                 before.saturating_add(lost) <= per_day
             };
-            tenant.config.preemption_loss_gpu_ms_per_day.is_none_or(bears)
+            tenant.config.preemption_loss_gpu_ms_per_day.is_none_or(is_within)
         })
     }
 
-    /// Whether a job may go for another as far as guarantees and limits of damage are concerned. Everyone above it keeps what they are
-    /// guaranteed, or gives back what was borrowed: whoever reclaims may have the job that lies across the line, or a
-    /// gang as large as the cluster could never be asked to go. The guarantor of the other, and who is above that,
-    /// loses nothing by it.
+    /// True if guarantees and loss limits allow the eviction of a victim. Its tenant and every ancestor keep their
+    /// guarantee, or return what they borrowed. A preemptor that reclaims may evict a victim that is partly within the
+    /// guarantee: otherwise a gang as large as the cluster could never be evicted. The guarantor of the preemptor and
+    /// the ancestors of the guarantor lose nothing: they get the preemptor instead of the victim.
     pub fn allows(&self, victim: &Job, reclaimed: bool, cover: &GuaranteeCover, usage: &Usage) -> bool {
         let (state, demand) = (usage.state, victim.held());
         let amounts = |tenant: &Tenant| {
             let guaranteed = &tenant.config.guaranteed;
-            let gone = self.released.get(&tenant.id).copied().unwrap_or_default();
-            let before = usage.tenants.running(&tenant.id).less(gone);
+            let released = self.released.get(&tenant.id).copied().unwrap_or_default();
+            let before = usage.tenants.running(&tenant.id).less(released);
             guaranteed.is_kept(before.less(demand), demand)
                 || (reclaimed && !guaranteed.excess(before).is_empty())
         };
@@ -95,8 +95,8 @@ impl PendingReleases {
             })
     }
 
-    /// The same for what one tenant is guaranteed of single models. Each model counts by itself: who has borrowed of
-    /// one loses nothing of another.
+    /// The same for the guarantees per model of one tenant. Each model counts by itself: a tenant that borrows GPUs of
+    /// one model loses nothing of another.
     fn allows_by_model(
         &self,
         victim: &Job,
@@ -105,11 +105,11 @@ impl PendingReleases {
         cover: &GuaranteeCover,
         usage: &Usage,
     ) -> bool {
-        let (state, books) = (usage.state, &usage.guaranteed);
+        let (state, by_model) = (usage.state, &usage.guaranteed);
         tenant.config.guaranteed_by_model.iter().all(|(model, guaranteed)| {
-            let demand = books.held_by(state, victim, model);
-            let gone = self.released_by_model.get(&tenant.id, model);
-            let before = books.runs(&tenant.id, model).saturating_sub(gone);
+            let demand = by_model.held_by(state, victim, model);
+            let released = self.released_by_model.get(&tenant.id, model);
+            let before = by_model.runs(&tenant.id, model).saturating_sub(released);
             let guaranteed = guaranteed.saturating_mul(1_000);
             demand == 0
                 || guaranteed <= before.saturating_sub(demand)
@@ -119,39 +119,40 @@ impl PendingReleases {
     }
 }
 
-/// The guarantees that a waiting job stays within, each of its own tenant or of one above it.
+/// The guarantees that a waiting job stays within, each of its tenant or of an ancestor.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GuaranteeCover<'a> {
-    /// The first tenant that is guaranteed the amounts.
+    /// The first tenant of the lineage whose guarantee of amounts covers the job.
     pub amounts: Option<&'a TenantId>,
-    /// Every tenant that is guaranteed as many GPUs of a model that the job cannot but sit on, and the model.
+    /// Tenants of the lineage whose guarantee per model covers the job, and the only model that the job accepts.
     pub models: Vec<(&'a TenantId, &'a str)>,
 }
 
 impl GuaranteeCover<'_> {
-    /// Whether there is any.
+    /// True if any guarantee covers the job.
     pub fn is_some(&self) -> bool {
         self.amounts.is_some() || !self.models.is_empty()
     }
 
-    /// Whether a job sits on what may be had back: outside of those who are guaranteed it, and on at least one device of
-    /// the model, where only that is guaranteed.
-    pub fn reclaims(&self, state: &State, victim: &Job, books: &ModelGuaranteeUsage) -> bool {
-        let outside = |by: &TenantId| !is_below(state, &victim.spec.tenant, by);
-        let on_model =
-            |(by, model): &(&TenantId, &str)| outside(by) && books.held_by(state, victim, model) > 0;
+    /// True if a victim holds capacity that may be reclaimed: its tenant is not the guarantor or below it, and under a
+    /// guarantee per model the victim holds a device of that model.
+    pub fn reclaims(&self, state: &State, victim: &Job, usage: &ModelGuaranteeUsage) -> bool {
+        let outside = |guarantor: &TenantId| !is_below(state, &victim.spec.tenant, guarantor);
+        let on_model = |(guarantor, model): &(&TenantId, &str)| {
+            outside(guarantor) && usage.held_by(state, victim, model) > 0
+        };
         self.amounts.is_some_and(outside) || self.models.iter().any(on_model)
     }
 
-    /// Whether one of the guarantors is this tenant or below it: the tenant has the job instead of what goes for it.
+    /// True if a guarantor is this tenant or below it: the tenant gets the preemptor instead of the victim.
     fn is_from_below(&self, state: &State, tenant: &TenantId) -> bool {
-        let models = self.models.iter().map(|(by, _)| *by);
-        self.amounts.into_iter().chain(models).any(|by| is_below(state, by, tenant))
+        let models = self.models.iter().map(|(guarantor, _)| *guarantor);
+        self.amounts.into_iter().chain(models).any(|guarantor| is_below(state, guarantor, tenant))
     }
 
-    /// The same for a guarantee of one model, where the job must be within that of the same model.
+    /// The same for a guarantee per model: the preemptor must be covered by a guarantee of the same model.
     fn is_from_below_of(&self, state: &State, tenant: &TenantId, model: &str) -> bool {
-        self.models.iter().any(|(by, of)| *of == model && is_below(state, by, tenant))
+        self.models.iter().any(|(guarantor, covered)| *covered == model && is_below(state, guarantor, tenant))
     }
 }
 
@@ -159,12 +160,12 @@ fn loss(job: &Job, now: Timestamp) -> u64 {
     job.attempt().map_or(0, |attempt| lost_gpu_ms(job, attempt, now))
 }
 
-/// Whether a tenant is another one, or below it.
+/// True if a tenant is `top` or a descendant of it.
 pub(crate) fn is_below(state: &State, tenant: &TenantId, top: &TenantId) -> bool {
-    state.lineage(tenant).any(|above| above.id == *top)
+    state.lineage(tenant).any(|ancestor| ancestor.id == *top)
 }
 
-/// The tenant, itself or one above it, whose guarantee of amounts a demand stays within.
+/// The first tenant of the lineage whose guarantee of amounts covers a demand beside what is held.
 pub(crate) fn guarantor<'a>(
     state: &'a State,
     tenant: &TenantId,
@@ -178,7 +179,7 @@ pub(crate) fn guarantor<'a>(
     state.lineage(tenant).find(covers).map(|tenant| &tenant.id)
 }
 
-/// Whether any tenant has a guarantee.
+/// True if any tenant has a guarantee.
 pub(crate) fn any_tenant_is_guaranteed(state: &State) -> bool {
     let any =
         |tenant: &Tenant| tenant.config.guaranteed.is_set() || guaranteed_models(tenant).next().is_some();
@@ -186,24 +187,24 @@ pub(crate) fn any_tenant_is_guaranteed(state: &State) -> bool {
 }
 
 impl Quota {
-    /// Whether it says anything.
+    /// True if it sets any amount.
     pub fn is_set(&self) -> bool {
         self.amounts(Demand::default()).iter().any(|(quota, _)| *quota > 0)
     }
 
-    /// Whether it says anything about what is demanded. A guarantee of GPUs is none for a job without GPUs: such a
-    /// job could reclaim, and be displaced again, without the guarantee ever being touched.
+    /// True if it sets an amount of a demanded resource. A guarantee of GPUs does not cover a job without GPUs: such a
+    /// job could reclaim and be evicted again without any change of the guarantee's usage.
     fn speaks_of(&self, demand: Demand) -> bool {
         self.amounts(demand).iter().any(|(quota, demand)| *quota > 0 && *demand > 0)
     }
 
-    /// Whether all of it that a job of this demand could take away is left.
+    /// True if `left` still covers every amount that a victim of this demand reduces.
     fn is_kept(&self, left: Demand, demand: Demand) -> bool {
         let amounts = self.amounts(left).into_iter().zip(self.amounts(demand));
         amounts.into_iter().all(|((quota, left), (_, demand))| demand == 0 || quota <= left)
     }
 
-    /// What is guaranteed of each resource, none being nothing, beside what is held or demanded of it.
+    /// The guaranteed amount of each resource, 0 if unset, beside the held or demanded amount.
     fn amounts(&self, other: Demand) -> [(u64, u64); 5] {
         [
             (self.gpus.unwrap_or(0).saturating_mul(1_000), other.gpu_milli),

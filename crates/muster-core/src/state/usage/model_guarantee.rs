@@ -1,9 +1,9 @@
-//! GPUs of single models that tenants can count on: which devices they are, who has how many of them, and which
-//! jobs ask for nothing else.
+//! Guarantees of GPUs per model: which devices belong to a guaranteed model, how many of them each tenant holds, and
+//! which jobs accept no other model.
 //!
-//! What such a guarantee entitles to is told in `guarantee.rs`. A job is within one only if it can sit on nothing but
-//! devices of the model: else it could have its way by the right to one model, sit on another, and be displaced
-//! again without the guarantee ever being touched.
+//! `guarantee.rs` describes what a guarantee entitles to. A guarantee per model covers a job only if the job accepts no
+//! other model: otherwise the job could reclaim by the guarantee of one model, run on another, and be evicted again
+//! without any change of the guarantee's usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,54 +15,54 @@ use crate::objects::job::{Job, PlacedTask, Resources};
 use crate::objects::shape::Shape;
 use crate::state::State;
 
-/// What tenants have of the models they are guaranteed, as a plan is drawn up or adopted.
+/// GPUs of guaranteed models that tenants hold, with what a plan has taken so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ModelGuaranteeUsage {
-    /// With what is set aside for jobs that wait.
+    /// Running attempts, claims and evictions in progress.
     held: GpusByModel,
     runs: GpusByModel,
-    /// The wishes of those who are ready, each with the guaranteed models that it can only be met by. Names are
-    /// compared once, because everyone in the order is asked again and again.
+    /// The models that ready jobs request, each with the guaranteed models that all devices which satisfy the request
+    /// belong to. Names are compared once, because each queue head is checked many times.
     requested_models: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl ModelGuaranteeUsage {
-    /// As it is in the state. O(running + buckets); nothing where nobody has a guarantee per model.
+    /// Usage in the state. O(running + buckets); free of cost if no tenant has a guarantee per model.
     pub fn of(state: &State) -> ModelGuaranteeUsage {
         let runs = GpusByModel::running(state);
-        let mut wishes = BTreeMap::new();
+        let mut requested_models = BTreeMap::new();
         if !runs.devices.is_empty() {
             let groups = state.queue.buckets().flat_map(|(bucket, _)| &bucket.shape.groups);
-            for wish in groups.flat_map(|(_, each)| &each.gpu_models) {
-                if !wishes.contains_key(wish) {
-                    wishes.insert(wish.clone(), runs.devices.sole_models(wish));
+            for requested in groups.flat_map(|(_, each)| &each.gpu_models) {
+                if !requested_models.contains_key(requested) {
+                    requested_models.insert(requested.clone(), runs.devices.sole_models(requested));
                 }
             }
         }
-        ModelGuaranteeUsage { held: runs.clone(), runs, requested_models: wishes }
+        ModelGuaranteeUsage { held: runs.clone(), runs, requested_models }
     }
 
-    /// Whether there is nothing to count.
+    /// True if no tenant has a guarantee per model.
     pub fn is_empty(&self) -> bool {
         self.runs.devices.is_empty()
     }
 
-    /// Count devices that a tenant has, or that are set aside for it.
+    /// Count devices as held by a tenant, or by a claim of it.
     pub fn take(&mut self, state: &State, tenant: &TenantId, tasks: &[PlacedTask]) {
         self.held.add(state, tenant, tasks);
     }
 
-    /// They are no longer set aside.
+    /// Count devices as held no longer.
     pub fn give_back(&mut self, state: &State, tenant: &TenantId, tasks: &[PlacedTask]) {
         self.held.remove(state, tenant, tasks);
     }
 
-    /// Count devices on which a job of a tenant starts.
+    /// Count devices as running a job of a tenant.
     pub fn start(&mut self, state: &State, tenant: &TenantId, tasks: &[PlacedTask]) {
         self.runs.add(state, tenant, tasks);
     }
 
-    /// Every tenant, itself or one above it, whose guarantee of one model a job stays within, and the model.
+    /// Every tenant of the lineage whose guarantee per model covers a shape, and the model.
     pub fn guarantors<'a>(
         &self,
         state: &'a State,
@@ -86,34 +86,35 @@ impl ModelGuaranteeUsage {
         found
     }
 
-    /// What the jobs of a tenant, and of all below it, run on of a model, in thousandths of a GPU.
+    /// GPUs of a model that the jobs of a tenant and its descendants run on, in thousandths.
     pub fn runs(&self, tenant: &TenantId, model: &str) -> u64 {
         self.runs.get(tenant, model)
     }
 
-    /// What a job runs on of a guaranteed model, in thousandths of a GPU.
+    /// GPUs of a guaranteed model that a job runs on, in thousandths.
     pub fn held_by(&self, state: &State, job: &Job, model: &str) -> u64 {
         self.runs.devices.held_by(state, job, model)
     }
 
-    /// Whether there are GPUs among what a shape asks for, and only devices of the model would do for them.
+    /// True if a shape requests GPUs, and only devices of the model are eligible for them.
     fn asks_only_for(&self, shape: &Shape, model: &str) -> bool {
-        let mut asking = shape.groups.iter().map(|(_, each)| each).filter(|each| each.gpus > 0).peekable();
-        let named = |each: &Resources| {
-            !each.gpu_models.is_empty() && each.gpu_models.iter().all(|wish| self.is_only(wish, model))
+        let mut groups = shape.groups.iter().map(|(_, each)| each).filter(|each| each.gpus > 0).peekable();
+        let accepts_only = |each: &Resources| {
+            !each.gpu_models.is_empty()
+                && each.gpu_models.iter().all(|requested| self.is_only(requested, model))
         };
-        asking.peek().is_some() && asking.all(named)
+        groups.peek().is_some() && groups.all(accepts_only)
     }
 
-    fn is_only(&self, wish: &str, model: &str) -> bool {
-        match self.requested_models.get(wish) {
+    fn is_only(&self, requested: &str, model: &str) -> bool {
+        match self.requested_models.get(requested) {
             Some(models) => models.contains(model),
-            None => self.runs.devices.sole_models(wish).contains(model),
+            None => self.runs.devices.sole_models(requested).contains(model),
         }
     }
 }
 
-/// GPUs of guaranteed models by tenant, each with all below it.
+/// GPUs of guaranteed models by tenant, each with its descendants, in thousandths.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GpusByModel {
     devices: GuaranteedDevices,
@@ -134,12 +135,11 @@ impl GpusByModel {
         running
     }
 
-    /// How many of a model a tenant has.
     pub fn get(&self, tenant: &TenantId, model: &str) -> u64 {
         self.tenants.get(tenant).and_then(|models| models.get(model)).copied().unwrap_or_default()
     }
 
-    /// Count what a job runs on.
+    /// Count the devices of a job's attempt.
     pub fn add_job(&mut self, state: &State, job: &Job) {
         if let Some(attempt) = job.attempt() {
             self.add(state, &job.spec.tenant, &attempt.tasks);
@@ -154,28 +154,28 @@ impl GpusByModel {
         self.change(state, tenant, tasks, u64::saturating_sub);
     }
 
-    fn change(&mut self, state: &State, tenant: &TenantId, tasks: &[PlacedTask], to: fn(u64, u64) -> u64) {
+    fn change(&mut self, state: &State, tenant: &TenantId, tasks: &[PlacedTask], op: fn(u64, u64) -> u64) {
         if self.devices.is_empty() {
             return;
         }
-        for above in state.lineage(tenant) {
-            for model in guaranteed_models(above) {
+        for ancestor in state.lineage(tenant) {
+            for model in guaranteed_models(ancestor) {
                 let count = self.devices.count(state, tasks, model);
-                let models = self.tenants.entry(above.id.clone()).or_default();
+                let models = self.tenants.entry(ancestor.id.clone()).or_default();
                 let sum = models.entry(model.clone()).or_default();
-                *sum = to(*sum, count);
+                *sum = op(*sum, count);
             }
         }
     }
 }
 
-/// Every device of the cluster by what it calls itself, with the guaranteed models it is of. Nothing where nobody has
-/// a guarantee per model.
+/// Device models of the cluster as their drivers spell them, each with the guaranteed models it belongs to. Empty if no
+/// tenant has a guarantee per model.
 #[derive(Debug, Clone, Default)]
 struct GuaranteedDevices(Arc<BTreeMap<String, BTreeSet<String>>>);
 
 impl GuaranteedDevices {
-    /// As they are registered. O(kinds).
+    /// The registered devices. O(kinds).
     fn of(state: &State) -> GuaranteedDevices {
         let guaranteed: BTreeSet<&String> = state.tenants.values().flat_map(guaranteed_models).collect();
         if guaranteed.is_empty() {
@@ -198,7 +198,7 @@ impl GuaranteedDevices {
         self.0.get(device).is_some_and(|models| models.contains(model))
     }
 
-    /// What some tasks have of devices of a model, in thousandths.
+    /// GPUs of a model that some tasks hold, in thousandths.
     fn count(&self, state: &State, tasks: &[PlacedTask], model: &str) -> u64 {
         let facts = |(node, gpu): (&NodeId, u8)| state.nodes.get(node)?.facts.gpus.get(usize::from(gpu));
         let of_model = |task: &PlacedTask| {
@@ -212,23 +212,24 @@ impl GuaranteedDevices {
         job.attempt().map_or(0, |attempt| self.count(state, &attempt.tasks, model))
     }
 
-    /// The guaranteed models that a wish can only be met by.
+    /// The guaranteed models that every device which satisfies a requested model belongs to.
     ///
-    /// A model is looked for in the wish as if the wish were a device: `H100` is in `H100-80GB`, so whatever meets the
-    /// wish is an H100. The other way round says nothing: what meets `H100` need not have 80 GB. Wishes may be cut into
-    /// other words than devices are, so the devices that meet one are asked as well.
-    fn sole_models(&self, wish: &str) -> BTreeSet<String> {
+    /// The guaranteed model is matched against the requested one as if that were a device: `H100` matches `H100-80GB`,
+    /// so every device that satisfies the request is an H100. The reverse does not hold: a device that satisfies `H100`
+    /// need not have 80 GB. A request may be split into other words than device names are, so the registered devices
+    /// that satisfy it are checked as well.
+    fn sole_models(&self, requested: &str) -> BTreeSet<String> {
         let met_by_others = |model: &str| {
             let mut others = self.0.keys().filter(|device| !self.is_of(device, model));
-            others.any(|device| model::matches(wish, device))
+            others.any(|device| model::matches(requested, device))
         };
-        let named: BTreeSet<&String> = self.0.values().flatten().collect();
-        let named = named.into_iter().filter(|model| model::matches(model, wish));
+        let guaranteed: BTreeSet<&String> = self.0.values().flatten().collect();
+        let named = guaranteed.into_iter().filter(|model| model::matches(model, requested));
         named.filter(|model| !met_by_others(model)).cloned().collect()
     }
 }
 
-/// The models of which a tenant is guaranteed any.
+/// The models that a tenant is guaranteed GPUs of.
 pub(crate) fn guaranteed_models(tenant: &Tenant) -> impl Iterator<Item = &String> {
     tenant.config.guaranteed_by_model.iter().filter(|(_, count)| **count > 0).map(|(model, _)| model)
 }

@@ -1,4 +1,5 @@
-//! How many GPUs of each limited model tenants hold. A limit counts for all below its tenant together.
+//! Quotas of GPUs per model: how many GPUs of each limited model tenants hold. A limit covers its tenant and all
+//! descendants together.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use crate::ids::TenantId;
 use crate::objects::job::PlacedTask;
 use crate::state::State;
 
-/// What tenants with limits per model hold, and may. Free of charge where nobody has such limits.
+/// GPUs that tenants with limits per model hold, and the limits. Costs nothing to track if no tenant has such a limit.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelLimitUsage<'a> {
     state: &'a State,
@@ -21,7 +22,7 @@ struct ModelLimit {
     limit: u64,
 }
 
-/// A limit that would be passed.
+/// A limit that would be exceeded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ModelLimitExcess<'a> {
     pub tenant: &'a TenantId,
@@ -31,7 +32,7 @@ pub(crate) struct ModelLimitExcess<'a> {
 }
 
 impl<'a> ModelLimitUsage<'a> {
-    /// As it is in the state. O(GPUs) where anyone has limits per model.
+    /// Usage in the state. O(GPUs) if any tenant has limits per model.
     pub fn of(state: &'a State) -> ModelLimitUsage<'a> {
         let mut tenants = BTreeMap::new();
         for tenant in state.tenants.values().filter(|tenant| !tenant.config.maximum_by_model.is_empty()) {
@@ -46,12 +47,13 @@ impl<'a> ModelLimitUsage<'a> {
         models
     }
 
-    /// Whether a tenant, or one above it, has limits per model.
+    /// True if a tenant or an ancestor has limits per model.
     pub fn limits(&self, tenant: &TenantId) -> bool {
-        !self.tenants.is_empty() && self.state.lineage(tenant).any(|one| self.tenants.contains_key(&one.id))
+        !self.tenants.is_empty()
+            && self.state.lineage(tenant).any(|tenant| self.tenants.contains_key(&tenant.id))
     }
 
-    /// Count what a task of a tenant takes.
+    /// Count the devices of a task.
     pub fn take(&mut self, tenant: &TenantId, task: &PlacedTask) {
         if !self.limits(tenant) {
             return;
@@ -62,12 +64,12 @@ impl<'a> ModelLimitUsage<'a> {
         }
     }
 
-    /// The first limit that is passed when a tenant takes more, told by model in thousandths of a GPU.
+    /// The first limit that a tenant exceeds by holding more: `more_of` gives thousandths of a GPU by model.
     pub fn over(&self, tenant: &TenantId, more_of: impl Fn(&str) -> u64) -> Option<ModelLimitExcess<'a>> {
         if self.tenants.is_empty() {
             return None;
         }
-        let limited = self.state.lineage(tenant).filter_map(|one| self.tenants.get_key_value(&one.id));
+        let limited = self.state.lineage(tenant).filter_map(|tenant| self.tenants.get_key_value(&tenant.id));
         limited.flat_map(|(tenant, limits)| limits.iter().map(|limit| (*tenant, limit))).find_map(
             |(tenant, (model, ModelLimit { used, limit }))| {
                 let more = more_of(model);
@@ -78,9 +80,9 @@ impl<'a> ModelLimitUsage<'a> {
         )
     }
 
-    /// What the limits of a tenant, and of all above it, leave of devices of a model, in thousandths of a GPU.
+    /// What the limits of a tenant and its ancestors leave of a device model, in thousandths of a GPU.
     pub fn left_milli(&self, tenant: &TenantId, device: &str) -> u64 {
-        let limited = self.state.lineage(tenant).filter_map(|one| self.tenants.get(&one.id));
+        let limited = self.state.lineage(tenant).filter_map(|tenant| self.tenants.get(&tenant.id));
         let of_model = limited.flatten().filter(|(model, _)| model::matches(model, device));
         let left = of_model.map(|(_, ModelLimit { used, limit })| (limit * 1_000).saturating_sub(*used));
         left.min().unwrap_or(u64::MAX)
@@ -97,8 +99,8 @@ impl<'a> ModelLimitUsage<'a> {
     }
 
     fn count(&mut self, tenant: &TenantId, device: &str, milli: u64) {
-        for above in self.state.lineage(tenant) {
-            let Some(limits) = self.tenants.get_mut(&above.id) else { continue };
+        for ancestor in self.state.lineage(tenant) {
+            let Some(limits) = self.tenants.get_mut(&ancestor.id) else { continue };
             for (_, limit) in limits.iter_mut().filter(|(model, _)| model::matches(model, device)) {
                 limit.used += milli;
             }

@@ -1,5 +1,5 @@
-//! What tenants hold where a policy limits it. A limit counts for all tenants below its own together, and one below what is
-//! held already only forbids adding.
+//! Policy limits (hook `limit`): GPUs that limited tenants hold, in all and by pool. A limit covers its tenant and all
+//! descendants together. A limit below what is held already only prevents further starts.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::objects::demand::Demand;
 use crate::state::State;
 use crate::state::usage::tenants::TenantUsage;
 
-/// Limits of policies, with what is held of the pools that they limit. Free of charge where no policy limits anything.
+/// Policy limits, with what is held of the limited pools. Costs nothing to track without a policy limit.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyLimitUsage<'a> {
     state: &'a State,
@@ -20,18 +20,18 @@ pub(crate) struct PolicyLimitUsage<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PolicyLimitHeld<'a> {
     pub tenant: &'a TenantId,
-    /// Nothing where all GPUs are limited.
+    /// `None` if the limit is on all GPUs.
     pub pool: Option<&'a str>,
     pub held: u64,
     pub limit: u64,
 }
 
 impl<'a> PolicyLimitUsage<'a> {
-    /// As it is in the state. O(running jobs) where a policy limits a pool.
+    /// Usage in the state. O(running jobs) if a policy limits a pool.
     pub fn of(state: &'a State) -> PolicyLimitUsage<'a> {
-        let limits = state.policies.limits.iter().filter(|(_, one)| !one.limit.pools.is_empty());
-        let pools = limits.map(|(tenant, one)| {
-            (tenant, one.limit.pools.keys().map(|pool| (pool.as_str(), 0)).collect::<BTreeMap<_, _>>())
+        let limits = state.policies.limits.iter().filter(|(_, limited)| !limited.limit.pools.is_empty());
+        let pools = limits.map(|(tenant, limited)| {
+            (tenant, limited.limit.pools.keys().map(|pool| (pool.as_str(), 0)).collect::<BTreeMap<_, _>>())
         });
         let mut held = PolicyLimitUsage { state, pools: pools.collect() };
         if !held.pools.is_empty() {
@@ -54,17 +54,17 @@ impl<'a> PolicyLimitUsage<'a> {
         }
     }
 
-    /// Count what jobs of a tenant take that named a pool, or none.
+    /// Count a gang of a tenant that names a pool, or none.
     pub fn take(&mut self, tenant: &TenantId, pool: Option<&str>, gpu_milli: u64) {
         let Some(pool) = pool.filter(|_| !self.pools.is_empty()) else { return };
-        for above in self.state.lineage(tenant) {
-            if let Some(held) = self.pools.get_mut(&above.id).and_then(|pools| pools.get_mut(pool)) {
+        for ancestor in self.state.lineage(tenant) {
+            if let Some(held) = self.pools.get_mut(&ancestor.id).and_then(|pools| pools.get_mut(pool)) {
                 *held += gpu_milli;
             }
         }
     }
 
-    /// Every limit that a tenant, or one of its ancestors, would exceed by taking more, in a pool if the job names one.
+    /// Every limit that a tenant or an ancestor exceeds by holding more, in a pool if the job names one.
     pub fn over(
         &self,
         tenants: &TenantUsage,
@@ -75,25 +75,26 @@ impl<'a> PolicyLimitUsage<'a> {
         if more.gpu_milli == 0 {
             return Vec::new();
         }
-        let mut passed = self.uses(tenants, tenant, pool);
-        passed.retain(|of| of.held + more.gpu_milli > of.limit);
-        passed
+        let mut exceeded = self.uses(tenants, tenant, pool);
+        exceeded.retain(|limit| limit.held + more.gpu_milli > limit.limit);
+        exceeded
     }
 
-    /// What the limits of a tenant, and of all above it, leave to jobs that named a pool, or none, in thousandths of GPUs.
+    /// What the limits of a tenant and its ancestors leave to jobs that name a pool, or none, in thousandths of GPUs.
     pub fn left_milli(&self, tenants: &TenantUsage, tenant: &TenantId, pool: Option<&str>) -> u64 {
-        let left = self.uses(tenants, tenant, pool).into_iter().map(|of| of.limit.saturating_sub(of.held));
-        left.min().unwrap_or(u64::MAX)
+        let limits = self.uses(tenants, tenant, pool).into_iter();
+        limits.map(|limit| limit.limit.saturating_sub(limit.held)).min().unwrap_or(u64::MAX)
     }
 
-    /// Each limit on a tenant, or on one above it, with what is held of it.
+    /// Each limit of a tenant and its ancestors, with what is held of it.
     fn uses(&self, tenants: &TenantUsage, tenant: &TenantId, pool: Option<&str>) -> Vec<PolicyLimitHeld<'a>> {
         let mut found = Vec::new();
         let limits = &self.state.policies.limits;
         if limits.is_empty() {
             return found;
         }
-        for (tenant, limited) in self.state.lineage(tenant).filter_map(|one| limits.get_key_value(&one.id)) {
+        let lineage = self.state.lineage(tenant);
+        for (tenant, limited) in lineage.filter_map(|tenant| limits.get_key_value(&tenant.id)) {
             let of_all = limited.limit.gpu_milli.map(|limit| (None, tenants.held(tenant).gpu_milli, limit));
             let of_pool = pool.and_then(|pool| {
                 let (pool, limit) = limited.limit.pools.get_key_value(pool)?;

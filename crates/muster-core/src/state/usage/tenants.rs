@@ -1,4 +1,4 @@
-//! What each tenant holds and runs together with all tenants below it.
+//! Usage by tenant: what each tenant holds and runs, together with its descendants.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ pub(crate) struct TenantUsage {
 #[derive(Debug)]
 struct TenantNode {
     parent: Option<usize>,
-    /// With what is set aside for waiting jobs: claims and evictions in progress.
+    /// Running attempts, claims and evictions in progress.
     held: Demand,
     /// Running attempts only.
     running: Demand,
 }
 
 impl TenantUsage {
-    /// As it is in the state. O(tenants × depth).
+    /// Usage in the state. O(tenants × depth).
     pub fn of(state: &State) -> TenantUsage {
         let mut children: BTreeMap<Option<&TenantId>, Vec<&Tenant>> = BTreeMap::new();
         for tenant in state.tenants.values() {
@@ -63,12 +63,12 @@ impl TenantUsage {
         self.node_of(tenant).map(|node| self.nodes[node].running).unwrap_or_default()
     }
 
-    /// Count as held by a tenant and its ancestors.
+    /// Count a demand as held by a tenant and its ancestors.
     pub fn hold(&mut self, tenant: &TenantId, demand: Demand) {
         self.update_lineage(tenant, |node| node.held = node.held.plus(demand));
     }
 
-    /// Count as running for a tenant and its ancestors.
+    /// Count a demand as running for a tenant and its ancestors.
     pub fn run(&mut self, tenant: &TenantId, demand: Demand) {
         self.update_lineage(tenant, |node| node.running = node.running.plus(demand));
     }
@@ -91,17 +91,14 @@ impl TenantUsage {
         self.index.get(tenant).copied()
     }
 
-    /// The parent of a position.
     pub fn parent_of(&self, node: usize) -> Option<usize> {
         self.nodes[node].parent
     }
 
-    /// What is held at a position.
     pub fn held_at(&self, node: usize) -> Demand {
         self.nodes[node].held
     }
 
-    /// How many tenants there are.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }

@@ -1,4 +1,5 @@
-//! What single users hold where that is limited. A limit counts for all tenants below its own together.
+//! User limits: what single users hold of a tenant that limits it. A limit covers its tenant and all descendants
+//! together.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use crate::objects::demand::Demand;
 use crate::objects::tenant::{Excess, Quota};
 use crate::state::State;
 
-/// What the users of tenants with such limits hold. Free of charge where nobody has one.
+/// What each user holds of the tenants with user limits. Costs nothing to track if no tenant has such a limit.
 #[derive(Debug, Clone)]
 pub(crate) struct UserLimitUsage<'a> {
     state: &'a State,
@@ -15,7 +16,7 @@ pub(crate) struct UserLimitUsage<'a> {
 }
 
 impl<'a> UserLimitUsage<'a> {
-    /// As it is in the state. O(members) where anyone has such limits.
+    /// Usage in the state. O(members) if any tenant has user limits.
     pub fn of(state: &'a State) -> UserLimitUsage<'a> {
         let all = state.tenants.values();
         let limited = all.filter(|tenant| tenant.config.maximum_per_user != Quota::default());
@@ -35,38 +36,40 @@ impl<'a> UserLimitUsage<'a> {
         }
     }
 
-    /// Count what a user takes in a tenant.
+    /// Count a demand as held by a user of a tenant.
     pub fn take(&mut self, tenant: &TenantId, user: &str, demand: Demand) {
         if self.tenants.is_empty() {
             return;
         }
-        for above in self.state.lineage(tenant) {
-            let Some(users) = self.tenants.get_mut(&above.id) else { continue };
+        for ancestor in self.state.lineage(tenant) {
+            let Some(users) = self.tenants.get_mut(&ancestor.id) else { continue };
             let held = users.entry(user.to_string()).or_default();
             *held = held.plus(demand);
         }
     }
 
-    /// Each limit of a user of a tenant, and what the user holds of it.
+    /// Each user limit of a tenant and its ancestors, and what the user holds of it.
     pub fn limits(&self, tenant: &TenantId, user: &str) -> Vec<(&'a Quota, Demand)> {
         if self.tenants.is_empty() {
             return Vec::new();
         }
-        let limited = self.state.lineage(tenant).filter_map(|one| Some((one, self.tenants.get(&one.id)?)));
+        let lineage = self.state.lineage(tenant);
+        let limited = lineage.filter_map(|tenant| Some((tenant, self.tenants.get(&tenant.id)?)));
         let held = |users: &BTreeMap<String, Demand>| users.get(user).copied().unwrap_or_default();
-        limited.map(|(one, users)| (&one.config.maximum_per_user, held(users))).collect()
+        limited.map(|(tenant, users)| (&tenant.config.maximum_per_user, held(users))).collect()
     }
 
-    /// Every limit that a user of a tenant would pass by taking more, and the tenant that sets it.
+    /// Every limit that a user of a tenant exceeds by holding more, and the tenant that sets it.
     pub fn over(&self, tenant: &TenantId, user: &str, more: Demand) -> Vec<(&'a TenantId, Excess)> {
         if self.tenants.is_empty() {
             return Vec::new();
         }
-        let limited = self.state.lineage(tenant).filter_map(|one| Some((one, self.tenants.get(&one.id)?)));
-        let over = limited.flat_map(|(one, users)| {
+        let lineage = self.state.lineage(tenant);
+        let limited = lineage.filter_map(|tenant| Some((tenant, self.tenants.get(&tenant.id)?)));
+        let over = limited.flat_map(|(tenant, users)| {
             let held = users.get(user).copied().unwrap_or_default();
-            let excess = one.config.maximum_per_user.excess(held.plus(more)).into_iter();
-            excess.map(|excess| (&one.id, excess))
+            let excess = tenant.config.maximum_per_user.excess(held.plus(more)).into_iter();
+            excess.map(|excess| (&tenant.id, excess))
         });
         over.collect()
     }

@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use muster_sim::heterogeneous_shares::{SharePolicy, JobType, GPU_KINDS, mean_completion_hours};
 use serde::Serialize;
 
-use super::traces::{self, Table};
-use crate::commands::{Code, Ending};
+use super::traces::{self, CsvTable};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::CliError;
 use crate::output::{self, Column, ListArgs};
 
 /// As the file names them, the fastest first.
-const NAMES: [&str; GPU_KINDS] = ["v100", "p100", "k80"];
+const GPU_TYPE_NAMES: [&str; GPU_KINDS] = ["v100", "p100", "k80"];
 /// GPUs of each kind in the published runs.
-const GPUS: [usize; GPU_KINDS] = [36; GPU_KINDS];
+const GPUS_PER_TYPE: [usize; GPU_KINDS] = [36; GPU_KINDS];
 
 /// `muster bench mixed`.
 #[derive(Debug, clap::Args)]
@@ -37,7 +37,7 @@ pub struct Args {
 
 /// One rate.
 #[derive(Debug, Clone, Serialize)]
-struct Line {
+struct MixedRow {
     jobs_per_hour: f64,
     streams: u64,
     /// Hours from arrival to the end, the mean over streams.
@@ -49,45 +49,45 @@ struct Line {
     published_ratio: Option<f64>,
 }
 
-const COLUMNS: [Column<Line>; 8] = [
+const COLUMNS: [Column<MixedRow>; 8] = [
     Column::new("JOBS/HOUR", |line| line.jobs_per_hour.to_string().into()),
     Column::new("STREAMS", |line| line.streams.to_string().into()),
     Column::new("BLIND H", |line| format!("{:.2}", line.blind_h).into()),
     Column::new("AWARE H", |line| format!("{:.2}", line.aware_h).into()),
     Column::new("RATIO", |line| format!("{:.2}", line.ratio).into()),
-    Column::new("PUBLISHED BLIND", |line| hours(line.published_blind_h).into()),
-    Column::new("PUBLISHED AWARE", |line| hours(line.published_aware_h).into()),
-    Column::new("PUBLISHED RATIO", |line| hours(line.published_ratio).into()),
+    Column::new("PUBLISHED BLIND", |line| hours_text(line.published_blind_h).into()),
+    Column::new("PUBLISHED AWARE", |line| hours_text(line.published_aware_h).into()),
+    Column::new("PUBLISHED RATIO", |line| hours_text(line.published_ratio).into()),
 ];
 
-fn hours(hours: Option<f64>) -> String {
+fn hours_text(hours: Option<f64>) -> String {
     hours.map(|hours| format!("{hours:.2}")).unwrap_or_default()
 }
 
 /// Play the streams, and print a line for each rate.
-pub fn run(args: &Args) -> Ending {
+pub fn run(args: &Args) -> CommandResult {
     if let Some(rate) = args.rate.iter().find(|rate| !(**rate > 0.0 && rate.is_finite())) {
         return Err(CliError::usage(format!("`{rate}` is no rate: give jobs an hour, above 0")));
     }
-    let folder = traces::trace(&traces::folder(args.traces.clone()), "gavel")?;
-    let types = types(&Table::read(&folder.join("isolated.csv"))?)?;
-    let published = published(&Table::read(&folder.join("published_by_rate.csv"))?)?;
-    let lines: Vec<Line> =
-        args.rate.iter().map(|rate| line(&types, *rate, args.streams.max(1), &published)).collect();
+    let folder = traces::trace_dir(&traces::traces_dir(args.traces.clone()), "gavel")?;
+    let types = read_job_types(&CsvTable::read(&folder.join("isolated.csv"))?)?;
+    let published = read_published(&CsvTable::read(&folder.join("published_by_rate.csv"))?)?;
+    let lines: Vec<MixedRow> =
+        args.rate.iter().map(|rate| measure_rate(&types, *rate, args.streams.max(1), &published)).collect();
     output::list(&args.list, false, &COLUMNS, lines.clone(), &lines)?;
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
-type Published = BTreeMap<String, (Option<f64>, Option<f64>)>;
+type PublishedHours = BTreeMap<String, (Option<f64>, Option<f64>)>;
 
-fn line(types: &[JobType], rate: f64, streams: u64, published: &Published) -> Line {
+fn measure_rate(types: &[JobType], rate: f64, streams: u64, published: &PublishedHours) -> MixedRow {
     let mean = |chooser| {
-        let sum: f64 = (0..streams).map(|seed| mean_completion_hours(types, GPUS, rate, seed, chooser)).sum();
+        let sum: f64 = (0..streams).map(|seed| mean_completion_hours(types, GPUS_PER_TYPE, rate, seed, chooser)).sum();
         sum / streams as f64
     };
     let (blind_h, aware_h) = (mean(SharePolicy::HeterogeneityBlind), mean(SharePolicy::HeterogeneityAware));
     let (blind, aware) = published.get(&format!("{rate:.1}")).copied().unwrap_or_default();
-    Line {
+    MixedRow {
         jobs_per_hour: rate,
         streams,
         blind_h,
@@ -100,7 +100,7 @@ fn line(types: &[JobType], rate: f64, streams: u64, published: &Published) -> Li
 }
 
 /// Jobs of one GPU, with their speeds in times that on the fastest kind.
-fn types(table: &Table) -> Result<Vec<JobType>, CliError> {
+fn read_job_types(table: &CsvTable) -> Result<Vec<JobType>, CliError> {
     let mut speeds: BTreeMap<(String, String), [f64; GPU_KINDS]> = BTreeMap::new();
     for row in table.rows() {
         let row = row?;
@@ -109,7 +109,7 @@ fn types(table: &Table) -> Result<Vec<JobType>, CliError> {
         }
         let kind = row.text("gpu_type")?;
         let kind =
-            NAMES.iter().position(|name| *name == kind).ok_or_else(|| row.wrong("an unknown kind of GPU"))?;
+            GPU_TYPE_NAMES.iter().position(|name| *name == kind).ok_or_else(|| row.error("an unknown kind of GPU"))?;
         let key = (row.text("model")?.to_string(), row.text("batch_size")?.to_string());
         speeds.entry(key).or_default()[kind] = row.number("steps_per_s")?;
     }
@@ -118,8 +118,8 @@ fn types(table: &Table) -> Result<Vec<JobType>, CliError> {
 }
 
 /// By rate: hours with equal shares, blind and aware, as they are published for jobs of one GPU.
-fn published(table: &Table) -> Result<Published, CliError> {
-    let mut published = Published::new();
+fn read_published(table: &CsvTable) -> Result<PublishedHours, CliError> {
+    let mut published = PublishedHours::new();
     for row in table.rows() {
         let row = row?;
         if row.text("trace")? == "single_gpu" && row.text("metric")? == "avg_jct_h" {

@@ -14,13 +14,13 @@ mod stream;
 use muster_agent::Cluster;
 use muster_core::objects::node::NodeFacts;
 
-use self::model::{Board, Work};
-use self::placer::{Blind, Manner};
-use self::planner::Planner;
-use self::report::Row;
-use self::serve::Served;
-use self::stream::Job;
-use crate::commands::{Code, Ending};
+use self::model::{NodeBandwidths, TrainingStep};
+use self::placer::{TopologyBlindAllocator, DevicePolicy};
+use self::planner::PlannerAllocator;
+use self::report::NumaRow;
+use self::serve::ServedJob;
+use self::stream::StreamJob;
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::CliError;
 use crate::output::{self, ShowArgs};
 use muster_sim::random::Random;
@@ -57,47 +57,47 @@ pub struct NumaArgs {
 }
 
 /// Serve the jobs in each manner on each box, and print a table.
-pub fn run(args: &NumaArgs) -> Ending {
-    let work = Work { compute_ms: args.compute_ms, gradient_mb: args.gradient_mb };
+pub fn run(args: &NumaArgs) -> CommandResult {
+    let work = TrainingStep { compute_ms: args.compute_ms, gradient_mb: args.gradient_mb };
     let mut rows = Vec::new();
     for fabric in model::FABRICS {
-        let facts = facts(fabric.machine)?;
-        let fabric = model::Fabric { socket_gbps: args.socket_gbps.unwrap_or(fabric.socket_gbps), ..*fabric };
-        let board = Board::new(&facts, fabric);
+        let facts = node_facts(fabric.machine)?;
+        let fabric = model::FabricBandwidths { socket_gbps: args.socket_gbps.unwrap_or(fabric.socket_gbps), ..*fabric };
+        let board = NodeBandwidths::new(&facts, fabric);
         for load in LOADS {
-            rows.extend(runs(args, &facts, &board, work, load));
+            rows.extend(rows_for_load(args, &facts, &board, work, load));
         }
     }
-    output::say(&args.show, &report::table(&rows), "numa", &rows)?;
-    Ok(Code::DONE)
+    output::print_text(&args.show, &report::table(&rows), "numa", &rows)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// The streams of one load, served in each manner.
-fn runs(args: &NumaArgs, facts: &NodeFacts, board: &Board, work: Work, load: f64) -> Vec<Row> {
+fn rows_for_load(args: &NumaArgs, facts: &NodeFacts, board: &NodeBandwidths, work: TrainingStep, load: f64) -> Vec<NumaRow> {
     let gpus = facts.gpus.len();
     let seeds = args.seed..args.seed + args.streams;
-    let stream = |seed| stream::jobs(seed, args.jobs, load, args.nodes * gpus, gpus as u32);
-    let streams: Vec<(u64, Vec<Job>)> = seeds.map(|seed| (seed, stream(seed))).collect();
-    let serve = |manner: Manner| {
-        let served = streams.iter().map(|(seed, jobs)| served(jobs, facts, args.nodes, manner, *seed));
+    let stream = |seed| stream::job_stream(seed, args.jobs, load, args.nodes * gpus, gpus as u32);
+    let streams: Vec<(u64, Vec<StreamJob>)> = seeds.map(|seed| (seed, stream(seed))).collect();
+    let serve = |manner: DevicePolicy| {
+        let served = streams.iter().map(|(seed, jobs)| serve_stream(jobs, facts, args.nodes, manner, *seed));
         (manner, served.collect())
     };
-    report::rows(board, work, load, &Manner::ALL.map(serve))
+    report::rows(board, work, load, &DevicePolicy::ALL.map(serve))
 }
 
 /// One stream, served in one manner.
-fn served(jobs: &[Job], facts: &NodeFacts, nodes: usize, manner: Manner, seed: u64) -> Vec<Served> {
+fn serve_stream(jobs: &[StreamJob], facts: &NodeFacts, nodes: usize, manner: DevicePolicy, seed: u64) -> Vec<ServedJob> {
     let gpus = facts.gpus.len() as u32;
     match manner {
-        Manner::Planner => serve::serve(jobs, &mut Planner::new(facts, nodes)),
-        Manner::SameNuma => serve::serve(jobs, &mut Planner::same_numa(facts, nodes)),
-        Manner::Lowest => serve::serve(jobs, &mut Blind::new(gpus, nodes, None)),
-        Manner::Random => serve::serve(jobs, &mut Blind::new(gpus, nodes, Some(Random(seed)))),
+        DevicePolicy::Planner => serve::serve(jobs, &mut PlannerAllocator::new(facts, nodes)),
+        DevicePolicy::SameNuma => serve::serve(jobs, &mut PlannerAllocator::same_numa(facts, nodes)),
+        DevicePolicy::Lowest => serve::serve(jobs, &mut TopologyBlindAllocator::new(gpus, nodes, None)),
+        DevicePolicy::Random => serve::serve(jobs, &mut TopologyBlindAllocator::new(gpus, nodes, Some(Random(seed)))),
     }
 }
 
 /// A node of a box, as its agent would describe it.
-fn facts(machine: &str) -> Result<NodeFacts, CliError> {
+fn node_facts(machine: &str) -> Result<NodeFacts, CliError> {
     let text = format!("nodes: [{{name: n, box: {machine}}}]");
     let cluster = Cluster::parse(&text).map_err(|error| CliError::usage(error.to_string()))?;
     let node = cluster.registrations().swap_remove(0);

@@ -10,18 +10,18 @@ mod replay;
 mod report;
 mod seeds;
 mod trace;
-mod typical;
+mod fragmentation;
 
 use std::path::PathBuf;
 
 use super::traces;
-use crate::commands::{Code, Ending};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::{CliError, Exit};
 use crate::output::{self, ListArgs};
-use policies::Name;
-use replay::{Outcome, Pods};
+use policies::PlacementPolicyName;
+use replay::{PlacementOutcome, PreparedWorkload};
 use seeds::Seeds;
-use trace::{Trace, Workload};
+use trace::{OpenbTrace, TraceWorkload};
 
 /// `muster bench placement`.
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub struct Args {
     workload: Vec<String>,
     /// Only these policies
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
-    policy: Vec<Name>,
+    policy: Vec<PlacementPolicyName>,
     /// Only these orders of arrival, for example `42-51`
     #[arg(long, value_name = "SEEDS")]
     seeds: Option<Seeds>,
@@ -43,30 +43,30 @@ pub struct Args {
 }
 
 /// Replay, and print a line for each workload and policy.
-pub fn run(args: Args) -> Ending {
-    let trace = Trace::open(&traces::folder(args.traces))?;
-    let policies = if args.policy.is_empty() { Name::all() } else { &args.policy };
+pub fn run(args: Args) -> CommandResult {
+    let trace = OpenbTrace::open(&traces::traces_dir(args.traces))?;
+    let policies = if args.policy.is_empty() { PlacementPolicyName::all() } else { &args.policy };
     let published = trace.published()?;
     let (mut lines, mut whole) = (Vec::new(), Vec::new());
-    for name in chosen(&trace, args.workload)? {
+    for name in selected_workloads(&trace, args.workload)? {
         let workload = trace.workload(&name)?;
-        let seeds = seeds_of(&workload, args.seeds.as_ref())?;
-        let pods = Pods::of(&workload);
+        let seeds = selected_seeds(&workload, args.seeds.as_ref())?;
+        let pods = PreparedWorkload::of_workload(&workload);
         for policy in policies {
             let replay = |seed: &u64| {
-                Ok::<Outcome, CliError>(pods.replay(trace.cluster(&name, *seed)?, *policy, *seed))
+                Ok::<PlacementOutcome, CliError>(pods.replay(trace.cluster(&name, *seed)?, *policy, *seed))
             };
             let outcomes = seeds.iter().map(replay).collect::<Result<Vec<_>, _>>()?;
-            lines.push(report::line(&name, *policy, &outcomes, &published));
+            lines.push(report::result_row(&name, *policy, &outcomes, &published));
             whole.extend(outcomes);
         }
     }
     output::list(&args.list, false, &report::COLUMNS, lines, &whole)?;
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// The workloads that were asked for, else all.
-fn chosen(trace: &Trace, asked: Vec<String>) -> Result<Vec<String>, CliError> {
+fn selected_workloads(trace: &OpenbTrace, asked: Vec<String>) -> Result<Vec<String>, CliError> {
     let known = trace.workloads()?;
     if let Some(name) = asked.iter().find(|name| !known.contains(name)) {
         return Err(CliError::new(Exit::NotFound, format!("there is no workload `{name}`"))
@@ -76,7 +76,7 @@ fn chosen(trace: &Trace, asked: Vec<String>) -> Result<Vec<String>, CliError> {
 }
 
 /// The seeds that were asked for, else all.
-fn seeds_of(workload: &Workload, asked: Option<&Seeds>) -> Result<Vec<u64>, CliError> {
+fn selected_seeds(workload: &TraceWorkload, asked: Option<&Seeds>) -> Result<Vec<u64>, CliError> {
     let known: Vec<u64> = workload.arrivals.keys().copied().collect();
     let Some(Seeds(asked)) = asked else { return Ok(known) };
     if let Some(seed) = asked.iter().find(|seed| !known.contains(seed)) {

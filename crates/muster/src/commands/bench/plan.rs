@@ -13,14 +13,14 @@ use muster_core::time::{MINUTE, SECOND};
 use muster_core::{JobId, State, Timestamp};
 use serde::Serialize;
 
-use super::cpu::{measured, median};
-use super::synthetic::{Ask, TENANTS, adopt_round, cluster, end, mixed, spec, submit};
-use crate::commands::{Code, Ending};
+use super::timing::{cpu_ms, median_cpu_ms};
+use super::synthetic::{SyntheticJob, TENANTS, plan_and_adopt, synthetic_cluster, end_job, mixed_job, job_spec, submit_jobs};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::output::{self, ShowArgs};
 
 /// One line of the table.
 #[derive(Debug, Serialize)]
-struct Measure {
+struct PlanMeasure {
     what: &'static str,
     nodes: usize,
     value: f64,
@@ -29,30 +29,30 @@ struct Measure {
 }
 
 /// Measure everything, and print it.
-pub fn run(quick: bool, show: &ShowArgs) -> Ending {
+pub fn run(quick: bool, show: &ShowArgs) -> CommandResult {
     let sizes: &[usize] = if quick { &[100, 1_000] } else { &[100, 1_000, 10_000] };
     let mut measures = Vec::new();
     for nodes in sizes {
         measures.extend(placements(*nodes));
     }
     measures.extend(large_gang());
-    measures.extend(impossible());
+    measures.extend(infeasible());
     measures.push(preemption());
     measures.extend(fair_round());
     let text = format!("{}\n", table(&measures));
-    output::say(show, &text, "plan", &measures)?;
-    Ok(Code::DONE)
+    output::print_text(show, &text, "plan", &measures)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn table(measures: &[Measure]) -> String {
-    let line = |measure: &Measure| {
+fn table(measures: &[PlanMeasure]) -> String {
+    let line = |measure: &PlanMeasure| {
         let goal = measure.goal.map(|goal| format!("goal {goal}")).unwrap_or_default();
         let value = match measure.value {
             value if value >= 1_000.0 => format!("{value:.0}"),
             value if value >= 10.0 => format!("{value:.1}"),
             value => format!("{value:.2}"),
         };
-        let Measure { what, nodes, unit, .. } = measure;
+        let PlanMeasure { what, nodes, unit, .. } = measure;
         format!("{nodes:>6} nodes  {what:<52} {value:>10} {unit:<4} {goal}").trim_end().to_string()
     };
     measures.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -60,16 +60,16 @@ fn table(measures: &[Measure]) -> String {
 
 /// An empty cluster and more mixed jobs and gangs than it holds; then rounds in which a fiftieth of them end and as
 /// many come.
-fn placements(nodes: usize) -> Vec<Measure> {
+fn placements(nodes: usize) -> Vec<PlanMeasure> {
     let before = resident_mib();
-    let mut state = cluster(nodes, TENANTS, false);
-    (0..nodes * 4).for_each(|index| submit(&mut state, mixed(index), 1));
+    let mut state = synthetic_cluster(nodes, TENANTS, false);
+    (0..nodes * 4).for_each(|index| submit_jobs(&mut state, mixed_job(index), 1));
     let waiting = state.queue.len();
-    let (ms, planned) = median(5, || plan(&state, Timestamp(0)));
+    let (ms, planned) = median_cpu_ms(5, || plan(&state, Timestamp(0)));
     let starts = planned.plan.starts.len();
     let command = Command::AdoptPlan { plan: Box::new(planned.plan), epoch: 1 };
-    let (adopt_ms, _) = median(3, || state.decide(&Actor::system(), &command, Timestamp(0)).is_ok());
-    let anchor_us = job_by_job_us(&state);
+    let (adopt_ms, _) = median_cpu_ms(3, || state.decide(&Actor::system(), &command, Timestamp(0)).is_ok());
+    let anchor_us = compare_every_node_us(&state);
     let mut rounds = steady_rounds(&mut state, nodes);
     rounds.sort_by(f64::total_cmp);
     let at = |part: f64| rounds[((rounds.len() - 1) as f64 * part) as usize];
@@ -79,7 +79,7 @@ fn placements(nodes: usize) -> Vec<Measure> {
         10_000 => Some("twice that at 1,000"),
         _ => None,
     };
-    let line = |what, value, unit, goal| Measure { what, nodes, value, unit, goal };
+    let line = |what, value, unit, goal| PlanMeasure { what, nodes, value, unit, goal };
     vec![
         line("waiting jobs, of which some are gangs", waiting as f64, "", None),
         line("placements in the first round", starts as f64, "", None),
@@ -98,53 +98,53 @@ fn steady_rounds(state: &mut State, nodes: usize) -> Vec<f64> {
     let (count, each) = (100, (nodes / 25).max(4));
     let mut rounds = Vec::new();
     let mut now = Timestamp(0);
-    adopt_round(state, now);
+    plan_and_adopt(state, now);
     let mut next = nodes * 4;
     for _ in 0..count {
         now = now.plus(10 * SECOND);
         let running: Vec<JobId> =
             state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
         let step = (running.len() / each).max(1);
-        running.iter().step_by(step).for_each(|job| end(state, *job, now));
+        running.iter().step_by(step).for_each(|job| end_job(state, *job, now));
         for _ in 0..each {
-            submit(state, mixed(next), 1);
+            submit_jobs(state, mixed_job(next), 1);
             next += 1;
         }
-        rounds.push(measured(|| plan(state, now)).0);
-        adopt_round(state, now);
+        rounds.push(cpu_ms(|| plan(state, now)).0);
+        plan_and_adopt(state, now);
     }
     rounds
 }
 
 /// A gang of 512 nodes, on an empty cluster and on one where jobs are spread over half of the nodes.
-fn large_gang() -> Vec<Measure> {
-    let gang = Ask { tasks: 512, gpus: 8, ..Ask::default() };
+fn large_gang() -> Vec<PlanMeasure> {
+    let gang = SyntheticJob { tasks: 512, gpus: 8, ..SyntheticJob::default() };
     let measure = |what, state: &State| {
-        let (ms, planned) = median(5, || plan(state, Timestamp(MINUTE)));
+        let (ms, planned) = median_cpu_ms(5, || plan(state, Timestamp(MINUTE)));
         assert_eq!(
             planned.plan.starts.len(),
-            usize::from(what == EMPTY),
+            usize::from(what == GANG_PLACED),
             "the gang starts where there is room"
         );
-        Measure { what, nodes: 1_000, value: ms, unit: "ms", goal: Some("50") }
+        PlanMeasure { what, nodes: 1_000, value: ms, unit: "ms", goal: Some("50") }
     };
-    let mut empty = cluster(1_000, TENANTS, false);
-    submit(&mut empty, gang, 1);
-    let mut busy = cluster(1_000, TENANTS, false);
+    let mut empty = synthetic_cluster(1_000, TENANTS, false);
+    submit_jobs(&mut empty, gang, 1);
+    let mut busy = synthetic_cluster(1_000, TENANTS, false);
     // One GPU of each of 500 nodes, so that too few are left.
-    (0..500).for_each(|_| submit(&mut busy, Ask { gpus: 8, ..Ask::default() }, 1));
-    adopt_round(&mut busy, Timestamp(0));
-    submit(&mut busy, gang, 1);
-    vec![measure(EMPTY, &empty), measure("a gang of 512 nodes is given a place in the future", &busy)]
+    (0..500).for_each(|_| submit_jobs(&mut busy, SyntheticJob { gpus: 8, ..SyntheticJob::default() }, 1));
+    plan_and_adopt(&mut busy, Timestamp(0));
+    submit_jobs(&mut busy, gang, 1);
+    vec![measure(GANG_PLACED, &empty), measure("a gang of 512 nodes is given a place in the future", &busy)]
 }
 
-const EMPTY: &str = "a gang of 512 nodes is placed";
+const GANG_PLACED: &str = "a gang of 512 nodes is placed";
 
 /// A job that no node could hold, and one that waits for more than there is now.
-fn impossible() -> Vec<Measure> {
-    let state = cluster(1_000, TENANTS, false);
+fn infeasible() -> Vec<PlanMeasure> {
+    let state = synthetic_cluster(1_000, TENANTS, false);
     let ask = |ask| SubmitJob {
-        spec: std::sync::Arc::new(spec(ask)),
+        spec: std::sync::Arc::new(job_spec(ask)),
         array: None,
         hold: false,
         key: None,
@@ -152,33 +152,33 @@ fn impossible() -> Vec<Measure> {
         known_key: None,
         is_operator: true,
     };
-    let refuse = |what, wanted: Ask| {
+    let refuse = |what, wanted: SyntheticJob| {
         let command = Command::SubmitJob(ask(wanted));
-        let (ms, refused) = median(9, || state.decide(&Actor::system(), &command, Timestamp(0)).is_err());
+        let (ms, refused) = median_cpu_ms(9, || state.decide(&Actor::system(), &command, Timestamp(0)).is_err());
         assert!(refused, "it is impossible");
-        Measure { what, nodes: 1_000, value: ms, unit: "ms", goal: Some("10") }
+        PlanMeasure { what, nodes: 1_000, value: ms, unit: "ms", goal: Some("10") }
     };
     vec![
-        refuse("an impossible job is refused with its reason", Ask { gpus: 16, ..Ask::default() }),
+        refuse("an impossible job is refused with its reason", SyntheticJob { gpus: 16, ..SyntheticJob::default() }),
         refuse(
             "an impossible gang is refused with its reason",
-            Ask { gpus: 8, tasks: 1_001, ..Ask::default() },
+            SyntheticJob { gpus: 8, tasks: 1_001, ..SyntheticJob::default() },
         ),
     ]
 }
 
 /// A full cluster of 400 tenants, each within and beyond its guarantee, and one urgent job.
-fn preemption() -> Measure {
+fn preemption() -> PlanMeasure {
     let tenants = 400;
-    let mut state = cluster(1_000, tenants, true);
+    let mut state = synthetic_cluster(1_000, tenants, true);
     for index in 0..4_000 {
-        submit(&mut state, Ask { gpus: 2, tenant: index % tenants, ..Ask::default() }, 1);
+        submit_jobs(&mut state, SyntheticJob { gpus: 2, tenant: index % tenants, ..SyntheticJob::default() }, 1);
     }
-    adopt_round(&mut state, Timestamp(0));
-    submit(&mut state, Ask { gpus: 8, tenant: 7, priority: 900, ..Ask::default() }, 1);
-    let (ms, planned) = median(5, || plan(&state, Timestamp(MINUTE)));
+    plan_and_adopt(&mut state, Timestamp(0));
+    submit_jobs(&mut state, SyntheticJob { gpus: 8, tenant: 7, priority: 900, ..SyntheticJob::default() }, 1);
+    let (ms, planned) = median_cpu_ms(5, || plan(&state, Timestamp(MINUTE)));
     assert_eq!(planned.plan.evictions.len(), 1, "someone makes room");
-    Measure {
+    PlanMeasure {
         what: "preemption decision, 400 tenants",
         nodes: 1_000,
         value: ms,
@@ -188,35 +188,35 @@ fn preemption() -> Measure {
 }
 
 /// 320,000 waiting jobs of 200 shapes and 100 tenants on an empty and on a full cluster.
-fn fair_round() -> Vec<Measure> {
+fn fair_round() -> Vec<PlanMeasure> {
     let tenants = 100;
-    let mut state = cluster(1_000, tenants, false);
+    let mut state = synthetic_cluster(1_000, tenants, false);
     for shape in 0..200 {
         for copy in 0..16 {
-            let ask = Ask {
+            let ask = SyntheticJob {
                 gpus: 1 + shape as u32 % 8,
                 cpus: 1 + shape as u32 / 50,
                 tenant: (shape * 16 + copy) % tenants,
                 memory_mib: 1_000 + shape as u64,
-                ..Ask::default()
+                ..SyntheticJob::default()
             };
-            submit(&mut state, ask, 100);
+            submit_jobs(&mut state, ask, 100);
         }
     }
     assert_eq!(state.queue.len(), 320_000);
-    let line = |what, value| Measure { what, nodes: 1_000, value, unit: "ms", goal: Some("300") };
-    let (filling, _) = median(3, || plan(&state, Timestamp(0)));
+    let line = |what, value| PlanMeasure { what, nodes: 1_000, value, unit: "ms", goal: Some("300") };
+    let (filling, _) = median_cpu_ms(3, || plan(&state, Timestamp(0)));
     let first = line("fair round, 320,000 wait, the cluster is empty", filling);
-    adopt_round(&mut state, Timestamp(0));
-    let (full, _) = median(3, || plan(&state, Timestamp(MINUTE)));
+    plan_and_adopt(&mut state, Timestamp(0));
+    let (full, _) = median_cpu_ms(3, || plan(&state, Timestamp(MINUTE)));
     state.settings.objective = Objective::Fast;
-    let (fast, _) = median(3, || plan(&state, Timestamp(MINUTE)));
-    let fast = Measure { goal: None, ..line("the same where the objective is `fast`", fast) };
+    let (fast, _) = median_cpu_ms(3, || plan(&state, Timestamp(MINUTE)));
+    let fast = PlanMeasure { goal: None, ..line("the same where the objective is `fast`", fast) };
     vec![first, line("fair round, 320,000 wait, the cluster is full", full), fast]
 }
 
 /// The anchor: look at every node for one job.
-fn job_by_job_us(state: &State) -> f64 {
+fn compare_every_node_us(state: &State) -> f64 {
     let sample = 50;
     let jobs: Vec<Shape> = state
         .jobs
@@ -225,7 +225,7 @@ fn job_by_job_us(state: &State) -> f64 {
         .take(sample)
         .map(|job| Shape::of(&job.spec))
         .collect();
-    let (ms, ()) = median(3, || {
+    let (ms, ()) = median_cpu_ms(3, || {
         for shape in &jobs {
             for (_, filed) in state.resources.nodes() {
                 black_box(filed.kind.fit(shape, filed.free));

@@ -10,15 +10,15 @@ mod trace;
 use std::path::PathBuf;
 
 use super::traces;
-use crate::commands::{Code, Ending};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::{CliError, Exit};
 use crate::output::{self, ListArgs};
-use policies::Name;
-use report::Row;
-use trace::Folder;
+use policies::QueuePolicyName;
+use report::ReplayRow;
+use trace::MuriTraces;
 
 /// Nodes of the published runs.
-const NODES: usize = 8;
+const CLUSTER_NODES: usize = 8;
 
 /// `muster bench replay`.
 #[derive(Debug, clap::Args)]
@@ -31,36 +31,36 @@ pub struct Args {
     trace: Vec<String>,
     /// Only these policies
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
-    policy: Vec<Name>,
+    policy: Vec<QueuePolicyName>,
     #[command(flatten)]
     list: ListArgs,
 }
 
 /// Replay, and print a line for each trace and policy.
-pub fn run(args: Args) -> Ending {
-    let folder = Folder::open(&traces::folder(args.traces))?;
+pub fn run(args: Args) -> CommandResult {
+    let folder = MuriTraces::open(&traces::traces_dir(args.traces))?;
     let published = folder.published()?;
-    let policies = if args.policy.is_empty() { Name::all() } else { &args.policy };
+    let policies = if args.policy.is_empty() { QueuePolicyName::all() } else { &args.policy };
     let (mut lines, mut rows) = (Vec::new(), Vec::new());
-    for name in chosen(&folder, args.trace)? {
+    for name in selected_traces(&folder, args.trace)? {
         let jobs = folder.jobs(&name)?;
         for policy in policies {
-            let row = Row::of(&name, *policy, &policy.replay(&jobs, NODES));
-            lines.push(report::measured(&row, *policy, &published));
+            let row = ReplayRow::of_outcome(&name, *policy, &policy.replay(&jobs, CLUSTER_NODES));
+            lines.push(report::measured_line(&row, *policy, &published));
             rows.push(row);
         }
         if args.policy.is_empty() {
-            lines.extend(report::others(&name, &published));
+            lines.extend(report::published_lines(&name, &published));
         }
     }
     output::list(&args.list, false, &report::COLUMNS, lines, &rows)?;
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// The traces that were asked for, else all that figures are published for.
-fn chosen(folder: &Folder, asked: Vec<String>) -> Result<Vec<String>, CliError> {
+fn selected_traces(folder: &MuriTraces, asked: Vec<String>) -> Result<Vec<String>, CliError> {
     if asked.is_empty() {
-        return folder.with_figures();
+        return folder.published_traces();
     }
     let known = folder.traces()?;
     if let Some(name) = asked.iter().find(|name| !known.contains(name)) {

@@ -5,7 +5,7 @@
 //! where nothing was.
 
 mod demand;
-mod harm;
+mod interference;
 mod planner;
 mod policies;
 mod report;
@@ -13,11 +13,11 @@ mod report;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use self::demand::Wall;
-use self::harm::Pairs;
-use self::report::Row;
+use self::demand::IsolationMode;
+use self::interference::InterferenceTable;
+use self::report::SharingRow;
 use super::traces;
-use crate::commands::{Code, Ending};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::CliError;
 use crate::output::{self, Format, ListArgs};
 
@@ -38,31 +38,31 @@ pub struct Args {
 }
 
 /// Seat the jobs in each manner, and print a line for each.
-pub fn run(args: Args) -> Ending {
-    let pairs = Pairs::read(&traces::folder(args.traces))?;
-    let rows = rows(&pairs, args.jobs.get(), args.seed)?;
+pub fn run(args: Args) -> CommandResult {
+    let pairs = InterferenceTable::read(&traces::traces_dir(args.traces))?;
+    let rows = sharing_rows(&pairs, args.jobs.get(), args.seed)?;
     output::list(&args.list, false, &report::COLUMNS, rows.clone(), &rows)?;
     if args.list.show.output == Format::Table {
-        output::talk(report::NOTE);
+        output::print_stderr(report::TABLE_NOTE);
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn rows(pairs: &Pairs, count: usize, seed: u64) -> Result<Vec<Row>, CliError> {
-    let jobs = demand::jobs(count, seed);
-    let (layout, partitioned) = policies::partitioned(&jobs, pairs);
+fn sharing_rows(pairs: &InterferenceTable, count: usize, seed: u64) -> Result<Vec<SharingRow>, CliError> {
+    let jobs = demand::random_jobs(count, seed);
+    let (layout, partitioned) = policies::best_mig_layout(&jobs, pairs);
     let none = String::new();
     let seated = [
-        ("whole", none.clone(), policies::whole(&jobs)),
+        ("whole", none.clone(), policies::whole_gpus(&jobs)),
         ("mig-static", layout, partitioned),
-        ("time-slice", none.clone(), policies::in_turns(&jobs)),
-        ("mps", none.clone(), policies::side_by_side(&jobs)),
-        ("muster-mps", none.clone(), planner::fewest(&jobs, Wall::Nobody)?),
-        ("muster", none, planner::fewest(&jobs, Wall::AsAsked)?),
+        ("time-slice", none.clone(), policies::time_sliced(&jobs)),
+        ("mps", none.clone(), policies::mps_unlimited(&jobs)),
+        ("muster-mps", none.clone(), planner::place_on_fewest_gpus(&jobs, IsolationMode::Ignored)?),
+        ("muster", none, planner::place_on_fewest_gpus(&jobs, IsolationMode::Requested)?),
     ];
     Ok(seated
         .into_iter()
-        .map(|(policy, layout, devices)| Row::of(policy, layout, &devices, count, pairs))
+        .map(|(policy, layout, devices)| SharingRow::of_placement(policy, layout, &devices, count, pairs))
         .collect())
 }
 

@@ -19,7 +19,7 @@ pub const TENANTS: usize = 20;
 
 /// A job to submit.
 #[derive(Clone, Copy)]
-pub struct Ask {
+pub struct SyntheticJob {
     pub tasks: u32,
     pub gpus: u32,
     pub cpus: u32,
@@ -29,14 +29,14 @@ pub struct Ask {
     pub memory_mib: u64,
 }
 
-impl Default for Ask {
-    fn default() -> Ask {
-        Ask { tasks: 1, gpus: 1, cpus: 1, tenant: 0, priority: 100, memory_mib: 1_024 }
+impl Default for SyntheticJob {
+    fn default() -> SyntheticJob {
+        SyntheticJob { tasks: 1, gpus: 1, cpus: 1, tenant: 0, priority: 100, memory_mib: 1_024 }
     }
 }
 
 /// Nodes of 8 GPUs and 64 cores in four kinds, and tenants that each may hold a part of them.
-pub fn cluster(nodes: usize, tenants: usize, guaranteed: bool) -> State {
+pub fn synthetic_cluster(nodes: usize, tenants: usize, guaranteed: bool) -> State {
     let mut state = State::empty();
     for index in 0..tenants {
         let mut config = TenantConfig::unlimited("bench");
@@ -44,28 +44,28 @@ pub fn cluster(nodes: usize, tenants: usize, guaranteed: bool) -> State {
         // Half of what an even share would be; the rest is borrowed.
         config.guaranteed.gpus = guaranteed.then_some((nodes * 4 / tenants) as u64);
         let id = tenant_name(index).parse().unwrap_or_else(|_| unreachable!("a plain name"));
-        tell(&mut state, &Command::CreateTenant { id, config: Box::new(config) });
+        apply_command(&mut state, &Command::CreateTenant { id, config: Box::new(config) });
     }
     for index in 0..nodes {
         let node = format!("gpu{index:05}").parse().unwrap_or_else(|_| unreachable!("a plain name"));
-        tell(&mut state, &Command::RegisterNode { node, facts: Box::new(facts(index)) });
+        apply_command(&mut state, &Command::RegisterNode { node, facts: Box::new(node_facts(index)) });
     }
     state
 }
 
 /// Jobs of one to eight GPUs, and now and then a gang over 2, 4 or 16 nodes, for all tenants in turn.
-pub fn mixed(index: usize) -> Ask {
+pub fn mixed_job(index: usize) -> SyntheticJob {
     let sizes =
         [(1, 1), (1, 1), (1, 2), (1, 1), (1, 4), (1, 2), (1, 8), (2, 8), (1, 1), (4, 8), (1, 4), (8, 1)];
     let (tasks, gpus) = if index % 97 == 96 { (16, 8) } else { sizes[index % sizes.len()] };
     let cpus = 1 + (index % 3) as u32;
-    Ask {
+    SyntheticJob {
         tasks,
         gpus,
         cpus,
         tenant: index % TENANTS,
         priority: 100 + (index % 4) as u32 * 100,
-        ..Ask::default()
+        ..SyntheticJob::default()
     }
 }
 
@@ -83,27 +83,27 @@ pub fn submission(spec: JobSpec) -> SubmitJob {
 }
 
 /// Submit a job, or an array of so many.
-pub fn submit(state: &mut State, ask: Ask, count: usize) {
+pub fn submit_jobs(state: &mut State, ask: SyntheticJob, count: usize) {
     let array = (count > 1).then(|| ArraySpec { indexes: (0..count as u32).collect(), running_max: None });
-    tell(state, &Command::SubmitJob(SubmitJob { array, ..submission(spec(ask)) }));
+    apply_command(state, &Command::SubmitJob(SubmitJob { array, ..submission(job_spec(ask)) }));
 }
 
 /// Draw up a round and make it true, everything started.
-pub fn adopt_round(state: &mut State, now: Timestamp) -> usize {
+pub fn plan_and_adopt(state: &mut State, now: Timestamp) -> usize {
     let planned = plan(state, now).plan;
     let starts = planned.starts.len();
-    let events = tell_at(state, &Command::AdoptPlan { plan: Box::new(planned), epoch: 1 }, now);
+    let events = apply_command_at(state, &Command::AdoptPlan { plan: Box::new(planned), epoch: 1 }, now);
     for event in events {
         if let Event::JobPlaced { job, .. } = event {
-            report(state, job, &TaskReport::Started, now);
+            report_tasks(state, job, &TaskReport::Started, now);
         }
     }
     starts
 }
 
 /// A running job ends.
-pub fn end(state: &mut State, job: JobId, now: Timestamp) {
-    report(
+pub fn end_job(state: &mut State, job: JobId, now: Timestamp) {
+    report_tasks(
         state,
         job,
         &TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None },
@@ -111,16 +111,16 @@ pub fn end(state: &mut State, job: JobId, now: Timestamp) {
     );
 }
 
-fn report(state: &mut State, job: JobId, said: &TaskReport, now: Timestamp) {
+fn report_tasks(state: &mut State, job: JobId, said: &TaskReport, now: Timestamp) {
     let attempt = state.jobs.get(&job).and_then(|job| job.attempt());
     let Some((number, nodes)) = attempt.map(|attempt| (attempt.number, attempt.nodes())) else { return };
     for node in nodes {
-        tell_at(state, &Command::ReportTask { node, job, attempt: number, report: said.clone() }, now);
+        apply_command_at(state, &Command::ReportTask { node, job, attempt: number, report: said.clone() }, now);
     }
 }
 
 /// The spec of a job.
-pub fn spec(ask: Ask) -> JobSpec {
+pub fn job_spec(ask: SyntheticJob) -> JobSpec {
     let each = Resources {
         gpus: ask.gpus,
         gpu_models: Default::default(),
@@ -155,11 +155,11 @@ pub fn spec(ask: Ask) -> JobSpec {
 }
 
 /// Make a command true.
-pub fn tell(state: &mut State, command: &Command) {
-    tell_at(state, command, Timestamp(0));
+pub fn apply_command(state: &mut State, command: &Command) {
+    apply_command_at(state, command, Timestamp(0));
 }
 
-fn tell_at(state: &mut State, command: &Command, now: Timestamp) -> Vec<Event> {
+fn apply_command_at(state: &mut State, command: &Command, now: Timestamp) -> Vec<Event> {
     match state.decide(&Actor::system(), command, now) {
         Ok(decision) => {
             decision.events.iter().for_each(|event| state.apply(event));
@@ -175,7 +175,7 @@ pub fn tenant_name(index: usize) -> String {
 }
 
 /// A node of 8 GPUs and 64 cores, of one of four kinds.
-pub fn facts(index: usize) -> NodeFacts {
+pub fn node_facts(index: usize) -> NodeFacts {
     let models = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"];
     let gpu = |device: usize| GpuFacts {
         uuid: format!("gpu-{device}"),

@@ -13,16 +13,16 @@ use flate2::read::GzDecoder;
 use crate::error::CliError;
 
 /// Where traces lie unless it is said.
-const TRACES: &str = "../shared/traces";
+const TRACES_DIR_DEFAULT: &str = "../shared/traces";
 
 /// The folder of traces: as it is said, else as the environment says.
-pub fn folder(said: Option<PathBuf>) -> PathBuf {
+pub fn traces_dir(said: Option<PathBuf>) -> PathBuf {
     let from_variable = || std::env::var_os("MUSTER_TRACES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    said.or_else(from_variable).unwrap_or_else(|| PathBuf::from(TRACES))
+    said.or_else(from_variable).unwrap_or_else(|| PathBuf::from(TRACES_DIR_DEFAULT))
 }
 
 /// The folder of one trace, which must be there.
-pub fn trace(traces: &Path, name: &str) -> Result<PathBuf, CliError> {
+pub fn trace_dir(traces: &Path, name: &str) -> Result<PathBuf, CliError> {
     let folder = traces.join(name);
     if !folder.is_dir() {
         return Err(CliError::failed(format!("there is no trace at `{}`", folder.display()))
@@ -37,62 +37,62 @@ pub fn unreadable(path: &Path, error: &std::io::Error) -> CliError {
 }
 
 /// A file of lines with commas, packed or not.
-pub struct Table {
+pub struct CsvTable {
     path: PathBuf,
     text: String,
 }
 
-impl Table {
+impl CsvTable {
     /// Read it.
-    pub fn read(path: &Path) -> Result<Table, CliError> {
+    pub fn read(path: &Path) -> Result<CsvTable, CliError> {
         let mut text = String::new();
         let file = File::open(path).map_err(|error| unreadable(path, &error))?;
         let packed = path.extension().is_some_and(|extension| extension == "gz");
         let mut source: Box<dyn Read> = if packed { Box::new(GzDecoder::new(file)) } else { Box::new(file) };
         source.read_to_string(&mut text).map_err(|error| unreadable(path, &error))?;
-        Ok(Table { path: path.to_path_buf(), text })
+        Ok(CsvTable { path: path.to_path_buf(), text })
     }
 
     /// Its lines, without that of titles.
-    pub fn rows(&self) -> impl Iterator<Item = Result<Row<'_>, CliError>> {
+    pub fn rows(&self) -> impl Iterator<Item = Result<CsvRow<'_>, CliError>> {
         let mut lines = self.text.lines().enumerate();
         let titles: Vec<&str> = lines.next().map(|(_, line)| line.split(',').collect()).unwrap_or_default();
         let titles = Rc::new(titles);
         lines.map(move |(at, line)| {
-            let row = Row { table: self, titles: titles.clone(), at, fields: line.split(',').collect() };
+            let row = CsvRow { table: self, titles: titles.clone(), at, fields: line.split(',').collect() };
             match row.fields.len() == row.titles.len() {
                 true => Ok(row),
-                false => Err(row.wrong(&format!("{} fields, {} titles", row.fields.len(), row.titles.len()))),
+                false => Err(row.error(&format!("{} fields, {} titles", row.fields.len(), row.titles.len()))),
             }
         })
     }
 }
 
 /// One line.
-pub struct Row<'a> {
-    table: &'a Table,
+pub struct CsvRow<'a> {
+    table: &'a CsvTable,
     titles: Rc<Vec<&'a str>>,
     at: usize,
     fields: Vec<&'a str>,
 }
 
-impl Row<'_> {
+impl CsvRow<'_> {
     /// What stands under a title.
     pub fn text(&self, title: &str) -> Result<&str, CliError> {
         let place = self.titles.iter().position(|known| *known == title);
         place
             .map(|place| self.fields[place])
-            .ok_or_else(|| self.wrong(&format!("there is no column `{title}`")))
+            .ok_or_else(|| self.error(&format!("there is no column `{title}`")))
     }
 
     /// The number that stands under a title.
     pub fn number<N: FromStr>(&self, title: &str) -> Result<N, CliError> {
         let text = self.text(title)?;
-        text.parse().map_err(|_| self.wrong(&format!("`{text}` is no number for `{title}`")))
+        text.parse().map_err(|_| self.error(&format!("`{text}` is no number for `{title}`")))
     }
 
     /// What is wrong with this line.
-    pub fn wrong(&self, what: &str) -> CliError {
+    pub fn error(&self, what: &str) -> CliError {
         CliError::failed(format!("`{}`, line {}: {what}", self.table.path.display(), self.at + 1))
     }
 }

@@ -9,16 +9,16 @@ use muster_server::config::RawConfig;
 use muster_server::server;
 use muster_store::verify::{self, Corruption};
 
-use super::{Finding, bad, good, warn};
+use super::{Finding, fail_finding, ok_finding, warn_finding};
 use crate::commands::config;
 use crate::error::CliError;
 use crate::units;
 
 /// Damage listed one by one; the rest is counted.
-const LISTED_MAX: usize = 1_000;
+const DAMAGE_LISTED_MAX: usize = 1_000;
 
-const RESTORE: &str = "stop the servers, keep a copy of the database, and restore it from a backup";
-const RECOMPUTE: &str =
+const RESTORE_HINT: &str = "stop the servers, keep a copy of the database, and restore it from a backup";
+const TABLES_HINT: &str =
     "find out who changed it; restore the database, or the cell, to what the journal says";
 
 /// Where the database is, in the words of `muster serve`.
@@ -39,30 +39,30 @@ pub struct DeepArgs {
 }
 
 /// Everything that is not as it was written.
-pub fn examine(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
-    let config = config::load(flags(args), args.config.as_deref())?;
+pub fn verify_database(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
+    let config = config::load_config(config_flags(args), args.config.as_deref())?;
     let failed = |error: String| CliError::failed(format!("the database cannot be verified: {error}"));
     let store = server::store_config(&config).map_err(|error| failed(error.to_string()))?;
     let mut state = State::empty();
     let (mut damages, mut count) = (Vec::new(), 0_usize);
     let mut note = |damage: Corruption| {
         count += 1;
-        if damages.len() < LISTED_MAX {
+        if damages.len() < DAMAGE_LISTED_MAX {
             damages.push(damage);
         }
     };
     let examined = verify::verify_database(&store, &mut |entry| state.apply(&entry.event), &mut note)
         .map_err(|error| failed(error.to_string()))?;
-    let mut findings: Vec<Finding> = damages.iter().map(finding).collect();
+    let mut findings: Vec<Finding> = damages.iter().map(damage_finding).collect();
     if count > damages.len() {
-        findings.push(bad("more", format!("{} more places differ", count - damages.len()), ""));
+        findings.push(fail_finding("more", format!("{} more places differ", count - damages.len()), ""));
     }
-    findings.extend(state.check().iter().map(|law| bad("laws", law.to_string(), RESTORE)));
-    findings.extend(summary(&examined, count == 0));
+    findings.extend(state.check().iter().map(|law| fail_finding("laws", law.to_string(), RESTORE_HINT)));
+    findings.extend(summary_findings(&examined, count == 0));
     Ok(findings)
 }
 
-fn flags(args: &DeepArgs) -> RawConfig {
+fn config_flags(args: &DeepArgs) -> RawConfig {
     let mut raw = RawConfig::default();
     if let Some(folder) = &args.data_dir {
         raw.flag("data_dir", "--data-dir", folder.display());
@@ -73,31 +73,31 @@ fn flags(args: &DeepArgs) -> RawConfig {
     raw
 }
 
-fn finding(damage: &Corruption) -> Finding {
+fn damage_finding(damage: &Corruption) -> Finding {
     let found = format!("{} {}", damage.location(), damage.problem());
     match damage {
-        Corruption::Record { .. } => bad("journal", found, RESTORE),
+        Corruption::Record { .. } => fail_finding("journal", found, RESTORE_HINT),
         Corruption::Savepoint { .. } => {
-            warn("savepoint", found, "none: the next start reads more of the journal and saves again")
+            warn_finding("savepoint", found, "none: the next start reads more of the journal and saves again")
         }
         Corruption::Cell { .. } | Corruption::MissingRow { .. } | Corruption::ExtraRow { .. } => {
-            bad("tables", found, RECOMPUTE)
+            fail_finding("tables", found, TABLES_HINT)
         }
     }
 }
 
 /// What was read, so that nobody takes an empty database for a whole one.
-fn summary(examined: &verify::VerificationReport, whole: bool) -> Vec<Finding> {
+fn summary_findings(examined: &verify::VerificationReport, whole: bool) -> Vec<Finding> {
     let old = examined.records - examined.chained_records;
     let older =
         if old > 0 { format!(", {old} of them from before records were chained") } else { String::new() };
-    let read = format!("{} read{older}", units::count(examined.records, "record"));
+    let read = format!("{} read{older}", units::count_text(examined.records, "record"));
     match (whole, examined.tables_compared) {
         (true, _) => vec![
-            good("journal", read),
-            good("tables", format!("{} as the journal says", units::count(examined.rows_compared, "row"))),
+            ok_finding("journal", read),
+            ok_finding("tables", format!("{} as the journal says", units::count_text(examined.rows_compared, "row"))),
         ],
-        (false, true) => vec![good("journal", read)],
-        (false, false) => vec![warn("tables", "not compared: the journal is damaged".to_string(), RESTORE)],
+        (false, true) => vec![ok_finding("journal", read)],
+        (false, false) => vec![warn_finding("tables", "not compared: the journal is damaged".to_string(), RESTORE_HINT)],
     }
 }

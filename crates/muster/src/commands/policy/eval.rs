@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_core::nearest::nearest;
-use muster_policy::{Calls, Limits, Plain, Program, Sample, Takes, is_policy};
+use muster_policy::{CallBatch, Limits, PolicyValue, Program, ViewKind, Signature, is_policy_file};
 use serde::Serialize;
 
-use super::folders::{self, Folder};
-use super::json::Json;
-use crate::commands::{Code, Ending};
+use super::policy_dirs::{self, PolicyDir};
+use super::json::JsonValue;
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::CliError;
 use crate::output::{self, ShowArgs};
 
@@ -52,42 +52,42 @@ pub struct Args {
 
 /// What was answered.
 #[derive(Debug, Serialize)]
-struct Answered {
-    answer: Json,
+struct EvalReport {
+    answer: JsonValue,
     took_us: u64,
 }
 
 /// Call it.
-pub fn run(args: &Args) -> Ending {
-    let folders = folders::of(std::slice::from_ref(&args.file))?;
-    let [folder] = folders.as_slice() else { return Err(no_policy(args)) };
-    let Some(name) = folder.chosen.first().filter(|name| folder.chosen.len() == 1 && is_policy(name)) else {
-        return Err(no_policy(args));
+pub fn run(args: &Args) -> CommandResult {
+    let folders = policy_dirs::read_policy_dirs(std::slice::from_ref(&args.file))?;
+    let [folder] = folders.as_slice() else { return Err(not_one_policy(args)) };
+    let Some(name) = folder.selected.first().filter(|name| folder.selected.len() == 1 && is_policy_file(name)) else {
+        return Err(not_one_policy(args));
     };
-    let wrong = |error| CliError::failed(folder.told(&error));
-    let program = Program::of_file(&folder.files, name, Limits::default()).map_err(wrong)?;
-    let takes = program.takes(name, &args.function).ok_or_else(|| unknown(&program, folder, name, args))?;
-    let values = arguments(args, &takes)?;
+    let wrong = |error| CliError::failed(folder.error_with_source(&error));
+    let program = Program::compile_file(&folder.files, name, Limits::default()).map_err(wrong)?;
+    let takes = program.signature(name, &args.function).ok_or_else(|| unknown_function(&program, folder, name, args))?;
+    let values = call_arguments(args, &takes)?;
     let began = Instant::now();
-    let said = program.call_each(name, &args.function, &Calls::single(values)).pop();
+    let said = program.call_each(name, &args.function, &CallBatch::single(values)).pop();
     let took = began.elapsed();
-    let answer = said.unwrap_or(Ok(Plain::None)).map_err(wrong)?;
+    let answer = said.unwrap_or(Ok(PolicyValue::None)).map_err(wrong)?;
     let text = format!("{answer}\n");
     let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    output::say(&args.show, &text, &answer.to_string(), &Answered { answer: Json(answer.clone()), took_us })?;
-    output::talk(&format!("it took {}", told(took)));
-    Ok(Code::DONE)
+    output::print_text(&args.show, &text, &answer.to_string(), &EvalReport { answer: JsonValue(answer.clone()), took_us })?;
+    output::print_stderr(&format!("it took {}", elapsed_text(took)));
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn no_policy(args: &Args) -> CliError {
+fn not_one_policy(args: &Args) -> CliError {
     CliError::usage(format!("`{}` is not one policy", args.file.display()))
 }
 
-fn unknown(program: &Program, folder: &Folder, name: &str, args: &Args) -> CliError {
+fn unknown_function(program: &Program, folder: &PolicyDir, name: &str, args: &Args) -> CliError {
     let functions = program.functions();
     let here = functions.iter().filter(|(_, files)| files.iter().any(|file| file == name));
     let known: Vec<&str> = here.map(|(function, _)| function.as_str()).collect();
-    let what = format!("there is no function `{}` in `{}`", args.function, folder.shown(name));
+    let what = format!("there is no function `{}` in `{}`", args.function, folder.display_path(name));
     match nearest(&args.function, known.iter().copied()) {
         Some(meant) => CliError::failed(what).hint(format!("`{meant}`")),
         None if known.is_empty() => CliError::failed(what),
@@ -96,27 +96,27 @@ fn unknown(program: &Program, folder: &Folder, name: &str, args: &Args) -> CliEr
 }
 
 /// What each parameter is given: by its name, or the next of the values.
-fn arguments(args: &Args, takes: &Takes) -> Result<Vec<Plain>, CliError> {
+fn call_arguments(args: &Args, takes: &Signature) -> Result<Vec<PolicyValue>, CliError> {
     let mut values = args.values.iter();
     let mut given = Vec::new();
     for (place, name) in takes.names.iter().enumerate() {
-        let sample = sampled(args, name)?;
+        let sample = sample_argument(args, name)?;
         let value = match sample {
             Some(sample) => Some(sample),
-            None => values.next().map(|value| read(value)).transpose()?,
+            None => values.next().map(|value| parse_json_value(value)).transpose()?,
         };
         match value {
             Some(value) => given.push(value),
-            None if place >= takes.least => break,
-            None => return Err(missing(args, takes, name)),
+            None if place >= takes.args_min => break,
+            None => return Err(missing_argument(args, takes, name)),
         }
     }
     match values.next() {
-        Some(value) if takes.most.is_some() => {
+        Some(value) if takes.args_max.is_some() => {
             Err(CliError::usage(format!("nobody takes `{value}`: `{}` takes {takes}", args.function)))
         }
         Some(value) => {
-            let rest = [value].into_iter().chain(values).map(|value| read(value));
+            let rest = [value].into_iter().chain(values).map(|value| parse_json_value(value));
             given.extend(rest.collect::<Result<Vec<_>, _>>()?);
             Ok(given)
         }
@@ -124,77 +124,77 @@ fn arguments(args: &Args, takes: &Takes) -> Result<Vec<Plain>, CliError> {
     }
 }
 
-fn missing(args: &Args, takes: &Takes, name: &str) -> CliError {
+fn missing_argument(args: &Args, takes: &Signature, name: &str) -> CliError {
     let what = format!("nothing is given for `{name}`: `{}` takes {takes}", args.function);
     CliError::usage(what).hint("write values as JSON after the function")
 }
 
 /// The thing that a parameter of this name is given; nothing if its name says nothing.
-fn sampled(args: &Args, parameter: &str) -> Result<Option<Plain>, CliError> {
+fn sample_argument(args: &Args, parameter: &str) -> Result<Option<PolicyValue>, CliError> {
     let one =
-        |sample: Sample, said: &Option<String>| build(sample, said.as_deref().unwrap_or_default()).map(Some);
+        |sample: ViewKind, said: &Option<String>| build_sample(sample, said.as_deref().unwrap_or_default()).map(Some);
     match parameter {
-        "job" => one(Sample::Job, &args.job),
-        "tenant" => one(Sample::Tenant, &args.tenant),
-        "cluster" => one(Sample::Cluster, &args.cluster),
-        "node" => one(Sample::Node, &args.node),
-        "failure" => one(Sample::Failure, &args.failure),
-        "candidate" => one(Sample::Candidate, &args.candidate.first().cloned()),
+        "job" => one(ViewKind::Job, &args.job),
+        "tenant" => one(ViewKind::Tenant, &args.tenant),
+        "cluster" => one(ViewKind::Cluster, &args.cluster),
+        "node" => one(ViewKind::Node, &args.node),
+        "failure" => one(ViewKind::Failure, &args.failure),
+        "candidate" => one(ViewKind::Candidate, &args.candidate.first().cloned()),
         "candidates" => {
-            let all = args.candidate.iter().map(|said| build(Sample::Candidate, said));
-            Ok(Some(Plain::List(all.collect::<Result<_, _>>()?)))
+            let all = args.candidate.iter().map(|said| build_sample(ViewKind::Candidate, said));
+            Ok(Some(PolicyValue::List(all.collect::<Result<_, _>>()?)))
         }
         _ => Ok(None),
     }
 }
 
 /// One with the fields that somebody wrote.
-fn build(sample: Sample, said: &str) -> Result<Plain, CliError> {
+fn build_sample(sample: ViewKind, said: &str) -> Result<PolicyValue, CliError> {
     let fields = match said.trim_start().starts_with('{') {
-        true => object(read(said)?),
-        false => pairs(sample, said)?,
+        true => dict_entries(parse_json_value(said)?),
+        false => parse_field_list(sample, said)?,
     };
-    sample.with(fields).map_err(CliError::usage)
+    sample.sample_with(fields).map_err(CliError::usage)
 }
 
-fn object(value: Plain) -> Vec<(String, Plain)> {
-    let Plain::Dict(entries) = value else { return Vec::new() };
-    let name = |key: Plain| if let Plain::Text(text) = key { text } else { key.to_string() };
+fn dict_entries(value: PolicyValue) -> Vec<(String, PolicyValue)> {
+    let PolicyValue::Dict(entries) = value else { return Vec::new() };
+    let name = |key: PolicyValue| if let PolicyValue::Text(text) = key { text } else { key.to_string() };
     entries.into_iter().map(|(key, value)| (name(key), value)).collect()
 }
 
 /// `gpus=8,labels.team=vision`.
-fn pairs(sample: Sample, said: &str) -> Result<Vec<(String, Plain)>, CliError> {
-    let mut fields: Vec<(String, Plain)> = Vec::new();
+fn parse_field_list(sample: ViewKind, said: &str) -> Result<Vec<(String, PolicyValue)>, CliError> {
+    let mut fields: Vec<(String, PolicyValue)> = Vec::new();
     for pair in said.split(',').filter(|pair| !pair.trim().is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
-            let what = format!("`{pair}` in `--{} {said}` is no field: write `name=value`", sample.word());
+            let what = format!("`{pair}` in `--{} {said}` is no field: write `name=value`", sample.as_str());
             return Err(CliError::usage(what));
         };
         let (name, value) = (name.trim(), value.trim());
         match name.split_once('.') {
             Some((labels, label)) => add_label(&mut fields, labels, (label.into(), value.into())),
-            None => fields.push((name.to_string(), sample.read(name, value).map_err(CliError::usage)?)),
+            None => fields.push((name.to_string(), sample.parse_field(name, value).map_err(CliError::usage)?)),
         }
     }
     Ok(fields)
 }
 
-fn add_label(fields: &mut Vec<(String, Plain)>, name: &str, label: (Plain, Plain)) {
+fn add_label(fields: &mut Vec<(String, PolicyValue)>, name: &str, label: (PolicyValue, PolicyValue)) {
     match fields.iter_mut().find(|(known, _)| known == name) {
-        Some((_, Plain::Dict(labels))) => labels.push(label),
-        _ => fields.push((name.to_string(), Plain::Dict(vec![label]))),
+        Some((_, PolicyValue::Dict(labels))) => labels.push(label),
+        _ => fields.push((name.to_string(), PolicyValue::Dict(vec![label]))),
     }
 }
 
-fn read(value: &str) -> Result<Plain, CliError> {
-    let read = muster_json::from_str::<Json>(value);
+fn parse_json_value(value: &str) -> Result<PolicyValue, CliError> {
+    let read = muster_json::from_str::<JsonValue>(value);
     read.map(|json| json.0).map_err(|_| {
         CliError::usage(format!("`{value}` is no JSON")).hint(format!("a text is written '{:?}'", value))
     })
 }
 
-fn told(took: Duration) -> String {
+fn elapsed_text(took: Duration) -> String {
     match took.as_micros() {
         few @ 0..=9_999 => format!("{few} µs"),
         many => format!("{} ms", many / 1_000),
@@ -206,8 +206,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_written_as_pairs_or_as_json() {
-        let told = |said| build(Sample::Job, said).map(|job| job.to_string()).map_err(|error| error.what);
+    fn sample_fields_are_parsed_from_pairs_or_json() {
+        let told = |said| build_sample(ViewKind::Job, said).map(|job| job.to_string()).map_err(|error| error.message);
         let pairs = told("gpus=8, labels.a=1,labels.b=2,hour=23").unwrap();
         let json = told(r#"{"gpus": 8, "labels": {"a": "1", "b": "2"}, "hour": 23}"#).unwrap();
         assert_eq!(pairs, json);

@@ -3,8 +3,8 @@
 use hyper::Method;
 use muster_protocol::policy::{PolicyDifference, PolicyShadow};
 
-use crate::client::Target;
-use crate::commands::{Code, Ending};
+use crate::client::RequestTarget;
+use crate::commands::{ExitStatus, CommandResult};
 use crate::options::Options;
 use crate::output::{self, Column, ShowArgs};
 use crate::units;
@@ -25,38 +25,38 @@ pub struct Args {
 const COLUMNS: [Column<PolicyDifference>; 5] = [
     Column::new("JOB", |one| one.job_id.as_str().into()),
     Column::new("TIMES", |one| one.times.to_string().into()),
-    Column::new("SEEN", |one| units::localized(&one.seen_at).into()),
+    Column::new("SEEN", |one| units::localize_timestamps(&one.seen_at).into()),
     Column::new("IN FORCE", |one| one.in_force.as_str().into()),
     Column::new("SHADOW", |one| one.shadow.as_str().into()),
 ];
 
 /// Ask, and print.
-pub fn run(args: &Args, options: &Options) -> Ending {
-    let (client, target) = (options.client()?, Target::new("policies").at("shadow"));
+pub fn run(args: &Args, options: &Options) -> CommandResult {
+    let (client, target) = (options.client()?, RequestTarget::new("policies").segment("shadow"));
     let shadow: PolicyShadow = match args.end {
-        true => client.act(Method::DELETE, target)?,
+        true => client.send_without_body(Method::DELETE, target)?,
         false => client.get(target)?,
     };
-    let mut text = headline(&shadow);
+    let mut text = shadow_summary(&shadow);
     if !shadow.jobs.is_empty() {
         text.push_str(&output::table(&COLUMNS, &shadow.jobs, options.color));
     }
-    output::say(&args.show, &text, "shadow", &shadow)?;
-    Ok(Code::DONE)
+    output::print_text(&args.show, &text, "shadow", &shadow)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn headline(shadow: &PolicyShadow) -> String {
+fn shadow_summary(shadow: &PolicyShadow) -> String {
     let files = shadow.policies.files.join(", ");
     let missed = match shadow.missed {
         0 => String::new(),
         missed => format!(", {missed} more went by without"),
     };
-    let looks = units::count(shadow.looks, "look");
-    let alike = units::count(shadow.alike, "time");
+    let looks = units::count_text(shadow.looks, "look");
+    let alike = units::count_text(shadow.alike, "time");
     let otherwise = match shadow.total {
         0 => "nothing would be decided otherwise".to_string(),
-        total => format!("{} would be treated otherwise", units::count(total, "job")),
+        total => format!("{} would be treated otherwise", units::count_text(total, "job")),
     };
-    let since = units::localized(&shadow.since);
+    let since = units::localize_timestamps(&shadow.since);
     format!("shadow of {files} since {since}: {looks}{missed}; decided alike {alike}, {otherwise}\n")
 }

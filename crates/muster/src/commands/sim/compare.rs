@@ -6,7 +6,7 @@ use std::path::Path;
 use muster_protocol::whatif::{WhatIf, WhatIfFigures};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::{Code, Ending};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::CliError;
 use crate::output::{self, Column, ShowArgs};
 use crate::units;
@@ -28,7 +28,7 @@ pub struct Args {
 
 /// One result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Side {
+struct ComparedResult {
     name: String,
     figures: WhatIfFigures,
     tenants: BTreeMap<String, WhatIfFigures>,
@@ -37,35 +37,35 @@ struct Side {
 /// A file, whichever wrote it.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum ResultFile {
     WhatIf(Box<WhatIf>),
-    Replay { policies: Vec<Policy> },
+    Replay { policies: Vec<ReplayedPolicy> },
 }
 
 #[derive(Debug, Deserialize)]
-struct Policy {
+struct ReplayedPolicy {
     policy: String,
     jobs: u64,
     done: u64,
     timed_out: u64,
-    wait_s: Spread,
-    completion_s: Spread,
+    wait_s: ReplayedSpread,
+    completion_s: ReplayedSpread,
     utilisation: f64,
     gpu_hours: f64,
     preemptions: u64,
     lost_gpu_s: f64,
-    tenants: Vec<PolicyTenant>,
+    tenants: Vec<ReplayedTenant>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Spread {
+struct ReplayedSpread {
     mean: f64,
     p95: f64,
     max: f64,
 }
 
 #[derive(Debug, Deserialize)]
-struct PolicyTenant {
+struct ReplayedTenant {
     tenant: String,
     jobs: u64,
     gpu_hours: f64,
@@ -74,17 +74,17 @@ struct PolicyTenant {
 }
 
 /// How one figure is shown.
-type Shown = fn(&WhatIfFigures) -> String;
+type FigureFormat = fn(&WhatIfFigures) -> String;
 
 /// The figures, and how each is shown.
-pub const MEASURES: [(&str, Shown); 11] = [
+pub const FIGURE_FORMATS: [(&str, FigureFormat); 11] = [
     ("jobs", |figures| figures.jobs.to_string()),
     ("started", |figures| figures.started.to_string()),
     ("ended", |figures| figures.ended.to_string()),
-    ("mean wait", |figures| seconds(figures.wait_mean_s)),
-    ("p95 wait", |figures| seconds(figures.wait_p95_s)),
-    ("longest wait", |figures| seconds(figures.wait_max_s)),
-    ("mean time to the end", |figures| seconds(figures.time_mean_s)),
+    ("mean wait", |figures| seconds_text(figures.wait_mean_s)),
+    ("p95 wait", |figures| seconds_text(figures.wait_p95_s)),
+    ("longest wait", |figures| seconds_text(figures.wait_max_s)),
+    ("mean time to the end", |figures| seconds_text(figures.time_mean_s)),
     ("GPU-hours", |figures| format!("{:.1}", figures.gpu_hours)),
     ("utilisation", |figures| match figures.utilisation {
         Some(part) => format!("{:.1} %", part * 100.0),
@@ -94,20 +94,20 @@ pub const MEASURES: [(&str, Shown); 11] = [
     ("GPU-hours lost", |figures| format!("{:.2}", figures.lost_gpu_hours)),
 ];
 
-fn seconds(seconds: f64) -> String {
-    units::span((seconds * 1e3).round() as i64)
+fn seconds_text(seconds: f64) -> String {
+    units::duration_text((seconds * 1e3).round() as i64)
 }
 
 /// Print both, and each tenant.
-pub fn run(args: &Args) -> Ending {
-    let (a, b) = (side(&args.a)?, side(&args.b)?);
-    let text = format!("{}\n{}", output::table(&FIGURES, &lines(&a, &b), false), by_tenant(&a, &b));
-    output::say(&args.show, &text, "compare", &[&a, &b])?;
-    Ok(Code::DONE)
+pub fn run(args: &Args) -> CommandResult {
+    let (a, b) = (read_result(&args.a)?, read_result(&args.b)?);
+    let text = format!("{}\n{}", output::table(&FIGURE_COLUMNS, &figure_rows(&a, &b), false), tenant_table(&a, &b));
+    output::print_text(&args.show, &text, "compare", &[&a, &b])?;
+    Ok(ExitStatus::SUCCESS)
 }
 
 /// A result by its file, and after a colon which of it.
-fn side(said: &str) -> Result<Side, CliError> {
+fn read_result(said: &str) -> Result<ComparedResult, CliError> {
     let (path, which) = match said.rsplit_once(':') {
         Some((path, which)) if !Path::new(said).exists() => (path, Some(which)),
         _ => (said, None),
@@ -119,12 +119,12 @@ fn side(said: &str) -> Result<Side, CliError> {
             .hint("write one with `muster sim whatif -o json` or `muster sim replay -o json`")
     })?;
     match written {
-        Written::WhatIf(answer) => of_whatif(&answer, said, which.unwrap_or("changed")),
-        Written::Replay { policies } => of_replay(policies, said, which),
+        ResultFile::WhatIf(answer) => whatif_result(&answer, said, which.unwrap_or("changed")),
+        ResultFile::Replay { policies } => replay_result(policies, said, which),
     }
 }
 
-fn of_whatif(answer: &WhatIf, said: &str, which: &str) -> Result<Side, CliError> {
+fn whatif_result(answer: &WhatIf, said: &str, which: &str) -> Result<ComparedResult, CliError> {
     let figures = match which {
         "really" => &answer.really,
         "replayed" => &answer.replayed,
@@ -142,14 +142,14 @@ fn of_whatif(answer: &WhatIf, said: &str, which: &str) -> Result<Side, CliError>
         };
         (tenant.tenant_id.clone(), figures.clone())
     });
-    Ok(Side { name: said.to_string(), figures: figures.clone(), tenants: tenants.collect() })
+    Ok(ComparedResult { name: said.to_string(), figures: figures.clone(), tenants: tenants.collect() })
 }
 
-fn of_replay(policies: Vec<Policy>, said: &str, which: Option<&str>) -> Result<Side, CliError> {
+fn replay_result(policies: Vec<ReplayedPolicy>, said: &str, which: Option<&str>) -> Result<ComparedResult, CliError> {
     let names: Vec<String> = policies.iter().map(|policy| policy.policy.clone()).collect();
     let mut found = policies.into_iter().filter(|policy| which.is_none_or(|which| which == policy.policy));
     match (found.next(), found.next()) {
-        (Some(policy), None) => Ok(of_policy(said, policy)),
+        (Some(policy), None) => Ok(policy_result(said, policy)),
         (Some(_), Some(_)) => Err(CliError::usage(format!("`{said}` holds several results"))
             .hint(format!("add one of them, for example `{said}:{}`", names[0]))),
         (None, _) => Err(CliError::usage(format!("`{said}` is not in that file"))
@@ -157,7 +157,7 @@ fn of_replay(policies: Vec<Policy>, said: &str, which: Option<&str>) -> Result<S
     }
 }
 
-fn of_policy(said: &str, policy: Policy) -> Side {
+fn policy_result(said: &str, policy: ReplayedPolicy) -> ComparedResult {
     let figures = WhatIfFigures {
         jobs: policy.jobs,
         started: policy.done + policy.timed_out,
@@ -171,7 +171,7 @@ fn of_policy(said: &str, policy: Policy) -> Side {
         preemptions: policy.preemptions,
         lost_gpu_hours: policy.lost_gpu_s / 3_600.0,
     };
-    let tenant = |tenant: PolicyTenant| {
+    let tenant = |tenant: ReplayedTenant| {
         let (jobs, wait_mean_s) = (tenant.jobs, tenant.wait_s_mean);
         let (gpu_hours, preemptions) = (tenant.gpu_hours, tenant.preemptions);
         (
@@ -179,46 +179,46 @@ fn of_policy(said: &str, policy: Policy) -> Side {
             WhatIfFigures { jobs, wait_mean_s, gpu_hours, preemptions, ..WhatIfFigures::default() },
         )
     };
-    Side { name: said.to_string(), figures, tenants: policy.tenants.into_iter().map(tenant).collect() }
+    ComparedResult { name: said.to_string(), figures, tenants: policy.tenants.into_iter().map(tenant).collect() }
 }
 
 /// One figure of both.
-struct Line {
+struct FigureRow {
     name: String,
     values: [String; 2],
 }
 
-const FIGURES: [Column<Line>; 3] = [
+const FIGURE_COLUMNS: [Column<FigureRow>; 3] = [
     Column::new("FIGURE", |row| row.name.as_str().into()),
     Column::new("A", |row| row.values[0].as_str().into()),
     Column::new("B", |row| row.values[1].as_str().into()),
 ];
 
-fn lines(a: &Side, b: &Side) -> Vec<Line> {
-    let names = Line { name: "result".to_string(), values: [a.name.clone(), b.name.clone()] };
-    let measure = |(name, shown): &(&str, Shown)| Line {
+fn figure_rows(a: &ComparedResult, b: &ComparedResult) -> Vec<FigureRow> {
+    let names = FigureRow { name: "result".to_string(), values: [a.name.clone(), b.name.clone()] };
+    let measure = |(name, shown): &(&str, FigureFormat)| FigureRow {
         name: name.to_string(),
         values: [shown(&a.figures), shown(&b.figures)],
     };
-    std::iter::once(names).chain(MEASURES.iter().map(measure)).collect()
+    std::iter::once(names).chain(FIGURE_FORMATS.iter().map(measure)).collect()
 }
 
 /// What one tenant has of both.
-struct OfTenant {
+struct TenantComparison {
     name: String,
     both: [WhatIfFigures; 2],
 }
 
-const TENANTS: [Column<OfTenant>; 6] = [
+const TENANT_COLUMNS: [Column<TenantComparison>; 6] = [
     Column::new("TENANT", |row| row.name.as_str().into()),
-    Column::new("WAIT A", |row| seconds(row.both[0].wait_mean_s).into()),
-    Column::new("WAIT B", |row| seconds(row.both[1].wait_mean_s).into()),
+    Column::new("WAIT A", |row| seconds_text(row.both[0].wait_mean_s).into()),
+    Column::new("WAIT B", |row| seconds_text(row.both[1].wait_mean_s).into()),
     Column::new("GPU-HOURS A", |row| format!("{:.1}", row.both[0].gpu_hours).into()),
     Column::new("GPU-HOURS B", |row| format!("{:.1}", row.both[1].gpu_hours).into()),
-    Column::new("BETTER", |row| better(row).into()),
+    Column::new("BETTER", |row| better_side(row).into()),
 ];
 
-fn better(row: &OfTenant) -> &'static str {
+fn better_side(row: &TenantComparison) -> &'static str {
     match row.both[1].wait_mean_s - row.both[0].wait_mean_s {
         more if more > 1.0 => "A",
         less if less < -1.0 => "B",
@@ -226,9 +226,9 @@ fn better(row: &OfTenant) -> &'static str {
     }
 }
 
-fn by_tenant(a: &Side, b: &Side) -> String {
+fn tenant_table(a: &ComparedResult, b: &ComparedResult) -> String {
     let names: std::collections::BTreeSet<&String> = a.tenants.keys().chain(b.tenants.keys()).collect();
-    let of = |side: &Side, name: &String| side.tenants.get(name).cloned().unwrap_or_default();
-    let row = |name: &String| OfTenant { name: name.clone(), both: [of(a, name), of(b, name)] };
-    output::table(&TENANTS, &names.into_iter().map(row).collect::<Vec<_>>(), false)
+    let of = |side: &ComparedResult, name: &String| side.tenants.get(name).cloned().unwrap_or_default();
+    let row = |name: &String| TenantComparison { name: name.clone(), both: [of(a, name), of(b, name)] };
+    output::table(&TENANT_COLUMNS, &names.into_iter().map(row).collect::<Vec<_>>(), false)
 }

@@ -1,6 +1,6 @@
 //! Let the jobs of a log meet the planner, or a published policy, in simulated time.
 
-mod bar;
+mod progress_bar;
 mod policies;
 mod report;
 
@@ -14,13 +14,13 @@ use muster_sim::job_log::{self, BadLinePolicy, LogFormat, JobLog, LoggedJob};
 use muster_sim::plots;
 use muster_sim::trace_replay::{ReplayAssumptions, ReplayCluster};
 
-use crate::commands::{Code, Ending};
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::CliError;
 use crate::output::{self, ListArgs};
 use crate::units;
-use bar::Bar;
-use policies::Name;
-use report::{ClusterReport, Report};
+use progress_bar::ProgressBar;
+use policies::SimPolicyName;
+use report::{ReplayClusterReport, ReplayReport};
 
 /// `muster sim replay`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,7 @@ pub struct Args {
     nodes: Option<String>,
     /// Who decides; several for comparison
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., default_value = "muster")]
-    policy: Vec<Name>,
+    policy: Vec<SimPolicyName>,
     /// Tell the planner how long each job runs, as its time limit
     #[arg(long)]
     told: bool,
@@ -103,38 +103,38 @@ impl FormatName {
 }
 
 /// Replay, and print a line for each policy.
-pub fn run(args: Args) -> Ending {
-    let log = read(&args)?;
-    let (site, words) = site(&args, &log.jobs)?;
+pub fn run(args: Args) -> CommandResult {
+    let log = read_log(&args)?;
+    let (site, words) = replay_cluster(&args, &log.jobs)?;
     let assumptions =
         ReplayAssumptions { are_durations_known: args.told, checkpoint_every_ms: args.saves_every, ..ReplayAssumptions::default() };
-    let report = Report::new(&log, ClusterReport::of(&site, words), &assumptions);
-    report.notes().iter().for_each(|note| output::talk(note));
-    let histories = play(&args.policy, &log.jobs, &site, assumptions)?;
+    let report = ReplayReport::new(&log, ReplayClusterReport::of(&site, words), &assumptions);
+    report.notes().iter().for_each(|note| output::print_stderr(note));
+    let histories = replay_policies(&args.policy, &log.jobs, &site, assumptions)?;
     for (name, history) in
         histories.iter().filter(|(_, history)| args.digest && history.digest.decisions() > 0)
     {
         let digest = &history.digest;
-        output::talk(&format!("{}: {} decisions, digest {digest}", name.text(), digest.decisions()));
+        output::print_stderr(&format!("{}: {} decisions, digest {digest}", name.as_str(), digest.decisions()));
     }
-    let figures = histories.iter().map(|(name, history)| figures(name.text(), &log.jobs, history)).collect();
-    let report = report.with(figures);
+    let figures = histories.iter().map(|(name, history)| figures(name.as_str(), &log.jobs, history)).collect();
+    let report = report.with_figures(figures);
     if let Some(dir) = &args.plots {
-        draw(dir, &log.jobs, &histories, &report)?;
+        write_plots(dir, &log.jobs, &histories, &report)?;
     }
     report.print(&args.list, args.tenants)?;
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn read(args: &Args) -> Result<JobLog, CliError> {
+fn read_log(args: &Args) -> Result<JobLog, CliError> {
     let bad = if args.skip_bad { BadLinePolicy::Skip } else { BadLinePolicy::Stop };
     let mut log = job_log::read(&args.trace, args.format.map(FormatName::format), bad)
         .map_err(|error| CliError::failed(error.to_string()).hint(error.hint()))?;
     let first_ms = log.jobs.first().map_or(0, |job| job.submit_ms);
-    let when = |text: &Option<String>| text.as_deref().map(|text| moment(text, first_ms)).transpose();
+    let when = |text: &Option<String>| text.as_deref().map(|text| parse_moment(text, first_ms)).transpose();
     log.retain_submitted_between(when(&args.since)?, when(&args.until)?);
     if log.jobs.is_empty() {
-        let (path, left_out) = (args.trace.display(), report::left_out(&log.left_out));
+        let (path, left_out) = (args.trace.display(), report::left_out_text(&log.left_out));
         return Err(CliError::failed(format!("`{path}` has no job to replay; {left_out}"))
             .hint("other moments with `--since` and `--until`, or another log"));
     }
@@ -142,8 +142,8 @@ fn read(args: &Args) -> Result<JobLog, CliError> {
 }
 
 /// A moment as it is written, or a time after the first job.
-fn moment(text: &str, first_ms: i64) -> Result<i64, CliError> {
-    let after = units::duration_ms(text).ok().map(|ms| first_ms + ms);
+fn parse_moment(text: &str, first_ms: i64) -> Result<i64, CliError> {
+    let after = units::parse_duration_ms(text).ok().map(|ms| first_ms + ms);
     after.or_else(|| job_log::parse_timestamp_ms(text)).ok_or_else(|| {
         CliError::usage(format!("`{text}` is neither a moment nor a time"))
             .hint("for example `2026-01-31T08:00:00Z`, or `7d` after the first job")
@@ -151,7 +151,7 @@ fn moment(text: &str, first_ms: i64) -> Result<i64, CliError> {
 }
 
 /// The cluster, and its words if it was made for the log.
-fn site(args: &Args, jobs: &[LoggedJob]) -> Result<(ReplayCluster, Option<String>), CliError> {
+fn replay_cluster(args: &Args, jobs: &[LoggedJob]) -> Result<(ReplayCluster, Option<String>), CliError> {
     if let Some(file) = &args.cluster {
         let cluster =
             Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
@@ -165,27 +165,27 @@ fn site(args: &Args, jobs: &[LoggedJob]) -> Result<(ReplayCluster, Option<String
     Ok((site, made))
 }
 
-fn play(
-    policies: &[Name],
+fn replay_policies(
+    policies: &[SimPolicyName],
     jobs: &[LoggedJob],
     site: &ReplayCluster,
     assumptions: ReplayAssumptions,
-) -> Result<Vec<(Name, RunHistory)>, CliError> {
+) -> Result<Vec<(SimPolicyName, RunHistory)>, CliError> {
     let mut histories = Vec::new();
     for name in policies {
-        let mut bar = Bar::new(name.text(), job_log);
-        let history = name.play(job_log, site, assumptions, &mut |progress| bar.show(progress))?;
-        output::talk(&bar.done(history.rounds));
+        let mut bar = ProgressBar::new(name.as_str(), job_log);
+        let history = name.replay(job_log, site, assumptions, &mut |progress| bar.draw(progress))?;
+        output::print_stderr(&bar.finish(history.rounds));
         histories.push((*name, history));
     }
     Ok(histories)
 }
 
-fn draw(
+fn write_plots(
     dir: &Path,
     jobs: &[LoggedJob],
-    histories: &[(Name, RunHistory)],
-    report: &Report,
+    histories: &[(SimPolicyName, RunHistory)],
+    report: &ReplayReport,
 ) -> Result<(), CliError> {
     let cannot =
         |error: std::io::Error| CliError::failed(format!("cannot write to `{}`: {error}", dir.display()));
@@ -195,13 +195,13 @@ fn draw(
         report.policies.iter().map(|row| (row.policy.as_str(), &row.utilisation_over_time[..])).collect();
     write("utilisation.svg".to_string(), plots::utilisation(&over_time))?;
     let waits: Vec<(&str, Vec<f64>)> =
-        histories.iter().map(|(name, history)| (name.text(), waits_s(job_log, history))).collect();
+        histories.iter().map(|(name, history)| (name.as_str(), waits_s(job_log, history))).collect();
     let waits: Vec<(&str, &[f64])> = waits.iter().map(|(name, waits)| (*name, &waits[..])).collect();
     write("waits.svg".to_string(), plots::waits(&waits))?;
     for (name, history) in histories {
-        write(format!("gantt-{}.svg", name.text()), plots::gantt(name.text(), job_log, history))?;
+        write(format!("gantt-{}.svg", name.as_str()), plots::gantt(name.as_str(), job_log, history))?;
     }
-    output::talk(&format!("plots are in `{}`", dir.display()));
+    output::print_stderr(&format!("plots are in `{}`", dir.display()));
     Ok(())
 }
 

@@ -11,10 +11,10 @@ use muster_server::whatif::{WhatIfReplay, WhatIfQuery};
 use muster_sim::job_log;
 use muster_sim::whatif::WhatIfSimulator;
 
-use crate::commands::policy::folders;
-use crate::commands::{Code, Ending};
+use crate::commands::policy::policy_dirs;
+use crate::commands::{ExitStatus, CommandResult};
 use crate::error::CliError;
-use crate::interpreter::Starlark;
+use crate::interpreter::StarlarkInterpreter;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ShowArgs, Tint};
 use crate::units;
@@ -56,52 +56,52 @@ pub struct Args {
     show: ShowArgs,
 }
 
-fn setting(text: &str) -> Result<(String, Setting), String> {
+fn parse_setting(text: &str) -> Result<(String, Setting), String> {
     let (key, value) = text.split_once('=').ok_or("write `KEY=VALUE`")?;
     Ok((key.trim().to_string(), value.into()))
 }
 
 /// Jobs that are shown where nobody says how many.
-pub const JOBS_SHOWN: u32 = 10;
+pub const JOBS_SHOWN_DEFAULT: u32 = 10;
 
 /// Ask, and print who would have won and lost.
-pub fn run(args: &Args, options: &Options) -> Ending {
+pub fn run(args: &Args, options: &Options) -> CommandResult {
     let ask = WhatIfRequest {
         since: Some(args.since.clone()),
         until: args.until.clone(),
         set: args.set.iter().cloned().collect(),
         add_nodes: args.add_nodes.clone(),
         remove_nodes: args.remove_nodes.clone(),
-        policies: policies(args)?,
+        policies: changed_policies(args)?,
         jobs: Some(args.jobs),
     };
     match &args.journal {
-        Some(path) => told(&from_journal(path, &ask)?, &args.show, options),
-        None => ask_server(&ask, &args.show, options),
+        Some(path) => print_answer(&answer_from_journal(path, &ask)?, &args.show, options),
+        None => query_server(&ask, &args.show, options),
     }
 }
 
 /// Let a server replay its history, and print what it says.
-pub fn ask_server(ask: &WhatIfRequest, show: &ShowArgs, options: &Options) -> Ending {
+pub fn query_server(ask: &WhatIfRequest, show: &ShowArgs, options: &Options) -> CommandResult {
     if options.terminal {
-        output::talk("the server replays its history; a week of a busy cluster takes about a minute");
+        output::print_stderr("the server replays its history; a week of a busy cluster takes about a minute");
     }
-    told(&options.client()?.ask_at_length("whatif", ask)?, show, options)
+    print_answer(&options.client()?.post_long_running("whatif", ask)?, show, options)
 }
 
-fn told(answer: &WhatIf, show: &ShowArgs, options: &Options) -> Ending {
-    output::say(show, &text(answer, options.color), "whatif", answer)?;
-    Ok(Code::DONE)
+fn print_answer(answer: &WhatIf, show: &ShowArgs, options: &Options) -> CommandResult {
+    output::print_text(show, &answer_text(answer, options.color), "whatif", answer)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn policies(args: &Args) -> Result<Option<BTreeMap<String, String>>, CliError> {
+fn changed_policies(args: &Args) -> Result<Option<BTreeMap<String, String>>, CliError> {
     match &args.policies {
-        Some(folder) => folders::policies_of(folder).map(Some),
+        Some(folder) => policy_dirs::read_policies(folder).map(Some),
         None => Ok(args.no_policies.then(BTreeMap::new)),
     }
 }
 
-fn from_journal(path: &Path, ask: &WhatIfRequest) -> Result<WhatIf, CliError> {
+fn answer_from_journal(path: &Path, ask: &WhatIfRequest) -> Result<WhatIf, CliError> {
     if !job_log::is_database_url(path) && !path.is_file() {
         return Err(CliError::usage(format!("there is no file `{}`", path.display())));
     }
@@ -113,18 +113,18 @@ fn from_journal(path: &Path, ask: &WhatIfRequest) -> Result<WhatIf, CliError> {
         problem.hint.into_iter().fold(error, |error, hint| error.hint(hint))
     };
     let question = WhatIfQuery::from_request(ask, Timestamp(units::now_ms())).map_err(declined)?;
-    let historian = WhatIfSimulator { interpreter: Some(Arc::new(Starlark::unhurried())) };
+    let historian = WhatIfSimulator { interpreter: Some(Arc::new(StarlarkInterpreter::for_simulation())) };
     historian.answer(&*store.tables, &question).map_err(declined)
 }
 
-fn text(answer: &WhatIf, color: bool) -> String {
-    let mut parts = vec![headline(answer)];
-    parts.push(output::table(&FIGURES, &measures(answer), color));
+fn answer_text(answer: &WhatIf, color: bool) -> String {
+    let mut parts = vec![answer_summary(answer)];
+    parts.push(output::table(&FIGURE_COLUMNS, &figure_rows(answer), color));
     if answer.differs_from.is_some() {
-        parts.push(output::table(&TENANTS, &answer.tenants, color));
+        parts.push(output::table(&TENANT_COLUMNS, &answer.tenants, color));
     }
     if !answer.jobs.is_empty() {
-        parts.push(output::table(&JOBS, &answer.jobs, color));
+        parts.push(output::table(&JOB_COLUMNS, &answer.jobs, color));
     }
     if !answer.refused.is_empty() {
         let line = |refused: &muster_protocol::whatif::WhatIfRefusal| {
@@ -135,13 +135,13 @@ fn text(answer: &WhatIf, color: bool) -> String {
     parts.join("\n")
 }
 
-fn headline(answer: &WhatIf) -> String {
+fn answer_summary(answer: &WhatIf) -> String {
     let again = match (answer.decisions, answer.decisions_different) {
         (0, _) => "no decision was made in it".to_string(),
-        (all, 0) => format!("{} made again, all as they were", units::count(all, "decision")),
+        (all, 0) => format!("{} made again, all as they were", units::count_text(all, "decision")),
         (all, other) => format!(
             "{} made again, {other} would be others today: another release of the planner made them",
-            units::count(all, "decision")
+            units::count_text(all, "decision")
         ),
     };
     let changes = match answer.changes.is_empty() {
@@ -152,13 +152,13 @@ fn headline(answer: &WhatIf) -> String {
         Some(at) => format!(
             "from {} on; {} sooner, {} later",
             to_the_second(at),
-            units::count(answer.sooner, "job"),
-            units::count(answer.later, "job")
+            units::count_text(answer.sooner, "job"),
+            units::count_text(answer.later, "job")
         ),
         None => "none: every decision would have been the same".to_string(),
     };
     let guessed = (answer.guessed > 0).then(|| {
-        let jobs = units::count(answer.guessed, "job");
+        let jobs = units::count_text(answer.guessed, "job");
         format!("how long {jobs} would run is a guess: never started in that time")
     });
     output::Card::default()
@@ -168,44 +168,44 @@ fn headline(answer: &WhatIf) -> String {
         )
         .field("change", changes)
         .field("effect", effect)
-        .maybe("note", guessed)
+        .field_if_some("note", guessed)
         .text()
 }
 
 /// One line of the figures: what it is, and how it was, is replayed, and would have been.
-struct Measure {
+struct WhatIfFigureRow {
     name: &'static str,
     values: [String; 3],
 }
 
-const FIGURES: [Column<Measure>; 4] = [
+const FIGURE_COLUMNS: [Column<WhatIfFigureRow>; 4] = [
     Column::new("FIGURE", |row| row.name.into()),
     Column::new("REALLY", |row| row.values[0].clone().into()),
     Column::new("REPLAYED", |row| row.values[1].clone().into()),
     Column::new("CHANGED", |row| row.values[2].clone().into()),
 ];
 
-fn measures(answer: &WhatIf) -> Vec<Measure> {
+fn figure_rows(answer: &WhatIf) -> Vec<WhatIfFigureRow> {
     let all = [&answer.really, &answer.replayed, &answer.changed];
-    super::compare::MEASURES.iter().map(|(name, shown)| Measure { name, values: all.map(shown) }).collect()
+    super::compare::FIGURE_FORMATS.iter().map(|(name, shown)| WhatIfFigureRow { name, values: all.map(shown) }).collect()
 }
 
-const TENANTS: [Column<WhatIfTenant>; 8] = [
+const TENANT_COLUMNS: [Column<WhatIfTenant>; 8] = [
     Column::new("TENANT", |row| row.tenant_id.as_str().into()),
     Column::new("JOBS", |row| row.really.jobs.into()),
     Column::new("SOONER", |row| row.sooner.into()),
     Column::new("LATER", |row| row.later.into()),
-    Column::new("WAIT REALLY", |row| seconds(row.really.wait_mean_s).into()),
-    Column::new("REPLAYED", |row| seconds(row.replayed.wait_mean_s).into()),
-    Column::new("CHANGED", |row| against(row.replayed.wait_mean_s, row.changed.wait_mean_s)),
-    Column::new("GPU-HOURS", |row| gpu_hours(&row.really, &row.changed).into()),
+    Column::new("WAIT REALLY", |row| seconds_text(row.really.wait_mean_s).into()),
+    Column::new("REPLAYED", |row| seconds_text(row.replayed.wait_mean_s).into()),
+    Column::new("CHANGED", |row| compared_cell(row.replayed.wait_mean_s, row.changed.wait_mean_s)),
+    Column::new("GPU-HOURS", |row| gpu_hours_text(&row.really, &row.changed).into()),
 ];
 
-const JOBS: [Column<WhatIfJob>; 6] = [
+const JOB_COLUMNS: [Column<WhatIfJob>; 6] = [
     Column::new("JOB", |row| row.job_id.as_str().into()),
     Column::new("NAME", |row| row.name.as_str().into()),
     Column::new("TENANT", |row| row.tenant_id.as_str().into()),
-    Column::new("GAINS", |row| gains(row.gained_s)),
+    Column::new("GAINS", |row| gain_cell(row.gained_s)),
     Column::new("REALLY STARTED", |row| Cell::or_dash(row.really.started_at.as_deref().map(to_the_second))),
     Column::new("WOULD HAVE", |row| Cell::or_dash(row.changed.started_at.as_deref().map(to_the_second))),
 ];
@@ -216,27 +216,27 @@ fn to_the_second(moment: &str) -> String {
     seconds.replace('T', " ")
 }
 
-fn seconds(seconds: f64) -> String {
-    units::span((seconds * 1e3).round() as i64)
+fn seconds_text(seconds: f64) -> String {
+    units::duration_text((seconds * 1e3).round() as i64)
 }
 
 /// Green where it is less, red where it is more.
-fn against(before: f64, after: f64) -> Cell {
+fn compared_cell(before: f64, after: f64) -> Cell {
     let tint = match after - before {
         less if less < -1.0 => Tint::Good,
         more if more > 1.0 => Tint::Bad,
         _ => Tint::Plain,
     };
-    Cell::tinted(seconds(after), tint)
+    Cell::tinted(seconds_text(after), tint)
 }
 
-fn gains(gained_s: f64) -> Cell {
+fn gain_cell(gained_s: f64) -> Cell {
     match gained_s < 0.0 {
-        true => Cell::tinted(format!("-{}", seconds(-gained_s)), Tint::Bad),
-        false => Cell::tinted(format!("+{}", seconds(gained_s)), Tint::Good),
+        true => Cell::tinted(format!("-{}", seconds_text(-gained_s)), Tint::Bad),
+        false => Cell::tinted(format!("+{}", seconds_text(gained_s)), Tint::Good),
     }
 }
 
-fn gpu_hours(really: &WhatIfFigures, changed: &WhatIfFigures) -> String {
+fn gpu_hours_text(really: &WhatIfFigures, changed: &WhatIfFigures) -> String {
     format!("{:.1} -> {:.1}", really.gpu_hours, changed.gpu_hours)
 }

@@ -15,7 +15,7 @@ use muster_core::objects::node::NodeFacts;
 
 /// Bandwidths inside a box, one way, in GB/s.
 #[derive(Debug, Clone, Copy)]
-pub struct Fabric {
+pub struct FabricBandwidths {
     /// Which box.
     pub machine: &'static str,
     /// Over NVLink, between devices that are linked.
@@ -29,15 +29,15 @@ pub struct Fabric {
 }
 
 /// The boxes that are compared.
-pub const FABRICS: &[Fabric] = &[
+pub const FABRICS: &[FabricBandwidths] = &[
     // 12 links each, through NVSwitches.
-    Fabric { machine: "dgx-a100", nvlink_gbps: 240.0, switch_gbps: 24.0, host_gbps: 24.0, socket_gbps: 16.0 },
+    FabricBandwidths { machine: "dgx-a100", nvlink_gbps: 240.0, switch_gbps: 24.0, host_gbps: 24.0, socket_gbps: 16.0 },
     // 18 links each, through NVSwitches.
-    Fabric { machine: "hgx-h100", nvlink_gbps: 370.8, switch_gbps: 48.0, host_gbps: 40.0, socket_gbps: 22.0 },
+    FabricBandwidths { machine: "hgx-h100", nvlink_gbps: 370.8, switch_gbps: 48.0, host_gbps: 40.0, socket_gbps: 22.0 },
     // One link to each peer; some have two, which the facts of a node do not tell.
-    Fabric { machine: "dgx-1-v100", nvlink_gbps: 20.0, switch_gbps: 12.0, host_gbps: 10.0, socket_gbps: 6.0 },
+    FabricBandwidths { machine: "dgx-1-v100", nvlink_gbps: 20.0, switch_gbps: 12.0, host_gbps: 10.0, socket_gbps: 6.0 },
     // Two sockets of Ice Lake.
-    Fabric {
+    FabricBandwidths {
         machine: "pcie-8xl40s",
         nvlink_gbps: 0.0,
         switch_gbps: 24.0,
@@ -45,7 +45,7 @@ pub const FABRICS: &[Fabric] = &[
         socket_gbps: 10.0,
     },
     // 12 links over three bridges; two sockets of Ice Lake.
-    Fabric {
+    FabricBandwidths {
         machine: "pcie-4xa100",
         nvlink_gbps: 240.0,
         switch_gbps: 24.0,
@@ -56,7 +56,7 @@ pub const FABRICS: &[Fabric] = &[
 
 /// What a job does in each step.
 #[derive(Debug, Clone, Copy)]
-pub struct Work {
+pub struct TrainingStep {
     /// On each device by itself.
     pub compute_ms: f64,
     /// Over all of them.
@@ -64,14 +64,14 @@ pub struct Work {
 }
 
 /// The bandwidth between any two devices of a node.
-pub struct Board {
+pub struct NodeBandwidths {
     pub machine: &'static str,
     gbps: Vec<Vec<f64>>,
 }
 
-impl Board {
+impl NodeBandwidths {
     /// The board of a node with these bandwidths.
-    pub fn new(facts: &NodeFacts, fabric: Fabric) -> Board {
+    pub fn new(facts: &NodeFacts, fabric: FabricBandwidths) -> NodeBandwidths {
         let gpus = &facts.gpus;
         let between = |a: usize, b: usize| {
             let (one, other) = (&gpus[a], &gpus[b]);
@@ -86,7 +86,7 @@ impl Board {
             }
         };
         let row = |a: usize| (0..gpus.len()).map(|b| between(a, b)).collect();
-        Board { machine: fabric.machine, gbps: (0..gpus.len()).map(row).collect() }
+        NodeBandwidths { machine: fabric.machine, gbps: (0..gpus.len()).map(row).collect() }
     }
 
     /// How many devices it has.
@@ -95,7 +95,7 @@ impl Board {
     }
 
     /// How long a step takes on devices.
-    pub fn step_ms(&self, devices: u64, work: Work) -> f64 {
+    pub fn step_ms(&self, devices: u64, work: TrainingStep) -> f64 {
         let count = f64::from(devices.count_ones());
         if count < 2.0 {
             return work.compute_ms;
@@ -108,12 +108,12 @@ impl Board {
     pub fn ring_gbps(&self, devices: u64) -> f64 {
         let members: Vec<usize> = (0..64).filter(|index| devices >> index & 1 == 1).collect();
         let [first, rest @ ..] = &members[..] else { return f64::INFINITY };
-        self.best_ring(*first, *first, rest, f64::INFINITY, 0.0)
+        self.best_ring_gbps(*first, *first, rest, f64::INFINITY, 0.0)
     }
 
     /// The best ring that goes on from `at` over the rest and back to `first`, if it beats the one that is
     /// known.
-    fn best_ring(&self, first: usize, at: usize, rest: &[usize], slowest: f64, known: f64) -> f64 {
+    fn best_ring_gbps(&self, first: usize, at: usize, rest: &[usize], slowest: f64, known: f64) -> f64 {
         if slowest <= known {
             return known;
         }
@@ -122,7 +122,7 @@ impl Board {
         }
         rest.iter().fold(known, |known, next| {
             let others: Vec<usize> = rest.iter().copied().filter(|other| other != next).collect();
-            self.best_ring(first, *next, &others, slowest.min(self.gbps[at][*next]), known)
+            self.best_ring_gbps(first, *next, &others, slowest.min(self.gbps[at][*next]), known)
         })
     }
 }

@@ -1,5 +1,5 @@
-use super::serve::{Place, Places, serve};
-use super::stream::{Job, MEAN_MS};
+use super::serve::{NodeDevices, DeviceAllocator, serve};
+use super::stream::{StreamJob, RUNTIME_MS_MEAN};
 use super::*;
 use muster_core::gpu::topology::{LocalityRequirement, NodeTopology, Nvlink};
 
@@ -18,9 +18,9 @@ const BOXES: [&str; 12] = [
     "workstation-rtx6000",
 ];
 
-fn board(machine: &str) -> Board {
+fn board(machine: &str) -> NodeBandwidths {
     let fabric = model::FABRICS.iter().find(|fabric| fabric.machine == machine).unwrap();
-    Board::new(&facts(machine).unwrap(), *fabric)
+    NodeBandwidths::new(&node_facts(machine).unwrap(), *fabric)
 }
 
 #[test]
@@ -46,8 +46,8 @@ fn a_ring_is_as_fast_as_its_slowest_hop_in_the_best_order() {
 }
 
 #[test]
-fn a_step_is_computing_and_then_the_ring() {
-    let work = Work { compute_ms: 100.0, gradient_mb: 1_200.0 };
+fn step_time_is_compute_plus_ring_all_reduce() {
+    let work = TrainingStep { compute_ms: 100.0, gradient_mb: 1_200.0 };
     let board = board("pcie-8xl40s");
     assert_eq!(board.step_ms(0b1, work), 100.0);
     assert_eq!(board.step_ms(0b11, work), 100.0 + 1_200.0 / 24.0);
@@ -55,95 +55,95 @@ fn a_step_is_computing_and_then_the_ring() {
 }
 
 #[test]
-fn a_stream_asks_for_its_share() {
-    let jobs = stream::jobs(3, 50_000, 0.7, 256, 8);
-    let asked: f64 = jobs.iter().map(|job| f64::from(job.gpus) * job.lasts_ms as f64).sum();
-    let load = asked / (256.0 * jobs[jobs.len() - 1].arrives_ms as f64);
+fn a_job_stream_offers_the_requested_load() {
+    let jobs = stream::job_stream(3, 50_000, 0.7, 256, 8);
+    let asked: f64 = jobs.iter().map(|job| f64::from(job.gpus) * job.runtime_ms as f64).sum();
+    let load = asked / (256.0 * jobs[jobs.len() - 1].arrival_ms as f64);
     assert!((0.68..0.72).contains(&load), "{load}");
-    let mean = jobs.iter().map(|job| job.lasts_ms as f64).sum::<f64>() / jobs.len() as f64;
-    assert!((0.97..1.03).contains(&(mean / MEAN_MS as f64)), "{mean}");
-    assert_eq!(jobs, stream::jobs(3, 50_000, 0.7, 256, 8), "the same seed, the same jobs");
-    assert!(stream::jobs(3, 1_000, 0.7, 256, 4).iter().all(|job| job.gpus <= 4));
+    let mean = jobs.iter().map(|job| job.runtime_ms as f64).sum::<f64>() / jobs.len() as f64;
+    assert!((0.97..1.03).contains(&(mean / RUNTIME_MS_MEAN as f64)), "{mean}");
+    assert_eq!(jobs, stream::job_stream(3, 50_000, 0.7, 256, 8), "the same seed, the same jobs");
+    assert!(stream::job_stream(3, 1_000, 0.7, 256, 4).iter().all(|job| job.gpus <= 4));
 }
 
 /// Two devices; the last two come back before the first.
-struct Two(u32);
+struct TwoDeviceAllocator(u32);
 
-impl Places for Two {
-    fn take(&mut self, gpus: u32) -> Option<Place> {
+impl DeviceAllocator for TwoDeviceAllocator {
+    fn allocate(&mut self, gpus: u32) -> Option<NodeDevices> {
         self.0 = self.0.checked_sub(gpus)?;
-        Some(Place { node: 0, devices: (1 << gpus) - 1 })
+        Some(NodeDevices { node: 0, devices: (1 << gpus) - 1 })
     }
 
-    fn give_back(&mut self, place: Place) {
+    fn release(&mut self, place: NodeDevices) {
         self.0 += place.devices.count_ones();
     }
 }
 
 #[test]
-fn nobody_passes_and_ended_work_makes_room() {
-    let job = |arrives_ms, gpus, lasts_ms| Job { arrives_ms, gpus, lasts_ms };
+fn jobs_are_served_in_arrival_order() {
+    let job = |arrives_ms, gpus, lasts_ms| StreamJob { arrival_ms: arrives_ms, gpus, runtime_ms: lasts_ms };
     let jobs =
         [job(0, 1, 100), job(10, 2, 50), job(20, 1, 5), job(160, 2, 5), job(161, 3, 1), job(162, 1, 1)];
-    let waits: Vec<u64> = serve(&jobs, &mut Two(2)).iter().map(|served| served.waited_ms).collect();
+    let waits: Vec<u64> = serve(&jobs, &mut TwoDeviceAllocator(2)).iter().map(|served| served.wait_ms).collect();
     assert_eq!(waits, [0, 90, 130, 0], "the second holds up the third; the last but one never fits");
 }
 
 /// One who finds devices in a manner.
-fn placer(manner: Manner, machine: &str, nodes: usize) -> Box<dyn Places> {
-    let facts = facts(machine).unwrap();
+fn placer(manner: DevicePolicy, machine: &str, nodes: usize) -> Box<dyn DeviceAllocator> {
+    let facts = node_facts(machine).unwrap();
     let gpus = facts.gpus.len() as u32;
     match manner {
-        Manner::Planner => Box::new(Planner::new(&facts, nodes)),
-        Manner::SameNuma => Box::new(Planner::same_numa(&facts, nodes)),
-        Manner::Lowest => Box::new(Blind::new(gpus, nodes, None)),
-        Manner::Random => Box::new(Blind::new(gpus, nodes, Some(Random(1)))),
+        DevicePolicy::Planner => Box::new(PlannerAllocator::new(&facts, nodes)),
+        DevicePolicy::SameNuma => Box::new(PlannerAllocator::same_numa(&facts, nodes)),
+        DevicePolicy::Lowest => Box::new(TopologyBlindAllocator::new(gpus, nodes, None)),
+        DevicePolicy::Random => Box::new(TopologyBlindAllocator::new(gpus, nodes, Some(Random(1)))),
     }
 }
 
 #[test]
-fn devices_are_held_once_and_come_back() {
-    for manner in Manner::ALL {
+fn devices_are_allocated_once_and_released() {
+    for manner in DevicePolicy::ALL {
         let mut placer = placer(manner, "pcie-8xl40s", 2);
-        let places: Vec<Place> = (0..4).map(|_| placer.take(4).unwrap()).collect();
+        let places: Vec<NodeDevices> = (0..4).map(|_| placer.allocate(4).unwrap()).collect();
         let held: u32 = places.iter().map(|place| place.devices.count_ones()).sum();
         let on =
             |node| places.iter().filter(|place| place.node == node).fold(0, |all, place| all | place.devices);
         assert_eq!((held, on(0), on(1)), (16, 0xff, 0xff), "{manner:?}");
-        assert_eq!(placer.take(1), None, "{manner:?}");
-        placer.give_back(places[2]);
-        assert!(placer.take(1).is_some(), "{manner:?}: the one that waited");
-        assert!(placer.take(2).is_some(), "{manner:?}");
-        assert_eq!(placer.take(2), None, "{manner:?}");
+        assert_eq!(placer.allocate(1), None, "{manner:?}");
+        placer.release(places[2]);
+        assert!(placer.allocate(1).is_some(), "{manner:?}: the one that waited");
+        assert!(placer.allocate(2).is_some(), "{manner:?}");
+        assert_eq!(placer.allocate(2), None, "{manner:?}");
     }
 }
 
 /// On the first node two devices on different sockets are free, on the second all four.
 #[test]
-fn the_nearest_comes_before_the_fullest_node() {
-    let cases = [(Manner::Lowest, 0, 0b0110), (Manner::Planner, 1, 0b0011), (Manner::SameNuma, 1, 0b0011)];
+fn the_planner_prefers_locality_over_packing() {
+    let cases = [(DevicePolicy::Lowest, 0, 0b0110), (DevicePolicy::Planner, 1, 0b0011), (DevicePolicy::SameNuma, 1, 0b0011)];
     for (manner, node, devices) in cases {
         let mut placer = placer(manner, "pcie-4xa100", 2);
-        let places: Vec<Place> = (0..8).map(|_| placer.take(1).unwrap()).collect();
-        let ends = |place: &&Place| place.node == 1 || place.devices & 0b0110 != 0;
-        places.iter().filter(ends).for_each(|place| placer.give_back(*place));
-        assert_eq!(placer.take(2), Some(Place { node, devices }), "{manner:?}");
+        let places: Vec<NodeDevices> = (0..8).map(|_| placer.allocate(1).unwrap()).collect();
+        let ends = |place: &&NodeDevices| place.node == 1 || place.devices & 0b0110 != 0;
+        places.iter().filter(ends).for_each(|place| placer.release(*place));
+        assert_eq!(placer.allocate(2), Some(NodeDevices { node, devices }), "{manner:?}");
     }
 }
 
 /// Half of a box is one NUMA node, a whole box is two: who needs all of it is served all the same.
 #[test]
-fn one_numa_node_is_demanded_by_those_who_fit_on_one() {
-    let mut placer = placer(Manner::SameNuma, "pcie-4xa100", 1);
-    let places: Vec<Place> = (0..4).map(|_| placer.take(1).unwrap()).collect();
-    let ends = |place: &&Place| place.devices & 0b0110 != 0;
-    places.iter().filter(ends).for_each(|place| placer.give_back(*place));
-    assert_eq!(placer.take(2), None, "one device is free on each NUMA node");
-    places.iter().filter(|place| !ends(place)).for_each(|place| placer.give_back(*place));
-    let two = placer.take(2).unwrap();
+fn same_numa_is_required_only_of_jobs_that_fit_one_numa_node() {
+    let mut placer = placer(DevicePolicy::SameNuma, "pcie-4xa100", 1);
+    let places: Vec<NodeDevices> = (0..4).map(|_| placer.allocate(1).unwrap()).collect();
+    let ends = |place: &&NodeDevices| place.devices & 0b0110 != 0;
+    places.iter().filter(ends).for_each(|place| placer.release(*place));
+    assert_eq!(placer.allocate(2), None, "one device is free on each NUMA node");
+    places.iter().filter(|place| !ends(place)).for_each(|place| placer.release(*place));
+    let two = placer.allocate(2).unwrap();
     assert!([0b0011, 0b1100].contains(&two.devices), "{two:?}");
-    placer.give_back(two);
-    assert_eq!(placer.take(4), Some(Place { node: 0, devices: 0b1111 }));
+    placer.release(two);
+    assert_eq!(placer.allocate(4), Some(NodeDevices { node: 0, devices: 0b1111 }));
 }
 
 /// On machines that are sold, every way is looked at: what is chosen is the best of all sets.
@@ -151,7 +151,7 @@ fn one_numa_node_is_demanded_by_those_who_fit_on_one() {
 fn the_choice_on_every_box_is_the_best_of_all_sets() {
     let wishes = [Nvlink::Welcome, Nvlink::Preferred, Nvlink::Required];
     for machine in BOXES {
-        let facts = facts(machine).unwrap();
+        let facts = node_facts(machine).unwrap();
         let (wiring, all) = (NodeTopology::of(&facts.gpus, &facts.numa), (1u64 << facts.gpus.len()) - 1);
         for (free, nvlink) in (0..=all).flat_map(|free| wishes.map(|nvlink| (free, nvlink))) {
             let wish = LocalityRequirement { nvlink, ..LocalityRequirement::default() };
@@ -174,7 +174,7 @@ fn the_choice_on_every_box_is_the_best_of_all_sets() {
 }
 
 #[test]
-fn the_wiring_is_worth_something_where_paths_differ_and_costs_no_waiting() {
+fn topology_awareness_shortens_steps_without_longer_waits() {
     let args = NumaArgs {
         nodes: 8,
         streams: 2,
@@ -185,23 +185,23 @@ fn the_wiring_is_worth_something_where_paths_differ_and_costs_no_waiting() {
         socket_gbps: None,
         show: ShowArgs { output: output::Format::Table },
     };
-    let work = Work { compute_ms: args.compute_ms, gradient_mb: args.gradient_mb };
+    let work = TrainingStep { compute_ms: args.compute_ms, gradient_mb: args.gradient_mb };
     for fabric in model::FABRICS {
-        let facts = facts(fabric.machine).unwrap();
-        let rows = runs(&args, &facts, &board(fabric.machine), work, 0.7);
-        let row = |manner: Manner, gpus| {
-            rows.iter().find(|row| row.manner == manner.word() && row.gpus == gpus).unwrap()
+        let facts = node_facts(fabric.machine).unwrap();
+        let rows = rows_for_load(&args, &facts, &board(fabric.machine), work, 0.7);
+        let row = |manner: DevicePolicy, gpus| {
+            rows.iter().find(|row| row.manner == manner.as_str() && row.gpus == gpus).unwrap()
         };
-        let gain = row(Manner::Planner, 2).gain_percent;
+        let gain = row(DevicePolicy::Planner, 2).gain_percent;
         match fabric.machine {
             "dgx-a100" | "hgx-h100" => assert_eq!(gain, 0.0, "all reach all"),
             machine => assert!(gain > 5.0, "{machine}: {gain}"),
         }
-        assert!(row(Manner::Random, 2).gain_percent <= 1e-9, "{}", fabric.machine);
-        assert!(row(Manner::SameNuma, 2).gain_percent >= gain - 1e-9, "{}", fabric.machine);
-        assert!(row(Manner::Planner, 2).step_ms >= row(Manner::Planner, 2).step_ms_alone - 1e-9);
+        assert!(row(DevicePolicy::Random, 2).gain_percent <= 1e-9, "{}", fabric.machine);
+        assert!(row(DevicePolicy::SameNuma, 2).gain_percent >= gain - 1e-9, "{}", fabric.machine);
+        assert!(row(DevicePolicy::Planner, 2).step_ms >= row(DevicePolicy::Planner, 2).step_ms_alone - 1e-9);
         // Two streams tell little of waits: only that they are of the same size.
-        let (ours, blind) = (row(Manner::Planner, 2), row(Manner::Lowest, 2));
+        let (ours, blind) = (row(DevicePolicy::Planner, 2), row(DevicePolicy::Lowest, 2));
         let added = ours.wait_added_min;
         assert!(added < 0.5 * blind.wait_min, "{}: {added} min to {}", fabric.machine, blind.wait_min);
     }

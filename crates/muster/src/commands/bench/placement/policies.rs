@@ -10,17 +10,17 @@ mod random;
 
 use clap::ValueEnum;
 
-use super::cluster::Cluster;
-use super::policy::{Highest, Policy};
-use super::typical::Typical;
+use super::cluster::TraceCluster;
+use super::policy::{HighestScore, PlacementPolicy};
+use super::fragmentation::TargetWorkload;
 
 /// The largest node that scores of the published runs are normalised to.
-const CPU_MAX: f64 = 128_000.0;
-const GPU_MAX: u64 = 8_000;
+const CPU_MILLI_MAX: f64 = 128_000.0;
+const GPU_MILLI_MAX: u64 = 8_000;
 
 /// A policy by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum Name {
+pub enum PlacementPolicyName {
     /// Any node that has room
     Random,
     /// The node with the least left
@@ -37,48 +37,48 @@ pub enum Name {
     Muster,
 }
 
-impl Name {
+impl PlacementPolicyName {
     /// All, in order.
-    pub fn all() -> &'static [Name] {
-        Name::value_variants()
+    pub fn all() -> &'static [PlacementPolicyName] {
+        PlacementPolicyName::value_variants()
     }
 
     /// What it is called here.
-    pub fn text(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Name::Random => "random",
-            Name::Bestfit => "bestfit",
-            Name::Dotprod => "dotprod",
-            Name::Packing => "packing",
-            Name::Clustering => "clustering",
-            Name::Fgd => "fgd",
-            Name::Muster => "muster",
+            PlacementPolicyName::Random => "random",
+            PlacementPolicyName::Bestfit => "bestfit",
+            PlacementPolicyName::Dotprod => "dotprod",
+            PlacementPolicyName::Packing => "packing",
+            PlacementPolicyName::Clustering => "clustering",
+            PlacementPolicyName::Fgd => "fgd",
+            PlacementPolicyName::Muster => "muster",
         }
     }
 
     /// What it is called where its numbers are published.
-    pub fn published(self) -> &'static str {
+    pub fn published_name(self) -> &'static str {
         match self {
-            Name::Random => "Random",
-            Name::Bestfit => "BestFit",
-            Name::Dotprod => "DotProd",
-            Name::Packing => "GpuPacking",
-            Name::Clustering => "GpuClustering",
+            PlacementPolicyName::Random => "Random",
+            PlacementPolicyName::Bestfit => "BestFit",
+            PlacementPolicyName::Dotprod => "DotProd",
+            PlacementPolicyName::Packing => "GpuPacking",
+            PlacementPolicyName::Clustering => "GpuClustering",
             // Ours is compared with the best of them.
-            Name::Fgd | Name::Muster => "FGD",
+            PlacementPolicyName::Fgd | PlacementPolicyName::Muster => "FGD",
         }
     }
 
     /// The policy, for an empty cluster.
-    pub fn policy(self, cluster: &Cluster, shapes: usize, typical: &Typical, seed: u64) -> Box<dyn Policy> {
+    pub fn build_policy(self, cluster: &TraceCluster, shapes: usize, typical: &TargetWorkload, seed: u64) -> Box<dyn PlacementPolicy> {
         match self {
-            Name::Random => Box::new(random::Random::new(seed)),
-            Name::Bestfit => Box::new(Highest::new(bestfit::BestFit, cluster, shapes)),
-            Name::Dotprod => Box::new(Highest::new(dotprod::DotProd, cluster, shapes)),
-            Name::Packing => Box::new(Highest::new(packing::Packing, cluster, shapes)),
-            Name::Clustering => Box::new(Highest::new(clustering::Clustering, cluster, shapes)),
-            Name::Muster => Box::new(muster::Muster::new(cluster)),
-            Name::Fgd => Box::new(Highest::new(fgd::Fgd::new(typical, cluster), cluster, shapes)),
+            PlacementPolicyName::Random => Box::new(random::RandomPlacement::new(seed)),
+            PlacementPolicyName::Bestfit => Box::new(HighestScore::new(bestfit::BestFit, cluster, shapes)),
+            PlacementPolicyName::Dotprod => Box::new(HighestScore::new(dotprod::DotProd, cluster, shapes)),
+            PlacementPolicyName::Packing => Box::new(HighestScore::new(packing::Packing, cluster, shapes)),
+            PlacementPolicyName::Clustering => Box::new(HighestScore::new(clustering::Clustering, cluster, shapes)),
+            PlacementPolicyName::Muster => Box::new(muster::MusterPlacement::new(cluster)),
+            PlacementPolicyName::Fgd => Box::new(HighestScore::new(fgd::Fgd::new(typical, cluster), cluster, shapes)),
         }
     }
 }

@@ -3,17 +3,17 @@
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::cluster::{Ask, Cluster, Spot};
-use super::policies::Name;
-use super::trace::Workload;
-use super::typical::Typical;
+use super::cluster::{PodRequest, TraceCluster, PodPlacement};
+use super::policies::PlacementPolicyName;
+use super::trace::TraceWorkload;
+use super::fragmentation::TargetWorkload;
 
 /// What is compared is what is allocated when so many percent of all GPUs have been asked for.
-const ASKED: u64 = 130;
+const REQUESTED_PERCENT: u64 = 130;
 
 /// What came of one replay.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub struct PlacementOutcome {
     pub workload: String,
     pub policy: &'static str,
     pub seed: u64,
@@ -25,46 +25,46 @@ pub struct Outcome {
 }
 
 /// The pods of a workload as a replay needs them.
-pub struct Pods<'a> {
-    workload: &'a Workload,
+pub struct PreparedWorkload<'a> {
+    workload: &'a TraceWorkload,
     /// The different asks.
-    asks: Vec<Ask>,
+    requests: Vec<PodRequest>,
     /// For each pod the place of its ask.
     shapes: Vec<usize>,
-    typical: Typical,
+    typical: TargetWorkload,
 }
 
-impl<'a> Pods<'a> {
+impl<'a> PreparedWorkload<'a> {
     /// Prepare a workload.
-    pub fn of(workload: &'a Workload) -> Pods<'a> {
-        let mut asks: Vec<Ask> = workload.pods.iter().map(|pod| pod.ask).collect();
+    pub fn of_workload(workload: &'a TraceWorkload) -> PreparedWorkload<'a> {
+        let mut asks: Vec<PodRequest> = workload.pods.iter().map(|pod| pod.request).collect();
         asks.sort();
         asks.dedup();
-        let shape = |ask: &Ask| asks.partition_point(|other| other < ask);
-        let shapes = workload.pods.iter().map(|pod| shape(&pod.ask)).collect();
-        Pods { workload, asks, shapes, typical: Typical::of(&workload.pods) }
+        let shape = |ask: &PodRequest| asks.partition_point(|other| other < ask);
+        let shapes = workload.pods.iter().map(|pod| shape(&pod.request)).collect();
+        PreparedWorkload { workload, requests: asks, shapes, typical: TargetWorkload::of_pods(&workload.pods) }
     }
 
     /// Let the pods of a seed come.
-    pub fn replay(&self, cluster: Cluster, name: Name, seed: u64) -> Outcome {
+    pub fn replay(&self, cluster: TraceCluster, name: PlacementPolicyName, seed: u64) -> PlacementOutcome {
         let arrivals = self.workload.arrivals.get(&seed).map(Vec::as_slice).unwrap_or_default();
         let shapes: Vec<usize> = arrivals.iter().map(|pod| self.shapes[*pod]).collect();
-        let start = thread_us();
-        let spots = self.decide(cluster.clone(), name, seed, &shapes);
-        let cpu_us_per_decision = rounded((thread_us() - start) / shapes.len().max(1) as f64);
+        let start = thread_cpu_us();
+        let spots = self.place_all(cluster.clone(), name, seed, &shapes);
+        let cpu_us_per_decision = round_4((thread_cpu_us() - start) / shapes.len().max(1) as f64);
         let (alloc_at_130, frag_at_130) = self.measure(cluster, &shapes, &spots);
         let workload = self.workload.name.clone();
-        Outcome { workload, policy: name.text(), seed, alloc_at_130, frag_at_130, cpu_us_per_decision }
+        PlacementOutcome { workload, policy: name.as_str(), seed, alloc_at_130, frag_at_130, cpu_us_per_decision }
     }
 
     /// Where each pod goes.
-    fn decide(&self, mut cluster: Cluster, name: Name, seed: u64, shapes: &[usize]) -> Vec<Option<Spot>> {
-        let mut policy = name.policy(&cluster, self.asks.len(), &self.typical, seed);
+    fn place_all(&self, mut cluster: TraceCluster, name: PlacementPolicyName, seed: u64, shapes: &[usize]) -> Vec<Option<PodPlacement>> {
+        let mut policy = name.build_policy(&cluster, self.requests.len(), &self.typical, seed);
         let mut one = |shape: usize| {
-            let ask = &self.asks[shape];
-            let spot = policy.spot(&cluster, shape, ask)?;
-            cluster.nodes[spot.node].take(ask, spot.devices);
-            policy.changed(&cluster, spot.node);
+            let ask = &self.requests[shape];
+            let spot = policy.place(&cluster, shape, ask)?;
+            cluster.nodes[spot.node].allocate(ask, spot.devices);
+            policy.node_changed(&cluster, spot.node);
             Some(spot)
         };
         shapes.iter().map(|shape| one(*shape)).collect()
@@ -73,32 +73,32 @@ impl<'a> Pods<'a> {
     /// What was allocated and what was in fragments, each a mean over the arrivals at which what has been asked for
     /// rounds to the figure. Apart from the decisions, so that these alone are timed, and checked: a device that is
     /// given twice is found here whatever the policy.
-    fn measure(&self, mut cluster: Cluster, shapes: &[usize], spots: &[Option<Spot>]) -> (f64, f64) {
-        let all: u64 = cluster.nodes.iter().map(|node| node.gpu_milli()).sum();
+    fn measure(&self, mut cluster: TraceCluster, shapes: &[usize], spots: &[Option<PodPlacement>]) -> (f64, f64) {
+        let all: u64 = cluster.nodes.iter().map(|node| node.gpu_milli_free()).sum();
         let percent = |milli: f64| 100.0 * milli / all as f64;
         let (mut asked, mut held, mut fragments) = (0, 0, None);
         let (mut allocs, mut frags) = (Vec::new(), Vec::new());
         for (shape, spot) in shapes.iter().zip(spots) {
-            let ask = &self.asks[*shape];
-            asked += ask.gpu_milli();
+            let ask = &self.requests[*shape];
+            asked += ask.gpu_milli_total();
             if let Some(spot) = spot {
                 let node = &mut cluster.nodes[spot.node];
-                let before = fragments.map(|_| self.typical.fragments(node));
-                node.take(ask, spot.devices);
-                held += ask.gpu_milli();
-                let changed = before.map(|before| self.typical.fragments(node) - before);
+                let before = fragments.map(|_| self.typical.fragmentation_milli(node));
+                node.allocate(ask, spot.devices);
+                held += ask.gpu_milli_total();
+                let changed = before.map(|before| self.typical.fragmentation_milli(node) - before);
                 fragments = fragments.zip(changed).map(|(fragments, changed)| fragments + changed);
             }
-            if percent(asked as f64).round() as u64 == ASKED {
+            if percent(asked as f64).round() as u64 == REQUESTED_PERCENT {
                 let of =
-                    |cluster: &Cluster| cluster.nodes.iter().map(|node| self.typical.fragments(node)).sum();
+                    |cluster: &TraceCluster| cluster.nodes.iter().map(|node| self.typical.fragmentation_milli(node)).sum();
                 let now: f64 = fragments.unwrap_or_else(|| of(&cluster));
                 fragments = Some(now);
                 allocs.push((percent(held as f64) * 100.0).round() / 100.0);
                 frags.push(percent(now));
             }
         }
-        (rounded(mean(&allocs)), rounded(mean(&frags)))
+        (round_4(mean(&allocs)), round_4(mean(&frags)))
     }
 }
 
@@ -108,12 +108,12 @@ pub fn mean(values: &[f64]) -> f64 {
 }
 
 /// To the fourth decimal: the rest is how sums of fractions end.
-fn rounded(value: f64) -> f64 {
+fn round_4(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
 /// Microseconds that this thread has spent on a core.
-fn thread_us() -> f64 {
+fn thread_cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::policies::Name;
-use super::replay::{Outcome, mean};
+use super::policies::PlacementPolicyName;
+use super::replay::{PlacementOutcome, mean};
 use crate::output::{Cell, Column};
 
 /// One line of the table.
-pub struct Line {
+pub struct PlacementRow {
     workload: String,
-    policy: Name,
+    policy: PlacementPolicyName,
     seeds: usize,
     alloc: f64,
     published: Option<f64>,
@@ -18,9 +18,9 @@ pub struct Line {
 }
 
 /// The columns.
-pub const COLUMNS: [Column<Line>; 8] = [
+pub const COLUMNS: [Column<PlacementRow>; 8] = [
     Column::new("WORKLOAD", |line| line.workload.as_str().into()),
-    Column::new("POLICY", |line| line.policy.text().into()),
+    Column::new("POLICY", |line| line.policy.as_str().into()),
     Column::new("SEEDS", |line| line.seeds.into()),
     Column::new("ALLOC%", |line| percent(line.alloc)),
     Column::new("PUBLISHED%", |line| Cell::or_dash(line.published.map(|mean| format!("{mean:.2}")))),
@@ -39,19 +39,19 @@ fn percent(value: f64) -> Cell {
 }
 
 /// One line from the outcomes of all seeds.
-pub fn line(
+pub fn result_row(
     workload: &str,
-    policy: Name,
-    outcomes: &[Outcome],
+    policy: PlacementPolicyName,
+    outcomes: &[PlacementOutcome],
     published: &BTreeMap<(String, String), f64>,
-) -> Line {
-    let of = |value: fn(&Outcome) -> f64| mean(&outcomes.iter().map(value).collect::<Vec<_>>());
-    Line {
+) -> PlacementRow {
+    let of = |value: fn(&PlacementOutcome) -> f64| mean(&outcomes.iter().map(value).collect::<Vec<_>>());
+    PlacementRow {
         workload: workload.to_string(),
         policy,
         seeds: outcomes.len(),
         alloc: of(|outcome| outcome.alloc_at_130),
-        published: published.get(&(workload.to_string(), policy.published().to_string())).copied(),
+        published: published.get(&(workload.to_string(), policy.published_name().to_string())).copied(),
         frag: of(|outcome| outcome.frag_at_130),
         cpu_us: of(|outcome| outcome.cpu_us_per_decision),
     }

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_says_so() {
+    fn invalid_seed_ranges_are_rejected() {
         let wrong = |text: &str| text.parse::<Seeds>().unwrap_err();
         assert_eq!(wrong("51-42"), "`51-42` ends before it begins");
         assert_eq!(wrong("42-"), "`42-` is no seed and no range of them, as in `42-51`");

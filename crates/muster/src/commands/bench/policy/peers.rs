@@ -7,83 +7,83 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::calls::Call;
-use crate::commands::policy::Json;
+use super::calls::BenchmarkCall;
+use crate::commands::policy::JsonValue;
 use crate::error::CliError;
 
 /// Seconds of each of their rounds.
-const SECONDS: f64 = 0.2;
+const ROUND_S: f64 = 0.2;
 
 /// Another interpreter.
 pub struct Peer {
     /// What it is called where Python packages come from.
     pub package: &'static str,
     /// Whom it is measured against, where that is not the product.
-    pub against: Option<&'static str>,
+    pub baseline: Option<&'static str>,
     /// How many times as often the product is to call a function, or it itself.
     pub goal: Option<&'static str>,
-    how: &'static str,
+    install_command: &'static str,
 }
 
 const PYO3: &str = "starlark-pyo3";
 
 /// All that are asked. The last is ours, for Python.
 pub const ALL: &[Peer] = &[
-    Peer { package: "starlark-go", against: None, goal: Some("300×"), how: "pip install starlark-go" },
-    Peer { package: PYO3, against: None, goal: Some("50×"), how: "pip install starlark-pyo3" },
-    Peer { package: "muster", against: Some(PYO3), goal: Some("5× starlark-pyo3"), how: "make python" },
+    Peer { package: "starlark-go", baseline: None, goal: Some("300×"), install_command: "pip install starlark-go" },
+    Peer { package: PYO3, baseline: None, goal: Some("50×"), install_command: "pip install starlark-pyo3" },
+    Peer { package: "muster", baseline: Some(PYO3), goal: Some("5× starlark-pyo3"), install_command: "make python" },
 ];
 
 /// What they are asked.
 #[derive(Serialize)]
-struct Wish {
+struct PeerRequest {
     seconds: f64,
-    rules: Vec<Rule>,
+    rules: Vec<PeerFunction>,
 }
 
 #[derive(Serialize)]
-struct Rule {
+struct PeerFunction {
     function: &'static str,
     source: String,
-    calls: Vec<Vec<Json>>,
+    calls: Vec<Vec<JsonValue>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Found {
+struct PeerResult {
     version: String,
-    rules: BTreeMap<String, Measured>,
+    rules: BTreeMap<String, PeerFunctionResult>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Measured {
-    answers: Vec<Json>,
+struct PeerFunctionResult {
+    answers: Vec<JsonValue>,
     per_second: f64,
 }
 
 /// What became of them: those who were there, or why nobody was.
-pub struct Outcome(Result<BTreeMap<String, Found>, String>);
+pub struct PeerResults(Result<BTreeMap<String, PeerResult>, String>);
 
 /// Measure those who are there. Whoever answers something else than we do is not worth measuring.
-pub fn measured(python: &Path, calls: &[Call]) -> Result<Outcome, CliError> {
-    let json = |args: Vec<&muster_policy::Plain>| args.into_iter().cloned().map(Json).collect();
-    let rule = |call: &Call| Rule {
+pub fn measure_peers(python: &Path, calls: &[BenchmarkCall]) -> Result<PeerResults, CliError> {
+    let json = |args: Vec<&muster_policy::PolicyValue>| args.into_iter().cloned().map(JsonValue).collect();
+    let rule = |call: &BenchmarkCall| PeerFunction {
         function: call.function,
         source: call.source.clone(),
         calls: call.args().into_iter().map(json).collect(),
     };
-    let wish = Wish { seconds: SECONDS, rules: calls.iter().map(rule).collect() };
-    let said = ask(python, &muster_json::to_vec(&wish));
+    let wish = PeerRequest { seconds: ROUND_S, rules: calls.iter().map(rule).collect() };
+    let said = run_script(python, &muster_json::to_vec(&wish));
     let read = |said: Vec<u8>| muster_json::from_slice(&said).map_err(|error| error.to_string());
-    let found: Result<BTreeMap<String, Found>, String> = said.and_then(read);
+    let found: Result<BTreeMap<String, PeerResult>, String> = said.and_then(read);
     for (package, theirs) in found.iter().flatten() {
-        calls.iter().try_for_each(|call| same_answers(package, theirs, call))?;
+        calls.iter().try_for_each(|call| check_same_answers(package, theirs, call))?;
     }
-    Ok(Outcome(found))
+    Ok(PeerResults(found))
 }
 
-fn same_answers(package: &str, theirs: &Found, call: &Call) -> Result<(), CliError> {
+fn check_same_answers(package: &str, theirs: &PeerResult, call: &BenchmarkCall) -> Result<(), CliError> {
     let theirs = theirs.rules.get(call.function).map(|measured| &measured.answers[..]).unwrap_or_default();
-    let ours: Vec<Json> = call.answers()?.into_iter().map(Json).collect();
+    let ours: Vec<JsonValue> = call.answers()?.into_iter().map(JsonValue).collect();
     match ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs) {
         None if ours.len() == theirs.len() => Ok(()),
         None => Err(CliError::failed(format!("`{package}` left calls out"))),
@@ -94,7 +94,7 @@ fn same_answers(package: &str, theirs: &Found, call: &Call) -> Result<(), CliErr
     }
 }
 
-impl Outcome {
+impl PeerResults {
     /// How often one calls a function in a second; nothing where it is not there.
     pub fn rate(&self, package: &str, function: &str) -> Option<f64> {
         Some(self.0.as_ref().ok()?.get(package)?.rules.get(function)?.per_second)
@@ -102,24 +102,24 @@ impl Outcome {
 
     /// Its version.
     pub fn version(&self, peer: &Peer) -> Option<&str> {
-        self.found(peer).map(|found| found.version.as_str())
+        self.result_of(peer).map(|found| found.version.as_str())
     }
 
     /// Why one was not measured, and what to do.
-    pub fn missing(&self, peer: &Peer) -> String {
+    pub fn missing_reason(&self, peer: &Peer) -> String {
         match &self.0 {
             Err(why) => why.clone(),
-            Ok(_) => format!("not installed: {}", peer.how),
+            Ok(_) => format!("not installed: {}", peer.install_command),
         }
     }
 
-    fn found(&self, peer: &Peer) -> Option<&Found> {
+    fn result_of(&self, peer: &Peer) -> Option<&PeerResult> {
         self.0.as_ref().ok()?.get(peer.package)
     }
 }
 
 /// Run the script. An error says what is wrong, and what to do.
-fn ask(python: &Path, wish: &[u8]) -> Result<Vec<u8>, String> {
+fn run_script(python: &Path, wish: &[u8]) -> Result<Vec<u8>, String> {
     let shown = python.display();
     let mut command = Command::new(python);
     command.args(["-c", include_str!("peers.py")]).stdin(Stdio::piped()).stdout(Stdio::piped());

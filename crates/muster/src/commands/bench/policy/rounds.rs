@@ -15,43 +15,43 @@ use muster_core::planner::plan;
 use muster_core::{State, Timestamp};
 use muster_server::policies::{PolicyQuerier, Interpreter};
 
-use super::Measure;
-use crate::commands::bench::cpu::{median, median_wall};
-use crate::commands::bench::synthetic::{Ask, TENANTS, cluster, mixed, submit, tell};
+use super::PolicyMeasure;
+use crate::commands::bench::timing::{median_cpu_ms, median_wall_ms};
+use crate::commands::bench::synthetic::{SyntheticJob, TENANTS, synthetic_cluster, mixed_job, submit_jobs, apply_command};
 use crate::error::CliError;
-use crate::interpreter::Starlark;
+use crate::interpreter::StarlarkInterpreter;
 
 const NOW: Timestamp = Timestamp(0);
 /// Amounts of memory that jobs ask for: they set shapes apart that are otherwise alike.
-const AMOUNTS: usize = 17;
+const MEMORY_AMOUNTS: usize = 17;
 /// Rounds that follow each other so soon ask about nobody a second time.
-const SOON: Duration = Duration::from_secs(1);
+const BEFORE_REFRESH: Duration = Duration::from_secs(1);
 /// After so long everyone is asked about anew.
-const LATER: Duration = Duration::from_secs(60);
+const AFTER_REFRESH: Duration = Duration::from_secs(60);
 
 /// Rounds over an empty cluster with four jobs for each node, without policies and with them.
-pub fn measured(nodes: usize, rounds: usize) -> Result<Vec<Measure>, CliError> {
-    let mut state = waiting(nodes);
-    let (bare, planned) = median_wall(rounds, || plan(&state, NOW).plan.starts.len());
-    let interpreter: Arc<dyn Interpreter> = Arc::new(Starlark::unhurried());
-    put_into_force(&mut state, &*interpreter)?;
+pub fn measure_rounds(nodes: usize, rounds: usize) -> Result<Vec<PolicyMeasure>, CliError> {
+    let mut state = cluster_with_queue(nodes);
+    let (bare, planned) = median_wall_ms(rounds, || plan(&state, NOW).plan.starts.len());
+    let interpreter: Arc<dyn Interpreter> = Arc::new(StarlarkInterpreter::for_simulation());
+    apply_policies(&mut state, &*interpreter)?;
     let buckets = state.queue.buckets().count();
     // A server starts the worker of what is in force once; that is no part of a round.
     PolicyQuerier::new(interpreter.clone()).new_answers(&state, &Plan::default(), (NOW, Duration::ZERO));
     let (first, _) =
-        median_wall(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, Duration::ZERO));
+        median_wall_ms(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, Duration::ZERO));
     let mut asker = PolicyQuerier::new(interpreter.clone());
-    let noting = note_everything(&mut asker, &mut state);
-    let (steady, starts) = median_wall(rounds, || round(&mut asker, &state, SOON));
+    let noting = record_all_answers(&mut asker, &mut state);
+    let (steady, starts) = median_wall_ms(rounds, || round(&mut asker, &state, BEFORE_REFRESH));
     // Otherwise rounds of different work would be compared. Places may be others, and so how full nodes get.
     if starts.abs_diff(planned) > planned / 20 {
         return Err(CliError::failed(format!(
             "{starts} jobs start with these policies and {planned} without"
         )));
     }
-    let (anew, _) = median_wall(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, LATER));
+    let (anew, _) = median_wall_ms(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, AFTER_REFRESH));
     let line = |what: &str, ms| {
-        Measure::of(format!("round, {nodes} nodes, {buckets} kinds of jobs: {what}"), ms, "ms")
+        PolicyMeasure::of(format!("round, {nodes} nodes, {buckets} kinds of jobs: {what}"), ms, "ms")
     };
     Ok(vec![
         line("no policies", bare),
@@ -71,15 +71,15 @@ fn round(asker: &mut PolicyQuerier, state: &State, elapsed: Duration) -> usize {
 }
 
 /// Jobs of many shapes that wait.
-fn waiting(nodes: usize) -> State {
-    let mut state = cluster(nodes, TENANTS, false);
+fn cluster_with_queue(nodes: usize) -> State {
+    let mut state = synthetic_cluster(nodes, TENANTS, false);
     for index in 0..nodes * 4 {
-        submit(&mut state, Ask { memory_mib: 1_024 + (index % AMOUNTS) as u64, ..mixed(index) }, 1);
+        submit_jobs(&mut state, SyntheticJob { memory_mib: 1_024 + (index % MEMORY_AMOUNTS) as u64, ..mixed_job(index) }, 1);
     }
     state
 }
 
-fn put_into_force(state: &mut State, interpreter: &dyn Interpreter) -> Result<(), CliError> {
+fn apply_policies(state: &mut State, interpreter: &dyn Interpreter) -> Result<(), CliError> {
     let files = [("queue.gsky", include_str!("queue.gsky")), ("score.gsky", include_str!("score.gsky"))];
     let files: BTreeMap<String, String> =
         files.into_iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
@@ -87,16 +87,16 @@ fn put_into_force(state: &mut State, interpreter: &dyn Interpreter) -> Result<()
         .compile(&PolicyScope::Cluster, files)
         .map_err(|errors| CliError::failed(errors.join("; ")))?;
     let (scope, why) = (PolicyScope::Cluster, String::new());
-    tell(state, &Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why });
+    apply_command(state, &Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why });
     Ok(())
 }
 
 /// Ask until nothing is left to ask, and say how many milliseconds it takes to put the answers on record.
-fn note_everything(asker: &mut PolicyQuerier, state: &mut State) -> f64 {
+fn record_all_answers(asker: &mut PolicyQuerier, state: &mut State) -> f64 {
     let mut ms = 0.0;
     while let Some(answers) = asker.new_answers(state, &Plan::default(), (NOW, Duration::ZERO)) {
-        let (deciding, _) = median(1, || state.decide(&Actor::system(), &answers, NOW).is_ok());
-        tell(state, &answers);
+        let (deciding, _) = median_cpu_ms(1, || state.decide(&Actor::system(), &answers, NOW).is_ok());
+        apply_command(state, &answers);
         ms += deciding;
     }
     ms

@@ -6,7 +6,7 @@ use muster_sim::baseline_replay::{ReplayOutcome, QueuePolicy, PlannerPolicy, Tra
 
 /// A policy by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum Name {
+pub enum QueuePolicyName {
     /// In the order of arrival, nobody passes
     Fifo,
     /// The shortest that fits; nobody stops
@@ -27,41 +27,41 @@ pub enum Name {
     MusterKnown,
 }
 
-impl Name {
+impl QueuePolicyName {
     /// All, in order.
-    pub fn all() -> &'static [Name] {
-        Name::value_variants()
+    pub fn all() -> &'static [QueuePolicyName] {
+        QueuePolicyName::value_variants()
     }
 
     /// What it is called here.
-    pub fn text(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Name::Fifo => "fifo",
-            Name::Sjf => "sjf",
-            Name::Srtf => "srtf",
-            Name::Srsf => "srsf",
-            Name::Tiresias => "tiresias",
-            Name::Las => "las",
-            Name::Easy => "easy",
-            Name::Muster => "muster",
-            Name::MusterKnown => "muster-known",
+            QueuePolicyName::Fifo => "fifo",
+            QueuePolicyName::Sjf => "sjf",
+            QueuePolicyName::Srtf => "srtf",
+            QueuePolicyName::Srsf => "srsf",
+            QueuePolicyName::Tiresias => "tiresias",
+            QueuePolicyName::Las => "las",
+            QueuePolicyName::Easy => "easy",
+            QueuePolicyName::Muster => "muster",
+            QueuePolicyName::MusterKnown => "muster-known",
         }
     }
 
     /// What it is called where its numbers are published.
-    pub fn published(self) -> Option<&'static str> {
+    pub fn published_name(self) -> Option<&'static str> {
         match self {
-            Name::Srtf => Some("SRTF"),
-            Name::Srsf => Some("SRSF"),
-            Name::Tiresias => Some("Tiresias"),
+            QueuePolicyName::Srtf => Some("SRTF"),
+            QueuePolicyName::Srsf => Some("SRSF"),
+            QueuePolicyName::Tiresias => Some("Tiresias"),
             _ => None,
         }
     }
 
     /// Play a trace by it.
     pub fn replay(self, jobs: &[TraceJob], nodes: usize) -> ReplayOutcome {
-        let product = || -> Box<dyn QueuePolicy> { Box::new(PlannerPolicy::new(self == Name::MusterKnown)) };
-        let mut policy = policy_by_name(self.text()).unwrap_or_else(product);
+        let product = || -> Box<dyn QueuePolicy> { Box::new(PlannerPolicy::new(self == QueuePolicyName::MusterKnown)) };
+        let mut policy = policy_by_name(self.as_str()).unwrap_or_else(product);
         replay(jobs, nodes, &mut *policy)
     }
 }

@@ -3,13 +3,13 @@
 use muster_sim::baseline_replay::ReplayOutcome;
 use serde::Serialize;
 
-use super::policies::Name;
-use super::trace::Published;
+use super::policies::QueuePolicyName;
+use super::trace::PublishedJct;
 use crate::output::{Cell, Column};
 
 /// What was measured for a trace and a policy.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub struct ReplayRow {
     trace: String,
     policy: &'static str,
     avg_jct_s: f64,
@@ -20,13 +20,13 @@ pub struct Row {
     lost_gpu_s: f64,
 }
 
-impl Row {
+impl ReplayRow {
     /// With as many decimals as are published.
-    pub fn of(trace: &str, policy: Name, outcome: &ReplayOutcome) -> Row {
+    pub fn of_outcome(trace: &str, policy: QueuePolicyName, outcome: &ReplayOutcome) -> ReplayRow {
         let rounded = |value: f64| (value * 1e3).round() / 1e3;
-        Row {
+        ReplayRow {
             trace: trace.to_string(),
-            policy: policy.text(),
+            policy: policy.as_str(),
             avg_jct_s: rounded(outcome.avg_jct_s),
             p99_jct_s: rounded(outcome.p99_jct_s),
             makespan_s: rounded(outcome.makespan_s),
@@ -38,42 +38,42 @@ impl Row {
 }
 
 /// One line of the table.
-pub struct Line {
+pub struct ReplayLine {
     trace: String,
     policy: String,
-    measured: Option<Row>,
+    measured: Option<ReplayRow>,
     published: Option<f64>,
 }
 
 /// The columns.
-pub const COLUMNS: [Column<Line>; 10] = [
+pub const COLUMNS: [Column<ReplayLine>; 10] = [
     Column::new("TRACE", |line| line.trace.as_str().into()),
     Column::new("POLICY", |line| line.policy.as_str().into()),
-    Column::new("AVG-JCT-S", |line| measure(line, |row| format!("{:.0}", row.avg_jct_s))),
+    Column::new("AVG-JCT-S", |line| measured_cell(line, |row| format!("{:.0}", row.avg_jct_s))),
     Column::new("PUBLISHED-S", |line| Cell::or_dash(line.published.map(|avg| format!("{avg:.0}")))),
-    Column::new("DIFF%", difference),
-    Column::new("P99-JCT-S", |line| measure(line, |row| format!("{:.0}", row.p99_jct_s))),
-    Column::new("MAKESPAN-S", |line| measure(line, |row| format!("{:.0}", row.makespan_s))),
-    Column::new("MAX-SLOWDOWN", |line| measure(line, |row| format!("{:.1}", row.max_slowdown))),
-    Column::new("PREEMPTIONS", |line| measure(line, |row| row.preemptions.to_string())),
-    Column::new("LOST-GPU-S", |line| measure(line, |row| format!("{:.0}", row.lost_gpu_s))),
+    Column::new("DIFF%", difference_cell),
+    Column::new("P99-JCT-S", |line| measured_cell(line, |row| format!("{:.0}", row.p99_jct_s))),
+    Column::new("MAKESPAN-S", |line| measured_cell(line, |row| format!("{:.0}", row.makespan_s))),
+    Column::new("MAX-SLOWDOWN", |line| measured_cell(line, |row| format!("{:.1}", row.max_slowdown))),
+    Column::new("PREEMPTIONS", |line| measured_cell(line, |row| row.preemptions.to_string())),
+    Column::new("LOST-GPU-S", |line| measured_cell(line, |row| format!("{:.0}", row.lost_gpu_s))),
 ];
 
-fn measure(line: &Line, text: impl Fn(&Row) -> String) -> Cell {
+fn measured_cell(line: &ReplayLine, text: impl Fn(&ReplayRow) -> String) -> Cell {
     Cell::or_dash(line.measured.as_ref().map(text))
 }
 
 /// What was measured against what is published; zero has no minus.
-fn difference(line: &Line) -> Cell {
+fn difference_cell(line: &ReplayLine) -> Cell {
     let both = line.measured.as_ref().zip(line.published);
     let percent = both.map(|(row, published)| (row.avg_jct_s / published - 1.0) * 100.0);
     Cell::or_dash(percent.map(|percent| format!("{:+.3}", (percent * 1e3).round() / 1e3 + 0.0)))
 }
 
 /// The line of what was measured.
-pub fn measured(row: &Row, policy: Name, published: &Published) -> Line {
-    let name = policy.published().map(|name| (row.trace.clone(), name.to_string()));
-    Line {
+pub fn measured_line(row: &ReplayRow, policy: QueuePolicyName, published: &PublishedJct) -> ReplayLine {
+    let name = policy.published_name().map(|name| (row.trace.clone(), name.to_string()));
+    ReplayLine {
         trace: row.trace.clone(),
         policy: row.policy.to_string(),
         measured: Some(row.clone()),
@@ -82,10 +82,10 @@ pub fn measured(row: &Row, policy: Name, published: &Published) -> Line {
 }
 
 /// Lines of policies that are published for a trace and not played here: they change what others wait for, or share GPUs.
-pub fn others(trace: &str, published: &Published) -> Vec<Line> {
-    let played = |name: &str| Name::all().iter().any(|policy| policy.published() == Some(name));
+pub fn published_lines(trace: &str, published: &PublishedJct) -> Vec<ReplayLine> {
+    let played = |name: &str| QueuePolicyName::all().iter().any(|policy| policy.published_name() == Some(name));
     let here = published.iter().filter(|((of, policy), _)| of == trace && !played(policy));
-    let line = |((_, policy), avg): (&(String, String), &f64)| Line {
+    let line = |((_, policy), avg): (&(String, String), &f64)| ReplayLine {
         trace: trace.to_string(),
         policy: format!("{policy} (published)"),
         measured: None,

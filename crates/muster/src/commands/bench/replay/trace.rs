@@ -5,41 +5,41 @@ use std::path::{Path, PathBuf};
 
 use muster_sim::baseline_replay::TraceJob;
 
-use crate::commands::bench::traces::{self, Row, Table};
+use crate::commands::bench::traces::{self, CsvRow, CsvTable};
 use crate::error::CliError;
 
 /// The folder of the traces.
-const FOLDER: &str = "muri";
+const TRACE_DIR: &str = "muri";
 /// Published figures.
-const PUBLISHED: &str = "published_sim";
+const PUBLISHED_TABLE: &str = "published_sim";
 /// How long jobs take to start, by GPUs and model.
-const OVERHEAD: &str = "start_overhead";
+const OVERHEAD_TABLE: &str = "start_overhead";
 /// How long those take that are not in the table.
-const OVERHEAD_S: f64 = 10.0;
+const START_OVERHEAD_S_DEFAULT: f64 = 10.0;
 /// What the published runs count for the work of a job, in times what was recorded.
-const STRETCH: f64 = 1.015;
+const WORK_FACTOR: f64 = 1.015;
 
 /// Published mean times to the end, by trace and policy.
-pub type Published = BTreeMap<(String, String), f64>;
+pub type PublishedJct = BTreeMap<(String, String), f64>;
 
 /// A folder of traces.
 #[derive(Debug)]
-pub struct Folder {
+pub struct MuriTraces {
     path: PathBuf,
     overheads: BTreeMap<(u32, String), f64>,
 }
 
-impl Folder {
+impl MuriTraces {
     /// The one in this folder of traces.
-    pub fn open(traces: &Path) -> Result<Folder, CliError> {
-        let path = traces::trace(traces, FOLDER)?;
-        let table = Table::read(&path.join(format!("{OVERHEAD}.csv")))?;
-        let overhead = |row: Result<Row, CliError>| {
+    pub fn open(traces: &Path) -> Result<MuriTraces, CliError> {
+        let path = traces::trace_dir(traces, TRACE_DIR)?;
+        let table = CsvTable::read(&path.join(format!("{OVERHEAD_TABLE}.csv")))?;
+        let overhead = |row: Result<CsvRow, CliError>| {
             let row = row?;
             Ok(((row.number("num_gpu")?, row.text("model")?.to_string()), row.number("start_overhead_s")?))
         };
         let overheads = table.rows().map(overhead).collect::<Result<_, CliError>>()?;
-        Ok(Folder { path, overheads })
+        Ok(MuriTraces { path, overheads })
     }
 
     /// The names of all files that could be traces, in order.
@@ -48,22 +48,22 @@ impl Folder {
         let files = listed.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let names = files.filter_map(|file| Some(file.strip_suffix(".csv")?.to_string()));
         let mut names: Vec<String> =
-            names.filter(|name| !name.starts_with("published_") && name != OVERHEAD).collect();
+            names.filter(|name| !name.starts_with("published_") && name != OVERHEAD_TABLE).collect();
         names.sort();
         Ok(names)
     }
 
     /// The traces that figures are published for, in order.
-    pub fn with_figures(&self) -> Result<Vec<String>, CliError> {
+    pub fn published_traces(&self) -> Result<Vec<String>, CliError> {
         let mut names: Vec<String> = self.published()?.into_keys().map(|(trace, _)| trace).collect();
         names.dedup();
         Ok(names)
     }
 
     /// The mean times to the end that are published.
-    pub fn published(&self) -> Result<Published, CliError> {
-        let table = Table::read(&self.path.join(format!("{PUBLISHED}.csv")))?;
-        let figure = |row: Result<Row, CliError>| {
+    pub fn published(&self) -> Result<PublishedJct, CliError> {
+        let table = CsvTable::read(&self.path.join(format!("{PUBLISHED_TABLE}.csv")))?;
+        let figure = |row: Result<CsvRow, CliError>| {
             let row = row?;
             let name = (row.text("trace")?.to_string(), row.text("policy")?.to_string());
             Ok((name, row.number("avg_jct_s")?))
@@ -73,15 +73,15 @@ impl Folder {
 
     /// The jobs of a trace.
     pub fn jobs(&self, name: &str) -> Result<Vec<TraceJob>, CliError> {
-        let table = Table::read(&self.path.join(format!("{name}.csv")))?;
+        let table = CsvTable::read(&self.path.join(format!("{name}.csv")))?;
         table.rows().map(|row| self.job(&row?)).collect()
     }
 
-    fn job(&self, row: &Row) -> Result<TraceJob, CliError> {
+    fn job(&self, row: &CsvRow) -> Result<TraceJob, CliError> {
         let (gpus, model) = (row.number("num_gpu")?, row.text("model_name")?.to_string());
         let work_ms = row.number::<f64>("iterations")? * row.number::<f64>("iteration_time")?;
-        let overhead_s = self.overheads.get(&(gpus, model.clone())).copied().unwrap_or(OVERHEAD_S);
+        let overhead_s = self.overheads.get(&(gpus, model.clone())).copied().unwrap_or(START_OVERHEAD_S_DEFAULT);
         let submit_s = row.number::<f64>("submit_time")? / 1_000.0;
-        Ok(TraceJob { gpus, submit_s, work_s: work_ms * STRETCH / 1_000.0, overhead_s, model })
+        Ok(TraceJob { gpus, submit_s, work_s: work_ms * WORK_FACTOR / 1_000.0, overhead_s, model })
     }
 }

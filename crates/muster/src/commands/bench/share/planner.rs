@@ -12,36 +12,36 @@ use muster_core::objects::node::NodeFacts;
 use muster_core::objects::settings::Repartition;
 use muster_core::{JobId, Settings};
 
-use super::demand::{Job, TYPES, Wall};
-use super::harm::{Device, Guest, Part};
-use super::policies::DEVICE_MIB;
-use crate::commands::bench::product::Product;
+use super::demand::{JobClassIndex, JOB_CLASSES, IsolationMode};
+use super::interference::{Occupants, Occupant, GpuPortion};
+use super::policies::GPU_MEMORY_MIB;
+use crate::commands::bench::in_memory_scheduler::InMemoryScheduler;
 use crate::commands::bench::synthetic;
 use crate::error::CliError;
 
 /// Devices of a node.
-const NODE_GPUS: usize = 8;
+const GPUS_PER_NODE: usize = 8;
 
 /// Who sits where with the fewest devices on which all find a place.
-pub fn fewest(jobs: &[Job], wall: Wall) -> Result<Vec<Device>, CliError> {
-    let asked: u32 = jobs.iter().map(|job| TYPES[*job].compute_milli).sum();
+pub fn place_on_fewest_gpus(jobs: &[JobClassIndex], wall: IsolationMode) -> Result<Vec<Occupants>, CliError> {
+    let asked: u32 = jobs.iter().map(|job| JOB_CLASSES[*job].compute_milli).sum();
     let least = asked.div_ceil(1_000) as usize;
-    let seated = (least..=jobs.len().max(least)).find_map(|gpus| seated(jobs, wall, gpus));
+    let seated = (least..=jobs.len().max(least)).find_map(|gpus| place_on(jobs, wall, gpus));
     seated.ok_or_else(|| CliError::failed("the planner finds no place for some job even with a GPU for each"))
 }
 
 /// Who sits where with so many devices; nothing if someone finds no place.
-fn seated(jobs: &[Job], wall: Wall, gpus: usize) -> Option<Vec<Device>> {
-    let mut product = Product::new(settings());
-    for (rank, first) in (0..gpus).step_by(NODE_GPUS).enumerate() {
-        product.register(rank, facts(NODE_GPUS.min(gpus - first)));
+fn place_on(jobs: &[JobClassIndex], wall: IsolationMode, gpus: usize) -> Option<Vec<Occupants>> {
+    let mut product = InMemoryScheduler::new(settings());
+    for (rank, first) in (0..gpus).step_by(GPUS_PER_NODE).enumerate() {
+        product.register(rank, node_facts(GPUS_PER_NODE.min(gpus - first)));
     }
-    let mut devices: BTreeMap<(usize, u8), Device> = BTreeMap::new();
+    let mut devices: BTreeMap<(usize, u8), Occupants> = BTreeMap::new();
     for job in jobs {
-        let id = product.submit(spec(*job, wall))?;
-        let (node, task) = placed(&mut product, id)?;
+        let id = product.submit(job_spec(*job, wall))?;
+        let (node, task) = place_job(&mut product, id)?;
         let [gpu] = task.gpus[..] else { return None };
-        devices.entry((node, gpu)).or_default().push(Guest { job: *job, part: part(&task)? });
+        devices.entry((node, gpu)).or_default().push(Occupant { job: *job, part: gpu_portion(&task)? });
     }
     Some(devices.into_values().collect())
 }
@@ -59,43 +59,43 @@ fn settings() -> Settings {
 }
 
 /// In the first round a device may be partitioned for the job, in the second it has its place.
-fn placed(product: &mut Product, job: JobId) -> Option<(usize, PlacedTask)> {
+fn place_job(product: &mut InMemoryScheduler, job: JobId) -> Option<(usize, PlacedTask)> {
     (0..2).find_map(|_| {
-        product.round();
-        product.task(job).map(|(node, task)| (node, task.clone()))
+        product.plan_and_adopt();
+        product.first_task(job).map(|(node, task)| (node, task.clone()))
     })
 }
 
-fn part(task: &PlacedTask) -> Option<Part> {
-    let Some(Share { compute_milli, mode, .. }) = task.share.as_deref() else { return Some(Part::Whole) };
+fn gpu_portion(task: &PlacedTask) -> Option<GpuPortion> {
+    let Some(Share { compute_milli, mode, .. }) = task.share.as_deref() else { return Some(GpuPortion::Whole) };
     match mode {
         ShareMode::Mig { profile, .. } => {
-            H200_141GB.profiles.iter().find(|one| one.name == profile).map(Part::Instance)
+            H200_141GB.profiles.iter().find(|one| one.name == profile).map(GpuPortion::Instance)
         }
-        ShareMode::Mps => Some(Part::Limited(*compute_milli)),
-        ShareMode::TimeSlice => Some(Part::Turns),
+        ShareMode::Mps => Some(GpuPortion::MpsLimited(*compute_milli)),
+        ShareMode::TimeSlice => Some(GpuPortion::TimeSlice),
     }
 }
 
-fn facts(gpus: usize) -> NodeFacts {
-    let plain = synthetic::facts(0);
+fn node_facts(gpus: usize) -> NodeFacts {
+    let plain = synthetic::node_facts(0);
     let gpu = |index: usize| GpuFacts {
         uuid: format!("gpu-{index}"),
         model: "NVIDIA H200".to_string(),
-        memory_mib: DEVICE_MIB,
+        memory_mib: GPU_MEMORY_MIB,
         ..plain.gpus[0].clone()
     };
     NodeFacts { gpus: (0..gpus).map(gpu).collect(), ..plain.clone() }
 }
 
-fn spec(job: Job, wall: Wall) -> JobSpec {
-    let mut spec = synthetic::spec(synthetic::Ask::default());
-    let (each, kind) = (&mut spec.tasks[0].each, &TYPES[job]);
+fn job_spec(job: JobClassIndex, wall: IsolationMode) -> JobSpec {
+    let mut spec = synthetic::job_spec(synthetic::SyntheticJob::default());
+    let (each, kind) = (&mut spec.tasks[0].each, &JOB_CLASSES[job]);
     each.gpu_compute_milli = kind.compute_milli;
     each.gpu_memory_mib = kind.memory_mib;
     each.isolation = match wall {
-        Wall::AsAsked => kind.isolation,
-        Wall::Nobody => kind.isolation.min(Isolation::Memory),
+        IsolationMode::Requested => kind.isolation,
+        IsolationMode::Ignored => kind.isolation.min(Isolation::Memory),
     };
     spec
 }

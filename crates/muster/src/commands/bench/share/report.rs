@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::demand::TYPES;
-use super::harm::{Device, Pairs};
+use super::demand::JOB_CLASSES;
+use super::interference::{Occupants, InterferenceTable};
 use crate::output::{Cell, Column};
 
 /// What is said below the table.
-pub const NOTE: &str = "\
+pub const TABLE_NOTE: &str = "\
 slowdown: 1 is alone on a whole GPU. Two that share a GPU by halves or without limits: as measured on an H200. Beside
 several: what each neighbour costs is added up, in proportion to its share where shares are limits. With a share s of the
 multiprocessors and nobody beside it, an instance or not: 1 + (h-1)(1/s-1), where h is the slowdown with a half; who is
@@ -16,7 +16,7 @@ muster-mps: the same planner if nobody asked to be apart.";
 
 /// The jobs seated in one manner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
+pub struct SharingRow {
     pub policy: &'static str,
     /// How every device is cut, where all are cut alike.
     pub layout: String,
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 /// The columns.
-pub const COLUMNS: [Column<Row>; 8] = [
+pub const COLUMNS: [Column<SharingRow>; 8] = [
     Column::new("POLICY", |row| row.policy.into()),
     Column::new("GPUS", |row| row.gpus.into()),
     Column::new("SAVED", |row| row.gpus_saved.into()),
@@ -48,16 +48,16 @@ fn ratio(value: f64) -> Cell {
     format!("{value:.2}").into()
 }
 
-impl Row {
+impl SharingRow {
     /// From who sits where.
-    pub fn of(policy: &'static str, layout: String, devices: &[Device], jobs: usize, pairs: &Pairs) -> Row {
+    pub fn of_placement(policy: &'static str, layout: String, devices: &[Occupants], jobs: usize, pairs: &InterferenceTable) -> SharingRow {
         let each = devices.iter().flat_map(|device| (0..device.len()).map(move |at| (device, at)));
-        let each: Vec<(f64, &Device, usize)> =
+        let each: Vec<(f64, &Occupants, usize)> =
             each.map(|(device, at)| (pairs.slowdown(device, at), device, at)).collect();
         let worst = each.iter().max_by(|one, other| one.0.total_cmp(&other.0));
         let beyond =
-            |(slowdown, device, at): &&(f64, &Device, usize)| *slowdown > TYPES[device[*at].job].tolerance;
-        Row {
+            |(slowdown, device, at): &&(f64, &Occupants, usize)| *slowdown > JOB_CLASSES[device[*at].job].slowdown_max;
+        SharingRow {
             policy,
             layout,
             jobs,
@@ -65,14 +65,14 @@ impl Row {
             gpus_saved: jobs - devices.len(),
             slowdown_mean: each.iter().map(|(slowdown, ..)| slowdown).sum::<f64>() / jobs as f64,
             slowdown_worst: worst.map_or(1.0, |(slowdown, ..)| *slowdown),
-            worst: worst.map(|(_, device, at)| who(device, *at)).unwrap_or_default(),
+            worst: worst.map(|(_, device, at)| occupant_text(device, *at)).unwrap_or_default(),
             beyond_tolerance: each.iter().filter(beyond).count(),
         }
     }
 }
 
-fn who(device: &Device, at: usize) -> String {
-    let name = |guest: usize| TYPES[device[guest].job].name;
+fn occupant_text(device: &Occupants, at: usize) -> String {
+    let name = |guest: usize| JOB_CLASSES[device[guest].job].name;
     let others: Vec<&str> = (0..device.len()).filter(|guest| *guest != at).map(name).collect();
     match others.is_empty() {
         true => name(at).to_string(),

@@ -11,7 +11,7 @@ use crate::error::CliError;
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Name {
+pub enum SimPolicyName {
     /// The planner of this product as it is by default
     Muster,
     /// The same with the objective `fast`
@@ -32,37 +32,37 @@ pub enum Name {
     Easy,
 }
 
-impl Name {
+impl SimPolicyName {
     /// What it is called here.
-    pub fn text(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Name::Muster => "muster",
-            Name::MusterFast => "muster-fast",
-            Name::Fifo => "fifo",
-            Name::Sjf => "sjf",
-            Name::Srtf => "srtf",
-            Name::Srsf => "srsf",
-            Name::Tiresias => "tiresias",
-            Name::Las => "las",
-            Name::Easy => "easy",
+            SimPolicyName::Muster => "muster",
+            SimPolicyName::MusterFast => "muster-fast",
+            SimPolicyName::Fifo => "fifo",
+            SimPolicyName::Sjf => "sjf",
+            SimPolicyName::Srtf => "srtf",
+            SimPolicyName::Srsf => "srsf",
+            SimPolicyName::Tiresias => "tiresias",
+            SimPolicyName::Las => "las",
+            SimPolicyName::Easy => "easy",
         }
     }
 
     /// Let the jobs of a log meet it.
-    pub fn play(
+    pub fn replay(
         self,
         jobs: &[LoggedJob],
         site: &ReplayCluster,
         assumptions: ReplayAssumptions,
         watch: &mut dyn FnMut(ReplayProgress),
     ) -> Result<RunHistory, CliError> {
-        let Some(mut policy) = policy_by_name(self.text()) else {
-            let fast = self == Name::MusterFast;
+        let Some(mut policy) = policy_by_name(self.as_str()) else {
+            let fast = self == SimPolicyName::MusterFast;
             let objective = if fast { Objective::Fast } else { assumptions.objective };
             return Ok(replay_trace(jobs, site, &ReplayAssumptions { objective, ..assumptions }, watch));
         };
         replay_with_policy(jobs, site, &mut *policy, watch).map_err(|error| {
-            CliError::usage(format!("cannot play `{}`: {error}", self.text())).hint("`--policy muster`")
+            CliError::usage(format!("cannot play `{}`: {error}", self.as_str())).hint("`--policy muster`")
         })
     }
 }

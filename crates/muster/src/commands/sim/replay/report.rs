@@ -13,9 +13,9 @@ use crate::units;
 
 /// All of it, as machines read it.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     log: LogReport,
-    cluster: ClusterReport,
+    cluster: ReplayClusterReport,
     assumptions: AssumptionsReport,
     /// The figures, policy by policy.
     pub policies: Vec<Figures>,
@@ -36,7 +36,7 @@ struct LogReport {
 
 /// The cluster.
 #[derive(Debug, Serialize)]
-pub struct ClusterReport {
+pub struct ReplayClusterReport {
     about: String,
     nodes: usize,
     gpus: u32,
@@ -53,17 +53,17 @@ struct AssumptionsReport {
     saves_every_s: Option<f64>,
 }
 
-impl ClusterReport {
+impl ReplayClusterReport {
     /// A cluster, with its words if it was made for the log.
-    pub fn of(site: &ReplayCluster, made_for_the_log: Option<String>) -> ClusterReport {
+    pub fn of(site: &ReplayCluster, made_for_the_log: Option<String>) -> ReplayClusterReport {
         let (nodes, gpus) = (site.nodes().len(), site.gpus());
-        ClusterReport { about: site.summary(), nodes, gpus, made_for_the_log, site: Some(site.clone()) }
+        ReplayClusterReport { about: site.summary(), nodes, gpus, made_for_the_log, site: Some(site.clone()) }
     }
 }
 
-impl Report {
+impl ReplayReport {
     /// Without figures yet.
-    pub fn new(log: &JobLog, cluster: ClusterReport, assumptions: &ReplayAssumptions) -> Report {
+    pub fn new(log: &JobLog, cluster: ReplayClusterReport, assumptions: &ReplayAssumptions) -> ReplayReport {
         let submit = |job: Option<&muster_sim::job_log::LoggedJob>| job.map_or(0, |job| job.submit_ms);
         let (first_submit_ms, last_ms) = (submit(log.jobs.first()), submit(log.jobs.last()));
         let mut models_missing = BTreeMap::new();
@@ -73,7 +73,7 @@ impl Report {
                 .filter(|wish| !site.has_model(wish))
                 .for_each(|wish| *models_missing.entry(wish.clone()).or_default() += 1);
         }
-        Report {
+        ReplayReport {
             log: LogReport {
                 format: log.format.as_str(),
                 jobs: log.jobs.len(),
@@ -92,18 +92,18 @@ impl Report {
     }
 
     /// With figures.
-    pub fn with(self, policies: Vec<Figures>) -> Report {
-        Report { policies, ..self }
+    pub fn with_figures(self, policies: Vec<Figures>) -> ReplayReport {
+        ReplayReport { policies, ..self }
     }
 
     /// What a person should know before the figures.
     pub fn notes(&self) -> Vec<String> {
         let log = &self.log;
-        let span = units::span((log.span_s * 1e3) as i64);
-        let jobs = units::count(log.jobs as u64, "job");
+        let span = units::duration_text((log.span_s * 1e3) as i64);
+        let jobs = units::count_text(log.jobs as u64, "job");
         let mut notes = vec![format!("{jobs} that came within {span}, format {}", log.format)];
         if !log.left_out.is_empty() {
-            notes.push(left_out(&log.left_out));
+            notes.push(left_out_text(&log.left_out));
         }
         notes.push(match &self.cluster.made_for_the_log {
             Some(words) => format!(
@@ -116,7 +116,7 @@ impl Report {
         for (model, jobs) in &log.models_missing {
             notes.push(format!(
                 "{} asked for `{model}`, which is not there: any GPU will do",
-                units::count(*jobs, "job")
+                units::count_text(*jobs, "job")
             ));
         }
         notes
@@ -137,7 +137,7 @@ impl Report {
 }
 
 /// What was left out of a log, and why.
-pub fn left_out(reasons: &BTreeMap<String, u64>) -> String {
+pub fn left_out_text(reasons: &BTreeMap<String, u64>) -> String {
     let reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
     format!("left out: {}", reasons.join(", "))
 }
@@ -147,31 +147,31 @@ const COLUMNS: [Column<Figures>; 30] = [
     Column::new("DONE", |row| row.done.into()),
     Column::wide("TIMED-OUT", |row| row.timed_out.into()),
     Column::new("REFUSED", |row| row.refused.into()),
-    Column::new("WAIT-MEAN-S", |row| whole(row.wait_s.mean)),
-    Column::new("WAIT-P50-S", |row| whole(row.wait_s.p50)),
-    Column::new("WAIT-P95-S", |row| whole(row.wait_s.p95)),
-    Column::new("WAIT-P99-S", |row| whole(row.wait_s.p99)),
-    Column::new("WAIT-MAX-S", |row| whole(row.wait_s.max)),
-    Column::new("JCT-MEAN-S", |row| whole(row.completion_s.mean)),
-    Column::wide("JCT-P50-S", |row| whole(row.completion_s.p50)),
-    Column::wide("JCT-P95-S", |row| whole(row.completion_s.p95)),
-    Column::new("JCT-P99-S", |row| whole(row.completion_s.p99)),
-    Column::wide("JCT-MAX-S", |row| whole(row.completion_s.max)),
-    Column::new("SLOWDOWN", |row| fine(row.slowdown.mean)),
-    Column::wide("SLOWDOWN-P50", |row| fine(row.slowdown.p50)),
-    Column::wide("SLOWDOWN-P95", |row| fine(row.slowdown.p95)),
-    Column::wide("SLOWDOWN-P99", |row| fine(row.slowdown.p99)),
-    Column::wide("SLOWDOWN-MAX", |row| fine(row.slowdown.max)),
-    Column::wide("MAKESPAN-S", |row| whole(row.makespan_s)),
+    Column::new("WAIT-MEAN-S", |row| whole_number(row.wait_s.mean)),
+    Column::new("WAIT-P50-S", |row| whole_number(row.wait_s.p50)),
+    Column::new("WAIT-P95-S", |row| whole_number(row.wait_s.p95)),
+    Column::new("WAIT-P99-S", |row| whole_number(row.wait_s.p99)),
+    Column::new("WAIT-MAX-S", |row| whole_number(row.wait_s.max)),
+    Column::new("JCT-MEAN-S", |row| whole_number(row.completion_s.mean)),
+    Column::wide("JCT-P50-S", |row| whole_number(row.completion_s.p50)),
+    Column::wide("JCT-P95-S", |row| whole_number(row.completion_s.p95)),
+    Column::new("JCT-P99-S", |row| whole_number(row.completion_s.p99)),
+    Column::wide("JCT-MAX-S", |row| whole_number(row.completion_s.max)),
+    Column::new("SLOWDOWN", |row| two_decimals(row.slowdown.mean)),
+    Column::wide("SLOWDOWN-P50", |row| two_decimals(row.slowdown.p50)),
+    Column::wide("SLOWDOWN-P95", |row| two_decimals(row.slowdown.p95)),
+    Column::wide("SLOWDOWN-P99", |row| two_decimals(row.slowdown.p99)),
+    Column::wide("SLOWDOWN-MAX", |row| two_decimals(row.slowdown.max)),
+    Column::wide("MAKESPAN-S", |row| whole_number(row.makespan_s)),
     Column::new("UTIL%", |row| percent(row.utilisation)),
     Column::wide("UTIL-TO-END%", |row| percent(row.utilisation_to_the_end)),
     Column::wide("IDLE-WHILE-WAITING%", |row| percent(row.idle_while_waiting)),
     Column::new("FRAGMENTS%", |row| row.fragmentation.map_or_else(|| "-".into(), percent)),
     Column::new("FAIRNESS", |row| format!("{:.3}", row.fairness).into()),
     Column::new("PREEMPTIONS", |row| row.preemptions.into()),
-    Column::new("LOST-GPU-S", |row| whole(row.lost_gpu_s)),
-    Column::wide("GPU-HOURS", |row| whole(row.gpu_hours)),
-    Column::new("KWH-MAX", |row| row.energy_kwh.map_or_else(|| "-".into(), whole)),
+    Column::new("LOST-GPU-S", |row| whole_number(row.lost_gpu_s)),
+    Column::wide("GPU-HOURS", |row| whole_number(row.gpu_hours)),
+    Column::new("KWH-MAX", |row| row.energy_kwh.map_or_else(|| "-".into(), whole_number)),
     Column::wide("ROUNDS", |row| row.rounds.into()),
 ];
 
@@ -181,17 +181,17 @@ const TENANT_COLUMNS: [Column<TenantRow>; 7] = [
     Column::new("TENANT", |row| row.1.tenant.as_str().into()),
     Column::new("POLICY", |row| row.0.as_str().into()),
     Column::new("JOBS", |row| row.1.jobs.into()),
-    Column::new("GPU-HOURS", |row| whole(row.1.gpu_hours)),
-    Column::new("WAIT-MEAN-S", |row| whole(row.1.wait_s_mean)),
-    Column::new("SLOWDOWN", |row| fine(row.1.slowdown_mean)),
+    Column::new("GPU-HOURS", |row| whole_number(row.1.gpu_hours)),
+    Column::new("WAIT-MEAN-S", |row| whole_number(row.1.wait_s_mean)),
+    Column::new("SLOWDOWN", |row| two_decimals(row.1.slowdown_mean)),
     Column::new("PREEMPTIONS", |row| row.1.preemptions.into()),
 ];
 
-fn whole(value: f64) -> Cell {
+fn whole_number(value: f64) -> Cell {
     format!("{value:.0}").into()
 }
 
-fn fine(value: f64) -> Cell {
+fn two_decimals(value: f64) -> Cell {
     format!("{value:.2}").into()
 }
 

@@ -1,65 +1,65 @@
 //! Fragmentation gradient descent: the node on which the least becomes useless to typical pods.
 
-use super::super::cluster::{Ask, Cluster, Devices, Node};
-use super::super::policy::Score;
-use super::super::typical::Typical;
+use super::super::cluster::{PodRequest, TraceCluster, DeviceSet, TraceNode};
+use super::super::policy::NodeScore;
+use super::super::fragmentation::TargetWorkload;
 
 /// Keeps the fragments of every node, so that a score needs only what they would be afterwards.
 pub struct Fgd {
-    typical: Typical,
-    before: Vec<f64>,
+    typical: TargetWorkload,
+    fragmentation_before: Vec<f64>,
 }
 
 impl Fgd {
     /// For pods that come like these.
-    pub fn new(typical: &Typical, cluster: &Cluster) -> Fgd {
-        Fgd { typical: typical.clone(), before: vec![0.0; cluster.nodes.len()] }
+    pub fn new(typical: &TargetWorkload, cluster: &TraceCluster) -> Fgd {
+        Fgd { typical: typical.clone(), fragmentation_before: vec![0.0; cluster.nodes.len()] }
     }
 
     /// The score of these devices, whole in 0..100: what differs by less is left to the rank, by which it packs.
-    fn with(&self, node: usize, state: &Node, ask: &Ask, devices: Devices) -> i32 {
+    fn score_with_devices(&self, node: usize, state: &TraceNode, ask: &PodRequest, devices: DeviceSet) -> i32 {
         let mut after = [0; 64];
-        let after = &mut after[..state.devices.len()];
-        after.copy_from_slice(&state.devices);
-        for (_, free) in after.iter_mut().enumerate().filter(|(at, _)| devices.has(*at)) {
-            *free -= ask.milli;
+        let after = &mut after[..state.device_milli_free.len()];
+        after.copy_from_slice(&state.device_milli_free);
+        for (_, free) in after.iter_mut().enumerate().filter(|(at, _)| devices.contains(*at)) {
+            *free -= ask.milli_per_gpu;
         }
-        let left = self.typical.fragments_of(state.model, state.cpu - ask.cpu, after);
-        let gained = (self.before[node] - left) / 1_000.0;
+        let left = self.typical.fragmentation_milli_of(state.model, state.cpu_milli_free - ask.cpu_milli, after);
+        let gained = (self.fragmentation_before[node] - left) / 1_000.0;
         (100.0 / (1.0 + (-gained).exp())) as i32
     }
 
     /// The best score and the first devices that have it.
-    fn best(&self, node: usize, state: &Node, ask: &Ask) -> (i32, Devices) {
+    fn best_devices(&self, node: usize, state: &TraceNode, ask: &PodRequest) -> (i32, DeviceSet) {
         if !ask.is_shared() {
-            let devices = state.usual_devices(ask);
-            return (self.with(node, state, ask, devices), devices);
+            let devices = state.default_devices(ask);
+            return (self.score_with_devices(node, state, ask, devices), devices);
         }
-        let mut best = (i32::MIN, Devices::default());
-        for (at, free) in state.devices.iter().enumerate().filter(|(_, free)| **free >= ask.milli) {
+        let mut best = (i32::MIN, DeviceSet::default());
+        for (at, free) in state.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= ask.milli_per_gpu) {
             // A device as free as an earlier one has its score, and comes after it.
-            if state.devices[..at].contains(free) {
+            if state.device_milli_free[..at].contains(free) {
                 continue;
             }
-            let score = self.with(node, state, ask, Devices::one(at));
+            let score = self.score_with_devices(node, state, ask, DeviceSet::single(at));
             if score > best.0 {
-                best = (score, Devices::one(at));
+                best = (score, DeviceSet::single(at));
             }
         }
         best
     }
 }
 
-impl Score for Fgd {
-    fn score(&self, node: usize, state: &Node, ask: &Ask) -> i32 {
-        self.best(node, state, ask).0
+impl NodeScore for Fgd {
+    fn score(&self, node: usize, state: &TraceNode, ask: &PodRequest) -> i32 {
+        self.best_devices(node, state, ask).0
     }
 
-    fn devices(&self, node: usize, state: &Node, ask: &Ask) -> Devices {
-        self.best(node, state, ask).1
+    fn devices(&self, node: usize, state: &TraceNode, ask: &PodRequest) -> DeviceSet {
+        self.best_devices(node, state, ask).1
     }
 
-    fn changed(&mut self, node: usize, state: &Node) {
-        self.before[node] = self.typical.fragments(state);
+    fn node_changed(&mut self, node: usize, state: &TraceNode) {
+        self.fragmentation_before[node] = self.typical.fragmentation_milli(state);
     }
 }
