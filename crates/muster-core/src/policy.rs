@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::ids::{JobId, TenantId};
 use crate::objects::job::JobSpec;
-use crate::objects::policy::rules::{Device, Pool, Rule, Rules, Ruleset};
+use crate::objects::policy::rules::{Pool, PoolDevice, Rule, Rules, Ruleset};
 use crate::objects::policy::{BundleVersion, FailedAttempt, Hook, PolicyScope, TenantLimit};
 use crate::objects::settings::Settings;
 use crate::queue::{BucketCriteria, PolicyAttributes, PolicyReads};
@@ -194,7 +194,7 @@ impl Policies {
     pub fn pools_of(&self, model: &str, memory_mib: u64, state: DeviceCondition) -> BTreeMap<String, bool> {
         let Some(rules) = self.rules() else { return BTreeMap::new() };
         let memory_milli_gb = i64::try_from(memory_mib * 1_000 / 1_024).unwrap_or(i64::MAX);
-        let cold = Device { model, memory_milli_gb, temp_milli_c: i64::MIN, pool: None };
+        let cold = PoolDevice { model, memory_milli_gb, temp_milli_c: i64::MIN, pool: None };
         let of_pool = |(name, pool): (&String, &Pool)| {
             let warm = state.temperature_c.map_or(i64::MIN, |celsius| i64::from(celsius) * 1_000);
             let open = warm <= pool.max_temp_milli_c && state.health_milli >= pool.health_threshold_milli;

@@ -52,7 +52,7 @@ pub struct Instance {
 /// The instances of a device, sorted by position.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Instance>", into = "Vec<Instance>")]
-pub struct Layout(Vec<Instance>);
+pub struct MigLayout(Vec<Instance>);
 
 /// Why a layout is not possible on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -98,41 +98,41 @@ impl Profile {
     }
 }
 
-impl Layout {
+impl MigLayout {
     /// The instances, sorted by position.
     pub fn instances(&self) -> &[Instance] {
         &self.0
     }
 
     /// The layout with one more instance.
-    pub fn with(&self, instance: Instance) -> Layout {
+    pub fn with(&self, instance: Instance) -> MigLayout {
         let mut instances = self.0.clone();
         let index = instances.partition_point(|each| *each <= instance);
         instances.insert(index, instance);
-        Layout(instances)
+        MigLayout(instances)
     }
 
     /// True if every instance of `other` is in this layout.
-    pub fn contains(&self, other: &Layout) -> bool {
+    pub fn contains(&self, other: &MigLayout) -> bool {
         other.0.iter().all(|instance| self.0.binary_search(instance).is_ok())
     }
 }
 
-impl From<Vec<Instance>> for Layout {
-    fn from(mut instances: Vec<Instance>) -> Layout {
+impl From<Vec<Instance>> for MigLayout {
+    fn from(mut instances: Vec<Instance>) -> MigLayout {
         instances.sort_unstable();
-        Layout(instances)
+        MigLayout(instances)
     }
 }
 
-impl FromIterator<Instance> for Layout {
-    fn from_iter<I: IntoIterator<Item = Instance>>(instances: I) -> Layout {
+impl FromIterator<Instance> for MigLayout {
+    fn from_iter<I: IntoIterator<Item = Instance>>(instances: I) -> MigLayout {
         instances.into_iter().collect::<Vec<_>>().into()
     }
 }
 
-impl From<Layout> for Vec<Instance> {
-    fn from(layout: Layout) -> Vec<Instance> {
+impl From<MigLayout> for Vec<Instance> {
+    fn from(layout: MigLayout) -> Vec<Instance> {
         layout.0
     }
 }
@@ -145,13 +145,13 @@ impl MigTable {
     }
 
     /// Checks that a layout is possible on the device.
-    pub fn is_legal(&self, layout: &Layout) -> Result<(), IllegalLayout> {
+    pub fn is_legal(&self, layout: &MigLayout) -> Result<(), IllegalLayout> {
         self.check_places(layout)?;
         self.check_counts(layout)
     }
 
     /// The starts at which one more instance of a profile fits into a layout. The layout must be legal.
-    pub fn free_starts(&self, layout: &Layout, profile: u8) -> impl Iterator<Item = u8> + use<> {
+    pub fn free_starts(&self, layout: &MigLayout, profile: u8) -> impl Iterator<Item = u8> + use<> {
         let wanted =
             self.profiles.get(usize::from(profile)).filter(|wanted| self.may_have_more(layout, wanted));
         let taken = self.instances(layout).fold(0, |taken, (start, each)| taken | each.span(start));
@@ -163,7 +163,7 @@ impl MigTable {
 
     /// The best start for one more instance of a profile: the one that leaves most further placements possible,
     /// weighted by memory. Ties go to the lowest start.
-    pub fn best_start(&self, layout: &Layout, profile: u8) -> Option<u8> {
+    pub fn best_start(&self, layout: &MigLayout, profile: u8) -> Option<u8> {
         let after = |start| self.possibilities(&layout.with(Instance { start, profile }));
         self.free_starts(layout, profile).max_by_key(|start| (after(*start), Reverse(*start)))
     }
@@ -207,9 +207,9 @@ impl MigTable {
     }
 
     /// Every maximal legal layout: no instance can be added. Sorted.
-    pub fn layouts(&self) -> Vec<Layout> {
+    pub fn layouts(&self) -> Vec<MigLayout> {
         let mut found = Vec::new();
-        self.extend(&Layout::default(), &mut |layout| {
+        self.extend(&MigLayout::default(), &mut |layout| {
             if self.is_full(layout) {
                 found.push(layout.clone());
             }
@@ -220,7 +220,7 @@ impl MigTable {
 
     /// The layout `keep` plus the wanted number of instances of each profile. Of several legal layouts, the one that
     /// leaves most further placements possible, ties to the lowest. `None` if there is none.
-    pub fn layout_for(&self, keep: &Layout, wanted: &[(u8, u32)]) -> Option<Layout> {
+    pub fn layout_for(&self, keep: &MigLayout, wanted: &[(u8, u32)]) -> Option<MigLayout> {
         self.is_legal(keep).ok()?;
         let count = wanted.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
         if count > u64::from(self.memory_slices) {
@@ -228,7 +228,7 @@ impl MigTable {
         }
         let more: Vec<u8> =
             wanted.iter().flat_map(|(profile, count)| (0..*count).map(|_| *profile)).collect();
-        let mut best: Option<(u32, Reverse<Layout>)> = None;
+        let mut best: Option<(u32, Reverse<MigLayout>)> = None;
         self.place_all(keep, None, &more, &mut |layout| {
             let found = (self.possibilities(&layout), Reverse(layout));
             best = best.take().max(Some(found));
@@ -236,7 +236,7 @@ impl MigTable {
         best.map(|(_, Reverse(layout))| layout)
     }
 
-    fn check_places(&self, layout: &Layout) -> Result<(), IllegalLayout> {
+    fn check_places(&self, layout: &MigLayout) -> Result<(), IllegalLayout> {
         let mut before: Option<(u32, &'static str)> = None;
         for Instance { profile, start } in layout.instances() {
             let known = self.profiles.get(usize::from(*profile));
@@ -256,7 +256,7 @@ impl MigTable {
         Ok(())
     }
 
-    fn check_counts(&self, layout: &Layout) -> Result<(), IllegalLayout> {
+    fn check_counts(&self, layout: &MigLayout) -> Result<(), IllegalLayout> {
         for profile in self.profiles {
             let count = self.count(layout, profile);
             if count > usize::from(profile.instances_max) {
@@ -275,7 +275,7 @@ impl MigTable {
     }
 
     /// True if the counts allow one more instance, at any start.
-    fn may_have_more(&self, layout: &Layout, wanted: &Profile) -> bool {
+    fn may_have_more(&self, layout: &MigLayout, wanted: &Profile) -> bool {
         let media_taken = || self.instances(layout).any(|(_, each)| each.has_media_extensions());
         self.count(layout, wanted) < usize::from(wanted.instances_max)
             && self.compute_wanted(layout) + u32::from(wanted.compute_slices)
@@ -283,21 +283,21 @@ impl MigTable {
             && !(wanted.has_media_extensions() && media_taken())
     }
 
-    fn instances<'a>(&'a self, layout: &'a Layout) -> impl Iterator<Item = (u8, &'static Profile)> + 'a {
+    fn instances<'a>(&'a self, layout: &'a MigLayout) -> impl Iterator<Item = (u8, &'static Profile)> + 'a {
         let known = |each: &Instance| Some((each.start, self.profiles.get(usize::from(each.profile))?));
         layout.instances().iter().filter_map(known)
     }
 
-    fn count(&self, layout: &Layout, profile: &Profile) -> usize {
+    fn count(&self, layout: &MigLayout, profile: &Profile) -> usize {
         self.instances(layout).filter(|(_, each)| each.name == profile.name).count()
     }
 
-    fn compute_wanted(&self, layout: &Layout) -> u32 {
+    fn compute_wanted(&self, layout: &MigLayout) -> u32 {
         self.instances(layout).map(|(_, each)| u32::from(each.compute_slices)).sum()
     }
 
     /// The number of placements of plain profiles that are still possible, weighted by memory slices.
-    fn possibilities(&self, layout: &Layout) -> u32 {
+    fn possibilities(&self, layout: &MigLayout) -> u32 {
         let plain = (0..).zip(self.profiles).filter(|(_, profile)| profile.is_plain());
         let weighted = plain.map(|(index, profile)| {
             u32::from(profile.memory_slices) * self.free_starts(layout, index).count() as u32
@@ -305,12 +305,12 @@ impl MigTable {
         weighted.sum()
     }
 
-    fn is_full(&self, layout: &Layout) -> bool {
+    fn is_full(&self, layout: &MigLayout) -> bool {
         (0..self.profiles.len() as u8).all(|profile| self.free_starts(layout, profile).next().is_none())
     }
 
     /// Visits every legal layout that extends this one, each once: instances are only added after the last.
-    fn extend(&self, layout: &Layout, visit: &mut impl FnMut(&Layout)) {
+    fn extend(&self, layout: &MigLayout, visit: &mut impl FnMut(&MigLayout)) {
         visit(layout);
         for profile in 0..self.profiles.len() as u8 {
             for start in self.free_starts(layout, profile) {
@@ -326,10 +326,10 @@ impl MigTable {
     /// so no layout is visited twice.
     fn place_all(
         &self,
-        layout: &Layout,
+        layout: &MigLayout,
         last: Option<Instance>,
         more: &[u8],
-        visit: &mut impl FnMut(Layout),
+        visit: &mut impl FnMut(MigLayout),
     ) {
         let Some((profile, rest)) = more.split_first() else { return visit(layout.clone()) };
         let from = last.filter(|last| last.profile == *profile).map_or(0, |last| last.start);

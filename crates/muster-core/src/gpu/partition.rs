@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpu::device::GpuFacts;
 use crate::gpu::gpu_share::PARTITIONED_GPUS_MAX;
-use crate::gpu::mig::{Instance, Layout, MigTable};
+use crate::gpu::mig::{Instance, MigLayout, MigTable};
 use crate::gpu::model;
 use crate::time::Timestamp;
 
@@ -38,7 +38,7 @@ pub fn laid_out(gpu: &GpuFacts, profiles: &[String]) -> Result<Vec<MigInstance>,
     let table = table_of(gpu).ok_or_else(|| format!("`{}` cannot be partitioned", gpu.model))?;
     let wanted: Vec<(u8, u32)> =
         profiles.iter().map(|name| Ok((profile_of(table, gpu, name)?, 1))).collect::<Result<_, String>>()?;
-    let layout = table.layout_for(&Layout::default(), &wanted);
+    let layout = table.layout_for(&MigLayout::default(), &wanted);
     let layout =
         layout.ok_or_else(|| format!("`{}` has no room for {} at once", gpu.model, profiles.join(", ")))?;
     Ok(named(table, &layout))
@@ -57,12 +57,12 @@ pub fn check(gpu: &GpuFacts, index: u8, instances: &[MigInstance]) -> Result<(),
         let profile = profile_of(table, gpu, &named.profile)?;
         Ok(Instance { start: named.start, profile })
     };
-    let layout: Layout = instances.iter().map(resolved).collect::<Result<Vec<_>, String>>()?.into();
+    let layout: MigLayout = instances.iter().map(resolved).collect::<Result<Vec<_>, String>>()?.into();
     table.is_legal(&layout).map_err(|illegal| illegal.to_string())
 }
 
 /// The instances of a layout with their profile names.
-pub fn named(table: &MigTable, layout: &Layout) -> Vec<MigInstance> {
+pub fn named(table: &MigTable, layout: &MigLayout) -> Vec<MigInstance> {
     let name = |one: &Instance| {
         let profile = table.profiles.get(usize::from(one.profile))?.name.to_string();
         Some(MigInstance { profile, start: one.start })

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use choose::{DeviceSetRank, Spread};
+pub use choose::{DeviceSetRank, DeviceSetSpread};
 
 use crate::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
 

@@ -8,7 +8,7 @@
 use crate::facts::plan::Repartitioning;
 use crate::gpu::device::GpuFacts;
 use crate::gpu::gpu_share::PARTITIONED_GPUS_MAX;
-use crate::gpu::mig::{Layout, MigTable};
+use crate::gpu::mig::{MigLayout, MigTable};
 use crate::gpu::model;
 use crate::gpu::partition::{MigInstance, table_of};
 use crate::ids::{GpuId, JobId, NodeId};
@@ -128,7 +128,15 @@ fn idle_on<'a>(draft: &Draft<'a>, id: &NodeId) -> Vec<IdleGpu<'a>> {
         let gpu = GpuId { node: id.clone(), index };
         let (instances, free) = (node.instances(index), entry.free);
         let kept_for = kept_for.clone();
-        Some(IdleGpu { gpu, facts, table: table_of(facts)?, instances, free, whole_or_idle: around, reserved_for: kept_for })
+        Some(IdleGpu {
+            gpu,
+            facts,
+            table: table_of(facts)?,
+            instances,
+            free,
+            whole_or_idle: around,
+            reserved_for: kept_for,
+        })
     };
     idle.into_iter().filter_map(idle_gpu).collect()
 }
@@ -215,7 +223,7 @@ impl IdleGpu<'_> {
         let fits = |chosen: &[u8], more: u8| {
             let all: Vec<(u8, u32)> =
                 chosen.iter().copied().chain([more]).map(|profile| (profile, 1)).collect();
-            self.table.layout_for(&Layout::default(), &all).is_some()
+            self.table.layout_for(&MigLayout::default(), &all).is_some()
         };
         demands.retain(|demand| {
             let profile =

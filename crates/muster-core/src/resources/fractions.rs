@@ -34,16 +34,21 @@ impl GpuFractions {
 }
 
 /// Whole devices as a bit mask, and fractions of other devices.
-pub(super) type Devices = (u64, GpuFractions);
+pub(super) type DeviceFractions = (u64, GpuFractions);
 
 /// The fraction of a device; `GpuFraction::WHOLE` for a whole device.
-fn part_of((gpus, parts): Devices, device: usize) -> GpuFraction {
+fn part_of((gpus, parts): DeviceFractions, device: usize) -> GpuFraction {
     if gpus >> device & 1 == 1 { GpuFraction::WHOLE } else { parts.0[device] }
 }
 
 /// Combine two amounts device by device with `of`. `gpus` is the result for whole devices; it stands where neither
 /// amount has fractions, and for devices that cannot be shared.
-fn join(one: Devices, other: Devices, gpus: u64, of: fn(GpuFraction, GpuFraction) -> GpuFraction) -> Devices {
+fn join(
+    one: DeviceFractions,
+    other: DeviceFractions,
+    gpus: u64,
+    of: fn(GpuFraction, GpuFraction) -> GpuFraction,
+) -> DeviceFractions {
     if one.1.is_empty() && other.1.is_empty() {
         return (gpus, GpuFractions::default());
     }
@@ -59,22 +64,22 @@ fn join(one: Devices, other: Devices, gpus: u64, of: fn(GpuFraction, GpuFraction
 }
 
 /// The sum, at most the whole device.
-pub(super) fn plus(one: Devices, other: Devices) -> Devices {
+pub(super) fn plus(one: DeviceFractions, other: DeviceFractions) -> DeviceFractions {
     join(one, other, one.0 | other.0, GpuFraction::plus)
 }
 
 /// The first less the second.
-pub(super) fn minus(one: Devices, other: Devices) -> Devices {
+pub(super) fn minus(one: DeviceFractions, other: DeviceFractions) -> DeviceFractions {
     join(one, other, one.0 & !other.0, GpuFraction::minus)
 }
 
 /// The minimum, device by device.
-pub(super) fn min(one: Devices, other: Devices) -> Devices {
+pub(super) fn min(one: DeviceFractions, other: DeviceFractions) -> DeviceFractions {
     join(one, other, one.0 & other.0, GpuFraction::min)
 }
 
 /// Whether the first covers `wanted` on every device.
-pub(super) fn holds(one: Devices, wanted: Devices) -> bool {
+pub(super) fn holds(one: DeviceFractions, wanted: DeviceFractions) -> bool {
     if wanted.1.is_empty() {
         return wanted.0 & !one.0 == 0;
     }

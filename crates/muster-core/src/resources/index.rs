@@ -122,7 +122,8 @@ impl ResourceIndex {
         self.count_free(&entry, u32::wrapping_add);
         self.milliwatts += milliwatts;
         let mix = &self.mix;
-        let index = self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.fragmentation_model(mix)));
+        let index =
+            self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.fragmentation_model(mix)));
         index.registered += 1;
         if entry.open {
             index.insert(entry.free, &node.id);

@@ -8,7 +8,7 @@ use crate::ids::NodeId;
 use crate::objects::job::{Job, JobSpec, PlacedTask, Resources};
 use crate::objects::node::{Lease, Node, Slot};
 use crate::resources::assignment::DeviceAssignment;
-use crate::resources::fractions::{self as parts, Devices, GpuFractions};
+use crate::resources::fractions::{self as parts, DeviceFractions, GpuFractions};
 use crate::resources::index::mask;
 
 /// An amount of resources on one node, free or used. Devices are identified; cores and memory are only counted.
@@ -171,11 +171,16 @@ impl ResourceVec {
         }
     }
 
-    fn devices(self) -> Devices {
+    fn devices(self) -> DeviceFractions {
         (self.gpus, self.fractions)
     }
 
-    fn joined(self, (gpus, parts): Devices, host: fn(u64, u64) -> u64, other: ResourceVec) -> ResourceVec {
+    fn joined(
+        self,
+        (gpus, parts): DeviceFractions,
+        host: fn(u64, u64) -> u64,
+        other: ResourceVec,
+    ) -> ResourceVec {
         ResourceVec {
             gpus,
             fractions: parts,

@@ -35,7 +35,7 @@ const SCORE_TERM_MILLI_MAX: i64 = 1_000_000_000_000;
 impl State {
     pub(super) fn decide_adopt(&self, plan: &Plan, epoch: u64, now: Timestamp) -> Decision {
         let mut taken = Taken::of(self, now);
-        let mut outcome = Outcome::default();
+        let mut outcome = AdoptionOutcome::default();
         for start in &plan.starts {
             let adopted = self.adopt_start(start, epoch, now, &mut taken);
             outcome.add(PlanPart::Start, start.job, adopted);
@@ -366,13 +366,13 @@ fn require(holds: bool, rejection: Rejection) -> Result<(), Rejection> {
 
 /// The adopted and rejected parts of a plan.
 #[derive(Default)]
-struct Outcome {
+struct AdoptionOutcome {
     events: Vec<Event>,
     adopted: usize,
     rejected: Vec<RejectedPart>,
 }
 
-impl Outcome {
+impl AdoptionOutcome {
     fn add(&mut self, part: PlanPart, job: JobId, adopted: Result<Vec<Event>, Rejection>) {
         match adopted {
             Ok(events) => {

@@ -84,8 +84,8 @@ impl State {
             Command::NoteRefusal { act, object, code } => Ok(Decision::done(vec![Event::Acted {
                 by: by.name.clone(),
                 by_kind: Some(by.kind_name().to_string()),
-                act: cut(act),
-                object: cut(object),
+                act: truncated(act),
+                object: truncated(object),
                 refused: Some(code.clone()),
                 times: 1,
                 at: now,
@@ -120,7 +120,7 @@ impl State {
         };
         if let Some((act, object)) = command.act().filter(|_| !by.is_system()) {
             let refused = answer.as_ref().err().map(|refusal| refusal.code().to_string());
-            let (at, object) = (now.max(self.clock), cut(&object));
+            let (at, object) = (now.max(self.clock), truncated(&object));
             events.push(Event::Acted {
                 by: by.name.clone(),
                 by_kind: Some(by.kind_name().to_string()),
@@ -136,7 +136,7 @@ impl State {
 }
 
 /// A caller's text, shortened for the audit log. An ellipsis marks a cut.
-fn cut(text: &str) -> String {
+fn truncated(text: &str) -> String {
     match text.char_indices().nth(AUDIT_CHARS_MAX) {
         None => text.to_string(),
         Some((end, _)) => format!("{}…", &text[..end]),

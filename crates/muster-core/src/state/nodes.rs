@@ -50,7 +50,7 @@ impl State {
             }),
         }
         events.extend(self.found_partitioned(id, facts, now));
-        events.extend(self.welcome_back(id, now));
+        events.extend(self.node_returned(id, now));
         Ok(Decision::done(events))
     }
 
@@ -142,7 +142,7 @@ impl State {
     }
 
     /// A node that was suspect, unreachable or fenced becomes ready; a node that an operator drained or held stays so.
-    fn welcome_back(&self, id: &NodeId, now: Timestamp) -> Option<Event> {
+    fn node_returned(&self, id: &NodeId, now: Timestamp) -> Option<Event> {
         let status = self.nodes.get(id)?.state.status;
         matches!(status, NodeStatus::Suspect | NodeStatus::Unreachable | NodeStatus::Fenced).then(|| {
             Event::NodeStateChanged {

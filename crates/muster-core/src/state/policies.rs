@@ -21,7 +21,7 @@ use crate::queue::Bucket;
 use crate::state::State;
 use crate::state::apply::AttemptEnd;
 use crate::state::decide::Decision;
-use crate::state::report::told;
+use crate::state::report::exit_text;
 use crate::time::Timestamp;
 
 /// Files of one bundle.
@@ -71,7 +71,12 @@ impl State {
     }
 
     /// The event that deactivates the policies of a deleted tenant, if it has any.
-    pub(super) fn policies_taken(&self, by: &Actor, tenant: &TenantId, now: Timestamp) -> Option<Event> {
+    pub(super) fn tenant_policies_removed(
+        &self,
+        by: &Actor,
+        tenant: &TenantId,
+        now: Timestamp,
+    ) -> Option<Event> {
         let scope = PolicyScope::Tenant(tenant.clone());
         self.policies.active(&scope)?;
         Some(self.applied(by, "the tenant was deleted", &scope, &Arc::default(), now))
@@ -172,7 +177,7 @@ impl State {
             at: now,
         });
         if let Some(Retry::No { why }) = &answer.retry {
-            let why = format!("{}; a policy refused the restart: {why}", told(&failure.seen.exit));
+            let why = format!("{}; a policy refused the restart: {why}", exit_text(&failure.seen.exit));
             events.push(Event::JobEnded { job: answer.job, outcome: Outcome::Failed, why, at: now });
         }
     }

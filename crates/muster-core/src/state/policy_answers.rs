@@ -5,7 +5,7 @@ use crate::accounting::tenant::Tenant;
 use crate::facts::verdict::Reason;
 use crate::ids::TenantId;
 use crate::objects::job::Job;
-use crate::objects::policy::rules::{Layout, Metric, Rule};
+use crate::objects::policy::rules::{DistributionStrategy, Metric, Rule};
 use crate::objects::policy::{Admission, Hook};
 use crate::policy::BucketAnswer;
 use crate::policy::{ClusterView, Moment};
@@ -132,7 +132,8 @@ impl State {
     pub(crate) fn policies_distinguish_nodes(&self) -> bool {
         let by_node = |rule: &Rule| {
             let by_temperature = matches!(rule, Rule::Balance { metric: Metric::Temperature, .. });
-            by_temperature || matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin })
+            by_temperature
+                || matches!(rule, Rule::Distribution { strategy: DistributionStrategy::RoundRobin })
         };
         let ruleset = self.policies.ruleset(&self.settings);
         ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(by_node))

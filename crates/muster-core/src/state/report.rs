@@ -127,13 +127,13 @@ impl State {
             }
             Some(StopCause::Held { by, why }) => NextPhase::Held { by: by.clone(), why: why.clone() },
             Some(StopCause::GangFailed) | None => {
-                self.asleep_if_asked(job, self.next_by_exit(job, exit, now), now)
+                self.asleep_until_retry_answer(job, self.next_by_exit(job, exit, now), now)
             }
         }
     }
 
     /// A job that restarts after a failure sleeps until the `retry` hook has answered, if a policy has that hook.
-    fn asleep_if_asked(&self, job: &Job, next: NextPhase, now: Timestamp) -> NextPhase {
+    fn asleep_until_retry_answer(&self, job: &Job, next: NextPhase, now: Timestamp) -> NextPhase {
         match next {
             NextPhase::Queued { because, wakes_at: None }
                 if self.policies.answers_hook(Hook::Retry, &job.spec.tenant) =>
@@ -148,12 +148,14 @@ impl State {
         match exit {
             Exit::Code { code: 0 } => done(),
             Exit::NotStarted { why } => self.next_launch(job, why, now),
-            Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => self.come_back(job, why),
+            Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => {
+                self.requeue_after_loss(job, why)
+            }
             _ if job.restarts < job.spec.restart.max_restarts => NextPhase::Queued {
                 because: RequeueCause::Restarted,
                 wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),
             },
-            exit => ended(Outcome::Failed, told(exit)),
+            exit => ended(Outcome::Failed, exit_text(exit)),
         }
     }
 
@@ -168,7 +170,7 @@ impl State {
         NextPhase::Queued { because: RequeueCause::Requeued, wakes_at }
     }
 
-    fn come_back(&self, job: &Job, why: &str) -> NextPhase {
+    fn requeue_after_loss(&self, job: &Job, why: &str) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
             let why = format!("requeued {} times already: {why}", job.requeues);
             return NextPhase::Held { by: "muster".to_string(), why };
@@ -241,7 +243,7 @@ fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<PreemptionRec
 }
 
 /// An exit as a sentence.
-pub(super) fn told(exit: &Exit) -> String {
+pub(super) fn exit_text(exit: &Exit) -> String {
     match exit {
         Exit::Code { code } => format!("exit code {code}{}", hint(*code)),
         Exit::Signal { signal } => format!("killed by signal {signal}"),

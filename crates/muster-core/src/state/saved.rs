@@ -102,13 +102,13 @@ struct JobWithoutSpec {
     #[serde(default)]
     ran_ms: i64,
     #[serde(default)]
-    number: u64,
+    class_number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wakes_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
     open_dependencies: std::collections::BTreeSet<crate::objects::job::Dependency>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    foreseen: Option<Box<crate::objects::start_range::StartRange>>,
+    first_forecast: Option<Box<crate::objects::start_range::StartRange>>,
 }
 
 impl State {
@@ -335,10 +335,10 @@ impl Specs {
             preemptions: job.preemptions,
             requeues: job.requeues,
             ran_ms: job.ran_ms,
-            number: job.class_number,
+            class_number: job.class_number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies.clone(),
-            foreseen: job.first_forecast.clone(),
+            first_forecast: job.first_forecast.clone(),
         };
         SavedJob { spec, job }
     }
@@ -357,10 +357,10 @@ impl SavedJob {
             preemptions: job.preemptions,
             requeues: job.requeues,
             ran_ms: job.ran_ms,
-            class_number: job.number,
+            class_number: job.class_number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies,
-            first_forecast: job.foreseen,
+            first_forecast: job.first_forecast,
         })
     }
 }

@@ -183,7 +183,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         return Err(invalid("time_limit", "must be above zero and below ten years"));
     }
     check_tasks(&spec.tasks)?;
-    check_closeness(spec)?;
+    check_locality(spec)?;
     check_run(spec)
 }
 
@@ -218,7 +218,7 @@ fn check_resources(each: &Resources) -> Result<(), Refusal> {
 }
 
 /// Locality within a node is required of whole GPUs; each share is on one device.
-fn check_closeness(spec: &JobSpec) -> Result<(), Refusal> {
+fn check_locality(spec: &JobSpec) -> Result<(), Refusal> {
     let shares = spec.tasks.iter().any(|group| group.each.is_shared());
     let is_gang = spec.tasks.iter().map(TaskGroup::count_most).sum::<u32>() > 1;
     if spec.locality().is_required() && shares && is_gang {

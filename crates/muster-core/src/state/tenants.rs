@@ -65,7 +65,7 @@ impl State {
         let tokens = self.tokens.values().filter(|token| token.tenant.as_ref() == Some(id));
         let revoked = tokens.map(|token| Event::TokenRevoked { id: token.id.clone(), at: now });
         let deleted = Event::TenantDeleted { id: id.clone(), at: now };
-        let without_policies = self.policies_taken(by, id, now);
+        let without_policies = self.tenant_policies_removed(by, id, now);
         Ok(Decision::done(revoked.chain(without_policies).chain([deleted]).collect()))
     }
 

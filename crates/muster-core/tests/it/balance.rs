@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use muster_core::facts::command::{Answer, Command};
 use muster_core::gpu::device::GpuStatus;
-use muster_core::objects::policy::rules::{Extreme, Metric, Rule, Rules, Ruleset};
+use muster_core::objects::policy::rules::{BalanceStrategy, Metric, Rule, Rules, Ruleset};
 use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 
 use crate::model;
 use crate::world::{World, facts, spec, submission};
 
 /// Nodes of one GPU with these readings, and a policy of one balance rule.
-fn cluster(readings: &[(&str, Option<i32>)], strategy: Extreme) -> World {
+fn cluster(readings: &[(&str, Option<i32>)], strategy: BalanceStrategy) -> World {
     let mut world = World::new();
     let rules = vec![Rule::Balance { metric: Metric::Temperature, strategy }];
     let ruleset = Ruleset { name: "rules".to_string(), rules };
@@ -66,13 +66,16 @@ fn an_unknown_temperature_is_the_median_of_those_that_report() {
     // Names sort against the temperatures, so that no tie helps.
     let readings = [("a-hot", Some(90)), ("b-unknown", None), ("c-mild", Some(60)), ("d-cold", Some(30))];
     // The median of 90, 60 and 30 is 60: `b-unknown` ties with `c-mild` and precedes it by name.
-    assert_eq!(filled(cluster(&readings, Extreme::Least)), ["d-cold", "b-unknown", "c-mild", "a-hot"]);
-    assert_eq!(filled(cluster(&readings, Extreme::Most)), ["a-hot", "b-unknown", "c-mild", "d-cold"]);
+    assert_eq!(
+        filled(cluster(&readings, BalanceStrategy::Least)),
+        ["d-cold", "b-unknown", "c-mild", "a-hot"]
+    );
+    assert_eq!(filled(cluster(&readings, BalanceStrategy::Most)), ["a-hot", "b-unknown", "c-mild", "d-cold"]);
 }
 
 #[test]
 fn where_nothing_reports_no_node_is_preferred() {
     let readings = [("a", None), ("b", None)];
-    assert_eq!(filled(cluster(&readings, Extreme::Least)), ["a", "b"]);
-    assert_eq!(filled(cluster(&readings, Extreme::Most)), ["a", "b"]);
+    assert_eq!(filled(cluster(&readings, BalanceStrategy::Least)), ["a", "b"]);
+    assert_eq!(filled(cluster(&readings, BalanceStrategy::Most)), ["a", "b"]);
 }

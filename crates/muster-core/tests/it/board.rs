@@ -75,7 +75,10 @@ fn code_and_numbers(reason: &Reason) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(reason) else { panic!("{reason:?} is no object") };
     let variant = fields["reason"].as_str().unwrap_or_default().to_string();
     let mut shown = vec![variant];
-    fields.iter().filter(|(name, _)| *name != "reason").for_each(|(name, value)| add(&mut shown, name, value));
+    fields
+        .iter()
+        .filter(|(name, _)| *name != "reason")
+        .for_each(|(name, value)| add(&mut shown, name, value));
     shown.join(" ")
 }
 

@@ -103,10 +103,7 @@ fn an_outage_is_neither_learned_nor_held_against_anyone() {
     let half_life_ms = late.state.settings.usage_half_life_ms;
     let member = |world: &World| world.state.tenants[&tenant].members["ada"].clone();
     let (late, prompt) = (member(&late), member(&prompt));
-    assert_eq!(
-        &late.runtimes,
-        &prompt.runtimes
-    );
+    assert_eq!(&late.runtimes, &prompt.runtimes);
     let recent = |member: &muster_core::accounting::tenant::Member| {
         member.decayed_usage.micro_gpus(0, Timestamp(5 * HOUR), half_life_ms)
     };

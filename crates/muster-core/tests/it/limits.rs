@@ -87,7 +87,8 @@ fn limited(name: &str, gpu_milli: Option<u64>, pool: Option<(&str, u64)>) -> Ten
 
 /// Note answers of the bundles in force; every tenant that is not named has no limit.
 fn note(world: &mut World, limits: Vec<TenantLimit>) {
-    let bundles = world.state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
+    let bundles =
+        world.state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
     let free = ["lab", "red", "blue", "green"].map(|name| TenantLimit::of(tenant(name)));
     let limits = free.into_iter().chain(limits).collect();
     let (answers, retries) = (Vec::new(), Vec::new());

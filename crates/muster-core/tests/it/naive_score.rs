@@ -11,7 +11,7 @@ use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::gpu::model;
 use muster_core::objects::job::{Job, PlacedTask, Topology};
 use muster_core::objects::node::{Node, NodeFacts};
-use muster_core::objects::policy::rules::{Extreme, Layout, Metric, Pool, Rule};
+use muster_core::objects::policy::rules::{BalanceStrategy, DistributionStrategy, Metric, Pool, Rule};
 use muster_core::resources::{Kind, ResourceVec};
 
 /// What is compared: millionths of a device, then free thousandths of GPUs and of cores.
@@ -112,11 +112,11 @@ impl Placement<'_> {
         let (mut sum, mut most) = (0.0, 1_000.0);
         for rule in self.rules {
             let share = match rule {
-                Rule::Balance { metric, strategy: Extreme::Least } => self.measure(*metric),
-                Rule::Balance { metric, strategy: Extreme::Most } => 1.0 - self.measure(*metric),
-                Rule::Distribution { strategy: Layout::Spread } => self.in_use(),
-                Rule::Distribution { strategy: Layout::Pack } => 1.0 - self.in_use(),
-                Rule::Distribution { strategy: Layout::RoundRobin } => self.recency(),
+                Rule::Balance { metric, strategy: BalanceStrategy::Least } => self.measure(*metric),
+                Rule::Balance { metric, strategy: BalanceStrategy::Most } => 1.0 - self.measure(*metric),
+                Rule::Distribution { strategy: DistributionStrategy::Spread } => self.in_use(),
+                Rule::Distribution { strategy: DistributionStrategy::Pack } => 1.0 - self.in_use(),
+                Rule::Distribution { strategy: DistributionStrategy::RoundRobin } => self.recency(),
                 Rule::Priority { .. } | Rule::Preemption { .. } => continue,
             };
             sum += most * share;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use muster_core::objects::demand::Demand;
 use muster_core::objects::job::Job;
-use muster_core::objects::policy::rules::{Extreme, Layout, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset};
+use muster_core::objects::policy::rules::{
+    BalanceStrategy, DistributionStrategy, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset,
+};
 use muster_core::objects::policy::{
     Admission, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer, TenantLimit,
 };
@@ -77,12 +79,14 @@ fn rules(variant: usize) -> Rules {
     let layout = |strategy| Rule::Distribution { strategy };
     let rules = match variant {
         1 => vec![order, spare("normal")],
-        2 => vec![balance(Metric::Temperature, Extreme::Least), order],
-        3 => vec![layout(Layout::Spread)],
-        4 => vec![balance(Metric::PoolUtilization, Extreme::Least), layout(Layout::Pack)],
-        5 => vec![layout(Layout::RoundRobin), order],
+        2 => vec![balance(Metric::Temperature, BalanceStrategy::Least), order],
+        3 => vec![layout(DistributionStrategy::Spread)],
+        4 => {
+            vec![balance(Metric::PoolUtilization, BalanceStrategy::Least), layout(DistributionStrategy::Pack)]
+        }
+        5 => vec![layout(DistributionStrategy::RoundRobin), order],
         6 => vec![Rule::Preemption { allow: false, priority_threshold: None }],
-        8 => vec![spare("high"), balance(Metric::Memory, Extreme::Most)],
+        8 => vec![spare("high"), balance(Metric::Memory, BalanceStrategy::Most)],
         _ => Vec::new(),
     };
     let ruleset = Ruleset { name: "rules".to_string(), rules };

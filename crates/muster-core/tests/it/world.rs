@@ -67,7 +67,9 @@ impl World {
         let planned = plan(&self.state, self.now);
         let starts = planned.plan.starts.len();
         let adopt = Command::AdoptPlan { plan: Box::new(planned.plan.clone()), epoch: 1 };
-        let Ok(Answer::Adopted { gangs, rejected }) = self.ask(adopt) else { panic!("a plan is never refused") };
+        let Ok(Answer::Adopted { gangs, rejected }) = self.ask(adopt) else {
+            panic!("a plan is never refused")
+        };
         assert!(gangs >= starts, "{rejected:?} of a fresh plan: {:#?}", planned.plan);
         planned
     }

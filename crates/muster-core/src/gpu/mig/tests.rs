@@ -21,7 +21,7 @@ const TABLES: [&MigTable; 10] = [
 ];
 
 /// Parses a layout: `3g.71gb@0 1g.18gb@4`.
-fn layout(table: &MigTable, written: &str) -> Layout {
+fn layout(table: &MigTable, written: &str) -> MigLayout {
     let instance = |word: &str| {
         let (name, start) = word.split_once('@').expect("a profile and a place");
         let profile = table.profile(name).expect("a profile of the table");
@@ -35,14 +35,14 @@ fn named(table: &MigTable, name: &str) -> u8 {
 }
 
 /// Every legal layout, by checking all sets of instances: the slow reference implementation.
-fn all_legal(table: &MigTable) -> Vec<Layout> {
+fn all_legal(table: &MigTable) -> Vec<MigLayout> {
     let instances = (0..table.profiles.len() as u8).flat_map(|profile| {
         let starts = table.profiles[usize::from(profile)].starts;
         starts.iter().map(move |start| Instance { start: *start, profile })
     });
-    let mut legal = vec![Layout::default()];
+    let mut legal = vec![MigLayout::default()];
     for instance in instances {
-        let more: Vec<Layout> = legal.iter().map(|each| each.with(instance)).collect();
+        let more: Vec<MigLayout> = legal.iter().map(|each| each.with(instance)).collect();
         legal.extend(more.into_iter().filter(|each| table.is_legal(each).is_ok()));
     }
     legal
@@ -86,7 +86,8 @@ fn profiles_are_what_their_names_say() {
 #[test]
 fn an_a100_has_the_nineteen_layouts_of_the_guide() {
     let classic = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"].map(|name| named(&A100_40GB, name));
-    let is_classic = |layout: &Layout| layout.instances().iter().all(|each| classic.contains(&each.profile));
+    let is_classic =
+        |layout: &MigLayout| layout.instances().iter().all(|each| classic.contains(&each.profile));
     assert_eq!(A100_40GB.layouts().into_iter().filter(is_classic).count(), 19);
 }
 
@@ -118,9 +119,9 @@ fn known_layouts_of_an_a100() {
 
 #[test]
 fn illegal_in_rarer_ways() {
-    let unknown = Layout::from(vec![Instance { start: 0, profile: 9 }]);
+    let unknown = MigLayout::from(vec![Instance { start: 0, profile: 9 }]);
     assert_eq!(H200_141GB.is_legal(&unknown), Err(IllegalLayout::UnknownProfile { profile: 9 }));
-    assert_eq!(H200_141GB.free_starts(&Layout::default(), 9).count(), 0);
+    assert_eq!(H200_141GB.free_starts(&MigLayout::default(), 9).count(), 0);
 
     let both = layout(&A30_24GB, "1g.6gb+me@0 2g.12gb+me@2");
     assert_eq!(A30_24GB.is_legal(&both), Err(IllegalLayout::TwoMediaExtensions));
@@ -137,8 +138,12 @@ fn the_largest_of_each_kind_fit() {
     for table in TABLES {
         for (index, profile) in (0..).zip(table.profiles) {
             let most = u32::from(profile.instances_max);
-            assert!(table.layout_for(&Layout::default(), &[(index, most)]).is_some(), "{}", profile.name);
-            assert!(table.layout_for(&Layout::default(), &[(index, most + 1)]).is_none(), "{}", profile.name);
+            assert!(table.layout_for(&MigLayout::default(), &[(index, most)]).is_some(), "{}", profile.name);
+            assert!(
+                table.layout_for(&MigLayout::default(), &[(index, most + 1)]).is_none(),
+                "{}",
+                profile.name
+            );
         }
     }
 }
@@ -228,10 +233,10 @@ fn any_table() -> impl Strategy<Value = &'static MigTable> {
 }
 
 /// Random instances that form a legal layout.
-fn any_legal() -> impl Strategy<Value = (&'static MigTable, Layout)> {
+fn any_legal() -> impl Strategy<Value = (&'static MigTable, MigLayout)> {
     let instances = proptest::collection::vec((0_u8..7, 0_u8..12), 0..12);
     (any_table(), instances).prop_map(|(table, instances)| {
-        let mut layout = Layout::default();
+        let mut layout = MigLayout::default();
         for (profile, start) in instances {
             let more = layout.with(Instance { start, profile });
             if table.is_legal(&more).is_ok() {
@@ -273,13 +278,13 @@ proptest! {
         (table, keep) in any_legal(),
         wanted in proptest::collection::vec((0_u8..7, 0_u32..3), 0..3),
     ) {
-        let count = |layout: &Layout, profile: u8| {
+        let count = |layout: &MigLayout, profile: u8| {
             layout.instances().iter().filter(|each| each.profile == profile).count() as u32
         };
         let asked = |profile: u8| -> u32 {
             wanted.iter().filter(|(each, _)| *each == profile).map(|(_, count)| count).sum()
         };
-        let serves = |layout: &Layout| {
+        let serves = |layout: &MigLayout| {
             layout.contains(&keep) && (0..7).all(|each| count(layout, each) == count(&keep, each) + asked(each))
         };
         match table.layout_for(&keep, &wanted) {

@@ -16,7 +16,7 @@ const SETS_TRIED_MAX: u64 = 4_096;
 pub struct DeviceSetRank {
     /// Position of the set's locality in the order of preference.
     pub preference: u8,
-    pub spread: Spread,
+    pub spread: DeviceSetSpread,
     /// Pairs in the set without an NVLink.
     pub unlinked: u32,
     /// Bonds that taking the set removes from the free devices. A pair of devices has one bond for each of: the same
@@ -29,7 +29,7 @@ pub struct DeviceSetRank {
 
 /// How many sockets, NUMA nodes and switches a set of devices touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spread {
+pub struct DeviceSetSpread {
     pub sockets: u32,
     pub numa_nodes: u32,
     /// PCIe switches; a device that shares no switch counts as one.
@@ -78,11 +78,11 @@ impl NodeTopology {
         requirement.allows(locality).then(rank)
     }
 
-    fn spread(&self, devices: u64) -> Spread {
+    fn spread(&self, devices: u64) -> DeviceSetSpread {
         let touched = |group: &&u64| *group & devices != 0;
         let switched = self.switches.iter().fold(0, |all, group| all | group);
         let alone = (devices & !switched).count_ones();
-        Spread {
+        DeviceSetSpread {
             sockets: self.sockets.iter().filter(touched).count() as u32,
             numa_nodes: self.numa.iter().filter(|(_, group)| group & devices != 0).count() as u32,
             switches: self.switches.iter().filter(touched).count() as u32 + alone,

@@ -67,7 +67,7 @@ impl PowerPolicy {
 /// A tuning strategy, read by device control.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Strategy {
-    pub kind: Tuned,
+    pub kind: TuningTarget,
     /// Further fields that the policy set.
     pub fields: BTreeMap<String, Fact>,
 }
@@ -75,19 +75,19 @@ pub struct Strategy {
 /// The part of a device that a strategy tunes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Tuned {
+pub enum TuningTarget {
     Clock,
     Memory,
     Power,
 }
 
-impl Tuned {
+impl TuningTarget {
     /// The spelling in policies.
     pub fn word(self) -> &'static str {
         match self {
-            Tuned::Clock => "clock",
-            Tuned::Memory => "memory",
-            Tuned::Power => "power",
+            TuningTarget::Clock => "clock",
+            TuningTarget::Memory => "memory",
+            TuningTarget::Power => "power",
         }
     }
 }
@@ -119,9 +119,9 @@ pub enum Rule {
         values: Vec<String>,
     },
     /// Orders devices by a metric.
-    Balance { metric: Metric, strategy: Extreme },
+    Balance { metric: Metric, strategy: BalanceStrategy },
     /// Distributes tasks over nodes.
-    Distribution { strategy: Layout },
+    Distribution { strategy: DistributionStrategy },
     /// Limits preemption.
     Preemption {
         allow: bool,
@@ -137,9 +137,9 @@ impl fmt::Display for Rule {
                 write!(f, "jobs are ordered by `{label}`: {}", values.join(", "))
             }
             Rule::Balance { metric, strategy } => {
-                write!(f, "{} {} first", word(strategy, &Extreme::ALL), word(metric, &Metric::ALL))
+                write!(f, "{} {} first", word(strategy, &BalanceStrategy::ALL), word(metric, &Metric::ALL))
             }
-            Rule::Distribution { strategy } => write!(f, "{}", word(strategy, &Layout::ALL)),
+            Rule::Distribution { strategy } => write!(f, "{}", word(strategy, &DistributionStrategy::ALL)),
             Rule::Preemption { allow: false, .. } => f.write_str("no job is preempted"),
             Rule::Preemption { priority_threshold: Some(value), .. } => {
                 write!(f, "jobs that are `{value}` or more urgent are not preempted")
@@ -181,20 +181,21 @@ impl Metric {
 /// Which end of a metric comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Extreme {
+pub enum BalanceStrategy {
     Least,
     Most,
 }
 
-impl Extreme {
+impl BalanceStrategy {
     /// Both values with their spelling in policies.
-    pub const ALL: [(&'static str, Extreme); 2] = [("least", Extreme::Least), ("most", Extreme::Most)];
+    pub const ALL: [(&'static str, BalanceStrategy); 2] =
+        [("least", BalanceStrategy::Least), ("most", BalanceStrategy::Most)];
 }
 
 /// The distribution of tasks over nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Layout {
+pub enum DistributionStrategy {
     /// One node after the other.
     RoundRobin,
     /// As few nodes as possible.
@@ -203,10 +204,13 @@ pub enum Layout {
     Spread,
 }
 
-impl Layout {
+impl DistributionStrategy {
     /// All values with their spelling in policies.
-    pub const ALL: [(&'static str, Layout); 3] =
-        [("round_robin", Layout::RoundRobin), ("pack", Layout::Pack), ("spread", Layout::Spread)];
+    pub const ALL: [(&'static str, DistributionStrategy); 3] = [
+        ("round_robin", DistributionStrategy::RoundRobin),
+        ("pack", DistributionStrategy::Pack),
+        ("spread", DistributionStrategy::Spread),
+    ];
 }
 
 /// A value that a policy set and that has no field of its own.
@@ -247,7 +251,7 @@ pub fn thousandths(milli: i64) -> String {
 
 /// The properties of a device that pools compare.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device<'a> {
+pub struct PoolDevice<'a> {
     /// The driver's name of the model.
     pub model: &'a str,
     /// In thousandths of a GB.
@@ -260,7 +264,7 @@ pub struct Device<'a> {
 
 impl Pool {
     /// True if a device belongs to the pool.
-    pub fn holds(&self, device: &Device) -> bool {
+    pub fn holds(&self, device: &PoolDevice) -> bool {
         let of_model = || self.gpu_types.iter().any(|name| model::matches(name, device.model));
         device.pool.is_none_or(|pool| pool == self.name)
             && (self.gpu_types.is_empty() || of_model())
@@ -297,7 +301,7 @@ impl Rules {
     }
 
     /// True if a device belongs to any pool.
-    pub fn any_pool_holds(&self, device: &Device) -> bool {
+    pub fn any_pool_holds(&self, device: &PoolDevice) -> bool {
         self.pools.values().any(|pool| pool.holds(device))
     }
 
@@ -384,8 +388,8 @@ mod tests {
         }
     }
 
-    fn device(model: &str) -> Device<'_> {
-        Device { model, memory_milli_gb: 24_000, temp_milli_c: 35_000, pool: None }
+    fn device(model: &str) -> PoolDevice<'_> {
+        PoolDevice { model, memory_milli_gb: 24_000, temp_milli_c: 35_000, pool: None }
     }
 
     #[test]
@@ -397,11 +401,11 @@ mod tests {
         for (memory, temp, holds) in
             [(16_000, 85_000, true), (15_999, 85_000, false), (16_000, 85_001, false)]
         {
-            let at = Device { memory_milli_gb: memory, temp_milli_c: temp, ..device(it) };
+            let at = PoolDevice { memory_milli_gb: memory, temp_milli_c: temp, ..device(it) };
             assert_eq!(prod.holds(&at), holds, "{memory} {temp}");
         }
-        let elsewhere = Device { pool: Some("dev"), ..device(it) };
-        let here = Device { pool: Some("prod"), ..device(it) };
+        let elsewhere = PoolDevice { pool: Some("dev"), ..device(it) };
+        let here = PoolDevice { pool: Some("prod"), ..device(it) };
         assert!(!prod.holds(&elsewhere) && prod.holds(&here));
         assert!(pool(&[]).holds(&device("anything")), "no types are all types");
     }

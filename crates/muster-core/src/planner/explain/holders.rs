@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// A running job that holds devices another job could use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holder {
+pub struct DeviceHolder {
     pub job: JobId,
     /// How many such devices it holds, whole or in part.
     pub gpus: u32,
@@ -25,7 +25,7 @@ pub struct Holder {
 }
 
 /// The jobs that hold devices a waiting job could use, the first to end first. O(nodes × GPUs).
-pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<Holder> {
+pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<DeviceHolder> {
     let request = Request::new(&state.resources, &Arc::new(Shape::of(&waiting.spec)));
     let mut gpus: BTreeMap<JobId, u32> = BTreeMap::new();
     for (id, entry) in state.resources.nodes() {
@@ -41,9 +41,9 @@ pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<Holder> {
     let holder = |(id, gpus): (JobId, u32)| {
         let job = state.jobs.get(&id)?;
         let (end, is_bound) = expected_end(state, job, job.attempt()?, now);
-        Some(Holder { job: id, gpus, end, is_bound })
+        Some(DeviceHolder { job: id, gpus, end, is_bound })
     };
-    let mut holders: Vec<Holder> = gpus.into_iter().filter_map(holder).collect();
+    let mut holders: Vec<DeviceHolder> = gpus.into_iter().filter_map(holder).collect();
     holders.sort_by_key(|holder| (holder.end.is_none(), holder.end, holder.job));
     holders
 }

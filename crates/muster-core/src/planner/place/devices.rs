@@ -127,7 +127,8 @@ impl AssignmentSearch<'_> {
         // Tasks of one group are interchangeable, so only ascending assignments are tried.
         let previous = self.assigned.len().checked_sub(1).filter(|previous| groups[*previous] == group);
         let previous = previous.map(|task| self.assigned[task]);
-        let Some(assignments) = self.found.eligible[group].every_assignment(each, self.left, self.tried_max) else {
+        let Some(assignments) = self.found.eligible[group].every_assignment(each, self.left, self.tried_max)
+        else {
             self.tried = usize::MAX;
             return;
         };

@@ -146,7 +146,9 @@ impl NodeAssignment {
             return false;
         }
         for _ in 0..count {
-            let Some(assignment) = found.eligible[group].best_assignment(each, self.left) else { return false };
+            let Some(assignment) = found.eligible[group].best_assignment(each, self.left) else {
+                return false;
+            };
             self.left = self.left.minus(ResourceVec::of_task(each, assignment));
             self.tasks.push((group, assignment));
         }

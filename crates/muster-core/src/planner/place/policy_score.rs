@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::ids::NodeId;
 use crate::objects::node::Node;
-use crate::objects::policy::rules::{Extreme, Layout, Metric, Rule};
+use crate::objects::policy::rules::{BalanceStrategy, DistributionStrategy, Metric, Rule};
 use crate::resources::{DeviceAssignment, InstanceKind, Kind, ResourceVec};
 use crate::state::State;
 
@@ -53,11 +53,11 @@ impl RuleTarget<'_> {
     /// The cost of the node by a rule, from 0 to 1; `None` for a rule that is not about placement.
     fn rule_cost(&self, rule: &Rule) -> Option<f64> {
         match rule {
-            Rule::Balance { metric, strategy: Extreme::Least } => Some(self.measure(*metric)),
-            Rule::Balance { metric, strategy: Extreme::Most } => Some(1.0 - self.measure(*metric)),
-            Rule::Distribution { strategy: Layout::Spread } => Some(self.in_use()),
-            Rule::Distribution { strategy: Layout::Pack } => Some(1.0 - self.in_use()),
-            Rule::Distribution { strategy: Layout::RoundRobin } => Some(self.recency()),
+            Rule::Balance { metric, strategy: BalanceStrategy::Least } => Some(self.measure(*metric)),
+            Rule::Balance { metric, strategy: BalanceStrategy::Most } => Some(1.0 - self.measure(*metric)),
+            Rule::Distribution { strategy: DistributionStrategy::Spread } => Some(self.in_use()),
+            Rule::Distribution { strategy: DistributionStrategy::Pack } => Some(1.0 - self.in_use()),
+            Rule::Distribution { strategy: DistributionStrategy::RoundRobin } => Some(self.recency()),
             Rule::Priority { .. } | Rule::Preemption { .. } => None,
         }
     }
@@ -122,7 +122,8 @@ impl ClusterSummary {
         let has = |wanted: fn(&Rule) -> bool| ruleset.rules.iter().any(wanted);
         let reads_pools = has(|rule| matches!(rule, Rule::Balance { metric: Metric::PoolUtilization, .. }));
         let reads_temperature = has(|rule| matches!(rule, Rule::Balance { metric: Metric::Temperature, .. }));
-        let reads_recency = has(|rule| matches!(rule, Rule::Distribution { strategy: Layout::RoundRobin }));
+        let reads_recency =
+            has(|rule| matches!(rule, Rule::Distribution { strategy: DistributionStrategy::RoundRobin }));
         ClusterSummary {
             rules: ruleset.rules.clone(),
             pools: if reads_pools { pools_in_use(state) } else { BTreeMap::new() },

@@ -45,7 +45,12 @@ pub(crate) fn evict_for_group(draft: &mut Draft) {
     let waiting = smallest(draft, &mut blocked);
     if let Some(best) = best(draft, &waiting) {
         let (head, request) = (&blocked[best.head], &best.ask);
-        accept(draft, head, request, EvictionProposal { placement: best.placement, victims: vec![best.victim] });
+        accept(
+            draft,
+            head,
+            request,
+            EvictionProposal { placement: best.placement, victims: vec![best.victim] },
+        );
     }
     draft.output.blocked = blocked;
 }
@@ -186,8 +191,12 @@ fn place(
             .match_for(&draft.space.resources.entry(node)?.kind)
             .filter(|found| found.holds_gang)?;
         let usable = draft.reservations.usable(node, *space, candidate.end, Some(candidate.job))?;
-        let placement =
-            Placement::on_one_node(&candidate.request, *node, found, &candidate.request.assign(found, usable)?);
+        let placement = Placement::on_one_node(
+            &candidate.request,
+            *node,
+            found,
+            &candidate.request.assign(found, usable)?,
+        );
         let taken = placement
             .taken(&candidate.request)
             .values()

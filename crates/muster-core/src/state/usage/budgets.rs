@@ -37,7 +37,7 @@ impl State {
     /// What each tenant and its descendants have used until now. O(tenants × depth + running attempts).
     pub fn spent_below(&self, now: Timestamp) -> BTreeMap<&TenantId, Spent> {
         let running = self.energy_of_running(now);
-        self.summed_up(|tenant| {
+        self.summed_over_descendants(|tenant| {
             let energy_mj = running.get(&tenant.id).copied().unwrap_or_default();
             self.spent(tenant, now).plus(Spent { energy_mj, ..Spent::default() })
         })
@@ -55,7 +55,7 @@ impl State {
     }
 
     /// Sum of a figure over each tenant and its descendants.
-    fn summed_up(&self, figure: impl Fn(&Tenant) -> Spent) -> BTreeMap<&TenantId, Spent> {
+    fn summed_over_descendants(&self, figure: impl Fn(&Tenant) -> Spent) -> BTreeMap<&TenantId, Spent> {
         let mut sums: BTreeMap<&TenantId, Spent> = BTreeMap::new();
         for tenant in self.tenants.values() {
             let own = figure(tenant);
@@ -87,7 +87,7 @@ impl BudgetUsage {
         let limits_energy = state.tenants.values().any(|tenant| tenant.config.budget.energy_mj.is_some());
         let (spent, power_limits) = match limits_energy {
             true => (state.spent_below(now), lowest_power_limits(state)),
-            false => (state.summed_up(|tenant| state.spent(tenant, now)), BTreeMap::new()),
+            false => (state.summed_over_descendants(|tenant| state.spent(tenant, now)), BTreeMap::new()),
         };
         let has_budget =
             |id: &TenantId| state.tenants.get(id).is_some_and(|tenant| tenant.config.budget.is_set());

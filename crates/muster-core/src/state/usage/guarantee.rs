@@ -174,7 +174,7 @@ pub(crate) fn guarantor<'a>(
 ) -> Option<&'a TenantId> {
     let covers = |tenant: &&Tenant| {
         let guaranteed = &tenant.config.guaranteed;
-        guaranteed.speaks_of(demand) && guaranteed.excess(held(&tenant.id).plus(demand)).is_empty()
+        guaranteed.covers_resource_of(demand) && guaranteed.excess(held(&tenant.id).plus(demand)).is_empty()
     };
     state.lineage(tenant).find(covers).map(|tenant| &tenant.id)
 }
@@ -194,7 +194,7 @@ impl Quota {
 
     /// True if it sets an amount of a demanded resource. A guarantee of GPUs does not cover a job without GPUs: such a
     /// job could reclaim and be evicted again without any change of the guarantee's usage.
-    fn speaks_of(&self, demand: Demand) -> bool {
+    fn covers_resource_of(&self, demand: Demand) -> bool {
         self.amounts(demand).iter().any(|(quota, demand)| *quota > 0 && *demand > 0)
     }
 
